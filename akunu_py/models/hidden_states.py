@@ -3,7 +3,6 @@
 import contextlib
 from collections.abc import Iterator, Sequence
 from functools import partial
-from typing import Any
 
 import mlx.core as mx
 from mlx import nn
@@ -11,7 +10,7 @@ from mlx import nn
 from akunu_py.errors import ConfigError
 from akunu_py.protocols import Hidden, StateObserver
 
-_LAST_NORMS = ("norm", "norm_f", "final_layernorm", "final_norm", "ln_f")
+_LAST_NORMS = ("norm", "norm_f", "final_norm", "final_layernorm", "embedding_norm")
 """Names of the norm behind the last layer, in mlx-lm's classes."""
 
 
@@ -57,13 +56,13 @@ def last_norm(model: nn.Module) -> tuple[nn.Module, str]:
 
     Raises ConfigError where it is not found.
     """
-    first = model.layers[0]
-    for module in model.modules():
-        layers: Any = module.get("layers")
-        if isinstance(layers, list) and layers and layers[0] is first:
-            for name in _LAST_NORMS:
-                if isinstance(module.get(name), nn.Module):
-                    return module, name
+    # From the outside in; the norms of layers lie in lists.
+    modules = [model]
+    for module in modules:
+        for name in _LAST_NORMS:
+            if isinstance(module.get(name), nn.Module):
+                return module, name
+        modules += [part for part in module.values() if isinstance(part, nn.Module)]
     raise ConfigError(
         "the last norm of this model was not found, so its hidden states cannot be read; leave "
         "heads out"

@@ -108,6 +108,7 @@ class Session:
         sampler: Sampler,
         max_tokens: int,
         progress: Progress | None = None,
+        *,
         allowed: ReplyMasks | None = None,
         states: StateObserver | None = None,
     ) -> int:

@@ -1,0 +1,128 @@
+"""Targets whose next token is known, and prediction heads that know it: every guess must be right.
+
+All layers of a target add nothing, so a row's state is the embedding of its token alone: a unit
+vector. The output head maps token t to SUCCESSOR[t], one cycle through the whole vocabulary.
+
+The token head guesses from the pair's token alone, the state head from its state alone. A pair with
+another row's state, or another token, is therefore a wrong guess.
+"""
+
+import copy
+import importlib
+import random
+
+import mlx.core as mx
+from mlx import nn
+from mlx.utils import tree_map_with_path
+from mlx_lm.models import llama
+from prediction_heads import TARGETS
+from tiny_families import FAMILIES
+
+from akunu_py.decoding.loop import decode
+from akunu_py.drafting.prediction_head import PredictionHeadDrafter
+from akunu_py.models.heads.families import Family, family_of, make_head, single_layer
+from akunu_py.models.heads.token_model import HeadTokenModel
+from akunu_py.sampling.sampler import Sampler
+from akunu_py.sampling.transforms import TransformChain
+from akunu_py.types import GenerationConfig
+
+SIZE = 64
+"""Width of the state, and number of tokens."""
+
+ORDER = random.Random(5).sample(range(SIZE), SIZE)
+SUCCESSOR = {token: ORDER[(place + 1) % SIZE] for place, token in enumerate(ORDER)}
+STEP = mx.array([[float(SUCCESSOR[t] == n) for t in range(SIZE)] for n in range(SIZE)])
+"""Maps the unit vector of token t to that of its successor."""
+
+_OUTPUTS = ("o_proj.weight", "out_proj.weight", "down_proj.weight")
+"""What attention, recurrent layers and feed-forward layers add to the state."""
+
+
+def markov_target(name="llama", sharpness=1.0):
+    """A model of a family; a sampled token is the successor more often with more `sharpness`."""
+    module_name, arguments = TARGETS.get(name) or FAMILIES[name]
+    module = importlib.import_module(f"mlx_lm.models.{module_name}")
+    arguments = copy.deepcopy({"model_type": module_name, **arguments, "vocab_size": SIZE})
+    mx.random.seed(1)
+    model = module.Model(module.ModelArgs.from_dict(arguments))
+
+    def known(path, values):
+        if path.endswith("embed_tokens.weight"):
+            return mx.eye(SIZE)
+        if path.endswith("lm_head.weight"):
+            return sharpness * STEP
+        return _without_outputs(path, values)
+
+    return _filled(model, known)
+
+
+def matched_head(target, *, reads):
+    """A head that is right about a Markov target, by the "token" of a pair or its "state"."""
+    family = family_of(target) or Family()
+    head = make_head(target, single_layer(target, family), family)
+    same, none = mx.eye(SIZE), mx.zeros((SIZE, SIZE))
+    parts = [same, none] if reads == "token" else [none, STEP]
+
+    def known(path, values):
+        if path == "eh_proj.weight":
+            return mx.concatenate(parts, axis=1)
+        return _without_outputs(path, values)
+
+    return _filled(head, known)
+
+
+def _without_outputs(path, values):
+    if path.endswith(_OUTPUTS):
+        return mx.zeros_like(values)
+    return mx.ones_like(values) if path.endswith("norm.weight") else values
+
+
+def _filled(model, known):
+    model.update(tree_map_with_path(known, model.parameters()))
+    model.eval()
+    mx.eval(model.parameters())
+    return model
+
+
+def token_model(head, context=600, size=SIZE):
+    return HeadTokenModel(head, context=context, vocabulary_size=size)
+
+
+def text_from(token, size):
+    """The greedy text of a Markov target."""
+    text = [token]
+    while len(text) < size:
+        text.append(SUCCESSOR[text[-1]])
+    return text
+
+
+def reply(
+    session, drafter, prompt, config=None, *, max_tokens=40, num_draft_tokens=4, seed=7, budget=None
+):
+    """Return tokens and the steps' counts of a reply that is drafted by `drafter`."""
+    config, size = config or GenerationConfig(), session.vocabulary_size
+    sampler = Sampler(TransformChain.from_config(config, size), seed, size)
+    heads = isinstance(drafter, PredictionHeadDrafter)
+    session.begin(prompt, sampler, max_tokens, states=drafter if heads else None)
+    if heads:
+        drafter.begin_reply(config, seed)
+    drafter.observe(prompt)
+    steps = list(
+        decode(
+            session, drafter, prompt[-1], num_draft_tokens=num_draft_tokens, max_tokens=max_tokens,
+            budget=budget,
+        )
+    )  # fmt: skip
+    return [token for step in steps for token in step.token_ids], [step.stats for step in steps]
+
+
+def foreign_head(width, vocabulary, seed=4):
+    """A random head with embedding and output of its own, for targets of any class."""
+    frame = FAMILIES["llama"][1]
+    arguments = {**frame, "model_type": "llama", "hidden_size": width, "vocab_size": vocabulary}
+    target = llama.Model(llama.ModelArgs.from_dict(copy.deepcopy(arguments)))
+    head = make_head(target, single_layer(target, Family()), Family())
+    head.embed_tokens = nn.Embedding(vocabulary, width)
+    head.lm_head = nn.Linear(width, vocabulary, bias=False)
+    mx.random.seed(seed)
+    return _filled(head, lambda _path, values: mx.random.normal(values.shape))

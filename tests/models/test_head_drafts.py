@@ -1,0 +1,354 @@
+"""Drafts of a prediction head: right wherever they can be, and never a changed token.
+
+`markov_heads` has targets whose next token is known, and heads that know it by a pair's token or by
+its state alone. So every guess must be right, and a pair that is off by one is a wrong guess.
+
+Mutants, made by hand, that these tests and test_hidden_states.py kill (each was tried): MUTANTS
+"""
+
+import random
+from dataclasses import replace
+
+import mlx.core as mx
+import pytest
+from markov_heads import (
+    SIZE,
+    foreign_head,
+    markov_target,
+    matched_head,
+    reply,
+    text_from,
+    token_model,
+)
+from prediction_heads import TARGETS, random_head, tiny_target
+from tiny_models import VOCABULARY, prompt_of, tiny
+
+from akunu_py.drafting import PlainDrafter
+from akunu_py.drafting.prediction_head import PredictionHeadDrafter
+from akunu_py.errors import ConfigError, ContractError
+from akunu_py.models.session import Session
+from akunu_py.types import Draft, GenerationConfig
+
+READS = ["token", "state"]
+SAMPLED = GenerationConfig(temperature=0.8)
+PENALTIES = GenerationConfig(temperature=0.8, repetition_penalty=1.1, frequency_penalty=0.2)
+
+
+class Watched(PredictionHeadDrafter):
+    """Checks each draft against the text that must follow, and the place of the head's cache.
+
+    Then it spoils drafts, so that some or all of their tokens are rejected, and sometimes drafts
+    nothing, so that plain steps with one in flight come between.
+    """
+
+    def __init__(self, model, *, spoils=True, **options):
+        super().__init__(model, **options)
+        self._rng = random.Random(4)
+        self._spoils = spoils
+        self.text, self.drafts, self.first = [], 0, 0
+
+    def begin_reply(self, config, seed, check=None):
+        super().begin_reply(config, seed, check)
+        self.text = []
+
+    def observe(self, tokens):
+        super().observe(tokens)
+        self.text += tokens
+
+    def propose(self, limit):
+        if self._spoils and self._rng.random() < 0.3:
+            return Draft.empty()
+        draft = super().propose(limit)
+        right = text_from(self.text[-1], 1 + len(draft))[1:]
+        assert list(draft.tokens) == right, self.text
+        self.drafts += 1
+        # A slot for each token but the first two: the pair of the last token is fed by each draft.
+        # What the draft itself fed lies behind.
+        model = self._model
+        assert self.first + model._num_slots == len(self.text) - 2
+        assert model._caches[0].offset == model._num_slots + model._num_drawn
+        if not self._spoils or not draft.tokens:
+            return draft
+        place = self._rng.randrange(len(draft) + 1)
+        spoiled = [(token + 1) % SIZE for token in draft.tokens[place:]]
+        return Draft.chain((*draft.tokens[:place], *spoiled), self.name)
+
+
+@pytest.fixture(scope="module")
+def llama():
+    return markov_target()
+
+
+def drafted(model, **options):
+    return Watched(model, **options)
+
+
+FAMILIES = [
+    "llama",
+    "qwen3_next",
+    *(
+        pytest.param(name, marks=pytest.mark.slow)
+        for name in (*TARGETS, "qwen3", "llama, sliding", "falcon_h1")
+        if name != "qwen3_next"
+    ),
+]
+
+
+@pytest.mark.parametrize("reads", READS)
+@pytest.mark.parametrize("name", FAMILIES)
+def test_every_guess_of_a_matched_head_is_right(name, reads):
+    """At each depth, after rejections, and where the accepted rows are fed again."""
+    target = markov_target(name)
+    session, model = Session(target, context=600), token_model(matched_head(target, reads=reads))
+    for spoils in (False, True):
+        drafter = drafted(model, spoils=spoils)
+        prompt = text_from(3, 21)
+        found, steps = reply(session, drafter, prompt)
+        assert found == text_from(found[0], len(found))
+        assert drafter.drafts > 5
+        accepted = [step.num_accepted_tokens for step in steps]
+        if spoils:
+            assert {0, 1, 2, 3} <= set(accepted)
+        else:
+            assert accepted == [4] * 8
+
+
+@pytest.mark.parametrize("reads", READS)
+def test_reproducible_passes(llama, reads):
+    session = Session(llama, context=600, reproducible=True)
+    model = token_model(matched_head(llama, reads=reads))
+    drafter = drafted(model)
+    found, _ = reply(session, drafter, text_from(3, 21))
+    assert found == text_from(found[0], 40)
+    assert drafter.drafts > 5
+
+
+@pytest.mark.parametrize("name", ["llama", "qwen3_next"])
+@pytest.mark.parametrize("reads", READS)
+def test_conversations_go_on_and_back(name, reads):
+    """Prompts that share a beginning of any length with what came before, or all of it."""
+    target = markov_target(name)
+    session, model = Session(target, context=600), token_model(matched_head(target, reads=reads))
+    text = text_from(3, 21)
+    for number, prompt in enumerate(
+        [
+            text, [*text_from(3, 61), 9, 8], [*text_from(3, 40), 7], text_from(3, 20),
+            text_from(3, 20), [5, 4, 3], [5], [*text_from(3, 21), 5, *text_from(9, 30)],
+        ]
+    ):  # fmt: skip
+        drafter = drafted(model, spoils=number % 2 == 1)
+        found, _ = reply(session, drafter, prompt, max_tokens=15)
+        assert found == text_from(prompt[-1], 16)[1:]
+        assert drafter.drafts > 1
+        # What came before was kept, as far as the target kept it.
+        drafter.first = model._first_state
+        assert model._first_state == 0
+
+
+def test_a_prompt_is_fed_once_and_beside_the_targets_passes(llama, monkeypatch):
+    monkeypatch.setattr("akunu_py.models.cached_rows.PREFILL_CHUNK", 20)
+    monkeypatch.setattr("akunu_py.models.heads.token_model.PREFILL_CHUNK", 20)
+    session, model = Session(llama, context=600), token_model(matched_head(llama, reads="state"))
+    sizes = []
+    run = model._run
+    monkeypatch.setattr(
+        model, "_run", lambda states, tokens: (sizes.append(tokens.size), run(states, tokens))[1]
+    )
+    drafter = drafted(model, spoils=False)
+    prompt = text_from(3, 61)
+    reply(session, drafter, prompt, max_tokens=6)
+    # 60 pairs; the last of them begins the first draft.
+    assert sizes == [20, 20, 19, 1, 1, 1, 1, 1]
+    sizes.clear()
+    prompt = text_from(3, 70)
+    reply(session, drafted(model, spoils=False), prompt, max_tokens=6)
+    assert sum(sizes) == 3 + 4 + 4 - 1
+    assert model._num_slots == 68
+
+
+def test_states_that_wait_are_fed_before_they_are_many(llama, monkeypatch):
+    """Nothing is drafted for long."""
+    monkeypatch.setattr("akunu_py.models.heads.token_model.PREFILL_CHUNK", 16)
+    session, model = Session(llama, context=600), token_model(matched_head(llama, reads="state"))
+    drafter, propose = drafted(model, spoils=False), Watched.propose
+    waiting = []
+
+    def seldom(limit):
+        waiting.append(len(model._states))
+        return propose(drafter, limit) if len(waiting) == 50 else Draft.empty()
+
+    drafter.propose = seldom
+    reply(session, drafter, text_from(3, 21), max_tokens=60)
+    assert drafter.drafts == 1
+    assert max(waiting) <= 18
+
+
+def test_rows_that_the_head_never_saw(llama):
+    """Another reply, without the head, put them into the target's caches."""
+    session, model = Session(llama, context=600), token_model(matched_head(llama, reads="state"))
+    reply(session, drafted(model), text_from(3, 21), max_tokens=10)
+    found, _ = reply(session, PlainDrafter(), text_from(3, 50), max_tokens=10)
+    drafter = drafted(model, spoils=False)
+    drafter.first = 58
+    found, _ = reply(session, drafter, [*text_from(3, 59), 5, 6, 7], max_tokens=12)
+    assert found == text_from(7, 13)[1:]
+    assert drafter.drafts > 1
+    assert model._first_state == 58
+
+
+def test_rows_of_another_conversation(llama):
+    """As the server exchanges them."""
+    session, model = Session(llama, context=600), token_model(matched_head(llama, reads="state"))
+    reply(session, drafted(model), text_from(3, 21), max_tokens=10)
+    rows = session.exchange(None)
+    reply(session, drafted(model), text_from(9, 40), max_tokens=10)
+    session.exchange(rows)
+    drafter = drafted(model, spoils=False)
+    drafter.first = 30
+    found, _ = reply(session, drafter, [*text_from(3, 31), 5, 6, 7], max_tokens=12)
+    assert found == text_from(7, 13)[1:]
+    assert drafter.drafts > 1
+
+
+@pytest.mark.parametrize("config", [SAMPLED, PENALTIES], ids=["sampled", "penalties"])
+@pytest.mark.parametrize("seed", [1, 2])
+def test_coupled_draws_of_a_head_with_the_targets_distribution(config, seed):
+    """The head's q is the target's p, and both use the same noise."""
+    target = markov_target(sharpness=0.4)
+    session, model = Session(target, context=600), token_model(matched_head(target, reads="token"))
+    plain, _ = reply(session, PlainDrafter(), text_from(3, 21), config, seed=seed)
+    drafter = PredictionHeadDrafter(model)
+    found, steps = reply(session, drafter, text_from(3, 21), config, seed=seed)
+    assert found == plain
+    assert found != text_from(found[0], 40)
+    assert [step.num_accepted_tokens for step in steps] == [4] * 8
+
+
+@pytest.mark.parametrize("config", [GenerationConfig(), SAMPLED, PENALTIES], ids=str)
+@pytest.mark.parametrize(
+    "name",
+    ["qwen3_5", "mimo", *(pytest.param(n, marks=pytest.mark.slow) for n in TARGETS)],
+)
+def test_a_random_head_changes_no_token(name, config):
+    target = tiny_target(name)
+    session = Session(target, context=600)
+    model = token_model(random_head(target), size=VOCABULARY)
+    prompt = prompt_of(30)
+    rates = []
+    for seed in (1, 2):
+        plain, _ = reply(session, PlainDrafter(), prompt, config, seed=seed)
+        found, steps = reply(session, PredictionHeadDrafter(model), prompt, config, seed=seed)
+        assert found == plain
+        assert sum(step.num_draft_tokens for step in steps) > 40
+        accepted = sum(step.num_accepted_tokens for step in steps)
+        rates.append(accepted / sum(step.num_tested_tokens for step in steps))
+    # By chance one in 97.
+    assert sum(rates) / len(rates) < 0.2
+
+
+def test_raw_states():
+    """A head that takes the states from before the last norm."""
+    target = markov_target()
+    head = matched_head(target, reads="state")
+    head.takes = "raw"
+    target.model.norm.weight = mx.zeros(SIZE)
+    session, model = Session(target, context=600), token_model(head)
+    drafter = PredictionHeadDrafter(model)
+    assert drafter.hidden == "raw"
+    prompt = text_from(3, 21)
+    drafts, propose = [], drafter.propose
+    drafter.propose = lambda limit: (drafts.append(propose(limit)), drafts[-1])[1]
+    # Its normed states, and so its own logits, are all zero.
+    found, _ = reply(session, drafter, prompt, max_tokens=6)
+    assert found == [0] * 6
+    head_logits = head.logits
+    assert drafts[0].tokens == tuple(text_from(prompt[-1], 5)[1:]), head_logits
+
+
+def test_tokens_after_another_drafters(llama):
+    for reads in READS:
+        session = Session(llama, context=600)
+        drafter = PredictionHeadDrafter(token_model(matched_head(llama, reads=reads)))
+        prompt = text_from(3, 21)
+
+        def propose(limit, drafter=drafter, prompt=prompt):
+            ours = text_from(prompt[-1], 4)[1:]
+            more = drafter.extend(ours, limit)
+            assert list(more.tokens) == text_from(ours[-1], 5)[1:]
+            assert list(drafter.extend((), 2).tokens) == ours[:2]
+            return Draft.empty()
+
+        drafter.propose = propose
+        reply(session, drafter, prompt, max_tokens=2)
+
+
+def test_an_interrupted_draw_begins_anew(llama, monkeypatch):
+    session, model = Session(llama, context=600), token_model(matched_head(llama, reads="state"))
+    drafter, feed = PredictionHeadDrafter(model), model._feed
+
+    def interrupted(tokens):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(model, "_feed", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        reply(session, drafter, text_from(3, 21))
+    monkeypatch.setattr(model, "_feed", feed)
+    # Within the same reply nothing is drafted from caches whose content is unknown.
+    assert not drafter.propose(4).tokens
+    watched = drafted(model)
+    reply(session, watched, [9, 8, *text_from(3, 21)])
+    assert watched.drafts > 5
+
+
+def test_a_target_without_states_gets_no_drafts(llama):
+    """Such as a toy target."""
+    drafter = PredictionHeadDrafter(token_model(matched_head(llama, reads="token")))
+    drafter.begin_reply(GenerationConfig(), 1)
+    drafter.observe([1, 2, 3])
+    assert drafter.propose(4) == Draft.chain((), "mtp", 0, ())
+
+
+def test_what_a_head_model_refuses(llama):
+    head = matched_head(llama, reads="token")
+    windows = replace_cache(head)
+    with pytest.raises(ConfigError, match="in a cache that cannot drop rows; leave heads out"):
+        token_model(windows)
+    model = token_model(head)
+    with pytest.raises(ContractError, match="states are a list, not an array"):
+        model.observe_states([1.0], 0, 1)
+    model.close()
+    with pytest.raises(ContractError, match="the prediction head was closed"):
+        model.begin_states([1, 2], 0)
+    with pytest.raises(ContractError, match="'mtp' was not told how the reply is sampled"):
+        PredictionHeadDrafter(token_model(head)).observe([1])
+
+
+def test_a_head_that_is_not_a_number(llama, caplog):
+    head = matched_head(llama, reads="token")
+    head.eh_proj.weight = head.eh_proj.weight * float("nan")
+    session, drafter = Session(llama, context=600), PredictionHeadDrafter(token_model(head))
+    found, steps = reply(session, drafter, text_from(3, 21), max_tokens=10)
+    assert found == text_from(found[0], 10)
+    assert not any(step.num_draft_tokens for step in steps)
+    assert "logits of the prediction head are not numbers" in caplog.text
+
+
+def test_a_head_of_another_class():
+    """Nothing in the session or the drafter knows what a head computes."""
+    target = tiny()
+    session = Session(target, context=600)
+    model = token_model(foreign_head(64, VOCABULARY), size=VOCABULARY)
+    for config in (GenerationConfig(), SAMPLED):
+        plain, _ = reply(session, PlainDrafter(), prompt_of(30), config)
+        found, steps = reply(session, PredictionHeadDrafter(model), prompt_of(30), config)
+        assert found == plain
+        assert sum(step.num_draft_tokens for step in steps) > 60
+
+
+def replace_cache(head):
+    """The head with a sliding window."""
+    from mlx_lm.models.cache import RotatingKVCache
+
+    head = matched_head(markov_target(), reads="token")
+    head.make_cache = lambda: [RotatingKVCache(16)]
+    return head

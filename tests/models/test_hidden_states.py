@@ -1,0 +1,229 @@
+"""The hidden states that a session hands out: each row once, in order, with the right numbers.
+
+Mutants that these tests kill, made by hand (each was tried): see the list in test_head_drafts.py.
+"""
+
+import random
+
+import mlx.core as mx
+import numpy as np
+import pytest
+from family_models import NAMES, build_family
+from tiny_models import VOCABULARY, adversary, prompt_of, tiny
+
+from akunu_py.decoding.loop import decode
+from akunu_py.drafting import PlainDrafter
+from akunu_py.errors import ConfigError
+from akunu_py.models.hidden_states import StateTap, last_norm
+from akunu_py.models.session import Session
+from akunu_py.sampling.sampler import Sampler
+from akunu_py.sampling.transforms import TransformChain
+from akunu_py.types import Draft, GenerationConfig
+
+# Rows dropped, windows put back, and states that are fed again.
+KINDS = ["llama", "llama, sliding", "qwen3_next"]
+GREEDY = GenerationConfig()
+PENALTIES = GenerationConfig(repetition_penalty=1.2)
+
+
+class Recorder:
+    """Keeps the states that it is handed, by their places."""
+
+    def __init__(self, hidden="normed"):
+        self.hidden = hidden
+        self.states = {}
+
+    def begin_states(self, prompt, held):
+        self.prompt, self.next = list(prompt), held
+
+    def observe_states(self, states, start, end):
+        assert 0 <= start < end <= states.shape[1]
+        for row in range(start, end):
+            self.states[self.next] = states[0, row]
+            self.next += 1
+
+
+def expected_states(model, text, hidden):
+    """The states of a text in one pass."""
+    tap = StateTap(model, hidden)
+    with tap.listening():
+        model(mx.array([text]))
+    return np.array(tap.states[0])
+
+
+def reply(session, recorder, prompt, drafter, config=None, max_tokens=30):
+    """Decode; after each step, the states of all rows but the last token's are there."""
+    config, size = config or GenerationConfig(), session.vocabulary_size
+    sampler = Sampler(TransformChain.from_config(config, size), 7, size)
+    held = session.begin(prompt, sampler, max_tokens, states=recorder)
+    assert recorder.prompt == prompt
+    drafter.observe(prompt)
+    text = list(prompt)
+    for step in decode(session, drafter, prompt[-1], num_draft_tokens=6, max_tokens=max_tokens):
+        text += step.token_ids
+        # In flight is the row of the last token.
+        assert recorder.next == len(text) - (0 if session.in_flight else 1)
+    return text, held
+
+
+def check(recorder, model, text, first=0):
+    expected = expected_states(model, text, recorder.hidden)
+    assert sorted(recorder.states) == list(range(first, recorder.next))
+    found = np.array(mx.stack([recorder.states[place] for place in range(first, recorder.next)]))
+    np.testing.assert_allclose(found, expected[first : recorder.next], atol=2e-4)
+
+
+class Alternating:
+    """Drafts now and then, so that plain steps with one in flight come between."""
+
+    def __init__(self, drafter):
+        self.observe = drafter.observe
+        self._drafter, self._rng = drafter, random.Random(2)
+
+    def propose(self, limit):
+        if self._rng.random() < 0.5:
+            return Draft.empty()
+        return self._drafter.propose(limit)
+
+
+@pytest.mark.parametrize(
+    ("name", "config", "reproducible"),
+    [
+        ("llama", GREEDY, False), ("llama", PENALTIES, True), ("llama, sliding", PENALTIES, False),
+        ("qwen3_next", GREEDY, False),
+        *(
+            pytest.param(*case, marks=pytest.mark.slow)
+            for case in (
+                ("llama", GREEDY, True), ("llama, sliding", GREEDY, True),
+                ("qwen3_next", GREEDY, True), ("qwen3_next", PENALTIES, False),
+            )
+        ),
+    ],
+)  # fmt: skip
+def test_states_are_those_of_the_text(name, config, reproducible):
+    """Half of the drafts are wrong, and some steps draft nothing."""
+    model = build_family(name)
+    session = Session(model, context=600, reproducible=reproducible)
+    prompt = prompt_of(21)
+    plain, _ = reply(session, Recorder(), prompt, PlainDrafter(), config)
+    for hidden in ("normed", "raw"):
+        recorder = Recorder(hidden)
+        session.reset()
+        drafter = Alternating(adversary("half", plain, 3))
+        text, _ = reply(session, recorder, prompt, drafter, config)
+        assert text == plain
+        check(recorder, model, text)
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_reused_rows_are_not_handed_again(name):
+    """A conversation goes on, and goes back."""
+    model = build_family(name)
+    session, prompt = Session(model, context=600), prompt_of(30)
+    text, held = reply(session, Recorder(), prompt, PlainDrafter())
+    assert held == 0
+    for prompt in ([*text, 5, 6, 7], [*text[:40], 8, 9], text[:30]):
+        recorder = Recorder()
+        drafter = adversary("random", text, 3)
+        found, held = reply(session, recorder, prompt, drafter)
+        assert held > 0 or name != "llama"
+        check(recorder, model, found, held)
+
+
+def test_a_long_prompt_in_passes_with_pauses(monkeypatch):
+    """Every layer ends with a pause, and a checkpoint ends a pass."""
+    monkeypatch.setattr("akunu_py.models.cached_rows._TURN_S", 0.0)
+    monkeypatch.setattr("akunu_py.models.cached_rows.PREFILL_CHUNK", 20)
+    model, recorder = build_family("qwen3_next"), Recorder("raw")
+    session, prompt = Session(model, context=600), prompt_of(60)
+    sampler = Sampler(TransformChain.from_config(GenerationConfig(), VOCABULARY), 1, VOCABULARY)
+    seen = [
+        recorder.next
+        for _ in session.beginning(prompt, sampler, 5, {"here": 25}, states=recorder)
+    ]
+    assert sorted(set(seen)) == [0, 20, 25, 45, 59]
+    assert len(seen) > 12
+    check(recorder, model, prompt)
+
+
+def test_a_cancelled_pass_hands_nothing_over(monkeypatch):
+    monkeypatch.setattr("akunu_py.models.cached_rows._TURN_S", 0.0)
+    monkeypatch.setattr("akunu_py.models.cached_rows.PREFILL_CHUNK", 20)
+    model, recorder = tiny(), Recorder()
+    session, prompt = Session(model, context=600), prompt_of(60)
+    sampler = Sampler(TransformChain.from_config(GenerationConfig(), VOCABULARY), 1, VOCABULARY)
+    steps = session.beginning(prompt, sampler, 5, states=recorder)
+    while next(steps) <= 20:
+        pass
+    # A layer of the second pass is done.
+    steps.close()
+    assert recorder.next == 20
+    again = Recorder()
+    assert session.begin(prompt, sampler, 5, states=again) == 20
+    check(again, model, prompt, 20)
+
+
+def test_nobody_else_meets_the_tap():
+    """The model is itself again behind each pass, also one that fails."""
+    model = tiny()
+    owner, name = last_norm(model)
+    norm = owner[name]
+    session, recorder = Session(model, context=600), Recorder()
+    reply(session, recorder, prompt_of(20), PlainDrafter(), max_tokens=5)
+    assert owner[name] is norm
+    tap = StateTap(model, "raw")
+    with pytest.raises(RuntimeError, match="stop"), tap.listening():
+        assert owner[name] is not norm
+        raise RuntimeError("stop")
+    assert owner[name] is norm
+    # A reply without a reader keeps no state.
+    before = dict(recorder.states)
+    session.begin(
+        prompt_of(20), Sampler(TransformChain.from_config(GenerationConfig(), 97), 1, 97), 5
+    )
+    assert session._states is None
+    assert recorder.states == before
+
+
+def test_a_target_that_hands_over_states_takes_no_trees():
+    session, prompt = Session(tiny(), context=600), prompt_of(20)
+    sampler = Sampler(TransformChain.from_config(GenerationConfig(), VOCABULARY), 1, VOCABULARY)
+    tree = Draft((1, 2), (-1, -1), "test")
+    session.begin(prompt, sampler, 5)
+    assert session.takes_tree(tree)
+    session.begin(prompt, sampler, 5, states=Recorder())
+    assert not session.takes_tree(tree)
+
+
+# One of each place and name of the last norm.
+SUBSET = {"llama", "lfm2", "mamba2", "nemotron_h", "recurrent_gemma", "gemma4", "plamo2", "rwkv7"}
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(n, marks=() if n in SUBSET else pytest.mark.slow) for n in NAMES]
+)
+def test_the_last_norm_of_every_family_is_what_its_logits_depend_on(name):
+    model = build_family(name)
+    owner, place = last_norm(model)
+    norm = owner[place]
+    tap = StateTap(model, "raw")
+    with tap.listening():
+        model(mx.array([[1, 2, 3]]))
+    raw = tap.states
+    assert raw.shape[:2] == (1, 3)
+    assert len({tuple(row) for row in np.array(raw[0]).round(4)}) == 3
+    # With nothing behind it, all rows say the same.
+    owner[place] = lambda x: mx.zeros_like(x)
+    try:
+        logits = model(mx.array([[1, 2, 3]]))
+    finally:
+        owner[place] = norm
+    assert mx.array_equal(logits[:, :1], logits[:, 1:2])
+    assert mx.array_equal(logits[:, :1], logits[:, 2:])
+
+
+def test_a_model_without_a_known_last_norm():
+    model = tiny()
+    del model.model["norm"]
+    with pytest.raises(ConfigError, match="its hidden states cannot be read; leave heads out"):
+        last_norm(model)
