@@ -20,15 +20,18 @@ from akunu_py.decoding.budget import Budget, BudgetState
 from akunu_py.decoding.loop import Step, decode
 from akunu_py.drafting.auto import AutoDrafter, AutoState
 from akunu_py.drafting.draft_model import TokenModel
+from akunu_py.drafting.prediction_head import HeadModel
 from akunu_py.drafting.registry import default_num_draft_tokens, make_drafter
 from akunu_py.errors import AkunuError, ConfigError
 from akunu_py.models.baseline import Baseline
 from akunu_py.models.budget_memory import device_prior
+from akunu_py.models.heads import PredictionHead
+from akunu_py.models.heads.token_model import HeadTokenModel
 from akunu_py.models.load import LoadedModel
 from akunu_py.models.pass_times import PassTimes, measure_passes
 from akunu_py.models.session import Session
 from akunu_py.models.token_model import make_token_model
-from akunu_py.protocols import ReplyDrafter, Tokenizer
+from akunu_py.protocols import Drafter, ReplyDrafter, StateObserver, Tokenizer
 from akunu_py.sampling.forced import ForcedSampler
 from akunu_py.sampling.sampler import Sampler
 from akunu_py.sampling.transforms import TransformChain
@@ -78,6 +81,7 @@ class _Bench:
     baseline: Baseline
     num_draft_tokens: int | None
     token_model: TokenModel | None
+    head_model: HeadModel | None
     states: dict[str, BudgetState] = field(default_factory=dict)
     # The state that `auto` keeps from reply to reply, as in an engine.
     auto_states: dict[str, AutoState] = field(default_factory=dict)
@@ -94,6 +98,7 @@ def run_speed(
     repeats: int = 5,
     times: PassTimes | None = None,
     draft_model: LoadedModel | None = None,
+    head: PredictionHead | None = None,
     store: ItemStore | None = None,
     progress: Callable[[int, int], None] | None = None,
     until: Callable[[], bool] | None = None,
@@ -107,14 +112,14 @@ def run_speed(
     `auto` keeps its memory over the cases of a round, as in an engine, and forgets it before the
     next round: a repeated case must not be copied from itself. `num_draft_tokens` bounds all
     drafters; with None each uses its own default. Drafters that ask a draft model need
-    `draft_model`.
+    `draft_model`, and mtp needs the model's prediction `head`.
 
     `store` has finished cases, also from an interrupted run. Only `auto` decodes these again,
     uncounted, to restore its memory. After an interrupt the report covers the cases that every arm
     has decoded. A case that does not fit into the context becomes a failure.
 
-    Raises ConfigError without cases or if none fits, for an unknown drafter, or a draft model that
-    is missing or has another vocabulary.
+    Raises ConfigError without cases or if none fits, for an unknown drafter, for a missing draft
+    model or head, or for a draft model with another vocabulary.
     """
     if not cases:
         raise ConfigError("there is nothing to measure with; give prompts or a trace with items")
@@ -136,9 +141,14 @@ def run_speed(
     token_model = None
     if draft_model is not None:
         token_model = make_token_model(draft_model, loaded, session.vocabulary_size)
+    head_model = None
+    if head is not None:
+        head_model = HeadTokenModel(head, context=context, vocabulary_size=session.vocabulary_size)
+    bench = _Bench(
+        loaded, session, Baseline(loaded.model), num_draft_tokens, token_model, head_model
+    )
     for name in drafters:
-        make_drafter(name, num_draft_tokens=num_draft_tokens, token_model=token_model)
-    bench = _Bench(loaded, session, Baseline(loaded.model), num_draft_tokens, token_model)
+        _drafter(bench, name)
     if times is None:
         times = measure_passes(session, cases[0].prompt, repeats=repeats)
     for name in drafters:
@@ -229,6 +239,16 @@ def _run(bench: _Bench, arm: str, case: Case, max_tokens: int) -> Run:
     return _akunu(bench, arm, case, max_tokens)
 
 
+def _drafter(bench: _Bench, arm: str) -> Drafter:
+    return make_drafter(
+        arm,
+        num_draft_tokens=bench.num_draft_tokens,
+        auto_state=bench.auto_states.setdefault(arm, AutoState()),
+        token_model=bench.token_model,
+        head_model=bench.head_model,
+    )
+
+
 def _akunu(bench: _Bench, arm: str, case: Case, max_tokens: int) -> Run:
     session, prompt = bench.session, case.prompt
     config = GenerationConfig()
@@ -238,17 +258,13 @@ def _akunu(bench: _Bench, arm: str, case: Case, max_tokens: int) -> Run:
         if case.text is None
         else ForcedSampler(chain, len(prompt), case.text, session.vocabulary_size)
     )
-    drafter = make_drafter(
-        arm,
-        num_draft_tokens=bench.num_draft_tokens,
-        auto_state=bench.auto_states.setdefault(arm, AutoState()),
-        token_model=bench.token_model,
-    )
+    drafter = _drafter(bench, arm)
     most = bench.num_draft_tokens
     if most is None:
         most = default_num_draft_tokens(arm)
     with session.measured():
-        session.begin(prompt, sampler, max_tokens + _MARGIN)
+        states = drafter if isinstance(drafter, StateObserver) else None
+        session.begin(prompt, sampler, max_tokens + _MARGIN, states=states)
         if isinstance(drafter, ReplyDrafter):
             drafter.begin_reply(config, 0)
         drafter.observe(prompt)

@@ -204,14 +204,16 @@ def default_num_draft_tokens(name: str) -> int:
     return kind_of(name).num_draft_tokens
 
 
-def drafter_name(name: str | None, draft_model: object | None) -> str:
+def drafter_name(name: str | None, draft_model: object | None, head: object | None = None) -> str:
     """Return the name of a drafter, or the default's name if None is given.
 
-    The default depends on whether there is a draft model.
+    The default depends on whether there is a draft model or, without one, a prediction head.
     """
     if name is not None:
         return name
-    return AutoDrafter.name if draft_model is None else DraftModelDrafter.name
+    if draft_model is not None:
+        return DraftModelDrafter.name
+    return AutoDrafter.name if head is None else PredictionHeadDrafter.name
 
 
 def check_drafter(

@@ -6,6 +6,8 @@ from pathlib import Path
 
 from akunu_py.drafting import AutoState, default_num_draft_tokens
 from akunu_py.drafting.registry import DrafterSetup, drafter_name, make
+from akunu_py.models.heads import PredictionHead
+from akunu_py.models.heads.token_model import HeadTokenModel
 from akunu_py.models.load import LoadedModel, LoadOptions, draft_options, load_model
 from akunu_py.models.token_model import CachedTokenModel, make_token_model
 from akunu_py.protocols import Drafter
@@ -28,11 +30,31 @@ class DrafterChoice:
     num_draft_tokens: int
 
 
+@dataclass(frozen=True, slots=True)
+class DraftingModels:
+    """What draws drafts for the replies of one session, with caches of its own.
+
+    Attributes:
+        draft_model: the engine's draft model, if it has one.
+        head: the prediction head of the engine's model, if it was loaded.
+
+    """
+
+    draft_model: CachedTokenModel | None = None
+    head: HeadTokenModel | None = None
+
+    def close(self) -> None:
+        """Drop the models and their caches."""
+        for model in (self.draft_model, self.head):
+            if model is not None:
+                model.close()
+
+
 class DrafterFactory:
     """Makes the drafters of one engine.
 
-    `vocabulary_size` is the number of the model's logits; `most` limits drafts, whatever a
-    configuration says; `counts` is a file written by `akunu counts fit`.
+    `vocabulary_size` is the number of the model's logits; `context` its length in tokens; `most`
+    limits drafts, whatever a configuration says; `counts` is a file written by `akunu counts fit`.
 
     Raises ConfigError for a draft model or counts of another vocabulary, or for a file that cannot
     be read, ModelFormatError for a damaged file.
@@ -43,8 +65,10 @@ class DrafterFactory:
         loaded: LoadedModel,
         vocabulary_size: int,
         *,
+        context: int,
         most: int | None = None,
         draft_model: LoadedModel | None = None,
+        head: PredictionHead | None = None,
         counts: str | Path | None = None,
     ) -> None:
         self._loaded = loaded
@@ -52,22 +76,29 @@ class DrafterFactory:
         self._most = most
         self._counts = None if counts is None else Path(counts)
         self._draft_model = draft_model
+        self._head = head
+        self._context = context
         # State that drafters keep from reply to reply, by their names.
         self._kept: defaultdict[str, dict[str, object]] = defaultdict(dict)
-        self.token_model = self.another_token_model()
+        self.models = self.other_models()
         if counts is not None:
             # A wrong file is reported now rather than when the first reply begins.
             self.make(self.choose(GenerationConfig(drafter="corpus")), AutoState())
 
-    def another_token_model(self) -> CachedTokenModel | None:
-        """Return the draft model with caches of its own, or None if there is none."""
-        if self._draft_model is None:
-            return None
-        return make_token_model(self._draft_model, self._loaded, self._vocabulary_size)
+    def other_models(self) -> DraftingModels:
+        """Return draft model and head once more, with caches of their own."""
+        size = self._vocabulary_size
+        draft, head = self._draft_model, self._head
+        return DraftingModels(
+            None if draft is None else make_token_model(draft, self._loaded, size),
+            None
+            if head is None
+            else HeadTokenModel(head, context=self._context, vocabulary_size=size),
+        )
 
     def choose(self, config: GenerationConfig) -> DrafterChoice:
         """Return the drafter that a configuration names, or the default one."""
-        name = drafter_name(config.drafter, self.token_model)
+        name = drafter_name(config.drafter, self.models.draft_model, self.models.head)
         most = config.num_draft_tokens
         if most is None:
             most = default_num_draft_tokens(name)
@@ -79,19 +110,21 @@ class DrafterFactory:
         self,
         choice: DrafterChoice,
         auto_state: AutoState,
-        token_model: CachedTokenModel | None = None,
+        models: DraftingModels | None = None,
     ) -> Drafter:
-        """Make the chosen drafter for one reply; `token_model` replaces the engine's draft model.
+        """Make the chosen drafter for one reply; `models` replace the engine's own.
 
         Raises as `akunu_py.drafting.registry.make` does.
         """
+        models = models or self.models
         setup = DrafterSetup(
             choice.num_draft_tokens,
             choice.config,
             vocabulary_size=self._vocabulary_size,
             token_texts=self._loaded.tokenizer.token_texts,
-            token_model=token_model or self.token_model,
+            token_model=models.draft_model,
             load_token_model=self._load_token_model,
+            head_model=models.head,
             counts=self._counts,
             kept=self._kept[choice.name],
             auto_state=auto_state,
@@ -103,9 +136,8 @@ class DrafterFactory:
         return make_token_model(model, self._loaded, self._vocabulary_size)
 
     def close(self) -> None:
-        """Release the draft model and the state that drafters kept."""
+        """Release draft model and head, and the state that drafters kept."""
         self._kept.clear()
-        self._draft_model = None
-        if self.token_model is not None:
-            self.token_model.close()
-            self.token_model = None
+        self._draft_model = self._head = None
+        self.models.close()
+        self.models = DraftingModels()

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from akunu_py.drafting import AutoState, open_memory, vocabulary_fingerprint
 from akunu_py.engine.admission import Admission
 from akunu_py.engine.constrained import Matchers, constrained_drafter
-from akunu_py.engine.drafter_factory import DrafterFactory
+from akunu_py.engine.drafter_factory import DrafterFactory, DraftingModels
 from akunu_py.engine.generation_options import GenerationOptions, with_options
 from akunu_py.engine.lane import CheckedCall, Lane
 from akunu_py.engine.memories import Memories
@@ -38,6 +38,7 @@ from akunu_py.messages import GivenMessage, GivenTool, read_messages, read_tools
 from akunu_py.model_store.default_model import default_model_path
 from akunu_py.models.aligned_rows import BLOCK_ROWS, usable_context
 from akunu_py.models.cached_rows import Progress
+from akunu_py.models.heads import PredictionHead, load_head
 from akunu_py.models.load import (
     ComputeType,
     LoadedModel,
@@ -61,6 +62,10 @@ if TYPE_CHECKING:
     from mlx import nn
 
     from akunu_py.models.ranks.link import Link
+
+
+OWN_HEADS = "own"
+"""Stands for the heads in a model's own file or folder."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,6 +107,7 @@ class Engine:
         reproducible: bool = False,
         memory: str | Path | None = None,
         draft_model: LoadedModel | None = None,
+        head: PredictionHead | None = None,
         counts: str | Path | None = None,
         ranks: "Link | None" = None,
         tool_parser: str | None = None,
@@ -122,8 +128,10 @@ class Engine:
         self._drafters = DrafterFactory(
             loaded,
             self._session.vocabulary_size,
+            context=self._session.context,
             most=BLOCK_ROWS - 1 if reproducible else None,
             draft_model=draft_model,
+            head=head,
             counts=counts,
         )
         self._matchers = Matchers(self.tokenizer, self._session.vocabulary_size)
@@ -136,6 +144,7 @@ class Engine:
         self.description: ModelDescription = loaded.description
         self.draft_model = None if draft_model is None else draft_model.description
         self.has_counts = counts is not None
+        self.has_head = head is not None
         self.context: int = self._session.context
 
     @classmethod
@@ -153,6 +162,7 @@ class Engine:
         reproducible: bool = False,
         memory: str | Path | None = None,
         draft_model: str | Path | None = None,
+        heads: str | Path | None = None,
         counts: str | Path | None = None,
         ranks: "Link | None" = None,
         check_ranks: bool = False,
@@ -169,6 +179,8 @@ class Engine:
                 on what the row sees (docs/architecture.md). `akunu tune` measures the price.
             memory: folder for the texts that `auto` drafts from (docs/drafting.md).
             draft_model: smaller model with the same vocabulary to draft with (docs/methods.md).
+            heads: "own" to draft with the model's own prediction head, or the path of a file or
+                folder that has one (docs/drafting.md).
             counts: file of `akunu counts fit`, for the drafter `corpus`.
             ranks: rank 0's connection to the others, if the model is split over several machines
                 (docs/several-machines.md).
@@ -193,8 +205,8 @@ class Engine:
         if ranks is not None:
             return cls._load_on_ranks(
                 ranks, place, options, check=check_ranks, context=context, kv_bits=kv_bits,
-                reproducible=reproducible, memory=memory, draft_model=draft_model, counts=counts,
-                tool_parser=tool_parser,
+                reproducible=reproducible, memory=memory, draft_model=draft_model, heads=heads,
+                counts=counts, tool_parser=tool_parser,
             )  # fmt: skip
         models = [PlannedModel(place, options, kv_bits)]
         if draft_model is not None:
@@ -205,8 +217,8 @@ class Engine:
         if drafts:
             opened.append(open_model(draft_model, drafts[0].options, context=context))
         steps = cls.loading(
-            opened, context=context, kv_bits=kv_bits, reproducible=reproducible, memory=memory,
-            counts=counts, tool_parser=tool_parser,
+            opened, heads=heads, context=context, kv_bits=kv_bits, reproducible=reproducible,
+            memory=memory, counts=counts, tool_parser=tool_parser,
         )  # fmt: skip
         return finish(steps)
 
@@ -222,6 +234,7 @@ class Engine:
         kv_bits: int | None,
         reproducible: bool,
         draft_model: str | Path | None,
+        heads: str | Path | None,
         **others: Any,
     ) -> Self:
         """Load rank 0's part of a model; `others` are options of the constructor."""
@@ -234,6 +247,11 @@ class Engine:
                 "a draft model does not draft for a model on several ranks; leave it out, and "
                 "drafts come from the text"
             )
+        if heads is not None:
+            raise ConfigError(
+                "a prediction head does not draft for a model on several ranks; leave heads out, "
+                "and drafts come from the text"
+            )
         how: dict[str, Any] = {
             "context": context, "kv_bits": kv_bits, "reproducible": reproducible
         }  # fmt: skip
@@ -245,13 +263,21 @@ class Engine:
         return engine
 
     @classmethod
-    def loading(cls, opened: Sequence[Steps[LoadedModel]], **options: Any) -> Steps[Self]:
+    def loading(
+        cls,
+        opened: Sequence[Steps[LoadedModel]],
+        *,
+        heads: str | Path | None = None,
+        **options: Any,
+    ) -> Steps[Self]:
         """Load an engine in steps, over an opened model and its draft model if there are two.
 
-        Options are those of the constructor. Raises as `load` does.
+        `heads` is as in `load`; other options are those of the constructor. Raises as `load` does.
         """
         target, *drafts = opened
         loaded = yield from target
+        if heads is not None:
+            options["head"] = _head_of(loaded, heads)
         for draft in drafts:
             options["draft_model"] = yield from draft
         return cls(loaded, **options)
@@ -400,7 +426,7 @@ class Engine:
                     self._session.vocabulary_size,
                     self.context,
                     self._kv_bits,
-                    self._drafters.token_model,
+                    self._drafters.models.draft_model,
                 )
 
     def logits(self, token_ids: Sequence[int], start: int = 0) -> NDArray[np.float32]:
@@ -501,7 +527,7 @@ class Engine:
         """
         self._admission.check()
         session = self._new_session(self.context)
-        return Lane(session, self._drafters.another_token_model(), self._request)
+        return Lane(session, self._drafters.other_models(), self._request)
 
     def measure_drafts(self, *, alone: bool) -> None:
         """Say whether a reply runs alone; only then are the costs of passes with drafts measured.
@@ -617,12 +643,12 @@ class Engine:
         call: CheckedCall,
         session: Session,
         auto_state: AutoState,
-        token_model: CachedTokenModel | None = None,
+        models: DraftingModels | None = None,
     ) -> Request:
         """Return what a reply on a session is made from."""
         choice, plan = call.choice, call.plan
         drafter, most = constrained_drafter(
-            self._drafters.make(choice, auto_state, token_model), choice, call.matcher
+            self._drafters.make(choice, auto_state, models), choice, call.matcher
         )
         return Request(
             session=session,
@@ -655,6 +681,17 @@ class Engine:
 
     def _ids_of(self, prompt: Prompt, *, parse_special: bool = False) -> list[int]:
         return ids_of(prompt, self.tokenizer, self.vocabulary_size, parse_special=parse_special)
+
+
+def _head_of(loaded: LoadedModel, heads: str | Path) -> PredictionHead:
+    """Return the prediction head of a loaded model; raises as `load_head`, or if it has none."""
+    head = load_head(loaded, None if heads == OWN_HEADS else Path(heads))
+    if head is None:
+        raise ConfigError(
+            f"{loaded.description.name} comes without a prediction head; give heads the path of a "
+            "file or folder that has one, or leave them out"
+        )
+    return head
 
 
 def _call_reader(name: str | None) -> GivenReader | None:

@@ -6,12 +6,11 @@ from dataclasses import dataclass, replace
 
 from akunu_py.constraints import Matcher
 from akunu_py.drafting import AutoState
-from akunu_py.engine.drafter_factory import DrafterChoice
+from akunu_py.engine.drafter_factory import DrafterChoice, DraftingModels
 from akunu_py.engine.reply import Reply, Request
 from akunu_py.engine.tool_use import ChatPlan
 from akunu_py.models.cached_rows import NO_CHECKPOINTS, Progress
 from akunu_py.models.session import Session
-from akunu_py.models.token_model import CachedTokenModel
 from akunu_py.types import StreamEvent
 
 
@@ -33,7 +32,7 @@ class CheckedCall:
     matcher: Matcher | None = None
 
 
-MakeRequest = Callable[[CheckedCall, Session, AutoState, CachedTokenModel | None], Request]
+MakeRequest = Callable[[CheckedCall, Session, AutoState, DraftingModels], Request]
 
 
 class Lane:
@@ -41,18 +40,16 @@ class Lane:
 
     Lanes share the engine's weights, its drafters' files and its costs of passes. They have no
     lock: one thread uses all of them, and no other reply of the engine runs meanwhile. A draft
-    model has caches for each lane.
+    model and a prediction head have caches for each lane.
 
     Attributes:
         session: the model with the caches of this lane.
 
     """
 
-    def __init__(
-        self, session: Session, token_model: CachedTokenModel | None, make: MakeRequest
-    ) -> None:
+    def __init__(self, session: Session, models: DraftingModels, make: MakeRequest) -> None:
         self.session = session
-        self._token_model = token_model
+        self._models = models
         self._make = make
 
     def turns(
@@ -74,7 +71,7 @@ class Lane:
         """
         state = learned.beside()
         request = replace(
-            self._make(call, self.session, state, self._token_model),
+            self._make(call, self.session, state, self._models),
             checkpoints=checkpoints,
             progress=progress,
             ended=state.finish,
@@ -84,5 +81,4 @@ class Lane:
     def close(self) -> None:
         """Drop the caches."""
         self.session.close()
-        if self._token_model is not None:
-            self._token_model.close()
+        self._models.close()

@@ -25,7 +25,13 @@ from akunu_py.engine.reply_message import MessageReader
 from akunu_py.engine.reply_text import ReplyText
 from akunu_py.models.cached_rows import Progress
 from akunu_py.models.session import Session
-from akunu_py.protocols import Drafter, PromptReader, ReplyDrafter, Tokenizer
+from akunu_py.protocols import (
+    Drafter,
+    PromptReader,
+    ReplyDrafter,
+    StateObserver,
+    Tokenizer,
+)
 from akunu_py.sampling.sampler import Sampler
 from akunu_py.sampling.transforms import TransformChain
 from akunu_py.types import (
@@ -157,6 +163,7 @@ class Reply:
                 self._max_tokens,
                 request.checkpoints,
                 allowed=request.matcher,
+                states=drafter if isinstance(drafter, StateObserver) else None,
             )
             with contextlib.closing(prefill):
                 self._num_cached = next(prefill)

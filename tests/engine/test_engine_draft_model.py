@@ -64,7 +64,7 @@ def test_a_draft_model_that_is_the_model_is_always_right(tiny_gguf, caplog):
 
 def test_a_prompt_is_fed_to_the_draft_model_once(tiny_pair):
     """A conversation goes on: the draft model, too, feeds what is new alone."""
-    drafts = tiny_pair._drafters.token_model
+    drafts = tiny_pair._drafters.models.draft_model
     first = tiny_pair.generate(PROMPT, max_tokens=20, draft_budget="always")
     ids = [*tiny_pair.tokenizer.encode(PROMPT, parse_special=True), *first.token_ids]
     fed, feed = [], drafts._rows.feed_apart
@@ -78,17 +78,17 @@ def test_a_prompt_is_fed_to_the_draft_model_once(tiny_pair):
 
 def test_cancelling_while_the_draft_model_takes_the_prompt_in(tiny_pair):
     stream = tiny_pair.stream("the world " * 40, max_tokens=20, draft_budget="always")
-    beginning = tiny_pair._drafters.token_model.beginning
+    beginning = tiny_pair._drafters.models.draft_model.beginning
 
     def cancelled(prompt, sampling):
         stream.cancel()
         yield from beginning(prompt, sampling)
 
-    tiny_pair._drafters.token_model.beginning = cancelled
+    tiny_pair._drafters.models.draft_model.beginning = cancelled
     try:
         events = list(stream)
     finally:
-        del tiny_pair._drafters.token_model.beginning
+        del tiny_pair._drafters.models.draft_model.beginning
     assert events[-1].result.finish_reason == "cancelled"
     assert not events[-1].result.token_ids
     assert tiny_pair.generate(PROMPT, max_tokens=5).token_ids

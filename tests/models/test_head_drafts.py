@@ -7,7 +7,6 @@ Mutants, made by hand, that these tests and test_hidden_states.py kill (each was
 """
 
 import random
-from dataclasses import replace
 
 import mlx.core as mx
 import pytest

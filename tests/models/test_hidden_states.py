@@ -138,8 +138,7 @@ def test_a_long_prompt_in_passes_with_pauses(monkeypatch):
     session, prompt = Session(model, context=600), prompt_of(60)
     sampler = Sampler(TransformChain.from_config(GenerationConfig(), VOCABULARY), 1, VOCABULARY)
     seen = [
-        recorder.next
-        for _ in session.beginning(prompt, sampler, 5, {"here": 25}, states=recorder)
+        recorder.next for _ in session.beginning(prompt, sampler, 5, {"here": 25}, states=recorder)
     ]
     assert sorted(set(seen)) == [0, 20, 25, 45, 59]
     assert len(seen) > 12

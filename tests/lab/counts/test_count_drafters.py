@@ -145,9 +145,9 @@ def test_the_budget_is_asked_before_a_combinations_draft_model(tiny):
     options = {"drafter": "ngram-draft-model", "logit_bias": ignore_end(tiny), "max_tokens": 80}
     found = {}
     for budget in ("always", "auto"):
-        before = tiny._drafters.token_model.num_passes
+        before = tiny._drafters.models.draft_model.num_passes
         tiny.generate(PROMPT, draft_budget=budget, temperature=1.5, seed=3, **options)
-        found[budget] = tiny._drafters.token_model.num_passes - before
+        found[budget] = tiny._drafters.models.draft_model.num_passes - before
     assert found["auto"] < found["always"] / 2
 
 
