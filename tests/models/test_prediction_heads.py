@@ -73,6 +73,7 @@ QWEN_PLACES = {
     "among those of a vision model": ("model-00001-of-00002.safetensors", "language_model.mtp."),
     "MTPLX": ("mtp.safetensors", "mtp."),
     "vllm-mlx": ("mtp/weights.safetensors", "language_model.mtp."),
+    "Rapid-MLX": ("mtp/model.safetensors", ""),
     "vllm-mlx, one folder": ("model-mtp.safetensors", "mtp."),
     "a side-car without a prefix": ("mtp.safetensors", ""),
 }
@@ -331,6 +332,17 @@ def test_a_file_that_is_cut_short(target, tmp_path):
     path = tmp_path / "mtp.safetensors"
     path.write_bytes(b"\x10\x00\x00")
     with pytest.raises(ModelFormatError, match=r"mtp.safetensors is truncated, damaged or not a"):
+        load_head(loaded_from(tmp_path, target), path)
+
+
+def test_a_file_that_may_not_be_read(target, head, tmp_path, monkeypatch):
+    path = write(tmp_path / "mtp.safetensors", named(parameters_of(head), QWEN, "mtp."))
+
+    def refuse(*_):
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr("pathlib.Path.open", refuse)
+    with pytest.raises(ConfigError, match=r"mtp\.safetensors cannot be read: Permission denied"):
         load_head(loaded_from(tmp_path, target), path)
 
 
