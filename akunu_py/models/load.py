@@ -184,7 +184,7 @@ def open_model(
             "the model's path is empty; give a GGUF file or an MLX model folder, or None for the "
             "default model"
         )
-    with _explained(path):
+    with explained(path):
         place = default_model_path() if path is None else Path(path).expanduser()
         if place.is_dir() and (place / DESCRIPTION).is_file():
             _refuse_gguf_options(place, options)
@@ -203,7 +203,7 @@ def open_model(
 
 
 @contextlib.contextmanager
-def _explained(path: str | Path | None) -> Iterator[None]:
+def explained(path: str | Path | None) -> Iterator[None]:
     """Turn errors of the system and of MLX into a ConfigError that names the path."""
     try:
         yield
@@ -219,7 +219,7 @@ def _explained(path: str | Path | None) -> Iterator[None]:
 
 
 def _explained_steps(path: str | Path | None, steps: Steps[LoadedModel]) -> Steps[LoadedModel]:
-    with _explained(path):
+    with explained(path):
         return (yield from steps)
 
 

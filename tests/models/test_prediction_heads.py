@@ -1,5 +1,7 @@
 """Heads that predict further tokens: what they compute, and every layout they are read from."""
 
+import dataclasses
+
 import mlx.core as mx
 import numpy as np
 import pytest
@@ -71,6 +73,7 @@ QWEN_PLACES = {
     "among those of a vision model": ("model-00001-of-00002.safetensors", "language_model.mtp."),
     "MTPLX": ("mtp.safetensors", "mtp."),
     "vllm-mlx": ("mtp/weights.safetensors", "language_model.mtp."),
+    "Rapid-MLX": ("mtp/model.safetensors", ""),
     "vllm-mlx, one folder": ("model-mtp.safetensors", "mtp."),
     "a side-car without a prefix": ("mtp.safetensors", ""),
 }
@@ -214,6 +217,35 @@ def test_a_quantized_head_stays_so_and_is_expanded_where_the_target_is(target, t
     np.testing.assert_allclose(np.array(outputs(found)), np.array(outputs(head)), atol=1e-4)
 
 
+def test_a_head_in_a_form_without_biases(target, tmp_path):
+    head = random_head(target)
+    nn.quantize(
+        head, group_size=32, bits=4, mode="mxfp4",
+        class_predicate=lambda path, _: path == "eh_proj",
+    )  # fmt: skip
+    path = write(tmp_path / "mtp.safetensors", named(parameters_of(head), QWEN, "mtp."))
+    found = load_head(loaded_from(tmp_path, target, weights="quantized"), path)
+    assert found.eh_proj.mode == "mxfp4"
+    same(found, head)
+
+
+def test_blocks_of_8_bit_floats_of_a_checkpoint(tmp_path):
+    target = tiny_target("deepseek_v3")
+    head = random_head(target)
+    arrays = named(parameters_of(head), EXTRA_LAYER, EXTRA)
+    for name in ("eh_proj", "mlp.experts.1.up_proj"):
+        arrays = with_single_experts(arrays)
+        codes = mx.to_fp8(arrays[f"{EXTRA}{name}.weight"] * 4)
+        arrays[f"{EXTRA}{name}.weight"] = codes
+        arrays[f"{EXTRA}{name}.weight_scale_inv"] = mx.full((1, 1), 0.25)
+    head.eh_proj.weight = mx.from_fp8(arrays[f"{EXTRA}eh_proj.weight"], dtype=mx.float32) / 4
+    stack = head.body.layers[0].mlp.switch_mlp.up_proj
+    up = mx.from_fp8(arrays[f"{EXTRA}mlp.experts.1.up_proj.weight"], dtype=mx.float32) / 4
+    stack.weight = mx.concatenate([stack.weight[:1], up[None], stack.weight[2:]])
+    path = write(tmp_path / "mtp.safetensors", arrays)
+    same(load_head(loaded_from(tmp_path, target), path), head)
+
+
 def test_a_head_computes_in_the_type_of_its_target(target, head, tmp_path):
     arrays = {
         name: array.astype(mx.bfloat16)
@@ -303,6 +335,17 @@ def test_a_file_that_is_cut_short(target, tmp_path):
         load_head(loaded_from(tmp_path, target), path)
 
 
+def test_a_file_that_may_not_be_read(target, head, tmp_path, monkeypatch):
+    path = write(tmp_path / "mtp.safetensors", named(parameters_of(head), QWEN, "mtp."))
+
+    def refuse(*_):
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr("pathlib.Path.open", refuse)
+    with pytest.raises(ConfigError, match=r"mtp\.safetensors cannot be read: Permission denied"):
+        load_head(loaded_from(tmp_path, target), path)
+
+
 def test_places_without_a_head(target, tmp_path):
     write_config(tmp_path)
     path = write(tmp_path / "model.safetensors", {"model.norm.weight": mx.ones(64)})
@@ -314,6 +357,13 @@ def test_places_without_a_head(target, tmp_path):
             load_head(loaded, source)
     with pytest.raises(ConfigError, match=r"there is no .*absent; give a GGUF or safetensors"):
         load_head(loaded, tmp_path / "absent")
+
+
+def test_a_model_on_several_machines_takes_no_head(target, head, tmp_path):
+    path = write(tmp_path / "mtp.safetensors", named(parameters_of(head), QWEN, "mtp."))
+    loaded = dataclasses.replace(loaded_from(tmp_path, target), make_passes=lambda *_: None)
+    with pytest.raises(ConfigError, match="work on one machine only; leave them out, or run"):
+        load_head(loaded, path)
 
 
 def test_models_that_take_no_head(target, head, tmp_path):

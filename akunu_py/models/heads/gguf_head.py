@@ -37,6 +37,9 @@ _SINGLE_LAYER = {
 }  # fmt: skip
 """Keys of a model whose only layer has attention, and experts where the model has them."""
 
+_WITH_ARRAYS = ("attention.", "feed_forward_length")
+"""Beginnings of keys that may have a number for each block."""
+
 _FURTHER, _RECURRENT = "nextn_predict_layers", "attention.recurrent_layers"
 
 
@@ -180,12 +183,15 @@ def _single_layer_metadata(
 
     An array with a number for each block keeps that of the one block.
     """
-    count = file.metadata[f"{architecture}.block_count"]
+    prefix = f"{architecture}."
+    count = file.metadata[f"{prefix}block_count"]
     metadata = {
         name: value[block : block + 1]
-        if isinstance(value, np.ndarray) and name.startswith(architecture) and len(value) == count
+        if isinstance(value, np.ndarray)
+        and len(value) == count
+        and name.startswith(tuple(prefix + part for part in _WITH_ARRAYS))
         else value
         for name, value in file.metadata.items()
-        if name not in (f"{architecture}.{_FURTHER}", f"{architecture}.{_RECURRENT}")
+        if name not in (prefix + _FURTHER, prefix + _RECURRENT)
     }
-    return metadata | {f"{architecture}.{key}": value for key, value in _SINGLE_LAYER.items()}
+    return metadata | {prefix + key: value for key, value in _SINGLE_LAYER.items()}

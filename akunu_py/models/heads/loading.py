@@ -11,7 +11,7 @@ from akunu_py.models.converted_plan import DESCRIPTION
 from akunu_py.models.heads.families import FAMILIES, Family, decoder_of, family_of
 from akunu_py.models.heads.gguf_head import find_block, load_gguf_head
 from akunu_py.models.heads.head import PredictionHead
-from akunu_py.models.load import LoadedModel
+from akunu_py.models.load import LoadedModel, explained
 
 
 def load_head(loaded: LoadedModel, source: Path | None) -> PredictionHead | None:
@@ -33,19 +33,22 @@ def load_head(loaded: LoadedModel, source: Path | None) -> PredictionHead | None
             f"there is no {place}; give a GGUF or safetensors file, or a folder, with a prediction "
             "head"
         )
-    head = None
-    if (place / DESCRIPTION).is_file():
-        # Converted from a GGUF file, without the head.
-        pass
-    elif place.is_dir() or place.suffix == ".safetensors":
-        head = _load_stored(loaded, place)
-    elif place.is_file():
-        head = _load_gguf(loaded, place)
+    with explained(place):
+        head = _load(loaded, place)
     if head is None and source is not None:
         raise ConfigError(
             f"{place} has no prediction head for this model; give a file or folder that has one"
         )
     return head
+
+
+def _load(loaded: LoadedModel, place: Path) -> PredictionHead | None:
+    if (place / DESCRIPTION).is_file():
+        # Converted from a GGUF file, without the head.
+        return None
+    if place.is_dir() or place.suffix == ".safetensors":
+        return _load_stored(loaded, place)
+    return _load_gguf(loaded, place) if place.is_file() else None
 
 
 def _load_gguf(loaded: LoadedModel, path: Path) -> PredictionHead | None:

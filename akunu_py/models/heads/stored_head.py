@@ -26,8 +26,13 @@ from akunu_py.models.mlx_folder import from_library, read_folder_config
 from akunu_py.models.weight_files import check_weight_file
 from akunu_py.models.whole_mlx_lm import infer_quant_config
 
-_SIDE_CARS = ("mtp.safetensors", "mtp/weights.safetensors", "model-mtp.safetensors")
-"""Files of a model's folder that hold its head: MTPLX's, and the two of vllm-mlx."""
+_SIDE_CARS = (
+    "mtp.safetensors",
+    "mtp/weights.safetensors",
+    "mtp/model.safetensors",
+    "model-mtp.safetensors",
+)
+"""Files of a model's folder that hold its head: MTPLX's, vllm-mlx's and Rapid-MLX's."""
 
 _PREFIXED = (
     re.compile(r"(?:language_model\.|model\.){0,2}mtp\.(?P<rest>.+)"),

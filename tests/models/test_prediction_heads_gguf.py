@@ -1,0 +1,253 @@
+"""Heads in GGUF files: the same as in a folder, and files whose head is damaged or absent."""
+
+import mlx.core as mx
+import numpy as np
+import pytest
+from prediction_heads import EXTRA_LAYER, QWEN, named, outputs, parameters_of, write
+from tiny_architectures import BUILDERS, TinyModel, qwen_linear
+from tiny_architectures.builder import build
+
+from akunu_py import ConfigError, ModelFormatError, UnsupportedArchitectureError
+from akunu_py.models.heads import load_head
+from akunu_py.models.load import LoadOptions, load_model
+
+BLOCKS = {"qwen35": 4, "deepseek2": 3, "glm4moe": 3}
+"""Tiny model with a head -> number of the head's block."""
+
+
+def qwen_mixture(architecture, arrays=None):
+    """A mixture with a head; with `arrays`, in a file that states numbers for each block."""
+    model = TinyModel(architecture)
+    qwen_linear.sizes(model, interval=4, extra=1)
+    qwen_linear.experts_keys(model)
+    if architecture == "qwen35moe":
+        model.key("rope.dimension_sections", [2, 1, 1, 0])
+    if arrays:
+        model.key("attention.recurrent_layers", [True, True, True, False, False])
+        model.key("attention.head_count_kv", [2] * 5)
+    split = architecture == "qwen35moe"
+    qwen_linear.blocks(model, interval=4, experts=True, split=split, fused=False)
+    qwen_linear.predictor(model, 4)
+    for name in ("gate", "up", "down"):
+        del model.tensors[f"blk.4.ffn_{name}.weight"]
+    qwen_linear.mixture(model, "blk.4.")
+    return model
+
+
+@pytest.fixture(scope="module")
+def tiny():
+    return build("qwen35")
+
+
+@pytest.fixture(scope="module")
+def qwen(tiny, tmp_path_factory):
+    return load_model(tiny.write(tmp_path_factory.mktemp("qwen") / "qwen.gguf"))
+
+
+def changed(model, tmp_path, change):
+    """Write a tiny model with changed tensors or metadata."""
+    change(model)
+    return model.write(tmp_path / "changed.gguf")
+
+
+@pytest.mark.parametrize("name", [*BLOCKS, "qwen35moe", "qwen3next", "qwen3next, arrays"])
+def test_a_head_is_the_same_from_gguf_and_from_safetensors(name, tmp_path):
+    model = build(name) if name in BLOCKS else qwen_mixture(*name.split(", "))
+    loaded = load_model(model.write(tmp_path / "model.gguf"))
+    head = load_head(loaded, None)
+    names, prefix = (
+        (QWEN, "mtp.") if name.startswith("q") else (EXTRA_LAYER, f"model.layers.{BLOCKS[name]}.")
+    )
+    path = write(tmp_path / "mtp.safetensors", named(parameters_of(head), names, prefix))
+    found = load_head(loaded, path)
+    np.testing.assert_array_equal(np.array(outputs(found)), np.array(outputs(head)))
+    assert head.takes == "normed"
+    assert head.width == 64
+
+
+def rms(x, weight, eps=1e-6):
+    return x / np.sqrt((x * x).mean(-1, keepdims=True) + eps) * weight
+
+
+def rotate(x, dims, base=1e6):
+    """Rotate the first `dims` of [heads, n, head_dim] by halves, row i by the position i."""
+    angles = np.arange(x.shape[1])[:, None] * base ** (-np.arange(0, dims, 2) / dims)
+    low, high = x[..., : dims // 2], x[..., dims // 2 : dims]
+    turned = [
+        low * np.cos(angles) - high * np.sin(angles),
+        low * np.sin(angles) + high * np.cos(angles),
+    ]
+    return np.concatenate([*turned, x[..., dims:]], axis=-1)
+
+
+def sigmoid(x):
+    return 1 / (1 + np.exp(-x))
+
+
+def head_in_numpy(tensors, block, hidden, tokens):
+    """Qwen 3.5's head, written from vLLM's `qwen3_next_mtp`; float64, [n, H]."""
+    weights = {
+        name.removeprefix(f"blk.{block}.").removesuffix(".weight"): array.astype(np.float64)
+        for name, array in tensors.items()
+    }
+    heads, kv_heads, head_dim = 4, 2, 32
+    rows = len(tokens)
+    embedding = rms(weights["token_embd"][tokens], weights["nextn.enorm"])
+    joined = np.concatenate([embedding, rms(hidden, weights["nextn.hnorm"])], axis=-1)
+    x = joined @ weights["nextn.eh_proj"].T
+    normed = rms(x, weights["attn_norm"])
+    # Each query is followed by its gate.
+    queries = (normed @ weights["attn_q"].T).reshape(rows, heads, 2, head_dim)
+    keys = (normed @ weights["attn_k"].T).reshape(rows, kv_heads, head_dim)
+    values = (normed @ weights["attn_v"].T).reshape(rows, kv_heads, head_dim)
+    q = rotate(rms(queries[:, :, 0], weights["attn_q_norm"]).swapaxes(0, 1), 8)
+    k = rotate(rms(keys, weights["attn_k_norm"]).swapaxes(0, 1), 8).repeat(heads // kv_heads, 0)
+    v = values.swapaxes(0, 1).repeat(heads // kv_heads, 0)
+    scores = q @ k.swapaxes(-1, -2) / np.sqrt(head_dim)
+    scores = np.where(np.tri(rows, dtype=bool), scores, -np.inf)
+    shares = np.exp(scores - scores.max(-1, keepdims=True))
+    attended = (shares / shares.sum(-1, keepdims=True)) @ v
+    gated = attended.swapaxes(0, 1) * sigmoid(queries[:, :, 1])
+    x = x + gated.reshape(rows, -1) @ weights["attn_output"].T
+    normed = rms(x, weights["post_attention_norm"])
+    gate = normed @ weights["ffn_gate"].T
+    x = x + (gate * sigmoid(gate) * (normed @ weights["ffn_up"].T)) @ weights["ffn_down"].T
+    return rms(x, weights["nextn.shared_head_norm"])
+
+
+def test_the_numbers_of_qwens_head(tiny, qwen):
+    head = load_head(qwen, None)
+    hidden = np.random.default_rng(0).normal(size=(7, 64))
+    tokens = np.array([3, 1, 4, 1, 5, 9, 2])
+    found = head(mx.array(hidden[None].astype(np.float32)), mx.array(tokens)[None], None)
+    expected = head_in_numpy(tiny.tensors, 4, hidden, tokens)
+    np.testing.assert_allclose(np.array(found[0]), expected, atol=2e-5)
+    logits = expected @ tiny.tensors["output.weight"].T
+    np.testing.assert_allclose(np.array(head.logits(found)[0]), logits, atol=2e-4)
+
+
+def test_a_quantized_head_keeps_the_files_weights(tmp_path):
+    model = build("qwen35")
+    for name, array in model.tensors.items():
+        if array.ndim == 2 and array.shape[-1] % 32 == 0:
+            model.quantize(name, "Q8_0")
+    path = model.write(tmp_path / "model.gguf")
+    quantized = load_head(load_model(path, LoadOptions(weights="quantized")), None)
+    assert quantized.eh_proj.bits == 8
+    dense = load_head(load_model(path, LoadOptions(weights="dense")), None)
+    assert "scales" not in dense.eh_proj
+    np.testing.assert_allclose(np.array(outputs(quantized)), np.array(outputs(dense)), atol=1e-3)
+
+
+def test_a_head_in_a_file_of_its_own(tiny, qwen, tmp_path):
+    """As llama.cpp's converter writes it with `--mtp`: the block, embedding and last norm."""
+    alone = build("qwen35")
+    for name in [
+        name for name in alone.tensors if name.startswith(tuple(f"blk.{n}." for n in range(4)))
+    ]:
+        del alone.tensors[name]
+    path = alone.write(tmp_path / "mtp.gguf")
+    found, head = load_head(qwen, path), load_head(qwen, None)
+    np.testing.assert_array_equal(np.array(outputs(found)), np.array(outputs(head)))
+
+
+def test_a_head_rotates_as_its_target(tmp_path):
+    """Also where the file's scaling of positions has no argument in mlx-lm's class."""
+    model = build("glm4moe")
+    model.keys(
+        rope__scaling__type="yarn", rope__scaling__factor=4.0,
+        rope__scaling__original_context_length=32,
+    )  # fmt: skip
+    loaded = load_model(model.write(tmp_path / "model.gguf"))
+    head = load_head(loaded, None)
+    assert head.body.layers[0].self_attn.rope is loaded.model.layers[0].self_attn.rope
+    assert "Yarn" in type(head.body.layers[0].self_attn.rope).__name__
+
+
+def test_parts_that_a_head_may_have_or_lack(qwen, tmp_path):
+    def change(model):
+        last = model.tensors["output_norm.weight"]
+        model.tensors["blk.4.nextn.shared_head_norm.weight"] = last
+        model.tensors["blk.4.nextn.embed_tokens.weight"] = model.tensors["token_embd.weight"]
+        model.tensors["blk.4.nextn.shared_head_head.weight"] = 2 * model.tensors["output.weight"]
+
+    whole = load_head(qwen, changed(build("qwen35"), tmp_path, change))
+    assert "lm_head" in whole
+    assert "embed_tokens" not in whole
+    lacking = load_head(
+        qwen,
+        changed(
+            build("qwen35"),
+            tmp_path,
+            lambda m: m.tensors.pop("blk.4.nextn.shared_head_norm.weight"),
+        ),
+    )
+    np.testing.assert_allclose(
+        np.array(outputs(whole)), 2 * np.array(outputs(lacking)), rtol=1e-5, atol=1e-5
+    )
+
+
+DAMAGE = {
+    "no projection": (
+        lambda model: model.tensors.pop("blk.4.nextn.eh_proj.weight"),
+        r"changed.gguf cannot be loaded: the tensor 'blk.4.nextn.eh_proj.weight' is missing",
+    ),
+    "no queries": (
+        lambda model: model.tensors.pop("blk.4.attn_q.weight"),
+        "1 tensors are missing: blk.4.attn_q.weight; the file is incomplete",
+    ),
+    "another width": (
+        lambda model: model.tensor("blk.4.nextn.eh_proj.weight", np.zeros((64, 64))),
+        r"tensor 'blk.4.nextn.eh_proj.weight' has the shape \(64, 64\) where .* \(64, 128\)",
+    ),
+    "an unknown part": (
+        lambda model: model.vector("blk.4.nextn.x.weight", 8),
+        "has a tensor 'blk.4.nextn.x.weight' that akunu does not know there",
+    ),
+    "an unknown tensor": (
+        lambda model: model.vector("blk.4.x.weight", 8),
+        "has a tensor 'blk.4.x.weight' that akunu does not know there",
+    ),
+    "NaN": (
+        lambda model: model.tensor("blk.4.nextn.enorm.weight", np.full(64, np.nan)),
+        "tensor 'blk.4.nextn.enorm.weight' makes enorm.weight infinite or NaN",
+    ),
+    "all blocks are heads": (
+        lambda model: model.key("nextn_predict_layers", 5),
+        "qwen35.block_count is 5, not a whole number from 6",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("damage", DAMAGE)
+def test_a_damaged_head_is_refused(qwen, tmp_path, damage):
+    change, message = DAMAGE[damage]
+    path = changed(build("qwen35"), tmp_path, change)
+    with pytest.raises(ModelFormatError, match=message):
+        load_head(qwen, path)
+
+
+def test_files_without_a_head_for_the_model(qwen, tiny_gguf, tmp_path):
+    assert load_head(load_model(tiny_gguf), None) is None
+    with pytest.raises(ConfigError, match=r"tiny\.gguf has no prediction head for this model"):
+        load_head(qwen, tiny_gguf)
+
+    def without_block(model):
+        for name in [name for name in model.tensors if name.startswith("blk.4.")]:
+            del model.tensors[name]
+
+    # Files of the model alone keep the key.
+    path = changed(build("qwen35"), tmp_path, without_block)
+    assert load_head(load_model(path), None) is None
+    other = build("glm4moe").write(tmp_path / "glm.gguf")
+    with pytest.raises(UnsupportedArchitectureError, match="of the architecture 'glm4moe', which"):
+        load_head(qwen, other)
+
+
+def test_an_architecture_whose_heads_are_not_run(tmp_path):
+    assert "bailingmoe2" in BUILDERS
+    loaded = load_model(build("bailingmoe2").write(tmp_path / "model.gguf"))
+    with pytest.raises(
+        UnsupportedArchitectureError, match="prediction head of a bailingmoe2 model"
+    ):
+        load_head(loaded, None)
