@@ -195,7 +195,7 @@ class GenerationConfig(SamplingConfig):
         None,
         Text("a drafter's name, or 'none'"),
         "Draft with the drafter of this name, or with none. When left out: draft-model where there "
-        "is a draft model, else auto.",
+        "is a draft model, mtp where a prediction head was loaded, else auto.",
         metavar="NAME",
     )
     """Names are in `akunu_py.drafting`."""

@@ -9,13 +9,15 @@ another row's state, or another token, is therefore a wrong guess.
 
 import copy
 import importlib
+import json
 import random
 
 import mlx.core as mx
 from mlx import nn
 from mlx.utils import tree_map_with_path
-from mlx_lm.models import llama
-from prediction_heads import TARGETS
+from mlx_lm.models import llama, mimo
+from model_folders import write_tokenizer
+from prediction_heads import MIMO, TARGETS, named, parameters_of, write
 from tiny_families import FAMILIES
 
 from akunu_py.decoding.loop import decode
@@ -33,6 +35,8 @@ ORDER = random.Random(5).sample(range(SIZE), SIZE)
 SUCCESSOR = {token: ORDER[(place + 1) % SIZE] for place, token in enumerate(ORDER)}
 STEP = mx.array([[float(SUCCESSOR[t] == n) for t in range(SIZE)] for n in range(SIZE)])
 """Maps the unit vector of token t to that of its successor."""
+
+MIMO_PREFIX = "model.mtp_layers.0."
 
 _OUTPUTS = ("o_proj.weight", "out_proj.weight", "down_proj.weight")
 """What attention, recurrent layers and feed-forward layers add to the state."""
@@ -60,12 +64,17 @@ def matched_head(target, *, reads):
     """A head that is right about a Markov target, by the "token" of a pair or its "state"."""
     family = family_of(target) or Family()
     head = make_head(target, single_layer(target, family), family)
-    same, none = mx.eye(SIZE), mx.zeros((SIZE, SIZE))
-    parts = [same, none] if reads == "token" else [none, STEP]
+    none = mx.zeros((SIZE, SIZE))
+    # MiMo's projection takes the state first.
+    parts = {
+        "embedding": mx.eye(SIZE) if reads == "token" else none,
+        "state": STEP if reads == "state" else none,
+    }
+    order = ("embedding", "state") if family.embedding_first else ("state", "embedding")
 
     def known(path, values):
         if path == "eh_proj.weight":
-            return mx.concatenate(parts, axis=1)
+            return mx.concatenate([parts[name] for name in order], axis=1)
         return _without_outputs(path, values)
 
     return _filled(head, known)
@@ -126,3 +135,22 @@ def foreign_head(width, vocabulary, seed=4):
     head.lm_head = nn.Linear(width, vocabulary, bias=False)
     mx.random.seed(seed)
     return _filled(head, lambda _path, values: mx.random.normal(values.shape))
+
+
+def write_headed_folder(folder, *, with_head=True):
+    """An MLX folder of MiMo whose next token depends on the last one alone, with a token head.
+
+    The head lies among the weights, as in published checkpoints.
+    """
+    size = 300
+    arguments = {**TARGETS["mimo"][1], "model_type": "mimo", "vocab_size": size}
+    mx.random.seed(3)
+    target = mimo.Model(mimo.ModelArgs.from_dict(arguments))
+    _filled(target, _without_outputs)
+    arrays = parameters_of(target)
+    if with_head:
+        arrays |= named(parameters_of(matched_head(target, reads="token")), MIMO, MIMO_PREFIX)
+    write(folder / "model.safetensors", arrays)
+    (folder / "config.json").write_text(json.dumps(arguments))
+    write_tokenizer(folder)
+    return folder

@@ -21,6 +21,12 @@ def write_folder(folder, tiny_gguf, **config):
     with GGUFFile.open(tiny_gguf) as file:
         arguments = read_plan(file.metadata, file.tensors).arguments
     (folder / "config.json").write_text(json.dumps({**arguments, **config}))
+    write_tokenizer(folder)
+    return folder
+
+
+def write_tokenizer(folder):
+    """A token for each byte, and a chat template."""
     alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
     tokenizer = Tokenizer(models.BPE({letter: id_ for id_, letter in enumerate(alphabet)}, []))
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
@@ -31,7 +37,6 @@ def write_folder(folder, tiny_gguf, **config):
         "chat_template": "{% for m in messages %}{{ m['content'] }}\n{% endfor %}",
     }  # fmt: skip
     (folder / "tokenizer_config.json").write_text(json.dumps(settings))
-    return folder
 
 
 def change_json(path, **entries):

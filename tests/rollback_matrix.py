@@ -1,6 +1,7 @@
 """What a model says with adversarial drafts, and what it says without.
 
-One `Cell` is one temperature and prompt, with several drafters. Tests judge cells;
+One `Cell` is one temperature and prompt, with several drafters: adversaries, and a random
+prediction head, which reads the states of the very rows that are rolled back. Tests judge cells;
 scripts/describe_rollback.py prints them.
 """
 
@@ -10,18 +11,22 @@ from itertools import product
 import mlx.core as mx
 from family_models import build_family, variant_of
 from identity import margin
+from markov_heads import foreign_head, token_model
 from mlx_lm.generate import generate_step
 from tiny_families import FAMILIES, WINDOW
 from tiny_models import ADVERSARIES, adversary, generate, prompt_of
 
 from akunu_py.drafting import PlainDrafter
+from akunu_py.drafting.prediction_head import PredictionHeadDrafter
 from akunu_py.models.cache import make_caches
+from akunu_py.models.hidden_states import StateTap
 from akunu_py.models.session import Session
 from akunu_py.sampling.sampler import Sampler
 from akunu_py.sampling.transforms import TransformChain
 from akunu_py.types import GenerationConfig
 
 SEED = 7
+HEAD = "mtp"
 SHORT, LONG, LONGER = 5, 40, 340
 """Prompts shorter than a window, longer than two, and longer than the one of `LONG_WINDOW`."""
 LONG_WINDOW = "llama, window of 300"
@@ -53,7 +58,8 @@ def settings_of(name: str, dtype: mx.Dtype) -> list[Setting]:
         return [Setting(0.0, SHORT, ("half",)), Setting(0.8, LONGER, ("random",))]
     if dtype == mx.float32:
         pairs = product((0.0, 0.8), (SHORT, LONG))
-        return [Setting(temperature, size, ADVERSARIES) for temperature, size in pairs]
+        drafters = (*ADVERSARIES, HEAD)
+        return [Setting(temperature, size, drafters) for temperature, size in pairs]
     return [Setting(0.0, size, ("half", "random")) for size in (SHORT, LONG)] + [
         Setting(0.8, LONG, ("half",))
     ]
@@ -90,13 +96,14 @@ class Family:
         self.session = Session(self.model, context=4096, kv_bits=self.kv_bits)
         # Behind the window that a prompt may fill, two more; and four and a half of the long one.
         self.num_tokens = 1350 if name == LONG_WINDOW else 3 * WINDOW
+        self._head = None
 
     def run(self, setting: Setting) -> Cell:
         config = GenerationConfig(temperature=setting.temperature)
         prompt = prompt_of(setting.prompt_size)
         cell = Cell(self.plain(prompt, config))
         for kind in setting.drafters:
-            drafter = _Counting(adversary(kind, prompt + cell.tokens, setting.prompt_size))
+            drafter = self.drafter(kind, prompt + cell.tokens, setting.prompt_size)
             found = self.reply(prompt, config, drafter)
             cell.replies += 1
             cell.drafted += drafter.drafted
@@ -107,6 +114,21 @@ class Family:
                 distance = margin(self.session.logits(before)[-1], before, config, SEED)
                 cell.differences.append(Difference(kind, index, distance))
         return cell
+
+    def drafter(self, kind: str, truth: list[int], seed: int):
+        """A drafter that counts; `truth` is the text without drafts."""
+        if kind != HEAD:
+            return _Counting(adversary(kind, truth, seed))
+        if self._head is None:
+            tap = StateTap(self.model, "normed")
+            with tap.listening():
+                self.model(mx.zeros((1, 1), dtype=mx.int32))
+            size = self.session.vocabulary_size
+            self._head = foreign_head(tap.states.shape[-1], size)
+            self._head.set_dtype(self.dtype)
+        return _CountingHead(
+            token_model(self._head, context=4096, size=self.session.vocabulary_size)
+        )
 
     def plain(self, prompt: list[int], config: GenerationConfig) -> list[int]:
         """The text without drafts: that of mlx-lm's own loop.
@@ -138,6 +160,17 @@ class Family:
         return generate(
             self.session, prompt, config, drafter, max_tokens=self.num_tokens, seed=SEED
         )
+
+
+class _CountingHead(PredictionHeadDrafter):
+    """Counts what a head proposes."""
+
+    drafted = 0
+
+    def propose(self, limit):
+        draft = super().propose(limit)
+        self.drafted += len(draft)
+        return draft
 
 
 class _Counting:

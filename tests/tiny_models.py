@@ -7,6 +7,7 @@ from mlx.utils import tree_map
 from mlx_lm.models import llama
 
 from akunu_py.decoding.loop import decode
+from akunu_py.protocols import ReplyDrafter, StateObserver
 from akunu_py.sampling.sampler import Sampler
 from akunu_py.sampling.transforms import TransformChain
 from akunu_py.testing import OracleDrafter
@@ -32,7 +33,12 @@ def tiny(seed=3, **options):
 def generate(session, prompt, config, drafter, *, max_tokens=60, num_draft_tokens=8, seed=7):
     chain = TransformChain.from_config(config, session.vocabulary_size)
     sampler = Sampler(chain, seed, session.vocabulary_size)
-    session.begin(prompt, sampler, max_tokens)
+    session.begin(
+        prompt, sampler, max_tokens,
+        states=drafter if isinstance(drafter, StateObserver) else None,
+    )  # fmt: skip
+    if isinstance(drafter, ReplyDrafter):
+        drafter.begin_reply(config, seed)
     drafter.observe(prompt)
     steps = decode(
         session, drafter, prompt[-1], num_draft_tokens=num_draft_tokens, max_tokens=max_tokens

@@ -20,6 +20,7 @@ from akunu_py.cli.count_progress import count_progress
 from akunu_py.cli.loading_options import (
     counts_option,
     draft_model_option,
+    heads_option,
     load_engine,
     model_argument,
     model_options,
@@ -82,6 +83,7 @@ _EXACTNESS = {
 @drafting_options
 @model_options
 @draft_model_option
+@heads_option
 @counts_option
 @output_options
 def hit_rate(  # noqa: PLR0917 - click passes by name

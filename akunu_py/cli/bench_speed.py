@@ -14,6 +14,7 @@ from akunu_py.cli.count_progress import count_progress
 from akunu_py.cli.loading_options import (
     check_memory,
     draft_model_option,
+    heads_option,
     model_argument,
     model_options,
     model_path,
@@ -104,6 +105,7 @@ _TEXT_BEYOND = 66
 @quick_option
 @model_options
 @draft_model_option
+@heads_option
 @output_options
 def speed(  # noqa: PLR0917 - click passes by name
     model: str | None,
@@ -149,6 +151,11 @@ def speed(  # noqa: PLR0917 - click passes by name
 
         options = LoadOptions(weights=loading["weights"], exact_weights=loading["exact_weights"])
         draft_model = load_model(draft_path, draft_options(draft_path, options))
+    head = None
+    if loading["heads"] is not None:
+        from akunu_py.models.heads import wanted_head  # noqa: PLC0415
+
+        head = wanted_head(loaded, loading["heads"])
     failures: list[Failure] = []
     if traces:
         cases = _trace_cases(
@@ -179,8 +186,9 @@ def speed(  # noqa: PLR0917 - click passes by name
         count_progress("replies", "measuring passes") as progress,
     ):
         report = run_speed(
-            loaded, cases, draft_model=draft_model, store=run.store, progress=progress, **measuring
-        )
+            loaded, cases, draft_model=draft_model, head=head, store=run.store, progress=progress,
+            **measuring,
+        )  # fmt: skip
     result = run.result(report.findings(failures))
     output.emit(result, _head(result, report))
 

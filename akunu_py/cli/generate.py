@@ -16,6 +16,7 @@ from akunu_py.cli.input_text import MOST_BYTES, GivenPath, check_text, decoded, 
 from akunu_py.cli.loading_options import (
     counts_option,
     draft_model_option,
+    heads_option,
     load_engine,
     model_option,
     model_options,
@@ -58,6 +59,7 @@ if TYPE_CHECKING:
 @form_options
 @model_options
 @draft_model_option
+@heads_option
 @counts_option
 @ranks_options
 @view_options

@@ -166,6 +166,40 @@ def draft_model_option(function: Callable[_P, _R]) -> Callable[..., _R]:
     )(wrapped)  # fmt: skip
 
 
+def heads_option(function: Callable[_P, _R]) -> Callable[..., _R]:
+    """Add `--heads` to what `model_options` collects; to be put below it.
+
+    A command that is told to draft with a head takes the model's own.
+    """
+
+    @functools.wraps(function)
+    def wrapped(*args: Any, **options: Any) -> _R:
+        heads = options.pop("heads")
+        if heads is None and _HEAD_DRAFTER in _named_drafters(options):
+            heads = "own"
+        options["loading"]["heads"] = heads
+        return function(*args, **options)
+
+    return option(
+        "--heads", type=GivenPath(), metavar="own|PATH", group="Drafting",
+        help="Draft with a prediction head: the model's own, or that of a file or folder. own with "
+        "--drafter mtp, when left out.",
+    )(wrapped)  # fmt: skip
+
+
+_HEAD_DRAFTER = "mtp"
+
+
+def _named_drafters(options: Mapping[str, Any]) -> set[str | None]:
+    """Return the drafters that a command was told to use, in whichever option it has."""
+    config = options.get("config")
+    return {
+        options.get("drafter"),
+        *options.get("drafters", ()),
+        None if config is None else config.drafter,
+    }
+
+
 def counts_option(function: Callable[_P, _R]) -> Callable[..., _R]:
     """Add `--counts` to what `model_options` collects; to be put below it."""
 

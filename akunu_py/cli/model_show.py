@@ -201,11 +201,13 @@ def _rank_lines(ranks: Mapping[str, Any]) -> Iterator[str]:
 
 def _describe_gguf(path: Path) -> dict[str, Any]:
     from akunu_py.gguf.reader import GGUFFile  # noqa: PLC0415
+    from akunu_py.models.heads.gguf_head import find_block  # noqa: PLC0415
     from akunu_py.models.stored_tensors import gguf_tensors  # noqa: PLC0415
 
     with GGUFFile.open(path) as file:
         known = describe(file, tensors=False)
         tensors = list(gguf_tensors(file))
+        head = find_block(file) is not None
     tokenizer = known["tokenizer"]
     return {
         "name": known["name"],
@@ -213,6 +215,7 @@ def _describe_gguf(path: Path) -> dict[str, Any]:
         "tokenizer": " ".join(filter(None, (tokenizer["model"], tokenizer["pre"]))),
         "vocabulary": tokenizer["tokens"],
         "chat_template": tokenizer["chat_template"],
+        "prediction_head": head,
         "quantization": tensors,
     }
 
@@ -220,6 +223,7 @@ def _describe_gguf(path: Path) -> dict[str, Any]:
 def _describe_folder(folder: Path) -> dict[str, Any]:
     from akunu_py.models.converted_plan import DESCRIPTION  # noqa: PLC0415
     from akunu_py.models.folder_tokenizer import FolderTokenizer  # noqa: PLC0415
+    from akunu_py.models.heads.stored_head import find_head  # noqa: PLC0415
     from akunu_py.models.load import folder_name  # noqa: PLC0415
     from akunu_py.models.mlx_folder import read_folder_config  # noqa: PLC0415
     from akunu_py.models.stored_tensors import folder_tensors  # noqa: PLC0415
@@ -232,12 +236,16 @@ def _describe_folder(folder: Path) -> dict[str, Any]:
         known["kind"] = "MLX folder, converted from GGUF"
     else:
         tokenizer = FolderTokenizer(folder, config)
+        # Of a model with images, the part that reads text has these arguments.
+        arguments = {**config, **config.get("text_config", {})}
+        num_layers = int(arguments.get("num_hidden_layers", 0))
         known = {
             "name": folder_name(folder),
             "kind": "MLX folder",
             "tokenizer": "tokenizer.json" if (folder / "tokenizer.json").is_file() else "other",
             "vocabulary": tokenizer.vocabulary_size,
             "chat_template": tokenizer.has_chat_template,
+            "prediction_head": find_head(folder, num_layers) is not None,
         }
     return {**known, "quantization": list(folder_tensors(folder, config))}
 
@@ -283,6 +291,8 @@ def _lines(record: Mapping[str, Any]) -> Iterator[str]:
     if record["drafting"]:
         yield f"\nrollback       {'; '.join(record['rollback'])}"
         yield "drafting       yes, by auto unless --drafter says otherwise"
+        head = "yes, --drafter mtp asks it" if record["prediction_head"] else "no"
+        yield f"heads          {head}"
     else:
         yield "\nrollback       none: its caches are of a kind that cannot go back"
         yield "drafting       no: replies are decoded plainly"

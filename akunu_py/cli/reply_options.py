@@ -22,12 +22,12 @@ from akunu_py.regular_file import open_to_append
 _P = ParamSpec("_P")
 _R = TypeVar("_R")
 
-DRAFTERS = ("auto", "ngram", "ngram-window", "lookup", "draft-model", "none")
+DRAFTERS = ("auto", "ngram", "ngram-window", "lookup", "draft-model", "mtp", "none")
 """Akunu's own, for --help and Tab, which do without the registry; a test compares the two."""
 
 DRAFTER_NAMES = (
-    "auto, ngram, ngram-window, lookup, draft-model, another of docs/methods.md or of a package, "
-    "or none"
+    "auto, ngram, ngram-window, lookup, draft-model, mtp, another of docs/methods.md or of a "
+    "package, or none"
 )
 """What --drafter takes, for --help."""
 
@@ -47,7 +47,8 @@ _ATTRIBUTES: Mapping[str, Mapping[str, Any]] = {
         "show_default": False,
     },
     "drafter": {
-        "help": f"Draft with {DRAFTER_NAMES}. Else auto, or draft-model with --draft-model.",
+        "help": f"Draft with {DRAFTER_NAMES}. Else auto, or draft-model with --draft-model, or mtp "
+        "with --heads.",
         "shell_complete": completing.drafters,
     },
 }

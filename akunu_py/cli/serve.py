@@ -12,6 +12,7 @@ from akunu_py.cli.input_text import GivenPath
 from akunu_py.cli.loading_options import (
     counts_option,
     draft_model_option,
+    heads_option,
     is_forced,
     load_engine,
     model_argument,
@@ -37,7 +38,7 @@ _SECONDS = {"": 1, "S": 1, "M": 60, "H": 3600}
 _DISK_SHARE = 4
 """Bytes on disk for each byte of the cache in memory."""
 
-_ENGINE_OPTIONS = ("context", "kv_bits", "reproducible", "counts")
+_ENGINE_OPTIONS = ("context", "kv_bits", "reproducible", "counts", "heads")
 """Options of loading that are not those of the weights."""
 
 
@@ -120,6 +121,7 @@ class _Duration(click.ParamType[float]):
 @generation_options
 @model_options
 @draft_model_option
+@heads_option
 @counts_option
 @tool_parser_option
 def serve(  # noqa: PLR0917 - click passes by name
@@ -214,8 +216,8 @@ def _served_models(
     engine = load_engine(model, loading)
     draft = loading["draft_model"]
     draft = None if draft is None else model_path(str(draft))
-    # A draft model, counts and a parser belong to one model, so the others have none.
-    alone = loading | {"draft_model": None, "counts": None, "tool_parser": None}
+    # A draft model, heads, counts and a parser belong to one model, so the others have none.
+    alone = loading | {"draft_model": None, "heads": None, "counts": None, "tool_parser": None}
 
     def source(name: str, path: Path, options: dict[str, Any], draft: Path | None) -> ModelFile:
         planned = planned_models(path, draft, options)

@@ -38,7 +38,7 @@ from akunu_py.messages import GivenMessage, GivenTool, read_messages, read_tools
 from akunu_py.model_store.default_model import default_model_path
 from akunu_py.models.aligned_rows import BLOCK_ROWS, usable_context
 from akunu_py.models.cached_rows import Progress
-from akunu_py.models.heads import PredictionHead, load_head
+from akunu_py.models.heads import PredictionHead, wanted_head
 from akunu_py.models.load import (
     ComputeType,
     LoadedModel,
@@ -62,10 +62,6 @@ if TYPE_CHECKING:
     from mlx import nn
 
     from akunu_py.models.ranks.link import Link
-
-
-OWN_HEADS = "own"
-"""Stands for the heads in a model's own file or folder."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -277,7 +273,7 @@ class Engine:
         target, *drafts = opened
         loaded = yield from target
         if heads is not None:
-            options["head"] = _head_of(loaded, heads)
+            options["head"] = wanted_head(loaded, heads)
         for draft in drafts:
             options["draft_model"] = yield from draft
         return cls(loaded, **options)
@@ -681,17 +677,6 @@ class Engine:
 
     def _ids_of(self, prompt: Prompt, *, parse_special: bool = False) -> list[int]:
         return ids_of(prompt, self.tokenizer, self.vocabulary_size, parse_special=parse_special)
-
-
-def _head_of(loaded: LoadedModel, heads: str | Path) -> PredictionHead:
-    """Return the prediction head of a loaded model; raises as `load_head`, or if it has none."""
-    head = load_head(loaded, None if heads == OWN_HEADS else Path(heads))
-    if head is None:
-        raise ConfigError(
-            f"{loaded.description.name} comes without a prediction head; give heads the path of a "
-            "file or folder that has one, or leave them out"
-        )
-    return head
 
 
 def _call_reader(name: str | None) -> GivenReader | None:

@@ -19,8 +19,8 @@ def test_own_drafters_are_made_by_name():
     assert drafter_names("text", "candidates")[:5] == (
         "auto", "ngram", "ngram-window", "lookup", "none",
     )  # fmt: skip
-    assert drafter_names()[:6] == (
-        "auto", "ngram", "ngram-window", "lookup", "draft-model", "none",
+    assert drafter_names()[:7] == (
+        "auto", "ngram", "ngram-window", "lookup", "draft-model", "mtp", "none",
     )  # fmt: skip
     for name in ("auto", "ngram", "ngram-window", "lookup", "none"):
         drafter = make_drafter(name, num_draft_tokens=2)

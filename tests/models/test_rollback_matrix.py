@@ -12,7 +12,7 @@ from dataclasses import replace
 import mlx.core as mx
 import pytest
 from family_models import NAMES, variant_of
-from rollback_matrix import EXPERTS, LONG, SHORT, Family, Setting, settings_of
+from rollback_matrix import EXPERTS, HEAD, LONG, SHORT, Family, Setting, settings_of
 from tiny_families import WINDOW
 
 from akunu_py.models.rollback import RollbackCaches
@@ -51,6 +51,17 @@ def test_no_draft_changes_a_token(name):
     assert not cell.differences
     assert len(set(cell.tokens)) > 5
     assert cell.drafted > 1.25 * family.num_tokens
+
+
+# Rows dropped, windows put back, and states fed again.
+@pytest.mark.parametrize("name", ["llama", "llama, sliding", "qwen3_next"])
+def test_no_guess_of_a_head_changes_a_token(name):
+    """The other families are in `test_no_adversary_changes_a_token`."""
+    family = Family(name)
+    family.num_tokens = 20
+    cell = family.run(Setting(0.8, SHORT, (HEAD,)))
+    assert not cell.differences
+    assert cell.drafted > 2 * family.num_tokens
 
 
 def rotated(name, dtype):

@@ -316,7 +316,8 @@ class Actions:
         chosen = self._conversation.config.drafter
         if chosen == "none":
             return "nothing is drafted"
-        name = drafter_name(chosen, self._conversation.engine.draft_model)
+        engine = self._conversation.engine
+        name = drafter_name(chosen, engine.draft_model, engine.has_head or None)
         return f"drafter {name}{', the default' * (chosen is None)}"
 
     def _check_sources(self, config: GenerationConfig) -> None:
@@ -327,6 +328,10 @@ class Actions:
         needs = "text" if name is None else kind_of(name).needs
         if needs == "draft model" and engine.draft_model is None:
             raise ConfigError(f"{name} needs a draft model; begin with --draft-model MODEL")
+        if needs == "prediction head" and not engine.has_head:
+            raise ConfigError(
+                f"{name} needs a prediction head; begin with --heads own, or --heads PATH"
+            )
         if needs == "counts" and not engine.has_counts:
             raise ConfigError(
                 f"{name} needs counts of a corpus: fit them with `akunu counts fit`, and begin "

@@ -12,6 +12,7 @@ from akunu_py.cli.input_text import GivenPath, check_text
 from akunu_py.cli.loading_options import (
     counts_option,
     draft_model_option,
+    heads_option,
     load_engine,
     model_argument,
     model_options,
@@ -50,6 +51,7 @@ if TYPE_CHECKING:
 @generation_options
 @model_options
 @draft_model_option
+@heads_option
 @counts_option
 @ranks_options
 @view_options

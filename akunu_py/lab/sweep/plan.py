@@ -80,6 +80,8 @@ def make_plan(
             raise ConfigError(f"{name} is a baseline of replays: it cannot be decoded with")
         elif kind_of(name).needs == "draft model" and not has_draft_model:
             raise ConfigError(f"{name} asks a draft model; give one with --draft-model")
+        elif kind_of(name).needs == "prediction head":
+            raise ConfigError(f"{name} asks a prediction head, and a sweep has none; leave it out")
         elif kind_of(name).needs == "counts" and not has_counts:
             raise ConfigError(f"{name} needs counts of a corpus; give them with --counts")
         else:

@@ -8,6 +8,6 @@ loading      the head of a loaded model
 """
 
 from akunu_py.models.heads.head import PredictionHead
-from akunu_py.models.heads.loading import load_head
+from akunu_py.models.heads.loading import load_head, wanted_head
 
-__all__ = ["PredictionHead", "load_head"]
+__all__ = ["PredictionHead", "load_head", "wanted_head"]

@@ -2,14 +2,13 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
 import mlx.core as mx
 from mlx import nn
 from mlx_lm.models.cache import make_prompt_cache
 
-Hidden = Literal["normed", "raw"]
-"""Hidden states of the target: after its final norm, or before."""
+from akunu_py.protocols import Hidden
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,6 +13,9 @@ from akunu_py.models.heads.gguf_head import find_block, load_gguf_head
 from akunu_py.models.heads.head import PredictionHead
 from akunu_py.models.load import LoadedModel, explained
 
+OWN = "own"
+"""Asks for the head in a model's own file or folder."""
+
 
 def load_head(loaded: LoadedModel, source: Path | None) -> PredictionHead | None:
     """Return the head of a loaded model; None where `source` is None and the model has none.
@@ -49,6 +52,20 @@ def _load(loaded: LoadedModel, place: Path) -> PredictionHead | None:
     if place.is_dir() or place.suffix == ".safetensors":
         return _load_stored(loaded, place)
     return _load_gguf(loaded, place) if place.is_file() else None
+
+
+def wanted_head(loaded: LoadedModel, heads: str | Path) -> PredictionHead:
+    """Return the head that a user asked for: "own", or the path of a file or folder.
+
+    Raises as `load_head`, and ConfigError for a model without a head of its own.
+    """
+    head = load_head(loaded, None if str(heads) == OWN else Path(heads))
+    if head is None:
+        raise ConfigError(
+            f"{loaded.description.name} comes without a prediction head; give heads the path of a "
+            "file or folder that has one for this model, or leave them out"
+        )
+    return head
 
 
 def _load_gguf(loaded: LoadedModel, path: Path) -> PredictionHead | None:

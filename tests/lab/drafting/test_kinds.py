@@ -30,7 +30,7 @@ def test_each_is_made_by_name():
         "bigram", "counts", "ngram-assisted", "recycling", "tree", "unigram",
     )  # fmt: skip
     assert drafter_names() == (
-        "auto", "ngram", "ngram-window", "lookup", "draft-model", "none",
+        "auto", "ngram", "ngram-window", "lookup", "draft-model", "mtp", "none",
         "bigram", "corpus", "counts", "draft-model-ngram", "ngram-assisted", "ngram-draft-model",
         "recycling", "tree", "unigram",
     )  # fmt: skip

@@ -1,0 +1,88 @@
+"""`--heads` and `--drafter mtp` as a user meets them."""
+
+import json
+
+import pytest
+from click.testing import CliRunner
+from markov_heads import write_headed_folder
+
+from akunu_py.bench.hit_rate import run_hit_rate
+from akunu_py.bench.speed import Case, run_speed
+from akunu_py.bench.workloads import Prompt
+from akunu_py.cli.main import cli
+from akunu_py.engine.engine import Engine
+from akunu_py.errors import ConfigError
+from akunu_py.models.heads import wanted_head
+from akunu_py.models.load import load_model
+
+PROMPT = ["--raw", "-p", "hello world", "--max-tokens", "12"]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    return write_headed_folder(tmp_path_factory.mktemp("headed") / "model")
+
+
+def run(*arguments, **options):
+    result = CliRunner().invoke(cli, [str(a) for a in arguments], **options)
+    assert result.exception is None or isinstance(result.exception, SystemExit), result.exc_info
+    assert "Traceback" not in result.output
+    return result
+
+
+def reply(*arguments):
+    result = run("generate", *arguments, *PROMPT, "--draft-budget", "always", "--json")
+    assert result.exit_code == 0, result.output
+    return json.loads(result.stdout)
+
+
+@pytest.mark.parametrize(
+    "options", [["--drafter", "mtp"], ["--heads", "own"], ["--heads", "FOLDER"]], ids=str
+)
+def test_a_reply_with_a_head_is_the_same_reply(folder, options):
+    plain = reply(folder, "--drafter", "none")
+    drafted = reply(folder, *(folder if word == "FOLDER" else word for word in options))
+    assert drafted["token_ids"] == plain["token_ids"]
+    assert drafted["stats"]["drafted"] > 5
+    assert drafted["stats"]["accepted"] == drafted["stats"]["drafted"]
+
+
+def test_what_is_wrong_is_said(folder, tiny_gguf, tmp_path):
+    for arguments, words in [
+        ([tiny_gguf, "--drafter", "mtp"], "comes without a prediction head; give heads the path"),
+        ([folder, "--heads", tmp_path / "nowhere"], "nowhere; give a GGUF or safetensors file"),
+        ([folder, "--heads", tiny_gguf], "has no prediction head for this model"),
+    ]:
+        result = run("generate", *arguments, *PROMPT)
+        assert result.exit_code != 0
+        assert words in " ".join(result.output.split())
+    result = run("chat", folder, input="/drafter mtp\n")
+    assert "mtp needs a prediction head; begin with --heads own" in result.output
+
+
+def test_chat_takes_one_too(folder):
+    result = run("chat", folder, "--heads", "own", "--max-tokens", "5", input="/drafter\nhello\n")
+    assert result.exit_code == 0, result.output
+    assert "drafter mtp, the default" in result.output
+
+
+def test_show_says_whether_there_is_one(folder, tiny_gguf):
+    assert "heads          yes, --drafter mtp asks it" in run("models", "show", folder).output
+    assert "heads          no" in run("models", "show", tiny_gguf).output
+    record = json.loads(run("models", "show", folder, "--json").stdout)
+    assert record["prediction_head"] is True
+
+
+def test_measurements_have_a_line_for_it(folder):
+    loaded = load_model(folder)
+    case = Case("one", "one", tuple(loaded.tokenizer.encode("hello world, hello token")))
+    options = {"drafters": ["none", "mtp"], "max_tokens": 12, "repeats": 1}
+    report = run_speed(loaded, [case], head=wanted_head(loaded, "own"), **options)
+    assert len({run.token_ids[:12] for run in report.runs}) == 1
+    assert {run.arm for run in report.runs} == {"mlx-lm", "none", "mtp"}
+    with pytest.raises(ConfigError, match="there is no prediction head to ask"):
+        run_speed(loaded, [case], **options)
+    with Engine.load(folder, heads="own") as engine:
+        prompts = [Prompt("one", "edit", "hello world")]
+        report = run_hit_rate(engine, prompts, drafter="mtp", max_tokens=8)
+        assert report.config.drafter == "mtp"

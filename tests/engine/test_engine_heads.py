@@ -1,0 +1,153 @@
+"""An engine that drafts with a prediction head: defaults, what is refused, what is given back."""
+
+import gc
+import threading
+
+import mlx.core as mx
+import pytest
+from markov_heads import write_headed_folder
+
+from akunu_py import ConfigError, Engine
+from akunu_py.drafting import AutoState
+from akunu_py.types import GenerationConfig
+
+PROMPT = "def hello(world):\n    return world"
+OPTIONS = {"max_tokens": 30, "stop_loops": False}
+SAMPLED = {"temperature": 0.9, "seed": 3}
+PENALTIES = {"temperature": 0.9, "seed": 5, "repetition_penalty": 1.2, "top_p": 0.9}
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    return write_headed_folder(tmp_path_factory.mktemp("headed") / "model")
+
+
+@pytest.fixture(scope="module")
+def engine(folder):
+    with Engine.load(folder, heads="own") as engine:
+        yield engine
+
+
+@pytest.mark.parametrize("options", [{}, SAMPLED, PENALTIES], ids=["greedy", "sampled", "all"])
+def test_every_guess_is_right_and_the_text_the_same(engine, options):
+    plain = engine.generate(PROMPT, drafter="none", **OPTIONS, **options)
+    drafted = engine.generate(PROMPT, draft_budget="always", **OPTIONS, **options)
+    assert drafted.token_ids == plain.token_ids
+    assert drafted.exactness == "stream"
+    assert drafted.stats.alpha == 1.0
+    assert drafted.stats.drafted > 20
+    weighed = engine.generate(PROMPT, **OPTIONS, **options)
+    assert weighed.token_ids == plain.token_ids
+
+
+def test_it_is_the_default_where_it_was_loaded(engine):
+    stream = engine.stream(PROMPT, draft_budget="always", **OPTIONS)
+    assert stream.config.drafter == "mtp"
+    sources = {event.step.source for event in stream}
+    assert sources - {""} == {"mtp"}
+    assert engine.generate(PROMPT, drafter="ngram", **OPTIONS).text
+
+
+def test_a_conversation_goes_on(engine):
+    messages = [{"role": "user", "content": "Hello there."}]
+    for _ in range(3):
+        found = engine.chat(messages, draft_budget="always", **OPTIONS)
+        assert found.stats.alpha == 1.0
+        messages += [
+            {"role": "assistant", "content": found.text},
+            {"role": "user", "content": "And then?"},
+        ]
+
+
+def test_a_constrained_reply(engine):
+    options = {"constraint": {"choices": ["yes, of course", "no, never"]}, "max_tokens": 20}
+    plain = engine.generate(PROMPT, drafter="none", **options)
+    drafted = engine.generate(PROMPT, draft_budget="always", **options)
+    assert drafted.text == plain.text
+    assert drafted.constraint_met
+
+
+def test_replies_in_turns_have_caches_of_their_own(engine):
+    """As a server makes them."""
+    prompts = [engine.prompt_ids(text) for text in (PROMPT, "the world", "a")]
+    config = GenerationConfig(draft_budget="always", **OPTIONS)
+    plain = [engine.generate(ids, config, drafter="none").token_ids for ids in prompts]
+    lanes = [engine.lane() for _ in prompts]
+    for _ in range(2):
+        turns = [
+            lane.turns(engine.check(ids, config), AutoState(), threading.Event())
+            for lane, ids in zip(lanes, prompts, strict=True)
+        ]
+        results = [None] * len(turns)
+        while not all(results):
+            for place, events in enumerate(turns):
+                event = next(events, None)
+                if event is not None and event.result is not None:
+                    results[place] = event.result
+        assert [result.token_ids for result in results] == plain
+        assert all(result.stats.alpha == 1.0 for result in results)
+    for lane in lanes:
+        lane.close()
+
+
+def test_a_reply_can_be_read_in_another_thread(engine):
+    plain = engine.generate(PROMPT, drafter="none", **OPTIONS).token_ids
+    stream = engine.stream(PROMPT, draft_budget="always", **OPTIONS)
+    found = list(next(stream).token_ids)
+    for _ in range(2):
+        reader = threading.Thread(target=lambda: found.extend(next(stream).token_ids))
+        reader.start()
+        reader.join()
+    found += [token for event in stream for token in event.token_ids]
+    assert tuple(found) == plain
+
+
+def test_reproducible_passes_and_quantized_caches(folder):
+    with Engine.load(folder, heads="own", reproducible=True) as engine:
+        plain = engine.generate(PROMPT, drafter="none", **OPTIONS)
+        drafted = engine.generate(PROMPT, draft_budget="always", **OPTIONS)
+        assert drafted.token_ids == plain.token_ids
+        assert drafted.stats.alpha == 1.0
+
+
+@pytest.mark.lab
+def test_rejection_sampling_accepts_what_was_drawn_from_the_same_distribution(engine):
+    options = {**OPTIONS, "temperature": 0.9, "seed": 3, "draft_sampling": "rejection"}
+    found = engine.generate(PROMPT, draft_budget="always", **options)
+    assert found.exactness == "distribution"
+    assert found.stats.alpha == 1.0
+
+
+def test_a_head_from_another_place(folder, tmp_path):
+    alone = write_headed_folder(tmp_path / "alone", with_head=False)
+    with Engine.load(alone, heads=folder) as engine:
+        assert engine.has_head
+        found = engine.generate(PROMPT, draft_budget="always", **OPTIONS)
+        assert found.stats.alpha == 1.0
+    with Engine.load(folder) as engine:
+        assert not engine.has_head
+        assert engine.stream(PROMPT, **OPTIONS).config.drafter == "auto"
+        with pytest.raises(ConfigError, match="there is no prediction head to ask; give heads"):
+            engine.generate(PROMPT, drafter="mtp")
+
+
+def test_what_is_refused(folder, tiny_gguf, tmp_path):
+    alone = write_headed_folder(tmp_path / "alone", with_head=False)
+    for model in (alone, tiny_gguf):
+        with pytest.raises(ConfigError, match="comes without a prediction head; give heads the"):
+            Engine.load(model, heads="own")
+    with pytest.raises(ConfigError, match=r"there is no .*nowhere; give a GGUF or safetensors"):
+        Engine.load(folder, heads=tmp_path / "nowhere")
+    with pytest.raises(ConfigError, match="does not draft for a model on several ranks"):
+        Engine.load(folder, heads="own", ranks=object())
+
+
+def test_closing_gives_the_heads_memory_back(folder):
+    gc.collect()
+    mx.clear_cache()
+    start = mx.get_active_memory()
+    engine = Engine.load(folder, heads="own")
+    engine.generate(PROMPT, draft_budget="always", **OPTIONS)
+    engine.close()
+    gc.collect()
+    assert mx.get_active_memory() - start < 1e5
