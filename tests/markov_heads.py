@@ -51,7 +51,7 @@ def markov_target(name="llama", sharpness=1.0):
     model = module.Model(module.ModelArgs.from_dict(arguments))
 
     def known(path, values):
-        if path.endswith("embed_tokens.weight"):
+        if path.endswith(("embed_tokens.weight", "embeddings.weight")):
             return mx.eye(SIZE)
         if path.endswith("lm_head.weight"):
             return sharpness * STEP
@@ -61,7 +61,12 @@ def markov_target(name="llama", sharpness=1.0):
 
 
 def matched_head(target, *, reads):
-    """A head that is right about a Markov target, by the "token" of a pair or its "state"."""
+    """A head that is right about a Markov target, by the "token" of a pair or its "state".
+
+    Where akunu knows no head of the target's family, it is one of a llama, which computes the same.
+    """
+    if family_of(target) is None:
+        target = markov_target("llama")
     family = family_of(target) or Family()
     head = make_head(target, single_layer(target, family), family)
     none = mx.zeros((SIZE, SIZE))

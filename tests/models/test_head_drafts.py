@@ -19,6 +19,7 @@ from markov_heads import (
     text_from,
     token_model,
 )
+from mlx_lm.models.cache import RotatingKVCache
 from prediction_heads import TARGETS, random_head, tiny_target
 from tiny_models import VOCABULARY, prompt_of, tiny
 
@@ -33,6 +34,9 @@ SAMPLED = GenerationConfig(temperature=0.8)
 PENALTIES = GenerationConfig(temperature=0.8, repetition_penalty=1.1, frequency_penalty=0.2)
 
 
+CONFIGS = [GenerationConfig(), SAMPLED, PENALTIES]
+
+
 class Watched(PredictionHeadDrafter):
     """Checks each draft against the text that must follow, and the place of the head's cache.
 
@@ -44,7 +48,7 @@ class Watched(PredictionHeadDrafter):
         super().__init__(model, **options)
         self._rng = random.Random(4)
         self._spoils = spoils
-        self.text, self.drafts, self.first = [], 0, 0
+        self.text, self.drafts, self.first, self.num_steps = [], 0, 0, -1
 
     def begin_reply(self, config, seed, check=None):
         super().begin_reply(config, seed, check)
@@ -53,6 +57,7 @@ class Watched(PredictionHeadDrafter):
     def observe(self, tokens):
         super().observe(tokens)
         self.text += tokens
+        self.num_steps += 1
 
     def propose(self, limit):
         if self._spoils and self._rng.random() < 0.3:
@@ -60,13 +65,18 @@ class Watched(PredictionHeadDrafter):
         draft = super().propose(limit)
         right = text_from(self.text[-1], 1 + len(draft))[1:]
         assert list(draft.tokens) == right, self.text
+        model = self._model
+        if not draft.tokens:
+            # The whole prompt was cached: the state that the first draft begins with is not known.
+            assert self.num_steps == 0
+            assert self.first + model._num_slots == len(self.text) - 1
+            return draft
         self.drafts += 1
         # A slot for each token but the first two: the pair of the last token is fed by each draft.
         # What the draft itself fed lies behind.
-        model = self._model
         assert self.first + model._num_slots == len(self.text) - 2
         assert model._caches[0].offset == model._num_slots + model._num_drawn
-        if not self._spoils or not draft.tokens:
+        if not self._spoils:
             return draft
         place = self._rng.randrange(len(draft) + 1)
         spoiled = [(token + 1) % SIZE for token in draft.tokens[place:]]
@@ -87,7 +97,7 @@ FAMILIES = [
     "qwen3_next",
     *(
         pytest.param(name, marks=pytest.mark.slow)
-        for name in (*TARGETS, "qwen3", "llama, sliding", "falcon_h1")
+        for name in (*TARGETS, "qwen3", "llama, sliding", "llama4", "mamba2")
         if name != "qwen3_next"
     ),
 ]
@@ -140,7 +150,6 @@ def test_conversations_go_on_and_back(name, reads):
         assert found == text_from(prompt[-1], 16)[1:]
         assert drafter.drafts > 1
         # What came before was kept, as far as the target kept it.
-        drafter.first = model._first_state
         assert model._first_state == 0
 
 
@@ -157,11 +166,12 @@ def test_a_prompt_is_fed_once_and_beside_the_targets_passes(llama, monkeypatch):
     prompt = text_from(3, 61)
     reply(session, drafter, prompt, max_tokens=6)
     # 60 pairs; the last of them begins the first draft.
-    assert sizes == [20, 20, 19, 1, 1, 1, 1, 1]
+    assert sizes == [20, 20, 19, 1, 1, 1, 1]
     sizes.clear()
     prompt = text_from(3, 70)
     reply(session, drafted(model, spoils=False), prompt, max_tokens=6)
-    assert sum(sizes) == 3 + 4 + 4 - 1
+    # Six tokens of the reply, three of the prompt, and the pair of the first draft.
+    assert sizes == [9, 1, 1, 1, 1]
     assert model._num_slots == 68
 
 
@@ -188,11 +198,11 @@ def test_rows_that_the_head_never_saw(llama):
     reply(session, drafted(model), text_from(3, 21), max_tokens=10)
     found, _ = reply(session, PlainDrafter(), text_from(3, 50), max_tokens=10)
     drafter = drafted(model, spoils=False)
-    drafter.first = 58
+    drafter.first = 59
     found, _ = reply(session, drafter, [*text_from(3, 59), 5, 6, 7], max_tokens=12)
     assert found == text_from(7, 13)[1:]
     assert drafter.drafts > 1
-    assert model._first_state == 58
+    assert model._first_state == 59
 
 
 def test_rows_of_another_conversation(llama):
@@ -223,7 +233,7 @@ def test_coupled_draws_of_a_head_with_the_targets_distribution(config, seed):
     assert [step.num_accepted_tokens for step in steps] == [4] * 8
 
 
-@pytest.mark.parametrize("config", [GenerationConfig(), SAMPLED, PENALTIES], ids=str)
+@pytest.mark.parametrize("config", CONFIGS, ids=["greedy", "sampled", "penalties"])
 @pytest.mark.parametrize(
     "name",
     ["qwen3_5", "mimo", *(pytest.param(n, marks=pytest.mark.slow) for n in TARGETS)],
@@ -260,8 +270,7 @@ def test_raw_states():
     # Its normed states, and so its own logits, are all zero.
     found, _ = reply(session, drafter, prompt, max_tokens=6)
     assert found == [0] * 6
-    head_logits = head.logits
-    assert drafts[0].tokens == tuple(text_from(prompt[-1], 5)[1:]), head_logits
+    assert drafts[0].tokens == tuple(text_from(prompt[-1], 5)[1:])
 
 
 def test_tokens_after_another_drafters(llama):
@@ -269,16 +278,12 @@ def test_tokens_after_another_drafters(llama):
         session = Session(llama, context=600)
         drafter = PredictionHeadDrafter(token_model(matched_head(llama, reads=reads)))
         prompt = text_from(3, 21)
-
-        def propose(limit, drafter=drafter, prompt=prompt):
-            ours = text_from(prompt[-1], 4)[1:]
-            more = drafter.extend(ours, limit)
-            assert list(more.tokens) == text_from(ours[-1], 5)[1:]
-            assert list(drafter.extend((), 2).tokens) == ours[:2]
-            return Draft.empty()
-
-        drafter.propose = propose
-        reply(session, drafter, prompt, max_tokens=2)
+        # Nothing is decoded.
+        reply(session, drafter, prompt, max_tokens=0)
+        following = text_from(prompt[-1], 8)[1:]
+        assert list(drafter.extend(following[:3], 4).tokens) == following[3:]
+        assert list(drafter.extend((), 2).tokens) == following[:2]
+        assert list(drafter.extend(following[:1], 2).tokens) == following[1:3]
 
 
 def test_an_interrupted_draw_begins_anew(llama, monkeypatch):
@@ -309,9 +314,6 @@ def test_a_target_without_states_gets_no_drafts(llama):
 
 def test_what_a_head_model_refuses(llama):
     head = matched_head(llama, reads="token")
-    windows = replace_cache(head)
-    with pytest.raises(ConfigError, match="in a cache that cannot drop rows; leave heads out"):
-        token_model(windows)
     model = token_model(head)
     with pytest.raises(ContractError, match="states are a list, not an array"):
         model.observe_states([1.0], 0, 1)
@@ -320,6 +322,9 @@ def test_what_a_head_model_refuses(llama):
         model.begin_states([1, 2], 0)
     with pytest.raises(ContractError, match="'mtp' was not told how the reply is sampled"):
         PredictionHeadDrafter(token_model(head)).observe([1])
+    head.make_cache = lambda: [RotatingKVCache(16)]
+    with pytest.raises(ConfigError, match="in a cache that cannot drop rows; leave heads out"):
+        token_model(head)
 
 
 def test_a_head_that_is_not_a_number(llama, caplog):
@@ -342,12 +347,3 @@ def test_a_head_of_another_class():
         found, steps = reply(session, PredictionHeadDrafter(model), prompt_of(30), config)
         assert found == plain
         assert sum(step.num_draft_tokens for step in steps) > 60
-
-
-def replace_cache(head):
-    """The head with a sliding window."""
-    from mlx_lm.models.cache import RotatingKVCache
-
-    head = matched_head(markov_target(), reads="token")
-    head.make_cache = lambda: [RotatingKVCache(16)]
-    return head
