@@ -3,7 +3,7 @@
 import contextlib
 from collections import deque
 from collections.abc import Iterator, Sequence
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import mlx.core as mx
 
@@ -40,6 +40,8 @@ class HeadTokenModel(DrawingModel):
 
     def __init__(self, head: PredictionHead, *, context: int, vocabulary_size: int) -> None:
         self._head: PredictionHead | None = head
+        # False within a change, and after an interrupted one.
+        self._settled = True
         self._begin_slots(0)
         if not self._rollback.by_length:
             raise ConfigError(
@@ -62,7 +64,7 @@ class HeadTokenModel(DrawingModel):
         """Begin a reply; see `akunu_py.protocols.StateObserver`."""
         # A state is right if all tokens up to its own are.
         right = min(held, num_equal(self._text, prompt))
-        if not self._keep(right) or self._next_state != held:
+        if not self._keep_states(right) or self._next_state != held:
             self._begin_slots(held)
         self._text = list(prompt)
 
@@ -152,7 +154,7 @@ class HeadTokenModel(DrawingModel):
 
     def _begin_slots(self, first: int) -> None:
         """Begin with an empty cache, at the state of row `first`."""
-        self._caches = self._open_head.make_cache()
+        self._caches: list[Any] = self._open_head.make_cache()
         self._rollback = RollbackCaches(self._caches)
         self._first_state = first
         # Slots of pairs of the text, and behind them those of the last draw.
@@ -161,10 +163,9 @@ class HeadTokenModel(DrawingModel):
         self._states = _StateQueue()
         # The state that the last pass of a draw returned.
         self._own_state = mx.zeros((1, 0, self._open_head.width))
-        # False after an interrupted change.
         self._settled = True
 
-    def _keep(self, count: int) -> bool:
+    def _keep_states(self, count: int) -> bool:
         """Keep the first `count` states of the text and their slots; return False without any."""
         if not self._settled or count <= self._first_state:
             return False
