@@ -63,10 +63,8 @@ def markov_target(name="llama", sharpness=1.0):
 def matched_head(target, *, reads):
     """A head that is right about a Markov target, by the "token" of a pair or its "state".
 
-    Where akunu knows no head of the target's family, it is one of a llama, which computes the same.
+    Any Markov target takes a head that was made for another: they compute the same.
     """
-    if family_of(target) is None:
-        target = markov_target("llama")
     family = family_of(target) or Family()
     head = make_head(target, single_layer(target, family), family)
     none = mx.zeros((SIZE, SIZE))

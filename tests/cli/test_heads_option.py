@@ -56,12 +56,12 @@ def test_what_is_wrong_is_said(folder, tiny_gguf, tmp_path):
         result = run("generate", *arguments, *PROMPT)
         assert result.exit_code != 0
         assert words in " ".join(result.output.split())
-    result = run("chat", folder, input="/drafter mtp\n")
+    result = run("chat", folder, input="/draft mtp\n")
     assert "mtp needs a prediction head; begin with --heads own" in result.output
 
 
 def test_chat_takes_one_too(folder):
-    result = run("chat", folder, "--heads", "own", "--max-tokens", "5", input="/drafter\nhello\n")
+    result = run("chat", folder, "--heads", "own", "--max-tokens", "5", input="/draft\nhello\n")
     assert result.exit_code == 0, result.output
     assert "drafter mtp, the default" in result.output
 
@@ -83,6 +83,6 @@ def test_measurements_have_a_line_for_it(folder):
     with pytest.raises(ConfigError, match="there is no prediction head to ask"):
         run_speed(loaded, [case], **options)
     with Engine.load(folder, heads="own") as engine:
-        prompts = [Prompt("one", "edit", "hello world")]
+        prompts = [Prompt("one", "edit", "raw", text="hello world")]
         report = run_hit_rate(engine, prompts, drafter="mtp", max_tokens=8)
         assert report.config.drafter == "mtp"

@@ -26,6 +26,7 @@ from tiny_models import VOCABULARY, prompt_of, tiny
 from akunu_py.drafting import PlainDrafter
 from akunu_py.drafting.prediction_head import PredictionHeadDrafter
 from akunu_py.errors import ConfigError, ContractError
+from akunu_py.models.hidden_states import StateTap
 from akunu_py.models.session import Session
 from akunu_py.types import Draft, GenerationConfig
 
@@ -108,7 +109,9 @@ FAMILIES = [
 def test_every_guess_of_a_matched_head_is_right(name, reads):
     """At each depth, after rejections, and where the accepted rows are fed again."""
     target = markov_target(name)
-    session, model = Session(target, context=600), token_model(matched_head(target, reads=reads))
+    # The heads of families that have none are those of a llama.
+    own = markov_target(name if name in TARGETS else "llama")
+    session, model = Session(target, context=600), token_model(matched_head(own, reads=reads))
     for spoils in (False, True):
         drafter = drafted(model, spoils=spoils)
         prompt = text_from(3, 21)
@@ -141,8 +144,9 @@ def test_conversations_go_on_and_back(name, reads):
     text = text_from(3, 21)
     for number, prompt in enumerate(
         [
-            text, [*text_from(3, 61), 9, 8], [*text_from(3, 40), 7], text_from(3, 20),
-            text_from(3, 20), [5, 4, 3], [5], [*text_from(3, 21), 5, *text_from(9, 30)],
+            text, [*text_from(3, 61), *text_from(9, 2)], [*text_from(3, 40), *text_from(7, 3)],
+            text_from(3, 20), text_from(3, 20), [5, *text_from(4, 2)], [5],
+            [*text_from(3, 21), 5, *text_from(9, 30)],
         ]
     ):  # fmt: skip
         drafter = drafted(model, spoils=number % 2 == 1)
@@ -199,8 +203,9 @@ def test_rows_that_the_head_never_saw(llama):
     found, _ = reply(session, PlainDrafter(), text_from(3, 50), max_tokens=10)
     drafter = drafted(model, spoils=False)
     drafter.first = 59
-    found, _ = reply(session, drafter, [*text_from(3, 59), 5, 6, 7], max_tokens=12)
-    assert found == text_from(7, 13)[1:]
+    prompt = [*text_from(3, 59), 5, *text_from(9, 2)]
+    found, _ = reply(session, drafter, prompt, max_tokens=12)
+    assert found == text_from(prompt[-1], 13)[1:]
     assert drafter.drafts > 1
     assert model._first_state == 59
 
@@ -214,8 +219,9 @@ def test_rows_of_another_conversation(llama):
     session.exchange(rows)
     drafter = drafted(model, spoils=False)
     drafter.first = 30
-    found, _ = reply(session, drafter, [*text_from(3, 31), 5, 6, 7], max_tokens=12)
-    assert found == text_from(7, 13)[1:]
+    prompt = [*text_from(3, 31), 5, *text_from(9, 2)]
+    found, _ = reply(session, drafter, prompt, max_tokens=12)
+    assert found == text_from(prompt[-1], 13)[1:]
     assert drafter.drafts > 1
 
 
@@ -236,7 +242,7 @@ def test_coupled_draws_of_a_head_with_the_targets_distribution(config, seed):
 @pytest.mark.parametrize("config", CONFIGS, ids=["greedy", "sampled", "penalties"])
 @pytest.mark.parametrize(
     "name",
-    ["qwen3_5", "mimo", *(pytest.param(n, marks=pytest.mark.slow) for n in TARGETS)],
+    ["mimo", *(pytest.param(n, marks=pytest.mark.slow) for n in TARGETS if n != "mimo")],
 )
 def test_a_random_head_changes_no_token(name, config):
     target = tiny_target(name)
@@ -244,15 +250,62 @@ def test_a_random_head_changes_no_token(name, config):
     model = token_model(random_head(target), size=VOCABULARY)
     prompt = prompt_of(30)
     rates = []
-    for seed in (1, 2):
+    for seed in (1,) if config.temperature == 0 else (1, 2):
         plain, _ = reply(session, PlainDrafter(), prompt, config, seed=seed)
         found, steps = reply(session, PredictionHeadDrafter(model), prompt, config, seed=seed)
         assert found == plain
         assert sum(step.num_draft_tokens for step in steps) > 40
         accepted = sum(step.num_accepted_tokens for step in steps)
         rates.append(accepted / sum(step.num_tested_tokens for step in steps))
-    # By chance one in 97.
-    assert sum(rates) / len(rates) < 0.2
+    # By chance one in 97. Draws that share the target's noise agree more often.
+    assert sum(rates) / len(rates) < (0.1 if config.temperature == 0 else 0.5)
+
+
+class Compared(PredictionHeadDrafter):
+    """Compares each draft with that of a fresh head, to which the whole text is new."""
+
+    def __init__(self, model, target, head):
+        super().__init__(model)
+        self._target, self._fresh, self._rng = target, head, random.Random(6)
+        self.text, self.drafts = [], 0
+
+    def observe(self, tokens):
+        super().observe(tokens)
+        self.text += tokens
+
+    def propose(self, limit):
+        if self._rng.random() < 0.3:
+            return Draft.empty()
+        draft = super().propose(limit)
+        tap = StateTap(self._target, self.hidden)
+        with tap.listening():
+            self._target(mx.array([self.text[:-1]]))
+        fresh = token_model(self._fresh, size=VOCABULARY)
+        fresh.begin_states(self.text, 0)
+        fresh.observe_states(tap.states, 0, len(self.text) - 1)
+        list(fresh.beginning(self.text, self._sampling))
+        expected = [token.token for token in fresh.draw(min(4, limit))]
+        assert list(draft.tokens) == expected
+        self.drafts += 1
+        return draft
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["mimo", *(pytest.param(n, marks=pytest.mark.slow) for n in ("qwen3_5", "deepseek_v3"))],
+)
+def test_drafts_are_those_of_a_fresh_head(name):
+    """Whatever was drafted and rejected before; this head's guesses depend on all slots."""
+    target = tiny_target(name)
+    head = random_head(target)
+    session, model = Session(target, context=600), token_model(head, size=VOCABULARY)
+    prompt = prompt_of(30)
+    for _ in range(2):
+        drafter = Compared(model, target, head)
+        found, _ = reply(session, drafter, prompt, SAMPLED, max_tokens=20)
+        assert drafter.drafts > 5
+        prompt = [*prompt, *found, 5, 6]
+        assert model._first_state == 0
 
 
 def test_raw_states():
