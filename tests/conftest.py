@@ -106,6 +106,15 @@ def level_of_the_log():
     logging.getLogger("akunu_py").setLevel(logging.NOTSET)
 
 
+@pytest.fixture(autouse=True)
+def no_lines_of_progress(monkeypatch):
+    """Without a terminal a run of ten seconds prints one, and a busy machine makes any run that long.
+
+    Tests of these lines have a clock of their own.
+    """
+    monkeypatch.setattr("akunu_py.cli.count_progress.monotonic", lambda: 0.0)
+
+
 @pytest.fixture(scope="session")
 def default_model():
     return ROOT / "models" / "akunu-tiny.gguf"
