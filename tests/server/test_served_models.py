@@ -490,6 +490,7 @@ class TestLoadInSteps:
 
 def test_waiting_request_that_is_cancelled_holds_nobody_up(bench):
     bench.server.service.patience = Patience(first_s=0.01)
+    bench.replies_go_on.clear()
     with bench.server.client.stream("POST", CHAT, json=bench.long("one", 1500)) as response:
         pieces = response.iter_raw()  # kept: without it the connection would be closed
         next(pieces)
@@ -498,6 +499,7 @@ def test_waiting_request_that_is_cancelled_holds_nobody_up(bench):
         ) as waiting:
             assert waiting.status_code == 200
             bench.until(lambda: bench.worker.health().waiting == 1)
+            bench.replies_go_on.set()
         assert text_of(bench.ask("one", max_tokens=2))
         assert bench.other.loads == 0
 
