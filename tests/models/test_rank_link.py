@@ -3,10 +3,12 @@
 import json
 import os
 import queue
+import select
 import socket
 import sys
 import threading
 import time
+from types import SimpleNamespace
 
 import pytest
 from hypothesis import given
@@ -176,6 +178,35 @@ def test_a_silent_rank_is_lost(connect, ends):
     assert f"rank {silent.rank} " in ends.get()
     for one in links.values():
         one._watching.join()
+
+
+def test_a_rank_that_was_held_up_itself_loses_nobody(connect, ends, monkeypatch):
+    """Its thread gets no processor for a minute after it looked in vain."""
+    monkeypatch.setattr(link, "_BEAT_S", 0.02)
+    links, _ = connect(2)
+    held, looks = 0.0, 0
+
+    def clock():
+        return time.monotonic() + held * (threading.current_thread() is links[0]._watching)
+
+    def look(peers, *others):
+        nonlocal held, looks
+        if threading.current_thread() is not links[0]._watching:
+            return select.select(peers, *others)
+        looks += 1
+        if looks == 1:
+            # Meanwhile signs of life arrive.
+            select.select(peers, [], [])
+            held = 60.0
+            return [], [], []
+        return select.select(peers, *others)
+
+    monkeypatch.setattr(link, "time", SimpleNamespace(monotonic=clock))
+    monkeypatch.setattr(link, "select", SimpleNamespace(select=look))
+    while looks < 5 and ends.empty():
+        time.sleep(0.01)
+    assert ends.empty()
+    links[0].stop()
 
 
 def test_an_end_after_stop_is_none_to_report(connect, ends):

@@ -218,12 +218,13 @@ class Link:
             open_peers = [peer for peer in self._peers if not peer.done]
             if not open_peers:
                 return
+            looked = time.monotonic()
             ready, _, _ = select.select(open_peers, [], [], _BEAT_S / 2)
             for peer in ready:
                 self._read(peer)
-            # This thread itself may have been held up: what has arrived meanwhile was read above.
+            # Since this look: what arrives while this thread itself is held up is read at the next.
             for peer in open_peers:
-                if not peer.done and time.monotonic() - peer.heard > SILENCE_S:
+                if not peer.done and looked - peer.heard > SILENCE_S:
                     self._lost(peer, f"has not answered for {SILENCE_S:.0f} seconds")
 
     def _read(self, peer: _Peer) -> None:
