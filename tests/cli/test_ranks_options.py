@@ -63,6 +63,7 @@ def test_a_missing_file_of_hosts_is_named(tmp_path):
         (["serve", "--idle-unload", "30m"], "leave --idle-unload out"),
         (["serve", "--cache-dir", "folder"], "leave --cache-dir out"),
         (["tune"], "tune runs on one machine"),
+        (["launch", "claude"], "launch runs on one machine"),
     ],
 )
 def test_what_ranks_cannot_do_is_refused(monkeypatch, words, said):
