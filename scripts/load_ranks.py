@@ -2,15 +2,15 @@
 """Put load on `akunu serve` on several ranks of this machine, and see how it ends.
 
     python scripts/load_ranks.py [MODEL] [--ranks 2] [--requests 200] [--at-once 8]
-        [--disconnects 50] [--no-kills]
+        [--disconnects 50] [--kill RANK ...]
 
 Some clients leave in the middle: before, in and after the reading of their prompt. Every other
-request must be answered, and asked again alone, the same server must give the same text. Then, with
-requests under way,
+request must be answered, and asked again alone, the same server must give the same text. Some must
+use cached rows meanwhile. Then, with requests under way,
 
 - Ctrl-C reaches all ranks, as from a terminal: all must end in order;
-- each rank in turn is killed, on a fresh server: all others must end within ten seconds with an
-  error that names it.
+- each rank in turn, or those given, is killed, on a fresh server: all others must end within ten
+  seconds with an error that names it.
 
 Ends with 1 if something does not hold.
 """
@@ -28,9 +28,8 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections import Counter
 from collections.abc import AsyncIterator, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import httpx
@@ -39,6 +38,9 @@ ROOT = Path(__file__).parent.parent
 CHAT = "/v1/chat/completions"
 WORDS = ["read", "the", "file", "and", "change", "one", "line", "then", "run", "all", "tests"]
 SYSTEMS = [" ".join(WORDS * count) for count in (1, 3, 6)]
+FAILURES = (RuntimeError, ValueError, httpx.HTTPError)
+"""What a request that is not answered raises."""
+
 MOST_S = 10.0
 """Longest time from the loss of a rank to the end of all."""
 
@@ -117,6 +119,7 @@ class Answer:
 
     text: str = ""
     end: str | None = None
+    cached_tokens: int = field(default=0, compare=False)
 
 
 async def lines(client: httpx.AsyncClient, body: dict[str, object]) -> AsyncIterator[str]:
@@ -132,8 +135,10 @@ async def ask(client: httpx.AsyncClient, body: dict[str, object]) -> Answer:
     """Return the answer to a request; raises if it is lost."""
     answer = Answer()
     if not body["stream"]:
-        (choice,) = json.loads("".join([line async for line in lines(client, body)]))["choices"]
-        return Answer(choice["message"]["content"], choice["finish_reason"])
+        found = json.loads("".join([line async for line in lines(client, body)]))
+        (choice,) = found["choices"]
+        cached = found["usage"]["prompt_tokens_details"]["cached_tokens"]
+        return Answer(choice["message"]["content"], choice["finish_reason"], cached)
     async for line in lines(client, body):
         for choice in json.loads(line[6:]).get("choices", ()) if line.startswith("data: {") else ():
             answer.text += choice["delta"].get("content") or ""
@@ -157,7 +162,7 @@ async def leave(client: httpx.AsyncClient, body: dict[str, object], rng: random.
                         return
 
 
-async def load(url: str, options: argparse.Namespace) -> list[str]:
+async def load(ranks: Ranks, options: argparse.Namespace) -> list[str]:
     """Make all requests, then those that were not disturbed alone; return what does not hold."""
     rng = random.Random(options.seed)
     bodies = requests(rng, options.requests)
@@ -167,35 +172,40 @@ async def load(url: str, options: argparse.Namespace) -> list[str]:
     numbers = iter(range(options.requests))
     limits = httpx.Limits(max_connections=None)
     async with httpx.AsyncClient(
-        base_url=url, timeout=300, limits=limits, trust_env=False
+        base_url=ranks.url, timeout=300, limits=limits, trust_env=False
     ) as client:
 
         async def some() -> None:
             for number in numbers:
-                if number in leaving:
-                    await leave(client, bodies[number], rng)
-                    continue
                 try:
-                    answers[number] = await ask(client, bodies[number])
-                except (RuntimeError, httpx.HTTPError, ValueError) as error:
+                    if number in leaving:
+                        await leave(client, bodies[number], rng)
+                    else:
+                        answers[number] = await ask(client, bodies[number])
+                except FAILURES as error:
                     wrong.append(f"request {number} was lost: {error!r}")
 
-        await asyncio.gather(*(some() for _ in range(options.at_once)))
-        alone = {number: await ask(client, bodies[number]) for number in sorted(answers)}
+        try:
+            await asyncio.gather(*(some() for _ in range(options.at_once)))
+            alone = {number: await ask(client, bodies[number]) for number in sorted(answers)}
+            health = (await client.get("/health")).json()
+        except FAILURES as error:
+            return [*wrong, f"the server does not stay up: {error!r}", ranks.said(0)]
         wrong += [
             f"request {number}: {answers[number]} among others, {answer} alone"
             for number, answer in alone.items()
             if answer != answers[number]
         ]
-        health = (await client.get("/health")).json()
         if health["status"] != "ok" or health["running"] or health["waiting"]:
             wrong.append(f"the server is not idle and well: {health}")
-    tokens = Counter(answer.end for answer in answers.values())
+    reused = sum(answer.cached_tokens > 0 for answer in answers.values())
+    if not reused:
+        wrong.append("no request used cached rows")
     print(
         f"load: {options.requests} requests, {options.at_once} at a time: {len(leaving)} clients "
-        f"left, {len(answers)} answered ({dict(tokens)}), "
-        f"{options.requests - len(leaving) - len(answers)} lost, "
-        f"{sum('alone' in text for text in wrong)} other texts alone",
+        f"left, {len(answers)} answered, {options.requests - len(leaving) - len(answers)} lost, "
+        f"{sum('alone' in text for text in wrong)} other texts alone; at least {reused} used "
+        "cached rows",
         flush=True,
     )
     return wrong
@@ -210,7 +220,7 @@ async def under_load(url: str, options: argparse.Namespace) -> AsyncIterator[Non
     async def client(number: int) -> None:
         async with httpx.AsyncClient(base_url=url, timeout=60, trust_env=False) as session:
             # What is cut off by the end of the server is not looked at here.
-            with contextlib.suppress(RuntimeError, httpx.HTTPError, ValueError):
+            with contextlib.suppress(*FAILURES):
                 for body in bodies[number :: options.at_once]:
                     async for _ in lines(session, {**body, "stream": True, "max_tokens": 500}):
                         begun.set()
@@ -264,12 +274,15 @@ def main() -> int:
     parser.add_argument("--at-once", type=int, default=8)
     parser.add_argument("--disconnects", type=int, default=50, help="how many of the requests")
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--no-kills", action="store_true", help="leave out the loss of ranks")
+    parser.add_argument("--kill", type=int, action="append", metavar="RANK")
     options = parser.parse_args()
     with serving(options.model, options.ranks) as ranks:
-        wrong = asyncio.run(load(ranks.url, options))
+        wrong = asyncio.run(load(ranks, options))
+        if any(process.poll() is not None for process in ranks.processes):
+            print(*wrong, sep="\n")
+            return 1
         wrong += asyncio.run(interrupt(ranks, options))
-    for lost in [] if options.no_kills else range(options.ranks):
+    for lost in options.kill or range(options.ranks):
         with serving(options.model, options.ranks) as ranks:
             wrong += asyncio.run(kill(ranks, lost, options))
     print(*wrong or ["everything holds"], sep="\n")

@@ -25,12 +25,12 @@ def test_a_little_load(default_model):
 
 @pytest.mark.slow
 def test_a_little_load_on_two_ranks(tmp_path):
-    """A pipeline, whose recurrent states go back to checkpoints; then each rank is killed."""
+    """A pipeline, whose recurrent states go back to checkpoints; then a rank is killed."""
     model = write_family_folder(tmp_path / "model", "qwen3_next")
     script = [sys.executable, str(ROOT / "scripts" / "load_ranks.py"), str(model)]
     done = subprocess.run(
-        [*script, "--requests", "24", "--disconnects", "6"], capture_output=True, text=True,
-        check=False,
+        [*script, "--requests", "24", "--disconnects", "6", "--kill", "1"], capture_output=True,
+        text=True, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stdout + done.stderr
     assert "6 clients left, 18 answered" in done.stdout
