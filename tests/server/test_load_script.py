@@ -28,10 +28,9 @@ def test_a_little_load_on_two_ranks(tmp_path):
     """A pipeline, whose recurrent states go back to checkpoints; then a rank is killed."""
     model = write_family_folder(tmp_path / "model", "qwen3_next")
     script = [sys.executable, str(ROOT / "scripts" / "load_ranks.py"), str(model)]
-    done = subprocess.run(
-        [*script, "--requests", "24", "--disconnects", "6", "--kill", "1"], capture_output=True,
-        text=True, check=False,
-    )  # fmt: skip
+    # How long a busy machine takes is not what is tested.
+    small = ["--requests", "24", "--disconnects", "6", "--kill", "1", "--longest", "300"]
+    done = subprocess.run([*script, *small], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     assert "6 clients left, 18 answered" in done.stdout
     assert "everything holds" in done.stdout
