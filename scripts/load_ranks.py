@@ -1,8 +1,10 @@
 #!/usr/bin/env python3
 """Put load on `akunu serve` on several ranks of this machine, and see how it ends.
 
-    python scripts/load_ranks.py [MODEL] [--ranks 2] [--requests 200] [--at-once 8]
-        [--disconnects 50] [--kill RANK ...]
+    python scripts/load_ranks.py [MODEL | --family qwen3_next] [--ranks 2] [--requests 200]
+        [--at-once 8] [--disconnects 50] [--kill RANK ...]
+
+A family is one of tests/tiny_families.py, of which a random model is made.
 
 Some clients leave in the middle: before, in and after the reading of their prompt. Every other
 request must be answered, and asked again alone, the same server must give the same text. Some must
@@ -23,7 +25,7 @@ import os
 import random
 import re
 import signal
-import socket
+import string
 import subprocess
 import sys
 import tempfile
@@ -34,7 +36,11 @@ from pathlib import Path
 
 import httpx
 
-ROOT = Path(__file__).parent.parent
+ROOT = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT / "tests"))
+
+from free_ports import free_ports  # noqa: E402 - after the path
+
 CHAT = "/v1/chat/completions"
 WORDS = ["read", "the", "file", "and", "change", "one", "line", "then", "run", "all", "tests"]
 SYSTEMS = [" ".join(WORDS * count) for count in (1, 3, 6)]
@@ -68,10 +74,7 @@ class Ranks:
 @contextlib.contextmanager
 def serving(model: Path, count: int) -> Iterator[Ranks]:
     """Start a server once for each rank, on free ports; kill what is left at the end."""
-    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
-    ring = [[f"127.0.0.1:{one.getsockname()[1]}"] for one in sockets]
-    for one in sockets:
-        one.close()
+    ring = [[f"127.0.0.1:{port}"] for port in free_ports(count)]
     command = [
         sys.executable, "-m", "akunu_py", "serve", str(model), "--port", "0", "--cache-memory",
         "16MB", "--max-tokens", "32",
@@ -100,11 +103,13 @@ def requests(rng: random.Random, count: int) -> list[dict[str, object]]:
     """Return requests that share beginnings, streamed and not, greedy and sampled."""
     found = []
     for number in range(count):
-        # Every eighth prompt takes several passes.
-        size = rng.randrange(150, 250) if number % 8 == 0 else rng.randrange(3, 30)
+        said = " ".join(rng.choices(WORDS, k=rng.randrange(3, 30)))
+        if number % 8 == 0:
+            # Takes several passes: about a token for each character.
+            said = "".join(rng.choices(string.ascii_letters + string.digits, k=1200))
         messages = [
             {"role": "system", "content": rng.choice(SYSTEMS)},
-            {"role": "user", "content": " ".join(rng.choices(WORDS, k=size))},
+            {"role": "user", "content": said},
         ]
         found.append({
             "messages": messages, "max_tokens": rng.randrange(4, 32), "seed": number,
@@ -270,6 +275,7 @@ async def kill(ranks: Ranks, lost: int, options: argparse.Namespace) -> list[str
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0])
     parser.add_argument("model", nargs="?", type=Path, default=ROOT / "models/akunu-tiny.gguf")
+    parser.add_argument("--family", help="instead of a model")
     parser.add_argument("--ranks", type=int, default=2)
     parser.add_argument("--requests", type=int, default=200)
     parser.add_argument("--at-once", type=int, default=8)
@@ -277,17 +283,27 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--kill", type=int, action="append", metavar="RANK")
     options = parser.parse_args()
+    with tempfile.TemporaryDirectory() as folder:
+        if options.family:
+            from model_folders import write_family_folder  # noqa: PLC0415 - MLX
+
+            options.model = write_family_folder(Path(folder) / options.family, options.family)
+        wrong = checked(options)
+    print(*wrong or ["everything holds"], sep="\n")
+    return int(bool(wrong))
+
+
+def checked(options: argparse.Namespace) -> list[str]:
+    """Run all parts; return what does not hold."""
     with serving(options.model, options.ranks) as ranks:
         wrong = asyncio.run(load(ranks, options))
         if any(process.poll() is not None for process in ranks.processes):
-            print(*wrong, sep="\n")
-            return 1
+            return wrong
         wrong += asyncio.run(interrupt(ranks, options))
     for lost in options.kill or range(options.ranks):
         with serving(options.model, options.ranks) as ranks:
             wrong += asyncio.run(kill(ranks, lost, options))
-    print(*wrong or ["everything holds"], sep="\n")
-    return int(bool(wrong))
+    return wrong
 
 
 if __name__ == "__main__":
