@@ -39,7 +39,7 @@ import httpx
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT / "tests"))
 
-from free_ports import free_ports  # noqa: E402 - after the path
+from free_ports import free_ports
 
 CHAT = "/v1/chat/completions"
 WORDS = ["read", "the", "file", "and", "change", "one", "line", "then", "run", "all", "tests"]
@@ -285,7 +285,7 @@ def main() -> int:
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         if options.family:
-            from model_folders import write_family_folder  # noqa: PLC0415 - MLX
+            from model_folders import write_family_folder
 
             options.model = write_family_folder(Path(folder) / options.family, options.family)
         wrong = checked(options)
