@@ -307,8 +307,8 @@ def test_all_ranks_take_the_same_type(tmp_path, monkeypatch, overflows):
 
 @pytest.mark.parametrize("kind", ["file", "converted folder", "folder of mlx-lm"])
 def test_a_part_takes_its_share_while_it_is_loaded(tmp_path, kind):
-    """And one tensor more, as it is in the file."""
-    path = write_model(tmp_path / "model.gguf", "Q4_K", layers=6)
+    """And a little more: one tensor as it is in the file, and ends of small ones."""
+    path = write_model(tmp_path / "model.gguf", "Q4_K", layers=6, feed_forward=2048)
     options = LoadOptions(weights="quantized")
     if kind != "file":
         convert_model(path, tmp_path / "folder", LoadOptions(compute_type="float32"))
@@ -321,5 +321,5 @@ def test_a_part_takes_its_share_while_it_is_loaded(tmp_path, kind):
     before = mx.get_active_memory()
     mx.reset_peak_memory()
     loaded = load_model(path, options, group=PlannedGroup(1, 2)).model
-    arrays = [array.nbytes for _, array in tree_flatten(loaded.parameters())]
-    assert mx.get_peak_memory() - before <= 1.1 * (sum(arrays) + 2 * max(arrays))
+    kept = sum(array.nbytes for _, array in tree_flatten(loaded.parameters()))
+    assert mx.get_peak_memory() - before < 1.4 * kept
