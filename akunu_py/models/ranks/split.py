@@ -8,7 +8,7 @@ feed-forward widths; `pipeline` gives each rank a run of layers. Neither reads a
 import contextlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from typing import Any, Literal, NamedTuple, Protocol
+from typing import Any, Literal, NamedTuple, Protocol, cast
 
 import mlx.core as mx
 import numpy as np
@@ -72,7 +72,8 @@ def on_any_rank(group: Group | None, found: bool) -> bool:
     """Return whether something was found on any rank; all of them must ask."""
     if group is None or isinstance(group, PlannedGroup):
         return found
-    return bool(mx.distributed.all_sum(mx.array(int(found)), group=group).item())
+    count = mx.distributed.all_sum(mx.array(int(found)), group=cast(Any, group))
+    return bool(count.item())
 
 
 @dataclass(frozen=True, slots=True)
