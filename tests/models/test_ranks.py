@@ -209,8 +209,8 @@ def lose(case, ranks):
     other.wait()
     # Not a limit of this test: the machine may be busy.
     took = time.monotonic() - begun
-    print(f"{phase}, {how.name} of rank {lost}: {other.returncode} after {took:.2f} s")
     told = f"Error: rank {lost} " in errors and WAYS[how] in errors
+    print(f"{phase}, {how.name} of rank {lost}: {other.returncode} after {took:.2f} s, {told=}")
     if how == signal.SIGKILL and other.returncode == -signal.SIGSEGV:
         # MLX's ring crashes at times when a connection breaks, before akunu's thread had its
         # turn (docs/several-machines.md).

@@ -72,7 +72,7 @@ def on_any_rank(group: Group | None, found: bool) -> bool:
     """Return whether something was found on any rank; all of them must ask."""
     if group is None or isinstance(group, PlannedGroup):
         return found
-    count = mx.distributed.all_sum(mx.array(int(found)), group=cast(Any, group))
+    count = mx.distributed.all_sum(mx.array(int(found)), group=cast("Any", group))
     return bool(count.item())
 
 
