@@ -281,6 +281,7 @@ def shell(script, *words, **options):
     )  # fmt: skip
 
 
+@pytest.mark.slow
 def test_a_folder_that_was_deleted(tiny_gguf, tmp_path):
     """Where no file is named by a relative path, no folder is needed."""
     folder = tmp_path / "gone"
@@ -290,6 +291,7 @@ def test_a_folder_that_was_deleted(tiny_gguf, tmp_path):
     assert done.returncode == 0, done.stderr
 
 
+@pytest.mark.slow
 def test_few_open_files(tiny_gguf):
     """mlx-lm asks for more than may be had, and its import ends with a traceback."""
     # root may raise every limit: not more than there are at all.
