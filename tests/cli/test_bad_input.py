@@ -1,7 +1,6 @@
 """Whatever a user gives or does: a message and an exit code, never a traceback."""
 
 import contextlib
-import itertools
 import json
 import os
 import select
@@ -13,6 +12,7 @@ import time
 import pytest
 from click.testing import CliRunner
 from gguf_files import write_tiny_llama
+from pairwise import each_value
 
 from akunu_py.cli.main import cli
 from akunu_py.gguf.metadata_file import write_metadata
@@ -97,7 +97,7 @@ KINDS = [
 @pytest.mark.parametrize(
     ("command", "kind"),
     # A trace may come from a pipe, as from <(command).
-    [pair for pair in itertools.product(OPENING, KINDS) if pair != ("replay", "pipe")],
+    [pair for pair in each_value(list(OPENING), KINDS) if pair.values != ("replay", "pipe")],
 )
 def test_paths_that_are_no_model(command, kind, tmp_path):
     places = {"PATH": bad_path(kind, tmp_path), "OUT": tmp_path / "out"}

@@ -66,7 +66,20 @@ def test_every_golden_file_has_its_model():
     assert {path.stem for path in GOLDEN.glob("*.npz")} == set(BUILDERS) - set(UNCHECKED)
 
 
-@pytest.mark.parametrize("name", BUT_GEMMA3N)
+# One of each kind of layer: dense, fused, with experts, with latent attention, recurrent.
+OF_EACH_LAYER = (
+    "deepseek2", "gemma3", "gpt-oss", "gpt2", "jamba", "lfm2", "llama", "mamba2", "nemotron_h", "phi3",
+    "qwen3moe", "qwen3next",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(name, marks=() if name in OF_EACH_LAYER else pytest.mark.slow)
+        for name in sorted(BUILDERS)
+    ],
+)
 def test_quantized_forms_of_every_layer_compute_the_same(tmp_path, name):
     """Matrices in Q8_0 where their rows allow it: kept quantized and expanded give one result."""
     model = build(name)
