@@ -169,13 +169,27 @@ def test_a_silent_rank_is_lost(connect, ends):
     links, _ = connect(3)
     # Its process stands still: its thread neither reads nor writes.
     silent, heard = links[0]._peers
-    links[silent.rank]._peers[0].beat = lambda: None
+    links[silent.rank]._peers[0].beat = lambda _available: None
     while ends.empty():
         silent.heard = heard.heard - 2 * link.SILENCE_S
         time.sleep(0.01)
     assert f"rank {silent.rank} " in ends.get()
     for one in links.values():
         one._watching.join()
+
+
+def test_the_rank_with_the_least_memory_counts(connect, monkeypatch):
+    """The others' memory is what they said with their last sign of life."""
+    watching = "akunu-ranks"
+    monkeypatch.setattr(
+        link,
+        "available_memory",
+        lambda: 3 * 2**20 if threading.current_thread().name == watching else 10 * 2**20,
+    )
+    links, _ = connect(2)
+    while links[0].available_memory() == 10 * 2**20:
+        time.sleep(0.01)
+    assert links[0].available_memory() == 3 * 2**20
 
 
 def test_an_end_after_stop_is_none_to_report(connect, ends):

@@ -1,9 +1,10 @@
-"""The script that puts load on a server, in small: nothing is lost, and the server is idle at the end."""
+"""The scripts that put load on a server, in small: nothing is lost, and all ends as it should."""
 
 import subprocess
 import sys
 
 import pytest
+from model_folders import write_family_folder
 from shared_files import ROOT
 
 
@@ -20,3 +21,17 @@ def test_a_little_load(default_model):
     assert "everything holds" in done.stdout
     # More streams than places and queue: some had to come again.
     assert "503, sent again" in done.stdout
+
+
+@pytest.mark.slow
+def test_a_little_load_on_two_ranks(tmp_path):
+    """A pipeline, whose recurrent states go back to checkpoints; then a rank is killed."""
+    model = write_family_folder(tmp_path / "model", "qwen3_next")
+    script = [sys.executable, str(ROOT / "scripts" / "load_ranks.py"), str(model)]
+    done = subprocess.run(
+        [*script, "--requests", "24", "--disconnects", "6", "--kill", "1"], capture_output=True,
+        text=True, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "6 clients left, 18 answered" in done.stdout
+    assert "everything holds" in done.stdout
