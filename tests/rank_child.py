@@ -10,6 +10,7 @@ from pathlib import Path
 
 import mlx.core as mx
 import numpy as np
+import rank_families  # noqa: F401 - adds families
 from family_models import Variant, build_family
 from mlx.utils import tree_flatten
 from tiny_models import VOCABULARY, adversary, generate, prompt_of

@@ -9,11 +9,13 @@ import contextlib
 import json
 import socket
 import threading
+import types
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from types import SimpleNamespace
 
 import httpx
+import uvicorn.server
 
 from akunu_py.decode_stats import DecodeStats
 from akunu_py.messages import ToolCall
@@ -200,6 +202,14 @@ class Running:
 
     def socket(self):
         return socket.create_connection(("127.0.0.1", self.port), timeout=PATIENCE_S)
+
+
+async def _hurried_sleep(seconds):
+    await asyncio.sleep(min(seconds, 0.01))
+
+
+# uvicorn looks every 0.1 s whether it should end, and again whether connections have.
+uvicorn.server.asyncio = types.SimpleNamespace(**vars(asyncio) | {"sleep": _hurried_sleep})
 
 
 @contextlib.contextmanager

@@ -129,6 +129,7 @@ def test_the_same_command_twice_has_the_same_figures(trace, tiny_gguf):
     assert set(first["deterministic"]["hashes"]) == {"trace edits", "curve m5-max-70b-4bit"}
 
 
+@pytest.mark.slow
 def test_processes_change_no_figure_and_files_are_written(trace, tiny_gguf, tmp_path):
     options = [
         trace,

@@ -6,6 +6,7 @@ import mlx.core as mx
 import pytest
 from family_models import build_family
 from mlx.utils import tree_flatten
+from pairwise import each_value
 from tiny_models import ADVERSARIES, VOCABULARY, adversary, generate, prompt_of, tiny
 
 from akunu_py.drafting.plain import PlainDrafter
@@ -97,8 +98,10 @@ def flush(session, wire):
         wire.follower._do(message)
 
 
-@pytest.mark.parametrize("family", ["llama", "qwen3_next", "llama, sliding", "qwen3_moe"])
-@pytest.mark.parametrize("kind", ["half", "random"])
+@pytest.mark.parametrize(
+    ("family", "kind"),
+    each_value(["llama", "qwen3_next", "llama, sliding", "qwen3_moe"], ["half", "random"]),
+)
 def test_a_follower_holds_the_rows_of_rank_0(ranks, family, kind):
     model = build_family(family)
     session, wire = ranks(model)

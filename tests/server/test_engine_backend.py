@@ -27,8 +27,8 @@ CHAT = "/v1/chat/completions"
 
 
 @pytest.fixture(scope="module")
-def loaded(default_model):
-    with Engine.load(default_model) as engine:
+def loaded(roomy_gguf):
+    with Engine.load(roomy_gguf) as engine:
         yield engine
 
 
@@ -155,7 +155,7 @@ def test_clients_that_leave_free_their_places(served):
 def test_cancel_ends_a_reply_within_a_step(loaded, started):
     """Also one whose prompt is still being laid out in another thread."""
     request = CompletionRequest(
-        model="akunu-tiny", prompt="Once", config=GenerationConfig(max_tokens=1500)
+        model="roomy", prompt="Once", config=GenerationConfig(max_tokens=1500)
     )
 
     cancelled = threading.Event()
@@ -225,7 +225,7 @@ def test_more_requests_than_places(served):
 
 def test_model_is_described(loaded):
     model = served_model(loaded)
-    assert model.id == "akunu-tiny"
+    assert model.id == "roomy"
     assert model.context == loaded.context
     assert not model.fills_in
 

@@ -266,7 +266,11 @@ class Link:
         self._end(f"{peer.name} {what}")
 
     def _end(self, reason: str) -> NoReturn:
-        """Tell all other ranks and the user, and end the process."""
+        """Tell the user and all other ranks, and end the process."""
+        # First of all: a pass whose connection broke may crash inside MLX at any time.
+        text = f"Error: {one_line(reason)}, so all ranks end.\n"
+        with contextlib.suppress(OSError):
+            os.write(2, text.encode(errors="replace"))
         data = reason.encode()[:_MOST_TEXT]
         # In threads: an end that does not read must not hold up the others, nor this process.
         tellers = [
@@ -278,10 +282,6 @@ class Link:
         ]  # fmt: skip
         for teller in tellers:
             teller.start()
-        text = f"Error: {one_line(reason)}, so all ranks end.\n"
-        with contextlib.suppress(OSError):
-            os.write(2, text.encode(errors="replace"))
-        # No longer than that takes: a pass whose connection broke may crash inside MLX meanwhile.
         for teller in tellers:
             teller.join(0.2)
         # Nothing else ends a main thread that waits inside MLX.
