@@ -316,7 +316,7 @@ def test_body_over_the_limit_is_refused_unread(server, monkeypatch):
 
 def test_chunked_body_over_the_limit_is_refused(server, monkeypatch):
     monkeypatch.setattr(
-        "akunu_py.server.json_body.read_body.__kwdefaults__", {"most": 1000, "timeout_s": 5}
+        "akunu_py.server.json_body.read_body.__kwdefaults__", {"most": 1000, "timeout_s": 300}
     )
 
     def parts():
