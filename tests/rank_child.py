@@ -66,6 +66,7 @@ def compared(link, name, model, make_passes):
     found = {
         "name": name, "share": num_bytes(model) / num_bytes(whole),
         "scale": float(np.abs(expected).max()), "distance": float(np.abs(logits - expected).max()),
+        "rows_apart": int((np.abs(logits - expected).max(-1) > 1e-4 * np.abs(expected).max()).sum()),
         "same_text_as_alone": [], "differing_drafts": [],
     }  # fmt: skip
     prompt = prompt_of(24)

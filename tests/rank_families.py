@@ -3,10 +3,46 @@
 Their caches are of kinds that other families have as well; what differs is how they are split.
 """
 
-from tiny_families import ALTERNATING, EXPERTS, FAMILIES, FRAME, GROUPED, LATENT, WINDOW
+from tiny_families import (
+    ALTERNATING,
+    DELTA_NET,
+    EXPERTS,
+    FAMILIES,
+    FRAME,
+    GROUPED,
+    LATENT,
+    QWEN_EXPERTS,
+    WINDOW,
+)
 
 ROPE = {"rope_theta": 10000.0, "rope_type": "default"}
+QWEN_35 = {
+    **FRAME, **DELTA_NET, "full_attention_interval": 2, "model_type": "qwen3_5_text",
+    # The output is split as well, and 97 rows do not divide.
+    "vocab_size": 98,
+}  # fmt: skip
 FAMILIES |= {
+    # Without the near-tie between two experts that the weights of "deepseek_v3" have.
+    "deepseek_v3, other weights": FAMILIES["deepseek_v3"],
+    "qwen3_5, in parts": ("qwen3_5", {"text_config": QWEN_35}),
+    "qwen3_5_moe": (
+        "qwen3_5_moe",
+        {
+            "text_config": {
+                **QWEN_35, **QWEN_EXPERTS, "shared_expert_intermediate_size": 32,
+                "model_type": "qwen3_5_moe_text",
+            }
+        },
+    ),
+    "solar_open": ("solar_open", {**FRAME, **GROUPED, "partial_rotary_factor": 0.5}),
+    "glm_moe_dsa": (
+        "glm_moe_dsa",
+        {
+            **FRAME, **GROUPED, **LATENT, "rope_parameters": ROPE, "index_head_dim": 16,
+            "index_n_heads": 2, "index_topk": 8, "topk_method": "noaux_tc", "moe_layer_freq": 1,
+            "scoring_func": "sigmoid", "attention_bias": False,
+        },
+    ),
     "deepseek_v2": (
         "deepseek_v2",
         {
