@@ -1,9 +1,11 @@
-"""An MLX model folder in the sizes of a unit test."""
+"""MLX model folders in the sizes of a unit test."""
 
 import json
 
 import mlx.core as mx
+from family_models import Variant, build_family
 from mlx.utils import tree_flatten
+from tiny_families import FAMILIES
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 
 from akunu_py.gguf.architectures import read_plan
@@ -21,6 +23,20 @@ def write_folder(folder, tiny_gguf, **config):
     with GGUFFile.open(tiny_gguf) as file:
         arguments = read_plan(file.metadata, file.tensors).arguments
     (folder / "config.json").write_text(json.dumps({**arguments, **config}))
+    write_tokenizer(folder)
+    return folder
+
+
+def write_family_folder(folder, name):
+    """An MLX model folder of a random model of a family, with a token for each byte."""
+    folder.mkdir()
+    # One more, to end replies.
+    changes = {"vocab_size": 257}
+    model = build_family(Variant(name, changes=tuple(changes.items())))
+    mx.save_safetensors(str(folder / "model.safetensors"), dict(tree_flatten(model.parameters())))
+    module, arguments = FAMILIES[name]
+    config = {"model_type": module, "eos_token_id": 256, **arguments, **changes}
+    (folder / "config.json").write_text(json.dumps(config))
     write_tokenizer(folder)
     return folder
 

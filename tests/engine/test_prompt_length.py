@@ -94,7 +94,7 @@ def test_nothing_that_fits_is_refused(default_model, monkeypatch):
         "<s>",
     ]
     refused = 0
-    for _ in range(300):
+    for _ in range(100):
         text = "".join(draw.choice(words) * draw.randrange(1, 60) for _ in range(20))
         count = len(tokenizer.encode(text))
         context = draw.choice([16, 64, 256, 1024])
@@ -105,4 +105,4 @@ def test_nothing_that_fits_is_refused(default_model, monkeypatch):
             assert count > 1.9 * context
         else:
             assert count <= 2 * context or len(text) <= max(4 * context, 500)
-    assert 50 < refused < 250
+    assert 10 < refused < 90

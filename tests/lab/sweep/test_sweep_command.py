@@ -173,6 +173,7 @@ def test_help_imports_nothing_heavy():
     assert not imported
 
 
+@pytest.mark.slow
 def test_a_model_measures_its_own_costs_and_names_what_fails(tiny_gguf):
     # The tiny model holds 256 tokens: some prompts do not fit.
     result = run(
@@ -264,6 +265,7 @@ def test_draft_models_under_every_rule_of_length(default_model):
     assert drafted["fixed"] > drafted["lower-bound"] > 0
 
 
+@pytest.mark.slow
 def test_methods_of_acceptance_are_decoded_live_and_marked(tiny_gguf):
     result = run(
         tiny_gguf, "--live", "--temp", 1, "--category", "completion", "--limit", 3, "--drafter",
