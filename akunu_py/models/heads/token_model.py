@@ -10,7 +10,7 @@ import mlx.core as mx
 from akunu_py.drafting.draft_model import DrawSettings
 from akunu_py.errors import ConfigError, ContractError
 from akunu_py.models.cached_rows import PREFILL_CHUNK
-from akunu_py.models.drawing import DrawingModel, num_equal
+from akunu_py.models.drawing import DrawingModel
 from akunu_py.models.heads.head import PredictionHead
 from akunu_py.models.rollback import RollbackCaches
 from akunu_py.protocols import Hidden
@@ -40,6 +40,7 @@ class HeadTokenModel(DrawingModel):
 
     def __init__(self, head: PredictionHead, *, context: int, vocabulary_size: int) -> None:
         self._head: PredictionHead | None = head
+        self._caches: list[Any] = []
         # False within a change, and after an interrupted one.
         self._settled = True
         self._begin_slots(0)
@@ -62,9 +63,9 @@ class HeadTokenModel(DrawingModel):
 
     def begin_states(self, prompt: Sequence[int], held: int) -> None:
         """Begin a reply; see `akunu_py.protocols.StateObserver`."""
-        # A state is right if all tokens up to its own are.
-        right = min(held, num_equal(self._text, prompt))
-        if not self._keep_states(right) or self._next_state != held:
+        # Otherwise the target's rows come from another text than the head's slots.
+        same = self._text[:held] == list(prompt[:held])
+        if not (same and self._keep_states(held) and self._next_state == held):
             self._begin_slots(held)
         self._text = list(prompt)
 
@@ -154,7 +155,7 @@ class HeadTokenModel(DrawingModel):
 
     def _begin_slots(self, first: int) -> None:
         """Begin with an empty cache, at the state of row `first`."""
-        self._caches: list[Any] = self._open_head.make_cache()
+        self._caches = self._open_head.make_cache()
         self._rollback = RollbackCaches(self._caches)
         self._first_state = first
         # Slots of pairs of the text, and behind them those of the last draw.
