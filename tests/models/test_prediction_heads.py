@@ -14,6 +14,7 @@ from prediction_heads import (
     MIMO,
     QWEN,
     TARGETS,
+    VOCABULARY,
     less_one,
     loaded_from,
     named,
@@ -133,10 +134,13 @@ def test_a_head_of_each_familys_checkpoints(name, tmp_path):
     head = random_head(target)
     arrays = stored(named(parameters_of(head), names, prefix))
     # A layer of the model, and a second head, are not the first head's.
-    second = prefix.replace("4", "5").replace(".0.", ".1.")
-    others = {"model.layers.3.input_layernorm.weight": mx.zeros(64), f"{second}x": mx.zeros(3)}
+    second = {EXTRA: f"model.layers.{LAYERS + 1}.", "mtp.": "mtp.layers.1."}
+    others = {
+        "model.layers.3.input_layernorm.weight": mx.zeros(64),
+        f"{second.get(prefix, 'model.mtp_layers.1.')}input_layernorm.weight": mx.zeros(64),
+    }
     write_config(tmp_path)
-    write(tmp_path / "model.safetensors", arrays | (others if prefix != "mtp." else {}))
+    write(tmp_path / "model.safetensors", {**arrays, **others})
     found = load_head(loaded_from(tmp_path, target), None)
     np.testing.assert_allclose(np.array(outputs(found)), np.array(outputs(head)), atol=1e-5)
 
@@ -181,20 +185,18 @@ def test_a_heads_own_embedding_and_output_head(tmp_path):
     # Copies of the target's are dropped.
     assert parameters_of(found).keys() == plain.keys()
     same(found, head)
-    write(
-        path,
-        named({**plain, **{name: 2 * array for name, array in own.items()}}, EXTRA_LAYER, EXTRA),
-    )
+    # Rows in the opposite order.
+    own = {name: array[::-1] for name, array in own.items()}
+    write(path, named({**plain, **own}, EXTRA_LAYER, EXTRA))
     found = load_head(loaded, path)
     assert parameters_of(found).keys() == plain.keys() | own.keys()
     tokens = mx.array([[1, 2]], dtype=mx.int32)
-    hidden = mx.ones((1, 2, 64))
-    # A norm follows the embedding, so that its scale hardly matters.
+    hidden = mx.random.normal((1, 2, 64), key=mx.random.key(0))
     np.testing.assert_allclose(
-        np.array(found.logits(found(hidden, tokens))),
-        2 * np.array(head.logits(head(hidden, tokens))),
-        rtol=1e-3, atol=1e-3,
-    )  # fmt: skip
+        np.array(found.logits(found(hidden, VOCABULARY - 1 - tokens))),
+        np.array(head.logits(head(hidden, tokens)))[..., ::-1],
+        atol=1e-5,
+    )
 
 
 def quantized(head, bits):
@@ -301,6 +303,10 @@ DAMAGE = {
     ),
     "scales of no known form": (
         put("mtp.fc.scales", mx.zeros((64, 0))), "prediction head in .* cannot be loaded: ZeroDiv",
+    ),
+    "numbers of another type": (
+        put("mtp.norm.weight", mx.ones(64, dtype=mx.int32)),
+        r"has norm.weight in the type mlx.core.int32, which a head cannot have there",
     ),
     "NaN": (
         put("mtp.norm.weight", mx.array([float("nan")] * 64)),

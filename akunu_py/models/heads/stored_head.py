@@ -162,7 +162,7 @@ def load_stored(
                 and infer_quant_config(path, layer, arrays)
             ),
         )
-    _check_shapes(place, head, arrays)
+    _check_tensors(place, head, arrays)
     head.load_weights(list(arrays.items()))
     if dense:
         finish(expand(head))
@@ -185,7 +185,7 @@ def _read(stored: StoredHead) -> dict[str, mx.array]:
     }
     arrays = {name: files[tensor.path][tensor.name] for name, tensor in stored.items()}
     for name, array in arrays.items():
-        if mx.issubdtype(array.dtype, mx.floating) and not mx.isfinite(array).all().item():
+        if _is_float(array) and not mx.isfinite(array).all().item():
             path, own_name = stored[name]
             raise ModelFormatError(
                 f"tensor {own_name!r} in {path} has infinite numbers or NaN; the file is damaged: "
@@ -225,17 +225,16 @@ def _with_whole_norms(arrays: dict[str, mx.array]) -> dict[str, mx.array]:
     judged by itself. Norms before the projection are about 0.3 to 0.6, and norms of queries may be
     anything: no number of theirs tells (oMLX #3750). They are as the layer's norms are.
     """
-    layer = "model.layers.0."
-    inner = [f"{layer}input_layernorm.weight", f"{layer}post_attention_layernorm.weight"]
-    known = [arrays[name] for name in inner if name in arrays]
-    less_one = bool(known) and sum(_mean(array) for array in known) / len(known) < 0.5
     last = "model.norm.weight"
-    shifted = {
-        name
-        for name, array in arrays.items()
-        if name.endswith("norm.weight") and array.ndim == 1 and name != last and less_one
-    }
-    if last in arrays and _mean(arrays[last]) < 0.5:
+    inner = [f"model.layers.0.{name}_layernorm.weight" for name in ("input", "post_attention")]
+    shifted = set()
+    if _are_less_one(arrays, inner):
+        shifted |= {
+            name
+            for name, array in arrays.items()
+            if name.endswith("norm.weight") and array.ndim == 1
+        } - {last}
+    if _are_less_one(arrays, [last]):
         shifted.add(last)
     return {
         name: array.astype(mx.float32) + 1 if name in shifted else array
@@ -243,8 +242,10 @@ def _with_whole_norms(arrays: dict[str, mx.array]) -> dict[str, mx.array]:
     }
 
 
-def _mean(array: mx.array) -> float:
-    return float(array.astype(mx.float32).mean().item())
+def _are_less_one(arrays: Mapping[str, mx.array], names: Iterable[str]) -> bool:
+    """Return whether weights of norms that are near 1 are stored less 1."""
+    weights = [arrays[name].astype(mx.float32) for name in names if name in arrays]
+    return bool(weights) and bool((mx.concatenate(weights).mean() < 0.5).item())
 
 
 def _path(name: str) -> str:
@@ -253,8 +254,8 @@ def _path(name: str) -> str:
     return f"body.{path}" if path.startswith(("layers.", "norm.")) else path
 
 
-def _check_shapes(place: Path, head: nn.Module, arrays: Mapping[str, mx.array]) -> None:
-    """Raise ModelFormatError where the stored tensors are not the head's parameters."""
+def _check_tensors(place: Path, head: nn.Module, arrays: Mapping[str, mx.array]) -> None:
+    """Raise ModelFormatError where the stored tensors cannot be the head's parameters."""
     wanted = dict(tree_flatten(head.parameters()))
     for found, problem in (
         (wanted.keys() - arrays.keys(), "lacks the tensors of"),
@@ -267,13 +268,22 @@ def _check_shapes(place: Path, head: nn.Module, arrays: Mapping[str, mx.array]) 
                 f"the prediction head in {place} {problem} {shown}; it is incomplete, or made for "
                 "another model: download it again, or use the head of this model"
             )
-    for path, array in wanted.items():
-        if arrays[path].shape != array.shape:
+    for path, parameter in wanted.items():
+        array, name = arrays[path], path.removeprefix("body.")
+        if array.shape != parameter.shape:
             raise ModelFormatError(
-                f"the prediction head in {place} has {path.removeprefix('body.')} in the shape "
-                f"{arrays[path].shape} where this model asks for {array.shape}; use the head of "
-                "this model"
+                f"the prediction head in {place} has {name} in the shape {array.shape} where this "
+                f"model asks for {parameter.shape}; use the head of this model"
             )
+        if array.dtype != parameter.dtype and not (_is_float(array) and _is_float(parameter)):
+            raise ModelFormatError(
+                f"the prediction head in {place} has {name} in the type {array.dtype}, which a "
+                "head cannot have there; download it again"
+            )
+
+
+def _is_float(array: mx.array) -> bool:
+    return bool(mx.issubdtype(array.dtype, mx.floating))
 
 
 def _set_type(
@@ -282,7 +292,7 @@ def _set_type(
     """Convert a head's floating-point parameters, except those that the model's class keeps."""
 
     def convert(path: str, array: mx.array) -> mx.array:
-        if not mx.issubdtype(array.dtype, mx.floating) or (is_cast and not is_cast(path)):
+        if not _is_float(array) or (is_cast and not is_cast(path)):
             return array
         converted = array.astype(kind)
         if kind == mx.float16 and not mx.isfinite(converted).all().item():
