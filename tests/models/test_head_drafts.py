@@ -3,7 +3,17 @@
 `markov_heads` has targets whose next token is known, and heads that know it by a pair's token or by
 its state alone. So every guess must be right, and a pair that is off by one is a wrong guess.
 
-Mutants, made by hand, that these tests and test_hidden_states.py kill (each was tried): MUTANTS
+Mutants, made by hand, that these tests and test_hidden_states.py kill (each was tried):
+
+- of the head's cache: a pair with token i; the last pair kept; drafted slots kept; the slot of the
+  last token's pair kept; a slot too few dropped; waiting states of another text kept; rows of
+  another text, or rows that were never seen, taken for seen; the first state taken for that of row 0;
+- of a draw: the target's state, or the first of several, fed back in place of the head's own; logits
+  of the first pair; draws one position late; an interrupted cache used again;
+- of the session: states a row early, or from the beginning of the pass; carried rows handed late; a
+  block taken to begin at the row; states of a plain step, or of a commit, not handed; those of a
+  paused pass handed; states from before the norm for those behind it; the norm not put back; trees
+  taken.
 """
 
 import random

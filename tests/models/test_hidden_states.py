@@ -1,6 +1,6 @@
 """The hidden states that a session hands out: each row once, in order, with the right numbers.
 
-Mutants that these tests kill, made by hand (each was tried): see the list in test_head_drafts.py.
+The mutants that these tests kill are listed in test_head_drafts.py.
 """
 
 import random
