@@ -220,12 +220,13 @@ def test_rows_that_the_head_never_saw(llama):
     assert model._first_state == 59
 
 
-def test_rows_of_another_conversation(llama):
-    """As the server exchanges them."""
+@pytest.mark.parametrize("shared", [0, 29])
+def test_rows_of_another_conversation(llama, shared):
+    """As the server exchanges them; 30 rows of the first, of which the second shares some."""
     session, model = Session(llama, context=600), token_model(matched_head(llama, reads="state"))
     reply(session, drafted(model), text_from(3, 21), max_tokens=10)
     rows = session.exchange(None)
-    reply(session, drafted(model), text_from(9, 40), max_tokens=10)
+    reply(session, drafted(model), [*text_from(3, 31)[:shared], *text_from(9, 12)], max_tokens=10)
     session.exchange(rows)
     drafter = drafted(model, spoils=False)
     drafter.first = 30
