@@ -118,17 +118,18 @@ class HeadTokenModel(DrawingModel):
         while self._num_pairs > PREFILL_CHUNK:
             self._feed_pairs(PREFILL_CHUNK)
         count = self._num_pairs
-        states = self._run(*self._pairs(count))
+        self._own_state = self._run(*self._pairs(count))[:, -1:]
         self._settle(count - 1)
         self._num_drawn = 1
-        logits = self._logits(states[:, -1:])
+        logits = self._logits(self._own_state)
         for token in after:
             logits = self._feed(mx.array([token]))
         return logits
 
     def _feed(self, tokens: mx.array) -> mx.array:
         self._num_drawn += 1
-        return self._logits(self._run(self._own_state, tokens))
+        self._own_state = self._run(self._own_state, tokens)
+        return self._logits(self._own_state)
 
     def _hold(self, tokens: Sequence[int]) -> None:
         """Do nothing: the slots of drawn tokens are not kept."""
@@ -187,8 +188,8 @@ class HeadTokenModel(DrawingModel):
         """Feed pairs for good, and wait for them."""
         self._drop(self._num_drawn)
         with self._changing():
+            # The states are dropped: of a head with one layer only keys and values are computed.
             self._run(*self._pairs(count))
-            # Of a head with one layer only keys and values are computed.
             mx.eval([cache.state for cache in self._caches])
             self._settle(count)
 
@@ -200,9 +201,7 @@ class HeadTokenModel(DrawingModel):
     def _run(self, states: mx.array, tokens: mx.array) -> mx.array:
         """Run a pass over pairs; return the head's states [1, n, width]."""
         self.num_passes += 1
-        found = self._open_head(states, tokens[None], self._caches)
-        self._own_state = found[:, -1:]
-        return found
+        return self._open_head(states, tokens[None], self._caches)
 
     def _logits(self, states: mx.array) -> mx.array:
         return self._open_head.logits(states)[..., : self.common]
