@@ -5,6 +5,7 @@ import contextlib
 import functools
 import json
 import socket
+import threading
 import time
 
 import pytest
@@ -157,19 +158,34 @@ def test_cancel_ends_a_reply_within_a_step(loaded, started):
         model="roomy", prompt="Once", config=GenerationConfig(max_tokens=1500)
     )
 
+    cancelled = threading.Event()
+
+    def cancel(reply):
+        reply.cancel()
+        cancelled.set()
+
     async def read(backend):
         reply = backend.submit(request, "client")
         if not started:
-            reply.cancel()
+            cancel(reply)
         events = []
         with contextlib.suppress(StopAsyncIteration):
             while True:
                 events.append(await anext(reply))
                 if isinstance(events[-1], ContentDelta):
-                    reply.cancel()
+                    cancel(reply)
         return events
 
     worker = Worker(loaded, parallel=1, places=1)
+    step = worker.step
+
+    def held_step():
+        # A reader that gets no processor is not to see hundreds of tokens made meanwhile.
+        if any(len(running.job.reply) > 20 for running in worker._running):
+            assert cancelled.wait(300)
+        return step()
+
+    worker.step = held_step
     worker.start()
     events = asyncio.run(read(EngineBackend(worker, places=1)))
     worker.close()

@@ -55,7 +55,7 @@ EACH_FORMAT = pytest.mark.parametrize(
     [pytest.param(name, marks=() if name in KINDS else pytest.mark.slow) for name in EXCERPTS],
 )
 EACH_WALK = pytest.mark.parametrize(
-    "seeds", [range(8), pytest.param(range(8, 25), marks=pytest.mark.slow)], ids=["few", "many"]
+    "seeds", [range(12), pytest.param(range(12, 25), marks=pytest.mark.slow)], ids=["few", "many"]
 )
 
 

@@ -558,7 +558,7 @@ def test_no_secrets_in_logs_or_memory(locked, caplog):
         return [record for record in caplog.records if not record.name.startswith(theirs)]
 
     # The server writes its line behind the answer, in a thread of its own.
-    for _ in range(600):
+    for _ in range(6000):
         if any("/v1/chat/completions 200" in record.getMessage() for record in own()):
             break
         time.sleep(0.05)
