@@ -97,7 +97,7 @@ class HubServer:
         self._server.daemon_threads = True
         self.port = self._server.server_address[1]
         self.url = f"http://127.0.0.1:{self.port}"
-        self._thread = threading.Thread(target=self._server.serve_forever, args=(0.05,))
+        self._thread = threading.Thread(target=self._server.serve_forever, args=(0.005,))
         self._thread.start()
 
     def add(self, name: str, files: dict[str, bytes], **options) -> Repository:

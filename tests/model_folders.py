@@ -1,9 +1,11 @@
-"""An MLX model folder in the sizes of a unit test."""
+"""MLX model folders in the sizes of a unit test."""
 
 import json
 
 import mlx.core as mx
+from family_models import Variant, build_family
 from mlx.utils import tree_flatten
+from tiny_families import FAMILIES
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 
 from akunu_py.gguf.architectures import read_plan
@@ -21,6 +23,25 @@ def write_folder(folder, tiny_gguf, **config):
     with GGUFFile.open(tiny_gguf) as file:
         arguments = read_plan(file.metadata, file.tensors).arguments
     (folder / "config.json").write_text(json.dumps({**arguments, **config}))
+    _write_tokenizer(folder)
+    return folder
+
+
+def write_family_folder(folder, name):
+    """An MLX model folder of a random model of a family, with a token for each byte."""
+    folder.mkdir()
+    # One more, to end replies.
+    changes = {"vocab_size": 257}
+    model = build_family(Variant(name, changes=tuple(changes.items())))
+    mx.save_safetensors(str(folder / "model.safetensors"), dict(tree_flatten(model.parameters())))
+    module, arguments = FAMILIES[name]
+    config = {"model_type": module, "eos_token_id": 256, **arguments, **changes}
+    (folder / "config.json").write_text(json.dumps(config))
+    _write_tokenizer(folder)
+    return folder
+
+
+def _write_tokenizer(folder):
     alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
     tokenizer = Tokenizer(models.BPE({letter: id_ for id_, letter in enumerate(alphabet)}, []))
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
@@ -31,7 +52,6 @@ def write_folder(folder, tiny_gguf, **config):
         "chat_template": "{% for m in messages %}{{ m['content'] }}\n{% endfor %}",
     }  # fmt: skip
     (folder / "tokenizer_config.json").write_text(json.dumps(settings))
-    return folder
 
 
 def change_json(path, **entries):

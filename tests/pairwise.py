@@ -7,13 +7,15 @@ from typing import Any
 import pytest
 
 
-def each_value(*options: Sequence[Any]) -> list[Any]:
+def each_value(*options: Sequence[Any], most: int | None = None) -> list[Any]:
     """Return the full product as parameters; those that bring no new value are marked slow.
 
-    So the fast tests see every value of every option, and all tests see every combination.
+    So the fast tests see every value of every option, and all tests see every combination. With
+    `most`, no more than that many are fast: they see the first values alone.
     """
     longest = max(map(len, options))
-    fast = {tuple(index % len(values) for values in options) for index in range(longest)}
+    count = longest if most is None else min(most, longest)
+    fast = {tuple(index % len(values) for values in options) for index in range(count)}
     indices = product(*(range(len(values)) for values in options))
     return [
         pytest.param(

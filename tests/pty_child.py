@@ -1,5 +1,6 @@
 """A program on a pseudo-terminal: type, wait for words, look."""
 
+import codecs
 import fcntl
 import os
 import re
@@ -37,6 +38,8 @@ class PtyChild:
             },
         )  # fmt: skip
         os.close(follower)
+        # A read may end within a character.
+        self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
         self._unread = ""
         self._prompts = 0
         self.seen = ""
@@ -92,7 +95,7 @@ class PtyChild:
     def _read(self, seconds):
         if select.select([self._leader], [], [], seconds)[0]:
             try:
-                data = os.read(self._leader, 65536).decode("utf-8", "replace")
+                data = self._decoder.decode(os.read(self._leader, 65536))
             except OSError:  # the other side is closed
                 time.sleep(0.01)
                 return

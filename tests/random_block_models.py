@@ -8,29 +8,29 @@ from quant_blocks import random_blocks
 WIDTH, FEED_FORWARD, LAYERS = 256, 512, 2
 
 
-def write_model(path, kind, *, kv_heads=2, others=None):
+def write_model(path, kind, *, kv_heads=2, others=None, feed_forward=FEED_FORWARD, layers=LAYERS):
     """A llama whose matrices are random blocks, scaled to what a layer needs by d alone.
 
     `others` are the types of further kinds of tensors, such as {"ffn_down": "Q6_K"}.
     """
     writer = gguf.GGUFWriter(str(path), "llama")
     rows = add_vocabulary(writer, "bpe", chat_template=CHAT_TEMPLATE)
-    writer.add_block_count(LAYERS)
+    writer.add_block_count(layers)
     writer.add_context_length(128)
     writer.add_embedding_length(WIDTH)
-    writer.add_feed_forward_length(FEED_FORWARD)
+    writer.add_feed_forward_length(feed_forward)
     writer.add_head_count(4)
     writer.add_head_count_kv(kv_heads)
     writer.add_layer_norm_rms_eps(1e-5)
     writer.add_rope_dimension_count(64)
     shapes = {"token_embd": (rows, WIDTH), "output": (rows, WIDTH)}
-    for layer in range(LAYERS):
+    for layer in range(layers):
         block = f"blk.{layer}."
         shapes |= {
             block + "attn_q": (WIDTH, WIDTH), block + "attn_k": (64 * kv_heads, WIDTH),
             block + "attn_v": (64 * kv_heads, WIDTH), block + "attn_output": (WIDTH, WIDTH),
-            block + "ffn_gate": (FEED_FORWARD, WIDTH), block + "ffn_up": (FEED_FORWARD, WIDTH),
-            block + "ffn_down": (WIDTH, FEED_FORWARD),
+            block + "ffn_gate": (feed_forward, WIDTH), block + "ffn_up": (feed_forward, WIDTH),
+            block + "ffn_down": (WIDTH, feed_forward),
         }  # fmt: skip
         for norm in ("attn_norm", "ffn_norm"):
             # Small, since random blocks make matrices of any size.

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import mlx.core as mx
 import numpy as np
+import rank_families  # noqa: F401 - adds families
 from family_models import Variant, build_family
 from mlx.utils import tree_flatten
 from tiny_models import VOCABULARY, adversary, generate, prompt_of
@@ -65,6 +66,7 @@ def compared(link, name, model, make_passes):
     found = {
         "name": name, "share": num_bytes(model) / num_bytes(whole),
         "scale": float(np.abs(expected).max()), "distance": float(np.abs(logits - expected).max()),
+        "rows_apart": int((np.abs(logits - expected).max(-1) > 1e-4 * np.abs(expected).max()).sum()),
         "same_text_as_alone": [], "differing_drafts": [],
     }  # fmt: skip
     prompt = prompt_of(24)

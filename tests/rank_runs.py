@@ -3,10 +3,11 @@
 import contextlib
 import json
 import os
-import socket
 import subprocess
 import sys
 from pathlib import Path
+
+from free_ports import free_ports
 
 TESTS = Path(__file__).parent
 
@@ -14,10 +15,7 @@ TESTS = Path(__file__).parent
 @contextlib.contextmanager
 def started(folder, count, command, **options):
     """Start a command once for each rank; end what is left at the end."""
-    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
-    ring = [[f"127.0.0.1:{one.getsockname()[1]}"] for one in sockets]
-    for one in sockets:
-        one.close()
+    ring = [[f"127.0.0.1:{port}"] for port in free_ports(count)]
     hosts = folder / "ring.json"
     hosts.write_text(json.dumps(ring))
     ranks = []

@@ -9,10 +9,13 @@ import contextlib
 import json
 import socket
 import threading
+import types
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from types import SimpleNamespace
 
 import httpx
+import uvicorn.server
 
 from akunu_py.decode_stats import DecodeStats
 from akunu_py.messages import ToolCall
@@ -55,7 +58,7 @@ ACCEPTED = Accepted(30, 20, "new text")
 
 @dataclass(frozen=True)
 class Pause:
-    """A wait in the script, in seconds; None until the reply is cancelled."""
+    """A wait in the script, in seconds; None until the reply is cancelled or told to go on."""
 
     seconds: float | None = None
 
@@ -92,6 +95,8 @@ class ScriptedReply:
         # Those of now: an earlier test's reply may end while the next one begins.
         self._paused, self._told = backend.paused, backend.cancelled
         self._cancelled = asyncio.Event()
+        self._go_on = asyncio.Event()
+        self._loop = asyncio.get_running_loop()
 
     def __aiter__(self):
         return self
@@ -102,7 +107,7 @@ class ScriptedReply:
                 self._paused.set()
                 with contextlib.suppress(TimeoutError):
                     async with asyncio.timeout(step.seconds):
-                        await self._cancelled.wait()
+                        await self._go_on.wait()
                 continue
             if isinstance(step, Exception):
                 raise step
@@ -112,7 +117,12 @@ class ScriptedReply:
     def cancel(self):
         if not self._cancelled.is_set():
             self._cancelled.set()
+            self._go_on.set()
             self._told.set()
+
+    def go_on(self):
+        """End a pause, from a test's thread."""
+        self._loop.call_soon_threadsafe(self._go_on.set)
 
 
 @dataclass
@@ -125,6 +135,7 @@ class ScriptedBackend:
         clients: who asked.
         paused: set when a reply comes to a pause.
         cancelled: set when a reply is cancelled, which also happens at its end.
+        replies: those of the requests, in order.
 
     """
 
@@ -136,6 +147,7 @@ class ScriptedBackend:
     paused: threading.Event = field(default_factory=threading.Event)
     cancelled: threading.Event = field(default_factory=threading.Event)
     refusal: Exception | None = None
+    replies: list[ScriptedReply] = field(default_factory=list)
 
     def submit(self, request, client):
         if self.refusal is not None:
@@ -143,8 +155,11 @@ class ScriptedBackend:
         self.requests.append(request)
         self.clients.append(client)
         if callable(self.scripts):
-            return ScriptedReply(self.scripts(request), self)
-        return ScriptedReply(self.scripts[min(len(self.requests), len(self.scripts)) - 1], self)
+            script = self.scripts(request)
+        else:
+            script = self.scripts[min(len(self.requests), len(self.scripts)) - 1]
+        self.replies.append(ScriptedReply(script, self))
+        return self.replies[-1]
 
     async def count_tokens(self, request):
         self.requests.append(request)
@@ -164,6 +179,7 @@ class ScriptedBackend:
     def play(self, *scripts):
         self.scripts = scripts
         self.requests.clear()
+        self.replies.clear()
 
 
 @dataclass
@@ -186,6 +202,14 @@ class Running:
 
     def socket(self):
         return socket.create_connection(("127.0.0.1", self.port), timeout=PATIENCE_S)
+
+
+async def _hurried_sleep(seconds):
+    await asyncio.sleep(min(seconds, 0.01))
+
+
+# uvicorn looks every 0.1 s whether it should end, and again whether connections have.
+uvicorn.server.asyncio = types.SimpleNamespace(**vars(asyncio) | {"sleep": _hurried_sleep})
 
 
 @contextlib.contextmanager
@@ -217,6 +241,17 @@ def running(backend=None, *, access=None, patience=None, defaults=None) -> Itera
         server.force_exit = True
         thread.join(PATIENCE_S)
         listening.close()
+
+
+def read_until(server, path, body, words, *, count=1):
+    """Return the events of a stream whose first reply pauses until some words came `count` times."""
+    text = ""
+    with server.client.stream("POST", path, json=body | {"stream": True}) as response:
+        for part in response.iter_text():
+            text += part
+            if text.count(words) >= count:
+                server.backend.replies[0].go_on()
+    return events_of(SimpleNamespace(text=text))
 
 
 def events_of(response) -> list[tuple[str | None, dict | str]]:

@@ -105,6 +105,7 @@ def test_an_mlx_that_is_loaded_already_stays_as_it_is(tmp_path):
     assert "MLX was imported before akunu" in said(tmp_path, "import mlx.core\n" + SAY)
 
 
+@pytest.mark.slow
 def test_models_and_sampling_load_it_before_mlx(tmp_path):
     for room in ("models.load", "sampling.sampler", "engine.engine"):
         program = f"import akunu_py.{room}\n" + SAY

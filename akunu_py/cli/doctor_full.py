@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def full_doctor(model: str | None, output: Path | None, minutes: float, *, as_json: bool) -> None:
-    """Measure a model for so many minutes; keep page and figures in a folder, and sum them up."""
+    """Measure a model for `minutes`; keep page and figures in a folder, and sum them up."""
     from akunu_py.diagnosis.facts import read_facts  # noqa: PLC0415 - MLX
     from akunu_py.diagnosis.system import ThisSystem  # noqa: PLC0415
 

@@ -49,8 +49,8 @@ def join(*, several: bool) -> "Link | None":
     if not several:
         name = "this" if context is None else context.command_path
         raise ConfigError(
-            f"{name} runs on one machine; start it without mlx.launch. akunu generate and akunu "
-            "chat run on several"
+            f"{name} runs on one machine; start it without mlx.launch. akunu generate, akunu chat "
+            "and akunu serve run on several"
         )
     if context is not None and _LINK in context.meta:
         raise ConfigError(
@@ -70,8 +70,9 @@ def follow(
     """Load this rank's part of a model, do what rank 0 does, and end the process with it."""
     from akunu_py.models.ranks import start  # noqa: PLC0415 - MLX
 
-    # Ctrl-C reaches every process of a terminal; rank 0 decides what it means.
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    # Ctrl-C and the end of a terminal reach every process; rank 0 decides what they mean.
+    for number in (signal.SIGINT, signal.SIGHUP):
+        signal.signal(number, signal.SIG_IGN)
     start.follow(
         link,
         path,

@@ -20,7 +20,7 @@ from akunu_py.cli.loading_options import (
     planned_models,
     tool_parser_option,
 )
-from akunu_py.cli.ranks import join
+from akunu_py.cli.ranks import is_follower, on_ranks, ranks_options
 from akunu_py.cli.reply_options import generation_options
 from akunu_py.cli.verbosity import is_quiet
 from akunu_py.settings import load_settings
@@ -119,6 +119,7 @@ class _Duration(click.ParamType[float]):
 )  # fmt: skip
 @generation_options
 @model_options
+@ranks_options
 @draft_model_option
 @counts_option
 @tool_parser_option
@@ -158,8 +159,11 @@ def serve(  # noqa: PLR0917 - click passes by name
     from akunu_py.server.security import Access, read_key_file  # noqa: PLC0415
     from akunu_py.server.service import Service  # noqa: PLC0415
 
-    # Before it takes the port, which ranks on one machine would take from each other.
-    join(several=False)
+    if on_ranks():
+        _check_for_ranks(models, idle_unload, cache_dir)
+    if is_follower():
+        # The port is rank 0's.
+        load_engine(model, loading, several=True)
     access = Access(
         host=host,
         key_digests=() if api_key_file is None else read_key_file(api_key_file),
@@ -188,6 +192,8 @@ def serve(  # noqa: PLR0917 - click passes by name
                     address = f"http://{name}:{listening.getsockname()[1]}"
                     others = len(list(served)) - 1
                     more = f" and {others} more" if others else ""
+                    if (ranks := worker.engine.ranks) is not None:
+                        more = f" on {ranks.size} ranks"
                     name = served.default.description.name
                     click.echo(
                         f"{name}{more} at {address}, in a browser too; Ctrl-C ends it", err=True
@@ -195,6 +201,17 @@ def serve(  # noqa: PLR0917 - click passes by name
                 server.run(sockets=[listening])
             finally:
                 worker.close()
+
+
+def _check_for_ranks(models: tuple[str, ...], idle_unload: float, cache_dir: Path | None) -> None:
+    """Refuse what a server does not do on several ranks."""
+    for given, option_name, reason in (
+        (models, "--models", "a server on several ranks has one model"),
+        (idle_unload, "--idle-unload", "a model on several ranks stays loaded"),
+        (cache_dir, "--cache-dir", "the cached rows of several ranks are not written to disk"),
+    ):
+        if given:
+            raise click.UsageError(f"{reason}; leave {option_name} out")
 
 
 def _served_models(
@@ -207,18 +224,19 @@ def _served_models(
     idle_s: float,
 ) -> "ServedModels":
     """Load the first model, as `load_engine` does, and return it with the others."""
-    from akunu_py.server.model_source import ModelFile, readable  # noqa: PLC0415 - MLX
+    from akunu_py.models.memory_check import available_memory  # noqa: PLC0415 - MLX
+    from akunu_py.server.model_source import ModelFile, readable  # noqa: PLC0415
     from akunu_py.server.served_models import ServedModels  # noqa: PLC0415
 
     (name, path), *others = paths.items()
-    engine = load_engine(model, loading)
+    engine = load_engine(model, loading, several=True)
     draft = loading["draft_model"]
     draft = None if draft is None else model_path(str(draft))
     # A draft model, counts and a parser belong to one model, so the others have none.
     alone = loading | {"draft_model": None, "counts": None, "tool_parser": None}
 
     def source(name: str, path: Path, options: dict[str, Any], draft: Path | None) -> ModelFile:
-        planned = planned_models(path, draft, options)
+        planned = planned_models(path, draft, options, engine.ranks)
         engine_options = {name: options[name] for name in _ENGINE_OPTIONS}
         return ModelFile(name, planned, engine_options, checked=not is_forced())
 
@@ -231,6 +249,7 @@ def _served_models(
         engine=engine,
         cache_limit=limit,
         idle_s=idle_s or None,
+        available=available_memory if engine.ranks is None else engine.ranks.available_memory,
     )
 
 

@@ -39,7 +39,7 @@ GoesOn = Callable[[Sequence[DrawnToken]], bool]
 so rejection sampling stays exact whatever the rule is."""
 
 Guess = Callable[[Sequence[int], int], Sequence[int]]
-"""Returns tokens that may follow the text and the drawn ones: at most so many, possibly none."""
+"""Returns tokens that may follow the text and the drawn ones: at most that number, or none."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -151,28 +151,32 @@ class OccurrenceIndex:
         """Find earlier occurrences of the text's end, most recent first.
 
         These are occurrences of the last two tokens, or of the last one if the pair is new. Each is
-        (position after it, number of matching tokens, at most `longest`). The search ends after
+        (number of matching tokens, at most `longest`; position after it). The search ends after
         `most` occurrences, or `further` ones after the last that was the longest so far and had at
         least `enough` matching tokens.
         """
         text = self.tokens
         end = len(text) - 1
-        chain, known = self.same_pair, 2
-        position = chain[end]
-        if not position:
-            chain, known = self.same_token, 1
-            position = chain[end]
-            if not position:
-                return []
-        # Backwards from the last token not compared yet, at most to a separator.
-        nearest = min(longest, known + _NEAR)
-        tail = text[max(0, end - nearest + 1) : end - known + 1]
-        tail.reverse()
         found: list[tuple[int, int]] = []
+        position = self.same_pair[end]
+        if not position:
+            # The pair is new, so that no match has more than one token.
+            chain = self.same_token
+            position = chain[end]
+            until = most if enough > 1 else min(most, 1 + further)
+            while position and len(found) < until:
+                found.append((1, position + 1))
+                position = chain[position]
+            return found
+        chain = self.same_pair
+        # Backwards from the last token not compared yet, at most to a separator.
+        nearest = min(longest, 2 + _NEAR)
+        tail = text[max(0, end - nearest + 1) : end - 1]
+        tail.reverse()
         best = enough - 1
         until = most
         while position and len(found) < until:
-            before = position - known
+            before = position - 2
             for token in tail:
                 if text[before] != token:
                     break
@@ -180,7 +184,7 @@ class OccurrenceIndex:
             else:
                 before = _matched_to(text, before, position, end, longest)
             length = position - before
-            found.append((position + 1, length))
+            found.append((length, position + 1))
             if length > best:
                 best = length
                 until = min(most, len(found) + further)

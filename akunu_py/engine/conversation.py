@@ -25,10 +25,10 @@ if TYPE_CHECKING:
     from akunu_py.types import GenerationResult, StreamEvent
 
 _REPLY_SHARE = 8
-"""Part of the context that is reserved for a reply before turns are dropped: one in so many."""
+"""An eighth of the context is reserved for a reply before turns are dropped."""
 
 _KEPT_SHARE = 2
-"""Part of the context that is left filled after turns are dropped: at most one in so many.
+"""At most half of the context is left filled after turns are dropped.
 
 After a drop all remaining turns are prefilled again, so many turns are dropped at once.
 """

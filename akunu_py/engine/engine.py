@@ -91,6 +91,10 @@ class Engine:
     One reply is made at a time. A second call from the same thread ends an unfinished stream; a
     call from another thread while a reply is under way raises EngineStateError. The caches keep the
     last conversation, so a call whose prompt begins with it prefills only the new tail.
+
+    Attributes:
+        ranks: rank 0's connection to the others; None on one machine.
+
     """
 
     def __init__(
@@ -106,7 +110,7 @@ class Engine:
         ranks: "Link | None" = None,
         tool_parser: str | None = None,
     ) -> None:
-        self._ranks = ranks
+        self.ranks = ranks
         self.reproducible = reproducible
         block_rows = BLOCK_ROWS if reproducible else None
         context = usable_context(context, loaded.description.context, block_rows)
@@ -386,7 +390,7 @@ class Engine:
         No reply runs meanwhile; an unfinished stream ends with the reason. The conversation's
         caches stay as they are. Raises EngineStateError as `generate` does.
         """
-        if self._ranks is not None:
+        if self.ranks is not None:
             raise ConfigError(
                 "searches and other work with caches of their own run on one machine; start this "
                 "without mlx.launch"
@@ -579,8 +583,8 @@ class Engine:
             del self._loaded, self._session, self._drafters, self._memories, self._matchers
             # Last, since it also frees the memory that MLX keeps of deleted arrays.
             session.close()
-            if self._ranks is not None:
-                self._ranks.stop()
+            if self.ranks is not None:
+                self.ranks.stop()
 
     def __enter__(self) -> Self:
         self._admission.check()

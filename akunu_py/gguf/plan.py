@@ -27,7 +27,7 @@ class Placement:
         tensors: GGUF names; the rows of several follow one another.
         rows: which of their rows the parameter has, in its order (elements for a vector); None
             takes all in order. For a stack of experts they are rows of the flattened stack.
-        columns: for each column of the parameter the column of the tensor, a permutation.
+        columns: for each column of the parameter the column of the tensor; None takes all in order.
         convert: applied to the dense numbers, after `rows` and `columns`. A tensor with a
             conversion is never kept quantized.
         float32: whether the parameter stays in float32 whatever the model computes in.

@@ -175,7 +175,7 @@ class CachedRows:
         held = self.reach(length)
         surplus = len(self.tokens) - held
         if self.rollback.by_length:
-            saved, surplus = [held] * len(self.rollback.save()), 0
+            saved, surplus = self.rollback.save_at(held), 0
         elif self.rollback.can_drop(surplus):
             saved = self.rollback.save()
         else:

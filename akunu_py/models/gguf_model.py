@@ -1,10 +1,8 @@
 """A GGUF file as one of mlx-lm's models: class, weights and rotary layers."""
 
-import dataclasses
 import importlib
 import logging
 import re
-from collections.abc import Set as AbstractSet
 from typing import Any
 
 import mlx.core as mx
@@ -13,14 +11,14 @@ from mlx import nn
 from mlx.utils import tree_flatten, tree_unflatten
 from mlx_lm.models.rope_utils import initialize_rope
 
-from akunu_py.errors import AkunuError, ConfigError, ModelFormatError
+from akunu_py.errors import AkunuError, ModelFormatError
 from akunu_py.gguf.plan import ModelPlan, Placement, RotaryFactors, RotaryScaling
 from akunu_py.gguf.quants import release_threads
-from akunu_py.gguf.quants.forms import form_of
 from akunu_py.gguf.reader import GGUFFile
 from akunu_py.models.layers import FrequencyRope
 from akunu_py.models.load_steps import Steps
-from akunu_py.models.ranks.split import Group, Split, prepare
+from akunu_py.models.ranks.file_part import own_part
+from akunu_py.models.ranks.split import Group
 from akunu_py.models.variants import VARIANT_PREFIX, variant
 from akunu_py.models.weights import MATRIX_LAYERS, WeightReader
 
@@ -47,13 +45,13 @@ def build_gguf_model(
         set_rotary_scaling(model, plan.rotary, context or plan.context_length)
     elif plan.rotary is not None:
         _set_rotary(model, plan.rotary, reader, context or plan.context_length)
-    shapes = {path: tuple(array.shape) for path, array in _parameters(model).items()}
     split = None
     if group is not None:
-        split = _prepare(model, group, plan, reader)
-        plan = _own_part(plan, shapes.keys() - _parameters(model).keys())
-        shapes = {path: shapes[path] for path in _parameters(model)}
-    yield from _fill(model, plan, reader, shapes, split)
+        plan, split = own_part(plan, model, group, reader)
+    yield from fill_model(model, plan, reader)
+    if split is not None:
+        split.join(model)
+        model.eval()
     return model
 
 
@@ -63,18 +61,8 @@ def fill_model(model: nn.Module, plan: ModelPlan, reader: WeightReader) -> Steps
     Raises as `build_gguf_model` does.
     """
     shapes = {path: tuple(array.shape) for path, array in _parameters(model).items()}
-    yield from _fill(model, plan, reader, shapes, None)
-
-
-def _fill(
-    model: nn.Module,
-    plan: ModelPlan,
-    reader: WeightReader,
-    shapes: dict[str, tuple[int, ...]],
-    split: Split | None,
-) -> Steps[None]:
     try:
-        layers, arrays = yield from _read_weights(plan, reader, model, shapes, split)
+        layers, arrays = yield from _read_weights(plan, reader, model, shapes)
     finally:
         release_threads()
     arrays += [
@@ -84,51 +72,10 @@ def _fill(
     if layers:
         model.update_modules(tree_unflatten(layers))
     model.update(tree_unflatten(arrays))
-    if split is not None:
-        split.join(model)
     model.eval()
     mx.eval(model.parameters())  # what has no tensor; the others are evaluated
     mx.clear_cache()
     _log.info("%d arrays in %s, %d quantized layers", len(arrays), reader.kind, len(layers))
-
-
-def _prepare(model: nn.Module, group: Group, plan: ModelPlan, reader: WeightReader) -> Split:
-    """Return how a model's weights are split while they are read."""
-    split = prepare(model, group, f"a GGUF file of the architecture {plan.architecture}")
-    if split.whole_model:
-        raise ConfigError(
-            f"mlx-lm's class for {plan.architecture} can only be split with all weights at hand, "
-            "which a GGUF file does not allow; run `akunu models convert FILE FOLDER` on each "
-            "machine, and give that folder"
-        )
-    for item in plan.placements:
-        path, _, parameter = item.path.rpartition(".")
-        if parameter == "weight" and split.cuts_inputs(path) and not reader.dense:
-            _check_groups(item, group.size(), reader)
-    return split
-
-
-def _check_groups(item: Placement, ranks: int, reader: WeightReader) -> None:
-    """Raise ConfigError for quantized weights of whose inputs a rank would get half a group."""
-    for name in item.tensors:
-        info = reader.file.tensors[name]
-        form = form_of(info.type.name, fitted=reader.fitted, q6k=reader.q6k)
-        width = 1 if form.mode == "dense" else form.group_size // form.codes_per_weight
-        if info.cols % (ranks * width):
-            raise ConfigError(
-                f"the tensor {name!r} has {info.cols} columns in groups of {width}, which do not "
-                f"divide by {ranks}; start another number of ranks, or give --weights dense where "
-                "memory allows"
-            )
-
-
-def _own_part(plan: ModelPlan, absent: AbstractSet[str]) -> ModelPlan:
-    """Return the plan without parameters that this rank does not have."""
-    return dataclasses.replace(
-        plan,
-        placements=tuple(item for item in plan.placements if item.path not in absent),
-        constants={path: value for path, value in plan.constants.items() if path not in absent},
-    )
 
 
 def _read_weights(
@@ -136,7 +83,6 @@ def _read_weights(
     reader: WeightReader,
     model: nn.Module,
     shapes: dict[str, tuple[int, ...]],
-    split: Split | None,
 ) -> Steps[tuple[list[tuple[str, nn.Module]], list[tuple[str, mx.array]]]]:
     """Return the layers that replace the model's, and the arrays of its other parameters."""
     modules = dict(model.named_modules())
@@ -153,16 +99,12 @@ def _read_weights(
         if parameter == "weight" and isinstance(old, MATRIX_LAYERS):
             new = reader.layer(placement, old)
             if new is not None:
-                if split is not None:
-                    split.cut(path, new)
                 # Evaluated one by one: numpy's copy is freed before the next is made.
                 mx.eval(new.parameters())
                 layers.append((path, new))
                 yield
                 continue
         array = reader.array(placement, shapes[placement.path])
-        if split is not None:
-            array = split.cut_array(placement.path, array)
         mx.eval(array)
         arrays.append((placement.path, array))
         yield

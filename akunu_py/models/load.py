@@ -9,7 +9,6 @@ from typing import Any, Literal, get_args
 
 import mlx.core as mx
 from mlx import nn
-from mlx.utils import tree_flatten
 from mlx_lm.models.switch_layers import SwitchLinear
 
 from akunu_py.errors import ConfigError
@@ -25,7 +24,7 @@ from akunu_py.models.device import on_cpu, physical_memory
 from akunu_py.models.expansion import expand, num_parameters
 from akunu_py.models.gguf_model import build_gguf_model, make_model, overflows
 from akunu_py.models.load_steps import Steps, evaluate, finish
-from akunu_py.models.ranks.split import Group
+from akunu_py.models.ranks.split import Group, on_any_rank
 from akunu_py.models.weights import Float16OverflowError, WeightReader
 from akunu_py.protocols import Tokenizer
 from akunu_py.tokenizers import from_gguf
@@ -299,6 +298,7 @@ def _build(
     kinds = compute_types(file, plan, options, on_gpu=on_gpu or for_gpu)
     for kind in kinds:
         reader = WeightReader(file, kind, dense, options.fitted, options.q6k)
+        model = None
         try:
             model = yield from build_gguf_model(plan, reader, context=context, group=group)
         except Float16OverflowError as error:
@@ -308,6 +308,9 @@ def _build(
                     "compute type"
                 ) from None
             _log.info("%s does not fit float16", error)
+        last = kind is kinds[-1]
+        # Each rank has read its own part alone, and all need the same type.
+        if (not last and on_any_rank(group, model is None)) or model is None:
             continue
         if not (on_gpu or for_gpu) and kind != mx.float32 and _has_dense_experts(model):
             raise ConfigError(
@@ -316,9 +319,9 @@ def _build(
             )
         # On the CPU backend a pass in 16 bits takes minutes, so only small models are tried there.
         tried = on_gpu or num_parameters(model) <= _TRIED_ON_CPU
-        if kind is kinds[-1] or not tried:
+        if last or not tried:
             return model
-        if not overflows(model, plan.vocabulary_size, plan.context_length):
+        if not on_any_rank(group, overflows(model, plan.vocabulary_size, plan.context_length)):
             return model
         _log.info("the model's activations do not fit %s", kind)
         del model
@@ -399,7 +402,7 @@ def _load_converted(
     with file:
         tokenizer = from_gguf(file.metadata)
         name = _name(file, folder_name(folder))
-    yield from evaluate(tree_flatten(model.parameters()))
+    yield from evaluate(model)
     parameters = num_parameters(model if group is None else make_model(plan))
     dense = wants_dense(options.weights, held(parameters, group))
     if dense:
@@ -407,7 +410,7 @@ def _load_converted(
     elif on_cpu():
         # As with GGUF files: 16 bits are far slower than 32 there.
         model.set_dtype(mx.float32)
-    yield from evaluate(tree_flatten(model.parameters()))
+    yield from evaluate(model)
     mx.clear_cache()
     description = ModelDescription(
         path=folder,

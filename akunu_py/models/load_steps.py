@@ -4,10 +4,12 @@ A server's replies go on while another model is loaded. A step takes in one tens
 cannot be divided.
 """
 
-from collections.abc import Generator, Iterable
+from collections.abc import Generator
 from typing import TypeVar
 
 import mlx.core as mx
+from mlx import nn
+from mlx.utils import tree_flatten
 
 _Result = TypeVar("_Result")
 
@@ -25,8 +27,14 @@ def finish(steps: Steps[_Result]) -> _Result:
             return result
 
 
-def evaluate(arrays: Iterable[tuple[str, mx.array]]) -> Steps[None]:
-    """Evaluate named arrays one by one, such as weights that are still on disk."""
-    for _, array in arrays:
+def largest_first(model: nn.Module) -> list[mx.array]:
+    """Return the parameters of a model; a rank reads each whole for a moment, the largest first."""
+    arrays: list[mx.array] = [array for _, array in tree_flatten(model.parameters())]
+    return sorted(arrays, key=lambda array: -array.nbytes)
+
+
+def evaluate(model: nn.Module) -> Steps[None]:
+    """Evaluate parameters one by one, such as weights that are still on disk."""
+    for array in largest_first(model):
         mx.eval(array)
         yield

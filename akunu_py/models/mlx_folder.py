@@ -17,13 +17,12 @@ from typing import Any
 import mlx.core as mx
 import mlx_lm
 from mlx import nn
-from mlx.utils import tree_flatten
 from mlx_lm.models.cache import make_prompt_cache
 
 from akunu_py.errors import AkunuError, ConfigError, ModelFormatError, UnsupportedArchitectureError
 from akunu_py.models.device import on_cpu
 from akunu_py.models.expansion import num_parameters
-from akunu_py.models.load_steps import Steps, evaluate
+from akunu_py.models.load_steps import Steps, evaluate, largest_first
 from akunu_py.models.number_limits import check_numbers
 from akunu_py.models.ranks.split import Group, prepare
 from akunu_py.models.weight_files import check_weight_files
@@ -257,10 +256,12 @@ def load_folder_model(
         caches = make_prompt_cache(model)
         for rows in (1, 3):
             model(mx.zeros((1, rows), dtype=mx.int32), cache=caches)
+        # They would hold on to whole weights, of which a rank keeps a part.
+        del caches
         parameters = num_parameters(model)
     if group is not None:
         prepare(model, group, folder.name).apply(model)
-    for _, array in tree_flatten(model.parameters()):
+    for array in largest_first(model):
         # Not around the `yield`: what others print in between is theirs.
         with from_library(folder, "model"):
             mx.eval(array)
@@ -270,6 +271,6 @@ def load_folder_model(
         if on_cpu():
             # The CPU backend is many times slower in 16 bits than in 32.
             model.set_dtype(mx.float32)
-        yield from evaluate(tree_flatten(model.parameters()))
+        yield from evaluate(model)
         mx.clear_cache()
     return model, parameters

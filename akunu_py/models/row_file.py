@@ -178,7 +178,7 @@ def _restored(value: Any, name: str, arrays: dict[str, mx.array]) -> Any:
 
 
 def _check_numbers(values: Mapping[str, Any], fresh: Mapping[str, Any], num_tokens: int) -> None:
-    """Raise ValueError for numbers that these caches cannot have after so many tokens."""
+    """Raise ValueError for numbers that these caches cannot have after `num_tokens` tokens."""
     for name, value in values.items():
         if name in _PLACES:
             if type(value) is not int or not 0 <= value <= num_tokens:

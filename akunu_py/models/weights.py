@@ -72,34 +72,16 @@ class WeightReader:
 
         Raises ModelFormatError, naming the tensors, where their shapes do not fit.
         """
-        infos = [self.file.tensors[name] for name in placement.tensors]
-        pieces = [
-            dequantize(info, self.file.tensor_bytes(info.name)).reshape(info.shape)
-            for info in infos
-        ]
-        if placement.scales:
-            scales = [self._row_scale(*pair) for pair in zip(infos, placement.scales, strict=True)]
-            pieces = [piece * scale[..., None] for piece, scale in zip(pieces, scales, strict=True)]
-        values = pieces[0]
-        if len(pieces) > 1:
-            _check_stackable(placement, infos)
-            values = np.concatenate(pieces, axis=-2 if pieces[0].ndim > 1 else 0)
-        if placement.rows is not None:
-            flat = values if values.ndim == 1 else values.reshape(-1, values.shape[-1])
-            values = _take(placement, flat, placement.rows)
-            if math.prod(shape) == values.size:
-                values = values.reshape(shape)
-        if placement.columns is not None:
-            values = values[..., _checked(placement, placement.columns, values.shape[-1])]
+        values = self._numbers(placement, shape)
         if placement.convert is not None:
             try:
                 with np.errstate(all="ignore"):  # reported below
                     values = np.ascontiguousarray(placement.convert(values), np.float32)
             except ValueError as error:
                 # The tensor cannot be reshaped.
-                raise _wrong_shape(placement, values.shape, shape) from error
+                raise wrong_shape(placement, values.shape, shape) from error
         if values.shape != shape:
-            raise _wrong_shape(placement, values.shape, shape)
+            raise wrong_shape(placement, values.shape, shape)
         # Only norms, biases and the like: matrices would have to be read a second time.
         if values.size <= _SMALL and not np.isfinite(values).all():
             raise ModelFormatError(
@@ -129,29 +111,84 @@ class WeightReader:
         if placement.scales and type(old) not in (nn.Linear, SwitchLinear):
             return None
         shape = tuple(old.weight.shape)
-        cols = infos[0].cols
         if len({info.type.id for info in infos}) > 1:
             return self._stacked(placement, infos, old)
-        raw: NDArray[np.uint8] = self.file.tensor_bytes(infos[0].name)
-        if len(infos) > 1:
-            raw = np.concatenate([self.file.tensor_bytes(info.name) for info in infos])
-        if placement.rows is not None:
-            raw = _take(placement, raw, placement.rows)
-        elif len(infos) == 1 and infos[0].shape != shape:
-            raise _wrong_shape(placement, infos[0].shape, shape)
-        rows = len(raw)
-        if (rows, cols) != (math.prod(shape[:-1]), shape[-1]):
-            raise _wrong_shape(placement, (rows, cols), shape)
-        info = TensorInfo(infos[0].name, infos[0].type, (cols, rows), 0, raw.nbytes)
+        if placement.rows is None and len(infos) == 1 and infos[0].shape[:-1] != shape[:-1]:
+            raise wrong_shape(placement, infos[0].shape, shape)
+        info, raw, columns = self._selected(placement, infos)
+        found = (info.rows, info.cols if columns is None else len(columns))
+        if found != (math.prod(shape[:-1]), shape[-1]):
+            raise wrong_shape(placement, found, shape)
         matrix = self._relayout(info, raw)
-        if placement.columns is not None:
-            columns = _checked(placement, placement.columns, cols)
+        if columns is not None:
             moved = _move_groups(matrix, columns)
             if moved is None:
                 return None
             matrix = moved
         new = self._make(matrix, old, shape[:-1])
         return self._scaled(placement, infos, new) if placement.scales else new
+
+    def _numbers(self, placement: Placement, shape: tuple[int, ...]) -> NDArray[np.float32]:
+        """Return the dense numbers of a placement, before its conversion."""
+        infos = [self.file.tensors[name] for name in placement.tensors]
+        if len(infos) > 1:
+            _check_stackable(placement, infos)
+        columns = placement.columns
+        if len(infos[0].shape) > 1 and len({info.type.id for info in infos}) == 1:
+            info, raw, columns = self._selected(placement, infos)
+            values = dequantize(info, raw)
+        else:
+            pieces = [dequantize(info, self.file.tensor_bytes(info.name)) for info in infos]
+            if len(infos[0].shape) == 1:
+                pieces = [piece.reshape(-1) for piece in pieces]
+            values = np.concatenate(pieces) if len(pieces) > 1 else pieces[0]
+            if placement.rows is not None:
+                values = _take(placement, values, placement.rows)
+            if columns is not None:
+                columns = _checked(placement, columns, values.shape[-1])
+        if placement.scales:
+            scales = self._row_scales(placement, infos)
+            values = values * scales.reshape(-1, *(1,) * (values.ndim - 1))
+        if columns is not None:
+            values = values[..., columns]
+        if placement.rows is None and len(infos) == 1:
+            return values.reshape(*infos[0].shape[:-1], values.shape[-1])
+        return values.reshape(shape) if math.prod(shape) == values.size else values
+
+    def _selected(
+        self, placement: Placement, infos: list[TensorInfo]
+    ) -> tuple[TensorInfo, NDArray[np.uint8], NDArray[np.intp] | None]:
+        """Return the blocks that hold the numbers of a placement, as one tensor of one type.
+
+        The last value says which columns of that tensor they are, None for all. Nothing else of
+        the file is read, unless rows are taken from several tensors.
+        """
+        raw: NDArray[np.uint8] = self.file.tensor_bytes(infos[0].name)
+        if len(infos) > 1:
+            raw = np.concatenate([self.file.tensor_bytes(info.name) for info in infos])
+        if placement.rows is not None:
+            raw = _take(placement, raw, placement.rows)
+        kind, cols, columns = infos[0].type, infos[0].cols, placement.columns
+        if columns is not None and len(columns):
+            columns = _checked(placement, columns, cols)
+            begin = int(columns.min()) // kind.block_elements
+            end = int(columns.max()) // kind.block_elements + 1
+            blocks = raw.reshape(len(raw), -1, kind.block_bytes)
+            raw = blocks[:, begin:end].reshape(len(raw), -1)
+            cols = (end - begin) * kind.block_elements
+            columns = columns - begin * kind.block_elements
+            if np.array_equal(columns, np.arange(cols)):
+                columns = None
+        info = TensorInfo(infos[0].name, kind, (cols, len(raw)), 0, raw.nbytes)
+        return info, raw, columns
+
+    def _row_scales(self, placement: Placement, infos: list[TensorInfo]) -> NDArray[np.float32]:
+        """Return the factor of each row of a placement, flat."""
+        scales = [
+            self._row_scale(*pair).reshape(-1) for pair in zip(infos, placement.scales, strict=True)
+        ]
+        rows = np.concatenate(scales)
+        return rows if placement.rows is None else _take(placement, rows, placement.rows)
 
     def _row_scale(self, info: TensorInfo, name: str | None) -> NDArray[np.float32]:
         """Return the factor of each row of a tensor; shape: the tensor's without the last axis."""
@@ -171,12 +208,7 @@ class WeightReader:
         if self.kind == mx.float16:
             # Unscaled outputs are thousands of times too large.
             raise Float16OverflowError(placement.tensors[0])
-        scales = [
-            self._row_scale(*pair).reshape(-1) for pair in zip(infos, placement.scales, strict=True)
-        ]
-        rows = np.concatenate(scales)
-        if placement.rows is not None:
-            rows = _take(placement, rows, placement.rows)
+        rows = self._row_scales(placement, infos)
         kind = ScaledSwitchLinear if inner.weight.ndim > 2 else ScaledLinear
         new = kind(inner, mx.array(rows.reshape(inner.weight.shape[:-1])))
         if "bias" in inner:
@@ -228,7 +260,7 @@ class WeightReader:
             rows = len(indices)
             order = mx.array(indices)
         if (rows, infos[0].cols) != shape:
-            raise _wrong_shape(placement, (rows, infos[0].cols), shape)
+            raise wrong_shape(placement, (rows, infos[0].cols), shape)
         layer = StackedLinear(parts, order)
         if "bias" in old:
             layer.bias = old.bias
@@ -302,17 +334,18 @@ def quantized_layer(
 
 
 def _move_groups(matrix: QuantizedMatrix, columns: NDArray[np.intp]) -> QuantizedMatrix | None:
-    """Return a matrix with reordered columns, None where that would split groups."""
+    """Return a matrix of some columns, in their order; None where that would split groups."""
     width = matrix.group_columns
     starts = columns.reshape(-1, width)[:, 0] if len(columns) % width == 0 else columns[:0]
     whole = (starts[:, None] + np.arange(width)).ravel()
     if (starts % width).any() or not np.array_equal(whole, columns):
         return None
     order = starts // width
+    count = matrix.scales.shape[1]
 
     def move(values: NDArray[Any]) -> NDArray[Any]:
         rows = len(values)
-        return values.reshape(rows, len(order), -1)[:, order].reshape(rows, -1)
+        return values.reshape(rows, count, -1)[:, order].reshape(rows, -1)
 
     return QuantizedMatrix(
         packed=move(matrix.packed),
@@ -328,14 +361,14 @@ def _move_groups(matrix: QuantizedMatrix, columns: NDArray[np.intp]) -> Quantize
 def _take(placement: Placement, values: NDArray[Any], rows: Any) -> NDArray[Any]:
     if isinstance(rows, slice):
         if rows.stop is not None and rows.stop > len(values):
-            raise _wrong_shape(placement, values.shape, (rows.stop,))
+            raise wrong_shape(placement, values.shape, (rows.stop,))
         return values[rows]
     return values[_checked(placement, rows, len(values))]
 
 
 def _checked(placement: Placement, index: NDArray[np.intp], size: int) -> NDArray[np.intp]:
     if len(index) and int(index.max()) >= size:
-        raise _wrong_shape(placement, (size,), (int(index.max()) + 1,))
+        raise wrong_shape(placement, (size,), (int(index.max()) + 1,))
     return index
 
 
@@ -349,9 +382,10 @@ def _check_stackable(placement: Placement, infos: Sequence[TensorInfo]) -> None:
         )
 
 
-def _wrong_shape(
+def wrong_shape(
     placement: Placement, found: tuple[int, ...], wanted: tuple[int, ...]
 ) -> ModelFormatError:
+    """Return the error for tensors whose shape is not their parameter's."""
     names = ", ".join(repr(name) for name in placement.tensors)
     return ModelFormatError(
         f"tensor {names} has the shape {found} where the metadata asks for {wanted}; download or "

@@ -42,7 +42,7 @@ def asked_choices(n: int | None, places: int) -> int:
     if n is None or 1 <= n <= places:
         return 1 if n is None else n
     raise RequestError(
-        f"n is {n}; give 1 to {places}: the server makes so many replies at once (--parallel)",
+        f"n is {n}; give 1 to {places}: that many replies are made at once (--parallel)",
         param="n",
     )
 
@@ -189,7 +189,7 @@ class ChoiceForm(ReplyForm, Protocol):
 
 
 def in_choices(prefix: str, form: Callable[[ChoicePlace], ChoiceForm], count: int) -> ReplyForm:
-    """Return the form of a response with so many choices; its id begins with `prefix`."""
+    """Return the form of a response with `count` choices; its id begins with `prefix`."""
     response, created = prefix + secrets.token_hex(12), int(time.time())
     forms = [form(ChoicePlace(response, created, index)) for index in range(count)]
     return forms[0] if count == 1 else _ChoicesForm(forms)

@@ -37,7 +37,7 @@ class Started:
 
 @dataclass(frozen=True, slots=True)
 class Prefilled:
-    """So many tokens of the prompt, of so many, have been read; cached ones are included."""
+    """`done` of the prompt's `total` tokens have been read; cached ones are included."""
 
     done: int
     total: int

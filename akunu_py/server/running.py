@@ -34,7 +34,7 @@ def listen(host: str, port: int) -> socket.socket:
         family, *_, address = socket.getaddrinfo(
             host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
         )[0]
-        return socket.create_server(address[:2], family=family, backlog=_BACKLOG)
+        listening = socket.create_server(address[:2], family=family, backlog=_BACKLOG)
     except OSError as error:
         if error.errno == errno.EADDRINUSE:
             raise ConfigError(
@@ -43,6 +43,10 @@ def listen(host: str, port: int) -> socket.socket:
             ) from None
         reason = error.strerror or str(error)
         raise ConfigError(f"port {port} of {host} cannot be used: {reason}") from None
+    # Connections inherit it; asyncio sets it only where a socket was made with its protocol's
+    # number. Without it the body of each answer waits for the ACK of its head, 40 ms on Linux.
+    listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    return listening
 
 
 class _Server(uvicorn.Server):

@@ -77,7 +77,7 @@ class Service:
         choices: int = 1,
         ignored: Callable[[], Sequence[str]] = lambda: (),
     ) -> Response:
-        """Queue a request and return the response of its reply, or of so many choices.
+        """Queue a request and return the response of its reply, or of its `choices`.
 
         `ignored` returns fields, and types of parts and tools, that have no effect: they are logged
         once, and listed in a header. It is asked when the answer begins, since more is known of a

@@ -196,6 +196,7 @@ def test_no_speedup_where_no_time_passed():
     assert metrics.speedup(nothing) == metrics.Ratio(None, None, None, 0)
 
 
+@pytest.mark.slow
 def test_figures_of_a_real_reply_agree_with_its_step_trace(default_model):
     """From the tokens of the trace alone: what was drafted, where the reply went, what was kept."""
     prompt = load_prompts(["boilerplate"])[0]

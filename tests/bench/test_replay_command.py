@@ -1,13 +1,16 @@
 """`akunu bench replay` as a user meets it."""
 
+import itertools
 import json
 import re
+from types import SimpleNamespace
 
 import pytest
 from click.testing import CliRunner
 from command_help import printed_and_imported
 
 from akunu_py.bench.replay import jobs as jobs_module
+from akunu_py.bench.replay import runner
 from akunu_py.bench.replay.jobs import plan_jobs, run_stored_jobs
 from akunu_py.bench.replay.runner import ReplayItem
 from akunu_py.bench.result_file import parse_result
@@ -38,7 +41,10 @@ def trace(tmp_path):
     return path
 
 
-def test_the_tables(trace, tiny_gguf):
+def test_the_tables(trace, tiny_gguf, monkeypatch):
+    # Times of any length would make the tables wider.
+    now = itertools.count(step=50e-6)
+    monkeypatch.setattr(runner, "time", SimpleNamespace(perf_counter=lambda: next(now)))
     result = run(
         trace, "--tokenizer", tiny_gguf, "--drafter", "ngram", "--drafter", "sam",
         "--drafter", "recycling",
@@ -123,6 +129,7 @@ def test_the_same_command_twice_has_the_same_figures(trace, tiny_gguf):
     assert set(first["deterministic"]["hashes"]) == {"trace edits", "curve m5-max-70b-4bit"}
 
 
+@pytest.mark.slow
 def test_processes_change_no_figure_and_files_are_written(trace, tiny_gguf, tmp_path):
     options = [
         trace,

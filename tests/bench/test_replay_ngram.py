@@ -72,6 +72,7 @@ def on_recorded_outputs(tokenizer, items_of_a_file):
             assert counts.stats.steps_with_draft == compared.drafts
 
 
+@pytest.mark.slow
 def test_on_some_recorded_outputs(real_tokenizer):
     on_recorded_outputs(real_tokenizer, 3)
 

@@ -36,6 +36,7 @@ def loaded(tiny_gguf):
     return load_model(tiny_gguf)
 
 
+@pytest.mark.slow
 def test_all_arms_give_the_models_own_tokens(loaded):
     cases = [Case("a", "a", PROMPT), Case("b", "b", PROMPT[:9])]
     seen = []
@@ -300,6 +301,7 @@ def test_models_are_given_by_their_names(trace, tiny_gguf, hub_cache):
         assert "Did you mean the alias tiny?" in " ".join(output.split())
 
 
+@pytest.mark.slow
 def test_a_run_goes_on_and_auto_knows_what_it_knew(loaded, tmp_path, monkeypatch):
     monkeypatch.setattr(Budget, "trim", lambda self, draft, *_more: draft)
     monkeypatch.setattr(Budget, "_tell_curve", lambda self: None)

@@ -64,6 +64,7 @@ def test_from_which_confidence_a_draft_pays():
     assert found.match_for(0.99) is None
 
 
+@pytest.mark.slow
 def test_a_real_measurement_is_remembered(tiny_gguf, tmp_path, monkeypatch):
     monkeypatch.setenv("AKUNU_CACHE_DIR", str(tmp_path))
     seen = []

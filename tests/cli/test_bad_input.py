@@ -1,7 +1,6 @@
 """Whatever a user gives or does: a message and an exit code, never a traceback."""
 
 import contextlib
-import itertools
 import json
 import os
 import select
@@ -13,6 +12,7 @@ import time
 import pytest
 from click.testing import CliRunner
 from gguf_files import write_tiny_llama
+from pairwise import each_value
 
 from akunu_py.cli.main import cli
 from akunu_py.gguf.metadata_file import write_metadata
@@ -97,7 +97,7 @@ KINDS = [
 @pytest.mark.parametrize(
     ("command", "kind"),
     # A trace may come from a pipe, as from <(command).
-    [pair for pair in itertools.product(OPENING, KINDS) if pair != ("replay", "pipe")],
+    [pair for pair in each_value(list(OPENING), KINDS) if pair.values != ("replay", "pipe")],
 )
 def test_paths_that_are_no_model(command, kind, tmp_path):
     places = {"PATH": bad_path(kind, tmp_path), "OUT": tmp_path / "out"}
@@ -281,6 +281,7 @@ def shell(script, *words, **options):
     )  # fmt: skip
 
 
+@pytest.mark.slow
 def test_a_folder_that_was_deleted(tiny_gguf, tmp_path):
     """Where no file is named by a relative path, no folder is needed."""
     folder = tmp_path / "gone"
@@ -290,6 +291,7 @@ def test_a_folder_that_was_deleted(tiny_gguf, tmp_path):
     assert done.returncode == 0, done.stderr
 
 
+@pytest.mark.slow
 def test_few_open_files(tiny_gguf):
     """mlx-lm asks for more than may be had, and its import ends with a traceback."""
     # root may raise every limit: not more than there are at all.

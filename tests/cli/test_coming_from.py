@@ -91,7 +91,13 @@ def typed(line, place):
     return result
 
 
-@pytest.mark.parametrize("program", PROGRAMS)
+@pytest.mark.parametrize(
+    "program",
+    [
+        pytest.param(name, marks=pytest.mark.slow if name in ("mlx_lm", "llm") else ())
+        for name in PROGRAMS
+    ],
+)
 def test_each_row_does_what_the_page_says(program, place):
     found = rows(program)
     assert len(found) >= 10

@@ -1,5 +1,7 @@
 """The default model: offered at the first chat, fetched by name, listed, deleted; else the toy."""
 
+import dataclasses
+import hashlib
 import json
 import sys
 
@@ -93,7 +95,10 @@ def test_the_list_shows_one_that_is_there(stand_in):
     assert "smollm2\n" in run("models", "list").stdout
 
 
-def test_pull_and_rm(stand_in):
+def test_pull_and_rm(stand_in, monkeypatch):
+    digest = hashlib.sha256(stand_in.read_bytes()).hexdigest()
+    # It is sound, so that nothing is fetched; test_package_index.py has what is.
+    monkeypatch.setattr(names, "SMOLLM2", dataclasses.replace(SMOLLM2, sha256=digest))
     assert run("models", "pull", "smollm2").stdout.strip() == str(stand_in)
     assert (
         "is on this machine; there is nothing" in run("models", "pull", "akunu-tiny", code=2).stderr

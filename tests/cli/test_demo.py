@@ -59,6 +59,7 @@ def test_on_a_terminal_they_stand_side_by_side(model, tmp_path, columns):
     assert len([row for row in rows if "─┼─" in row]) == 1
 
 
+@pytest.mark.slow
 def test_an_interrupt_ends_it(model, tmp_path):
     with PtyChild("demo", model, home=tmp_path) as child:
         child.until("with drafts")

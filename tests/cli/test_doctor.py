@@ -144,7 +144,8 @@ def test_folders_that_cannot_be_written(tmp_path, monkeypatch):
             assert f"warning: {place} (measured costs) cannot be written" in output
 
 
-@pytest.mark.parametrize("columns", [60, pytest.param(200, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("columns", [60, 200])
 def test_lines_fit_the_terminal(columns, tmp_path):
     with PtyChild("doctor", "--no-self-test", home=tmp_path, columns=columns) as child:
         assert child.wait() == 0

@@ -75,6 +75,7 @@ def test_chat_takes_one_too(tiny_gguf):
     assert result.exit_code == 0, result.output
 
 
+@pytest.mark.slow
 def test_speed_with_a_draft_model(tiny_gguf):
     loaded = load_model(tiny_gguf)
     case = Case("one", "one", tuple(loaded.tokenizer.encode("hello world, hello token")))

@@ -38,6 +38,7 @@ def interrupted(child):
     return errors
 
 
+@pytest.mark.slow
 def test_an_interrupt_while_a_model_is_loaded(default_model):
     child = started("-v", "generate", default_model, "-p", "def", *ENDLESS)
     child.stderr.readline()  # what --verbose says while the model is being loaded
@@ -58,6 +59,7 @@ main()
 """
 
 
+@pytest.mark.slow
 def test_an_interrupt_while_a_prompt_is_read(tiny_gguf):
     done = subprocess.run(
         [sys.executable, "-c", INTERRUPTED_PREFILL, "generate", tiny_gguf, "-p", "hello world"],
@@ -131,9 +133,8 @@ def test_a_full_disk(tiny_gguf):
     assert b"Exception" not in errors
 
 
-@pytest.mark.parametrize(
-    ("name", "code"), [("SIGTERM", 143), pytest.param("SIGHUP", 129, marks=pytest.mark.slow)]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize(("name", "code"), [("SIGTERM", 143), ("SIGHUP", 129)])
 def test_a_signal_that_ends_a_reply(name, code, default_model):
     """By an exception, so that a terminal's state and files half written are put back."""
     child = started("generate", default_model, "-p", "def", *ENDLESS)

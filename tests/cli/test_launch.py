@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
+from free_ports import free_ports
 from scripted_server import running
 
 from akunu_py.cli.launch import local_server
@@ -286,14 +287,15 @@ def test_unknown_agent():
 def test_server_that_cannot_start(agents, tmp_path):
     """Its own words are shown; and it gets the model that was given, whatever the folder has."""
     (tmp_path / "bad.gguf").write_bytes(b"not a model")
-    said = launch("claude", tmp_path / "bad.gguf", "--port", local_server.free_port(), code=1)
+    (port,) = free_ports(1)
+    said = launch("claude", tmp_path / "bad.gguf", "--port", port, code=1)
     assert "the server ended with code" in said.stderr
     assert "bad.gguf" in said.stderr
 
 
 def _wait_for_the_end_of(port):
-    """Return once nobody listens at a port; a server that stays fails the test after a minute."""
-    for _ in range(600):
+    """Return once nobody listens at a port; a server that stays fails the test after five minutes."""
+    for _ in range(3000):
         with contextlib.suppress(ConnectionResetError):
             try:
                 socket.create_connection(("127.0.0.1", port), timeout=5).close()
@@ -312,7 +314,7 @@ def test_session_with_its_own_server(agents, default_model, tmp_path, monkeypatc
     """
     monkeypatch.setenv("DO", "wait")
     (tmp_path / "json.py").write_text("raise RuntimeError('imported from the folder')")
-    port = local_server.free_port()
+    (port,) = free_ports(1)
     command = [
         sys.executable, "-P", "-m", "akunu_py", "launch", "claude", str(default_model),
         "--port", str(port), "--context", "512",

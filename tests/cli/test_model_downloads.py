@@ -123,6 +123,7 @@ def test_generate_fetches_an_mlx_folder(server, akunu, model, tmp_path):
     assert text == akunu("generate", tmp_path / "m.gguf", "-p", "hello", "--max-tokens", "8")
 
 
+@pytest.mark.slow
 def test_an_interrupted_pull_is_taken_up(server, environment, akunu, tmp_path):
     """Ctrl-C ends it at once, nothing is taken for a model, and the rest is all that comes later."""
     server.add("o/r", {"m.gguf": LARGE})

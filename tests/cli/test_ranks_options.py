@@ -1,11 +1,12 @@
 """What a command does with ranks before any other process is there."""
 
 import os
+import socket
 
 import pytest
 from click.testing import CliRunner
 
-from akunu_py.cli import ranks
+from akunu_py.cli import ranks, serve
 from akunu_py.cli.main import cli
 
 
@@ -58,8 +59,11 @@ def test_a_missing_file_of_hosts_is_named(tmp_path):
     [
         (["generate", "x y", "--hosts", os.devnull], "leave --hosts out"),
         (["generate", "-"], "standard input has no end"),
-        (["serve"], "serve runs on one machine"),
+        (["serve", "--models", "folder"], "leave --models out"),
+        (["serve", "--idle-unload", "30m"], "leave --idle-unload out"),
+        (["serve", "--cache-dir", "folder"], "leave --cache-dir out"),
         (["tune"], "tune runs on one machine"),
+        (["launch", "claude"], "launch runs on one machine"),
     ],
 )
 def test_what_ranks_cannot_do_is_refused(monkeypatch, words, said):
@@ -67,6 +71,19 @@ def test_what_ranks_cannot_do_is_refused(monkeypatch, words, said):
     done = run(*words)
     assert done.exit_code == 2
     assert said in " ".join(done.output.split())
+
+
+def test_only_rank_0_takes_the_port(monkeypatch):
+    monkeypatch.setenv("MLX_RANK", "1")
+
+    def follow(*_model, several):
+        assert several
+        raise SystemExit(0)
+
+    monkeypatch.setattr(serve, "load_engine", follow)
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        done = run("serve", "--port", str(taken.getsockname()[1]))
+    assert done.exit_code == 0
 
 
 def test_a_comparison_of_ranks_needs_ranks():

@@ -73,6 +73,14 @@ def test_listening_on_a_free_port():
         assert one.getsockname()[1] != other.getsockname()[1]
 
 
+def test_the_body_of_an_answer_does_not_wait_for_the_ack_of_its_head():
+    with running.listen("127.0.0.1", 0) as listening:
+        client = socket.create_connection(listening.getsockname())
+        connection, _ = listening.accept()
+        with client, connection:
+            assert connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
+
+
 @pytest.mark.parametrize("given", ["", "soon", "-5m", "5 days", "30min"])
 def test_times(given):
     assert "is not a time" in refused("--idle-unload", given)

@@ -126,6 +126,7 @@ def test_outliers_of_ten_times_change_no_decision_for_long(name, rate):
         assert target.nominal / 1500 <= best * 1.1
 
 
+@pytest.mark.slow
 def test_without_a_step_in_flight():
     for name in ("m5", "steep"):
         state = BudgetState()

@@ -126,7 +126,7 @@ def test_nothing_to_copy_costs_two_percent_whatever_asking_takes(share):
         assert asked * share < 0.02
 
 
-@pytest.mark.parametrize("share", [0.015, 0.05])
+@pytest.mark.parametrize("share", [pytest.param(0.015, marks=pytest.mark.slow), 0.05])
 def test_a_dear_drafter_is_worth_its_time_on_a_copy(share):
     items = replies(4, edited=True, count=16)
     free, often = cost_of(items, CURVES["m5"])

@@ -87,6 +87,7 @@ def cost(curve, rate, own, *, size=None, known=False, tokens=1500, state=None, p
             (STEP, 0.9, 0.02),
         ),
         (True, False),
+        most=2,
     ),
 )
 def test_near_the_best_fixed_length(setting, pipelined):

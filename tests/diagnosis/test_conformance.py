@@ -3,6 +3,7 @@
 import json
 import re
 import time
+from types import SimpleNamespace
 
 import pytest
 import scripted_server
@@ -28,6 +29,7 @@ NOT_SEEN = {6, 21, 24}
 def a_busy_machine(monkeypatch):
     """Make no difference of how busy this machine is."""
     monkeypatch.setattr(prompts, "_FIRST_S", 300.0)
+    monkeypatch.setattr(prompts, "_LIFE_S", 300.0)
     monkeypatch.setattr(prompts, "_SLOWER_S", 300.0)
 
 
@@ -217,18 +219,22 @@ def test_billing_block_that_is_kept(monkeypatch):
 
 def test_clients_that_leave_and_are_not_noticed(obedient, monkeypatch):
     served = []
+    now = 0.0
 
     def decide(method, path, body):
+        nonlocal now
         if b"Count from" in body:
             served.append(path)
         if b"Say hello" in body and served:
-            time.sleep(0.3)
+            now += 6.0
 
     make_app = scripted_server.make_app
     monkeypatch.setattr(
         scripted_server, "make_app", lambda *parts: answering(decide)(make_app(*parts))
     )
-    monkeypatch.setattr(prompts, "_SLOWER_S", 0.1)
+    monkeypatch.setattr(prompts, "_SLOWER_S", 5.0)
+    # A clock that only the requests move: how long they took before depends on the machine.
+    monkeypatch.setattr(prompts, "time", SimpleNamespace(perf_counter=lambda: now))
     backend = ScriptedBackend(scripts=ObedientModel(), served=(SERVED,))
     with running(backend) as server:
         result = row(server, 7)

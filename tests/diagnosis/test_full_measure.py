@@ -198,6 +198,7 @@ def test_rounds_that_fit(seconds, step_s, rounds):
     assert measure._rounds(seconds, step_s) == rounds
 
 
+@pytest.mark.slow
 def test_costs(short, tmp_path, monkeypatch):
     monkeypatch.setenv("AKUNU_CACHE_DIR", str(tmp_path))
     told = []
@@ -326,6 +327,7 @@ def test_speed_next_to_mlx_lm(brief, monkeypatch):
     assert turn.note == "2 of 16 prompts, replies of 16 tokens instead of 96"
 
 
+@pytest.mark.slow
 def test_speed_has_ratios_with_enough_prompts(brief):
     found = measure.speed(brief, counting(9))
     for arm in found.arms:

@@ -20,10 +20,10 @@ def naive_occurrences(text, longest, most, enough, further):
         length = 0
         while length < longest and text[position - length] == text[end - length] >= 0:
             length += 1
-        found.append((position + 1, length))
-    found = [one for one in found if one[1] >= 2] or [one for one in found if one[1] == 1]
+        found.append((length, position + 1))
+    found = [one for one in found if one[0] >= 2] or [one for one in found if one[0] == 1]
     until, best = most, enough - 1
-    for count, (_, length) in enumerate(found, start=1):
+    for count, (length, _) in enumerate(found, start=1):
         if length > best:
             best, until = length, min(most, count + further)
         if count >= until:
@@ -40,22 +40,22 @@ def naive_chain(text, calibration, at, longest):
     tokens, probabilities, features, sources, match_length = [], [], [], [], 0
     if not found:
         return tokens, probabilities, features, sources, match_length
-    floor = min(max(length for _, length in found), 12) - 4
-    voters = [(start, length, 3.0 ** min(length, 12)) for start, length in found if length >= floor]
+    floor = min(max(length for length, _ in found), 12) - 4
+    voters = [(length, start, 3.0 ** min(length, 12)) for length, start in found if length >= floor]
     previous, size = text[-1], len(text)
     for k in range(longest):
         groups = {}
         for voter in voters:
-            groups.setdefault(text[voter[0] + k], []).append(voter)
+            groups.setdefault(text[voter[1] + k], []).append(voter)
         total = sum(weight for _, _, weight in voters)
         order = sorted(groups, key=lambda t: -sum(weight for _, _, weight in groups[t]))
         best = None
-        for token in sorted(order[:4], key=list(groups).index) if len(order) <= 4 else order[:4]:
+        for token in sorted(order, key=list(groups).index) if len(order) <= 2 else order[:2]:
             if token < 0:
                 continue
             group = groups[token]
-            lead = max(group, key=lambda voter: voter[2])
-            m = max(length for _, length, _ in group) + k
+            lead = max(group)  # the longest match, the latest of equals
+            m = lead[0] + k
             share = sum(weight for _, _, weight in group) / total
             rows = features_of(at, found, text, (token, previous, group, lead, m, share, k, size),
                                probabilities, calibration)  # fmt: skip
@@ -68,8 +68,8 @@ def naive_chain(text, calibration, at, longest):
         tokens.append(token)
         probabilities.append(1 / (1 + math.exp(-z)))
         features.append(set(rows))
-        sources.append(lead[0])
-        match_length = match_length or lead[1]
+        sources.append(lead[1])
+        match_length = match_length or lead[0]
         text.append(token)
         previous = token
         if math.prod(probabilities) < MIN_REACH:
@@ -95,7 +95,7 @@ def features_of(at, found, text, candidate, probabilities, calibration):
     match = bucket(m, (0, 1, 2, 3, 4, 5, 6, 8, 12, 16, 24, 40))
     position = bucket(k, (0, 1, 2, 3, 7, 15, 31))
     streak = bucket(at.streak, (0, 1, 2, 3, 7, 15, 31))
-    region = 0 if lead[0] < at.memory_end else 1 if lead[0] < at.prompt_end else 2
+    region = 0 if lead[1] < at.memory_end else 1 if lead[1] < at.prompt_end else 2
     rows = [
         f.MATCH_SHARE
         + match * 6
@@ -104,7 +104,7 @@ def features_of(at, found, text, candidate, probabilities, calibration):
         f.SUPPORT_MATCH + bucket(len(group), (1, 2, 3, 7)) * 4 + bucket(m, (1, 3, 7)),
         f.REGION_MATCH + region * 2 + (m > 3),
         f.STREAK + streak * 9 + at.last_outcome * 3 + (0 if k == 0 else 1 if k < 4 else 2),
-        f.DISTANCE + 2 * (math.floor(math.log2(end - lead[0])) + 1) + (m > 3),
+        f.DISTANCE + 2 * (math.floor(math.log2(end - lead[1])) + 1) + (m > 3),
     ]
     if k < 4:
         tables = calibration.by_token, calibration.by_previous, calibration.by_pair
@@ -112,10 +112,10 @@ def features_of(at, found, text, candidate, probabilities, calibration):
         for number, (table, key) in enumerate(zip(tables, keys, strict=True)):
             rows.append(f.OUTCOMES + 16 * number + outcome_level(table.get(key)))
     if k == 0:
-        latest = [text[start] == token for start, _ in found[:2]]
+        latest = [text[start] == token for _, start in found[:2]]
         second = 2 if len(latest) == 1 else latest[1]
         rows.append(f.RECENT + 6 * bucket(m, (2, 6)) + 3 * latest[0] + second)
-        times = sum(text[start] == token for start, _ in found)
+        times = sum(text[start] == token for _, start in found)
         ratio = bucket((times + 0.4) / (len(found) + 0.8), (0.1, 0.2, 0.4, 0.6, 0.85, 0.95))
         rows.append(f.RATIO + (ratio * 5 + bucket(len(found), (1, 2, 5, 15))) * 2 + (m > 2))
     else:

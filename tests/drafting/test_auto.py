@@ -216,7 +216,7 @@ def test_adversarial_streams_cost_a_bounded_number_of_looks(name, text, monkeypa
         vote.MAX_OCCURRENCES, features.MAX_MATCH, enough=vote.LONG_MATCH, further=vote.FURTHER_OCCURRENCES
     )  # fmt: skip
     assert len(found) <= vote.MAX_OCCURRENCES
-    assert all(length <= features.MAX_MATCH for _, length in found)
+    assert all(length <= features.MAX_MATCH for length, _ in found)
     for _ in range(50):
         looks = 0
         drafter.propose(32)

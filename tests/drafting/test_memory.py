@@ -198,15 +198,17 @@ def test_the_content_is_on_disk_before_the_name(saved, monkeypatch):
 def test_readers_see_one_version_or_the_other(saved):
     versions = [[list(range(50)), [7, 8]], [list(range(50)), [7, 8], [9] * 500]]
     kept = on_disk(saved.parent)
-    stop = threading.Event()
+    begun, stop = threading.Event(), threading.Event()
     seen = []
 
     def read():
         while not stop.is_set():
             seen.append(on_disk(saved.parent).texts())
+            begun.set()
 
     reader = threading.Thread(target=read)
     reader.start()
+    assert begun.wait(300)
     for number in range(30):
         kept.clear()
         for text in versions[number % 2]:

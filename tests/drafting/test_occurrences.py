@@ -28,9 +28,9 @@ def naive_occurrences(text, longest):
         length = 0
         while length < longest and text[position - length] == text[end - length] >= 0:
             length += 1
-        matches.append((position + 1, length))
-    pairs = [match for match in matches if match[1] >= 2]
-    return pairs or [match for match in matches if match[1] == 1]
+        matches.append((length, position + 1))
+    pairs = [match for match in matches if match[0] >= 2]
+    return pairs or [match for match in matches if match[0] == 1]
 
 
 @settings(max_examples=settings.default.max_examples * 5)
@@ -125,4 +125,4 @@ def test_the_search_is_bounded():
 
 def test_matches_do_not_cross_separators():
     index = index_of([[1, 2, 3, 9], [2, 3]])
-    assert index.occurrences(9, 64, **ALL) == [(5, 2)]
+    assert index.occurrences(9, 64, **ALL) == [(2, 5)]

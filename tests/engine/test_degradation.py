@@ -105,6 +105,7 @@ def test_a_vocabulary_that_differs_in_one_token(tiny_gguf, tmp_path, monkeypatch
         Engine.load(tiny_gguf, draft_model=draft)
 
 
+@pytest.mark.slow
 def test_a_draft_model_larger_than_the_model(tiny_gguf, tmp_path, caplog):
     draft = write_tiny_llama(tmp_path / "draft.gguf", tied=False, seed=9, layers=5)
     with caplog.at_level(logging.WARNING), Engine.load(tiny_gguf, draft_model=draft) as engine:
@@ -161,6 +162,7 @@ def test_more_than_may_be_drafted_at_all(tiny_pair):
         tiny_pair.generate(PROMPT, num_draft_tokens=65)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("architecture", "mode"),
     [
@@ -190,13 +192,9 @@ def test_a_tree_for_a_model_that_may_take_none(tmp_path, monkeypatch, architectu
 @pytest.mark.parametrize(
     ("architecture", "mode"),
     [
-        ("mamba2", "greedy"),
-        *(
-            pytest.param(architecture, mode, marks=pytest.mark.slow)
-            for architecture in ("mamba2", "qwen3next", "gemma3")
-            for mode in SAME_TEXT
-            if (architecture, mode) != ("mamba2", "greedy")
-        ),
+        (architecture, mode)
+        for architecture in ("mamba2", "qwen3next", "gemma3")
+        for mode in SAME_TEXT
     ],
 )
 def test_a_draft_model_that_cannot_drop_rows(tiny_gguf, tmp_path, architecture, mode):

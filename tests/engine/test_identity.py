@@ -14,6 +14,8 @@ SETTINGS = {
     for name, penalties in (("", {}), (", penalties", PENALTIES))
     for temperature in (0.0, 0.7, 1.3)
 }
+# Categories of the fast tests; an edit has a test of its own.
+IN_BRIEF = ("completion", "boilerplate", "prose")
 # The last turn of a session has the ones before it in front.
 ALL = load_prompts()
 PROMPTS = [
@@ -55,12 +57,12 @@ def check(engine, prompt, temperature, penalties, drafters, max_tokens):
 @pytest.mark.parametrize(
     ("category", "name"),
     [
-        *zip([name for name in CATEGORIES if name != "session"], SETTINGS, strict=True),
-        pytest.param("session", "0.7, penalties", marks=pytest.mark.slow),
+        pytest.param(category, name, marks=() if category in IN_BRIEF else pytest.mark.slow)
+        for category, name in zip(CATEGORIES, [*SETTINGS, "0.7, penalties"], strict=True)
     ],
 )
 def test_a_prompt_of_each_category(engine, category, name):
-    """Every setting comes up; `test_every_other_prompt` has more prompts and drafters. Sessions are long."""
+    """Every setting comes up; `test_every_other_prompt` has more prompts and drafters."""
     temperature, penalties = SETTINGS[name]
     chosen = min(
         (prompt for prompt in PROMPTS if prompt.category == category),

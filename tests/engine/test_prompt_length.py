@@ -76,6 +76,7 @@ def test_all_that_is_asked_counts(engine, messages, tools):
         check_chat_length(messages, tools, engine.tokenizer, engine.context)
 
 
+@pytest.mark.slow
 def test_nothing_that_fits_is_refused(default_model, monkeypatch):
     """Nor what overfills the context by less than twice, cut into parts as it may be."""
     with GGUFFile.open(default_model) as file:

@@ -150,6 +150,7 @@ def test_an_index_without_it(index, tmp_path, capfd):
     assert "\n" not in message
 
 
+@pytest.mark.slow
 def test_an_interrupt_leaves_nothing(index, tmp_path, monkeypatch):
     def interrupted(*arguments, **options):
         raise KeyboardInterrupt
@@ -165,6 +166,7 @@ def test_an_interrupt_leaves_nothing(index, tmp_path, monkeypatch):
     assert fetch(tmp_path / "models").is_file()
 
 
+@pytest.mark.slow
 def test_a_full_disk_and_a_folder_that_cannot_be_written(index, tmp_path, monkeypatch):
     (tmp_path / "file").write_text("")
     with pytest.raises(HubError, match=r"cannot be written to .*file.*; it needs 2 MB there"):

@@ -112,6 +112,7 @@ def test_a_file_without_rotary_factors_is_refused(tmp_path):
         load(model.write(tmp_path / "model.gguf"))
 
 
+@pytest.mark.slow
 def test_what_early_files_of_3n_do_not_say(tmp_path):
     """Which layers are sparse, use others' keys, see a window: as both released sizes have it."""
     logits = []

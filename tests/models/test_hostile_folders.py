@@ -165,8 +165,8 @@ def text_of(tokenizer, messages, tools):
 
 @pytest.mark.parametrize(
     "name",
-    ["loops", "macros that call twice", "doubling a list", "times", "classes", "globals", "read a file",
-     "include", "raises", "syntax"],
+    ["loops", "macros that call twice", "times", "classes", "globals", "read a file", "include",
+     "raises", "syntax", pytest.param("doubling a list", marks=pytest.mark.slow)],
 )  # fmt: skip
 def test_templates_have_the_limits_of_gguf_files(folder, name, monkeypatch):
     monkeypatch.setattr(sandbox, "TIME_LIMIT_S", 0.3)

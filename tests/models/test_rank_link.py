@@ -3,10 +3,12 @@
 import json
 import os
 import queue
+import select
 import socket
 import sys
 import threading
 import time
+from types import SimpleNamespace
 
 import pytest
 from hypothesis import given
@@ -164,18 +166,74 @@ def test_a_rank_that_ends_ends_all_and_is_named(connect, ends):
         one._watching.join()
 
 
+def test_the_user_is_told_before_the_others(connect, ends):
+    """MLX may crash in the main thread at any time once a connection has broken."""
+    links, _ = connect(2)
+    links[0]._peers[0].send = lambda _data: ends.put("the others are told")
+    links[1]._peers[0]._connection.shutdown(socket.SHUT_RDWR)
+    for one in links.values():
+        one._watching.join()
+    said = [ends.get() for _ in range(3)]
+    host = socket.gethostname()
+    lost = f"Error: rank 1 ({host}) has ended, so all ranks end.\n"
+    assert said.index(lost) < said.index("the others are told")
+
+
 def test_a_silent_rank_is_lost(connect, ends):
     """However often the others give signs of life."""
     links, _ = connect(3)
     # Its process stands still: its thread neither reads nor writes.
     silent, heard = links[0]._peers
-    links[silent.rank]._peers[0].beat = lambda: None
+    links[silent.rank]._peers[0].beat = lambda _available: None
     while ends.empty():
         silent.heard = heard.heard - 2 * link.SILENCE_S
         time.sleep(0.01)
     assert f"rank {silent.rank} " in ends.get()
     for one in links.values():
         one._watching.join()
+
+
+def test_a_rank_that_was_held_up_itself_loses_nobody(connect, ends, monkeypatch):
+    """Its thread gets no processor for a minute after it looked in vain."""
+    monkeypatch.setattr(link, "_BEAT_S", 0.02)
+    links, _ = connect(2)
+    held, looks = 0.0, 0
+
+    def clock():
+        return time.monotonic() + held * (threading.current_thread() is links[0]._watching)
+
+    def look(peers, *others):
+        nonlocal held, looks
+        if threading.current_thread() is not links[0]._watching:
+            return select.select(peers, *others)
+        looks += 1
+        if looks == 1:
+            # Meanwhile signs of life arrive.
+            select.select(peers, [], [])
+            held = 60.0
+            return [], [], []
+        return select.select(peers, *others)
+
+    monkeypatch.setattr(link, "time", SimpleNamespace(monotonic=clock))
+    monkeypatch.setattr(link, "select", SimpleNamespace(select=look))
+    while looks < 5 and ends.empty():
+        time.sleep(0.01)
+    assert ends.empty()
+    links[0].stop()
+
+
+def test_the_rank_with_the_least_memory_counts(connect, monkeypatch):
+    """The others' memory is what they said with their last sign of life."""
+    watching = "akunu-ranks"
+    monkeypatch.setattr(
+        link,
+        "available_memory",
+        lambda: 3 * 2**20 if threading.current_thread().name == watching else 10 * 2**20,
+    )
+    links, _ = connect(2)
+    while links[0].available_memory() == 10 * 2**20:
+        time.sleep(0.01)
+    assert links[0].available_memory() == 3 * 2**20
 
 
 def test_an_end_after_stop_is_none_to_report(connect, ends):

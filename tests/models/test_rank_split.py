@@ -1,5 +1,8 @@
 """What a rank keeps of a model, found without other ranks."""
 
+import dataclasses
+import gc
+
 import mlx.core as mx
 import mlx.nn as nn
 import numpy as np
@@ -11,7 +14,10 @@ from random_block_models import write_model
 from tiny_architectures.builder import build
 from tiny_models import tiny
 
-from akunu_py.errors import ConfigError
+from akunu_py.errors import ConfigError, ModelFormatError
+from akunu_py.gguf import GGUFFile
+from akunu_py.models import gguf_model, load
+from akunu_py.models.converted_plan import DESCRIPTION
 from akunu_py.models.layers import PlanesLinear, Scaled
 from akunu_py.models.load import LoadOptions, convert_model, load_model
 from akunu_py.models.ranks import split
@@ -193,3 +199,127 @@ def test_what_a_rank_needs_is_its_share(tmp_path):
     assert part.way == "tensor"
     assert part.weights_bytes == pytest.approx(held, rel=0.1)
     assert part.cache_bytes(100) * 2 == whole.cache_bytes(100)
+
+
+@pytest.mark.parametrize("architecture", ["arcee", "llama-experts"])
+def test_layers_of_another_kind_are_refused(tmp_path, architecture):
+    """These classes inherit a `shard` that knows the layers of llama alone."""
+    path = build(architecture).write(tmp_path / "model.gguf")
+    with pytest.raises(ConfigError, match="splits other layers than this model has"):
+        load_model(path, group=PlannedGroup(0, 2))
+
+
+@pytest.mark.parametrize("weights", ["quantized", "dense"])
+@pytest.mark.parametrize("architecture", ["llama", "qwen3moe", "qwen2", "glm4moe"])
+def test_a_part_read_alone_is_a_part_of_the_whole(tmp_path, architecture, weights):
+    """Every parameter of a GGUF file's part, compared with the whole model that is then cut."""
+    path = build(architecture).write(tmp_path / "model.gguf")
+    options = LoadOptions(weights=weights, compute_type="float32")
+    for rank in range(2):
+        group = PlannedGroup(rank, 2)
+        whole = load_model(path, options).model
+        split.prepare(whole, group, "the model").apply(whole)
+        expected = dict(tree_flatten(whole.parameters()))
+        found = dict(tree_flatten(load_model(path, options, group=group).model.parameters()))
+        assert found.keys() == expected.keys()
+        for name, array in found.items():
+            assert mx.array_equal(array, expected[name]), name
+
+
+@pytest.mark.parametrize("weights", ["quantized", "dense"])
+@pytest.mark.parametrize(
+    ("name", "rows", "cols"),
+    [("ffn_up", slice(256, 512), slice(None)), ("ffn_down", slice(None), slice(256, 512))],
+)
+def test_nothing_else_of_a_tensor_is_read(tmp_path, monkeypatch, name, rows, cols, weights):
+    """What belongs to rank 1 is damaged, which rank 0 does not notice."""
+    path = write_model(tmp_path / "model.gguf", "Q4_K")
+    read = GGUFFile.tensor_bytes
+
+    def damaged(file, tensor):
+        raw = read(file, tensor)
+        if tensor != f"blk.1.{name}.weight":
+            return raw
+        blocks = raw.reshape(len(raw), -1, 144).copy()
+        # The first scale of these blocks is infinite.
+        blocks[
+            rows,
+            slice(*(None if edge is None else edge // 256 for edge in (cols.start, cols.stop))),
+            :2,
+        ] = [0, 0x7C]
+        return blocks.reshape(raw.shape)
+
+    monkeypatch.setattr(GGUFFile, "tensor_bytes", damaged)
+    options = LoadOptions(weights=weights)
+    load_model(path, options, group=PlannedGroup(0, 2))
+    with pytest.raises(ModelFormatError, match="not finite"):
+        load_model(path, options, group=PlannedGroup(1, 2))
+
+
+def test_a_part_of_a_block_is_cut_after_it_is_read(tmp_path):
+    """768 columns are three blocks, of which two ranks have one and a half each."""
+    path = write_model(tmp_path / "model.gguf", "Q4_K", feed_forward=768)
+    options = LoadOptions(weights="quantized", compute_type="float32")
+    whole = load_model(path, options).model.layers[0].mlp.down_proj
+    x = mx.random.normal((3, 768))
+    parts = [load_model(path, options, group=PlannedGroup(rank, 2)).model for rank in range(2)]
+    down = sum(
+        part.layers[0].mlp.down_proj.inner(half)
+        for part, half in zip(parts, mx.split(x, 2, axis=-1), strict=True)
+    )
+    np.testing.assert_allclose(down, whole(x), rtol=1e-4, atol=1e-4)
+
+
+def test_parts_of_one_layer_in_different_quantizations_are_refused(tmp_path, monkeypatch):
+    """Before anything is read; a fused layer is made of two tensors of other types."""
+    path = write_model(tmp_path / "model.gguf", "Q4_K", others={"ffn_up": "Q6_K"})
+    monkeypatch.setattr("akunu_py.models.gguf_model._read_weights", None)
+    real = gguf_model.own_part
+
+    def fused(plan, *others):
+        up = next(item for item in plan.placements if "layers.0.mlp.up_proj" in item.path)
+        mixed = dataclasses.replace(up, tensors=("blk.0.ffn_up.weight", "blk.0.ffn_gate.weight"))
+        kept = [item for item in plan.placements if item is not up]
+        return real(dataclasses.replace(plan, placements=(*kept, mixed)), *others)
+
+    monkeypatch.setattr(gguf_model, "own_part", fused)
+    with pytest.raises(ConfigError, match=r"up_proj is made of tensors of different quantizations"):
+        load_model(path, LoadOptions(weights="quantized"), group=PlannedGroup(0, 2))
+
+
+@pytest.mark.parametrize("overflows", [False, True])
+def test_all_ranks_take_the_same_type(tmp_path, monkeypatch, overflows):
+    """Numbers of one rank's part that float16 cannot hold are seen by that rank alone."""
+    path = write_model(tmp_path / "model.gguf", "Q4_K")
+    asked = []
+
+    def on_any_rank(group, found):
+        asked.append(found)
+        return overflows
+
+    monkeypatch.setattr(load, "on_cpu", lambda: False)
+    monkeypatch.setattr(load, "on_any_rank", on_any_rank)
+    monkeypatch.setattr(load, "overflows", lambda *_: False)
+    model = load_model(path, LoadOptions(weights="quantized"), group=PlannedGroup(0, 2)).model
+    assert model.model.norm.weight.dtype == (mx.bfloat16 if overflows else mx.float16)
+    assert asked[0] is False
+
+
+@pytest.mark.parametrize("kind", ["file", "converted folder", "folder of mlx-lm"])
+def test_a_part_takes_its_share_while_it_is_loaded(tmp_path, kind):
+    """And a little more: one tensor as it is in the file, and ends of small ones."""
+    path = write_model(tmp_path / "model.gguf", "Q4_K", layers=6, feed_forward=2048)
+    options = LoadOptions(weights="quantized")
+    if kind != "file":
+        convert_model(path, tmp_path / "folder", LoadOptions(compute_type="float32"))
+        path = tmp_path / "folder"
+    if kind == "folder of mlx-lm":
+        (path / DESCRIPTION).unlink()
+        path.joinpath("akunu.safetensors").unlink()
+    # Caches and the like of earlier tests are none of this one's.
+    gc.collect()
+    before = mx.get_active_memory()
+    mx.reset_peak_memory()
+    loaded = load_model(path, options, group=PlannedGroup(1, 2)).model
+    kept = sum(array.nbytes for _, array in tree_flatten(loaded.parameters()))
+    assert mx.get_peak_memory() - before < 1.4 * kept

@@ -84,6 +84,7 @@ def test_reproducible_passes_are_refused(path):
         Engine.load(path, reproducible=True)
 
 
+@pytest.mark.slow
 def test_only_plain_steps_are_measured(path):
     """`akunu tune` feeds drafts of its own, which such caches cannot drop."""
     with Engine.load(path) as engine:

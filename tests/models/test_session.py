@@ -84,7 +84,9 @@ def test_identity_over_made_up_prompts(session, prompt, name, seed, script, kind
     )
 
 
-@pytest.mark.parametrize("size", [1, pytest.param(2, marks=pytest.mark.slow), 40, 300])
+@pytest.mark.parametrize(
+    "size", [1, 40, *(pytest.param(n, marks=pytest.mark.slow) for n in (2, 300))]
+)
 def test_greedy_is_mlx_lms(session, model, size):
     prompt = prompt_of(size)
     expected = [token for token, _ in generate_step(mx.array(prompt), model, max_tokens=60)]
@@ -92,6 +94,7 @@ def test_greedy_is_mlx_lms(session, model, size):
         assert generate(session, prompt, GenerationConfig(), drafter) == expected
 
 
+@pytest.mark.slow
 def test_greedy_over_several_prompt_chunks_is_mlx_lms(model):
     prompt = prompt_of(2 * PREFILL_CHUNK + 77)
     expected = [

@@ -37,9 +37,8 @@ def fed_rows(monkeypatch, session):
 @pytest.mark.parametrize(
     "start",
     [
-        1,
         PREFILL_CHUNK - 1,
-        *(pytest.param(n, marks=pytest.mark.slow) for n in (7, PREFILL_CHUNK + 30)),
+        *(pytest.param(n, marks=pytest.mark.slow) for n in (1, 7, PREFILL_CHUNK + 30)),
     ],
 )
 def test_they_are_those_of_the_whole_text(model, start):

@@ -124,6 +124,7 @@ def test_draws_behind_tokens_that_are_not_committed(model, name):
     assert [token.token for token in drawn] == truth
 
 
+@pytest.mark.slow
 def test_a_long_pause_is_caught_up_with_in_chunks(llama):
     drafts, prompt, config = made(llama, context=3000), prompt_of(10), CONFIGS["greedy"]
     begin(drafts, prompt, config)

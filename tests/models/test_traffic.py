@@ -33,6 +33,7 @@ def test_the_median_copy_counts_what_is_read_and_written():
     assert len(copies) == 4
 
 
+@pytest.mark.slow
 def test_a_real_copy_is_slower_than_the_clock_and_faster_than_a_disk():
     assert 1e7 < copy_bandwidth(1) < 1e14
 

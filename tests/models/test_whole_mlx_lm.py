@@ -48,6 +48,7 @@ def test_a_gguf_file_needs_no_transformers(tiny_gguf):
     assert run(REPLY, tiny_gguf) == ["end"]
 
 
+@pytest.mark.slow
 def test_mlx_lm_is_whole_once_its_names_are_asked_for():
     assert run(WHOLE) == ["mlx_lm.utils", mlx_lm.__version__, "True"]
 

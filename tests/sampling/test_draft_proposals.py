@@ -59,6 +59,7 @@ def test_the_first_proposal_is_the_draw_without_others(purpose):
         )
 
 
+@pytest.mark.slow
 def test_independent_proposals_follow_q_each_by_itself():
     config = GenerationConfig(temperature=1.0, top_k=4)
     sampler, logits, rounds = sampler_of(config, Purpose.DRAFT, 3), logits_of(1), 3000

@@ -99,6 +99,7 @@ def test_frequencies_are_the_softmax():
     assert chi_square(observed, probabilities * count) < 25.7
 
 
+@pytest.mark.slow
 def test_consecutive_positions_are_independent():
     logits = np.zeros(4)
     drawn = draw_many(logits, 9, 200_001)
@@ -108,6 +109,7 @@ def test_consecutive_positions_are_independent():
         assert chi_square(pairs, np.full(16, (len(drawn) - lag) / 16)) < 44.3
 
 
+@pytest.mark.slow
 def test_neighbouring_seeds_are_independent():
     logits = np.zeros(4)
     first, second = draw_many(logits, 100, 100_000), draw_many(logits, 101, 100_000)
@@ -173,6 +175,7 @@ def key_for(cell, token):
     return int(k0), int(k1)
 
 
+@pytest.mark.slow
 def test_the_tail_on_the_device_draws_the_head():
     """The device's own float path on whole rows: a garbage token is never drawn.
 

@@ -173,6 +173,7 @@ def test_a_row_is_chosen_alike_in_any_pass(options, penalty):
     assert options == {} or len(set(alone)) > 1
 
 
+@pytest.mark.slow
 def test_draws_follow_the_chains_law():
     """Frequencies of the sampler itself, filters on, against the chain's distribution."""
     config = GenerationConfig(temperature=0.9, top_p=0.9, top_k=12)

@@ -1,7 +1,15 @@
 import pytest
+from gguf_files import write_tiny_llama
 from toy_engine import toy_engine
 
 from akunu_py.server.worker import Worker
+
+
+@pytest.fixture(scope="session")
+def roomy_gguf(tmp_path_factory):
+    """The tiny model of `tiny_gguf` with a context of 2,048 tokens."""
+    path = tmp_path_factory.mktemp("roomy") / "roomy.gguf"
+    return write_tiny_llama(path, tied=False, seed=3, context=2048)
 
 
 @pytest.fixture(scope="module")

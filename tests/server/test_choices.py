@@ -9,6 +9,7 @@ from scripted_server import (
     ScriptedBackend,
     called,
     events_of,
+    read_until,
     running,
     said,
 )
@@ -184,9 +185,10 @@ def test_an_error_of_one_ends_all(server, backend, stream):
 
 
 def test_an_error_in_a_stream_is_its_last_event(server, backend):
-    late = [ACCEPTED, ContentDelta("A"), Pause(0.05), ServerBusyError("full", retry_after_s=1)]
+    late = [ACCEPTED, ContentDelta("A"), Pause(), ServerBusyError("full", retry_after_s=1)]
     backend.play(late, [ACCEPTED, ContentDelta("B"), Pause()], [ACCEPTED, Pause()])
-    *chunks, error = streamed(server, CHAT)
+    events = read_until(server, CHAT, ASK, '"content":"B"')
+    *chunks, error = (value for _, value in events[:-1])
     assert texts_of(chunks) == ["A", "B", ""]
     assert error["error"]["code"] == "server_busy"
 

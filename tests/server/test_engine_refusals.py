@@ -13,8 +13,8 @@ ASK = {"messages": [{"role": "user", "content": "Hi"}], "max_tokens": 2}
 
 
 @pytest.fixture(scope="module")
-def served(default_model):
-    with Engine.load(default_model) as engine:
+def served(roomy_gguf):
+    with Engine.load(roomy_gguf) as engine:
         worker = Worker(engine, parallel=1, cache=PrefixCache(1 << 24))
         worker.start()
         with running(EngineBackend(worker, places=1)) as server:

@@ -1,4 +1,4 @@
-"""The script that puts load on a server, in small: nothing is lost, and the server is idle at the end."""
+"""The scripts that put load on a server, in small: nothing is lost, and all ends as it should."""
 
 import subprocess
 import sys
@@ -20,3 +20,15 @@ def test_a_little_load(default_model):
     assert "everything holds" in done.stdout
     # More streams than places and queue: some had to come again.
     assert "503, sent again" in done.stdout
+
+
+@pytest.mark.slow
+def test_a_little_load_on_two_ranks():
+    """A pipeline, whose recurrent states go back to checkpoints; then a rank is killed."""
+    script = [sys.executable, str(ROOT / "scripts" / "load_ranks.py"), "--family", "qwen3_next"]
+    # How long a busy machine takes is not what is tested.
+    small = ["--requests", "24", "--disconnects", "6", "--kill", "1", "--longest", "300"]
+    done = subprocess.run([*script, *small], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "6 clients left, 18 answered" in done.stdout
+    assert "everything holds" in done.stdout

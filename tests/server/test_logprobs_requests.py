@@ -35,8 +35,8 @@ def scripted():
 
 
 @pytest.fixture(scope="module")
-def served(default_model):
-    with Engine.load(default_model) as engine:
+def served(roomy_gguf):
+    with Engine.load(roomy_gguf) as engine:
         worker = Worker(engine, parallel=1, places=2, cache=PrefixCache(1 << 26))
         worker.start()
         with running(EngineBackend(worker, places=1)) as server:

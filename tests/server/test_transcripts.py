@@ -140,6 +140,7 @@ def test_a_template_that_drops_thoughts_goes_back_to_the_last_message(make, turn
         assert talk.cached == place, number
 
 
+@pytest.mark.slow
 def test_conversations_share_the_system_message_and_keep_their_own(make):
     worker = make(parallel=2)
     talks = [Talk(worker, seed=seed, client=str(seed)) for seed in range(3)]
@@ -163,6 +164,7 @@ def test_conversations_share_the_system_message_and_keep_their_own(make):
             assert talk.result.token_ids == expected.token_ids
 
 
+@pytest.mark.slow
 def test_a_prompt_copies_from_a_reply_under_way(make):
     worker = make(parallel=2)
     first, second = Talk(worker, seed=1), Talk(worker, seed=2)

@@ -61,7 +61,9 @@ def test_a_reply_is_that_of_the_engine(toy, make_worker):
     )
 
 
-@pytest.mark.parametrize(("cache_bytes", "drafter"), each_value([0, 1 << 26], ["none", "auto"]))
+@pytest.mark.parametrize(
+    ("cache_bytes", "drafter"), each_value([1 << 26, 0], ["auto", "none"], most=1)
+)
 def test_a_seed_gives_the_same_tokens_alone_and_in_company(toy, make_worker, drafter, cache_bytes):
     texts = [TEXT * count + "abc"[:count] for count in (1, 2, 3, 2)]
     expected = [
@@ -458,7 +460,7 @@ def started_of(job):
     return next(event for event in job.events._events if isinstance(event, Started))
 
 
-@pytest.mark.parametrize("cache_bytes", [0, 1 << 26])
+@pytest.mark.parametrize("cache_bytes", [pytest.param(0, marks=pytest.mark.slow), 1 << 26])
 def test_the_same_prompt_twice_at_once_is_read_once(toy, make_worker, small_passes, cache_bytes):
     worker = make_worker(parallel=3, cache=PrefixCache(cache_bytes))
     jobs = [worker.submit(call(toy, LONG)) for _ in range(3)]
@@ -468,6 +470,7 @@ def test_the_same_prompt_twice_at_once_is_read_once(toy, make_worker, small_pass
     assert len({tokens_of(job) for job in jobs}) == 1
 
 
+@pytest.mark.slow
 def test_a_prompt_waits_only_for_the_beginning_that_it_shares(toy, make_worker, small_passes):
     """It goes on while the longer one is still read."""
     worker = make_worker(parallel=2)
@@ -520,7 +523,7 @@ def test_a_reply_that_waits_for_a_prompt_can_be_cancelled(toy, make_worker, smal
     run(worker)
 
 
-@pytest.mark.parametrize("family", ["mamba2", "gemma3"])
+@pytest.mark.parametrize("family", ["mamba2", pytest.param("gemma3", marks=pytest.mark.slow)])
 def test_caches_that_cannot_drop_rows_wait_no_longer(make_worker, small_passes, family):
     """They go back to checkpoints, so a waiting reply may use less than was read meanwhile."""
     with toy_engine(family) as engine:

@@ -95,13 +95,14 @@ def test_agrees_with_transformers_on_real_templates(name):
     assert render(source, messages, bos="<s>", eos="</s>") == expected[0]
 
 
+MANY = ("many texts", "many slices", "many blocks")
+"""Those that take a second: they are the longest texts."""
+
+
 # template -> part of the message
 @pytest.mark.parametrize(
     "name",
-    [
-        pytest.param(name, marks=pytest.mark.slow if name in ("many slices", "many blocks") else ())
-        for name in HOSTILE
-    ],
+    [pytest.param(name, marks=pytest.mark.slow if name in MANY else ()) for name in HOSTILE],
 )
 def test_hostile_templates_fail_soon(name, monkeypatch):
     monkeypatch.setattr(sandbox, "TIME_LIMIT_S", 0.1)
@@ -130,6 +131,7 @@ def test_reasons_reach_the_user():
         render("a\nb\n{% nonsense %}")
 
 
+@pytest.mark.slow
 def test_long_conversations_are_not_hostile():
     messages = [{"role": "user", "content": "word\n" * 2000}] * 200
     source = "{% for m in messages %}{{ m.content.split('\n') | join('\n') }}{% endfor %}"

@@ -75,8 +75,8 @@ BPE, SPM, RAW = tiny("bpe"), tiny("spm"), raw_tokenizer()
 @pytest.mark.parametrize(
     "name",
     [
-        # Its vocabulary takes several seconds to read.
-        pytest.param(name, marks=pytest.mark.slow if name == "gemma-4" else ())
+        # Their vocabularies take a second or more to read.
+        pytest.param(name, marks=pytest.mark.slow if name in ("gemma-4", "llama-bpe") else ())
         for name in VECTORS
     ],
 )

@@ -94,7 +94,7 @@ class TestFormats:
 @pytest.mark.parametrize(
     ("name", "expected", "start"),
     [
-        ("qwen2", "chatml", 0),
+        pytest.param("qwen2", "chatml", 0, marks=pytest.mark.slow),
         ("phi-3", "phi3", 1),
         pytest.param("gemma-4", "gemma4", 0, marks=pytest.mark.slow),
     ],

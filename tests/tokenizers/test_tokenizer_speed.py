@@ -3,12 +3,14 @@
 import time
 
 import numpy as np
+import pytest
 from fuzz_texts import pair_vocabulary
 from test_gguf_tokenizers import tiny
 
 from akunu_py.tokenizers import from_gguf
 
 
+@pytest.mark.slow
 def test_a_large_vocabulary_is_ready_in_time():
     """1.5 seconds for 150,000 tokens; measured at a third of that on two cores that are not busy."""
     tokens, merges = pair_vocabulary()

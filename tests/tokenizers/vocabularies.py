@@ -137,7 +137,13 @@ def real(name):
 
 
 EACH = [
-    pytest.param(make, name, id=f"{make.__name__} {name}")
+    # The real one of Gemma 4 has 262,144 tokens, which take two seconds to read.
+    pytest.param(
+        make,
+        name,
+        id=f"{make.__name__} {name}",
+        marks=pytest.mark.slow if make is real and name == "gemma-4" else (),
+    )
     for make in (small, real)
     for name in NAMES
 ]

@@ -80,7 +80,16 @@ calls = st.one_of(
 )
 
 
-@pytest.fixture(scope="module", params=EXCERPTS)
+# One of each kind of format.
+KINDS = ("hermes", "llama", "qwen coder", "lfm", "gpt-oss", "gemma")
+
+
+@pytest.fixture(
+    scope="module",
+    params=[
+        pytest.param(name, marks=() if name in KINDS else pytest.mark.slow) for name in EXCERPTS
+    ],
+)
 def excerpt(request):
     return request.param, render_of(request.param), format_of(request.param)
 

@@ -17,6 +17,7 @@ from akunu_py.cli.command import Command, option
 from akunu_py.cli.input_text import GivenPath
 from akunu_py.cli.launch.agents import AGENTS, Agent, AgentSettings, past_proxies
 from akunu_py.cli.loading_options import model_argument
+from akunu_py.cli.ranks import join
 from akunu_py.cli.verbosity import is_quiet
 from akunu_py.errors import ConfigError
 
@@ -92,6 +93,8 @@ def launch(  # noqa: PLR0917 - click passes by name
     """  # noqa: D301 - \b keeps click from wrapping the examples
     from akunu_py.server.security import read_keys  # noqa: PLC0415 - not for --help
 
+    # Each rank would start an agent.
+    join(several=False)
     chosen = AGENTS[agent]
     arguments = click.get_current_context().meta[_FOR_THE_AGENT]
     key = "" if api_key_file is None else read_keys(api_key_file)[0]

@@ -52,7 +52,6 @@ class Rest:
         chain: Chain,
         voters: list[Voter],
         leader: Voter,
-        longest_match: int,
         reach: float,
         longest: int,
         floors: Sequence[float],
@@ -60,11 +59,11 @@ class Rest:
     ) -> None:
         """Extend the chain as `make_chain` says.
 
-        `leader` is the heaviest of the voters, and `longest_match` the longest of their matches.
+        `leader` is the voter with the longest match, the latest of equals.
         """
         position = len(chain.tokens)
         while position < longest:
-            match = position + longest_match
+            match = position + leader[0]
             same_buckets = min(f.match_run[match], f.position_run[position], longest - position)
             stretch = self._agreed(voters, position, same_buckets)
             if stretch:
@@ -76,7 +75,6 @@ class Rest:
                 if decision is None:
                     return
                 log_odds, run_features, token, leader, voters = decision
-                longest_match = max([voter[2] for voter in voters])
                 stretch = [token]
             probability = 0.5 + 0.5 * tanh(0.5 * log_odds)
             count = 0
@@ -105,7 +103,7 @@ class Rest:
         text = self._text
         start = voters[0][1] + position
         piece = text[start : start + most]
-        for _, other, _ in voters[1:]:
+        for _, other in voters[1:]:
             start = other + position
             others = text[start : start + len(piece)]
             if others != piece:
@@ -123,7 +121,7 @@ class Rest:
         """Return the log-odds of the token at `position`, and its features.
 
         `match` is the longest match of its `count` voters, the chain's tokens included; `source` is
-        the occurrence of the heaviest one; `share` is the bucket of their share of the vote.
+        the occurrence of their leader; `share` is the bucket of their share of the vote.
         """
         at, weights = self._at, self._weights
         match_share = f.match_row[match] + share
@@ -148,13 +146,15 @@ class Rest:
         self, voters: list[Voter], position: int
     ) -> tuple[float, tuple[int, ...], int, Voter, list[Voter]] | None:
         """Return the likeliest proposal: log-odds, features, token, leader and supporters."""
-        options, all_votes = proposals(self._text, voters, position)
+        text = self._text
+        proposed = [text[place + position] for _, place in voters]
+        options, all_votes = proposals(proposed, voters)
         best = None
         for votes, token, supporters in options:
             if token < 0:
                 continue
             leader = max(supporters)
-            match = position + max([voter[2] for voter in supporters])
+            match = position + leader[0]
             share = votes / all_votes
             bucket = f.ALL_AGREE if share >= 0.995 else bisect_left(f.SHARE_BOUNDS, share)
             log_odds, found = self._estimate(position, match, len(supporters), leader[1], bucket)

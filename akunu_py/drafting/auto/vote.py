@@ -23,7 +23,6 @@ from akunu_py.drafting.auto.voters import (
     MIN_REACH,
     Chain,
     Situation,
-    Voter,
     proposals,
     voters_of,
 )
@@ -90,21 +89,18 @@ def _vote(  # noqa: PLR0917 - in one piece: calls and attributes would double it
     streak = f.STREAK + 9 * f.POSITION[min(at.streak, f.MAX_POSITION)] + 3 * at.last_outcome
     earlier = certainty = first_certainty = 0
     voters = voters_of(found)
+    leader = max(voters)  # the longest match, the latest of equals
+    proposed = [text[place] for _, place in voters]
+    followers = proposed if voters is found else [text[place] for _, place in found]
     previous = text[-1]
     end = len(text)
-    followers = [text[place] for place, _ in found]
     position, reach = 0, 1.0
-    # Of the supporters of the last token: the heaviest one, and the longest match. While nobody
-    # disagrees they stay the same.
-    winners: list[Voter] = []
-    best_leader, best_longest = voters[0], 0
     while position < longest:
         # 1. What the voters propose.
-        all_votes = 1.0
-        if len(voters) == 1:
-            options = [(1.0, text[voters[0][1] + position], voters)]
+        if proposed.count(proposed[0]) == len(proposed):
+            options, all_votes = [(1.0, proposed[0], voters)], 1.0
         else:
-            options, all_votes = proposals(text, voters, position)
+            options, all_votes = proposals(proposed, voters)
         # 2. The features that the proposals share: the streak, the token before, and how certain
         # the chain's tokens were so far. At position 0 a proposal adds some below.
         after_previous = PREVIOUS_ROWS[by_previous.get(previous, UNSEEN)]
@@ -121,16 +117,10 @@ def _vote(  # noqa: PLR0917 - in one piece: calls and attributes would double it
             # 3. The features of one proposal: how long its best match is, how many support it, and
             # where the text lies that it copies.
             count = len(supporters)
-            if supporters is winners:
-                leader, longest_match = best_leader, best_longest
-            elif count == 1:
-                leader = supporters[0]
-                longest_match = leader[2]
-            else:
-                leader = max(supporters)
-                longest_match = max([voter[2] for voter in supporters])
-            match = longest_match + position
-            source = leader[1]
+            if supporters is not voters:
+                leader = max(supporters) if count > 1 else supporters[0]
+            match, source = leader
+            match += position
             share = votes / all_votes
             match_share = f.match_row[match]
             match_share += f.ALL_AGREE if share >= 0.995 else bisect_left(f.SHARE_BOUNDS, share)
@@ -159,7 +149,7 @@ def _vote(  # noqa: PLR0917 - in one piece: calls and attributes would double it
                 + weights[distance]
             )  # fmt: skip
             if log_odds > best:
-                best, chosen, leading = log_odds, token, (supporters, leader, longest_match)
+                best, chosen, winners, best_leader = log_odds, token, supporters, leader
                 best_features = (
                     match_share, position_match, support, region, streak, earlier,
                     after_previous, of_token, of_pair, distance,
@@ -168,13 +158,12 @@ def _vote(  # noqa: PLR0917 - in one piece: calls and attributes would double it
                     best_features += (recent,)
         if best == _LEAST:
             return
-        winners, best_leader, best_longest = leading
         # 5. The winner joins the chain, each early token as a run of its own.
         probability = 0.5 + 0.5 * tanh(0.5 * best)
         certainty = int(probability * f.CERTAINTY_SCALE)
         if not position:
             first_certainty = f.CERTAINTY * certainty
-            chain.match_length = best_leader[2]
+            chain.match_length = best_leader[0]
             streak += 1
         text.append(chosen)
         tokens.append(chosen)
@@ -185,9 +174,10 @@ def _vote(  # noqa: PLR0917 - in one piece: calls and attributes would double it
         reach *= probability
         if reach < MIN_REACH or reach < pace * floors[position]:
             return
-        voters, previous = winners, chosen
+        voters, leader, previous = winners, best_leader, chosen
         if position == f.EARLY:
             deep = f.EARLIER_DEEP + first_certainty + certainty
             rest = Rest(text, calibration, at, streak + 1, deep, end)
-            rest.vote(chain, voters, best_leader, best_longest, reach, longest, floors, pace)
+            rest.vote(chain, voters, leader, reach, longest, floors, pace)
             return
+        proposed = [text[place + position] for _, place in voters]

@@ -5,14 +5,14 @@ from dataclasses import dataclass, field
 from akunu_py.drafting.auto import features as f
 from akunu_py.drafting.auto.calibration import Run
 
-MAX_PROPOSALS = 4
+MAX_PROPOSALS = 2
 MIN_REACH = 0.02  # least probability of the whole chain at which it is extended
 
 _VOTE = [3.0 ** min(length, 12) for length in range(f.MAX_MATCH + 1)]
 _MATCH_SLACK = 4  # a match may be this much shorter than the longest (up to 12) to vote
 
-Voter = tuple[float, int, int]
-"""Weight, position of the token after the occurrence, number of matching tokens."""
+Voter = tuple[int, int]
+"""An occurrence: the number of matching tokens, and the position of the token after it."""
 
 
 @dataclass(slots=True)
@@ -49,26 +49,20 @@ class Chain:
     match_length: int = 0
 
 
-def voters_of(found: list[tuple[int, int]]) -> list[Voter]:
-    """Return the voters: occurrences, unless their match is much shorter than the longest."""
-    if len(found) == 1:
-        start, length = found[0]
-        return [(1.0, start, length)]
-    floor = min(max([length for _, length in found]), 12) - _MATCH_SLACK
-    return [(_VOTE[length], start, length) for start, length in found if length >= floor]
+def voters_of(found: list[Voter]) -> list[Voter]:
+    """Return the occurrences, unless their match is much shorter than the longest."""
+    floor = min(max(found)[0], 12) - _MATCH_SLACK
+    return found if floor <= 1 else [voter for voter in found if voter[0] >= floor]
 
 
 def proposals(
-    text: list[int], voters: list[Voter], k: int
+    proposed: list[int], voters: list[Voter]
 ) -> tuple[list[tuple[float, int, list[Voter]]], float]:
-    """Return the proposals for token k with the most votes, and the weight of all votes.
+    """Return the proposals with the most votes, and the weight of all votes.
 
-    A proposal is (weight of its votes, token, voters).
+    `proposed` has the token that each voter proposes. A proposal is (weight of its votes, token,
+    voters).
     """
-    proposed = [text[start + k] for _, start, _ in voters]
-    token = proposed[0]
-    if proposed.count(token) == len(proposed):
-        return [(1.0, token, voters)], 1.0
     groups: dict[int, list[Voter]] = {}
     for token, voter in zip(proposed, voters, strict=True):
         if token in groups:
@@ -78,7 +72,7 @@ def proposals(
     options: list[tuple[float, int, list[Voter]]] = []
     total = 0.0
     for token, group in groups.items():
-        weight = group[0][0] if len(group) == 1 else sum([voter[0] for voter in group])
+        weight = sum([_VOTE[match] for match, _ in group])
         total += weight
         options.append((weight, token, group))
     if len(options) > MAX_PROPOSALS:

@@ -5,7 +5,8 @@ the others can queue a pass before its tokens are known, and signs of life, by w
 finds out within `SILENCE_S` that another has gone.
 
 A message is four int32, little-endian: kind, target and two numbers. TEXT is followed by as many
-bytes as its first number says. Nothing else is ever read from a connection.
+bytes as its first number says. The first number of BEAT, a sign of life, is the memory that the
+rank has left, in MiB. Nothing else is ever read from a connection.
 """
 
 import contextlib
@@ -18,6 +19,7 @@ import secrets
 import select
 import socket
 import struct
+import sys
 import threading
 import time
 from collections.abc import Iterator, Sequence
@@ -26,7 +28,8 @@ from typing import Any, NamedTuple, NoReturn
 
 import mlx.core as mx
 
-from akunu_py.errors import ConfigError
+from akunu_py.errors import AkunuError, ConfigError
+from akunu_py.models.memory_check import available_memory
 from akunu_py.shown_text import one_line
 
 SILENCE_S = 8.0
@@ -37,6 +40,7 @@ _CONNECT_S = 30.0
 _MESSAGE = struct.Struct("<4i")
 _MOST_TEXT = 1 << 20
 _PLACE_BYTES = 2048
+_MIB = 1 << 20
 
 
 class Kind(enum.IntEnum):
@@ -52,8 +56,10 @@ class Kind(enum.IntEnum):
     FEED_APART = 7
     DROP = 8
     SAVE = 9
-    RESTORE = 10
-    FORGET = 11
+    SAVE_AT = 10
+    RESTORE = 11
+    FORGET = 12
+    COPY = 13
 
 
 class Message(NamedTuple):
@@ -76,6 +82,7 @@ class _Peer:
         self.rank = rank
         self.host = "?"
         self.heard = time.monotonic()
+        self.available = sys.maxsize
         self.done = False
         self.texts: queue.Queue[str] = queue.Queue()
         self._connection = connection
@@ -94,12 +101,12 @@ class _Peer:
         with self._sending, contextlib.suppress(OSError):
             self._connection.sendall(data)
 
-    def beat(self) -> None:
-        """Give a sign of life, unless something is being sent anyway."""
+    def beat(self, available: int) -> None:
+        """Give a sign of life with the bytes available, unless something is being sent anyway."""
         if self._sending.acquire(blocking=False):
             try:
                 with contextlib.suppress(OSError):
-                    self._connection.sendall(Message(Kind.BEAT).bytes())
+                    self._connection.sendall(Message(Kind.BEAT, 0, available // _MIB).bytes())
             finally:
                 self._sending.release()
 
@@ -191,13 +198,17 @@ class Link:
             self._ended = True
             self.send([Message(Kind.STOP)])
 
-    def wait_for_verdict(self) -> None:
-        """Wait until the watching thread has found out who is lost, which ends the process."""
-        time.sleep(SILENCE_S + 2 * _BEAT_S)
+    def available_memory(self) -> int:
+        """Return the bytes that every rank can take, by what the others said last."""
+        return min([available_memory(), *(peer.available for peer in self._peers)])
 
-    def fail(self, reason: str) -> NoReturn:
-        """End this process and all others, for a reason of this one."""
-        self._end(f"rank {self.rank} ({socket.gethostname()}) {reason}")
+    def fail_by(self, error: Exception) -> NoReturn:
+        """End this process and all others, because of an error in this one."""
+        if not isinstance(error, AkunuError):
+            # MLX's error for a rank that has gone says less than the verdict of the watching
+            # thread, which ends the process.
+            time.sleep(SILENCE_S + 2 * _BEAT_S)
+        self._end(f"rank {self.rank} ({socket.gethostname()}) failed: {error}")
 
     def _watch(self) -> None:
         """Read what arrives, and give signs of life, until every other end is done."""
@@ -213,17 +224,19 @@ class Link:
             now = time.monotonic()
             if now - beaten >= _BEAT_S:
                 beaten = now
+                available = available_memory()
                 for peer in self._peers:
-                    peer.beat()
+                    peer.beat(available)
             open_peers = [peer for peer in self._peers if not peer.done]
             if not open_peers:
                 return
+            looked = time.monotonic()
             ready, _, _ = select.select(open_peers, [], [], _BEAT_S / 2)
             for peer in ready:
                 self._read(peer)
-            # This thread itself may have been held up: what has arrived meanwhile was read above.
+            # Since this look: what arrives while this thread itself is held up is read at the next.
             for peer in open_peers:
-                if not peer.done and time.monotonic() - peer.heard > SILENCE_S:
+                if not peer.done and looked - peer.heard > SILENCE_S:
                     self._lost(peer, f"has not answered for {SILENCE_S:.0f} seconds")
 
     def _read(self, peer: _Peer) -> None:
@@ -236,7 +249,9 @@ class Link:
                     self._end(text)
                 elif message.kind is Kind.STOP and self.rank == 0:
                     peer.done = True
-                elif message.kind is not Kind.BEAT:
+                elif message.kind is Kind.BEAT:
+                    peer.available = message.first * _MIB
+                else:
                     self._commands.put(message)
                     peer.done = message.kind is Kind.STOP
         except ValueError:
@@ -251,7 +266,11 @@ class Link:
         self._end(f"{peer.name} {what}")
 
     def _end(self, reason: str) -> NoReturn:
-        """Tell all other ranks and the user, and end the process."""
+        """Tell the user and all other ranks, and end the process."""
+        # First of all: a pass whose connection broke may crash inside MLX at any time.
+        text = f"Error: {one_line(reason)}, so all ranks end.\n"
+        with contextlib.suppress(OSError):
+            os.write(2, text.encode(errors="replace"))
         data = reason.encode()[:_MOST_TEXT]
         # In threads: an end that does not read must not hold up the others, nor this process.
         tellers = [
@@ -263,10 +282,6 @@ class Link:
         ]  # fmt: skip
         for teller in tellers:
             teller.start()
-        text = f"Error: {one_line(reason)}, so all ranks end.\n"
-        with contextlib.suppress(OSError):
-            os.write(2, text.encode(errors="replace"))
-        # No longer than that takes: a pass whose connection broke may crash inside MLX meanwhile.
         for teller in tellers:
             teller.join(0.2)
         # Nothing else ends a main thread that waits inside MLX.

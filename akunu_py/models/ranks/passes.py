@@ -1,12 +1,15 @@
 """Passes on all ranks: rank 0 announces each, and each rollback; the others do the same.
 
 A command is about one set of caches, by its number: `NEW` makes it and `FREE` drops it. `FEED`
-feeds a number of rows and makes logits, `FEED_APART` makes none. `DROP`, `SAVE`, `RESTORE` and
-`FORGET` are those of `RollbackCaches`, the last three with the number of the saved state. They are
-sent together with the next pass.
+feeds a number of rows and makes logits, `FEED_APART` makes none. `DROP`, `SAVE`, `SAVE_AT`,
+`RESTORE` and `COPY` are those of `RollbackCaches`; a saved state has a number as well, and `FORGET`
+drops it. They are sent together with the next pass.
 
 The ids of a pass come by MLX, as a sum to which only rank 0 adds something. So a pass over a token
 that rank 0's device is still choosing can be queued on all ranks.
+
+All ranks must queue the same collectives in the same order. On rank 0 one thread runs the passes of
+all conversations, and they share a stream: in streams of their own they would overtake each other.
 """
 
 import contextlib
@@ -14,17 +17,18 @@ import itertools
 import signal
 import threading
 import weakref
+from collections import deque
 from collections.abc import Generator, Iterator, Sequence
-from typing import Any, NoReturn
+from typing import Any
 
 import mlx.core as mx
 import numpy as np
 from mlx import nn
 
-from akunu_py.errors import ContractError, EngineStateError, RollbackError
+from akunu_py.errors import ContractError
 from akunu_py.models.cached_rows import Passes
 from akunu_py.models.ranks.link import Kind, Link, Message
-from akunu_py.models.rollback import RollbackCaches, Saved
+from akunu_py.models.rollback import RollbackCaches, Saved, leaves
 
 _CLEAR_EVERY = 256
 """Passes after which MLX's pool of freed buffers is emptied, as in a `Session`."""
@@ -76,9 +80,19 @@ class _Announced(RollbackCaches):
 
     def save(self) -> Saved:
         """Return what `restore` needs; the other ranks keep theirs as long as this is kept."""
-        saved = _SavedState(super().save())
-        saved.number = self._leader.new_number()
+        saved = self._numbered(super().save())
         self._leader.add(Message(Kind.SAVE, self._number, saved.number))
+        return saved
+
+    def save_at(self, length: int) -> Saved:
+        """Return the state at an earlier length; the other ranks keep theirs as in `save`."""
+        saved = self._numbered(super().save_at(length))
+        self._leader.add(Message(Kind.SAVE_AT, self._number, saved.number, length))
+        return saved
+
+    def _numbered(self, found: Saved) -> "_SavedState":
+        saved = _SavedState(found)
+        saved.number = self._leader.new_number()
         weakref.finalize(
             saved, self._leader.add_later, Message(Kind.FORGET, self._number, saved.number)
         )
@@ -89,9 +103,14 @@ class _Announced(RollbackCaches):
         super().restore(saved)
         self._leader.add(Message(Kind.RESTORE, self._number, _number_of(saved)))
 
-    def copy(self, source: RollbackCaches, saved: Saved) -> NoReturn:  # noqa: ARG002 - the same
-        """Refuse: only a server copies caches, and it does not run on several ranks."""
-        raise RollbackError("caches cannot be copied on several ranks")
+    def copy(self, source: RollbackCaches, saved: Saved) -> None:
+        """Fill fresh caches with what others held when they were saved, on all ranks."""
+        super().copy(source, saved)
+        if not isinstance(source, _Announced):
+            raise ContractError("caches of rank 0 alone cannot be copied on all ranks")
+        self._leader.add(
+            Message(Kind.COPY, self._number, source._number, _number_of(saved))  # noqa: SLF001
+        )
 
 
 class _SavedState(list[Any]):
@@ -117,11 +136,11 @@ class Leader:
     def __init__(self, link: Link, kinds: CacheKinds) -> None:
         self.kinds = kinds
         self._link = link
+        self._stream = mx.new_thread_local_stream(mx.default_device())
         self._numbers = itertools.count(1)
         self._waiting: list[Message] = []
-        self._unfinished = False
         # Filled by finalizers, in whatever thread they run.
-        self._later: list[Message] = []
+        self._later: deque[Message] = deque()
 
     def new_number(self) -> int:
         """Return a number for caches or a saved state."""
@@ -141,32 +160,26 @@ class Leader:
 
     @contextlib.contextmanager
     def whole_pass(self) -> Iterator[None]:
-        """Frame a pass, which is either queued on all ranks or the last one.
+        """Frame a pass, which is queued on all ranks.
 
-        Raises EngineStateError after a pass that failed on rank 0 alone: the others wait for it.
+        If it fails on rank 0, all ranks end: the others wait for it, inside MLX.
         """
-        if self._unfinished:
-            raise EngineStateError(
-                "a pass failed on rank 0, and the other ranks wait for it; start again"
-            )
-        with _uninterrupted():
-            self._unfinished = True
-            yield
-            self._unfinished = False
+        with _uninterrupted(), mx.stream(self._stream):
+            try:
+                yield
+            except Exception as error:  # noqa: BLE001 - of whatever kind, the others wait
+                self._link.fail_by(error)
 
     def announce(self, message: Message, rows: mx.array) -> mx.array:
         """Announce a pass now; return the ids that all ranks feed."""
-        later, self._later = self._later, []
+        later = [self._later.popleft() for _ in range(len(self._later))]
         waiting, self._waiting = self._waiting, []
         self._link.send([*waiting, message, *later])
         return _shared_ids(self._link, rows.astype(mx.int32))
 
 
 class _LeaderPasses(Passes):
-    """Passes of rank 0, which all ranks run.
-
-    A pass that was announced is run: the other ranks wait for it inside MLX.
-    """
+    """Passes of rank 0, which all ranks run."""
 
     takes_trees = False
 
@@ -226,7 +239,7 @@ class Follower:
         self._link = link
         self._model = model
         self._held: dict[int, Passes] = {}
-        self._saved: dict[int, dict[int, Saved]] = {}
+        self._saved: dict[int, Saved] = {}
         self._num_passes = 0
 
     def run(self) -> None:
@@ -243,9 +256,8 @@ class Follower:
         match message.kind:
             case Kind.NEW:
                 self._held[target] = Passes(self._model, message.first or None)
-                self._saved[target] = {}
             case Kind.FREE:
-                del self._held[target], self._saved[target]
+                del self._held[target]
             case Kind.FEED:
                 mx.async_eval(self._held[target].feed(self._ids(message.first)))  # type: ignore[no-untyped-call]
                 self._count_pass()
@@ -256,12 +268,20 @@ class Follower:
             case Kind.DROP:
                 self._held[target].rollback.drop(message.first)
             case Kind.SAVE:
-                self._saved[target][message.first] = self._held[target].rollback.save()
+                self._saved[message.first] = self._held[target].rollback.save()
+            case Kind.SAVE_AT:
+                saved = self._held[target].rollback.save_at(message.second)
+                self._saved[message.first] = saved
             case Kind.RESTORE:
-                self._held[target].rollback.restore(self._saved[target][message.first])
+                self._held[target].rollback.restore(self._saved[message.first])
             case Kind.FORGET:
-                # Its caches may have gone before it.
-                self._saved.get(target, {}).pop(message.first, None)
+                del self._saved[message.first]
+            case Kind.COPY:
+                source = self._held[message.first].rollback
+                copied = self._held[target]
+                copied.rollback.copy(source, self._saved[message.second])
+                # As in `CachedRows.copy`: views would keep the memory that they look at.
+                mx.eval([vars(leaf) for leaf in leaves(copied.caches)])
             case _:
                 raise ContractError(f"rank 0 sent {message.kind.name}, which is not a command")
 

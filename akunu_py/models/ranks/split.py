@@ -8,12 +8,14 @@ feed-forward widths; `pipeline` gives each rank a run of layers. Neither reads a
 import contextlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from typing import Any, Literal, Protocol
+from typing import Any, Literal, NamedTuple, Protocol, cast
 
 import mlx.core as mx
+import numpy as np
 from mlx import nn
 from mlx.nn.layers.distributed import shard_inplace
 from mlx.utils import tree_flatten, tree_unflatten
+from numpy.typing import NDArray
 
 from akunu_py.errors import ConfigError
 from akunu_py.models.layers import Scaled, StackedLinear
@@ -66,6 +68,14 @@ class SummedLinear(nn.Module):  # type: ignore[misc]  # mlx.nn has no types
         return y + self["bias"] if "bias" in self else y
 
 
+def on_any_rank(group: Group | None, found: bool) -> bool:
+    """Return whether something was found on any rank; all of them must ask."""
+    if group is None or isinstance(group, PlannedGroup):
+        return found
+    count = mx.distributed.all_sum(mx.array(int(found)), group=cast("Any", group))
+    return bool(count.item())
+
+
 @dataclass(frozen=True, slots=True)
 class Cut:
     """What a rank keeps of one layer.
@@ -81,6 +91,13 @@ class Cut:
     sharding: str | Callable[..., Any]
     segments: Any = 1
     summed: bool = False
+
+
+class Kept(NamedTuple):
+    """What a rank keeps of a parameter: the axis along which it is cut, and the indices there."""
+
+    axis: int
+    indices: NDArray[np.intp]
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,10 +117,22 @@ class Split:
     cuts: dict[str, Cut] = field(default_factory=dict)
     whole_model: bool = False
 
-    def cuts_inputs(self, path: str) -> bool:
-        """Return whether a rank keeps some inputs of a layer."""
-        cut = self.cuts.get(path)
-        return cut is not None and cut.sharding == _WHOLE
+    def kept(self, path: str, shape: tuple[int, ...]) -> Kept | None:
+        """Return what this rank keeps of a dense parameter of that shape; None for all of it.
+
+        Raises ConfigError for one that does not divide.
+        """
+        if path.rpartition(".")[0] not in self.cuts:
+            return None
+        part = self.cut_array(path, mx.broadcast_to(mx.zeros(()), shape)).shape
+        axes = [axis for axis, size in enumerate(shape) if part[axis] != size]
+        if not axes:
+            return None
+        (axis,) = axes
+        lone = [1] * len(shape)
+        lone[axis] = shape[axis]
+        found = self.cut_array(path, mx.arange(shape[axis]).reshape(lone))
+        return Kept(axis, np.array(found).reshape(-1).astype(np.intp))
 
     def cut(self, path: str, layer: nn.Module) -> None:
         """Reduce a layer to this rank's part, in place and unevaluated.
@@ -114,10 +143,7 @@ class Split:
         if cut is None:
             return
         if isinstance(layer, StackedLinear):
-            raise ConfigError(
-                f"{path} is made of tensors of different quantizations, which cannot be split over "
-                "ranks; use a file with one quantization for all parts of a layer"
-            )
+            raise stacked_error(path)
         # The factors of outputs belong to all ranks when inputs are cut.
         inner = layer.inner if isinstance(layer, Scaled) and cut.sharding == _WHOLE else layer
         try:
@@ -149,10 +175,14 @@ class Split:
 
     def apply(self, model: nn.Module) -> None:
         """Reduce a model whose weights are still unevaluated to this rank's part."""
+        self.cut_all(model)
+        self.join(model)
+
+    def cut_all(self, model: nn.Module) -> None:
+        """Reduce all layers of a model, as `cut` does; `join` is then missing."""
         modules = dict(model.named_modules())
         for path in self.cuts:
             self.cut(path, modules[path])
-        self.join(model)
 
 
 def prepare(model: nn.Module, group: Group, name: str) -> Split:
@@ -229,6 +259,9 @@ def _tensor_split(model: nn.Module, group: Group) -> Split:
             model.shard(group)
         except (ArithmeticError, AssertionError, ValueError):
             raise _undivided("its width", size) from None
+        except AttributeError:
+            # A class that inherits `shard`, of another one's layers.
+            raise ConfigError("mlx-lm splits other layers than this model has") from None
     for module, key, before in numbers:
         after = getattr(module, key)
         # Some classes repeat heads that are fewer than the ranks; each rank then has one.
@@ -242,6 +275,14 @@ def _tensor_split(model: nn.Module, group: Group) -> Split:
     for path, array in tree_flatten(model.parameters()):
         split.cut_array(path, mx.broadcast_to(mx.zeros((), array.dtype), array.shape))
     return split
+
+
+def stacked_error(path: str) -> ConfigError:
+    """Return the error for a layer whose parts have different quantizations."""
+    return ConfigError(
+        f"{path} is made of tensors of different quantizations, which cannot be split over ranks; "
+        "use a file with one quantization for all parts of a layer"
+    )
 
 
 def _undivided(what: str, size: int) -> ConfigError:

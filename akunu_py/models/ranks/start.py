@@ -122,10 +122,7 @@ def follow(
         # Rank 0 says so.
         sys.exit(1)
     except (AkunuError, RuntimeError) as error:
-        if not isinstance(error, AkunuError):
-            # MLX's error for a rank that has gone says less than the verdict, if there is one.
-            link.wait_for_verdict()
-        link.fail(f"failed: {error}")
+        link.fail_by(error)
 
 
 def _in_pipeline(model: nn.Module) -> bool:

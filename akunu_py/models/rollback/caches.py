@@ -85,6 +85,10 @@ class RollbackCaches:
             raise RollbackError("these caches cannot be restored")
         return [part.save() for part in self._parts]
 
+    def save_at(self, length: int) -> Saved:
+        """Return what `save` returned when `length` rows were held, for caches with `by_length`."""
+        return [length] * len(self._parts)
+
     def restore(self, saved: Saved) -> None:
         """Go back to the saved state, which can be restored again."""
         for part, entry in zip(self._parts, saved, strict=True):

@@ -87,7 +87,9 @@ def test_an_interrupt_and_the_end(typed):
     assert typed("on\r") == Line("on")
 
 
-@pytest.mark.parametrize("text", ["x" * 1_001, "a\n" * 10, "y" * 2**20])
+@pytest.mark.parametrize(
+    "text", ["x" * 1_001, "a\n" * 10, pytest.param("y" * 2**20, marks=pytest.mark.slow)]
+)
 def test_a_long_paste_comes_out_whole(typed, text):
     assert typed("before " + paste(text) + " after " + paste(text) + "\r") == Line(
         f"before {text} after {text}"

@@ -72,6 +72,7 @@ def test_a_first_chat_and_history_in_the_next(chat, tmp_path):
         leave(child)
 
 
+@pytest.mark.slow
 def test_several_lines_paste_and_completion(chat, tmp_path):
     path = tmp_path / "s.json"
     with chat("--max-tokens", 4) as child:
@@ -257,6 +258,7 @@ def test_an_interrupted_prompt_leaves_no_progress_bar(roomy_gguf, tmp_path):
     assert "0 tokens" not in before
 
 
+@pytest.mark.slow
 def test_a_dumb_terminal_gets_no_codes(chat):
     with chat("--max-tokens", 4, TERM="dumb") as child:
         child.until("/exit leaves")
@@ -360,6 +362,7 @@ def test_turns_have_space_between_them(chat):
     assert len([row for row in rows if "tokens/s" in row]) == 2
 
 
+@pytest.mark.slow
 def test_words_are_typed_whole(chat):
     words = " ".join(f"word{number}" for number in range(20))
     with chat("--max-tokens", 4, columns=50) as child:
@@ -445,7 +448,8 @@ def test_a_chat_resized_to_fifty_columns_and_back(chat):
     assert all(len(row) <= 50 for row in rows if "second" in row)
 
 
-@pytest.mark.parametrize("reflows", [True, pytest.param(False, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("reflows", [True, False])
 def test_a_line_is_typed_while_the_screen_changes_its_width(chat, reflows):
     """Where a terminal wraps its rows anew, as where it cuts them off, it is there once."""
     screen = ResizingScreen(160, 50, reflows=reflows)
@@ -479,6 +483,7 @@ def test_a_line_is_typed_while_the_screen_changes_its_width(chat, reflows):
     assert "Ctrl-C  stops a reply and keeps what was said" in text
 
 
+@pytest.mark.slow
 def test_a_quiet_chat_says_nothing_of_itself(chat):
     """`test_a_first_chat_and_history_in_the_next` has what others say."""
     with chat("--max-tokens", 4, program=[*PtyChild.program, "--quiet"]) as child:

@@ -64,6 +64,7 @@ def test_json_and_other_models(loaded):
     assert [table.name for table in found.tables] == ["temperature-0", "temperature-1"]
 
 
+@pytest.mark.slow
 def test_fewer_prompts_and_quick(loaded):
     # Both prompts are of one category.
     record = json.loads(run("big.gguf", "--tokens", "4", "--limit", "1", "--json").stdout)

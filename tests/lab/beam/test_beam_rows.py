@@ -69,13 +69,18 @@ def check_rows(model, prompt, kv_bits=None):
 
 @pytest.mark.parametrize("length", [1, pytest.param(15, marks=pytest.mark.slow)])
 @pytest.mark.parametrize(
-    "name", ["llama", "llama, all windows", "deepseek_v3", "qwen3, 4-bit caches"]
-)
+    "name",
+    [
+        "llama", "qwen3, 4-bit caches",
+        *(pytest.param(n, marks=pytest.mark.slow) for n in ("llama, all windows", "deepseek_v3")),
+    ],
+)  # fmt: skip
 def test_rows_of_a_tree_are_those_of_each_text_alone(name, length):
     kv_bits = variant_of(name).kv_bits
     assert check_rows(build_family(name), (PROMPT * 3)[:length], kv_bits) == {True}
 
 
+@pytest.mark.slow
 def test_rows_beyond_a_window():
     assert check_rows(build_family("gemma3"), PROMPT * 3) == {True}
 
@@ -88,7 +93,9 @@ def test_a_prompt_of_several_chunks():
     np.testing.assert_allclose(found[1], alone(model, [*prompt, 5, 6]), atol=2e-4)
 
 
-@pytest.mark.parametrize("name", ["mamba2", "llama4", "falcon_h1"])
+@pytest.mark.parametrize(
+    "name", ["mamba2", *(pytest.param(n, marks=pytest.mark.slow) for n in ("llama4", "falcon_h1"))]
+)
 def test_models_without_trees_are_fed_chains(name):
     model = build_family(name)
     assert check_rows(model, PROMPT) == {False}

@@ -23,7 +23,8 @@ PROMPTS = (
 )
 
 
-@pytest.mark.parametrize("prompt", [PROMPTS[0], pytest.param(PROMPTS[1], marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("prompt", PROMPTS[:2])
 def test_searching_ahead_changes_nothing_on_the_shipped_model(pair, prompt):
     options = {"width": 2, "max_tokens": 10}
     plain = beam_search(pair, prompt, drafter="none", **options)
@@ -55,6 +56,7 @@ def test_a_beam_of_one_is_greedy_and_scores_are_the_models(pair):
     assert found.num_prompt_tokens == len(text)
 
 
+@pytest.mark.slow
 def test_ended_hypotheses_stay_and_carry_no_end_text(pair):
     found = beam_search(pair, "The capital of France is", width=5, max_tokens=14, drafter="none")
     ended = [one for one in found.hypotheses if one.finished]
@@ -152,7 +154,9 @@ def test_no_room_and_no_prompt(engine):
             beam_search(engine, prompt, width=2, max_tokens=3)
 
 
-def test_a_search_that_is_cancelled_leaves_the_engine_ready(engine):
+def test_a_search_that_is_cancelled_leaves_the_engine_ready(engine, monkeypatch):
+    # How long a call waits for the one under way.
+    monkeypatch.setattr("akunu_py.engine.admission._LOCK_TIMEOUT_S", 0.05)
     calls = []
 
     def check():

@@ -122,6 +122,7 @@ class TestMlxLm:
         passes.close()
         assert next(plain_passes(tiny(), prompt_of(30), 12)) == first
 
+    @pytest.mark.slow
     def test_arms(self, loaded, engine, tiny_gguf):
         arms, skipped = made(MLX_LM, subject_of(loaded, engine))
         assert list(arms) == ["mlx-lm-plain"]

@@ -131,6 +131,7 @@ def test_coupled_drafts_agree_more_often_than_independent_draws():
     assert expected > match + 0.3
 
 
+@pytest.mark.slow
 def test_independent_draws_have_the_frequencies_of_their_rows():
     config = GenerationConfig(temperature=1.2, top_p=0.95)
     counts = Counter()

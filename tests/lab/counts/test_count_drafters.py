@@ -65,7 +65,7 @@ def tiny(small):
 
 
 @pytest.mark.parametrize(
-    ("drafter", "name"), each_value(NAMES, ["greedy", "0.7", "1.3, penalties"])
+    ("drafter", "name"), each_value(NAMES, ["greedy", "0.7", "1.3, penalties"], most=3)
 )
 def test_the_shipped_model_says_what_it_says_alone(shipped, plain, drafter, name):
     found = shipped.chat(
@@ -140,6 +140,7 @@ def ignore_end(engine):
     return dict.fromkeys(engine.tokenizer.end_ids, -1e6)
 
 
+@pytest.mark.slow
 def test_the_budget_is_asked_before_a_combinations_draft_model(tiny):
     """The draft model is as dear as the model here and mostly wrong: drafting with it cannot pay."""
     options = {"drafter": "ngram-draft-model", "logit_bias": ignore_end(tiny), "max_tokens": 80}
@@ -194,6 +195,7 @@ def test_h_of_a_draft_that_had_room_for_one_token(tiny):
         assert {(step.gamma, len(step.drafted)) for step in steps} == {(1, 1)}
 
 
+@pytest.mark.slow
 def test_guesses_of_ngrams_make_no_draft_longer(tiny):
     """A pass of the draft model may draw several tokens; those behind gamma are dropped."""
     rule = {"draft_length": "entropy", "num_draft_tokens": 8, "temperature": 0}
@@ -202,6 +204,7 @@ def test_guesses_of_ngrams_make_no_draft_longer(tiny):
     assert [(s.gamma, s.drafted) for s in guessed] == [(s.gamma, s.drafted) for s in alone]
 
 
+@pytest.mark.slow
 def test_the_rules_bound_drafts(tiny):
     options = {"drafter": "draft-model", "temperature": 0.8, "max_tokens": 24}
     fixed = details(tiny, draft_length="fixed", num_draft_tokens=5, **options)

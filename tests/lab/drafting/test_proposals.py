@@ -18,11 +18,12 @@ def trees_of(engine, prompt, **options):
     return stream.result, shapes
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "options",
     [
-        pytest.param({}, marks=pytest.mark.slow),
-        pytest.param({"temperature": 0.7, "seed": 5}, marks=pytest.mark.slow),
+        {},
+        {"temperature": 0.7, "seed": 5},
         {"temperature": 1.3, "seed": 6, **PENALTIES},
     ],
     ids=["greedy", "0.7", "1.3, penalties"],

@@ -156,7 +156,7 @@ def test_recycling_drafts_and_some_of_it_is_right(default_model):
         assert result.token_ids == plain.token_ids
 
 
-@pytest.mark.parametrize(("name", "reproducible"), each_value(list(CONFIGS), [False, True]))
+@pytest.mark.parametrize(("name", "reproducible"), each_value(list(CONFIGS), [False, True], most=2))
 def test_recycling_changes_no_token_and_is_told_of_raw_logits(name, reproducible):
     model = tiny()
     session = Session(model, context=600, reproducible=reproducible)
@@ -178,6 +178,7 @@ def test_recycling_changes_no_token_and_is_told_of_raw_logits(name, reproducible
             position += len(output)
 
 
+@pytest.mark.slow
 def test_recycling_drafts_what_no_text_holds():
     """A cycle of a random model's own: after one round its candidates foretell the next ones."""
     session = Session(tiny(), context=600)

@@ -198,6 +198,7 @@ def test_a_reply_says_it_in_the_log(tiny_gguf, caplog):
             assert any(" drafted: verified as trees" in text for text in caplog.messages) == said
 
 
+@pytest.mark.slow
 def test_trees_are_verified_in_one_pass_and_change_nothing(default_model, monkeypatch):
     passes = []
     whole = TreeForward.__call__

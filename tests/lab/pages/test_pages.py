@@ -247,6 +247,7 @@ def test_files_of_the_command(tmp_path):
     assert sorted(re.findall(r"\]\((pictures/[^)]*)\)", text)) == pictures
 
 
+@pytest.mark.slow
 def test_names_of_files_are_not_taken_from_a_result(tmp_path):
     pytest.importorskip("matplotlib")
     write_result(result(**{**HIT_RATE, "command": "../../../evil"}), tmp_path / "a.json")

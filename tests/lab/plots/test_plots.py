@@ -118,7 +118,10 @@ def test_texts_are_inside_the_picture_and_apart(name):
 
 
 @pytest.mark.parametrize("form", ["svg", pytest.param("png", marks=pytest.mark.slow)])
-@pytest.mark.parametrize("name", ["speedup, many", "theory", "heat map"])
+@pytest.mark.parametrize(
+    "name",
+    ["speedup, many", *(pytest.param(n, marks=pytest.mark.slow) for n in ("theory", "heat map"))],
+)
 def test_a_picture_is_the_same_bytes_whenever_it_is_drawn(name, form):
     drawn = []
     for _ in range(2):
@@ -253,7 +256,11 @@ def test_text_can_be_read_on_every_colour_below_it(mode):
 @pytest.mark.parametrize(
     "name",
     [
-        pytest.param(name, marks=() if name in OF_EACH_KIND else pytest.mark.slow)
+        # A large heat map takes as long as four others.
+        pytest.param(
+            name,
+            marks=() if name in OF_EACH_KIND and name != "heat map, large" else pytest.mark.slow,
+        )
         for name in DRAWINGS
     ],
 )

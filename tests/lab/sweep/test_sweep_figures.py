@@ -72,6 +72,7 @@ def test_settings_change_what_is_replayed():
     assert stats(PLAIN).tokens_per_pass == 1
 
 
+@pytest.mark.slow
 def test_processes_change_nothing():
     data = ReplayData({"t": items_of(3)}, CURVE, "session", 50)
     cells = (PLAIN, NGRAM, AUTO)

@@ -87,14 +87,11 @@ def test_what_is_said_is_what_the_verifier_is(options, name, exactness):
     assert rule.exact == (exactness == "distribution")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "options"),
-    [
-        pytest.param("greedy", {}, marks=pytest.mark.slow),
-        pytest.param("penalties", PENALTIES, marks=pytest.mark.slow),
-        ("sampled", SAMPLED),
-    ],
-)  # fmt: skip
+    [("greedy", {}), ("penalties", PENALTIES), ("sampled", SAMPLED)],
+)
 def test_at_the_end_of_its_range_it_is_the_exact_rule(pair, exact, name, options):
     expected, steps = exact(name)
     _, lenient, as_lenient = reply(pair, drafter="draft-model", lenience=NEARLY_1, **options)
@@ -104,10 +101,8 @@ def test_at_the_end_of_its_range_it_is_the_exact_rule(pair, exact, name, options
     assert lenient.exactness == "none"
 
 
-@pytest.mark.parametrize(
-    ("name", "options"),
-    [pytest.param("greedy", {}, marks=pytest.mark.slow), ("penalties", PENALTIES)],
-)
+@pytest.mark.slow
+@pytest.mark.parametrize(("name", "options"), [("greedy", {}), ("penalties", PENALTIES)])
 def test_greedy_lenience_takes_what_is_likely_enough(pair, exact, name, options):
     """Recomputed from the model's logits; what it refuses is not likely enough."""
     lenience = 0.1

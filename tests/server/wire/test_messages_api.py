@@ -10,6 +10,7 @@ from scripted_server import (
     call,
     called,
     events_of,
+    read_until,
     running,
     said,
     thought,
@@ -324,10 +325,10 @@ def test_pings_while_the_prompt_is_read():
 
 
 def test_stream_begins_before_the_size_of_the_prompt_is_known():
-    script = [Pause(0.5), *said("x")]
     with running(patience=Patience(first_s=0.05, alive_s=0.1)) as server:
-        server.backend.play(script)
-        [start, second, *_, delta, _] = streamed(server, ASK)
+        server.backend.play([Pause(), *said("x")])
+        events = read_until(server, PATH, ASK, "event: ping")
+    [start, second, *_, delta, _] = [event for _, event in events]
     assert start["message"]["usage"]["input_tokens"] == 0
     assert second == {"type": "ping"}
     assert delta["usage"]["input_tokens"] == 10

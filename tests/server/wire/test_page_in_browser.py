@@ -7,7 +7,17 @@ import shutil
 from dataclasses import replace
 
 import pytest
-from scripted_server import ACCEPTED, MODEL, USAGE, Pause, ScriptedBackend, running, said, thought
+from scripted_server import (
+    ACCEPTED,
+    MODEL,
+    PATIENCE_S,
+    USAGE,
+    Pause,
+    ScriptedBackend,
+    running,
+    said,
+    thought,
+)
 
 from akunu_py.engine.engine import Engine
 from akunu_py.errors import ContextOverflowError, ServerBusyError
@@ -22,8 +32,9 @@ from akunu_py.server.worker import Worker
 
 sync_api = pytest.importorskip("playwright.sync_api")
 expect = sync_api.expect
-# Playwright's own five seconds are short on a busy machine.
-expect.set_options(timeout=60_000)
+# Playwright's own five and thirty seconds are short on a busy machine.
+PATIENCE_MS = 1000 * PATIENCE_S
+expect.set_options(timeout=PATIENCE_MS)
 
 pytestmark = pytest.mark.slow
 
@@ -43,7 +54,9 @@ def browser():
     # Chromium's sandbox does not work for root.
     options = [*OPTIONS, "--no-sandbox"] if os.geteuid() == 0 else OPTIONS
     with sync_api.sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=path, args=list(options))
+        browser = playwright.chromium.launch(
+            executable_path=path, args=list(options), timeout=PATIENCE_MS
+        )
         yield browser
         browser.close()
 
@@ -56,6 +69,7 @@ def open_page(browser):
     def open_(server, **options):
         options = {"viewport": {"width": 900, "height": 700}, "reduced_motion": "reduce"} | options
         context = browser.new_context(**options)
+        context.set_default_timeout(PATIENCE_MS)
         page = context.new_page()
         opened.append((context, server.url))
         page.on("console", lambda message: errors.append(message.text))
@@ -75,6 +89,9 @@ def open_page(browser):
 
 
 def ask(page, text="Hi"):
+    """Send a message, once the page knows its model and no reply is under way any more."""
+    expect(page.locator("#context-words")).to_contain_text("tokens of context")
+    expect(page.get_by_role("button", name="Send")).to_be_visible()
     page.get_by_label("Message").fill(text)
     page.keyboard.press("Enter")
 
@@ -185,6 +202,7 @@ def test_markup_of_a_model_stays_text(server, backend, open_page):
     # The conversation has the text as it was, which the server's cache knows.
     ask(page)
     expect(page.get_by_role("article", name="Reply")).to_have_count(2)
+    expect(last_reply(page).locator("pre code")).to_have_text(HOSTILE)
     assert backend.request.messages[1].text.endswith("\u2066x\x1b[31m")
 
 
@@ -325,13 +343,15 @@ def problem(page):
 
 def test_errors_say_what_to_do(server, backend, open_page):
     page = open_page(server)
-    backend.refusal = ServerBusyError("32 requests wait already", retry_after_s=2)
+    page.clock.install()
+    backend.refusal = ServerBusyError("32 requests wait already", retry_after_s=600)
     ask(page, "Hello")
     expect(problem(page)).to_have_text("The server is busy: 32 requests wait already.")
     retry = page.get_by_role("button", name="Retry this reply")
     expect(retry).to_be_disabled()
     backend.refusal = None
     backend.play([ContextOverflowError("x", num_tokens=5000, context=4096)])
+    page.clock.fast_forward(600_000)
     retry.click()
     expect(problem(page)).to_contain_text(
         "no longer fits into the model's context. Begin a new chat"
@@ -440,8 +460,10 @@ def test_model_chosen_while_another_one_loads(open_page):
         with page.expect_request("**/props*"):
             choice.select_option("tiny")
         choice.select_option("other")
-        expect(page.get_by_text("0 of 100 tokens of context")).to_be_visible()
-        with page.expect_event("requestfinished"):
+        # Its context is 0 until the server has answered.
+        while page.evaluate("[model.id, model.context]") != ["other", 100]:
+            page.wait_for_timeout(10)
+        with page.expect_event("requestfinished", lambda one: one.url.endswith(MODEL.id)):
             first_of(held, page).continue_()
         page.evaluate("new Promise((done) => setTimeout(done, 100))")
         assert page.evaluate("[model.id, model.context]") == ["other", 100]
@@ -459,7 +481,7 @@ def test_failure_of_a_model_that_is_no_longer_chosen_is_not_shown(open_page):
             choice.select_option("other")
         choice.select_option("tiny")
         expect(page.get_by_text("0 of 4,096 tokens of context")).to_be_visible()
-        with page.expect_event("requestfailed"):
+        with page.expect_event("requestfailed", lambda one: one.url.endswith("other")):
             first_of(held, page).abort()
         page.evaluate("new Promise((done) => setTimeout(done, 100))")
         expect(page.locator("#model-name")).to_be_hidden()

@@ -47,6 +47,7 @@ async def asked(server, api, stream):
         return "".join(pieces)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("api", ["chat", "responses"])
 @pytest.mark.parametrize("stream", [False, True])
 def test_two_tools_and_the_answer(server, backend, api, stream):

@@ -13,6 +13,7 @@ from scripted_server import (
     call,
     called,
     events_of,
+    read_until,
     running,
     said,
     thought,
@@ -368,11 +369,13 @@ def test_cut_call_is_never_done(server, backend):
 
 
 def test_signs_of_life():
-    script = [ACCEPTED, Pause(0.35), ContentDelta("x"), Finished("stop", USAGE)]
+    script = [ACCEPTED, Pause(), ContentDelta("x"), Finished("stop", USAGE)]
     with running(patience=Patience(alive_s=0.1)) as server:
         server.backend.play(script)
-        kinds = [event["type"] for event in streamed(server, ASK)]
+        sign = "event: response.in_progress"
+        kinds = [name for name, _ in read_until(server, PATH, ASK, sign, count=3)]
     assert kinds.count("response.in_progress") >= 3
+    assert kinds[-1] == "response.completed"
 
 
 def test_overflow_has_the_code_that_codex_looks_for(server, backend):

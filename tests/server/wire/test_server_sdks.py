@@ -270,6 +270,7 @@ def test_thirty_two_streams_at_once(server, backend, openai):
     assert asyncio.run(all_of_them()) == [f"n{number}" for number in range(32)]
 
 
+@pytest.mark.slow
 def test_langchain(server, backend):
     langchain_openai = pytest.importorskip("langchain_openai")
     from langchain_core.messages import HumanMessage, ToolMessage
@@ -315,6 +316,7 @@ def test_llm(server, backend, tmp_path, monkeypatch):
         assert history(backend) == EXPECTED
 
 
+@pytest.mark.slow
 def test_calls_of_the_sdk_are_whole_with_long_arguments(client, backend):
     text = 'ü "quoted" {' * 1000
     backend.play([ACCEPTED, *call(0, "write", {"text": text}), Finished("tool_calls", USAGE)])
