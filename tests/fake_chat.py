@@ -50,7 +50,7 @@ class FakeEngine:
         self.description = SimpleNamespace(
             name=name, path=f"models/{name}", weights="dense", weights_text="dense weights"
         )
-        self.draft_model, self.has_counts = None, False
+        self.draft_model, self.has_counts, self.has_head = None, False, False
         self.tokenizer = SimpleNamespace(
             encode_chat=lambda messages: (
                 [0] * (1 + sum(1 + len(message.text.split()) for message in messages))

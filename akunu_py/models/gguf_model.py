@@ -18,7 +18,7 @@ from akunu_py.gguf.reader import GGUFFile
 from akunu_py.models.layers import FrequencyRope
 from akunu_py.models.load_steps import Steps
 from akunu_py.models.ranks.file_part import own_part
-from akunu_py.models.ranks.split import Group, Split
+from akunu_py.models.ranks.split import Group
 from akunu_py.models.variants import VARIANT_PREFIX, variant
 from akunu_py.models.weights import MATRIX_LAYERS, WeightReader
 
@@ -48,7 +48,10 @@ def build_gguf_model(
     split = None
     if group is not None:
         plan, split = own_part(plan, model, group, reader)
-    yield from _fill(model, plan, reader, split)
+    yield from fill_model(model, plan, reader)
+    if split is not None:
+        split.join(model)
+        model.eval()
     return model
 
 
@@ -57,12 +60,6 @@ def fill_model(model: nn.Module, plan: ModelPlan, reader: WeightReader) -> Steps
 
     Raises as `build_gguf_model` does.
     """
-    yield from _fill(model, plan, reader, None)
-
-
-def _fill(
-    model: nn.Module, plan: ModelPlan, reader: WeightReader, split: Split | None
-) -> Steps[None]:
     shapes = {path: tuple(array.shape) for path, array in _parameters(model).items()}
     try:
         layers, arrays = yield from _read_weights(plan, reader, model, shapes)
@@ -75,8 +72,6 @@ def _fill(
     if layers:
         model.update_modules(tree_unflatten(layers))
     model.update(tree_unflatten(arrays))
-    if split is not None:
-        split.join(model)
     model.eval()
     mx.eval(model.parameters())  # what has no tensor; the others are evaluated
     mx.clear_cache()

@@ -166,6 +166,19 @@ def test_a_rank_that_ends_ends_all_and_is_named(connect, ends):
         one._watching.join()
 
 
+def test_the_user_is_told_before_the_others(connect, ends):
+    """MLX may crash in the main thread at any time once a connection has broken."""
+    links, _ = connect(2)
+    links[0]._peers[0].send = lambda _data: ends.put("the others are told")
+    links[1]._peers[0]._connection.shutdown(socket.SHUT_RDWR)
+    for one in links.values():
+        one._watching.join()
+    said = [ends.get() for _ in range(3)]
+    host = socket.gethostname()
+    lost = f"Error: rank 1 ({host}) has ended, so all ranks end.\n"
+    assert said.index(lost) < said.index("the others are told")
+
+
 def test_a_silent_rank_is_lost(connect, ends):
     """However often the others give signs of life."""
     links, _ = connect(3)

@@ -10,7 +10,6 @@ import dataclasses
 from collections.abc import Mapping
 
 import mlx.core as mx
-import numpy as np
 from mlx import nn
 
 from akunu_py.errors import ConfigError, ModelFormatError, UnsupportedArchitectureError
@@ -36,9 +35,6 @@ _SINGLE_LAYER = {
     "block_count": 1, "full_attention_interval": 1, "leading_dense_block_count": 0,
 }  # fmt: skip
 """Keys of a model whose only layer has attention, and experts where the model has them."""
-
-_WITH_ARRAYS = ("attention.", "feed_forward_length")
-"""Beginnings of keys that may have a number for each block."""
 
 _FURTHER, _RECURRENT = "nextn_predict_layers", "attention.recurrent_layers"
 
@@ -129,7 +125,7 @@ def _plan(file: GGUFFile, block: int, architecture: str, root: str) -> ModelPlan
     }
     if _NORM in of_block:
         tensors["output_norm.weight"] = of_block[_NORM]
-    whole = read_plan(_single_layer_metadata(file, architecture, block), tensors)
+    whole = read_plan(_single_layer_metadata(file, architecture), tensors)
 
     def own_path(path: str) -> str | None:
         rest = path.removeprefix(f"{root}.")
@@ -176,22 +172,9 @@ def _nextn_placements(of_block: Mapping[str, TensorInfo]) -> list[Placement]:
     return placements
 
 
-def _single_layer_metadata(
-    file: GGUFFile, architecture: str, block: int
-) -> dict[str, MetadataValue]:
-    """Return a file's metadata as that of a model of which only one block is left.
-
-    An array with a number for each block keeps that of the one block.
-    """
+def _single_layer_metadata(file: GGUFFile, architecture: str) -> dict[str, MetadataValue]:
+    """Return a file's metadata as that of a model of which only the head's block is left."""
     prefix = f"{architecture}."
-    count = file.metadata[f"{prefix}block_count"]
-    metadata = {
-        name: value[block : block + 1]
-        if isinstance(value, np.ndarray)
-        and len(value) == count
-        and name.startswith(tuple(prefix + part for part in _WITH_ARRAYS))
-        else value
-        for name, value in file.metadata.items()
-        if name not in (prefix + _FURTHER, prefix + _RECURRENT)
-    }
+    absent = {prefix + _FURTHER, prefix + _RECURRENT}
+    metadata = {name: value for name, value in file.metadata.items() if name not in absent}
     return metadata | {prefix + key: value for key, value in _SINGLE_LAYER.items()}
