@@ -152,3 +152,11 @@ def test_closing_gives_the_heads_memory_back(folder):
     engine.close()
     gc.collect()
     assert mx.get_active_memory() - start < 1e5
+
+
+def test_the_budget_knows_what_the_head_costs(engine):
+    """It asks before each token, and keeps the head's own times under its name."""
+    engine.generate(PROMPT, **OPTIONS)
+    times = engine._memories.costs.state.times["mtp"]
+    assert times.drafts
+    assert times.tokens
