@@ -43,6 +43,7 @@ def said(tmp_path, program=SAY, **environment):
     return done.stdout.strip()
 
 
+@pytest.mark.slow
 def test_the_package_is_taken_and_its_copy_kept(tmp_path):
     version = importlib.metadata.version("scipy-openblas32")
     assert said(tmp_path) == f"OpenBLAS {version} | False |  | True"
@@ -78,6 +79,7 @@ def test_a_path_that_is_no_blas_is_refused_in_the_users_words(tmp_path):
     assert "lacks cblas_sgemm" in said(tmp_path, AKUNU_BLAS=libm)
 
 
+@pytest.mark.slow
 def test_a_cache_that_cannot_be_written_costs_a_copy_for_each_process(tmp_path):
     (tmp_path / "file").write_text("")
     assert said(tmp_path, AKUNU_CACHE_DIR=str(tmp_path / "file")).startswith("OpenBLAS")
@@ -159,6 +161,7 @@ def test_a_measurement_fixes_the_number(monkeypatch):
     blas._Threads().fix(3)  # a library that does not say how
 
 
+@pytest.mark.slow
 def test_a_users_own_number_of_threads_stands(tmp_path):
     program = SAY + "print(blas._threads._fits)"
     assert said(tmp_path, program, OPENBLAS_NUM_THREADS="1").endswith("False")

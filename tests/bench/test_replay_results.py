@@ -218,6 +218,7 @@ def test_jobs():
     assert [job.limits for job in jobs[:4]] == [(), (), (), LIMITS]
 
 
+@pytest.mark.slow
 def test_processes_change_nothing():
     traces = {"t": COPIES}
     jobs = plan_jobs(traces, ["ngram", "sam"], list(CURVES), memory="trace", tune=True)

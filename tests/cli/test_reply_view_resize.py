@@ -32,6 +32,7 @@ def view_on(screen, **options):
 SIZES = st.tuples(st.integers(20, 200), st.integers(3, 50))
 
 
+@pytest.mark.slow
 @settings(max_examples=8)
 @given(
     st.integers(0, 60),

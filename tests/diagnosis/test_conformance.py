@@ -274,6 +274,7 @@ def test_command(obedient):
     assert lines[-1] == "21 passed, 0 failed, 3 skipped"
 
 
+@pytest.mark.slow
 def test_command_ends_with_1_where_a_rule_is_broken(monkeypatch):
     backend = ScriptedBackend(served=(SERVED,))
     with running(backend) as server:
@@ -282,6 +283,7 @@ def test_command_ends_with_1_where_a_rule_is_broken(monkeypatch):
     assert re.search(r"^10  failed  tool_choice: .*no call", result.stdout, re.MULTILINE)
 
 
+@pytest.mark.slow
 def test_json_and_a_key(tmp_path):
     keys = tmp_path / "keys"
     keys.write_text(f"{KEY}\n")

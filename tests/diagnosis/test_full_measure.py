@@ -76,6 +76,7 @@ def counting(most):
     return Counting(0.001)
 
 
+@pytest.mark.slow
 def test_the_memory_it_needs_and_what_it_is(toy, default_model):
     bench = Bench(default_model)
     found = measure.memory(bench, Turn(1.0))
@@ -275,6 +276,7 @@ def test_replies_that_differ_are_named(brief, monkeypatch):
     assert (difference.token, difference.margin) == (15, 0.25)
 
 
+@pytest.mark.slow
 def test_an_interrupt_keeps_finished_replies(brief):
     def stop_after(replies):
         def tell(text):
@@ -452,6 +454,7 @@ def script(monkeypatch, code):
     return popen
 
 
+@pytest.mark.slow
 def test_the_first_token_of_a_process(monkeypatch, tmp_path):
     monkeypatch.setenv("AKUNU_TRACE_FILE", str(tmp_path / "trace"))
     monkeypatch.setenv("AKUNU_MODEL", "other")

@@ -69,6 +69,7 @@ def test_what_must_come_is_drafted_at_once_unless_drafts_are_limited(engine):
     assert limited.step.num_draft_tokens == 3
 
 
+@pytest.mark.slow
 @pytest.mark.lab
 def test_a_verifier_by_probability_keeps_to_the_form(engine):
     """It must see every token that was drawn, so nothing that must come is drafted."""
@@ -98,6 +99,7 @@ def test_a_reply_that_ends_within_the_form_says_so(engine):
     assert engine.chat(ASK, regex="a{9,99}", stop=("aaaaaaaaaa",)).constraint_met is False
 
 
+@pytest.mark.slow
 def test_a_prefix_that_is_cached_changes_nothing(engine):
     first = engine.chat(ASK, json_schema=SCHEMA)
     again = engine.chat(ASK, json_schema=SCHEMA)

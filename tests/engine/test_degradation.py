@@ -189,6 +189,7 @@ def test_a_tree_for_a_model_that_may_take_none(tmp_path, monkeypatch, architectu
         assert result.stats.accepted > 5
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("architecture", "mode"),
     [

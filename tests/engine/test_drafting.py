@@ -225,6 +225,7 @@ def test_a_folder_that_cannot_be_made_is_reported_before_the_first_reply(
     assert caplog.text.count("cannot be written") == 1
 
 
+@pytest.mark.slow
 def test_reproducible_passes_take_seven_tokens_at_most(tiny_gguf, monkeypatch):
     asked = []
 

@@ -15,15 +15,16 @@ MESSAGES = [{"role": "user", "content": "Write a function that adds two numbers.
 PENALTIES = {"repetition_penalty": 1.15, "frequency_penalty": 0.1}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("options", "drafter"),
     [
-        pytest.param({}, "draft-model", marks=pytest.mark.slow),
-        pytest.param({"temperature": 0.7, "seed": 5}, "draft-model", marks=pytest.mark.slow),
+        ({}, "draft-model"),
+        ({"temperature": 0.7, "seed": 5}, "draft-model"),
         ({"temperature": 1.3, "seed": 6, **PENALTIES}, "draft-model"),
         pytest.param(
             {"temperature": 0.7, "seed": 7, "top_p": 0.9}, "draft-model-ngram",
-            marks=[pytest.mark.lab, pytest.mark.slow],
+            marks=pytest.mark.lab,
         ),
     ],
     ids=["greedy", "0.7", "1.3, penalties", "0.7, hierarchical"],

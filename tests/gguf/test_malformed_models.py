@@ -91,6 +91,7 @@ def test_a_long_control_token_takes_memory_of_its_size(tmp_path):
     assert peak < 20_000_000 + 30 * size
 
 
+@pytest.mark.slow
 def test_truncation_of_a_whole_model(tmp_path):
     """Every byte of the metadata's beginning and of the table; elsewhere one in 101."""
     raw = model({"general.name": text("cut")})

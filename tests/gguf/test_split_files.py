@@ -203,6 +203,7 @@ def test_a_missing_part_is_named(tmp_path, given):
         GGUFFile.open(paths[given])
 
 
+@pytest.mark.slow
 def test_many_missing_parts_are_named_in_short(tmp_path):
     path = tmp_path / name(0, 65535)
     path.write_bytes(part(0, count=65535))
@@ -253,6 +254,7 @@ def test_no_path_from_a_file_is_followed(tmp_path):
         GGUFFile.open(path)
 
 
+@pytest.mark.slow
 def test_truncation_of_each_part_at_every_byte(tmp_path):
     paths = write(tmp_path)
     for index, path in enumerate(paths):

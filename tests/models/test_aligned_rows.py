@@ -79,9 +79,10 @@ def test_the_control_without_blocks_the_tokens_do_change():
     assert generate(session, prompt, config, adversary("half", prompt + plain, 1)) != plain
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "kind",
-    ["llama", *(pytest.param(n, marks=pytest.mark.slow) for n in ("llama, sliding", "mamba2"))],
+    ["llama", "llama, sliding", "mamba2"],
 )
 def test_nor_in_a_later_turn(kind):
     """Which rows of a reply were computed by its end depends on what was drafted last."""
@@ -219,9 +220,8 @@ def reproducible(tiny_gguf):
         yield engine
 
 
-@pytest.mark.parametrize(
-    ("temperature", "penalty"), [pytest.param(0.0, 1.0, marks=pytest.mark.slow), (0.9, 1.3)]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize(("temperature", "penalty"), [(0.0, 1.0), (0.9, 1.3)])
 def test_the_text_is_that_of_other_passes(tiny_gguf, reproducible, temperature, penalty):
     options = {
         "max_tokens": 32, "temperature": temperature, "seed": 4, "repetition_penalty": penalty,

@@ -148,7 +148,8 @@ def test_every_pair_at_every_setting(models, plain_text, pair, name):
     leaves_the_stream(models, plain_text, *pair, name, [1, 25], 32)
 
 
-@pytest.mark.parametrize("name", [pytest.param("greedy, penalties", marks=pytest.mark.slow), "0.7"])
+@pytest.mark.slow
+@pytest.mark.parametrize("name", [("greedy, penalties"), "0.7"])
 def test_a_draft_model_that_is_right_now_and_then(models, plain_text, name):
     session, drafts = Session(models["llama"], context=600), token_model(perturbed("llama", 0.08))
     drafter = DraftModelDrafter(drafts, num_draft_tokens=6)

@@ -117,9 +117,8 @@ INSTRUCTIONS = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    ("name", "change"), [*FAST, *(pytest.param(*case, marks=pytest.mark.slow) for case in SLOW)]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize(("name", "change"), [*FAST, *SLOW])
 def test_an_interrupt_before_any_line(name, change):
     assert interrupted(Conversation(name), change, "line") > 10
 

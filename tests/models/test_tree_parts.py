@@ -197,6 +197,7 @@ KINDS = ["llama", "qwen3, 4-bit caches", "deepseek_v32", "llama, sliding", "mist
          "llama, windows with sinks", "gemma4"]  # fmt: skip
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "before"), each_value(KINDS, [1, 40, 12], most=4))
 def test_compacted_caches_go_on_as_those_of_a_chain(name, before):
     """Rows after compaction are those after a fresh chain: fed alone, as a chain, and as a tree."""

@@ -117,6 +117,7 @@ def test_neighbouring_seeds_are_independent():
     assert chi_square(pairs, np.full(16, 100_000 / 16)) < 44.3
 
 
+@pytest.mark.slow
 def test_the_noise_of_one_token_over_positions_is_uniform():
     k0, k1 = keys(3, 200_000)
     bits = host_hash(k0, k1, np.uint32(1234))
@@ -139,6 +140,7 @@ def unmix(value):
         return value ^ (value >> np.uint32(16))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("tail_tokens", [1, 149_999])
 def test_a_tail_of_a_billionth_is_never_drawn_in_a_million_steps(tail_tokens):
     """All tokens below 1e-9 together, 150,000 entries, a million steps: expected 0.001 draws.

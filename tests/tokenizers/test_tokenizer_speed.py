@@ -37,6 +37,7 @@ def test_a_large_vocabulary_is_ready_in_time():
     assert any(ready() < 1.5 for _ in range(3))
 
 
+@pytest.mark.slow
 def test_long_runs_take_no_square_of_their_length():
     started = time.process_time()
     for name in ("afmoe", "llama-bpe", "gpt-4o", "kimi-k2", "jais-2", "deepseek-v3"):

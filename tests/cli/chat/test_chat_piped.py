@@ -25,6 +25,7 @@ def chat(*arguments, lines, code=0):
     return result.stdout, result.stderr
 
 
+@pytest.mark.slow
 def test_verbose_says_what_was_prefilled(roomy_gguf):
     lines = "hello world the " * 340 + "\nhello world\n"
     # A process: --verbose stays with a logger.

@@ -1,5 +1,6 @@
 """What is read again of a conversation of a thousand tokens, with each way to go on."""
 
+import pytest
 from fake_chat import do, say
 
 from akunu_py import Engine
@@ -25,6 +26,7 @@ def test_a_turn_after_a_thousand_tokens_prefills_its_message_alone(roomy_gguf):
     assert prefilled == new + 1 < 12
 
 
+@pytest.mark.slow
 def test_what_is_prefilled_after_each_way_to_go_on(roomy_gguf, tmp_path):
     """Of a conversation of a thousand tokens: the message alone, but after another model."""
     with Engine.load(roomy_gguf) as engine:

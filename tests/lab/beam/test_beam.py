@@ -123,6 +123,7 @@ def test_a_draft_that_searches_alike_saves_passes():
     assert other.hypotheses == found.hypotheses
 
 
+@pytest.mark.slow
 def test_wider_drafts_keep_more_steps():
     def passes(wide):
         return sum(

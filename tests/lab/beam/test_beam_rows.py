@@ -67,12 +67,13 @@ def check_rows(model, prompt, kv_bits=None):
     return fed_as_trees
 
 
-@pytest.mark.parametrize("length", [1, pytest.param(15, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("length", [1, 15])
 @pytest.mark.parametrize(
     "name",
     [
         "llama", "qwen3, 4-bit caches",
-        *(pytest.param(n, marks=pytest.mark.slow) for n in ("llama, all windows", "deepseek_v3")),
+        "llama, all windows", "deepseek_v3",
     ],
 )  # fmt: skip
 def test_rows_of_a_tree_are_those_of_each_text_alone(name, length):
@@ -85,6 +86,7 @@ def test_rows_beyond_a_window():
     assert check_rows(build_family("gemma3"), PROMPT * 3) == {True}
 
 
+@pytest.mark.slow
 def test_a_prompt_of_several_chunks():
     model, prompt = tiny(), PROMPT * 104
     rows = BeamRows(model, prompt, vocabulary_size=SIZE, context=600)
@@ -93,9 +95,8 @@ def test_a_prompt_of_several_chunks():
     np.testing.assert_allclose(found[1], alone(model, [*prompt, 5, 6]), atol=2e-4)
 
 
-@pytest.mark.parametrize(
-    "name", ["mamba2", *(pytest.param(n, marks=pytest.mark.slow) for n in ("llama4", "falcon_h1"))]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["mamba2", "llama4", "falcon_h1"])
 def test_models_without_trees_are_fed_chains(name):
     model = build_family(name)
     assert check_rows(model, PROMPT) == {False}
@@ -108,9 +109,8 @@ def test_models_without_trees_are_fed_chains(name):
     ]  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    "name", ["llama", *(pytest.param(n, marks=pytest.mark.slow) for n in ("gemma3", "mamba2"))]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["llama", "gemma3", "mamba2"])
 def test_searching_ahead_with_another_model_changes_nothing(name):
     model = build_family(name)
     options = {"width": 3, "max_tokens": 12, "end_ids": {7}}

@@ -154,6 +154,7 @@ def test_no_room_and_no_prompt(engine):
             beam_search(engine, prompt, width=2, max_tokens=3)
 
 
+@pytest.mark.slow
 def test_a_search_that_is_cancelled_leaves_the_engine_ready(engine, monkeypatch):
     # How long a call waits for the one under way.
     monkeypatch.setattr("akunu_py.engine.admission._LOCK_TIMEOUT_S", 0.05)

@@ -135,6 +135,7 @@ class TestMlxLm:
 
 
 class TestAkunu:
+    @pytest.mark.slow
     def test_all_programs_here_decode_the_same_tokens(self, loaded, engine):
         subject = subject_of(loaded, engine, draft_path=loaded.description.path)
         own, _ = akunu_arms(loaded, loaded, drafters=("ngram", "draft-model"))

@@ -115,6 +115,7 @@ def test_the_draft_temperature_takes_the_place_of_the_replys():
     assert draft.confidence[0] == pytest.approx(expected[best])
 
 
+@pytest.mark.slow
 def test_coupled_drafts_agree_more_often_than_independent_draws():
     model = model_of(PROMPT)
     q = model.distribution([])

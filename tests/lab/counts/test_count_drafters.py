@@ -103,15 +103,8 @@ def plain(shipped):
     return replied
 
 
-@pytest.mark.parametrize(
-    "drafter",
-    [
-        pytest.param(
-            drafter, marks=() if drafter in ("counts", "ngram-draft-model") else pytest.mark.slow
-        )
-        for drafter in WITH_Q
-    ],
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("drafter", WITH_Q)
 def test_rejection_is_a_run_of_its_own_and_repeats(tiny, drafter):
     options = {"drafter": drafter, "draft_sampling": "rejection", "draft_budget": "always"}
     options |= {"max_tokens": 16, "temperature": 0.9}
@@ -188,6 +181,7 @@ def test_other_rules_tell_no_gamma(tiny, rule):
         assert steps or rule == "lower-bound"
 
 
+@pytest.mark.slow
 def test_h_of_a_draft_that_had_room_for_one_token(tiny):
     for drafter in ("draft-model", "draft-model-ngram", "counts"):
         steps = details(tiny, drafter=drafter, draft_length="entropy", num_draft_tokens=1)

@@ -96,6 +96,7 @@ def test_a_draw_does_not_hash_a_large_vocabulary(monkeypatch):
     assert sum(hashed) / 100 < 9_000
 
 
+@pytest.mark.slow
 def test_draws_have_the_frequencies_of_q():
     q = distribution_of(40, {7: 4.0, 3: 1.0, 39: 2.0}, 3.0)
     draws = np.array([q.draw(noise_key(5, position, Purpose.DRAFT)) for position in range(4000)])

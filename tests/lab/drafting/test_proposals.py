@@ -44,6 +44,7 @@ def test_proposals_leave_the_stream_alone(pair, options):
             assert found.stats.steps <= one.stats.steps
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("sampling", ["coupled", "rejection"])
 def test_trees_are_verified_where_the_model_takes_them(tiny_pair, sampling):
     result, shapes = trees_of(
@@ -55,6 +56,7 @@ def test_trees_are_verified_where_the_model_takes_them(tiny_pair, sampling):
     assert result.stats.accepted > 0
 
 
+@pytest.mark.slow
 def test_proposals_by_rejection_at_temperature_0_are_greedy_decoding(tiny_pair):
     plain = tiny_pair.generate(PROMPT, max_tokens=40, drafter="none")
     for budget in ("always", "auto"):

@@ -156,6 +156,7 @@ def test_recycling_drafts_and_some_of_it_is_right(default_model):
         assert result.token_ids == plain.token_ids
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "reproducible"), each_value(list(CONFIGS), [False, True], most=2))
 def test_recycling_changes_no_token_and_is_told_of_raw_logits(name, reproducible):
     model = tiny()

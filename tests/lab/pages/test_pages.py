@@ -207,6 +207,7 @@ def test_nothing_of_a_result_becomes_markup(pictures):
     assert re.search(r"(?<!\\)\]\(javascript", markdown_page(page)) is None
 
 
+@pytest.mark.slow
 def test_the_html_needs_no_other_file():
     pytest.importorskip("matplotlib")
     page = page_of(result(**HIT_RATE), pictures=True)

@@ -117,10 +117,11 @@ def test_texts_are_inside_the_picture_and_apart(name):
         assert apart, (one, other)
 
 
-@pytest.mark.parametrize("form", ["svg", pytest.param("png", marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("form", ["svg", "png"])
 @pytest.mark.parametrize(
     "name",
-    ["speedup, many", *(pytest.param(n, marks=pytest.mark.slow) for n in ("theory", "heat map"))],
+    ["speedup, many", "theory", "heat map"],
 )
 def test_a_picture_is_the_same_bytes_whenever_it_is_drawn(name, form):
     drawn = []

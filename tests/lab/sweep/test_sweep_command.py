@@ -224,9 +224,8 @@ def counts(found):
     return [(o.stats.steps, o.stats.output_tokens) for o in found[RECORDED]]
 
 
-@pytest.mark.parametrize(
-    "path", ["tiny_gguf", pytest.param("default_model", marks=pytest.mark.slow)]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("path", ["tiny_gguf", "default_model"])
 def test_live_and_replayed_cells_take_the_same_passes(path, request):
     drafters = ("ngram", "lookup", "counts")
     values = {"num_draft_tokens": (3,), "order": (3,), "draft_length": ("fixed", "entropy")}

@@ -1,5 +1,6 @@
 """The tables and figures of a sweep, and what in them is not exact."""
 
+import pytest
 from msgspec.structs import replace
 from sweep_values import (
     CURVE,
@@ -48,6 +49,7 @@ def test_a_report_has_the_default_and_plain_decoding_in_its_tables():
     assert report.words == report.recommendation.words == tables["recommendation"].note
 
 
+@pytest.mark.slow
 def test_what_depends_on_measured_costs_is_not_deterministic():
     by_name = deterministic_figures(make_report(sweep_of()))
     measured = deterministic_figures(make_report(sweep_of(measured=True)))

@@ -80,6 +80,7 @@ def factor(alpha, draft_cost, curve, tokens=3000, most=16):
     return PLAIN_S * tokens / pair.now, pair.sizes
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("alpha", "draft_cost"), [(0.6, 0.05), (0.8, 0.1), (0.9, 0.02), (0.9, 0.2)]
 )
@@ -99,6 +100,7 @@ def test_where_no_number_pays_little_is_lost(alpha, draft_cost, curve):
     assert np.mean(np.array(sizes[500:]) > 0) < 0.05
 
 
+@pytest.mark.slow
 def test_text_that_becomes_easy_is_found_again():
     found, sizes = factor(lambda position: 0.02 if position < 2000 else 0.9, 0.05, FLAT, 5000)
     assert np.mean(sizes[1000:1500]) < 0.2

@@ -90,6 +90,7 @@ def test_rejection_keeps_the_law_of_copies_and_draws_in_one_chain(rule):
     assert distance(found, plain_law(p, PROMPT, TOKENS)) < 1e-12
 
 
+@pytest.mark.slow
 def test_a_length_by_the_token_drawn_breaks_the_law():
     p = hashed_law(SIZE, 0)
     found = extended(law_of(p, RULES["fixed"], drop_below=0.3), p, PROMPT, TOKENS)

@@ -143,6 +143,7 @@ def test_sampled_lenience_accepts_by_p_over_l_q(pair, exact):
     assert any(drafted.accepted and drafted.uniform >= drafted.ratio for drafted in trials)
 
 
+@pytest.mark.slow
 def test_without_the_residual_all_is_drawn_from_the_target(pair, exact):
     adjusted, exact_steps = exact("sampled")
     _, result, steps = reply(pair, drafter="draft-model", adjust_residual=False, **SAMPLED)

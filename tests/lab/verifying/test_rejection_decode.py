@@ -319,6 +319,7 @@ def test_runs_can_be_repeated():
     assert [step.token_ids for step in first] != [step.token_ids for step in other]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("alpha", [0.5, 0.8])
 def test_measured_tokens_a_pass_are_the_formulas(alpha):
     """p and q that overlap by alpha at every position: the i.i.d. case of equation 1."""

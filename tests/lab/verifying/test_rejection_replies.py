@@ -8,6 +8,7 @@ from akunu_py import Engine
 REJECTION = {"temperature": 0.9, "seed": 4, "draft_sampling": "rejection"}
 
 
+@pytest.mark.slow
 def test_rejection_keeps_the_law_and_says_that_it_is_not_the_stream(tiny_pair):
     options = {"max_tokens": 30, "temperature": 0.9, "draft_budget": "always", "seed": 4}
     result = tiny_pair.generate(PROMPT, draft_sampling="rejection", **options)
