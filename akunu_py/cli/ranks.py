@@ -87,19 +87,20 @@ def follow(
 def ranks_options(function: Callable[..., Any]) -> Callable[..., Any]:
     """Add `--hosts`, which starts the command again on the machines of a file, and `--check-ranks`.
 
-    The second goes to what `model_options` collected; to be put below it.
+    The latter goes to what `model_options` collected; to be put below it.
     """
 
     @functools.wraps(function)
-    def wrapped(*args: Any, check_ranks: bool, **options: Any) -> Any:
+    def wrapped(*args: Any, check_ranks: bool | None, **options: Any) -> Any:
         if check_ranks and not on_ranks():
             raise click.UsageError("--check-ranks is for several ranks; give --hosts as well")
         options["loading"]["check_ranks"] = check_ranks
         return function(*args, **options)
 
     checked = option(
-        "--check-ranks", is_flag=True, group="Model", rare=True,
-        help="First compare what all ranks compute with the whole model on rank 0.",
+        "--check-ranks/--no-check-ranks", default=None, group="Model", rare=True,
+        help="First compare what all ranks compute with the whole model on rank 0. [default: once "
+        "for a model and its ranks, where the whole model fits]",
     )(wrapped)  # fmt: skip
     added: Callable[..., Any] = option(
         "--hosts", type=GivenPath(path_type=Path, dir_okay=False), metavar="FILE",

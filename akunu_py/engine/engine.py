@@ -165,7 +165,7 @@ class Engine:
         heads: str | Path | None = None,
         counts: str | Path | None = None,
         ranks: "Link | None" = None,
-        check_ranks: bool = False,
+        check_ranks: bool | None = None,
         tool_parser: str | None = None,
     ) -> Self:
         """Load a GGUF file or an MLX model folder; without a path, the default model.
@@ -184,7 +184,8 @@ class Engine:
             counts: file of `akunu counts fit`, for the drafter `corpus`.
             ranks: rank 0's connection to the others, if the model is split over several machines
                 (docs/several-machines.md).
-            check_ranks: compare what all ranks compute with the whole model on this one, first.
+            check_ranks: whether to compare what all ranks compute with the whole model on this one
+                first. By default, once for a model and its ranks, if the whole model fits.
             tool_parser: mlx-lm's name of the parser that reads tool calls, in place of the format
                 that the chat template shows (docs/tools.md).
             weights, compute_type, exact_weights, q6k, pre_tokenizer: as in `LoadOptions`; without
@@ -229,7 +230,7 @@ class Engine:
         path: Path,
         options: LoadOptions,
         *,
-        check: bool,
+        check: bool | None,
         context: int | None,
         kv_bits: int | None,
         reproducible: bool,
@@ -239,7 +240,7 @@ class Engine:
     ) -> Self:
         """Load rank 0's part of a model; `others` are options of the constructor."""
         # Not at the start of every command.
-        from akunu_py.models.ranks.comparison import compare_with_one  # noqa: PLC0415
+        from akunu_py.models.ranks.comparison import compare_once, compare_with_one  # noqa: PLC0415
         from akunu_py.models.ranks.start import load_part  # noqa: PLC0415
 
         if draft_model is not None:
@@ -256,10 +257,11 @@ class Engine:
             "context": context, "kv_bits": kv_bits, "reproducible": reproducible
         }  # fmt: skip
         engine = cls(load_part(ranks, path, options, **how), ranks=ranks, **how, **others)
+        limits: dict[str, Any] = {"context": engine.context, "kv_bits": kv_bits}
         if check:
-            compare_with_one(
-                engine._session, path, options, context=engine.context, kv_bits=kv_bits
-            )
+            compare_with_one(engine._session, path, options, **limits)
+        elif check is None:
+            compare_once(ranks, engine._session, path, options, **limits)
         return engine
 
     @classmethod

@@ -4,17 +4,31 @@ Networks were seen to corrupt messages in silence, always in the same way, beyon
 of a long prompt (mlx issue 4342). The text then looks like that of a poor model.
 """
 
+import dataclasses
+import hashlib
+import json
+import logging
+import os
 from pathlib import Path
 
 import mlx.core as mx
 import numpy as np
 from mlx.utils import tree_flatten
 
-from akunu_py.errors import AkunuError
+from akunu_py.atomic_file import replace_file
+from akunu_py.errors import AkunuError, MemoryLimitError
 from akunu_py.models.cached_rows import PREFILL_CHUNK
 from akunu_py.models.load import LoadOptions, load_model
 from akunu_py.models.memory_check import PlannedModel, check_memory
+from akunu_py.models.ranks.agreement import files_digest, versions
+from akunu_py.models.ranks.link import Link
 from akunu_py.models.session import Session
+from akunu_py.settings import cache_folder
+
+_log = logging.getLogger(__name__)
+
+_CONNECTIONS = ("MLX_HOSTFILE", "MLX_JACCL_COORDINATOR", "MLX_IBV_COORDINATOR")
+"""Variables by which mlx.launch tells how ranks are connected."""
 
 _TOKENS = 2 * PREFILL_CHUNK + PREFILL_CHUNK // 2
 _COMPARED = 16
@@ -25,6 +39,50 @@ _HALF_TOLERANCE = 5e-2
 
 class RanksDisagreeError(AkunuError):
     """All ranks together compute other numbers than one."""
+
+
+def compare_once(
+    link: Link,
+    session: Session,
+    path: Path,
+    options: LoadOptions,
+    *,
+    context: int,
+    kv_bits: int | None,
+) -> None:
+    """Compare as `compare_with_one` does, unless these ranks were found to agree about this model.
+
+    That is remembered in the cache folder. Nothing is compared where the whole model does not fit.
+    Raises RanksDisagreeError.
+    """
+    key = {
+        "ranks": [link.name(rank) for rank in range(1, link.size)],
+        "connection": [name for name in _CONNECTIONS if name in os.environ],
+        "model": files_digest(path),
+        "options": {**dataclasses.asdict(options), "kv_bits": kv_bits},
+        **versions(),
+    }
+    content = json.dumps(key, default=str, sort_keys=True).encode()
+    name = hashlib.sha256(content).hexdigest()[:16]
+    try:
+        agreed = cache_folder() / "ranks" / f"{name}.json"
+        if agreed.is_file():
+            return
+    except RuntimeError:
+        # No home folder can be found.
+        agreed = None
+    _log.info("comparing what all ranks compute with the whole model, once")
+    try:
+        compare_with_one(session, path, options, context=context, kv_bits=kv_bits)
+    except MemoryLimitError:
+        _log.info("the ranks are not compared: the whole model does not fit beside this part")
+        return
+    if agreed is not None:
+        try:
+            agreed.parent.mkdir(parents=True, exist_ok=True)
+            replace_file(agreed, content, private=False)
+        except OSError as error:
+            _log.info("that the ranks agree is not remembered: %s", error)
 
 
 def compare_with_one(
