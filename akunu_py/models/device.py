@@ -1,8 +1,10 @@
 """The device that MLX computes on, and the memory of the machine."""
 
 import contextlib
+import functools
 import os
 from pathlib import Path
+from typing import Any
 
 import mlx.core as mx
 
@@ -15,6 +17,25 @@ def on_cpu() -> bool:
     There 16 bits and quantized products are many times slower than dense float32.
     """
     return bool(mx.default_device() == mx.Device(mx.cpu))
+
+
+@functools.cache
+def replies_stream() -> Any:
+    """Return the stream, one for each thread, in which all sessions queue their passes.
+
+    MLX never ends a stream: each keeps a thread on the CPU backend, and `mx.clear_cache` asks every
+    one of them. So streams are not made for each session.
+    """
+    return mx.new_thread_local_stream(mx.default_device())
+
+
+@functools.cache
+def drafts_stream() -> Any:
+    """Return the stream, one for each thread, in which models that draft queue their passes.
+
+    It is another one, so that a draft need not wait for the target's step in flight.
+    """
+    return mx.new_thread_local_stream(mx.default_device())
 
 
 def physical_memory() -> int:

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from akunu_py.drafting.draft_model import DrawnToken, DrawSettings, GoesOn, Guess
 from akunu_py.errors import ContractError
 from akunu_py.keyed_noise import Purpose
+from akunu_py.models.device import drafts_stream
 from akunu_py.sampling.draft_sampler import DraftSampler, Draw
 from akunu_py.sampling.probabilities import probabilities
 from akunu_py.sampling.transforms import TransformChain
@@ -46,7 +47,7 @@ class DrawingModel(abc.ABC):
         self.context = context
         self.common = common
         self.num_passes = 0
-        self._stream = mx.new_thread_local_stream(mx.default_device())
+        self._stream = drafts_stream()
         self._target_size = target_size
         self._sampler: DraftSampler | None = None
         self._independent = False

@@ -21,6 +21,7 @@ from akunu_py.models.cached_rows import (
     Passes,
     Progress,
 )
+from akunu_py.models.device import replies_stream
 from akunu_py.models.hidden_states import HandedStates
 from akunu_py.models.load_steps import Steps
 from akunu_py.models.model_digest import model_digest
@@ -71,7 +72,7 @@ class Session:
         self._kv_bits = kv_bits
         self._make_passes = make_passes
         self.context = context
-        self._stream = mx.new_thread_local_stream(mx.default_device())
+        self._stream = replies_stream()
         self._reproducible = reproducible
         self._rows = self._new_rows(model)
         probe = make_passes(model, kv_bits).feed(mx.zeros((1,), dtype=mx.int32))

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from akunu_py.errors import ConfigError, ContractError
 from akunu_py.lab.counts import CountModel
 from akunu_py.models.cached_rows import CachedRows, Progress
+from akunu_py.models.device import replies_stream
 from akunu_py.models.rollback import Saved
 from akunu_py.models.tree import Trees, keep_rows
 from akunu_py.models.tree.rows import TreeRows
@@ -114,7 +115,7 @@ class BeamRows:
         self._check = check or _nothing
         self._progress = progress
         self._tree_passes = Trees(model, context)
-        self._stream = mx.new_thread_local_stream(mx.default_device())
+        self._stream = replies_stream()
         # The last pass, whose rows are still in the caches, and the caches' marks before it.
         self._last: tuple[_Trie, Saved] | None = None
         self.calls: list[BeamPass] = []
