@@ -7,7 +7,7 @@ head guesses the token after the next from the model's own hidden state.
 from collections.abc import Sequence
 from typing import Protocol
 
-from akunu_py.drafting.draft_model import DraftModelDrafter, LengthRule, TokenModel
+from akunu_py.drafting.draft_model import DraftModelDrafter, TokenModel
 from akunu_py.protocols import Hidden
 
 NUM_DRAFT_TOKENS = 4
@@ -42,16 +42,8 @@ class PredictionHeadDrafter(DraftModelDrafter):
         *,
         num_draft_tokens: int = NUM_DRAFT_TOKENS,
         rejection: bool = False,
-        draft_temperature: float | None = None,
-        length: LengthRule | None = None,
     ) -> None:
-        super().__init__(
-            head,
-            num_draft_tokens=num_draft_tokens,
-            rejection=rejection,
-            draft_temperature=draft_temperature,
-            length=length,
-        )
+        super().__init__(head, num_draft_tokens=num_draft_tokens, rejection=rejection)
         self.hidden = head.hidden
         self.begin_states = head.begin_states
         self.observe_states = head.observe_states

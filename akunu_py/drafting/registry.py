@@ -83,8 +83,8 @@ class DrafterSetup:
         """Return the prediction head; raises ConfigError if there is none."""
         if self.head_model is None:
             raise ConfigError(
-                "there is no prediction head to ask; give heads when the model is loaded: own for "
-                "the model's own, or the path of a file or folder that has them"
+                "mtp needs a prediction head, and none was loaded; load the model with heads: own "
+                "for the model's own, or the path of a file or folder that has one"
             )
         return self.head_model
 

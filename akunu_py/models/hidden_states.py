@@ -89,7 +89,7 @@ class HandedStates:
         self._first = 0
 
     def prefilled(self, held: int) -> None:
-        """Take note that so many rows are held: first those cached already, then after passes."""
+        """Take note of the number of rows held: of those cached already, then after each pass."""
         if self._next is None:
             self._observer.begin_states(self._prompt, held)
         elif held > self._next and self._tap.states is not None:

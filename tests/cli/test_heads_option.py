@@ -49,7 +49,7 @@ def test_a_reply_with_a_head_is_the_same_reply(folder, options):
 
 def test_what_is_wrong_is_said(folder, tiny_gguf, tmp_path):
     for arguments, words in [
-        ([tiny_gguf, "--drafter", "mtp"], "comes without a prediction head; give heads the path"),
+        ([tiny_gguf, "--drafter", "mtp"], "comes without a prediction head; name a file"),
         ([folder, "--heads", tmp_path / "nowhere"], "nowhere; give a GGUF or safetensors file"),
         ([folder, "--heads", tiny_gguf], "has no prediction head for this model"),
     ]:
@@ -80,7 +80,7 @@ def test_measurements_have_a_line_for_it(folder):
     report = run_speed(loaded, [case], head=wanted_head(loaded, "own"), **options)
     assert len({run.token_ids[:12] for run in report.runs}) == 1
     assert {run.arm for run in report.runs} == {"mlx-lm", "none", "mtp"}
-    with pytest.raises(ConfigError, match="there is no prediction head to ask"):
+    with pytest.raises(ConfigError, match="mtp needs a prediction head"):
         run_speed(loaded, [case], **options)
     with Engine.load(folder, heads="own") as engine:
         prompts = [Prompt("one", "edit", "raw", text="hello world")]

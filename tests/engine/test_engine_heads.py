@@ -128,14 +128,14 @@ def test_a_head_from_another_place(folder, tmp_path):
     with Engine.load(folder) as engine:
         assert not engine.has_head
         assert engine.stream(PROMPT, **OPTIONS).config.drafter == "auto"
-        with pytest.raises(ConfigError, match="there is no prediction head to ask; give heads"):
+        with pytest.raises(ConfigError, match="mtp needs a prediction head, and none was loaded"):
             engine.generate(PROMPT, drafter="mtp")
 
 
 def test_what_is_refused(folder, tiny_gguf, tmp_path):
     alone = write_headed_folder(tmp_path / "alone", with_head=False)
     for model in (alone, tiny_gguf):
-        with pytest.raises(ConfigError, match="comes without a prediction head; give heads the"):
+        with pytest.raises(ConfigError, match="comes without a prediction head; name a file"):
             Engine.load(model, heads="own")
     with pytest.raises(ConfigError, match=r"there is no .*nowhere; give a GGUF or safetensors"):
         Engine.load(folder, heads=tmp_path / "nowhere")

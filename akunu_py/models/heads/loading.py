@@ -62,8 +62,8 @@ def wanted_head(loaded: LoadedModel, heads: str | Path) -> PredictionHead:
     head = load_head(loaded, None if str(heads) == OWN else Path(heads))
     if head is None:
         raise ConfigError(
-            f"{loaded.description.name} comes without a prediction head; give heads the path of a "
-            "file or folder that has one for this model, or leave them out"
+            f"{loaded.description.name} comes without a prediction head; name a file or folder "
+            "that has one for this model in place of 'own', or draft without heads"
         )
     return head
 

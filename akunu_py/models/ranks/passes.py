@@ -9,7 +9,8 @@ The ids of a pass come by MLX, as a sum to which only rank 0 adds something. So 
 that rank 0's device is still choosing can be queued on all ranks.
 
 All ranks must queue the same collectives in the same order. On rank 0 one thread runs the passes of
-all conversations, and they share a stream: in streams of their own they would overtake each other.
+all conversations, in the stream of all sessions: in streams of their own they would overtake each
+other.
 """
 
 import contextlib
@@ -27,6 +28,7 @@ from mlx import nn
 
 from akunu_py.errors import ContractError
 from akunu_py.models.cached_rows import Passes
+from akunu_py.models.device import replies_stream
 from akunu_py.models.ranks.link import Kind, Link, Message
 from akunu_py.models.rollback import RollbackCaches, Saved, leaves
 
@@ -136,7 +138,6 @@ class Leader:
     def __init__(self, link: Link, kinds: CacheKinds) -> None:
         self.kinds = kinds
         self._link = link
-        self._stream = mx.new_thread_local_stream(mx.default_device())
         self._numbers = itertools.count(1)
         self._waiting: list[Message] = []
         # Filled by finalizers, in whatever thread they run.
@@ -164,7 +165,7 @@ class Leader:
 
         If it fails on rank 0, all ranks end: the others wait for it, inside MLX.
         """
-        with _uninterrupted(), mx.stream(self._stream):
+        with _uninterrupted(), mx.stream(replies_stream()):
             try:
                 yield
             except Exception as error:  # noqa: BLE001 - of whatever kind, the others wait
