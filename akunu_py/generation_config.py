@@ -194,8 +194,8 @@ class GenerationConfig(SamplingConfig):
     drafter: str | None = option(
         None,
         Text("a drafter's name, or 'none'"),
-        "Draft with the drafter of this name, or with none. When left out: draft-model where there "
-        "is a draft model, mtp where a prediction head was loaded, else auto.",
+        "Draft with the drafter of this name, or with none. When left out: auto, or for options "
+        "about a model's draws draft-model or mtp, where there is one.",
         metavar="NAME",
     )
     """Names are in `akunu_py.drafting`."""
@@ -365,6 +365,15 @@ class GenerationConfig(SamplingConfig):
         if self.temperature == 0 and self.lenience < 1:
             return "lenient-greedy"
         return "match" if self.draft_sampling == "coupled" else "rejection"
+
+    @property
+    def shapes_draws(self) -> bool:
+        """Whether it has options about the draws of a model that drafts."""
+        return (
+            self.draft_sampling == "rejection"
+            or self.draft_length != "budget"
+            or self.num_proposals > 1
+        )
 
     @property
     def exactness(self) -> Exactness:

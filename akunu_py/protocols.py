@@ -104,10 +104,10 @@ class SureDrafter(Protocol):
 
 @runtime_checkable
 class Extender(Protocol):
-    """A drafter that can continue another drafter's tokens."""
+    """A drafter that can continue another drafter's chain."""
 
-    def extend(self, drafted: Sequence[int], limit: int) -> Draft:
-        """Draft a chain of at most `limit` tokens to follow the observed ones and `drafted`."""
+    def extend(self, before: Draft, limit: int) -> Draft:
+        """Draft a chain of at most `limit` tokens to follow the observed ones and `before`."""
 
 
 class DrawnToken(Protocol):
@@ -118,12 +118,27 @@ class DrawnToken(Protocol):
         """Return the drafter's confidence in it, -1 if it has none."""
 
 
+class DrawingRule(Protocol):
+    """Decides what a model draws, whose every token takes time."""
+
+    def pays(
+        self, before: Draft, drawn: Sequence[DrawnToken], *, room: int, passes: int = 1
+    ) -> bool:
+        """Return whether to draw another token after `drawn`, which follow `before`.
+
+        The model may draw `room` further tokens; the next one takes it `passes` passes.
+        """
+
+    def draws_instead(self, copied: Draft, *, room: int) -> bool:
+        """Return whether to draw up to `room` tokens rather than verify a copied draft."""
+
+
 @runtime_checkable
 class TokenByToken(Protocol):
     """A drafter that pays for every drafted token, and so asks before each."""
 
-    def add_rule(self, rule: Callable[[Sequence[DrawnToken]], bool]) -> None:
-        """Draft a further token only if the rule, given the tokens so far, returns True."""
+    def use_rule(self, rule: DrawingRule) -> None:
+        """Draft a further token only if it pays by the rule."""
 
 
 @runtime_checkable

@@ -65,7 +65,7 @@ class Draft:
     of each token, or the text it is copied from, if that adds to `source`. `places` has the index
     of the prompt's token that each token copies, or -1. `length` is the origin of the draft's
     length, if a rule of the drafter decided it. The first `sure` tokens, a chain, are known to be
-    right and are never cut.
+    right and are never cut. In a chain, a model drew the last `drawn` tokens.
 
     Raises ContractError for parents out of order, siblings with equal tokens, or different lengths.
     """
@@ -79,6 +79,7 @@ class Draft:
     length: LengthTrace | None = None
     places: tuple[int, ...] = ()
     sure: int = 0
+    drawn: int = 0
 
     def __post_init__(self) -> None:
         size = len(self.tokens)
@@ -123,13 +124,16 @@ class Draft:
         length: LengthTrace | None = None,
         places: tuple[int, ...] = (),
         sure: int = 0,
+        drawn: int = 0,
     ) -> Self:
         """Make the draft in which each token follows the one before it."""
         tokens = tuple(tokens)
         size = len(tokens)
         known = size < len(_CHAIN_PARENTS)
         parents = _CHAIN_PARENTS[size] if known else tuple(range(-1, size - 1))
-        return cls(tokens, parents, source, match_length, confidence, origins, length, places, sure)
+        return cls(
+            tokens, parents, source, match_length, confidence, origins, length, places, sure, drawn
+        )  # fmt: skip
 
     @classmethod
     def empty(cls, source: str = "") -> Self:
@@ -151,6 +155,7 @@ class Draft:
             self.length,
             self.places[:size],
             min(self.sure, size),
+            max(0, self.drawn - (len(self.tokens) - size)),
         )
 
 

@@ -1,7 +1,7 @@
 """What a model says with adversarial drafts, and what it says without.
 
 One `Cell` is one temperature and prompt, with several drafters: adversaries, and a random
-prediction head, which reads the states of the very rows that are rolled back. Tests judge cells;
+prediction head, alone or asked by `auto`, which reads the states of the rows that are rolled back. Tests judge cells;
 scripts/describe_rollback.py prints them.
 """
 
@@ -16,8 +16,9 @@ from mlx_lm.generate import generate_step
 from tiny_families import FAMILIES, WINDOW
 from tiny_models import ADVERSARIES, adversary, generate, prompt_of
 
-from akunu_py.drafting import PlainDrafter
+from akunu_py.drafting import AutoDrafter, PlainDrafter
 from akunu_py.drafting.prediction_head import PredictionHeadDrafter
+from akunu_py.drafting.text_first import TextFirstDrafter
 from akunu_py.models.cache import make_caches
 from akunu_py.models.hidden_states import StateTap
 from akunu_py.models.session import Session
@@ -26,7 +27,8 @@ from akunu_py.sampling.transforms import TransformChain
 from akunu_py.types import GenerationConfig
 
 SEED = 7
-HEAD = "mtp"
+HEAD, AUTO = "mtp", "auto"
+"""A prediction head, and `auto` with one."""
 SHORT, LONG, LONGER = 5, 40, 340
 """Prompts shorter than a window, longer than two, and longer than the one of `LONG_WINDOW`."""
 LONG_WINDOW = "llama, window of 300"
@@ -57,9 +59,10 @@ def settings_of(name: str, dtype: mx.Dtype) -> list[Setting]:
     if name == LONG_WINDOW:
         return [Setting(0.0, SHORT, ("half",)), Setting(0.8, LONGER, ("random",))]
     if dtype == mx.float32:
-        pairs = product((0.0, 0.8), (SHORT, LONG))
-        drafters = (*ADVERSARIES, HEAD)
-        return [Setting(temperature, size, drafters) for temperature, size in pairs]
+        return [
+            Setting(temperature, size, (*ADVERSARIES, HEAD if size == SHORT else AUTO))
+            for temperature, size in product((0.0, 0.8), (SHORT, LONG))
+        ]
     return [Setting(0.0, size, ("half", "random")) for size in (SHORT, LONG)] + [
         Setting(0.8, LONG, ("half",))
     ]
@@ -117,7 +120,7 @@ class Family:
 
     def drafter(self, kind: str, truth: list[int], seed: int):
         """A drafter that counts; `truth` is the text without drafts."""
-        if kind != HEAD:
+        if kind not in {HEAD, AUTO}:
             return _Counting(adversary(kind, truth, seed))
         if self._head is None:
             tap = StateTap(self.model, "normed")
@@ -126,9 +129,10 @@ class Family:
             size = self.session.vocabulary_size
             self._head = foreign_head(tap.states.shape[-1], size)
             self._head.set_dtype(self.dtype)
-        return _CountingHead(
-            token_model(self._head, context=4096, size=self.session.vocabulary_size)
-        )
+        model = token_model(self._head, context=4096, size=self.session.vocabulary_size)
+        if kind == HEAD:
+            return _CountingHead(model)
+        return _CountingAuto(AutoDrafter(), PredictionHeadDrafter(model))
 
     def plain(self, prompt: list[int], config: GenerationConfig) -> list[int]:
         """The text without drafts: that of mlx-lm's own loop.
@@ -164,6 +168,17 @@ class Family:
 
 class _CountingHead(PredictionHeadDrafter):
     """Counts what a head proposes."""
+
+    drafted = 0
+
+    def propose(self, limit):
+        draft = super().propose(limit)
+        self.drafted += len(draft)
+        return draft
+
+
+class _CountingAuto(TextFirstDrafter):
+    """Counts what `auto` with a head proposes."""
 
     drafted = 0
 

@@ -291,7 +291,7 @@ def _lines(record: Mapping[str, Any]) -> Iterator[str]:
     if record["drafting"]:
         yield f"\nrollback       {'; '.join(record['rollback'])}"
         yield "drafting       yes, by auto unless --drafter says otherwise"
-        head = "yes, --drafter mtp asks it" if record["prediction_head"] else "no"
+        head = "yes, --heads own loads it" if record["prediction_head"] else "no"
         yield f"heads          {head}"
     else:
         yield "\nrollback       none: its caches are of a kind that cannot go back"

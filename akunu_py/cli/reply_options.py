@@ -47,8 +47,8 @@ _ATTRIBUTES: Mapping[str, Mapping[str, Any]] = {
         "show_default": False,
     },
     "drafter": {
-        "help": f"Draft with {DRAFTER_NAMES}. Else auto, or draft-model with --draft-model, or mtp "
-        "with --heads.",
+        "help": f"Draft with {DRAFTER_NAMES}. Else auto, which also asks the model of "
+        "--draft-model or the head of --heads.",
         "shell_complete": completing.drafters,
     },
 }

@@ -9,7 +9,7 @@ GRAMMAR = "grammar"
 """Origin of tokens that a constraint leaves no choice about."""
 
 _CAPABILITIES = (
-    "begin_reply", "reading", "observe_candidates", "add_rule", "use_curve", "hidden",
+    "begin_reply", "reading", "observe_candidates", "use_rule", "use_curve", "hidden",
     "begin_states", "observe_states",
 )  # fmt: skip
 """Methods of the optional protocols that a loop, a budget or a reply calls on a drafter."""
@@ -54,7 +54,7 @@ class ConstrainedDrafter:
         chain = Draft.chain(sure, GRAMMAR, 0, (1.0,) * len(sure), sure=len(sure))
         if self._extender is None or more <= 0:
             return chain
-        return self._allowed(_joined(chain, self._extender.extend(sure, more)))
+        return self._allowed(_joined(chain, self._extender.extend(chain, more)))
 
     def _allowed(self, draft: Draft) -> Draft:
         """Return the part of a draft that the constraint allows."""
@@ -85,4 +85,5 @@ def _joined(chain: Draft, more: Draft) -> Draft:
         length=more.length,
         places=(-1,) * len(chain) + more.places if more.places else (),
         sure=chain.sure,
+        drawn=more.drawn,
     )

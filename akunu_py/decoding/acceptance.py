@@ -17,6 +17,9 @@ _PRIOR_BY_MATCH = (0.3, 0.4, 0.5, 0.6, 0.75, 0.85)
 It is averaged with the drafter's confidence, where there is one: few drafters are well calibrated.
 """
 
+_NO_MATCH = -1
+"""Class of tokens without a match, whose prior is that of the shortest."""
+
 _COARSE_WEIGHT = 3.0
 _FINE_WEIGHT = 6.0
 """Weight of the coarser level's estimate, in outcomes."""
@@ -36,7 +39,8 @@ class Acceptance:
 
     Outcomes are counted on two levels: by length of match and confidence, and within those by
     position in the draft and share of recent hits. The coarser level is the prior of the finer one
-    (a beta prior; Gelman et al., Bayesian Data Analysis, section 2.4).
+    (a beta prior; Gelman et al., Bayesian Data Analysis, section 2.4). Tokens that a model drew
+    have no match, and their positions begin behind the copied tokens.
 
     A confidence below 0 means that it is not known yet.
 
@@ -54,18 +58,22 @@ class Acceptance:
         """Return the probability of each token, given its ancestors."""
         table = self._tables.setdefault(draft.source, {})
         match = _match_class(draft.match_length)
+        copied = len(draft) - draft.drawn
         recent = bisect.bisect_right(_RECENT_EDGES, self.recent)
         found: list[float] = []
         for node, position in enumerate(depths(draft)):
+            if node == copied:
+                match = _NO_MATCH
             confidence = draft.confidence[node] if draft.confidence else -1.0
             level = _confidence_class(confidence)
-            probability = _PRIOR_BY_MATCH[match]
+            probability = _PRIOR_BY_MATCH[max(match, 0)]
             if confidence >= 0:
                 probability = (probability + min(confidence, 1.0)) / 2
             cell = table.get((match, level))
             if cell is not None:
                 probability = _updated(cell, probability, _COARSE_WEIGHT)
-                cell = table.get((match, level, _position_class(position), recent))
+                place = position if node < copied else position - copied
+                cell = table.get((match, level, _position_class(place), recent))
                 if cell is not None:
                     probability = _updated(cell, probability, _FINE_WEIGHT)
             found.append(probability)
@@ -78,18 +86,22 @@ class Acceptance:
         """
         table = self._tables.setdefault(draft.source, {})
         match = _match_class(draft.match_length)
+        copied = len(draft) - draft.drawn
         recent = bisect.bisect_right(_RECENT_EDGES, self.recent)
         for position, (siblings, taken) in enumerate(walk(draft, chosen)):
+            place = _position_class(position)
+            if draft.drawn and position >= copied:
+                match, place = _NO_MATCH, _position_class(position - copied)
             for node in siblings:
                 right = node == taken
                 confidence = draft.confidence[node] if draft.confidence else -1.0
                 level = _confidence_class(confidence)
                 _count(table, (match, level), right)
-                _count(table, (match, level, _position_class(position), recent), right)
+                _count(table, (match, level, place, recent), right)
                 if level >= 0:
                     # The record of tokens before they are drafted, when no confidence is known.
                     _count(table, (match, -1), right)
-                    _count(table, (match, -1, _position_class(position), recent), right)
+                    _count(table, (match, -1, place, recent), right)
             followed = taken is not None
             self.recent = _RECENT_DECAY * self.recent + (1 - _RECENT_DECAY) * followed
 
@@ -118,7 +130,9 @@ def _count(table: dict[_Key, list[float]], key: _Key, right: bool) -> None:
 
 
 def _match_class(length: int) -> int:
-    return min(max(length - 1, 0).bit_length(), len(_PRIOR_BY_MATCH) - 1)
+    if not length:
+        return _NO_MATCH
+    return min((length - 1).bit_length(), len(_PRIOR_BY_MATCH) - 1)
 
 
 def _confidence_class(confidence: float) -> int:

@@ -10,7 +10,7 @@ The budget decides how much is drafted, never what is chosen, so it cannot chang
 """
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from akunu_py.cost_curve import CostCurve
 from akunu_py.decode_stats import StepStats
@@ -53,6 +53,8 @@ _PROBE_HOPE = 0.5
 _CURVE_EVERY = 16
 _CURVE_ROWS = 65
 
+_NOTHING = Draft.empty()
+
 _Path = tuple[Draft, float, list[float]]
 
 
@@ -60,7 +62,8 @@ class BudgetState:
     """Everything that budgets learn from the replies of one model on one machine.
 
     `costs` holds for replies that keep a step in flight, `costs_alone` for replies whose penalties
-    need each token before the next pass can be queued. `times` has the drafters' own times by name.
+    need each token before the next pass can be queued. `times` has the drafters' own times by name,
+    `drawing_times` those of the models that they ask.
     """
 
     def __init__(self, prior: CostCurve = DEFAULT_PRIOR) -> None:
@@ -68,6 +71,24 @@ class BudgetState:
         self.costs_alone = PassCosts(prior)
         self.acceptance = Acceptance()
         self.times: dict[str, DrafterTimes] = {}
+        self.drawing_times: dict[str, DrafterTimes] = {}
+
+
+@dataclass(frozen=True, slots=True)
+class OwnCost:
+    """A drafter's own cost of a draft, in plain steps.
+
+    Each token costs `a_token`, except the first `sunk` ones, which are there already; before the
+    next one come `passes` that cost as much.
+    """
+
+    a_token: float
+    sunk: int = 0
+    passes: int = 0
+
+    def cost(self, size: int) -> float:
+        """Return the cost of a draft of so many tokens."""
+        return self.a_token * (size - self.sunk + self.passes) if size > self.sunk else 0.0
 
 
 class _Untimed:
@@ -85,8 +106,8 @@ class Budget:
     """The draft budget of one reply.
 
     The budget uses optional abilities of its partners: a `TimedTarget` reports what its passes
-    were, a `TreeTarget` says which trees it takes, a `TokenByToken` drafter asks before each token,
-    a `CurveUser` gets the cost curve.
+    were, a `TreeTarget` says which trees it takes, a `TokenByToken` drafter asks it before each
+    token, a `CurveUser` gets the cost curve.
 
     Args:
         state: what earlier replies taught.
@@ -130,13 +151,13 @@ class Budget:
         self._allowance = _PROBE_START
         self._steps = 0
         self._drafter = DrafterTime(state.times.setdefault(name, DrafterTimes()))
-        # Source of the last draft, its limit, and its length as proposed.
+        self._drawing = DrafterTime(state.drawing_times.setdefault(name, DrafterTimes()))
+        # Source of the last draft, its limit, its length as proposed, and its model's passes.
         self._source = name
-        self._most = self._proposed = 0
+        self._most = self._proposed = self._passes = 0
         self._samples_told = -1
-        self._by_token = False  # whether the drafter is a model on the target's device
         if isinstance(drafter, TokenByToken):
-            drafter.add_rule(self.pays)
+            drafter.use_rule(self)
         self._costs.begin(context)
         self._tell_curve()
 
@@ -147,8 +168,8 @@ class Budget:
 
     def limit(self, most: int) -> int:
         """Return how many tokens the drafter may propose: `most`, or 0 to leave it alone."""
-        self._drafter.asked = False
-        self._most = self._proposed = 0
+        self._drafter.asked = self._drawing.asked = False
+        self._most = self._proposed = self._passes = 0
         if most > 0 and self._costs.unit_s is not None and self._drafter.may_ask():
             self._drafter.asked, self._most = True, most
         return self._most
@@ -163,7 +184,7 @@ class Budget:
         self._proposed = len(draft)
         if len(draft) == draft.sure:
             if self._drafter.asked and not draft.tokens:
-                self._drafter.pace(0.0, self.rate)
+                self._pace(0.0, draft)
             return draft
         self._source = draft.source
         if self._shadow is None:
@@ -180,25 +201,66 @@ class Budget:
                 kept, gain, path = self._best_path(draft)
                 weighed = replace(weighed, path=path)
             self.tree = TreeChoice.weighed(draft, kept, gain, weighed, taken=taken)
-        self._drafter.pace(gain, self.rate)
+        self._pace(gain, draft)
         return kept
 
-    def pays(self, drawn: Sequence[DrawnToken]) -> bool:
-        """Return whether a `TokenByToken` drafter should draw another token after these.
+    def _pace(self, gain: float, draft: Draft) -> None:
+        """Take note of a draft's gain, of which a model's tokens have what the others had not."""
+        self._drafter.pace(gain, self.rate)
+        if self._passes or (self._drawing.asked and not draft.tokens):
+            copied = self._gain(draft.first(len(draft) - draft.drawn)) if draft.drawn else 0.0
+            self._drawing.pace(gain - copied, self.rate)
 
-        It should if some longer draft has a larger expected gain, after the drafter's own time for
-        the further tokens. Their probabilities come from the drafter's record at these positions.
+    def pays(
+        self, before: Draft, drawn: Sequence[DrawnToken], *, room: int, passes: int = 1
+    ) -> bool:
+        """Return whether a model should draw another token; see `DrawingRule`.
+
+        It should if some longer draft has a larger expected gain, after the model's own time for
+        the further tokens. Their probabilities come from the model's record at these positions.
         """
-        self._by_token = True
-        further = self._most - len(drawn)
-        if further <= 0:
+        if room <= 0 or not (drawn or self._drawing.may_ask()):
             return False
-        confidence = (*(token.probability for token in drawn), *[-1.0] * further)
-        expected = Draft.chain(range(self._most), self._source, 0, confidence)
-        probabilities = self._acceptance.probabilities(expected)
-        own = self._drafter.a_token
-        size, _ = self._best_size(probabilities, own, sunk=len(drawn), probe=False)
-        return size > len(drawn) or (not drawn and self._may_try(probabilities[0], own))
+        self._drawing.asked = True
+        held = len(before) + len(drawn)
+        probabilities = self._expected(before, drawn, room)
+        own = OwnCost(self._drawing.a_token, held, passes - 1)
+        size, _ = self._best_size(probabilities, own, probe=False)
+        if size > held or (not held and self._may_try(probabilities[0], own.a_token)):
+            self._passes += passes
+            return True
+        return False
+
+    def draws_instead(self, copied: Draft, *, room: int) -> bool:
+        """Return whether a model's own draft has a larger expected gain; see `DrawingRule`."""
+        if not self._drawing.ready:
+            return False
+        own = OwnCost(self._drawing.a_token)
+        _, alone = self._best_size(self._expected(_NOTHING, (), room), own, probe=False)
+        return alone > self._gain(copied)
+
+    def _gain(self, draft: Draft) -> float:
+        """Return the largest expected gain of a chain or its beginning, in tokens."""
+        if not draft.tokens:
+            return 0.0
+        return self._best_size(self._acceptance.probabilities(draft), probe=False)[1]
+
+    def _expected(self, before: Draft, drawn: Sequence[DrawnToken], room: int) -> list[float]:
+        """Return the probabilities of a draft that goes on, after these tokens, by `room` more."""
+        size = len(drawn) + room
+        confidence = (
+            *(before.confidence or [-1.0] * len(before)),
+            *(token.probability for token in drawn),
+            *[-1.0] * room,
+        )
+        draft = Draft.chain(
+            range(len(before) + size),
+            before.source or self._source,
+            before.match_length,
+            confidence,
+            drawn=size,
+        )
+        return self._acceptance.probabilities(draft)
 
     def _may_try(self, probability: float, own: float) -> bool:
         """Return whether to draft one token that does not pay, to learn about this text."""
@@ -230,15 +292,14 @@ class Budget:
     def _best_size(
         self,
         probabilities: list[float],
-        own: float = 0.0,
+        own: OwnCost | None = None,
         *,
-        sunk: int = 0,
         probe: bool = True,
     ) -> tuple[int, float]:
         """Return the size with the largest gain over a plain step, and that gain in tokens.
 
-        `own` is the drafter's cost of a token, in plain steps; the first `sunk` tokens are already
-        drawn. With `probe` a size that does not pay may be tried.
+        `own` is the cost of tokens that are not drawn yet. With `probe` a size that does not pay
+        may be tried.
         """
         rate, costs, context, target = self.rate, self._costs, self._context, self._target
         carried = target.carried_rows
@@ -259,7 +320,7 @@ class Budget:
             reach *= probability
             tokens += reach
             cost = costs.cost(context, base + drafted) + replayed - plain
-            spent = checking + rate * own * max(0, free + drafted - sunk)
+            spent = checking + (rate * own.cost(free + drafted) if own else 0.0)
             gain = sure * (tokens - rate * cost) - spent
             if gain > best_gain:
                 best, best_gain = free + drafted, gain
@@ -303,10 +364,13 @@ class Budget:
         drafted = stats.num_draft_tokens
         whole_s = stats.propose_s + stats.target_s + stats.commit_s
         # The drafter ran beside the step in flight, unless it needs the same device.
-        beside = done.was_in_flight and not (self._by_token and self._proposed)
+        beside = done.was_in_flight and not self._passes
         pass_s = whole_s if beside else stats.target_s + stats.commit_s
         unit_s = costs.unit_s
-        if unit_s is not None:
+        if unit_s is not None and self._passes:
+            drawing = stats.propose_s / unit_s - self._drafter.a_draft
+            self._drawing.add(drawing, self._passes, drafted=True)
+        elif unit_s is not None:
             self._drafter.add(stats.propose_s / unit_s, self._proposed, drafted=drafted > 0)
         # `due` is the expected time of this step: it may include part of the step that it queues.
         again = done.rows > 1 and not drafted
@@ -358,7 +422,7 @@ class Budget:
             self._shadow = None
             if drafted and drafted[-1] == self._chosen[-1]:
                 # The whole draft was right: the drafter may be worth asking again.
-                self._drafter.resume()
+                self._resume()
 
     def _compare_tree(self, shadow: Draft, output: Sequence[int]) -> None:
         """Compare a tree with the target's tokens once they have left it."""
@@ -368,7 +432,11 @@ class Budget:
             self._acceptance.observe(shadow, self._chosen)
             self._shadow = None
             if taken[-1] is not None:
-                self._drafter.resume()
+                self._resume()
+
+    def _resume(self) -> None:
+        self._drafter.resume()
+        self._drawing.resume()
 
     def _tell_curve(self) -> None:
         if self._tell is not None and self._costs.num_samples != self._samples_told:

@@ -13,7 +13,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from akunu_py.errors import ConfigError, ContractError
+from akunu_py.protocols import DrawingRule
 from akunu_py.types import Draft, GenerationConfig, LengthTrace
+
+_NOTHING = Draft.empty()
 
 NUM_DRAFT_TOKENS = 8
 MAX_DRAFT_TOKENS = 64
@@ -151,7 +154,7 @@ class DraftModelDrafter:
         self._rejection = rejection
         self._draft_temperature = _checked(draft_temperature)
         self._length = length
-        self._rules: tuple[GoesOn, ...] = () if length is None else (length,)
+        self._rule: DrawingRule | None = None
         self._guesses = guesses
         self._sampling: DrawSettings | None = None
         self._check: Callable[[], None] = _nothing
@@ -170,9 +173,9 @@ class DraftModelDrafter:
         )
         self._check = check or _nothing
 
-    def add_rule(self, rule: GoesOn) -> None:
-        """Add a rule that may end drafts."""
-        self._rules = (*self._rules, rule)
+    def use_rule(self, rule: DrawingRule) -> None:
+        """End drafts by this rule, too."""
+        self._rule = rule
 
     def observe(self, tokens: Sequence[int]) -> None:
         """Take in committed tokens; only the prompt is fed now, the rest with the next draft.
@@ -204,28 +207,39 @@ class DraftModelDrafter:
         `confidence` is q of each token. With `rejection` there is none: a cut must not depend on
         the tokens that are cut off.
         """
-        return self.extend((), limit)
+        return self.extend(_NOTHING, limit)
 
-    def extend(self, drafted: Sequence[int], limit: int) -> Draft:
-        """Draft like `propose`, after `drafted`, tokens proposed by another drafter."""
-        drawn = self._drawn(min(limit, self.num_draft_tokens), drafted)
+    def extend(self, before: Draft, limit: int) -> Draft:
+        """Draft like `propose`, after the chain of another drafter."""
+        drawn = self._drawn(min(limit, self.num_draft_tokens), before)
         confidence = () if self._rejection else tuple(token.probability for token in drawn)
         tokens = (token.token for token in drawn)
-        return Draft.chain(tokens, self.name, 0, confidence, length=self._length_trace)
+        return Draft.chain(
+            tokens, self.name, 0, confidence, length=self._length_trace, drawn=len(drawn)
+        )
 
     @property
     def _length_trace(self) -> LengthTrace | None:
         """Explanation of the latest draft's length; None without a rule that has one."""
         return None if self._length is None else self._length.trace
 
-    def _drawn(self, limit: int, after: Sequence[int] = ()) -> Sequence[DrawnToken]:
+    def _drawn(self, limit: int, before: Draft = _NOTHING) -> Sequence[DrawnToken]:
         """Draw at most `limit` tokens, one after the other."""
         self._num_drawn = 0
         if limit <= 0:
             return ()
-        goes_on = self._goes_on if self._rules else None
+        length, rule = self._length, self._rule
         guess = None if self._guesses is None else self._guesses.guess
-        drawn = self._model.draw(limit, goes_on, guess, after=after)
+
+        def goes_on(drawn: Sequence[DrawnToken]) -> bool:
+            if length is not None and not length(drawn):
+                return False
+            passes = 1 if drawn else self._first_passes(before)
+            room = limit - len(drawn)
+            return rule is None or rule.pays(before, drawn, room=room, passes=passes)
+
+        asked = None if rule is None and length is None else goes_on
+        drawn = self._model.draw(limit, asked, guess, after=before.tokens)
         if self._length is not None:
             drawn = drawn[: self._length.length(drawn)]
         self._num_drawn = len(drawn)
@@ -242,8 +256,9 @@ class DraftModelDrafter:
             return np.zeros((0, 0))
         return self._model.probabilities()[: self._num_drawn]
 
-    def _goes_on(self, drawn: Sequence[DrawnToken]) -> bool:
-        return all(rule(drawn) for rule in self._rules)
+    def _first_passes(self, before: Draft) -> int:  # noqa: ARG002 - for models that read otherwise
+        """Return the number of the model's passes up to its first token after a chain."""
+        return 1
 
 
 def _with_temperature(config: GenerationConfig, temperature: float | None) -> GenerationConfig:

@@ -9,6 +9,7 @@ from typing import Protocol
 
 from akunu_py.drafting.draft_model import DraftModelDrafter, TokenModel
 from akunu_py.protocols import Hidden
+from akunu_py.types import Draft
 
 NUM_DRAFT_TOKENS = 4
 """Heads are trained for one token ahead, and each further one is guessed from a guess."""
@@ -47,3 +48,14 @@ class PredictionHeadDrafter(DraftModelDrafter):
         self.hidden = head.hidden
         self.begin_states = head.begin_states
         self.observe_states = head.observe_states
+
+    def extend(self, before: Draft, limit: int) -> Draft:
+        """Draft at most min(limit, num_draft_tokens - len(before)) tokens after a chain.
+
+        A head has no states of the model behind the committed text. It guesses each from the one
+        before, whoever drafted the tokens, and the guesses get worse.
+        """
+        return super().extend(before, min(limit, self.num_draft_tokens - len(before)))
+
+    def _first_passes(self, before: Draft) -> int:
+        return 1 + len(before)

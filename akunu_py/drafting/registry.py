@@ -23,6 +23,7 @@ from akunu_py.drafting.ngram_settings import (
 from akunu_py.drafting.plain import PlainDrafter
 from akunu_py.drafting.prediction_head import NUM_DRAFT_TOKENS as NUM_HEAD_TOKENS
 from akunu_py.drafting.prediction_head import HeadModel, PredictionHeadDrafter
+from akunu_py.drafting.text_first import TextFirstDrafter
 from akunu_py.errors import ConfigError, ContractError
 from akunu_py.protocols import Drafter
 from akunu_py.types import GenerationConfig
@@ -129,7 +130,25 @@ def _ngram(name: str) -> DrafterKind:
 
 
 def _auto(setup: DrafterSetup) -> Drafter:
-    return AutoDrafter(state=setup.auto_state, max_length=setup.num_draft_tokens)
+    """Make `auto`, with a model where there is one; of two the head, whose passes are shorter.
+
+    Drafts for rejection sampling are copied only: a draft that mixes draws would need the
+    distributions of both.
+    """
+    most = setup.num_draft_tokens
+    text = AutoDrafter(state=setup.auto_state, max_length=most)
+    if setup.rejection:
+        return text
+    if setup.head_model is not None:
+        return TextFirstDrafter(
+            text,
+            PredictionHeadDrafter(setup.head_model, num_draft_tokens=min(most, NUM_HEAD_TOKENS)),
+        )
+    if setup.token_model is not None:
+        return TextFirstDrafter(
+            text, DraftModelDrafter(setup.token_model, num_draft_tokens=min(most, NUM_DRAFT_TOKENS))
+        )
+    return text
 
 
 def _no_rule_of_length(config: GenerationConfig, _num_draft_tokens: int) -> None:
@@ -204,16 +223,21 @@ def default_num_draft_tokens(name: str) -> int:
     return kind_of(name).num_draft_tokens
 
 
-def drafter_name(name: str | None, draft_model: object | None, head: object | None = None) -> str:
-    """Return the name of a drafter, or the default's name if None is given.
+def drafter_name(
+    config: GenerationConfig, draft_model: object | None, head: object | None = None
+) -> str:
+    """Return the name of the drafter that a configuration asks for, or the default's name.
 
-    The default depends on whether there is a draft model or, without one, a prediction head.
+    The default is `auto`, which asks a draft model or a head as well. Options about a model's
+    draws make it the drafter that only draws.
     """
-    if name is not None:
-        return name
-    if draft_model is not None:
+    if config.drafter is not None:
+        return config.drafter
+    if config.shapes_draws and draft_model is not None:
         return DraftModelDrafter.name
-    return AutoDrafter.name if head is None else PredictionHeadDrafter.name
+    if config.shapes_draws and head is not None:
+        return PredictionHeadDrafter.name
+    return AutoDrafter.name
 
 
 def check_drafter(

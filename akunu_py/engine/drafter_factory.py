@@ -98,7 +98,7 @@ class DrafterFactory:
 
     def choose(self, config: GenerationConfig) -> DrafterChoice:
         """Return the drafter that a configuration names, or the default one."""
-        name = drafter_name(config.drafter, self.models.draft_model, self.models.head)
+        name = drafter_name(config, self.models.draft_model, self.models.head)
         most = config.num_draft_tokens
         if most is None:
             most = default_num_draft_tokens(name)

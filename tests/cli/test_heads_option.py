@@ -63,11 +63,11 @@ def test_what_is_wrong_is_said(folder, tiny_gguf, tmp_path):
 def test_chat_takes_one_too(folder):
     result = run("chat", folder, "--heads", "own", "--max-tokens", "5", input="/draft\nhello\n")
     assert result.exit_code == 0, result.output
-    assert "drafter mtp, the default" in result.output
+    assert "drafter auto, the default" in result.output
 
 
 def test_show_says_whether_there_is_one(folder, tiny_gguf):
-    assert "heads          yes, --drafter mtp asks it" in run("models", "show", folder).output
+    assert "heads          yes, --heads own loads it" in run("models", "show", folder).output
     assert "heads          no" in run("models", "show", tiny_gguf).output
     record = json.loads(run("models", "show", folder, "--json").stdout)
     assert record["prediction_head"] is True

@@ -38,8 +38,8 @@ class Scripted:
 
 
 class Extending(Scripted):
-    def extend(self, drafted, limit):
-        self.drafted = tuple(drafted)
+    def extend(self, before, limit):
+        self.drafted = before.tokens
         return self.draft.first(limit)
 
 
@@ -49,7 +49,7 @@ class Able(Extending):
     def used(self, *_arguments):
         self.was_used = True
 
-    begin_reply = reading = observe_candidates = add_rule = use_curve = used
+    begin_reply = reading = observe_candidates = use_rule = use_curve = used
 
 
 def drafter(inner, constraint=None, most=8):

@@ -29,27 +29,29 @@ class Drawn:
 
 @dataclass
 class ModelDrafter:
-    """Drafts token by token, each for `costs` plain steps, and as long as its rules let it."""
+    """Drafts token by token, each for `costs` plain steps, and as long as its rule lets it."""
 
     target: SimulatedTarget
     rate: object
     costs: float
     known: bool = False
-    rules: list = field(default_factory=list)
+    rule: object = None
     sizes: list[int] = field(default_factory=list)
 
     def __post_init__(self):
         self.rng = random.Random(4)
 
-    def add_rule(self, rule):
-        self.rules.append(rule)
+    def use_rule(self, rule):
+        self.rule = rule
 
     def observe(self, tokens):
         pass
 
     def propose(self, limit):
         start, drawn, tokens = self.target.position, [], []
-        while len(tokens) < limit and all(rule(drawn) for rule in self.rules):
+        while len(tokens) < limit and (
+            self.rule is None or self.rule.pays(Draft.empty(), drawn, room=limit - len(tokens))
+        ):
             chance = self.rate(start + len(tokens))
             right = self.rng.random() < chance
             tokens.append(self.target.text[start + len(tokens)] if right else -1)
@@ -57,7 +59,7 @@ class ModelDrafter:
             self.target.now += PLAIN_S * self.costs
         self.sizes.append(len(tokens))
         confidence = tuple(token.probability for token in drawn)
-        return Draft.chain(tokens, "model", 0, confidence)
+        return Draft.chain(tokens, "model", 0, confidence, drawn=len(tokens))
 
 
 def cost(curve, rate, own, *, size=None, known=False, tokens=1500, state=None, pipelined=True):
@@ -165,7 +167,7 @@ def test_short_replies_know_what_the_drafter_took_in_earlier_ones():
 
 def test_a_stall_of_the_machine_is_not_remembered_for_good():
     state = BudgetState()
-    times = state.times.setdefault("", DrafterTimes())
+    times = state.drawing_times.setdefault("", DrafterTimes())
     times.tokens.extend([9.0, 9.0, 0.1, 9.0])
     Budget(state, context=1)
     assert list(times.tokens) == [0.1]

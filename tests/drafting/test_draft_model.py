@@ -6,7 +6,7 @@ from drafting.scripted_token_model import CONFIG, Scripted, begun
 
 from akunu_py.drafting.draft_model import DraftModelDrafter
 from akunu_py.errors import ConfigError, ContractError
-from akunu_py.types import GenerationConfig
+from akunu_py.types import Draft, GenerationConfig
 
 
 def test_the_prompt_comes_first_then_what_was_committed():
@@ -30,7 +30,7 @@ def test_drafts_have_the_probabilities_of_q():
 
 def test_a_draft_may_follow_what_another_drafter_proposed():
     model, drafter = begun()
-    assert drafter.extend([8, 9], 2).tokens == (0, 1)
+    assert drafter.extend(Draft.chain([8, 9]), 2).tokens == (0, 1)
     assert model.calls[-1] == ("draw", 2, 8, 9)
 
 

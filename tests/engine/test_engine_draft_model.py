@@ -43,23 +43,33 @@ def test_the_shipped_pair_says_what_the_model_says_alone(pair, options, drafter)
 
 def test_a_draft_model_is_used_where_nobody_names_a_drafter(tiny_pair):
     stream = tiny_pair.stream(PROMPT, max_tokens=8, draft_budget="always")
-    sources = {event.step.source for event in stream}
-    assert stream.config.drafter == "draft-model"
-    # The last step has room for no draft.
-    assert sources - {""} == {"draft-model"}
+    sources = {one.source for event in stream for one in event.step.detail.drafted}
+    assert stream.config.drafter == "auto"
+    assert "draft-model" in sources
     assert tiny_pair.generate(PROMPT, max_tokens=8, drafter="ngram").text
     with pytest.raises(ConfigError, match="did you mean 'draft-model'"):
         tiny_pair.generate(PROMPT, drafter="draft_model")
+
+
+@pytest.mark.parametrize("options", [{}, {"temperature": 0.8, "seed": 4, **PENALTIES}])
+def test_auto_with_a_draft_model_leaves_the_text_as_it_is(tiny_pair, options):
+    plain = tiny_pair.generate(PROMPT, max_tokens=40, drafter="none", **options)
+    for budget in ("always", "auto"):
+        drafted = tiny_pair.generate(PROMPT, max_tokens=40, draft_budget=budget, **options)
+        assert drafted.token_ids == plain.token_ids
+        assert drafted.exactness == "stream"
 
 
 def test_a_draft_model_that_is_the_model_is_always_right(tiny_gguf, caplog):
     with caplog.at_level(logging.WARNING), Engine.load(tiny_gguf, draft_model=tiny_gguf) as engine:
         assert "drafting with it will hardly pay" in caplog.text
         for options in ({}, {"temperature": 0.9, "seed": 3}):
+            options["drafter"] = "draft-model"
             result = engine.generate(PROMPT, max_tokens=60, draft_budget="always", **options)
             assert result.stats.alpha == 1.0
             assert result.stats.tokens_per_pass > 5
-            plain = engine.generate(PROMPT, max_tokens=60, drafter="none", **options)
+            options["drafter"] = "none"
+            plain = engine.generate(PROMPT, max_tokens=60, **options)
             assert result.token_ids == plain.token_ids
 
 
@@ -111,11 +121,12 @@ def test_a_draft_model_with_a_shorter_context(tiny_gguf, tmp_path):
     draft = write_tiny_llama(tmp_path / "short.gguf", tied=False, seed=3, context=32)
     with Engine.load(tiny_gguf, draft_model=draft) as engine:
         plain = engine.generate(PROMPT, max_tokens=60, drafter="none")
-        found = engine.generate(PROMPT, max_tokens=60, draft_budget="always")
+        options = {"draft_budget": "always", "drafter": "draft-model"}
+        found = engine.generate(PROMPT, max_tokens=60, **options)
         assert found.token_ids == plain.token_ids
         assert 0 < found.stats.steps_with_draft < found.stats.steps / 2
         # A prompt longer than it holds: nothing is drafted at all.
-        long = engine.generate("the world " * 30, max_tokens=5, draft_budget="always")
+        long = engine.generate("the world " * 30, max_tokens=5, **options)
         assert long.stats.drafted == 0
 
 

@@ -13,7 +13,8 @@ from akunu_py.drafting import AutoState
 from akunu_py.types import GenerationConfig
 
 PROMPT = "def hello(world):\n    return world"
-OPTIONS = {"max_tokens": 30, "stop_loops": False}
+PLAIN = {"max_tokens": 30, "stop_loops": False}
+OPTIONS = {**PLAIN, "drafter": "mtp"}
 SAMPLED = {"temperature": 0.9, "seed": 3}
 PENALTIES = {"temperature": 0.9, "seed": 5, "repetition_penalty": 1.2, "top_p": 0.9}
 
@@ -31,7 +32,7 @@ def engine(folder):
 
 @pytest.mark.parametrize("options", [{}, SAMPLED, PENALTIES], ids=["greedy", "sampled", "all"])
 def test_every_guess_is_right_and_the_text_the_same(engine, options):
-    plain = engine.generate(PROMPT, drafter="none", **OPTIONS, **options)
+    plain = engine.generate(PROMPT, drafter="none", **PLAIN, **options)
     drafted = engine.generate(PROMPT, draft_budget="always", **OPTIONS, **options)
     assert drafted.token_ids == plain.token_ids
     assert drafted.exactness == "stream"
@@ -41,12 +42,15 @@ def test_every_guess_is_right_and_the_text_the_same(engine, options):
     assert weighed.token_ids == plain.token_ids
 
 
-def test_it_is_the_default_where_it_was_loaded(engine):
-    stream = engine.stream(PROMPT, draft_budget="always", **OPTIONS)
-    assert stream.config.drafter == "mtp"
-    sources = {event.step.source for event in stream}
-    assert sources - {""} == {"mtp"}
-    assert engine.generate(PROMPT, drafter="ngram", **OPTIONS).text
+def test_auto_asks_it_where_it_was_loaded(engine):
+    stream = engine.stream(PROMPT, draft_budget="always", **PLAIN)
+    assert stream.config.drafter == "auto"
+    sources = {one.source for event in stream for one in event.step.detail.drafted}
+    assert "mtp" in sources
+    # Drafts by probability are drawn, not copied.
+    config = engine.stream(PROMPT, draft_sampling="rejection", **PLAIN).config
+    assert config.drafter == "mtp"
+    assert engine.generate(PROMPT, drafter="ngram", **PLAIN).text
 
 
 def test_a_conversation_goes_on(engine):
@@ -60,10 +64,22 @@ def test_a_conversation_goes_on(engine):
         ]
 
 
-def test_a_constrained_reply(engine):
+@pytest.mark.parametrize("options", [{}, SAMPLED, PENALTIES], ids=["greedy", "sampled", "all"])
+def test_auto_with_a_head_leaves_the_text_as_it_is(engine, options):
+    plain = engine.generate(PROMPT, drafter="none", **PLAIN, **options)
+    for budget in ("always", "auto", "always"):
+        drafted = engine.generate(PROMPT, draft_budget=budget, **PLAIN, **options)
+        assert drafted.token_ids == plain.token_ids
+        assert drafted.exactness == "stream"
+        if budget == "always":
+            assert drafted.stats.accepted > 10
+
+
+@pytest.mark.parametrize("drafter", ["mtp", "auto"])
+def test_a_constrained_reply(engine, drafter):
     options = {"constraint": Constraint.regex("(yes|no), [a-z ]{12}"), "max_tokens": 20}
     plain = engine.generate(PROMPT, drafter="none", **options)
-    drafted = engine.generate(PROMPT, draft_budget="always", **options)
+    drafted = engine.generate(PROMPT, drafter=drafter, draft_budget="always", **options)
     assert drafted.text == plain.text
     assert drafted.constraint_met
 
@@ -92,7 +108,7 @@ def test_replies_in_turns_have_caches_of_their_own(engine):
 
 
 def test_a_reply_can_be_read_in_another_thread(engine):
-    plain = engine.generate(PROMPT, drafter="none", **OPTIONS).token_ids
+    plain = engine.generate(PROMPT, drafter="none", **PLAIN).token_ids
     stream = engine.stream(PROMPT, draft_budget="always", **OPTIONS)
     found = list(next(stream).token_ids)
     for _ in range(2):
@@ -105,7 +121,7 @@ def test_a_reply_can_be_read_in_another_thread(engine):
 
 def test_reproducible_passes(folder):
     with Engine.load(folder, heads="own", reproducible=True) as engine:
-        plain = engine.generate(PROMPT, drafter="none", **OPTIONS)
+        plain = engine.generate(PROMPT, drafter="none", **PLAIN)
         drafted = engine.generate(PROMPT, draft_budget="always", **OPTIONS)
         assert drafted.token_ids == plain.token_ids
         assert drafted.stats.alpha == 1.0
@@ -127,7 +143,6 @@ def test_a_head_from_another_place(folder, tmp_path):
         assert found.stats.alpha == 1.0
     with Engine.load(folder) as engine:
         assert not engine.has_head
-        assert engine.stream(PROMPT, **OPTIONS).config.drafter == "auto"
         with pytest.raises(ConfigError, match="mtp needs a prediction head, and none was loaded"):
             engine.generate(PROMPT, drafter="mtp")
 
@@ -155,8 +170,9 @@ def test_closing_gives_the_heads_memory_back(folder):
 
 
 def test_the_budget_knows_what_the_head_costs(engine):
-    """It asks before each token, and keeps the head's own times under its name."""
-    engine.generate(PROMPT, **OPTIONS)
-    times = engine._memories.costs.state.times["mtp"]
-    assert times.drafts
-    assert times.tokens
+    """It asks before each token, and keeps the head's own times under the drafter's name."""
+    for drafter in ("mtp", "auto"):
+        engine.generate(PROMPT, **PLAIN, drafter=drafter)
+        times = engine._memories.costs.state.drawing_times[drafter]
+        assert times.drafts
+        assert times.tokens

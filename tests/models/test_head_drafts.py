@@ -347,9 +347,18 @@ def test_tokens_after_another_drafters(llama):
         # Nothing is decoded.
         reply(session, drafter, prompt, max_tokens=0)
         following = text_from(prompt[-1], 8)[1:]
-        assert list(drafter.extend(following[:3], 4).tokens) == following[3:]
-        assert list(drafter.extend((), 2).tokens) == following[:2]
-        assert list(drafter.extend(following[:1], 2).tokens) == following[1:3]
+        for held, limit, drawn in [
+            (3, 9, 1),
+            (0, 2, 2),
+            (1, 2, 2),
+            (2, 9, 2),
+            (4, 9, 0),
+            (6, 1, 0),
+        ]:
+            draft = drafter.extend(Draft.chain(following[:held]), limit)
+            # Four guesses in all, from state to state, whoever drafted the tokens.
+            assert list(draft.tokens) == following[held : held + drawn]
+            assert draft.drawn == drawn
 
 
 def test_an_interrupted_draw_begins_anew(llama, monkeypatch):

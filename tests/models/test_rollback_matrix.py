@@ -12,7 +12,7 @@ from dataclasses import replace
 import mlx.core as mx
 import pytest
 from family_models import NAMES, variant_of
-from rollback_matrix import EXPERTS, HEAD, LONG, SHORT, Family, Setting, settings_of
+from rollback_matrix import AUTO, EXPERTS, HEAD, LONG, SHORT, Family, Setting, settings_of
 from tiny_families import WINDOW
 
 from akunu_py.models.rollback import RollbackCaches
@@ -59,9 +59,10 @@ def test_no_guess_of_a_head_changes_a_token(name):
     """The other families are in `test_no_adversary_changes_a_token`."""
     family = Family(name)
     family.num_tokens = 20
-    cell = family.run(Setting(0.8, SHORT, (HEAD,)))
-    assert not cell.differences
-    assert cell.drafted > 2 * family.num_tokens
+    for kind in (HEAD, AUTO):
+        cell = family.run(Setting(0.8, SHORT, (kind,)))
+        assert not cell.differences
+        assert cell.drafted > 2 * family.num_tokens
 
 
 def rotated(name, dtype):

@@ -313,12 +313,11 @@ class Actions:
     def _drafter_text(self) -> str:
         from akunu_py.drafting.registry import drafter_name  # noqa: PLC0415 - numpy, for --help
 
-        chosen = self._conversation.config.drafter
-        if chosen == "none":
+        config, engine = self._conversation.config, self._conversation.engine
+        if config.drafter == "none":
             return "nothing is drafted"
-        engine = self._conversation.engine
-        name = drafter_name(chosen, engine.draft_model, engine.has_head or None)
-        return f"drafter {name}{', the default' * (chosen is None)}"
+        name = drafter_name(config, engine.draft_model, engine.has_head or None)
+        return f"drafter {name}{', the default' * (config.drafter is None)}"
 
     def _check_sources(self, config: GenerationConfig) -> None:
         """Raise ConfigError for a drafter without what it drafts from."""

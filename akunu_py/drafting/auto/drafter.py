@@ -161,6 +161,10 @@ class AutoDrafter:
             places=places,
         )
 
+    def count_drafted(self, count: int) -> None:
+        """Take note that the pass has `count` draft tokens, where another drafter changed them."""
+        self._num_drafted = min(count, self.max_length)
+
     def _learn(self, chain: Chain, output: Sequence[int]) -> None:
         """Learn which tokens of the last chain, drafted or not, were right."""
         at = self._at

@@ -96,21 +96,21 @@ class CountDrafter:
 
     def propose(self, limit: int) -> Draft:
         """Draft at most min(limit, num_draft_tokens) tokens."""
-        return self.extend((), limit)
+        return self.extend(Draft.empty(), limit)
 
-    def extend(self, drafted: Sequence[int], limit: int) -> Draft:
-        """Draft at most min(limit, num_draft_tokens) tokens to follow `drafted`.
+    def extend(self, before: Draft, limit: int) -> Draft:
+        """Draft at most min(limit, num_draft_tokens) tokens to follow the chain `before`.
 
-        `drafted` follows the observed text; it is looked up but not counted.
+        `before` follows the observed text; it is looked up but not counted.
         """
         self._begin_draft()
         limit = min(limit, self.num_draft_tokens)
-        before = (*self._tail, *drafted)
-        start = self._num_observed + len(drafted)
+        text = (*self._tail, *before.tokens)
+        start = self._num_observed + len(before)
         tokens: list[int] = []
         confidence: list[float] = []
         for place in range(limit):
-            context = (*before, *tokens)
+            context = (*text, *tokens)
             q = self.model.distribution(context).adjusted(self._adjustment, context)
             # Asked before the draw: the length must not depend on the token.
             if not self.length.wants(place, q):

@@ -108,11 +108,11 @@ class AssistedNgramDrafter(NgramDrafter):
         draft, self._drafted = self._continued(self._context, limit)
         return draft
 
-    def extend(self, drafted: Sequence[int], limit: int) -> Draft:
-        """Draft like `propose`, after `drafted`, which is not counted."""
-        if not drafted:
+    def extend(self, before: Draft, limit: int) -> Draft:
+        """Draft like `propose`, after the chain `before`, which is not counted."""
+        if not before:
             return self.propose(limit)
-        context = (*self._context, *drafted)[1 - self.max_order :]
+        context = (*self._context, *before.tokens)[1 - self.max_order :]
         return self._continued(context, limit)[0]
 
     def _continued(self, context: tuple[int, ...], limit: int) -> tuple[Draft, tuple[_Found, ...]]:

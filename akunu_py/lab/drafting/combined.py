@@ -14,20 +14,13 @@ from akunu_py.errors import ConfigError, ContractError
 from akunu_py.protocols import (
     CandidateObserver,
     Drafter,
-    DrawnToken,
+    DrawingRule,
     Extender,
     ReplyDrafter,
     SampledDrafter,
     TokenByToken,
 )
 from akunu_py.types import Draft, GenerationConfig
-
-
-@dataclass(frozen=True, slots=True)
-class _Drafted:
-    """A token of another source; its probability is -1 without a confidence."""
-
-    probability: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,11 +48,11 @@ class Source:
         """Return the limit of a piece, given the room in the draft."""
         return room if self.max_tokens is None else min(room, self.max_tokens)
 
-    def piece(self, drafted: Sequence[int], limit: int) -> Draft:
-        """Return the confident part of this drafter's draft after `drafted`; may be empty."""
+    def piece(self, before: Draft, limit: int) -> Draft:
+        """Return the confident part of this drafter's draft after `before`; may be empty."""
         if isinstance(self.drafter, Extender):
-            draft = self.drafter.extend(drafted, limit)
-        elif not drafted:
+            draft = self.drafter.extend(before, limit)
+        elif not before:
             draft = self.drafter.propose(limit)
         else:
             return Draft.empty()
@@ -100,14 +93,11 @@ class CombinedDrafter:
             if isinstance(source.drafter, ReplyDrafter):
                 source.drafter.begin_reply(config, seed, check)
 
-    def add_rule(self, rule: Callable[[Sequence[DrawnToken]], bool]) -> None:
-        """Add a rule for the sources that ask before each token.
-
-        The rule also sees the tokens that other sources drafted before.
-        """
+    def use_rule(self, rule: DrawingRule) -> None:
+        """Pass a rule to the sources that ask before each token."""
         for source in self.sources:
             if isinstance(source.drafter, TokenByToken):
-                source.drafter.add_rule(lambda drawn: rule((*self._drafted(), *drawn)))
+                source.drafter.use_rule(rule)
 
     def observe(self, tokens: Sequence[int]) -> None:
         """Pass committed tokens to every source."""
@@ -118,22 +108,22 @@ class CombinedDrafter:
         """Draft at most min(limit, num_draft_tokens) tokens."""
         limit = min(limit, self.num_draft_tokens)
         self._begin()
-        tokens: list[int] = []
+        draft = Draft.empty()
         ended: Source | None = None
-        while len(tokens) < limit:
+        while len(draft) < limit:
             for source in self.sources:
                 if source is ended:
                     continue
-                most = source.limit(limit - len(tokens))
-                piece = source.piece(tokens, most)
+                most = source.limit(limit - len(draft))
+                piece = source.piece(draft, most)
                 if len(piece):
-                    tokens += piece.tokens
                     self._take(source, piece)
+                    draft = self._joined()
                     ended = source if len(piece) < most else None
                     break
             else:
                 break
-        return self._draft(tokens)
+        return draft
 
     def _begin(self) -> None:
         self._pieces = []
@@ -141,20 +131,14 @@ class CombinedDrafter:
     def _take(self, source: Source, piece: Draft) -> None:  # noqa: ARG002 - see below
         self._pieces.append(piece)
 
-    def _drafted(self) -> list[_Drafted]:
-        return [
-            _Drafted(probability)
-            for piece in self._pieces
-            for probability in piece.confidence or [-1.0] * len(piece)
-        ]
-
-    def _draft(self, tokens: list[int]) -> Draft:
+    def _joined(self) -> Draft:
         pieces = self._pieces
+        tokens = (token for piece in pieces for token in piece.tokens)
         confidence: tuple[float, ...] = ()
         if all(piece.confidence for piece in pieces):
             confidence = tuple(value for piece in pieces for value in piece.confidence)
         names = "+".join(dict.fromkeys(piece.source for piece in pieces))
-        match_length = pieces[0].match_length if pieces else 0
+        match_length = pieces[0].match_length
         origins = tuple(piece.source for piece in pieces for _ in piece.tokens)
         length = next((piece.length for piece in pieces if piece.length), None)
         return Draft.chain(tokens, names, match_length, confidence, origins, length=length)
@@ -196,8 +180,8 @@ class _SampledCombination(CombinedDrafter):
             rows[np.arange(len(piece)), list(piece.tokens)] = 1.0
         self._rows.append(rows)
 
-    def _draft(self, tokens: list[int]) -> Draft:
-        return replace(super()._draft(tokens), confidence=())
+    def _joined(self) -> Draft:
+        return replace(super()._joined(), confidence=())
 
 
 class _CandidateDrafter(CombinedDrafter):

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 from akunu_py.decode_stats import StepDetail
-from akunu_py.decoding.budget import Budget, BudgetState, VerifyAll
+from akunu_py.decoding.budget import Budget, BudgetState, OwnCost, VerifyAll
 from akunu_py.decoding.loop import Step, observer, propose
 from akunu_py.decoding.stats import step_detail, step_stats
 from akunu_py.decoding.stopping import LoopDetector, cut_at_end
@@ -148,9 +148,9 @@ class DrawnBudget(Budget):
         if most <= 0:
             return 0
         probabilities = self._acceptance.probabilities(Draft.chain(range(most), self._source))
-        own = self._drafter.a_token
+        own = OwnCost(self._drafter.a_token)
         size, _ = self._best_size(probabilities, own)
-        return size or int(self._may_try(probabilities[0], own))
+        return size or int(self._may_try(probabilities[0], own.a_token))
 
     def trim(self, draft: Draft) -> Draft:
         """Return the draft, or the drafter's chain in place of a tree that the target refuses."""

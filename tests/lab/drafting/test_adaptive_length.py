@@ -231,10 +231,17 @@ def test_numbers_out_of_range_are_refused(make):
         make()
 
 
+class Likely:
+    """Goes on after likely tokens."""
+
+    def pays(self, before, drawn, *, room, passes):
+        return not drawn or drawn[-1].probability > 0.6
+
+
 def test_every_rule_can_end_a_draft():
     _, drafter = begun(length=AfterDraws(FixedLength(4), 4))
     assert len(drafter.propose(5)) == 4
-    drafter.add_rule(lambda drawn: not drawn or drawn[-1].probability > 0.6)
+    drafter.use_rule(Likely())
     assert len(drafter.propose(5)) == 3
 
 

@@ -10,6 +10,7 @@ from akunu_py.errors import ConfigError
 from akunu_py.lab.drafting import assisted
 from akunu_py.lab.drafting.assisted import AssistedNgramDrafter
 from akunu_py.protocols import CandidateObserver
+from akunu_py.types import Draft
 
 TOKENS = st.lists(st.integers(0, 5), max_size=40)
 
@@ -124,7 +125,7 @@ def test_extending_is_proposing_behind_the_draft(tokens, drafted):
     for either in (drafter, longer):
         either.observe_candidates([(3, [4, 2]), (0, [1])])
     longer._context = (*longer._context, *drafted)[-3:]
-    assert drafter.extend(drafted, 4) == longer.propose(4)
+    assert drafter.extend(Draft.chain(drafted), 4) == longer.propose(4)
 
 
 def test_memory_is_bounded(monkeypatch):

@@ -30,11 +30,11 @@ class Table:
         self.observed += tokens
 
     def propose(self, limit):
-        return self.extend((), limit)
+        return self.extend(Draft.empty(), limit)
 
-    def extend(self, drafted, limit):
-        self.asked.append((tuple(drafted), limit))
-        text = [*self.observed, *drafted]
+    def extend(self, before, limit):
+        self.asked.append((before.tokens, limit))
+        text = [*self.observed, *before.tokens]
         tokens = []
         while len(tokens) < limit and (token := self.following.get(text[-1])) is not None:
             tokens.append(token)
@@ -46,7 +46,7 @@ class FirstOnly(Table):
     extend = None
 
     def propose(self, limit):
-        return Table.extend(self, (), limit)
+        return Table.extend(self, Draft.empty(), limit)
 
 
 def drafted(*sources, room=8, num_draft_tokens=8, **fields):
@@ -182,12 +182,12 @@ def test_coupled_counts_behind_an_ngram_change_nothing_in_the_loop():
 
 
 class Tree(Table):
-    def extend(self, drafted, limit):
+    def extend(self, before, limit):
         return Draft((1, 2), (-1, -1), "tree")
 
 
 class TooLong(Table):
-    def extend(self, drafted, limit):
+    def extend(self, before, limit):
         return Draft.chain(range(limit + 1), "long")
 
 
@@ -213,19 +213,15 @@ def test_numbers_out_of_range_are_refused(make):
 
 
 class Asking(Table):
-    """Asks its rules before each token, as a draft model does."""
+    """Asks its rule before each token, as a draft model does."""
 
-    def __init__(self, *arguments):
-        super().__init__(*arguments)
-        self.rules = []
+    def use_rule(self, rule):
+        self.rule = rule
 
-    def add_rule(self, rule):
-        self.rules.append(rule)
-
-    def extend(self, drafted, limit):
-        whole, tokens = super().extend(drafted, limit), []
+    def extend(self, before, limit):
+        whole, tokens = super().extend(before, limit), []
         for token, odds in zip(whole.tokens, whole.confidence, strict=True):
-            if not all(rule(tokens) for rule in self.rules):
+            if not self.rule.pays(before, tokens, room=limit - len(tokens)):
                 break
             tokens.append(DrawnToken(token, odds, 0.5))
         return Draft.chain(
@@ -234,29 +230,37 @@ class Asking(Table):
         )  # fmt: skip
 
 
+class UpTo:
+    """Lets drafts grow to four tokens, and keeps what it was shown."""
+
+    def __init__(self):
+        self.shown = []
+
+    def pays(self, before, drawn, *, room, passes=1):
+        probabilities = [token.probability for token in drawn]
+        self.shown.append((before.tokens, before.confidence, probabilities))
+        return len(before) + len(drawn) < 4
+
+
 @pytest.mark.parametrize("confidence", [(0.9, 0.8), ()])
 def test_a_rule_is_shown_the_whole_draft(confidence):
     copy = Table("copy", {0: 1, 1: 2}, confidence)
     model = Asking("model", {2: 3, 3: 4, 4: 5, 5: 6}, (0.7, 0.6, 0.5, 0.4))
     drafter = combine((Source(copy), Source(model)), num_draft_tokens=8)
     assert isinstance(drafter, TokenByToken)
-    shown = []
-
-    def rule(drawn):
-        shown.append([token.probability for token in drawn])
-        return len(drawn) < 4
-
-    drafter.add_rule(rule)
+    rule = UpTo()
+    drafter.use_rule(rule)
     drafter.observe([0])
     assert drafter.propose(8).tokens == (1, 2, 3, 4)
-    before = list(confidence) or [-1.0, -1.0]
-    assert shown == [before, [*before, 0.7], [*before, 0.7, 0.6]]
+    before = ((1, 2), confidence)
+    assert rule.shown == [(*before, []), (*before, [0.7]), (*before, [0.7, 0.6])]
 
 
 def test_what_a_length_came_from_is_the_sources_that_has_a_rule():
     copy = Table("copy", {0: 1, 1: 2, 9: 1})
     model = Asking("model", {2: 3, 3: 4}, (0.7, 0.6))
     drafter = combine((Source(copy), Source(model)), num_draft_tokens=8)
+    drafter.use_rule(UpTo())
     drafter.observe([0])
     assert drafter.propose(8).length.num_draft_tokens == 2
     # Nothing of the model's in this one.

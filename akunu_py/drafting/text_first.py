@@ -1,0 +1,89 @@
+"""The drafter `auto` where there is also a model to ask: copies first, then what a model draws.
+
+Text that repeats is drafted for free. A prediction head or a draft model takes time for each token,
+and is asked where there is nothing to copy, in place of a copy that is expected to bring less, and
+for the tokens behind a copy.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+
+from akunu_py.drafting.auto import AutoDrafter
+from akunu_py.drafting.draft_model import DraftModelDrafter
+from akunu_py.protocols import DrawingRule, StateObserver
+from akunu_py.types import Draft, GenerationConfig
+
+
+class TextFirstDrafter:
+    """Drafts from earlier text, and with a model where that pays; `auto` with a model.
+
+    The rule decides what pays. Without one the model goes on behind every copy, as far as it may.
+    It is a `StateObserver` if the model is one.
+
+    Args:
+        text: drafts copies.
+        model: draws with the target's noise, so its drafts need no probabilities.
+
+    """
+
+    name = AutoDrafter.name
+
+    def __init__(self, text: AutoDrafter, model: DraftModelDrafter) -> None:
+        self._text = text
+        self._model = model
+        self._rule: DrawingRule | None = None
+        self.use_curve = text.use_curve
+        if isinstance(model, StateObserver):
+            # Protocols are checked by the methods that an object has.
+            self.hidden = model.hidden
+            self.begin_states = model.begin_states
+            self.observe_states = model.observe_states
+
+    def begin_reply(
+        self, config: GenerationConfig, seed: int, check: Callable[[], None] | None = None
+    ) -> None:
+        """Draw with these transforms and this seed; see `ReplyDrafter`."""
+        self._model.begin_reply(config, seed, check)
+
+    def reading(self, prompt: Sequence[int]) -> Iterator[None]:
+        """Take in the prompt as `observe` does, yielding between the model's passes."""
+        self._text.observe(prompt)
+        yield from self._model.reading(prompt)
+
+    def observe(self, tokens: Sequence[int]) -> None:
+        """Take in committed tokens: first the prompt, then each pass's output."""
+        self._text.observe(tokens)
+        self._model.observe(tokens)
+
+    def use_rule(self, rule: DrawingRule) -> None:
+        """Ask this rule what pays."""
+        self._rule = rule
+        self._model.use_rule(rule)
+
+    def propose(self, limit: int) -> Draft:
+        """Draft a chain of at most `limit` tokens: copied ones, drawn ones, or both."""
+        copied = self._text.propose(limit)
+        room = min(limit, self._model.num_draft_tokens)
+        if copied.tokens and self._rule and self._rule.draws_instead(copied, room=room):
+            copied = Draft.empty(self.name)
+        drawn = self._model.extend(copied, limit - len(copied))
+        self._text.count_drafted(len(copied) + len(drawn))
+        return _joined(copied, drawn)
+
+    def extend(self, before: Draft, limit: int) -> Draft:
+        """Draft with the model alone, after another drafter's chain."""
+        return self._model.extend(before, limit)
+
+
+def _joined(copied: Draft, drawn: Draft) -> Draft:
+    """Return a copied chain followed by a drawn one."""
+    if not drawn.tokens:
+        return copied
+    return Draft.chain(
+        (*copied.tokens, *drawn.tokens),
+        copied.source,
+        copied.match_length,
+        (*copied.confidence, *drawn.confidence),
+        (*copied.origins, *(drawn.source,) * len(drawn)),
+        places=(*copied.places, *(-1,) * len(drawn)),
+        drawn=len(drawn),
+    )

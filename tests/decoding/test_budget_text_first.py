@@ -1,0 +1,162 @@
+"""`auto` with a model to ask, under a budget: never behind `auto` alone, nor far behind the model.
+
+The target is simulated: it has a clock, and the model is right with a known probability and takes a
+known time for each token.
+"""
+
+import random
+
+import pytest
+from budget_simulation import PLAIN_S, SimulatedTarget
+
+from akunu_py.cost_curve import CostCurve
+from akunu_py.decoding.budget import Budget, BudgetState
+from akunu_py.decoding.loop import decode
+from akunu_py.drafting import AutoDrafter, AutoState
+from akunu_py.drafting.draft_model import DraftModelDrafter, DrawnToken
+from akunu_py.drafting.prediction_head import PredictionHeadDrafter
+from akunu_py.drafting.text_first import TextFirstDrafter
+from akunu_py.types import GenerationConfig
+
+FLAT = CostCurve({1: 1.0, 2: 1.05, 21: 2.0})
+STEEP = CostCurve({1: 1.0, 3: 1.115, 5: 1.45, 9: 2.2})
+
+
+class SimulatedModel:
+    """Draws the target's next tokens, each right with a probability, for `own` plain steps a pass.
+
+    It knows how likely it is right. After a wrong token it is always wrong.
+    """
+
+    hidden = "normed"
+
+    def __init__(self, target, alpha, own, seed=3, *, pass_a_token=False):
+        self.target, self.alpha, self.own = target, alpha, own
+        self.pass_a_token = pass_a_token
+        self.rng = random.Random(seed)
+        self.drawn = 0
+
+    def beginning(self, prompt, sampling):
+        yield
+
+    def extend(self, tokens):
+        pass
+
+    def begin_states(self, prompt, held):
+        pass
+
+    def observe_states(self, states, start, end):
+        pass
+
+    def draw(self, limit, goes_on=None, guess=None, *, after=()):
+        if not goes_on(()):
+            return []
+        start = self.target.position + len(after)
+        right = tuple(after) == tuple(self.target.text[self.target.position : start])
+        if self.pass_a_token:
+            self.target.now += PLAIN_S * self.own * len(after)
+        drawn = []
+        while True:
+            odds = min(0.99, max(0.01, self.rng.gauss(self.alpha, 0.15)))
+            right = right and self.rng.random() < odds
+            token = self.target.text[start + len(drawn)] if right else -1
+            drawn.append(DrawnToken(token, odds, 0.5))
+            self.target.now += PLAIN_S * self.own
+            self.drawn += 1
+            if len(drawn) == limit or not goes_on(drawn):
+                return drawn
+
+
+def vague(rng, count):
+    """Return text whose next token copies guess about half of the time."""
+    found = [rng.randrange(40)]
+    while len(found) < count:
+        found.append((found[-1] * 7 + rng.choice((1, 1, 1, 2, 2, 3))) % 40)
+    return [token + 100_000 for token in found]
+
+
+def text_of(rng, copied, vaguely, count=12):
+    """Return a prompt and a reply that copies its paragraphs, says something new, or is vague."""
+    prompt = [*(rng.randrange(4000) for _ in range(600)), *vague(rng, 600)]
+    reply = []
+    for _ in range(count):
+        kind = rng.random()
+        if kind < copied:
+            start = rng.randrange(500)
+            reply += prompt[start : start + 60]
+        elif kind < copied + vaguely:
+            reply += vague(rng, 60)
+        else:
+            reply += [rng.randrange(4000, 90000) for _ in range(60)]
+    return prompt, reply
+
+
+def cost_of(arm, curve, *, copied, alpha, own, vaguely=0.0, kind=DraftModelDrafter):
+    """Return plain steps a token over three replies, and the number of drawn tokens a token."""
+    state, learned = BudgetState(), AutoState()
+    costs = {rows: curve.cost(rows) for rows in range(2, 34)}
+    state.costs.remember(dict.fromkeys(range(3), costs))
+    rng = random.Random(7)
+    spent = tokens = drawn = 0
+    for number in range(3):
+        prompt, reply = text_of(rng, copied, vaguely)
+        target = SimulatedTarget([*prompt, *reply, *[0] * 40], curve, seed=number)
+        target.position = len(prompt)
+        model = SimulatedModel(target, alpha, own, pass_a_token=kind is PredictionHeadDrafter)
+        drafter = AutoDrafter(state=learned) if arm != "model" else kind(model)
+        if arm == "both":
+            drafter = TextFirstDrafter(drafter, kind(model))
+        if arm != "text":
+            drafter.begin_reply(GenerationConfig(), number)
+        drafter.observe(prompt)
+        budget = Budget(state, context=len(prompt), target=target, drafter=drafter)
+        for _ in decode(
+            target, drafter, prompt[-1], num_draft_tokens=32, max_tokens=len(reply), budget=budget,
+            clock=target.clock,
+        ):  # fmt: skip
+            pass
+        spent += target.now / PLAIN_S
+        tokens += len(reply)
+        drawn += model.drawn
+    return spent / tokens, drawn / tokens
+
+
+HEAD = PredictionHeadDrafter
+
+
+@pytest.mark.parametrize("kind", [DraftModelDrafter, HEAD])
+@pytest.mark.parametrize("curve", [FLAT, STEEP], ids=["flat", "steep"])
+def test_mixed_text_is_faster_than_with_either(curve, kind):
+    """Half of the text is copied, and the model is often right about the rest."""
+    setting = {"copied": 0.5, "alpha": 0.75, "own": 0.08, "kind": kind}
+    both, drawn = cost_of("both", curve, **setting)
+    assert both < 0.95 * cost_of("text", curve, **setting)[0]
+    assert both < 0.92 * cost_of("model", curve, **setting)[0]
+    assert drawn > 0.3
+
+
+@pytest.mark.parametrize("kind", [DraftModelDrafter, HEAD])
+def test_a_useless_model_costs_next_to_nothing(kind):
+    for copied in (0.0, 0.6):
+        setting = {"copied": copied, "alpha": 0.15, "own": 0.3, "kind": kind}
+        both, drawn = cost_of("both", STEEP, **setting)
+        assert both < 1.02 * cost_of("text", STEEP, **setting)[0]
+        assert drawn < 0.05
+
+
+def test_new_text_is_as_fast_as_with_the_model_alone():
+    setting = {"copied": 0.0, "alpha": 0.8, "own": 0.05}
+    assert cost_of("both", FLAT, **setting)[0] < 1.05 * cost_of("model", FLAT, **setting)[0]
+
+
+@pytest.mark.parametrize("kind", [DraftModelDrafter, HEAD])
+def test_a_good_model_is_preferred_to_vague_copies(kind):
+    setting = {"copied": 0.0, "vaguely": 1.0, "alpha": 0.85, "own": 0.1, "kind": kind}
+    both, _ = cost_of("both", FLAT, **setting)
+    assert both < 0.75 * cost_of("text", FLAT, **setting)[0]
+    assert both < 1.05 * cost_of("model", FLAT, **setting)[0]
+
+
+def test_vague_copies_are_preferred_to_a_worse_model():
+    setting = {"copied": 0.0, "vaguely": 1.0, "alpha": 0.3, "own": 0.2}
+    assert cost_of("both", STEEP, **setting)[0] < 1.03 * cost_of("text", STEEP, **setting)[0]
