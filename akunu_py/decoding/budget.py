@@ -168,7 +168,7 @@ class Budget:
 
     def limit(self, most: int) -> int:
         """Return how many tokens the drafter may propose: `most`, or 0 to leave it alone."""
-        self._drafter.asked = self._drawing.asked = False
+        self._drafter.asked = False
         self._most = self._proposed = self._passes = 0
         if most > 0 and self._costs.unit_s is not None and self._drafter.may_ask():
             self._drafter.asked, self._most = True, most
@@ -184,7 +184,7 @@ class Budget:
         self._proposed = len(draft)
         if len(draft) == draft.sure:
             if self._drafter.asked and not draft.tokens:
-                self._pace(0.0, draft)
+                self._drafter.pace(0.0, self.rate)
             return draft
         self._source = draft.source
         if self._shadow is None:
@@ -201,15 +201,8 @@ class Budget:
                 kept, gain, path = self._best_path(draft)
                 weighed = replace(weighed, path=path)
             self.tree = TreeChoice.weighed(draft, kept, gain, weighed, taken=taken)
-        self._pace(gain, draft)
-        return kept
-
-    def _pace(self, gain: float, draft: Draft) -> None:
-        """Take note of a draft's gain, of which a model's tokens have what the others had not."""
         self._drafter.pace(gain, self.rate)
-        if self._passes or (self._drawing.asked and not draft.tokens):
-            copied = self._gain(draft.first(len(draft) - draft.drawn)) if draft.drawn else 0.0
-            self._drawing.pace(gain - copied, self.rate)
+        return kept
 
     def pays(
         self, before: Draft, drawn: Sequence[DrawnToken], *, room: int, passes: int = 1
@@ -219,9 +212,8 @@ class Budget:
         It should if some longer draft has a larger expected gain, after the model's own time for
         the further tokens. Their probabilities come from the model's record at these positions.
         """
-        if room <= 0 or not (drawn or self._drawing.may_ask()):
+        if room <= 0:
             return False
-        self._drawing.asked = True
         held = len(before) + len(drawn)
         probabilities = self._expected(before, drawn, room)
         own = OwnCost(self._drawing.a_token, held, passes - 1)
@@ -233,8 +225,6 @@ class Budget:
 
     def draws_instead(self, copied: Draft, *, room: int) -> bool:
         """Return whether a model's own draft has a larger expected gain; see `DrawingRule`."""
-        if not self._drawing.ready:
-            return False
         own = OwnCost(self._drawing.a_token)
         _, alone = self._best_size(self._expected(_NOTHING, (), room), own, probe=False)
         return alone > self._gain(copied)
@@ -367,11 +357,12 @@ class Budget:
         beside = done.was_in_flight and not self._passes
         pass_s = whole_s if beside else stats.target_s + stats.commit_s
         unit_s = costs.unit_s
-        if unit_s is not None and self._passes:
-            drawing = stats.propose_s / unit_s - self._drafter.a_draft
-            self._drawing.add(drawing, self._passes, drafted=True)
-        elif unit_s is not None:
-            self._drafter.add(stats.propose_s / unit_s, self._proposed, drafted=drafted > 0)
+        if unit_s is not None:
+            taken = stats.propose_s / unit_s
+            if self._passes:
+                self._drawing.add(taken, self._passes, drafted=True)
+            else:
+                self._drafter.add(taken, self._proposed, drafted=drafted > 0)
         # `due` is the expected time of this step: it may include part of the step that it queues.
         again = done.rows > 1 and not drafted
         if done.was_in_flight and done.rows:
@@ -422,7 +413,7 @@ class Budget:
             self._shadow = None
             if drafted and drafted[-1] == self._chosen[-1]:
                 # The whole draft was right: the drafter may be worth asking again.
-                self._resume()
+                self._drafter.resume()
 
     def _compare_tree(self, shadow: Draft, output: Sequence[int]) -> None:
         """Compare a tree with the target's tokens once they have left it."""
@@ -432,11 +423,7 @@ class Budget:
             self._acceptance.observe(shadow, self._chosen)
             self._shadow = None
             if taken[-1] is not None:
-                self._resume()
-
-    def _resume(self) -> None:
-        self._drafter.resume()
-        self._drawing.resume()
+                self._drafter.resume()
 
     def _tell_curve(self) -> None:
         if self._tell is not None and self._costs.num_samples != self._samples_told:

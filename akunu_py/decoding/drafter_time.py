@@ -55,22 +55,12 @@ class DrafterTime:
         """Return the cost of a drafted token; 0 before the first measurement."""
         return statistics.median_high(self._tokens) if self._tokens else 0.0
 
-    @property
-    def a_draft(self) -> float:
-        """Return the cost of a draft; 0 before the first measurement."""
-        return statistics.median_high(self._drafts) if self._drafts else 0.0
-
-    @property
-    def ready(self) -> bool:
-        """Whether the drafter is in no pause."""
-        return self._paused >= self._pause
-
     def may_ask(self) -> bool:
         """Return whether to ask the drafter now; each call shortens a pause by one step."""
-        if self.ready:
-            return True
-        self._paused += 1
-        return False
+        if self._paused < self._pause:
+            self._paused += 1
+            return False
+        return True
 
     def add(self, taken: float, num_proposed: int, *, drafted: bool) -> None:
         """Add the drafter's time in a step and the number of tokens that it proposed.
@@ -90,7 +80,7 @@ class DrafterTime:
         tokens. A pause is at most so long that the drafter's share of the time is as small as that
         of a cheap drafter.
         """
-        own = self.a_draft
+        own = statistics.median_high(self._drafts) if self._drafts else 0.0
         self._brought = self._brought * _BROUGHT_MEMORY + gain * (1 - _BROUGHT_MEMORY)
         if own < _CHEAP_DRAFT or max(gain, self._brought) > rate * own:
             self._pause = 0

@@ -100,8 +100,9 @@ def test_what_an_extender_says_of_its_tokens_stays_theirs():
     places, confidence = tuple(range(len(tokens))), (0.5,) * len(tokens)
     length = LengthTrace(entropy=0.5, smoothed=0.4, num_draft_tokens=7)
     more = Draft.chain(
-        tokens, "inner", 3, confidence, ("memory",) * len(tokens), length=length, places=places
-    )
+        tokens, "inner", 3, confidence, ("memory",) * len(tokens), length=length, places=places,
+        drawn=2,
+    )  # fmt: skip
     made, matcher = drafter(Extending(more))
     sure = len(matcher.forced())
     draft = made.propose(32)
@@ -109,6 +110,7 @@ def test_what_an_extender_says_of_its_tokens_stays_theirs():
     assert draft.confidence == (1.0,) * sure + confidence
     assert draft.origins == ("grammar",) * sure + ("memory",) * len(tokens)
     assert (draft.match_length, draft.length, draft.sure) == (3, length, sure)
+    assert draft.drawn == 2
 
 
 def test_the_inner_draft_is_cut_by_the_form():

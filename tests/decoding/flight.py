@@ -2,7 +2,7 @@
 
 from akunu_py.cost_curve import CostCurve
 from akunu_py.decoding.budget import Budget, BudgetState
-from akunu_py.types import PassReport
+from akunu_py.types import PassReport, StepStats
 
 UNIT_S = 0.02
 
@@ -43,6 +43,16 @@ def observe(budget, stats, output, carried_rows=0):
     """Run a step's pass and tell the budget."""
     budget._target.ran(stats, carried_rows)
     budget.observe(stats, output)
+
+
+def step(drafted, accepted, target_s, *, rejected=None, propose_s=0.0):
+    rejected = accepted < drafted if rejected is None else rejected
+    return StepStats(
+        source="test", num_draft_tokens=drafted, num_tested_tokens=accepted + rejected,
+        num_accepted_tokens=accepted, num_output_tokens=accepted + 1,
+        kind="recovered" if rejected else "bonus", propose_s=propose_s, target_s=target_s,
+        commit_s=0.0,
+    )  # fmt: skip
 
 
 def known_state(points, *, context=10):

@@ -29,9 +29,8 @@ tried):
 import random
 
 import pytest
-from flight import UNIT_S, Flight, budget_of, known_state, observe
+from flight import UNIT_S, Flight, budget_of, known_state, observe, step
 
-from akunu_py.decode_stats import StepStats
 from akunu_py.decoding.acceptance import Acceptance
 from akunu_py.decoding.budget import Budget, BudgetState
 from akunu_py.decoding.loop import decode
@@ -47,16 +46,6 @@ def draft_of(size, confidence=None, source="test"):
 
 def plain_step(budget):
     observe(budget, step(0, 0, UNIT_S), (7,))
-
-
-def step(drafted, accepted, target_s, *, rejected=None, propose_s=0.0):
-    rejected = accepted < drafted if rejected is None else rejected
-    return StepStats(
-        source="test", num_draft_tokens=drafted, num_tested_tokens=accepted + rejected,
-        num_accepted_tokens=accepted, num_output_tokens=accepted + 1,
-        kind="recovered" if rejected else "bonus", propose_s=propose_s, target_s=target_s,
-        commit_s=0.0,
-    )  # fmt: skip
 
 
 def taught(state, rate, size=8, times=400):

@@ -8,18 +8,81 @@ import random
 
 import pytest
 from budget_simulation import PLAIN_S, SimulatedTarget
+from flight import UNIT_S, Flight, known_state, observe, step
 
 from akunu_py.cost_curve import CostCurve
+from akunu_py.decoding.acceptance import Acceptance
 from akunu_py.decoding.budget import Budget, BudgetState
+from akunu_py.decoding.drafter_time import DrafterTimes
 from akunu_py.decoding.loop import decode
 from akunu_py.drafting import AutoDrafter, AutoState
 from akunu_py.drafting.draft_model import DraftModelDrafter, DrawnToken
 from akunu_py.drafting.prediction_head import PredictionHeadDrafter
 from akunu_py.drafting.text_first import TextFirstDrafter
-from akunu_py.types import GenerationConfig
+from akunu_py.types import Draft, GenerationConfig
 
 FLAT = CostCurve({1: 1.0, 2: 1.05, 21: 2.0})
 STEEP = CostCurve({1: 1.0, 3: 1.115, 5: 1.45, 9: 2.2})
+
+
+COPY = Draft.chain([1, 2, 3], "auto", 9, (0.95, 0.95, 0.95), ("prompt",) * 3)
+
+
+def rule_with(a_token, name="auto"):
+    """Return a budget that knows the costs of passes, and of a model that is mostly right."""
+    state = known_state({2: 1.02, 9: 1.1})
+    for _ in range(60):
+        state.acceptance.observe(Draft.chain([1] * 4, name, 0, (0.9,) * 4, drawn=4), [1] * 4)
+    state.drawing_times[name] = DrafterTimes()
+    state.drawing_times[name].tokens.append(a_token)
+    budget = Budget(state, context=10, target=Flight(), name=name)
+    assert budget.limit(9) == 9
+    return budget
+
+
+def test_passes_over_a_copy_are_part_of_the_price():
+    assert rule_with(0.2).pays(COPY, (), room=1)
+    assert not rule_with(0.2).pays(COPY, (), room=1, passes=4)
+    # They are paid once.
+    drawn = [DrawnToken(5, 0.9, 0.5)]
+    assert rule_with(0.2).pays(COPY, drawn, room=1)
+    assert not rule_with(0.9).pays(COPY, drawn, room=1)
+    assert not rule_with(0.0).pays(COPY, (), room=0)
+
+
+def test_a_models_time_is_counted_by_the_pass():
+    budget = rule_with(0.02)
+    assert budget.pays(COPY, (), room=1, passes=4)
+    budget.trim(Draft.chain([1, 2, 3, 4], "auto", 9, (0.95,) * 4, drawn=1))
+    observe(budget, step(4, 4, UNIT_S, propose_s=0.4 * UNIT_S), (1, 2, 3, 4, 5))
+    assert list(budget._state.drawing_times["auto"].tokens) == pytest.approx([0.02, 0.1])
+    assert not budget._state.times["auto"].tokens
+
+
+def test_drawn_tokens_have_a_record_of_their_own():
+    acceptance = Acceptance()
+    mixed = Draft.chain([1] * 5, "auto", 30, (0.9,) * 5, drawn=2)
+    before = acceptance.probabilities(mixed)
+    for _ in range(60):
+        # The copies are right, and the first drawn token is wrong.
+        acceptance.recent = 0.5
+        acceptance.observe(mixed, [1, 1, 1, 9])
+    acceptance.recent = 0.5
+    after = acceptance.probabilities(mixed)
+    assert min(after[:3]) > 0.9
+    assert after[3] < 0.1
+    # So has the place in the drawn part: this is the first token of a drawn draft.
+    alone = Draft.chain([1], "auto", 0, (0.9,), drawn=1)
+    assert acceptance.probabilities(alone)[0] == pytest.approx(after[3])
+    copied = Draft.chain([1] * 5, "auto", 30, (0.9,) * 5)
+    assert acceptance.probabilities(copied)[3] > before[3] - 0.05
+    unknown = Draft.chain([1], "auto", 0, (-1.0,), drawn=1)
+    assert acceptance.probabilities(unknown)[0] < 0.1
+
+
+def test_the_beginning_of_a_draft_has_fewer_drawn_tokens():
+    mixed = Draft.chain([1] * 5, "auto", drawn=2)
+    assert [mixed.first(size).drawn for size in range(7)] == [0, 0, 0, 0, 1, 2, 2]
 
 
 class SimulatedModel:
