@@ -112,6 +112,7 @@ def test_drafts_are_tinted_by_source(plain):
         ("reply", "copied: 1 from this reply"),
         ("memory", "copied: 1 from earlier replies"),
         ("draft-model", "drafted: 1 from the draft model"),
+        ("mtp", "drafted: 1 from the prediction head"),
         ("ngram+lookup", "drafted: 1 from n-gram counts and the text so far"),
         ("ngram+counts", "drafted: 1 from n-gram counts"),
         ("of-a-plug-in", "drafted: 1 from of-a-plug-in"),

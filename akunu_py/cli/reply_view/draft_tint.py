@@ -37,6 +37,7 @@ _GUESSED = {
     "recycling": "the model's own candidates",
     "candidate": "the model's own candidates",
     "draft-model": "the draft model",
+    "mtp": "the prediction head",
     "grammar": "the form asked for",
 }
 _WORDS = _COPIED | _GUESSED

@@ -35,6 +35,7 @@ const SOURCES = {
   recycling: "the model's own candidates",
   candidate: "the model's own candidates",
   "draft-model": "the draft model",
+  mtp: "the prediction head",
 };
 const TINTS = 6;
 const tints = new Map([["prompt", 1], ["reply", 2], ["memory", 3]].map(([source, tint]) => [SOURCES[source], tint]));
