@@ -205,7 +205,7 @@ def test_extending_looks_at_what_was_drafted():
     drafter = drafter_of(num_draft_tokens=8)
     drafter.observe(PROMPT)
     whole = drafter.propose(6)
-    assert drafter.extend(whole.tokens[:4], 2).tokens == whole.tokens[4:]
+    assert drafter.extend(whole.first(4), 2).tokens == whole.tokens[4:]
 
 
 @pytest.mark.parametrize("draws", ["greedy", "coupled"])
