@@ -1,6 +1,7 @@
 """Counts, rates and times of a decoding step and of a reply."""
 
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from typing import Literal
 
@@ -142,7 +143,8 @@ class StepStats:
 
     `propose_s` is the drafter's time to propose and observe, and the budget's time to cut. MLX is
     lazy, so `target_s` spans the forward pass up to the transfer of the chosen ids. `describe`
-    makes the detail; steps of the loop have it.
+    makes the detail; steps of the loop have it. `drafted_from` has the origin of each drafted token
+    (`Draft.origins`, or else the draft's source), `accepted_from` those of the accepted ones.
     """
 
     source: str
@@ -155,11 +157,49 @@ class StepStats:
     target_s: float
     commit_s: float
     describe: Callable[[], StepDetail] | None = field(default=None, compare=False, repr=False)
+    drafted_from: tuple[str, ...] = ()
+    accepted_from: tuple[str, ...] = ()
 
     @property
     def detail(self) -> StepDetail | None:
         """Return the step token by token, computed on demand; None if it is unknown."""
         return None if self.describe is None else self.describe()
+
+
+UNNAMED = "drafter"
+"""Source of a draft that names none."""
+
+
+@dataclass(frozen=True, slots=True)
+class SourceStats:
+    """Tokens of one source, such as "prompt" or "mtp", that were drafted and accepted."""
+
+    source: str
+    drafted: int
+    accepted: int
+
+    @property
+    def hit_rate(self) -> float | None:
+        """Accepted / drafted; None if nothing was drafted."""
+        return self.accepted / self.drafted if self.drafted else None
+
+
+def sum_sources(parts: Iterable[Iterable[SourceStats]]) -> tuple[SourceStats, ...]:
+    """Return the counts of each source over all parts, in the order of their names."""
+    drafted: Counter[str] = Counter()
+    accepted: Counter[str] = Counter()
+    for part in parts:
+        for one in part:
+            drafted[one.source] += one.drafted
+            accepted[one.source] += one.accepted
+    return by_source(drafted, accepted)
+
+
+def by_source(drafted: Mapping[str, int], accepted: Mapping[str, int]) -> tuple[SourceStats, ...]:
+    """Return counts by source in the order of names; nothing was accepted from those missing."""
+    return tuple(
+        SourceStats(name, drafted[name], accepted.get(name, 0)) for name in sorted(drafted)
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,7 +208,8 @@ class DecodeStats:
 
     `tested` counts drafted tokens that the target compared: accepted ones and, for each step that
     ended in a recovered token, the rejected one. `accepted_per_position[i]` counts steps in which
-    draft token i was accepted, `drafted_per_position[i]` steps that had one.
+    draft token i was accepted, `drafted_per_position[i]` steps that had one. `sources` counts by
+    where drafted tokens come from, in the order of names.
     """
 
     steps: int = 0
@@ -182,6 +223,7 @@ class DecodeStats:
     propose_s: float = 0.0
     target_s: float = 0.0
     commit_s: float = 0.0
+    sources: tuple[SourceStats, ...] = ()
 
     @property
     def hit_rate(self) -> float | None:
@@ -221,6 +263,7 @@ class DecodeStats:
             propose_s=self.propose_s + other.propose_s,
             target_s=self.target_s + other.target_s,
             commit_s=self.commit_s + other.commit_s,
+            sources=sum_sources((self.sources, other.sources)),
         )
 
     def to_dict(self) -> dict[str, object]:
@@ -241,4 +284,13 @@ class DecodeStats:
             "propose_s": self.propose_s,
             "target_s": self.target_s,
             "commit_s": self.commit_s,
+            "sources": source_figures(self.sources),
         }
+
+
+def source_figures(sources: Iterable[SourceStats]) -> dict[str, object]:
+    """Return the counts and the rate of each source by its name, as JSON-ready values."""
+    return {
+        one.source: {"drafted": one.drafted, "accepted": one.accepted, "hit_rate": one.hit_rate}
+        for one in sources
+    }

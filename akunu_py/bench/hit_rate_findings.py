@@ -11,7 +11,9 @@ from akunu_py.bench.hit_rate_report import HitRateReport, Outcome, Summary
 from akunu_py.bench.metrics import NOT_EXACT, TimedPair
 from akunu_py.bench.result_file import Costs, Failure
 from akunu_py.bench.run import Findings
+from akunu_py.bench.source_table import source_table
 from akunu_py.bench.tables import Column, Table, ratio_columns, table_of
+from akunu_py.decode_stats import source_figures
 from akunu_py.models.traffic import MemoryTraffic
 
 Figures = dict[str, object]
@@ -205,6 +207,7 @@ def _drafting_figures(summary: Summary) -> Figures:
         "drafted_per_position": list(stats.drafted_per_position),
         "accepted_per_position": list(stats.accepted_per_position),
         "accepted_per_pass": list(metrics.accepted_per_pass(summary.passes)),
+        "sources": source_figures(stats.sources),
     }
 
 
@@ -243,6 +246,7 @@ def _tables(report: HitRateReport) -> Iterable[Table]:
     rows = [_row(name, item) for name, item in (*report.categories.items(), ("all", report.total))]
     yield table_of("hit_rate", "Hit rate by category", _COLUMNS, rows, total_rows=1)
     stats = report.total.stats
+    yield source_table([(report.config.drafter or "", stats.sources, stats.output_tokens)])
     shares = metrics.accepted_per_position(stats)
     counts = zip(
         stats.drafted_per_position, stats.accepted_per_position, shares,

@@ -18,6 +18,7 @@ from akunu_py.bench.speed_report import BASELINE, Run, SpeedReport
 from akunu_py.bench.workloads import Prompt
 from akunu_py.decoding.budget import Budget, BudgetState
 from akunu_py.decoding.loop import Step, decode
+from akunu_py.decoding.stats import StatsRecorder
 from akunu_py.drafting.auto import AutoDrafter, AutoState
 from akunu_py.drafting.draft_model import TokenModel
 from akunu_py.drafting.prediction_head import HeadModel
@@ -294,17 +295,21 @@ def _akunu(bench: _Bench, arm: str, case: Case, max_tokens: int) -> Run:
                 break
         decode_s = time.perf_counter() - started
         peak = session.peak_memory_bytes()
-    timed = steps[1:]
+    recorder = StatsRecorder()
+    for step in steps[1:]:
+        recorder.add(step.stats)
+    timed = recorder.stats
     return Run(
         arm=arm,
         case=case.id,
         session=case.session,
         token_ids=tuple(token for step in steps for token in step.token_ids)[:max_tokens],
-        num_timed_tokens=sum(len(step.token_ids) for step in timed),
+        num_timed_tokens=timed.output_tokens,
         decode_s=decode_s,
         peak_memory_bytes=peak,
-        num_passes=len(timed),
-        num_drafted=sum(step.stats.num_draft_tokens for step in timed),
-        num_accepted=sum(step.stats.num_accepted_tokens for step in timed),
-        target_s=sum(step.stats.target_s for step in timed),
+        num_passes=timed.steps,
+        num_drafted=timed.drafted,
+        num_accepted=timed.accepted,
+        target_s=timed.target_s,
+        sources=timed.sources,
     )

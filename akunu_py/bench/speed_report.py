@@ -11,7 +11,9 @@ from akunu_py.bench.metrics import TimedPair, median_speedup, speedup
 from akunu_py.bench.result_file import Costs, Failure
 from akunu_py.bench.rows import Count, Number, Row, plain
 from akunu_py.bench.run import Findings
+from akunu_py.bench.source_table import source_table
 from akunu_py.bench.tables import Column, ratio_columns, table_of
+from akunu_py.decode_stats import SourceStats, source_figures, sum_sources
 from akunu_py.models.pass_times import PassTimes
 
 BASELINE = "mlx-lm"
@@ -35,6 +37,7 @@ class Run(Row, frozen=True):
     num_drafted: Count = 0
     num_accepted: Count = 0
     target_s: Number | None = None
+    sources: tuple[SourceStats, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +46,7 @@ class ArmSummary:
 
     `median_ratio` is the median of the pairs' ratios, which is robust to stalls. `outside` is the
     share of the time spent outside passes. `identical` of `pairs` replies equal the baseline's.
+    `sources` counts drafted tokens by where they come from, over `num_timed_tokens`.
     """
 
     arm: str
@@ -55,6 +59,8 @@ class ArmSummary:
     peak_memory_bytes: int
     identical: int
     pairs: int
+    sources: tuple[SourceStats, ...]
+    num_timed_tokens: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,6 +101,7 @@ class SpeedReport:
             for arm in arms
         }
         table = table_of("speed", "Decoding next to mlx-lm", _COLUMNS, map(_record, arms))
+        sources = source_table((arm.arm, arm.sources, arm.num_timed_tokens) for arm in arms)
         return Findings(
             deterministic={"arms": deterministic},
             timing={
@@ -102,7 +109,7 @@ class SpeedReport:
                 "arms": {arm.arm: _timing(arm) for arm in arms},
                 "traffic": None if traffic is None else traffic.to_dict(),
             },
-            tables=(table,) if arms else (),
+            tables=(table, sources) if arms else (),
             items=tuple(_items(self.runs)),
             failures=(*failures, *self.failures),
             costs=Costs(self.times.unit_s, self.times.costs),
@@ -133,7 +140,11 @@ def _record(arm: ArmSummary) -> dict[str, object]:
 
 def _timing(arm: ArmSummary) -> dict[str, object]:
     names = ("tokens_per_s", "tokens_per_pass", "hit_rate", "outside", "peak_memory_bytes")
-    return {**{name: getattr(arm, name) for name in names}, "ratio": arm.ratio}
+    return {
+        **{name: getattr(arm, name) for name in names},
+        "ratio": arm.ratio,
+        "sources": source_figures(arm.sources),
+    }
 
 
 def _items(runs: Sequence[Run]) -> Iterator[dict[str, object]]:
@@ -178,6 +189,8 @@ def summary(runs: Sequence[Run], baseline: Sequence[Run]) -> ArmSummary:
         peak_memory_bytes=max(run.peak_memory_bytes for run in runs),
         identical=sum(ours.token_ids == theirs.token_ids for ours, theirs in matched),
         pairs=len(pairs),
+        sources=sum_sources(run.sources for run in runs),
+        num_timed_tokens=tokens,
     )
 
 

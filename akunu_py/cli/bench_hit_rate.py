@@ -102,7 +102,8 @@ def hit_rate(  # noqa: PLR0917 - click passes by name
     Each prompt is answered with and without drafting. Fire rate is the share of passes with a
     draft, hit rate accepted over drafted tokens; tokens a pass counts all passes. Speeds are of
     decoding alone, end to end with prefill. Loops is the share of the reply that repeats itself.
-    Same counts the prompts whose two replies are equal, token by token.
+    Same counts the prompts whose two replies are equal, token by token. A second table counts
+    drafted tokens by where they come from, if the drafter has several sources.
 
     \b
     Examples:

@@ -123,7 +123,8 @@ def speed(  # noqa: PLR0917 - click passes by name
 
     Every case is decoded by mlx-lm's generate_step and by akunu with each drafter, in turns. Ratios
     are of tokens a second to mlx-lm's: the median of the pairs with its 95 % interval; files have
-    that of all tokens, too. Outside is the share of the time that is not spent in passes. With
+    that of all tokens, too. Outside is the share of the time that is not spent in passes. A second
+    table counts drafted tokens by where they come from, if a drafter has several sources. With
     --trace the choices are forced to recorded replies: passes are real, and how much is accepted is
     the recording's.
 

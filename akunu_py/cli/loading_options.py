@@ -325,7 +325,8 @@ def planned_models(
     names = ("weights", "compute_type", "exact_weights", "q6k", "pre_tokenizer")
     options = LoadOptions(**{name: loading[name] for name in names if name in loading})
     part = None if ranks is None else PlannedGroup(ranks.rank, ranks.size)
-    models = [PlannedModel(path, options, loading.get("kv_bits"), part)]
+    heads = loading.get("heads")
+    models = [PlannedModel(path, options, loading.get("kv_bits"), part, heads)]
     if draft is not None:
         # Its cache is never quantized.
         models.append(PlannedModel(draft, draft_options(draft, options)))

@@ -1,7 +1,7 @@
 """`akunu models show`: a model, what it needs on this machine, and how it is drafted for."""
 
 import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +11,7 @@ from akunu_py.cli import completing
 from akunu_py.cli.command import Command
 from akunu_py.cli.gguf_header import describe, describe_header, header_lines
 from akunu_py.cli.terminal import printable, size_text
-from akunu_py.errors import ConfigError, ModelFormatError
+from akunu_py.errors import AkunuError, ConfigError, ModelFormatError
 from akunu_py.settings import load_settings
 
 _USUAL_CONTEXTS = (4096, 32_768)
@@ -144,6 +144,7 @@ def describe_model(path: Path, context: int | None) -> dict[str, Any]:
     return {
         "path": str(path),
         **described,
+        "heads": _head_sizes(path, contexts) if described["prediction_head"] else None,
         "architecture": needs.architecture,
         "parameters": needs.parameters,
         "context_length": needs.context,
@@ -157,6 +158,22 @@ def describe_model(path: Path, context: int | None) -> dict[str, Any]:
         "memory": memory,
         "rollback": list(needs.rollback),
         "drafting": bool(needs.rollback),
+    }
+
+
+def _head_sizes(path: Path, contexts: Iterable[int]) -> dict[str, Any] | None:
+    """Return what a model's head adds to its memory, or why akunu cannot run it; None without."""
+    from akunu_py.models.requirements import requirements  # noqa: PLC0415 - MLX
+
+    try:
+        head = requirements(path, heads="own").head
+    except AkunuError as error:
+        return {"error": error.message}
+    if head is None:
+        return None
+    return {
+        "weights_bytes": head.weights_bytes,
+        "kv_bytes": {str(tokens): head.cache_bytes(tokens) for tokens in contexts},
     }
 
 
@@ -185,6 +202,18 @@ def describe_ranks(path: Path, count: int, context: int | None) -> dict[str, Any
             for rank, needs in enumerate(found)
         ],
     }
+
+
+def _head_text(heads: Mapping[str, Any] | None) -> str:
+    if heads is None:
+        return "no"
+    if "error" in heads:
+        return f"yes, but {heads['error']}"
+    tokens, kv_bytes = max(heads["kv_bytes"].items(), key=lambda item: int(item[0]))
+    return (
+        f"yes, --heads own loads it; it adds {size_text(heads['weights_bytes'])} of weights, and "
+        f"{size_text(kv_bytes)} of cache with {int(tokens):,} tokens"
+    )
 
 
 def _rank_lines(ranks: Mapping[str, Any]) -> Iterator[str]:
@@ -291,8 +320,7 @@ def _lines(record: Mapping[str, Any]) -> Iterator[str]:
     if record["drafting"]:
         yield f"\nrollback       {'; '.join(record['rollback'])}"
         yield "drafting       yes, by auto unless --drafter says otherwise"
-        head = "yes, --heads own loads it" if record["prediction_head"] else "no"
-        yield f"heads          {head}"
+        yield f"heads          {_head_text(record['heads'])}"
     else:
         yield "\nrollback       none: its caches are of a kind that cannot go back"
         yield "drafting       no: replies are decoded plainly"

@@ -1,9 +1,10 @@
 """Statistics of a step, token by token where asked for, and of a whole reply."""
 
 import dataclasses
+from collections import Counter
 from collections.abc import Callable, Sequence
 
-from akunu_py.decode_stats import DraftedToken, StepDetail
+from akunu_py.decode_stats import UNNAMED, DraftedToken, StepDetail, by_source
 from akunu_py.decoding.tree_choice import TreeChoice
 from akunu_py.types import DecodeStats, Draft, LengthTrace, StepStats, Verification
 
@@ -16,12 +17,13 @@ def step_stats(
     propose_s: float,
     target_s: float,
     commit_s: float,
-    describe: Callable[[], StepDetail],
+    describe: Callable[[], StepDetail] | None = None,
 ) -> StepStats:
     """Return the statistics of a step that committed `output`; times are in seconds."""
     # Tokens accepted beyond the end are not part of the reply, so they count as untested.
     accepted = min(len(verification.accepted), len(output))
     rejected = verification.kind == "recovered" and len(output) > accepted
+    origins = draft.origins or (draft.source or UNNAMED,) * len(draft)
     return StepStats(
         source=draft.source,
         num_draft_tokens=len(draft),
@@ -33,6 +35,8 @@ def step_stats(
         target_s=target_s,
         commit_s=commit_s,
         describe=describe,
+        drafted_from=origins,
+        accepted_from=tuple(origins[node] for node in verification.accepted[:accepted]),
     )
 
 
@@ -94,6 +98,7 @@ def cut_step(step: StepStats, num_output_tokens: int) -> StepStats:
         num_tested_tokens=accepted,
         num_accepted_tokens=accepted,
         num_output_tokens=num_output_tokens,
+        accepted_from=step.accepted_from[:accepted],
     )
 
 
@@ -110,6 +115,8 @@ class StatsRecorder:
         self._propose_s = 0.0
         self._target_s = 0.0
         self._commit_s = 0.0
+        self._drafted_from: Counter[str] = Counter()
+        self._accepted_from: Counter[str] = Counter()
 
     def add(self, step: StepStats) -> None:
         """Count one step."""
@@ -125,6 +132,8 @@ class StatsRecorder:
             self._drafted_per_position[position] += 1
         for position in range(step.num_accepted_tokens):
             self._accepted_per_position[position] += 1
+        self._drafted_from.update(step.drafted_from)
+        self._accepted_from.update(step.accepted_from)
         self._propose_s += step.propose_s
         self._target_s += step.target_s
         self._commit_s += step.commit_s
@@ -144,4 +153,5 @@ class StatsRecorder:
             propose_s=self._propose_s,
             target_s=self._target_s,
             commit_s=self._commit_s,
+            sources=by_source(self._drafted_from, self._accepted_from),
         )

@@ -209,7 +209,7 @@ class Engine:
                 reproducible=reproducible, memory=memory, draft_model=draft_model, heads=heads,
                 counts=counts, tool_parser=tool_parser,
             )  # fmt: skip
-        models = [PlannedModel(place, options, kv_bits)]
+        models = [PlannedModel(place, options, kv_bits, heads=heads)]
         if draft_model is not None:
             beside = draft_options(draft_model, options)
             models.append(PlannedModel(Path(draft_model), beside))

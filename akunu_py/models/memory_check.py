@@ -14,6 +14,8 @@ from akunu_py.gguf.reader import GGUFFile
 from akunu_py.gguf.split import named_parts
 from akunu_py.models import requirements as needs
 from akunu_py.models.device import free_memory
+from akunu_py.models.heads.loading import head_place
+from akunu_py.models.heads.needs import HeadNeeds
 from akunu_py.models.load import LoadOptions, wants_dense
 from akunu_py.models.ranks.split import PlannedGroup
 
@@ -38,6 +40,7 @@ class PlannedModel:
         options: how to load it.
         kv_bits: of its caches; None for unquantized ones.
         group: the rank that loads its part; None for the whole model.
+        heads: "own" for its own prediction head, the path of another, or None for none.
 
     """
 
@@ -45,10 +48,11 @@ class PlannedModel:
     options: LoadOptions
     kv_bits: int | None = None
     group: PlannedGroup | None = None
+    heads: str | Path | None = None
 
     def requirements(self) -> needs.Requirements:
         """Return what it needs; raises as `requirements` does."""
-        return needs.requirements(self.path, self.options, self.group)
+        return needs.requirements(self.path, self.options, self.group, heads=self.heads)
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,10 +146,18 @@ def _own_parts(
         weights = found.fitted_bytes if smaller else found.weights_bytes
         parts += [
             MemoryPart(f"the weights of {name}", weights),
+            *_head_parts(found.head, fitted=smaller),
             MemoryPart(f"its cache of {tokens:,} tokens", found.cache_bytes(tokens, kv_bits=bits)),
         ]
         largest = max(largest, found.working_bytes(tokens, kv_bits=bits))
     return [*parts, MemoryPart("the largest pass", largest)]
+
+
+def _head_parts(head: HeadNeeds | None, *, fitted: bool) -> list[MemoryPart]:
+    if head is None:
+        return []
+    weights = head.fitted_bytes if fitted else head.weights_bytes
+    return [MemoryPart("its prediction head", weights)]
 
 
 def _parts_beside(others: Sequence[MemoryPart]) -> list[MemoryPart]:
@@ -267,7 +279,9 @@ def _settle(
 def _surely_fit(models: Sequence[PlannedModel], others: Sequence[MemoryPart] = ()) -> bool:
     """Return whether models certainly fit by their size on disk; no file is read."""
     # A weight takes at least a bit in a file, and at most 32 bits in memory.
-    weights = 32 * sum(_size_on_disk(model.path) for model in models)
+    places = [model.path for model in models]
+    places += [head_place(model.path, model.heads) for model in models if model.heads is not None]
+    weights = 32 * sum(_size_on_disk(place) for place in places)
     known = sum(other.num_bytes for other in others) + mx.get_active_memory() + PROGRAM_BYTES
     return weights + known < needs.memory_limit() // 2
 
@@ -283,7 +297,10 @@ def _warn(models: Sequence[PlannedModel]) -> None:
 
 def _size_on_disk(path: Path) -> int:
     try:
-        files = path.glob("*.safetensors") if path.is_dir() else named_parts(path)
+        files = named_parts(path)
+        if path.is_dir():
+            # Heads may lie in a folder of their own.
+            files = [*path.glob("*.safetensors"), *path.glob("*/*.safetensors")]
         return sum(file.stat().st_size for file in files if file.is_file())
     except OSError as error:
         raise ConfigError(f"{path} cannot be read: {error.strerror or error}") from None

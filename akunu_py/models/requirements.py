@@ -5,7 +5,6 @@ all shapes without computing anything. Freed buffers, which MLX keeps for the ne
 back where memory is short, are not counted.
 """
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,47 +12,27 @@ from typing import Any
 import mlx.core as mx
 from mlx import nn
 from mlx.utils import tree_flatten, tree_map
-from mlx_lm.models.cache import ChunkedKVCache, KVCache, RotatingKVCache
 
 from akunu_py.errors import ConfigError
 from akunu_py.gguf.architectures import read_plan
 from akunu_py.gguf.plan import ModelPlan
-from akunu_py.gguf.quants.forms import WeightForm, form_of
-from akunu_py.gguf.reader import GGUFFile, TensorInfo
+from akunu_py.gguf.reader import GGUFFile
 from akunu_py.models.cache import make_caches
+from akunu_py.models.cache_needs import CacheNeeds, cache_needs, cached_bytes
 from akunu_py.models.cached_rows import PREFILL_CHUNK
 from akunu_py.models.converted_plan import DESCRIPTION, read_converted_plan
 from akunu_py.models.device import on_cpu, physical_memory
 from akunu_py.models.expansion import num_parameters
 from akunu_py.models.gguf_model import make_model
+from akunu_py.models.heads.loading import head_place
+from akunu_py.models.heads.needs import HeadNeeds, head_needs
 from akunu_py.models.load import LoadOptions, compute_types, held, wants_dense
 from akunu_py.models.pass_memory import PassShape, pass_shape
 from akunu_py.models.ranks.split import PlannedGroup, Way, plan
 from akunu_py.models.rollback import RollbackCaches, leaves
-
-_QUANTIZED_GROUP = 64
-_STEP = int(KVCache.step)
-"""Rows by which caches grow."""
+from akunu_py.models.weight_bytes import bytes_in_forms, forms_of
 
 _CGROUP_LIMIT = Path("/sys/fs/cgroup/memory.max")
-
-
-@dataclass(frozen=True, slots=True)
-class CacheNeeds:
-    """Sizes of one cache.
-
-    Attributes:
-        per_token: numbers per token.
-        window: the most tokens it keeps; None for all.
-        fixed_bytes: size of a state that does not grow.
-        head_width: width of a key; 0 without keys.
-
-    """
-
-    per_token: int
-    window: int | None
-    fixed_bytes: int
-    head_width: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,6 +53,7 @@ class Requirements:
         rollback: the ways its caches roll back; empty where they cannot, and nothing is drafted.
         shape: sizes on which the memory of a pass depends.
         way: how the model is split over ranks; None for the whole model.
+        head: what the prediction head needs that drafts for it; None without one.
 
     """
 
@@ -90,24 +70,23 @@ class Requirements:
     rollback: tuple[str, ...]
     shape: PassShape
     way: Way | None = None
+    head: HeadNeeds | None = None
 
     def cache_bytes(self, tokens: int, *, kv_bits: int | None = None) -> int:
-        """Return the bytes of the caches after `tokens`, with `kv_bits` (4, 8) a number."""
-        size = float(self.number_bytes)
-        if kv_bits is not None:
-            # A group has a scale and a bias.
-            size = kv_bits / 8 + 2 * self.number_bytes / _QUANTIZED_GROUP
-        rows = -(-tokens // _STEP) * _STEP
-        kept = sum(
-            cache.per_token * (rows if cache.window is None else min(rows, cache.window))
-            for cache in self.caches
-        )
-        return round(kept * size) + sum(cache.fixed_bytes for cache in self.caches)
+        """Return the bytes of the caches after `tokens`, with `kv_bits` (4, 8) a number.
+
+        The cache of a head counts too; it is never quantized.
+        """
+        own = cached_bytes(self.caches, tokens, self.number_bytes, kv_bits=kv_bits)
+        return own if self.head is None else own + self.head.cache_bytes(tokens)
 
     def total_bytes(self, tokens: int, *, kv_bits: int | None = None, fitted: bool = False) -> int:
         """Return the bytes of weights (`fitted` or not), caches and the largest pass together."""
+        weights = self.fitted_bytes if fitted else self.weights_bytes
+        if self.head is not None:
+            weights += self.head.fitted_bytes if fitted else self.head.weights_bytes
         return (
-            (self.fitted_bytes if fitted else self.weights_bytes)
+            weights
             + self.cache_bytes(tokens, kv_bits=kv_bits)
             + self.working_bytes(tokens, kv_bits=kv_bits)
         )
@@ -133,18 +112,24 @@ class Requirements:
 
 
 def requirements(
-    path: Path, options: LoadOptions | None = None, group: PlannedGroup | None = None
+    path: Path,
+    options: LoadOptions | None = None,
+    group: PlannedGroup | None = None,
+    *,
+    heads: str | Path | None = None,
 ) -> Requirements:
     """Return what the model of a GGUF file or an MLX model folder needs.
 
-    With a `group` these are the needs of one of several ranks. Raises ConfigError and
-    ModelFormatError as `load_model` does, except for damaged weights.
+    With a `group` these are the needs of one of several ranks. With `heads`, "own" or the path of a
+    file or folder, they include those of the prediction head there, if there is one. Raises
+    ConfigError and ModelFormatError as `load_model` and `load_head` do, except for damaged weights.
     """
     options = options or LoadOptions()
+    head = None if heads is None else head_place(path, heads)
     try:
         if not path.is_dir():
-            return _of_gguf(path, options, group)
-        return _of_folder(path, options, group)
+            return _of_gguf(path, options, group, head)
+        return _of_folder(path, options, group, head)
     except OSError as error:
         raise ConfigError(f"{path} cannot be read: {error.strerror or error}") from None
 
@@ -167,7 +152,9 @@ def memory_limit() -> int:
     return min(physical, allowed)
 
 
-def _of_gguf(path: Path, options: LoadOptions, group: PlannedGroup | None) -> Requirements:
+def _of_gguf(
+    path: Path, options: LoadOptions, group: PlannedGroup | None, head: Path | None
+) -> Requirements:
     with GGUFFile.open(path) as file:
         model_plan = read_plan(file.metadata, file.tensors)
         parameters = file.num_weights
@@ -175,15 +162,9 @@ def _of_gguf(path: Path, options: LoadOptions, group: PlannedGroup | None) -> Re
         number_bytes = compute_types(file, model_plan, options, on_gpu=not on_cpu())[0].size
         used = {name for placement in model_plan.placements for name in placement.tensors}
         tensors = [file.tensors[name] for name in used]
-
-        taken, fitted = (
-            [
-                WeightForm(8 * number_bytes, 0, "dense")
-                if dense
-                else form_of(info.type.name, fitted=choice, q6k=options.q6k)
-                for info in tensors
-            ]
-            for choice in (options.fitted, True)
+        forms, fitted_forms = (
+            forms_of(tensors, number_bytes, dense=dense, fitted=fitted, q6k=options.q6k)
+            for fitted in (options.fitted, True)
         )
         file_bytes = file.nbytes
     model = make_model(model_plan)
@@ -194,36 +175,19 @@ def _of_gguf(path: Path, options: LoadOptions, group: PlannedGroup | None) -> Re
         dense=dense,
         context=model_plan.context_length,
         file_bytes=file_bytes,
-        weights_bytes=_weights_bytes(tensors, taken, number_bytes),
-        fitted_bytes=_weights_bytes(tensors, fitted, number_bytes),
+        weights_bytes=bytes_in_forms(tensors, forms, number_bytes),
+        fitted_bytes=bytes_in_forms(tensors, fitted_forms, number_bytes),
         number_bytes=number_bytes,
-        planes=max((form.codes_per_weight for form in taken), default=1),
+        planes=max((form.codes_per_weight for form in forms), default=1),
         group=group,
+        head=head,
+        fitted=options.fitted,
     )
 
 
-def _weights_bytes(
-    tensors: Sequence[TensorInfo], forms: Sequence[WeightForm], number_bytes: int
-) -> int:
-    """Return the bytes of tensors in these forms; a dense number has `number_bytes`."""
-    bits = sum(
-        info.rows * info.cols * _bits_per_weight(form, number_bytes)
-        for info, form in zip(tensors, forms, strict=True)
-    )
-    return round(bits / 8)
-
-
-def _bits_per_weight(form: WeightForm, number_bytes: int) -> float:
-    """Return the bits of a weight in a model whose dense numbers have `number_bytes`."""
-    if form.mode == "dense":
-        return 8.0 * number_bytes
-    # The rest are scales and biases: 16 bits in a form, as wide as dense numbers here.
-    codes = form.bits * form.codes_per_weight
-    wider = number_bytes / 2 if form.mode == "affine" else 1
-    return codes + (form.bits_per_weight - codes) * wider
-
-
-def _of_folder(folder: Path, options: LoadOptions, group: PlannedGroup | None) -> Requirements:
+def _of_folder(
+    folder: Path, options: LoadOptions, group: PlannedGroup | None, head: Path | None
+) -> Requirements:
     # Imports transformers, which GGUF files do without.
     from akunu_py.models import mlx_folder  # noqa: PLC0415
 
@@ -235,15 +199,18 @@ def _of_folder(folder: Path, options: LoadOptions, group: PlannedGroup | None) -
         model: nn.Module = make_model(known_plan)
         architecture, context = known_plan.architecture, known_plan.context_length
         quantized = True
+        stored_bytes = file_bytes
     else:
         config = mlx_folder.read_folder_config(folder)
         architecture, context = config["model_type"], mlx_folder.folder_context(config)
         quantized = "quantization" in config or "quantization_config" in config
         model = mlx_folder.open_folder_model(folder, config)
+        # Files may hold what the model is loaded without, such as a head.
+        stored_bytes = sum(array.nbytes for _, array in tree_flatten(model.parameters()))
     parameters = num_parameters(model)
     dense = wants_dense(options.weights, held(parameters, group)) or not quantized
     number_bytes = 4 if on_cpu() and (dense or known_plan is not None) else 2
-    weights_bytes = parameters * number_bytes if dense else file_bytes
+    weights_bytes = parameters * number_bytes if dense else stored_bytes
     with mlx_folder.from_library(folder, "model"):
         return _described(
             model,
@@ -257,15 +224,23 @@ def _of_folder(folder: Path, options: LoadOptions, group: PlannedGroup | None) -
             number_bytes=number_bytes,
             planes=1 if dense else planes,
             group=group,
+            head=head,
         )
 
 
 def _described(
-    model: nn.Module, *, planes: int = 1, group: PlannedGroup | None = None, **known: Any
+    model: nn.Module,
+    *,
+    planes: int = 1,
+    group: PlannedGroup | None = None,
+    head: Path | None = None,
+    fitted: bool = False,
+    **known: Any,
 ) -> Requirements:
-    """Return requirements, completed by the model's caches.
+    """Return requirements, completed by the model's caches and by the head at `head`.
 
-    With a `group`, `known` is of the whole model, and the result of the part of a rank.
+    With a `group`, `known` is of the whole model, and the result of the part of a rank. `fitted`
+    says whether a head in a GGUF file gets fitted forms.
     """
     if group is not None:
         known["way"], share = plan(model, group, known["architecture"])
@@ -281,7 +256,12 @@ def _described(
     caches = make_caches(model)
     rollback = RollbackCaches(caches)
     logits = model(mx.zeros((1, 1), dtype=mx.int32), cache=caches)
-    kept = tuple(_needs(leaf) for leaf in leaves(caches))
+    kept = tuple(cache_needs(leaf) for leaf in leaves(caches))
+    if head is not None:
+        known["head"] = head_needs(
+            model, known["architecture"], head, known["number_bytes"],
+            dense=known["dense"], fitted=fitted,
+        )  # fmt: skip
     try:
         make_caches(model, kv_bits=8)
         quantizable = True
@@ -299,14 +279,3 @@ def _described(
         ),
         **known,
     )
-
-
-def _needs(cache: Any) -> CacheNeeds:
-    """Return the sizes of a cache, from its shapes after one row."""
-    if isinstance(cache, KVCache | RotatingKVCache | ChunkedKVCache):
-        arrays: Sequence[mx.array] = (cache.keys, cache.values)
-        per_token = sum(array.size // array.shape[2] for array in arrays if array.size)
-        window = getattr(cache, "max_size", None) or getattr(cache, "chunk_size", None)
-        return CacheNeeds(per_token, window, 0, cache.keys.shape[-1])
-    state = [array for _, array in tree_flatten(cache.state) if isinstance(array, mx.array)]
-    return CacheNeeds(0, None, sum(array.nbytes for array in state))

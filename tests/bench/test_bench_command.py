@@ -282,6 +282,7 @@ def test_a_folder_gets_the_result_and_the_tables(fake, tmp_path):
     assert result.exit_code == 0, result.output
     assert {path.name for path in folder.iterdir()} == {
         "items.jsonl", "result.json", "hit_rate.csv", "hit_rate.md", "positions.csv", "positions.md",
+        "sources.csv", "sources.md",
     }  # fmt: skip
     assert read_result(folder).command == "hit-rate"
     calls = len(fake.calls)

@@ -9,6 +9,7 @@ from bench.hit_rate_script import FOUR, ONE, SCRIPT, THREE, TURNS, TWO, five_of
 from akunu_py.bench.hit_rate import run_hit_rate
 from akunu_py.bench.hit_rate_findings import hit_rate_findings, roofline_line
 from akunu_py.bench.result_file import Costs
+from akunu_py.decode_stats import SourceStats
 from akunu_py.errors import ConfigError
 from akunu_py.types import GenerationConfig
 
@@ -236,7 +237,7 @@ def test_the_result():
     assert result.timing["total"]["off_decode_s"] == 9
     assert [item["id"] for item in result.items] == ["edit/one", "config/two", "edit/three"]
     assert result.items[0]["on"]["passes"] == [[4, 3, 4], [0, 0, 1], [5, 3, 3]]
-    table, positions, differences = result.tables
+    table, _, positions, differences = result.tables
     rows = {
         row[0]: dict(zip([c.name for c in table.columns], row, strict=True)) for row in table.rows
     }
@@ -244,6 +245,30 @@ def test_the_result():
     assert rows["all"]["identical"] == "2/3"
     assert differences.rows == (("edit/three", 2, 1.0),)
     assert result.finished
+
+
+def test_each_source_of_drafts_has_a_line_of_its_own():
+    counts = {"steps": 4, "output_tokens": 10, "drafted": 8, "accepted": 5, "tested": 6}
+    sources = (SourceStats("head", 6, 3), SourceStats("prompt", 2, 2))
+    made = reply(range(10), 2.0, steps_with_draft=3, **counts, sources=sources)
+    engine = FakeEngine({"one": (reply(range(10), 6.0), made)})
+    report = run_hit_rate(engine, five_of(ONE), drafter="auto")
+    result = hit_rate_findings(report)
+    figures = {
+        "head": {"drafted": 30, "accepted": 15, "hit_rate": 0.5},
+        "prompt": {"drafted": 10, "accepted": 10, "hit_rate": 1.0},
+    }
+    assert result.deterministic["total"]["sources"] == figures
+    assert result.deterministic["categories"]["edit"]["sources"] == figures
+    table = next(table for table in result.tables if table.name == "sources")
+    assert table.rows == (("auto", "head", 30, 15, 0.5, 0.3), ("auto", "prompt", 10, 10, 1.0, 0.2))
+    assert not table.detail
+    # One source says nothing that the table of categories does not.
+    alone = reply(range(10), 2.0, **counts, sources=(SourceStats("ngram", 8, 5),))
+    report = run_hit_rate(FakeEngine({"one": (reply(range(10), 6.0), alone)}), [ONE])
+    (table,) = (table for table in hit_rate_findings(report).tables if table.name == "sources")
+    assert table.detail
+    assert table.rows == (("ngram", "ngram", 8, 5, 5 / 8, 0.5),)
 
 
 def test_counts_that_depend_on_times_are_not_deterministic():
@@ -302,7 +327,7 @@ def test_replies_are_held_to_be_the_same_where_they_have_to_be(options, identica
     assert table.rows[-1][[c.name for c in table.columns].index("identical")] == shown
     expected = {} if identical is None else {"edit/three": 2}
     assert result.deterministic["first_differences"] == expected
-    assert [found.name for found in result.tables[2:]] == ["differences"] * (identical is not None)
+    assert [found.name for found in result.tables[3:]] == ["differences"] * (identical is not None)
     assert bool(engine.scored) == (identical is not None and report.config.temperature == 0)
 
 

@@ -4,6 +4,7 @@ import json
 import math
 
 import mlx.core as mx
+import msgspec
 import pytest
 from click.testing import CliRunner
 
@@ -17,6 +18,7 @@ from akunu_py.bench.speed import Case, prompt_cases, run_speed
 from akunu_py.bench.speed_report import BASELINE, Run, summary
 from akunu_py.bench.workloads import load_prompts
 from akunu_py.cli.main import cli
+from akunu_py.decode_stats import SourceStats
 from akunu_py.decoding.budget import Budget
 from akunu_py.models.baseline import Baseline, plain_passes
 from akunu_py.models.load import load_model
@@ -88,6 +90,60 @@ def test_a_recorded_text_is_forced_on_every_arm(loaded):
         assert run.token_ids == TEXT[:40]
     copying = {run.arm: run for run in report.runs}["ngram"]
     assert copying.num_timed_tokens >= 39
+
+
+class Combined:
+    """Drafts the recorded text after its prompt: a token as copied, one of a head, a wrong one."""
+
+    name = "ngram"
+
+    def __init__(self):
+        self._size = 0
+
+    def observe(self, tokens):
+        self._size += len(tokens)
+
+    def propose(self, limit):
+        right = TEXT[self._size - len(PROMPT) :]
+        tokens = (*right[:2], right[2] ^ 1)[:limit]
+        return Draft.chain(tokens, "auto", origins=("prompt", "head", "head")[: len(tokens)])
+
+
+def test_each_source_of_drafts_has_a_line_of_its_own(loaded, monkeypatch):
+    """By the origins of tokens, whatever their names; of timed steps alone."""
+    monkeypatch.setattr(Budget, "limit", lambda self, most: most)
+    monkeypatch.setattr(Budget, "trim", lambda self, draft, *_more: draft)
+    monkeypatch.setattr(speed_module, "make_drafter", lambda *_, **__: Combined())
+    report = run_speed(
+        loaded, [Case("a", "a", PROMPT, TEXT)], max_tokens=31, repeats=1, drafters=["ngram"],
+        num_draft_tokens=3, rounds=2,
+    )  # fmt: skip
+    _, arm = report.arms
+    # A step makes three tokens; in each round there are 11, of which the first is not timed.
+    passes = arm.num_timed_tokens // 3
+    assert passes == 2 * 10
+    assert arm.sources == (
+        SourceStats("head", 2 * passes, passes), SourceStats("prompt", passes, passes),
+    )  # fmt: skip
+    found = report.findings()
+    _, table = found.tables
+    assert table.rows == (
+        ("ngram", "head", 2 * passes, passes, 0.5, pytest.approx(1 / 3)),
+        ("ngram", "prompt", passes, passes, 1.0, pytest.approx(1 / 3)),
+    )
+    assert found.timing["arms"]["ngram"]["sources"]["head"]["hit_rate"] == 0.5
+    assert found.timing["arms"][BASELINE]["sources"] == {}
+    kept = parse_rows(found)
+    assert [run.sources for run in kept if run.arm == "ngram"] == [
+        run.sources for run in report.runs if run.arm == "ngram"
+    ]
+
+
+def parse_rows(findings):
+    """The rows of findings, as another run reads them from a file."""
+    names = {field.name for field in msgspec.structs.fields(Run)}
+    rows = [{name: row[name] for name in names & set(row)} for row in findings.items]
+    return msgspec.json.decode(msgspec.json.encode(rows), type=list[Run])
 
 
 def test_the_baseline_alone(loaded):

@@ -58,8 +58,16 @@ def test_what_is_computed_otherwise_is_compared_anew(start, change):
 def test_other_machines_and_connections_are_compared_anew(start, monkeypatch):
     start("a", "b")
     assert start("a", "c")
+    assert start("c", "b")
     monkeypatch.setenv("MLX_JACCL_COORDINATOR", "10.0.0.1:5000")
     assert start("a", "b")
+
+
+def test_other_versions_are_compared_anew(start, monkeypatch):
+    start("a", "b")
+    monkeypatch.setattr(comparison, "versions", lambda: {"version of mlx": "9.0"})
+    assert start("a", "b")
+    assert not start("a", "b")
 
 
 def test_ranks_that_disagree_are_compared_at_each_start(start):
@@ -77,5 +85,14 @@ def test_what_does_not_fit_is_not_compared_and_tried_again(start):
 
 def test_a_folder_that_cannot_be_written_compares_each_time(start, tmp_path):
     (tmp_path / "cache").write_text("a file")
+    assert start("a", "b")
+    assert start("a", "b")
+
+
+def test_without_a_home_folder_they_are_compared_each_time(start, monkeypatch):
+    def no_home():
+        raise RuntimeError("Could not determine home directory.")
+
+    monkeypatch.setattr(comparison, "cache_folder", no_home)
     assert start("a", "b")
     assert start("a", "b")

@@ -8,6 +8,8 @@ its window; penalties over more than their window.
 """
 
 import functools
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import mlx.core as mx
 import pytest
@@ -202,3 +204,27 @@ def test_drafts_are_bounded_by_the_context_and_the_reply(model):
     found = generate(session, prompt_of(30), GenerationConfig(), NgramDrafter(), max_tokens=10)
     assert len(found) == 10
     assert len(session._rows.tokens) <= 40
+
+
+TASKS = Path("/proc/self/task")
+"""A folder for each thread of the process."""
+
+
+@pytest.mark.skipif(not TASKS.exists(), reason="only Linux lists the threads of a process")
+def test_sessions_share_the_threads_that_compute(model):
+    """MLX keeps a thread for each stream and never ends it; a session of each reply must not add one.
+
+    As in a server, one thread makes all passes, whoever makes the sessions.
+    """
+
+    def use(session):
+        return generate(session, prompt_of(9), GenerationConfig(), NgramDrafter(), max_tokens=6)
+
+    with ThreadPoolExecutor(1) as worker:
+        first = Session(model, context=64)
+        text = worker.submit(use, first).result()
+        threads = {task.name for task in TASKS.iterdir()}
+        more = [Session(model, context=64) for _ in range(2)]
+        more.append(worker.submit(Session, model, context=64).result())
+        assert [worker.submit(use, session).result() for session in more] == [text] * 3
+        assert {task.name for task in TASKS.iterdir()} <= threads

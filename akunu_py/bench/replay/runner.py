@@ -15,10 +15,10 @@ from msgspec import field
 from akunu_py.bench.replay.baseline import Baseline
 from akunu_py.bench.rows import Number, Row
 from akunu_py.cost_curve import CostCurve
-from akunu_py.decoding.stats import StatsRecorder
+from akunu_py.decoding.stats import StatsRecorder, step_stats
 from akunu_py.decoding.verify import verify_match
 from akunu_py.protocols import Drafter
-from akunu_py.types import DecodeStats, Draft, StepStats
+from akunu_py.types import DecodeStats, Draft
 
 _NO_TOKEN = -1
 """The choice beyond the end of an output, which no draft can match."""
@@ -88,16 +88,11 @@ def replay_item(item: ReplayItem, drafter: Drafter, limit: int) -> ItemCounts:
         proposed = clock()
         verification = verify_match(draft, _choices(draft, output, position))
         committed = verification.output(draft)[: len(output) - position]
-        accepted = min(len(verification.accepted), len(committed))
-        rejected = verification.kind == "recovered" and len(committed) > accepted
         recorder.add(
-            StepStats(
-                source=draft.source,
-                num_draft_tokens=len(draft),
-                num_tested_tokens=accepted + rejected,
-                num_accepted_tokens=accepted,
-                num_output_tokens=len(committed),
-                kind=verification.kind,
+            step_stats(
+                draft,
+                verification,
+                committed,
                 propose_s=proposed - started,
                 target_s=0.0,
                 commit_s=0.0,

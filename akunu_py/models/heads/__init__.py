@@ -6,6 +6,7 @@ families     the families that have heads, and a head without weights for a mode
 gguf_head    heads in GGUF files
 stored_head  heads in safetensors files, among a model's weights or beside them
 loading      the head of a loaded model
+needs        what a head needs of the memory
 """
 
 from akunu_py.models.heads.head import PredictionHead

@@ -6,8 +6,9 @@ in every architecture; `nextn.shared_head_norm`, `embed_tokens` and `shared_head
 absent, and then are the model's own (llama.cpp's `src/models/qwen35.cpp`).
 """
 
+import contextlib
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
 import mlx.core as mx
 from mlx import nn
@@ -75,6 +76,20 @@ def load_gguf_head(
     ModelFormatError, naming file and tensor, for one that is incomplete, damaged or of another
     model, ConfigError for numbers that `kind` cannot hold.
     """
+    head, plan = plan_gguf_head(file, block, target, family)
+    with _explained(file, block):
+        finish(fill_model(head, plan, WeightReader(file, kind, dense, fitted)))
+    drop_copies(head, target)
+    return head
+
+
+def plan_gguf_head(
+    file: GGUFFile, block: int, target: nn.Module, family: Family
+) -> tuple[PredictionHead, ModelPlan]:
+    """Return the head in a block of an open file, without its weights, and where these come from.
+
+    Raises as `load_gguf_head` does, except for damaged weights.
+    """
     architecture = str(file.metadata["general.architecture"])
     if architecture not in family.architectures:
         raise UnsupportedArchitectureError(
@@ -83,16 +98,23 @@ def load_gguf_head(
         )
     single = single_layer(target, family)
     root, _ = decoder_of(single)
-    try:
+    with _explained(file, block):
         plan = _plan(file, block, architecture, root)
         head = make_head(target, single, family)
-        vocabulary = decoder_of(target)[1].embed_tokens.weight.shape[0]
-        placed = {placement.path for placement in plan.placements}
-        if "embed_tokens.weight" in placed:
-            head.embed_tokens = nn.Embedding(vocabulary, head.width)
-        if "lm_head.weight" in placed:
-            head.lm_head = nn.Linear(head.width, vocabulary, bias=False)
-        finish(fill_model(head, plan, WeightReader(file, kind, dense, fitted)))
+    vocabulary = decoder_of(target)[1].embed_tokens.weight.shape[0]
+    placed = {placement.path for placement in plan.placements}
+    if "embed_tokens.weight" in placed:
+        head.embed_tokens = nn.Embedding(vocabulary, head.width)
+    if "lm_head.weight" in placed:
+        head.lm_head = nn.Linear(head.width, vocabulary, bias=False)
+    return head, plan
+
+
+@contextlib.contextmanager
+def _explained(file: GGUFFile, block: int) -> Iterator[None]:
+    """Name the file's head in errors of planning and filling it."""
+    try:
+        yield
     except Float16OverflowError as error:
         raise ConfigError(
             f"the prediction head in {file.path} has numbers in {error} that float16 cannot hold; "
@@ -104,8 +126,6 @@ def load_gguf_head(
         raise type(error)(
             f"the prediction head in {file.path} cannot be loaded: {reason}"
         ) from None
-    drop_copies(head, target)
-    return head
 
 
 def _plan(file: GGUFFile, block: int, architecture: str, root: str) -> ModelPlan:

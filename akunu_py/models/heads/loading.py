@@ -1,8 +1,10 @@
 """The head of a loaded model: from its own file or folder, or from another place."""
 
 from pathlib import Path
+from typing import Literal
 
 import mlx.core as mx
+from mlx import nn
 
 from akunu_py.errors import ConfigError, UnsupportedArchitectureError
 from akunu_py.gguf.reader import GGUFFile
@@ -45,13 +47,42 @@ def load_head(loaded: LoadedModel, source: Path | None) -> PredictionHead | None
     return head
 
 
-def _load(loaded: LoadedModel, place: Path) -> PredictionHead | None:
-    if (place / DESCRIPTION).is_file():
-        # Converted from a GGUF file, without the head.
+def head_place(model: Path, heads: str | Path) -> Path:
+    """Return where the head lies that a user asked for: with "own", where the model does.
+
+    Raises ConfigError for an unknown home directory.
+    """
+    with explained(heads):
+        return (model if str(heads) == OWN else Path(heads)).expanduser()
+
+
+def kind_of(place: Path) -> Literal["gguf", "stored"] | None:
+    """Return the format in which a file or folder may have a head, None where it has none."""
+    if (place / DESCRIPTION).is_file() or not place.exists():
+        # A converted folder was made from a GGUF file, without the head.
         return None
-    if place.is_dir() or place.suffix == ".safetensors":
+    return "stored" if place.is_dir() or place.suffix == ".safetensors" else "gguf"
+
+
+def required_family(model: nn.Module, architecture: str) -> Family:
+    """Return the family of a model; raise UnsupportedArchitectureError if akunu runs no head of it.
+
+    `architecture` names it in the message.
+    """
+    family = family_of(model)
+    if family is None:
+        raise UnsupportedArchitectureError(
+            f"akunu cannot run the prediction head of a {architecture} model; "
+            f"it runs those of {', '.join(FAMILIES)}: leave the head out"
+        )
+    return family
+
+
+def _load(loaded: LoadedModel, place: Path) -> PredictionHead | None:
+    kind = kind_of(place)
+    if kind == "stored":
         return _load_stored(loaded, place)
-    return _load_gguf(loaded, place) if place.is_file() else None
+    return _load_gguf(loaded, place) if kind == "gguf" else None
 
 
 def wanted_head(loaded: LoadedModel, heads: str | Path) -> PredictionHead:
@@ -102,13 +133,7 @@ def _family(loaded: LoadedModel) -> Family:
         raise ConfigError(
             "prediction heads work on one machine only; leave them out, or run the model on one"
         )
-    family = family_of(loaded.model)
-    if family is None:
-        raise UnsupportedArchitectureError(
-            f"akunu cannot run the prediction head of a {loaded.description.architecture} model; "
-            f"it runs those of {', '.join(FAMILIES)}: leave the head out"
-        )
-    return family
+    return required_family(loaded.model, loaded.description.architecture)
 
 
 def _kind(loaded: LoadedModel) -> mx.Dtype:

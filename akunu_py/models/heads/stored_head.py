@@ -8,8 +8,9 @@ Names are those of the checkpoints and of the programs that split them:
     the same without a prefix     side-cars, and folders of types like `qwen3_5_mtp` (mlx-vlm)
 """
 
+import math
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Container, Iterable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -23,7 +24,7 @@ from akunu_py.models.heads.families import Family, decoder_of, drop_copies, make
 from akunu_py.models.heads.head import PredictionHead
 from akunu_py.models.load_steps import finish
 from akunu_py.models.mlx_folder import from_library, read_folder_config
-from akunu_py.models.weight_files import check_weight_file
+from akunu_py.models.weight_files import check_weight_file, read_header
 from akunu_py.models.whole_mlx_lm import infer_quant_config
 
 _SIDE_CARS = (
@@ -147,13 +148,7 @@ def load_stored(
         if family.minus_one:
             arrays = _with_whole_norms(_with_stacked_experts(arrays))
         arrays = {_path(name): array for name, array in single.sanitize(arrays).items()}
-        head = make_head(target, single, family)
-        _, decoder = decoder_of(target)
-        vocabulary = decoder.embed_tokens.weight.shape[0]
-        if "embed_tokens.weight" in arrays:
-            head.embed_tokens = nn.Embedding(vocabulary, head.width)
-        if "lm_head.weight" in arrays:
-            head.lm_head = nn.Linear(head.width, vocabulary, bias=False)
+        head = _empty_head(target, single, family, arrays)
         nn.quantize(
             head,
             class_predicate=lambda path, layer: (
@@ -169,6 +164,42 @@ def load_stored(
     _set_type(place, head, kind, getattr(target, "cast_predicate", None))
     drop_copies(head, target)
     head.eval()
+    return head
+
+
+def open_stored(stored: StoredHead, target: nn.Module, family: Family) -> PredictionHead:
+    """Return the head of a target without its weights; raise ModelFormatError as `load_stored`."""
+    with from_library(_place_of(stored), "prediction head"):
+        paths = {_path(name) for name in stored}
+        return _empty_head(target, single_layer(target, family), family, paths)
+
+
+def bytes_in_type(stored: StoredHead, number_bytes: int) -> int:
+    """Return the bytes of a head in memory: codes as they are, numbers of `number_bytes` each.
+
+    Raises ModelFormatError for a damaged file.
+    """
+    total = 0
+    for path in {tensor.path for tensor in stored.values()}:
+        shapes = check_weight_file(path)
+        header, _ = read_header(path)
+        for name in (tensor.name for tensor in stored.values() if tensor.path == path):
+            # Codes are packed into whole numbers of 32 bits.
+            size = 4 if header[name]["dtype"] == "U32" else number_bytes
+            total += math.prod(shapes[name]) * size
+    return total
+
+
+def _empty_head(
+    target: nn.Module, single: nn.Module, family: Family, paths: Container[str]
+) -> PredictionHead:
+    """Return a head without weights, with the layers of its own that have parameters at `paths`."""
+    head = make_head(target, single, family)
+    vocabulary = decoder_of(target)[1].embed_tokens.weight.shape[0]
+    if "embed_tokens.weight" in paths:
+        head.embed_tokens = nn.Embedding(vocabulary, head.width)
+    if "lm_head.weight" in paths:
+        head.lm_head = nn.Linear(head.width, vocabulary, bias=False)
     return head
 
 

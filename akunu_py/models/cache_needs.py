@@ -1,0 +1,61 @@
+"""What caches take of the memory, from their shapes after one row."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import mlx.core as mx
+from mlx.utils import tree_flatten
+from mlx_lm.models.cache import ChunkedKVCache, KVCache, RotatingKVCache
+
+_QUANTIZED_GROUP = 64
+_STEP = int(KVCache.step)
+"""Rows by which caches grow."""
+
+
+@dataclass(frozen=True, slots=True)
+class CacheNeeds:
+    """Sizes of one cache.
+
+    Attributes:
+        per_token: numbers per token.
+        window: the most tokens it keeps; None for all.
+        fixed_bytes: size of a state that does not grow.
+        head_width: width of a key; 0 without keys.
+
+    """
+
+    per_token: int
+    window: int | None
+    fixed_bytes: int
+    head_width: int = 0
+
+
+def cache_needs(cache: Any) -> CacheNeeds:
+    """Return the sizes of a cache that holds one row, which need not be evaluated."""
+    if isinstance(cache, KVCache | RotatingKVCache | ChunkedKVCache):
+        arrays: Sequence[mx.array] = (cache.keys, cache.values)
+        per_token = sum(array.size // array.shape[2] for array in arrays if array.size)
+        window = getattr(cache, "max_size", None) or getattr(cache, "chunk_size", None)
+        return CacheNeeds(per_token, window, 0, cache.keys.shape[-1])
+    state = [array for _, array in tree_flatten(cache.state) if isinstance(array, mx.array)]
+    return CacheNeeds(0, None, sum(array.nbytes for array in state))
+
+
+def cached_bytes(
+    caches: Iterable[CacheNeeds], tokens: int, number_bytes: int, *, kv_bits: int | None = None
+) -> int:
+    """Return the bytes of caches after `tokens`.
+
+    A number takes `number_bytes`, or `kv_bits` (4, 8) bits and a share of its group's scale.
+    """
+    size = float(number_bytes)
+    if kv_bits is not None:
+        # A group has a scale and a bias.
+        size = kv_bits / 8 + 2 * number_bytes / _QUANTIZED_GROUP
+    rows = -(-tokens // _STEP) * _STEP
+    total = 0.0
+    for cache in caches:
+        kept = rows if cache.window is None else min(rows, cache.window)
+        total += cache.per_token * kept * size + cache.fixed_bytes
+    return round(total)

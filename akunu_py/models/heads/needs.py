@@ -1,0 +1,131 @@
+"""What a prediction head needs, before its weights are read."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import mlx.core as mx
+from mlx import nn
+from mlx.utils import tree_map
+
+from akunu_py.gguf.reader import GGUFFile
+from akunu_py.models.cache_needs import CacheNeeds, cache_needs, cached_bytes
+from akunu_py.models.expansion import num_parameters
+from akunu_py.models.heads.gguf_head import find_block, plan_gguf_head
+from akunu_py.models.heads.head import PredictionHead
+from akunu_py.models.heads.loading import kind_of, required_family
+from akunu_py.models.load import explained
+from akunu_py.models.rollback import leaves
+from akunu_py.models.weight_bytes import bytes_in_forms, forms_of
+
+
+@dataclass(frozen=True, slots=True)
+class HeadNeeds:
+    """What a prediction head needs beside its target.
+
+    Attributes:
+        weights_bytes: size of its weights in memory. Copies of the target's embedding and output
+            head count, since only their numbers show that they are copies.
+        fitted_bytes: the same if types with a smaller, fitted form get it.
+        caches: one entry for each cache that holds rows.
+        number_bytes: size of a number in them; they are never quantized.
+
+    """
+
+    weights_bytes: int
+    fitted_bytes: int
+    caches: tuple[CacheNeeds, ...]
+    number_bytes: int
+
+    def cache_bytes(self, tokens: int) -> int:
+        """Return the bytes of its caches for a text of `tokens` tokens."""
+        return cached_bytes(self.caches, tokens, self.number_bytes)
+
+
+def head_needs(
+    target: nn.Module,
+    architecture: str,
+    place: Path,
+    number_bytes: int,
+    *,
+    dense: bool,
+    fitted: bool,
+) -> HeadNeeds | None:
+    """Return what the head at a place needs; None where there is none, which loading explains.
+
+    Arguments:
+        target: the model it drafts for; its weights are not read.
+        architecture: the target's, for messages.
+        place: the file or folder with the head, which may be the target's own.
+        number_bytes: size of the numbers in which the target computes.
+        dense: whether the target's weights are dense.
+        fitted: whether types with a smaller, fitted form get it.
+
+    Raises as `load_head` does, except for damaged weights.
+    """
+    with explained(place):
+        kind = kind_of(place)
+        if kind == "stored":
+            return _of_stored(target, architecture, place, number_bytes, dense=dense)
+        if kind == "gguf":
+            return _of_gguf(target, architecture, place, number_bytes, dense=dense, fitted=fitted)
+    return None
+
+
+def _of_gguf(
+    target: nn.Module,
+    architecture: str,
+    path: Path,
+    number_bytes: int,
+    *,
+    dense: bool,
+    fitted: bool,
+) -> HeadNeeds | None:
+    with GGUFFile.open(path) as file:
+        block = find_block(file)
+        if block is None:
+            return None
+        head, plan = plan_gguf_head(file, block, target, required_family(target, architecture))
+        used = {name for placement in plan.placements for name in placement.tensors}
+        tensors = [file.tensors[name] for name in used]
+
+    def size(*, fitted: bool) -> int:
+        forms = forms_of(tensors, number_bytes, dense=dense, fitted=fitted)
+        return bytes_in_forms(tensors, forms, number_bytes)
+
+    return HeadNeeds(size(fitted=fitted), size(fitted=True), _caches_of(head), number_bytes)
+
+
+def _of_stored(
+    target: nn.Module, architecture: str, place: Path, number_bytes: int, *, dense: bool
+) -> HeadNeeds | None:
+    # It imports transformers, which GGUF files do without.
+    from akunu_py.models.heads.stored_head import (  # noqa: PLC0415
+        bytes_in_type,
+        find_head,
+        open_stored,
+    )
+
+    stored = find_head(place, len(target.layers))
+    if stored is None:
+        return None
+    head = open_stored(stored, target, required_family(target, architecture))
+    # As `load_head` decides.
+    if dense and number_bytes == 4:
+        size = number_bytes * num_parameters(head)
+    else:
+        size = bytes_in_type(stored, number_bytes)
+    return HeadNeeds(size, size, _caches_of(head), number_bytes)
+
+
+def _caches_of(head: PredictionHead) -> tuple[CacheNeeds, ...]:
+    """Return the sizes of a head's caches after one pair, of which nothing is computed."""
+    # Numbers that take no memory, in case a class evaluates something.
+    head.update(
+        tree_map(
+            lambda array: mx.broadcast_to(mx.zeros((), array.dtype), array.shape),
+            head.parameters(),
+        )
+    )
+    caches = head.make_cache()
+    head(mx.zeros((1, 1, head.width)), mx.zeros((1, 1), dtype=mx.int32), caches)
+    return tuple(cache_needs(leaf) for leaf in leaves(caches))

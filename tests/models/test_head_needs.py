@@ -1,0 +1,187 @@
+"""What a prediction head needs, told before loading, against what MLX holds of it afterwards."""
+
+import gc
+import json
+import re
+
+import gguf
+import mlx.core as mx
+import pytest
+from click.testing import CliRunner
+from markov_heads import write_headed_folder
+from mlx import nn
+from prediction_heads import (
+    MIMO,
+    TARGETS,
+    named,
+    parameters_of,
+    random_head,
+    tiny_target,
+    write,
+)
+from tiny_architectures.builder import build
+
+from akunu_py import ConfigError, Engine, UnsupportedArchitectureError
+from akunu_py.cli.main import cli
+from akunu_py.engine import engine as engine_module
+from akunu_py.models import requirements as requirements_module
+from akunu_py.models.heads import loading, wanted_head
+from akunu_py.models.load import LoadOptions, load_model
+from akunu_py.models.memory_check import (
+    MemoryNeeds,
+    PlannedModel,
+    check_memory,
+    memory_parts,
+    settle_forms,
+)
+from akunu_py.models.requirements import requirements
+
+DENSE = LoadOptions(weights="dense")
+QUANTIZED = LoadOptions(weights="quantized")
+ROWS = 256
+
+
+def write_gguf(folder, *, quantized=False):
+    model = build("qwen35")
+    if quantized:
+        for name, array in model.tensors.items():
+            if array.ndim > 1 and not array.shape[-1] % 32:
+                model.types[name] = gguf.GGMLQuantizationType.Q8_0
+    folder.mkdir(exist_ok=True)
+    return model.write(folder / "model.gguf")
+
+
+def write_quantized_folder(folder):
+    """A folder of MiMo in 8 bits, with a head in 4 bits among the weights."""
+    target = tiny_target("mimo")
+    head = random_head(target)
+    nn.quantize(target, group_size=32, bits=8)
+    nn.quantize(head, group_size=32, bits=4)
+    write_headed_folder(folder, with_head=False)
+    arrays = parameters_of(target) | named(parameters_of(head), MIMO, "model.mtp_layers.0.")
+    # Scales and biases in 16 bits, as they are published.
+    arrays = {
+        name: array if array.dtype == mx.uint32 else array.astype(mx.bfloat16)
+        for name, array in arrays.items()
+    }
+    write(folder / "model.safetensors", arrays)
+    sizes = {"group_size": 32, "bits": 8}
+    config = {**TARGETS["mimo"][1], "model_type": "mimo", "quantization": sizes}
+    (folder / "config.json").write_text(json.dumps(config))
+    return folder
+
+
+def write_other_place(folder):
+    """A folder without a head, and the folder of one that has a head for it."""
+    return write_headed_folder(folder / "alone", with_head=False), write_headed_folder(folder / "b")
+
+
+CASES = {
+    "among the weights": lambda folder: (write_headed_folder(folder), "own", DENSE),
+    "in another folder": lambda folder: (*write_other_place(folder), DENSE),
+    "quantized weights": lambda folder: (write_quantized_folder(folder), "own", QUANTIZED),
+    "quantized weights, expanded": lambda folder: (write_quantized_folder(folder), "own", DENSE),
+    "GGUF": lambda folder: (write_gguf(folder), "own", DENSE),
+    "GGUF in Q8_0": lambda folder: (write_gguf(folder, quantized=True), "own", QUANTIZED),
+    "GGUF in Q8_0, expanded": lambda folder: (write_gguf(folder, quantized=True), "own", DENSE),
+}
+
+
+def active():
+    gc.collect()
+    mx.clear_cache()
+    return mx.get_active_memory()
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_weights_and_cache_of_a_head_are_told_before_it_is_read(tmp_path, case):
+    path, heads, options = CASES[case](tmp_path / "model")
+    plain = PlannedModel(path, options)
+    headed = PlannedModel(path, options, heads=heads)
+    # A head's cache is never quantized.
+    added = {
+        bits: requirements(path, heads=heads).cache_bytes(ROWS, kv_bits=bits)
+        - requirements(path).cache_bytes(ROWS, kv_bits=bits)
+        for bits in (None, 8)
+    }
+    assert added[None] == added[8]
+    before = active()
+    loaded = load_model(path, options)
+    without = active()
+    # Some of a GGUF model's matrices are expanded whatever their type.
+    assert case == "GGUF in Q8_0" or without - before == plain.requirements().weights_bytes
+    head = wanted_head(loaded, heads)
+    with_head = active()
+    assert with_head - without == headed.requirements().head.weights_bytes
+    caches = head.make_cache()
+    kind = loaded.model.layers[0].input_layernorm.weight.dtype
+    head(mx.zeros((1, ROWS, head.width), kind), mx.zeros((1, ROWS), mx.int32), caches)
+    mx.eval([cache.state for cache in caches])
+    rows = active() - with_head
+    needs, alone = (MemoryNeeds([model]) for model in (headed, plain))
+    assert needs.rows(ROWS) - alone.rows(ROWS) == rows > 0
+    assert needs.loading() - alone.loading() == with_head - without + needs.rows(
+        needs.context
+    ) - alone.rows(needs.context)
+
+
+def test_the_check_names_the_head_and_counts_it(tmp_path, monkeypatch):
+    path = write_headed_folder(tmp_path / "model")
+    headed = [PlannedModel(path, LoadOptions(), heads="own")]
+    parts = {part.what: part.num_bytes for part in memory_parts(headed, context=64)}
+    assert parts["its prediction head"] == requirements(path, heads="own").head.weights_bytes
+    plain = {
+        part.what: part.num_bytes
+        for part in memory_parts([PlannedModel(path, LoadOptions())], context=64)
+    }
+    assert "its prediction head" not in plain
+    limit = sum(plain.values())
+    monkeypatch.setattr(requirements_module, "memory_limit", lambda: limit)
+    monkeypatch.setattr(mx, "get_active_memory", lambda: 0)
+    check_memory([PlannedModel(path, LoadOptions())], context=64)
+    with pytest.raises(ConfigError, match=re.escape("MB for its prediction head")):
+        check_memory(headed, context=64)
+    # A command checks the models that `planned_models` returns.
+    command = ["generate", "--raw", "-p", "a", "--context", "64", str(path)]
+    assert CliRunner().invoke(cli, command).exit_code == 0
+    found = CliRunner().invoke(cli, [*command, "--heads", "own"])
+    assert "MB for its prediction head" in found.output
+    # An engine asks the check for the forms of weights.
+    asked = []
+    monkeypatch.setattr(
+        engine_module, "settle_forms", lambda models, **_: asked.extend(models) or models
+    )
+    with Engine.load(path, heads="own"):
+        assert [model.heads for model in asked] == ["own"]
+
+
+def test_a_model_is_shown_with_what_its_head_needs(tmp_path, monkeypatch):
+    path = write_headed_folder(tmp_path / "model")
+    found = CliRunner().invoke(cli, ["models", "show", "--json", "--context", "256", str(path)])
+    head = requirements(path, heads="own").head
+    assert json.loads(found.output)["heads"] == {
+        "weights_bytes": head.weights_bytes,
+        "kv_bytes": {"256": head.cache_bytes(256)},
+    }
+    show = ["models", "show", str(path)]
+    assert "adds 157.4 kB of weights" in CliRunner().invoke(cli, show).output
+    monkeypatch.setattr(loading, "family_of", lambda _: None)
+    assert "yes, but akunu cannot run the prediction head" in CliRunner().invoke(cli, show).output
+
+
+def test_an_engine_with_a_head_is_loaded_where_none_is_found_yet(tmp_path):
+    """What is wrong with the place of a head is said by loading, in the user's words."""
+    alone, headed = write_other_place(tmp_path)
+    for heads in ("own", headed, tmp_path / "nowhere"):
+        models = [PlannedModel(alone, LoadOptions(), heads=heads)]
+        assert settle_forms(models, context=64) == models
+    assert requirements(alone, heads="own").head is None
+    assert requirements(alone, heads=tmp_path / "nowhere").head is None
+    with pytest.raises(ConfigError, match="comes without a prediction head"):
+        Engine.load(alone, heads="own")
+
+
+def test_a_head_of_another_family_is_refused_before_weights_are_read(tmp_path, tiny_gguf):
+    path = write_gguf(tmp_path)
+    with pytest.raises(UnsupportedArchitectureError, match="cannot run the prediction head"):
+        requirements(tiny_gguf, heads=path)
