@@ -10,22 +10,17 @@ Names are those of the checkpoints and of the programs that split them:
 
 import math
 import re
-from collections.abc import Callable, Container, Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
 
 import mlx.core as mx
 from mlx import nn
-from mlx.utils import tree_flatten, tree_map_with_path
 
-from akunu_py.errors import ConfigError, ModelFormatError
-from akunu_py.models.expansion import expand
 from akunu_py.models.heads.families import Family, decoder_of, drop_copies, make_head, single_layer
 from akunu_py.models.heads.head import PredictionHead
-from akunu_py.models.load_steps import finish
+from akunu_py.models.heads.stored_weights import StoredTensor, fill_head, place_of, read_tensors
 from akunu_py.models.mlx_folder import from_library, read_folder_config
 from akunu_py.models.weight_files import check_weight_file, read_header
-from akunu_py.models.whole_mlx_lm import infer_quant_config
 
 _SIDE_CARS = (
     "mtp.safetensors",
@@ -59,14 +54,7 @@ _OWN_LAYER = re.compile(r"(?:layers\.0|mtp_block)\.")
 _EXPERT = re.compile(r"(.+\.mlp)\.experts\.(\d+)\.((?:gate|up|down)_proj\.\w+)")
 
 
-class _Stored(NamedTuple):
-    """Where a tensor of a head is: the file, and the tensor's name there."""
-
-    path: Path
-    name: str
-
-
-StoredHead = Mapping[str, _Stored]
+StoredHead = Mapping[str, StoredTensor]
 """The tensors of a head by their names in a model of one layer, whose other parts are absent."""
 
 
@@ -89,7 +77,7 @@ def find_head(source: Path, num_layers: int) -> StoredHead | None:
 
 def _find(paths: Iterable[Path], num_layers: int, *, bare: bool = False) -> StoredHead | None:
     """Return the tensors of a head in files; with `bare`, names may lack the prefix."""
-    stored = [_Stored(path, name) for path in paths for name in check_weight_file(path)]
+    stored = [StoredTensor(path, name) for path in paths for name in check_weight_file(path)]
     prefixed = {
         place: tensor
         for tensor in stored
@@ -141,35 +129,23 @@ def load_stored(
     Raises ModelFormatError, naming file and tensor, for a head that is incomplete, damaged or of
     another model, ConfigError for numbers that `kind` cannot hold.
     """
-    place = _place_of(stored)
+    place = place_of(stored)
     single = single_layer(target, family)
     with from_library(place, "prediction head"):
-        arrays = _read(stored)
+        arrays = read_tensors(stored)
         if family.minus_one:
             arrays = _with_whole_norms(_with_stacked_experts(arrays))
         arrays = {_path(name): array for name, array in single.sanitize(arrays).items()}
         head = _empty_head(target, single, family, arrays)
-        nn.quantize(
-            head,
-            class_predicate=lambda path, layer: (
-                f"{path}.scales" in arrays
-                and hasattr(layer, "to_quantized")
-                and infer_quant_config(path, layer, arrays)
-            ),
-        )
-    _check_tensors(place, head, arrays)
-    head.load_weights(list(arrays.items()))
-    if dense:
-        finish(expand(head))
-    _set_type(place, head, kind, getattr(target, "cast_predicate", None))
+    is_cast = getattr(target, "cast_predicate", None)
+    fill_head(head, arrays, place, kind, dense=dense, is_cast=is_cast)
     drop_copies(head, target)
-    head.eval()
     return head
 
 
 def open_stored(stored: StoredHead, target: nn.Module, family: Family) -> PredictionHead:
     """Return the head of a target without its weights; raise ModelFormatError as `load_stored`."""
-    with from_library(_place_of(stored), "prediction head"):
+    with from_library(place_of(stored), "prediction head"):
         paths = {_path(name) for name in stored}
         return _empty_head(target, single_layer(target, family), family, paths)
 
@@ -201,28 +177,6 @@ def _empty_head(
     if "lm_head.weight" in paths:
         head.lm_head = nn.Linear(head.width, vocabulary, bias=False)
     return head
-
-
-def _place_of(stored: StoredHead) -> Path:
-    """Return the file of a head, or the folder of its files."""
-    paths = {tensor.path for tensor in stored.values()}
-    path = paths.pop()
-    return path.parent if paths else path
-
-
-def _read(stored: StoredHead) -> dict[str, mx.array]:
-    files: dict[Path, Any] = {
-        path: mx.load(str(path)) for path in {t.path for t in stored.values()}
-    }
-    arrays = {name: files[tensor.path][tensor.name] for name, tensor in stored.items()}
-    for name, array in arrays.items():
-        if _is_float(array) and not mx.isfinite(array).all().item():
-            path, own_name = stored[name]
-            raise ModelFormatError(
-                f"tensor {own_name!r} in {path} has infinite numbers or NaN; the file is damaged: "
-                "download it again"
-            )
-    return arrays
 
 
 def _with_stacked_experts(arrays: dict[str, mx.array]) -> dict[str, mx.array]:
@@ -283,56 +237,3 @@ def _path(name: str) -> str:
     """Return the path in a head of a parameter of the model of one layer."""
     path = name.removeprefix("language_model.").removeprefix("model.")
     return f"body.{path}" if path.startswith(("layers.", "norm.")) else path
-
-
-def _check_tensors(place: Path, head: nn.Module, arrays: Mapping[str, mx.array]) -> None:
-    """Raise ModelFormatError where the stored tensors cannot be the head's parameters."""
-    wanted = dict(tree_flatten(head.parameters()))
-    for found, problem in (
-        (wanted.keys() - arrays.keys(), "lacks the tensors of"),
-        (arrays.keys() - wanted.keys(), "has tensors that the heads of this model do not have:"),
-    ):
-        if found:
-            names = sorted(path.removeprefix("body.") for path in found)
-            shown = ", ".join(names[:8]) + (", ..." if len(names) > 8 else "")
-            raise ModelFormatError(
-                f"the prediction head in {place} {problem} {shown}; it is incomplete, or made for "
-                "another model: download it again, or use the head of this model"
-            )
-    for path, parameter in wanted.items():
-        array, name = arrays[path], path.removeprefix("body.")
-        if array.shape != parameter.shape:
-            raise ModelFormatError(
-                f"the prediction head in {place} has {name} in the shape {array.shape} where this "
-                f"model asks for {parameter.shape}; use the head of this model"
-            )
-        if array.dtype != parameter.dtype and not (_is_float(array) and _is_float(parameter)):
-            raise ModelFormatError(
-                f"the prediction head in {place} has {name} in the type {array.dtype}, which a "
-                "head cannot have there; download it again"
-            )
-
-
-def _is_float(array: mx.array) -> bool:
-    return bool(mx.issubdtype(array.dtype, mx.floating))
-
-
-def _set_type(
-    place: Path, head: nn.Module, kind: mx.Dtype, is_cast: Callable[[str], bool] | None
-) -> None:
-    """Convert a head's floating-point parameters, except those that the model's class keeps."""
-
-    def convert(path: str, array: mx.array) -> mx.array:
-        if not _is_float(array) or (is_cast and not is_cast(path)):
-            return array
-        converted = array.astype(kind)
-        if kind == mx.float16 and not mx.isfinite(converted).all().item():
-            raise ConfigError(
-                f"the prediction head in {place} has numbers in {path.removeprefix('body.')} that "
-                "float16 cannot hold; choose another compute type for the model"
-            )
-        mx.eval(converted)
-        return converted
-
-    head.update(tree_map_with_path(convert, head.parameters()))
-    mx.eval(head.parameters())

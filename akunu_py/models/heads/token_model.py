@@ -1,7 +1,6 @@
 """A prediction head over its own cache, as a model that draws tokens."""
 
 import contextlib
-from collections import deque
 from collections.abc import Iterator, Sequence
 from typing import Any, ClassVar
 
@@ -12,6 +11,7 @@ from akunu_py.errors import ConfigError, ContractError
 from akunu_py.models.cached_rows import PREFILL_CHUNK
 from akunu_py.models.drawing import DrawingModel
 from akunu_py.models.heads.head import PredictionHead
+from akunu_py.models.heads.state_queue import StateQueue
 from akunu_py.models.rollback import RollbackCaches
 from akunu_py.protocols import Hidden
 
@@ -95,7 +95,7 @@ class HeadTokenModel(DrawingModel):
         """Drop the head and its cache."""
         self._head = None
         self._caches = []
-        self._states = _StateQueue()
+        self._states = StateQueue()
         super().close()
 
     def _may_guess(self, *, first: bool) -> bool:  # noqa: ARG002 - the signature of its base
@@ -162,7 +162,7 @@ class HeadTokenModel(DrawingModel):
         # Slots of pairs of the text, and behind them those of the last draw.
         self._num_slots = self._num_drawn = 0
         # States from `_next_pair` on; that of the last pair stays, since each draw feeds it.
-        self._states = _StateQueue()
+        self._states = StateQueue()
         # The state that the last pass of a draw returned.
         self._own_state = mx.zeros((1, 0, self._open_head.width))
         self._settled = True
@@ -211,50 +211,3 @@ class HeadTokenModel(DrawingModel):
         if self._head is None:
             raise ContractError(f"{self.what} was closed")
         return self._head
-
-
-class _StateQueue:
-    """Hidden states in order, as rows of the arrays in which they came."""
-
-    def __init__(self) -> None:
-        self._pieces: deque[tuple[mx.array, int, int]] = deque()
-        self._count = 0
-
-    def __len__(self) -> int:
-        return self._count
-
-    def add(self, states: mx.array, start: int, end: int) -> None:
-        """Add rows `start` to before `end` of states [1, rows, width]."""
-        # Not cut yet: the array may still be computed, and may be read by another thread.
-        self._pieces.append((states, start, end))
-        self._count += end - start
-
-    def first(self, count: int) -> mx.array:
-        """Return the first `count` states, [1, count, width]."""
-        found: list[mx.array] = []
-        for states, start, end in self._pieces:
-            if count <= 0:
-                break
-            taken = min(count, end - start)
-            found.append(states[:, start : start + taken])
-            count -= taken
-        return mx.concatenate(found, axis=1)
-
-    def drop(self, count: int) -> None:
-        """Drop the first `count` states."""
-        self._count -= count
-        while count:
-            states, start, end = self._pieces.popleft()
-            taken = min(count, end - start)
-            if start + taken < end:
-                self._pieces.appendleft((states, start + taken, end))
-            count -= taken
-
-    def keep(self, count: int) -> None:
-        """Drop all but the first `count` states."""
-        while self._count > max(0, count):
-            states, start, end = self._pieces.pop()
-            taken = min(self._count - max(0, count), end - start)
-            if start < end - taken:
-                self._pieces.append((states, start, end - taken))
-            self._count -= taken

@@ -1,0 +1,135 @@
+"""Tensors of a head in safetensors files, checked and put into the head."""
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import mlx.core as mx
+from mlx import nn
+from mlx.utils import tree_flatten, tree_map_with_path
+
+from akunu_py.errors import ConfigError, ModelFormatError
+from akunu_py.models.expansion import expand
+from akunu_py.models.load_steps import finish
+from akunu_py.models.mlx_folder import from_library
+from akunu_py.models.whole_mlx_lm import infer_quant_config
+
+
+class StoredTensor(NamedTuple):
+    """Where a tensor of a head is: the file, and the tensor's name there."""
+
+    path: Path
+    name: str
+
+
+def place_of(stored: Mapping[str, StoredTensor]) -> Path:
+    """Return the file of a head, or the folder of its files."""
+    paths = {tensor.path for tensor in stored.values()}
+    path = paths.pop()
+    return path.parent if paths else path
+
+
+def read_tensors(stored: Mapping[str, StoredTensor]) -> dict[str, mx.array]:
+    """Return tensors by the names they are given.
+
+    Raises ModelFormatError, naming file and tensor, for infinite numbers and NaN.
+    """
+    files: dict[Path, Any] = {
+        path: mx.load(str(path)) for path in {t.path for t in stored.values()}
+    }
+    arrays = {name: files[tensor.path][tensor.name] for name, tensor in stored.items()}
+    for name, array in arrays.items():
+        if _is_float(array) and not mx.isfinite(array).all().item():
+            path, own_name = stored[name]
+            raise ModelFormatError(
+                f"tensor {own_name!r} in {path} has infinite numbers or NaN; the file is damaged: "
+                "download it again"
+            )
+    return arrays
+
+
+def fill_head(
+    head: nn.Module,
+    arrays: Mapping[str, mx.array],
+    place: Path,
+    kind: mx.Dtype,
+    *,
+    dense: bool,
+    is_cast: Callable[[str], bool] | None = None,
+) -> None:
+    """Put stored arrays, by their paths in the head, in place of its parameters.
+
+    Quantized weights keep their form, unless they are to be `dense`, in float32; all others, and
+    scales, become `kind` where `is_cast` allows it.
+
+    Raises ModelFormatError, naming `place` and tensor, for a head that is incomplete, damaged or of
+    another model, ConfigError for numbers that `kind` cannot hold.
+    """
+    with from_library(place, "prediction head"):
+        nn.quantize(
+            head,
+            class_predicate=lambda path, layer: (
+                f"{path}.scales" in arrays
+                and hasattr(layer, "to_quantized")
+                and infer_quant_config(path, layer, arrays)
+            ),
+        )
+    _check_tensors(place, head, arrays)
+    head.load_weights(list(arrays.items()))
+    if dense:
+        finish(expand(head))
+    _set_type(place, head, kind, is_cast)
+    head.eval()
+
+
+def _check_tensors(place: Path, head: nn.Module, arrays: Mapping[str, mx.array]) -> None:
+    """Raise ModelFormatError where the stored tensors cannot be the head's parameters."""
+    wanted = dict(tree_flatten(head.parameters()))
+    for found, problem in (
+        (wanted.keys() - arrays.keys(), "lacks the tensors of"),
+        (arrays.keys() - wanted.keys(), "has tensors that the heads of this model do not have:"),
+    ):
+        if found:
+            names = sorted(path.removeprefix("body.") for path in found)
+            shown = ", ".join(names[:8]) + (", ..." if len(names) > 8 else "")
+            raise ModelFormatError(
+                f"the prediction head in {place} {problem} {shown}; it is incomplete, or made for "
+                "another model: download it again, or use the head of this model"
+            )
+    for path, parameter in wanted.items():
+        array, name = arrays[path], path.removeprefix("body.")
+        if array.shape != parameter.shape:
+            raise ModelFormatError(
+                f"the prediction head in {place} has {name} in the shape {array.shape} where this "
+                f"model asks for {parameter.shape}; use the head of this model"
+            )
+        if array.dtype != parameter.dtype and not (_is_float(array) and _is_float(parameter)):
+            raise ModelFormatError(
+                f"the prediction head in {place} has {name} in the type {array.dtype}, which a "
+                "head cannot have there; download it again"
+            )
+
+
+def _is_float(array: mx.array) -> bool:
+    return bool(mx.issubdtype(array.dtype, mx.floating))
+
+
+def _set_type(
+    place: Path, head: nn.Module, kind: mx.Dtype, is_cast: Callable[[str], bool] | None
+) -> None:
+    """Convert a head's floating-point parameters, except those that the model's class keeps."""
+
+    def convert(path: str, array: mx.array) -> mx.array:
+        if not _is_float(array) or (is_cast and not is_cast(path)):
+            return array
+        converted = array.astype(kind)
+        if kind == mx.float16 and not mx.isfinite(converted).all().item():
+            raise ConfigError(
+                f"the prediction head in {place} has numbers in {path.removeprefix('body.')} that "
+                "float16 cannot hold; choose another compute type for the model"
+            )
+        mx.eval(converted)
+        return converted
+
+    head.update(tree_map_with_path(convert, head.parameters()))
+    mx.eval(head.parameters())
