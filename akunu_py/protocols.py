@@ -94,6 +94,27 @@ class StateObserver(Protocol):
         """
 
 
+class KeptRows(Protocol):
+    """The keys and values of a target's rows, as its caches hold them."""
+
+    def read(self, cache: int, end: int, most: int | None = None) -> tuple[object, object] | None:
+        """Return keys and values of the rows before row `end` of the text, from one of the caches.
+
+        They are arrays of the target's own kind, [1, heads, rows, width], of the last rows before
+        `end`: at most `most` of them, and no more than the cache holds. None where row `end - 1`
+        is not held. To be read between two passes of the target, and not kept longer: an array that
+        somebody else holds cannot be written into.
+        """
+
+
+@runtime_checkable
+class RowReader(Protocol):
+    """A `StateObserver` that also reads the keys and values of the target's rows."""
+
+    def use_rows(self, rows: KeptRows) -> None:
+        """Read rows here from now on; called before `begin_states`."""
+
+
 @runtime_checkable
 class SureDrafter(Protocol):
     """A drafter that sometimes knows what must come next, and drafts it whatever it costs."""

@@ -26,8 +26,7 @@ from akunu_py.drafting.registry import default_num_draft_tokens, make_drafter
 from akunu_py.errors import AkunuError, ConfigError
 from akunu_py.models.baseline import Baseline
 from akunu_py.models.budget_memory import device_prior
-from akunu_py.models.heads import PredictionHead
-from akunu_py.models.heads.token_model import HeadTokenModel
+from akunu_py.models.heads import Head, make_head_model
 from akunu_py.models.load import LoadedModel
 from akunu_py.models.pass_times import PassTimes, measure_passes
 from akunu_py.models.session import Session
@@ -99,7 +98,7 @@ def run_speed(
     repeats: int = 5,
     times: PassTimes | None = None,
     draft_model: LoadedModel | None = None,
-    head: PredictionHead | None = None,
+    head: Head | None = None,
     store: ItemStore | None = None,
     progress: Callable[[int, int], None] | None = None,
     until: Callable[[], bool] | None = None,
@@ -144,7 +143,7 @@ def run_speed(
         token_model = make_token_model(draft_model, loaded, session.vocabulary_size)
     head_model = None
     if head is not None:
-        head_model = HeadTokenModel(head, context=context, vocabulary_size=session.vocabulary_size)
+        head_model = make_head_model(head, context=context, vocabulary_size=session.vocabulary_size)
     bench = _Bench(
         loaded, session, Baseline(loaded.model), num_draft_tokens, token_model, head_model
     )

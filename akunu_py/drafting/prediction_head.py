@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from akunu_py.drafting.draft_model import DraftModelDrafter, TokenModel
-from akunu_py.protocols import Hidden
+from akunu_py.protocols import Hidden, RowReader
 from akunu_py.types import Draft
 
 NUM_DRAFT_TOKENS = 4
@@ -32,6 +32,8 @@ class HeadModel(TokenModel, Protocol):
 class PredictionHeadDrafter(DraftModelDrafter):
     """Drafts with a prediction head, as `DraftModelDrafter` does with a model; a `StateObserver`.
 
+    With a head that is a `RowReader` it is one as well.
+
     Raises as `DraftModelDrafter` does.
     """
 
@@ -48,6 +50,8 @@ class PredictionHeadDrafter(DraftModelDrafter):
         self.hidden = head.hidden
         self.begin_states = head.begin_states
         self.observe_states = head.observe_states
+        if isinstance(head, RowReader):
+            self.use_rows = head.use_rows
 
     def extend(self, before: Draft, limit: int) -> Draft:
         """Draft at most min(limit, num_draft_tokens - len(before)) tokens after a chain.

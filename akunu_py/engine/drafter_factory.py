@@ -6,8 +6,7 @@ from pathlib import Path
 
 from akunu_py.drafting import AutoState, default_num_draft_tokens
 from akunu_py.drafting.registry import DrafterSetup, drafter_name, make
-from akunu_py.models.heads import PredictionHead
-from akunu_py.models.heads.token_model import HeadTokenModel
+from akunu_py.models.heads import Head, HeadModel, make_head_model
 from akunu_py.models.load import LoadedModel, LoadOptions, draft_options, load_model
 from akunu_py.models.token_model import CachedTokenModel, make_token_model
 from akunu_py.protocols import Drafter
@@ -41,7 +40,7 @@ class DraftingModels:
     """
 
     draft_model: CachedTokenModel | None = None
-    head: HeadTokenModel | None = None
+    head: HeadModel | None = None
 
     def close(self) -> None:
         """Drop the models and their caches."""
@@ -68,7 +67,7 @@ class DrafterFactory:
         context: int,
         most: int | None = None,
         draft_model: LoadedModel | None = None,
-        head: PredictionHead | None = None,
+        head: Head | None = None,
         counts: str | Path | None = None,
     ) -> None:
         self._loaded = loaded
@@ -93,7 +92,7 @@ class DrafterFactory:
             None if draft is None else make_token_model(draft, self._loaded, size),
             None
             if head is None
-            else HeadTokenModel(head, context=self._context, vocabulary_size=size),
+            else make_head_model(head, context=self._context, vocabulary_size=size),
         )
 
     def choose(self, config: GenerationConfig) -> DrafterChoice:

@@ -38,7 +38,7 @@ from akunu_py.messages import GivenMessage, GivenTool, read_messages, read_tools
 from akunu_py.model_store.default_model import default_model_path
 from akunu_py.models.aligned_rows import BLOCK_ROWS, usable_context
 from akunu_py.models.cached_rows import Progress
-from akunu_py.models.heads import PredictionHead, wanted_head
+from akunu_py.models.heads import Head, wanted_head
 from akunu_py.models.load import (
     ComputeType,
     LoadedModel,
@@ -107,7 +107,7 @@ class Engine:
         reproducible: bool = False,
         memory: str | Path | None = None,
         draft_model: LoadedModel | None = None,
-        head: PredictionHead | None = None,
+        head: Head | None = None,
         counts: str | Path | None = None,
         ranks: "Link | None" = None,
         tool_parser: str | None = None,

@@ -23,6 +23,7 @@ from akunu_py.models.cached_rows import (
 )
 from akunu_py.models.device import replies_stream
 from akunu_py.models.hidden_states import HandedStates
+from akunu_py.models.kept_rows import SessionRows
 from akunu_py.models.load_steps import Steps
 from akunu_py.models.model_digest import model_digest
 from akunu_py.models.reply_frame import ReplyFrame
@@ -32,7 +33,7 @@ from akunu_py.models.row_choices import ConstrainedChoices, PendingChoice, RowCh
 from akunu_py.models.row_file import Layout, read_rows, write_rows
 from akunu_py.models.traffic import MemoryTraffic, memory_traffic
 from akunu_py.models.tree import ArrangedTree, Trees, keep_rows
-from akunu_py.protocols import ReplyMasks, StateObserver
+from akunu_py.protocols import ReplyMasks, RowReader, StateObserver
 from akunu_py.sampling.probabilities import probabilities
 from akunu_py.sampling.sampler import Sampler
 from akunu_py.types import Draft, PassReport, TokenLogprob
@@ -118,7 +119,8 @@ class Session:
         The longest common prefix with the cached rows is kept, as far as the caches can go back to
         it. At most `max_tokens` tokens will be asked for; no row is computed for tokens beyond.
         `allowed` gives the tokens among which the reply's are chosen; by default, all. `states`
-        gets the hidden states of the reply's rows.
+        gets the hidden states of the reply's rows, and may read their keys and values if it is a
+        `RowReader`.
         """
         total = len(prompt)
         kept: int | None = None
@@ -155,6 +157,8 @@ class Session:
         self._end = min(self.context, len(prompt) + max_tokens)
         if states is not None:
             self._states = HandedStates(self._rows.model, states, prompt)
+            if isinstance(states, RowReader):
+                states.use_rows(SessionRows(lambda: self._rows))
         with contextlib.closing(self._rows.prefilling(prompt[:-1], checkpoints)) as steps:
             while True:
                 # Not around the `yield`: other work of this thread has streams of its own.

@@ -12,7 +12,7 @@ from akunu_py.gguf.parts import experts, layers, rope, windows
 from akunu_py.gguf.parts.decoder import FREQUENCY_FACTORS, MAX_HEAD_DIM, MAX_HEADS, Decoder
 from akunu_py.gguf.plan import ModelPlan, RotaryFactors
 
-_NORMS = {
+NORMS = {
     "attn_norm": "input_layernorm",
     "post_attention_norm": "post_attention_layernorm",
     "ffn_norm": "pre_feedforward_layernorm",
@@ -49,7 +49,7 @@ def gemma4(model: Decoder) -> ModelPlan:
         [
             *layers.frame(model),
             *_attention_rules(of_layers),
-            *modules(LAYER, _NORMS),
+            *modules(LAYER, NORMS),
             *modules(FEED_FORWARD, layers.GATED),
             scale,
             *mixture_rules,

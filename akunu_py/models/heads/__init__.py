@@ -1,15 +1,22 @@
 """Heads that predict further tokens (multi-token prediction), and their loading.
 
-head         what a head computes
-token_model  a head over its own cache, which draws tokens
-families     the families that have heads, and a head without weights for a model
-gguf_head    heads in GGUF files
-stored_head  heads in safetensors files, among a model's weights or beside them
-loading      the head of a loaded model
-needs        what a head needs of the memory
+head              what a head computes
+token_model       a head over its own cache, which draws tokens
+families          the families that have heads, and a head without weights for a model
+gguf_head         heads in GGUF files
+stored_head       heads in safetensors files, among a model's weights or beside them
+assistant         what Gemma 4's assistant computes
+assistant_model   an assistant over the target's rows, which draws tokens
+gguf_assistant    assistants in GGUF files
+stored_assistant  assistants in folders
+stored_weights    tensors of safetensors files, checked and put into a head
+state_queue       hidden states that wait until a head needs them
+making            what draws tokens with a head of either kind
+loading           the head of a loaded model
+needs             what a head needs of the memory
 """
 
-from akunu_py.models.heads.head import PredictionHead
 from akunu_py.models.heads.loading import load_head, wanted_head
+from akunu_py.models.heads.making import Head, HeadModel, make_head_model
 
-__all__ = ["PredictionHead", "load_head", "wanted_head"]
+__all__ = ["Head", "HeadModel", "load_head", "make_head_model", "wanted_head"]

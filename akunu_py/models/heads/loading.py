@@ -10,16 +10,18 @@ from akunu_py.errors import ConfigError, UnsupportedArchitectureError
 from akunu_py.gguf.reader import GGUFFile
 from akunu_py.models.cached_rows import Passes
 from akunu_py.models.converted_plan import DESCRIPTION
+from akunu_py.models.heads.assistant import sources_in
 from akunu_py.models.heads.families import FAMILIES, Family, decoder_of, family_of
+from akunu_py.models.heads.gguf_assistant import is_assistant, load_gguf_assistant
 from akunu_py.models.heads.gguf_head import find_block, load_gguf_head
-from akunu_py.models.heads.head import PredictionHead
+from akunu_py.models.heads.making import Head
 from akunu_py.models.load import LoadedModel, explained
 
 OWN = "own"
 """Asks for the head in a model's own file or folder."""
 
 
-def load_head(loaded: LoadedModel, source: Path | None) -> PredictionHead | None:
+def load_head(loaded: LoadedModel, source: Path | None) -> Head | None:
     """Return the head of a loaded model; None where `source` is None and the model has none.
 
     Arguments:
@@ -78,14 +80,14 @@ def required_family(model: nn.Module, architecture: str) -> Family:
     return family
 
 
-def _load(loaded: LoadedModel, place: Path) -> PredictionHead | None:
+def _load(loaded: LoadedModel, place: Path) -> Head | None:
     kind = kind_of(place)
     if kind == "stored":
         return _load_stored(loaded, place)
     return _load_gguf(loaded, place) if kind == "gguf" else None
 
 
-def wanted_head(loaded: LoadedModel, heads: str | Path) -> PredictionHead:
+def wanted_head(loaded: LoadedModel, heads: str | Path) -> Head:
     """Return the head that a user asked for: "own", or the path of a file or folder.
 
     Raises as `load_head`, and ConfigError for a model without a head of its own.
@@ -99,40 +101,68 @@ def wanted_head(loaded: LoadedModel, heads: str | Path) -> PredictionHead:
     return head
 
 
-def _load_gguf(loaded: LoadedModel, path: Path) -> PredictionHead | None:
+def _load_gguf(loaded: LoadedModel, path: Path) -> Head | None:
     with GGUFFile.open(path) as file:
+        forms = {
+            "dense": loaded.description.weights == "dense",
+            "fitted": loaded.description.weights == "fitted",
+        }
+        if is_assistant(file):
+            _check_gemma(loaded, path)
+            return load_gguf_assistant(file, loaded.model, _kind(loaded), **forms)
         block = find_block(file)
         if block is None:
             return None
-        return load_gguf_head(
-            file,
-            block,
-            loaded.model,
-            _family(loaded),
-            _kind(loaded),
-            dense=loaded.description.weights == "dense",
-            fitted=loaded.description.weights == "fitted",
-        )
+        return load_gguf_head(file, block, loaded.model, _family(loaded), _kind(loaded), **forms)
 
 
-def _load_stored(loaded: LoadedModel, place: Path) -> PredictionHead | None:
-    # It imports transformers, which GGUF files do without.
+def _load_stored(loaded: LoadedModel, place: Path) -> Head | None:
+    # They import transformers, which GGUF files do without.
+    from akunu_py.models.heads.stored_assistant import (  # noqa: PLC0415
+        is_assistant_folder,
+        load_stored_assistant,
+    )
     from akunu_py.models.heads.stored_head import find_head, load_stored  # noqa: PLC0415
 
+    folder = place if place.is_dir() else place.parent
+    if is_assistant_folder(folder):
+        _check_gemma(loaded, place)
+        kind, dense = _form(loaded)
+        return load_stored_assistant(folder, loaded.model, kind, dense=dense)
     stored = find_head(place, len(loaded.model.layers))
     if stored is None:
         return None
-    family, kind = _family(loaded), _kind(loaded)
-    # Elsewhere than on the CPU backend, quantized weights are the fast ones.
-    dense = loaded.description.weights == "dense" and kind == mx.float32
+    family = _family(loaded)
+    kind, dense = _form(loaded)
     return load_stored(stored, loaded.model, family, kind, dense=dense)
 
 
-def _family(loaded: LoadedModel) -> Family:
+def _form(loaded: LoadedModel) -> tuple[mx.Dtype, bool]:
+    """Return the type of a stored head, and whether its quantized weights are expanded."""
+    kind = _kind(loaded)
+    # Elsewhere than on the CPU backend, quantized weights are the fast ones.
+    return kind, loaded.description.weights == "dense" and kind == mx.float32
+
+
+def _check_gemma(loaded: LoadedModel, place: Path) -> None:
+    """Check that a model can have an assistant."""
+    _check_one_machine(loaded)
+    if not sources_in(loaded.model):
+        raise UnsupportedArchitectureError(
+            f"{place} is an assistant for Gemma 4, and {loaded.description.name} is a "
+            f"{loaded.description.architecture} model; use a head of this model"
+        )
+
+
+def _check_one_machine(loaded: LoadedModel) -> None:
     if loaded.make_passes is not Passes:
         raise ConfigError(
             "prediction heads work on one machine only; leave them out, or run the model on one"
         )
+
+
+def _family(loaded: LoadedModel) -> Family:
+    _check_one_machine(loaded)
     return required_family(loaded.model, loaded.description.architecture)
 
 

@@ -18,5 +18,14 @@ from akunu_py.models.rollback.caches import (
     take_over,
     with_exact_sinks,
 )
+from akunu_py.models.rollback.rotating import rows_in_order
 
-__all__ = ["RollbackCaches", "Saved", "beside", "leaves", "take_over", "with_exact_sinks"]
+__all__ = [
+    "RollbackCaches",
+    "Saved",
+    "beside",
+    "leaves",
+    "rows_in_order",
+    "take_over",
+    "with_exact_sinks",
+]

@@ -82,9 +82,7 @@ class Rotating:
         if not self.can_drop(count):
             raise RollbackError(f"a sliding window lacks the rows that dropping {count} needs")
         cache = self._cache
-        # Makes no copy after a pass over several rows, which leaves them in order.
-        in_order = cache._temporal_order  # noqa: SLF001
-        keys, values = in_order(cache.keys), in_order(cache.values)
+        keys, values = rows_in_order(cache)
         rows = keys.shape[2] - count
         put_rows(cache, keys[..., :rows, :], values[..., :rows, :], int(cache.offset) - count, rows)
 
@@ -107,6 +105,15 @@ class Rotating:
     def copy(self, source: "Rotating", saved: _Saved) -> None:  # noqa: ARG002 - the protocol's
         """Take over the saved rows, in array objects of its own."""
         self.restore(saved)
+
+
+def rows_in_order(cache: RotatingKVCache) -> tuple[mx.array, mx.array]:
+    """Return keys and values of the rows that a cache holds, [1, heads, rows, width], oldest first.
+
+    Makes no copy after a pass over several rows, which leaves them in order.
+    """
+    in_order = cache._temporal_order  # noqa: SLF001 - mlx-lm has no public name for it
+    return in_order(cache.keys), in_order(cache.values)
 
 
 def next_row(cache: RotatingKVCache) -> int:

@@ -1,0 +1,158 @@
+"""Gemma 4's assistant in a folder: config.json beside safetensors files, as Google publishes it."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import mlx.core as mx
+from mlx import nn
+from mlx_lm.models.gemma4_text import ModelArgs
+
+from akunu_py.errors import ModelFormatError
+from akunu_py.models.heads.assistant import Assistant, Clusters, make_assistant
+from akunu_py.models.heads.families import decoder_of
+from akunu_py.models.heads.stored_weights import StoredTensor, fill_head, read_tensors
+from akunu_py.models.mlx_folder import read_folder_config
+from akunu_py.models.number_limits import MAX_LAYERS
+from akunu_py.models.weight_files import check_weight_file
+
+_TYPES = ("gemma4_assistant", "gemma4_unified_assistant")
+_MAX_SIZE = 1 << 24
+_KINDS = ("sliding_attention", "full_attention")
+_ORDERING = "masked_embedding.token_ordering"
+
+
+def is_assistant_folder(folder: Path) -> bool:
+    """Return whether a folder has an assistant.
+
+    Raises ModelFormatError for a config.json that cannot be read.
+    """
+    if not (folder / "config.json").is_file():
+        return False
+    return read_folder_config(folder)["model_type"] in _TYPES
+
+
+def load_stored_assistant(
+    folder: Path, target: nn.Module, kind: mx.Dtype, *, dense: bool
+) -> Assistant:
+    """Return the assistant in a folder with its weights.
+
+    Quantized weights keep their form, unless they are to be `dense`, in float32; all others, and
+    scales, become `kind`, the type of the target's activations.
+
+    Raises ModelFormatError, naming file and number or tensor, for an assistant that is incomplete,
+    damaged or of another model, ConfigError for numbers that `kind` cannot hold.
+    """
+    config = _Config(folder, read_folder_config(folder))
+    arrays = _read(folder)
+    args = config.arguments(len(arrays))
+    _, decoder = decoder_of(target)
+    vocabulary = decoder.embed_tokens.weight.shape[0]
+    if args.vocab_size != vocabulary:
+        raise config.error(
+            "text_config.vocab_size", args.vocab_size, f"{vocabulary}, as the model has"
+        )
+    try:
+        assistant = make_assistant(args, target)
+    except ValueError as error:
+        raise ModelFormatError(
+            f"the prediction head in {folder} is of another model: {error}; use the assistant of "
+            "this model"
+        ) from None
+    if config.flag("use_ordered_embeddings"):
+        count = config.integer("num_centroids", high=vocabulary)
+        active = config.integer("centroid_intermediate_top_k", high=count)
+        if vocabulary % count:
+            raise config.error("num_centroids", count, f"a divisor of {vocabulary}")
+        assistant.masked_embedding = Clusters(args.hidden_size, count, vocabulary, active)
+        arrays = _with_checked_ordering(folder, arrays, vocabulary)
+    fill_head(assistant, arrays, folder, kind, dense=dense)
+    return assistant
+
+
+class _Config:
+    """The numbers of a config.json, each checked when it is asked for."""
+
+    def __init__(self, folder: Path, content: Mapping[str, Any]) -> None:
+        self._path = folder / "config.json"
+        self._content = content
+
+    def error(self, name: str, value: object, wanted: str) -> ModelFormatError:
+        return ModelFormatError(
+            f"{self._path} has {str(value)[:80]!r} for {name}, not {wanted}; use the assistant of "
+            "this model, or download it again"
+        )
+
+    def flag(self, name: str) -> bool:
+        value = self._value(name)
+        if value is not None and not isinstance(value, bool):
+            raise self.error(name, value, "true or false")
+        return bool(value)
+
+    def integer(self, name: str, default: int | None = None, *, high: int = _MAX_SIZE) -> int:
+        """Return a whole number from 1 to `high`."""
+        value = self._value(name)
+        if value is None:
+            value = default
+        if type(value) is not int or not 1 <= value <= high:
+            raise self.error(name, value, f"a whole number from 1 to {high}")
+        return value
+
+    def arguments(self, num_tensors: int) -> ModelArgs:
+        """Return the arguments of its layers' class; there are at most as many as tensors."""
+        size = {
+            name: self.integer(f"text_config.{name}", default)
+            for name, default in (
+                ("hidden_size", None), ("intermediate_size", None), ("num_attention_heads", None),
+                ("vocab_size", None), ("head_dim", 256), ("global_head_dim", 512),
+            )
+        }  # fmt: skip
+        layers = self.integer(
+            "text_config.num_hidden_layers", high=min(num_tensors, MAX_LAYERS) or 1
+        )
+        kinds = self._value("text_config.layer_types")
+        if not isinstance(kinds, list) or len(kinds) != layers or set(kinds) - set(_KINDS):
+            wanted = f"one of {' and '.join(_KINDS)} for each of {layers} layers"
+            raise self.error("text_config.layer_types", kinds, wanted)
+        eps = self._value("text_config.rms_norm_eps")
+        if eps is None:
+            eps = 1e-6
+        if isinstance(eps, bool) or not isinstance(eps, int | float) or not 0 < eps < 1:
+            raise self.error("text_config.rms_norm_eps", eps, "a number between 0 and 1")
+        return ModelArgs(**size, num_hidden_layers=layers, layer_types=kinds, rms_norm_eps=eps)
+
+    def _value(self, name: str) -> Any:
+        value: Any = self._content
+        for part in name.split("."):
+            value = value.get(part) if isinstance(value, dict) else None
+        return value
+
+
+def _read(folder: Path) -> dict[str, mx.array]:
+    """Return the tensors in a folder by their paths in an `Assistant`."""
+    stored = {
+        name.removeprefix("model."): StoredTensor(path, name)
+        for path in sorted(folder.glob("model*.safetensors"))
+        for name in check_weight_file(path)
+    }
+    # A copy of the embedding, in the files of some converters.
+    if "embed_tokens.weight" in stored:
+        stored = {name: t for name, t in stored.items() if not name.startswith("lm_head.")}
+    return read_tensors(stored)
+
+
+def _with_checked_ordering(
+    folder: Path, arrays: Mapping[str, mx.array], vocabulary: int
+) -> dict[str, mx.array]:
+    """Return arrays whose ordering of tokens is int32, and names every token once."""
+    ordering = arrays.get(_ORDERING)
+    if ordering is None:
+        # What is missing is named with all other missing tensors.
+        return dict(arrays)
+    whole = mx.issubdtype(ordering.dtype, mx.integer) and ordering.shape == (vocabulary,)
+    if not whole or not mx.array_equal(mx.sort(ordering), mx.arange(vocabulary)).item():
+        raise ModelFormatError(
+            f"tensor {_ORDERING!r} in {folder} does not name each of {vocabulary} tokens once; the "
+            "file is damaged, or made for another model: download it again"
+        )
+    return {**arrays, _ORDERING: ordering.astype(mx.int32)}
