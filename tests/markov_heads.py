@@ -55,9 +55,9 @@ def markov_target(name="llama", sharpness=1.0):
             return mx.eye(SIZE)
         if path.endswith("lm_head.weight"):
             return sharpness * STEP
-        return _without_outputs(path, values)
+        return without_outputs(path, values)
 
-    return _filled(model, known)
+    return filled(model, known)
 
 
 def matched_head(target, *, reads):
@@ -78,18 +78,20 @@ def matched_head(target, *, reads):
     def known(path, values):
         if path == "eh_proj.weight":
             return mx.concatenate([parts[name] for name in order], axis=1)
-        return _without_outputs(path, values)
+        return without_outputs(path, values)
 
-    return _filled(head, known)
+    return filled(head, known)
 
 
-def _without_outputs(path, values):
+def without_outputs(path, values):
+    """Weights of layers that add nothing, and of norms that scale nothing."""
     if path.endswith(_OUTPUTS):
         return mx.zeros_like(values)
     return mx.ones_like(values) if path.endswith("norm.weight") else values
 
 
-def _filled(model, known):
+def filled(model, known):
+    """Return a model with the weights that `known` gives for their paths and present values."""
     model.update(tree_map_with_path(known, model.parameters()))
     model.eval()
     mx.eval(model.parameters())
@@ -137,7 +139,7 @@ def foreign_head(width, vocabulary, seed=4):
     head.embed_tokens = nn.Embedding(vocabulary, width)
     head.lm_head = nn.Linear(width, vocabulary, bias=False)
     mx.random.seed(seed)
-    return _filled(head, lambda _path, values: mx.random.normal(values.shape))
+    return filled(head, lambda _path, values: mx.random.normal(values.shape))
 
 
 def write_headed_folder(folder, *, with_head=True):
@@ -149,7 +151,7 @@ def write_headed_folder(folder, *, with_head=True):
     arguments = {**TARGETS["mimo"][1], "model_type": "mimo", "vocab_size": size}
     mx.random.seed(3)
     target = mimo.Model(mimo.ModelArgs.from_dict(arguments))
-    _filled(target, _without_outputs)
+    filled(target, without_outputs)
     arrays = parameters_of(target)
     if with_head:
         arrays |= named(parameters_of(matched_head(target, reads="token")), MIMO, MIMO_PREFIX)

@@ -1,7 +1,8 @@
 """What a model says with adversarial drafts, and what it says without.
 
 One `Cell` is one temperature and prompt, with several drafters: adversaries, and a random
-prediction head, alone or asked by `auto`, which reads the states of the rows that are rolled back. Tests judge cells;
+prediction head, alone or asked by `auto`, which reads the states of the rows that are rolled back.
+For Gemma 4 it is an assistant, which reads their keys and values as well. Tests judge cells;
 scripts/describe_rollback.py prints them.
 """
 
@@ -9,9 +10,10 @@ from dataclasses import dataclass, field
 from itertools import product
 
 import mlx.core as mx
+from assistants import random_assistant
 from family_models import build_family, variant_of
 from identity import margin
-from markov_heads import foreign_head, token_model
+from markov_heads import foreign_head
 from mlx_lm.generate import generate_step
 from tiny_families import FAMILIES, WINDOW
 from tiny_models import ADVERSARIES, adversary, generate, prompt_of
@@ -20,6 +22,8 @@ from akunu_py.drafting import AutoDrafter, PlainDrafter
 from akunu_py.drafting.prediction_head import PredictionHeadDrafter
 from akunu_py.drafting.text_first import TextFirstDrafter
 from akunu_py.models.cache import make_caches
+from akunu_py.models.heads import make_head_model
+from akunu_py.models.heads.assistant import sources_in
 from akunu_py.models.hidden_states import StateTap
 from akunu_py.models.session import Session
 from akunu_py.sampling.sampler import Sampler
@@ -122,6 +126,9 @@ class Family:
         """A drafter that counts; `truth` is the text without drafts."""
         if kind not in {HEAD, AUTO}:
             return _Counting(adversary(kind, truth, seed))
+        if self._head is None and sources_in(self.model):
+            self._head = random_assistant(self.model)
+            self._head.set_dtype(self.dtype)
         if self._head is None:
             tap = StateTap(self.model, "normed")
             with tap.listening():
@@ -129,7 +136,8 @@ class Family:
             size = self.session.vocabulary_size
             self._head = foreign_head(tap.states.shape[-1], size)
             self._head.set_dtype(self.dtype)
-        model = token_model(self._head, context=4096, size=self.session.vocabulary_size)
+        size = self.session.vocabulary_size
+        model = make_head_model(self._head, context=4096, vocabulary_size=size)
         if kind == HEAD:
             return _CountingHead(model)
         return _CountingAuto(AutoDrafter(), PredictionHeadDrafter(model))

@@ -5,9 +5,10 @@ import threading
 
 import mlx.core as mx
 import pytest
+from assistants import matched_assistant, write_assistant, write_gemma_folder
 from markov_heads import write_headed_folder
 
-from akunu_py import ConfigError, Engine
+from akunu_py import ConfigError, Engine, UnsupportedArchitectureError
 from akunu_py.constraint import Constraint
 from akunu_py.drafting import AutoState
 from akunu_py.types import GenerationConfig
@@ -25,8 +26,26 @@ def folder(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def engine(folder):
-    with Engine.load(folder, heads="own") as engine:
+def gemma(tmp_path_factory):
+    """A Gemma 4 and its assistant, which lie in folders of their own."""
+    folder = tmp_path_factory.mktemp("gemma")
+    target = write_gemma_folder(folder / "model")
+    write_assistant(folder / "assistant", matched_assistant(target, reads="token"))
+    return folder
+
+
+@pytest.fixture(scope="module", params=["a head", "an assistant"])
+def places(request, folder, gemma):
+    """Where a model is, and where its head."""
+    if request.param == "a head":
+        return folder, "own"
+    return gemma / "model", gemma / "assistant"
+
+
+@pytest.fixture(scope="module")
+def engine(places):
+    model, heads = places
+    with Engine.load(model, heads=heads) as engine:
         yield engine
 
 
@@ -119,8 +138,9 @@ def test_a_reply_can_be_read_in_another_thread(engine):
     assert tuple(found) == plain
 
 
-def test_reproducible_passes(folder):
-    with Engine.load(folder, heads="own", reproducible=True) as engine:
+def test_reproducible_passes(places):
+    model, heads = places
+    with Engine.load(model, heads=heads, reproducible=True) as engine:
         plain = engine.generate(PROMPT, drafter="none", **PLAIN)
         drafted = engine.generate(PROMPT, draft_budget="always", **OPTIONS)
         assert drafted.token_ids == plain.token_ids
@@ -147,7 +167,11 @@ def test_a_head_from_another_place(folder, tmp_path):
             engine.generate(PROMPT, drafter="mtp")
 
 
-def test_what_is_refused(folder, tiny_gguf, tmp_path):
+def test_what_is_refused(folder, gemma, tiny_gguf, tmp_path):
+    with pytest.raises(ConfigError, match="comes without a prediction head; name a file"):
+        Engine.load(gemma / "model", heads="own")
+    with pytest.raises(UnsupportedArchitectureError, match="is an assistant for Gemma 4, and"):
+        Engine.load(folder, heads=gemma / "assistant")
     alone = write_headed_folder(tmp_path / "alone", with_head=False)
     for model in (alone, tiny_gguf):
         with pytest.raises(ConfigError, match="comes without a prediction head; name a file"):
@@ -158,11 +182,12 @@ def test_what_is_refused(folder, tiny_gguf, tmp_path):
         Engine.load(folder, heads="own", ranks=object())
 
 
-def test_closing_gives_the_heads_memory_back(folder):
+def test_closing_gives_the_heads_memory_back(places):
     gc.collect()
     mx.clear_cache()
     start = mx.get_active_memory()
-    engine = Engine.load(folder, heads="own")
+    model, heads = places
+    engine = Engine.load(model, heads=heads)
     engine.generate(PROMPT, draft_budget="always", **OPTIONS)
     engine.close()
     gc.collect()

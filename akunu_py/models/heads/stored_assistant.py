@@ -111,7 +111,8 @@ class _Config:
             "text_config.num_hidden_layers", high=min(num_tensors, MAX_LAYERS) or 1
         )
         kinds = self._value("text_config.layer_types")
-        if not isinstance(kinds, list) or len(kinds) != layers or set(kinds) - set(_KINDS):
+        known = isinstance(kinds, list) and all(kind in _KINDS for kind in kinds)
+        if not known or len(kinds) != layers:
             wanted = f"one of {' and '.join(_KINDS)} for each of {layers} layers"
             raise self.error("text_config.layer_types", kinds, wanted)
         eps = self._value("text_config.rms_norm_eps")
