@@ -10,7 +10,7 @@ GRAMMAR = "grammar"
 
 _CAPABILITIES = (
     "begin_reply", "reading", "observe_candidates", "use_rule", "use_curve", "hidden",
-    "begin_states", "observe_states",
+    "begin_states", "observe_states", "use_rows",
 )  # fmt: skip
 """Methods of the optional protocols that a loop, a budget or a reply calls on a drafter."""
 

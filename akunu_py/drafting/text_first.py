@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 from akunu_py.drafting.auto import AutoDrafter
 from akunu_py.drafting.draft_model import DraftModelDrafter
-from akunu_py.protocols import DrawingRule, StateObserver
+from akunu_py.protocols import DrawingRule, RowReader, StateObserver
 from akunu_py.types import Draft, GenerationConfig
 
 
@@ -17,7 +17,7 @@ class TextFirstDrafter:
     """Drafts from earlier text, and with a model where that pays; `auto` with a model.
 
     The rule decides what pays. Without one the model goes on behind every copy, as far as it may.
-    It is a `StateObserver` if the model is one.
+    It is a `StateObserver` or a `RowReader` if the model is one.
 
     Args:
         text: drafts copies.
@@ -37,6 +37,8 @@ class TextFirstDrafter:
             self.hidden = model.hidden
             self.begin_states = model.begin_states
             self.observe_states = model.observe_states
+        if isinstance(model, RowReader):
+            self.use_rows = model.use_rows
 
     def begin_reply(
         self, config: GenerationConfig, seed: int, check: Callable[[], None] | None = None

@@ -42,6 +42,9 @@ DEFAULT_CONTEXT = 4096
 _CONTEXTS = ("max_position_embeddings", "n_positions", "n_ctx", "max_seq_len", "seq_length")
 _LAYERS = ("num_hidden_layers", "n_layer", "n_layers", "num_layers", "num_transformer_layers")
 
+ASSISTANTS = ("gemma4_assistant", "gemma4_unified_assistant")
+"""Types of small models that only draft for another, whose caches they read."""
+
 _MAX_SETTINGS_BYTES = 16 * 2**20
 _MAX_VOCABULARY_BYTES = 512 * 2**20
 _VOCABULARIES = re.compile(r"(tokenizer\.json|vocab.*|merges.*|.*\.(model|tiktoken))")
@@ -137,6 +140,11 @@ def model_classes(config: Mapping[str, Any]) -> tuple[type[nn.Module], type]:
             # A module may need a package that is absent; one of them then exits the program.
             module = importlib.import_module(f"mlx_lm.models.{kind}")
             return module.Model, module.ModelArgs
+    if kind in ASSISTANTS:
+        raise UnsupportedArchitectureError(
+            "this is an assistant for Gemma 4, which cannot run alone; load the Gemma 4 that it is "
+            "made for, and give the assistant as its head (--heads)"
+        )
     raise UnsupportedArchitectureError(
         f"the model is of the type {config['model_type'][:80]!r}, which the installed mlx-lm does "
         "not run; update mlx-lm or use another model"

@@ -28,6 +28,7 @@ from prediction_heads import loaded_from, parameters_of, tiny_target, write
 
 from akunu_py import ConfigError, ModelFormatError, UnsupportedArchitectureError
 from akunu_py.models.heads import load_head
+from akunu_py.models.load import load_model
 
 TOKENS = [number * 7 % 96 for number in range(30)]
 
@@ -410,6 +411,14 @@ def test_a_model_that_is_no_gemma(assistant, tmp_path):
     for place in (folder, path):
         with pytest.raises(UnsupportedArchitectureError, match="is an assistant for Gemma 4, and"):
             load_head(other, place)
+
+
+def test_an_assistant_is_no_model(assistant, tmp_path):
+    folder = write_assistant(tmp_path, assistant)
+    path = write_gguf(tmp_path / "a.gguf", gguf_tensors(assistant))
+    for place in (folder, path):
+        with pytest.raises(UnsupportedArchitectureError, match=r"give the assistant as its head"):
+            load_model(place)
 
 
 def test_places_without_an_assistant(target, tmp_path):

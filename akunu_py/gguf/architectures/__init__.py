@@ -18,6 +18,9 @@ from akunu_py.gguf.parts.decoder import Decoder, Reader
 from akunu_py.gguf.plan import ModelPlan
 from akunu_py.gguf.reader import TensorInfo
 
+ASSISTANT = "gemma4-assistant"
+"""Files of small models that only draft for another, whose caches they read."""
+
 _COLLECTIONS = ("dense", "mixtures", "hybrids")
 """Files of single models. Every other file has the name that its architectures begin with."""
 
@@ -36,6 +39,11 @@ def read_plan(
             "the metadata has no general.architecture: this is not a language model's file"
         )
     reader = find_reader(architecture)
+    if architecture == ASSISTANT:
+        raise UnsupportedArchitectureError(
+            "this is an assistant for Gemma 4, which cannot run alone; load the Gemma 4 that it is "
+            "made for, and give the assistant as its head (--heads)"
+        )
     if reader is None:
         raise UnsupportedArchitectureError(
             f"the model is of the architecture {architecture[:80]!r}; akunu runs "

@@ -9,6 +9,7 @@ from mlx import nn
 from mlx_lm.models.gemma4_text import ModelArgs
 
 from akunu_py.errors import ConfigError, ModelFormatError
+from akunu_py.gguf.architectures import ASSISTANT
 from akunu_py.gguf.architectures.gemma4 import NORMS
 from akunu_py.gguf.keys import Keys
 from akunu_py.gguf.names import module, modules, parameter
@@ -22,8 +23,7 @@ from akunu_py.models.heads.families import decoder_of
 from akunu_py.models.load_steps import finish
 from akunu_py.models.weights import Float16OverflowError, WeightReader
 
-_ARCHITECTURE = "gemma4-assistant"
-_FURTHER = f"{_ARCHITECTURE}.nextn_predict_layers"
+_FURTHER = f"{ASSISTANT}.nextn_predict_layers"
 """As many as there are layers, which no plan would allow."""
 
 _OF_TARGET = (
@@ -37,7 +37,7 @@ _IGNORED = r"rope_freqs\.weight|masked_embd_centroids\.weight|masked_embd_orderi
 
 def is_assistant(file: GGUFFile) -> bool:
     """Return whether a file has an assistant."""
-    return file.metadata.get("general.architecture") == _ARCHITECTURE
+    return file.metadata.get("general.architecture") == ASSISTANT
 
 
 def load_gguf_assistant(
@@ -47,29 +47,44 @@ def load_gguf_assistant(
 
     `kind`, `dense` and `fitted` are as in `WeightReader`.
 
-    Raises ModelFormatError, naming file and key or tensor, for an assistant that is incomplete,
-    damaged or of another model, ConfigError for numbers that `kind` cannot hold.
+    Raises as `plan_gguf_assistant` does, and for damaged weights; ConfigError for numbers that
+    `kind` cannot hold.
     """
-    metadata = {name: value for name, value in file.metadata.items() if name != _FURTHER}
+    assistant, plan = plan_gguf_assistant(file, target)
     try:
-        model = Decoder(Keys(metadata, _ARCHITECTURE), file.tensors)
-        assistant = make_assistant(_arguments(model, target), target)
-        finish(fill_model(assistant, _plan(model), WeightReader(file, kind, dense, fitted)))
+        finish(fill_model(assistant, plan, WeightReader(file, kind, dense, fitted)))
     except Float16OverflowError as error:
         raise ConfigError(
             f"the prediction head in {file.path} has numbers in {error} that float16 cannot hold; "
             "choose another compute type for the model"
         ) from None
     except ModelFormatError as error:
-        raise type(error)(
-            f"the prediction head in {file.path} cannot be loaded: {error.message}"
-        ) from None
+        raise _of_file(file, error) from None
+    return assistant
+
+
+def plan_gguf_assistant(file: GGUFFile, target: nn.Module) -> tuple[Assistant, ModelPlan]:
+    """Return the assistant in an open file without its weights, and where they come from.
+
+    Raises ModelFormatError, naming file and key or tensor, for one that is incomplete, damaged or
+    of another model.
+    """
+    metadata = {name: value for name, value in file.metadata.items() if name != _FURTHER}
+    try:
+        model = Decoder(Keys(metadata, ASSISTANT), file.tensors)
+        return make_assistant(_arguments(model, target), target), _plan(model)
+    except ModelFormatError as error:
+        raise _of_file(file, error) from None
     except ValueError as error:
         raise ModelFormatError(
             f"the prediction head in {file.path} is of another model: {error}; use the assistant "
             "of this model"
         ) from None
-    return assistant
+
+
+def _of_file(file: GGUFFile, error: ModelFormatError) -> ModelFormatError:
+    """Return an error of the same kind that names the file."""
+    return type(error)(f"the prediction head in {file.path} cannot be loaded: {error.message}")
 
 
 def _arguments(model: Decoder, target: nn.Module) -> ModelArgs:

@@ -80,6 +80,18 @@ def required_family(model: nn.Module, architecture: str) -> Family:
     return family
 
 
+def check_gemma(model: nn.Module, architecture: str, place: Path) -> None:
+    """Check that a model can have the assistant at a place; `architecture` names it in a message.
+
+    Raises UnsupportedArchitectureError for other families than Gemma 4.
+    """
+    if not sources_in(model):
+        raise UnsupportedArchitectureError(
+            f"{place} is an assistant for Gemma 4, and the model is a {architecture} model; use a "
+            "head of this model"
+        )
+
+
 def _load(loaded: LoadedModel, place: Path) -> Head | None:
     kind = kind_of(place)
     if kind == "stored":
@@ -108,7 +120,8 @@ def _load_gguf(loaded: LoadedModel, path: Path) -> Head | None:
             "fitted": loaded.description.weights == "fitted",
         }
         if is_assistant(file):
-            _check_gemma(loaded, path)
+            _check_one_machine(loaded)
+            check_gemma(loaded.model, loaded.description.architecture, path)
             return load_gguf_assistant(file, loaded.model, _kind(loaded), **forms)
         block = find_block(file)
         if block is None:
@@ -126,7 +139,8 @@ def _load_stored(loaded: LoadedModel, place: Path) -> Head | None:
 
     folder = place if place.is_dir() else place.parent
     if is_assistant_folder(folder):
-        _check_gemma(loaded, place)
+        _check_one_machine(loaded)
+        check_gemma(loaded.model, loaded.description.architecture, place)
         kind, dense = _form(loaded)
         return load_stored_assistant(folder, loaded.model, kind, dense=dense)
     stored = find_head(place, len(loaded.model.layers))
@@ -142,16 +156,6 @@ def _form(loaded: LoadedModel) -> tuple[mx.Dtype, bool]:
     kind = _kind(loaded)
     # Elsewhere than on the CPU backend, quantized weights are the fast ones.
     return kind, loaded.description.weights == "dense" and kind == mx.float32
-
-
-def _check_gemma(loaded: LoadedModel, place: Path) -> None:
-    """Check that a model can have an assistant."""
-    _check_one_machine(loaded)
-    if not sources_in(loaded.model):
-        raise UnsupportedArchitectureError(
-            f"{place} is an assistant for Gemma 4, and {loaded.description.name} is a "
-            f"{loaded.description.architecture} model; use a head of this model"
-        )
 
 
 def _check_one_machine(loaded: LoadedModel) -> None:

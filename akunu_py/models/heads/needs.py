@@ -1,5 +1,6 @@
 """What a prediction head needs, before its weights are read."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -10,9 +11,11 @@ from mlx.utils import tree_map
 from akunu_py.gguf.reader import GGUFFile
 from akunu_py.models.cache_needs import CacheNeeds, cache_needs, cached_bytes
 from akunu_py.models.expansion import num_parameters
+from akunu_py.models.heads.gguf_assistant import is_assistant, plan_gguf_assistant
 from akunu_py.models.heads.gguf_head import find_block, plan_gguf_head
 from akunu_py.models.heads.head import PredictionHead
-from akunu_py.models.heads.loading import kind_of, required_family
+from akunu_py.models.heads.loading import check_gemma, kind_of, required_family
+from akunu_py.models.heads.making import Head
 from akunu_py.models.load import explained
 from akunu_py.models.rollback import leaves
 from akunu_py.models.weight_bytes import bytes_in_forms, forms_of
@@ -26,7 +29,7 @@ class HeadNeeds:
         weights_bytes: size of its weights in memory. Copies of the target's embedding and output
             head count, since only their numbers show that they are copies.
         fitted_bytes: the same if types with a smaller, fitted form get it.
-        caches: one entry for each cache that holds rows.
+        caches: one entry for each cache that holds rows; an assistant has none.
         number_bytes: size of a number in them; they are never quantized.
 
     """
@@ -81,10 +84,16 @@ def _of_gguf(
     fitted: bool,
 ) -> HeadNeeds | None:
     with GGUFFile.open(path) as file:
-        block = find_block(file)
-        if block is None:
-            return None
-        head, plan = plan_gguf_head(file, block, target, required_family(target, architecture))
+        caches: tuple[CacheNeeds, ...] = ()
+        if is_assistant(file):
+            check_gemma(target, architecture, path)
+            _, plan = plan_gguf_assistant(file, target)
+        else:
+            block = find_block(file)
+            if block is None:
+                return None
+            head, plan = plan_gguf_head(file, block, target, required_family(target, architecture))
+            caches = _caches_of(head)
         used = {name for placement in plan.placements for name in placement.tensors}
         tensors = [file.tensors[name] for name in used]
 
@@ -92,29 +101,40 @@ def _of_gguf(
         forms = forms_of(tensors, number_bytes, dense=dense, fitted=fitted)
         return bytes_in_forms(tensors, forms, number_bytes)
 
-    return HeadNeeds(size(fitted=fitted), size(fitted=True), _caches_of(head), number_bytes)
+    return HeadNeeds(size(fitted=fitted), size(fitted=True), caches, number_bytes)
 
 
 def _of_stored(
     target: nn.Module, architecture: str, place: Path, number_bytes: int, *, dense: bool
 ) -> HeadNeeds | None:
-    # It imports transformers, which GGUF files do without.
-    from akunu_py.models.heads.stored_head import (  # noqa: PLC0415
-        bytes_in_type,
-        find_head,
-        open_stored,
+    # They import transformers, which GGUF files do without.
+    from akunu_py.models.heads.stored_assistant import (  # noqa: PLC0415
+        find_assistant,
+        is_assistant_folder,
+        open_assistant,
     )
+    from akunu_py.models.heads.stored_head import find_head, open_stored  # noqa: PLC0415
+    from akunu_py.models.heads.stored_weights import StoredTensor, bytes_in_type  # noqa: PLC0415
 
-    stored = find_head(place, len(target.layers))
-    if stored is None:
-        return None
-    head = open_stored(stored, target, required_family(target, architecture))
+    stored: Mapping[str, StoredTensor] | None
+    head: Head
+    folder = place if place.is_dir() else place.parent
+    if is_assistant_folder(folder):
+        check_gemma(target, architecture, place)
+        stored = find_assistant(folder)
+        head = open_assistant(folder, target, len(stored))
+    else:
+        stored = find_head(place, len(target.layers))
+        if stored is None:
+            return None
+        head = open_stored(stored, target, required_family(target, architecture))
     # As `load_head` decides.
     if dense and number_bytes == 4:
         size = number_bytes * num_parameters(head)
     else:
         size = bytes_in_type(stored, number_bytes)
-    return HeadNeeds(size, size, _caches_of(head), number_bytes)
+    caches = _caches_of(head) if isinstance(head, PredictionHead) else ()
+    return HeadNeeds(size, size, caches, number_bytes)
 
 
 def _caches_of(head: PredictionHead) -> tuple[CacheNeeds, ...]:

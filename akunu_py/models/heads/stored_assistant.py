@@ -12,11 +12,10 @@ from akunu_py.errors import ModelFormatError
 from akunu_py.models.heads.assistant import Assistant, Clusters, make_assistant
 from akunu_py.models.heads.families import decoder_of
 from akunu_py.models.heads.stored_weights import StoredTensor, fill_head, read_tensors
-from akunu_py.models.mlx_folder import read_folder_config
+from akunu_py.models.mlx_folder import ASSISTANTS, read_folder_config
 from akunu_py.models.number_limits import MAX_LAYERS
 from akunu_py.models.weight_files import check_weight_file
 
-_TYPES = ("gemma4_assistant", "gemma4_unified_assistant")
 _MAX_SIZE = 1 << 24
 _KINDS = ("sliding_attention", "full_attention")
 _ORDERING = "masked_embedding.token_ordering"
@@ -29,23 +28,32 @@ def is_assistant_folder(folder: Path) -> bool:
     """
     if not (folder / "config.json").is_file():
         return False
-    return read_folder_config(folder)["model_type"] in _TYPES
+    return read_folder_config(folder)["model_type"] in ASSISTANTS
 
 
-def load_stored_assistant(
-    folder: Path, target: nn.Module, kind: mx.Dtype, *, dense: bool
-) -> Assistant:
-    """Return the assistant in a folder with its weights.
+def find_assistant(folder: Path) -> dict[str, StoredTensor]:
+    """Return where the tensors in a folder are, by their paths in an `Assistant`.
 
-    Quantized weights keep their form, unless they are to be `dense`, in float32; all others, and
-    scales, become `kind`, the type of the target's activations.
+    Raises ModelFormatError for a damaged file.
+    """
+    stored = {
+        name.removeprefix("model."): StoredTensor(path, name)
+        for path in sorted(folder.glob("model*.safetensors"))
+        for name in check_weight_file(path)
+    }
+    # A copy of the embedding, in the files of some converters.
+    if "embed_tokens.weight" in stored:
+        stored = {name: t for name, t in stored.items() if not name.startswith("lm_head.")}
+    return stored
 
-    Raises ModelFormatError, naming file and number or tensor, for an assistant that is incomplete,
-    damaged or of another model, ConfigError for numbers that `kind` cannot hold.
+
+def open_assistant(folder: Path, target: nn.Module, num_tensors: int) -> Assistant:
+    """Return the assistant in a folder without its weights, of which there are `num_tensors`.
+
+    Raises ModelFormatError, naming file and number, for one that is damaged or of another model.
     """
     config = _Config(folder, read_folder_config(folder))
-    arrays = _read(folder)
-    args = config.arguments(len(arrays))
+    args = config.arguments(num_tensors)
     _, decoder = decoder_of(target)
     vocabulary = decoder.embed_tokens.weight.shape[0]
     if args.vocab_size != vocabulary:
@@ -65,7 +73,25 @@ def load_stored_assistant(
         if vocabulary % count:
             raise config.error("num_centroids", count, f"a divisor of {vocabulary}")
         assistant.masked_embedding = Clusters(args.hidden_size, count, vocabulary, active)
-        arrays = _with_checked_ordering(folder, arrays, vocabulary)
+    return assistant
+
+
+def load_stored_assistant(
+    folder: Path, target: nn.Module, kind: mx.Dtype, *, dense: bool
+) -> Assistant:
+    """Return the assistant in a folder with its weights.
+
+    Quantized weights keep their form, unless they are to be `dense`, in float32; all others, and
+    scales, become `kind`, the type of the target's activations.
+
+    Raises ModelFormatError, naming file and number or tensor, for an assistant that is incomplete,
+    damaged or of another model, ConfigError for numbers that `kind` cannot hold.
+    """
+    stored = find_assistant(folder)
+    assistant = open_assistant(folder, target, len(stored))
+    arrays = read_tensors(stored)
+    if "masked_embedding" in assistant:
+        arrays = _with_checked_ordering(folder, arrays, assistant.embed_tokens.weight.shape[0])
     fill_head(assistant, arrays, folder, kind, dense=dense)
     return assistant
 
@@ -127,19 +153,6 @@ class _Config:
         for part in name.split("."):
             value = value.get(part) if isinstance(value, dict) else None
         return value
-
-
-def _read(folder: Path) -> dict[str, mx.array]:
-    """Return the tensors in a folder by their paths in an `Assistant`."""
-    stored = {
-        name.removeprefix("model."): StoredTensor(path, name)
-        for path in sorted(folder.glob("model*.safetensors"))
-        for name in check_weight_file(path)
-    }
-    # A copy of the embedding, in the files of some converters.
-    if "embed_tokens.weight" in stored:
-        stored = {name: t for name, t in stored.items() if not name.startswith("lm_head.")}
-    return read_tensors(stored)
 
 
 def _with_checked_ordering(

@@ -8,7 +8,6 @@ Names are those of the checkpoints and of the programs that split them:
     the same without a prefix     side-cars, and folders of types like `qwen3_5_mtp` (mlx-vlm)
 """
 
-import math
 import re
 from collections.abc import Container, Iterable, Mapping
 from pathlib import Path
@@ -20,7 +19,7 @@ from akunu_py.models.heads.families import Family, decoder_of, drop_copies, make
 from akunu_py.models.heads.head import PredictionHead
 from akunu_py.models.heads.stored_weights import StoredTensor, fill_head, place_of, read_tensors
 from akunu_py.models.mlx_folder import from_library, read_folder_config
-from akunu_py.models.weight_files import check_weight_file, read_header
+from akunu_py.models.weight_files import check_weight_file
 
 _SIDE_CARS = (
     "mtp.safetensors",
@@ -148,22 +147,6 @@ def open_stored(stored: StoredHead, target: nn.Module, family: Family) -> Predic
     with from_library(place_of(stored), "prediction head"):
         paths = {_path(name) for name in stored}
         return _empty_head(target, single_layer(target, family), family, paths)
-
-
-def bytes_in_type(stored: StoredHead, number_bytes: int) -> int:
-    """Return the bytes of a head in memory: codes as they are, numbers of `number_bytes` each.
-
-    Raises ModelFormatError for a damaged file.
-    """
-    total = 0
-    for path in {tensor.path for tensor in stored.values()}:
-        shapes = check_weight_file(path)
-        header, _ = read_header(path)
-        for name in (tensor.name for tensor in stored.values() if tensor.path == path):
-            # Codes are packed into whole numbers of 32 bits.
-            size = 4 if header[name]["dtype"] == "U32" else number_bytes
-            total += math.prod(shapes[name]) * size
-    return total
 
 
 def _empty_head(

@@ -1,5 +1,6 @@
 """Tensors of a head in safetensors files, checked and put into the head."""
 
+import math
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -12,6 +13,7 @@ from akunu_py.errors import ConfigError, ModelFormatError
 from akunu_py.models.expansion import expand
 from akunu_py.models.load_steps import finish
 from akunu_py.models.mlx_folder import from_library
+from akunu_py.models.weight_files import check_weight_file, read_header
 from akunu_py.models.whole_mlx_lm import infer_quant_config
 
 
@@ -46,6 +48,22 @@ def read_tensors(stored: Mapping[str, StoredTensor]) -> dict[str, mx.array]:
                 "download it again"
             )
     return arrays
+
+
+def bytes_in_type(stored: Mapping[str, StoredTensor], number_bytes: int) -> int:
+    """Return the bytes of a head in memory: codes as they are, numbers of `number_bytes` each.
+
+    Raises ModelFormatError for a damaged file.
+    """
+    total = 0
+    for path in {tensor.path for tensor in stored.values()}:
+        shapes = check_weight_file(path)
+        header, _ = read_header(path)
+        for name in (tensor.name for tensor in stored.values() if tensor.path == path):
+            # Codes are packed into whole numbers of 32 bits.
+            size = 4 if header[name]["dtype"] == "U32" else number_bytes
+            total += math.prod(shapes[name]) * size
+    return total
 
 
 def fill_head(
