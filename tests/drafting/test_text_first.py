@@ -14,6 +14,7 @@ from akunu_py.protocols import (
     Extender,
     PromptReader,
     ReplyDrafter,
+    RowReader,
     StateObserver,
     TokenByToken,
 )
@@ -140,6 +141,12 @@ def test_capabilities_are_those_of_both():
             assert isinstance(drafter, kind)
     assert isinstance(with_head, StateObserver)
     assert not isinstance(with_model, StateObserver)
+    assert not isinstance(with_head, RowReader)
+    reader = Head()
+    reader.use_rows = reader.calls.append
+    _, with_reader = begun(NEW, kind=PredictionHeadDrafter, model=reader)
+    with_reader.use_rows("rows")
+    assert reader.calls[-1] == "rows"
     with_head.begin_states([1], 0)
     with_head.observe_states("states", 0, 1)
     assert head.calls[-2:] == [("begin states", [1], 0), ("states", "states", 0, 1)]

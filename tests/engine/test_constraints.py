@@ -69,6 +69,12 @@ def test_what_must_come_is_drafted_at_once_unless_drafts_are_limited(engine):
     assert limited.step.num_draft_tokens == 3
 
 
+def test_of_a_long_text_that_must_come_64_tokens_are_drafted_at_once(engine):
+    text = " ".join(str(number) for number in range(100))
+    first = next(engine.stream_chat(ASK, choices=[text], max_tokens=200))
+    assert first.step.num_draft_tokens == first.step.num_accepted_tokens == 64
+
+
 @pytest.mark.slow
 @pytest.mark.lab
 def test_a_verifier_by_probability_keeps_to_the_form(engine):

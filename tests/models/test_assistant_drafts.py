@@ -253,8 +253,9 @@ def test_tokens_after_another_drafters(large, reads):
     prompt = text_from(3, 21)
     reply(session, drafter, prompt, max_tokens=0)
     following = text_from(prompt[-1], 8)[1:]
-    assert list(drafter.extend(following[:3], 4).tokens) == following[3:]
-    assert list(drafter.extend((), 2).tokens) == following[:2]
+    for held, limit, drawn in [(3, 9, 1), (0, 2, 2), (1, 2, 2), (4, 9, 0)]:
+        draft = drafter.extend(Draft.chain(following[:held]), limit)
+        assert list(draft.tokens) == following[held : held + drawn]
 
 
 def test_an_interrupted_draw_leaves_nothing_behind(large, monkeypatch):

@@ -31,9 +31,9 @@ def own_part(
     split = prepare(model, group, f"a GGUF file of the architecture {plan.architecture}")
     if split.whole_model:
         raise ConfigError(
-            f"mlx-lm's class for {plan.architecture} can only be split with all weights at hand, "
-            "which a GGUF file does not allow; run `akunu models convert FILE FOLDER` on each "
-            "machine, and give that folder"
+            f"mlx-lm's class for {plan.architecture} can split only a whole model, and no rank "
+            "builds that from a GGUF file; run `akunu models convert FILE FOLDER` on each machine, "
+            "and give that folder"
         )
     shapes = {path: tuple(array.shape) for path, array in tree_flatten(model.parameters())}
     absent = before - shapes.keys()
