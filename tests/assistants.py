@@ -7,6 +7,7 @@ and 31B share none and use keys as values where everything is seen.
 
 import json
 
+import gguf
 import mlx.core as mx
 import numpy as np
 from markov_heads import SIZE, STEP, filled, without_outputs
@@ -204,6 +205,64 @@ def write_assistant(folder, assistant, **changes):
     write(folder / "model.safetensors", checkpoint(assistant))
     (folder / "config.json").write_text(json.dumps(config_of(assistant, **changes)))
     return folder
+
+
+GGUF_NAMES = {
+    "model.embed_tokens": "token_embd", "model.norm": "output_norm",
+    "pre_projection": "nextn.pre_projection", "post_projection": "nextn.post_projection",
+    "self_attn.q_proj": "attn_q", "self_attn.q_norm": "attn_q_norm",
+    "self_attn.o_proj": "attn_output", "input_layernorm": "attn_norm",
+    "post_attention_layernorm": "post_attention_norm", "pre_feedforward_layernorm": "ffn_norm",
+    "post_feedforward_layernorm": "post_ffw_norm", "mlp.gate_proj": "ffn_gate",
+    "mlp.up_proj": "ffn_up", "mlp.down_proj": "ffn_down", "layer_scalar": "layer_output_scale",
+}  # fmt: skip
+
+
+def gguf_tensors(assistant):
+    """Tensors as llama.cpp's converter names them (conversion/gemma.py)."""
+    found = {"rope_freqs.weight": np.ones(16, np.float32)}
+    for name, array in checkpoint(assistant).items():
+        if name.startswith("masked_embedding"):
+            continue
+        block, _, part = name.removeprefix("model.layers.").removesuffix(".weight").partition(".")
+        if block.isdigit():
+            found[f"blk.{block}.{GGUF_NAMES[part]}.weight"] = np.array(array)
+        else:
+            found[f"{GGUF_NAMES[name.removesuffix('.weight')]}.weight"] = np.array(array)
+    return found
+
+
+KEYS = {
+    "block_count": 3, "context_length": 256, "embedding_length": 32, "embedding_length_out": 64,
+    "feed_forward_length": 48, "attention.head_count": 4, "attention.head_count_kv": [2, 2, 1],
+    "attention.key_length": 32, "attention.value_length": 32, "attention.key_length_swa": 16,
+    "attention.value_length_swa": 16, "attention.sliding_window": 16,
+    "attention.sliding_window_pattern": [True, True, False], "attention.shared_kv_layers": 3,
+    "attention.layer_norm_rms_epsilon": 1e-6, "rope.dimension_count": 32,
+    "rope.dimension_count_swa": 16, "rope.freq_base": 1e6, "rope.freq_base_swa": 1e4,
+    "nextn_predict_layers": 3, "embedding_length_per_layer_input": 0,
+    "final_logit_softcapping": 30.0,
+}  # fmt: skip
+
+
+def write_gguf(path, tensors, keys=KEYS, architecture="gemma4-assistant", kind=None):
+    writer = gguf.GGUFWriter(str(path), architecture)
+    for key, value in keys.items():
+        add = {
+            bool: writer.add_bool, int: writer.add_uint32, float: writer.add_float32,
+            list: writer.add_array, str: writer.add_string,
+        }[type(value)]  # fmt: skip
+        add(f"{architecture}.{key}", value)
+    for name, array in tensors.items():
+        if kind is not None and array.ndim == 2 and array.shape[-1] % 32 == 0:
+            writer.add_tensor(name, gguf.quantize(array, kind), raw_dtype=kind)
+        else:
+            writer.add_tensor(name, array)
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    return path
 
 
 def kept_rows(target, assistant, tokens):

@@ -98,9 +98,13 @@ def test_auto_with_a_head_leaves_the_text_as_it_is(engine, options):
 def test_a_constrained_reply(engine, drafter):
     options = {"constraint": Constraint.regex("(yes|no), [a-z ]{12}"), "max_tokens": 20}
     plain = engine.generate(PROMPT, drafter="none", **options)
+    head = engine._drafters.models.head
+    passes = head.num_passes
     drafted = engine.generate(PROMPT, drafter=drafter, draft_budget="always", **options)
     assert drafted.text == plain.text
     assert drafted.constraint_met
+    # It was asked for more than what must come next.
+    assert head.num_passes > passes + 5
 
 
 def test_replies_in_turns_have_caches_of_their_own(engine):

@@ -5,15 +5,16 @@ by the target's state, or by the values of the row before, which their queries l
 distance. So a row too few or too many, a stale one or one of another text, a state or a place that
 is off by one: each is a wrong guess.
 
-Mutants, made by hand, that these tests kill (each was tried):
+Mutants, made by hand, that these tests and test_assistants.py kill (each was tried):
 
 - of the model: the state of a row later or earlier; states of an earlier reply kept; all but the
   last state dropped; a row more or less; a place more or less, or one that grows with the draft;
   the target's state fed back in place of the assistant's own; rows kept between draws;
 - of the rows read: the last rows of the cache whatever was asked for; a window in the order of its
-  ring; a window of all rows; unsettled rows; rows of the session as it was when the reply began;
-- of the assistant: the first layer of a kind in place of the last with keys; the cache of another
-  layer; an embedding that is not scaled; its own rotation; logits of clusters in another order.
+  ring; a window of one row more, or of all; unsettled rows; a copy of the rows as the reply begins;
+- of the assistant: the first layer of a kind in place of the last with keys; another layer's cache;
+  an embedding that is not scaled; its own rotation; the state before the embedding; states from
+  before the norm; the unlikeliest clusters, or others filled in above them.
 """
 
 import random

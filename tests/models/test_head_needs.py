@@ -7,6 +7,15 @@ import re
 import gguf
 import mlx.core as mx
 import pytest
+from assistants import (
+    KEYS,
+    gguf_tensors,
+    random_assistant,
+    tiny_gemma,
+    write_assistant,
+    write_gemma_folder,
+)
+from assistants import write_gguf as write_assistant_gguf
 from click.testing import CliRunner
 from markov_heads import write_headed_folder
 from mlx import nn
@@ -123,6 +132,33 @@ def test_weights_and_cache_of_a_head_are_told_before_it_is_read(tmp_path, case):
     assert needs.loading() - alone.loading() == with_head - without + needs.rows(
         needs.context
     ) - alone.rows(needs.context)
+
+
+@pytest.mark.parametrize("case", ["a folder", "clusters of tokens", "a GGUF file"])
+def test_an_assistant_adds_its_weights_alone(tmp_path, case):
+    path = tmp_path / "model"
+    target = write_gemma_folder(path)
+    assistant = random_assistant(target, clusters=case == "clusters of tokens")
+    if case == "a GGUF file":
+        sizes = {"attention.key_length_swa": 32, "attention.value_length_swa": 32}
+        place = write_assistant_gguf(tmp_path / "a.gguf", gguf_tensors(assistant), KEYS | sizes)
+    else:
+        place = write_assistant(tmp_path, assistant)
+    del target, assistant
+    needs = requirements(path, DENSE, heads=place)
+    loaded = load_model(path, DENSE)
+    without = active()
+    head = wanted_head(loaded, place)
+    assert needs.head.weights_bytes == sum(array.nbytes for array in parameters_of(head).values())
+    assert 0 <= active() - without - needs.head.weights_bytes < 16_384
+    assert needs.cache_bytes(ROWS) == requirements(path, DENSE).cache_bytes(ROWS)
+
+
+def test_an_assistant_of_another_family_is_refused_before_weights_are_read(tmp_path):
+    path = write_headed_folder(tmp_path / "model")
+    place = write_assistant(tmp_path, random_assistant(tiny_gemma()))
+    with pytest.raises(UnsupportedArchitectureError, match="is an assistant for Gemma 4, and the"):
+        requirements(path, heads=place)
 
 
 def test_the_check_names_the_head_and_counts_it(tmp_path, monkeypatch):

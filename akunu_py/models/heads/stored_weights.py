@@ -16,6 +16,8 @@ from akunu_py.models.mlx_folder import from_library
 from akunu_py.models.weight_files import check_weight_file, read_header
 from akunu_py.models.whole_mlx_lm import infer_quant_config
 
+_WHOLE = ("U32", "I32", "I64")
+
 
 class StoredTensor(NamedTuple):
     """Where a tensor of a head is: the file, and the tensor's name there."""
@@ -60,8 +62,8 @@ def bytes_in_type(stored: Mapping[str, StoredTensor], number_bytes: int) -> int:
         shapes = check_weight_file(path)
         header, _ = read_header(path)
         for name in (tensor.name for tensor in stored.values() if tensor.path == path):
-            # Codes are packed into whole numbers of 32 bits.
-            size = 4 if header[name]["dtype"] == "U32" else number_bytes
+            # Codes are packed into whole numbers of 32 bits, and ids become such numbers.
+            size = 4 if header[name]["dtype"] in _WHOLE else number_bytes
             total += math.prod(shapes[name]) * size
     return total
 
