@@ -5,6 +5,7 @@ layers, have embeddings for each layer and an assistant that looks at clusters o
 and 31B share none and use keys as values where everything is seen.
 """
 
+import functools
 import json
 
 import gguf
@@ -111,10 +112,11 @@ def matched_assistant(target, *, reads):
 
     It knows the next token by the last one ("token"), by the target's state of the row before
     ("state"), or by the values of the row before, which only its queries find ("sliding_attention"
-    or "full_attention", the kind of its layer). The last guesses one token.
+    or "full_attention", the kind of its layer), or of the row before that (", two rows back").
+    Those that look back guess one token.
     """
     looks = reads not in ("token", "state")
-    kind = reads if looks else "full_attention"
+    kind, _, two = reads.partition(",") if looks else ("full_attention", "", "")
     assistant = random_assistant(target, layers=[kind], hidden_size=SIZE)
     none, one = mx.zeros((SIZE, SIZE)), mx.eye(SIZE)
 
@@ -124,23 +126,24 @@ def matched_assistant(target, *, reads):
         if path == "post_projection.weight":
             return one
         if path == "embed_tokens.weight":
-            # What it looks back at is the token before the last.
-            return STEP @ target.lm_head.weight if looks else target.lm_head.weight
+            # What it looks back at is the token before the last, or the one before that.
+            steps = [STEP] * (1 + bool(two)) if looks else []
+            return functools.reduce(mx.matmul, steps, target.lm_head.weight)
         if path.endswith("layer_scalar"):
             return mx.ones_like(values)
         if looks:
-            return _looking_back(path, values, target, kind)
+            return _looking_back(path, values, target, kind, 2 if two else 1)
         return without_outputs(path, values)
 
     return filled(assistant, known)
 
 
-def _looking_back(path, values, target, kind):
-    """Weights of a layer whose attention goes to the row before its own, and covers what was."""
+def _looking_back(path, values, target, kind, distance):
+    """Weights of a layer whose attention goes to a row before its own, and covers what was."""
     if path.endswith("q_proj.weight"):
         return mx.ones_like(values)
     if path.endswith("q_norm.weight"):
-        return 200 * _turned_back(target, kind)
+        return 200 * _turned_back(target, kind, distance)
     if path.endswith("o_proj.weight"):
         # Of four heads the first two see the first half of the token, the others the second.
         none = mx.zeros((32, 32))
@@ -152,12 +155,12 @@ def _looking_back(path, values, target, kind):
     return without_outputs(path, values)
 
 
-def _turned_back(target, kind):
-    """The query that, rotated to a place, equals a key of ones rotated to the place before."""
+def _turned_back(target, kind, distance):
+    """The query that, rotated to a place, equals a key of ones rotated to a place before."""
     rope = next(layer.self_attn.rope for layer in target.layers if layer.layer_type == kind)
     ones = mx.ones((1, 1, 1, 32))
     # Rotations keep lengths, so the inverse is the transpose.
-    matrix = mx.concatenate([rope(row.reshape(1, 1, 1, 32), offset=1) for row in mx.eye(32)])
+    matrix = mx.concatenate([rope(row.reshape(1, 1, 1, 32), offset=distance) for row in mx.eye(32)])
     return (matrix.reshape(32, 32) @ ones.reshape(32, 1)).reshape(32)
 
 

@@ -65,7 +65,7 @@ class Watched(PredictionHeadDrafter):
     """
 
     def __init__(self, model, reads, *, spoils=True):
-        super().__init__(model, num_draft_tokens=1 if reads in LOOKING else 4)
+        super().__init__(model, num_draft_tokens=1 if "attention" in reads else 4)
         self._rng = random.Random(4)
         self._spoils = spoils
         self.text, self.drafts, self.num_steps = [], 0, -1
@@ -102,7 +102,7 @@ def drafted(target, reads, **options):
     return Watched(assistant_model(matched_assistant(target, reads=reads)), reads, **options)
 
 
-@pytest.mark.parametrize("reads", READS)
+@pytest.mark.parametrize("reads", [*READS, "full_attention, two rows back"])
 def test_every_guess_of_a_matched_assistant_is_right(target, reads):
     """At each depth, after rejections, in flight or not, before and behind the end of a window."""
     session = Session(target, context=600)
