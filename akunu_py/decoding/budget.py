@@ -87,7 +87,7 @@ class OwnCost:
     passes: int = 0
 
     def cost(self, size: int) -> float:
-        """Return the cost of a draft of so many tokens."""
+        """Return the cost of a draft of `size` tokens."""
         return self.a_token * (size - self.sunk + self.passes) if size > self.sunk else 0.0
 
 
