@@ -163,10 +163,17 @@ class OccurrenceIndex:
             # The pair is new, so that no match has more than one token.
             chain = self.same_token
             position = chain[end]
-            until = most if enough > 1 else min(most, 1 + further)
+            until = most // 2 if enough > 1 else min(most // 2, 1 + further)
             while position and len(found) < until:
                 found.append((1, position + 1))
                 position = chain[position]
+            if not found:
+                # The last token is new: after it, what came one token after the pair before it.
+                chain = self.same_pair
+                position = chain[end - 1]
+                while position and len(found) < until:
+                    found.append((0, position + 2))
+                    position = chain[position]
             return found
         chain = self.same_pair
         # Backwards from the last token not compared yet, at most to a separator.
