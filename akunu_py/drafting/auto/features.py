@@ -32,7 +32,7 @@ NUM_SHARES = len(SHARE_BOUNDS) + 1
 ALL_AGREE = NUM_SHARES - 1
 NUM_OUTCOMES = 16
 NUM_DISTANCES = 24  # powers of two
-NUM_CONTEXTS = 9
+NUM_CONTEXTS = 9  # buckets of the tokens that two contexts have in common
 CERTAINTY = 6  # number of buckets of a probability
 CERTAINTY_SCALE = 5.99  # a probability times this is its bucket
 

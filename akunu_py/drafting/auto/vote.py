@@ -1,7 +1,7 @@
 """The chain of likely next tokens: a vote among all earlier occurrences of the last tokens.
 
 Each occurrence proposes the token that followed it. Its vote weighs three times as much for every
-token that matches. Among the proposals with the most votes, the one with the highest estimated
+token that matches, and more where its context resembles the end of the text (`voters`). Among the proposals with the most votes, the one with the highest estimated
 probability joins the chain, and the occurrences that proposed it vote on the next token.
 """
 
