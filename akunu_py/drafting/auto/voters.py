@@ -73,7 +73,7 @@ def voters_of(found: list[tuple[int, int]], text: list[int]) -> list[Voter]:
     for _, _, place in voters:
         if text[place] != token:
             return [
-                (match, len(common(text[max(0, place - CONTEXT) : place])), place)
+                (match, len(common(text[place - CONTEXT if place > CONTEXT else 0 : place])), place)
                 for match, _, place in voters
             ]
     voters[voters.index((longest, 0, latest))] = (
