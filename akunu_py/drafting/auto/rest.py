@@ -59,7 +59,7 @@ class Rest:
     ) -> None:
         """Extend the chain as `make_chain` says.
 
-        `leader` is the voter with the longest match, the latest of equals.
+        `leader` is the largest voter.
         """
         position = len(chain.tokens)
         while position < longest:

@@ -1,8 +1,9 @@
 """The chain of likely next tokens: a vote among all earlier occurrences of the last tokens.
 
 Each occurrence proposes the token that followed it. Its vote weighs three times as much for every
-token that matches, and more where its context resembles the end of the text (`voters`). Among the proposals with the most votes, the one with the highest estimated
-probability joins the chain, and the occurrences that proposed it vote on the next token.
+token that matches, and more where its context resembles the end of the text (`voters`). Among the
+proposals with the most votes, the one with the highest estimated probability joins the chain, and
+the occurrences that proposed it vote on the next token.
 """
 
 from bisect import bisect_left
@@ -89,7 +90,7 @@ def _vote(  # noqa: PLR0917 - in one piece: calls and attributes would double it
     streak = f.STREAK + 9 * f.POSITION[min(at.streak, f.MAX_POSITION)] + 3 * at.last_outcome
     earlier = certainty = first_certainty = 0
     voters = voters_of(found, text)
-    leader = max(voters)  # the longest match, the latest of equals
+    leader = max(voters)  # the longest match, the likest context, the latest
     proposed = [text[place] for _, _, place in voters]
     followers = proposed if len(voters) == len(found) else [text[place] for _, place in found]
     previous = text[-1]
