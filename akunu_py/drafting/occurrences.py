@@ -150,10 +150,11 @@ class OccurrenceIndex:
     ) -> list[tuple[int, int]]:
         """Find earlier occurrences of the text's end, most recent first.
 
-        These are occurrences of the last two tokens, or of the last one if the pair is new. Each is
-        (number of matching tokens, at most `longest`; position after it). The search ends after
-        `most` occurrences, or `further` ones after the last that was the longest so far and had at
-        least `enough` matching tokens.
+        These are occurrences of the last two tokens, or of the last one if the pair is new. If the
+        last token is new, too, they are occurrences of the two before it, with any one token after
+        them. Each is (number of matching tokens, 0 to `longest`; position after it). The search
+        ends after `most` occurrences of two tokens or half as many others, or `further` ones after
+        the last that was the longest so far and had at least `enough` matching tokens.
         """
         text = self.tokens
         end = len(text) - 1
@@ -163,10 +164,18 @@ class OccurrenceIndex:
             # The pair is new, so that no match has more than one token.
             chain = self.same_token
             position = chain[end]
-            until = most if enough > 1 else min(most, 1 + further)
+            fewer = (most + 1) // 2
+            until = fewer if enough > 1 else min(fewer, 1 + further)
             while position and len(found) < until:
                 found.append((1, position + 1))
                 position = chain[position]
+            if not found:
+                # The last token is new: skip it.
+                chain = self.same_pair
+                position = chain[end - 1]
+                while position and len(found) < fewer:
+                    found.append((0, position + 2))
+                    position = chain[position]
             return found
         chain = self.same_pair
         # Backwards from the last token not compared yet, at most to a separator.

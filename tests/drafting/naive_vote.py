@@ -13,7 +13,7 @@ def bucket(value, bounds):
 
 
 def naive_occurrences(text, longest, most, enough, further):
-    """All places with the last two tokens, or else with the last one; most recent first."""
+    """All places with the last two tokens, else the last one, else the two before; latest first."""
     end = len(text) - 1
     found = []
     for position in range(end - 1, 0, -1):
@@ -21,7 +21,17 @@ def naive_occurrences(text, longest, most, enough, further):
         while length < longest and text[position - length] == text[end - length] >= 0:
             length += 1
         found.append((length, position + 1))
-    found = [one for one in found if one[0] >= 2] or [one for one in found if one[0] == 1]
+    pairs = [one for one in found if one[0] >= 2]
+    if not pairs:
+        most = (most + 1) // 2
+        if not (found := [one for one in found if one[0] == 1]):
+            before = text[end - 2 : end]
+            return [
+                (0, start + 2)
+                for start in range(end - 2, 0, -1)
+                if text[start - 1 : start + 1] == before and min(before) >= 0
+            ][:most]
+    found = pairs or found
     until, best = most, enough - 1
     for count, (length, _) in enumerate(found, start=1):
         if length > best:
@@ -41,22 +51,27 @@ def naive_chain(text, calibration, at, longest):
     if not found:
         return tokens, probabilities, features, sources, match_length
     floor = min(max(length for length, _ in found), 12) - 4
-    voters = [(length, start, 3.0 ** min(length, 12)) for length, start in found if length >= floor]
+    voters = [(length, start) for length, start in found if length >= floor]
+    alike = contexts_in_common(text, voters)
+    voters = [
+        (length, common, start) for (length, start), common in zip(voters, alike, strict=True)
+    ]
+    weights = {voter: 3.0 ** min(voter[0], 12) * 3.0 ** (0.8 * voter[1]) for voter in voters}
     previous, size = text[-1], len(text)
     for k in range(longest):
         groups = {}
         for voter in voters:
-            groups.setdefault(text[voter[1] + k], []).append(voter)
-        total = sum(weight for _, _, weight in voters)
-        order = sorted(groups, key=lambda t: -sum(weight for _, _, weight in groups[t]))
+            groups.setdefault(text[voter[2] + k], []).append(voter)
+        total = sum(weights[voter] for voter in voters)
+        order = sorted(groups, key=lambda t: -sum(weights[voter] for voter in groups[t]))
         best = None
         for token in sorted(order, key=list(groups).index) if len(order) <= 2 else order[:2]:
             if token < 0:
                 continue
             group = groups[token]
-            lead = max(group)  # the longest match, the latest of equals
+            lead = max(group)  # the longest match, then the likest context, then the latest
             m = lead[0] + k
-            share = sum(weight for _, _, weight in group) / total
+            share = sum(weights[voter] for voter in group) / total
             rows = features_of(at, found, text, (token, previous, group, lead, m, share, k, size),
                                probabilities, calibration)  # fmt: skip
             z = at.bias + sum(calibration.weights[row] for row in rows)
@@ -68,7 +83,7 @@ def naive_chain(text, calibration, at, longest):
         tokens.append(token)
         probabilities.append(1 / (1 + math.exp(-z)))
         features.append(set(rows))
-        sources.append(lead[1])
+        sources.append(lead[2])
         match_length = match_length or lead[0]
         text.append(token)
         previous = token
@@ -76,6 +91,18 @@ def naive_chain(text, calibration, at, longest):
             break
     assert len(text) == size + len(tokens)
     return tokens, probabilities, features, sources, match_length
+
+
+def contexts_in_common(text, voters):
+    """How many different tokens the last 16 before each voter's token share with the last 16."""
+    longest = max(length for length, _ in voters)
+    if longest >= 7:
+        return [0] * len(voters)
+    shared = [len(set(text[max(0, start - 16) : start]) & set(text[-16:])) for _, start in voters]
+    if len({text[start] for _, start in voters}) == 1:
+        best = max(voters)
+        return [one if voter == best else 0 for voter, one in zip(voters, shared, strict=True)]
+    return shared
 
 
 def outcome_level(history):
@@ -95,7 +122,7 @@ def features_of(at, found, text, candidate, probabilities, calibration):
     match = bucket(m, (0, 1, 2, 3, 4, 5, 6, 8, 12, 16, 24, 40))
     position = bucket(k, (0, 1, 2, 3, 7, 15, 31))
     streak = bucket(at.streak, (0, 1, 2, 3, 7, 15, 31))
-    region = 0 if lead[1] < at.memory_end else 1 if lead[1] < at.prompt_end else 2
+    region = 0 if lead[2] < at.memory_end else 1 if lead[2] < at.prompt_end else 2
     rows = [
         f.MATCH_SHARE
         + match * 6
@@ -104,7 +131,7 @@ def features_of(at, found, text, candidate, probabilities, calibration):
         f.SUPPORT_MATCH + bucket(len(group), (1, 2, 3, 7)) * 4 + bucket(m, (1, 3, 7)),
         f.REGION_MATCH + region * 2 + (m > 3),
         f.STREAK + streak * 9 + at.last_outcome * 3 + (0 if k == 0 else 1 if k < 4 else 2),
-        f.DISTANCE + 2 * (math.floor(math.log2(end - lead[1])) + 1) + (m > 3),
+        f.DISTANCE + 2 * (math.floor(math.log2(end - lead[2])) + 1) + (m > 3),
     ]
     if k < 4:
         tables = calibration.by_token, calibration.by_previous, calibration.by_pair
@@ -114,6 +141,8 @@ def features_of(at, found, text, candidate, probabilities, calibration):
     if k == 0:
         latest = [text[start] == token for _, start in found[:2]]
         second = 2 if len(latest) == 1 else latest[1]
+        common = bucket(lead[1], (0, 1, 2, 3, 4, 6, 8, 10))
+        rows.append(f.CONTEXT + 9 * bucket(m, (0, 1, 2)) + common)
         rows.append(f.RECENT + 6 * bucket(m, (2, 6)) + 3 * latest[0] + second)
         times = sum(text[start] == token for _, start in found)
         ratio = bucket((times + 0.4) / (len(found) + 0.8), (0.1, 0.2, 0.4, 0.6, 0.85, 0.95))

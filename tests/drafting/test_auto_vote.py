@@ -11,7 +11,7 @@ from naive_vote import naive_chain, naive_occurrences
 from akunu_py.drafting.auto import features
 from akunu_py.drafting.auto.calibration import Calibration
 from akunu_py.drafting.auto.vote import make_chain
-from akunu_py.drafting.auto.voters import Situation
+from akunu_py.drafting.auto.voters import Situation, proposals, voters_of
 from akunu_py.drafting.occurrences import OccurrenceIndex
 
 
@@ -120,3 +120,29 @@ def test_a_separator_is_never_proposed():
     index.separate()
     index.extend([7, 1, 2])
     assert make_chain(index, known, Situation(), 9, [0.0] * 20, 1.0).tokens == [3, 4, 5, 6, 7, 8]
+
+
+def test_contexts_count_in_votes_on_short_matches_that_disagree():
+    # Three times the token 1; before the first one stand 2 (17 places before what follows) and 3.
+    text = [-1, 2, 3, *range(100, 114), 1, 7, *range(200, 215), 1, 8]
+    end = [2, 3, *range(300, 313), 1]
+    text += end
+    first, second = text.index(7), text.index(8)
+    voters = voters_of([(1, second), (1, first)], text)
+    assert voters == [(1, 1, second), (1, 2, first)]
+    options, total = proposals([8, 7], voters)
+    weights = [3 * 3**0.8, 3 * 3**1.6]
+    assert [weight for weight, _, _ in options] == pytest.approx(weights)
+    assert total == pytest.approx(sum(weights))
+    # A match of 7 tokens speaks for itself, and 6 do not.
+    assert [alike for _, alike, _ in voters_of([(7, second), (7, first)], text)] == [0, 0]
+    assert [alike for _, alike, _ in voters_of([(6, second), (6, first)], text)] == [1, 2]
+    # Where all propose the same token, only the leader's context is compared.
+    text[second] = 7
+    assert voters_of([(1, second), (1, first)], text) == [(1, 1, second), (1, 0, first)]
+
+
+def test_a_new_token_is_skipped():
+    index = OccurrenceIndex()
+    index.extend([5, 6, 7, 8, 5, 6, 9])
+    assert index.occurrences(4, 64, enough=24, further=4) == [(0, index.tokens.index(8))]

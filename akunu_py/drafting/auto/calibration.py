@@ -10,8 +10,8 @@ from collections.abc import Sequence
 
 from akunu_py.drafting.auto import features
 
-WEIGHT_RATE = 0.02
-BIAS_RATE = 0.1
+WEIGHT_RATE = 0.03
+BIAS_RATE = 0.05
 BIAS_LIMIT = 1.5
 OUTCOME_DECAY = 0.9
 MAX_OUTCOMES = 60_000  # most tokens and pairs that are remembered; beyond it all are forgotten

@@ -32,6 +32,7 @@ NUM_SHARES = len(SHARE_BOUNDS) + 1
 ALL_AGREE = NUM_SHARES - 1
 NUM_OUTCOMES = 16
 NUM_DISTANCES = 24  # powers of two
+NUM_CONTEXTS = 9  # buckets of the tokens that two contexts have in common
 CERTAINTY = 6  # number of buckets of a probability
 CERTAINTY_SCALE = 5.99  # a probability times this is its bucket
 
@@ -47,7 +48,8 @@ EARLIER = RATIO + 7 * 5 * 2
 EARLIER_DEEP = EARLIER + CERTAINTY * CERTAINTY
 DISTANCE = EARLIER_DEEP + CERTAINTY * CERTAINTY
 RECENT = DISTANCE + 2 * NUM_DISTANCES
-NUM_WEIGHTS = RECENT + 3 * 6
+CONTEXT = RECENT + 3 * 6
+NUM_WEIGHTS = CONTEXT + 4 * NUM_CONTEXTS
 
 # Beginnings of rows, by value: match + position, position, number of supporters.
 match_row = [MATCH_SHARE + bucket * NUM_SHARES for bucket in _MATCH]
@@ -56,7 +58,9 @@ position_match = [
 ]
 support_row = [SUPPORT_MATCH + bucket * 4 for bucket in _buckets((1, 2, 3, 7), 256)]
 middle_match = _MIDDLE_MATCH
+context_row = [CONTEXT + bucket * NUM_CONTEXTS for bucket in _buckets((0, 1, 2), _SIZE)]
 recent_row = [RECENT + bucket * 6 for bucket in _COARSE_MATCH]
+context_column = _buckets((0, 1, 2, 3, 4, 6, 8, 10), 65)
 ratio_column = [2 * bucket for bucket in _OCCURRENCES]
 
 

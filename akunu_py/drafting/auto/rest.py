@@ -59,7 +59,7 @@ class Rest:
     ) -> None:
         """Extend the chain as `make_chain` says.
 
-        `leader` is the voter with the longest match, the latest of equals.
+        `leader` is the largest voter.
         """
         position = len(chain.tokens)
         while position < longest:
@@ -68,7 +68,7 @@ class Rest:
             stretch = self._agreed(voters, position, same_buckets)
             if stretch:
                 log_odds, run_features = self._estimate(
-                    position, match, len(voters), leader[1], f.ALL_AGREE
+                    position, match, len(voters), leader[2], f.ALL_AGREE
                 )
             else:
                 decision = self._decide(voters, position)
@@ -94,16 +94,16 @@ class Rest:
                 chain.tokens += stretch
                 chain.probabilities += [probability] * count
                 position += count
-                chain.runs.append((position, run_features, leader[1]))
+                chain.runs.append((position, run_features, leader[2]))
             if ended:
                 return
 
     def _agreed(self, voters: list[Voter], position: int, most: int) -> list[int]:
         """Return the tokens from `position` on that all voters propose, at most `most`."""
         text = self._text
-        start = voters[0][1] + position
+        start = voters[0][2] + position
         piece = text[start : start + most]
-        for _, other in voters[1:]:
+        for _, _, other in voters[1:]:
             start = other + position
             others = text[start : start + len(piece)]
             if others != piece:
@@ -147,7 +147,7 @@ class Rest:
     ) -> tuple[float, tuple[int, ...], int, Voter, list[Voter]] | None:
         """Return the likeliest proposal: log-odds, features, token, leader and supporters."""
         text = self._text
-        proposed = [text[place + position] for _, place in voters]
+        proposed = [text[place + position] for _, _, place in voters]
         options, all_votes = proposals(proposed, voters)
         best = None
         for votes, token, supporters in options:
@@ -157,7 +157,7 @@ class Rest:
             match = position + leader[0]
             share = votes / all_votes
             bucket = f.ALL_AGREE if share >= 0.995 else bisect_left(f.SHARE_BOUNDS, share)
-            log_odds, found = self._estimate(position, match, len(supporters), leader[1], bucket)
+            log_odds, found = self._estimate(position, match, len(supporters), leader[2], bucket)
             if best is None or log_odds > best[0]:
                 best = log_odds, found, token, leader, supporters
         return best

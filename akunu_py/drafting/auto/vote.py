@@ -1,8 +1,9 @@
 """The chain of likely next tokens: a vote among all earlier occurrences of the last tokens.
 
 Each occurrence proposes the token that followed it. Its vote weighs three times as much for every
-token that matches. Among the proposals with the most votes, the one with the highest estimated
-probability joins the chain, and the occurrences that proposed it vote on the next token.
+token that matches, and more where its context resembles the end of the text (`voters`). Among the
+proposals with the most votes, the one with the highest estimated probability joins the chain, and
+the occurrences that proposed it vote on the next token.
 """
 
 from bisect import bisect_left
@@ -88,10 +89,10 @@ def _vote(  # noqa: PLR0917 - in one piece: calls and attributes would double it
     memory_end, prompt_end = at.memory_end, at.prompt_end
     streak = f.STREAK + 9 * f.POSITION[min(at.streak, f.MAX_POSITION)] + 3 * at.last_outcome
     earlier = certainty = first_certainty = 0
-    voters = voters_of(found)
-    leader = max(voters)  # the longest match, the latest of equals
-    proposed = [text[place] for _, place in voters]
-    followers = proposed if voters is found else [text[place] for _, place in found]
+    voters = voters_of(found, text)
+    leader = max(voters)  # the longest match, the likest context, the latest
+    proposed = [text[place] for _, _, place in voters]
+    followers = proposed if len(voters) == len(found) else [text[place] for _, place in found]
     previous = text[-1]
     end = len(text)
     position, reach = 0, 1.0
@@ -119,7 +120,7 @@ def _vote(  # noqa: PLR0917 - in one piece: calls and attributes would double it
             count = len(supporters)
             if supporters is not voters:
                 leader = max(supporters) if count > 1 else supporters[0]
-            match, source = leader
+            match, alike, source = leader
             match += position
             share = votes / all_votes
             match_share = f.match_row[match]
@@ -138,8 +139,9 @@ def _vote(  # noqa: PLR0917 - in one piece: calls and attributes would double it
                 earlier += f.ratio_column[len(followers)] + (match > 2)
                 recent = f.recent_row[match] + 3 * (followers[0] == token)
                 recent += 2 if len(followers) == 1 else followers[1] == token
+                similar = f.context_row[match] + f.context_column[alike]
                 context = at.bias + weights[streak] + weights[after_previous] + weights[earlier]
-                context += weights[recent]
+                context += weights[recent] + weights[similar]
             of_token = TOKEN_ROWS[by_token.get(token, UNSEEN)]
             of_pair = PAIR_ROWS[by_pair.get(previous << PAIR_SHIFT ^ token, UNSEEN)]
             # 4. The estimate. The largest wins.
@@ -155,7 +157,7 @@ def _vote(  # noqa: PLR0917 - in one piece: calls and attributes would double it
                     after_previous, of_token, of_pair, distance,
                 )  # fmt: skip
                 if not position:
-                    best_features += (recent,)
+                    best_features += recent, similar
         if best == _LEAST:
             return
         # 5. The winner joins the chain, each early token as a run of its own.
@@ -169,7 +171,7 @@ def _vote(  # noqa: PLR0917 - in one piece: calls and attributes would double it
         tokens.append(chosen)
         probabilities.append(probability)
         position += 1
-        runs.append((position, best_features, best_leader[1]))
+        runs.append((position, best_features, best_leader[2]))
         # 6. Where no longer chain can pay it ends; else its supporters vote on the next token.
         reach *= probability
         if reach < MIN_REACH or reach < pace * floors[position]:
@@ -180,4 +182,4 @@ def _vote(  # noqa: PLR0917 - in one piece: calls and attributes would double it
             rest = Rest(text, calibration, at, streak + 1, deep, end)
             rest.vote(chain, voters, leader, reach, longest, floors, pace)
             return
-        proposed = [text[place + position] for _, place in voters]
+        proposed = [text[place + position] for _, _, place in voters]

@@ -11,8 +11,16 @@ MIN_REACH = 0.02  # least probability of the whole chain at which it is extended
 _VOTE = [3.0 ** min(length, 12) for length in range(f.MAX_MATCH + 1)]
 _MATCH_SLACK = 4  # a match may be this much shorter than the longest (up to 12) to vote
 
-Voter = tuple[int, int]
-"""An occurrence: the number of matching tokens, and the position of the token after it."""
+# The context of an occurrence: its last tokens, of which those count that the end of the text has,
+# too. A longer match speaks for itself.
+CONTEXT = 16
+LONG_MATCH = 7
+_CONTEXT_VOTE = [3.0 ** (0.8 * alike) for alike in range(CONTEXT + 1)]
+
+Voter = tuple[int, int, int]
+"""An occurrence: the number of matching tokens, that of different tokens that its context has in
+common with the end of the text, and the position of the token after it. So the largest voter has
+the longest match, and of several the most similar context, and of these the latest."""
 
 
 @dataclass(slots=True)
@@ -49,10 +57,29 @@ class Chain:
     match_length: int = 0
 
 
-def voters_of(found: list[Voter]) -> list[Voter]:
-    """Return the occurrences, unless their match is much shorter than the longest."""
-    floor = min(max(found)[0], 12) - _MATCH_SLACK
-    return found if floor <= 1 else [voter for voter in found if voter[0] >= floor]
+def voters_of(found: list[tuple[int, int]], text: list[int]) -> list[Voter]:
+    """Return the occurrences, unless their match is much shorter than the longest.
+
+    Contexts are compared where that can matter: after short matches, and of the longest match
+    alone if all occurrences propose the same token.
+    """
+    longest, latest = max(found)
+    floor = min(longest, 12) - _MATCH_SLACK
+    voters = [(match, 0, place) for match, place in found if match >= floor]
+    if longest >= LONG_MATCH:
+        return voters
+    common = set(text[-CONTEXT:]).intersection
+    token = text[latest]
+    for _, _, place in voters:
+        if text[place] != token:
+            return [
+                (match, len(common(text[place - CONTEXT if place > CONTEXT else 0 : place])), place)
+                for match, _, place in voters
+            ]
+    voters[voters.index((longest, 0, latest))] = (
+        longest, len(common(text[max(0, latest - CONTEXT) : latest])), latest,
+    )  # fmt: skip
+    return voters
 
 
 def proposals(
@@ -72,7 +99,7 @@ def proposals(
     options: list[tuple[float, int, list[Voter]]] = []
     total = 0.0
     for token, group in groups.items():
-        weight = sum([_VOTE[match] for match, _ in group])
+        weight = sum([_VOTE[match] * _CONTEXT_VOTE[alike] for match, alike, _ in group])
         total += weight
         options.append((weight, token, group))
     if len(options) > MAX_PROPOSALS:
