@@ -89,6 +89,7 @@ def part(draft: Draft, nodes: Collection[int]) -> Draft:
         tuple(draft.confidence[node] for node in kept) if draft.confidence else (),
         tuple(draft.origins[node] for node in kept) if draft.origins else (),
         places=tuple(draft.places[node] for node in kept) if draft.places else (),
+        drawn=sum(node >= len(draft) - draft.drawn for node in kept),
     )
 
 

@@ -65,7 +65,7 @@ class Draft:
     of each token, or the text it is copied from, if that adds to `source`. `places` has the index
     of the prompt's token that each token copies, or -1. `length` is the origin of the draft's
     length, if a rule of the drafter decided it. The first `sure` tokens, a chain, are known to be
-    right and are never cut. In a chain, a model drew the last `drawn` tokens.
+    right and are never cut. A model drew the last `drawn` tokens.
 
     Raises ContractError for parents out of order, siblings with equal tokens, or different lengths.
     """

@@ -58,6 +58,7 @@ def test_a_part_keeps_shape_and_confidence():
     assert part(TREE, [4, 1, 5]) == Draft((6, 8, 9), (-1, 0, 1), "t", 3, (0.4, 0.5, 0.5))
     assert part(TREE, range(6)) is TREE
     assert part(Draft((1, 2), (-1, -1)), [1]) == Draft((2,), (-1,))
+    assert part(Draft.chain((1, 2, 3), drawn=2), [0, 1]).drawn == 1
 
 
 def test_the_best_chain_is_the_path_that_brings_most():

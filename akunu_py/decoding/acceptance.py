@@ -17,8 +17,8 @@ _PRIOR_BY_MATCH = (0.3, 0.4, 0.5, 0.6, 0.75, 0.85)
 It is averaged with the drafter's confidence, where there is one: few drafters are well calibrated.
 """
 
-_NO_MATCH = -1
-"""Class of tokens without a match, whose prior is that of the shortest."""
+_DRAWN = -1
+"""Class of tokens that a model drew. They have no match, and the prior of the shortest."""
 
 _COARSE_WEIGHT = 3.0
 _FINE_WEIGHT = 6.0
@@ -63,7 +63,7 @@ class Acceptance:
         found: list[float] = []
         for node, position in enumerate(depths(draft)):
             if node == copied:
-                match = _NO_MATCH
+                match = _DRAWN
             confidence = draft.confidence[node] if draft.confidence else -1.0
             level = _confidence_class(confidence)
             probability = _PRIOR_BY_MATCH[max(match, 0)]
@@ -91,7 +91,7 @@ class Acceptance:
         for position, (siblings, taken) in enumerate(walk(draft, chosen)):
             place = _position_class(position)
             if draft.drawn and position >= copied:
-                match, place = _NO_MATCH, _position_class(position - copied)
+                match, place = _DRAWN, _position_class(position - copied)
             for node in siblings:
                 right = node == taken
                 confidence = draft.confidence[node] if draft.confidence else -1.0
@@ -130,9 +130,7 @@ def _count(table: dict[_Key, list[float]], key: _Key, right: bool) -> None:
 
 
 def _match_class(length: int) -> int:
-    if not length:
-        return _NO_MATCH
-    return min((length - 1).bit_length(), len(_PRIOR_BY_MATCH) - 1)
+    return min(max(length - 1, 0).bit_length(), len(_PRIOR_BY_MATCH) - 1)
 
 
 def _confidence_class(confidence: float) -> int:

@@ -97,7 +97,10 @@ class ProposalsDrafter(DraftModelDrafter):
             self._trunk.append(first)
             parent = first
         odds = () if self._rejection else tuple(confidence)
-        return Draft(tuple(tokens), tuple(parents), self.name, 0, odds, length=self._length_trace)
+        return Draft(
+            tuple(tokens), tuple(parents), self.name, 0, odds,
+            length=self._length_trace, drawn=len(tokens),
+        )  # fmt: skip
 
     def draft_probabilities(self) -> NDArray[np.float64] | None:
         """Return q [n, vocab] of the nodes of the last draft; None at temperature 0.
@@ -123,4 +126,4 @@ class ProposalsDrafter(DraftModelDrafter):
         self._trunk = list(self._depths)
         odds = tuple(draft.confidence[node] for node in trunk) if draft.confidence else ()
         tokens = (draft.tokens[node] for node in trunk)
-        return Draft.chain(tokens, draft.source, 0, odds, length=draft.length)
+        return Draft.chain(tokens, draft.source, 0, odds, length=draft.length, drawn=len(trunk))
