@@ -28,6 +28,7 @@ TARGETS = {
     ),
     "glm4_moe_lite": ("glm4_moe_lite", {**FRAME, **GROUPED, **LATENT}),
     "mimo": ("mimo", FRAME),
+    "llama": FAMILIES["llama"],
 }  # fmt: skip
 """Family -> module and arguments of its class in mlx-lm."""
 

@@ -124,6 +124,7 @@ CHECKPOINTS = {
     "glm4_moe": (EXTRA_LAYER, EXTRA, with_single_experts),
     "glm4_moe_lite": (EXTRA_LAYER, EXTRA, with_single_experts),
     "mimo": (MIMO, "model.mtp_layers.0.", dict),
+    "llama": (QWEN, "mtp.", dict),
 }
 
 

@@ -60,6 +60,8 @@ FAMILIES: Mapping[str, Family] = {
     "glm4_moe_lite": Family(architectures=("deepseek2",), changes=_EXPERTS),
     # vLLM's mimo_mtp joins the state and the embedding in this order.
     "mimo": Family(embedding_first=False),
+    # No checkpoint has one: scripts/train_heads.py trains it.
+    "llama": Family(changes={"layer_types": None}),
 }
 """Module of `mlx_lm.models` -> its heads."""
 
@@ -84,6 +86,12 @@ def single_layer(model: nn.Module, family: Family) -> nn.Module:
     if hasattr(args, "text_config"):
         changes = {"text_config": {**copy.deepcopy(args.text_config), **changes}}
     return type(model)(dataclasses.replace(args, **changes))
+
+
+def logits_of(model: nn.Module, states: mx.array) -> mx.array:
+    """Return the logits [..., vocab] of a target's states after its last norm, [..., H]."""
+    logits: mx.array = _shared_layers(model, decoder_of(model)[1]).logits(states)
+    return logits
 
 
 def make_head(target: nn.Module, single: nn.Module, family: Family) -> PredictionHead:

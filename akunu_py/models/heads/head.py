@@ -86,12 +86,17 @@ class PredictionHead(nn.Module):  # type: ignore[misc]  # mlx.nn has no types
             cache: from `make_cache`; it takes up n rows. None stands for an empty one.
 
         """
+        states: mx.array = self.body(self.joined(hidden, tokens), cache)
+        return states
+
+    def joined(self, hidden: mx.array, tokens: mx.array) -> mx.array:
+        """Return what the head's layer takes, [1, n, H], for states and the tokens after them."""
         embed = self.embed_tokens if "embed_tokens" in self else self._shared.embed
         parts = [self.enorm(embed(tokens)), self.hnorm(hidden)]
         if not self._embedding_first:
             parts.reverse()
-        states: mx.array = self.body(self.eh_proj(mx.concatenate(parts, axis=-1)), cache)
-        return states
+        joined: mx.array = self.eh_proj(mx.concatenate(parts, axis=-1))
+        return joined
 
     def logits(self, hidden: mx.array) -> mx.array:
         """Return the logits [1, m, vocab] of states [1, m, H] that a call returned."""

@@ -1,0 +1,307 @@
+"""Training of a head: the loss, the optimizer, and checkpoints.
+
+The head learns the model's own distribution of the next token, not the sampled token: the model's
+state of the place gives it. Only some columns of the vocabulary are computed at each step: the
+tokens that are frequent in replies, and a fresh sample of the others, so that no token is free to
+become likely. The model's embedding and output head stay as they are.
+"""
+
+import json
+import math
+import random
+import time
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import mlx.core as mx
+import numpy as np
+from mlx import nn, optimizers
+from mlx.utils import tree_flatten, tree_map, tree_unflatten
+
+from akunu_py.models.heads import PredictionHead
+from akunu_py.models.heads.families import decoder_of, family_of, make_head, single_layer
+from head_training.replies import Text
+from head_training.unrolled import unrolled_states
+
+_SAVE_EVERY_S = 120
+_SAY_EVERY_S = 30
+_STATE_SIZE = 30.0
+"""Root mean square of a state before the last layer of a small llama, about."""
+
+_EMBEDDING_SHARE = 0.5
+_ADDS = ("self_attn.o_proj", "mlp.down_proj")
+_DECAY_OF_DEPTHS = 0.8
+"""Weight of a depth against the one before it: it is reached only if that one was right."""
+
+
+_STORED = {"eh_proj": "fc", "enorm": "pre_fc_norm_embedding", "hnorm": "pre_fc_norm_hidden"}
+"""Part of a head -> its name in files, which are those of Qwen's checkpoints."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    """How to train; a checkpoint of other settings is not continued.
+
+    Attributes:
+        depths: tokens ahead that the head learns to guess from its own states.
+        epochs: how often each reply is seen.
+        batch: tokens a step, padding included.
+        rate: greatest learning rate.
+        frequent: tokens of the vocabulary in each step, and
+        others: how many tokens are sampled besides.
+        seed: of the order of texts, and of the samples.
+
+    """
+
+    depths: int = 3
+    epochs: int = 3
+    batch: int = 1024
+    rate: float = 1e-3
+    frequent: int = 5120
+    others: int = 1024
+    seed: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class _Batch:
+    """Texts of similar lengths, padded at the end.
+
+    Attributes:
+        states: [texts, n, width].
+        tokens: the token after each state, [texts, n + depths - 1].
+        starts: flat indices of the places at which a draft can begin, int32 [m].
+        answers: flat indices of the states that know what comes after them, int32 [m].
+        alive: whether answer `m` of each depth is one of the same text, float32 [depths, m].
+
+    """
+
+    states: mx.array
+    tokens: mx.array
+    starts: mx.array
+    answers: list[mx.array]
+    alive: list[mx.array]
+
+
+def initial_head(model: nn.Module) -> PredictionHead:
+    """Return a head that begins as the model's last layer, with the model's last norm.
+
+    The projection undoes the weights of the last norm, and adds the embedding. Its output is near
+    1, where the states before the last layer are far larger; so what the layer adds is made smaller
+    by the same factor, which changes no direction.
+    """
+    family = family_of(model)
+    head = make_head(model, single_layer(model, family), family)
+    _, decoder = decoder_of(model)
+    gain = decoder.norm.weight.astype(mx.float32)
+    size = mx.sqrt((gain * gain).mean())
+    # A weight near 0 lets hardly anything of its dimension through.
+    state = mx.diag(size / mx.where(mx.abs(gain) < 0.1 * size, mx.inf, gain))
+    parts = [_EMBEDDING_SHARE * mx.eye(head.width), state]
+    if not family.embedding_first:
+        parts.reverse()
+    last = {
+        name: array * (1 / _STATE_SIZE if name.startswith(_ADDS) else 1)
+        for name, array in tree_flatten(decoder.layers[-1].parameters())
+    }
+    body = [(f"layers.0.{name}", array) for name, array in last.items()]
+    head.body.load_weights([*body, ("norm.weight", decoder.norm.weight)])
+    head.eh_proj.weight = mx.concatenate(parts, axis=1)
+    # Copies: the arrays of the model stay its own.
+    head.update(tree_map(lambda array: array.astype(mx.float32) + 0, head.parameters()))
+    mx.eval(head.parameters())
+    return head
+
+
+class Trainer:
+    """Trains a head on texts, from its checkpoint on if there is one.
+
+    Attributes:
+        head: the head.
+        step: number of steps done.
+        num_steps: number of steps in all.
+
+    """
+
+    def __init__(
+        self, model: nn.Module, texts: Sequence[Text], settings: Settings, checkpoint: Path
+    ) -> None:
+        self.head = initial_head(model)
+        self.step = 0
+        self._settings = settings
+        self._checkpoint = checkpoint
+        self._texts = texts
+        self._plan = _plan(texts, settings)
+        self.num_steps = len(self._plan)
+        self._output = _output_weight(model)
+        counts = Counter(int(token) for text in texts for token in text.ids[text.prompt :])
+        self._frequent = [token for token, _ in counts.most_common(settings.frequent)]
+        known = set(self._frequent)
+        self._rest = [token for token in range(len(self._output)) if token not in known]
+        self._optimizer = optimizers.AdamW(
+            learning_rate=settings.rate, betas=[0.9, 0.95], weight_decay=0.01, bias_correction=True
+        )
+        self._optimizer.init(self.head.trainable_parameters())
+        self._gradient = nn.value_and_grad(self.head, self._loss)
+        if checkpoint.exists():
+            self._load()
+
+    def train(self, end: float) -> list[float]:
+        """Take steps until all are done, or until `end` of `time.monotonic`; return the losses."""
+        losses: list[float] = []
+        saved = said = time.monotonic()
+        tokens = 0
+        while self.step < self.num_steps and time.monotonic() < end:
+            batch = self._batch(self._plan[self.step])
+            losses.append(self._take_step(batch))
+            tokens += batch.starts.size
+            now = time.monotonic()
+            if now - said > _SAY_EVERY_S:
+                recent = losses[-20:]
+                print(
+                    f"step {self.step} of {self.num_steps}, loss {sum(recent) / len(recent):.3f}, "
+                    f"{tokens / (now - said):.0f} tokens a second",
+                    flush=True,
+                )
+                said, tokens = now, 0
+            if now - saved > _SAVE_EVERY_S:
+                self.save()
+                saved = now
+        self.save()
+        return losses
+
+    def save(self) -> None:
+        """Write the checkpoint."""
+        arrays = {
+            **{f"head.{name}": array for name, array in tree_flatten(self.head.parameters())},
+            **{f"adam.{name}": array for name, array in tree_flatten(self._optimizer.state)},
+        }
+        half = self._checkpoint.with_suffix(".part.safetensors")
+        mx.save_safetensors(str(half), arrays, {"step": str(self.step), "of": self._name()})
+        half.replace(self._checkpoint)
+
+    def _load(self) -> None:
+        arrays, facts = mx.load(str(self._checkpoint), return_metadata=True)
+        if facts.get("of") != self._name():
+            raise SystemExit(
+                f"{self._checkpoint} was made with other settings or replies; give the options of "
+                "that run, or delete the file to begin anew"
+            )
+        self.step = int(facts["step"])
+        parts: dict[str, list[tuple[str, mx.array]]] = {"head": [], "adam": []}
+        for name, array in arrays.items():
+            part, _, rest = name.partition(".")
+            parts[part].append((rest, array))
+        self.head.load_weights(parts["head"])
+        self._optimizer.state = tree_unflatten(parts["adam"])
+        mx.eval(self.head.parameters(), self._optimizer.state)
+
+    def _name(self) -> str:
+        settings = {name: getattr(self._settings, name) for name in Settings.__slots__}
+        return json.dumps({**settings, "texts": len(self._texts), "steps": self.num_steps})
+
+    def _take_step(self, batch: _Batch) -> float:
+        settings = self._settings
+        others = random.Random(f"{settings.seed}:{self.step}").sample(
+            self._rest, min(settings.others, len(self._rest))
+        )
+        columns = self._output[mx.array(self._frequent + others)]
+        self._optimizer.learning_rate = settings.rate * _share(self.step, self.num_steps)
+        loss, gradients = self._gradient(batch, columns)
+        gradients, _ = optimizers.clip_grad_norm(gradients, 1.0)
+        self._optimizer.update(self.head, gradients)
+        mx.eval(self.head.parameters(), self._optimizer.state, loss)
+        self.step += 1
+        return float(loss)
+
+    def _loss(self, batch: _Batch, columns: mx.array) -> mx.array:
+        """Return the mean divergence of the head's guesses from what the model says there."""
+        width = batch.states.shape[-1]
+        known = batch.states.reshape(-1, width)
+        total, weights = mx.array(0.0), mx.array(0.0)
+        found = unrolled_states(self.head, batch.states, batch.tokens, self._settings.depths)
+        for depth, states in enumerate(found):
+            wanted = mx.softmax(known[batch.answers[depth]] @ columns.T, axis=-1)
+            guessed = states.reshape(-1, width)[batch.starts] @ columns.T
+            cross = mx.logsumexp(guessed, axis=-1) - (wanted * guessed).sum(axis=-1)
+            weight = _DECAY_OF_DEPTHS**depth * batch.alive[depth]
+            total = total + (cross * weight).sum()
+            weights = weights + weight.sum()
+        return total / weights
+
+    def _batch(self, numbers: Sequence[int]) -> _Batch:
+        return batch_of([self._texts[number] for number in numbers], self._settings.depths)
+
+
+def batch_of(texts: Sequence[Text], depths: int) -> _Batch:
+    """Return texts as one batch."""
+    most = max(len(text.ids) for text in texts)
+    states = np.zeros((len(texts), most, texts[0].states.shape[1]), dtype=np.float32)
+    tokens = np.zeros((len(texts), most + depths), dtype=np.int32)
+    starts, last = [], []
+    for number, text in enumerate(texts):
+        size = len(text.ids)
+        states[number, :size] = text.states
+        tokens[number, : size - 1] = text.ids[1:]
+        # The first draft comes when the prompt's last token is known but not its state.
+        places = np.arange(max(0, text.prompt - 2), size - 1)
+        starts.append(number * most + places)
+        last.append(np.full(len(places), number * most + size - 1))
+    begin, final = np.concatenate(starts), np.concatenate(last)
+    answers = [begin + 1 + depth for depth in range(depths)]
+    return _Batch(
+        mx.array(states),
+        mx.array(tokens[:, : most + depths - 1]),
+        mx.array(begin.astype(np.int32)),
+        [mx.array(np.minimum(places, final).astype(np.int32)) for places in answers],
+        [mx.array((places <= final).astype(np.float32)) for places in answers],
+    )
+
+
+def _plan(texts: Sequence[Text], settings: Settings) -> list[list[int]]:
+    """Return the numbers of the texts of each step."""
+    plan: list[list[int]] = []
+    for epoch in range(settings.epochs):
+        rng = random.Random(f"{settings.seed}:{epoch}")
+        # Neighbours have similar lengths, and yet differ from epoch to epoch.
+        order = sorted(
+            (number for number, text in enumerate(texts) if len(text.ids) > text.prompt + 1),
+            key=lambda number: len(texts[number].ids) * rng.uniform(0.9, 1.1),
+        )
+        steps: list[list[int]] = [[]]
+        for number in order:
+            if steps[-1] and len(texts[number].ids) * (len(steps[-1]) + 1) > settings.batch:
+                steps.append([])
+            steps[-1].append(number)
+        rng.shuffle(steps)
+        plan += steps
+    return plan
+
+
+def _share(step: int, num_steps: int) -> float:
+    """Return the learning rate of a step as a share of the greatest: warm-up, then a cosine."""
+    warm = max(1, min(100, num_steps // 10))
+    if step < warm:
+        return (step + 1) / warm
+    done = (step - warm) / max(1, num_steps - warm)
+    return 0.05 + 0.95 * 0.5 * (1 + math.cos(math.pi * done))
+
+
+def _output_weight(model: nn.Module) -> mx.array:
+    """Return the weights of the model's output head, [vocab, width]."""
+    owner = model.get("lm_head") or decoder_of(model)[1].embed_tokens
+    weight: mx.array = owner.weight
+    return weight
+
+
+def write_side_car(head: PredictionHead, path: Path, facts: dict[str, str]) -> None:
+    """Write a head as a file that `--heads` takes, in float16."""
+    arrays = {}
+    for name, array in tree_flatten(head.parameters()):
+        own = name.removeprefix("body.")
+        module, _, suffix = own.rpartition(".")
+        arrays[f"mtp.{_STORED.get(module, module)}.{suffix}"] = array.astype(mx.float16)
+    half = path.with_suffix(".part.safetensors")
+    mx.save_safetensors(str(half), arrays, {"format": "mlx", **facts})
+    half.replace(path)

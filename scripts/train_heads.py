@@ -1,0 +1,174 @@
+#!/usr/bin/env python3
+"""Train a prediction head for a model of the llama family, and write it as a side-car.
+
+    python scripts/train_heads.py collect --work-dir ~/akunu-head --tokens 300000 --minutes 60
+    python scripts/train_heads.py train   --work-dir ~/akunu-head --minutes 60
+    python scripts/train_heads.py measure --work-dir ~/akunu-head
+    akunu generate --heads ~/akunu-head/head.safetensors --drafter mtp "What is a tide?"
+
+`collect` lets the model answer prompts, and keeps its replies and hidden states (about 1 kB a token
+for a model of width 576). `train` fits one layer to them while the model itself stays frozen, and
+writes WORK-DIR/head.safetensors. `measure` tells how many guesses the model accepts on replies to
+prompts that were held out.
+
+Each command stops after its minutes. The same command goes on where it stopped; to collect more,
+give more tokens.
+
+The prompts are made by rules from the Python standard library and reference of the running Python
+(PSF-2.0) and from word lists of akunu's own. Everything that is learned was said by the model
+itself.
+"""
+
+import argparse
+import sys
+import time
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+sys.path[:0] = [str(ROOT), str(ROOT / "scripts")]
+
+from akunu_py.blas import fix_threads, load_blas
+
+load_blas()
+
+from head_training.accepted import acceptances
+from head_training.replies import collect, read_replies
+from head_training.training import Settings, Trainer, write_side_car
+from mlx_lm.models.llama import Model as Llama
+
+from akunu_py.errors import AkunuError
+from akunu_py.models.heads import load_head
+from akunu_py.models.load import LoadedModel, LoadOptions, load_model
+
+SIDE_CAR = "head.safetensors"
+
+
+def main() -> None:
+    options = _parser().parse_args()
+    try:
+        # Half precision and quantized products are slow on a CPU.
+        load = LoadOptions(weights="dense", compute_type="float32")
+        loaded = load_model(options.model, load)
+    except AkunuError as error:
+        raise SystemExit(str(error)) from None
+    if not isinstance(loaded.model, Llama):
+        raise SystemExit(
+            f"{loaded.description.name} is a {loaded.description.architecture} model; heads are "
+            "trained for llama models only: give another --model"
+        )
+    if not loaded.tokenizer.has_chat_template:
+        raise SystemExit(f"{loaded.description.name} has no chat template; give another --model")
+    fix_threads(options.threads)
+    options.work_dir.mkdir(parents=True, exist_ok=True)
+    options.run(options, loaded)
+
+
+def run_collect(options: argparse.Namespace, loaded: LoadedModel) -> None:
+    count = collect(
+        loaded.model,
+        loaded.tokenizer,
+        options.work_dir / "replies",
+        options.tokens,
+        _end(options.minutes),
+    )
+    print(f"{count} tokens of replies for training")
+
+
+def run_train(options: argparse.Namespace, loaded: LoadedModel) -> None:
+    texts = read_replies(options.work_dir / "replies", held_out=False)
+    if not texts:
+        raise SystemExit(
+            f"there are no replies in {options.work_dir}; collect them first: "
+            f"train_heads.py collect --work-dir {options.work_dir}"
+        )
+    settings = Settings(
+        depths=options.depths, epochs=options.epochs, rate=options.rate, seed=options.seed
+    )
+    trainer = Trainer(loaded.model, texts, settings, options.work_dir / "checkpoint.safetensors")
+    trainer.train(_end(options.minutes))
+    path = options.work_dir / SIDE_CAR
+    count = sum(len(text.ids) - text.prompt for text in texts)
+    write_side_car(
+        trainer.head,
+        path,
+        {
+            "model": loaded.description.name,
+            "trained_on": f"{count} tokens of the model's own replies",
+            "steps": f"{trainer.step} of {trainer.num_steps}",
+        },
+    )
+    print(f"{path}: {trainer.step} of {trainer.num_steps} steps")
+
+
+def run_measure(options: argparse.Namespace, loaded: LoadedModel) -> None:
+    texts = read_replies(options.work_dir / "replies", held_out=True)
+    if not texts:
+        raise SystemExit(
+            f"there are no held-out replies in {options.work_dir}; collect more: one file in eight "
+            "has them"
+        )
+    path = options.heads or options.work_dir / SIDE_CAR
+    try:
+        head = load_head(loaded, path)
+    except AkunuError as error:
+        raise SystemExit(str(error)) from None
+    for acceptance in acceptances(loaded.model, head, texts, options.depths):
+        print(acceptance)
+
+
+def _end(minutes: float) -> float:
+    return time.monotonic() + 60 * minutes
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
+    )
+    common = argparse.ArgumentParser(add_help=False)
+    common.add_argument(
+        "--work-dir", type=Path, required=True, help="replies, checkpoint, side-car"
+    )
+    common.add_argument("--model", type=Path, help="GGUF file or MLX folder; default: akunu's own")
+    common.add_argument("--threads", type=_positive(int), default=1, help="of the BLAS; default: 1")
+    timed = argparse.ArgumentParser(add_help=False)
+    timed.add_argument("--minutes", type=_positive(float), default=30, help="default: 30")
+    commands = parser.add_subparsers(required=True, metavar="collect|train|measure")
+
+    adding = commands.add_parser("collect", parents=[common, timed], help="sample replies")
+    adding.add_argument(
+        "--tokens", type=_positive(int), default=300_000, help="of replies; default: 300000"
+    )
+    adding.set_defaults(run=run_collect)
+
+    training = commands.add_parser("train", parents=[common, timed], help="train on them")
+    defaults = Settings()
+    training.add_argument("--epochs", type=_positive(int), default=defaults.epochs)
+    training.add_argument(
+        "--depths", type=_positive(int), default=defaults.depths, help="tokens ahead; default: 3"
+    )
+    training.add_argument("--rate", type=_positive(float), default=defaults.rate)
+    training.add_argument("--seed", type=int, default=defaults.seed)
+    training.set_defaults(run=run_train)
+
+    measuring = commands.add_parser("measure", parents=[common], help="acceptance by position")
+    measuring.add_argument("--heads", type=Path, help=f"default: {SIDE_CAR} in the working folder")
+    measuring.add_argument("--depths", type=_positive(int), default=4, help="default: 4")
+    measuring.set_defaults(run=run_measure)
+    return parser
+
+
+def _positive(kind: type) -> type:
+    """Return a reader of a number above 0, for argparse."""
+
+    def read(text: str) -> float:
+        value = kind(text)
+        if not 0 < value < float("inf"):
+            raise argparse.ArgumentTypeError(f"{text!r} is not a number above 0")
+        return value
+
+    read.__name__ = kind.__name__
+    return read
+
+
+if __name__ == "__main__":
+    main()
