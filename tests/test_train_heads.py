@@ -1,0 +1,150 @@
+"""Training of prediction heads in small: what the trained head computes, learns and is saved as."""
+
+import sys
+import time
+from itertools import islice
+from pathlib import Path
+
+import mlx.core as mx
+import numpy as np
+import pytest
+from mlx.utils import tree_flatten
+from trained_files import path_of
+
+from akunu_py import Engine, GenerationConfig
+from akunu_py.models.heads.families import decoder_of
+from akunu_py.models.load import LoadOptions, load_model
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "scripts"))
+
+from head_training import prompts, replies
+from head_training.accepted import acceptances
+from head_training.training import Settings, Trainer, batch_of, initial_head, write_side_car
+from head_training.unrolled import unrolled_states
+
+SETTINGS = Settings(depths=2, epochs=3, batch=512, rate=2e-3, frequent=512, others=64)
+
+
+@pytest.fixture(scope="module")
+def path():
+    return path_of("akunu-tiny")
+
+
+@pytest.fixture(scope="module")
+def loaded(path):
+    return load_model(path, LoadOptions(weights="dense", compute_type="float32"))
+
+
+@pytest.fixture(scope="module")
+def folder(loaded, tmp_path_factory):
+    """A training file and a held-out file of 12 short replies each."""
+    folder = tmp_path_factory.mktemp("replies")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(replies, "_BATCH", 12)
+        patch.setattr(replies, "_MOST_REPLY", 40)
+        patch.setattr(replies, "_FEWEST_ROWS", 1)
+        patch.setattr(replies, "_HELD_OUT", 1)
+        count = replies.collect(loaded.model, loaded.tokenizer, folder, 10**6, time.monotonic())
+        assert count == 0
+        one = time.monotonic() + 10**6
+        assert replies.collect(loaded.model, loaded.tokenizer, folder, 1, one) > 100
+        count = replies.collect(loaded.model, loaded.tokenizer, folder, 10**3, one)
+    assert count >= 10**3
+    return folder
+
+
+def test_replies_are_the_models_own(loaded, folder):
+    """With the states that the model has at each token; greedy ones token by token."""
+    texts = replies.read_replies(folder, held_out=False)
+    assert {text.temperature for text in texts} == set(replies.TEMPERATURES)
+    _, decoder = decoder_of(loaded.model)
+    for text in texts:
+        states = decoder(mx.array([text.ids.tolist()]))
+        np.testing.assert_allclose(text.states, np.array(states[0]), atol=0.05, rtol=0.01)
+        assert text.prompt < len(text.ids) <= text.prompt + 40
+        ends = [int(token) in loaded.tokenizer.end_ids for token in text.ids[text.prompt :]]
+        assert not any(ends[:-1])
+        if text.temperature == 0:
+            logits = loaded.model(mx.array([text.ids[:-1].tolist()]))[0, text.prompt - 1 :]
+            assert mx.argmax(logits, axis=-1).tolist() == text.ids[text.prompt :].tolist()
+
+
+def test_no_source_of_prompts_is_on_both_sides():
+    sides = [
+        {prompt.text for prompt in islice(prompts.prompts(held_out=held_out), 300)}
+        for held_out in (False, True)
+    ]
+    assert all(len(side) > 250 for side in sides)
+    assert not sides[0] & sides[1]
+    again = islice(prompts.prompts(held_out=False), 300)
+    assert {prompt.text for prompt in again} == sides[0]
+
+
+def test_a_head_computes_at_once_what_drafting_computes_step_by_step(loaded, folder):
+    text = replies.read_replies(folder, held_out=False)[0]
+    head = initial_head(loaded.model)
+    batch = batch_of([text], 3)
+    found = unrolled_states(head, batch.states, batch.tokens, 3)
+    for place in (0, 4, 20):
+        cache = head.make_cache()
+        state = head(batch.states[:, : place + 1], batch.tokens[:, : place + 1], cache)[:, -1:]
+        for depth in range(3):
+            if depth:
+                token = batch.tokens[:, place + depth : place + depth + 1]
+                state = head(state, token, cache)
+            np.testing.assert_allclose(
+                np.array(found[depth][:, place]), np.array(state[:, 0]), rtol=1e-3, atol=1e-3
+            )
+
+
+def test_training_lowers_the_loss_and_goes_on_where_it_stopped(loaded, folder, tmp_path):
+    texts = replies.read_replies(folder, held_out=False)
+    whole = Trainer(loaded.model, texts, SETTINGS, tmp_path / "whole.safetensors")
+    losses = whole.train(time.monotonic() + 10**6)
+    assert len(losses) == whole.num_steps > 10
+    assert np.mean(losses[-4:]) < 0.8 * np.mean(losses[:4])
+
+    parts = []
+    checkpoint = tmp_path / "parts.safetensors"
+    while len(parts) < whole.num_steps:
+        part = Trainer(loaded.model, texts, SETTINGS, checkpoint)
+        assert part.step == len(parts)
+        ticks = iter([*[0.0] * 16, *[9.0] * 100])
+        parts += _train_some(part, ticks)
+    assert parts == losses
+    for (name, array), (_, other) in zip(
+        tree_flatten(whole.head.parameters()), tree_flatten(part.head.parameters()), strict=True
+    ):
+        assert mx.array_equal(array, other), name
+    with pytest.raises(SystemExit, match="was made with other settings or replies; give"):
+        Trainer(loaded.model, texts[1:], SETTINGS, checkpoint)
+
+
+def _train_some(trainer, ticks):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("head_training.training.time.monotonic", lambda: next(ticks))
+        return trainer.train(5.0)
+
+
+def test_a_trained_head_drafts_and_changes_no_reply(loaded, path, folder, tmp_path):
+    texts = replies.read_replies(folder, held_out=False)
+    trainer = Trainer(loaded.model, texts, SETTINGS, tmp_path / "checkpoint.safetensors")
+    before = acceptances(loaded.model, trainer.head, texts, 2)
+    trainer.train(time.monotonic() + 10**6)
+    after = acceptances(loaded.model, trainer.head, texts, 2)
+    for untrained, trained in zip(before, after, strict=True):
+        assert trained.rates[0][0] > untrained.rates[0][0] + 0.1
+        (first, low, high), (second, _, _) = trained.rates
+        assert low <= first <= high
+        assert second <= first
+    side_car = tmp_path / "head.safetensors"
+    write_side_car(trainer.head, side_car, {})
+
+    config = GenerationConfig(max_tokens=40)
+    prompt = "def add(first, second):"
+    with Engine.load(path, weights="dense") as plain:
+        expected = plain.generate(prompt, config)
+    with Engine.load(path, weights="dense", heads=side_car) as engine:
+        reply = engine.generate(prompt, config, drafter="mtp")
+    assert reply.token_ids == expected.token_ids
+    assert reply.stats.num_accepted_tokens > 0
