@@ -7,6 +7,7 @@ training and held-out by a hash of their name, so no source is on both sides.
 """
 
 import ast
+import functools
 import random
 import re
 import sysconfig
@@ -203,6 +204,7 @@ def _is_held_out(source: str) -> bool:
     return name_share(f"head:{source}") < HELD_OUT_SHARE
 
 
+@functools.cache
 def _library_texts(*, held_out: bool) -> tuple[list[str], list[str], list[tuple[str, str]]]:
     """Return paragraphs, functions, and (name, first sentence) of functions, of one side."""
     paragraphs, functions, summaries = [], [], []
@@ -217,13 +219,14 @@ def _library_texts(*, held_out: bool) -> tuple[list[str], list[str], list[tuple[
             tree = ast.parse(source)
         except (SyntaxError, ValueError):
             continue
+        lines = source.split("\n")
         for node in ast.walk(tree):
             if not isinstance(node, ast.FunctionDef | ast.ClassDef | ast.Module):
                 continue
             docstring = ast.get_docstring(node) or ""
             paragraphs += _paragraphs(docstring)
             if isinstance(node, ast.FunctionDef):
-                code = textwrap.dedent(ast.get_source_segment(source, node, padded=True) or "")
+                code = textwrap.dedent("\n".join(lines[node.lineno - 1 : node.end_lineno]))
                 if 120 < len(code) <= _MOST_CODE and "```" not in code:
                     functions.append(code.rstrip())
                 first = docstring.split("\n\n")[0].replace("\n", " ").strip()

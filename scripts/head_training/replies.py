@@ -1,14 +1,13 @@
 """The model's own replies with its hidden states, collected in files.
 
 A head guesses what this model says, so it is trained on what this model says, and not on the text
-of others. Replies are sampled in batches: on a CPU a pass over 48 rows takes hardly longer than
-four passes over one. Each file holds one batch:
+of others. Replies are sampled in batches, in which a row costs far less than alone. Each file holds one batch:
 
     ids      int32 [tokens]: prompts and replies one after another
     states   float16 [tokens, width]: the model's states after its last norm
     lengths  int32 [texts]: tokens of each text
     prompts  int32 [texts]: how many of them are the prompt
-    heat     float32 [texts]: temperature
+    heat     float64 [texts]: temperature
 """
 
 import itertools
@@ -115,7 +114,7 @@ def _write(path: Path, texts: Sequence[Text]) -> None:
             states=np.concatenate([text.states for text in texts]),
             lengths=np.array([len(text.ids) for text in texts], dtype=np.int32),
             prompts=np.array([text.prompt for text in texts], dtype=np.int32),
-            heat=np.array([text.temperature for text in texts], dtype=np.float32),
+            heat=np.array([text.temperature for text in texts]),
         )
     half.replace(path)
 
