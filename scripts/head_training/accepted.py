@@ -14,8 +14,8 @@ import mlx.core as mx
 import numpy as np
 from mlx import nn
 
-from akunu_py.models.heads import PredictionHead
 from akunu_py.models.heads.families import logits_of
+from akunu_py.models.heads.head import PredictionHead
 from head_training.replies import Text
 from head_training.training import batch_of
 from head_training.unrolled import unrolled_states

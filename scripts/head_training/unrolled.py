@@ -11,7 +11,7 @@ EAGLE-3's training-time test (Li et al. 2025, arXiv:2503.01840, section 3.2).
 import mlx.core as mx
 from mlx import nn
 
-from akunu_py.models.heads import PredictionHead
+from akunu_py.models.heads.head import PredictionHead
 
 
 def unrolled_states(
