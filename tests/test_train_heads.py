@@ -10,6 +10,7 @@ import mlx.core as mx
 import numpy as np
 import pytest
 from mlx.utils import tree_flatten
+from tiny_models import VOCABULARY, tiny
 from trained_files import path_of
 
 from akunu_py import Engine, GenerationConfig
@@ -24,7 +25,7 @@ from head_training.training import Settings, Trainer, batch_of, initial_head, wr
 from head_training.unrolled import unrolled_states
 
 MOST_REPLY = 32
-SETTINGS = Settings(depths=2, epochs=4, batch=300, rate=2e-3, frequent=512, others=64)
+SETTINGS = Settings(depths=2, epochs=8, batch=120, rate=2e-3, frequent=512, others=64)
 
 
 @pytest.fixture(scope="module")
@@ -69,6 +70,7 @@ def folder(loaded, tmp_path_factory):
     return folder
 
 
+@pytest.mark.slow
 def test_replies_are_the_models_own(loaded, folder):
     """With the states that the model has at each token; greedy ones token by token."""
     texts = [text for out in (True, False) for text in replies.read_replies(folder, held_out=out)]
@@ -97,9 +99,20 @@ def test_no_source_of_prompts_is_on_both_sides():
     assert {prompt.text for prompt in again} == sides[0]
 
 
-def test_a_head_computes_at_once_what_drafting_computes_step_by_step(loaded, folder):
-    text = replies.read_replies(folder, held_out=False)[0]
-    head = initial_head(loaded.model)
+@pytest.fixture(scope="module")
+def small():
+    """A random llama, and texts with the states that it has there."""
+    model, rng, texts = tiny(), np.random.default_rng(1), []
+    for size in (40, 33, 52, 47, 38, 60):
+        ids = rng.integers(VOCABULARY, size=size)
+        states = decoder_of(model)[1](mx.array(ids)[None])[0]
+        texts.append(replies.Text(ids.astype(np.int32), np.array(states), 6, 0.0))
+    return model, texts
+
+
+def test_a_head_computes_at_once_what_drafting_computes_step_by_step(small):
+    model, (text, *_) = small
+    head = initial_head(model)
     batch = batch_of([text], 3)
     found = unrolled_states(head, batch.states, batch.tokens, 3)
     for place in (0, 4, 20):
@@ -114,26 +127,17 @@ def test_a_head_computes_at_once_what_drafting_computes_step_by_step(loaded, fol
             )
 
 
-@pytest.fixture(scope="module")
-def trained(loaded, folder, tmp_path_factory):
-    """A trainer at its end, its losses, and the acceptance before it."""
-    texts = replies.read_replies(folder, held_out=False)
-    checkpoint = tmp_path_factory.mktemp("whole") / "checkpoint.safetensors"
-    trainer = Trainer(loaded.model, texts, SETTINGS, checkpoint)
-    before = acceptances(loaded.model, trainer.head, texts, 2)
-    return trainer, trainer.train(time.monotonic() + 10**6), before
-
-
-def test_training_lowers_the_loss_and_goes_on_where_it_stopped(loaded, folder, tmp_path, trained):
-    texts = replies.read_replies(folder, held_out=False)
-    whole, losses, _ = trained
+def test_training_lowers_the_loss_and_goes_on_where_it_stopped(small, tmp_path):
+    model, texts = small
+    whole = Trainer(model, texts, SETTINGS, tmp_path / "whole.safetensors")
+    losses = whole.train(time.monotonic() + 10**6)
     assert len(losses) == whole.num_steps > 10
     assert np.mean(losses[-4:]) < 0.8 * np.mean(losses[:4])
 
     parts = []
     checkpoint = tmp_path / "parts.safetensors"
     while len(parts) < whole.num_steps:
-        part = Trainer(loaded.model, texts, SETTINGS, checkpoint)
+        part = Trainer(model, texts, SETTINGS, checkpoint)
         assert part.step == len(parts)
         ticks = iter([*[0.0] * 17, *[9.0] * 100])
         parts += _train_some(part, ticks)
@@ -143,7 +147,7 @@ def test_training_lowers_the_loss_and_goes_on_where_it_stopped(loaded, folder, t
     ):
         assert mx.array_equal(array, other), name
     with pytest.raises(SystemExit, match="was made with other settings or replies; give"):
-        Trainer(loaded.model, texts[1:], SETTINGS, checkpoint)
+        Trainer(model, texts[1:], SETTINGS, checkpoint)
 
 
 def _train_some(trainer, ticks):
@@ -152,9 +156,12 @@ def _train_some(trainer, ticks):
         return trainer.train(5.0)
 
 
-def test_a_trained_head_drafts_and_changes_no_reply(loaded, path, folder, tmp_path, trained):
+@pytest.mark.slow
+def test_a_trained_head_drafts_and_changes_no_reply(loaded, path, folder, tmp_path):
     texts = replies.read_replies(folder, held_out=False)
-    trainer, _, before = trained
+    trainer = Trainer(loaded.model, texts, SETTINGS, tmp_path / "checkpoint.safetensors")
+    before = acceptances(loaded.model, trainer.head, texts, 2)
+    trainer.train(time.monotonic() + 10**6)
     after = acceptances(loaded.model, trainer.head, texts, 2)
     for untrained, trained in zip(before, after, strict=True):
         assert trained.rates[0][0] > untrained.rates[0][0] + 0.1
