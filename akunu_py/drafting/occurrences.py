@@ -169,7 +169,7 @@ class OccurrenceIndex:
             while position and len(found) < until:
                 found.append((1, position + 1))
                 position = chain[position]
-            if not found:
+            if not found and text[end] >= 0:
                 # The last token is new: skip it.
                 chain = self.same_pair
                 position = chain[end - 1]

@@ -21,7 +21,10 @@ def index_of(texts, older=None):
 
 
 def naive_occurrences(text, longest):
-    """Compare at every position, from the end; two tokens must match, or one where none do."""
+    """Compare at every position, from the end; two tokens must match, or one where none do.
+
+    Where not even the last token does, the two before it must, whatever follows them.
+    """
     end = len(text) - 1
     matches = []
     for position in range(end - 1, 0, -1):
@@ -30,7 +33,17 @@ def naive_occurrences(text, longest):
             length += 1
         matches.append((length, position + 1))
     pairs = [match for match in matches if match[0] >= 2]
-    return pairs or [match for match in matches if match[0] == 1]
+    found = pairs or [match for match in matches if match[0] == 1]
+    if found or text[end] < 0:
+        return found
+    before = text[max(0, end - 2) : end]
+    if len(before) < 2 or min(before) < 0:
+        return []
+    return [
+        (0, position + 2)
+        for position in range(end - 2, 1, -1)
+        if text[position - 1 : position + 1] == before
+    ]
 
 
 @settings(max_examples=settings.default.max_examples * 5)

@@ -219,5 +219,5 @@ def test_an_engine_with_a_head_is_loaded_where_none_is_found_yet(tmp_path):
 
 def test_a_head_of_another_family_is_refused_before_weights_are_read(tmp_path, tiny_gguf):
     path = write_gguf(tmp_path)
-    with pytest.raises(UnsupportedArchitectureError, match="cannot run the prediction head"):
+    with pytest.raises(UnsupportedArchitectureError, match="which this model does not take"):
         requirements(tiny_gguf, heads=path)

@@ -15,6 +15,7 @@ from msgspec import field
 from akunu_py.bench.replay.baseline import Baseline
 from akunu_py.bench.rows import Number, Row
 from akunu_py.cost_curve import CostCurve
+from akunu_py.decode_stats import SourceStats
 from akunu_py.decoding.stats import StatsRecorder, step_stats
 from akunu_py.decoding.verify import verify_match
 from akunu_py.protocols import Drafter
@@ -146,7 +147,7 @@ def sweep_item(item: ReplayItem, baseline: Baseline, limits: Sequence[int]) -> l
         started = clock()
         baseline.observe(output[position : position + 1])
         observe_s += clock() - started
-    return [ItemCounts(walk.stats(size), observe_s) for walk in walks]
+    return [ItemCounts(walk.stats(size, baseline.name), observe_s) for walk in walks]
 
 
 class _Walk:
@@ -180,9 +181,10 @@ class _Walk:
         self.rejections += accepted < len(draft) and accepted < left
         return position + accepted + 1
 
-    def stats(self, output_tokens: int) -> DecodeStats:
-        """Return the totals over an output of this many tokens."""
+    def stats(self, output_tokens: int, source: str) -> DecodeStats:
+        """Return the totals over an output of this many tokens; `source` drafted."""
         drafted, accepted = _at_least(self.drafted), _at_least(self.accepted)
+        by_source = (SourceStats(source, sum(drafted), sum(accepted)),) if drafted else ()
         return DecodeStats(
             steps=self.steps,
             steps_with_draft=self.steps - self.drafted[0],
@@ -193,6 +195,7 @@ class _Walk:
             drafted_per_position=drafted,
             accepted_per_position=accepted[: len(drafted)] + (0,) * (len(drafted) - len(accepted)),
             propose_s=self.propose_s,
+            sources=by_source,
         )
 
 

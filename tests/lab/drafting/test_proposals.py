@@ -31,7 +31,9 @@ def trees_of(engine, prompt, **options):
 def test_proposals_leave_the_stream_alone(pair, options):
     options = {"max_tokens": 28, **options}
     plain = pair.chat(MESSAGES, drafter="none", **options)
-    one = pair.chat(MESSAGES, draft_budget="always", num_draft_tokens=3, **options)
+    one = pair.chat(
+        MESSAGES, drafter="draft-model", draft_budget="always", num_draft_tokens=3, **options
+    )
     for budget in ("always", "auto"):
         found = pair.chat(
             MESSAGES, num_proposals=3, num_draft_tokens=9, draft_budget=budget, **options
