@@ -42,7 +42,10 @@ from akunu_py.protocols import RowReader
 from akunu_py.types import Draft, GenerationConfig
 
 LOOKING = ["sliding_attention", "full_attention"]
-READS = ["token", "state", *LOOKING]
+READS = [
+    pytest.param(reads, marks=() if reads in {"state", "full_attention"} else pytest.mark.slow)
+    for reads in ("token", "state", *LOOKING)
+]
 SAMPLED = GenerationConfig(temperature=0.8)
 PENALTIES = GenerationConfig(temperature=0.8, repetition_penalty=1.1, frequency_penalty=0.2)
 
