@@ -27,7 +27,7 @@ from head_training.prompts import prompts
 
 TEMPERATURES = (0.0, 0.8, 0.0, 0.4, 1.0)
 _EVERY, _HELD_OUT = 8, 2
-"""Of so many files one has replies to held-out prompts: the third, so that there soon is one."""
+"""One file in eight has replies to held-out prompts: the third, so that the first comes soon."""
 
 _BATCH = 64
 _MOST_PROMPT = 320
@@ -55,7 +55,7 @@ class Text:
 
 
 def collect(model: nn.Module, tokenizer: Tokenizer, folder: Path, tokens: int, end: float) -> int:
-    """Write files of replies until the folder has so many tokens of replies, or until `end`.
+    """Write files of replies until the folder has `tokens` tokens of replies, or until `end`.
 
     `end` is a time of `time.monotonic`. Returns the number of tokens of replies for training.
     Files that are there stay: a further call continues after them.

@@ -196,8 +196,9 @@ def test_mixed_text_is_faster_than_with_either(curve, kind):
     """Half of the text is copied, and the model is often right about the rest."""
     setting = {"copied": 0.5, "alpha": 0.75, "own": 0.08, "kind": kind}
     both, drawn = cost_of("both", curve, **setting)
-    assert both < 0.95 * cost_of("text", curve, **setting)[0]
-    assert both < 0.92 * cost_of("model", curve, **setting)[0]
+    faster = min(cost_of(arm, curve, **setting)[0] for arm in ("text", "model"))
+    print(f"{both / faster:.2f} of the time of the faster one alone")
+    assert both < 0.85 * faster
     assert drawn > 0.3
 
 
