@@ -94,8 +94,7 @@ def smooth_start() -> list[float]:
 def fit(by_kind: dict[str, list[Reply]], seed: int) -> list[float]:
     """Return the averaged weights that this text leads to."""
     rng = random.Random(seed)
-    state = AutoState()
-    state.calibration = calibration.Calibration(smooth_start())
+    state = AutoState(calibration=calibration.Calibration(smooth_start()))
     sums = [0.0] * features.NUM_WEIGHTS
     count = 0
     for number, rate in enumerate(RATES):

@@ -83,7 +83,7 @@ def naive_chain(text, calibration, at, longest):
         tokens.append(token)
         probabilities.append(1 / (1 + math.exp(-z)))
         features.append(set(rows))
-        sources.append(lead[2])
+        sources.append(lead[2] + k)
         match_length = match_length or lead[0]
         text.append(token)
         previous = token
@@ -130,14 +130,13 @@ def features_of(at, found, text, candidate, probabilities, calibration):
         f.POSITION_MATCH + position * 3 + bucket(m, (2, 6)),
         f.SUPPORT_MATCH + bucket(len(group), (1, 2, 3, 7)) * 4 + bucket(m, (1, 3, 7)),
         f.REGION_MATCH + region * 2 + (m > 3),
-        f.STREAK + streak * 9 + at.last_outcome * 3 + (0 if k == 0 else 1 if k < 4 else 2),
+        f.STREAK + streak * 6 + at.last_outcome * 2 + (k > 0),
         f.DISTANCE + 2 * (math.floor(math.log2(end - lead[2])) + 1) + (m > 3),
     ]
-    if k < 4:
-        tables = calibration.by_token, calibration.by_previous, calibration.by_pair
-        keys = token, previous, previous << 24 ^ token
-        for number, (table, key) in enumerate(zip(tables, keys, strict=True)):
-            rows.append(f.OUTCOMES + 16 * number + outcome_level(table.get(key)))
+    tables = calibration.by_token, calibration.by_previous, calibration.by_pair
+    keys = token, previous, previous << 24 ^ token
+    for number, (table, key) in enumerate(zip(tables, keys, strict=True)):
+        rows.append(f.OUTCOMES + 16 * number + outcome_level(table.get(key)))
     if k == 0:
         latest = [text[start] == token for _, start in found[:2]]
         second = 2 if len(latest) == 1 else latest[1]
@@ -148,7 +147,6 @@ def features_of(at, found, text, candidate, probabilities, calibration):
         ratio = bucket((times + 0.4) / (len(found) + 0.8), (0.1, 0.2, 0.4, 0.6, 0.85, 0.95))
         rows.append(f.RATIO + (ratio * 5 + bucket(len(found), (1, 2, 5, 15))) * 2 + (m > 2))
     else:
-        table = f.EARLIER if k < 4 else f.EARLIER_DEEP
-        before = probabilities[min(k, 4) - 1]
-        rows.append(table + int(probabilities[0] * 5.99) * 6 + int(before * 5.99))
+        certainties = int(probabilities[0] * 5.99), int(probabilities[k - 1] * 5.99)
+        rows.append(f.EARLIER + certainties[0] * 6 + certainties[1])
     return rows

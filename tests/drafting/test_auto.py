@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from akunu_py.cost_curve import CostCurve
 from akunu_py.decoding.loop import decode
 from akunu_py.drafting import AutoDrafter, AutoState, Memory
-from akunu_py.drafting.auto import calibration, features, rest, vote
+from akunu_py.drafting.auto import calibration, features, vote
 from akunu_py.drafting.auto.drafter import _origins
 from akunu_py.drafting.auto.voters import Chain, Situation
 from akunu_py.errors import ConfigError
@@ -208,8 +208,7 @@ def test_adversarial_streams_cost_a_bounded_number_of_looks(name, text, monkeypa
         looks += 1
         return proposals(*arguments)
 
-    for module in (vote, rest):
-        monkeypatch.setattr(module, "proposals", counted)
+    monkeypatch.setattr(vote, "proposals", counted)
     drafter = AutoDrafter(curve=FREE)
     drafter.observe(text)
     found = drafter._index.occurrences(
@@ -221,7 +220,7 @@ def test_adversarial_streams_cost_a_bounded_number_of_looks(name, text, monkeypa
         looks = 0
         drafter.propose(32)
         assert looks <= 33
-        assert len(drafter._chain.runs) <= 33
+        assert len(drafter._chain.tokens) <= 33
         drafter.observe([text[-1]])
 
 
@@ -258,12 +257,7 @@ def drafter_with_chain(tokens, *, drafted=0, **at):
     drafter.observe(list(range(100, 110)))
     drafter._at = Situation(**at)
     size = len(tokens)
-    drafter._chain = Chain(
-        list(tokens),
-        [0.5] * size,
-        [(k + 1, (0,), source) for k, source in enumerate(range(20, 20 + size))],
-        3,
-    )
+    drafter._chain = Chain(list(tokens), [0.5] * size, [(0,)] * size, list(range(20, 20 + size)), 3)
     drafter._num_drafted = drafted
     return drafter
 
@@ -352,8 +346,7 @@ def test_tokens_have_the_text_they_are_copied_from_as_origin():
 
 
 def test_a_copy_that_leaves_the_prompt_comes_from_the_reply_then():
-    runs = [(2, (0,), 8), (5, (0,), 8)]
-    chain = Chain([1, 2, 3, 4, 5], [0.9] * 5, runs)
+    chain = Chain([1, 2, 3, 4, 5], [0.9] * 5, [(0,)] * 5, [8, 9, 10, 11, 12])
     at = Situation(memory_end=4, prompt_end=10)
     assert _origins(chain, 4, at) == (("prompt", "prompt", "reply", "reply"), (4, 5, -1, -1))
     assert _origins(chain, 1, at) == (("prompt",), (4,))

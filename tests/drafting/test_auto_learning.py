@@ -31,53 +31,33 @@ def test_estimates_become_right():
     for _ in range(4000):
         p = 1 / (1 + math.exp(-sum(known.weights[i] for i in of_token)))
         estimates.append(p)
-        known.learn([1], [p], [(1, of_token, 0)], [1 if rng.random() < 2 / 3 else 0], 9, 0.0)
+        known.learn([1], [p], [of_token], [1 if rng.random() < 2 / 3 else 0], 9, 0.0)
     late = estimates[1000:]
     assert abs(sum(late) / len(late) - 2 / 3) < 0.05
 
 
 def test_learning_stops_at_the_first_wrong_token():
-    runs = [(k + 1, (features.EARLIER_DEEP + k,), 0) for k in range(20)]
+    rows = [(features.EARLIER + k,) for k in range(20)]
     known = Calibration([0.0] * features.NUM_WEIGHTS)
     tokens, halves = list(range(20)), [0.5] * 20
-    right, bias = known.learn(tokens, halves, runs, [*range(13), 99, 14, 15], 0, 0.0)
+    right, bias = known.learn(tokens, halves, rows, [*range(13), 99, 14, 15], 0, 0.0)
     assert right == 13
     step = calibration.WEIGHT_RATE * 0.5
-    moved = [known.weights[features.EARLIER_DEEP + k] for k in range(20)]
+    moved = [known.weights[features.EARLIER + k] for k in range(20)]
     assert moved == pytest.approx([step] * 13 + [-step] + [0] * 6)
     assert bias == pytest.approx(calibration.BIAS_RATE * 0.5 * 12)
     # What the target has not decided on teaches nothing, nor does an output beyond the chain.
-    right, _ = known.learn(tokens, halves, runs, [0, 1], 0, 0.0)
+    right, _ = known.learn(tokens, halves, rows, [0, 1], 0, 0.0)
     assert right == 2
-    assert known.weights[features.EARLIER_DEEP + 2] == pytest.approx(step)
-    assert known.learn([0, 1], halves[:2], runs[:2], [0, 1, 2, 3], 0, 0.0)[0] == 2
-
-
-@pytest.mark.parametrize(("right", "output_size"), [(4, 20), (9, 20), (15, 20), (20, 21), (7, 7)])
-def test_a_run_teaches_what_its_tokens_would(right, output_size):
-    tokens, output = list(range(20)), [*range(right), *[99] * (output_size - right)]
-    probabilities = [0.5] * 2 + [0.9] * 8 + [0.8] * 10
-    rows = [(features.STREAK + (k >= 2) + (k >= 10), features.RATIO) for k in range(20)]
-    together = [(2, rows[0], 0), (10, rows[2], 0), (20, rows[10], 0)]
-    one_by_one = [(k + 1, row, 0) for k, row in enumerate(rows)]
-    learned = []
-    for runs in (together, one_by_one):
-        known = Calibration([0.0] * features.NUM_WEIGHTS)
-        outcome = known.learn(tokens, probabilities, runs, output, 50, 0.0)
-        assert outcome[0] == right
-        learned.append(([*known.weights, outcome[1]], known.by_token, known.by_pair))
-    assert learned[0][0] == pytest.approx(learned[1][0])
-    assert learned[0][1:] == learned[1][1:]
-    decided = [k < right for k in range(min(20, output_size, right + 1))]
-    errors = sum(was - p for was, p in zip(decided, probabilities, strict=False))
-    assert learned[0][0][features.RATIO] == pytest.approx(calibration.WEIGHT_RATE * errors)
+    assert known.weights[features.EARLIER + 2] == pytest.approx(step)
+    assert known.learn([0, 1], halves[:2], rows[:2], [0, 1, 2, 3], 0, 0.0)[0] == 2
 
 
 def test_the_bias_is_bounded_and_of_one_reply():
     known = Calibration([0.0] * features.NUM_WEIGHTS)
     bias = 0.0
     for _ in range(100):
-        _, bias = known.learn([1], [0.9], [(1, (0,), 0)], [2], 0, bias)
+        _, bias = known.learn([1], [0.9], [(0,)], [2], 0, bias)
     assert bias == -calibration.BIAS_LIMIT
     state = AutoState()
     drafter = AutoDrafter(state=state)
@@ -122,7 +102,7 @@ def test_the_pace_is_the_tokens_a_unit_of_cost_brings():
 
 
 def one_each(count):
-    return [(k + 1, (0,), 0) for k in range(count)]
+    return [(0,)] * count
 
 
 def test_outcomes_are_those_of_each_place_after_the_token_before_it():
@@ -138,9 +118,9 @@ def test_outcomes_are_those_of_each_place_after_the_token_before_it():
     known.learn([3], [0.5], one_each(1), [3], 9, 0.0)
     assert known.by_token[3] == 0b101011
     assert sorted(known.by_pair.values()) == [0b11, 0b11, 0b11, 0b10101]
-    # Only the first tokens of a chain are counted.
-    known.learn(list(range(30, 38)), [0.5] * 8, one_each(8), list(range(30, 38)), 2, 0.0)
-    assert {token for token in known.by_token if token >= 30} == {30, 31, 32, 33}
+    # The tokens after the first wrong one are not known.
+    known.learn([30, 31, 32], [0.5] * 3, one_each(3), [30, 39, 32], 2, 0.0)
+    assert {token for token in known.by_token if token >= 30} == {30, 31}
 
 
 def test_a_full_history_forgets_its_oldest_outcome():
@@ -157,12 +137,11 @@ def test_weights_of_another_size_are_refused():
         Calibration([0.0])
 
 
-def test_buckets_cover_all_values_and_runs_end_with_them():
-    for value in range(features.MAX_MATCH + features.MAX_POSITION):
-        run = features.match_run[value]
-        rows = {
-            (features.match_row[v], features.position_match[9][v], features.middle_match[v])
-            for v in range(value, min(value + run, len(features.match_row)))
-        }
-        assert len(rows) == 1
-    assert len(AutoState().calibration.weights) == features.NUM_WEIGHTS
+def test_outcomes_are_forgotten_where_they_are_too_many(monkeypatch):
+    monkeypatch.setattr(calibration, "MAX_OUTCOMES", 8)
+    known = Calibration([0.0] * features.NUM_WEIGHTS)
+    for first in range(0, 60, 3):
+        tokens = [first, first + 1, first + 2]
+        known.learn(tokens, [0.5] * 3, one_each(3), tokens, 99, 0.0)
+        assert len(known.by_pair) <= 8
+        assert known.by_token[first + 2] == 0b11

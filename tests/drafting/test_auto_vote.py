@@ -37,18 +37,8 @@ def calibration_of(seed, text):
         place = rng.randrange(len(text))
         token = text[(place + 1) % len(text)]
         decided = token if rng.random() < 0.7 else -5
-        known.learn([token], [0.5], [(1, (), 0)], [decided], text[place], 0.0)
+        known.learn([token], [0.5], [()], [decided], text[place], 0.0)
     return known
-
-
-def of_each_token(chain):
-    """Features and sources of each token of a chain, from its runs."""
-    rows, sources = [], []
-    for end, of_run, source in chain.runs:
-        assert end > len(rows)
-        sources += [source] * (end - len(rows))
-        rows += [set(of_run)] * (end - len(rows))
-    return rows, sources
 
 
 @settings(max_examples=settings.default.max_examples * 4)
@@ -75,7 +65,8 @@ def test_the_chain_is_that_of_the_naive_vote(text, seed, longest, streak, outcom
     assert index.tokens == before
     assert chain.tokens == tokens
     assert chain.probabilities == pytest.approx(probabilities)
-    assert of_each_token(chain) == (rows, sources)
+    assert [set(found) for found in chain.features] == rows
+    assert chain.sources == sources
     assert chain.match_length == match_length
 
 

@@ -21,9 +21,6 @@ PAIR_SHIFT = 24
 UNSEEN = 1
 _FULL = 1 << 12
 
-Run = tuple[int, tuple[int, ...], int]
-"""A stretch of a chain with one estimate: its end, its features, the source of its tokens."""
-
 
 def _levels() -> list[int]:
     """Return the bucket of each history, by its number of outcomes and recent hits."""
@@ -61,7 +58,7 @@ class Calibration:
         if len(start) != features.NUM_WEIGHTS:
             raise ValueError(f"{len(start)} start weights for {features.NUM_WEIGHTS} features")
         self.weights = list(start)
-        # Histories of the early tokens of chains: by token, by the token before, and by pair.
+        # Histories of the tokens of chains: by token, by the token before, and by pair.
         self.by_token: dict[int, int] = {}
         self.by_previous: dict[int, int] = {}
         self.by_pair: dict[int, int] = {}
@@ -70,7 +67,7 @@ class Calibration:
         self,
         tokens: list[int],
         probabilities: Sequence[float],
-        runs: Sequence[Run],
+        features_of: Sequence[tuple[int, ...]],
         output: Sequence[int],
         previous: int,
         bias: float,
@@ -80,43 +77,28 @@ class Calibration:
         `output` has the committed tokens and `previous` is the token before them. Returns the
         number of right tokens before the first wrong one, and the new bias.
         """
-        known = min(len(tokens), len(output))
-        right = 0
-        for token, decided in zip(tokens, output, strict=False):
-            if token != decided:
-                known = right + 1
-                break
-            right += 1
         weights = self.weights
-        begin = 0
-        for end, of_run, _ in runs:
-            if end >= known:
-                error = right - begin - (known - begin) * probabilities[begin]
-            else:
-                error = (end - begin) * (1.0 - probabilities[begin])
-            step = WEIGHT_RATE * error
-            for feature in of_run:
-                weights[feature] += step
-            bias += BIAS_RATE * error
-            if end >= known:
-                break
-            begin = end
-        bias = max(-BIAS_LIMIT, min(BIAS_LIMIT, bias))
-        self._count(tokens[: min(known, features.EARLY)], right, previous)
-        return right, bias
-
-    def _count(self, tokens: Sequence[int], right: int, previous: int) -> None:
-        """Add the outcomes of a chain's early tokens: the first `right` of them were right."""
         by_token, by_previous, by_pair = self.by_token, self.by_previous, self.by_pair
-        if len(by_pair) > MAX_OUTCOMES - features.EARLY:
+        if len(by_pair) > MAX_OUTCOMES - len(tokens):
             for table in (by_token, by_previous, by_pair):
                 table.clear()
-        after = _AFTER_RIGHT
-        for k, token in enumerate(tokens):
+        right = 0
+        for token, decided, probability, found in zip(
+            tokens, output, probabilities, features_of, strict=False
+        ):
+            hit = token == decided
+            error = hit - probability
+            bias += BIAS_RATE * error
+            step = WEIGHT_RATE * error
+            for feature in found:
+                weights[feature] += step
+            after = _AFTER_RIGHT if hit else _AFTER_WRONG
             pair = previous << PAIR_SHIFT ^ token
-            if k == right:
-                after = _AFTER_WRONG
             by_token[token] = after[by_token.get(token, UNSEEN)]
             by_previous[previous] = after[by_previous.get(previous, UNSEEN)]
             by_pair[pair] = after[by_pair.get(pair, UNSEEN)]
+            if not hit:
+                break
+            right += 1
             previous = token
+        return right, max(-BIAS_LIMIT, min(BIAS_LIMIT, bias))

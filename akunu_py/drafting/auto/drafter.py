@@ -40,8 +40,11 @@ class AutoState:
     A reply joins the memory when the next one begins, or by `finish`.
     """
 
-    def __init__(self, memory: Memory | None = None) -> None:
-        self.calibration = Calibration(start_weights())
+    def __init__(
+        self, memory: Memory | None = None, calibration: Calibration | None = None
+    ) -> None:
+        """Start with this memory and calibration; without them, empty and as shipped."""
+        self.calibration = Calibration(start_weights()) if calibration is None else calibration
         self.pace = Pace()
         self.memory = Memory() if memory is None else memory
         self._reply: list[int] = []
@@ -52,8 +55,8 @@ class AutoState:
 
         Ended by `finish`, the reply joins the common memory.
         """
-        other = AutoState(self.memory)
-        other.calibration, other.pace = self.calibration, self.pace
+        other = AutoState(self.memory, self.calibration)
+        other.pace = self.pace
         return other
 
     def remember(self, tokens: Sequence[int]) -> None:
@@ -173,7 +176,7 @@ class AutoDrafter:
             at.last_outcome = min(2, at.last_outcome + 1)
             return
         right, at.bias = self.state.calibration.learn(
-            chain.tokens, chain.probabilities, chain.runs, output,
+            chain.tokens, chain.probabilities, chain.features, output,
             self._index.tokens[-1], at.bias,
         )  # fmt: skip
         if right < min(size, len(output)):
@@ -185,21 +188,14 @@ class AutoDrafter:
 
 
 def _origins(chain: Chain, length: int, at: Situation) -> tuple[tuple[str, ...], tuple[int, ...]]:
-    """Return the origins of a chain's first `length` tokens, and their places in the prompt.
-
-    Both follow from the sources of its runs.
-    """
+    """Return the origins of a chain's first `length` tokens, and their places in the prompt."""
     names: list[str] = []
     places: list[int] = []
-    begin = 0
-    for end, _, source in chain.runs:
-        place = source + begin
-        name = MEMORY if place < at.memory_end else PROMPT if place < at.prompt_end else REPLY
-        size = min(end, length) - begin
-        names += [name] * size
-        first = place - at.memory_end
-        places += range(first, first + size) if name == PROMPT else [-1] * size
-        if end >= length:
-            break
-        begin = end
+    for source in chain.sources[:length]:
+        if at.memory_end <= source < at.prompt_end:
+            names.append(PROMPT)
+            places.append(source - at.memory_end)
+        else:
+            names.append(MEMORY if source < at.memory_end else REPLY)
+            places.append(-1)
     return tuple(names), tuple(places)

@@ -8,7 +8,6 @@ from bisect import bisect_left
 
 MAX_MATCH = 64  # longest match that is told apart, in tokens
 MAX_POSITION = 65  # longest chain, in tokens
-EARLY = 4  # tokens at the beginning of a chain that are estimated one by one
 
 _SIZE = MAX_MATCH + MAX_POSITION + 1
 
@@ -42,11 +41,10 @@ POSITION_MATCH = MATCH_SHARE + 13 * NUM_SHARES
 SUPPORT_MATCH = POSITION_MATCH + 8 * 3
 REGION_MATCH = SUPPORT_MATCH + 5 * 4
 STREAK = REGION_MATCH + 3 * 2
-OUTCOMES = STREAK + 8 * 3 * 3
+OUTCOMES = STREAK + 8 * 3 * 2
 RATIO = OUTCOMES + 3 * NUM_OUTCOMES
 EARLIER = RATIO + 7 * 5 * 2
-EARLIER_DEEP = EARLIER + CERTAINTY * CERTAINTY
-DISTANCE = EARLIER_DEEP + CERTAINTY * CERTAINTY
+DISTANCE = EARLIER + CERTAINTY * CERTAINTY
 RECENT = DISTANCE + 2 * NUM_DISTANCES
 CONTEXT = RECENT + 3 * 6
 NUM_WEIGHTS = CONTEXT + 4 * NUM_CONTEXTS
@@ -62,13 +60,3 @@ context_row = [CONTEXT + bucket * NUM_CONTEXTS for bucket in _buckets((0, 1, 2),
 recent_row = [RECENT + bucket * 6 for bucket in _COARSE_MATCH]
 context_column = _buckets((0, 1, 2, 3, 4, 6, 8, 10), 65)
 ratio_column = [2 * bucket for bucket in _OCCURRENCES]
-
-
-def _runs(bounds: tuple[int, ...]) -> list[int]:
-    """Return for each value how many values, from it on, share its bucket."""
-    ends = [*bounds, _SIZE]
-    return [ends[bisect_left(bounds, value)] - value + 1 for value in range(_SIZE)]
-
-
-match_run = _runs(tuple(sorted({*_MATCH_BOUNDS, 2, 6, 1, 3, 7})))
-position_run = _runs(_POSITION_BOUNDS)

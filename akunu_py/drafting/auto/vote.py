@@ -19,7 +19,6 @@ from akunu_py.drafting.auto.calibration import (
     UNSEEN,
     Calibration,
 )
-from akunu_py.drafting.auto.rest import Rest
 from akunu_py.drafting.auto.voters import (
     MIN_REACH,
     Chain,
@@ -77,17 +76,18 @@ def _vote(  # noqa: PLR0917 - in one piece: calls and attributes would double it
     floors: Sequence[float],
     pace: float,
 ) -> None:
-    """Fill the chain: the first `features.EARLY` tokens one by one, the others by `Rest`.
+    """Fill the chain.
 
     The estimate of a proposal is a logistic regression: the log-odds are a sum of weights, one for
     each feature. `context` is the part of the sum that all proposals at a position share. A
     variable named after a feature holds the index of its weight, as laid out in `features`.
     """
-    tokens, probabilities, runs = chain.tokens, chain.probabilities, chain.runs
+    tokens, probabilities = chain.tokens, chain.probabilities
+    feature_sets, sources = chain.features, chain.sources
     weights, by_token, by_pair = calibration.weights, calibration.by_token, calibration.by_pair
     by_previous = calibration.by_previous
     memory_end, prompt_end = at.memory_end, at.prompt_end
-    streak = f.STREAK + 9 * f.POSITION[min(at.streak, f.MAX_POSITION)] + 3 * at.last_outcome
+    streak = f.STREAK + 6 * f.POSITION[min(at.streak, f.MAX_POSITION)] + 2 * at.last_outcome
     earlier = certainty = first_certainty = 0
     voters = voters_of(found, text)
     leader = max(voters)  # the longest match, the likest context, the latest
@@ -160,7 +160,7 @@ def _vote(  # noqa: PLR0917 - in one piece: calls and attributes would double it
                     best_features += recent, similar
         if best == _LEAST:
             return
-        # 5. The winner joins the chain, each early token as a run of its own.
+        # 5. The winner joins the chain.
         probability = 0.5 + 0.5 * tanh(0.5 * best)
         certainty = int(probability * f.CERTAINTY_SCALE)
         if not position:
@@ -170,16 +170,12 @@ def _vote(  # noqa: PLR0917 - in one piece: calls and attributes would double it
         text.append(chosen)
         tokens.append(chosen)
         probabilities.append(probability)
+        feature_sets.append(best_features)
+        sources.append(best_leader[2] + position)
         position += 1
-        runs.append((position, best_features, best_leader[2]))
         # 6. Where no longer chain can pay it ends; else its supporters vote on the next token.
         reach *= probability
         if reach < MIN_REACH or reach < pace * floors[position]:
             return
         voters, leader, previous = winners, best_leader, chosen
-        if position == f.EARLY:
-            deep = f.EARLIER_DEEP + first_certainty + certainty
-            rest = Rest(text, calibration, at, streak + 1, deep, end)
-            rest.vote(chain, voters, leader, reach, longest, floors, pace)
-            return
         proposed = [text[place + position] for _, _, place in voters]

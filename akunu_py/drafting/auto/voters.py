@@ -3,7 +3,6 @@
 from dataclasses import dataclass, field
 
 from akunu_py.drafting.auto import features as f
-from akunu_py.drafting.auto.calibration import Run
 
 MAX_PROPOSALS = 2
 MIN_REACH = 0.02  # least probability of the whole chain at which it is extended
@@ -47,13 +46,14 @@ class Situation:
 class Chain:
     """Candidate tokens in order, each with its probability given that all before are right.
 
-    `runs` are stretches of tokens with one estimate. Token k of the chain was copied from position
-    source + k, with the source of its run. `match_length` is the first token's match.
+    `features` are the features of each estimate, and `sources` the positions that the tokens were
+    copied from. `match_length` is the first token's match.
     """
 
     tokens: list[int] = field(default_factory=list)
     probabilities: list[float] = field(default_factory=list)
-    runs: list[Run] = field(default_factory=list)
+    features: list[tuple[int, ...]] = field(default_factory=list)
+    sources: list[int] = field(default_factory=list)
     match_length: int = 0
 
 
