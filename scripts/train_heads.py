@@ -8,8 +8,9 @@
 
 `collect` lets the model answer prompts, and keeps its replies and hidden states (about 1 kB a token
 for a model of width 576). `train` fits one layer to them while the model itself stays frozen, and
-writes WORK-DIR/head.safetensors. `measure` tells how many guesses the model accepts on replies to
-prompts that were held out.
+writes WORK-DIR/head.safetensors. The head guesses only the tokens that are frequent in the replies,
+since the product with all others would be most of a guess. `measure` tells how many guesses the
+model accepts on replies to prompts that were held out.
 
 Each command stops after its minutes. The same command goes on where it stopped; to collect more,
 give more tokens.
@@ -82,14 +83,20 @@ def run_train(options: argparse.Namespace, loaded: LoadedModel) -> None:
             f"train_heads.py collect --work-dir {options.work_dir}"
         )
     settings = Settings(
-        depths=options.depths, epochs=options.epochs, rate=options.rate, seed=options.seed
+        depths=options.depths,
+        epochs=options.epochs,
+        rate=options.rate,
+        vocabulary=options.draft_vocabulary,
+        seed=options.seed,
     )
-    trainer = Trainer(loaded.model, texts, settings, options.work_dir / "checkpoint.safetensors")
+    checkpoint = options.work_dir / "checkpoint.safetensors"
+    trainer = Trainer(loaded.model, loaded.tokenizer.end_ids, texts, settings, checkpoint)
     trainer.train(_end(options.minutes))
     path = options.work_dir / SIDE_CAR
     count = sum(len(text.ids) - text.prompt for text in texts)
     write_side_car(
         trainer.head,
+        trainer.ids,
         path,
         {
             "model": loaded.description.name,
@@ -147,6 +154,13 @@ def _parser() -> argparse.ArgumentParser:
         "--depths", type=_positive(int), default=defaults.depths, help="tokens ahead; default: 3"
     )
     training.add_argument("--rate", type=_positive(float), default=defaults.rate)
+    training.add_argument(
+        "--draft-vocabulary",
+        type=_positive(int),
+        default=defaults.vocabulary,
+        metavar="N",
+        help="guess the N tokens most frequent in replies; default: 8192",
+    )
     training.add_argument("--seed", type=int, default=defaults.seed)
     training.set_defaults(run=run_train)
 

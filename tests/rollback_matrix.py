@@ -2,8 +2,8 @@
 
 One `Cell` is one temperature and prompt, with several drafters: adversaries, and a random
 prediction head, alone or asked by `auto`, which reads the states of the rows that are rolled back.
-For Gemma 4 it is an assistant, which reads their keys and values as well. Tests judge cells;
-scripts/describe_rollback.py prints them.
+Where `auto` asks it, it guesses only half of the tokens. For Gemma 4 it is an assistant, which
+reads their keys and values as well. Tests judge cells; scripts/describe_rollback.py prints them.
 """
 
 from dataclasses import dataclass, field
@@ -24,6 +24,7 @@ from akunu_py.drafting.text_first import TextFirstDrafter
 from akunu_py.models.cache import make_caches
 from akunu_py.models.heads import make_head_model
 from akunu_py.models.heads.assistant import sources_in
+from akunu_py.models.heads.draft_vocabulary import DraftOutput, some_rows
 from akunu_py.models.hidden_states import StateTap
 from akunu_py.models.session import Session
 from akunu_py.sampling.sampler import Sampler
@@ -103,7 +104,7 @@ class Family:
         self.session = Session(self.model, context=4096, kv_bits=self.kv_bits)
         # Behind the window that a prompt may fill, two more; and four and a half of the long one.
         self.num_tokens = 1350 if name == LONG_WINDOW else 3 * WINDOW
-        self._head = None
+        self._heads = {}
 
     def run(self, setting: Setting) -> Cell:
         config = GenerationConfig(temperature=setting.temperature)
@@ -126,21 +127,27 @@ class Family:
         """A drafter that counts; `truth` is the text without drafts."""
         if kind not in {HEAD, AUTO}:
             return _Counting(adversary(kind, truth, seed))
-        if self._head is None and sources_in(self.model):
-            self._head = random_assistant(self.model)
-            self._head.set_dtype(self.dtype)
-        if self._head is None:
-            tap = StateTap(self.model, "normed")
-            with tap.listening():
-                self.model(mx.zeros((1, 1), dtype=mx.int32))
-            size = self.session.vocabulary_size
-            self._head = foreign_head(tap.states.shape[-1], size)
-            self._head.set_dtype(self.dtype)
         size = self.session.vocabulary_size
-        model = make_head_model(self._head, context=4096, vocabulary_size=size)
+        if kind not in self._heads:
+            self._heads[kind] = self._head(size, whole=kind == HEAD)
+            self._heads[kind].set_dtype(self.dtype)
+        model = make_head_model(self._heads[kind], context=4096, vocabulary_size=size)
         if kind == HEAD:
             return _CountingHead(model)
         return _CountingAuto(AutoDrafter(), PredictionHeadDrafter(model))
+
+    def _head(self, size: int, *, whole: bool):
+        """Return a random head or assistant; where not `whole`, the head guesses half the tokens."""
+        if sources_in(self.model):
+            return random_assistant(self.model)
+        tap = StateTap(self.model, "normed")
+        with tap.listening():
+            self.model(mx.zeros((1, 1), dtype=mx.int32))
+        head = foreign_head(tap.states.shape[-1], size)
+        if not whole:
+            ids = mx.arange(0, size, 2)
+            head.lm_head = DraftOutput(some_rows(head.lm_head, ids), ids, size)
+        return head
 
     def plain(self, prompt: list[int], config: GenerationConfig) -> list[int]:
         """The text without drafts: that of mlx-lm's own loop.

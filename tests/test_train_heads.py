@@ -21,11 +21,19 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "scripts"))
 
 from head_training import prompts, replies
 from head_training.accepted import acceptances
-from head_training.training import Settings, Trainer, batch_of, initial_head, write_side_car
+from head_training.training import (
+    Settings,
+    Trainer,
+    batch_of,
+    draft_vocabulary,
+    initial_head,
+    write_side_car,
+)
 from head_training.unrolled import unrolled_states
 
 MOST_REPLY = 32
-SETTINGS = Settings(depths=2, epochs=8, batch=120, rate=2e-3, frequent=512, others=64)
+SETTINGS = Settings(depths=2, epochs=8, batch=120, rate=2e-3, vocabulary=512)
+ENDS = frozenset({90})
 
 
 @pytest.fixture(scope="module")
@@ -127,9 +135,19 @@ def test_a_head_computes_at_once_what_drafting_computes_step_by_step(small):
             )
 
 
+def test_the_tokens_to_guess_are_the_ends_and_then_the_most_frequent_in_replies():
+    ids = np.array([7, 7, 7, 30, 5, 30, 5, 5, 9], dtype=np.int32)
+    texts = [replies.Text(ids, np.zeros((9, 1)), 3, 0.0)]
+    for size, expected in {
+        1: [40], 2: [5, 40], 3: [5, 30, 40], 4: [5, 9, 30, 40], 6: [0, 1, 5, 9, 30, 40],
+    }.items():  # fmt: skip
+        assert draft_vocabulary(texts, {40}, size, 50) == expected
+    assert draft_vocabulary(texts, {40}, 99, 50) == list(range(50))
+
+
 def test_training_lowers_the_loss_and_goes_on_where_it_stopped(small, tmp_path):
     model, texts = small
-    whole = Trainer(model, texts, SETTINGS, tmp_path / "whole.safetensors")
+    whole = Trainer(model, ENDS, texts, SETTINGS, tmp_path / "whole.safetensors")
     losses = whole.train(time.monotonic() + 10**6)
     assert len(losses) == whole.num_steps > 10
     assert np.mean(losses[-4:]) < 0.8 * np.mean(losses[:4])
@@ -137,7 +155,7 @@ def test_training_lowers_the_loss_and_goes_on_where_it_stopped(small, tmp_path):
     parts = []
     checkpoint = tmp_path / "parts.safetensors"
     while len(parts) < whole.num_steps:
-        part = Trainer(model, texts, SETTINGS, checkpoint)
+        part = Trainer(model, ENDS, texts, SETTINGS, checkpoint)
         assert part.step == len(parts)
         ticks = iter([*[0.0] * 17, *[9.0] * 100])
         parts += _train_some(part, ticks)
@@ -147,7 +165,7 @@ def test_training_lowers_the_loss_and_goes_on_where_it_stopped(small, tmp_path):
     ):
         assert mx.array_equal(array, other), name
     with pytest.raises(SystemExit, match="was made with other settings or replies; give"):
-        Trainer(model, texts[1:], SETTINGS, checkpoint)
+        Trainer(model, ENDS, texts[1:], SETTINGS, checkpoint)
 
 
 def _train_some(trainer, ticks):
@@ -159,7 +177,8 @@ def _train_some(trainer, ticks):
 @pytest.mark.slow
 def test_a_trained_head_drafts_and_changes_no_reply(loaded, path, folder, tmp_path):
     texts = replies.read_replies(folder, held_out=False)
-    trainer = Trainer(loaded.model, texts, SETTINGS, tmp_path / "checkpoint.safetensors")
+    ends = loaded.tokenizer.end_ids
+    trainer = Trainer(loaded.model, ends, texts, SETTINGS, tmp_path / "checkpoint.safetensors")
     before = acceptances(loaded.model, trainer.head, texts, 2)
     trainer.train(time.monotonic() + 10**6)
     after = acceptances(loaded.model, trainer.head, texts, 2)
@@ -169,7 +188,7 @@ def test_a_trained_head_drafts_and_changes_no_reply(loaded, path, folder, tmp_pa
         assert low <= first <= high
         assert second <= first
     side_car = tmp_path / "head.safetensors"
-    write_side_car(trainer.head, side_car, {})
+    write_side_car(trainer.head, trainer.ids, side_car, {})
 
     config = GenerationConfig(max_tokens=40)
     prompt = texts[0].ids[: texts[0].prompt].tolist()
@@ -177,5 +196,8 @@ def test_a_trained_head_drafts_and_changes_no_reply(loaded, path, folder, tmp_pa
         expected = plain.generate(prompt, config)
     with Engine.load(path, weights="dense", heads=side_car) as engine:
         reply = engine.generate(prompt, config, drafter="mtp", draft_budget="always")
+        output = engine._drafters.models.head._open_head.lm_head
     assert reply.token_ids == expected.token_ids
     assert reply.stats.accepted > 0
+    assert output.ids.tolist() == trainer.ids
+    assert len(trainer.ids) == SETTINGS.vocabulary < output.vocabulary

@@ -3,9 +3,9 @@
 The head learns the model's own distribution of the next token, not the sampled token, and the
 model's own state of the place, which gives the distribution. Learning both needs less text than the
 distribution alone (EAGLE, Li et al. 2024, arXiv:2401.15077, section 3.2). It begins with one depth,
-and the others join as it goes: the first steps, which learn most, are the cheapest. Only some columns of the vocabulary are computed at each step: the
-tokens that are frequent in replies, and a fresh sample of the others, so that no token is free to
-become likely. The model's embedding and output head stay as they are.
+and the others join as it goes: the first steps, which learn most, are the cheapest. The head guesses
+only the tokens of its draft vocabulary, so the distribution is the model's over these. The model's
+embedding and output head stay as they are.
 """
 
 import json
@@ -13,7 +13,7 @@ import math
 import random
 import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -22,6 +22,7 @@ import numpy as np
 from mlx import nn, optimizers
 from mlx.utils import tree_flatten, tree_map, tree_unflatten
 
+from akunu_py.models.heads.draft_vocabulary import OFFSETS
 from akunu_py.models.heads.families import decoder_of, family_of, make_head, single_layer
 from akunu_py.models.heads.head import PredictionHead
 from head_training.replies import Text
@@ -54,9 +55,8 @@ class Settings:
         epochs: how often each reply is seen.
         batch: tokens a step, padding included.
         rate: greatest learning rate.
-        frequent: tokens of the vocabulary in each step, and
-        others: how many tokens are sampled besides.
-        seed: of the order of texts, and of the samples.
+        vocabulary: number of tokens that the head guesses.
+        seed: of the order of texts.
 
     """
 
@@ -64,8 +64,7 @@ class Settings:
     epochs: int = 3
     batch: int = 512
     rate: float = 1e-3
-    frequent: int = 4096
-    others: int = 512
+    vocabulary: int = 8192
     seed: int = 0
 
 
@@ -129,13 +128,19 @@ class Trainer:
 
     Attributes:
         head: the head.
+        ids: the tokens that it learns to guess, ascending.
         step: number of steps done.
         num_steps: number of steps in all.
 
     """
 
     def __init__(
-        self, model: nn.Module, texts: Sequence[Text], settings: Settings, checkpoint: Path
+        self,
+        model: nn.Module,
+        end_ids: Collection[int],
+        texts: Sequence[Text],
+        settings: Settings,
+        checkpoint: Path,
     ) -> None:
         self.head = initial_head(model)
         self.step = 0
@@ -144,12 +149,10 @@ class Trainer:
         self._texts = texts
         self._plan = _plan(texts, settings)
         self.num_steps = len(self._plan)
-        self._output = _output_weight(model)
+        output = _output_weight(model)
+        self.ids = draft_vocabulary(texts, end_ids, settings.vocabulary, len(output))
+        self._columns = output[mx.array(self.ids)]
         self._gain = _safe_gain(model)
-        counts = Counter(int(token) for text in texts for token in text.ids[text.prompt :])
-        self._frequent = [token for token, _ in counts.most_common(settings.frequent)]
-        known = set(self._frequent)
-        self._rest = [token for token in range(len(self._output)) if token not in known]
         self._optimizer = optimizers.AdamW(
             learning_rate=settings.rate, betas=[0.9, 0.95], weight_decay=0.01, bias_correction=True
         )
@@ -213,20 +216,15 @@ class Trainer:
         return json.dumps({**settings, "texts": len(self._texts), "steps": self.num_steps})
 
     def _take_step(self, batch: _Batch) -> float:
-        settings = self._settings
-        others = random.Random(f"{settings.seed}:{self.step}").sample(
-            self._rest, min(settings.others, len(self._rest))
-        )
-        columns = self._output[mx.array(self._frequent + others)]
-        self._optimizer.learning_rate = settings.rate * _share(self.step, self.num_steps)
-        loss, gradients = self._gradient(batch, columns)
+        self._optimizer.learning_rate = self._settings.rate * _share(self.step, self.num_steps)
+        loss, gradients = self._gradient(batch)
         gradients, _ = optimizers.clip_grad_norm(gradients, 1.0)
         self._optimizer.update(self.head, gradients)
         mx.eval(self.head.parameters(), self._optimizer.state, loss)
         self.step += 1
         return float(loss)
 
-    def _loss(self, batch: _Batch, columns: mx.array) -> mx.array:
+    def _loss(self, batch: _Batch) -> mx.array:
         """Return the mean distance of the head's guesses from what the model says there."""
         width = batch.states.shape[-1]
         known = batch.states.reshape(-1, width)
@@ -235,7 +233,8 @@ class Trainer:
         found = unrolled_states(self.head, batch.states, batch.tokens, depths)
         for depth, states in enumerate(found):
             target, guess = known[batch.answers[depth]], states.reshape(-1, width)[batch.starts]
-            wanted, logits = mx.softmax(target @ columns.T, axis=-1), guess @ columns.T
+            wanted = mx.softmax(target @ self._columns.T, axis=-1)
+            logits = guess @ self._columns.T
             cross = mx.logsumexp(logits, axis=-1) - (wanted * logits).sum(axis=-1)
             apart = (((guess - target) / self._gain) ** 2).mean(axis=-1)
             weight = _DECAY_OF_DEPTHS**depth * batch.alive[depth]
@@ -270,6 +269,21 @@ def batch_of(texts: Sequence[Text], depths: int) -> _Batch:
         [mx.array(np.minimum(places, final).astype(np.int32)) for places in answers],
         [mx.array((places <= final).astype(np.float32)) for places in answers],
     )
+
+
+def draft_vocabulary(
+    texts: Sequence[Text], end_ids: Collection[int], size: int, vocabulary: int
+) -> list[int]:
+    """Return the tokens that a head learns to guess, at most `size`, ascending.
+
+    They are the ends of a reply, the tokens that are most frequent in replies, and then those of
+    low numbers, to which tokenizers give the text that was frequent in their own training.
+    """
+    counts = Counter(int(token) for text in texts for token in text.ids[text.prompt :])
+    order = sorted(
+        range(vocabulary), key=lambda token: (token not in end_ids, -counts[token], token)
+    )
+    return sorted(order[:size])
 
 
 def _plan(texts: Sequence[Text], settings: Settings) -> list[list[int]]:
@@ -308,9 +322,11 @@ def _output_weight(model: nn.Module) -> mx.array:
     return weight
 
 
-def write_side_car(head: PredictionHead, path: Path, facts: dict[str, str]) -> None:
-    """Write a head as a file that `--heads` takes, in float16."""
-    arrays = {}
+def write_side_car(
+    head: PredictionHead, ids: Sequence[int], path: Path, facts: dict[str, str]
+) -> None:
+    """Write a head that guesses the tokens `ids`, ascending, for `--heads`, in float16."""
+    arrays = {f"mtp.{OFFSETS}": mx.array(np.array(ids, dtype=np.int64) - np.arange(len(ids)))}
     for name, array in tree_flatten(head.parameters()):
         own = name.removeprefix("body.")
         module, _, suffix = own.rpartition(".")

@@ -85,11 +85,44 @@ def write_other_place(folder):
     return write_headed_folder(folder / "alone", with_head=False), write_headed_folder(folder / "b")
 
 
+def write_side_car(folder, *, own=None):
+    """A file whose head guesses 32 tokens, with rows of its own in `own` bits or the target's.
+
+    With such a size MLX takes no larger buffer that is free.
+    """
+    folder.mkdir(exist_ok=True)
+    target = tiny_target("mimo")
+    arrays = named(parameters_of(random_head(target)), MIMO, "model.mtp_layers.0.")
+    arrays["model.mtp_layers.0.d2t"] = mx.arange(32, dtype=mx.int64)
+    if own:
+        rows = nn.QuantizedLinear(64, 32, bias=False, group_size=32, bits=own)
+        arrays |= {
+            f"model.mtp_layers.0.lm_head.{name}": array
+            for name, array in parameters_of(rows).items()
+        }
+    return write(folder / "side-car.safetensors", arrays)
+
+
 CASES = {
     "among the weights": lambda folder: (write_headed_folder(folder), "own", DENSE),
     "in another folder": lambda folder: (*write_other_place(folder), DENSE),
     "quantized weights": lambda folder: (write_quantized_folder(folder), "own", QUANTIZED),
     "quantized weights, expanded": lambda folder: (write_quantized_folder(folder), "own", DENSE),
+    "of some tokens": lambda folder: (
+        write_quantized_folder(folder),
+        write_side_car(folder),
+        QUANTIZED,
+    ),
+    "of some tokens, expanded": lambda folder: (
+        write_quantized_folder(folder),
+        write_side_car(folder),
+        DENSE,
+    ),
+    "of some tokens, with rows for them": lambda folder: (
+        write_quantized_folder(folder),
+        write_side_car(folder, own=8),
+        QUANTIZED,
+    ),
     "GGUF": lambda folder: (write_gguf(folder), "own", DENSE),
     "GGUF in Q8_0": lambda folder: (write_gguf(folder, quantized=True), "own", QUANTIZED),
     "GGUF in Q8_0, expanded": lambda folder: (write_gguf(folder, quantized=True), "own", DENSE),

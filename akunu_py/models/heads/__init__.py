@@ -2,6 +2,7 @@
 
 head              what a head computes
 token_model       a head over its own cache, which draws tokens
+draft_vocabulary  the logits of some tokens alone
 families          the families that have heads, and a head without weights for a model
 gguf_head         heads in GGUF files
 stored_head       heads in safetensors files, among a model's weights or beside them

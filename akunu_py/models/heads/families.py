@@ -23,6 +23,7 @@ from typing import Any
 import mlx.core as mx
 from mlx import nn
 
+from akunu_py.models.heads.draft_vocabulary import DraftOutput, some_rows
 from akunu_py.models.heads.head import PredictionHead, SharedLayers
 
 
@@ -128,6 +129,16 @@ def drop_copies(head: PredictionHead, target: nn.Module) -> None:
     ):
         if part in head and _equal(head[part].parameters(), layer.parameters()):
             del head[part]
+
+
+def set_draft_vocabulary(head: PredictionHead, target: nn.Module, ids: mx.array) -> None:
+    """Let a head guess only the tokens of `ids`, int32 [n], ascending.
+
+    Its own output head has n rows; without one, it gets these rows of the target's.
+    """
+    embedding = decoder_of(target)[1].embed_tokens
+    rows = head.get("lm_head") or some_rows(_output_of(target) or embedding, ids)
+    head.lm_head = DraftOutput(rows, ids, embedding.weight.shape[0])
 
 
 def _equal(arrays: Mapping[str, mx.array], others: Mapping[str, mx.array]) -> bool:

@@ -38,7 +38,7 @@ class PredictionHead(nn.Module):  # type: ignore[misc]  # mlx.nn has no types
         takes: whether it takes the target's states after or before the target's final norm.
         width: H, of the states it takes.
         embed_tokens: an embedding of its own, in place of the target's, if the file has one.
-        lm_head: an output head of its own, likewise.
+        lm_head: an output head of its own, likewise, or one for some tokens alone (`DraftOutput`).
 
     """
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import mlx.core as mx
 from mlx import nn
-from mlx.utils import tree_map
+from mlx.utils import tree_flatten, tree_map
 
 from akunu_py.gguf.reader import GGUFFile
 from akunu_py.models.cache_needs import CacheNeeds, cache_needs, cached_bytes
@@ -27,7 +27,8 @@ class HeadNeeds:
 
     Attributes:
         weights_bytes: size of its weights in memory. Copies of the target's embedding and output
-            head count, since only their numbers show that they are copies.
+            head count, since only their numbers show that they are copies. Rows that a head takes
+            of the output head of a GGUF file count as dense.
         fitted_bytes: the same if types with a smaller, fitted form get it.
         caches: one entry for each cache that holds rows; an assistant has none.
         number_bytes: size of a number in them; they are never quantized.
@@ -113,7 +114,11 @@ def _of_stored(
         is_assistant_folder,
         open_assistant,
     )
-    from akunu_py.models.heads.stored_head import find_head, open_stored  # noqa: PLC0415
+    from akunu_py.models.heads.stored_head import (  # noqa: PLC0415
+        find_head,
+        open_stored,
+        takes_rows,
+    )
     from akunu_py.models.heads.stored_weights import StoredTensor, bytes_in_type  # noqa: PLC0415
 
     stored: Mapping[str, StoredTensor] | None
@@ -133,8 +138,19 @@ def _of_stored(
         size = number_bytes * num_parameters(head)
     else:
         size = bytes_in_type(stored, number_bytes)
+        if takes_rows(stored):
+            size += _bytes_of(head.lm_head.rows, number_bytes)
     caches = _caches_of(head) if isinstance(head, PredictionHead) else ()
     return HeadNeeds(size, size, caches, number_bytes)
+
+
+def _bytes_of(layer: nn.Module, number_bytes: int) -> int:
+    """Return the bytes of a layer whose codes keep their type; a number has `number_bytes`."""
+    arrays = [array for _, array in tree_flatten(layer.parameters())]
+    return sum(
+        array.size * (number_bytes if mx.issubdtype(array.dtype, mx.floating) else array.itemsize)
+        for array in arrays
+    )
 
 
 def _caches_of(head: PredictionHead) -> tuple[CacheNeeds, ...]:

@@ -6,8 +6,11 @@ Names are those of the checkpoints and of the programs that split them:
     model.layers.N.*              DeepSeek and GLM: the layer after the model's N layers
     model.mtp_layers.0.*          MiMo
     the same without a prefix     side-cars, and folders of types like `qwen3_5_mtp` (mlx-vlm)
+
+With a tensor `d2t` among them, a head guesses only some tokens (`draft_vocabulary`).
 """
 
+import math
 import re
 from collections.abc import Container, Iterable, Mapping
 from pathlib import Path
@@ -15,9 +18,23 @@ from pathlib import Path
 import mlx.core as mx
 from mlx import nn
 
-from akunu_py.models.heads.families import Family, decoder_of, drop_copies, make_head, single_layer
+from akunu_py.models.heads.draft_vocabulary import OFFSETS, read_ids
+from akunu_py.models.heads.families import (
+    Family,
+    decoder_of,
+    drop_copies,
+    make_head,
+    set_draft_vocabulary,
+    single_layer,
+)
 from akunu_py.models.heads.head import PredictionHead
-from akunu_py.models.heads.stored_weights import StoredTensor, fill_head, place_of, read_tensors
+from akunu_py.models.heads.stored_weights import (
+    StoredTensor,
+    fill_head,
+    place_of,
+    read_tensors,
+    shape_of,
+)
 from akunu_py.models.mlx_folder import from_library, read_folder_config
 from akunu_py.models.weight_files import check_weight_file
 
@@ -107,6 +124,8 @@ def _place(rest: str) -> str | None:
     """
     if rest.endswith("rotary_emb.inv_freq"):
         return None
+    if rest == OFFSETS:
+        return rest
     module, _, suffix = rest.rpartition(".")
     if part := _PART_OF.get(module):
         return f"{part}.{suffix}" if part == "lm_head" else f"model.{part}.{suffix}"
@@ -132,13 +151,21 @@ def load_stored(
     single = single_layer(target, family)
     with from_library(place, "prediction head"):
         arrays = read_tensors(stored)
+        offsets = arrays.pop(OFFSETS, None)
+        ids = None if offsets is None else read_ids(offsets, stored[OFFSETS], _vocabulary(target))
+        # Classes drop it where the target has none, and a head may have one all the same.
+        output = {name: array for name, array in arrays.items() if name.startswith("lm_head.")}
+        arrays = {name: array for name, array in arrays.items() if name not in output}
         if family.minus_one:
             arrays = _with_whole_norms(_with_stacked_experts(arrays))
-        arrays = {_path(name): array for name, array in single.sanitize(arrays).items()}
-        head = _empty_head(target, single, family, arrays)
+        arrays = {_path(name): array for name, array in single.sanitize(arrays).items()} | output
+        head = _empty_head(target, single, family, arrays, None if ids is None else ids.size)
     is_cast = getattr(target, "cast_predicate", None)
     fill_head(head, arrays, place, kind, dense=dense, is_cast=is_cast)
     drop_copies(head, target)
+    if ids is not None:
+        set_draft_vocabulary(head, target, ids)
+        mx.eval(head.parameters())
     return head
 
 
@@ -146,20 +173,37 @@ def open_stored(stored: StoredHead, target: nn.Module, family: Family) -> Predic
     """Return the head of a target without its weights; raise ModelFormatError as `load_stored`."""
     with from_library(place_of(stored), "prediction head"):
         paths = {_path(name) for name in stored}
-        return _empty_head(target, single_layer(target, family), family, paths)
+        size = math.prod(shape_of(stored[OFFSETS])) if OFFSETS in stored else None
+        head = _empty_head(target, single_layer(target, family), family, paths, size)
+    if size is not None:
+        set_draft_vocabulary(head, target, mx.zeros((size,), dtype=mx.int32))
+    return head
+
+
+def takes_rows(stored: StoredHead) -> bool:
+    """Return whether a head gets rows of the target's output head, of its own."""
+    return OFFSETS in stored and "lm_head.weight" not in stored
 
 
 def _empty_head(
-    target: nn.Module, single: nn.Module, family: Family, paths: Container[str]
+    target: nn.Module, single: nn.Module, family: Family, paths: Container[str], size: int | None
 ) -> PredictionHead:
-    """Return a head without weights, with the layers of its own that have parameters at `paths`."""
+    """Return a head without weights, with the layers of its own that have parameters at `paths`.
+
+    Its own output head has `size` rows, or None for all.
+    """
     head = make_head(target, single, family)
-    vocabulary = decoder_of(target)[1].embed_tokens.weight.shape[0]
+    vocabulary = _vocabulary(target)
     if "embed_tokens.weight" in paths:
         head.embed_tokens = nn.Embedding(vocabulary, head.width)
     if "lm_head.weight" in paths:
-        head.lm_head = nn.Linear(head.width, vocabulary, bias=False)
+        head.lm_head = nn.Linear(head.width, size or vocabulary, bias=False)
     return head
+
+
+def _vocabulary(target: nn.Module) -> int:
+    size: int = decoder_of(target)[1].embed_tokens.weight.shape[0]
+    return size
 
 
 def _with_stacked_experts(arrays: dict[str, mx.array]) -> dict[str, mx.array]:

@@ -33,6 +33,11 @@ def place_of(stored: Mapping[str, StoredTensor]) -> Path:
     return path.parent if paths else path
 
 
+def shape_of(tensor: StoredTensor) -> tuple[int, ...]:
+    """Return the shape of a tensor; raise ModelFormatError for a damaged file."""
+    return tuple(check_weight_file(tensor.path)[tensor.name])
+
+
 def read_tensors(stored: Mapping[str, StoredTensor]) -> dict[str, mx.array]:
     """Return tensors by the names they are given.
 
