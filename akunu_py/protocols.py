@@ -63,8 +63,9 @@ class CandidateObserver(Protocol):
         """
 
 
-Hidden = Literal["normed", "raw"]
-"""Hidden states of a target: after its last norm, or before."""
+Hidden = Literal["normed", "raw"] | tuple[int, ...]
+"""Hidden states of a target: after its last norm, or before; or, side by side, those that go into
+the layers of these numbers, in ascending order."""
 
 
 @runtime_checkable

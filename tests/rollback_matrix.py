@@ -3,7 +3,7 @@
 One `Cell` is one temperature and prompt, with several drafters: adversaries, and a random
 prediction head, alone or asked by `auto`, which reads the states of the rows that are rolled back.
 Where `auto` asks it, it guesses only half of the tokens. For Gemma 4 it is an assistant, which
-reads their keys and values as well. Tests judge cells; scripts/describe_rollback.py prints them.
+reads their keys and values as well, and for models like llamas an EAGLE-3 head. Tests judge cells; scripts/describe_rollback.py prints them.
 """
 
 from dataclasses import dataclass, field
@@ -11,6 +11,7 @@ from itertools import product
 
 import mlx.core as mx
 from assistants import random_assistant
+from eagle_heads import random_eagle
 from family_models import build_family, variant_of
 from identity import margin
 from markov_heads import foreign_head
@@ -25,6 +26,7 @@ from akunu_py.models.cache import make_caches
 from akunu_py.models.heads import make_head_model
 from akunu_py.models.heads.assistant import sources_in
 from akunu_py.models.heads.draft_vocabulary import DraftOutput, some_rows
+from akunu_py.models.heads.stored_eagle import FAMILIES as EAGLE_FAMILIES
 from akunu_py.models.hidden_states import StateTap
 from akunu_py.models.session import Session
 from akunu_py.sampling.sampler import Sampler
@@ -104,6 +106,7 @@ class Family:
         self.session = Session(self.model, context=4096, kv_bits=self.kv_bits)
         # Behind the window that a prompt may fill, two more; and four and a half of the long one.
         self.num_tokens = 1350 if name == LONG_WINDOW else 3 * WINDOW
+        self._takes_eagle = variant_of(name).family in EAGLE_FAMILIES
         self._heads = {}
 
     def run(self, setting: Setting) -> Cell:
@@ -140,6 +143,8 @@ class Family:
         """Return a random head or assistant; where not `whole`, the head guesses half the tokens."""
         if sources_in(self.model):
             return random_assistant(self.model)
+        if self._takes_eagle:
+            return random_eagle(self.model, vocabulary=None if whole else size // 2)
         tap = StateTap(self.model, "normed")
         with tap.listening():
             self.model(mx.zeros((1, 1), dtype=mx.int32))

@@ -17,38 +17,64 @@ _LAST_NORMS = ("norm", "norm_f", "final_norm", "final_layernorm", "embedding_nor
 class StateTap:
     """Keeps the hidden states of the last pass that was built while it listened.
 
-    mlx-lm's classes hide these states between the last layer and the output head. The norm there is
-    called through an entry of its module; while the tap listens, a function that also keeps the
-    norm's input or output takes its place. An entry is replaced for a pass alone, so the model is
-    the same for everybody else.
+    mlx-lm's classes hide these states between their layers, and between the last layer and the
+    output head. The norms there are called through entries of their modules; while the tap listens,
+    functions that also keep a norm's input or output take their places. An entry is replaced for a
+    pass alone, so the model is the same for everybody else.
 
-    Raises ConfigError for a model whose last norm is not found.
+    Raises ConfigError for a model whose norms are not found.
 
     Attributes:
-        states: [1, rows, width] as built, without waiting for the device; None before a pass.
+        states: [1, rows, width] as built, without waiting for the device; None before a pass. With
+            numbers of layers, the states of all of them side by side, [1, rows, layers * width].
 
     """
 
     def __init__(self, model: nn.Module, hidden: Hidden) -> None:
-        self._owner, self._name = last_norm(model)
-        self._raw = hidden == "raw"
+        if isinstance(hidden, tuple):
+            self._norms = [layer_norm(model, number) for number in hidden]
+        else:
+            self._norms = [last_norm(model)]
+        self._normed = hidden == "normed"
+        # States of the first norms of a pass that is being built.
+        self._found: list[mx.array] = []
         self.states: mx.array | None = None
 
     @contextlib.contextmanager
     def listening(self) -> Iterator[None]:
         """Keep the states of passes that are built inside."""
-        norm = self._owner[self._name]
-        # Assigned as an entry of the module, a dict, to keep the order of its parameters.
-        self._owner[self._name] = partial(self._through, norm)
+        norms = [owner[name] for owner, name in self._norms]
+        for place, (owner, name) in enumerate(self._norms):
+            # Assigned as an entry of the module, a dict, to keep the order of its parameters.
+            owner[name] = partial(self._through, place, norms[place])
         try:
             yield
         finally:
-            self._owner[self._name] = norm
+            for (owner, name), norm in zip(self._norms, norms, strict=True):
+                owner[name] = norm
 
-    def _through(self, norm: nn.Module, x: mx.array) -> mx.array:
+    def _through(self, place: int, norm: nn.Module, x: mx.array) -> mx.array:
         normed: mx.array = norm(x)
-        self.states = x if self._raw else normed
+        # Those behind are of a pass that failed.
+        self._found[place:] = [normed if self._normed else x]
+        if len(self._found) == len(self._norms):
+            self.states = mx.concatenate(self._found, axis=-1)
+            self._found = []
         return normed
+
+
+def layer_norm(model: nn.Module, number: int) -> tuple[nn.Module, str]:
+    """Return the layer of this number and the name of the norm that its input goes through first.
+
+    Raises ConfigError where it is not found.
+    """
+    layers = model.layers
+    if number < len(layers) and isinstance(layers[number].get("input_layernorm"), nn.Module):
+        return layers[number], "input_layernorm"
+    raise ConfigError(
+        f"the norm before layer {number} of this model was not found, so the hidden states there "
+        "cannot be read; leave heads out"
+    )
 
 
 def last_norm(model: nn.Module) -> tuple[nn.Module, str]:

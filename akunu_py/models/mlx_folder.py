@@ -62,10 +62,21 @@ def read_folder_config(folder: Path) -> dict[str, Any]:
             f"{folder} has no config.json, so it is not an MLX model folder; give a GGUF file or a "
             "folder with config.json, *.safetensors and tokenizer files"
         )
-    _check_sizes(folder)
-    config = read_json(path)
+    config = read_settings(folder)
     if not isinstance(config.get("model_type"), str):
         raise ModelFormatError(f"{path} has no model_type; download the model again")
+    return config
+
+
+def read_settings(folder: Path) -> dict[str, Any]:
+    """Return a folder's config.json, which need not be that of a model.
+
+    Raises ModelFormatError for a malformed config, or a file beside it that is far too large;
+    ConfigError for a config that asks to run code.
+    """
+    _check_sizes(folder)
+    path = folder / "config.json"
+    config = read_json(path)
     if "model_file" in config:
         raise ConfigError(
             f"{path} asks to run the Python file {config['model_file']!r}; akunu runs no code from "

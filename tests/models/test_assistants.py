@@ -275,7 +275,7 @@ DAMAGE = {
     "a wide head": (stated("global_head_dim", 512), "full_attention are 512 wide, and the model's"),
     "layers": (stated("num_hidden_layers", 10**6), "num_hidden_layers, not a whole number from 1"),
     "kinds": (stated("layer_types", ["full_attention"]), "sliding_attention and full_attention for"),
-    "an unknown kind": (stated("layer_types", ["x"] * 3), "for each of 3 layers; use the"),
+    "an unknown kind": (stated("layer_types", ["x"] * 3), "for each of 3 layers; use a"),
     "kinds in a text": (stated("layer_types", "abc"), "'abc' for text_config.layer_types, not one"),
     "kinds of kinds": (stated("layer_types", [[1]] * 3), "for each of 3 layers"),
     "epsilon": (stated("rms_norm_eps", 2), "'2' for text_config.rms_norm_eps, not a number between"),

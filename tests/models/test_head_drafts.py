@@ -20,6 +20,8 @@ import random
 
 import mlx.core as mx
 import pytest
+from eagle_heads import matched_eagle, random_eagle
+from family_models import build_family
 from markov_heads import (
     SIZE,
     foreign_head,
@@ -42,6 +44,8 @@ from akunu_py.models.session import Session
 from akunu_py.types import Draft, GenerationConfig
 
 READS = ["token", "state"]
+ALL = [*READS, "layers"]
+"""What a matched head reads; an EAGLE-3 head reads the states between layers."""
 SAMPLED = GenerationConfig(temperature=0.8)
 PENALTIES = GenerationConfig(temperature=0.8, repetition_penalty=1.1, frequency_penalty=0.2)
 
@@ -95,6 +99,10 @@ class Watched(PredictionHeadDrafter):
         return Draft.chain((*draft.tokens[:place], *spoiled), self.name)
 
 
+def matched(target, reads):
+    return matched_eagle(target) if reads == "layers" else matched_head(target, reads=reads)
+
+
 @pytest.fixture(scope="module")
 def llama():
     return markov_target()
@@ -105,8 +113,8 @@ def drafted(model, **options):
 
 
 FAMILIES = [
-    "llama",
-    "qwen3_next",
+    pytest.param("llama"),
+    pytest.param("qwen3_next"),
     *(
         pytest.param(name, marks=pytest.mark.slow)
         for name in (*TARGETS, "qwen3", "llama, sliding", "llama4", "mamba2")
@@ -115,14 +123,19 @@ FAMILIES = [
 ]
 
 
-@pytest.mark.parametrize("reads", READS)
-@pytest.mark.parametrize("name", FAMILIES)
+@pytest.mark.parametrize(
+    ("name", "reads"),
+    [
+        *(pytest.param(*name.values, reads, marks=name.marks) for name in FAMILIES for reads in READS),
+        ("llama", "layers"), ("qwen3", "layers"),
+    ],
+)  # fmt: skip
 def test_every_guess_of_a_matched_head_is_right(name, reads):
     """At each depth, after rejections, and where the accepted rows are fed again."""
     target = markov_target(name)
     # The heads of families that have none are those of a llama.
     own = target if family_of(target) else markov_target("llama")
-    session, model = Session(target, context=600), token_model(matched_head(own, reads=reads))
+    session, model = Session(target, context=600), token_model(matched(own, reads))
     for spoils in (False, True):
         drafter = drafted(model, spoils=spoils)
         prompt = text_from(3, 21)
@@ -136,22 +149,24 @@ def test_every_guess_of_a_matched_head_is_right(name, reads):
             assert accepted == [4] * 8
 
 
-@pytest.mark.parametrize("reads", READS)
+@pytest.mark.parametrize("reads", ALL)
 def test_reproducible_passes(llama, reads):
     session = Session(llama, context=600, reproducible=True)
-    model = token_model(matched_head(llama, reads=reads))
+    model = token_model(matched(llama, reads))
     drafter = drafted(model)
     found, _ = reply(session, drafter, text_from(3, 21))
     assert found == text_from(found[0], 40)
     assert drafter.drafts > 5
 
 
-@pytest.mark.parametrize("name", ["llama", "qwen3_next"])
-@pytest.mark.parametrize("reads", READS)
+@pytest.mark.parametrize(
+    ("name", "reads"),
+    [*((name, reads) for name in ("llama", "qwen3_next") for reads in READS), ("llama", "layers")],
+)
 def test_conversations_go_on_and_back(name, reads):
     """Prompts that share a beginning of any length with what came before, or all of it."""
     target = markov_target(name)
-    session, model = Session(target, context=600), token_model(matched_head(target, reads=reads))
+    session, model = Session(target, context=600), token_model(matched(target, reads))
     text = text_from(3, 21)
     for number, prompt in enumerate(
         [
@@ -253,15 +268,29 @@ def test_coupled_draws_of_a_head_with_the_targets_distribution(config, seed):
     assert [step.num_accepted_tokens for step in steps] == [4] * 8
 
 
+EAGLE = "EAGLE-3, qwen3"
+"""Llamas with such a head are in test_rollback_matrix.py."""
+
+
+def random_pair(name):
+    """A random target and head; the output of an EAGLE-3 head covers half of the tokens."""
+    kind, _, family = name.rpartition(", ")
+    if not kind:
+        target = tiny_target(name)
+        return target, random_head(target)
+    target = build_family(family)
+    return target, random_eagle(target, vocabulary=48)
+
+
 @pytest.mark.parametrize("config", CONFIGS, ids=["greedy", "sampled", "penalties"])
 @pytest.mark.parametrize(
     "name",
-    ["mimo", *(pytest.param(n, marks=pytest.mark.slow) for n in TARGETS if n != "mimo")],
+    ["mimo", EAGLE, *(pytest.param(n, marks=pytest.mark.slow) for n in TARGETS if n != "mimo")],
 )
 def test_a_random_head_changes_no_token(name, config):
-    target = tiny_target(name)
+    target, head = random_pair(name)
     session = Session(target, context=600)
-    model = token_model(random_head(target), size=VOCABULARY)
+    model = token_model(head, size=VOCABULARY)
     prompt = prompt_of(30)
     rates = []
     for seed in (1,) if config.temperature == 0 else (1, 2):
@@ -306,12 +335,15 @@ class Compared(PredictionHeadDrafter):
 
 @pytest.mark.parametrize(
     "name",
-    ["mimo", *(pytest.param(n, marks=pytest.mark.slow) for n in ("qwen3_5", "deepseek_v3"))],
+    [
+        "mimo",
+        EAGLE,
+        *(pytest.param(n, marks=pytest.mark.slow) for n in ("qwen3_5", "deepseek_v3")),
+    ],
 )
 def test_drafts_are_those_of_a_fresh_head(name):
     """Whatever was drafted and rejected before; this head's guesses depend on all slots."""
-    target = tiny_target(name)
-    head = random_head(target)
+    target, head = random_pair(name)
     session, model = Session(target, context=600), token_model(head, size=VOCABULARY)
     prompt = prompt_of(30)
     for _ in range(2):
@@ -341,9 +373,9 @@ def test_raw_states():
 
 
 def test_tokens_after_another_drafters(llama):
-    for reads in READS:
+    for reads in ALL:
         session = Session(llama, context=600)
-        drafter = PredictionHeadDrafter(token_model(matched_head(llama, reads=reads)))
+        drafter = PredictionHeadDrafter(token_model(matched(llama, reads)))
         prompt = text_from(3, 21)
         # Nothing is decoded.
         reply(session, drafter, prompt, max_tokens=0)

@@ -17,8 +17,11 @@ from assistants import (
 )
 from assistants import write_gguf as write_assistant_gguf
 from click.testing import CliRunner
+from eagle_heads import eagle_config, eagle_tensors, random_eagle, write_eagle
+from family_models import Variant, build_family
 from markov_heads import write_headed_folder
 from mlx import nn
+from model_folders import write_family_folder
 from prediction_heads import (
     MIMO,
     TARGETS,
@@ -103,7 +106,17 @@ def write_side_car(folder, *, own=None):
     return write(folder / "side-car.safetensors", arrays)
 
 
+def write_beside_eagle(folder):
+    """A llama's folder, and that of an EAGLE-3 head for it, that guesses 128 tokens."""
+    write_family_folder(folder, "llama")
+    target = build_family(Variant("llama", changes=(("vocab_size", 257),)))
+    head = random_eagle(target, vocabulary=128)
+    (folder.parent / "eagle").mkdir()
+    return folder, write_eagle(folder.parent / "eagle", eagle_tensors(head), eagle_config(head))
+
+
 CASES = {
+    "EAGLE-3": lambda folder: (*write_beside_eagle(folder), DENSE),
     "among the weights": lambda folder: (write_headed_folder(folder), "own", DENSE),
     "in another folder": lambda folder: (*write_other_place(folder), DENSE),
     "quantized weights": lambda folder: (write_quantized_folder(folder), "own", QUANTIZED),

@@ -14,6 +14,7 @@ from tiny_models import VOCABULARY, adversary, prompt_of, tiny
 from akunu_py.decoding.loop import decode
 from akunu_py.drafting import PlainDrafter
 from akunu_py.errors import ConfigError
+from akunu_py.models.heads.stored_eagle import FAMILIES as EAGLE_FAMILIES
 from akunu_py.models.hidden_states import StateTap, last_norm
 from akunu_py.models.session import Session
 from akunu_py.sampling.sampler import Sampler
@@ -106,7 +107,7 @@ def test_states_are_those_of_the_text(name, config, reproducible):
     session = Session(model, context=600, reproducible=reproducible)
     prompt = prompt_of(21)
     plain, _ = reply(session, Recorder(), prompt, PlainDrafter(), config)
-    for hidden in ("normed", "raw"):
+    for hidden in ("normed", "raw", (1, 3)):
         recorder = Recorder(hidden)
         session.reset()
         drafter = Alternating(adversary("half", plain, 3))
@@ -221,8 +222,53 @@ def test_the_last_norm_of_every_family_is_what_its_logits_depend_on(name):
     assert mx.array_equal(logits[:, :1], logits[:, 2:])
 
 
+@pytest.mark.parametrize("name", EAGLE_FAMILIES)
+def test_the_states_between_layers(name):
+    """Those that the layers hand to each other, in the order of their numbers."""
+    model = build_family(name)
+    tokens = mx.array([[5, 3, 8, 13, 2]])
+    states, entering = model.model.embed_tokens(tokens), []
+    for layer in model.layers:
+        entering.append(states)
+        states = layer(states, "causal", None)
+    tap = StateTap(model, (0, 2, 3))
+    norms = [layer.input_layernorm for layer in model.layers]
+    for _ in range(2):
+        with tap.listening():
+            model(tokens)
+        expected = mx.concatenate([entering[number] for number in (0, 2, 3)], axis=-1)
+        np.testing.assert_array_equal(np.array(tap.states), np.array(expected))
+    assert [layer.input_layernorm for layer in model.layers] == norms
+
+
+def test_a_pass_that_fails_between_layers():
+    """What it computed is no part of the next pass."""
+    model = tiny()
+    tap, tokens = StateTap(model, (0, 1)), mx.array([[1, 2, 3]])
+    attention = model.layers[0].self_attn
+    model.layers[0].self_attn = None
+    with tap.listening(), pytest.raises(TypeError):
+        model(tokens)
+    assert tap.states is None
+    model.layers[0].self_attn = attention
+    with tap.listening():
+        model(tokens)
+    assert tap.states.shape == (1, 3, 2 * 64)
+    np.testing.assert_array_equal(
+        np.array(tap.states[0]), expected_states(model, [1, 2, 3], (0, 1))
+    )
+
+
 def test_a_model_without_a_known_last_norm():
     model = tiny()
     del model.model["norm"]
     with pytest.raises(ConfigError, match="its hidden states cannot be read; leave heads out"):
         last_norm(model)
+
+
+def test_a_model_without_a_known_norm_before_a_layer():
+    model = tiny()
+    for number in (1, 4):
+        model.layers[1].pop("input_layernorm", None)
+        with pytest.raises(ConfigError, match=f"the norm before layer {number} of this model was"):
+            StateTap(model, (0, number))

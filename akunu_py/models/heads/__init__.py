@@ -10,6 +10,9 @@ assistant         what Gemma 4's assistant computes
 assistant_model   an assistant over the target's rows, which draws tokens
 gguf_assistant    assistants in GGUF files
 stored_assistant  assistants in folders
+eagle             what an EAGLE-3 head computes, from states between the target's layers
+stored_eagle      EAGLE-3 heads in folders
+head_config       the numbers of a head's config.json, checked
 stored_weights    tensors of safetensors files, checked and put into a head
 state_queue       hidden states that wait until a head needs them
 making            what draws tokens with a head of either kind

@@ -91,7 +91,7 @@ def single_layer(model: nn.Module, family: Family) -> nn.Module:
 
 def logits_of(model: nn.Module, states: mx.array) -> mx.array:
     """Return the logits [..., vocab] of a target's states after its last norm, [..., H]."""
-    logits: mx.array = _shared_layers(model, decoder_of(model)[1]).logits(states)
+    logits: mx.array = shared_layers(model, decoder_of(model)[1]).logits(states)
     return logits
 
 
@@ -111,13 +111,13 @@ def make_head(target: nn.Module, single: nn.Module, family: Family) -> Predictio
         body.ssm_idx = None
     return PredictionHead(
         body,
-        _shared_layers(target, decoder),
+        shared_layers(target, decoder),
         decoder.norm.weight.shape[0],
         embedding_first=family.embedding_first,
     )
 
 
-def drop_copies(head: PredictionHead, target: nn.Module) -> None:
+def drop_copies(head: nn.Module, target: nn.Module) -> None:
     """Let a head use the target's embedding and output head where its own are equal to them.
 
     Checkpoints of DeepSeek and GLM store them a second time.
@@ -131,7 +131,7 @@ def drop_copies(head: PredictionHead, target: nn.Module) -> None:
             del head[part]
 
 
-def set_draft_vocabulary(head: PredictionHead, target: nn.Module, ids: mx.array) -> None:
+def set_draft_vocabulary(head: nn.Module, target: nn.Module, ids: mx.array) -> None:
     """Let a head guess only the tokens of `ids`, int32 [n], ascending.
 
     Its own output head has n rows; without one, it gets these rows of the target's.
@@ -154,7 +154,8 @@ def _output_of(target: nn.Module) -> nn.Module | None:
     return owner.get("lm_head")
 
 
-def _shared_layers(target: nn.Module, decoder: nn.Module) -> SharedLayers:
+def shared_layers(target: nn.Module, decoder: nn.Module) -> SharedLayers:
+    """Return the embedding and the output head of a target, for its heads."""
     embedding, output = decoder.embed_tokens, _output_of(target)
     return SharedLayers(
         # Bound methods: modules would count as the head's own.

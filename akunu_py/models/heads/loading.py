@@ -135,8 +135,16 @@ def _load_stored(loaded: LoadedModel, place: Path) -> Head | None:
         is_assistant_folder,
         load_stored_assistant,
     )
+    from akunu_py.models.heads.stored_eagle import find_eagle, load_eagle  # noqa: PLC0415
     from akunu_py.models.heads.stored_head import find_head, load_stored  # noqa: PLC0415
 
+    # First: its config need not be that of a model, and its names are those of other heads.
+    eagle = find_eagle(place)
+    if eagle is not None:
+        _check_one_machine(loaded)
+        kind, dense = _form(loaded)
+        architecture = loaded.description.architecture
+        return load_eagle(eagle, loaded.model, architecture, kind, dense=dense)
     folder = place if place.is_dir() else place.parent
     if is_assistant_folder(folder):
         _check_one_machine(loaded)

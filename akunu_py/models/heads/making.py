@@ -2,10 +2,9 @@
 
 from akunu_py.models.heads.assistant import Assistant
 from akunu_py.models.heads.assistant_model import AssistantTokenModel
-from akunu_py.models.heads.head import PredictionHead
-from akunu_py.models.heads.token_model import HeadTokenModel
+from akunu_py.models.heads.token_model import CachedHead, HeadTokenModel
 
-Head = PredictionHead | Assistant
+Head = CachedHead | Assistant
 """A head with its weights."""
 
 HeadModel = HeadTokenModel | AssistantTokenModel

@@ -11,11 +11,12 @@ from mlx.utils import tree_flatten, tree_map
 from akunu_py.gguf.reader import GGUFFile
 from akunu_py.models.cache_needs import CacheNeeds, cache_needs, cached_bytes
 from akunu_py.models.expansion import num_parameters
+from akunu_py.models.heads.assistant import Assistant
 from akunu_py.models.heads.gguf_assistant import is_assistant, plan_gguf_assistant
 from akunu_py.models.heads.gguf_head import find_block, plan_gguf_head
-from akunu_py.models.heads.head import PredictionHead
 from akunu_py.models.heads.loading import check_gemma, kind_of, required_family
 from akunu_py.models.heads.making import Head
+from akunu_py.models.heads.token_model import CachedHead
 from akunu_py.models.load import explained
 from akunu_py.models.rollback import leaves
 from akunu_py.models.weight_bytes import bytes_in_forms, forms_of
@@ -114,6 +115,7 @@ def _of_stored(
         is_assistant_folder,
         open_assistant,
     )
+    from akunu_py.models.heads.stored_eagle import find_eagle, open_eagle  # noqa: PLC0415
     from akunu_py.models.heads.stored_head import (  # noqa: PLC0415
         find_head,
         open_stored,
@@ -124,7 +126,9 @@ def _of_stored(
     stored: Mapping[str, StoredTensor] | None
     head: Head
     folder = place if place.is_dir() else place.parent
-    if is_assistant_folder(folder):
+    if (stored := find_eagle(place)) is not None:
+        head = open_eagle(stored, target, architecture)
+    elif is_assistant_folder(folder):
         check_gemma(target, architecture, place)
         stored = find_assistant(folder)
         head = open_assistant(folder, target, len(stored))
@@ -140,7 +144,7 @@ def _of_stored(
         size = bytes_in_type(stored, number_bytes)
         if takes_rows(stored):
             size += _bytes_of(head.lm_head.rows, number_bytes)
-    caches = _caches_of(head) if isinstance(head, PredictionHead) else ()
+    caches = () if isinstance(head, Assistant) else _caches_of(head)
     return HeadNeeds(size, size, caches, number_bytes)
 
 
@@ -153,7 +157,7 @@ def _bytes_of(layer: nn.Module, number_bytes: int) -> int:
     )
 
 
-def _caches_of(head: PredictionHead) -> tuple[CacheNeeds, ...]:
+def _caches_of(head: CachedHead) -> tuple[CacheNeeds, ...]:
     """Return the sizes of a head's caches after one pair, of which nothing is computed."""
     # Numbers that take no memory, in case a class evaluates something.
     head.update(

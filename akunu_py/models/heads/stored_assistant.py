@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 import mlx.core as mx
 from mlx import nn
@@ -11,12 +10,12 @@ from mlx_lm.models.gemma4_text import ModelArgs
 from akunu_py.errors import ModelFormatError
 from akunu_py.models.heads.assistant import Assistant, Clusters, make_assistant
 from akunu_py.models.heads.families import decoder_of
+from akunu_py.models.heads.head_config import HeadConfig
 from akunu_py.models.heads.stored_weights import StoredTensor, fill_head, read_tensors
 from akunu_py.models.mlx_folder import ASSISTANTS, read_folder_config
 from akunu_py.models.number_limits import MAX_LAYERS
 from akunu_py.models.weight_files import check_weight_file
 
-_MAX_SIZE = 1 << 24
 _KINDS = ("sliding_attention", "full_attention")
 _ORDERING = "masked_embedding.token_ordering"
 
@@ -52,8 +51,8 @@ def open_assistant(folder: Path, target: nn.Module, num_tensors: int) -> Assista
 
     Raises ModelFormatError, naming file and number, for one that is damaged or of another model.
     """
-    config = _Config(folder, read_folder_config(folder))
-    args = config.arguments(num_tensors)
+    config = HeadConfig(folder / "config.json", read_folder_config(folder))
+    args = _arguments(config, num_tensors)
     _, decoder = decoder_of(target)
     vocabulary = decoder.embed_tokens.weight.shape[0]
     if args.vocab_size != vocabulary:
@@ -96,63 +95,23 @@ def load_stored_assistant(
     return assistant
 
 
-class _Config:
-    """The numbers of a config.json, each checked when it is asked for."""
-
-    def __init__(self, folder: Path, content: Mapping[str, Any]) -> None:
-        self._path = folder / "config.json"
-        self._content = content
-
-    def error(self, name: str, value: object, wanted: str) -> ModelFormatError:
-        return ModelFormatError(
-            f"{self._path} has {str(value)[:80]!r} for {name}, not {wanted}; use the assistant of "
-            "this model, or download it again"
+def _arguments(config: HeadConfig, num_tensors: int) -> ModelArgs:
+    """Return the arguments of its layers' class; there are at most as many as tensors."""
+    size = {
+        name: config.integer(f"text_config.{name}", default)
+        for name, default in (
+            ("hidden_size", None), ("intermediate_size", None), ("num_attention_heads", None),
+            ("vocab_size", None), ("head_dim", 256), ("global_head_dim", 512),
         )
-
-    def flag(self, name: str) -> bool:
-        value = self._value(name)
-        if value is not None and not isinstance(value, bool):
-            raise self.error(name, value, "true or false")
-        return bool(value)
-
-    def integer(self, name: str, default: int | None = None, *, high: int = _MAX_SIZE) -> int:
-        """Return a whole number from 1 to `high`."""
-        value = self._value(name)
-        if value is None:
-            value = default
-        if type(value) is not int or not 1 <= value <= high:
-            raise self.error(name, value, f"a whole number from 1 to {high}")
-        return value
-
-    def arguments(self, num_tensors: int) -> ModelArgs:
-        """Return the arguments of its layers' class; there are at most as many as tensors."""
-        size = {
-            name: self.integer(f"text_config.{name}", default)
-            for name, default in (
-                ("hidden_size", None), ("intermediate_size", None), ("num_attention_heads", None),
-                ("vocab_size", None), ("head_dim", 256), ("global_head_dim", 512),
-            )
-        }  # fmt: skip
-        layers = self.integer(
-            "text_config.num_hidden_layers", high=min(num_tensors, MAX_LAYERS) or 1
-        )
-        kinds = self._value("text_config.layer_types")
-        known = isinstance(kinds, list) and all(kind in _KINDS for kind in kinds)
-        if not known or len(kinds) != layers:
-            wanted = f"one of {' and '.join(_KINDS)} for each of {layers} layers"
-            raise self.error("text_config.layer_types", kinds, wanted)
-        eps = self._value("text_config.rms_norm_eps")
-        if eps is None:
-            eps = 1e-6
-        if isinstance(eps, bool) or not isinstance(eps, int | float) or not 0 < eps < 1:
-            raise self.error("text_config.rms_norm_eps", eps, "a number between 0 and 1")
-        return ModelArgs(**size, num_hidden_layers=layers, layer_types=kinds, rms_norm_eps=eps)
-
-    def _value(self, name: str) -> Any:
-        value: Any = self._content
-        for part in name.split("."):
-            value = value.get(part) if isinstance(value, dict) else None
-        return value
+    }  # fmt: skip
+    layers = config.integer("text_config.num_hidden_layers", high=min(num_tensors, MAX_LAYERS) or 1)
+    kinds = config.value("text_config.layer_types")
+    known = isinstance(kinds, list) and all(kind in _KINDS for kind in kinds)
+    if not known or len(kinds) != layers:
+        wanted = f"one of {' and '.join(_KINDS)} for each of {layers} layers"
+        raise config.error("text_config.layer_types", kinds, wanted)
+    eps = config.number("text_config.rms_norm_eps", 1e-6, high=1)
+    return ModelArgs(**size, num_hidden_layers=layers, layer_types=kinds, rms_norm_eps=eps)
 
 
 def _with_checked_ordering(

@@ -10,10 +10,14 @@ from akunu_py.drafting.draft_model import DrawSettings
 from akunu_py.errors import ConfigError, ContractError
 from akunu_py.models.cached_rows import PREFILL_CHUNK
 from akunu_py.models.drawing import DrawingModel
+from akunu_py.models.heads.eagle import EagleHead
 from akunu_py.models.heads.head import PredictionHead
 from akunu_py.models.heads.state_queue import StateQueue
 from akunu_py.models.rollback import RollbackCaches
 from akunu_py.protocols import Hidden
+
+CachedHead = PredictionHead | EagleHead
+"""A head with a cache of its own."""
 
 
 class HeadTokenModel(DrawingModel):
@@ -38,8 +42,8 @@ class HeadTokenModel(DrawingModel):
 
     what: ClassVar[str] = "the prediction head"
 
-    def __init__(self, head: PredictionHead, *, context: int, vocabulary_size: int) -> None:
-        self._head: PredictionHead | None = head
+    def __init__(self, head: CachedHead, *, context: int, vocabulary_size: int) -> None:
+        self._head: CachedHead | None = head
         self._caches: list[Any] = []
         # False within a change, and after an interrupted one.
         self._settled = True
@@ -207,7 +211,7 @@ class HeadTokenModel(DrawingModel):
         return self._open_head.logits(states)[..., : self.common]
 
     @property
-    def _open_head(self) -> PredictionHead:
+    def _open_head(self) -> CachedHead:
         if self._head is None:
             raise ContractError(f"{self.what} was closed")
         return self._head

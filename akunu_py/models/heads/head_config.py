@@ -1,0 +1,65 @@
+"""The config.json of a head in a folder of its own, whose values are checked as they are read."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from akunu_py.errors import ModelFormatError
+
+_MAX_SIZE = 1 << 24
+
+
+class HeadConfig:
+    """The values of a config.json, by names in which dots lead into its objects.
+
+    Methods raise ModelFormatError, naming file and value, for a value of another kind.
+
+    Attributes:
+        path: the file.
+
+    """
+
+    def __init__(self, path: Path, content: Mapping[str, Any]) -> None:
+        self.path = path
+        self._content = content
+
+    def error(self, name: str, value: object, wanted: str) -> ModelFormatError:
+        """Return the error for a value; `wanted` says what should be there."""
+        return ModelFormatError(
+            f"{self.path} has {str(value)[:80]!r} for {name}, not {wanted}; use a head of this "
+            "model, or download it again"
+        )
+
+    def value(self, name: str) -> Any:
+        """Return a value of any kind; None where there is none."""
+        value: Any = self._content
+        for part in name.split("."):
+            value = value.get(part) if isinstance(value, dict) else None
+        return value
+
+    def flag(self, name: str, *, default: bool = False) -> bool:
+        """Return whether an entry is true."""
+        value = self.value(name)
+        if value is None:
+            value = default
+        if not isinstance(value, bool):
+            raise self.error(name, value, "true or false")
+        return value
+
+    def integer(self, name: str, default: int | None = None, *, high: int = _MAX_SIZE) -> int:
+        """Return a whole number from 1 to `high`."""
+        value = self.value(name)
+        if value is None:
+            value = default
+        if type(value) is not int or not 1 <= value <= high:
+            raise self.error(name, value, f"a whole number from 1 to {high}")
+        return value
+
+    def number(self, name: str, default: float, *, high: float) -> float:
+        """Return a number between 0 and `high`."""
+        value = self.value(name)
+        if value is None:
+            value = default
+        if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < high:
+            raise self.error(name, value, f"a number between 0 and {high:g}")
+        return value
