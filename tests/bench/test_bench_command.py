@@ -188,7 +188,7 @@ def test_a_result_with_such_options_is_checked_by_the_same_ones(fake, tmp_path):
 
 def test_defaults(fake):
     assert measuring(json.loads(run("--json", "--limit", "1").stdout)) == {
-        "drafter": "auto", "num_draft_tokens": 32, "draft_budget": "auto", "max_tokens": 128,
+        "drafter": "auto", "num_draft_tokens": 48, "draft_budget": "auto", "max_tokens": 128,
         "temperature": 0.0, "seed": 0,
     }  # fmt: skip
 

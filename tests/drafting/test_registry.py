@@ -33,7 +33,7 @@ def test_own_drafters_are_made_by_name():
 
 @pytest.mark.parametrize(
     ("name", "count"),
-    [("auto", 32), ("ngram", 4), ("ngram-window", 4), ("lookup", 10), ("none", 0)],
+    [("auto", 48), ("ngram", 4), ("ngram-window", 4), ("lookup", 10), ("none", 0)],
 )
 def test_each_has_a_number_of_tokens_of_its_own(name, count):
     assert default_num_draft_tokens(name) == count

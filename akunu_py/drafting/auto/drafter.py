@@ -15,7 +15,7 @@ from akunu_py.drafting.occurrences import OccurrenceIndex
 from akunu_py.errors import ConfigError
 from akunu_py.types import Draft
 
-MAX_LENGTH = 32
+MAX_LENGTH = 48
 
 # Steeper than most measured curves at first: a draft that pays here pays on those, too.
 PRIOR_CURVE = CostCurve({1: 1.0, 3: 1.2, 5: 1.6, 9: 2.4})

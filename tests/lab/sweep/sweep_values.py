@@ -10,7 +10,7 @@ from akunu_py.lab.sweep.grid import PLAIN, Cell
 from akunu_py.types import DecodeStats
 
 CURVE = CostCurve({1: 1.0, 3: 1.3, 9: 2.5})
-AUTO, NGRAM = Cell("auto", 32), Cell("ngram", 4, 4, None, 1)
+AUTO, NGRAM = Cell("auto", 48), Cell("ngram", 4, 4, None, 1)
 FAST = Cell("ngram", 8, 3, None, 1)
 
 

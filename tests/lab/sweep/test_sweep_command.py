@@ -63,7 +63,7 @@ def test_the_terminal(replayed, monkeypatch):
     # The map: a row for each order and for auto, a column for each number of tokens.
     start = shown.index("Best speed by order (rows) and draft tokens (columns)")
     lines = shown[start:].splitlines()
-    assert lines[1].split() == ["order", "\\", "draft", "tokens", "1", "2", "3", "4", "32"]
+    assert lines[1].split() == ["order", "\\", "draft", "tokens", "1", "2", "3", "4", "48"]
     assert [line.split()[0] for line in lines[3:6]] == ["3", "4", "auto"]
     assert all("*" in line for line in lines[3:6])  # the best of each row
     assert lines[3].split()[-2:] == ["-", "-"]  # 4 tokens come with order 4 alone
@@ -192,8 +192,8 @@ def test_a_model_measures_its_own_costs_and_names_what_fails(tiny_gguf):
     assert record["failures"][0]["item"] in result.stderr
     assert record["costs"]["costs"]["1"] > 0
     assert len(record["model"]["sha256"]) == 64
-    assert "auto num_draft_tokens=32" in record["timing"]["cells"]
-    assert "auto num_draft_tokens=32" not in record["deterministic"]["cells"]
+    assert "auto num_draft_tokens=48" in record["timing"]["cells"]
+    assert "auto num_draft_tokens=48" not in record["deterministic"]["cells"]
 
 
 @contextmanager

@@ -64,7 +64,7 @@ def test_each_drafter_is_there_as_it_ships():
         PLAIN,
         Cell("lookup", 10, 4, None, 1),
         Cell("lookup", 3, 4, None, 1),
-        Cell("auto", 32),
+        Cell("auto", 48),
         Cell("auto", 3),
     )
     assert grid.notes == ()

@@ -29,7 +29,7 @@ def test_the_best_of_one_half_is_judged_on_the_other():
     assert 1.25 < against.low <= against.ratio <= against.high < 1.4
     assert against.pairs == sum(item.half == 1 for item in traces["t"])
     assert found.words.startswith(f"Take {FAST.options}: +3")
-    assert "against the default, --drafter auto --num-draft-tokens 32" in found.words
+    assert "against the default, --drafter auto --num-draft-tokens 48" in found.words
 
 
 def test_what_is_good_on_the_choosing_half_alone_is_not_taken():
