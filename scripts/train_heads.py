@@ -4,7 +4,7 @@
     python scripts/train_heads.py collect --work-dir ~/akunu-head --tokens 300000 --minutes 60
     python scripts/train_heads.py train   --work-dir ~/akunu-head --minutes 60
     python scripts/train_heads.py measure --work-dir ~/akunu-head
-    akunu generate --heads ~/akunu-head/head.safetensors --drafter mtp "What is a tide?"
+    akunu generate --heads ~/akunu-head/head.safetensors "What is a tide?"
 
 `collect` lets the model answer prompts, and keeps its replies and hidden states (about 1 kB a token
 for a model of width 576). `train` fits one layer to them while the model itself stays frozen, and
