@@ -279,6 +279,9 @@ class TimedTarget(Protocol):
     def in_flight(self) -> bool:
         """Return whether a step is in flight now."""
 
+    def wait_in_flight(self) -> float:
+        """Wait for the step in flight, if one is; return the seconds that took."""
+
     @property
     def last_pass(self) -> PassReport:
         """Return what the last `choose` or `distributions` did."""

@@ -231,12 +231,13 @@ def _rank_lines(ranks: Mapping[str, Any]) -> Iterator[str]:
 def _describe_gguf(path: Path) -> dict[str, Any]:
     from akunu_py.gguf.reader import GGUFFile  # noqa: PLC0415
     from akunu_py.models.heads.gguf_head import find_block  # noqa: PLC0415
+    from akunu_py.models.heads.loading import own_place  # noqa: PLC0415
     from akunu_py.models.stored_tensors import gguf_tensors  # noqa: PLC0415
 
     with GGUFFile.open(path) as file:
         known = describe(file, tensors=False)
         tensors = list(gguf_tensors(file))
-        head = find_block(file) is not None
+        head = find_block(file) is not None or own_place(path) != path
     tokenizer = known["tokenizer"]
     return {
         "name": known["name"],

@@ -98,6 +98,9 @@ class _Untimed:
     last_pass = None
     carried_rows = 0
 
+    def wait_in_flight(self) -> float:
+        return 0.0
+
     def replay_rows(self, num_accepted: int = 0) -> int:  # noqa: ARG002 - the protocol's signature
         return 0
 
@@ -152,9 +155,11 @@ class Budget:
         self._steps = 0
         self._drafter = DrafterTime(state.times.setdefault(name, DrafterTimes()))
         self._drawing = DrafterTime(state.drawing_times.setdefault(name, DrafterTimes()))
-        # Source of the last draft, its limit, its length as proposed, and its model's passes.
+        # Source of the last draft, its limit, its length as proposed, its model's passes, and how
+        # long these had to wait for the step in flight.
         self._source = name
         self._most = self._proposed = self._passes = 0
+        self._waited_s = 0.0
         self._samples_told = -1
         if isinstance(drafter, TokenByToken):
             drafter.use_rule(self)
@@ -170,6 +175,7 @@ class Budget:
         """Return how many tokens the drafter may propose: `most`, or 0 to leave it alone."""
         self._drafter.asked = False
         self._most = self._proposed = self._passes = 0
+        self._waited_s = 0.0
         if most > 0 and self._costs.unit_s is not None and self._drafter.may_ask():
             self._drafter.asked, self._most = True, most
         return self._most
@@ -219,6 +225,9 @@ class Budget:
         own = OwnCost(self._drawing.a_token, held, passes - 1)
         size, _ = self._best_size(probabilities, own, probe=False)
         if size > held or (not held and self._may_try(probabilities[0], own.a_token)):
+            if not self._passes:
+                # The model's passes come behind the step in flight, whose time is not theirs.
+                self._waited_s = self._target.wait_in_flight()
             self._passes += passes
             return True
         return False
@@ -352,13 +361,14 @@ class Budget:
         """Add a step's time to the cost samples; return the step's cost for lambda."""
         costs, context = self._costs, self._context
         drafted = stats.num_draft_tokens
-        whole_s = stats.propose_s + stats.target_s + stats.commit_s
+        own_s, target_s = stats.propose_s - self._waited_s, stats.target_s + self._waited_s
+        whole_s = own_s + target_s + stats.commit_s
         # The drafter ran beside the step in flight, unless it needs the same device.
         beside = done.was_in_flight and not self._passes
-        pass_s = whole_s if beside else stats.target_s + stats.commit_s
+        pass_s = whole_s if beside else target_s + stats.commit_s
         unit_s = costs.unit_s
         if unit_s is not None:
-            taken = stats.propose_s / unit_s
+            taken = own_s / unit_s
             if self._passes:
                 self._drawing.add(taken, self._passes, drafted=True)
             else:
@@ -390,7 +400,7 @@ class Budget:
             expected, due = 1.0, costs.cost(context, done.rows) + prepaid
             if unit_s is not None:
                 costs.add_pass(context, done.rows, max(0.1 * unit_s, pass_s - prepaid * unit_s))
-        self.saved.add_drafter(stats.propose_s, hidden=beside)
+        self.saved.add_drafter(own_s, hidden=beside)
         settled = done.in_flight or not self._pipelined
         self.saved.add(due, pass_s, drafted=drafted > 0 or again, settled=settled)
         if unit_s is None:

@@ -2,6 +2,7 @@
 
 import contextlib
 import gc
+import time
 from collections.abc import Generator, Mapping, Sequence
 from pathlib import Path
 
@@ -256,6 +257,13 @@ class Session:
     def in_flight(self) -> bool:
         """Whether a step is in flight now."""
         return self._in_flight is not None
+
+    def wait_in_flight(self) -> float:
+        """Wait for the step in flight, if one is; return the seconds that took."""
+        started = time.perf_counter()
+        if self._in_flight is not None:
+            mx.eval(self._in_flight.told)
+        return time.perf_counter() - started
 
     @property
     def carried_rows(self) -> int:

@@ -48,6 +48,9 @@ class SimulatedTarget:
     def max_draft_tokens(self):
         return 64
 
+    def wait_in_flight(self):
+        return 0.0
+
     def replay_rows(self, num_accepted=0):
         return 0
 

@@ -16,6 +16,10 @@ class Flight:
         self.carried_rows = carried_rows
         self.last_pass = PassReport(0)
         self._replays = replays
+        self.waits_s = 0.0
+
+    def wait_in_flight(self):
+        return self.waits_s if self.in_flight else 0.0
 
     def replay_rows(self, num_accepted=0):
         return 0 if self._replays is None else self._replays + num_accepted

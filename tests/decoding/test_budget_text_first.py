@@ -59,6 +59,17 @@ def test_a_models_time_is_counted_by_the_pass():
     assert not budget._state.times["auto"].tokens
 
 
+def test_the_step_in_flight_is_not_part_of_a_models_time():
+    budget = rule_with(0.02)
+    target = budget._target
+    target.in_flight, target.waits_s = True, 0.7 * UNIT_S
+    assert budget.pays(COPY, (), room=2)
+    assert budget.pays(COPY, [DrawnToken(4, 0.9, 0.5)], room=1)
+    budget.trim(Draft.chain([1, 2, 3, 4, 5], "auto", 9, (0.95,) * 5, drawn=2))
+    observe(budget, step(5, 5, UNIT_S, propose_s=0.9 * UNIT_S), (1, 2, 3, 4, 5, 6))
+    assert list(budget._state.drawing_times["auto"].tokens) == pytest.approx([0.02, 0.1])
+
+
 def test_drawn_tokens_have_a_record_of_their_own():
     acceptance = Acceptance()
     mixed = Draft.chain([1] * 5, "auto", 30, (0.9,) * 5, drawn=2)

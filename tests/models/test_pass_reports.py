@@ -41,6 +41,18 @@ def test_plain_steps_keep_one_in_flight(truth):
     assert session.in_flight
 
 
+def test_the_step_in_flight_can_be_waited_for(truth):
+    """Afterwards its choice is known, and the reply goes on as before."""
+    session = Session(tiny(), context=200)
+    begin(session, PROMPT)
+    ran(session, PROMPT[-1])
+    assert session.wait_in_flight() > 0
+    assert session.in_flight
+    assert session.choose(truth[0], Draft.empty()) == [truth[1]]
+    session.commit(())
+    assert Session(tiny(), context=200).wait_in_flight() < 1
+
+
 def test_the_last_token_has_no_pass_behind_it():
     session = Session(tiny(), context=200)
     begin(session, PROMPT, max_tokens=1)

@@ -18,7 +18,11 @@ from akunu_py.models.heads.making import Head
 from akunu_py.models.load import LoadedModel, explained
 
 OWN = "own"
-"""Asks for the head in a model's own file or folder."""
+"""Asks for a model's own head, from `own_place`."""
+
+_PACKAGE = Path(__file__).resolve().parents[2]
+_SHIPPED = (_PACKAGE / "default_models", _PACKAGE.parent / "models")
+"""Where the installed package, or a checkout, has the heads that it ships."""
 
 
 def load_head(loaded: LoadedModel, source: Path | None) -> Head | None:
@@ -27,14 +31,14 @@ def load_head(loaded: LoadedModel, source: Path | None) -> Head | None:
     Arguments:
         loaded: the target. The head computes in its type, and has dense weights where the target
             has.
-        source: a GGUF or safetensors file, or a folder, with the head. None stands for the model's
-            own file or folder, and the side-cars there.
+        source: a GGUF or safetensors file, or a folder, with the head. None stands for
+            `own_place`.
 
     Raises ConfigError for a place without a head, and for a model on several machines;
     UnsupportedArchitectureError for a model whose head akunu cannot run; ModelFormatError, naming
     file and tensor, for a head that is incomplete, damaged or of another model.
     """
-    place = (loaded.description.path if source is None else source).expanduser()
+    place = (own_place(loaded.description.path) if source is None else source).expanduser()
     if source is not None and not place.exists():
         raise ConfigError(
             f"there is no {place}; give a GGUF or safetensors file, or a folder, with a prediction "
@@ -49,13 +53,25 @@ def load_head(loaded: LoadedModel, source: Path | None) -> Head | None:
     return head
 
 
+def own_place(model: Path) -> Path:
+    """Return where a model has its own head: a side-car of a GGUF file, or the model itself.
+
+    The side-car of NAME.gguf is NAME.head.safetensors, beside it or among those that akunu ships.
+    A folder has its side-cars inside.
+    """
+    name = f"{model.stem}.head.safetensors"
+    beside = (folder / name for folder in (model.parent, *_SHIPPED))
+    found = (place for place in beside if model.suffix == ".gguf" and place.is_file())
+    return next(found, model)
+
+
 def head_place(model: Path, heads: str | Path) -> Path:
-    """Return where the head lies that a user asked for: with "own", where the model does.
+    """Return where the head lies that a user asked for; "own" stands for `own_place`.
 
     Raises ConfigError for an unknown home directory.
     """
     with explained(heads):
-        return (model if str(heads) == OWN else Path(heads)).expanduser()
+        return (own_place(model) if str(heads) == OWN else Path(heads)).expanduser()
 
 
 def kind_of(place: Path) -> Literal["gguf", "stored"] | None:
