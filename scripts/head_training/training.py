@@ -22,9 +22,9 @@ import numpy as np
 from mlx import nn, optimizers
 from mlx.utils import tree_flatten, tree_map, tree_unflatten
 
-from akunu_py.models.heads.draft_vocabulary import OFFSETS
 from akunu_py.models.heads.families import decoder_of, family_of, make_head, single_layer
 from akunu_py.models.heads.head import PredictionHead
+from akunu_py.models.heads.stored_weights import OFFSETS
 from head_training.replies import Text
 from head_training.unrolled import unrolled_states
 

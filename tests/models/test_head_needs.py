@@ -142,6 +142,14 @@ CASES = {
 }
 
 
+@pytest.fixture(autouse=True)
+def _exact():
+    """No array takes a freed buffer, which may be larger than it needs."""
+    limit = mx.set_cache_limit(0)
+    yield
+    mx.set_cache_limit(limit)
+
+
 def active():
     gc.collect()
     mx.clear_cache()

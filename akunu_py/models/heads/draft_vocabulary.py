@@ -9,14 +9,7 @@ token i of it is token i + d2t[i] of the target.
 import copy
 
 import mlx.core as mx
-import numpy as np
 from mlx import nn
-
-from akunu_py.errors import ModelFormatError
-from akunu_py.models.heads.stored_weights import StoredTensor
-
-OFFSETS = "d2t"
-"""Name of the tensor, as in EAGLE-3's side-cars."""
 
 
 class DraftOutput(nn.Module):  # type: ignore[misc]  # mlx.nn has no types
@@ -46,25 +39,6 @@ class DraftOutput(nn.Module):  # type: ignore[misc]  # mlx.nn has no types
             axis=-1,
         )
         return logits
-
-
-def read_ids(offsets: mx.array, tensor: StoredTensor, vocabulary: int) -> mx.array:
-    """Return the target's ids of a draft vocabulary, int32 [n], from its tensor `d2t`.
-
-    Raises ModelFormatError, naming file and tensor, unless these are different ids below
-    `vocabulary` in ascending order.
-    """
-    known = mx.issubdtype(offsets.dtype, mx.integer) and offsets.ndim == 1 and offsets.size > 0
-    numbers = np.array(offsets) if known else np.array([-1])
-    # Ids ascend where no offset is below the one before it.
-    known = known and numbers[0] >= 0 and bool((numbers[1:] >= numbers[:-1]).all())
-    if not known or int(numbers[-1]) + len(numbers) > vocabulary:
-        raise ModelFormatError(
-            f"tensor {tensor.name!r} in {tensor.path} does not name different tokens of the "
-            f"{vocabulary} of this model in ascending order; the file is damaged, or made for "
-            "another model: download it again, or use the head of this model"
-        )
-    return mx.array((numbers + np.arange(len(numbers))).astype(np.int32))
 
 
 def some_rows(layer: nn.Module, ids: mx.array) -> nn.Module:

@@ -15,7 +15,6 @@ from mlx import nn
 from mlx_lm.models.llama import ModelArgs
 
 from akunu_py.errors import ModelFormatError, UnsupportedArchitectureError
-from akunu_py.models.heads.draft_vocabulary import OFFSETS, read_ids
 from akunu_py.models.heads.eagle import EagleHead
 from akunu_py.models.heads.families import (
     decoder_of,
@@ -25,9 +24,11 @@ from akunu_py.models.heads.families import (
 )
 from akunu_py.models.heads.head_config import HeadConfig
 from akunu_py.models.heads.stored_weights import (
+    OFFSETS,
     StoredTensor,
     fill_head,
     place_of,
+    read_ids,
     read_tensors,
     shape_of,
 )

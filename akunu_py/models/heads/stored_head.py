@@ -18,7 +18,6 @@ from pathlib import Path
 import mlx.core as mx
 from mlx import nn
 
-from akunu_py.models.heads.draft_vocabulary import OFFSETS, read_ids
 from akunu_py.models.heads.families import (
     Family,
     decoder_of,
@@ -29,9 +28,11 @@ from akunu_py.models.heads.families import (
 )
 from akunu_py.models.heads.head import PredictionHead
 from akunu_py.models.heads.stored_weights import (
+    OFFSETS,
     StoredTensor,
     fill_head,
     place_of,
+    read_ids,
     read_tensors,
     shape_of,
 )

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import mlx.core as mx
+import numpy as np
 from mlx import nn
 from mlx.utils import tree_flatten, tree_map_with_path
 
@@ -17,6 +18,9 @@ from akunu_py.models.weight_files import check_weight_file, read_header
 from akunu_py.models.whole_mlx_lm import infer_quant_config
 
 _WHOLE = ("U32", "I32", "I64")
+
+OFFSETS = "d2t"
+"""Name of the tensor that limits what a head guesses; see `draft_vocabulary`."""
 
 
 class StoredTensor(NamedTuple):
@@ -158,3 +162,22 @@ def _set_type(
 
     head.update(tree_map_with_path(convert, head.parameters()))
     mx.eval(head.parameters())
+
+
+def read_ids(offsets: mx.array, tensor: StoredTensor, vocabulary: int) -> mx.array:
+    """Return the target's ids of a draft vocabulary, int32 [n], from its tensor `d2t`.
+
+    Raises ModelFormatError, naming file and tensor, unless these are different ids below
+    `vocabulary` in ascending order.
+    """
+    known = mx.issubdtype(offsets.dtype, mx.integer) and offsets.ndim == 1 and offsets.size > 0
+    numbers = np.array(offsets) if known else np.array([-1])
+    # Ids ascend where no offset is below the one before it.
+    known = known and numbers[0] >= 0 and bool((numbers[1:] >= numbers[:-1]).all())
+    if not known or int(numbers[-1]) + len(numbers) > vocabulary:
+        raise ModelFormatError(
+            f"tensor {tensor.name!r} in {tensor.path} does not name different tokens of the "
+            f"{vocabulary} of this model in ascending order; the file is damaged, or made for "
+            "another model: download it again, or use the head of this model"
+        )
+    return mx.array((numbers + np.arange(len(numbers))).astype(np.int32))
