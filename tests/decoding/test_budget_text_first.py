@@ -68,6 +68,11 @@ def test_the_step_in_flight_is_not_part_of_a_models_time():
     budget.trim(Draft.chain([1, 2, 3, 4, 5], "auto", 9, (0.95,) * 5, drawn=2))
     observe(budget, step(5, 5, UNIT_S, propose_s=0.9 * UNIT_S), (1, 2, 3, 4, 5, 6))
     assert list(budget._state.drawing_times["auto"].tokens) == pytest.approx([0.02, 0.1])
+    # The next step did not wait.
+    budget.limit(9)
+    budget.trim(Draft.chain([7], "auto", 9, (0.95,)))
+    observe(budget, step(1, 1, UNIT_S, propose_s=0.2 * UNIT_S), (7, 8))
+    assert list(budget._state.times["auto"].tokens) == pytest.approx([0.2])
 
 
 def test_drawn_tokens_have_a_record_of_their_own():

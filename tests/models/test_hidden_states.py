@@ -242,7 +242,7 @@ def test_the_states_between_layers(name):
 
 
 def test_a_pass_that_fails_between_layers():
-    """What it computed is no part of the next pass."""
+    """What it computed is not part of the next pass."""
     model = tiny()
     tap, tokens = StateTap(model, (0, 1)), mx.array([[1, 2, 3]])
     attention = model.layers[0].self_attn

@@ -71,7 +71,8 @@ def head_place(model: Path, heads: str | Path) -> Path:
     Raises ConfigError for an unknown home directory.
     """
     with explained(heads):
-        return (own_place(model) if str(heads) == OWN else Path(heads)).expanduser()
+        own = str(heads) == OWN
+        return own_place(model.expanduser()) if own else Path(heads).expanduser()
 
 
 def kind_of(place: Path) -> Literal["gguf", "stored"] | None:

@@ -1,8 +1,8 @@
 """EAGLE-3 heads in safetensors files with their config.json, as they are published.
 
-There are two layouts: that of the authors, SpecForge and Model Optimizer, and that of vLLM's
-speculators, whose config has the layer in `transformer_layer_config`. Configs may name the base
-model's architecture, so heads are known by their tensors.
+SpecForge and Model Optimizer write the authors' layout. The config of vLLM's speculators has the
+layer in `transformer_layer_config`. Configs may name the base model's architecture, so heads are
+known by their tensors.
 """
 
 import math
