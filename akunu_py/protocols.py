@@ -269,7 +269,14 @@ class TimedTarget(Protocol):
     While nothing is drafted such a target may keep a step in flight: the pass over the token being
     chosen is queued before that token is read. A target whose caches cannot drop rows carries the
     accepted rows of a rejected draft: it feeds them again in front of its next pass.
+
+    Attributes:
+        look_ahead: whether to queue the next step where nothing is drafted. A budget clears it
+            where it expects a model to draw the next draft: a draw would wait for that step.
+
     """
+
+    look_ahead: bool
 
     @property
     def pipelined(self) -> bool:

@@ -16,6 +16,7 @@ from akunu_py.cost_curve import CostCurve
 from akunu_py.decode_stats import StepStats
 from akunu_py.decoding.acceptance import Acceptance
 from akunu_py.decoding.drafter_time import DrafterTime, DrafterTimes
+from akunu_py.decoding.drawing import Drawing, DrawingState
 from akunu_py.decoding.pass_costs import DEFAULT_PRIOR, PassCosts
 from akunu_py.decoding.time_saved import TimeSaved
 from akunu_py.decoding.tree_budget import paying_part
@@ -63,7 +64,7 @@ class BudgetState:
 
     `costs` holds for replies that keep a step in flight, `costs_alone` for replies whose penalties
     need each token before the next pass can be queued. `times` has the drafters' own times by name,
-    `drawing_times` those of the models that they ask.
+    `drawing` what is known of the models that they ask.
     """
 
     def __init__(self, prior: CostCurve = DEFAULT_PRIOR) -> None:
@@ -71,7 +72,7 @@ class BudgetState:
         self.costs_alone = PassCosts(prior)
         self.acceptance = Acceptance()
         self.times: dict[str, DrafterTimes] = {}
-        self.drawing_times: dict[str, DrafterTimes] = {}
+        self.drawing: dict[str, DrawingState] = {}
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +95,7 @@ class OwnCost:
 class _Untimed:
     """Stands in for a `TimedTarget`: a pass has the rows of the last token and the draft."""
 
-    pipelined = in_flight = False
+    pipelined = in_flight = look_ahead = False
     last_pass = None
     carried_rows = 0
 
@@ -154,12 +155,10 @@ class Budget:
         self._allowance = _PROBE_START
         self._steps = 0
         self._drafter = DrafterTime(state.times.setdefault(name, DrafterTimes()))
-        self._drawing = DrafterTime(state.drawing_times.setdefault(name, DrafterTimes()))
-        # Source of the last draft, its limit, its length as proposed, its model's passes, and how
-        # long these had to wait for the step in flight.
+        self._drawing = Drawing(state.drawing.setdefault(name, DrawingState()))
+        # Source of the last draft, its limit, and its length as proposed.
         self._source = name
-        self._most = self._proposed = self._passes = 0
-        self._waited_s = 0.0
+        self._most = self._proposed = 0
         self._samples_told = -1
         if isinstance(drafter, TokenByToken):
             drafter.use_rule(self)
@@ -174,8 +173,8 @@ class Budget:
     def limit(self, most: int) -> int:
         """Return how many tokens the drafter may propose: `most`, or 0 to leave it alone."""
         self._drafter.asked = False
-        self._most = self._proposed = self._passes = 0
-        self._waited_s = 0.0
+        self._most = self._proposed = 0
+        self._drawing.begin_step()
         if most > 0 and self._costs.unit_s is not None and self._drafter.may_ask():
             self._drafter.asked, self._most = True, most
         return self._most
@@ -188,6 +187,7 @@ class Budget:
         """
         self.tree = None
         self._proposed = len(draft)
+        self._drawing.copied = len(draft) - draft.drawn
         if len(draft) == draft.sure:
             if self._drafter.asked and not draft.tokens:
                 self._drafter.pace(0.0, self.rate)
@@ -218,25 +218,36 @@ class Budget:
         It should if some longer draft has a larger expected gain, after the model's own time for
         the further tokens. Their probabilities come from the model's record at these positions.
         """
-        if room <= 0:
+        drawing = self._drawing
+        if room <= 0 or not (drawn or drawing.account.covers(0.0)):
             return False
         held = len(before) + len(drawn)
+        drawing.asked = True
         probabilities = self._expected(before, drawn, room)
-        own = OwnCost(self._drawing.a_token, held, passes - 1)
+        own = OwnCost(drawing.a_pass, held, passes - 1)
         size, _ = self._best_size(probabilities, own, probe=False)
-        if size > held or (not held and self._may_try(probabilities[0], own.a_token)):
-            if not self._passes:
+        # Behind a step in flight one token brings nothing, so nothing would be learned either.
+        if size > held or (not held and not self._in_flight and self._may_try(probabilities[0])):
+            if not drawing.passes:
                 # The model's passes come behind the step in flight, whose time is not theirs.
-                self._waited_s = self._target.wait_in_flight()
-            self._passes += passes
+                drawing.waited_s = self._target.wait_in_flight()
+            drawing.passes += passes
             return True
         return False
 
     def draws_instead(self, copied: Draft, *, room: int) -> bool:
         """Return whether a model's own draft has a larger expected gain; see `DrawingRule`."""
-        own = OwnCost(self._drawing.a_token)
+        if not self._drawing.account.covers(0.0):
+            return False
+        own = OwnCost(self._drawing.a_pass)
         _, alone = self._best_size(self._expected(_NOTHING, (), room), own, probe=False)
         return alone > self._gain(copied)
+
+    def _expects_to_draw(self) -> bool:
+        """Return whether the model will draw a draft of its own, if no step is in flight."""
+        if not self._drawing.asked or self._drafter.resting:
+            return False
+        return self._may_try(self._expected(_NOTHING, (), 1)[0])
 
     def _gain(self, draft: Draft) -> float:
         """Return the largest expected gain of a chain or its beginning, in tokens."""
@@ -261,19 +272,21 @@ class Budget:
         )
         return self._acceptance.probabilities(draft)
 
-    def _may_try(self, probability: float, own: float) -> bool:
-        """Return whether to draft one token that does not pay, to learn about this text."""
-        costs, context = self._costs, self._context
-        loss = self.rate * (costs.cost(context, 2) - 1.0 + own) - probability
-        if loss >= self._allowance:
-            return False
-        self._allowance -= max(0.0, loss)
-        return True
+    def _may_try(self, probability: float) -> bool:
+        """Return whether to draw one token that does not pay, to learn about this text."""
+        return self._drawing.account.covers(self._trial_loss(probability, self._drawing.a_pass))
+
+    def _trial_loss(self, probability: float, own: float) -> float:
+        """Return the expected loss of drafting one token for `own` plain steps, in tokens."""
+        return self.rate * (self._costs.cost(self._context, 2) - 1.0 + own) - probability
 
     def observe(self, stats: StepStats, output: Sequence[int]) -> None:
         """Learn from a finished step: from its time and from the tokens of the target."""
         done = self._target.last_pass or PassReport(1 + stats.num_draft_tokens)
         cost = self._measure(stats, done)
+        self._drawing.account.add_step()
+        if self._drawing.passes:
+            self._settle(stats.num_draft_tokens, done, len(output))
         self._tokens = self._tokens * _LAMBDA_MEMORY + len(output)
         self._cost = self._cost * _LAMBDA_MEMORY + cost
         self._allowance = min(_PROBE_MOST, self._allowance + _PROBE_SHARE)
@@ -281,6 +294,7 @@ class Budget:
             self._compare(output)
         self._context += len(output)
         self._steps += 1
+        self._target.look_ahead = not self._expects_to_draw()
         if self._steps % _CURVE_EVERY == 0:
             self._tell_curve()
 
@@ -361,16 +375,17 @@ class Budget:
         """Add a step's time to the cost samples; return the step's cost for lambda."""
         costs, context = self._costs, self._context
         drafted = stats.num_draft_tokens
-        own_s, target_s = stats.propose_s - self._waited_s, stats.target_s + self._waited_s
+        waited_s, passes = self._drawing.waited_s, self._drawing.passes
+        own_s, target_s = stats.propose_s - waited_s, stats.target_s + waited_s
         whole_s = own_s + target_s + stats.commit_s
         # The drafter ran beside the step in flight, unless it needs the same device.
-        beside = done.was_in_flight and not self._passes
+        beside = done.was_in_flight and not passes
         pass_s = whole_s if beside else target_s + stats.commit_s
         unit_s = costs.unit_s
         if unit_s is not None:
             taken = own_s / unit_s
-            if self._passes:
-                self._drawing.add(taken, self._passes, drafted=True)
+            if passes:
+                self._drawing.add_time(taken)
             else:
                 self._drafter.add(taken, self._proposed, drafted=drafted > 0)
         # `due` is the expected time of this step: it may include part of the step that it queues.
@@ -380,14 +395,17 @@ class Budget:
             expected = checked + costs.cost(context, done.rows)
             due = expected - costs.prepaid
             if unit_s is not None:
-                waited_s = max(0.0, checked - costs.prepaid) * unit_s
-                costs.add_pass(context, done.rows, max(0.1 * unit_s, pass_s - waited_s))
+                checked_s = max(0.0, checked - costs.prepaid) * unit_s
+                costs.add_pass(context, done.rows, max(0.1 * unit_s, pass_s - checked_s))
         elif done.was_in_flight and drafted:
             expected = due = costs.check_cost(context)
             costs.add_check(context, pass_s)
         elif drafted:
             expected = due = costs.cost(context, done.rows)
             costs.add_pass(context, done.rows, pass_s)
+        elif self._pipelined and not done.in_flight and not again:
+            # Nothing was queued: no step like those that the unit is measured by.
+            expected, due = 1.0, 1.0 - (costs.prepaid if done.was_in_flight else 0.0)
         elif done.was_in_flight or (not self._pipelined and not again):
             expected = due = 1.0
             costs.add_plain(pass_s)
@@ -406,6 +424,22 @@ class Budget:
         if unit_s is None:
             return expected
         return min(whole_s / unit_s, _OUTLIER * expected)
+
+    def _settle(self, num_drafted: int, done: PassReport, num_output: int) -> None:
+        """Charge the model for what it drew, and credit it with what that brought."""
+        drawing, costs, context = self._drawing, self._costs, self._context
+
+        def cost(drafted: int) -> float:
+            # Of this step, had so many tokens been drafted.
+            rows = costs.cost(context, done.rows - num_drafted + drafted) if done.rows else 0.0
+            if not done.was_in_flight:
+                return rows
+            return costs.check_cost(context) + rows if drafted else 1.0
+
+        copied = min(drawing.copied, num_drafted)
+        brought = max(0, num_output - 1 - copied)
+        extra = cost(num_drafted) - cost(copied) + drawing.passes * drawing.a_pass
+        drawing.account.add_draft(brought, self.rate * extra)
 
     def _compare(self, output: Sequence[int]) -> None:
         """Compare a chain with the target's tokens once it is refuted or complete."""

@@ -57,10 +57,15 @@ class DrafterTime:
 
     def may_ask(self) -> bool:
         """Return whether to ask the drafter now; each call shortens a pause by one step."""
-        if self._paused < self._pause:
+        if self.resting:
             self._paused += 1
             return False
         return True
+
+    @property
+    def resting(self) -> bool:
+        """Return whether the next step is part of a pause."""
+        return self._paused < self._pause
 
     def add(self, taken: float, num_proposed: int, *, drafted: bool) -> None:
         """Add the drafter's time in a step and the number of tokens that it proposed.

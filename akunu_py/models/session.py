@@ -88,6 +88,7 @@ class Session:
         self._choices: RowChoices | None = None
         # The choice that follows the last row fed, queued but not read; see the class docstring.
         self._in_flight: PendingChoice | None = None
+        self.look_ahead = True
         self.last_pass = PassReport(0)
         # Tokens of the last pass that await `commit`, the index at which the draft begins, and the
         # state of the caches before the pass, if it is needed.
@@ -221,6 +222,7 @@ class Session:
         self._states = None
         self._carried = ()
         self._in_flight = None
+        self.look_ahead = True
         self._pass = ()
         self._before_pass = None
         self._tree = None
@@ -511,7 +513,7 @@ class Session:
         self._in_flight = None
         position = len(self._rows.tokens)
         choosing = self._choosing
-        if position + 1 >= self._end or choosing.needs_tokens:
+        if position + 1 >= self._end or choosing.needs_tokens or not self.look_ahead:
             return choosing.read(pending, last)
         # The token is not known on the host yet; only penalties and constraints would need it.
         logits = self._run(pending.choice.token)[:, 0]

@@ -34,6 +34,7 @@ class SimulatedTarget:
     position: int = 1
     pipelined: bool = True
     in_flight: bool = False
+    look_ahead: bool = True
     rows: list[int] = field(default_factory=list)
     nominal: float = 0.0
     carried_rows: int = 0
@@ -77,8 +78,9 @@ class SimulatedTarget:
     def plain_pass(self):
         if not self.in_flight:
             self.passed = 1
-        self.spend(1.0 if self.in_flight or not self.pipelined else 1.0 + self.lost)
-        self.in_flight = self.pipelined
+        queues = self.pipelined and self.look_ahead
+        self.spend(1.0 if self.in_flight or not queues else 1.0 + self.lost)
+        self.in_flight = queues
 
     def pass_over(self, rows):
         self.passed = rows

@@ -13,6 +13,7 @@ class Flight:
     def __init__(self, *, pipelined=True, carried_rows=0, replays=None):
         self.pipelined = pipelined
         self.in_flight = False
+        self.look_ahead = True
         self.carried_rows = carried_rows
         self.last_pass = PassReport(0)
         self._replays = replays
@@ -32,7 +33,7 @@ class Flight:
         if was:
             rows = 0 if refused else drafted
         if not drafted:
-            self.in_flight = self.pipelined
+            self.in_flight = self.pipelined and self.look_ahead
         elif rows:
             self.in_flight = False
         self.last_pass = PassReport(rows, was, self.in_flight)

@@ -13,7 +13,7 @@ from flight import UNIT_S, Flight, known_state, observe, step
 from akunu_py.cost_curve import CostCurve
 from akunu_py.decoding.acceptance import Acceptance
 from akunu_py.decoding.budget import Budget, BudgetState
-from akunu_py.decoding.drafter_time import DrafterTimes
+from akunu_py.decoding.drawing import DrawingState
 from akunu_py.decoding.loop import decode
 from akunu_py.drafting import AutoDrafter, AutoState
 from akunu_py.drafting.draft_model import DraftModelDrafter, DrawnToken
@@ -33,8 +33,8 @@ def rule_with(a_token, name="auto"):
     state = known_state({2: 1.02, 9: 1.1})
     for _ in range(60):
         state.acceptance.observe(Draft.chain([1] * 4, name, 0, (0.9,) * 4, drawn=4), [1] * 4)
-    state.drawing_times[name] = DrafterTimes()
-    state.drawing_times[name].tokens.append(a_token)
+    state.drawing[name] = DrawingState()
+    state.drawing[name].times.tokens.append(a_token)
     budget = Budget(state, context=10, target=Flight(), name=name)
     assert budget.limit(9) == 9
     return budget
@@ -55,7 +55,7 @@ def test_a_models_time_is_counted_by_the_pass():
     assert budget.pays(COPY, (), room=1, passes=4)
     budget.trim(Draft.chain([1, 2, 3, 4], "auto", 9, (0.95,) * 4, drawn=1))
     observe(budget, step(4, 4, UNIT_S, propose_s=0.4 * UNIT_S), (1, 2, 3, 4, 5))
-    assert list(budget._state.drawing_times["auto"].tokens) == pytest.approx([0.02, 0.1])
+    assert list(budget._state.drawing["auto"].times.tokens) == pytest.approx([0.02, 0.1])
     assert not budget._state.times["auto"].tokens
 
 
@@ -67,12 +67,57 @@ def test_the_step_in_flight_is_not_part_of_a_models_time():
     assert budget.pays(COPY, [DrawnToken(4, 0.9, 0.5)], room=1)
     budget.trim(Draft.chain([1, 2, 3, 4, 5], "auto", 9, (0.95,) * 5, drawn=2))
     observe(budget, step(5, 5, UNIT_S, propose_s=0.9 * UNIT_S), (1, 2, 3, 4, 5, 6))
-    assert list(budget._state.drawing_times["auto"].tokens) == pytest.approx([0.02, 0.1])
+    assert list(budget._state.drawing["auto"].times.tokens) == pytest.approx([0.02, 0.1])
     # The next step did not wait.
     budget.limit(9)
     budget.trim(Draft.chain([7], "auto", 9, (0.95,)))
     observe(budget, step(1, 1, UNIT_S, propose_s=0.2 * UNIT_S), (7, 8))
     assert list(budget._state.times["auto"].tokens) == pytest.approx([0.2])
+
+
+@pytest.mark.parametrize(("a_token", "draws"), [(0.05, True), (5.0, False)])
+def test_no_step_is_queued_where_a_model_is_expected_to_draw(a_token, draws):
+    budget = rule_with(a_token)
+    target = budget._target
+    assert target.look_ahead
+    observe(budget, step(0, 0, UNIT_S), (1,))
+    assert target.look_ahead  # no model was asked yet
+    assert target.in_flight
+    budget.pays(Draft.empty(), (), room=4)
+    budget.trim(Draft.empty())
+    observe(budget, step(0, 0, UNIT_S), (1,))
+    assert target.look_ahead != draws
+    restarts = list(budget._costs._restarts)
+    for _ in range(3):
+        budget.limit(9)
+        budget.trim(Draft.empty())
+        observe(budget, step(0, 0, 1.3 * UNIT_S), (1,))
+    # Without a queued step these are not like the steps that the unit is measured by.
+    assert target.in_flight != draws
+    assert list(budget._costs._restarts) == restarts
+    assert (1.3 * UNIT_S in budget._costs._plain) != draws
+
+
+def test_a_step_is_queued_while_the_drafter_pauses():
+    budget = rule_with(0.05)
+    budget.pays(Draft.empty(), (), room=4)
+    budget._drafter._pause = 2
+    for queued in (True, True, False):
+        observe(budget, step(0, 0, UNIT_S), (1,))
+        assert budget._target.look_ahead == queued
+        budget.limit(9)
+
+
+def test_a_step_that_queues_nothing_is_shorter_by_what_was_prepaid(monkeypatch):
+    budget = rule_with(0.05)
+    budget._costs._restarts.extend([1.4] * 5)
+    due = []
+    monkeypatch.setattr(budget.saved, "add", lambda cost, *_times, **_kinds: due.append(cost))
+    for in_flight in (True, False):
+        budget._target.look_ahead, budget._target.in_flight = False, in_flight
+        budget.trim(Draft.empty())
+        observe(budget, step(0, 0, UNIT_S), (1,))
+    assert due == pytest.approx([0.6, 1.0])
 
 
 def test_drawn_tokens_have_a_record_of_their_own():
@@ -230,6 +275,13 @@ def test_a_useless_model_costs_next_to_nothing(kind):
 def test_new_text_is_as_fast_as_with_the_model_alone():
     setting = {"copied": 0.0, "alpha": 0.8, "own": 0.05}
     assert cost_of("both", FLAT, **setting)[0] < 1.05 * cost_of("model", FLAT, **setting)[0]
+
+
+@pytest.mark.parametrize("curve", [FLAT, STEEP], ids=["flat", "steep"])
+def test_a_middling_head_is_not_kept_from_drawing_by_steps_in_flight(curve):
+    """Behind a step in flight a draft needs two right tokens to pay, otherwise one."""
+    setting = {"copied": 0.0, "alpha": 0.4, "own": 0.1, "kind": HEAD}
+    assert cost_of("both", curve, **setting)[0] < 0.88 * cost_of("text", curve, **setting)[0]
 
 
 @pytest.mark.parametrize("kind", [DraftModelDrafter, HEAD])

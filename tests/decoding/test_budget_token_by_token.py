@@ -13,7 +13,7 @@ from pairwise import each_value
 
 from akunu_py.cost_curve import CostCurve
 from akunu_py.decoding.budget import Budget, BudgetState
-from akunu_py.decoding.drafter_time import DrafterTimes
+from akunu_py.decoding.drawing import DrawingState
 from akunu_py.decoding.loop import decode
 from akunu_py.types import Draft
 
@@ -36,10 +36,11 @@ class ModelDrafter:
     costs: float
     known: bool = False
     rule: object = None
+    seed: int = 4
     sizes: list[int] = field(default_factory=list)
 
     def __post_init__(self):
-        self.rng = random.Random(4)
+        self.rng = random.Random(self.seed)
 
     def use_rule(self, rule):
         self.rule = rule
@@ -62,11 +63,13 @@ class ModelDrafter:
         return Draft.chain(tokens, "model", 0, confidence, drawn=len(tokens))
 
 
-def cost(curve, rate, own, *, size=None, known=False, tokens=1500, state=None, pipelined=True):
+def cost(
+    curve, rate, own, *, size=None, known=False, tokens=1500, state=None, pipelined=True, seed=4
+):
     """Return what a token costs in plain steps, with the sizes drafted; `size` fixes them."""
     text = [index % 50 for index in range(tokens + 80)]
     target = SimulatedTarget(text, curve, noise=0.0, lost=0.0, pipelined=pipelined)
-    drafter = ModelDrafter(target, rate, own, known)
+    drafter = ModelDrafter(target, rate, own, known, seed=seed)
     budget = None
     if size is None:
         budget = Budget(state or BudgetState(), context=1, target=target, drafter=drafter)
@@ -107,19 +110,36 @@ def test_near_the_best_fixed_length(setting, pipelined):
     assert cost(curve, rate, own, state=state, **options)[0] < 1.08 * best
 
 
+@pytest.mark.parametrize("seed", range(4, 8))
 @pytest.mark.parametrize(
-    ("curve", "alpha", "own"), [(FLAT, 0.3, 0.4), (FLAT, 0.9, 1.2), (STEEP, 0.8, 0.1)]
+    ("curve", "alpha", "own"),
+    [(FLAT, 0.3, 0.4), (FLAT, 0.2, 0.3), (FLAT, 0.9, 1.2), (STEEP, 0.8, 0.1)],
 )
-def test_near_plain_decoding_where_no_length_pays(curve, alpha, own):
+def test_near_plain_decoding_where_no_length_pays(curve, alpha, own, seed):
+    """Also where little is missing: the estimates are too high now and then, the account is not."""
+
     def rate(_position):
         return alpha
 
     state = BudgetState()
-    cost(curve, rate, own, state=state)
-    found, sizes = cost(curve, rate, own, state=state)
-    assert found < 1.02
+    cost(curve, rate, own, state=state, seed=seed)
+    found, sizes = cost(curve, rate, own, state=state, seed=seed)
+    assert found < 1.007
     # Now and then it is tried all the same.
     assert 0 < sum(size > 0 for size in sizes) < 120
+
+
+@pytest.mark.parametrize("seed", range(4, 8))
+@pytest.mark.parametrize(("alpha", "own"), [(0.4, 0.3), (0.35, 0.25), (0.4, 0.1)])
+def test_a_middling_model_is_used(alpha, own, seed):
+    def rate(_position):
+        return alpha
+
+    state = BudgetState()
+    cost(FLAT, rate, own, state=state, seed=seed)
+    best = min(cost(FLAT, rate, own, size=size, seed=seed)[0] for size in range(5))
+    assert best < 0.96
+    assert cost(FLAT, rate, own, state=state, seed=seed)[0] < 1.03 * best
 
 
 def test_the_drafters_time_makes_drafts_shorter():
@@ -167,7 +187,7 @@ def test_short_replies_know_what_the_drafter_took_in_earlier_ones():
 
 def test_a_stall_of_the_machine_is_not_remembered_for_good():
     state = BudgetState()
-    times = state.drawing_times.setdefault("", DrafterTimes())
+    times = state.drawing.setdefault("", DrawingState()).times
     times.tokens.extend([9.0, 9.0, 0.1, 9.0])
     Budget(state, context=1)
     assert list(times.tokens) == [0.1]

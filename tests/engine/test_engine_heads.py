@@ -202,6 +202,6 @@ def test_the_budget_knows_what_the_head_costs(engine):
     """It asks before each token, and keeps the head's own times under the drafter's name."""
     for drafter in ("mtp", "auto"):
         engine.generate(PROMPT, **PLAIN, drafter=drafter)
-        times = engine._memories.costs.state.drawing_times[drafter]
+        times = engine._memories.costs.state.drawing[drafter].times
         assert times.drafts
         assert times.tokens

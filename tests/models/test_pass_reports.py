@@ -56,6 +56,25 @@ def test_the_step_in_flight_can_be_waited_for(truth, monkeypatch):
     session.commit(())
 
 
+def test_without_looking_ahead_no_step_is_queued(truth):
+    session = Session(tiny(), context=200)
+    begin(session, PROMPT)
+    assert ran(session, PROMPT[-1]) == PassReport(1, in_flight=True)
+    session.look_ahead = False
+    assert session.choose(truth[0], Draft.empty()) == [truth[1]]
+    session.commit(())
+    assert session.last_pass == PassReport(0, was_in_flight=True)
+    for place in (1, 2):
+        assert session.choose(truth[place], Draft.empty()) == [truth[place + 1]]
+        session.commit(())
+        assert session.last_pass == PassReport(1)
+    session.look_ahead = True
+    assert ran(session, truth[3]) == PassReport(1, in_flight=True)
+    session.look_ahead = False
+    begin(session, PROMPT)
+    assert ran(session, PROMPT[-1]) == PassReport(1, in_flight=True)
+
+
 def test_the_last_token_has_no_pass_behind_it():
     session = Session(tiny(), context=200)
     begin(session, PROMPT, max_tokens=1)

@@ -150,7 +150,14 @@ class DrawnBudget(Budget):
         probabilities = self._acceptance.probabilities(Draft.chain(range(most), self._source))
         own = OwnCost(self._drafter.a_token)
         size, _ = self._best_size(probabilities, own)
-        return size or int(self._may_try(probabilities[0], own.a_token))
+        return size or int(self._may_try(probabilities[0]))
+
+    def _may_try(self, probability: float) -> bool:
+        loss = self._trial_loss(probability, self._drafter.a_token)
+        if loss >= self._allowance:
+            return False
+        self._allowance -= max(0.0, loss)
+        return True
 
     def trim(self, draft: Draft) -> Draft:
         """Return the draft, or the drafter's chain in place of a tree that the target refuses."""

@@ -1,0 +1,108 @@
+"""A model's account: each draft is charged what it cost and credited what it brought.
+
+Mutants of `Budget._settle` and `DrawingAccount`, made by hand, that these tests kill (each was
+tried): the copied tokens credited, too; the pass of a plain step charged; the check or its pass left
+out; the model's own passes left out; an empty account that still draws; no upper limit.
+"""
+
+import pytest
+from flight import UNIT_S, Flight, known_state, observe, step
+
+from akunu_py.decoding.budget import Budget
+from akunu_py.decoding.drawing import DrawingAccount, DrawingState
+from akunu_py.types import Draft
+
+COSTS = {2: 1.1, 3: 1.3, 4: 1.6, 5: 2.0, 6: 2.5}
+OWN = 0.05
+CHECK = 1.02
+
+
+def balance_after(copied, drawn, accepted, *, in_flight, kept=None, passes=None):
+    """Return what one step with a drawn draft did to the account."""
+    state = known_state(COSTS)
+    state.drawing["auto"] = DrawingState()
+    state.drawing["auto"].times.tokens.append(OWN)
+    for _ in range(60):
+        state.acceptance.observe(Draft.chain([1] * 4, "auto", 0, (0.9,) * 4, drawn=4), [1] * 4)
+    target = Flight()
+    budget = Budget(state, context=10, target=target, name="auto")
+    budget.limit(9)
+    target.in_flight = in_flight
+    before = Draft.chain(range(copied), "auto", 9, (0.95,) * copied)
+    tokens = []
+    passes = drawn if passes is None else passes
+    for number in range(passes):
+        assert budget.pays(before, tokens, room=9, passes=1)
+        if number < drawn:
+            tokens.append(DRAWN)
+    account = state.drawing["auto"].account
+    account._balance = 5.0
+    draft = Draft.chain(range(copied + drawn), "auto", 9, (0.95,) * (copied + drawn), drawn=drawn)
+    budget.trim(draft)
+    kept = copied + drawn if kept is None else kept
+    # Equal times, so that the model's time of a pass stays what it is.
+    done = step(kept, accepted, UNIT_S, propose_s=passes * OWN * UNIT_S)
+    observe(budget, done, tuple(range(accepted + 1)))
+    assert budget._drawing.a_pass == pytest.approx(OWN)
+    return account._balance - 5.0 - 0.005
+
+
+class DRAWN:
+    token, probability = 7, 0.95
+
+
+@pytest.mark.parametrize(
+    ("copied", "drawn", "accepted", "in_flight", "brought", "cost"),
+    [
+        # Without a step in flight: the further rows and the model's passes.
+        (0, 2, 2, False, 2, 0.3 + 2 * OWN),
+        (0, 2, 0, False, 0, 0.3 + 2 * OWN),
+        (0, 1, 1, False, 1, 0.1 + OWN),
+        # Behind copies: only what lies behind them is brought and charged.
+        (2, 2, 4, False, 2, (2.0 - 1.3) + 2 * OWN),
+        (2, 2, 1, False, 0, (2.0 - 1.3) + 2 * OWN),
+        # Behind a step in flight a right first token costs a pass more than a plain step.
+        (0, 2, 2, True, 2, (CHECK - 1) + 1.1 + 2 * OWN),
+        (0, 1, 1, True, 1, (CHECK - 1) + 1.0 + OWN),
+        # The check alone was measured here, and took no longer than a plain step.
+        (0, 2, 0, True, 0, 2 * OWN),
+        (2, 2, 3, True, 1, (1.6 - 1.1) + 2 * OWN),
+        (2, 2, 0, True, 0, 2 * OWN),
+    ],
+)
+def test_what_a_draft_cost_and_brought(copied, drawn, accepted, in_flight, brought, cost):
+    found = balance_after(copied, drawn, accepted, in_flight=in_flight)
+    assert found == pytest.approx(brought - cost)
+
+
+def test_passes_for_tokens_that_were_cut_are_charged():
+    assert balance_after(0, 3, 0, in_flight=False, kept=0) == pytest.approx(-3 * OWN)
+    assert balance_after(0, 3, 1, in_flight=False, kept=1) == pytest.approx(1 - 0.1 - 3 * OWN)
+    assert balance_after(2, 2, 1, in_flight=False, kept=1) == pytest.approx(-2 * OWN)
+
+
+def test_an_empty_account_draws_nothing():
+    state = known_state(COSTS)
+    state.drawing["auto"] = DrawingState()
+    for _ in range(60):
+        state.acceptance.observe(Draft.chain([1] * 4, "auto", 0, (0.9,) * 4, drawn=4), [1] * 4)
+    budget = Budget(state, context=10, target=Flight(), name="auto")
+    budget.limit(9)
+    vague = Draft.chain([1], "auto", 1, (0.05,))
+    assert budget.pays(Draft.empty(), (), room=4)
+    assert budget.draws_instead(vague, room=4)
+    state.drawing["auto"].account.add_draft(0.0, 2.0)
+    assert not budget.pays(Draft.empty(), (), room=4)
+    assert not budget.draws_instead(vague, room=4)
+    budget.trim(Draft.empty())
+    observe(budget, step(0, 0, UNIT_S), (1,))
+    assert budget.pays(Draft.empty(), (), room=4)
+
+
+def test_the_account_forgets_old_gains():
+    account = DrawingAccount()
+    for _ in range(100):
+        account.add_draft(1.0, 0.0)
+    account.add_draft(0.0, 15.0)
+    assert account.covers(0.9)
+    assert not account.covers(1.0)
