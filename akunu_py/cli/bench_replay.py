@@ -172,8 +172,8 @@ def load_tokenizer(model: Path | None) -> "Tokenizer":
     path = default_model_path() if model is None else model_path(str(model))
     if path.is_dir() and not (path / _CONVERTED).is_file():
         # mlx-lm takes over a second
+        from akunu_py.models.folder_settings import read_folder_config  # noqa: PLC0415
         from akunu_py.models.folder_tokenizer import FolderTokenizer  # noqa: PLC0415
-        from akunu_py.models.mlx_folder import read_folder_config  # noqa: PLC0415
 
         return FolderTokenizer(path, read_folder_config(path))
     from akunu_py.gguf import GGUFFile  # noqa: PLC0415

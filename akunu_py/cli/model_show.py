@@ -252,10 +252,10 @@ def _describe_gguf(path: Path) -> dict[str, Any]:
 
 def _describe_folder(folder: Path) -> dict[str, Any]:
     from akunu_py.models.converted_plan import DESCRIPTION  # noqa: PLC0415
+    from akunu_py.models.folder_settings import read_folder_config  # noqa: PLC0415
     from akunu_py.models.folder_tokenizer import FolderTokenizer  # noqa: PLC0415
     from akunu_py.models.heads.stored_head import find_head  # noqa: PLC0415
     from akunu_py.models.load import folder_name  # noqa: PLC0415
-    from akunu_py.models.mlx_folder import read_folder_config  # noqa: PLC0415
     from akunu_py.models.stored_tensors import folder_tensors  # noqa: PLC0415
     from akunu_py.models.weight_files import check_weight_files  # noqa: PLC0415
 

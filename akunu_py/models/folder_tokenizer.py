@@ -8,7 +8,9 @@ from typing import Any
 from akunu_py.errors import ConfigError, ModelFormatError
 from akunu_py.gguf.keys import MAX_SIZE
 from akunu_py.messages import GivenMessage, GivenTool, read_messages, read_tools
-from akunu_py.models.mlx_folder import end_ids, from_library, read_json, submodules
+from akunu_py.models.folder_settings import end_ids, read_json
+from akunu_py.models.library_errors import from_library
+from akunu_py.models.mlx_folder import submodules
 from akunu_py.models.whole_mlx_lm import TokenizerWrapper
 from akunu_py.models.whole_mlx_lm import load_tokenizer as mlx_load_tokenizer
 from akunu_py.protocols import Detokenizer, TemplateVariable

@@ -22,6 +22,7 @@ from akunu_py.models.converted import check_new, load_converted, save_converted
 from akunu_py.models.converted_plan import DESCRIPTION
 from akunu_py.models.device import on_cpu, physical_memory
 from akunu_py.models.expansion import expand, num_parameters
+from akunu_py.models.folder_settings import folder_context, read_folder_config
 from akunu_py.models.gguf_model import build_gguf_model, make_model, overflows
 from akunu_py.models.load_steps import Steps, evaluate, finish
 from akunu_py.models.ranks.split import Group, on_any_rank
@@ -431,7 +432,7 @@ def _open_folder(folder: Path, options: LoadOptions, group: Group | None) -> Ste
     from akunu_py.models.folder_tokenizer import FolderTokenizer  # noqa: PLC0415
 
     _refuse_gguf_options(folder, options)
-    config = mlx_folder.read_folder_config(folder)
+    config = read_folder_config(folder)
     # Before transformers sees the config, of which it would make a class of its own.
     mlx_folder.check_folder(folder, config)
     tokenizer = FolderTokenizer(folder, mlx_folder.read_whole_config(folder))
@@ -461,7 +462,7 @@ def _load_folder(
         architecture=config["model_type"],
         parameters=parameters,
         weights="dense" if dense or not quantized else "quantized",
-        context=mlx_folder.folder_context(config),
+        context=folder_context(config),
         file_bytes=file_bytes,
     )
     return LoadedModel(model, tokenizer, description)

@@ -3,14 +3,10 @@
 import contextlib
 import dataclasses
 import importlib
-import io
-import json
-import logging
 import pkgutil
-import re
 import types
 import typing
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -19,9 +15,11 @@ import mlx_lm
 from mlx import nn
 from mlx_lm.models.cache import make_prompt_cache
 
-from akunu_py.errors import AkunuError, ConfigError, ModelFormatError, UnsupportedArchitectureError
+from akunu_py.errors import UnsupportedArchitectureError
 from akunu_py.models.device import on_cpu
 from akunu_py.models.expansion import num_parameters
+from akunu_py.models.folder_settings import ASSISTANTS
+from akunu_py.models.library_errors import from_library
 from akunu_py.models.load_steps import Steps, evaluate, largest_first
 from akunu_py.models.number_limits import check_numbers
 from akunu_py.models.ranks.split import Group, prepare
@@ -34,105 +32,7 @@ from akunu_py.models.whole_mlx_lm import (
 from akunu_py.models.whole_mlx_lm import load_config as mlx_load_config
 from akunu_py.models.whole_mlx_lm import load_model as mlx_load_model
 
-_log = logging.getLogger(__name__)
-
-DEFAULT_CONTEXT = 4096
-"""Assumed for a config that does not state the context."""
-
-_CONTEXTS = ("max_position_embeddings", "n_positions", "n_ctx", "max_seq_len", "seq_length")
 _LAYERS = ("num_hidden_layers", "n_layer", "n_layers", "num_layers", "num_transformer_layers")
-
-ASSISTANTS = ("gemma4_assistant", "gemma4_unified_assistant")
-"""Types of small models that only draft for another, whose caches they read."""
-
-_MAX_SETTINGS_BYTES = 16 * 2**20
-_MAX_VOCABULARY_BYTES = 512 * 2**20
-_VOCABULARIES = re.compile(r"(tokenizer\.json|vocab.*|merges.*|.*\.(model|tiktoken))")
-
-
-def read_folder_config(folder: Path) -> dict[str, Any]:
-    """Return a folder's config.json.
-
-    Raises ModelFormatError for a missing or malformed config, or a file beside it that is far too
-    large; ConfigError for a config that asks to run code.
-    """
-    path = folder / "config.json"
-    if not path.is_file():
-        raise ModelFormatError(
-            f"{folder} has no config.json, so it is not an MLX model folder; give a GGUF file or a "
-            "folder with config.json, *.safetensors and tokenizer files"
-        )
-    config = read_settings(folder)
-    if not isinstance(config.get("model_type"), str):
-        raise ModelFormatError(f"{path} has no model_type; download the model again")
-    return config
-
-
-def read_settings(folder: Path) -> dict[str, Any]:
-    """Return a folder's config.json, which need not be that of a model.
-
-    Raises ModelFormatError for a malformed config, or a file beside it that is far too large;
-    ConfigError for a config that asks to run code.
-    """
-    _check_sizes(folder)
-    path = folder / "config.json"
-    config = read_json(path)
-    if "model_file" in config:
-        raise ConfigError(
-            f"{path} asks to run the Python file {config['model_file']!r}; akunu runs no code from "
-            "model folders: use a model of a known architecture"
-        )
-    return config
-
-
-def read_json(path: Path) -> dict[str, Any]:
-    """Return the object in a JSON file; raise ModelFormatError for another content."""
-    try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-    except (ValueError, RecursionError) as error:
-        raise ModelFormatError(f"{path} is not JSON ({error}); download it again") from None
-    if not isinstance(content, dict):
-        raise ModelFormatError(f"{path} does not hold a JSON object; download it again")
-    return content
-
-
-def _check_sizes(folder: Path) -> None:
-    """Refuse files that transformers and mlx-lm would read whole, or wait for."""
-    for pattern in ("*.json", "*.jinja", "*.txt", "*.model", "*.tiktoken", "*/*.jinja"):
-        for path in folder.glob(pattern):
-            if not path.is_file():
-                raise ModelFormatError(f"{path} is not a file; download the model again")
-            vocabulary = _VOCABULARIES.fullmatch(path.name)
-            if path.stat().st_size > (_MAX_VOCABULARY_BYTES if vocabulary else _MAX_SETTINGS_BYTES):
-                raise ModelFormatError(f"{path} is far too large for its kind; download it again")
-
-
-def folder_context(config: Mapping[str, Any]) -> int:
-    """Return the context the model was trained for, DEFAULT_CONTEXT where it is not stated."""
-    text = config.get("text_config")
-    for place in (config, text if isinstance(text, dict) else {}):
-        for name in _CONTEXTS:
-            value = place.get(name)
-            if isinstance(value, int) and not isinstance(value, bool) and 2 <= value < 2**40:
-                return value
-    return DEFAULT_CONTEXT
-
-
-def end_ids(config: Mapping[str, Any]) -> list[int] | None:
-    """Return the ids that end replies by the config, None where it has none.
-
-    Raises ModelFormatError for values that are not token ids.
-    """
-    value = config.get("eos_token_id")
-    if value is None:
-        return None
-    ids = value if isinstance(value, list) else [value]
-    if not all(type(token) is int and 0 <= token < 2**31 for token in ids):
-        raise ModelFormatError(
-            f"the model's eos_token_id is {str(value)[:80]}, not a token id or a list of them; "
-            "download the model again"
-        )
-    return ids
 
 
 def model_classes(config: Mapping[str, Any]) -> tuple[type[nn.Module], type]:
@@ -195,36 +95,6 @@ def _is_number(hint: Any) -> bool:
     union = typing.get_origin(hint) in (typing.Union, types.UnionType)
     parts = set(typing.get_args(hint)) if union else {hint}
     return bool(parts & {int, float}) and parts <= {int, float, type(None)}
-
-
-@contextlib.contextmanager
-def from_library(folder: Path, what: str) -> Iterator[None]:
-    """Frame calls of mlx-lm and transformers that read a folder's files.
-
-    They can raise anything for unexpected files; it becomes a ModelFormatError. Their output is
-    logged instead of shown.
-    """
-    printed = io.StringIO()
-    library = logging.getLogger("transformers")
-    level = library.level
-    try:
-        # Its notices quote the folder's files and bypass the redirection.
-        library.setLevel(logging.CRITICAL)
-        with contextlib.redirect_stdout(printed), contextlib.redirect_stderr(printed):
-            yield
-    except (AkunuError, MemoryError):
-        raise
-    except Exception as error:
-        reason = " ".join(str(error).split())[:500]
-        if not reason or not isinstance(error, ValueError | RuntimeError | OSError):
-            reason = f"{type(error).__name__} {reason}"
-        raise ModelFormatError(
-            f"the {what} in {folder} cannot be loaded: {reason}; download it again"
-        ) from error
-    finally:
-        library.setLevel(level)
-        if text := printed.getvalue().strip():
-            _log.info("%s", text)
 
 
 def check_folder(folder: Path, config: dict[str, Any]) -> tuple[type[nn.Module], type]:

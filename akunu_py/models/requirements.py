@@ -23,9 +23,11 @@ from akunu_py.models.cached_rows import PREFILL_CHUNK
 from akunu_py.models.converted_plan import DESCRIPTION, read_converted_plan
 from akunu_py.models.device import on_cpu, physical_memory
 from akunu_py.models.expansion import num_parameters
+from akunu_py.models.folder_settings import folder_context, read_folder_config
 from akunu_py.models.gguf_model import make_model
 from akunu_py.models.heads.loading import head_place
 from akunu_py.models.heads.needs import HeadNeeds, head_needs
+from akunu_py.models.library_errors import from_library
 from akunu_py.models.load import LoadOptions, compute_types, held, wants_dense
 from akunu_py.models.pass_memory import PassShape, pass_shape
 from akunu_py.models.ranks.split import PlannedGroup, Way, plan
@@ -201,8 +203,8 @@ def _of_folder(
         quantized = True
         stored_bytes = file_bytes
     else:
-        config = mlx_folder.read_folder_config(folder)
-        architecture, context = config["model_type"], mlx_folder.folder_context(config)
+        config = read_folder_config(folder)
+        architecture, context = config["model_type"], folder_context(config)
         quantized = "quantization" in config or "quantization_config" in config
         model = mlx_folder.open_folder_model(folder, config)
         # Files may hold what the model is loaded without, such as a head.
@@ -211,7 +213,7 @@ def _of_folder(
     dense = wants_dense(options.weights, held(parameters, group)) or not quantized
     number_bytes = 4 if on_cpu() and (dense or known_plan is not None) else 2
     weights_bytes = parameters * number_bytes if dense else stored_bytes
-    with mlx_folder.from_library(folder, "model"):
+    with from_library(folder, "model"):
         return _described(
             model,
             architecture=architecture,

@@ -29,7 +29,7 @@ from akunu_py import (
     ToolCall,
     UnsupportedArchitectureError,
 )
-from akunu_py.models import mlx_folder
+from akunu_py.models import folder_settings
 from akunu_py.models.folder_tokenizer import FolderTokenizer
 from akunu_py.models.load import load_model
 from akunu_py.models.requirements import requirements
@@ -252,7 +252,7 @@ def test_notices_of_libraries_do_not_reach_the_terminal(folder, monkeypatch):
 @pytest.mark.parametrize("name", ["config.json", "tokenizer.json", "tokenizer_config.json"])
 def test_files_that_are_too_large_or_none_are_not_read(folder, name, monkeypatch):
     for limit in ("_MAX_SETTINGS_BYTES", "_MAX_VOCABULARY_BYTES"):
-        monkeypatch.setattr(mlx_folder, limit, 2**16)
+        monkeypatch.setattr(folder_settings, limit, 2**16)
     with (folder / name).open("ab") as file:
         file.truncate(2**17)
     refused(folder, "far too large")
@@ -329,10 +329,10 @@ def test_ids_without_a_text_are_silent(folder):
 
 
 def test_a_context_is_read_by_the_names_that_models_give_it():
-    assert mlx_folder.folder_context({"n_positions": 1024}) == 1024
-    assert mlx_folder.folder_context({"n_ctx": 2048, "max_position_embeddings": None}) == 2048
-    assert mlx_folder.folder_context({"text_config": {"max_position_embeddings": 99}}) == 99
-    assert mlx_folder.folder_context({}) == mlx_folder.DEFAULT_CONTEXT
+    assert folder_settings.folder_context({"n_positions": 1024}) == 1024
+    assert folder_settings.folder_context({"n_ctx": 2048, "max_position_embeddings": None}) == 2048
+    assert folder_settings.folder_context({"text_config": {"max_position_embeddings": 99}}) == 99
+    assert folder_settings.folder_context({}) == folder_settings.DEFAULT_CONTEXT
 
 
 VALUES = st.one_of(

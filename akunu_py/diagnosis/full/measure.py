@@ -34,9 +34,9 @@ from akunu_py.engine.engine import Engine
 from akunu_py.errors import ConfigError, MemoryLimitError
 from akunu_py.gguf.reader import GGUFFile
 from akunu_py.models.aligned_rows import BLOCK_ROWS, usable_context
+from akunu_py.models.folder_settings import read_folder_config
 from akunu_py.models.load import LoadedModel, LoadOptions, folder_name, load_model
 from akunu_py.models.memory_check import USUAL_CONTEXT, PlannedModel, check_memory
-from akunu_py.models.mlx_folder import read_folder_config
 from akunu_py.models.pass_times import ROWS, PassTimes
 from akunu_py.models.requirements import Requirements, memory_limit, requirements
 from akunu_py.models.session import Session

@@ -15,6 +15,9 @@ from akunu_py.models.heads.families import FAMILIES, Family, decoder_of, family_
 from akunu_py.models.heads.gguf_assistant import is_assistant, load_gguf_assistant
 from akunu_py.models.heads.gguf_head import find_block, load_gguf_head
 from akunu_py.models.heads.making import Head
+from akunu_py.models.heads.stored_assistant import is_assistant_folder, load_stored_assistant
+from akunu_py.models.heads.stored_eagle import find_eagle, load_eagle
+from akunu_py.models.heads.stored_head import find_head, load_stored
 from akunu_py.models.load import LoadedModel, explained
 
 OWN = "own"
@@ -147,14 +150,6 @@ def _load_gguf(loaded: LoadedModel, path: Path) -> Head | None:
 
 
 def _load_stored(loaded: LoadedModel, place: Path) -> Head | None:
-    # They import transformers, which GGUF files do without.
-    from akunu_py.models.heads.stored_assistant import (  # noqa: PLC0415
-        is_assistant_folder,
-        load_stored_assistant,
-    )
-    from akunu_py.models.heads.stored_eagle import find_eagle, load_eagle  # noqa: PLC0415
-    from akunu_py.models.heads.stored_head import find_head, load_stored  # noqa: PLC0415
-
     # First: its config need not be that of a model, and its names are those of other heads.
     eagle = find_eagle(place)
     if eagle is not None:

@@ -16,6 +16,14 @@ from akunu_py.models.heads.gguf_assistant import is_assistant, plan_gguf_assista
 from akunu_py.models.heads.gguf_head import find_block, plan_gguf_head
 from akunu_py.models.heads.loading import check_gemma, kind_of, required_family
 from akunu_py.models.heads.making import Head
+from akunu_py.models.heads.stored_assistant import (
+    find_assistant,
+    is_assistant_folder,
+    open_assistant,
+)
+from akunu_py.models.heads.stored_eagle import find_eagle, open_eagle
+from akunu_py.models.heads.stored_head import find_head, open_stored, takes_rows
+from akunu_py.models.heads.stored_weights import StoredTensor, bytes_in_type
 from akunu_py.models.heads.token_model import CachedHead
 from akunu_py.models.load import explained
 from akunu_py.models.rollback import leaves
@@ -109,20 +117,6 @@ def _of_gguf(
 def _of_stored(
     target: nn.Module, architecture: str, place: Path, number_bytes: int, *, dense: bool
 ) -> HeadNeeds | None:
-    # They import transformers, which GGUF files do without.
-    from akunu_py.models.heads.stored_assistant import (  # noqa: PLC0415
-        find_assistant,
-        is_assistant_folder,
-        open_assistant,
-    )
-    from akunu_py.models.heads.stored_eagle import find_eagle, open_eagle  # noqa: PLC0415
-    from akunu_py.models.heads.stored_head import (  # noqa: PLC0415
-        find_head,
-        open_stored,
-        takes_rows,
-    )
-    from akunu_py.models.heads.stored_weights import StoredTensor, bytes_in_type  # noqa: PLC0415
-
     stored: Mapping[str, StoredTensor] | None
     head: Head
     folder = place if place.is_dir() else place.parent

@@ -15,6 +15,7 @@ from mlx import nn
 from mlx_lm.models.llama import ModelArgs
 
 from akunu_py.errors import ModelFormatError, UnsupportedArchitectureError
+from akunu_py.models.folder_settings import read_settings
 from akunu_py.models.heads.eagle import EagleHead
 from akunu_py.models.heads.families import (
     decoder_of,
@@ -32,7 +33,7 @@ from akunu_py.models.heads.stored_weights import (
     read_tensors,
     shape_of,
 )
-from akunu_py.models.mlx_folder import from_library, read_settings
+from akunu_py.models.library_errors import from_library
 from akunu_py.models.number_limits import check_numbers
 from akunu_py.models.weight_files import check_weight_file
 

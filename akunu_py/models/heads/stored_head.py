@@ -18,6 +18,7 @@ from pathlib import Path
 import mlx.core as mx
 from mlx import nn
 
+from akunu_py.models.folder_settings import read_folder_config
 from akunu_py.models.heads.families import (
     Family,
     decoder_of,
@@ -36,7 +37,7 @@ from akunu_py.models.heads.stored_weights import (
     read_tensors,
     shape_of,
 )
-from akunu_py.models.mlx_folder import from_library, read_folder_config
+from akunu_py.models.library_errors import from_library
 from akunu_py.models.weight_files import check_weight_file
 
 _SIDE_CARS = (

@@ -12,10 +12,9 @@ from mlx.utils import tree_flatten, tree_map_with_path
 
 from akunu_py.errors import ConfigError, ModelFormatError
 from akunu_py.models.expansion import expand
+from akunu_py.models.library_errors import from_library
 from akunu_py.models.load_steps import finish
-from akunu_py.models.mlx_folder import from_library
 from akunu_py.models.weight_files import check_weight_file, read_header
-from akunu_py.models.whole_mlx_lm import infer_quant_config
 
 _WHOLE = ("U32", "I32", "I64")
 
@@ -94,6 +93,20 @@ def fill_head(
     Raises ModelFormatError, naming `place` and tensor, for a head that is incomplete, damaged or of
     another model, ConfigError for numbers that `kind` cannot hold.
     """
+    if any(path.endswith(".scales") for path in arrays):
+        _quantize(place, head, arrays)
+    _check_tensors(place, head, arrays)
+    head.load_weights(list(arrays.items()))
+    if dense:
+        finish(expand(head))
+    _set_type(place, head, kind, is_cast)
+    head.eval()
+
+
+def _quantize(place: Path, head: nn.Module, arrays: Mapping[str, mx.array]) -> None:
+    """Give a head's layers the forms of their stored weights."""
+    from akunu_py.models.whole_mlx_lm import infer_quant_config  # noqa: PLC0415 - transformers
+
     with from_library(place, "prediction head"):
         nn.quantize(
             head,
@@ -103,12 +116,6 @@ def fill_head(
                 and infer_quant_config(path, layer, arrays)
             ),
         )
-    _check_tensors(place, head, arrays)
-    head.load_weights(list(arrays.items()))
-    if dense:
-        finish(expand(head))
-    _set_type(place, head, kind, is_cast)
-    head.eval()
 
 
 def _check_tensors(place: Path, head: nn.Module, arrays: Mapping[str, mx.array]) -> None:

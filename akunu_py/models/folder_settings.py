@@ -1,0 +1,106 @@
+"""The settings of MLX folders: config.json, checked before mlx-lm or transformers read it."""
+
+import json
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from akunu_py.errors import ConfigError, ModelFormatError
+
+DEFAULT_CONTEXT = 4096
+"""Assumed for a config that does not state the context."""
+
+_CONTEXTS = ("max_position_embeddings", "n_positions", "n_ctx", "max_seq_len", "seq_length")
+
+ASSISTANTS = ("gemma4_assistant", "gemma4_unified_assistant")
+"""Types of small models that only draft for another, whose caches they read."""
+
+_MAX_SETTINGS_BYTES = 16 * 2**20
+_MAX_VOCABULARY_BYTES = 512 * 2**20
+_VOCABULARIES = re.compile(r"(tokenizer\.json|vocab.*|merges.*|.*\.(model|tiktoken))")
+
+
+def read_folder_config(folder: Path) -> dict[str, Any]:
+    """Return a folder's config.json.
+
+    Raises ModelFormatError for a missing or malformed config, or a file beside it that is far too
+    large; ConfigError for a config that asks to run code.
+    """
+    path = folder / "config.json"
+    if not path.is_file():
+        raise ModelFormatError(
+            f"{folder} has no config.json, so it is not an MLX model folder; give a GGUF file or a "
+            "folder with config.json, *.safetensors and tokenizer files"
+        )
+    config = read_settings(folder)
+    if not isinstance(config.get("model_type"), str):
+        raise ModelFormatError(f"{path} has no model_type; download the model again")
+    return config
+
+
+def read_settings(folder: Path) -> dict[str, Any]:
+    """Return a folder's config.json, which need not be that of a model.
+
+    Raises ModelFormatError for a malformed config, or a file beside it that is far too large;
+    ConfigError for a config that asks to run code.
+    """
+    _check_sizes(folder)
+    path = folder / "config.json"
+    config = read_json(path)
+    if "model_file" in config:
+        raise ConfigError(
+            f"{path} asks to run the Python file {config['model_file']!r}; akunu runs no code from "
+            "model folders: use a model of a known architecture"
+        )
+    return config
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    """Return the object in a JSON file; raise ModelFormatError for another content."""
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except (ValueError, RecursionError) as error:
+        raise ModelFormatError(f"{path} is not JSON ({error}); download it again") from None
+    if not isinstance(content, dict):
+        raise ModelFormatError(f"{path} does not hold a JSON object; download it again")
+    return content
+
+
+def _check_sizes(folder: Path) -> None:
+    """Refuse files that transformers and mlx-lm would read whole, or wait for."""
+    for pattern in ("*.json", "*.jinja", "*.txt", "*.model", "*.tiktoken", "*/*.jinja"):
+        for path in folder.glob(pattern):
+            if not path.is_file():
+                raise ModelFormatError(f"{path} is not a file; download the model again")
+            vocabulary = _VOCABULARIES.fullmatch(path.name)
+            if path.stat().st_size > (_MAX_VOCABULARY_BYTES if vocabulary else _MAX_SETTINGS_BYTES):
+                raise ModelFormatError(f"{path} is far too large for its kind; download it again")
+
+
+def folder_context(config: Mapping[str, Any]) -> int:
+    """Return the context the model was trained for, DEFAULT_CONTEXT where it is not stated."""
+    text = config.get("text_config")
+    for place in (config, text if isinstance(text, dict) else {}):
+        for name in _CONTEXTS:
+            value = place.get(name)
+            if isinstance(value, int) and not isinstance(value, bool) and 2 <= value < 2**40:
+                return value
+    return DEFAULT_CONTEXT
+
+
+def end_ids(config: Mapping[str, Any]) -> list[int] | None:
+    """Return the ids that end replies by the config, None where it has none.
+
+    Raises ModelFormatError for values that are not token ids.
+    """
+    value = config.get("eos_token_id")
+    if value is None:
+        return None
+    ids = value if isinstance(value, list) else [value]
+    if not all(type(token) is int and 0 <= token < 2**31 for token in ids):
+        raise ModelFormatError(
+            f"the model's eos_token_id is {str(value)[:80]}, not a token id or a list of them; "
+            "download the model again"
+        )
+    return ids
