@@ -83,7 +83,7 @@ _EXACTNESS = {
 @drafting_options
 @model_options
 @draft_model_option
-@heads_option
+@heads_option()
 @counts_option
 @output_options
 def hit_rate(  # noqa: PLR0917 - click passes by name

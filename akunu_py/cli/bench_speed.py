@@ -105,7 +105,7 @@ _TEXT_BEYOND = 66
 @quick_option
 @model_options
 @draft_model_option
-@heads_option
+@heads_option()
 @output_options
 def speed(  # noqa: PLR0917 - click passes by name
     model: str | None,

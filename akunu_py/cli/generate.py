@@ -59,7 +59,7 @@ if TYPE_CHECKING:
 @form_options
 @model_options
 @draft_model_option
-@heads_option
+@heads_option(shipped=True)
 @counts_option
 @ranks_options
 @view_options

@@ -166,27 +166,37 @@ def draft_model_option(function: Callable[_P, _R]) -> Callable[..., _R]:
     )(wrapped)  # fmt: skip
 
 
-def heads_option(function: Callable[_P, _R]) -> Callable[..., _R]:
+def heads_option(*, shipped: bool = False) -> Callable[[Callable[_P, _R]], Callable[..., _R]]:
     """Add `--heads` to what `model_options` collects; to be put below it.
 
-    A command that is told to draft with a head takes the model's own.
+    A command that is told to draft with a head takes the model's own. With `shipped` it drafts with
+    the head that akunu ships for the default model, unless it is told otherwise.
     """
 
-    @functools.wraps(function)
-    def wrapped(*args: Any, **options: Any) -> _R:
-        heads = options.pop("heads")
-        if heads is None and _HEAD_DRAFTER in _named_drafters(options):
-            heads = "own"
-        options["loading"]["heads"] = heads
-        return function(*args, **options)
+    def add(function: Callable[_P, _R]) -> Callable[..., _R]:
+        @functools.wraps(function)
+        def wrapped(*args: Any, **options: Any) -> _R:
+            heads = options.pop("heads")
+            if heads is None and _HEAD_DRAFTER in _named_drafters(options):
+                heads = "own"
+            options["loading"]["heads"] = None if heads == "none" else heads
+            if shipped and heads is None:
+                options["loading"][_SHIPPED_HEAD] = True
+            return function(*args, **options)
 
-    return option(
-        "--heads", type=GivenPath(), metavar="own|PATH", group="Drafting",
-        help="Draft with a prediction head: the model's own, or that of a file or folder. own with "
-        "--drafter mtp, when left out.",
-    )(wrapped)  # fmt: skip
+        return option(
+            "--heads", type=GivenPath(), metavar="own|none|PATH", group="Drafting",
+            help="Draft with a prediction head: the model's own, or that of a file or folder. "
+            "Left out: own with --drafter mtp" + _SHIPPED_HELP * shipped + ", else none.",
+        )(wrapped)  # fmt: skip
+
+    return add
 
 
+_SHIPPED_HEAD = "shipped_head"
+"""Entry of `loading`: whether the default model is to draft with the head that akunu ships."""
+
+_SHIPPED_HELP = " and with the default model"
 _HEAD_DRAFTER = "mtp"
 
 
@@ -265,6 +275,7 @@ def load_engine(
     if draft is not None:
         draft = model_path(str(draft))
         loading = {**loading, "draft_model": draft}
+    loading = with_shipped_head(loading, path, ranks)
     from akunu_py.engine.engine import Engine  # noqa: PLC0415 - mlx-lm takes over a second
 
     try:
@@ -277,6 +288,25 @@ def load_engine(
         if path == fetched_model_path():
             raise ModelFormatError(f"{error}: akunu models pull smollm2") from None
         raise
+
+
+def with_shipped_head(
+    loading: Mapping[str, Any], path: Path, ranks: "Link | None"
+) -> dict[str, Any]:
+    """Return `loading` with the head of the default model, if that is the model at `path`.
+
+    Only if the command left it to akunu what to draft with, and nothing else draws: neither a draft
+    model nor ranks go together with a head.
+    """
+    from akunu_py.model_store.default_model import fetched_model_path  # noqa: PLC0415 - for --help
+    from akunu_py.models.heads.loading import OWN, own_place  # noqa: PLC0415 - MLX
+
+    loading = dict(loading)
+    wanted = loading.pop(_SHIPPED_HEAD, False)
+    alone = loading.get("draft_model") is None and ranks is None
+    if wanted and alone and path.absolute() == fetched_model_path() and own_place(path) != path:
+        loading["heads"] = OWN
+    return loading
 
 
 def check_memory(

@@ -20,6 +20,7 @@ from akunu_py.cli.loading_options import (
     model_path,
     planned_models,
     tool_parser_option,
+    with_shipped_head,
 )
 from akunu_py.cli.ranks import is_follower, on_ranks, ranks_options
 from akunu_py.cli.reply_options import generation_options
@@ -122,7 +123,7 @@ class _Duration(click.ParamType[float]):
 @model_options
 @ranks_options
 @draft_model_option
-@heads_option
+@heads_option(shipped=True)
 @counts_option
 @tool_parser_option
 def serve(  # noqa: PLR0917 - click passes by name
@@ -232,6 +233,7 @@ def _served_models(
 
     (name, path), *others = paths.items()
     engine = load_engine(model, loading, several=True)
+    loading = with_shipped_head(loading, path, engine.ranks)
     draft = loading["draft_model"]
     draft = None if draft is None else model_path(str(draft))
     # A draft model, heads, counts and a parser belong to one model, so the others have none.

@@ -1,6 +1,7 @@
 """`--heads` and `--drafter mtp` as a user meets them."""
 
 import json
+import shutil
 
 import pytest
 from click.testing import CliRunner
@@ -12,6 +13,7 @@ from akunu_py.bench.workloads import Prompt
 from akunu_py.cli.main import cli
 from akunu_py.engine.engine import Engine
 from akunu_py.errors import ConfigError
+from akunu_py.model_store.package_index import SMOLLM2
 from akunu_py.models.heads import wanted_head
 from akunu_py.models.load import load_model
 
@@ -64,6 +66,50 @@ def test_chat_takes_one_too(folder):
     result = run("chat", folder, "--heads", "own", "--max-tokens", "5", input="/draft\nhello\n")
     assert result.exit_code == 0, result.output
     assert "drafter auto, the default" in result.output
+
+
+class StopError(Exception):
+    """Ends a command where it would load its model."""
+
+
+@pytest.fixture
+def default_model(tiny_gguf, tmp_path, monkeypatch):
+    """A fetched default model with a head; the commands stop where they would load it."""
+    monkeypatch.setenv("AKUNU_DATA_DIR", str(tmp_path))
+    model = tmp_path / SMOLLM2.file_name
+    shutil.copy(tiny_gguf, model)
+    (tmp_path / f"{model.stem}.head.safetensors").write_bytes(b"")
+
+    def load(path, **options):
+        raise StopError(path, options["heads"])
+
+    monkeypatch.setattr(Engine, "load", load)
+    return model
+
+
+def heads_of(*arguments):
+    result = CliRunner().invoke(cli, [*map(str, arguments), "--force"], input="hello\n")
+    assert isinstance(result.exception, StopError), result.output
+    return result.exception.args[1]
+
+
+@pytest.mark.parametrize("command", ["chat", "generate", "serve"])
+def test_the_default_model_drafts_with_the_head_that_akunu_ships(command, default_model, tiny_gguf):
+    assert heads_of(command) == "own"
+    assert heads_of(command, default_model) == "own"
+    assert heads_of(command, tiny_gguf) is None
+    assert heads_of(command, "--heads", "none") is None
+    assert heads_of(command, "--draft-model", tiny_gguf) is None
+    assert heads_of(command, "--heads", "other.safetensors") == "other.safetensors"
+    assert heads_of(command, tiny_gguf, "--heads", "own") == "own"
+    default_model.with_name(f"{default_model.stem}.head.safetensors").unlink()
+    default_model.rename(default_model.with_name("other.gguf"))
+    assert heads_of(command, default_model.with_name("other.gguf")) is None
+
+
+def test_a_measurement_has_the_head_that_it_names(default_model):
+    assert heads_of("bench", "hit-rate", default_model) is None
+    assert heads_of("bench", "hit-rate", default_model, "--heads", "own") == "own"
 
 
 def test_show_says_whether_there_is_one(folder, tiny_gguf):

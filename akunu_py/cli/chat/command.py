@@ -51,7 +51,7 @@ if TYPE_CHECKING:
 @generation_options
 @model_options
 @draft_model_option
-@heads_option
+@heads_option(shipped=True)
 @counts_option
 @ranks_options
 @view_options
@@ -125,6 +125,7 @@ def chat(  # noqa: PLR0917 - click passes by name
             facts = [kept.name, f"{kept.parameters / 1e6:,.1f} million parameters"]
             facts += [] if kept.weights == "dense" else [kept.weights_text]
             facts.append(f"context {engine.context:,}")
+            facts += ["prediction head"] if engine.has_head else []
             note(" \u00b7 ".join(facts))
             note("Type a message. /help lists the commands, /exit leaves.")
         tools = Tools(
