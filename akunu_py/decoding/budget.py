@@ -18,6 +18,7 @@ from akunu_py.decoding.acceptance import Acceptance
 from akunu_py.decoding.drafter_time import DrafterTime, DrafterTimes
 from akunu_py.decoding.drawing import Drawing, DrawingState
 from akunu_py.decoding.pass_costs import DEFAULT_PRIOR, PassCosts
+from akunu_py.decoding.running_rate import RunningRate
 from akunu_py.decoding.time_saved import TimeSaved
 from akunu_py.decoding.tree_budget import paying_part
 from akunu_py.decoding.tree_choice import RowCosts, TreeChoice, TreeEstimate
@@ -35,10 +36,6 @@ from akunu_py.types import Draft, PassReport
 
 _LEAST_GAIN = 0.02
 """Least gain of a draft, in tokens, so that a tie goes to the plain step."""
-
-_LAMBDA_MEMORY = 0.98
-_LAMBDA_START = 8.0
-"""lambda starts from 8 tokens in 8 plain steps; each step discounts the past by 0.98."""
 
 _OUTLIER = 4.0
 """Most that a stalled step counts for lambda, in multiples of its expected cost."""
@@ -146,7 +143,7 @@ class Budget:
         self._acceptance = state.acceptance
         self._acceptance.recent = 0.5
         self._context = context
-        self._tokens = self._cost = _LAMBDA_START
+        self._rate = RunningRate()
         # A draft as it was proposed, and the tokens that the target has chosen in its place so far.
         self._shadow: Draft | None = None
         self._chosen: list[int] = []
@@ -168,7 +165,7 @@ class Budget:
     @property
     def rate(self) -> float:
         """lambda, at least 1: tokens per plain step's time over about the last fifty steps."""
-        return max(1.0, self._tokens / self._cost)
+        return self._rate.value
 
     def limit(self, most: int) -> int:
         """Return how many tokens the drafter may propose: `most`, or 0 to leave it alone."""
@@ -198,7 +195,9 @@ class Budget:
             self._chosen = []
         probabilities = self._acceptance.probabilities(draft)
         if draft.is_chain:
-            size, gain = self._best_size(probabilities)
+            # What a model drew with nothing copied in front is worth what tokens are worth there.
+            rate = self.rate if self._drawing.copied else self._drawing.rate.value
+            size, gain = self._best_size(probabilities, rate)
             kept = draft.first(max(size, draft.sure))
         else:
             kept, gain, weighed = self._best_part(draft, probabilities)
@@ -225,7 +224,8 @@ class Budget:
         drawing.asked = True
         probabilities = self._expected(before, drawn, room)
         own = OwnCost(drawing.a_pass, held, passes - 1)
-        size, _ = self._best_size(probabilities, own, probe=False)
+        rate = self.rate if len(before) else drawing.rate.value
+        size, _ = self._best_size(probabilities, rate, own, probe=False)
         # Behind a step in flight one token brings nothing, so nothing would be learned either.
         if size > held or (not held and not self._in_flight and self._may_try(probabilities[0])):
             if not drawing.passes:
@@ -240,7 +240,7 @@ class Budget:
         if not self._drawing.account.covers(0.0):
             return False
         own = OwnCost(self._drawing.a_pass)
-        _, alone = self._best_size(self._expected(_NOTHING, (), room), own, probe=False)
+        _, alone = self._best_size(self._expected(_NOTHING, (), room), self.rate, own, probe=False)
         return alone > self._gain(copied)
 
     def _expects_to_draw(self) -> bool:
@@ -253,7 +253,8 @@ class Budget:
         """Return the largest expected gain of a chain or its beginning, in tokens."""
         if not draft.tokens:
             return 0.0
-        return self._best_size(self._acceptance.probabilities(draft), probe=False)[1]
+        probabilities = self._acceptance.probabilities(draft)
+        return self._best_size(probabilities, self.rate, probe=False)[1]
 
     def _expected(self, before: Draft, drawn: Sequence[DrawnToken], room: int) -> list[float]:
         """Return the probabilities of a draft that goes on, after these tokens, by `room` more."""
@@ -278,7 +279,8 @@ class Budget:
 
     def _trial_loss(self, probability: float, own: float) -> float:
         """Return the expected loss of drafting one token for `own` plain steps, in tokens."""
-        return self.rate * (self._costs.cost(self._context, 2) - 1.0 + own) - probability
+        rate = self._drawing.rate.value
+        return rate * (self._costs.cost(self._context, 2) - 1.0 + own) - probability
 
     def observe(self, stats: StepStats, output: Sequence[int]) -> None:
         """Learn from a finished step: from its time and from the tokens of the target."""
@@ -287,8 +289,9 @@ class Budget:
         self._drawing.account.add_step()
         if self._drawing.passes:
             self._settle(stats.num_draft_tokens, done, len(output))
-        self._tokens = self._tokens * _LAMBDA_MEMORY + len(output)
-        self._cost = self._cost * _LAMBDA_MEMORY + cost
+        self._rate.add(len(output), cost)
+        if not min(self._drawing.copied, stats.num_draft_tokens):
+            self._drawing.rate.add(len(output), cost)
         self._allowance = min(_PROBE_MOST, self._allowance + _PROBE_SHARE)
         if self._shadow is not None:
             self._compare(output)
@@ -305,16 +308,17 @@ class Budget:
     def _best_size(
         self,
         probabilities: list[float],
+        rate: float,
         own: OwnCost | None = None,
         *,
         probe: bool = True,
     ) -> tuple[int, float]:
         """Return the size with the largest gain over a plain step, and that gain in tokens.
 
-        `own` is the cost of tokens that are not drawn yet. With `probe` a size that does not pay
-        may be tried.
+        `rate` is lambda, in tokens for the time of a plain step. `own` is the cost of tokens that
+        are not drawn yet. With `probe` a size that does not pay may be tried.
         """
-        rate, costs, context, target = self.rate, self._costs, self._context, self._target
+        costs, context, target = self._costs, self._context, self._target
         carried = target.carried_rows
         # With a step in flight the first token is checked for free, and the pass that follows
         # begins with its row, as a plain step would.
@@ -368,7 +372,7 @@ class Budget:
         """Return the part of a tree's best path that pays, its gain and its probabilities."""
         chain = best_chain(draft)
         probabilities = self._acceptance.probabilities(chain)
-        size, gain = self._best_size(probabilities)
+        size, gain = self._best_size(probabilities, self.rate)
         return chain.first(size), gain, probabilities[:size]
 
     def _measure(self, stats: StepStats, done: PassReport) -> float:
@@ -439,7 +443,8 @@ class Budget:
         copied = min(drawing.copied, num_drafted)
         brought = max(0, num_output - 1 - copied)
         extra = cost(num_drafted) - cost(copied) + drawing.passes * drawing.a_pass
-        drawing.account.add_draft(brought, self.rate * extra)
+        rate = self.rate if copied else drawing.rate.value
+        drawing.account.add_draft(brought, rate * extra)
 
     def _compare(self, output: Sequence[int]) -> None:
         """Compare a chain with the target's tokens once it is refuted or complete."""

@@ -1,6 +1,7 @@
 """A model's part in the drafts of a reply: its passes, its time, and whether it may draw at all."""
 
 from akunu_py.decoding.drafter_time import DrafterTime, DrafterTimes
+from akunu_py.decoding.running_rate import RunningRate
 
 _START = 2.0
 _STEP = 0.005
@@ -45,6 +46,9 @@ class Drawing:
 
     Attributes:
         account: of the model, over all replies.
+        rate: lambda over the steps without copies. A token is worth the time that it takes
+            otherwise, at its place in the text. Where nothing is copied that is more than over all
+            steps: copies come in their own time, whatever is drawn here.
         asked: whether there is a model that asks before it draws.
         copied: number of tokens in front of the drawn ones in the last draft.
         passes: passes of the model for the last draft.
@@ -55,6 +59,7 @@ class Drawing:
     def __init__(self, state: DrawingState) -> None:
         self._time = DrafterTime(state.times)
         self.account = state.account
+        self.rate = RunningRate()
         self.asked = False
         self.begin_step()
 

@@ -156,7 +156,7 @@ def test_where_time_is_worth_more_less_is_drafted():
     for rate in (1.0, 1.6, 2.2):
         budget = budget_of(state)
         budget._allowance = 0.0
-        budget._tokens = rate * budget._cost
+        budget._rate._tokens = rate * budget._rate._cost
         sizes.append(len(budget.trim(draft_of(8))))
     assert sizes == sorted(sizes, reverse=True)
     assert sizes[0] > sizes[-1]

@@ -221,7 +221,7 @@ def text_of(rng, copied, vaguely, count=12):
 def cost_of(arm, curve, *, copied, alpha, own, vaguely=0.0, kind=DraftModelDrafter):
     """Return plain steps a token over three replies, and the number of drawn tokens a token."""
     state, learned = BudgetState(), AutoState()
-    costs = {rows: curve.cost(rows) for rows in range(2, 34)}
+    costs = {rows: curve.cost(rows) + 0.05 for rows in range(2, 34)}
     state.costs.remember(dict.fromkeys(range(3), costs))
     rng = random.Random(7)
     spent = tokens = drawn = 0
@@ -282,6 +282,15 @@ def test_a_middling_head_is_not_kept_from_drawing_by_steps_in_flight(curve):
     """Behind a step in flight a draft needs two right tokens to pay, otherwise one."""
     setting = {"copied": 0.0, "alpha": 0.4, "own": 0.1, "kind": HEAD}
     assert cost_of("both", curve, **setting)[0] < 0.88 * cost_of("text", curve, **setting)[0]
+
+
+@pytest.mark.parametrize("curve", [FLAT, STEEP], ids=["flat", "steep"])
+@pytest.mark.parametrize(("alpha", "own", "at_most"), [(0.6, 0.1, 0.78), (0.45, 0.2, 0.95)])
+def test_copies_elsewhere_do_not_cheapen_drawn_tokens(alpha, own, at_most, curve):
+    """Half of the text is copied: over all steps a token is worth half as much as where it is new."""
+    setting = {"copied": 0.5, "alpha": alpha, "own": own, "kind": HEAD}
+    both, _ = cost_of("both", curve, **setting)
+    assert both < at_most * cost_of("text", curve, **setting)[0]
 
 
 @pytest.mark.parametrize("kind", [DraftModelDrafter, HEAD])

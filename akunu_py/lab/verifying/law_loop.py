@@ -149,7 +149,7 @@ class DrawnBudget(Budget):
             return 0
         probabilities = self._acceptance.probabilities(Draft.chain(range(most), self._source))
         own = OwnCost(self._drafter.a_token)
-        size, _ = self._best_size(probabilities, own)
+        size, _ = self._best_size(probabilities, self.rate, own)
         return size or int(self._may_try(probabilities[0]))
 
     def _may_try(self, probability: float) -> bool:
