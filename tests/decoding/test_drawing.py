@@ -99,6 +99,44 @@ def test_an_empty_account_draws_nothing():
     assert budget.pays(Draft.empty(), (), room=4)
 
 
+@pytest.mark.parametrize(
+    ("everywhere", "elsewhere", "draws"), [(4.0, 1.0, True), (1.0, 4.0, False)]
+)
+def test_a_token_is_worth_what_it_costs_where_nothing_is_copied(everywhere, elsewhere, draws):
+    """A drawn token brings 0.9 here and costs 0.2 and 0.3 of a pass: that pays at 1, not at 4."""
+    state = known_state({2: 1.3, 3: 3.0})
+    state.drawing["auto"] = DrawingState()
+    state.drawing["auto"].times.tokens.append(0.2)
+    drawn = Draft.chain([1], "auto", 0, (0.9,), drawn=1)
+    for _ in range(60):
+        state.acceptance.observe(drawn, [1])
+    budget = Budget(state, context=10, target=Flight(), name="auto")
+    budget._allowance = 0.0
+    for rate, value in ((budget._rate, everywhere), (budget._drawing.rate, elsewhere)):
+        rate._tokens = value * rate._cost
+    budget.limit(9)
+    assert budget._may_try(0.9)
+    state.drawing["auto"].account.add_draft(0.0, 1.95)
+    assert budget._may_try(0.9) == draws
+    assert budget.pays(Draft.empty(), (), room=1) == draws
+    assert len(budget.trim(drawn)) == draws
+
+
+def test_only_steps_without_copies_tell_what_a_drawn_token_is_worth():
+    budget = Budget(known_state(COSTS), context=10, target=Flight(pipelined=False), name="auto")
+    before = budget._drawing.rate.value
+    for draft, grows in (
+        (Draft.chain(range(4), "auto", 9, (0.95,) * 4), False),
+        (Draft.chain(range(4), "auto", 9, (0.95,) * 4, drawn=2), False),
+        (Draft.chain(range(4), "auto", 9, (0.95,) * 4, drawn=4), True),
+    ):
+        budget.limit(9)
+        budget.trim(draft)
+        observe(budget, step(4, 4, UNIT_S), tuple(range(5)))
+        assert (budget._drawing.rate.value > before) == grows
+        assert budget.rate > 1.2
+
+
 def test_the_account_forgets_old_gains():
     account = DrawingAccount()
     for _ in range(100):
