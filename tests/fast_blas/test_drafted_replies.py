@@ -23,7 +23,7 @@ SETTINGS = [
     for penalties in ({}, PENALTIES)
 ]
 PROMPT = SMOLLM2["rename"]
-TOKENS = 24
+TOKENS = 16
 
 
 def write_first_layers(source, target, count):

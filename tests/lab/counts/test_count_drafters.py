@@ -80,14 +80,14 @@ def test_the_shipped_model_says_what_it_says_alone(shipped, plain, drafter, name
 @pytest.mark.parametrize("drafter", NAMES)
 @pytest.mark.parametrize("name", OPTIONS)
 def test_identity_over_whole_replies(shipped, plain, drafter, name):
-    options = {"drafter": drafter, "max_tokens": 48, **OPTIONS[name]}
+    options = {"drafter": drafter, "max_tokens": 32, **OPTIONS[name]}
     found = shipped.chat(MESSAGES, draft_budget="auto", **options)
-    assert found.token_ids == plain(name, 48)
+    assert found.token_ids == plain(name, 32)
     # The rules take turns from drafter to drafter and from setting to setting.
     rules = ("budget", "entropy", "lower-bound") if drafter in WITH_Q else ("budget",)
     rule = rules[(NAMES.index(drafter) + list(OPTIONS).index(name)) % len(rules)]
     found = shipped.chat(MESSAGES, draft_budget="always", draft_length=rule, **options)
-    assert found.token_ids == plain(name, 48)
+    assert found.token_ids == plain(name, 32)
 
 
 @pytest.fixture(scope="module")
