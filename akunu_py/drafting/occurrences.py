@@ -87,7 +87,10 @@ class OccurrenceIndex:
         return len(self.tokens) if borrower is None else borrower._base  # noqa: SLF001
 
     def give_back(self) -> None:
-        """Leave the older index's lists as they were, and become empty."""
+        """Leave the older index's lists as they were, and become empty.
+
+        An index that stands alone, or gave back already, stays as it is.
+        """
         lender = self._lender
         if lender is None:
             return

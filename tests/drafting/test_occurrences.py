@@ -2,7 +2,7 @@
 
 from itertools import pairwise
 
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from akunu_py.drafting.occurrences import OccurrenceIndex
@@ -82,10 +82,11 @@ def test_lists_given_back_are_as_they_were(texts, last, more):
     assert older.tokens is lists[0]
 
 
+@example([], [("begin", 1), ("back", 1), ("extend", 1), ("back", 1)])
 @given(TEXTS, st.lists(st.tuples(st.sampled_from(["extend", "begin", "back"]), st.integers(0, 3))))
 def test_indexes_over_the_same_one_do_not_see_each_other(texts, steps):
     """Number 0 is the older index; 1 to 3 begin where it ends at that moment."""
-    indexes = {0: index_of(texts)}
+    indexes, borrowing = {0: index_of(texts)}, set()
     expected = {0: indexes[0].tokens.copy()}
     for token, (what, number) in enumerate(steps):
         if what == "extend" and number in indexes:
@@ -94,9 +95,13 @@ def test_indexes_over_the_same_one_do_not_see_each_other(texts, steps):
         elif number and what == "begin":
             indexes[number] = OccurrenceIndex(indexes[0])
             expected[number] = expected[0].copy()
+            borrowing.add(number)
         elif number in indexes and what == "back":
             indexes[number].give_back()
-            expected[number] = [-1] if number else expected[0]
+            if number in borrowing:
+                # What it takes in afterwards is its own, and stays.
+                borrowing.remove(number)
+                expected[number] = [-1]
         for one, index in indexes.items():
             assert contents(index)[0] == expected[one]
             assert {len(part) for part in contents(index)} == {len(index)}

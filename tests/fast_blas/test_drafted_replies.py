@@ -23,7 +23,7 @@ SETTINGS = [
     for penalties in ({}, PENALTIES)
 ]
 PROMPT = SMOLLM2["rename"]
-TOKENS = 16
+TOKENS = 24
 
 
 def write_first_layers(source, target, count):
