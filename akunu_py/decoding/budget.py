@@ -434,7 +434,7 @@ class Budget:
         drawing, costs, context = self._drawing, self._costs, self._context
 
         def cost(drafted: int) -> float:
-            # Of this step, had so many tokens been drafted.
+            # The cost of this step with that many drafted tokens.
             rows = costs.cost(context, done.rows - num_drafted + drafted) if done.rows else 0.0
             if not done.was_in_flight:
                 return rows

@@ -21,7 +21,7 @@ class DrawingAccount:
         self._balance = _START
 
     def covers(self, loss: float) -> bool:
-        """Return whether a draft may be drawn that is expected to lose so many tokens."""
+        """Return whether a draft with this expected loss, in tokens, may be drawn."""
         return loss < self._balance
 
     def add_step(self) -> None:
