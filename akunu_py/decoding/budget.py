@@ -195,9 +195,7 @@ class Budget:
             self._chosen = []
         probabilities = self._acceptance.probabilities(draft)
         if draft.is_chain:
-            # What a model drew with nothing copied in front is worth what tokens are worth there.
-            rate = self.rate if self._drawing.copied else self._drawing.rate.value
-            size, gain = self._best_size(probabilities, rate)
+            size, gain = self._best_size(probabilities, self._rate_behind(self._drawing.copied))
             kept = draft.first(max(size, draft.sure))
         else:
             kept, gain, weighed = self._best_part(draft, probabilities)
@@ -224,7 +222,7 @@ class Budget:
         drawing.asked = True
         probabilities = self._expected(before, drawn, room)
         own = OwnCost(drawing.a_pass, held, passes - 1)
-        rate = self.rate if len(before) else drawing.rate.value
+        rate = self._rate_behind(len(before))
         size, _ = self._best_size(probabilities, rate, own, probe=False)
         # Behind a step in flight one token brings nothing, so nothing would be learned either.
         if size > held or (not held and not self._in_flight and self._may_try(probabilities[0])):
@@ -248,6 +246,13 @@ class Budget:
         if not self._drawing.asked or self._drafter.resting:
             return False
         return self._may_try(self._expected(_NOTHING, (), 1)[0])
+
+    def _rate_behind(self, copied: int) -> float:
+        """Return lambda for tokens that a model draws behind so many copied ones.
+
+        With nothing copied in front they are worth what tokens are worth there.
+        """
+        return self.rate if copied else self._drawing.rate.value
 
     def _gain(self, draft: Draft) -> float:
         """Return the largest expected gain of a chain or its beginning, in tokens."""
@@ -279,8 +284,7 @@ class Budget:
 
     def _trial_loss(self, probability: float, own: float) -> float:
         """Return the expected loss of drafting one token for `own` plain steps, in tokens."""
-        rate = self._drawing.rate.value
-        return rate * (self._costs.cost(self._context, 2) - 1.0 + own) - probability
+        return self._rate_behind(0) * (self._costs.cost(self._context, 2) - 1.0 + own) - probability
 
     def observe(self, stats: StepStats, output: Sequence[int]) -> None:
         """Learn from a finished step: from its time and from the tokens of the target."""
@@ -443,8 +447,7 @@ class Budget:
         copied = min(drawing.copied, num_drafted)
         brought = max(0, num_output - 1 - copied)
         extra = cost(num_drafted) - cost(copied) + drawing.passes * drawing.a_pass
-        rate = self.rate if copied else drawing.rate.value
-        drawing.account.add_draft(brought, rate * extra)
+        drawing.account.add_draft(brought, self._rate_behind(copied) * extra)
 
     def _compare(self, output: Sequence[int]) -> None:
         """Compare a chain with the target's tokens once it is refuted or complete."""

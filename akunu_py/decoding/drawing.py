@@ -47,8 +47,8 @@ class Drawing:
     Attributes:
         account: of the model, over all replies.
         rate: lambda over the steps without copies. A token is worth the time that it takes
-            otherwise, at its place in the text. Where nothing is copied that is more than over all
-            steps: copies come in their own time, whatever is drawn here.
+            otherwise, at its place in the text. Where nothing is copied it takes longer than over
+            all steps: copies come in their own time, whatever is drawn here.
         asked: whether there is a model that asks before it draws.
         copied: number of tokens in front of the drawn ones in the last draft.
         passes: passes of the model for the last draft.
