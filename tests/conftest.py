@@ -7,6 +7,7 @@ import os
 import signal
 import time
 import types
+from collections import Counter
 
 import pytest
 from gguf_files import write_tiny_llama
@@ -76,8 +77,21 @@ def pytest_collection(session):
         gc.enable()
 
 
+@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items):
-    """Begin with the longest, lest one worker waits for another that has them at its end."""
+    """Mark as slow what `fast_every` leaves out, and begin with the longest tests.
+
+    Else one worker would wait for another that has them at its end.
+    """
+    cases = Counter()
+    for item in items:
+        every = item.get_closest_marker("fast_every")
+        if every is None or item.get_closest_marker("slow"):
+            continue
+        test = item.nodeid.partition("[")[0]
+        if cases[test] % every.args[0]:
+            item.add_marker(pytest.mark.slow)
+        cases[test] += 1
     items.sort(key=lambda item: item.path.name not in LONG)
 
 

@@ -104,8 +104,8 @@ class Family:
         # With sinks mlx-lm's text depends on the passes of the prompt; by single rows it is right.
         self.sinks = variant_of(name).sinks
         self.session = Session(self.model, context=4096, kv_bits=self.kv_bits)
-        # Behind the window that a prompt may fill, two more; and four and a half of the long one.
-        self.num_tokens = 1350 if name == LONG_WINDOW else 3 * WINDOW
+        # Two windows, behind that which a prompt may fill; and four and a half of the long one.
+        self.num_tokens = 1350 if name == LONG_WINDOW else 2 * WINDOW
         self._takes_eagle = variant_of(name).family in EAGLE_FAMILIES
         self._heads = {}
 

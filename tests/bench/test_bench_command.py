@@ -294,6 +294,7 @@ def test_a_folder_gets_the_result_and_the_tables(fake, tmp_path):
     assert "another run: limit was 1 and is 2" in " ".join(other.output.split())
 
 
+@pytest.mark.fast_every(2)
 @pytest.mark.parametrize("kept", ["items.jsonl", "result.json"])
 @pytest.mark.parametrize("command", ["compare", "speed", "alpha", "sweep", "check"])
 def test_a_folder_is_for_one_command(fake, tmp_path, command, kept):

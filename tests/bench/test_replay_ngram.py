@@ -60,23 +60,15 @@ def real_tokenizer():
         return from_gguf(file.metadata)
 
 
-def on_recorded_outputs(tokenizer, items_of_a_file):
+@pytest.mark.slow
+def test_on_recorded_outputs(real_tokenizer):
+    """The first 40 of each file."""
     paths = sorted((SHARED / "traces").glob("*.jsonl"))
     if not paths:
         pytest.skip("recorded traces are not shipped")
     for path in paths:
-        for recorded in tokenize(read_trace(path)[:items_of_a_file], tokenizer):
+        for recorded in tokenize(read_trace(path)[:40], real_tokenizer):
             compared = Compared()
             counts = replay_item(recorded, compared, 4)
             assert counts.stats.output_tokens == len(recorded.output)
             assert counts.stats.steps_with_draft == compared.drafts
-
-
-@pytest.mark.slow
-def test_on_some_recorded_outputs(real_tokenizer):
-    on_recorded_outputs(real_tokenizer, 3)
-
-
-@pytest.mark.slow
-def test_on_all_recorded_outputs(real_tokenizer):
-    on_recorded_outputs(real_tokenizer, None)

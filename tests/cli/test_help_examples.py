@@ -90,6 +90,7 @@ def test_an_example_is_taken(arguments, tmp_path, monkeypatch):
         parse(cli, "akunu", arguments)
 
 
+@pytest.mark.fast_every(2)
 @pytest.mark.lab
 @pytest.mark.parametrize(
     "arguments", [one for one in EXAMPLES if " ".join(one).startswith(CHEAP)], ids=" ".join

@@ -373,6 +373,7 @@ FRAMES = ["{}", "`{}`", "```{}\ncode {}\n```", "[a{}](http://x/{})", "|{}|b|\n|-
 VIEWS = [{}, {"plain": True}, {"show_drafts": True}, {"reasoning": "fold"}]
 
 
+@pytest.mark.fast_every(2)
 @pytest.mark.parametrize("attack", ATTACKS)
 def test_no_reply_changes_the_terminals_state(attack):
     """Every attack in every frame, in every view; the views take turns from frame to frame."""

@@ -36,6 +36,7 @@ def best_fixed(curve, rate, **options):
     return min(simulate(curve, rate, budget=size, **options)[0] for size in FIXED)
 
 
+@pytest.mark.fast_every(2)
 @pytest.mark.parametrize(("name", "rate"), each_value(tuple(CURVES), RATES))
 def test_regret_against_the_best_fixed_size(name, rate):
     """At most 8 % over 1500 tokens once the machine is known, and 1.5 % above plain decoding.
@@ -105,6 +106,7 @@ def test_text_that_changes_now_and_then(name):
     assert cost <= best_fixed(CURVES[name], rate, tokens=2400)
 
 
+@pytest.mark.fast_every(2)
 @pytest.mark.parametrize(
     ("name", "rate"), each_value(("m5", "steep", "gentle"), (HOPELESS, EVEN, COPIED))
 )

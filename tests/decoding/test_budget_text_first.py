@@ -251,6 +251,7 @@ def cost_of(arm, curve, *, copied, alpha, own, vaguely=0.0, kind=DraftModelDraft
 HEAD = PredictionHeadDrafter
 
 
+@pytest.mark.fast_every(2)
 @pytest.mark.parametrize("kind", [DraftModelDrafter, HEAD])
 @pytest.mark.parametrize("curve", [FLAT, STEEP], ids=["flat", "steep"])
 def test_mixed_text_is_faster_than_with_either(curve, kind):
@@ -263,6 +264,7 @@ def test_mixed_text_is_faster_than_with_either(curve, kind):
     assert drawn > 0.3
 
 
+@pytest.mark.fast_every(2)
 @pytest.mark.parametrize("kind", [DraftModelDrafter, HEAD])
 def test_a_useless_model_costs_next_to_nothing(kind):
     for copied in (0.0, 0.6):
@@ -293,6 +295,7 @@ def test_copies_elsewhere_do_not_cheapen_drawn_tokens(alpha, own, at_most, curve
     assert both < at_most * cost_of("text", curve, **setting)[0]
 
 
+@pytest.mark.fast_every(2)
 @pytest.mark.parametrize("kind", [DraftModelDrafter, HEAD])
 def test_a_good_model_is_preferred_to_vague_copies(kind):
     setting = {"copied": 0.0, "vaguely": 1.0, "alpha": 0.85, "own": 0.1, "kind": kind}

@@ -110,6 +110,7 @@ def test_near_the_best_fixed_length(setting, pipelined):
     assert cost(curve, rate, own, state=state, **options)[0] < 1.08 * best
 
 
+@pytest.mark.fast_every(3)
 @pytest.mark.parametrize("seed", range(4, 8))
 @pytest.mark.parametrize(
     ("curve", "alpha", "own"),
@@ -129,6 +130,7 @@ def test_near_plain_decoding_where_no_length_pays(curve, alpha, own, seed):
     assert 0 < sum(size > 0 for size in sizes) < 120
 
 
+@pytest.mark.fast_every(3)
 @pytest.mark.parametrize("seed", range(4, 8))
 @pytest.mark.parametrize(("alpha", "own"), [(0.4, 0.3), (0.35, 0.25), (0.4, 0.1)])
 def test_a_middling_model_is_used(alpha, own, seed):

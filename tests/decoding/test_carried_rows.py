@@ -71,6 +71,7 @@ def cost(name, rate, budget, *, at_once=False, tokens=500, state=None):
     )[0]  # fmt: skip
 
 
+@pytest.mark.fast_every(2)
 @pytest.mark.parametrize(("name", "rate"), each_value(tuple(CURVES), (0.3, 0.7, 0.9, 0.97)))
 def test_with_the_size_that_pays_carrying_costs_less(name, rate):
     carried = min(cost(name, rate, size) for size in FIXED)

@@ -117,6 +117,7 @@ def test_a_draft_model_larger_than_the_model(tiny_gguf, tmp_path, caplog):
         assert drafted.token_ids == plain.token_ids
 
 
+@pytest.mark.fast_every(2)
 @each(MODES)
 def test_no_draft_tokens_is_plain_decoding(tiny_pair, mode):
     options = endless(tiny_pair, max_tokens=6, **MODES[mode])
@@ -129,6 +130,7 @@ def test_no_draft_tokens_is_plain_decoding(tiny_pair, mode):
         assert found.stats.steps == 6
 
 
+@pytest.mark.fast_every(2)
 @pytest.mark.parametrize(
     ("drafter", "mode"),
     [

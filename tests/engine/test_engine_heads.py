@@ -49,6 +49,7 @@ def engine(places):
         yield engine
 
 
+@pytest.mark.fast_every(2)
 @pytest.mark.parametrize("options", [{}, SAMPLED, PENALTIES], ids=["greedy", "sampled", "all"])
 def test_every_guess_is_right_and_the_text_the_same(engine, options):
     plain = engine.generate(PROMPT, drafter="none", **PLAIN, **options)
@@ -83,6 +84,7 @@ def test_a_conversation_goes_on(engine):
         ]
 
 
+@pytest.mark.fast_every(2)
 @pytest.mark.parametrize("options", [{}, SAMPLED, PENALTIES], ids=["greedy", "sampled", "all"])
 def test_auto_with_a_head_leaves_the_text_as_it_is(engine, options):
     plain = engine.generate(PROMPT, drafter="none", **PLAIN, **options)
@@ -107,6 +109,7 @@ def test_a_constrained_reply(engine, drafter):
     assert head.num_passes > passes + 5
 
 
+@pytest.mark.fast_every(2)
 def test_replies_in_turns_have_caches_of_their_own(engine):
     """As a server makes them."""
     prompts = [engine.prompt_ids(text) for text in (PROMPT, "the world", "a")]

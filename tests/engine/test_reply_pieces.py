@@ -10,6 +10,7 @@ from akunu_py.drafting.registry import drafter_names
 PROMPT = "def hello(world):\n    return world"
 
 
+@pytest.mark.fast_every(2)
 @pytest.mark.parametrize("drafter", drafter_names("text", "candidates"))
 @pytest.mark.parametrize("options", [{}, {"stop": ("e", "lo w")}, {"max_tokens": 7}], ids=str)
 def test_pieces_joined_are_the_text(engine, drafter, options):

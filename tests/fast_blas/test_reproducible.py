@@ -44,6 +44,7 @@ def logits(new_rows, model, tokens, rng=None):
 FAST = ("llama", "phi3", "gemma3", "qwen3_moe", "llama4", "mamba2", "lfm2", "falcon_h1")
 
 
+@pytest.mark.fast_every(2)
 @pytest.mark.parametrize(
     "name",
     [pytest.param(name, marks=() if name in FAST else pytest.mark.slow) for name in FAMILIES],

@@ -14,20 +14,20 @@ pytestmark = needs_fast_blas
 MODELS = ("akunu-tiny", "akunu-tiny-draft", pytest.param(REAL, marks=pytest.mark.slow))
 
 
-def each_prompt(*kinds):
-    """Parameters: model, kind of weights, prompt."""
+def each_prompt(*kinds, real_step=1):
+    """Parameters: model, kind of weights, prompt; of the real model each `real_step`-th prompt."""
     cases = []
     for model in PATHS:
         for weights in ("dense", "quantized"):
             if weights == "quantized" and model != "akunu-tiny-draft":
                 continue  # MLX's quantized products are slow on the CPU
+            chosen = [each for each in references(model) if each.name.endswith(kinds)]
             cases += [
                 pytest.param(
                     (model, weights), reference, id=f"{model}, {weights}, {reference.name}",
                     marks=[pytest.mark.slow] if model == REAL else [],
                 )
-                for reference in references(model)
-                if reference.name.endswith(kinds)
+                for reference in chosen[:: real_step if model == REAL else 1]
             ]  # fmt: skip
     return pytest.mark.parametrize(("engine", "reference"), cases, indirect=["engine"])
 
@@ -50,7 +50,9 @@ def test_token_ids_logits_and_likeliest_tokens(engine, reference):
     check_logits(engine, reference)
 
 
-@each_prompt("chat")
+# The logits after each token of all replies are compared above.
+@pytest.mark.fast_every(2)
+@each_prompt("chat", real_step=3)
 def test_plain_replies_end_where_llama_cpps_do(engine, reference):
     result = engine.generate(reference.ids, max_tokens=len(reference.reply), drafter="none")
     reply = [id_ for id_ in result.token_ids if id_ not in engine.tokenizer.end_ids]
@@ -58,7 +60,8 @@ def test_plain_replies_end_where_llama_cpps_do(engine, reference):
     assert (result.finish_reason == "length") == (reference.ends_at is None)
 
 
-@each_prompt("raw")
+@pytest.mark.fast_every(2)
+@each_prompt("raw", real_step=2)
 def test_drafted_replies(engine, reference):
     options = {"max_tokens": len(reference.reply), "logit_bias": never_ending(engine)}
     result = engine.generate(reference.ids, drafter="auto", draft_budget="always", **options)

@@ -39,6 +39,7 @@ def reference(kind, raw):
         return gguf.dequantize(raw, gguf.GGMLQuantizationType[kind])
 
 
+@pytest.mark.fast_every(2)
 @pytest.mark.parametrize("kind", BY_GGUF)
 @settings(max_examples=15)
 @given(seed=st.integers(0, 2**32 - 1), values=scale_lists)

@@ -258,6 +258,7 @@ def test_a_disk_that_fills_up(hub, hub_cache, monkeypatch, small_pieces):
     assert hub.sent == {"m.gguf": MEGABYTE // 2}
 
 
+@pytest.mark.fast_every(2)
 @pytest.mark.parametrize("last", sorted(FOLDER))
 def test_a_folder_is_no_model_before_all_of_it_is_there(hub, hub_cache, last):
     hub.add("o/r", FOLDER)

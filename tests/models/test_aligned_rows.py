@@ -54,6 +54,7 @@ class ShapedKernels(nn.Module):
         return logits + mx.sin(places)[None, :, None] * self._spread
 
 
+@pytest.mark.fast_every(3)
 @pytest.mark.parametrize(
     ("kind", "temperature"),
     [

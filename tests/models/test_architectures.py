@@ -34,6 +34,7 @@ BUT_GEMMA3N = [
 ]
 
 
+@pytest.mark.fast_every(2)
 @pytest.mark.parametrize("name", BUT_GEMMA3N)
 def test_logits_and_greedy_text_are_llama_cpps(tmp_path, name):
     model = build(name)
@@ -73,6 +74,7 @@ OF_EACH_LAYER = (
 )  # fmt: skip
 
 
+@pytest.mark.fast_every(2)
 @pytest.mark.parametrize(
     "name",
     [

@@ -105,6 +105,7 @@ def drafted(target, reads, **options):
     return Watched(assistant_model(matched_assistant(target, reads=reads)), reads, **options)
 
 
+@pytest.mark.fast_every(2)
 @pytest.mark.parametrize("reads", [*READS, "full_attention, two rows back"])
 def test_every_guess_of_a_matched_assistant_is_right(target, reads):
     """At each depth, after rejections, in flight or not, before and behind the end of a window."""
@@ -124,6 +125,7 @@ def test_every_guess_of_a_matched_assistant_is_right(target, reads):
             assert drafter.drafts > 10
 
 
+@pytest.mark.fast_every(2)
 @pytest.mark.parametrize("reads", READS)
 def test_reproducible_passes(large, reads):
     session = Session(large, context=600, reproducible=True)
@@ -144,6 +146,7 @@ def test_nothing_in_flight(large, reads):
     assert drafter.drafts > 10
 
 
+@pytest.mark.fast_every(2)
 @pytest.mark.parametrize("reads", READS)
 def test_conversations_go_on_and_back(large, reads):
     """Prompts that share a beginning of any length with what came before, or all of it."""
@@ -163,6 +166,7 @@ def test_conversations_go_on_and_back(large, reads):
         assert drafter.drafts > 1
 
 
+@pytest.mark.fast_every(2)
 @pytest.mark.parametrize("reads", READS)
 def test_rows_of_other_conversations(large, reads):
     """As a server exchanges them between two replies, with one assistant for both."""
@@ -220,6 +224,7 @@ class Given:
         return next(self._arrays)
 
 
+@pytest.mark.fast_every(3)
 @pytest.mark.parametrize("clusters", [False, True])
 @pytest.mark.parametrize("name", ["small", "large"])
 def test_drafts_are_those_over_one_pass(name, clusters):
@@ -235,6 +240,7 @@ def test_drafts_are_those_over_one_pass(name, clusters):
         prompt = [*prompt, *found, 5, 6]
 
 
+@pytest.mark.fast_every(2)
 @pytest.mark.parametrize(
     "config", [GenerationConfig(), SAMPLED, PENALTIES], ids=["greedy", "sampled", "penalties"]
 )

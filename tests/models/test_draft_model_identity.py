@@ -7,6 +7,7 @@ import pytest
 from family_models import build_family
 from identity import assert_same_tokens
 from mlx.utils import tree_map
+from pairwise import all_pairs
 from tiny_models import VOCABULARY, prompt_of
 
 from akunu_py.decoding.loop import decode
@@ -95,9 +96,7 @@ class LastTime:
         return tuple(text[before[-1] + 1 :][:limit]) if before else ()
 
 
-PAIRS = [(target, draft) for target in KINDS for draft in KINDS]
-# Every configuration, every family as model and as draft model; `test_every_pair_at_every_setting`
-# has all of them.
+# Every configuration, every family as model and as draft model; the slow test has all pairs of them.
 FAST = [
     (("llama", "llama"), "greedy"), (("llama, sliding", "qwen3_next"), "greedy, penalties"),
     (("qwen3_next", "llama, sliding"), "0.7"), (("llama, sliding", "llama"), "1.3"),
@@ -142,10 +141,9 @@ def test_any_draft_model_leaves_the_stream_as_it_is(models, plain_text, pair, na
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", CONFIGS)
-@pytest.mark.parametrize("pair", PAIRS)
-def test_every_pair_at_every_setting(models, plain_text, pair, name):
-    leaves_the_stream(models, plain_text, *pair, name, [1, 25], 32)
+@pytest.mark.parametrize(("target", "draft", "name"), all_pairs(KINDS, KINDS, list(CONFIGS)))
+def test_every_pair_of_models_and_settings(models, plain_text, target, draft, name):
+    leaves_the_stream(models, plain_text, target, draft, name, [1, 25], 32)
 
 
 @pytest.mark.slow

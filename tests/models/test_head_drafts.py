@@ -123,6 +123,7 @@ FAMILIES = [
 ]
 
 
+@pytest.mark.fast_every(2)
 @pytest.mark.parametrize(
     ("name", "reads"),
     [
@@ -159,6 +160,7 @@ def test_reproducible_passes(llama, reads):
     assert drafter.drafts > 5
 
 
+@pytest.mark.fast_every(2)
 @pytest.mark.parametrize(
     ("name", "reads"),
     [*((name, reads) for name in ("llama", "qwen3_next") for reads in READS), ("llama", "layers")],
@@ -252,6 +254,7 @@ def test_rows_of_another_conversation(llama, shared):
     assert drafter.drafts > 1
 
 
+@pytest.mark.fast_every(3)
 @pytest.mark.parametrize("config", [SAMPLED, PENALTIES], ids=["sampled", "penalties"])
 @pytest.mark.parametrize("seed", [1, 2])
 def test_coupled_draws_of_a_head_with_the_targets_distribution(config, seed):
@@ -282,6 +285,7 @@ def random_pair(name):
     return target, random_eagle(target, vocabulary=48)
 
 
+@pytest.mark.fast_every(2)
 @pytest.mark.parametrize("config", CONFIGS, ids=["greedy", "sampled", "penalties"])
 @pytest.mark.parametrize(
     "name",
@@ -333,6 +337,7 @@ class Compared(PredictionHeadDrafter):
         return draft
 
 
+@pytest.mark.fast_every(2)
 @pytest.mark.parametrize(
     "name",
     [

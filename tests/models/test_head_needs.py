@@ -156,6 +156,7 @@ def active():
     return mx.get_active_memory()
 
 
+@pytest.mark.fast_every(2)
 @pytest.mark.parametrize("case", CASES)
 def test_weights_and_cache_of_a_head_are_told_before_it_is_read(tmp_path, case):
     path, heads, options = CASES[case](tmp_path / "model")

@@ -87,6 +87,7 @@ class Alternating:
         return self._drafter.propose(limit)
 
 
+@pytest.mark.fast_every(2)
 @pytest.mark.parametrize(
     ("name", "config", "reproducible"),
     [
@@ -116,6 +117,7 @@ def test_states_are_those_of_the_text(name, config, reproducible):
         check(recorder, model, text)
 
 
+@pytest.mark.fast_every(2)
 @pytest.mark.parametrize("name", KINDS)
 def test_reused_rows_are_not_handed_again(name):
     """A conversation goes on, and goes back."""

@@ -15,6 +15,7 @@ def logits(path, **options):
         return engine.logits(IDS)
 
 
+@pytest.mark.fast_every(2)
 @pytest.mark.parametrize("kind", QUANTIZED)
 def test_logits_of_quantized_and_expanded_weights_agree(tmp_path, kind):
     path = write_model(tmp_path / "m.gguf", kind)

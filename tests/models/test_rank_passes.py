@@ -98,6 +98,7 @@ def flush(session, wire):
         wire.follower._do(message)
 
 
+@pytest.mark.fast_every(2)
 @pytest.mark.parametrize(
     ("family", "kind"),
     each_value(["llama", "qwen3_next", "llama, sliding", "qwen3_moe"], ["half", "random"]),
@@ -174,6 +175,7 @@ def read(session, prompt, **checkpoints):
 FAMILIES = ["llama", "qwen3_next", "llama, sliding", "llama, 8-bit caches"]
 
 
+@pytest.mark.fast_every(3)
 @pytest.mark.parametrize("family", FAMILIES)
 @pytest.mark.parametrize("length", [39, 25])
 def test_a_copy_is_made_by_all_ranks(ranks, family, length):

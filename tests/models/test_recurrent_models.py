@@ -52,6 +52,7 @@ def reply(engine, prompt, tokens=8, **options):
     return engine.generate(prompt, max_tokens=tokens, logit_bias=never, **options).token_ids
 
 
+@pytest.mark.fast_every(2)
 def test_a_shared_beginning_changes_no_reply(engine):
     """Prompts that go on from a reply, turn off from it, are its beginning, or come again."""
     engine.reset()

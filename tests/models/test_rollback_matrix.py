@@ -35,6 +35,7 @@ CONTROLS = {"llama", "llama, sliding", "mamba2"}
 ALIKE = {"llama, windows with sinks", "rwkv7", "lfm2", "falcon_h1", "baichuan_m1"}
 
 
+@pytest.mark.fast_every(2)
 @pytest.mark.parametrize(
     "name",
     [pytest.param(name, marks=pytest.mark.slow if name in ALIKE else ()) for name in SUBSET],
@@ -44,9 +45,9 @@ def test_no_draft_changes_a_token(name):
     settings = Setting(0.0, SHORT, ("half",)), Setting(0.8, LONG, ("random",))
     setting = settings[SUBSET.index(name) % 2]
     family = Family(name)
-    if setting.prompt_size == LONG:
-        # The prompt alone has filled the windows twice.
-        family.num_tokens = 2 * WINDOW
+    if setting.prompt_size == SHORT:
+        # The prompt has not filled the windows.
+        family.num_tokens = 3 * WINDOW
     cell = family.run(setting)
     assert not cell.differences
     assert len(set(cell.tokens)) > 5
@@ -85,7 +86,7 @@ def test_no_adversary_changes_a_token(name):
         cell = family.run(setting)
         assert not cell.differences, setting
         # One adversary's: those that are always right, or wrong at once, draft the fewest.
-        assert cell.drafted > 30 * cell.replies
+        assert cell.drafted > 0.6 * family.num_tokens * cell.replies
 
 
 @pytest.mark.slow

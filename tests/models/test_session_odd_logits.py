@@ -113,6 +113,7 @@ def test_where_one_token_is_possible_it_is_said(config, kind, rule):
         assert text(session, config, drafter, rule=rule, max_tokens=20) == [41] * 20
 
 
+@pytest.mark.fast_every(2)
 @RULES
 @pytest.mark.parametrize(
     ("config", "change"), each_value(tuple(CONFIGS.values()), (only, overflowed))

@@ -65,6 +65,7 @@ def test_penalties_see_the_rows_that_are_carried(recurrent, kind, config):
     assert generate(session, prompt, config, drafter, max_tokens=40) == plain
 
 
+@pytest.mark.fast_every(2)
 def test_any_sequence_of_prompts_gives_what_fresh_sessions_give(named):
     """Going on from a reply, turning off from it, the same again, a beginning of it, another."""
     name, model = named
@@ -92,6 +93,7 @@ def test_any_sequence_of_prompts_gives_what_fresh_sessions_give(named):
         assert len(session._rows.tokens) + session.carried_rows >= len(given) + 5
 
 
+@pytest.mark.fast_every(2)
 def test_what_is_reused_is_what_can_be_restored(named):
     name, model = named
     session = Session(model, context=600)
@@ -179,6 +181,7 @@ def test_caches_that_drop_rows_feed_none_again(model):
     assert (session.carried_rows, session.replay_rows(3)) == (0, 0)
 
 
+@pytest.mark.fast_every(2)
 def test_an_interrupt_inside_a_pass_starts_the_caches_afresh(named):
     _, model = named
     session, prompt = Session(model, context=600), prompt_of(30)

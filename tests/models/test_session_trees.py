@@ -37,6 +37,7 @@ ALIKE = {"ministral3", "llama, windows with sinks"}
 NARROWED = ["llama4", "mamba2", "minimax_m3"]
 
 
+@pytest.mark.fast_every(2)
 @pytest.mark.parametrize(
     ("name", "temperature"),
     [

@@ -76,6 +76,7 @@ def test_windows_and_states_of_one_size():
     assert state.fixed > 0
 
 
+@pytest.mark.fast_every(3)
 @pytest.mark.parametrize("family", FAMILIES)
 def test_every_family_has_a_roofline(family):
     model = build(family)

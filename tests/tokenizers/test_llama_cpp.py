@@ -41,6 +41,7 @@ def recorded_of(make, name):
 
 @pytest.mark.parametrize(("make", "name"), EACH)
 class TestVocabularies:
+    @pytest.mark.fast_every(3)
     def test_fuzz(self, make, name):
         tokenizer, metadata = make(name)
         golden = recorded_of(make, name)
@@ -148,6 +149,7 @@ def kin(name):
     return next(other for other in split_rule_names() if split_rule(other) == split_rule(name))
 
 
+@pytest.mark.fast_every(2)
 @pytest.mark.usefixtures("one_model_of_merges")
 @pytest.mark.parametrize("name", recorded("splits")["names"].tolist())
 def test_every_pre_tokenizer_cuts_as_llama_cpp_does(name):

@@ -64,6 +64,7 @@ def schema_of(name):
     return {"additionalProperties": False, **tool.parameters}
 
 
+@pytest.mark.fast_every(2)
 @EACH_WALK
 @EACH_FORMAT
 def test_what_is_allowed_is_read(name, seeds):

@@ -75,6 +75,7 @@ RULES = {
 }
 
 
+@pytest.mark.fast_every(2)
 @pytest.mark.parametrize("seed", range(3))
 @pytest.mark.parametrize("rule", RULES)
 def test_rejection_keeps_the_law_with_every_length_rule(rule, seed):

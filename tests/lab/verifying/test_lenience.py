@@ -132,6 +132,7 @@ def test_greedy_lenience_takes_what_is_likely_enough(pair, exact, name, options)
     assert min(taken, refused, unlikeliest) > 0
 
 
+@pytest.mark.slow
 def test_sampled_lenience_accepts_by_p_over_l_q(pair, exact):
     lenience = 0.3
     _, result, steps = reply(pair, drafter="draft-model", lenience=lenience, **SAMPLED)
@@ -153,6 +154,7 @@ def test_without_the_residual_all_is_drawn_from_the_target(pair, exact):
     assert "recovered" in {step.kind for step in steps}
 
 
+@pytest.mark.fast_every(2)
 @pytest.mark.parametrize(
     ("drafter", "budget", "options"),
     all_pairs(

@@ -73,6 +73,7 @@ def one_step(p, q, length, **options):
     return enumerate_law(run)
 
 
+@pytest.mark.fast_every(2)
 @pytest.mark.parametrize(
     ("vocabulary", "length", "seed"),
     [(v, n, s) for v in (2, 3) for n in range(4) for s in range(3)] + [(4, 1, 7), (4, 2, 7), (4, 3, 7)],

@@ -79,6 +79,7 @@ def sampled(q, length, goes_on=None):
     return lambda branch: SampledToyDrafter(q, branch.choose, length, goes_on)
 
 
+@pytest.mark.fast_every(2)
 @pytest.mark.parametrize(
     ("vocabulary", "drafted", "length"),
     [(2, 0, 3), (2, 1, 4), (2, 2, 4), (2, 3, 4), (3, 1, 3), (3, 2, 3), (4, 1, 2), (4, 2, 3)],
@@ -219,6 +220,7 @@ class Remembers(SampledToyDrafter):
         return draft
 
 
+@pytest.mark.fast_every(2)
 @pytest.mark.parametrize("stale", [True, False])
 def test_noise_that_drew_a_discarded_token_is_not_used_again(stale):
     """A memory of discarded tokens is harmless with fresh noise, and biases with the same."""

@@ -26,6 +26,7 @@ def test_rejection_keeps_the_law_and_says_that_it_is_not_the_stream(tiny_pair):
     assert tiny_pair.generate(PROMPT, **options).exactness == "stream"
 
 
+@pytest.mark.fast_every(2)
 @pytest.mark.parametrize("drafter", ["draft-model", "draft-model-ngram", "ngram", "none"])
 def test_rejection_at_temperature_0_is_greedy_decoding(tiny_pair, drafter):
     plain = tiny_pair.generate(PROMPT, max_tokens=24, drafter="none")
