@@ -251,7 +251,7 @@ def cost_of(arm, curve, *, copied, alpha, own, vaguely=0.0, kind=DraftModelDraft
 HEAD = PredictionHeadDrafter
 
 
-@pytest.mark.fast_every(2)
+@pytest.mark.fast_every(3)
 @pytest.mark.parametrize("kind", [DraftModelDrafter, HEAD])
 @pytest.mark.parametrize("curve", [FLAT, STEEP], ids=["flat", "steep"])
 def test_mixed_text_is_faster_than_with_either(curve, kind):

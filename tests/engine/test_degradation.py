@@ -130,7 +130,7 @@ def test_no_draft_tokens_is_plain_decoding(tiny_pair, mode):
         assert found.stats.steps == 6
 
 
-@pytest.mark.fast_every(2)
+@pytest.mark.fast_every(3)
 @pytest.mark.parametrize(
     ("drafter", "mode"),
     [

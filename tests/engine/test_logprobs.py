@@ -31,7 +31,7 @@ def expected(engine, result):
     return rows - np.log(np.exp(rows).sum(axis=-1, keepdims=True))
 
 
-@pytest.mark.fast_every(2)
+@pytest.mark.fast_every(3)
 @pytest.mark.parametrize("name", OPTIONS)
 @pytest.mark.parametrize("drafter", DRAFTERS)
 def test_values_are_those_of_the_logits(engine, drafter, name):

@@ -123,7 +123,6 @@ FAMILIES = [
 ]
 
 
-@pytest.mark.fast_every(2)
 @pytest.mark.parametrize(
     ("name", "reads"),
     [
@@ -160,7 +159,7 @@ def test_reproducible_passes(llama, reads):
     assert drafter.drafts > 5
 
 
-@pytest.mark.fast_every(2)
+@pytest.mark.fast_every(3)
 @pytest.mark.parametrize(
     ("name", "reads"),
     [*((name, reads) for name in ("llama", "qwen3_next") for reads in READS), ("llama", "layers")],

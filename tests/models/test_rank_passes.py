@@ -98,7 +98,7 @@ def flush(session, wire):
         wire.follower._do(message)
 
 
-@pytest.mark.fast_every(2)
+@pytest.mark.fast_every(3)
 @pytest.mark.parametrize(
     ("family", "kind"),
     each_value(["llama", "qwen3_next", "llama, sliding", "qwen3_moe"], ["half", "random"]),

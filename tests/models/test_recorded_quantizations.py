@@ -12,7 +12,7 @@ TOLERANCE = 2e-4
 """Largest difference of a logit, where logits have a deviation of 4; measured: 5e-5."""
 
 
-@pytest.mark.fast_every(2)
+@pytest.mark.fast_every(3)
 @pytest.mark.parametrize(("name", "weights"), each_value(recorded_models(), ("dense", "quantized")))
 def test_blocks_of_ggml_give_llama_cpps_logits_and_text(tmp_path, name, weights):
     path = write_quantized(tmp_path / "m.gguf", name)

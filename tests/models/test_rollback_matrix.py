@@ -35,7 +35,6 @@ CONTROLS = {"llama", "llama, sliding", "mamba2"}
 ALIKE = {"llama, windows with sinks", "rwkv7", "lfm2", "falcon_h1", "baichuan_m1"}
 
 
-@pytest.mark.fast_every(2)
 @pytest.mark.parametrize(
     "name",
     [pytest.param(name, marks=pytest.mark.slow if name in ALIKE else ()) for name in SUBSET],

@@ -37,7 +37,6 @@ ALIKE = {"ministral3", "llama, windows with sinks"}
 NARROWED = ["llama4", "mamba2", "minimax_m3"]
 
 
-@pytest.mark.fast_every(2)
 @pytest.mark.parametrize(
     ("name", "temperature"),
     [

@@ -37,7 +37,7 @@ def llama():
     return tiny()
 
 
-@pytest.mark.fast_every(2)
+@pytest.mark.fast_every(3)
 @pytest.mark.parametrize("name", NAMES)
 def test_draws_after_any_acceptance_are_those_of_a_fresh_model(model, name):
     """All, some or none of a draft committed, and more tokens than were drawn."""
@@ -178,7 +178,7 @@ class Guesses:
         return (*guessed, VOCABULARY + 4)[:limit]
 
 
-@pytest.mark.fast_every(2)
+@pytest.mark.fast_every(3)
 @pytest.mark.parametrize("name", NAMES)
 def test_guesses_change_nothing_that_is_drawn(model, name):
     config = CONFIGS[name]

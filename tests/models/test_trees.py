@@ -200,7 +200,7 @@ def test_a_window_that_fails_is_found_before_a_row_reaches_it(monkeypatch):
         assert tried.usable(depth=15 - rows)
 
 
-@pytest.mark.fast_every(2)
+@pytest.mark.fast_every(3)
 @pytest.mark.parametrize("rows", [0, 5, 12, 40])
 @pytest.mark.parametrize("name", ["llama", "llama, sliding", "llama, 8-bit caches"])
 def test_a_try_leaves_the_caches_as_they_were(name, rows):

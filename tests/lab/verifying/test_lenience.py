@@ -154,7 +154,7 @@ def test_without_the_residual_all_is_drawn_from_the_target(pair, exact):
     assert "recovered" in {step.kind for step in steps}
 
 
-@pytest.mark.fast_every(2)
+@pytest.mark.fast_every(3)
 @pytest.mark.parametrize(
     ("drafter", "budget", "options"),
     all_pairs(

@@ -91,7 +91,7 @@ SIZES = (
 )  # fmt: skip
 
 
-@pytest.mark.fast_every(2)
+@pytest.mark.fast_every(3)
 @pytest.mark.parametrize("target", [ToyDistributions, ChainsAlone])
 @pytest.mark.parametrize(("vocabulary", "num_proposals", "num_draft_tokens", "steps"), SIZES)
 def test_proposals_by_rejection_keep_the_law(
