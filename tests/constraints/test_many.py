@@ -17,10 +17,10 @@ def tiny():
         yield engine
 
 
-# Measured: 9, 9 and 8 of 9 schemas, 20 of 20 expressions and 20 of 20 grammars end by themselves.
+# Measured: 9 and 9 of 9 schemas, 20 of 20 expressions and 20 of 20 grammars end by themselves.
 # Where none does, nothing is compared with the form.
 @pytest.mark.slow
-@pytest.mark.parametrize("first", [0, 9, 18])
+@pytest.mark.parametrize("first", [0, 9])
 def test_schemas(tiny, first):
     assert check(tiny, "schemas", range(first, first + 9)) >= 7
 
