@@ -77,12 +77,16 @@ def pytest_collection(session):
         gc.enable()
 
 
+# Before pytest leaves out those that are marked slow.
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items):
-    """Mark as slow what `fast_every` leaves out, and begin with the longest tests.
+    """Begin with the longest, lest one worker waits for another that has them at its end."""
+    mark_slow_cases(items)
+    items.sort(key=lambda item: item.path.name not in LONG)
 
-    Else one worker would wait for another that has them at its end.
-    """
+
+def mark_slow_cases(items):
+    """Mark all but every n-th case of a test with `fast_every(n)` as slow."""
     cases = Counter()
     for item in items:
         every = item.get_closest_marker("fast_every")
@@ -92,7 +96,6 @@ def pytest_collection_modifyitems(items):
         if cases[test] % every.args[0]:
             item.add_marker(pytest.mark.slow)
         cases[test] += 1
-    items.sort(key=lambda item: item.path.name not in LONG)
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -248,9 +248,9 @@ class Budget:
         return self._may_try(self._expected(_NOTHING, (), 1)[0])
 
     def _rate_behind(self, copied: int) -> float:
-        """Return lambda for tokens that a model draws behind so many copied ones.
+        """Return lambda for tokens that a model draws after `copied` copied ones.
 
-        With nothing copied in front they are worth what tokens are worth there.
+        Without copies in front a token is worth the time that it takes there; see `Drawing.rate`.
         """
         return self.rate if copied else self._drawing.rate.value
 

@@ -2,7 +2,8 @@
 
 Mutants of `Budget._settle` and `DrawingAccount`, made by hand, that these tests kill (each was
 tried): the copied tokens credited, too; the pass of a plain step charged; the check or its pass left
-out; the model's own passes left out; an empty account that still draws; no upper limit.
+out; the model's own passes left out; an empty account that still draws; no upper limit; one lambda
+for all drawn tokens, or the other.
 """
 
 import pytest
@@ -120,6 +121,32 @@ def test_a_token_is_worth_what_it_costs_where_nothing_is_copied(everywhere, else
     assert budget._may_try(0.9) == draws
     assert budget.pays(Draft.empty(), (), room=1) == draws
     assert len(budget.trim(drawn)) == draws
+
+
+@pytest.mark.parametrize(
+    ("everywhere", "elsewhere", "draws"), [(4.0, 1.0, False), (1.0, 4.0, True)]
+)
+def test_behind_copies_a_token_is_worth_what_it_is_everywhere(everywhere, elsewhere, draws):
+    """A drawn token brings 0.9 and costs 0.1 and 0.2 of a pass: that pays at 1, not at 4."""
+    state = known_state({2: 1.05, 3: 1.15, 4: 3.0})
+    state.drawing["auto"] = DrawingState()
+    account = state.drawing["auto"].account
+    state.drawing["auto"].times.tokens.append(0.2)
+    draft = Draft.chain([1, 1], "auto", 9, (0.95, 0.9), drawn=1)
+    for _ in range(200):
+        state.acceptance.observe(draft, [1, 1])
+    budget = Budget(state, context=10, target=Flight(), name="auto")
+    budget._allowance = 0.0
+    for rate, value in ((budget._rate, everywhere), (budget._drawing.rate, elsewhere)):
+        rate._tokens = value * rate._cost
+    budget.limit(9)
+    assert budget.pays(draft.first(1), (), room=1) == draws
+    # Drawn all the same, it is charged at this value.
+    budget._drawing.passes = 1
+    budget.trim(draft)
+    before = account._balance
+    observe(budget, step(2, 1, UNIT_S, propose_s=0.2 * UNIT_S), (1, 1))
+    assert account._balance - before - 0.005 == pytest.approx(-everywhere * (0.1 + 0.2))
 
 
 def test_only_steps_without_copies_tell_what_a_drawn_token_is_worth():

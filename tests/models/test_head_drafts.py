@@ -50,7 +50,7 @@ SAMPLED = GenerationConfig(temperature=0.8)
 PENALTIES = GenerationConfig(temperature=0.8, repetition_penalty=1.1, frequency_penalty=0.2)
 
 
-CONFIGS = {"greedy": GenerationConfig(), "sampled": SAMPLED, "penalties": PENALTIES}
+CONFIGS = [GenerationConfig(), SAMPLED, PENALTIES]
 
 
 class Watched(PredictionHeadDrafter):
@@ -284,20 +284,13 @@ def random_pair(name):
     return target, random_eagle(target, vocabulary=48)
 
 
-# The other families in one setting each; test_rollback_matrix.py has heads in more.
 @pytest.mark.fast_every(2)
+@pytest.mark.parametrize("config", CONFIGS, ids=["greedy", "sampled", "penalties"])
 @pytest.mark.parametrize(
-    ("name", "setting"),
-    [
-        *((name, setting) for name in ("mimo", EAGLE) for setting in CONFIGS),
-        *(
-            pytest.param(name, list(CONFIGS)[number % len(CONFIGS)], marks=pytest.mark.slow)
-            for number, name in enumerate(sorted(set(TARGETS) - {"mimo"}))
-        ),
-    ],
+    "name",
+    ["mimo", EAGLE, *(pytest.param(n, marks=pytest.mark.slow) for n in TARGETS if n != "mimo")],
 )
-def test_a_random_head_changes_no_token(name, setting):
-    config = CONFIGS[setting]
+def test_a_random_head_changes_no_token(name, config):
     target, head = random_pair(name)
     session = Session(target, context=600)
     model = token_model(head, size=VOCABULARY)

@@ -45,7 +45,7 @@ def test_no_draft_changes_a_token(name):
     setting = settings[SUBSET.index(name) % 2]
     family = Family(name)
     if setting.prompt_size == SHORT:
-        # The prompt has not filled the windows.
+        # The reply itself has to fill the window, and goes on for two more.
         family.num_tokens = 3 * WINDOW
     cell = family.run(setting)
     assert not cell.differences

@@ -409,7 +409,6 @@ class TestPlacesToGoBackTo:
             assert ask(other, tmp_path, prompt)[1] == 0
 
 
-@pytest.mark.fast_every(2)
 @pytest.mark.slow
 @pytest.mark.parametrize("name", NAMES)
 def test_every_family_goes_back_as_far_as_before(name, tmp_path):
