@@ -62,7 +62,7 @@ def check(engine, prompt, temperature, penalties, drafters, max_tokens):
     ],
 )
 def test_a_prompt_of_each_category(engine, category, name):
-    """Every setting comes up; `test_every_third_prompt` has more prompts and drafters."""
+    """Every setting comes up; `test_every_fourth_prompt` has more prompts and drafters."""
     temperature, penalties = SETTINGS[name]
     chosen = min(
         (prompt for prompt in PROMPTS if prompt.category == category),
@@ -73,11 +73,11 @@ def test_a_prompt_of_each_category(engine, category, name):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("prompt", PROMPTS[::3], ids=lambda prompt: prompt.id)
-def test_every_third_prompt(engine, prompt):
-    """Each in one setting; each setting and each drafter with ten prompts or more."""
+@pytest.mark.parametrize("prompt", PROMPTS[::4], ids=lambda prompt: prompt.id)
+def test_every_fourth_prompt(engine, prompt):
+    """Each in one setting; each setting and each drafter with six prompts or more."""
     others = ["ngram", "ngram-window", "lookup", "recycling", "tree"]
-    number = PROMPTS.index(prompt) // 3
+    number = PROMPTS.index(prompt) // 4
     temperature, penalties = list(SETTINGS.values())[number % len(SETTINGS)]
     check(engine, prompt, temperature, penalties, ["auto", others[number % 5]], 24)
 

@@ -52,7 +52,7 @@ def test_token_ids_logits_and_likeliest_tokens(engine, reference):
 
 # The logits after each token of all replies are compared above.
 @pytest.mark.fast_every(2)
-@each_prompt("chat", real_step=3)
+@each_prompt("chat", real_step=6)
 def test_plain_replies_end_where_llama_cpps_do(engine, reference):
     result = engine.generate(reference.ids, max_tokens=len(reference.reply), drafter="none")
     reply = [id_ for id_ in result.token_ids if id_ not in engine.tokenizer.end_ids]
@@ -61,7 +61,7 @@ def test_plain_replies_end_where_llama_cpps_do(engine, reference):
 
 
 @pytest.mark.fast_every(2)
-@each_prompt("raw", real_step=2)
+@each_prompt("raw", real_step=3)
 def test_drafted_replies(engine, reference):
     options = {"max_tokens": len(reference.reply), "logit_bias": never_ending(engine)}
     result = engine.generate(reference.ids, drafter="auto", draft_budget="always", **options)
