@@ -9,7 +9,7 @@ from trained_prompts import SMOLLM2
 
 from akunu_py import Engine, GenerationConfig
 from akunu_py.drafting import vocabulary_fingerprint
-from akunu_py.drafting.registry import drafter_names
+from akunu_py.drafting.registry import BUILT_IN, drafter_names
 
 pytestmark = needs_fast_blas
 lab_counts = pytest.importorskip("akunu_py.lab.counts")
@@ -109,9 +109,10 @@ def test_every_drafter(tiny, drafter):
     assert accepted < tested
 
 
+# The engine's own, and two that read the model's candidates: a chain of them and a tree.
 @pytest.mark.slow
-@pytest.mark.parametrize("drafter", DRAFTERS)
-def test_every_drafter_at_each_temperature(real, drafter):
+@pytest.mark.parametrize("drafter", [*(d for d in DRAFTERS if d in BUILT_IN), "recycling", "tree"])
+def test_drafters_at_each_temperature(real, drafter):
     """With penalties at one or two of the three temperatures, at the others for the next drafter."""
     first = DRAFTERS.index(drafter) % 2
     accepted, tested = check(real, drafter, [first, 3 - first, 4 + first])

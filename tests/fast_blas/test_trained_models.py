@@ -45,12 +45,16 @@ def test_this_is_the_model_that_was_recorded(model):
 
 
 @each_prompt("chat", "raw")
-def test_token_ids_logits_and_likeliest_tokens(engine, reference):
+def test_token_ids(engine, reference):
     assert encoded(engine.tokenizer, reference.prompt) == reference.ids
+
+
+# After each token of whole replies; below only the tokens are compared.
+@each_prompt("chat", "raw", real_step=3)
+def test_logits_and_likeliest_tokens(engine, reference):
     check_logits(engine, reference)
 
 
-# The logits after each token of all replies are compared above.
 @pytest.mark.fast_every(2)
 @each_prompt("chat", real_step=6)
 def test_plain_replies_end_where_llama_cpps_do(engine, reference):
