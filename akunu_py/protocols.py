@@ -144,14 +144,21 @@ class DrawingRule(Protocol):
     """Decides what a model draws, whose every token takes time."""
 
     def pays(
-        self, before: Draft, drawn: Sequence[DrawnToken], *, room: int, passes: int = 1
+        self,
+        before: Draft,
+        drawn: Sequence[DrawnToken],
+        *,
+        room: int,
+        passes: int = 1,
+        further: int = 1,
     ) -> bool:
         """Return whether to draw another token after `drawn`, which follow `before`.
 
-        The model may draw `room` further tokens; the next one takes it `passes` passes.
+        The model may draw `room` further tokens; the next one takes it `passes` passes, and each
+        one after that `further` passes.
         """
 
-    def draws_instead(self, copied: Draft, *, room: int) -> bool:
+    def draws_instead(self, copied: Draft, *, room: int, further: int = 1) -> bool:
         """Return whether to draw up to `room` tokens rather than verify a copied draft."""
 
 

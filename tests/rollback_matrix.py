@@ -3,7 +3,7 @@
 One `Cell` is one temperature and prompt, with several drafters: adversaries, and a random
 prediction head, alone or asked by `auto`, which reads the states of the rows that are rolled back.
 Where `auto` asks it, it guesses only half of the tokens. For Gemma 4 it is an assistant, which
-reads their keys and values as well, and for models like llamas an EAGLE-3 head. Tests judge cells; scripts/describe_rollback.py prints them.
+reads their keys and values as well, and where states between layers are read an EAGLE-3 head, and behind copies a DFlash head. Tests judge cells; scripts/describe_rollback.py prints them.
 """
 
 from dataclasses import dataclass, field
@@ -11,6 +11,7 @@ from itertools import product
 
 import mlx.core as mx
 from assistants import random_assistant
+from dflash_heads import random_dflash
 from eagle_heads import random_eagle
 from family_models import build_family, variant_of
 from identity import margin
@@ -26,7 +27,7 @@ from akunu_py.models.cache import make_caches
 from akunu_py.models.heads import make_head_model
 from akunu_py.models.heads.assistant import sources_in
 from akunu_py.models.heads.draft_vocabulary import DraftOutput, some_rows
-from akunu_py.models.heads.stored_eagle import FAMILIES as EAGLE_FAMILIES
+from akunu_py.models.heads.families import BETWEEN_LAYERS
 from akunu_py.models.hidden_states import StateTap
 from akunu_py.models.session import Session
 from akunu_py.sampling.sampler import Sampler
@@ -106,7 +107,7 @@ class Family:
         self.session = Session(self.model, context=4096, kv_bits=self.kv_bits)
         # Two windows, behind that which a prompt may fill; and four and a half of the long one.
         self.num_tokens = 1350 if name == LONG_WINDOW else 2 * WINDOW
-        self._takes_eagle = variant_of(name).family in EAGLE_FAMILIES
+        self._taken_between = variant_of(name).family in BETWEEN_LAYERS
         self._heads = {}
 
     def run(self, setting: Setting) -> Cell:
@@ -132,24 +133,29 @@ class Family:
             return _Counting(adversary(kind, truth, seed))
         size = self.session.vocabulary_size
         if kind not in self._heads:
-            self._heads[kind] = self._head(size, whole=kind == HEAD)
+            self._heads[kind] = self._head(size, alone=kind == HEAD)
             self._heads[kind].set_dtype(self.dtype)
         model = make_head_model(self._heads[kind], context=4096, vocabulary_size=size)
         if kind == HEAD:
             return _CountingHead(model)
         return _CountingAuto(AutoDrafter(), PredictionHeadDrafter(model))
 
-    def _head(self, size: int, *, whole: bool):
-        """Return a random head or assistant; where not `whole`, the head guesses half the tokens."""
+    def _head(self, size: int, *, alone: bool):
+        """Return a random head or assistant that drafts `alone`, or behind copies.
+
+        Of a kind that can, one of the two heads guesses half the tokens.
+        """
         if sources_in(self.model):
             return random_assistant(self.model)
-        if self._takes_eagle:
-            return random_eagle(self.model, vocabulary=None if whole else size // 2)
+        if self._taken_between and alone:
+            return random_eagle(self.model, vocabulary=size // 2)
+        if self._taken_between:
+            return random_dflash(self.model)
         tap = StateTap(self.model, "normed")
         with tap.listening():
             self.model(mx.zeros((1, 1), dtype=mx.int32))
         head = foreign_head(tap.states.shape[-1], size)
-        if not whole:
+        if not alone:
             ids = mx.arange(0, size, 2)
             head.lm_head = DraftOutput(some_rows(head.lm_head, ids), ids, size)
         return head

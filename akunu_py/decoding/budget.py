@@ -76,17 +76,19 @@ class BudgetState:
 class OwnCost:
     """A drafter's own cost of a draft, in plain steps.
 
-    Each token costs `a_token`, except the first `sunk` ones, which are there already; before the
-    next one come `passes` that cost as much.
+    The first `sunk` tokens are there already. The next one takes `passes` passes, and each one
+    after it `further`.
     """
 
-    a_token: float
+    a_pass: float
     sunk: int = 0
-    passes: int = 0
+    passes: int = 1
+    further: int = 1
 
     def cost(self, size: int) -> float:
         """Return the cost of a draft of `size` tokens."""
-        return self.a_token * (size - self.sunk + self.passes) if size > self.sunk else 0.0
+        more = size - self.sunk
+        return self.a_pass * (self.passes + self.further * (more - 1)) if more > 0 else 0.0
 
 
 class _Untimed:
@@ -208,7 +210,13 @@ class Budget:
         return kept
 
     def pays(
-        self, before: Draft, drawn: Sequence[DrawnToken], *, room: int, passes: int = 1
+        self,
+        before: Draft,
+        drawn: Sequence[DrawnToken],
+        *,
+        room: int,
+        passes: int = 1,
+        further: int = 1,
     ) -> bool:
         """Return whether a model should draw another token; see `DrawingRule`.
 
@@ -221,7 +229,7 @@ class Budget:
         held = len(before) + len(drawn)
         drawing.asked = True
         probabilities = self._expected(before, drawn, room)
-        own = OwnCost(drawing.a_pass, held, passes - 1)
+        own = OwnCost(drawing.a_pass, held, passes, further)
         rate = self._rate_behind(len(before))
         size, _ = self._best_size(probabilities, rate, own, probe=False)
         # Behind a step in flight one token brings nothing, so nothing would be learned either.
@@ -233,11 +241,11 @@ class Budget:
             return True
         return False
 
-    def draws_instead(self, copied: Draft, *, room: int) -> bool:
+    def draws_instead(self, copied: Draft, *, room: int, further: int = 1) -> bool:
         """Return whether a model's own draft has a larger expected gain; see `DrawingRule`."""
         if not self._drawing.account.covers(0.0):
             return False
-        own = OwnCost(self._drawing.a_pass)
+        own = OwnCost(self._drawing.a_pass, further=further)
         _, alone = self._best_size(self._expected(_NOTHING, (), room), self.rate, own, probe=False)
         return alone > self._gain(copied)
 

@@ -134,6 +134,8 @@ class DraftModelDrafter:
 
     name = "draft-model"
     num_proposals = 1
+    further_passes = 1
+    """Passes of the model for each token after the first."""
 
     def __init__(
         self,
@@ -234,9 +236,11 @@ class DraftModelDrafter:
         def goes_on(drawn: Sequence[DrawnToken]) -> bool:
             if length is not None and not length(drawn):
                 return False
-            passes = 1 if drawn else self._first_passes(before)
+            passes = self.further_passes if drawn else self._first_passes(before)
             room = limit - len(drawn)
-            return rule is None or rule.pays(before, drawn, room=room, passes=passes)
+            return rule is None or rule.pays(
+                before, drawn, room=room, passes=passes, further=self.further_passes
+            )
 
         asked = None if rule is None and length is None else goes_on
         drawn = self._model.draw(limit, asked, guess, after=before.tokens)

@@ -12,7 +12,7 @@ from akunu_py.protocols import Hidden, RowReader
 from akunu_py.types import Draft
 
 NUM_DRAFT_TOKENS = 4
-"""Heads are trained for one token ahead, and each further one is guessed from a guess."""
+"""Most heads are trained for one token ahead, and guess each further one from a guess."""
 
 
 class HeadModel(TokenModel, Protocol):
@@ -22,11 +22,20 @@ class HeadModel(TokenModel, Protocol):
     def hidden(self) -> Hidden:
         """Return which hidden states it takes."""
 
+    @property
+    def at_once(self) -> int:
+        """Return how many tokens one pass guesses; where it is more than one, these are all."""
+
     def begin_states(self, prompt: Sequence[int], held: int) -> None:
         """Begin a reply; see `StateObserver`."""
 
     def observe_states(self, states: object, start: int, end: int) -> None:
         """Take in hidden states; see `StateObserver`."""
+
+
+def default_length(head: HeadModel) -> int:
+    """Return how many tokens a head drafts at most unless it is told otherwise."""
+    return NUM_DRAFT_TOKENS if head.at_once == 1 else head.at_once
 
 
 class PredictionHeadDrafter(DraftModelDrafter):
@@ -43,10 +52,12 @@ class PredictionHeadDrafter(DraftModelDrafter):
         self,
         head: HeadModel,
         *,
-        num_draft_tokens: int = NUM_DRAFT_TOKENS,
+        num_draft_tokens: int | None = None,
         rejection: bool = False,
     ) -> None:
-        super().__init__(head, num_draft_tokens=num_draft_tokens, rejection=rejection)
+        most = default_length(head) if num_draft_tokens is None else num_draft_tokens
+        super().__init__(head, num_draft_tokens=most, rejection=rejection)
+        self.further_passes = 1 if head.at_once == 1 else 0
         self.hidden = head.hidden
         self.begin_states = head.begin_states
         self.observe_states = head.observe_states
@@ -62,4 +73,4 @@ class PredictionHeadDrafter(DraftModelDrafter):
         return super().extend(before, min(limit, self.num_draft_tokens - len(before)))
 
     def _first_passes(self, before: Draft) -> int:
-        return 1 + len(before)
+        return 1 + self.further_passes * len(before)

@@ -22,7 +22,7 @@ from akunu_py.drafting.ngram_settings import (
 )
 from akunu_py.drafting.plain import PlainDrafter
 from akunu_py.drafting.prediction_head import NUM_DRAFT_TOKENS as NUM_HEAD_TOKENS
-from akunu_py.drafting.prediction_head import HeadModel, PredictionHeadDrafter
+from akunu_py.drafting.prediction_head import HeadModel, PredictionHeadDrafter, default_length
 from akunu_py.drafting.text_first import TextFirstDrafter
 from akunu_py.errors import ConfigError, ContractError
 from akunu_py.protocols import Drafter
@@ -140,10 +140,9 @@ def _auto(setup: DrafterSetup) -> Drafter:
     if setup.rejection:
         return text
     if setup.head_model is not None:
-        return TextFirstDrafter(
-            text,
-            PredictionHeadDrafter(setup.head_model, num_draft_tokens=min(most, NUM_HEAD_TOKENS)),
-        )
+        longest = min(most, default_length(setup.head_model))
+        head = PredictionHeadDrafter(setup.head_model, num_draft_tokens=longest)
+        return TextFirstDrafter(text, head)
     if setup.token_model is not None:
         return TextFirstDrafter(
             text, DraftModelDrafter(setup.token_model, num_draft_tokens=min(most, NUM_DRAFT_TOKENS))

@@ -65,7 +65,12 @@ class TextFirstDrafter:
         """Draft a chain of at most `limit` tokens: copied ones, drawn ones, or both."""
         copied = self._text.propose(limit)
         room = min(limit, self._model.num_draft_tokens)
-        if copied.tokens and self._rule and self._rule.draws_instead(copied, room=room):
+        further = self._model.further_passes
+        if (
+            copied.tokens
+            and self._rule
+            and self._rule.draws_instead(copied, room=room, further=further)
+        ):
             copied = Draft.empty(self.name)
         drawn = self._model.extend(copied, limit - len(copied))
         self._text.count_drafted(len(copied) + len(drawn))

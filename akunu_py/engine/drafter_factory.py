@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from akunu_py.drafting import AutoState, default_num_draft_tokens
+from akunu_py.drafting.prediction_head import PredictionHeadDrafter, default_length
 from akunu_py.drafting.registry import DrafterSetup, drafter_name, make
 from akunu_py.models.heads import Head, HeadModel, make_head_model
 from akunu_py.models.load import LoadedModel, LoadOptions, draft_options, load_model
@@ -101,6 +102,8 @@ class DrafterFactory:
         most = config.num_draft_tokens
         if most is None:
             most = default_num_draft_tokens(name)
+            if name == PredictionHeadDrafter.name and self.models.head is not None:
+                most = default_length(self.models.head)
         if self._most is not None:
             most = min(most, self._most)
         return DrafterChoice(name, replace(config, drafter=name), most)

@@ -40,6 +40,13 @@ def rule_with(a_token, name="auto"):
     return budget
 
 
+def rule_without_trials(a_token):
+    """The same of a model whose account is too low for a token that does not pay."""
+    budget = rule_with(a_token)
+    budget._state.drawing["auto"].account.add_draft(0.0, 1.9)
+    return budget
+
+
 def test_passes_over_a_copy_are_part_of_the_price():
     assert rule_with(0.2).pays(COPY, (), room=1)
     assert not rule_with(0.2).pays(COPY, (), room=1, passes=4)
@@ -48,6 +55,18 @@ def test_passes_over_a_copy_are_part_of_the_price():
     assert rule_with(0.2).pays(COPY, drawn, room=1)
     assert not rule_with(0.9).pays(COPY, drawn, room=1)
     assert not rule_with(0.0).pays(COPY, (), room=0)
+
+
+def test_a_pass_that_guesses_a_block_is_paid_once():
+    nothing, drawn = Draft.empty(), [DrawnToken(5, 0.9, 0.5)]
+    # A token brings less than a pass costs, and four bring more.
+    assert not rule_without_trials(1.5).pays(nothing, (), room=4)
+    assert rule_without_trials(1.5).pays(nothing, (), room=4, further=0)
+    assert not rule_without_trials(1.5).pays(nothing, (), room=1, further=0)
+    assert rule_without_trials(1.5).pays(nothing, drawn, room=3, passes=0, further=0)
+    vague = Draft.chain([1], "auto", 1, (0.05,))
+    assert not rule_without_trials(1.5).draws_instead(vague, room=4)
+    assert rule_without_trials(1.5).draws_instead(vague, room=4, further=0)
 
 
 def test_a_models_time_is_counted_by_the_pass():
@@ -152,14 +171,15 @@ def test_the_beginning_of_a_draft_has_fewer_drawn_tokens():
 class SimulatedModel:
     """Draws the target's next tokens, each right with a probability, for `own` plain steps a pass.
 
-    It knows how likely it is right. After a wrong token it is always wrong.
+    It knows how likely it is right. After a wrong token it is always wrong. A pass guesses `at_once`
+    tokens, with those that the draft begins after.
     """
 
     hidden = "normed"
 
-    def __init__(self, target, alpha, own, seed=3, *, pass_a_token=False):
-        self.target, self.alpha, self.own = target, alpha, own
-        self.pass_a_token = pass_a_token
+    def __init__(self, target, alpha, own, seed=3, *, pass_a_token=False, at_once=1):
+        self.target, self.alpha, self.own, self.at_once = target, alpha, own, at_once
+        self.pass_a_token = pass_a_token and at_once == 1
         self.rng = random.Random(seed)
         self.drawn = 0
 
@@ -176,7 +196,9 @@ class SimulatedModel:
         pass
 
     def draw(self, limit, goes_on=None, guess=None, *, after=()):
-        if not goes_on(()):
+        if self.at_once > 1:
+            limit = min(limit, self.at_once - len(after))
+        if limit <= 0 or not goes_on(()):
             return []
         start = self.target.position + len(after)
         right = tuple(after) == tuple(self.target.text[self.target.position : start])
@@ -188,7 +210,8 @@ class SimulatedModel:
             right = right and self.rng.random() < odds
             token = self.target.text[start + len(drawn)] if right else -1
             drawn.append(DrawnToken(token, odds, 0.5))
-            self.target.now += PLAIN_S * self.own
+            if self.at_once == 1 or len(drawn) == 1:
+                self.target.now += PLAIN_S * self.own
             self.drawn += 1
             if len(drawn) == limit or not goes_on(drawn):
                 return drawn
@@ -218,7 +241,7 @@ def text_of(rng, copied, vaguely, count=12):
     return prompt, reply
 
 
-def cost_of(arm, curve, *, copied, alpha, own, vaguely=0.0, kind=DraftModelDrafter):
+def cost_of(arm, curve, *, copied, alpha, own, vaguely=0.0, kind=DraftModelDrafter, at_once=1):
     """Return plain steps a token over three replies, and the number of drawn tokens a token."""
     state, learned = BudgetState(), AutoState()
     costs = {rows: curve.cost(rows) + 0.05 for rows in range(2, 34)}
@@ -229,7 +252,9 @@ def cost_of(arm, curve, *, copied, alpha, own, vaguely=0.0, kind=DraftModelDraft
         prompt, reply = text_of(rng, copied, vaguely)
         target = SimulatedTarget([*prompt, *reply, *[0] * 40], curve, seed=number)
         target.position = len(prompt)
-        model = SimulatedModel(target, alpha, own, pass_a_token=kind is PredictionHeadDrafter)
+        model = SimulatedModel(
+            target, alpha, own, pass_a_token=kind is PredictionHeadDrafter, at_once=at_once
+        )
         drafter = AutoDrafter(state=learned) if arm != "model" else kind(model)
         if arm == "both":
             drafter = TextFirstDrafter(drafter, kind(model))
@@ -277,6 +302,22 @@ def test_a_useless_model_costs_next_to_nothing(kind):
 def test_new_text_is_as_fast_as_with_the_model_alone():
     setting = {"copied": 0.0, "alpha": 0.8, "own": 0.05}
     assert cost_of("both", FLAT, **setting)[0] < 1.05 * cost_of("model", FLAT, **setting)[0]
+
+
+@pytest.mark.parametrize("copied", [0.0, 0.5])
+def test_blocks_are_drafted_as_far_as_their_rows_pay(copied):
+    """A pass of the head is expensive for a token, and cheap for a block."""
+    setting = {"copied": copied, "alpha": 0.8, "own": 0.5, "kind": HEAD}
+    blocks, drawn = cost_of("both", FLAT, **setting, at_once=15)
+    tokens, fewer = cost_of("both", FLAT, **setting)
+    assert blocks < 0.8 * tokens
+    assert drawn > 2 * fewer
+
+
+def test_useless_blocks_cost_next_to_nothing():
+    setting = {"copied": 0.0, "alpha": 0.15, "own": 0.5, "kind": HEAD}
+    blocks, _ = cost_of("both", STEEP, **setting, at_once=15)
+    assert blocks < 1.02 * cost_of("text", STEEP, **setting)[0]
 
 
 @pytest.mark.parametrize("curve", [FLAT, STEEP], ids=["flat", "steep"])

@@ -30,12 +30,12 @@ class Rule:
     def __init__(self, most, *, instead=False):
         self.most, self.instead, self.asked = most, instead, []
 
-    def pays(self, before, drawn, *, room, passes=1):
-        self.asked.append((before.tokens, len(drawn), room, passes))
+    def pays(self, before, drawn, *, room, passes=1, further=1):
+        self.asked.append((before.tokens, len(drawn), room, passes, further))
         return len(drawn) < self.most
 
-    def draws_instead(self, copied, *, room):
-        self.asked.append((copied.tokens, room))
+    def draws_instead(self, copied, *, room, further=1):
+        self.asked.append((copied.tokens, room, further))
         return self.instead
 
 
@@ -43,6 +43,7 @@ class Head(Scripted):
     """A scripted head: it takes states and has nothing to do with them."""
 
     hidden = "normed"
+    at_once = 1
 
     def begin_states(self, prompt, held):
         self.calls.append(("begin states", prompt, held))
@@ -78,7 +79,7 @@ def test_the_model_goes_on_behind_a_copy():
     assert draft.drawn == 2
     assert model.calls[-1] == ("draw", 3, *first)
     # Asked whether to draw instead, then before each token.
-    assert rule.asked == [(first, 3), *((first, n, 3 - n, 1) for n in range(3))]
+    assert rule.asked == [(first, 3, 1), *((first, n, 3 - n, 1, 1) for n in range(3))]
     assert drafter._text._num_drafted == len(draft)
 
 
@@ -119,7 +120,29 @@ def test_a_head_goes_on_behind_short_copies_only():
     assert drafter.extend(Draft.chain([1, 2, 3, 4]), 9).drawn == 0
     assert drafter.extend(Draft.chain([1, 2, 3]), 9).drawn == 1
     # Up to its first token it has to pass over the copied ones.
-    assert rule.asked[-1] == ((1, 2, 3), 0, 1, 4)
+    assert rule.asked[-1] == ((1, 2, 3), 0, 1, 4, 1)
+
+
+def test_a_pass_of_a_head_that_guesses_blocks_is_told_once():
+    rule, head = Rule(2), Head()
+    head.at_once = 6
+    _, drafter = begun(REPEATED, rule, PredictionHeadDrafter, head)
+    copied = drafter._text.propose(9).tokens
+    assert len(copied) == 3
+    assert drafter.propose(9).drawn == 2
+    assert rule.asked == [
+        (copied, 6, 0), (copied, 0, 3, 1, 0), (copied, 1, 2, 0, 0), (copied, 2, 1, 0, 0),
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(("at_once", "most"), [(1, 4), (15, 15)])
+def test_a_head_drafts_as_many_tokens_as_it_is_made_for(at_once, most):
+    head = Head()
+    head.at_once = at_once
+    drafter = PredictionHeadDrafter(head)
+    assert drafter.num_draft_tokens == most
+    assert make_drafter("auto", head_model=head)._model.num_draft_tokens == most
+    assert make_drafter("auto", num_draft_tokens=3, head_model=head)._model.num_draft_tokens == 3
 
 
 def test_what_is_committed_reaches_both():

@@ -20,6 +20,7 @@ import random
 
 import mlx.core as mx
 import pytest
+from dflash_heads import random_dflash
 from eagle_heads import matched_eagle, random_eagle
 from family_models import build_family
 from markov_heads import (
@@ -38,6 +39,7 @@ from tiny_models import VOCABULARY, prompt_of, tiny
 from akunu_py.drafting import PlainDrafter
 from akunu_py.drafting.prediction_head import PredictionHeadDrafter
 from akunu_py.errors import ConfigError, ContractError
+from akunu_py.models.heads import make_head_model
 from akunu_py.models.heads.families import family_of
 from akunu_py.models.hidden_states import StateTap
 from akunu_py.models.session import Session
@@ -271,7 +273,8 @@ def test_coupled_draws_of_a_head_with_the_targets_distribution(config, seed):
 
 
 EAGLE = "EAGLE-3, qwen3"
-"""Llamas with such a head are in test_rollback_matrix.py."""
+DFLASH = "DFlash, qwen3"
+"""Llamas with such heads are in test_rollback_matrix.py."""
 
 
 def random_pair(name):
@@ -281,19 +284,24 @@ def random_pair(name):
         target = tiny_target(name)
         return target, random_head(target)
     target = build_family(family)
-    return target, random_eagle(target, vocabulary=48)
+    return target, random_dflash(target) if name == DFLASH else random_eagle(target, vocabulary=48)
 
 
 @pytest.mark.fast_every(2)
 @pytest.mark.parametrize("config", CONFIGS, ids=["greedy", "sampled", "penalties"])
 @pytest.mark.parametrize(
     "name",
-    ["mimo", EAGLE, *(pytest.param(n, marks=pytest.mark.slow) for n in TARGETS if n != "mimo")],
+    [
+        "mimo",
+        EAGLE,
+        DFLASH,
+        *(pytest.param(n, marks=pytest.mark.slow) for n in TARGETS if n != "mimo"),
+    ],
 )
 def test_a_random_head_changes_no_token(name, config):
     target, head = random_pair(name)
     session = Session(target, context=600)
-    model = token_model(head, size=VOCABULARY)
+    model = make_head_model(head, context=600, vocabulary_size=VOCABULARY)
     prompt = prompt_of(30)
     rates = []
     for seed in (1,) if config.temperature == 0 else (1, 2):

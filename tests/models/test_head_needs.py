@@ -17,6 +17,7 @@ from assistants import (
 )
 from assistants import write_gguf as write_assistant_gguf
 from click.testing import CliRunner
+from dflash_heads import random_dflash, write_dflash
 from eagle_heads import eagle_config, eagle_tensors, random_eagle, write_eagle
 from family_models import Variant, build_family
 from markov_heads import write_headed_folder
@@ -115,7 +116,16 @@ def write_beside_eagle(folder):
     return folder, write_eagle(folder.parent / "eagle", eagle_tensors(head), eagle_config(head))
 
 
+def write_beside_dflash(folder):
+    """A llama's folder, and that of a DFlash head for it."""
+    write_family_folder(folder, "llama")
+    head = random_dflash(build_family(Variant("llama", changes=(("vocab_size", 257),))))
+    (folder.parent / "dflash").mkdir()
+    return folder, write_dflash(folder.parent / "dflash", head, vocab_size=257)
+
+
 CASES = {
+    "DFlash": lambda folder: (*write_beside_dflash(folder), DENSE),
     "EAGLE-3": lambda folder: (*write_beside_eagle(folder), DENSE),
     "among the weights": lambda folder: (write_headed_folder(folder), "own", DENSE),
     "in another folder": lambda folder: (*write_other_place(folder), DENSE),

@@ -9,12 +9,13 @@ import mlx.core as mx
 import numpy as np
 import pytest
 from family_models import NAMES, build_family
+from prediction_heads import tiny_target
 from tiny_models import VOCABULARY, adversary, prompt_of, tiny
 
 from akunu_py.decoding.loop import decode
 from akunu_py.drafting import PlainDrafter
 from akunu_py.errors import ConfigError
-from akunu_py.models.heads.stored_eagle import FAMILIES as EAGLE_FAMILIES
+from akunu_py.models.heads.families import BETWEEN_LAYERS
 from akunu_py.models.hidden_states import StateTap, last_norm
 from akunu_py.models.session import Session
 from akunu_py.sampling.sampler import Sampler
@@ -224,15 +225,22 @@ def test_the_last_norm_of_every_family_is_what_its_logits_depend_on(name):
     assert mx.array_equal(logits[:, :1], logits[:, 2:])
 
 
-@pytest.mark.parametrize("name", EAGLE_FAMILIES)
-def test_the_states_between_layers(name):
+@pytest.mark.parametrize("name", BETWEEN_LAYERS)
+def test_the_states_between_layers(name, monkeypatch):
     """Those that the layers hand to each other, in the order of their numbers."""
-    model = build_family(name)
+    model = build_family(name) if name in NAMES else tiny_target(name)
     tokens = mx.array([[5, 3, 8, 13, 2]])
-    states, entering = model.model.embed_tokens(tokens), []
-    for layer in model.layers:
-        entering.append(states)
-        states = layer(states, "causal", None)
+    entering = []
+    call = type(model.layers[0]).__call__
+
+    def recorded(layer, x, *arguments, **options):
+        entering.append(x)
+        return call(layer, x, *arguments, **options)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(type(model.layers[0]), "__call__", recorded)
+        model(tokens)
+    assert len(entering) == len(model.layers) == 4
     tap = StateTap(model, (0, 2, 3))
     norms = [layer.input_layernorm for layer in model.layers]
     for _ in range(2):

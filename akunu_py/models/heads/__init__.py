@@ -12,6 +12,9 @@ gguf_assistant    assistants in GGUF files
 stored_assistant  assistants in folders
 eagle             what an EAGLE-3 head computes, from states between the target's layers
 stored_eagle      EAGLE-3 heads in folders
+dflash            what a DFlash head computes: a block of tokens in one pass
+block_model       a head that guesses blocks, which draws tokens
+stored_dflash     DFlash heads in folders
 head_config       the numbers of a head's config.json, checked
 stored_weights    tensors of safetensors files, checked and put into a head
 state_queue       hidden states that wait until a head needs them

@@ -26,6 +26,7 @@ class AssistantTokenModel(DrawingModel):
     """
 
     what: ClassVar[str] = "the prediction head"
+    at_once: ClassVar[int] = 1
 
     def __init__(self, assistant: Assistant, *, context: int, vocabulary_size: int) -> None:
         self._assistant: Assistant | None = assistant

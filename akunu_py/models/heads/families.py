@@ -18,11 +18,13 @@ code does not, and neither does akunu.
 import copy
 import dataclasses
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import mlx.core as mx
 from mlx import nn
 
+from akunu_py.errors import UnsupportedArchitectureError
 from akunu_py.models.heads.draft_vocabulary import DraftOutput, some_rows
 from akunu_py.models.heads.head import PredictionHead, SharedLayers
 
@@ -67,10 +69,32 @@ FAMILIES: Mapping[str, Family] = {
 """Module of `mlx_lm.models` -> its heads."""
 
 
+BETWEEN_LAYERS = (
+    "llama", "qwen2", "qwen3", "qwen3_moe", "gpt_oss", "qwen3_next", "qwen3_5", "qwen3_5_moe",
+)  # fmt: skip
+"""Modules of `mlx_lm.models` whose states are read between layers, for heads of any family."""
+
+
 def family_of(model: nn.Module) -> Family | None:
     """Return the family of a model of mlx-lm's, or of akunu's variants of it; None for others."""
-    names = (kind.__module__.rpartition(".")[2] for kind in type(model).__mro__)
-    return next((FAMILIES[name] for name in names if name in FAMILIES), None)
+    return next((FAMILIES[name] for name in _modules_of(model) if name in FAMILIES), None)
+
+
+def check_between_layers(model: nn.Module, architecture: str, path: Path, kind: str) -> None:
+    """Raise UnsupportedArchitectureError where states between a model's layers are not read.
+
+    `architecture` names the model in the message, `path` and `kind` the head, as in "an EAGLE-3".
+    """
+    if not any(name in BETWEEN_LAYERS for name in _modules_of(model)):
+        raise UnsupportedArchitectureError(
+            f"{path} is {kind} head, and the model is a {architecture} model; akunu runs such "
+            f"heads of {', '.join(BETWEEN_LAYERS)}: leave the head out"
+        )
+
+
+def _modules_of(model: nn.Module) -> list[str]:
+    """Return the modules of a model's class and of those it is derived from."""
+    return [kind.__module__.rpartition(".")[2] for kind in type(model).__mro__]
 
 
 def decoder_of(model: nn.Module) -> tuple[str, nn.Module]:

@@ -5,8 +5,12 @@ from pathlib import Path
 from typing import Any
 
 from akunu_py.errors import ModelFormatError
+from akunu_py.models.folder_settings import read_settings
+from akunu_py.models.library_errors import from_library
+from akunu_py.models.number_limits import check_numbers
 
 _MAX_SIZE = 1 << 24
+_ROTATIONS = ("default", "linear", "llama3", "yarn")
 
 
 class HeadConfig:
@@ -29,6 +33,20 @@ class HeadConfig:
             f"{self.path} has {str(value)[:80]!r} for {name}, not {wanted}; use a head of this "
             "model, or download it again"
         )
+
+    @classmethod
+    def beside(cls, path: Path, kind: str) -> "HeadConfig":
+        """Return the config beside a file with a head of a kind, which a message names.
+
+        Raises ModelFormatError where there is none.
+        """
+        place = path.parent / "config.json"
+        if not place.is_file():
+            raise ModelFormatError(
+                f"{path} is {kind} head, and there is no {place}; put the config.json of the head "
+                "beside it"
+            )
+        return cls(place, read_settings(path.parent))
 
     def value(self, name: str) -> Any:
         """Return a value of any kind; None where there is none."""
@@ -63,3 +81,19 @@ class HeadConfig:
         if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < high:
             raise self.error(name, value, f"a number between 0 and {high:g}")
         return value
+
+    def rotation(self, at: str = "") -> tuple[float, dict[str, Any] | None]:
+        """Return how a head rotates positions: the base, and the scaling as mlx-lm takes it.
+
+        `at` begins the names of the entries.
+        """
+        name = f"{at}rope_parameters" if self.value(f"{at}rope_parameters") else f"{at}rope_scaling"
+        rope = self.value(name)
+        if rope is not None:
+            kind = self.value(f"{name}.rope_type") or self.value(f"{name}.type") or "default"
+            if kind not in _ROTATIONS:
+                raise self.error(f"{name}.rope_type", kind, f"one of {', '.join(_ROTATIONS)}")
+            with from_library(self.path, "config"):
+                check_numbers(rope)
+        base = self.number(f"{at}rope_theta", 1e4, high=1e15)
+        return self.number(f"{name}.rope_theta", base, high=1e15), rope

@@ -16,6 +16,7 @@ from akunu_py.models.heads.gguf_assistant import is_assistant, load_gguf_assista
 from akunu_py.models.heads.gguf_head import find_block, load_gguf_head
 from akunu_py.models.heads.making import Head
 from akunu_py.models.heads.stored_assistant import is_assistant_folder, load_stored_assistant
+from akunu_py.models.heads.stored_dflash import find_dflash, load_dflash
 from akunu_py.models.heads.stored_eagle import find_eagle, load_eagle
 from akunu_py.models.heads.stored_head import find_head, load_stored
 from akunu_py.models.load import LoadedModel, explained
@@ -150,13 +151,13 @@ def _load_gguf(loaded: LoadedModel, path: Path) -> Head | None:
 
 
 def _load_stored(loaded: LoadedModel, place: Path) -> Head | None:
-    # First: its config need not be that of a model, and its names are those of other heads.
-    eagle = find_eagle(place)
-    if eagle is not None:
-        _check_one_machine(loaded)
-        kind, dense = _form(loaded)
-        architecture = loaded.description.architecture
-        return load_eagle(eagle, loaded.model, architecture, kind, dense=dense)
+    # First: their configs need not be those of models, and their names are those of other heads.
+    for find, load in ((find_eagle, load_eagle), (find_dflash, load_dflash)):
+        found = find(place)
+        if found is not None:
+            _check_one_machine(loaded)
+            kind, dense = _form(loaded)
+            return load(found, loaded.model, loaded.description.architecture, kind, dense=dense)
     folder = place if place.is_dir() else place.parent
     if is_assistant_folder(folder):
         _check_one_machine(loaded)

@@ -2,6 +2,8 @@
 
 from akunu_py.models.heads.assistant import Assistant
 from akunu_py.models.heads.assistant_model import AssistantTokenModel
+from akunu_py.models.heads.block_model import BlockTokenModel
+from akunu_py.models.heads.dflash import DFlashHead
 from akunu_py.models.heads.token_model import CachedHead, HeadTokenModel
 
 Head = CachedHead | Assistant
@@ -18,4 +20,6 @@ def make_head_model(head: Head, *, context: int, vocabulary_size: int) -> HeadMo
     """
     if isinstance(head, Assistant):
         return AssistantTokenModel(head, context=context, vocabulary_size=vocabulary_size)
+    if isinstance(head, DFlashHead):
+        return BlockTokenModel(head, context=context, vocabulary_size=vocabulary_size)
     return HeadTokenModel(head, context=context, vocabulary_size=vocabulary_size)

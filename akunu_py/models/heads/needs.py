@@ -21,6 +21,7 @@ from akunu_py.models.heads.stored_assistant import (
     is_assistant_folder,
     open_assistant,
 )
+from akunu_py.models.heads.stored_dflash import find_dflash, open_dflash
 from akunu_py.models.heads.stored_eagle import find_eagle, open_eagle
 from akunu_py.models.heads.stored_head import find_head, open_stored, takes_rows
 from akunu_py.models.heads.stored_weights import StoredTensor, bytes_in_type
@@ -122,6 +123,8 @@ def _of_stored(
     folder = place if place.is_dir() else place.parent
     if (stored := find_eagle(place)) is not None:
         head = open_eagle(stored, target, architecture)
+    elif (stored := find_dflash(place)) is not None:
+        head = open_dflash(stored, target, architecture)
     elif is_assistant_folder(folder):
         check_gemma(target, architecture, place)
         stored = find_assistant(folder)

@@ -14,10 +14,10 @@ import mlx.core as mx
 from mlx import nn
 from mlx_lm.models.llama import ModelArgs
 
-from akunu_py.errors import ModelFormatError, UnsupportedArchitectureError
-from akunu_py.models.folder_settings import read_settings
+from akunu_py.errors import UnsupportedArchitectureError
 from akunu_py.models.heads.eagle import EagleHead
 from akunu_py.models.heads.families import (
+    check_between_layers,
     decoder_of,
     drop_copies,
     set_draft_vocabulary,
@@ -34,12 +34,9 @@ from akunu_py.models.heads.stored_weights import (
     shape_of,
 )
 from akunu_py.models.library_errors import from_library
-from akunu_py.models.number_limits import check_numbers
 from akunu_py.models.weight_files import check_weight_file
 
-FAMILIES = ("llama", "qwen2", "qwen3", "qwen3_moe")
-"""Modules of `mlx_lm.models` whose states are read between layers."""
-
+_KIND = "an EAGLE-3"
 _LAYER = re.compile(r"(?:model\.)?(?:midlayer|layers\.0)\.")
 _MARK = "midlayer.hidden_norm.weight"
 """A parameter that no other head has."""
@@ -47,7 +44,6 @@ _MARK = "midlayer.hidden_norm.weight"
 _NOT_RUN = ("fc_norm", "norm_before_fc", "norm_output", "use_sliding_window")
 """Variants of the forward pass that the config may ask for."""
 
-_ROTATIONS = ("default", "linear", "llama3", "yarn")
 _NESTED = "transformer_layer_config"
 _IDS = "eagle_aux_hidden_state_layer_ids"
 
@@ -117,14 +113,9 @@ def _empty_head(
     stored: Mapping[str, StoredTensor], target: nn.Module, architecture: str
 ) -> EagleHead:
     """Return a head whose output head has a row for each token that it guesses."""
-    names = {kind.__module__.rpartition(".")[2] for kind in type(target).__mro__}
     path = stored[_MARK].path
-    if not names.intersection(FAMILIES):
-        raise UnsupportedArchitectureError(
-            f"{path} is an EAGLE-3 head, and the model is a {architecture} model; akunu runs "
-            f"EAGLE-3 heads of {', '.join(FAMILIES)}: leave the head out"
-        )
-    config = _read_config(path)
+    check_between_layers(target, architecture, path, _KIND)
+    config = HeadConfig.beside(path, _KIND)
     _check_variant(path, config, stored)
     _, decoder = decoder_of(target)
     vocabulary, width = decoder.embed_tokens.weight.shape[0], decoder.norm.weight.shape[0]
@@ -141,17 +132,6 @@ def _empty_head(
     return head
 
 
-def _read_config(path: Path) -> HeadConfig:
-    """Return the config beside a file with a head."""
-    place = path.parent / "config.json"
-    if not place.is_file():
-        raise ModelFormatError(
-            f"{path} is an EAGLE-3 head, and there is no {place}; put the config.json of the head "
-            "beside it"
-        )
-    return HeadConfig(place, read_settings(path.parent))
-
-
 def _check_variant(path: Path, config: HeadConfig, stored: Mapping[str, StoredTensor]) -> None:
     """Raise UnsupportedArchitectureError for a head that is computed in another way."""
     settings = [f"{at}{name}" for name in _NOT_RUN for at in ("", "eagle_config.", f"{_NESTED}.")]
@@ -162,7 +142,7 @@ def _check_variant(path: Path, config: HeadConfig, stored: Mapping[str, StoredTe
         asked.append("no tensor fc.weight")
     if asked:
         raise UnsupportedArchitectureError(
-            f"{path} is an EAGLE-3 head of a kind that akunu does not run: it has "
+            f"{path} is {_KIND} head of a kind that akunu does not run: it has "
             f"{', '.join(asked)}; use another head of this model, or leave it out"
         )
 
@@ -184,15 +164,7 @@ def _arguments(config: HeadConfig, at: str, width: int, size: int) -> ModelArgs:
     groups = config.integer(f"{at}num_key_value_heads", heads)
     if heads % groups:
         raise config.error(f"{at}num_key_value_heads", groups, f"a divisor of {heads}")
-    name = f"{at}rope_parameters" if config.value(f"{at}rope_parameters") else f"{at}rope_scaling"
-    rope = config.value(name)
-    if rope is not None:
-        kind = config.value(f"{name}.rope_type") or config.value(f"{name}.type") or "default"
-        if kind not in _ROTATIONS:
-            raise config.error(f"{name}.rope_type", kind, f"one of {', '.join(_ROTATIONS)}")
-        with from_library(config.path, "config"):
-            check_numbers(rope)
-    base = config.number(f"{at}rope_theta", 1e4, high=1e15)
+    base, rope = config.rotation(at)
     return ModelArgs(
         model_type="llama",
         hidden_size=width,
@@ -206,7 +178,7 @@ def _arguments(config: HeadConfig, at: str, width: int, size: int) -> ModelArgs:
         max_position_embeddings=config.integer(f"{at}max_position_embeddings", 2048, high=2**40),
         attention_bias=config.flag(f"{at}attention_bias"),
         mlp_bias=config.flag(f"{at}mlp_bias"),
-        rope_theta=config.number(f"{name}.rope_theta", base, high=1e15),
+        rope_theta=base,
         rope_scaling=rope,
     )
 

@@ -10,13 +10,14 @@ from akunu_py.drafting.draft_model import DrawSettings
 from akunu_py.errors import ConfigError, ContractError
 from akunu_py.models.cached_rows import PREFILL_CHUNK
 from akunu_py.models.drawing import DrawingModel
+from akunu_py.models.heads.dflash import DFlashHead
 from akunu_py.models.heads.eagle import EagleHead
 from akunu_py.models.heads.head import PredictionHead
 from akunu_py.models.heads.state_queue import StateQueue
 from akunu_py.models.rollback import RollbackCaches
 from akunu_py.protocols import Hidden
 
-CachedHead = PredictionHead | EagleHead
+CachedHead = PredictionHead | EagleHead | DFlashHead
 """A head with a cache of its own."""
 
 
@@ -38,9 +39,14 @@ class HeadTokenModel(DrawingModel):
     `vocabulary_size` is the number of the target's logits.
 
     Raises ConfigError for a head whose caches cannot drop slots.
+
+    Attributes:
+        at_once: how many tokens a pass guesses.
+
     """
 
     what: ClassVar[str] = "the prediction head"
+    at_once = 1
 
     def __init__(self, head: CachedHead, *, context: int, vocabulary_size: int) -> None:
         self._head: CachedHead | None = head
@@ -119,12 +125,7 @@ class HeadTokenModel(DrawingModel):
         return self._num_pairs > 0 and self._next_state >= len(self._text) - 1
 
     def _catch_up(self, after: Sequence[int], guessed: Sequence[int] = ()) -> mx.array:  # noqa: ARG002
-        while self._num_pairs > PREFILL_CHUNK:
-            self._feed_pairs(PREFILL_CHUNK)
-        count = self._num_pairs
-        self._own_state = self._run(*self._pairs(count))[:, -1:]
-        self._settle(count - 1)
-        self._num_drawn = 1
+        self._own_state = self._run(*self._last_pairs())[:, -1:]
         logits = self._logits(self._own_state)
         for token in after:
             logits = self._feed(mx.array([token]))
@@ -187,6 +188,16 @@ class HeadTokenModel(DrawingModel):
         """Return the next `count` pairs: states [1, count, width] and token ids [count]."""
         start = self._next_pair + 1
         return self._states.first(count), mx.array(self._text[start : start + count])
+
+    def _last_pairs(self) -> tuple[mx.array, mx.array]:
+        """Return the pairs that a draw begins with; the slot of the last is dropped after it."""
+        while self._num_pairs > PREFILL_CHUNK:
+            self._feed_pairs(PREFILL_CHUNK)
+        count = self._num_pairs
+        pairs = self._pairs(count)
+        self._settle(count - 1)
+        self._num_drawn = 1
+        return pairs
 
     def _feed_pairs(self, count: int) -> None:
         """Feed pairs for good, and wait for them."""

@@ -1,0 +1,359 @@
+"""DFlash heads: what they compute, what they draft, how they are read, and what is refused.
+
+Mutants, made by hand, that these tests kill (each was tried): the states of a row too few or too
+many; the block a place early; its rows kept in the cache; attention that cannot look ahead in the
+block; the row of the last token among the guesses; layers whose inputs are those that the config
+names; a further pass charged for each token; a block that ignores what was copied in front of it.
+"""
+
+import random
+
+import mlx.core as mx
+import numpy as np
+import pytest
+from dflash_heads import BLOCK, LAYERS, MASK, dflash_config, random_dflash, write_dflash
+from eagle_heads import LLAMA3, write_eagle
+from family_models import Variant, build_family
+from markov_heads import reply
+from mlx import nn
+from model_folders import write_family_folder
+from prediction_heads import loaded_from, parameters_of, tiny_target, write
+from test_eagle_heads import llama3, rms, rotated
+
+from akunu_py import Engine, GenerationConfig, ModelFormatError, UnsupportedArchitectureError
+from akunu_py.drafting.prediction_head import PredictionHeadDrafter
+from akunu_py.models.heads import load_head, make_head_model
+from akunu_py.models.hidden_states import StateTap
+from akunu_py.models.session import Session
+from akunu_py.types import Draft
+
+ROWS = 7
+SCALED = {"rope": LLAMA3}
+
+
+@pytest.fixture(scope="module")
+def target():
+    return build_family("llama")
+
+
+@pytest.fixture(scope="module")
+def head(target):
+    return random_dflash(target)
+
+
+def states_of(head):
+    return mx.random.normal((1, ROWS, head.width), key=mx.random.key(5))
+
+
+def in_numpy(weights, embedding, states, known, *, scaled=False):
+    """The logits of a block behind all states: float64, all rows at once, without a cache."""
+    weights = {name: np.array(array, np.float64) for name, array in weights.items()}
+    frequencies = 5000.0 ** (-np.arange(8) / 8)
+    if scaled:
+        frequencies = llama3(frequencies)
+    features = rms(states @ weights["fc.weight"].T, weights["hidden_norm.weight"])
+    x = embedding[[*known, *[MASK] * (BLOCK - len(known))]]
+    rows = len(features)
+    for number in range(2):
+        layer = {
+            name.removeprefix(f"layers.{number}."): array
+            for name, array in weights.items()
+            if name.startswith(f"layers.{number}.")
+        }
+
+        def projected(name, x, layer=layer):
+            found = x @ layer[f"self_attn.{name}.weight"].T
+            return found + layer.get(f"self_attn.{name}.bias", 0.0)
+
+        # Features and block side by side: each row of the block sees all of them.
+        inner = np.concatenate([features, rms(x, layer["input_layernorm.weight"])])
+        q, k, v = (projected(f"{name}_proj", inner).reshape(rows + BLOCK, -1, 16) for name in "qkv")
+        q = rotated(rms(q, layer["self_attn.q_norm.weight"]), frequencies)[rows:]
+        k = rotated(rms(k, layer["self_attn.k_norm.weight"]), frequencies)
+        # Two heads of queries share one of keys.
+        k, v = k.repeat(2, axis=1), v.repeat(2, axis=1)
+        scores = np.einsum("ihd,jhd->hij", q, k) / 4.0
+        shares = np.exp(scores - scores.max(-1, keepdims=True))
+        shares /= shares.sum(-1, keepdims=True)
+        attended = np.einsum("hij,jhd->ihd", shares, v).reshape(BLOCK, -1)
+        x = x + projected("o_proj", attended)
+        inner = rms(x, layer["post_attention_layernorm.weight"])
+        gate, up = (inner @ layer[f"mlp.{name}_proj.weight"].T for name in ("gate", "up"))
+        x = x + (gate / (1 + np.exp(-gate)) * up) @ layer["mlp.down_proj.weight"].T
+    return rms(x, weights["norm.weight"])[len(known) :]
+
+
+def outputs(head, known=(4,)):
+    """Logits of a block behind states that are taken in in two parts."""
+    states, cache = states_of(head), head.make_cache()
+    head.read(states[:, :4], cache)
+    tokens = mx.array([[*[0] * (ROWS - 5), *known]])
+    found = head.logits(head(states[:, 4:], tokens, cache))
+    assert [one.offset for one in cache] == [ROWS] * 2
+    return np.array(found[0])
+
+
+@pytest.mark.parametrize("known", [(4,), (4, 9, 2)])
+@pytest.mark.parametrize(
+    ("options", "nested"), [({}, False), ({**SCALED, "bias": True}, False), ({}, True)]
+)
+def test_the_numbers_of_a_head_from_a_folder(target, tmp_path, options, nested, known):
+    head = random_dflash(target, **options)
+    config = dflash_config(head)
+    if nested:
+        # As newer checkpoints have it.
+        config["dflash_config"]["block_size"] = config.pop("block_size")
+        config["rope_parameters"] = {"rope_type": "default", "rope_theta": config.pop("rope_theta")}
+    folder = write_eagle(tmp_path, dict(parameters_of(head)), config)
+    embedding = np.array(target.model.embed_tokens.weight, np.float64)
+    normed = in_numpy(
+        parameters_of(head), embedding, np.array(states_of(head)[0], np.float64), known,
+        scaled="rope" in options,
+    )  # fmt: skip
+    logits = normed @ np.array(target.lm_head.weight, np.float64).T
+    assert logits.shape == (BLOCK - len(known), 97)
+    loaded = loaded_from(tmp_path / "model", target)
+    for place in (folder, folder / "model.safetensors"):
+        found = load_head(loaded, place)
+        np.testing.assert_allclose(outputs(found, known), logits, atol=1e-4)
+        assert found.takes == LAYERS
+
+
+def test_a_quantized_head_stays_so_and_is_expanded_where_the_target_is(target, tmp_path):
+    head = random_dflash(target)
+    nn.quantize(
+        head, group_size=32, bits=8, class_predicate=lambda _, part: hasattr(part, "to_quantized")
+        and part.weight.shape[-1] % 32 == 0,
+    )  # fmt: skip
+    write_dflash(tmp_path, head)
+    found = load_head(loaded_from(tmp_path / "model", target, weights="quantized"), tmp_path)
+    assert isinstance(found.fc, nn.QuantizedLinear)
+    np.testing.assert_array_equal(outputs(found), outputs(head))
+    found = load_head(loaded_from(tmp_path / "model", target), tmp_path)
+    assert type(found.fc) is nn.Linear
+    np.testing.assert_allclose(outputs(found), outputs(head), atol=1e-3)
+
+
+def head_model(head, context=600):
+    return make_head_model(head, context=context, vocabulary_size=97)
+
+
+class Checked(PredictionHeadDrafter):
+    """Compares each draft with a block behind states that are computed anew for the whole text.
+
+    Then it spoils drafts, so that some or all of their tokens are rejected, and sometimes drafts
+    nothing, so that plain steps with one in flight come between.
+    """
+
+    def __init__(self, target, head, model, before):
+        super().__init__(model)
+        self._target, self._head, self._before = target, head, before
+        self._rng = random.Random(4)
+        self.text, self.drafts = [], 0
+
+    def observe(self, tokens):
+        super().observe(tokens)
+        self.text += tokens
+
+    def expected(self):
+        tap = StateTap(self._target, self._head.takes)
+        with tap.listening():
+            self._target(mx.array([self.text[:-1]]))
+        tokens = mx.array([[*self.text[1:], *self._before]])
+        states = self._head(tap.states, tokens, self._head.make_cache())
+        return mx.argmax(self._head.logits(states)[0], axis=-1).tolist()
+
+    def propose(self, limit):
+        if self._rng.random() < 0.3:
+            return Draft.empty()
+        before = Draft.chain(self._before, "text", 3)
+        draft = self.extend(before, limit)
+        passes = self._model.num_passes
+        # All of its tokens, of one pass.
+        assert list(draft.tokens) == self.expected()[:limit], self.text
+        assert len(draft) == min(limit, BLOCK - 1 - len(self._before))
+        assert self.extend(before, limit).tokens == draft.tokens
+        assert self._model.num_passes == passes + 1
+        self.drafts += 1
+        place = self._rng.randrange(len(draft) + 1)
+        spoiled = [(token + 1) % 97 for token in draft.tokens[place:]]
+        return Draft.chain((*draft.tokens[:place], *spoiled), self.name)
+
+
+@pytest.mark.parametrize("before", [(), (7, 11)])
+@pytest.mark.parametrize(
+    "name",
+    ["llama", "qwen3_next", *(pytest.param(n, marks=pytest.mark.slow) for n in ("gpt_oss", "qwen3_moe"))],
+)  # fmt: skip
+def test_every_block_is_guessed_from_the_states_of_the_whole_text(name, before):
+    """After rejections, behind steps in flight, over several replies and in passes of a prompt."""
+    target = build_family(name)
+    head = random_dflash(target)
+    session, model = Session(target, context=600), head_model(head)
+    drafter = Checked(target, head, model, before)
+    prompt = [5, 3, 8, 13, 2, 77, 21]
+    text, stats = reply(session, drafter, prompt, num_draft_tokens=8)
+    assert drafter.drafts > 8
+    assert sum(one.num_accepted_tokens for one in stats) < sum(
+        one.num_draft_tokens for one in stats
+    )
+    # The same beginning, so that states stay.
+    drafter = Checked(target, head, model, before)
+    reply(session, drafter, [*prompt, *text[:9], 4, 4], num_draft_tokens=8)
+    assert drafter.drafts > 8
+
+
+def test_a_draft_ends_where_the_context_ends(target, head):
+    drafter = PredictionHeadDrafter(head_model(head, 20))
+    session = Session(target, context=20)
+    text, _ = reply(session, drafter, list(range(12)), max_tokens=8, num_draft_tokens=8)
+    assert len(text) == 8
+
+
+@pytest.mark.parametrize("config", [GenerationConfig(), GenerationConfig(temperature=0.8)])
+def test_rejection_sampling_has_the_rows_of_the_block(target, head, config):
+    drafter = PredictionHeadDrafter(head_model(head), rejection=True)
+    drafter.begin_reply(config, 3)
+    drafter.begin_states([5, 3, 8], 0)
+    tap = StateTap(target, head.takes)
+    with tap.listening():
+        target(mx.array([[5, 3]]))
+    drafter.observe_states(tap.states, 0, 2)
+    drafter.observe([5, 3, 8])
+    draft = drafter.propose(4)
+    found = drafter.draft_probabilities()
+    assert found.shape == (4, 97)
+    logits = head.logits(head(tap.states, mx.array([[3, 8]]), head.make_cache()))[0, :4]
+    if config.temperature:
+        expected = mx.softmax(logits / config.temperature, axis=-1)
+        np.testing.assert_allclose(found, np.array(expected), atol=1e-5)
+    else:
+        assert found.argmax(-1).tolist() == mx.argmax(logits, axis=-1).tolist()
+        assert list(draft.tokens) == found.argmax(-1).tolist()
+
+
+def put(**changes):
+    return lambda arrays, config: config.update(changes)
+
+
+def put_inside(**changes):
+    return lambda arrays, config: config["dflash_config"].update(changes)
+
+
+def store(name, array):
+    return lambda arrays, config: arrays.update({name: array})
+
+
+IDS = "dflash_config.target_layer_ids"
+DAMAGE = {
+    "no layer": (
+        lambda arrays, _: arrays.pop("layers.1.mlp.up_proj.weight"),
+        "head in .*safetensors lacks the tensors of layers.1.mlp.up_proj.weight; it is incomplete",
+    ),
+    "a third layer": (
+        store("layers.2.mlp.up_proj.weight", mx.zeros((2, 2))),
+        "do not have: layers.2.mlp.up_proj.weight",
+    ),
+    "another width of the joined states": (
+        store("fc.weight", mx.zeros((64, 64))),
+        r"has fc.weight in the shape \(64, 64\) where this model asks for \(64, 128\)",
+    ),
+    "NaN": (
+        store("norm.weight", mx.array([float("nan")] * 64)),
+        r"tensor 'norm.weight' in .*model.safetensors has infinite numbers or NaN",
+    ),
+    "another model's width": (
+        put(hidden_size=96), "config.json has '96' for hidden_size, not 64, as the model has",
+    ),
+    "a deeper model": (put(num_target_layers=36), "'36' for num_target_layers, not 4, as the"),
+    "another activation": (put(hidden_act="gelu"), "'gelu' for hidden_act, not silu; use a head"),
+    "odd groups": (put(num_key_value_heads=4), "'4' for num_key_value_heads, not a divisor of 6"),
+    "no layers": (put(num_hidden_layers=0), "'0' for num_hidden_layers, not a whole number from 1"),
+    "thousands of layers": (put(num_hidden_layers=4096), "not a whole number from 1 to 256"),
+    "another rotation": (put(rope_scaling={"rope_type": "longrope"}), "'longrope' for rope_scaling"),
+    "a block of the last token": (put(block_size=1), "'1' for block_size, not a whole number from 2"),
+    "a long block": (put(block_size=66), "'66' for block_size, not a whole number from 1 to 65"),
+    "no block": (put(block_size=None), "'None' for block_size, not a whole number"),
+    "a mask beyond": (put_inside(mask_token_id=97), "'97' for dflash_config.mask_token_id, not"),
+    "no mask": (put_inside(mask_token_id=None), "'None' for dflash_config.mask_token_id, not"),
+    "no target layers": (put_inside(target_layer_ids=[]), rf"'\[\]' for {IDS}, not layers of the"),
+    "the last layer": (
+        put_inside(target_layer_ids=[0, 3]),
+        rf"'\[0, 3\]' for {IDS}, not layers of the model's 4 before the last, in ascending order",
+    ),
+    "a layer below": (put_inside(target_layer_ids=[-1, 2]), "not layers of the model's 4"),
+    "a layer twice": (put_inside(target_layer_ids=[1, 1]), "not layers of the model's 4"),
+    "layers in words": (put_inside(target_layer_ids="all"), rf"'all' for {IDS}, not layers"),
+    "no numbers of its own": (put(dflash_config=None), rf"'None' for {IDS}, not layers"),
+    "a flag in words": (put(attention_bias="no"), "'no' for attention_bias, not true"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("damage", DAMAGE)
+def test_a_damaged_head_is_refused(target, head, tmp_path, damage):
+    change, message = DAMAGE[damage]
+    arrays, config = dict(parameters_of(head)), dflash_config(head)
+    change(arrays, config)
+    write_eagle(tmp_path, arrays, config)
+    with pytest.raises(ModelFormatError, match=message):
+        load_head(loaded_from(tmp_path / "model", target), tmp_path)
+
+
+UNKNOWN = {
+    "windows": (
+        put(layer_types=["full_attention", "sliding_attention"]), "has layer_types besides full_att"
+    ),
+    "a window": (put(use_sliding_window=True), "it has use_sliding_window; use another head"),
+    "layers in words": (put(layer_types="full"), "has layer_types besides full_attention;"),
+    "causal": (put(is_causal=True), "it has is_causal; use another head"),
+    "causal, inside": (put_inside(causal=True), "it has dflash_config.causal; use another"),
+    "DFlash 2": (
+        put_inside(conv_kernel_size=2, selector_rank=256),
+        "has dflash_config.conv_kernel_size, dflash_config.selector_rank; use another head",
+    ),
+    "scaled embeddings": (put_inside(input_embedding_scale=8.0), "input_embedding_scale; use"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", UNKNOWN)
+def test_a_head_that_is_computed_in_another_way_is_refused(target, head, tmp_path, kind):
+    change, message = UNKNOWN[kind]
+    arrays, config = dict(parameters_of(head)), dflash_config(head)
+    change(arrays, config)
+    write_eagle(tmp_path, arrays, config)
+    with pytest.raises(
+        UnsupportedArchitectureError, match=rf"model.safetensors is a DFl.*{message}"
+    ):
+        load_head(loaded_from(tmp_path / "model", target), tmp_path)
+
+
+def test_a_head_of_another_family_and_one_without_its_config(target, head, tmp_path):
+    path = write(tmp_path / "alone.safetensors", dict(parameters_of(head)))
+    with pytest.raises(ModelFormatError, match=r"is a DFlash head, and there is no .*config\.json"):
+        load_head(loaded_from(tmp_path / "model", target), path)
+    with pytest.raises(UnsupportedArchitectureError, match="the model is a tiny model; akunu runs"):
+        load_head(loaded_from(tmp_path / "model", tiny_target("mimo")), path)
+
+
+def test_an_engine_drafts_whole_blocks_with_it(tmp_path):
+    """And the reply is the same, whatever the random head guesses."""
+    path = write_family_folder(tmp_path / "model", "qwen3")
+    target = build_family(Variant("qwen3", changes=(("vocab_size", 257),)))
+    (tmp_path / "head").mkdir()
+    heads = write_dflash(tmp_path / "head", random_dflash(target, mask=256), vocab_size=257)
+    with Engine.load(path, heads=heads) as engine:
+        for options in ({}, {"temperature": 0.9, "seed": 3}, {"repetition_penalty": 1.2}):
+            plain = engine.generate("One, two", max_tokens=30, drafter="none", **options)
+            for drafter in ("mtp", "auto"):
+                found = engine.generate(
+                    "One, two", max_tokens=30, drafter=drafter, draft_budget="always", **options
+                )
+                assert found.token_ids == plain.token_ids
+                drafted = {one.source: one.drafted for one in found.stats.sources}
+                assert drafted["mtp"] > 5
+            if not options:
+                # By default the whole block, of which the last token is the first row.
+                found = engine.generate(
+                    "One, two", max_tokens=30, drafter="mtp", draft_budget="always"
+                )
+                assert len(found.stats.drafted_per_position) == BLOCK - 1
