@@ -234,7 +234,7 @@ def test_numbers_out_of_range_are_refused(make):
 class Likely:
     """Goes on after likely tokens."""
 
-    def pays(self, before, drawn, *, room, passes):
+    def pays(self, before, drawn, *, room, passes, further):
         return not drawn or drawn[-1].probability > 0.6
 
 

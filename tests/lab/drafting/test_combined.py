@@ -236,7 +236,7 @@ class UpTo:
     def __init__(self):
         self.shown = []
 
-    def pays(self, before, drawn, *, room, passes=1):
+    def pays(self, before, drawn, *, room, passes=1, further=1):
         probabilities = [token.probability for token in drawn]
         self.shown.append((before.tokens, before.confidence, probabilities))
         return len(before) + len(drawn) < 4
