@@ -32,7 +32,7 @@ def main():
     with toy_engine() as engine:
         worker = Worker(engine, parallel=4)
         try:
-            print(json.dumps([some(engine, worker, 25) for _ in range(30)]))
+            print(json.dumps([some(engine, worker, 25) for _ in range(45)]))
         finally:
             worker.close()
 

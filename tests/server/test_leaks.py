@@ -41,8 +41,9 @@ def test_requests_leave_no_blocks_behind():
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     held = json.loads(done.stdout)
-    # Tables fill up in the first ten rounds. A block for each request would be 275 more.
-    assert min(held[24:]) - max(held[10:14]) < 90, held
+    # Tables fill up in the first ten rounds, and the count varies by 180 from round to round. A block
+    # for each request would be 650 more.
+    assert min(held[39:]) - max(held[10:14]) < 300, held
 
 
 @pytest.mark.slow
