@@ -64,13 +64,15 @@ class HeadConfig:
             raise self.error(name, value, "true or false")
         return value
 
-    def integer(self, name: str, default: int | None = None, *, high: int = _MAX_SIZE) -> int:
-        """Return a whole number from 1 to `high`."""
+    def integer(
+        self, name: str, default: int | None = None, *, low: int = 1, high: int = _MAX_SIZE
+    ) -> int:
+        """Return a whole number from `low` to `high`."""
         value = self.value(name)
         if value is None:
             value = default
-        if type(value) is not int or not 1 <= value <= high:
-            raise self.error(name, value, f"a whole number from 1 to {high}")
+        if type(value) is not int or not low <= value <= high:
+            raise self.error(name, value, f"a whole number from {low} to {high}")
         return value
 
     def number(self, name: str, default: float, *, high: float) -> float:

@@ -74,17 +74,15 @@ def open_dflash(
     vocabulary, width = decoder.embed_tokens.weight.shape[0], decoder.norm.weight.shape[0]
     args = _arguments(config, width)
     layers = _layers(config, len(target.layers))
-    name = f"{_NESTED}.block_size" if config.value(f"{_NESTED}.block_size") else "block_size"
-    block = config.integer(name, high=1 + MAX_DRAFT_TOKENS)
-    if block == 1:
-        raise config.error(name, block, f"a whole number from 2 to {1 + MAX_DRAFT_TOKENS}")
+    nested = f"{_NESTED}.block_size"
+    name = "block_size" if config.value(nested) is None else nested
     with from_library(path, "prediction head"):
         return DFlashHead(
             args,
             shared_layers(target, decoder),
             layers,
-            block=block,
-            mask=config.integer(f"{_NESTED}.mask_token_id", high=vocabulary - 1),
+            block=config.integer(name, low=2, high=1 + MAX_DRAFT_TOKENS),
+            mask=config.integer(f"{_NESTED}.mask_token_id", low=0, high=vocabulary - 1),
             bias=config.flag("attention_bias"),
         )
 
