@@ -2,6 +2,7 @@
 """Measure the drafter `auto`: normalised speed by file, its own time, and that by context length.
 
     python scripts/measure_auto_drafter.py TRACES VOCABULARY.gguf CURVES.json [--half B] [--seed N]
+    python scripts/measure_auto_drafter.py TRACES VOCABULARY.gguf CURVES.json --contexts
     python scripts/measure_auto_drafter.py --lengths
 
 TRACES is a folder of JSON lines with `id`, `prompt`, `output` and, for turns of a conversation,
@@ -10,6 +11,10 @@ TRACES is a folder of JSON lines with `id`, `prompt`, `output` and, for turns of
 and B; --seed splits them otherwise. Nothing is fitted: the figures are those of a half that nobody
 tuned on. Each file begins with an empty memory; the weights persist from file to file (--fresh: they
 do not). `akunu bench replay` compares with other drafters; this stays small, to work on this one.
+
+--contexts measures the time of passes in eight replies of each file, after prompts of 2,000, 8,000
+and 32,000 tokens: text of the file's other sessions, and the reply's own prompt, if need be its end.
+Each reply begins from a fresh state. Of three rounds the least time of each pass counts.
 
 --lengths needs no files: contexts of 1,024 to 131,072 tokens of the standard library's source, and
 of functions that repeat themselves with other names, which have the most occurrences to look at;
@@ -38,6 +43,8 @@ from akunu_py.tokenizers import from_gguf
 ROOT = Path(__file__).resolve().parent.parent
 MAX_REPLY = 1500
 LONG_PROMPT = 32_000
+PROMPTS = (2000, 8000, 32_000)
+PROMPT_REPLIES, PROMPT_REPLY, ROUNDS = 8, 400, 3
 CONTEXTS = (1024, 8192, 32_768, 131_072)
 LENGTH_REPLY = 1000
 LENGTH_CURVE = CostCurve({1: 1.0, 2: 1.05, 21: 2.0})  # long drafts pay: the most work a pass
@@ -122,6 +129,46 @@ def repeated_tokens(tokenizer: Tokenizer, count: int) -> list[int]:
     return ids[:count]
 
 
+def preceded(items: list[tuple[dict, Reply]], place: int, size: int) -> Reply | None:
+    """Return a reply behind a prompt of `size` tokens, or None if other sessions have too few.
+
+    A session's items share text, so the prompt begins with text of other sessions alone.
+    """
+    item, (prompt, reply) = items[place]
+    other: list[int] = []
+    for further, (ids, answer) in items[place + 1 :] + items[:place]:
+        if further.get("session") is None or further["session"] != item.get("session"):
+            other += ids + answer
+    wanted = max(0, size - len(prompt))
+    if len(other) < wanted:
+        return None
+    return other[:wanted] + prompt[-size:], reply[:PROMPT_REPLY]
+
+
+def measure_contexts(
+    files: dict[str, list[tuple[dict, Reply]]], curves: dict[str, CostCurve]
+) -> None:
+    """Print the times of passes after prompts of each size."""
+    print("| curve | file | prompt | tokens a pass | mean us | p50 | p90 | p99 |")
+    print("|---" * 8 + "|")
+    for name, curve in curves.items():
+        for file, items in files.items():
+            for size in PROMPTS:
+                places = range(0, len(items), max(1, len(items) // PROMPT_REPLIES))
+                replies = [preceded(items, place, size) for place in places]
+                if None in replies:
+                    continue
+                rounds: list[list[float]] = []
+                for _ in range(ROUNDS):
+                    rounds.append([])
+                    for prompt, reply in replies:
+                        replay(AutoDrafter(curve=curve), prompt, reply, curve, rounds[-1])
+                least = [min(times) for times in zip(*rounds, strict=True)]
+                tokens = sum(len(reply) for _, reply in replies) / len(least)
+                cells = [name, file, str(size), f"{tokens:.1f}", *microseconds(least)]
+                print("| " + " | ".join(cells) + " |", flush=True)
+
+
 def measure_lengths(tokenizer: Tokenizer) -> None:
     """Print the times of passes and of the prompt's intake for contexts of growing length."""
     print("| text | tokens | intake us a token | mean us | p50 | p90 | p99 |")
@@ -152,6 +199,7 @@ def main() -> None:
     parser.add_argument("--half", choices=("A", "B", "both"), default="B")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--fresh", action="store_true")
+    parser.add_argument("--contexts", action="store_true")
     parser.add_argument("--lengths", action="store_true")
     options = parser.parse_args()
     if options.lengths:
@@ -161,6 +209,9 @@ def main() -> None:
     if options.curves is None:
         parser.error("give TRACES, VOCABULARY and CURVES, or --lengths")
     files = read_traces(options.traces, from_gguf(GGUFFile.open(options.vocabulary).metadata))
+    if options.contexts:
+        measure_contexts(files, read_curves(options.curves))
+        return
     prompt = [token for items in files.values() for _, (ids, _) in items for token in ids]
     print(
         f"Prompt intake: {intake_cost(prompt[:LONG_PROMPT]) * 1e6:.2f} us a token of {LONG_PROMPT}"
