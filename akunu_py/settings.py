@@ -24,8 +24,12 @@ FOLDERS_KEY, FOLDERS_VARIABLE = "model-folders", "AKUNU_MODEL_FOLDERS"
 KEY_VARIABLE = "AKUNU_API_KEY"
 """Holds the key of `akunu serve` for an agent that `akunu launch` starts."""
 
+FETCH_VARIABLE = "AKUNU_FETCH_MODEL"
+"""Where it is set, the default model is fetched without a question; scripts/akunu sets it."""
+
 OTHER_VARIABLES = frozenset({
-    CONFIG_VARIABLE, "AKUNU_BLAS", CACHE_VARIABLE, "AKUNU_DATA_DIR", FOLDERS_VARIABLE, KEY_VARIABLE,
+    CONFIG_VARIABLE, "AKUNU_BLAS", CACHE_VARIABLE, "AKUNU_DATA_DIR", FETCH_VARIABLE,
+    FOLDERS_VARIABLE, KEY_VARIABLE,
 })  # fmt: skip
 """Variables that do not belong to an option of a command."""
 

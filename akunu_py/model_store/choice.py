@@ -9,11 +9,10 @@ from pathlib import Path
 from akunu_py.errors import ConfigError
 from akunu_py.model_store.aliases import load_aliases
 from akunu_py.model_store.inventory import models_below
-from akunu_py.model_store.names import HubName, parse_hub_name, resolve_model
+from akunu_py.model_store.names import HubName, friendly_name, parse_hub_name, resolve_model
 from akunu_py.settings import Settings
 
 _MOST_MODELS = 1000
-_FIRST_PART = re.compile(r"-00001-of-[0-9]{5}$")
 
 
 def choice_of_models(
@@ -39,14 +38,8 @@ def choice_of_models(
 
 
 def model_name(path: Path) -> str:
-    """Return the one-word name of a model: that of its file, folder or repository."""
-    if not path.is_dir():
-        return one_word(_FIRST_PART.sub("", path.stem))
-    # A snapshot in the hub's cache is called by its commit: models--OWNER--REPO/snapshots/COMMIT.
-    repository = path.parent.parent.name
-    if path.parent.name == "snapshots" and repository.startswith("models--"):
-        return one_word(repository.rpartition("--")[2])
-    return one_word(path.name)
+    """Return the friendly name of a model as one word."""
+    return one_word(friendly_name(path))
 
 
 def one_word(name: str) -> str:

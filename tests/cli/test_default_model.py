@@ -3,6 +3,8 @@
 import dataclasses
 import hashlib
 import json
+import shutil
+import subprocess
 import sys
 
 import pytest
@@ -10,10 +12,13 @@ from click.testing import CliRunner
 from pty_child import PtyChild
 from shared_files import ROOT
 
+from akunu_py.cli import default_model_offer
 from akunu_py.cli.main import cli
-from akunu_py.errors import ConfigError
+from akunu_py.engine.engine import Engine
+from akunu_py.errors import ConfigError, HubError
 from akunu_py.model_store import default_model, names
 from akunu_py.model_store.package_index import SMOLLM2
+from akunu_py.server.model_source import served_model
 from akunu_py.settings import Settings
 
 TOY = ROOT / "models" / "akunu-tiny.gguf"
@@ -88,11 +93,98 @@ def test_the_list_shows_both(data):
     (wanted, toy) = json.loads(run("models", "list", "--json").stdout)[:2]
     assert (wanted["name"], wanted["path"], wanted["place"]) == ("smollm2", None, "akunu")
     assert (toy["name"], toy["path"]) == ("akunu-tiny", str(TOY))
-    assert "smollm2  (not fetched yet)" in run("models", "list").stdout
+    assert "smollm2  (SmolLM2-135M-Instruct, not fetched yet)" in run("models", "list").stdout
 
 
 def test_the_list_shows_one_that_is_there(stand_in):
-    assert "smollm2\n" in run("models", "list").stdout
+    assert "smollm2  (SmolLM2-135M-Instruct)\n" in run("models", "list").stdout
+
+
+def test_one_name_and_one_size_wherever_it_is_shown(stand_in):
+    title, size = "SmolLM2-135M-Instruct", "98.4 MB"
+    offered = SMOLLM2.described
+    listed = next(line for line in run("models", "list").stdout.splitlines() if "smollm2" in line)
+    for shown in (offered, listed):
+        assert title in shown
+        assert size in shown
+    assert f"name           {title}\n" in run("models", "show").stdout
+    assert run("models", "path", title).stdout == run("models", "path", "smollm2").stdout
+    with Engine.load(stand_in) as engine:
+        assert engine.description.name == title
+        described = served_model(engine)
+        assert (described.id, described.name) == (title, title)
+
+
+@pytest.fixture
+def fetches(data, monkeypatch):
+    """Which models scripts/akunu had fetched, in place of fetching them."""
+    found = []
+    monkeypatch.setenv("AKUNU_FETCH_MODEL", "1")
+    monkeypatch.setattr(default_model_offer, "fetch", found.append)
+    return found
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "--version", "--help", "-v --help", "help", "generate --help", "completion bash", "list",
+        "config show", "sessions list", "models list", "models path", "models show akunu-tiny",
+        "launch codex --print", "launch qwen akunu-tiny --print", "doctor --no-checks",
+        "generate akunu-tiny --raw -p x -n 1", "chat --drafter nothing", "nonsense", "generate",
+    ],
+)  # fmt: skip
+def test_what_needs_no_default_model_fetches_none(line, fetches):
+    CliRunner().invoke(cli, line.split())
+    assert fetches == []
+
+
+@pytest.mark.parametrize(
+    "line",
+    ["generate --raw -p x -n 1", "chat -n 1", "tune --context 0", "serve --port 0 --context 0"],
+)
+def test_what_needs_the_default_model_fetches_it(line, fetches):
+    CliRunner().invoke(cli, line.split(), input="")
+    assert set(fetches) == {SMOLLM2}
+
+
+def test_a_model_of_the_settings_is_the_default_one(fetches, monkeypatch):
+    monkeypatch.setenv("AKUNU_MODEL", str(TOY))
+    run("generate", "--raw", "-p", "x", "-n", "1")
+    assert fetches == []
+
+
+def test_what_cannot_be_fetched_is_tried_once(fetches, monkeypatch):
+    def fail(model):
+        fetches.append(model)
+        raise HubError("no network")
+
+    monkeypatch.setattr(default_model_offer, "fetch", fail)
+    said = [run("generate", "--raw", "-p", "x", "-n", "1").stderr for _ in range(2)]
+    assert fetches == [SMOLLM2]
+    assert "Warning: no network" in said[0]
+    assert "akunu-tiny answers, a toy" in said[1]
+
+
+def test_the_script_of_a_checkout_asks_for_the_fetch_and_makes_none(tmp_path):
+    """Its environment is set up already, with a program that says how it was called."""
+    (tmp_path / "scripts").mkdir()
+    for name in ("akunu", "environment.sh"):
+        shutil.copy(ROOT / "scripts" / name, tmp_path / "scripts")
+    project = tmp_path / "pyproject.toml"
+    project.write_text("")
+    programs = tmp_path / ".venv" / "bin"
+    programs.mkdir(parents=True)
+    stamp = subprocess.run(["cksum"], input=b"", capture_output=True, check=True).stdout
+    (tmp_path / ".venv" / ".akunu-run").write_bytes(stamp)
+    for name in ("python", "akunu"):
+        (programs / name).write_text('#!/bin/sh\necho "$AKUNU_FETCH_MODEL $@"\n')
+        (programs / name).chmod(0o755)
+    for words in (["--version"], ["generate", "Hi there"]):
+        done = subprocess.run(
+            [tmp_path / "scripts" / "akunu", *words], capture_output=True, text=True, check=True
+        )
+        assert done.stdout == f"1 {' '.join(words)}\n"
+        assert done.stderr == ""
 
 
 def test_pull_and_rm(stand_in, monkeypatch):
@@ -136,7 +228,7 @@ def test_where_it_is_kept(tmp_path, monkeypatch):
 def test_the_first_chat_offers_it_once(data, tmp_path, monkeypatch):
     monkeypatch.setenv("PIP_NO_INDEX", "1")
     with PtyChild("chat", home=tmp_path) as child:
-        child.until("SmolLM2-135M-Instruct (93 MB, Apache-2.0), is not here yet. Fetch it")
+        child.until("SmolLM2-135M-Instruct (98.4 MB, Apache-2.0), is not here yet. Fetch it")
         child.type("y\r")
         child.until("cannot be fetched from your package index")
         child.until("akunu-tiny answers, a toy")

@@ -71,7 +71,7 @@ def test_show_a_gguf_file(hub_cache, converted):
 def test_show_folders(hub_cache, converted, tmp_path):
     record = record_of(converted)
     assert record["kind"] == "MLX folder, converted from GGUF"
-    assert record["name"] == "tiny llama for tests"
+    assert record["name"] == converted.name
     assert record["memory"][0]["context"] == 256
     files = {place.name: place.read_bytes() for place in converted.iterdir()}
     own = {"akunu.json", "akunu.safetensors", "metadata.gguf"}

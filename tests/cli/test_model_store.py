@@ -43,7 +43,7 @@ def listed():
 def test_an_empty_list_has_akunus_own(hub_cache):
     assert listed() == []
     header, default, toy = run("list").stdout.splitlines()
-    assert default.endswith("Q4_1     smollm2  (not fetched yet)")
+    assert default.endswith("Q4_1     smollm2  (SmolLM2-135M-Instruct, not fetched yet)")
     assert toy.endswith("akunu-tiny")
 
 

@@ -97,7 +97,7 @@ def test_the_chat_goes_on_as_before(tmp_path):
     with Engine.load(path) as one, Engine.load(tmp_path / "folder") as other:
         messages = [{"role": "user", "content": "hello world"}]
         assert other.tokenizer.encode_chat(messages) == one.tokenizer.encode_chat(messages)
-        assert other.description.name == one.description.name
+        assert other.description.parameters == one.description.parameters
         assert other.description.architecture == "llama"
         assert other.context == one.context
 

@@ -33,9 +33,10 @@ from akunu_py.diagnosis.full.report import (
 from akunu_py.engine.engine import Engine
 from akunu_py.errors import ConfigError, MemoryLimitError
 from akunu_py.gguf.reader import GGUFFile
+from akunu_py.model_store.names import friendly_name
 from akunu_py.models.aligned_rows import BLOCK_ROWS, usable_context
 from akunu_py.models.folder_settings import read_folder_config
-from akunu_py.models.load import LoadedModel, LoadOptions, folder_name, load_model
+from akunu_py.models.load import LoadedModel, LoadOptions, load_model
 from akunu_py.models.memory_check import USUAL_CONTEXT, PlannedModel, check_memory
 from akunu_py.models.pass_times import ROWS, PassTimes
 from akunu_py.models.requirements import Requirements, memory_limit, requirements
@@ -165,7 +166,7 @@ def memory(bench: Bench, _turn: Turn) -> Memory:
     bench.needs = needs
     is_folder = bench.path.is_dir()
     bench.model = Model(
-        name=folder_name(bench.path) if is_folder else bench.path.name,
+        name=friendly_name(bench.path),
         architecture=needs.architecture,
         parameters=needs.parameters,
         stored_as=_folder_type(bench.path) if is_folder else _file_type(bench.path),
