@@ -3,54 +3,86 @@
 docs/coming-from.md is the page about it, and a test runs its tables.
 """
 
-import os
+import shlex
 import sys
 from collections.abc import Mapping
 
 import click
 
-from akunu_py.cli.input_text import is_prompt, split_words
+from akunu_py.cli.input_text import is_prompt, names_model, split_words
 from akunu_py.settings import nearest
 
 PHRASES: Mapping[str, str] = {
     "benchmark": "bench speed",
-    "convert": "models convert",
     "aliases": "models alias",
+    "ask": "generate",
+    "convert": "models convert",
+    "delete": "models rm",
+    "download": "models pull",
+    "fetch": "models pull",
+    "get": "models pull",
     "info": "models show",
     "list": "models list",
     "ls": "models list",
     "prompt": "generate",
     "pull": "models pull",
+    "remove": "models rm",
     "rm": "models rm",
     "server": "serve",
     "settings": "config",
     "show": "models show",
+    "uninstall": "models rm",
     "version": "--version",
-    "models info": "models show",
-    "models ls": "models list",
-    "models remove": "models rm",
 }
-"""First words with akunu's own in their place."""
+"""First words with akunu's own in their place; those for models also behind `models`."""
 
 _NOTHING_STAYS = (
     "akunu keeps no model in memory between commands; `akunu models list` shows the models on this "
     "machine"
 )
 _NO_TRAINING = "akunu runs models and does not train them"
+_NO_IMPORT = (
+    "akunu opens models where they are; to give one a name, type: akunu models alias NAME FILE"
+)
+_NO_SEARCH = (
+    "akunu does not search the hub; choose a model at https://huggingface.co/models?library=gguf, "
+    "then type: akunu pull and its address"
+)
+_NO_UPDATES = (
+    "akunu pull NAME fetches what is new of a model; akunu itself is updated by what installed it, "
+    "such as pip, uv or git"
+)
+_SERVE = "type: akunu serve, which prints the address of its page"
 
 REFUSED: Mapping[str, str] = {
+    "add": _NO_IMPORT,
+    "api": _SERVE,
     "cp": "akunu copies no models; to give one a second name, type: akunu models alias NEW NAME",
     "create": "akunu has no Modelfiles; `akunu config set chat.system TEXT` sets a system message, "
     "and `akunu models alias NAME MODEL` names a model",
     "embed": "akunu makes no embeddings",
+    "find": _NO_SEARCH,
+    "import": _NO_IMPORT,
     "install": "akunu installs no plug-ins; install a Python package beside it",
     "keys": "akunu needs no keys; for models on the hub that do, set HF_TOKEN",
+    "load": _NOTHING_STAYS,
+    "login": "akunu has no accounts; for private models on the hub, set HF_TOKEN",
     "logs": "type: akunu sessions list, for conversations that akunu chat kept",
     "lora": _NO_TRAINING,
     "ps": _NOTHING_STAYS,
     "push": "akunu sends nothing anywhere",
+    "quantize": "akunu makes no quantized files; fetch one, as in akunu pull hf:OWNER/REPO:Q4_K_M",
+    "search": _NO_SEARCH,
+    "start": _SERVE,
+    "status": "akunu doctor checks this machine, and a server's state is at /health",
     "stop": _NOTHING_STAYS,
     "templates": "akunu keeps no prompts; a system message: akunu config set chat.system TEXT",
+    "train": _NO_TRAINING,
+    "ui": _SERVE,
+    "unload": _NOTHING_STAYS,
+    "update": _NO_UPDATES,
+    "upgrade": _NO_UPDATES,
+    "web": _SERVE,
 }
 """First words of others for what akunu does not do, and what is said of them."""
 
@@ -117,13 +149,16 @@ def in_own_words(args: list[str], root: click.Group, context: click.Context) -> 
     if not rest or rest[0] in _HELP:
         return args
     _refuse_foreign_options(rest)
-    for length in (2, 1):
-        if (phrase := PHRASES.get(" ".join(rest[:length]))) is not None:
-            return [*before, *phrase.split(), *rest[length:]]
+    # `akunu models download` is `akunu download`.
+    at = 1 if rest[0] == "models" and len(rest) > 1 else 0
+    phrase = PHRASES.get(rest[at], "")
+    if phrase and phrase.startswith("models " * at):
+        return [*before, *phrase.split(), *rest[at + 1 :]]
     if rest[0] == "help":
         return [*before, *rest[1:], "--help"]
-    if rest[0] in REFUSED:
-        raise click.UsageError(f"There is no akunu {rest[0]}: {REFUSED[rest[0]]}.", context)
+    if rest[at] in REFUSED:
+        said = " ".join(rest[: at + 1])
+        raise click.UsageError(f"There is no akunu {said}: {REFUSED[rest[at]]}.", context)
     if rest[0] == "run":
         if {"-h", "--help"} & set(rest):
             return [*before, "chat", "--help"]
@@ -132,12 +167,17 @@ def in_own_words(args: list[str], root: click.Group, context: click.Context) -> 
         return [*before, *_run(rest, root, context)]
     if rest[0] in root.list_commands(context):
         return args
-    if _names_a_model(rest[0]):
+    if names_model(rest[0]):
         return [*before, *_run(rest, root, context)]
     near = nearest(rest[0], {*root.list_commands(context), *PHRASES, *REFUSED, "run", "help"})
+    asked = rest[0] if any(word.startswith("-") for word in rest) else " ".join(rest)
     raise click.UsageError(
         f"No such command {rest[0]!r}."
-        + (near or f" To chat with a model, type: akunu chat {rest[0]}"),
+        + (
+            near
+            or " akunu help lists the commands; for a reply to these words, type: akunu generate "
+            + shlex.quote(asked)
+        ),
         context,
     )
 
@@ -158,20 +198,6 @@ def foreign_option(name: str, command: str | None = None) -> str | None:
     else:
         said = FOREIGN_OPTIONS.get(name.replace("_", "-"))
     return None if said is None else f"There is no {name} here: {said.format(name)}."
-
-
-def _names_a_model(word: str) -> bool:
-    if "/" in word or word.startswith("hf:") or word.endswith(".gguf") or os.path.lexists(word):
-        return True
-    from akunu_py.errors import AkunuError  # noqa: PLC0415 - akunu --help does without
-    from akunu_py.model_store.aliases import load_aliases  # noqa: PLC0415 - TOML
-    from akunu_py.model_store.default_model import TOY_NAME  # noqa: PLC0415
-    from akunu_py.model_store.package_index import SMOLLM2  # noqa: PLC0415
-
-    try:
-        return word in {SMOLLM2.name, TOY_NAME} or word in load_aliases()
-    except AkunuError:
-        return False
 
 
 def _run(words: list[str], root: click.Group, context: click.Context) -> list[str]:

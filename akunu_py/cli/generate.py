@@ -26,6 +26,7 @@ from akunu_py.cli.reply_options import generation_options, keeping_options
 from akunu_py.cli.terminal import prompt_progress, show, statistics_line
 from akunu_py.cli.verbosity import held_log, is_quiet
 from akunu_py.cli.view_options import view_of, view_options
+from akunu_py.settings import load_settings
 
 if TYPE_CHECKING:
     from akunu_py.cli.reply_view import Reasoning, ReplyView
@@ -84,8 +85,8 @@ def generate(  # noqa: PLR0917 - click passes by name
 
     PROMPT may also be given as --prompt, as --file, or on standard input (-). Piped input follows
     the other prompt after an empty line: UTF-8, 64 MB at most. A first word with spaces in it is
-    the PROMPT, unless a file has that name. The reply goes to standard output, everything else to
-    standard error. akunu chat holds a conversation.
+    the PROMPT, unless a file has that name, and so is a lone word that names no model. The reply
+    goes to standard output, everything else to standard error. akunu chat holds a conversation.
 
     \b
     Examples:
@@ -96,9 +97,12 @@ def generate(  # noqa: PLR0917 - click passes by name
       akunu generate "Is a whale a fish?" --choice yes --choice no
       git diff | akunu generate model.gguf -p "Write a commit message for this:"
     """  # noqa: D301 - \b keeps click from wrapping the examples
+    from akunu_py.model_store.names import locate  # noqa: PLC0415 - what --help does not need
+
     from_stdin = "-" in (*words, prompt)
     prompt = None if prompt == "-" else prompt
-    model, said = split_words(words, model_option)
+    prompted = prompt is not None or path is not None
+    model, said = split_words(words, model_option, prompted=prompted)
     if said is not None and prompt is not None:
         raise click.UsageError(f"the prompt is given twice, as {said!r} and as --prompt {prompt!r}")
     if prompt is not None:
@@ -113,9 +117,16 @@ def generate(  # noqa: PLR0917 - click passes by name
         raise click.UsageError("give either --trace or --json; --trace-file writes steps as JSON")
     if not trace_category:
         raise click.UsageError("--trace-category is empty; give a name")
+    if model is not None:
+        # Before a prompt is asked for, which would not mend a name that is misspelt.
+        locate(model, load_settings())
     text = "" if is_follower() else _prompt_text(prompt, path, from_stdin=from_stdin)
     with load_engine(model, loading, memory=memory, several=True) as engine:
         tokenizer = engine.tokenizer
+        if not raw and not tokenizer.has_chat_template:
+            raise click.ClickException(
+                "this model has no chat template; with --raw it continues the prompt"
+            )
 
         def view(reply: "ReplyStream") -> "AbstractContextManager[ReplyView | StepTrace | None]":
             if as_json:

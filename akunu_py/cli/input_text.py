@@ -11,6 +11,8 @@ from akunu_py.errors import ConfigError
 MOST_BYTES = 64 * 2**20
 """Of one text."""
 
+_MODEL_FILES = (".gguf", ".safetensors")
+
 
 def decoded(data: bytes, name: str, start: int = 0) -> str:
     """Return bytes as text; `start` is where they begin in what they were read from.
@@ -40,11 +42,35 @@ def is_prompt(word: str) -> bool:
     return any(character.isspace() for character in word.strip()) and not os.path.lexists(word)
 
 
-def split_words(words: Sequence[str], model: str | None) -> tuple[str | None, str | None]:
-    """Return MODEL and PROMPT of words; with a model that was given otherwise all are PROMPT."""
+def names_model(word: str) -> bool:
+    """Return whether a word names a model, or looks as if it should."""
+    if "/" in word or word.startswith("hf:") or word.casefold().endswith(_MODEL_FILES):
+        return True
+    from akunu_py.errors import AkunuError  # noqa: PLC0415 - akunu --help does without
+    from akunu_py.model_store.names import UnknownNameError, locate  # noqa: PLC0415
+    from akunu_py.settings import load_settings  # noqa: PLC0415 - TOML
+
+    try:
+        locate(word, load_settings())
+    except UnknownNameError:
+        return False
+    except AkunuError:
+        # A link that leads nowhere, or a damaged file of aliases: whoever opens the model tells.
+        return True
+    return True
+
+
+def split_words(
+    words: Sequence[str], model: str | None, *, prompted: bool = False
+) -> tuple[str | None, str | None]:
+    """Return MODEL and PROMPT of words; with a model that was given otherwise all are PROMPT.
+
+    A lone word that names no model is the PROMPT, unless that was given otherwise (`prompted`).
+    """
     left = [word for word in words if word != "-"]
     if model is None and left and not is_prompt(left[0]):
-        model = left.pop(0)
+        is_model = len(left) > 1 or prompted or names_model(left[0])
+        model = left.pop(0) if is_model else None
     return model, " ".join(left) if left else None
 
 

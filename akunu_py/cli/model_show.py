@@ -115,10 +115,11 @@ def describe_model(path: Path, context: int | None) -> dict[str, Any]:
     from akunu_py.models.stored_tensors import by_class  # noqa: PLC0415
 
     needs = requirements(path)
+    _check_context(context, needs.context)
     described = _describe_folder(path) if path.is_dir() else _describe_gguf(path)
     limit = memory_limit()
     sizes = (context,) if context else (*_USUAL_CONTEXTS, needs.context)
-    contexts = sorted({min(size, needs.context) for size in sizes if size is not None})
+    contexts = sorted({min(size, needs.context) for size in sizes})
     memory = []
     for tokens in contexts:
         for label, bits in _CACHES.items():
@@ -162,6 +163,11 @@ def describe_model(path: Path, context: int | None) -> dict[str, Any]:
         "rollback": list(needs.rollback),
         "drafting": bool(needs.rollback),
     }
+
+
+def _check_context(given: int | None, most: int) -> None:
+    if given is not None and given > most:
+        raise ConfigError(f"--context is {given}; this model allows up to {most} tokens")
 
 
 def _head_sizes(path: Path, contexts: Iterable[int]) -> dict[str, Any] | None:

@@ -20,9 +20,9 @@ def models() -> None:
     """Download, inspect, alias, convert and delete models.
 
     A model's NAME is a path, an alias, or one on the Hugging Face hub: hf:OWNER/REPO,
-    hf:OWNER/REPO:QUANT for one GGUF quantization of a repository, or OWNER/REPO/FILE.gguf.
-    Downloads go to the hub's cache (HF_HUB_CACHE), which other programs share. HF_TOKEN gives
-    access to private models; HF_HUB_OFFLINE=1 forbids downloads.
+    hf:OWNER/REPO:QUANT for one GGUF quantization of a repository, OWNER/REPO/FILE.gguf, or the
+    address of a page there. Downloads go to the hub's cache (HF_HUB_CACHE), which other programs
+    share. HF_TOKEN gives access to private models; HF_HUB_OFFLINE=1 forbids downloads.
 
     \b
     Examples:

@@ -5,16 +5,19 @@
     hf:OWNER/REPO             the model of a repository on the Hugging Face hub
     hf:OWNER/REPO:QUANT       the GGUF model of that quantization there
     OWNER/REPO/FILE.gguf      that file there; hf: in front is optional
+    huggingface.co/OWNER/...  the address of either, with https:// or without
     NAME                      a file or folder in one of the user's model folders
     smollm2, akunu-tiny       the default model, and the toy that akunu ships with
 
 Any part of a split model names the model. A repository is looked for in the hub's cache first.
 """
 
+import contextlib
 import difflib
 import os
 import re
-from collections.abc import Iterable, Sequence
+import urllib.parse
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -36,6 +39,14 @@ from akunu_py.shown_text import size_text
 _HUB = "hf:"
 _SEGMENT = r"[A-Za-z0-9](?:[A-Za-z0-9_.-]{0,94}[A-Za-z0-9_])?"
 _REPOSITORY = re.compile(f"{_SEGMENT}/{_SEGMENT}")
+# With one slash where the name was taken for a path on its way here.
+_ADDRESS = re.compile(
+    r"(?:https?:/{1,2})?(?:www\.)?(?:huggingface\.co|hf\.co)/(?P<path>[^?#]*)\??(?P<query>[^#]*).*",
+    re.IGNORECASE,
+)
+_SHOWING_FILES = ("blob", "raw", "resolve", "tree")
+_NEWEST = "main"
+_OTHER_PAGES = frozenset({"collections", "datasets", "docs", "models", "papers", "spaces"})
 _FIRST_PART = re.compile(r"-00001-of-[0-9]{5}$")
 _LISTED = 30
 _FORMS = (
@@ -58,12 +69,17 @@ class HubName:
         return f"{_HUB}{self.repository}" + (f":{self.quantization}" if self.quantization else "")
 
 
+class UnknownNameError(ConfigError):
+    """No model has this name."""
+
+
 def parse_hub_name(name: str) -> HubName | None:
     """Return the model on the hub that a name stands for; None for another kind of name.
 
     OWNER/REPO/FILE.gguf without hf: is such a name even if that path exists. Raises ConfigError for
-    a malformed name that begins with hf:.
+    a malformed name that begins with hf:, and for an address on the hub that is not a model's.
     """
+    given, name = name, _in_own_form(name)
     marked = name.startswith(_HUB)
     rest = name.removeprefix(_HUB)
     pieces = rest.split("/", 2)
@@ -80,7 +96,7 @@ def parse_hub_name(name: str) -> HubName | None:
         return HubName(repository, quantization, file)
     if marked:
         raise ConfigError(
-            f"{name!r} is not a model on the hub; give hf:OWNER/REPO, hf:OWNER/REPO:QUANT or "
+            f"{given!r} is not a model on the hub; give hf:OWNER/REPO, hf:OWNER/REPO:QUANT or "
             "hf:OWNER/REPO/FILE.gguf"
         )
     return None
@@ -101,22 +117,8 @@ def resolve_model(name: str | None, settings: Settings, *, download: bool = True
         name = settings.model
     if not name:
         raise ConfigError(f"the name of the model is empty; give {_FORMS}")
-    aliases = load_aliases() if is_alias_name(name) else {}
-    if name in aliases:
-        try:
-            return _located(aliases[name], settings, download=download)
-        except ConfigError as error:
-            raise ConfigError(
-                f"the alias {name} stands for {aliases[name]}: {error.message}",
-                choices=error.choices,
-            ) from None
-    try:
-        return _located(name, settings, download=download)
-    except _UnknownNameError as error:
-        near = difflib.get_close_matches(name, aliases, n=1)
-        raise ConfigError(
-            f"{error}{f'. Did you mean the alias {near[0]}?' if near else ''}"
-        ) from None
+    with _target(name) as target:
+        return _located(target, settings, download=download)
 
 
 def friendly_name(path: Path) -> str:
@@ -144,9 +146,8 @@ def locate(name: str, settings: Settings) -> HubName | PackagedModel | Path:
 
     Raises ConfigError for an unknown name.
     """
-    if is_alias_name(name):
-        name = load_aliases().get(name, name)
-    return _meaning(name, settings)
+    with _target(name) as target:
+        return _meaning(target, settings)
 
 
 def fetch(name: HubName | PackagedModel) -> Path:
@@ -223,8 +224,40 @@ def own_names(repository: str, models: Sequence[ModelFiles]) -> list[HubName]:
     ]
 
 
-class _UnknownNameError(ConfigError):
-    """No model has this name."""
+@contextlib.contextmanager
+def _target(name: str) -> Iterator[str]:
+    """Yield what an alias stands for, other names as they are; errors of an alias name it."""
+    aliases = load_aliases() if is_alias_name(name) else {}
+    try:
+        yield aliases.get(name, name)
+    except ConfigError as error:
+        if name not in aliases:
+            raise
+        raise ConfigError(
+            f"the alias {name} stands for {aliases[name]}: {error.message}", choices=error.choices
+        ) from None
+
+
+def _in_own_form(name: str) -> str:
+    """Return hf:OWNER/REPO, with :QUANT or /FILE, for an address on the hub; others as they are."""
+    match = _ADDRESS.fullmatch(name)
+    if match is None:
+        return name
+    pieces = urllib.parse.unquote(match["path"]).strip("/").split("/")
+    if pieces[0] in _OTHER_PAGES:
+        return _HUB
+    repository, rest = "/".join(pieces[:2]), pieces[2:]
+    if rest and rest[0] in _SHOWING_FILES:
+        if rest[1:2] not in ([], [_NEWEST]):
+            raise ConfigError(
+                f"{name} is of the revision {rest[1]}, and akunu fetches {_NEWEST} alone; give "
+                f"{_HUB}{repository}"
+            )
+        rest = rest[2:]
+    # Of a page that shows the header of a file.
+    rest = urllib.parse.parse_qs(match["query"]).get("show_file_info") or rest
+    file = "/".join(rest)
+    return f"{_HUB}{repository}" + (f"/{file}" if file.endswith(".gguf") else "")
 
 
 def _is_repository(name: str) -> bool:
@@ -248,7 +281,7 @@ def _located(name: str, settings: Settings, *, download: bool) -> Path:
 
 def _meaning(name: str, settings: Settings) -> HubName | PackagedModel | Path:
     hub_name = parse_hub_name(name)
-    if hub_name is not None and name.startswith(_HUB):
+    if hub_name is not None and _in_own_form(name).startswith(_HUB):
         return hub_name
     path = Path(name)
     try:
@@ -259,19 +292,28 @@ def _meaning(name: str, settings: Settings) -> HubName | PackagedModel | Path:
             for place in (folder / name, folder / f"{name}.gguf"):
                 if not path.is_absolute() and ".." not in path.parts and place.exists():
                     return _checked(place)
+    except ConfigError:
+        raise
     except RuntimeError as error:
         raise ConfigError(f"{name} cannot be found: {error}") from None
     except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) else str(error)
-        raise ConfigError(f"{name} cannot be opened: {reason}") from None
+        raise UnknownNameError(f"{name} cannot be opened: {reason}") from None
     if name == TOY_NAME:
         return toy_model_path()
     if name.casefold() in {SMOLLM2.name, SMOLLM2.title.casefold()}:
         return SMOLLM2
     if hub_name is not None:
         return hub_name
+    if "://" in name:
+        raise UnknownNameError(
+            f"{name} is no address on the Hugging Face hub; download the file, and give its path"
+        )
     hint = f"; on the hub it would be {_HUB}{name}" if _is_repository(name) else ""
-    raise _UnknownNameError(f"there is no model {name}{hint}; give {_FORMS}")
+    aliases = load_aliases() if is_alias_name(name) else {}
+    near = difflib.get_close_matches(name, aliases, n=1)
+    meant = f". Did you mean the alias {near[0]}?" if near else ""
+    raise UnknownNameError(f"there is no model {name}{hint}; give {_FORMS}{meant}")
 
 
 def _checked(path: Path) -> Path:

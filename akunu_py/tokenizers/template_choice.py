@@ -72,7 +72,7 @@ class Templates:
         if self._main is None:
             raise ConfigError(
                 "the model has no chat template, and its vocabulary lacks the control tokens of "
-                "known formats, so it was not made for conversations; use `akunu generate` or --raw"
+                "known formats, so it was not made for conversations; give it a text to continue"
             )
         if self.source != "file":
             _ = self._noticed

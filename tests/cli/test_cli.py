@@ -229,7 +229,12 @@ def test_chat_survives_a_full_context(tiny_gguf):
 
 
 def test_chat_needs_a_template(tmp_path):
-    result = run("chat", write_tiny_llama(tmp_path / "m.gguf", chat_template=None))
+    path = write_tiny_llama(tmp_path / "m.gguf", chat_template=None)
+    said = run("generate", path, "Hello")
+    assert said.exit_code == 1
+    assert "this model has no chat template; with --raw it continues the prompt" in said.output
+    assert run("generate", path, "Hello", "--raw", "-n", "1").exit_code == 0
+    result = run("chat", path)
     assert result.exit_code == 1
     assert "no chat template" in result.output
 

@@ -17,7 +17,7 @@ from akunu_py.option_fields import options_of
 from akunu_py.server import running
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "coming-from.md"
-PROGRAMS = ("Ollama", "llama.cpp", "mlx_lm", "llm")
+PROGRAMS = ("Ollama", "LM Studio and hf", "llama.cpp", "mlx_lm", "llm")
 ROW = re.compile(r"\| `(?P<there>[^`]+)` \| `(?P<typed>akunu[^`]*)` \| (?P<happens>.+) \|")
 
 
@@ -150,6 +150,10 @@ def test_no_phrase_hides_a_command_and_each_leads_to_one(phrase):
         (["akunu-tiny", "Why?"], "generate"),
         (["folder/model"], "chat"),
         (["two words"], "generate"),
+        (["run", "Hi"], "generate"),
+        (["run", "smollm2"], "chat"),
+        (["run", "modle.gguf"], "chat"),
+        (["https://huggingface.co/o/r"], "chat"),
         (["-m", "m.gguf", "word"], "generate"),
         (["run", "-h"], "chat"),
     ],
@@ -166,9 +170,80 @@ def test_run_is_a_chat_unless_there_is_a_prompt(arguments, command, monkeypatch)
 
 def test_a_word_that_is_nothing_gets_a_hint():
     assert "Did you mean list?" in CliRunner().invoke(cli, ["lisst"]).stderr
-    assert (
-        "To chat with a model, type: akunu chat xyzzy" in CliRunner().invoke(cli, ["xyzzy"]).stderr
-    )
+    for words, hint in (
+        (["xyzzy"], "for a reply to these words, type: akunu generate xyzzy\n"),
+        (["xyzzy", "it's"], "type: akunu generate 'xyzzy it'\"'\"'s'\n"),
+        (["xyzzy", "--temp", "1"], "type: akunu generate xyzzy\n"),
+    ):
+        said = CliRunner().invoke(cli, words).stderr
+        assert said.endswith(hint)
+        assert "akunu help lists the commands" in said
+
+
+@pytest.mark.parametrize("word", ["list", "ls", "info", "download", "fetch", "remove", "delete"])
+def test_words_for_models_are_known_behind_models_too(word):
+    context = click.Context(cli)
+    behind = first_words.in_own_words(["models", word, "x"], cli, context)
+    assert behind == first_words.in_own_words([word, "x"], cli, context)
+    assert behind[0] == "models"
+
+
+def test_words_of_others_are_refused_behind_models_too():
+    for words in (["search", "qwen"], ["models", "search", "qwen"], ["update"], ["models", "ps"]):
+        result = CliRunner().invoke(cli, words)
+        assert result.exit_code == 2
+        assert "There is no akunu " in result.stderr
+        assert "akunu chat" not in result.stderr
+
+
+@pytest.fixture
+def names(tmp_path, monkeypatch, tiny_gguf):
+    """Names of models of every kind: a file, a folder's, an alias, and one that leads nowhere."""
+    folder = tmp_path / "models"
+    folder.mkdir()
+    (folder / "inside.gguf").symlink_to(tiny_gguf)
+    (tmp_path / "config.toml").write_text(f'model-folders = ["{folder}"]\n')
+    (tmp_path / "aliases.toml").write_text('[aliases]\nmine = "hf:o/r"\ndead = "/nowhere/x"\n')
+    (tmp_path / "file").touch()
+    (tmp_path / "dangling").symlink_to(tmp_path / "nowhere")
+    monkeypatch.setenv("AKUNU_CONFIG", str(tmp_path / "config.toml"))
+    monkeypatch.chdir(tmp_path)
+
+
+@pytest.mark.parametrize(
+    "word",
+    [
+        "file", "dangling", "inside", "inside.gguf", "mine", "dead", "akunu-tiny", "smollm2",
+        # What looks like a name is no prompt: it may be misspelt.
+        "modle.gguf", "MODLE.GGUF", "model.safetensors", "hf:o", "o/r", "./nowhere",
+        "https://huggingface.co/o/r",
+    ],
+)  # fmt: skip
+def test_a_lone_word_that_names_a_model_is_no_prompt(word, names):
+    assert first_words.split_words([word], None) == (word, None)
+    assert first_words.split_words([word, "-"], None) == (word, None)
+
+
+@pytest.mark.parametrize(
+    "word", ["Hi", "Hello?", "hello.", "\u4f60\u597d" * 100, "x" * 5000, "inside.", "min"]
+)
+def test_a_lone_word_that_names_no_model_is_the_prompt(word, names):
+    assert first_words.split_words([word], None) == (None, word)
+    assert first_words.split_words([word, "-"], None) == (None, word)
+    assert first_words.split_words([word, "more"], None) == (word, "more")
+    assert first_words.split_words([word], "m.gguf") == ("m.gguf", word)
+    assert first_words.split_words([word], None, prompted=True) == (word, None)
+
+
+def test_a_word_alone_is_answered(place):
+    answered = typed("akunu generate Hi --raw", place)
+    assert answered.exit_code == 0
+    assert answered.stdout == typed("akunu generate --raw -p Hi", place).stdout
+    misspelt = typed("akunu generate modle.gguf", place)
+    assert misspelt.exit_code == 2
+    assert "there is no model modle.gguf" in misspelt.stderr
+    assert "there is no model Hi" in typed("akunu generate Hi -p x", place).stderr
+    assert "there is no prompt" in typed("akunu generate model.gguf", place).stderr
 
 
 def test_a_model_given_twice_and_a_prompt_given_twice(tiny_gguf):

@@ -62,6 +62,10 @@ def test_show_a_gguf_file(hub_cache, converted):
     }  # fmt: skip
     assert classes["attention", "Q8_0"]["tensors"] == 8
     assert sum(group["share"] for group in classes.values()) == pytest.approx(1)
+    beyond = "--context is 257; this model allows up to 256 tokens"
+    for more in ([], ["--json"], ["--ranks", 2]):
+        assert beyond in run("models", "show", path, "--context", 257, *more, code=2)
+    assert {need["context"] for need in record_of(path, "--context", 256)["memory"]} == {256}
     text = run("models", "show", path)
     assert "  256 tokens, 32 bit caches" in text
     assert "tokenizer      gpt2 llama-bpe" in text

@@ -53,6 +53,26 @@ def refusal(name, **options):
         ("../../m.gguf", None),
         ("o/r/../m.gguf", None),
         ("o/r/model.bin", None),
+        ("https://huggingface.co/o/r", HubName("o/r")),
+        ("http://www.huggingface.co/o/r/", HubName("o/r")),
+        ("huggingface.co/o/r", HubName("o/r")),
+        ("https://HF.co/o/r:Q4_K_M", HubName("o/r", "Q4_K_M")),
+        ("hf.co/o/r/m.gguf", HubName("o/r", file="m.gguf")),
+        # As a path, in which double slashes are one.
+        ("https:/huggingface.co/o/r", HubName("o/r")),
+        ("https://huggingface.co/o/r/tree/main", HubName("o/r")),
+        ("https://huggingface.co/o/r/tree/main/Q8_0", HubName("o/r")),
+        ("https://huggingface.co/o/r/blob/main/README.md#use", HubName("o/r")),
+        ("https://huggingface.co/o/r/discussions/7", HubName("o/r")),
+        ("https://huggingface.co/o/r?library=gguf", HubName("o/r")),
+        ("https://huggingface.co/o/r/blob/main/m.gguf", HubName("o/r", file="m.gguf")),
+        (
+            "https://huggingface.co/o/r/resolve/main/Q8%5F0/m.gguf?download=true",
+            HubName("o/r", file="Q8_0/m.gguf"),
+        ),
+        ("https://huggingface.co/o/r?show_file_info=Q8%2Fm.gguf", HubName("o/r", file="Q8/m.gguf")),
+        ("https://example.org/o/r/m.gguf", None),
+        ("https://nothuggingface.co/o/r", None),
     ],
 )
 def test_names_of_the_hub(name, meant):
@@ -66,19 +86,21 @@ def test_names_of_the_hub(name, meant):
     [
         "hf:", "hf:o", "hf:../../x", "hf:o/..", "hf:o/r:", "hf:o/r/../../x.gguf", "hf:o/r/x.bin",
         "hf:o/r//x.gguf", "hf:/o/r", "hf:o/r:Q4/..", "hf:o/r--x", "hf:o/r\n", "hf:o/r:\x1b[2J",
-        f"hf:o/{'r' * 200}",
+        f"hf:o/{'r' * 200}", "https://huggingface.co/", "https://huggingface.co/gpt2",
+        "https://huggingface.co/datasets/o/r", "huggingface.co/spaces/o/r", "hf.co/../..",
+        "https://huggingface.co/o/r/resolve/main/../../x.gguf", "hf.co/models?search=qwen",
     ],
 )  # fmt: skip
 def test_malformed_names_of_the_hub(name, hub_cache):
     assert "is not a model on the hub" in refusal(name)
 
 
-@given(st.text(max_size=30))
-def test_any_text_has_a_meaning_or_a_message(text):
+@given(st.sampled_from(["", "https://huggingface.co/", "hf.co/o/r/"]), st.text(max_size=30))
+def test_any_text_has_a_meaning_or_a_message(beginning, text):
     try:
-        found = parse_hub_name(text)
+        found = parse_hub_name(beginning + text)
     except ConfigError:
-        assert text.startswith("hf:")
+        assert beginning or text.startswith("hf:")
     else:
         assert found is None or ".." not in found.repository
 
