@@ -25,11 +25,15 @@ from akunu_py.cli.loading_options import (
 from akunu_py.cli.ranks import is_follower, on_ranks, ranks_options
 from akunu_py.cli.reply_options import generation_options
 from akunu_py.cli.verbosity import is_quiet
+from akunu_py.errors import ConfigError, MemoryLimitError, ModelFormatError
 from akunu_py.settings import load_settings
+from akunu_py.shown_text import one_line
 
 if TYPE_CHECKING:
     from akunu_py.engine.engine import Engine
     from akunu_py.models.load_steps import Steps
+    from akunu_py.models.ranks.link import Link
+    from akunu_py.server.model_source import ModelFile
     from akunu_py.server.prefix_cache import PrefixCache
     from akunu_py.server.served_models import ServedModels
     from akunu_py.types import GenerationConfig
@@ -174,16 +178,17 @@ def serve(  # noqa: PLR0917 - click passes by name
         origins=allowed_origins,
     )
     first = model_path(model) if model is not None or not models else None
-    paths = choice_of_models(models, load_settings(), first=first)
+    left_out: list[str] = []
+    paths = choice_of_models(models, load_settings(), left_out.append, first=first)
     # Before the model is loaded, which takes longer.
     with listen(host, port) as listening:
         from akunu_py.server.engine_backend import EngineBackend  # noqa: PLC0415 - MLX
         from akunu_py.server.worker import Worker  # noqa: PLC0415
 
-        given = model if first is not None else str(next(iter(paths.values())))
         served = _served_models(
-            given, paths, loading, limit=cache_memory, folder=cache_dir, idle_s=idle_unload
-        )
+            paths, left_out, loading, named=first is not None, model=model,
+            limit=cache_memory, folder=cache_dir, idle_s=idle_unload,
+        )  # fmt: skip
         worker = Worker(served, parallel=parallel, places=queue)
         service = Service(EngineBackend(worker, places=parallel), config)
         server = server_of(make_app(service, access), end_replies=worker.stop)
@@ -191,6 +196,8 @@ def serve(  # noqa: PLR0917 - click passes by name
         with ending_by_signals(server):
             try:
                 if not is_quiet():
+                    for reason in left_out:
+                        click.echo(one_line(f"left out: {reason}"), err=True)
                     name = f"[{host}]" if ":" in host else host
                     address = f"http://{name}:{listening.getsockname()[1]}"
                     others = len(list(served)) - 1
@@ -218,43 +225,65 @@ def _check_for_ranks(models: tuple[str, ...], idle_unload: float, cache_dir: Pat
 
 
 def _served_models(
-    model: str | None,
     paths: Mapping[str, Path],
+    left_out: list[str],
     loading: dict[str, Any],
     *,
+    named: bool,
+    model: str | None,
     limit: int,
     folder: Path | None,
     idle_s: float,
 ) -> "ServedModels":
-    """Load the first model, as `load_engine` does, and return it with the others."""
+    """Load the first model, as `load_engine` does, and return it with the others.
+
+    If it was `named`, it is `model`, and has to load. What cannot be served of the others is left
+    out, with a line for each.
+    """
     from akunu_py.models.memory_check import available_memory  # noqa: PLC0415 - MLX
     from akunu_py.server.model_source import ModelFile, readable  # noqa: PLC0415
     from akunu_py.server.served_models import ServedModels  # noqa: PLC0415
 
-    (name, path), *others = paths.items()
-    engine = load_engine(model, loading, several=True)
-    loading = with_shipped_head(loading, path, engine.ranks)
-    draft = loading["draft_model"]
-    draft = None if draft is None else model_path(str(draft))
-    # A draft model, heads, counts and a parser belong to one model, so the others have none.
-    alone = loading | {"draft_model": None, "heads": None, "counts": None, "tool_parser": None}
-
-    def source(name: str, path: Path, options: dict[str, Any], draft: Path | None) -> ModelFile:
-        planned = planned_models(path, draft, options, engine.ranks)
+    def source(name: str, options: dict[str, Any], ranks: "Link | None" = None) -> ModelFile:
+        planned = planned_models(paths[name], options["draft_model"], options, ranks)
         engine_options = {name: options[name] for name in _ENGINE_OPTIONS}
         return ModelFile(name, planned, engine_options, checked=not is_forced())
 
+    # A draft model, heads, counts and a parser belong to one model, so the others have none.
+    alone = loading | {"draft_model": None, "heads": None, "counts": None, "tool_parser": None}
+    sources = [source(name, alone) for name in paths]
+    if named:
+        engine = load_engine(model, loading, several=True)
+        sources[1:] = readable(sources[1:], left_out.append)
+    else:
+        sources = readable(sources, left_out.append)
+        engine = _first_that_loads(sources, left_out, loading)
+    default = sources[0].id
+    loading = with_shipped_head(loading, paths[default], engine.ranks)
+    if loading["draft_model"] is not None:
+        loading["draft_model"] = model_path(str(loading["draft_model"]))
+    sources[0] = source(default, loading, engine.ranks)
     return ServedModels(
-        [
-            source(name, path, loading | {"draft_model": draft}, draft),
-            *readable([source(name, path, alone, None) for name, path in others]),
-        ],
+        sources,
         lambda engine: _prefix_cache(engine, limit, folder),
         engine=engine,
         cache_limit=limit,
         idle_s=idle_s or None,
         available=available_memory if engine.ranks is None else engine.ranks.available_memory,
     )
+
+
+def _first_that_loads(
+    sources: list["ModelFile"], left_out: list[str], loading: dict[str, Any]
+) -> "Engine":
+    """Load the first model that can be, and take those before it off the list."""
+    while sources:
+        try:
+            return load_engine(str(sources[0].path), loading, several=True)
+        except (ModelFormatError, MemoryLimitError) as error:
+            left_out.append(f"{sources[0].path}: {error.message}")
+            del sources[0]
+    raise ConfigError("none of the models can be served:", choices=left_out)
 
 
 def _prefix_cache(engine: "Engine", limit: int, folder: Path | None) -> "Steps[PrefixCache]":

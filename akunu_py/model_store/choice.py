@@ -3,7 +3,7 @@
 import itertools
 import re
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 from akunu_py.errors import ConfigError
@@ -16,13 +16,18 @@ _MOST_MODELS = 1000
 
 
 def choice_of_models(
-    given: Sequence[str], settings: Settings, *, first: Path | None = None
+    given: Sequence[str],
+    settings: Settings,
+    leave_out: Callable[[str], None],
+    *,
+    first: Path | None = None,
 ) -> dict[str, Path]:
     """Return paths of models by one-word names that tell them apart, `first` as the first.
 
     Each of `given` is a folder with models, or names separated by commas, as `resolve_model` takes
     them; nothing is fetched. A model is called as its file or folder is, or by its alias. Where
     several would have the same name, the folder's name goes in front, and then a number behind.
+    `leave_out` is told which models of a folder are not whole.
 
     Raises ConfigError for an unknown name, a model that is not on this machine, and a folder
     without models.
@@ -30,7 +35,7 @@ def choice_of_models(
     # By where links lead to; a file in the hub's cache has its name only as a link.
     found = {} if first is None else {first.resolve(): (model_name(first), first)}
     for entry in given:
-        for name, path in _models_of_entry(entry, settings):
+        for name, path in _models_of_entry(entry, settings, leave_out):
             found.setdefault(path.resolve(), (name, path.absolute()))
     if len(found) > _MOST_MODELS:
         raise ConfigError(f"there are {len(found)} models to choose from; give at most 1,000")
@@ -47,20 +52,23 @@ def one_word(name: str) -> str:
     return re.sub(r"[^A-Za-z0-9._-]+", "-", name).strip("-.") or "model"
 
 
-def _models_of_entry(entry: str, settings: Settings) -> Iterator[tuple[str, Path]]:
+def _models_of_entry(
+    entry: str, settings: Settings, leave_out: Callable[[str], None]
+) -> Iterator[tuple[str, Path]]:
     folder = Path(entry).expanduser()
     if folder.is_dir():
-        models = [
-            here if model.main is None else here / model.main
-            for here, model in models_below(folder)
-            if not model.missing
-        ]
-        if not models:
+        found = list(models_below(folder))
+        if not found:
             raise ConfigError(
                 f"{entry} has no model that akunu reads: neither GGUF files nor folders with "
                 "model*.safetensors and config.json"
             )
-        yield from ((model_name(path), path) for path in models)
+        for here, model in found:
+            path = here if model.main is None else here / model.main
+            if model.missing:
+                leave_out(f"{path}: {model.missing[0]} is missing, or is no file")
+            else:
+                yield model_name(path), path
         return
     aliases = load_aliases()
     for name in filter(None, (part.strip() for part in entry.split(","))):

@@ -1,11 +1,13 @@
 """The available models: akunu's own, the hub's cache, the user's folders, and aliases."""
 
 import contextlib
+import fnmatch
 import json
 import os
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from akunu_py.errors import AkunuError
 from akunu_py.model_store.aliases import load_aliases
@@ -76,22 +78,40 @@ def _of_cache() -> Iterator[ListedModel]:
 def _of_folders(settings: Settings) -> Iterator[ListedModel]:
     for folder in settings.model_folders:
         for here, model in models_below(folder):
+            if model.missing and not model.num_bytes:
+                continue  # nothing of it is here
             found = here if model.main is None else here / model.main
             name = found.relative_to(folder).as_posix()
             yield _listed(name if found != folder else str(found), "folder", here, model)
 
 
 def models_below(folder: Path) -> Iterator[tuple[Path, ModelFiles]]:
-    """Yield the models in a folder and a few levels below, each with the folder of its files."""
+    """Yield the models in a folder and a few levels below, each with the folder of its files.
+
+    A pipe, a link that leads nowhere and the like are missing parts, and so is what a folder lacks
+    that has an MLX model's config or weights alone.
+    """
     # Links to folders are not followed, since they may form loops.
     for place, below, files in os.walk(folder):
         here = Path(place)
         if len(here.relative_to(folder).parts) >= _DEEPEST:
             below.clear()
         below.sort()
-        sizes = {name: size for name in files if (size := _file_size(here / name)) is not None}
-        for model in models_of(sizes):
-            yield here, model
+        sizes = {name: _file_size(here / name) for name in files}
+        found = models_of({name: size or 0 for name, size in sizes.items()})
+        if not found and (lacks := _lacking(here, files)):
+            found = [ModelFiles("", (), None, 0, (lacks,))]
+        for model in found:
+            odd = tuple(name for name in model.files if sizes[name] is None)
+            yield here, replace(model, missing=(*model.missing, *odd))
+
+
+def _lacking(folder: Path, files: Collection[str]) -> str:
+    """Return what makes a folder half an MLX model, "" for one that is none."""
+    if fnmatch.filter(files, "model*.safetensors"):
+        return "config.json"
+    is_model = "tokenizer_config.json" in files or "model_type" in _config(folder)
+    return "model.safetensors" if "config.json" in files and is_model else ""
 
 
 def _of_aliases(settings: Settings) -> Iterator[ListedModel]:
@@ -112,15 +132,20 @@ def _listed(name: str, place: str, folder: Path, model: ModelFiles) -> ListedMod
 
 def _folder_quantization(folder: Path) -> str:
     """Return the bits of an MLX model's weights from its config, or ""."""
-    path = folder / "config.json"
+    config = _config(folder)
+    found = config.get("quantization") or config.get("quantization_config") or {}
+    bits = found.get("bits") if isinstance(found, dict) else None
+    return f"{bits} bit" if isinstance(bits, int) else str(config.get("torch_dtype") or "")
+
+
+def _config(folder: Path) -> dict[str, Any]:
+    """Return a folder's config; an empty one where it cannot be read."""
     try:
-        with open_to_read(path) as stream:
+        with open_to_read(folder / "config.json") as stream:
             config = json.loads(stream.read(_MOST_CONFIG_BYTES))
-        found = config.get("quantization") or config.get("quantization_config") or {}
-        bits = found.get("bits")
-        return f"{bits} bit" if isinstance(bits, int) else str(config.get("torch_dtype") or "")
-    except (OSError, ValueError, AttributeError, RecursionError):
-        return ""
+    except (OSError, ValueError, RecursionError):
+        return {}
+    return config if isinstance(config, dict) else {}
 
 
 def _file_size(path: Path) -> int | None:

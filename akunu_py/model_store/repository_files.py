@@ -53,6 +53,12 @@ class ModelFiles:
     missing: tuple[str, ...] = ()
 
 
+def is_gguf_name(base: str) -> bool:
+    """Return whether a file without its folder is called like a GGUF file."""
+    # macOS keeps what other drives cannot hold of NAME in ._NAME.
+    return base.endswith(".gguf") and not base.startswith("._")
+
+
 def quantization_of(name: str) -> str:
     """Return the quantization in a file's name or its folder's, or ""."""
     match = _PART.fullmatch(name)
@@ -66,7 +72,7 @@ def gguf_models(sizes: Mapping[str, int]) -> list[ModelFiles]:
     wholes: dict[str, list[str]] = {}
     for name in sorted(sizes):
         base = PurePosixPath(name).name
-        if not base.endswith(".gguf") or _NO_MODEL.search(base) or _CONVERTED in sizes:
+        if not is_gguf_name(base) or _NO_MODEL.search(base) or _CONVERTED in sizes:
             continue
         wholes.setdefault(_whole(name), []).append(name)
     return [_model(quantization_of(files[0]), files, sizes) for files in wholes.values()]

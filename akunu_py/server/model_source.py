@@ -1,7 +1,7 @@
 """What a server's models are loaded from, and what is known of them before."""
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -72,11 +72,15 @@ class ModelFile:
         self._context: int | None = options.get("context")
         self._needs = MemoryNeeds(planned, context=self._context)
 
+    @property
+    def path(self) -> Path:
+        """Return the file or folder of the model itself."""
+        return self._planned[0].path
+
     def describe(self) -> ServedModel:
         """Return what the files' headers say; raises as `load_model` does for such files."""
-        path = self._planned[0].path
         return ServedModel(
-            id=self.id, name=self.id, context=self._needs.context, created=_created(path),
+            id=self.id, name=self.id, context=self._needs.context, created=_created(self.path),
             loaded=False,
         )  # fmt: skip
 
@@ -112,14 +116,15 @@ class ModelFile:
         return Engine.loading(opened, **self._options)
 
 
-def readable(sources: Sequence[ModelSource]) -> list[ModelSource]:
-    """Return the sources whose files can be served; the others are named in the log."""
+def readable(sources: Iterable[ModelFile], leave_out: Callable[[str], None]) -> list[ModelFile]:
+    """Return the sources whose files can be served; `leave_out` is told what the others lack."""
     found = []
     for source in sources:
         try:
             source.describe()
         except AkunuError as error:
-            _log.warning("a model is left out: %s", error)
+            said = error.message
+            leave_out(said if str(source.path) in said else f"{source.path}: {said}")
         else:
             found.append(source)
     return found

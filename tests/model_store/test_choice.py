@@ -16,8 +16,9 @@ def own_settings(tmp_path, monkeypatch):
     monkeypatch.setenv("AKUNU_CONFIG", str(path))
 
 
-def choice(*given):
-    return choice_of_models([str(one) for one in given], load_settings())
+def choice(*given, left_out=None):
+    left_out = [] if left_out is None else left_out
+    return choice_of_models([str(one) for one in given], load_settings(), left_out.append)
 
 
 def touched(path, *names):
@@ -32,11 +33,15 @@ def test_folder_lists_gguf_files_and_mlx_folders(tmp_path):
     touched(folder / "three-mlx", "config.json", "model.safetensors")
     touched(folder / "split", "s-00001-of-00002.gguf", "s-00002-of-00002.gguf")
     touched(folder / "unfinished", "u-00001-of-00002.gguf")
-    assert choice(folder) == {
+    left_out = []
+    assert choice(folder, left_out=left_out) == {
         "One-Two": folder / "One Two.gguf",
         "s": folder / "split" / "s-00001-of-00002.gguf",
         "three-mlx": folder / "three-mlx",
     }
+    assert left_out == [
+        f"{folder / 'unfinished' / 'u-00001-of-00002.gguf'}: u-00002-of-00002.gguf is missing, or is no file"
+    ]
 
 
 def test_equal_names_are_told_apart_and_the_same_file_is_there_once(tmp_path):
