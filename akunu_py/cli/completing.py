@@ -5,7 +5,7 @@ numpy are not imported: the answer is waited for.
 """
 
 import contextlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Mapping
 from collections.abc import Set as AbstractSet
 
 import click
@@ -20,14 +20,17 @@ ENTRY_POINTS = "akunu.drafters"
 
 
 def models(_context: click.Context, _parameter: click.Parameter, incomplete: str) -> Items:
-    """Offer aliases, models of the hub's cache and of the settings' folders, and files."""
-    names = [*_aliases(incomplete), *_listed(incomplete, {"hub", "folder"})]
+    """Offer aliases, akunu's own models, those of the hub's cache and of folders, and files."""
+    names = [*_aliases(incomplete), *_listed(incomplete, {"akunu", "hub", "folder"})]
     return [*names, CompletionItem(incomplete, type="file")]
 
 
 def hub_models(_context: click.Context, _parameter: click.Parameter, incomplete: str) -> Items:
-    """Offer aliases and models of the hub's cache."""
-    return [*_aliases(incomplete), *_listed(incomplete, {"hub"})]
+    """Offer aliases, models of the hub's cache, and the default model."""
+    from akunu_py.model_store.package_index import SMOLLM2  # noqa: PLC0415 - as below
+
+    own = _beginning(incomplete, [SMOLLM2.name])
+    return [*_aliases(incomplete), *own, *_listed(incomplete, {"hub"})]
 
 
 def aliases(_context: click.Context, _parameter: click.Parameter, incomplete: str) -> Items:
@@ -55,6 +58,36 @@ def commands(context: click.Context, _parameter: click.Parameter, incomplete: st
     if not isinstance(group, click.Group):
         return []
     return _beginning(incomplete, group.list_commands(context))
+
+
+def keys(context: click.Context, _parameter: click.Parameter, incomplete: str) -> Items:
+    """Offer keys of the settings file; those of one command once something is typed."""
+    from akunu_py.cli.option_settings import leaves, settings_of  # noqa: PLC0415 - it needs more
+    from akunu_py.settings import FOLDERS_KEY, MODEL_KEY  # noqa: PLC0415 - TOML
+
+    root = context.find_root()
+    commands = [((), root.command), *leaves(root.command, root)]
+    settings = [one for words, command in commands for one in settings_of(command, words)]
+    shared = {FOLDERS_KEY, MODEL_KEY, *(one.key for one in settings)}
+    own = {".".join((*one.command, one.key)) for one in settings if incomplete}
+    return _beginning(incomplete, sorted(shared | own))
+
+
+def set_keys(_context: click.Context, _parameter: click.Parameter, incomplete: str) -> Items:
+    """Offer the keys that the settings file has."""
+    from akunu_py.settings import load_settings  # noqa: PLC0415 - TOML
+
+    with contextlib.suppress(AkunuError):
+        return _beginning(incomplete, _flat(load_settings().values))
+    return []
+
+
+def _flat(table: Mapping[str, object]) -> Iterator[str]:
+    for name, value in table.items():
+        if isinstance(value, Mapping):
+            yield from (f"{name}.{below}" for below in _flat(value))
+        else:
+            yield name
 
 
 def _aliases(incomplete: str) -> Items:

@@ -10,7 +10,8 @@ from akunu_py.cli.command import Command
 def completion(shell: str) -> None:
     """Print a script for SHELL that completes commands when Tab is pressed.
 
-    Completed are commands, options, their choices, drafters, models by alias and name, and files.
+    Completed are commands, options, their choices, drafters, models by alias and name, keys of the
+    settings, and files.
     bash must be 4.4 or newer; the one that comes with macOS is older. The settings of a shell that
     is open already take the script in with: . ~/.akunu-completion
 

@@ -116,7 +116,7 @@ def edit() -> None:
 
 
 @config.command("set")
-@click.argument("key")
+@click.argument("key", shell_complete=completing.keys)
 @click.argument("values", nargs=-1, required=True, metavar="VALUE...")
 def set_value(key: str, values: tuple[str, ...]) -> None:
     """Write KEY = VALUE into the settings file; the rest of it stays as it is.
@@ -135,7 +135,7 @@ def set_value(key: str, values: tuple[str, ...]) -> None:
 
 
 @config.command()
-@click.argument("key")
+@click.argument("key", shell_complete=completing.set_keys)
 def unset(key: str) -> None:
     """Delete KEY from the settings file.
 

@@ -1,5 +1,6 @@
 """`akunu models path`, `pull` and `rm`: models on this machine and in the hub's cache."""
 
+from collections.abc import Collection
 from pathlib import Path
 
 import click
@@ -8,7 +9,7 @@ from akunu_py.cli import completing
 from akunu_py.cli.command import Command
 from akunu_py.cli.terminal import printable
 from akunu_py.errors import ConfigError
-from akunu_py.model_store.aliases import load_aliases
+from akunu_py.model_store.aliases import delete_alias, load_aliases
 from akunu_py.model_store.default_model import fetched_model_path
 from akunu_py.model_store.hub_cache import (
     CachedRepository,
@@ -69,31 +70,42 @@ def pull(name: str) -> None:
 @click.argument(
     "names", nargs=-1, required=True, metavar="NAME...", shell_complete=completing.hub_models
 )
+@click.option("--file", "with_file", is_flag=True, help="Delete the model of an alias, too.")
 @click.option("-y", "--yes", is_flag=True, help="Do not ask.")
-def remove(names: tuple[str, ...], yes: bool) -> None:
-    """Delete downloaded models, after asking.
+def remove(names: tuple[str, ...], with_file: bool, yes: bool) -> None:
+    """Delete downloaded models, after asking, and aliases.
 
-    Of hf:OWNER/REPO all that was fetched is deleted, of hf:OWNER/REPO:QUANT that quantization. An
-    alias may be given for either, and stays. smollm2 is the default model. Files that akunu did not
-    fetch are yours to delete.
+    Of hf:OWNER/REPO all that was fetched is deleted, of hf:OWNER/REPO:QUANT that quantization. Of
+    an alias only the alias goes, and its model stays, unless --file is given. smollm2 is the
+    default model. Files that akunu did not fetch are yours to delete.
 
     \b
     Examples:
       akunu models rm hf:unsloth/Qwen3-0.6B-GGUF:Q4_K_M
       akunu models rm --yes hf:mlx-community/Qwen3-0.6B-4bit
+      akunu models rm qwen
+      akunu models rm --file qwen
     """  # noqa: D301 - \b keeps click from wrapping the examples
     settings = load_settings()
-    # All are looked for before the first is deleted.
-    for name in names:
+    aliases = {name: target for name, target in load_aliases().items() if name in names}
+    # All are looked for before the first is deleted, and each once, whatever names it has.
+    models = {
+        str(locate(name, settings)): name for name in names if with_file or name not in aliases
+    }
+    for name in models.values():
         found = _find(name, settings)
         if not isinstance(found, Path):
             _files(*found)
-    for name in dict.fromkeys(names):
+    for name in models.values():
         found = _find(name, settings)
         if isinstance(found, Path):
             _delete_default(found, yes=yes)
         else:
-            _delete(*found, yes=yes)
+            _delete(*found, yes=yes, aliases=load_aliases().keys() - aliases)
+    for name, target in aliases.items():
+        delete_alias(name)
+        stays = "" if with_file else f"; {target} stays"
+        click.echo(printable(f"deleted the alias {name}{stays}"), err=True)
 
 
 def _find(name: str, settings: Settings) -> tuple[HubName, CachedRepository] | Path:
@@ -139,7 +151,10 @@ def _delete_default(place: Path, *, yes: bool) -> None:
     click.echo(printable(f"deleted {place}, {size}"), err=True)
 
 
-def _delete(meant: HubName, repository: CachedRepository, *, yes: bool) -> None:
+def _delete(
+    meant: HubName, repository: CachedRepository, *, yes: bool, aliases: Collection[str]
+) -> None:
+    """Delete files from the cache, and tell of the `aliases` that lead nowhere then."""
     files = _files(meant, repository)
     whole = all(files >= set(snapshot.files) for snapshot in repository.snapshots)
     freed = freed_bytes(repository, files)
@@ -166,7 +181,7 @@ def _delete(meant: HubName, repository: CachedRepository, *, yes: bool) -> None:
         delete_files(repository, files)
     click.echo(printable(f"deleted {meant}, {size}"), err=True)
     for name, target in sorted(load_aliases().items()):
-        if _dangles(target, meant, gone=whole):
+        if name in aliases and _dangles(target, meant, gone=whole):
             click.echo(
                 printable(
                     f"The alias {name} stands for {target}, which would be fetched anew; "

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from akunu_py.cli import completing
 from akunu_py.cli.command import Command, option
 from akunu_py.cli.input_text import GivenPath
 from akunu_py.cli.loading_options import (
@@ -81,7 +82,7 @@ class _Duration(click.ParamType[float]):
 @click.command(cls=Command)
 @model_argument
 @option(
-    "--models", multiple=True, metavar="FOLDER|NAMES",
+    "--models", multiple=True, metavar="FOLDER|NAMES", shell_complete=completing.models,
     help="Let requests name these models, too: all of FOLDER, or NAME,NAME. They are loaded on "
     "demand, in place of others where memory asks for that; repeatable.",
 )  # fmt: skip

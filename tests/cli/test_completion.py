@@ -11,6 +11,7 @@ import sys
 
 import click
 import pytest
+from click.testing import CliRunner
 from pty_child import PtyChild
 
 from akunu_py.cli import completing, shell_scripts
@@ -95,6 +96,8 @@ def test_tab(name, folder):
         shell.tab("akunu generate --file no", "tes.txt ")
         shell.tab("akunu generate --file=no", "tes.txt ")
         shell.tab("akunu config show bench sp", "eed ")
+        shell.tab("akunu config set temp", "erature ")
+        shell.tab("akunu chat smol", "lm2 ")
 
 
 @pytest.fixture
@@ -126,6 +129,48 @@ def test_drafters_are_those_of_the_registry():
 def test_models_are_offered_beside_files(offered):
     assert ("file", "x") in offered("chat", incomplete="x")
     assert ("file", "") in offered("generate", "--draft-model")
+
+
+def test_akunus_own_models_are_offered(offered, monkeypatch, tmp_path):
+    monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path / "none"))
+    for words in (
+        ("chat",),
+        ("generate", "--model"),
+        ("models", "show"),
+        ("demo",),
+        ("serve", "--models"),
+    ):
+        assert offered(*words, incomplete="smol") == [("plain", "smollm2"), ("file", "smol")]
+        assert ("plain", "akunu-tiny") in offered(*words)
+    for command in ("pull", "rm"):
+        assert offered("models", command, incomplete="smol") == [("plain", "smollm2")]
+        assert offered("models", command, incomplete="akunu") == [("",)]
+
+
+def test_keys_of_settings_are_offered(offered, tmp_path, monkeypatch):
+    def keys(command, incomplete=""):
+        found = offered("config", command, incomplete=incomplete)
+        return [value for kind, *value in found if kind for value in value]
+
+    assert {"model", "model-folders", "temperature", "context"} <= set(keys("set"))
+    assert not any("." in key for key in keys("set"))
+    assert keys("set", "temp") == ["temperature"]
+    assert keys("set", "chat.temp") == ["chat.temperature"]
+    assert "bench.speed.quick" in keys("set", "bench.sp")
+    assert keys("unset") == []
+    monkeypatch.setenv("AKUNU_CONFIG", str(tmp_path / "config.toml"))
+    (tmp_path / "config.toml").write_text("seed = 1\n[bench.speed]\nquick = true\n")
+    assert keys("unset") == ["seed", "bench.speed.quick"]
+    (tmp_path / "config.toml").write_text("seed =")
+    assert keys("unset") == []
+
+
+def test_each_key_that_is_offered_can_be_set(offered, monkeypatch, tmp_path):
+    monkeypatch.setenv("AKUNU_CONFIG", str(tmp_path / "config.toml"))
+    (tmp_path / "config.toml").touch()
+    for _, key in offered("config", "set", incomplete="generate."):
+        done = CliRunner().invoke(cli, ["config", "set", key, "-no-such-value-"])
+        assert "is no option" not in done.stderr
 
 
 def test_words_of_other_programs_lead_to_the_same_offers(offered):
@@ -165,7 +210,14 @@ except SystemExit:
 
 
 @pytest.mark.parametrize(
-    "line", ["akunu ", "akunu generate --dr", "akunu generate --drafter ", "akunu chat "]
+    "line",
+    [
+        "akunu ",
+        "akunu generate --dr",
+        "akunu generate --drafter ",
+        "akunu chat ",
+        "akunu config set chat.",
+    ],
 )
 def test_a_tab_imports_nothing_heavy(line):
     done = subprocess.run(

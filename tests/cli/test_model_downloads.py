@@ -92,8 +92,8 @@ def test_a_gguf_model_from_pull_to_rm(server, akunu, model, tmp_path):
     )
     akunu("models", "convert", "mine", tmp_path / "converted")
     assert akunu("generate", tmp_path / "converted", "-p", "hello", "--max-tokens", "8") == text
-    assert "aborted" in akunu("models", "rm", "mine", code=1).casefold()
-    akunu("models", "rm", "--yes", "mine")
+    assert "aborted" in akunu("models", "rm", "--file", "mine", code=1).casefold()
+    akunu("models", "rm", "--file", "--yes", "mine")
     assert listed(akunu)[0]["path"] is None
     assert not (tmp_path / "hf" / "hub" / "models--o--r").exists()
 

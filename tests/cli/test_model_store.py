@@ -200,10 +200,12 @@ def test_rm_of_a_users_own_files(hub_cache, tmp_path):
     run("alias", "mine", own)
     snapshot = hub_cache / "models--o--r" / "snapshots"
     for name in (own, "mine", tmp_path, snapshot):
-        assert "is a path" in run("rm", "--yes", name, code=2).output
+        assert "is a path" in run("rm", "--yes", "--file", name, code=2).output
     assert own.read_bytes() == b"mine"
     # Nothing is deleted where one of the names is wrong.
-    run("rm", "--yes", "hf:o/r", "mine", code=2)
+    run("rm", "--yes", "--file", "hf:o/r", "mine", code=2)
+    run("rm", "--yes", "mine", "hf:o/absent", code=2)
+    assert set(load_aliases()) == {"mine"}
     run("rm", "--yes", "hf:o/r", "hf:o/absent", code=2)
     assert (snapshot.parent / "blobs").exists()
     assert "o/r has no Q2_K in the hub's cache" in run("rm", "-y", "hf:o/r:Q2_K", code=2).output
@@ -219,13 +221,52 @@ def test_rm_tells_of_aliases_that_dangle(hub_cache):
     run("alias", "four", "hf:o/r:Q4_0")
     run("alias", "eight", "hf:o/r:Q8_0")
     run("alias", "other", "hf:o/other:Q4_0")
-    output = run("rm", "-y", "four").output
+    output = run("rm", "-y", "hf:o/r:Q4_0").output
     assert "The alias four stands for hf:o/r:Q4_0" in output
     assert "eight" not in output
     output = run("rm", "-y", "hf:o/r").output
     assert "The alias eight" in output
     assert "other" not in output
     assert set(load_aliases()) == {"four", "eight", "other"}
+
+
+def test_rm_of_an_alias_leaves_its_model(hub_cache, tmp_path):
+    add_to_cache(hub_cache, "o/r", GGUF)
+    own = tmp_path / "m.gguf"
+    own.write_bytes(b"mine")
+    for name, target in (
+        ("four", "hf:o/r:Q4_0"), ("all", "hf:o/r"), ("mine", own), ("away", "hf:o/other"),
+        ("smollm2", own), ("toy", "akunu-tiny"), ("default", "smollm2"),
+    ):  # fmt: skip
+        run("alias", name, target)
+    before, models = files_below(hub_cache), [one for one in listed() if one["place"] == "hub"]
+    own_target = run("alias", "mine").stdout.strip()
+    said = run("rm", "four", "mine", "mine").output
+    assert said == (
+        f"deleted the alias four; hf:o/r:Q4_0 stays\ndeleted the alias mine; {own_target} stays\n"
+    )
+    run("rm", "--yes", "all", "away", "smollm2", "toy", "default")
+    assert load_aliases() == {}
+    assert files_below(hub_cache) == before
+    assert listed() == models
+    assert own.exists()
+    assert "there is no model four" in run("rm", "four", code=2).output
+
+
+def test_rm_with_its_file_takes_the_model_of_an_alias_too(hub_cache):
+    add_to_cache(hub_cache, "o/r", GGUF)
+    for name in ("four", "same", "left"):
+        run("alias", name, "hf:o/r:Q4_0")
+    run("rm", "--file", "four", code=1, typed="n\n")
+    assert len(load_aliases()) == 3
+    said = run("rm", "--file", "four", "same", "hf:o/r:Q4_0", typed="y\n").output
+    assert said.count("Delete hf:o/r:Q4_0 from the hub's cache") == 1
+    assert said.count("deleted hf:o/r:Q4_0") == 1
+    assert said.count("stays") == 0
+    assert "The alias left stands for" in said
+    assert "The alias four" not in said
+    assert set(load_aliases()) == {"left"}
+    assert [model["name"] for model in listed() if model["place"] == "hub"] == ["hf:o/r:Q8_0"]
 
 
 def test_a_blob_outside_the_repository_is_not_deleted(hub_cache, tmp_path):
