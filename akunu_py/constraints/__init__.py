@@ -6,7 +6,7 @@ turns its errors into akunu's.
 
 from akunu_py.constraints.drafter import GRAMMAR, ConstrainedDrafter
 from akunu_py.constraints.grammar import Opening, inline_schema
-from akunu_py.constraints.matcher import Matcher, make_matcher
+from akunu_py.constraints.matcher import Matcher, PendingMatcher, make_matcher, pending_matcher
 from akunu_py.constraints.vocabulary import MatcherVocabulary
 
 __all__ = [
@@ -15,6 +15,8 @@ __all__ = [
     "Matcher",
     "MatcherVocabulary",
     "Opening",
+    "PendingMatcher",
     "inline_schema",
     "make_matcher",
+    "pending_matcher",
 ]

@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 from akunu_py.constraint import Constraint
 from akunu_py.constraints.grammar import Opening, source_of
 from akunu_py.constraints.reasons import reason_of
+from akunu_py.constraints.trial import TRIAL
 from akunu_py.constraints.vocabulary import MatcherVocabulary
 from akunu_py.errors import ConstraintError
 
@@ -182,16 +183,58 @@ class Matcher:
             raise ConstraintError(f"{self._name}: the reply cannot go on: {reason}")
 
 
-def make_matcher(
+class PendingMatcher:
+    """A matcher that is compiled when it is asked for, since that may take seconds.
+
+    Args:
+        vocabulary: the model's.
+        grammar: llguidance's, in JSON.
+        name: what the caller calls the constraint.
+
+    """
+
+    def __init__(self, vocabulary: MatcherVocabulary, grammar: str, name: str) -> None:
+        self._vocabulary = vocabulary
+        self._grammar = grammar
+        self._name = name
+        self._matcher: Matcher | None = None
+
+    @property
+    def compiled(self) -> bool:
+        """Whether it is compiled."""
+        return self._matcher is not None
+
+    def compile(self) -> Matcher:
+        """Return the matcher, compiled at the first call.
+
+        Raises ConstraintError for a source that is malformed, unsatisfiable or too expensive to
+        compile, or that has a feature which llguidance lacks.
+        """
+        if self._matcher is None:
+            try:
+                TRIAL.error_of(self._grammar, self._vocabulary.size)
+            except ConstraintError as error:
+                raise ConstraintError(f"{self._name}: {error.message}") from None
+            self._matcher = Matcher(self._vocabulary, self._grammar, self._name)
+        return self._matcher
+
+
+def pending_matcher(
     constraint: Constraint, vocabulary: MatcherVocabulary, opening: Opening | None = None
-) -> Matcher:
+) -> PendingMatcher:
     """Return the matcher of a reply's constraint; `opening` is what may come before it.
 
-    Raises ConstraintError for a source that is malformed, unsatisfiable or too complex, or that has
-    a feature which llguidance lacks.
+    Raises ConstraintError for an expression that is malformed.
     """
     try:
         source = source_of(constraint, vocabulary, opening)
     except ValueError as error:
         raise ConstraintError(f"{constraint.kind}: {error}") from None
-    return Matcher(vocabulary, source, constraint.kind)
+    return PendingMatcher(vocabulary, source, constraint.kind)
+
+
+def make_matcher(
+    constraint: Constraint, vocabulary: MatcherVocabulary, opening: Opening | None = None
+) -> Matcher:
+    """Return the matcher of a constraint; compiled; raises as that does."""
+    return pending_matcher(constraint, vocabulary, opening).compile()

@@ -6,7 +6,8 @@ from akunu_py.constraints import (
     ConstrainedDrafter,
     Matcher,
     MatcherVocabulary,
-    make_matcher,
+    PendingMatcher,
+    pending_matcher,
 )
 from akunu_py.engine.drafter_factory import DrafterChoice
 from akunu_py.engine.reasoning import end_of_prompt, opening_of
@@ -27,13 +28,13 @@ class Matchers:
 
     def make(
         self, config: GenerationConfig, prompt: Sequence[int], *, continues: bool
-    ) -> Matcher | None:
+    ) -> PendingMatcher | None:
         """Return the matcher of a reply, None for a reply in any form.
 
         A constraint holds from the answer on: thoughts that come before it are free. A reply that
         `continues` a text begins with the answer.
 
-        Raises ConstraintError for a constraint that cannot be compiled.
+        Raises ConstraintError for an expression that is malformed.
         """
         if config.constraint is None:
             return None
@@ -43,7 +44,7 @@ class Matchers:
         if not continues:
             before = end_of_prompt(prompt, self._tokenizer)
             opening = opening_of(before, self._tokenizer, space=self._vocabulary.drops_space)
-        return make_matcher(config.constraint, self._vocabulary, opening)
+        return pending_matcher(config.constraint, self._vocabulary, opening)
 
 
 def constrained_drafter(

@@ -549,7 +549,8 @@ class Engine:
         """Check token ids and options of a reply; raises as `generate` and `chat` do.
 
         `plan` is that of a conversation. A reply without one continues the text of the prompt, as
-        in `generate`. A call is for one reply.
+        in `generate`. A call is for one reply. Its constraint is not compiled yet: see
+        `CheckedCall.compile`.
         """
         self._admission.check()
         config = with_options(config or GenerationConfig(), options)
@@ -624,6 +625,7 @@ class Engine:
 
     def _start(self, call: CheckedCall, progress: Progress | None) -> ReplyStream:
         """Make the stream of a checked call; nothing runs before its first event is read."""
+        call.compile()
         with self._admission.exclusive():
             self._admission.end_reply("this reply was ended by a later call on the same engine")
             # Only now: a reply that was just ended is part of the memory that this one begins with.
@@ -648,9 +650,9 @@ class Engine:
         models: DraftingModels | None = None,
     ) -> Request:
         """Return what a reply on a session is made from."""
-        choice, plan = call.choice, call.plan
+        choice, plan, matcher = call.choice, call.plan, call.compile()
         drafter, most = constrained_drafter(
-            self._drafters.make(choice, auto_state, models), choice, call.matcher
+            self._drafters.make(choice, auto_state, models), choice, matcher
         )
         return Request(
             session=session,
@@ -659,7 +661,7 @@ class Engine:
             config=choice.config,
             drafter=drafter,
             num_draft_tokens=most,
-            matcher=call.matcher,
+            matcher=matcher,
             budgets=self._memories.budgets(choice.config),
             row_bits=partial(self._memories.row_bits, session),
             continues=plan is None,

@@ -4,7 +4,7 @@ import threading
 from collections.abc import Callable, Generator, Mapping
 from dataclasses import dataclass, replace
 
-from akunu_py.constraints import Matcher
+from akunu_py.constraints import Matcher, PendingMatcher
 from akunu_py.drafting import AutoState
 from akunu_py.engine.drafter_factory import DrafterChoice, DraftingModels
 from akunu_py.engine.reply import Reply, Request
@@ -29,7 +29,14 @@ class CheckedCall:
     prompt: tuple[int, ...]
     choice: DrafterChoice
     plan: ChatPlan | None = None
-    matcher: Matcher | None = None
+    matcher: PendingMatcher | None = None
+
+    def compile(self) -> Matcher | None:
+        """Return the matcher; only the first call takes its time.
+
+        Raises ConstraintError for a constraint that cannot be compiled.
+        """
+        return None if self.matcher is None else self.matcher.compile()
 
 
 MakeRequest = Callable[[CheckedCall, Session, AutoState, DraftingModels], Request]

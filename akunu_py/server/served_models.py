@@ -15,6 +15,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Collection, Generator, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
+from typing import Any
 
 from akunu_py.drafting import AutoState, vocabulary_fingerprint
 from akunu_py.engine.engine import Engine
@@ -32,10 +33,10 @@ _log = logging.getLogger(__name__)
 _CLIENTS = 64
 """Clients whose replies `auto` remembers, the latest; a full memory takes about 40 MB."""
 
-LoadSteps = Generator[Future[Steps[Engine]] | None, None, bool]
+LoadSteps = Generator[Future[Any] | None, None, bool]
 """The steps of a load; one that yields a future has nothing to do until it is done.
 
-The result says whether the model is in memory.
+The result says whether what was loaded is in memory.
 """
 
 

@@ -17,7 +17,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Generator, Mapping, Sequence
-from concurrent.futures import wait
+from concurrent.futures import ThreadPoolExecutor, wait
 from dataclasses import dataclass, field, replace
 
 from akunu_py.engine.engine import Engine
@@ -143,12 +143,19 @@ class Job:
     def fit(self, engine: Engine) -> bool:
         """Lay the prompt out for an engine; return False if no reply is to be made.
 
-        Whoever calls it holds the model's lock. Raises what `prepare` does.
+        Whoever calls it holds the model's lock, and compiles the constraint without. Raises what
+        `prepare` does.
         """
         if self._engine is not engine:
             self._prepared, self._engine = self.prepare(engine), engine
             self.tokenizer = engine.tokenizer
         return self._prepared is not None
+
+    @property
+    def uncompiled(self) -> bool:
+        """Whether it has a constraint that is not compiled."""
+        matcher = None if self._prepared is None else self._prepared.call.matcher
+        return matcher is not None and not matcher.compiled
 
     def spell(self, prompt: tuple[int, ...]) -> None:
         """Write the prompt in other ids."""
@@ -186,7 +193,7 @@ class _Running:
 
 @dataclass(frozen=True, slots=True)
 class _Load:
-    """A load under way, and the job that asked for it."""
+    """A load under way, of a model or a constraint, and the job that needs it."""
 
     job: Job
     steps: LoadSteps
@@ -296,6 +303,8 @@ class Worker:
             elif not job.fit(served.resident.engine):
                 job.events.end()
                 return job
+        if job.uncompiled:
+            job.call.compile()
         with self._changed:
             if self._stopping:
                 raise EngineStateError("the server is shutting down; send the request again later")
@@ -413,6 +422,9 @@ class Worker:
                 wanted = job.fit(resident.engine)
             if not wanted:
                 job.events.end()
+                return True
+            if job.uncompiled:
+                self._load = _Load(job, _compiling(job.call))
                 return True
             tokens = _most_tokens(job.call, resident.engine)
             if not self._has_room(job, tokens, resident):
@@ -615,6 +627,16 @@ class Worker:
     def _retry_s(self) -> int:
         """Return after how many seconds there may be a place: when the next reply ends."""
         return max(1, min(_LONGEST_RETRY_S, math.ceil(self._mean_s / self._parallel)))
+
+
+def _compiling(call: CheckedCall) -> LoadSteps:
+    """Compile a call's constraint in a thread of its own, as a load."""
+    with ThreadPoolExecutor(1, "akunu compiles a constraint") as pool:
+        compiling = pool.submit(call.compile)
+        while not compiling.done():
+            yield compiling
+    compiling.result()
+    return True
 
 
 class _Report:

@@ -5,6 +5,7 @@ Turns are made by hand here, except where threads are what is tested.
 
 import asyncio
 import threading
+from dataclasses import replace
 
 import pytest
 from pairwise import each_value
@@ -28,6 +29,20 @@ def call(engine, text=TEXT, **options):
 def run(worker):
     while worker.step():
         pass
+
+
+class SlowConstraint:
+    """A matcher that takes until `may_end` to compile; it then allows everything."""
+
+    def __init__(self, *, compiled):
+        self.compiled = compiled
+        self.begun, self.may_end = threading.Event(), threading.Event()
+
+    def compile(self):
+        if not self.compiled:
+            self.begun.set()
+            assert self.may_end.wait(60)
+            self.compiled = True
 
 
 def read(job):
@@ -310,6 +325,29 @@ class TestErrors:
         assert tokens_of(good) == expected
         assert tokens_of(again) == expected
         assert worker.health().running == 0
+
+    @pytest.mark.parametrize("late", [False, True])
+    def test_a_constraint_that_compiles_for_long_holds_nobody_up(self, toy, make_worker, late):
+        """`late`: the worker laid it out, since its model was loaded for it."""
+        worker = make_worker(parallel=2)
+        other = worker.submit(call(toy))
+        worker.step()
+        slow = SlowConstraint(compiled=late)
+        jobs = []
+        thread = threading.Thread(
+            target=lambda: jobs.append(worker.submit(replace(call(toy), matcher=slow)))
+        )
+        thread.start()
+        if late:
+            thread.join()
+            slow.compiled = False
+        while not other.events._over:
+            worker.step()
+        assert slow.begun.wait(60)
+        slow.may_end.set()
+        thread.join()
+        run(worker)
+        assert len(tokens_of(jobs[0])) == 12
 
     def test_of_numbers(self, toy):
         from akunu_py.server.worker import Worker

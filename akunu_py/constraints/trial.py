@@ -1,0 +1,163 @@
+"""Whether a grammar can be compiled in bounded time and memory, tried in another process.
+
+llguidance cannot be stopped while it compiles, and its limits do not cover everything. So a
+grammar from a stranger is compiled first by a child, which ends itself at a limit. Only one that
+passed is compiled here.
+"""
+
+import atexit
+import contextlib
+import hashlib
+import json
+import select
+import subprocess
+import sys
+import threading
+from collections import OrderedDict
+from collections.abc import Mapping
+from typing import Any
+
+from akunu_py.constraints import compile_child
+from akunu_py.errors import ConfigError, ConstraintError
+
+MOST_SECONDS = 2.0
+"""Of processor time that compiling a grammar may take."""
+
+MOST_BYTES = 512 << 20
+"""Of memory."""
+
+_MOST_WAIT_S = 3 * MOST_SECONDS
+"""Longest wait for an answer, on a machine that is busy with other work."""
+
+_START_S = 60.0
+"""Longest wait for a new child: a cold disk may take a while to import llguidance from."""
+
+_CHILDREN = 2
+"""Grammars that are tried at once, so that a slow one holds up no other; as many stay ready."""
+
+_VERDICTS = 256
+"""Grammars whose verdict is remembered: agents send the same tools each turn."""
+
+_REASONS = {
+    compile_child.TOO_SLOW: "compiling it takes too long",
+    compile_child.TOO_LARGE: "compiling it takes too much memory",
+}
+
+
+class CompileTrial:
+    """Compiles grammars in children that it keeps; from any thread."""
+
+    def __init__(self, seconds: float = MOST_SECONDS, most_bytes: int = MOST_BYTES) -> None:
+        self._limits = seconds, most_bytes
+        self._places = threading.BoundedSemaphore(_CHILDREN)
+        self._idle: list[_Child] = []
+        # By digest of the grammar: llguidance's error, or why it cannot be afforded.
+        self._verdicts: OrderedDict[bytes, str | ConstraintError] = OrderedDict()
+        atexit.register(self.close)
+
+    def error_of(self, grammar: str, size: int) -> str:
+        """Return what llguidance says against a grammar, for a vocabulary of `size`; "" if nothing.
+
+        Every control token that the grammar names counts as known. Raises ConstraintError for a
+        grammar that takes too much time or memory, ConfigError if no child can be started.
+        """
+        key = hashlib.sha256(f"{size} {grammar}".encode()).digest()
+        if (verdict := self._verdicts.get(key)) is None:
+            with self._places:
+                verdict = self._verdicts[key] = self._ask(grammar, size)
+                while len(self._verdicts) > _VERDICTS:
+                    self._verdicts.popitem(last=False)
+        if isinstance(verdict, ConstraintError):
+            raise ConstraintError(verdict.message)
+        return verdict
+
+    def close(self) -> None:
+        """End the children."""
+        while self._idle:
+            self._idle.pop().close()
+
+    def _ask(self, grammar: str, size: int) -> str | ConstraintError:
+        child = self._idle_child() or _Child(*self._limits)
+        with contextlib.ExitStack() as closing:
+            # Also at Ctrl-C: nobody knows whose answer would come next.
+            closing.callback(child.close)
+            answer = child.ask({"grammar": grammar, "size": size})
+            if answer is None:
+                return ConstraintError(f"it is too complex ({child.end()}); make it simpler")
+            if not answer["spent"]:
+                closing.pop_all()
+                self._idle.append(child)
+        return str(answer["error"])
+
+    def _idle_child(self) -> "_Child | None":
+        with contextlib.suppress(IndexError):
+            while not (child := self._idle.pop()).alive:
+                child.close()
+            return child
+        return None
+
+
+class _Child:
+    """A process that compiles; raises ConfigError if it cannot be started."""
+
+    def __init__(self, seconds: float, most_bytes: int) -> None:
+        script = compile_child.__file__
+        limits = [str(seconds), str(most_bytes)]
+        try:
+            self._process = subprocess.Popen(  # noqa: S603 - this Python, and a file of akunu's
+                # Without the script's folder among the places that modules come from.
+                [sys.executable, "-P", script, *limits],
+                stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
+                start_new_session=True,  # Ctrl-C is for akunu
+            )  # fmt: skip
+        except OSError as error:
+            raise ConfigError(
+                f"a constraint cannot be compiled: {sys.executable} cannot be started: "
+                f"{error.strerror}"
+            ) from None
+        if self._read(_START_S) is None:
+            self.close()
+            raise ConfigError(
+                f"a constraint cannot be compiled: {sys.executable} cannot run {script}"
+            )
+
+    @property
+    def alive(self) -> bool:
+        """Whether it runs; others may end any process."""
+        return self._process.poll() is None
+
+    def ask(self, request: Mapping[str, Any]) -> dict[str, Any] | None:
+        """Return the answer to a request; None if there is none in time."""
+        stream = self._process.stdin
+        assert stream is not None  # noqa: S101 - a pipe
+        with contextlib.suppress(BrokenPipeError):
+            stream.write(json.dumps(request).encode() + b"\n")
+            stream.flush()
+        return self._read(_MOST_WAIT_S)
+
+    def _read(self, most_s: float) -> dict[str, Any] | None:
+        stream = self._process.stdout
+        assert stream is not None  # noqa: S101 - a pipe
+        # A child writes a line at once, and nothing before it was asked again.
+        if not select.select([stream], [], [], most_s)[0]:
+            return None
+        line = stream.readline()
+        found: dict[str, Any] | None = json.loads(line) if line else None
+        return found
+
+    def end(self) -> str:
+        """End the process; return why it gave no answer."""
+        self.close()
+        code = self._process.returncode
+        # Any other end is that of the wait, or of llguidance's stack.
+        return _REASONS.get(code, "compiling it does not end")
+
+    def close(self) -> None:
+        """End the process."""
+        # One that has ended keeps its exit code.
+        self._process.kill()
+        self._process.communicate()
+
+
+TRIAL = CompileTrial()
+"""The children of this process."""
