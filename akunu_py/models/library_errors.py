@@ -26,9 +26,10 @@ def from_library(folder: Path, what: str) -> Iterator[None]:
         library.setLevel(logging.CRITICAL)
         with contextlib.redirect_stdout(printed), contextlib.redirect_stderr(printed):
             yield
-    except (AkunuError, MemoryError):
+    except (AkunuError, MemoryError, KeyboardInterrupt, SystemExit):
         raise
-    except Exception as error:
+    except BaseException as error:
+        # A panic of tokenizers is no Exception.
         reason = " ".join(str(error).split())[:500]
         if not reason or not isinstance(error, ValueError | RuntimeError | OSError):
             reason = f"{type(error).__name__} {reason}"

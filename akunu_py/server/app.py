@@ -26,6 +26,7 @@ from akunu_py.server.errors import (
 )
 from akunu_py.server.model_list import model_list, one_model
 from akunu_py.server.page import page
+from akunu_py.server.panics import panics_as_errors
 from akunu_py.server.responses import route as responses
 from akunu_py.server.security import Access
 from akunu_py.server.service import Service
@@ -102,7 +103,8 @@ class _Gate:
         except RequestError as error:
             await _error(HttpRequest(scope), problem_of(error))(scope, receive, with_headers)
             return
-        await self._app(scope, receive, with_headers)
+        with panics_as_errors():
+            await self._app(scope, receive, with_headers)
 
 
 class _KeyCheck:

@@ -26,6 +26,7 @@ from akunu_py.server.events import (
     TokenChance,
     Usage,
 )
+from akunu_py.server.panics import panics_as_errors
 from akunu_py.server.reply_events import Loading as WorkerLoading
 from akunu_py.server.reply_events import Prefilled as WorkerPrefilled
 from akunu_py.server.reply_events import Started
@@ -212,6 +213,10 @@ class EngineReply:
         return self
 
     async def __anext__(self) -> Event:
+        with panics_as_errors():
+            return await self._next()
+
+    async def _next(self) -> Event:
         # The reader may stop waiting; the job is made all the same, and cancelled then.
         job = await asyncio.shield(self._asking)
         while not self._ready:

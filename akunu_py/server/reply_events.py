@@ -57,7 +57,7 @@ class ReplyEvents(Iterator[Event], AsyncIterator[Event]):
         self._changed = threading.Condition()
         self._events: deque[Event] = deque()
         self._over = False
-        self._error: BaseException | None = None
+        self._error: Exception | None = None
         self._wake: Callable[[], Any] | None = None
 
     def put(self, event: Event) -> None:
@@ -67,7 +67,9 @@ class ReplyEvents(Iterator[Event], AsyncIterator[Event]):
             self._tell()
 
     def end(self, error: BaseException | None = None) -> None:
-        """End the events; only the first call counts."""
+        """End the events; only the first call counts. Readers get a RuntimeError for a panic."""
+        if error is not None and not isinstance(error, Exception):
+            error = RuntimeError(f"{type(error).__name__}: {error}")
         with self._changed:
             if not self._over:
                 self._over, self._error = True, error

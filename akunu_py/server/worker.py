@@ -246,6 +246,7 @@ class Worker:
         self._mean_s = _USUAL_REPLY_S
         self._last_turn: float | None = None
         self._stopping = False
+        self._why_no_more = "the server is shutting down; send the request again later"
         self._thread: threading.Thread | None = None
 
     def start(self) -> None:
@@ -307,7 +308,7 @@ class Worker:
             job.call.compile()
         with self._changed:
             if self._stopping:
-                raise EngineStateError("the server is shutting down; send the request again later")
+                raise EngineStateError(self._why_no_more)
             if not self._line.put(job, free=self._parallel - len(self._running)):
                 raise ServerBusyError(
                     f"{len(self._line)} requests wait already; try again in {self._retry_s()} s",
@@ -361,11 +362,19 @@ class Worker:
         try:
             while self._wait():
                 if not self.step():
-                    self.models.tidy()
+                    self._tidy()
         except BaseException:  # noqa: BLE001 - the replies learn that it ended, whatever it was
-            _log.exception("the worker has failed; restart the server")
+            self._why_no_more = "the server has failed and makes no more replies; restart it"
+            _log.exception(self._why_no_more)
         finally:
             self._shut_down()
+
+    def _tidy(self) -> None:
+        """Write rows to disk, or unload; nothing that fails there is worth the replies to come."""
+        try:
+            self.models.tidy()
+        except Exception:  # noqa: BLE001
+            _log.exception("tidying up has failed")
 
     def _wait(self) -> bool:
         """Wait until there is work; return False if the worker is to end.
@@ -380,7 +389,7 @@ class Worker:
 
     def _shut_down(self) -> None:
         """End all replies; store cached rows, and close the models."""
-        error = EngineStateError("the server was shut down; send the request again later")
+        error = EngineStateError(self._why_no_more)
         with self._changed:
             self._stopping = True
             while (job := self._line.pop()) is not None:
@@ -430,7 +439,7 @@ class Worker:
             if not self._has_room(job, tokens, resident):
                 return False
             lane = resident.take_lane()
-        except Exception as error:  # noqa: BLE001 - of whatever kind, it ends this reply alone
+        except BaseException as error:  # noqa: BLE001 - of whatever kind, it ends this reply alone
             self._fail(job, error)
             return True
         turns = self._turns(job, resident, lane)
@@ -466,7 +475,7 @@ class Worker:
             self._load, self._held_up = None, not end.value
             with self._changed:
                 self._line.put_back(load.job)
-        except Exception as error:  # noqa: BLE001 - of whatever kind, it ends this reply alone
+        except BaseException as error:  # noqa: BLE001 - of whatever kind, it ends this reply alone
             self._load = None
             self._fail(load.job, error)
         return True
@@ -578,9 +587,9 @@ class Worker:
         """Make one turn of a reply; its errors end it alone."""
         try:
             event = next(running.turns)
-        except Exception as error:  # noqa: BLE001 - of whatever kind, it ends this reply alone
+        except BaseException as error:  # noqa: BLE001 - of whatever kind, it ends this reply alone
             self._fail(running.job, error)
-            self._end(running, error)
+            self._end(running)
             return
         if event is not None:
             running.job.reply += event.token_ids
@@ -595,8 +604,11 @@ class Worker:
         """End a reply: its rows go to the cache, and its lane is free."""
         self._running.remove(running)
         self._held_up = False
-        running.turns.close()
-        self._keep_rows(running.resident, running.lane, running.job)
+        try:
+            running.turns.close()
+            self._keep_rows(running.resident, running.lane, running.job)
+        except Exception:  # noqa: BLE001 - the reply was made; its rows are lost
+            _log.exception("the rows of a reply are not kept")
         self.models.touch(running.job.model)
         self._share_costs()
         taken_s = self._clock() - running.started
@@ -612,12 +624,15 @@ class Worker:
         resident.cache.put(rows, last_message, (*prompt, *job.reply))
         self.models.trim()
 
-    def _fail(self, job: Job, error: Exception) -> None:
+    def _fail(self, job: Job, error: BaseException) -> None:
+        """End a reply with its error; raise one again that is meant to end the worker."""
         if isinstance(error, AkunuError):
             _log.info("a reply failed: %s", error)
         else:
             _log.error("a reply failed", exc_info=error)
         job.events.end(error)
+        if isinstance(error, KeyboardInterrupt | SystemExit):
+            raise error
 
     def _share_costs(self) -> None:
         """Measure passes with drafts only while one reply runs: nothing then runs in between."""

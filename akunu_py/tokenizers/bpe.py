@@ -164,9 +164,10 @@ def _model(
             return BPE(vocab=ids, merges=[(left, right) for left, right in parts], **options)
     try:
         return BPE(vocab=ids, merges=_checked_merges(lines, ids, controls), **options)
-    except ModelFormatError:
+    except (ModelFormatError, KeyboardInterrupt, SystemExit):
         raise
-    except Exception as error:
+    except BaseException as error:
+        # A panic of tokenizers is no Exception.
         raise ModelFormatError(
             f"the merges do not fit the vocabulary ({error}); {_ADVICE}"
         ) from error

@@ -458,7 +458,7 @@ class TestLoadInSteps:
         worker.close()
         assert worker.models.loading == ""
         assert (other.loads, one.memory.used) == (0, 0)
-        with pytest.raises(EngineStateError, match="shut down"):
+        with pytest.raises(EngineStateError, match="shutting down"):
             list(late.events)
 
     def test_job_that_left_does_not_stop_the_load(self, worker, pair):

@@ -31,6 +31,10 @@ def run(worker):
         pass
 
 
+class Panic(BaseException):
+    """What a library in Rust raises when it fails."""
+
+
 class SlowConstraint:
     """A matcher that takes until `may_end` to compile; it then allows everything."""
 
@@ -288,14 +292,17 @@ class TestCancelling:
         worker.step()
         worker.close()
         for job in jobs:
-            with pytest.raises(EngineStateError, match="shut down"):
+            with pytest.raises(EngineStateError, match="shutting down"):
                 read(job)
         with pytest.raises(EngineStateError, match="shutting down"):
             worker.submit(call(toy))
 
 
 class TestErrors:
-    @pytest.mark.parametrize("error", [ModelFormatError("broken"), RuntimeError("out of memory")])
+    @pytest.mark.parametrize(
+        "error",
+        [ModelFormatError("broken"), RuntimeError("out of memory"), Panic("index out of range")],
+    )
     @pytest.mark.parametrize("method", ["choose", "beginning", "exchange"])
     def test_of_one_reply_leave_the_others_alone(
         self, toy, make_worker, monkeypatch, method, error
@@ -317,7 +324,7 @@ class TestErrors:
         monkeypatch.setattr(Session, method, fails)
         while not bad.events._over:
             worker.step()
-        with pytest.raises(type(error)):
+        with pytest.raises(type(error) if isinstance(error, Exception) else RuntimeError):
             read(bad)
         monkeypatch.undo()
         again = worker.submit(call(toy))
@@ -325,6 +332,33 @@ class TestErrors:
         assert tokens_of(good) == expected
         assert tokens_of(again) == expected
         assert worker.health().running == 0
+
+    @pytest.mark.parametrize("error", [Panic("index out of range"), SystemExit()])
+    def test_of_a_prompt_that_the_worker_lays_out(self, toy, make_worker, error):
+        """As after a load. The job is in no list then, and its reader must not wait for ever."""
+        worker = make_worker(parallel=2)
+        good, bad = (worker.submit(call(toy)) for _ in range(2))
+
+        def fails(_):
+            raise error
+
+        bad.prepare, bad._engine = fails, None
+        if isinstance(error, SystemExit):
+            with pytest.raises(SystemExit):
+                worker.step()
+        else:
+            run(worker)
+            assert len(tokens_of(good)) == 12
+        with pytest.raises(RuntimeError, match=type(error).__name__):
+            read(bad)
+
+    def test_of_rows_that_cannot_be_kept_end_no_worker(self, toy, make_worker, monkeypatch):
+        monkeypatch.setattr(PrefixCache, "put", lambda *_: 1 // 0)
+        worker = make_worker(cache=PrefixCache(1 << 26))
+        for _ in range(2):
+            job = worker.submit(call(toy))
+            run(worker)
+            assert len(tokens_of(job)) == 12
 
     @pytest.mark.parametrize("late", [False, True])
     def test_a_constraint_that_compiles_for_long_holds_nobody_up(self, toy, make_worker, late):
@@ -475,9 +509,11 @@ class TestThread:
         monkeypatch.setattr(worker, "_fill_lanes", lambda: 1 // 0)
         job = worker.submit(call(toy))
         worker.start()
-        with pytest.raises(EngineStateError, match="shut down"):
+        with pytest.raises(EngineStateError, match="has failed"):
             list(job.events)
         worker.close()
+        with pytest.raises(EngineStateError, match="has failed"):
+            worker.submit(call(toy))
         assert not worker.health().alive
         assert "ZeroDivisionError" in caplog.text
 

@@ -117,3 +117,20 @@ def test_server_without_a_model():
     with running(ScriptedBackend(served=())) as server:
         assert server.get("/v1/models").json()["data"] == []
         assert server.post("/v1/completions", {"prompt": "x"}).status_code == 404
+
+
+def test_panic_of_a_library_is_an_error_in_the_apis_words(server, monkeypatch):
+    class PanicException(BaseException):
+        """As PyO3's, which is no Exception."""
+
+    def fails(*_):
+        raise PanicException("index out of range")
+
+    monkeypatch.setattr(server.backend, "submit", fails)
+    response = server.post(
+        "/v1/messages", {"max_tokens": 3, "messages": [{"role": "user", "content": "Hi"}]}
+    )
+    assert response.status_code == 500
+    assert response.json()["error"]["type"] == "api_error"
+    monkeypatch.undo()
+    assert server.get("/health").status_code == 200
