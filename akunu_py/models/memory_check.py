@@ -102,8 +102,12 @@ class MemoryNeeds:
     @property
     def context(self) -> int:
         """Return the tokens that the first model takes."""
-        trained = self._found[0].context
-        return trained if self._context is None else min(self._context, trained)
+        return self.trained if self._context is None else min(self._context, self.trained)
+
+    @property
+    def trained(self) -> int:
+        """Return the tokens that the first model was trained for."""
+        return self._found[0].context
 
     def loading(self) -> int:
         """Return the bytes that loading the models takes, with the rows of a usual reply."""

@@ -16,6 +16,7 @@ class ServedModel:
         id: the name in requests and answers, one word.
         name: the name for people.
         context: tokens of a conversation, the reply included.
+        trained: the most that `--context` can make of it; None if that is not known.
         created: when the file was made, in seconds since 1970.
         loaded: whether it is in memory.
         thinks: whether its replies can begin with thoughts.
@@ -39,6 +40,7 @@ class ServedModel:
     calls_tools: bool = True
     fills_in: bool = False
     template: str = ""
+    trained: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -80,8 +80,8 @@ class ModelFile:
     def describe(self) -> ServedModel:
         """Return what the files' headers say; raises as `load_model` does for such files."""
         return ServedModel(
-            id=self.id, name=self.id, context=self._needs.context, created=_created(self.path),
-            loaded=False,
+            id=self.id, name=self.id, context=self._needs.context, trained=self._needs.trained,
+            created=_created(self.path), loaded=False,
         )  # fmt: skip
 
     def loading(self) -> int:
@@ -139,6 +139,7 @@ def served_model(engine: Engine) -> ServedModel:
         id=model_name(path),
         name=description.name,
         context=engine.context,
+        trained=description.context,
         created=_created(path),
         thinks=thinks == 1,
         heeds=engine.thinking.heeded,

@@ -50,6 +50,7 @@ async def props(http: HttpRequest) -> Response:
                     "n_predict": -1 if defaults.max_tokens is None else defaults.max_tokens,
                 },
             },
+            "n_ctx_train": model.trained,
             "total_slots": service.backend.health().places,
             # A name: clients have no business with folders of this machine.
             "model_path": model.id,

@@ -18,7 +18,7 @@ from free_ports import free_ports
 from scripted_server import running
 
 from akunu_py.cli.launch import local_server
-from akunu_py.cli.launch.agents import AGENTS
+from akunu_py.cli.launch.agents import AGENTS, shortage
 from akunu_py.cli.main import cli
 from akunu_py.server.security import Access, digests
 
@@ -343,3 +343,38 @@ def test_session_with_its_own_server(agents, default_model, tmp_path, monkeypatc
     assert agents()["seen"] == ([200] if number == signal.SIGINT else [])
     with pytest.raises(ConnectionRefusedError):
         socket.create_connection(("127.0.0.1", port), timeout=5)
+
+
+def small(context, trained):
+    return local_server.LocalServer("http://127.0.0.1:1", "tiny", context, trained=trained)
+
+
+@pytest.mark.parametrize("agent", AGENTS.values(), ids=AGENTS)
+def test_a_context_that_is_too_small_is_told_with_what_would_do(agent):
+    """A larger one as far as the model has more, else another model."""
+    wanted = agent.context
+    assert agent.sends < wanted
+    said = shortage(agent, small(wanted - 1, wanted))
+    assert f"{agent.sends:,} tokens" in said
+    assert f"a context of {wanted - 1:,}: start the server with --context {wanted}," in said
+    said = shortage(agent, small(2048, wanted - 1))
+    assert "--context" not in said
+    assert f"no more than {wanted - 1:,}, so choose one with a context of {wanted:,}" in said
+    assert f"--context {wanted}" in shortage(agent, small(2048, None))
+    assert shortage(agent, small(wanted, wanted)) == shortage(agent, small(None, None)) == ""
+
+
+def test_the_warning_comes_before_the_agent_starts(server, agents, monkeypatch):
+    said = launch("claude", "--port", server.port).stderr
+    assert "tokens before the first question, and tiny is served with a context of 4,096" in said
+    printed = launch("claude", "--port", server.port, "--print").stdout
+    assert printed.startswith("# Claude Code sends up to 17,800 tokens")
+    monkeypatch.setattr(local_server, "find_server", lambda *_: small(262_144, 262_144))
+    assert "sends up to" not in launch("claude", "--port", server.port).stderr
+
+
+def test_the_most_of_a_model_that_no_server_has_yet(monkeypatch, default_model):
+    monkeypatch.setattr(local_server, "find_server", lambda *_: None)
+    printed = launch("codex", default_model, "--print").stdout
+    assert "is served with a context of 2,048: the model has no more than 2,048" in printed
+    assert "model_context_window=2048" in printed

@@ -41,6 +41,8 @@ class Agent:
         title: its name for people.
         program: the name of its program.
         install: the usual command that installs it.
+        sends: tokens of its instructions and tools, which come before the first question: the most
+            of our runs, with the default model's tokenizer and none of a user's own tools.
         settings: makes its settings for a server.
 
     """
@@ -48,7 +50,34 @@ class Agent:
     title: str
     program: str
     install: str
+    sends: int
     settings: Callable[[LocalServer], AgentSettings]
+
+    @property
+    def context(self) -> int:
+        """Return the least power of two that leaves a third of a context for the work."""
+        return 1 << (3 * self.sends // 2 - 1).bit_length()
+
+
+def shortage(agent: Agent, server: LocalServer) -> str:
+    """Return that a context is too small for an agent, and what would do; "" for one that is not.
+
+    A context with room for a few files and replies is not refused: that is for the agent to manage.
+    """
+    if server.context is None or server.context >= agent.context:
+        return ""
+    if server.trained is None or server.trained >= agent.context:
+        has = "" if server.trained is None else f", of the {server.trained:,} that the model has"
+        more = f"start the server with --context {agent.context}{has}"
+    else:
+        more = (
+            f"the model has no more than {server.trained:,}, so choose one with a context of "
+            f"{agent.context:,} or more"
+        )
+    return (
+        f"{agent.title} sends up to {agent.sends:,} tokens before the first question, and "
+        f"{server.model} is served with a context of {server.context:,}: {more}"
+    )
 
 
 def past_proxies(settings: AgentSettings, environment: Mapping[str, str]) -> AgentSettings:
@@ -148,9 +177,11 @@ def _output(context: int) -> int:
 
 
 AGENTS: Mapping[str, Agent] = {
-    "claude": Agent("Claude Code", "claude", "npm install -g @anthropic-ai/claude-code", _claude),
-    "codex": Agent("Codex", "codex", "npm install -g @openai/codex", _codex),
-    "opencode": Agent("opencode", "opencode", "npm install -g opencode-ai", _opencode),
-    "qwen": Agent("Qwen Code", "qwen", "npm install -g @qwen-code/qwen-code", _qwen),
+    "claude": Agent(
+        "Claude Code", "claude", "npm install -g @anthropic-ai/claude-code", 17_800, _claude
+    ),
+    "codex": Agent("Codex", "codex", "npm install -g @openai/codex", 9_000, _codex),
+    "opencode": Agent("opencode", "opencode", "npm install -g opencode-ai", 7_700, _opencode),
+    "qwen": Agent("Qwen Code", "qwen", "npm install -g @qwen-code/qwen-code", 18_400, _qwen),
 }
 """The agents by the word that `akunu launch` takes."""

@@ -15,7 +15,7 @@ from click.core import ParameterSource
 
 from akunu_py.cli.command import Command, option
 from akunu_py.cli.input_text import GivenPath
-from akunu_py.cli.launch.agents import AGENTS, Agent, AgentSettings, past_proxies
+from akunu_py.cli.launch.agents import AGENTS, Agent, AgentSettings, past_proxies, shortage
 from akunu_py.cli.loading_options import model_argument
 from akunu_py.cli.ranks import join
 from akunu_py.cli.verbosity import is_quiet
@@ -108,12 +108,14 @@ def launch(  # noqa: PLR0917 - click passes by name
     if only_print:
         server, note = session.described()
         settings = past_proxies(chosen.settings(server), os.environ)
-        if note:
-            click.echo(note)
+        for line in filter(None, (note, shortage(chosen, server))):
+            click.echo(f"# {line}")
         click.echo(_shell_lines(chosen, settings, arguments, key, api_key_file))
         return
     assert program is not None  # noqa: S101 - refused above
     with session.server() as server:
+        if lacking := shortage(chosen, server):
+            _say(f"Warning: {lacking}")
         settings = past_proxies(chosen.settings(server), os.environ)
         code = _run([program, *settings.arguments, *arguments], settings.variables)
     raise click.exceptions.Exit(code)
@@ -146,16 +148,21 @@ class _Session:
         found, port = self._find()
         if found is not None:
             return found, ""
+        from akunu_py.models.requirements import requirements  # noqa: PLC0415 - MLX
+
         path = resolve_model(self._model, load_settings(), download=False)
+        trained = requirements(path).context
+        context = trained if self._context is None else min(self._context, trained)
         command = ["akunu", "serve", *self._serve_arguments(self._model), "--port", str(port)]
-        note = f"# No server runs there yet: {shlex.join(command)}"
-        return LocalServer(address(port), model_name(path), self._context, self._key), note
+        note = f"No server runs there yet: {shlex.join(command)}"
+        return LocalServer(address(port), model_name(path), context, self._key, trained), note
 
     @contextlib.contextmanager
     def server(self) -> Iterator["LocalServer"]:
         """Yield the server; one that was started ends with the block."""
         from akunu_py.cli.launch.local_server import address, started_server  # noqa: PLC0415
         from akunu_py.cli.loading_options import model_path  # noqa: PLC0415
+        from akunu_py.model_store.names import friendly_name  # noqa: PLC0415
 
         found, port = self._find()
         if found is not None:
@@ -164,7 +171,7 @@ class _Session:
             return
         # Fetched here, where its progress is seen.
         path = model_path(self._model)
-        _say(f"starting a server of {path.name} at {address(port)}")
+        _say(f"starting a server of {friendly_name(path)} at {address(port)}")
         with started_server(self._serve_arguments(str(path)), port, self._key) as server:
             yield server
 

@@ -32,6 +32,7 @@ class LocalServer:
         model: the name of the model.
         context: its context in tokens; None if it is not known yet.
         key: the key that it asks for; "" for none.
+        trained: the largest context that the model has; None if it is not known.
 
     """
 
@@ -39,6 +40,7 @@ class LocalServer:
     model: str
     context: int | None = None
     key: str = field(default="", repr=False)
+    trained: int | None = None
 
 
 class OtherProgramError(AkunuError):
@@ -70,7 +72,8 @@ def find_server(port: int, key: str, wanted: str | None = None) -> LocalServer |
         model = wanted or str(props["model_alias"])
         if model != props["model_alias"]:
             props = _ask(port, f"/props?model={model}", key)
-        return LocalServer(url, model, int(props["default_generation_settings"]["n_ctx"]), key)
+        context = int(props["default_generation_settings"]["n_ctx"])
+        return LocalServer(url, model, context, key, props.get("n_ctx_train"))
     except AkunuError:
         raise
     except ConnectionRefusedError:

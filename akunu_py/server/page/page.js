@@ -90,7 +90,8 @@ async function problemOf(response) {
 
 function wordsOf(error, status) {
   if (error.code === "context_length_exceeded") {
-    return `This chat no longer fits into the model's context. Begin a new chat, shorten the message or the system prompt, or start the server with a larger --context. (${error.message})`;
+    const larger = model.context < model.trained ? `start the server with a larger --context (the model has ${number.format(model.trained)} tokens)` : "choose a model with a larger context";
+    return `This chat no longer fits into the model's context. Begin a new chat, shorten the message or the system prompt, or ${larger}. (${error.message})`;
   }
   const said = error.message ? harmless(String(error.message)).slice(0, 1000) : `status ${status}`;
   const intro = { server_busy: "The server is busy", out_of_memory: "The server has no memory left for this" };
@@ -520,6 +521,7 @@ async function chooseModel(id, name) {
 function showModel(props) {
   const { n_ctx: context, params } = props.default_generation_settings;
   model.context = context;
+  model.trained = props.n_ctx_train ?? context;
   model.loaded = props.thinking !== null;
   const [id, name] = [harmless(model.id), harmless(model.name)];
   Object.assign($("model-name"), { textContent: id, title: name, hidden: !$("model-choice").hidden });

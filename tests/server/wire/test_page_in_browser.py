@@ -341,6 +341,22 @@ def problem(page):
     return last_reply(page).get_by_role("alert")
 
 
+@pytest.mark.parametrize(
+    ("trained", "advice"),
+    [
+        (4096, "choose a model with a larger context."),
+        (131_072, "with a larger --context (the model has 131,072 tokens)."),
+    ],
+)
+def test_a_larger_context_is_advised_where_the_model_has_more(trained, advice, open_page):
+    backend = ScriptedBackend(served=(replace(MODEL, trained=trained),))
+    with running(backend) as server:
+        page = open_page(server)
+        backend.play([ContextOverflowError("x", num_tokens=5000, context=4096)])
+        ask(page, "Hello")
+        expect(problem(page)).to_contain_text(advice)
+
+
 def test_errors_say_what_to_do(server, backend, open_page):
     page = open_page(server)
     page.clock.install()
