@@ -65,7 +65,6 @@ def make_app(service: Service, access: Access) -> Starlette:
             AkunuError: _answer_error,
             HTTPException: _answer_http_error,
             ClientDisconnect: _answer_nothing,
-            Exception: _answer_error,
         },
     )
     # A client that follows no redirects would see neither a reply nor an error.
@@ -75,7 +74,10 @@ def make_app(service: Service, access: Access) -> Starlette:
 
 
 class _Gate:
-    """Refuses foreign hosts and origins, and gives each request an id."""
+    """Refuses foreign hosts and origins, gives each request an id, and answers unexpected errors.
+
+    Starlette would raise them again, and uvicorn then close a connection that a client keeps open.
+    """
 
     def __init__(self, app: ASGIApp, access: Access) -> None:
         self._app = app
@@ -88,8 +90,12 @@ class _Gate:
         request_id = "req_" + secrets.token_hex(12)
         scope.setdefault("state", {})["request_id"] = request_id
 
+        begun = False
+
         async def with_headers(message: Message) -> None:
+            nonlocal begun
             if message["type"] == "http.response.start":
+                begun = True
                 headers = MutableHeaders(scope=message)
                 # The second name is the one that Anthropic's SDK reads.
                 headers["x-request-id"] = headers["request-id"] = request_id
@@ -103,8 +109,13 @@ class _Gate:
         except RequestError as error:
             await _error(HttpRequest(scope), problem_of(error))(scope, receive, with_headers)
             return
-        with panics_as_errors():
-            await self._app(scope, receive, with_headers)
+        try:
+            with panics_as_errors():
+                await self._app(scope, receive, with_headers)
+        except Exception as error:
+            if begun:
+                raise
+            await _error(HttpRequest(scope), problem_of(error))(scope, receive, with_headers)
 
 
 class _KeyCheck:
