@@ -18,7 +18,7 @@ GREEDY = GenerationConfig()
 ROOM = Path(akunu_py.__file__).parent / "models"
 
 
-FILES = {
+MOVING = {
     str(ROOM / "session.py"),
     str(ROOM / "aligned_rows.py"),
     str(ROOM.parent / "lab" / "beam" / "rows.py"),
@@ -28,6 +28,11 @@ FILES = {
     *map(str, (ROOM / "rollback").glob("*.py")),
 }
 """Where interrupts come: what moves rows and tokens."""
+
+HOLDING = {
+    str(ROOM.parent / "engine" / f"{name}.py") for name in ("admission", "hold", "reply_stream")
+}
+"""What holds an engine and its reply."""
 
 
 @functools.cache
@@ -43,18 +48,19 @@ def looks(code):
 
 
 class Interrupt:
-    """Raises KeyboardInterrupt in these files; `number` counts the places from 0.
+    """Raises KeyboardInterrupt in some files; `number` counts the places from 0.
 
     They are lines, or with the event "opcode" all places at which Python may raise it.
     """
 
-    def __init__(self, event, number):
+    def __init__(self, event, number, files=MOVING):
+        self._files = files
         self._event = event
         self._left = number
         self.raised = False
 
     def _trace(self, frame, event, _):
-        if frame.f_code.co_filename not in FILES:
+        if frame.f_code.co_filename not in self._files:
             return None
         frame.f_trace_opcodes = self._event == "opcode"
         if (

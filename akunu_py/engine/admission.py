@@ -6,6 +6,7 @@ import threading
 import weakref
 from collections.abc import Iterator
 
+from akunu_py.engine.hold import Hold
 from akunu_py.engine.reply_stream import ReplyStream
 from akunu_py.errors import EngineStateError
 
@@ -24,7 +25,7 @@ class Admission:
         self.closed = False
         # Weak, so that a stream that its reader dropped is over.
         self._reply: weakref.ref[ReplyStream] | None = None
-        self._lock = threading.Lock()
+        self._hold = Hold()
         self._pid = os.getpid()
 
     def check(self) -> None:
@@ -41,12 +42,12 @@ class Admission:
     def exclusive(self) -> Iterator[None]:
         """Hold the engine for a call; raises EngineStateError if another call takes too long."""
         self.check()
-        if not self._lock.acquire(timeout=_LOCK_TIMEOUT_S):
-            raise EngineStateError("the engine is busy in another thread; load one for each thread")
-        try:
+        with self._hold.take(_LOCK_TIMEOUT_S) as taken:
+            if not taken:
+                raise EngineStateError(
+                    "the engine is busy in another thread; load one for each thread"
+                )
             yield
-        finally:
-            self._lock.release()
 
     def admit(self, reply: ReplyStream) -> None:
         """Make a reply the current one."""

@@ -7,6 +7,7 @@ from types import TracebackType
 from typing import Self
 
 from akunu_py.decode_stats import StepStats
+from akunu_py.engine.hold import Hold
 from akunu_py.engine.reply import Reply, Request
 from akunu_py.engine.trace_file import TraceLine, describe_decoding
 from akunu_py.errors import ConfigError, EngineStateError
@@ -37,8 +38,7 @@ class ReplyStream(Iterator[StreamEvent]):
     def __init__(self, request: Request) -> None:
         self.thread = threading.current_thread()
         # Held during a step and while the reply is ended; a callback inside must not wait for it.
-        self._lock = threading.Lock()
-        self._holder: threading.Thread | None = None
+        self._hold = Hold()
         self._admit = request.admit
         self._tokenizer = request.tokenizer
         self._cancelled = threading.Event()
@@ -61,7 +61,7 @@ class ReplyStream(Iterator[StreamEvent]):
     @property
     def executing(self) -> bool:
         """Whether a step is under way."""
-        return self._lock.locked()
+        return self._hold.held
 
     @property
     def cancelled(self) -> bool:
@@ -86,25 +86,19 @@ class ReplyStream(Iterator[StreamEvent]):
 
     @contextlib.contextmanager
     def _held(self) -> Iterator[Generator[StreamEvent, None, None] | None]:
-        """Hold the lock and return the generator of events; None if the reply is over.
+        """Hold the reply and return the generator of events; None if the reply is over.
 
         Raises EngineStateError while a step is under way. For a cancelled reply it first waits up
         to `_STEP_TIMEOUT_S`, unless called from a callback inside that step.
         """
-        if not self._lock.acquire(blocking=False):
-            inside = self._holder is threading.current_thread()
-            wait = self.cancelled and not inside
-            if not wait or not self._lock.acquire(timeout=_STEP_TIMEOUT_S):
+        waits = self.cancelled and not self._hold.is_mine
+        with self._hold.take(_STEP_TIMEOUT_S if waits else 0) as taken:
+            if not taken:
                 raise EngineStateError(
                     "a step of this reply is under way, in another thread or around this callback; "
                     "wait for its end, or use cancel()"
                 )
-        try:
-            self._holder = threading.current_thread()
             yield self._events
-        finally:
-            self._holder = None
-            self._lock.release()
 
     def _next_of(self, events: Generator[StreamEvent, None, None]) -> StreamEvent:
         try:

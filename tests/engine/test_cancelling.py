@@ -11,6 +11,7 @@ import threading
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
+from interrupts import HOLDING, Interrupt
 
 from akunu_py import EngineStateError
 
@@ -293,3 +294,22 @@ def test_threads_that_cancel_each_other_are_never_in_the_session_together(
     for stream in streams:
         stream.cancel()
     assert engine.generate(OTHER, max_tokens=2).token_ids
+
+
+def test_an_interrupt_anywhere_leaves_the_engine_free(engine):
+    """Mutants that it kills: a lock taken by a call, before the block that releases it."""
+
+    def use():
+        with engine.stream(PROMPT, max_tokens=2, drafter="none") as reply:
+            next(reply)
+            reply.cancel()
+            engine.generate(PROMPT, max_tokens=2, drafter="none")
+
+    expected = engine.generate(PROMPT, max_tokens=2, drafter="none").token_ids
+    number, raised = 0, True
+    while raised:
+        with Interrupt("opcode", number, HOLDING) as found:
+            use()
+        number, raised = number + 1, found.raised
+        assert engine.generate(PROMPT, max_tokens=2, drafter="none").token_ids == expected
+    assert number > 100
