@@ -70,12 +70,12 @@ def _installation(facts: Facts) -> Iterator[Finding]:
                 f"the package {name} is not installed",
                 f"Run: pip install {name}",
             )
-        oldest = facts.needed.get(name)
-        if version is not None and oldest is not None and _parts(version) < _parts(oldest):
+        needed = facts.needed.get(name, "")
+        if version is not None and not _is_within(version, needed):
             yield Finding(
                 "error",
-                f"{name} is {version}, and akunu needs {oldest} or newer",
-                f"Run: pip install --upgrade '{name}>={oldest}'",
+                f"{name} is {version}, and akunu needs {name}{needed}",
+                f"Run: pip install --upgrade '{name}{needed}'",
             )
     if facts.translated:
         yield Finding(
@@ -110,6 +110,13 @@ def _installation(facts: Facts) -> Iterator[Finding]:
         )
     if facts.blas is not None and facts.system.startswith("Linux"):
         yield _blas(facts.blas)
+
+
+def _is_within(version: str, needed: str) -> bool:
+    """Return whether a version is one of those needed, as in ">=0.32,<0.33"; "" for any."""
+    oldest, below = (re.search(rf"{sign}([\d.]+)", needed) for sign in (">=", "<"))
+    new_enough = oldest is None or _parts(version) >= _parts(oldest[1])
+    return new_enough and (below is None or _parts(version) < _parts(below[1]))
 
 
 def _parts(version: str) -> tuple[int, ...]:

@@ -41,7 +41,7 @@ class Facts:
         both_wheels: whether MLX's wheels for CPU and CUDA are both installed.
         blas: BLAS library of the CPU backend; None on a GPU.
         versions: versions of Python, akunu and its dependencies; None for a missing one.
-        needed: oldest supported versions of packages.
+        needed: supported versions of packages, as in ">=0.32,<0.33".
         folders: folders that akunu writes to.
 
     """

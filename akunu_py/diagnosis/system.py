@@ -60,7 +60,7 @@ class System(Protocol):
         """Return the version of an installed distribution."""
 
     def needed(self) -> dict[str, str]:
-        """Return the oldest supported version of each distribution; names have hyphens."""
+        """Return which versions of a distribution are supported: "mlx-lm" to ">=0.32,<0.33"."""
 
     def memory_bytes(self) -> int | None:
         """Return the memory of the machine."""
@@ -125,13 +125,20 @@ class ThisSystem:
             return None
 
     def needed(self) -> dict[str, str]:
-        """Return the oldest supported version of each distribution; names have hyphens."""
+        """Return which versions of a distribution are supported: "mlx-lm" to ">=0.32,<0.33"."""
         try:
             lines = requires(_DISTRIBUTION) or []
         except PackageNotFoundError:
             return {}
-        found = (re.match(r"([\w.-]+)(?:\[[^]]*\])?\s*>=\s*([\d.]+)", line) for line in lines)
-        return {re.sub(r"[-_.]+", "-", match[1]): match[2] for match in found if match is not None}
+        found = (re.match(r"([\w.-]+)(?:\[[^]]*\])?([^;]*)", line) for line in lines)
+        # The oldest first, whatever order the packaging tool wrote.
+        return {
+            re.sub(r"[-_.]+", "-", match[1]): ",".join(
+                sorted(re.findall(r"[<>]=?[\d.]+", match[2].replace(" ", "")), reverse=True)
+            )
+            for match in found
+            if match is not None
+        }
 
     def memory_bytes(self) -> int | None:
         """Return the memory of the machine."""

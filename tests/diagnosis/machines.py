@@ -22,7 +22,7 @@ class FakeSystem:
     programs: dict = field(default_factory=dict)
     files: dict = field(default_factory=dict)
     versions: dict = field(default_factory=lambda: dict(VERSIONS))
-    oldest: dict = field(default_factory=dict)
+    needs: dict = field(default_factory=dict)
     memory: int | None = 64 * GB
     busy: float | None = 0.5
     found: Device | str = field(default_factory=lambda: Device("cpu", "AMD EPYC", None))
@@ -39,7 +39,7 @@ class FakeSystem:
         return self.versions.get(package)
 
     def needed(self):
-        return self.oldest
+        return self.needs
 
     def memory_bytes(self):
         return self.memory

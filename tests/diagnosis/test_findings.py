@@ -1,8 +1,10 @@
 """Facts from faked machines, and what is found wrong with them."""
 
 import json
+import tomllib
 
 from machines import FAST, FOLDERS, GB, OWN, VERSIONS, linux, mac
+from shared_files import ROOT
 
 from akunu_py.diagnosis.advice import findings
 from akunu_py.diagnosis.facts import read_facts
@@ -50,12 +52,17 @@ def test_a_mac_whose_wired_limit_was_raised():
     assert text.startswith("the GPU may wire 33.6 GB of 34.4 GB")
 
 
-def test_packages_that_are_too_old():
-    system = linux(found=OWN, oldest={"mlx": "0.32.2", "numpy": "0.9", "click": "99"})
-    system.versions["mlx"] = "0.32.1.dev3"
-    assert texts(system)[0] == ("error", "mlx is 0.32.1.dev3, and akunu needs 0.32.2 or newer")
-    assert found(system)[0].advice == "Run: pip install --upgrade 'mlx>=0.32.2'"
-    for version in ("0.32.2", "0.32.10", "0.33", "1.0rc1"):
+def test_packages_that_are_too_old_or_too_new():
+    system = linux(found=OWN, needs={"mlx": ">=0.32.2,<0.33", "numpy": ">=0.9", "click": ">=99"})
+    for version in ("0.32.1.dev3", "0.31", "0.33", "0.33.0.dev1", "1.0rc1"):
+        system.versions["mlx"] = version
+        assert texts(system)[0] == ("error", f"mlx is {version}, and akunu needs mlx>=0.32.2,<0.33")
+        assert found(system)[0].advice == "Run: pip install --upgrade 'mlx>=0.32.2,<0.33'"
+    for version in ("0.32.2", "0.32.10", "0.32.99.dev1"):
+        system.versions["mlx"] = version
+        assert all(severity != "error" for severity, _ in texts(system))
+    system.needs = {"mlx": ">=0.32.2"}
+    for version in ("0.33", "1.0rc1"):
         system.versions["mlx"] = version
         assert all(severity != "error" for severity, _ in texts(system))
 
@@ -65,6 +72,28 @@ def test_what_akunu_itself_needs():
     assert {"mlx", "mlx-lm", "numpy", "huggingface-hub"} <= needed.keys()
     facts = read_facts(ThisSystem(), "1", {})
     assert facts.needed.keys() == VERSIONS.keys()
+
+
+def test_metadata_in_any_order_of_its_versions(monkeypatch):
+    """As hatchling, setuptools and poetry write them."""
+    lines = [
+        "mlx[cpu]<0.33,>=0.32.2; sys_platform != 'darwin'", "mlx-lm >=0.32.2, <0.33",
+        "huggingface_hub (>=1.31)", "numpy", "click ; extra == 'x'",
+    ]  # fmt: skip
+    monkeypatch.setattr("akunu_py.diagnosis.system.requires", lambda _: lines)
+    assert ThisSystem().needed() == {
+        "mlx": ">=0.32.2,<0.33", "mlx-lm": ">=0.32.2,<0.33", "huggingface-hub": ">=1.31",
+        "numpy": "", "click": "",
+    }  # fmt: skip
+
+
+def test_what_akunu_takes_of_others_internals_is_pinned():
+    """A new minor version of MLX or mlx-lm may move what is imported: it is tried first."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    listed = [*project["dependencies"], *project["optional-dependencies"]["cuda"]]
+    pins = [line.partition(";")[0] for line in listed if line.startswith("mlx")]
+    assert len(pins) == 4
+    assert all(",<0." in pin for pin in pins)
 
 
 def test_a_mac_in_trouble():
