@@ -70,6 +70,7 @@ _PALE = "010203"
 _DIM = re.compile(r"\x1b\[(2)(?=[;m])")
 _FONTS = "ui-monospace,Menlo,Consolas,'DejaVu Sans Mono',monospace"
 _CELL, _ROW, _EDGE = 8.0, 18, 16
+_WORDS = re.compile(r"\S+(?: \S+)*")
 
 
 def record(command: tuple[str, ...], typed: tuple[str, ...], folder: Path) -> str:
@@ -169,7 +170,7 @@ def picture(rows: list[list[Char]], title: str) -> str:
     width = round(COLUMNS * _CELL + 2 * _EDGE)
     height = len(rows) * _ROW + 2 * _EDGE
     window = f'class="back" width="{width - 1}" height="{height - 1}"'
-    font = f'class="text" font-family="{_FONTS}" font-size="13" xml:space="preserve"'
+    font = f'class="text" font-family="{_FONTS}" font-size="13"'
     parts = [
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" role="img">',
         f"<title>{escape(title)}</title>",
@@ -183,26 +184,29 @@ def picture(rows: list[list[Char]], title: str) -> str:
 
 
 def _drawn(row: list[Char], top: int) -> Iterator[str]:
-    """Yield the elements of a row: backgrounds, and runs of letters of one style."""
+    """Yield the elements of a row: backgrounds, and texts of one style.
+
+    Each letter has its place, whatever the font's width. Blanks at an edge and beside each other are
+    in no text: programs that draw it do not agree which of them they keep.
+    """
     column = 0
-    for style, cells in groupby(row[: len(_text(row))], _style):
-        text = "".join(cell.data for cell in cells)
-        left, length = _EDGE + column * _CELL, len(text) * _CELL
-        column += len(text)
-        back, attributes = style
+    for (back, attributes, _), group in groupby(row, _kind):
+        cells = list(group)
+        left, length = _EDGE + column * _CELL, len(cells) * _CELL
+        column += len(cells)
         if back:
             yield (
                 f'<rect x="{left:g}" y="{top}" width="{length:g}" height="{_ROW}" fill="{back}"/>'
             )
-        if text.strip():
-            yield (
-                f'<text x="{left:g}" y="{top + 13}" textLength="{length:g}"{attributes}>'
-                f"{escape(text, quote=False)}</text>"
-            )
+        for words in _WORDS.finditer("".join(cell.data[:1] or " " for cell in cells)):
+            begin, end = words.span()
+            text = escape("".join(cell.data for cell in cells[begin:end]), quote=False)
+            places = " ".join(f"{left + place * _CELL:g}" for place in range(begin, end))
+            yield f'<text x="{places}" y="{top + 13}"{attributes}>{text}</text>'
 
 
-def _style(cell: Char) -> tuple[str, str]:
-    """Return a cell's background, "" for the window's, and the attributes of its letters."""
+def _kind(cell: Char) -> tuple[str, str, str]:
+    """Return a cell's background, "" for the window's, its letter's attributes, and an odd letter."""
     front, back = (cell.bg, cell.fg) if cell.reverse else (cell.fg, cell.bg)
     attributes = ""
     if front == _PALE:
@@ -213,7 +217,8 @@ def _style(cell: Char) -> tuple[str, str]:
         attributes += ' font-weight="bold"'
     if cell.italics:
         attributes += ' font-style="italic"'
-    return "" if back == "default" else _colour(back), attributes
+    odd = "" if cell.data.isascii() else cell.data
+    return "" if back == "default" else _colour(back), attributes, odd
 
 
 def _colour(name: str) -> str:

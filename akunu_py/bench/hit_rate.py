@@ -6,11 +6,11 @@ other work on the machine slows both alike. A drafter's memory is emptied before
 single prompt finds nothing in it, a turn of a conversation finds the earlier turns.
 """
 
-import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from itertools import groupby
+from time import perf_counter
 from typing import Protocol, Unpack
 
 import numpy as np
@@ -238,11 +238,11 @@ class _Run:
         passes: list[Pass] = []
         first_token_s: float | None = None
         result: GenerationResult | None = None
-        started = time.perf_counter()
+        started = perf_counter()
         with self._engine.stream(ids, config) as stream:
             for event in stream:
                 if first_token_s is None and event.token_ids:
-                    first_token_s = time.perf_counter() - started
+                    first_token_s = perf_counter() - started
                 if event.step is not None:
                     step = event.step
                     passes.append(
@@ -253,6 +253,7 @@ class _Run:
                         )
                     )
                 result = event.result
+            whole_s = perf_counter() - started
         assert result is not None  # noqa: S101 - the last event carries the result
         return Reply(
             token_ids=result.token_ids,
@@ -260,6 +261,7 @@ class _Run:
             prefill_s=result.prefill_s,
             first_token_s=first_token_s or 0.0,
             decode_s=result.decode_s,
+            whole_s=whole_s,
             stats=result.stats,
             passes=tuple(passes),
         )

@@ -21,7 +21,8 @@ from akunu_py.types import DecodeStats, Exactness, GenerationConfig
 class Reply(Row, frozen=True):
     """One reply: its tokens, its passes and where the time went.
 
-    `first_token_s` is the time in seconds from the call to the first token, prefill included.
+    `first_token_s` and `whole_s` are the seconds from the call to the first token and to the end:
+    making the drafter counts, and the prefill.
     """
 
     token_ids: tuple[Count, ...]
@@ -29,6 +30,7 @@ class Reply(Row, frozen=True):
     prefill_s: Number
     first_token_s: Number
     decode_s: Number
+    whole_s: Number
     stats: DecodeStats
     passes: tuple[Pass, ...]
 
@@ -36,11 +38,6 @@ class Reply(Row, frozen=True):
     def tokens_per_s(self) -> float | None:
         """Generated tokens per second of decoding; None if no time passed."""
         return len(self.token_ids) / self.decode_s if self.decode_s > 0 else None
-
-    @property
-    def whole_s(self) -> float:
-        """Seconds of prefill and decoding together."""
-        return self.prefill_s + self.decode_s
 
 
 class Outcome(Row, frozen=True):

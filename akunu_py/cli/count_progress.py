@@ -4,14 +4,10 @@ import contextlib
 import sys
 from collections.abc import Callable, Iterator
 from time import monotonic
-from typing import TYPE_CHECKING
 
 import click
 
 from akunu_py.cli.verbosity import is_quiet
-
-if TYPE_CHECKING:
-    from rich.progress import Progress
 
 _EVERY_S = 10.0
 
@@ -28,8 +24,11 @@ def count_progress(unit: str, waiting: str = "") -> Iterator[Count]:
     if is_quiet():
         yield lambda _done, _total: None
     elif sys.stderr.isatty():
-        with _bar(unit, waiting) as progress:
-            yield progress
+        with _bar(waiting or unit) as show:
+            left = _TimeLeft()
+            yield lambda done, total: show(
+                f"{done}/{total} {unit}", done, total, left.text(done, total)
+            )
     else:
         yield _lines(unit, waiting)
 
@@ -43,11 +42,9 @@ def share_progress() -> Iterator[Share]:
     if is_quiet():
         yield lambda _text, _share: None
     elif sys.stderr.isatty():
-        with _new_bar() as bar:
-            task = bar.add_task("", total=1.0)
-            yield lambda text, share: bar.update(
-                task, description=text, completed=share, refresh=True
-            )
+        with _bar("") as show:
+            left = _TimeLeft()
+            yield lambda text, share: show(text, share, 1.0, left.text(share, 1.0))
     else:
         said = monotonic()
 
@@ -67,40 +64,59 @@ def _lines(unit: str, waiting: str) -> Count:
     if waiting:
         click.echo(f"akunu: {waiting}", err=True)
     said = monotonic()
+    left = _TimeLeft()
 
     def progress(done: int, total: int) -> None:
         nonlocal said
+        words = left.text(done, total)
         now = monotonic()
         if now - said >= _EVERY_S:
             said = now
-            click.echo(f"akunu: {done}/{total} {unit}", err=True)
+            click.echo(f"akunu: {done}/{total} {unit}{words and ', '}{words}", err=True)
 
     return progress
 
 
+class _TimeLeft:
+    """What the rest takes at the pace since the first call; what was done before is not counted."""
+
+    def __init__(self) -> None:
+        self._first: tuple[float, float] | None = None
+
+    def text(self, done: float, total: float) -> str:
+        """Return it in words, "" until there is a pace and at the end."""
+        now = monotonic()
+        if self._first is None:
+            self._first = (now, done)
+        began, before = self._first
+        if done <= before or done >= total:
+            return ""
+        seconds = (now - began) / (done - before) * (total - done)
+        for unit, size in (("h", 3600), ("min", 60)):
+            # Two figures are enough for a guess.
+            if seconds >= 1.5 * size:
+                return f"about {seconds / size:.{0 if seconds >= 10 * size else 1}f} {unit} left"
+        return f"about {max(1, round(seconds))} s left"
+
+
 @contextlib.contextmanager
-def _bar(unit: str, waiting: str) -> Iterator[Count]:
-    with _new_bar() as bar:
-        task = bar.add_task(waiting or unit, total=None)
-        bar.refresh()
-
-        def progress(done: int, total: int) -> None:
-            description = f"{done}/{total} {unit}"
-            bar.update(task, description=description, completed=done, total=total, refresh=True)
-
-        yield progress
-
-
-def _new_bar() -> "Progress":
+def _bar(description: str) -> "Iterator[Callable[[str, float, float, str], None]]":
+    """Give a callback that draws a bar: its words, what is done and in all, and the words behind."""
     from rich.console import Console  # noqa: PLC0415 - 0.1 s that --help must not pay
-    from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn  # noqa: PLC0415
+    from rich.progress import BarColumn, Progress, TextColumn  # noqa: PLC0415
 
-    return Progress(
+    with Progress(
         TextColumn("{task.description}"),
         BarColumn(),
-        TimeRemainingColumn(),
+        # Rich's own has no figure where a step takes half a minute.
+        TextColumn("{task.fields[left]}"),
         console=Console(stderr=True),
         transient=True,
         # A thread that redraws would take its share of the machine that is measured.
         auto_refresh=False,
-    )
+    ) as bar:
+        task = bar.add_task(description, total=None, left="")
+        bar.refresh()
+        yield lambda text, done, total, left: bar.update(
+            task, description=text, completed=done, total=total, left=left, refresh=True
+        )

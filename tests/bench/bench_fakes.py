@@ -12,6 +12,19 @@ from akunu_py.types import DecodeStats, GenerationResult, StepStats, StreamEvent
 TRAFFIC = MemoryTraffic(1000.0, (CacheBytes(0.0, 10.0),), 12_000.0)
 
 
+class FakeClock:
+    """A clock that only fake replies move on; replace `akunu_py.bench.hit_rate.perf_counter` by it."""
+
+    def __init__(self):
+        self.now = 0.0
+
+    def __call__(self):
+        return self.now
+
+
+CLOCK = FakeClock()
+
+
 class FakeTokenizer:
     """A character is a token; a conversation is its contents between bars."""
 
@@ -38,15 +51,8 @@ class FakeStream:
     """A reply in two events: its first token, and the rest with the result."""
 
     def __init__(self, result, steps=()):
-        parts = [result.token_ids[:1], result.token_ids[1:]]
-        steps = steps or (None, None)
-        self._events = iter(
-            [
-                StreamEvent("", parts[0], steps[0]),
-                *(StreamEvent("", (), step) for step in steps[1:-1]),
-                StreamEvent("", parts[1], steps[-1], result),
-            ]
-        )
+        self._result = result
+        self._steps = steps or (None, None)
         self.closed = False
 
     def __enter__(self):
@@ -56,7 +62,12 @@ class FakeStream:
         self.closed = True
 
     def __iter__(self):
-        return self._events
+        result, steps = self._result, self._steps
+        CLOCK.now += result.prefill_s
+        yield StreamEvent("", result.token_ids[:1], steps[0])
+        yield from (StreamEvent("", (), step) for step in steps[1:-1])
+        CLOCK.now += result.decode_s
+        yield StreamEvent("", result.token_ids[1:], steps[-1], result)
 
 
 def steps_of(*passes):
@@ -70,7 +81,8 @@ def steps_of(*passes):
 class FakeEngine:
     """`script` maps a prompt's text to its replies (off, on); `calls` is what was asked for.
 
-    `steps` are those of every reply with drafting; `failing` maps a text to what it raises.
+    `steps` are those of every reply with drafting, and `making_s` the seconds that making its drafter
+    takes; `failing` maps a text to what it raises.
     """
 
     def __init__(self, script, *, context=10_000, has_chat_template=True, logits=()):
@@ -83,6 +95,7 @@ class FakeEngine:
         )  # fmt: skip
         self.draft_model = None
         self.steps = ()
+        self.making_s = 0.0
         self.failing = {}
         self.calls = []
         self.scored = []
@@ -113,7 +126,10 @@ class FakeEngine:
 
     def stream(self, prompt, config=None):
         result = self.generate(prompt, config)
-        return FakeStream(result, () if config.drafter == "none" else self.steps)
+        if config.drafter == "none":
+            return FakeStream(result)
+        CLOCK.now += self.making_s
+        return FakeStream(result, self.steps)
 
     def tune(self, prompt, *, repeats=7):
         self.calls.append(("tune", len(prompt)))

@@ -11,7 +11,7 @@ from types import SimpleNamespace
 
 import click
 import pytest
-from bench.bench_fakes import FakeEngine, reply
+from bench.bench_fakes import CLOCK, FakeEngine, reply
 from click.testing import CliRunner
 from command_help import printed_and_imported
 from rich.console import Console
@@ -43,6 +43,7 @@ def fake(monkeypatch):
         return engine
 
     monkeypatch.setattr(command, "load_engine", load)
+    monkeypatch.setattr("akunu_py.bench.hit_rate.perf_counter", CLOCK)
     return engine
 
 
@@ -390,24 +391,51 @@ def test_ctrl_c_ends_a_real_run_with_its_finished_items(tmp_path):
     assert len(record["items"]) == len(items.read_text().splitlines()) - 1 > 0
 
 
-def test_a_terminal_gets_a_bar_on_stderr(monkeypatch, capsys):
-    monkeypatch.setenv("TERM", "xterm")
-    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
-    with count_progress("replies", "warming up") as progress:
-        progress(0, 6)
-        progress(5, 6)
-    shown = capsys.readouterr()
-    assert "warming up" in shown.err
-    assert "5/6 replies" in shown.err
-    assert shown.out == ""
-
-
 @pytest.fixture
 def clock(monkeypatch):
     """A clock for progress that stands still unless `clock.now` is moved on."""
     found = SimpleNamespace(now=100.0)
     monkeypatch.setattr("akunu_py.cli.count_progress.monotonic", lambda: found.now)
     return found
+
+
+def test_a_terminal_gets_a_bar_on_stderr(monkeypatch, capsys, clock):
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
+    with count_progress("replies", "warming up") as progress:
+        progress(0, 6)
+        # Rich's own column knows no pace where a step takes more than 30 s.
+        clock.now += 50
+        progress(5, 6)
+    shown = capsys.readouterr()
+    assert "warming up" in shown.err
+    assert "5/6 replies" in shown.err
+    assert "about 10 s left" in shown.err
+    assert shown.out == ""
+
+
+@pytest.mark.parametrize(
+    ("done", "total", "seconds", "words"),
+    [
+        (2, 12, 10, "about 50 s left"),
+        (2, 12, 100, "about 8.3 min left"),
+        (1, 41, 60, "about 40 min left"),
+        (1, 101, 90, "about 2.5 h left"),
+        (100, 101, 20, "about 1 s left"),
+    ],
+)
+def test_the_time_left_is_by_the_pace_of_this_run(capsys, clock, done, total, seconds, words):
+    with count_progress("replies") as progress:
+        # Finished in an earlier run.
+        progress(100, 100 + total)
+        clock.now += seconds
+        progress(100 + done, 100 + total)
+        clock.now += 10
+        progress(100 + total, 100 + total)
+    assert capsys.readouterr().err.splitlines() == [
+        f"akunu: {100 + done}/{100 + total} replies, {words}",
+        f"akunu: {100 + total}/{100 + total} replies",
+    ]
 
 
 def test_a_file_gets_a_line_now_and_then_on_stderr(fake, clock):
@@ -424,7 +452,8 @@ def test_a_file_gets_a_line_now_and_then_on_stderr(fake, clock):
     assert result.exit_code == 0, result.output
     # Two replies of the warm-up, and six: a line every ten seconds at most.
     assert result.stderr.splitlines() == [
-        "akunu: measuring passes", "akunu: 1/6 replies", "akunu: 4/6 replies",
+        "akunu: measuring passes", "akunu: 1/6 replies, about 20 s left",
+        "akunu: 4/6 replies, about 8 s left",
     ]  # fmt: skip
     assert "replies" not in result.stdout.splitlines()[0]
     quiet = CliRunner().invoke(cli, ["--quiet", "bench", "hit-rate", *words])
@@ -440,7 +469,8 @@ def test_lines_of_progress_are_whole_lines_and_few(capsys, clock):
     shown = capsys.readouterr()
     assert shown.out == ""
     assert shown.err.splitlines() == [
-        f"akunu: {n}/1000 tokens" for n in (160, 320, 480, 640, 800, 960)
+        f"akunu: {n}/1000 tokens, about {s} s left"
+        for n, s in ((160, 52), (320, 42), (480, 32), (640, 22), (800, 12), (960, 2))
     ]
 
 

@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 import pytest
-from bench.bench_fakes import FakeEngine, reply, steps_of
+from bench.bench_fakes import CLOCK, FakeEngine, reply, steps_of
 from bench.hit_rate_script import FOUR, ONE, SCRIPT, THREE, TURNS, TWO, five_of
 
 from akunu_py.bench.hit_rate import run_hit_rate
@@ -39,13 +39,18 @@ def test_rates_over_all_passes_and_tokens():
     assert total.num_identical == 2
 
 
-def test_speedups_are_over_all_tokens_and_have_an_interval():
-    report = run_hit_rate(FakeEngine(SCRIPT, logits=(0.0, 1.0)), five_of(ONE, TWO, THREE))
+def test_speedups_are_over_all_tokens_and_have_an_interval(monkeypatch):
+    monkeypatch.setattr("akunu_py.bench.hit_rate.perf_counter", CLOCK)
+    engine = FakeEngine(SCRIPT, logits=(0.0, 1.0))
+    engine.making_s = 0.5
+    report = run_hit_rate(engine, five_of(ONE, TWO, THREE))
     edit, config = report.categories["edit"], report.categories["config"]
     assert edit.decode.ratio == 2
     assert 1 < edit.decode.low < 2 < edit.decode.high < 3
-    # With 0.1 s of prefill in each of the replies.
-    assert edit.end_to_end.ratio == pytest.approx(8.2 / 4.2)
+    # With 0.1 s of prefill in each of the replies, and 0.5 s in which each drafter is made.
+    assert edit.end_to_end.ratio == pytest.approx(8.2 / 5.2)
+    assert edit.median_first_token_s(drafting=False) == pytest.approx(0.1)
+    assert edit.median_first_token_s(drafting=True) == pytest.approx(0.6)
     assert (config.decode.ratio, config.decode.low, config.decode.high) == (0.8, 0.8, 0.8)
     assert report.total.decode.pairs == 15
 

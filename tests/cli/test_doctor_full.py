@@ -140,8 +140,11 @@ def test_progress_on_a_terminal_and_in_a_file(monkeypatch, capsys):
     ]
     monkeypatch.setenv("TERM", "xterm")
     monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
+    now = iter([0.0, 100.0])
     with share_progress() as tell:
-        tell("what passes cost", 0.5)
+        tell("starts", 0.0)
+        tell("what passes cost", 0.25)
     shown = capsys.readouterr()
     assert "what passes cost" in shown.err
+    assert "about 5.0 min left" in shown.err
     assert shown.out == ""

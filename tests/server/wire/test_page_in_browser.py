@@ -1,12 +1,11 @@
 """The page at `/` in Chromium: what a user sees and does, and what the server is asked."""
 
-import os
 import random
 import re
-import shutil
 from dataclasses import replace
 
 import pytest
+from chromium import chromium
 from scripted_server import (
     ACCEPTED,
     MODEL,
@@ -38,27 +37,13 @@ expect.set_options(timeout=PATIENCE_MS)
 
 pytestmark = pytest.mark.slow
 
-NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
-OPTIONS = (
-    "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking",
-    "--disable-component-update", "--disable-sync",
-)  # fmt: skip
 KEY = "sk-test-0123456789abcdef"
 
 
 @pytest.fixture(scope="module")
 def browser():
-    path = next(filter(None, map(shutil.which, NAMES)), None)
-    if path is None:
-        pytest.skip("there is no Chromium; install it: apt-get install chromium")
-    # Chromium's sandbox does not work for root.
-    options = [*OPTIONS, "--no-sandbox"] if os.geteuid() == 0 else OPTIONS
-    with sync_api.sync_playwright() as playwright:
-        browser = playwright.chromium.launch(
-            executable_path=path, args=list(options), timeout=PATIENCE_MS
-        )
+    with chromium(PATIENCE_MS) as browser:
         yield browser
-        browser.close()
 
 
 @pytest.fixture
