@@ -52,9 +52,9 @@ def read_all(paths, encoding):
 CHAT = ("chat", "--max-tokens", "160")
 TYPED = (
     f"/file {FILE}",
-    "What is the name of this function?",
+    "In one sentence, what does this function take and return?",
     "/draft show",
-    'Write the function again with `encoding="utf-8"` as the default.',
+    'Write the function again with `encoding="utf-8"` as the default. Keep everything else as it is.',
     "/exit",
 )
 

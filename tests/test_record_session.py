@@ -1,8 +1,9 @@
 """Recorded sessions as pictures: a browser shows each letter in the column that it has as text."""
 
+import re
 import sys
-from itertools import groupby
 from pathlib import Path
+from xml.etree import ElementTree as ET
 
 import pytest
 from chromium import chromium
@@ -26,8 +27,24 @@ ODD = (
 )
 
 
+def written_letters(picture):
+    """Return the letters of a picture with their places, where white space cannot move them."""
+    found = []
+    pictured = ET.parse(picture)  # noqa: S314 - our own
+    for text in pictured.iter("{http://www.w3.org/2000/svg}text"):
+        assert re.fullmatch(r"\S+( \S+)*", text.text)
+        places = text.get("x").split()
+        assert len(places) == len(text.text)
+        found += [
+            (letter, float(x), int(text.get("y")))
+            for letter, x in zip(text.text, places, strict=True)
+        ]
+    return found
+
+
 @pytest.fixture(scope="module")
-def letters_of():
+def shown_letters():
+    """Return the letters that a browser shows, with their places."""
     with chromium(60_000) as browser:
         page = browser.new_page()
 
@@ -36,6 +53,13 @@ def letters_of():
             return page.evaluate(LETTERS)
 
         yield letters
+
+
+@pytest.fixture(params=["written", pytest.param("shown", marks=pytest.mark.slow)])
+def letters_of(request):
+    if request.param == "written":
+        return written_letters
+    return request.getfixturevalue("shown_letters")
 
 
 def rows_of(letters):

@@ -36,7 +36,7 @@ def sessions() -> None:
 @sessions.command("list", cls=Command)
 @option("--json", "as_json", is_flag=True, help="Print one line of JSON.")
 def list_sessions(as_json: bool) -> None:
-    """List the conversations, the latest first: name, last change, turns and first message.
+    """List the conversations, the latest first: name, last change, turns and first question.
 
     \b
     Examples:
@@ -98,11 +98,12 @@ def remove(names: tuple[str, ...], everything: bool, yes: bool) -> None:
         raise click.UsageError("give the NAME of a session, or --all")
     store = default_store()
     found = store.sessions() if everything else [store.find(name) for name in names]
+    store.sweep()
     if not found:
         raise ConfigError("no conversation is kept yet")
     if not yes:
         which = found[0].name if len(found) == 1 else f"{len(found)} conversations"
         click.confirm(f"Delete {which}?", abort=True, err=True)
     for stored in found:
-        store.remove(stored)
+        store.remove(stored.path)
         click.echo(f"deleted {stored.name}", err=True)

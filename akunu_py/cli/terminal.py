@@ -162,14 +162,17 @@ def statistics_line(result: "GenerationResult") -> str:
     return " · ".join([*parts, *remarks(result)])
 
 
-def remarks(result: "GenerationResult") -> list[str]:
-    """Return what is to be said of a reply beside counts: time saved, not exact, how it ended."""
+def remarks(result: "GenerationResult", *, end: bool = True) -> list[str]:
+    """Return what is to be said of a reply beside counts: time saved, not exact, how it ended.
+
+    Without `end` the last is left out.
+    """
     parts = []
     if saved := _time_saved_text(result.time_saved):
         parts.append(saved)
     if result.exactness == "none":
         parts.append("not exact")
-    if result.finish_reason != "stop":
+    if end and result.finish_reason != "stop":
         ends = {
             "length": "ended by the token limit",
             "loop": "ended: it repeated itself",

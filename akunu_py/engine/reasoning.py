@@ -150,8 +150,11 @@ def for_history(reply: str) -> str:
     then drop them (Qwen, DeepSeek). Other templates expect thoughts in a field of their own or
     refuse texts with markers (gpt-oss), and most drop earlier thoughts, too.
     """
-    if reply.lstrip().startswith(_LEFT_TO_TEMPLATES):
-        return reply
+    return reply if reply.lstrip().startswith(_LEFT_TO_TEMPLATES) else answer_of(reply)
+
+
+def answer_of(reply: str) -> str:
+    """Return a reply without its thoughts."""
     splitter = ReasoningSplitter()
     parts = [*splitter.feed([TextPiece(reply)]), *splitter.finish()]
     return "".join(piece.text for is_thought, piece in parts if not is_thought)

@@ -73,7 +73,7 @@ def test_the_chat_sets_and_unsets_a_form(tmp_path):
     for word in ("default", "off"):
         assert with_field(config, "json-schema", word) == CHAT_DEFAULT
     assert with_field(CHAT_DEFAULT, "choices", "yes | no").constraint.source == '["yes", "no"]'
-    assert "json_schema" in explained(config, "json-schema")
+    assert "json_schema" in explained("none", "json-schema")
     with pytest.raises(ConfigError, match="give a Constraint, or one of json_schema"):
         with_field(CHAT_DEFAULT, "constraint", "x")
 

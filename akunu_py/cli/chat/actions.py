@@ -8,9 +8,15 @@ from typing import TYPE_CHECKING, get_args
 
 import click
 
-from akunu_py.cli.chat.attachments import Attachment, read_attachment, with_attachments
+from akunu_py.cli.chat.attachments import (
+    Attachment,
+    question_of,
+    read_attachment,
+    with_attachments,
+)
 from akunu_py.cli.chat.commands import Command, help_text, unquoted
 from akunu_py.cli.chat.config_values import (
+    FIELDS,
     changed_fields,
     explained,
     field_named,
@@ -26,6 +32,7 @@ from akunu_py.cli.chat.tables import tables
 from akunu_py.cli.reply_view import Reasoning
 from akunu_py.cli.terminal import statistics_line
 from akunu_py.engine.conversation import Conversation, Question
+from akunu_py.engine.reasoning import answer_of
 from akunu_py.errors import ConfigError
 from akunu_py.generation_config import GenerationConfig
 
@@ -34,6 +41,9 @@ if TYPE_CHECKING:
 
 _SHOWN_TURN = 60
 """Characters of a message that a note quotes."""
+
+_RECALLED, _RECALLED_LINES, _RECALLED_CHARACTERS = 2, 8, 600
+"""Turns that are shown of a conversation that goes on, and what of each reply."""
 
 _LISTED = 20
 """Sessions that `/sessions` lists; `akunu sessions list` lists all."""
@@ -109,11 +119,12 @@ class Actions:
         conversation.replace(session.turns, session.system)
         self._path = path
         if self._kept is not None:
-            self._kept.begin()
+            self._kept.begin(session=self._session())
         own = conversation.engine.description.name
         other = f"; {session.model} answered then, {own} does now" * (session.model != own)
-        last = f", the last: {_short(session.turns[-1].user)}" if session.turns else ""
-        self._note(f"turns: {len(session.turns)}{last}{other}")
+        self._note(f"turns: {len(session.turns)}{other}")
+        for turn in session.turns[-_RECALLED:]:
+            self._note(f"\n> {_short(turn.user)}\n{_end(answer_of(turn.assistant))}")
 
     def continue_kept(self, stored: StoredSession, session: Session) -> None:
         """Take up a session that was kept by itself; from here on it is kept there."""
@@ -124,7 +135,7 @@ class Actions:
             self._kept.begin(stored.path, self._session())
 
     def keep(self) -> None:
-        """Keep the conversation by itself, where that is wanted; once it fails no more."""
+        """Keep the conversation as it is now, where that is wanted; once it fails no more."""
         if self._kept is None:
             return
         try:
@@ -153,7 +164,8 @@ class Actions:
         name, _, value = argument.removeprefix("parameter ").strip().partition(" ")
         if not name:
             display = [("reasoning", self.reasoning, _REASONING)]
-            self._note(overview(config, display, self._tools.width()))
+            values = {name: self._effective(config, name) for name in FIELDS}
+            self._note(overview(values, display, self._tools.width()))
             return
         if name == "reasoning":
             if value.strip():
@@ -162,13 +174,28 @@ class Actions:
                 self._note(f"reasoning {self.reasoning}: {_REASONING}")
             return
         if not value.strip():
-            self._note(explained(config, name))
+            self._note(explained(self._effective(config, field_named(name)), name))
             return
         changed = with_field(config, name, value.strip())
         self._check_sources(changed)
         self._conversation.config = changed
         field = field_named(name)
-        self._note(f"{field} {shown(changed, field)}")
+        self._note(f"{field} {self._effective(changed, field)}")
+
+    def _effective(self, config: GenerationConfig, field: str) -> str:
+        """Return what a field of a configuration is in the next reply, as text."""
+        from akunu_py.drafting.registry import (  # noqa: PLC0415 - numpy, for --help
+            default_num_draft_tokens,
+            drafter_name,
+        )
+
+        engine = self._conversation.engine
+        if getattr(config, field) is None and field in ("drafter", "num_draft_tokens"):
+            name = drafter_name(config, engine.draft_model, engine.has_head or None)
+            return name if field == "drafter" else str(default_num_draft_tokens(name))
+        if field == "draft_temperature" and config.draft_temperature is None:
+            field = "temperature"
+        return shown(config, field)
 
     def _set_reasoning(self, word: str) -> None:
         found = next((way for way in _WAYS if word in (way, "default")), None)
@@ -220,7 +247,6 @@ class Actions:
 
     def _undo(self, _: str) -> None:
         self._note(f"taken back: {_short(self._conversation.undo().user)}")
-        self.keep()
 
     def _edit(self, _: str) -> Question | None:
         if self._tools.edit is None:
@@ -350,11 +376,16 @@ class Actions:
         if self._conversation.turns:
             self._note("the conversation goes on; /reset forgets it")
 
+    def _new(self, _: str) -> None:
+        if self._kept is not None:
+            self._kept.begin()
+        self._conversation.reset()
+        self.attachments.clear()
+        self._note("another conversation begins")
+
     def _reset(self, _: str) -> None:
         self._conversation.reset()
         self.attachments.clear()
-        if self._kept is not None:
-            self._kept.begin()
         self._note("the conversation is forgotten")
 
     def _session(self) -> Session:
@@ -378,6 +409,13 @@ def _path(name: str) -> Path:
 
 
 def _short(text: str) -> str:
-    """Return the beginning of a message on one line."""
-    text = " ".join(text.split())
+    """Return the beginning of a message on one line, without the files that go before it."""
+    text = " ".join(question_of(text).split())
     return text if len(text) <= _SHOWN_TURN else text[: _SHOWN_TURN - 3] + "..."
+
+
+def _end(text: str) -> str:
+    """Return the last lines of a reply."""
+    lines = text.strip().split("\n")[-_RECALLED_LINES:]
+    end = "\n".join(lines)[-_RECALLED_CHARACTERS:]
+    return end if end == text.strip() else f"...{end}"

@@ -51,6 +51,14 @@ def attached(message: str) -> Iterator[tuple[int, int, str]]:
         yield match.start(), match.end(), match["name"]
 
 
+def question_of(message: str) -> str:
+    """Return a message without the files before it; where that leaves nothing, the message."""
+    rest = message
+    while (match := _ATTACHED.match(rest)) is not None and rest[match.end() :].startswith("\n\n"):
+        rest = rest[match.end() + 2 :]
+    return rest if rest.strip() else message
+
+
 def _fenced(attachment: Attachment) -> str:
     ticks = "```"
     while ticks in attachment.text:

@@ -24,6 +24,7 @@ from akunu_py.cli.view_options import view_options
 
 if TYPE_CHECKING:
     from akunu_py.cli.reply_view import Reasoning
+    from akunu_py.engine.engine import Engine
     from akunu_py.types import GenerationConfig
 
 
@@ -88,6 +89,7 @@ def chat(  # noqa: PLR0917 - click passes by name
     """  # noqa: D301 - \b keeps click from wrapping the examples
     from akunu_py.cli.chat.actions import Tools  # noqa: PLC0415 - --help does without
     from akunu_py.cli.chat.commands import completions  # noqa: PLC0415
+    from akunu_py.cli.chat.echo import echo_off  # noqa: PLC0415
     from akunu_py.cli.chat.line_input import open_lines  # noqa: PLC0415
     from akunu_py.cli.chat.loop import Chat, note, note_width  # noqa: PLC0415
     from akunu_py.cli.chat.session_file import load_session  # noqa: PLC0415
@@ -110,16 +112,29 @@ def chat(  # noqa: PLR0917 - click passes by name
         session = stored.load()
         if model is None and session.path and Path(session.path).exists():
             model = session.path
+    if not keep:
+        # Those of the settings are for conversations that are kept.
+        given = (ParameterSource.COMMANDLINE, ParameterSource.ENVIRONMENT)
+        memory, trace_file = (
+            value if context.get_parameter_source(name) in given else None
+            for name, value in (("memory", memory), ("trace_file", trace_file))
+        )
     if model is None:
         offer_default_model()
-    engine = load_engine(model, loading, memory=memory, several=True)
+
+    def load(name: str | None) -> "Engine":
+        # What is typed meanwhile is shown at the next prompt.
+        with echo_off():
+            return load_engine(name, loading, memory=memory, several=True)
+
+    engine = load(model)
     conversation = Conversation(engine, config, system)
     try:
         if not engine.tokenizer.has_chat_template:
             raise click.ClickException(
                 "this model has no chat template; use akunu generate --raw with it"
             )
-        lines, typed = open_lines(completions)
+        lines, typed = open_lines(store.typed, completions)
         if typed and not is_quiet():
             kept = engine.description
             facts = [kept.name, f"{kept.parameters / 1e6:,.1f} million parameters"]
@@ -130,7 +145,7 @@ def chat(  # noqa: PLR0917 - click passes by name
             note("Type a message. /help lists the commands, /exit leaves.")
         tools = Tools(
             note,
-            lambda name: load_engine(name, loading, memory=memory, several=True),
+            load,
             edit_text if typed else None,
             note_width,
             KeptSession(store) if typed and keep else None,

@@ -44,17 +44,21 @@ COMMANDS = (
     ),
     Command("trace", "[on|off]", "show replies step by step, or no longer", "switch"),
     Command("clear", "", "clear the screen and the list of files"),
-    Command("reset", "", "forget the conversation; the system message stays"),
+    Command("new", "", "begin another conversation; this one stays kept"),
+    Command("reset", "", "forget the conversation, and delete what is kept"),
     Command("exit", "", "leave; Ctrl-D does, too"),
 )
 
 _BY_NAME = {command.name: command for command in COMMANDS}
 _ALIASES = {"quit": "exit", "bye": "exit", "regen": "retry", "read": "file", "?": "help"}
+BLOCK = '"""'
+"""Before and behind a message of several lines."""
+
 _LINE = re.compile(r"/([A-Za-z]+|\?)(?:\s+(.*))?", re.DOTALL)
-_KEYS = '''"""     begins and ends a message of several lines; Esc Enter begins a new line
+_KEYS = f"""{BLOCK}     begins and ends a message of several lines; Esc Enter begins a new line
 Tab     completes commands and files; Up and Ctrl-R bring back what was typed
 //      begins a message with a slash; Ctrl-X Ctrl-E opens $EDITOR
-Ctrl-C  stops a reply and keeps what was said; twice at an empty line leaves'''
+Ctrl-C  stops a reply and keeps what was said; twice at an empty line leaves"""
 
 
 def parse(line: str) -> tuple[Command, str] | None:
@@ -87,6 +91,12 @@ def parse(line: str) -> tuple[Command, str] | None:
 def message_of(line: str) -> str:
     """Return the message that a line is; two slashes at its beginning stand for one."""
     return line[1:] if line.startswith("//") else line
+
+
+def line_of(message: str) -> str:
+    """Return what is typed to send a message: in three quotes where it would be read otherwise."""
+    plain = not message.startswith(("//", BLOCK)) and _LINE.fullmatch(message.strip()) is None
+    return message if plain else f"{BLOCK}\n{message}\n{BLOCK}"
 
 
 def unquoted(text: str) -> str:

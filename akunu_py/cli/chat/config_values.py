@@ -65,6 +65,23 @@ _GROUPS: Mapping[str, Mapping[str, str]] = {
     },
 }
 """What `/set` shows with words; the fields for experiments are listed without."""
+_LEFT_OUT: Mapping[str, str] = {
+    "seed": "random",
+    "logit_bias": "none",
+    "max_tokens": "no limit",
+    "stop": "none",
+    "thinking": "auto",
+    "effort": "auto",
+    "constraint": "none",
+    "min_draft_tokens": "1",
+    "draft_length_beta": "0",
+    "draft_length_bound": "0.4",
+    "ngram_order": "4",
+    "ngram_window": "512",
+    "ngram_min_match": "1",
+}
+"""What fields are in a reply that leaves them out; those of a drafter are known with the model."""
+
 _WANTED: Mapping[type[Kind[Any]], str] = {
     Number: "a number",
     Count: "a whole number",
@@ -96,17 +113,17 @@ def with_field(config: GenerationConfig, name: str, text: str) -> GenerationConf
 
 
 def overview(
-    config: GenerationConfig, display: Iterable[tuple[str, str, str]], width: int | None
+    values: Mapping[str, str], display: Iterable[tuple[str, str, str]], width: int | None
 ) -> str:
     """Return what can be set, in groups: names, values and what they do, in a few words.
 
-    `display` has such rows of settings that are the chat's own.
+    `values` are those of the fields, as text; `display` has rows of settings of the chat itself.
     """
     groups: dict[str, Iterable[tuple[str, str, str]]] = {
-        title: [(name, shown(config, name), words) for name, words in names.items()]
+        title: [(name, values[name], words) for name, words in names.items()]
         for title, names in _GROUPS.items()
     }
-    study = listing({name: shown(config, name) for name in DRAFTING_FIELDS}, width and width - 2)
+    study = listing({name: values[name] for name in DRAFTING_FIELDS}, width and width - 2)
     parts = [
         tables({**groups, "Display": display}, width),
         "For study (docs/methods.md)",
@@ -116,8 +133,8 @@ def overview(
     return "\n".join(parts)
 
 
-def explained(config: GenerationConfig, name: str) -> str:
-    """Return a field's value, what it does and which values it takes.
+def explained(value: str, name: str) -> str:
+    """Return a field's value, given as text, what it does and which values it takes.
 
     Raises ConfigError for an unknown name.
     """
@@ -127,7 +144,7 @@ def explained(config: GenerationConfig, name: str) -> str:
     if isinstance(declared.kind, Choice):
         wanted = " or ".join(declared.kind.names)
     values = f" Give {wanted.removeprefix('give ')}." if wanted else ""
-    return f"{field} {shown(config, field)}: {declared.help}{values}"
+    return f"{field} {value}: {declared.help}{values}"
 
 
 def listing(values: Mapping[str, str], width: int | None) -> str:
@@ -150,10 +167,10 @@ def changed_fields(config: GenerationConfig) -> dict[str, str]:
 
 
 def shown(config: GenerationConfig, name: str) -> str:
-    """Return a field's value as text that `with_field` takes, or "default"."""
+    """Return a field's value as text that `with_field` takes, or what it is when left out."""
     value = getattr(config, name)
     if value is None or value in ((), {}):
-        return "default"
+        return _LEFT_OUT.get(name, "default")
     if isinstance(value, bool):
         return "on" if value else "off"
     if isinstance(value, Constraint):

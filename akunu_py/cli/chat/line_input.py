@@ -5,13 +5,11 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from itertools import pairwise
-from pathlib import Path
 from typing import TYPE_CHECKING, Protocol, TextIO
 
 import click
 
-from akunu_py.atomic_file import replace_file
-from akunu_py.cli.chat.commands import Completion
+from akunu_py.cli.chat.commands import BLOCK, Completion
 from akunu_py.cli.input_text import MOST_BYTES, decoded
 from akunu_py.cli.terminal import is_dumb, printable
 
@@ -21,7 +19,6 @@ if TYPE_CHECKING:
     from prompt_toolkit.key_binding import KeyBindings
     from prompt_toolkit.output import Output
 
-BLOCK = '"""'
 _FIRST, _NEXT = "> ", "  "
 """Before the first row typed, and the others."""
 _DUMB_NEXT = "... "
@@ -35,9 +32,6 @@ Drawing a megabyte at each key takes seconds, and what is taller than the screen
 
 _KEPT_CHARACTERS = 10_000
 """Of a message that the history keeps."""
-
-_HISTORY_BYTES = 2**20
-"""Of a history file; the older half of a larger one goes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +87,7 @@ class TypedLines:
     """Lines typed at a terminal.
 
     Args:
-        history: file that keeps what was typed across runs; None keeps nothing.
+        earlier: gives what was typed in earlier runs, the latest first; asked at the first line.
         complete: gives what may complete the text before the cursor.
         source: keys, and `screen`: where they are shown; the terminal where None.
 
@@ -101,7 +95,7 @@ class TypedLines:
 
     def __init__(
         self,
-        history: Path | None,
+        earlier: Callable[[], Iterable[str]],
         complete: Callable[[str], Iterable[Completion]],
         *,
         source: "Input | None" = None,
@@ -121,7 +115,7 @@ class TypedLines:
             [(_PROMPT_STYLE, _FIRST)],
             multiline=True,
             prompt_continuation=_NEXT,
-            history=make_history(_usable(history), self._kept),
+            history=make_history(earlier, self._kept),
             completer=make_completer(complete),
             complete_while_typing=False,
             complete_style=CompleteStyle.READLINE_LIKE,
@@ -245,15 +239,15 @@ class TypedLines:
         return text if len(text) <= _KEPT_CHARACTERS else None
 
 
-def open_lines(complete: Callable[[str], Iterable[Completion]]) -> tuple[Lines, bool]:
-    """Return what standard input is, and whether somebody types it."""
+def open_lines(
+    earlier: Callable[[], Iterable[str]], complete: Callable[[str], Iterable[Completion]]
+) -> tuple[Lines, bool]:
+    """Return what standard input is, and whether somebody types it; for both see `TypedLines`."""
     if not (sys.stdin.isatty() and (sys.stdout.isatty() or sys.stderr.isatty())):
         return PlainLines(), False
     if is_dumb():
         return PlainLines(_FIRST, _DUMB_NEXT), True
-    from platformdirs import user_data_path  # noqa: PLC0415
-
-    return TypedLines(user_data_path("akunu", appauthor=False) / "chat-history", complete), True
+    return TypedLines(earlier, complete), True
 
 
 def shown_on() -> TextIO:
@@ -281,23 +275,3 @@ def _line(text: str) -> Line:
     """Return what stands between three quotes and the next."""
     inner = text.strip().removeprefix(BLOCK).removesuffix(BLOCK)
     return Line(inner.strip("\n"), quoted=True)
-
-
-def _usable(path: Path | None) -> Path | None:
-    """Make a history file, for its owner alone, and keep it small; None where that fails."""
-    if path is None:
-        return None
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-        path.touch(mode=0o600)
-        if not path.is_file():
-            return None
-        if path.stat().st_size > _HISTORY_BYTES:
-            content = path.read_bytes()
-            # Entries begin with a line that says when.
-            start = content.find(b"\n# ", len(content) // 2)
-            with suppress(OSError):
-                replace_file(path, content[start:] if start >= 0 else b"", private=True)
-    except OSError:
-        return None
-    return path

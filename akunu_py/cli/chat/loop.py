@@ -108,6 +108,8 @@ class Chat:
             interrupted = False
             if line.text.strip():
                 self._take(line.text, quoted=line.quoted)
+                # Whatever the line did: what is kept is never more than the conversation.
+                self._actions.keep()
 
     def _leave_row(self) -> None:
         """Leave a row empty between what is typed and what is said."""
@@ -162,33 +164,40 @@ class Chat:
     ) -> None:
         """Print the statistics of a reply, and write it to the trace file."""
         self._actions.last_result = result
+        end = self._end(reply, result)
         if result.token_ids or result.finish_reason != "cancelled":
             if not is_quiet():
                 self._leave_row()
                 context = self._conversation.engine.context
                 drafts = None if isinstance(view, StepTrace) else view.drafts
                 if drafts is None:
-                    note(reply_line(result, context))
+                    note(reply_line(result, context, end=not end))
                 else:
                     # That there are copies says enough of what drafting brought.
-                    print_drafts(drafts, reply_line(replace(result, time_saved=None), context))
+                    line = reply_line(replace(result, time_saved=None), context, end=not end)
+                    print_drafts(drafts, line)
             _log.info(
                 "prefilled %d of the prompt's %d tokens; the others were in the cache",
                 result.num_prompt_tokens - result.num_cached_tokens,
                 result.num_prompt_tokens,
             )
+        if end:
+            note(end)
+        if self._trace_file is not None:
+            self._conversation.trace(self._trace_file, reply)
+
+    def _end(self, reply: ChatReply, result: "GenerationResult") -> str:
+        """Return why a reply ended and what can be done about it, "" where its line says enough."""
         if reply.filled_context:
-            note(
+            return (
                 f"the context of {self._conversation.engine.context} tokens is full: the reply "
                 "ends here, and the next message drops the oldest turns"
             )
         if result.finish_reason == "loop":
-            note("the reply repeated itself and was ended; /set stop-loops off lets replies go on")
+            return "the reply repeated itself and was ended; /set stop-loops off lets replies go on"
         if not reply.text and result.finish_reason == "cancelled":
-            note("interrupted before anything was said; /retry asks again")
-        if self._trace_file is not None:
-            self._conversation.trace(self._trace_file, reply)
-        self._actions.keep()
+            return "interrupted before anything was said; /retry asks again"
+        return ""
 
     def _announce(self, reply: ChatReply) -> None:
         """Say which turns the model is not shown any more."""

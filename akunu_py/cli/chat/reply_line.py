@@ -15,10 +15,14 @@ _FULL_FROM = 0.7
 _CELLS = 10
 
 
-def reply_line(result: "GenerationResult", context: int) -> str:
-    """Return what is said of a reply: tokens a second, and what else there is to say."""
+def reply_line(result: "GenerationResult", context: int, *, end: bool = True) -> str:
+    """Return what is said of a reply: tokens a second, and what else there is to say.
+
+    Without `end` how it ended is left out.
+    """
     pace = result.decode_tokens_per_s
-    parts = remarks(result) if pace is None else [f"{pace:.1f} tokens/s", *remarks(result)]
+    parts = [] if pace is None else [f"{pace:.1f} tokens/s"]
+    parts += remarks(result, end=end)
     used = result.num_prompt_tokens + len(result.token_ids)
     if used >= _FULL_FROM * context:
         parts.append(_gauge(used, context))

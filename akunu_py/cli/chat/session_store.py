@@ -1,14 +1,19 @@
 """Conversations that are kept by themselves: a file for each, in a folder of their own.
 
-Files and folder are their owner's alone. The newest are kept.
+Files and folder are their owner's alone. The newest are kept. Nothing else of a conversation is
+written, so what is deleted here is gone.
 """
 
 import contextlib
 import re
+import time
+from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
+from akunu_py.cli.chat.attachments import question_of
+from akunu_py.cli.chat.commands import line_of
 from akunu_py.cli.chat.session_file import Session, load_session, save_session
 from akunu_py.errors import ConfigError
 
@@ -18,17 +23,27 @@ MOST = 200
 _SHOWN = 50
 """Characters of a session's first message that a list shows."""
 
+_READ_BYTES = 2**20
+"""Once so much was read for what was typed before, no other session is."""
+
+_LEFT_AFTER_S = 3600.0
+"""A file that is not finished by then never will be."""
+
+_OLD_HISTORY = "chat-history"
+"""Beside the folder: what was typed, as earlier versions kept it."""
+
 _NAME = re.compile(r"\d{4}-\d\d-\d\d-\d{6}(?:-\d{1,4})?")
 """Day, time and, where there are several of a second, a number."""
 
 
 @dataclass(frozen=True, slots=True)
 class StoredSession:
-    """A file of the store: its name there, and when it was last written."""
+    """A file of the store: its name there, when it was last written, and its bytes."""
 
     name: str
     path: Path
     changed: float
+    size: int
 
     @property
     def when(self) -> str:
@@ -53,7 +68,8 @@ class SessionStore:
             for path in self._folder.iterdir():
                 if path.suffix == ".json" and _NAME.fullmatch(path.stem):
                     with contextlib.suppress(OSError):
-                        found.append(StoredSession(path.stem, path, path.stat().st_mtime))
+                        stat = path.stat()
+                        found.append(StoredSession(path.stem, path, stat.st_mtime, stat.st_size))
         return sorted(found, key=lambda session: (session.changed, session.name), reverse=True)
 
     def find(self, name: str) -> StoredSession:
@@ -81,12 +97,40 @@ class SessionStore:
             )
         return sessions[0]
 
-    def remove(self, session: StoredSession) -> None:
-        """Delete a session; raises ConfigError where that cannot be done."""
-        try:
-            session.path.unlink(missing_ok=True)
-        except OSError as error:
-            raise ConfigError(f"{session.path} cannot be deleted: {error.strerror}") from None
+    def typed(self) -> Iterator[str]:
+        """Yield what was typed in the sessions, the latest first; damaged ones are left out."""
+        size = 0
+        for stored in self.sessions():
+            if size > _READ_BYTES:
+                return
+            size += stored.size
+            with contextlib.suppress(ConfigError):
+                yield from (
+                    line_of(question_of(turn.user)) for turn in reversed(stored.load().turns)
+                )
+
+    def remove(self, path: Path) -> None:
+        """Delete a session and what a crash left of it; raises ConfigError if that fails."""
+        self._delete(path, *self._folder.glob(f".{path.name}.*"))
+
+    def sweep(self, older_than_s: float = 0.0) -> None:
+        """Delete what crashes left, and what earlier versions kept; raises ConfigError as `remove`.
+
+        Another chat may be writing a file that is not so old.
+        """
+        end = time.time() - older_than_s
+        left = []
+        with contextlib.suppress(OSError):
+            left += [path for path in self._folder.glob(".*.json.*") if path.stat().st_mtime <= end]
+        self._delete(self._folder.parent / _OLD_HISTORY, *left)
+
+    @staticmethod
+    def _delete(*paths: Path) -> None:
+        for path in paths:
+            try:
+                path.unlink(missing_ok=True)
+            except OSError as error:
+                raise ConfigError(f"{path} cannot be deleted: {error.strerror}") from None
 
     def save_new(self, session: Session, now: datetime | None = None) -> Path:
         """Save a session under a name of its own, and drop the oldest of too many.
@@ -101,7 +145,9 @@ class SessionStore:
             raise ConfigError(f"{self._folder} cannot be used: {error.strerror}") from None
         save_session(path, session)
         for old in self.sessions()[MOST:]:
-            self.remove(old)
+            self.remove(old.path)
+        with contextlib.suppress(ConfigError):
+            self.sweep(_LEFT_AFTER_S)
         return path
 
     def _new_path(self, now: datetime) -> Path:
@@ -112,12 +158,12 @@ class SessionStore:
 
 
 def described(stored: StoredSession) -> tuple[str, str]:
-    """Return a session's turns and the beginning of what was said, or why it cannot be read."""
+    """Return a session's turns and how its first question begins, or why it cannot be read."""
     try:
         session = stored.load()
     except ConfigError as error:
         return "damaged", str(error)
-    said = " ".join(session.turns[0].user.split()) if session.turns else ""
+    said = " ".join(question_of(session.turns[0].user).split()) if session.turns else ""
     turns = f"{len(session.turns)} turn{'' if len(session.turns) == 1 else 's'}"
     return turns, said if len(said) <= _SHOWN else f"{said[: _SHOWN - 3]}..."
 
@@ -138,11 +184,18 @@ class KeptSession:
         self._saved: Session | None = None
 
     def keep(self, session: Session) -> None:
-        """Save a conversation with turns, unless it is as it was; raises ConfigError."""
-        if not session.turns or session == self._saved:
+        """Make the file what the conversation is; without turns there is none.
+
+        Raises ConfigError where that cannot be done.
+        """
+        if session == self._saved:
             return
         self._saved = session
-        if self._path is None:
+        if not session.turns:
+            if self._path is not None:
+                self.store.remove(self._path)
+            self._path = None
+        elif self._path is None:
             self._path = self.store.save_new(session)
         else:
             save_session(self._path, session)

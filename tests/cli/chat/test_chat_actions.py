@@ -82,7 +82,9 @@ def test_save_load_and_export(actions, conversation, notes, tmp_path):
     assert conversation.system == "be brief"
     save_session(tmp_path / "t.json", Session("x", None, ()))
     do(actions, f"/load {tmp_path}/t.json")
-    assert notes[-2] == "turns: 2, the last: b"
+    assert notes[-4] == "turns: 2"
+    assert notes[-3].startswith("\n> a\n")
+    assert notes[-2].startswith("\n> b\n")
     assert notes[-1] == "turns: 0; x answered then, fake does now"
     (tmp_path / "bad").write_text("{}")
     say(conversation, "c")
@@ -280,7 +282,7 @@ def test_kept_conversations_are_listed_and_gone_on_with(conversation, notes, tmp
     say(conversation, "hello there")
     actions.keep()
     (stored,) = store.sessions()
-    do(actions, "/reset")
+    do(actions, "/new")
     say(conversation, "other")
     actions.keep()
     do(actions, "/sessions")
@@ -292,15 +294,22 @@ def test_kept_conversations_are_listed_and_gone_on_with(conversation, notes, tmp
     actions.keep()
     assert [turn.user for turn in stored.load().turns] == ["hello there", "more"]
     do(actions, "/undo")
+    actions.keep()
     assert [turn.user for turn in stored.load().turns] == ["hello there"]
     with pytest.raises(ConfigError, match="give /save FILE"):
         do(actions, "/save")  # the kept file is not one that /save wrote
     # A file that was loaded is left as it is.
     save_session(tmp_path / "s.json", stored.load())
     do(actions, f"/load {tmp_path}/s.json")
+    actions.keep()
+    assert len(store.sessions()) == 2
     say(conversation, "again")
     actions.keep()
     assert len(store.sessions()) == 3
+    do(actions, "/reset")
+    actions.keep()
+    assert len(store.sessions()) == 2
+    assert (tmp_path / "s.json").exists()
 
 
 def test_the_latest_twenty_are_listed(conversation, notes, tmp_path):

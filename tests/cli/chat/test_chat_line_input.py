@@ -1,7 +1,6 @@
 """What is typed, pasted and piped, and the history, without a terminal."""
 
 import io
-import os
 import threading
 
 import click
@@ -21,9 +20,9 @@ def keys():
 
 
 @pytest.fixture
-def typed(keys, tmp_path):
+def typed(keys):
     lines = TypedLines(
-        tmp_path / "data" / "history", lambda before: [Completion("/help", len(before))],
+        list, lambda before: [Completion("/help", len(before))],
         source=keys, screen=DummyOutput(),
     )  # fmt: skip
 
@@ -99,12 +98,12 @@ def test_a_long_paste_comes_out_whole(typed, text):
     assert typed(words + "\r") == Line(words)
 
 
-def test_what_is_taller_than_the_screen_is_kept_in_the_history(typed, tmp_path):
+def test_what_is_taller_than_the_screen_comes_back(typed):
     lines = "\n".join(f"line {number}" for number in range(60))
     assert typed('"""' + lines.replace("\n", "\r") + '"""\r') == Line(lines, quoted=True)
     assert typed("on\r") == Line("on")
-    kept = (tmp_path / "data" / "history").read_text("utf-8")
-    assert kept.count("\n+line 17\n") == kept.count('\n+line 59"""\n') == kept.count("+on\n") == 1
+    # Over "on", and then line by line.
+    assert typed("\x1b[A\x1b[A\r") == Line(lines, quoted=True)
 
 
 def test_quotes_around_a_paste(typed):
@@ -113,36 +112,22 @@ def test_quotes_around_a_paste(typed):
     )
 
 
-def test_the_history_lasts(keys, tmp_path):
-    path = tmp_path / "data" / "history"
-    for text in ("first\r", paste("z" * 5_000) + "\r", paste("x" * 10_001) + "\r"):
+def test_what_was_typed_comes_back(keys):
+    earlier = iter(["latest", '"""\n/help\n"""', "oldest"])
+    lines = TypedLines(lambda: earlier, lambda _: [], source=keys, screen=DummyOutput())
+
+    def read(text):
         keys.send_text(text)
-        TypedLines(path, lambda _: [], source=keys, screen=DummyOutput()).read()
-    lines = path.read_text("utf-8").splitlines()
-    assert [line[1:] for line in lines if line.startswith("+")] == ["first", "z" * 5_000]
-    assert path.stat().st_mode & 0o777 == 0o600
+        return lines.read()
 
-
-def test_a_long_history_is_halved(keys, tmp_path):
-    path = tmp_path / "history"
-    entries = [f"\n# 2026-01-01 00:00:00\n+{number} {'x' * 100}\n" for number in range(12_000)]
-    path.write_text("".join(entries), "utf-8")
-    TypedLines(path, lambda _: [], source=keys, screen=DummyOutput())
-    kept = path.read_text("utf-8")
-    assert kept == "".join(entries)[-len(kept) :]
-    assert kept.startswith("\n# ")
-    assert len("".join(entries)) * 0.49 < len(kept) <= len("".join(entries)) / 2
-
-
-def test_a_chat_goes_on_without_a_history(keys, tmp_path):
-    (tmp_path / "file").touch()
-    (tmp_path / "folder").mkdir()
-    os.mkfifo(tmp_path / "pipe")
-    for path in (tmp_path / "file" / "history", tmp_path / "folder", tmp_path / "pipe", None):
-        lines = TypedLines(path, lambda _: [], source=keys, screen=DummyOutput())
-        for text in ("one\r", "two\r"):
-            keys.send_text(text)
-            assert lines.read() == Line(text[:-1])
+    up = "\x1b[A"
+    assert read(up + "\r") == Line("latest")
+    for text in ("typed", "z" * 5_000, "x" * 10_001):
+        assert read(paste(text) + "\r") == Line(text)
+    # What is very long is not offered again.
+    assert read(up + "\r") == Line("z" * 5_000)
+    assert read("\x12typ\r\r") == Line("typed")
+    assert read("\x12/he\r\r") == Line("/help", quoted=True)
 
 
 def test_piped_lines(monkeypatch):

@@ -58,7 +58,7 @@ def test_the_latest_comes_first_and_names_may_be_cut_short(store):
     ):
         with pytest.raises(ConfigError, match=words):
             store.find(name)
-    store.remove(store.find("2026"))
+    store.remove(store.find("2026").path)
     assert [found.path for found in store.sessions()] == [second]
 
 
