@@ -120,7 +120,7 @@ def generate(  # noqa: PLR0917 - click passes by name
     if model is not None:
         # Before a prompt is asked for, which would not mend a name that is misspelt.
         locate(model, load_settings())
-    text = "" if is_follower() else _prompt_text(prompt, path, from_stdin=from_stdin)
+    text = "" if is_follower() else _prompt_text(prompt, path, model, from_stdin=from_stdin)
     with load_engine(model, loading, memory=memory, several=True) as engine:
         tokenizer = engine.tokenizer
         if not raw and not tokenizer.has_chat_template:
@@ -156,7 +156,9 @@ _INCOMPLETE = (
 )
 
 
-def _prompt_text(prompt: str | None, path: Path | None, *, from_stdin: bool) -> str:
+def _prompt_text(
+    prompt: str | None, path: Path | None, model: str | None, *, from_stdin: bool
+) -> str:
     """Put the prompt together from its sources."""
     if prompt is not None and path is not None:
         raise click.UsageError("give either a prompt or --file")
@@ -177,7 +179,9 @@ def _prompt_text(prompt: str | None, path: Path | None, *, from_stdin: bool) -> 
     text = "\n\n".join(part for part in parts if part)
     if not text.strip():
         raise click.UsageError(
-            "there is no prompt; type one in quotes, give --file, or pipe one in"
+            "there is no prompt"
+            + (f" for the model {model}" if model is not None else "")
+            + "; type one in quotes, give --file, or pipe one in"
         )
     return text
 

@@ -280,7 +280,8 @@ def _first_that_loads(
     """Load the first model that can be, and take those before it off the list."""
     while sources:
         try:
-            return load_engine(str(sources[0].path), loading, several=True)
+            own = loading | {"context": sources[0].context}
+            return load_engine(str(sources[0].path), own, several=True)
         except (ModelFormatError, MemoryLimitError) as error:
             left_out.append(f"{sources[0].path}: {error.message}")
             del sources[0]

@@ -8,6 +8,7 @@ from typing import Any, Protocol
 from akunu_py.engine.engine import Engine
 from akunu_py.errors import AkunuError
 from akunu_py.model_store.choice import model_name
+from akunu_py.model_store.names import friendly_name
 from akunu_py.models.load import open_model
 from akunu_py.models.load_steps import Steps
 from akunu_py.models.memory_check import (
@@ -69,8 +70,7 @@ class ModelFile:
         self._planned = planned
         self._options = options
         self._checked = checked
-        self._context: int | None = options.get("context")
-        self._needs = MemoryNeeds(planned, context=self._context)
+        self._needs = MemoryNeeds(planned, context=options.get("context"))
 
     @property
     def path(self) -> Path:
@@ -80,9 +80,14 @@ class ModelFile:
     def describe(self) -> ServedModel:
         """Return what the files' headers say; raises as `load_model` does for such files."""
         return ServedModel(
-            id=self.id, name=self.id, context=self._needs.context, trained=self._needs.trained,
-            created=_created(self.path), loaded=False,
+            id=self.id, name=friendly_name(self.path), context=self._needs.context,
+            trained=self._needs.trained, created=_created(self.path), loaded=False,
         )  # fmt: skip
+
+    @property
+    def context(self) -> int | None:
+        """Return the context asked for, as far as the model has one; None if nobody asked."""
+        return None if self._options.get("context") is None else self._needs.context
 
     def loading(self) -> int:
         """Return the bytes of weights, the rows of a usual reply, and the largest pass."""
@@ -107,13 +112,13 @@ class ModelFile:
 
     def open(self, available: int) -> Steps[Engine]:
         """Open the files, for smaller forms of the weights where memory asks for them."""
-        models = self._planned
+        models, context = self._planned, self.context
         if not self._checked:
-            models = settle_forms(models, context=self._context)
-        elif check_memory(models, context=self._context, available=available):
+            models = settle_forms(models, context=context)
+        elif check_memory(models, context=context, available=available):
             models = with_fitted_forms(models)
-        opened = [open_model(one.path, one.options, context=self._context) for one in models]
-        return Engine.loading(opened, **self._options)
+        opened = [open_model(one.path, one.options, context=context) for one in models]
+        return Engine.loading(opened, **{**self._options, "context": context})
 
 
 def readable(sources: Iterable[ModelFile], leave_out: Callable[[str], None]) -> list[ModelFile]:

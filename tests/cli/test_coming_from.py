@@ -243,7 +243,8 @@ def test_a_word_alone_is_answered(place):
     assert misspelt.exit_code == 2
     assert "there is no model modle.gguf" in misspelt.stderr
     assert "there is no model Hi" in typed("akunu generate Hi -p x", place).stderr
-    assert "there is no prompt" in typed("akunu generate model.gguf", place).stderr
+    said = typed("akunu generate model.gguf", place).stderr
+    assert "there is no prompt for the model model.gguf; type one in quotes" in said
 
 
 def test_a_model_given_twice_and_a_prompt_given_twice(tiny_gguf):

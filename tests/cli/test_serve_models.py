@@ -23,6 +23,7 @@ def serve(monkeypatch):
     def server_of(app, **_):
         models = app.state.service.backend.models()
         found[:] = [model.id for model in models]
+        call.contexts = [model.context for model in models]
         return types.SimpleNamespace(run=lambda sockets: None)
 
     monkeypatch.setattr(running, "server_of", server_of)
@@ -180,6 +181,16 @@ def test_a_model_that_does_not_load_gives_its_place_to_the_next(
     assert models == ["b"]
     assert lines[0] == f"left out: {tmp_path / 'a.gguf'}: it is too bad"
     assert serve("--models", tmp_path / "a.gguf")[2] == 2
+
+
+def test_a_context_holds_as_far_as_a_model_has_one(serve, tmp_path, tiny_gguf, default_model):
+    link(tmp_path / "a.gguf", tiny_gguf)
+    link(tmp_path / "b.gguf", default_model)
+    models, lines, code = serve("--models", tmp_path, "--context", 1024)
+    assert (models, len(lines), code) == (["a", "b"], 1, 0)
+    assert serve.contexts == [256, 1024]
+    # Whoever is named has to have it.
+    assert "allows 2 to 256 tokens" in serve(tiny_gguf, "--context", 1024)[1][-1]
 
 
 def test_a_file_that_may_not_be_read(serve, tmp_path, tiny_gguf, monkeypatch):

@@ -640,13 +640,17 @@ def test_file_says_what_it_needs(lasting):
     source = ModelFile("tiny", [PlannedModel(path, LoadOptions())], {"context": 512})
     described = source.describe()
     assert (described.id, described.context, described.loaded) == ("tiny", 512, False)
-    assert described.trained == 2048
+    assert (described.name, described.trained) == ("akunu-tiny", 2048)
     assert source.loading() > path.stat().st_size
     assert source.rows(512) > source.rows(256) > 0
     assert source.largest_pass(512) > 0
     with finish(source.open(1 << 40)) as engine:
         assert engine.context == 512
         assert served_model(engine).trained == 2048
+    beyond = ModelFile("tiny", [PlannedModel(path, LoadOptions())], {"context": 4096})
+    assert beyond.describe().context == 2048
+    with finish(beyond.open(1 << 40)) as engine:
+        assert engine.context == 2048
     forced = ModelFile("tiny", [PlannedModel(path, LoadOptions())], {}, checked=False)
     assert forced.rows(512) == forced.largest_pass(512) == 0
     with finish(forced.open(0)) as engine:
