@@ -25,6 +25,10 @@ _MAX_LABEL = 1024
 _TOOL_NAME = re.compile(r"[A-Za-z0-9_.-]{1,128}")
 """Names that OpenAI, Anthropic and the Model Context Protocol allow."""
 
+_NO_OBJECTS = frozenset({"string", "number", "integer", "boolean", "null", "array"})
+_VALUES = frozenset({"const", "default", "enum", "examples"})
+"""Words of a schema with values that may be null."""
+
 _MESSAGES_FORM = 'give a list such as [{"role": "user", "content": "Hello"}]'
 _TOOL_FORM = 'give {"type": "function", "function": {"name": ..., "parameters": {...}}}'
 _CALL_FORM = 'give {"type": "function", "function": {"name": ..., "arguments": ...}}'
@@ -84,7 +88,8 @@ class Tool:
     `parameters` is the JSON schema of an object, copied. `input_form` is the expression
     ("regex") or the Lark grammar of the argument `input`, a text, which templates do not show; None
     for any text. Only formats that write texts as they are can hold a call to a grammar
-    (`ToolUse.holds_grammars`).
+    (`ToolUse.holds_grammars`). With `strict`, a schema that cannot be enforced as a whole is an
+    error; without it, what cannot be enforced is left out of the grammar.
 
     Raises ConfigError for a field that is malformed.
     """
@@ -95,17 +100,24 @@ class Tool:
         default_factory=lambda: {"type": "object", "properties": {}}
     )
     input_form: Constraint | None = None
+    strict: bool = False
 
     def __post_init__(self) -> None:
         _check_tool_name(self.name)
         _check_text(self.description, "description")
-        schema = _json_object(self.parameters, "parameters")
+        schema = _without_nulls(_json_object(self.parameters, "parameters"))
         object.__setattr__(self, "parameters", schema)
-        if schema.get("type", "object") != "object":
-            raise ConfigError(
-                f"parameters.type is {schema['type']!r:.60}; parameters are a JSON schema of the "
-                "type 'object'"
-            )
+        kind = schema.get("type", "object")
+        if kind != "object":
+            if isinstance(kind, str) and kind.lower() in _NO_OBJECTS:
+                raise ConfigError(
+                    f"parameters.type is {kind!r:.60}; parameters are a JSON schema of the type "
+                    "'object'"
+                )
+            # Such as OpenAPI's OBJECT. A call always has an object of arguments.
+            schema["type"] = "object"
+        if schema.get("properties") == []:
+            schema["properties"] = {}  # an empty object, as PHP writes it
         if not isinstance(schema.get("properties", {}), dict):
             raise ConfigError("parameters.properties is not an object; give a schema by name")
 
@@ -113,15 +125,14 @@ class Tool:
     def of(cls, value: "Tool | Mapping[str, Any]", place: str = "tool") -> "Tool":
         """Return a tool given as a mapping of OpenAI's format.
 
-        `strict` is accepted and has no effect on the prompt. Raises ConfigError, naming a malformed
-        field of `place`.
+        Raises ConfigError, naming a malformed field of `place`.
         """
         if isinstance(value, Tool):
             return value
         fields = _fields(value, place, ("type", "function"), _TOOL_FORM)
         known = ("name", "description", "parameters", "strict")
         function = _function(fields, place, known, _TOOL_FORM)
-        function.pop("strict", None)
+        function["strict"] = function.get("strict") is True
         function.setdefault("name", "")
         with _within(f"{place}.function"):
             return cls(**function)
@@ -305,6 +316,19 @@ def _parsed(text: str, place: str) -> object:
         return json.loads(text) if text.strip() else {}
     except (ValueError, RecursionError):
         raise ConfigError(f"{place} is not JSON: {text!r:.60}; give an object") from None
+
+
+def _without_nulls(schema: Any) -> Any:
+    """Return a JSON schema without words that say null: they say nothing, and trouble templates."""
+    if isinstance(schema, list):
+        return [_without_nulls(part) for part in schema]
+    if not isinstance(schema, dict):
+        return schema
+    return {
+        word: value if word in _VALUES else _without_nulls(value)
+        for word, value in schema.items()
+        if value is not None or word in _VALUES
+    }
 
 
 def _json_object(value: object, name: str) -> dict[str, Any]:

@@ -140,7 +140,10 @@ def test_no_tools(tools):
     ("given", "expected"),
     [
         (tool(), Tool("look_up", "", {"type": "object", "properties": {}})),
-        (tool(description="d", parameters=SCHEMA, strict=True), Tool("look_up", "d", SCHEMA)),
+        (
+            tool(description="d", parameters=SCHEMA, strict=True),
+            Tool("look_up", "d", SCHEMA, strict=True),
+        ),
         (tool(description=None, parameters=None), Tool("look_up")),
         (Tool("a.b-c_1"), Tool("a.b-c_1")),
     ],

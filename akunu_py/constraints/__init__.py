@@ -7,6 +7,7 @@ turns its errors into akunu's.
 from akunu_py.constraints.drafter import GRAMMAR, ConstrainedDrafter
 from akunu_py.constraints.grammar import Opening, inline_schema
 from akunu_py.constraints.matcher import Matcher, PendingMatcher, make_matcher, pending_matcher
+from akunu_py.constraints.trial import try_schema
 from akunu_py.constraints.vocabulary import MatcherVocabulary
 
 __all__ = [
@@ -19,4 +20,5 @@ __all__ = [
     "inline_schema",
     "make_matcher",
     "pending_matcher",
+    "try_schema",
 ]

@@ -161,3 +161,15 @@ class _Child:
 
 TRIAL = CompileTrial()
 """The children of this process."""
+
+_SMALLEST = 257
+"""Tokens of the vocabulary for grammars that name none: the bytes and an end."""
+
+
+def try_schema(schema: Mapping[str, Any] | bool) -> str:
+    """Return what llguidance says against a JSON schema; "" if nothing.
+
+    Raises ConstraintError for one that is too expensive to compile.
+    """
+    body = {"json_schema": {"allOf": [schema]} if isinstance(schema, bool) else schema}
+    return TRIAL.error_of(json.dumps({"grammars": [body]}), _SMALLEST)

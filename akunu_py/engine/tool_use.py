@@ -12,6 +12,7 @@ from akunu_py.errors import ConfigError, ModelFormatError
 from akunu_py.messages import Message, Tool, ToolCall
 from akunu_py.protocols import Tokenizer
 from akunu_py.tool_calls.described import with_calls_as_text, with_described_tools
+from akunu_py.tool_calls.enforceable import enforceable
 from akunu_py.tool_calls.format import ToolFormat
 from akunu_py.tool_calls.given_reader import GivenParser, GivenReader, GivesReader
 from akunu_py.tool_calls.grammar import goes_with_answers, optional_calls, required_calls
@@ -126,6 +127,7 @@ class ToolUse:
             marks = {id_: text for text, id_ in self._control_ids.items() if text in texts}
             return replace(plan, parser=GivenParser(reader, callable_), marks=marks)
         format_, control_ids = self._format, self._control_ids
+        callable_ = [enforceable(tool).tool for tool in callable_]
         if required:
             one = not isinstance(choice, str) and "name" in choice
             grammar = required_calls(format_, callable_, control_ids, one=one)

@@ -287,7 +287,8 @@ def _tools(tools: Sequence[dict[str, Any]]) -> tuple[Tool, ...]:
             case {"type": "function", "function": dict(function)}:
                 place = f"tools[{index}]"
                 name, description = function.get("name"), function.get("description")
-                found.append(tool_at(place, name, description, function.get("parameters")))
+                schema, strict = function.get("parameters"), function.get("strict")
+                found.append(tool_at(place, name, description, schema, strict=strict))
             case {"type": "custom", "custom": {"name": str(name)} as custom}:
                 found.append(custom_tool(f"tools[{index}].custom", custom, name))
             case _:

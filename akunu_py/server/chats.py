@@ -11,6 +11,7 @@ from akunu_py.messages import GivenMessage, GivenTool, Message, read_messages, r
 from akunu_py.server.checkpoints import Checkpoints
 from akunu_py.server.thoughts import Thoughts
 from akunu_py.server.worker import Job, Prepared, Worker
+from akunu_py.tool_calls.enforceable import enforceable
 from akunu_py.types import GenerationConfig
 
 
@@ -47,6 +48,9 @@ class Chats:
         may repeat. Raises as `Engine.chat` and `Worker.ask` do.
         """
         offered, read = read_tools(tools), read_messages(messages)
+        for tool in offered:
+            # Now, since it may take a while, and `prepare` is called with the model's lock.
+            enforceable(tool)
 
         def prepare(engine: Engine) -> Prepared:
             with self._lock:

@@ -39,12 +39,14 @@ def call_at(place: str, name: str, arguments: object, id_: str) -> ToolCall:
         raise RequestError(error.message, param=place) from None
 
 
-def tool_at(place: str, name: object, description: object, schema: object) -> Tool:
+def tool_at(
+    place: str, name: object, description: object, schema: object, *, strict: object = None
+) -> Tool:
     """Return a tool; a missing description or schema is None.
 
     Raises RequestError that names the field at fault with its place.
     """
-    given = {"name": name, "description": description, "parameters": schema}
+    given = {"name": name, "description": description, "parameters": schema, "strict": strict}
     try:
         return Tool.of({"function": given}, place)
     except ConfigError as error:

@@ -18,8 +18,9 @@ from akunu_py.server.errors import RequestError
 from akunu_py.server.generation_fields import ModelBody, configured, refuse
 from akunu_py.server.json_body import decode, read_body, unknown_fields
 from akunu_py.server.reply_response import ReplyForm
-from akunu_py.server.requests import Request
+from akunu_py.server.requests import ChatRequest, Request
 from akunu_py.server.service import Service
+from akunu_py.tool_calls.enforceable import enforceable
 
 _Body = TypeVar("_Body", bound=ModelBody)
 
@@ -99,14 +100,18 @@ class Incoming(Generic[_Body]):
         self, request: Request, form: ReplyForm, *, stream: bool | None, choices: int = 1
     ) -> Response:
         """Queue a request and return the response of its reply, or of its choices."""
+        tools = request.tools if isinstance(request, ChatRequest) else ()
         return self.service.respond(
-            self._http, request, form, stream=bool(stream), choices=choices, ignored=self._without
-        )
+            self._http, request, form,
+            stream=bool(stream), choices=choices, ignored=lambda: self._without(tools),
+        )  # fmt: skip
 
-    def _without(self) -> Sequence[str]:
+    def _without(self, tools: Sequence[Tool]) -> Sequence[str]:
         """Return what has no effect, as far as is known of the model by now."""
         model = self.service.model(self.model.id)
-        return [*self.ignored, *(name for name, heeds in self.depends if not heeds(model))]
+        depending = (name for name, heeds in self.depends if not heeds(model))
+        loosened = (part for tool in tools for part in enforceable(tool).loosened)
+        return [*self.ignored, *depending, *loosened]
 
 
 async def incoming(

@@ -83,6 +83,7 @@ class _Tool(msgspec.Struct):
     type: str | None = None
     description: str | None = None
     input_schema: dict[str, Any] | None = None
+    strict: bool | None = None
 
 
 class _ToolChoice(msgspec.Struct):
@@ -301,7 +302,8 @@ def _tools(given: list[_Tool], ignored: list[str]) -> tuple[Tool, ...]:
             ignored.append(str(tool.type))
             continue
         place = f"tools[{index}]"
-        found.append(tool_at(place, tool.name, tool.description, tool.input_schema))
+        schema, strict = tool.input_schema, tool.strict
+        found.append(tool_at(place, tool.name, tool.description, schema, strict=strict))
     return without_equal_names(found)
 
 

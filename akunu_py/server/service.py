@@ -18,7 +18,7 @@ from akunu_py.shown_text import one_line
 
 _log = logging.getLogger(__name__)
 
-_LONGEST_NAME = 60
+_LONGEST_NAME = 120
 _LONGEST_LIST = 1000
 _MOST_TOLD = 1000
 

@@ -5,9 +5,10 @@ schemas, and the texts around them are the format's own.
 """
 
 import json
+import logging
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from llguidance import regex_to_lark
@@ -15,6 +16,7 @@ from llguidance import regex_to_lark
 from akunu_py.constraint import MOST_REFERENCES, MOST_TOOL_CHARACTERS, Constraint
 from akunu_py.errors import ConfigError
 from akunu_py.messages import Tool
+from akunu_py.tool_calls.enforceable import closed
 from akunu_py.tool_calls.format import (
     ID,
     INDEX,
@@ -26,7 +28,9 @@ from akunu_py.tool_calls.format import (
 )
 from akunu_py.tool_calls.known import HARMONY
 from akunu_py.tool_calls.text_limits import limits_of, slashed, without
-from akunu_py.tool_calls.values import kind_of, kinds_of, referred
+from akunu_py.tool_calls.values import kinds_of, referred
+
+_log = logging.getLogger(__name__)
 
 MOST_TOOLS = 512
 """Tools of one call; the prompt has all of them, too."""
@@ -39,6 +43,8 @@ _TEXT_LIMITS = {"pattern", "format", "minLength", "maxLength", *_COMBINED}
 _BOUNDS = ("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf")
 _UNSAFE_KEY = re.compile(r"[<>\"'\n\r]")
 _UNSAFE_QUOTED_KEY = re.compile(r"[^\w$.-]")
+
+_ANYTHING: Mapping[str, Any] = {"type": "object", "additionalProperties": {}}
 
 _TERMINALS = r"""
 TEXT: /(?s:.*)/
@@ -125,7 +131,7 @@ def _json_calls_or(format_: ToolFormat, tools: Sequence[Tool], answer: Mapping[s
     calls = [
         {
             "type": "object",
-            "properties": {name: {"const": tool.name}, arguments: _closed(_parameters(tool))},
+            "properties": {name: {"const": tool.name}, arguments: closed(_parameters(tool))},
             "required": [name, arguments],
             "additionalProperties": False,
         }
@@ -260,15 +266,18 @@ class _Grammar:
                 written = self._object(rule, tool.parameters, tool.parameters, quote, tool.name)
             body = f"{self._after(tool, opening)} {written} {close}"
         else:
-            body = f"{self._after(tool, opening)} {_json(_closed(_parameters(tool)))} {close}"
+            body = f"{self._after(tool, opening)} {_json(closed(_parameters(tool)))} {close}"
         self._rules[rule] = body
         # A chain of references stays within a tool.
         references = len(self._rules) - before + json.dumps(tool.parameters).count('"$ref"')
         if references > MOST_REFERENCES:
-            raise ConfigError(
-                f"the parameters of the tool {tool.name} need {references} rules, more than "
-                f"{MOST_REFERENCES}; give simpler ones"
-            )
+            _log.warning(
+                "the parameters of the tool %s need %d rules, more than %d; any arguments are "
+                "allowed", tool.name, references, MOST_REFERENCES,
+            )  # fmt: skip
+            for name in list(self._rules)[before:]:
+                del self._rules[name]
+            return self._call(number, replace(tool, parameters=_ANYTHING), opening, word)
         return rule
 
     def _after(self, tool: Tool, opening: str = "") -> str:
@@ -281,12 +290,12 @@ class _Grammar:
         format_, schema = self._format, tool.parameters
         close, after = self._terms(format_.close), self._after(tool, opening)
         required = schema.get("required", ())
-        properties = _properties(tool)
-        for key in properties:
-            if _UNSAFE_KEY.search(key) or any(start in key for start in tags.value_starts.values()):
-                raise _unwritable(tool, key)
         parameters = []
-        for number, (key, part) in enumerate(properties.items()):
+        for number, (key, part) in enumerate(_properties(tool).items()):
+            unsafe = _UNSAFE_KEY.search(key) or any(s in key for s in tags.value_starts.values())
+            if unsafe or not kinds_of(part, schema):
+                _leave_out(tool.name, key)
+                continue
             name = f"{rule}_{number}"
             if tool.input_form is not None and key == "input":
                 before, behind = tags.wrapper or ("", "")
@@ -328,8 +337,6 @@ class _Grammar:
                 name = f"{rule}_v{len(alternatives)}"
                 value = self._value(name, here, schema, root, tags, part=len(here) < len(kinds))
                 alternatives.append(f"{self._terms(start)} {value}")
-        if not alternatives:
-            raise ConfigError(f"the schema of the argument {key} allows no value")
         return f"{self._terms(tags.key_start)} {key} ({' | '.join(alternatives)})"
 
     def _value(
@@ -391,7 +398,8 @@ class _Grammar:
         members = []
         for number, (key, part) in enumerate(schema.get("properties", {}).items()):
             if _UNSAFE_QUOTED_KEY.search(key):
-                raise _unwritable(tool, key)
+                _leave_out(tool.name, key)
+                continue
             name = f"{rule}_{number}"
             self._rules[name] = f"{_literal(key + '=')} {_python_value(part, schema, notation)}"
             members.append((name, key in required))
@@ -414,8 +422,9 @@ class _Grammar:
         required = schema.get("required", ())
         members = []
         for number, key in enumerate(sorted(properties, key=lambda key: (key.lower(), key))):
-            if _UNSAFE_QUOTED_KEY.search(key):
-                raise ConfigError(_UNWRITABLE.format(tool=tool, key=key))
+            if _UNSAFE_QUOTED_KEY.search(key) or not kinds_of(properties[key], root):
+                _leave_out(tool, key)
+                continue
             name = f"{rule}_{number}"
             value = self._quoted(name, properties[key], root, quote, tool)
             self._rules[name] = f"{_literal(key + ':')} {value}"
@@ -452,7 +461,7 @@ class _Grammar:
             return named
         given = schema if isinstance(schema, Mapping) else {}
         values = given.get("enum", [given["const"]] if "const" in given else None)
-        if values is not None:
+        if values is not None and not any(isinstance(value, list | dict) for value in values):
             return f"({' | '.join(self._constant(value, quote) for value in values)})"
         parts = given.get("anyOf", given.get("oneOf"))
         if parts:
@@ -502,8 +511,6 @@ class _Grammar:
     def _constant(self, value: object, quote: str) -> str:
         if isinstance(value, str):
             return f"{self._terms(quote)} {_literal(value)} {self._terms(quote)}"
-        if kind_of(value) in ("array", "object"):
-            raise ConfigError("a list or an object among the values of an enum cannot be written")
         return _literal(json.dumps(value))
 
     def _terms(self, text: str) -> str:
@@ -519,14 +526,9 @@ class _Grammar:
         return f"<[{self._ids[part]}]>" if part in self._ids else _literal(part)
 
 
-_UNWRITABLE = (
-    "the tool {tool} has an argument named {key!r:.60}, which the calls of this model's template "
-    "cannot hold; rename it"
-)
-
-
-def _unwritable(tool: Tool, key: str) -> ConfigError:
-    return ConfigError(_UNWRITABLE.format(tool=tool.name, key=key))
+def _leave_out(tool: str, key: str) -> None:
+    """Say that calls cannot have an argument: the template cannot write it, or no value fits."""
+    _log.warning("calls of the tool %s are made without the argument %r", tool, key)
 
 
 def _parameters(tool: Tool) -> Mapping[str, Any]:
@@ -541,14 +543,6 @@ def _parameters(tool: Tool) -> Mapping[str, Any]:
 def _properties(tool: Tool) -> Mapping[str, Any]:
     properties: Mapping[str, Any] = tool.parameters.get("properties", {})
     return properties
-
-
-def _closed(schema: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return the schema of arguments without names that it does not mention."""
-    closed: dict[str, Any] = {"type": "object", **schema}
-    if not any(word in schema for word in (*_COMBINED, "additionalProperties")):
-        closed["additionalProperties"] = False
-    return closed
 
 
 def _as_mapping(schema: Mapping[str, Any] | bool) -> Mapping[str, Any]:

@@ -208,9 +208,13 @@ def test_hostile_tools_have_limits():
             {},
         )
     for name in ("glm", "qwen coder", "gemma"):
-        tool = Tool("f", "words", {"properties": {"a>\n<": {"type": "string"}}})
-        with pytest.raises(ConfigError, match="the tool f has an argument named"):
-            required_calls(format_of(name), [tool], {})
+        # An argument that the template cannot write, or that no value fits, is left out.
+        odd = {"a>\n<": {"type": "string"}, "b": {"type": "string", "const": 5}}
+        tool = Tool("f", "words", {"properties": {**odd, "c": {"type": "string"}}})
+        lark = required_calls(format_of(name), [tool], {}).lark
+        assert not compile_error(lark)
+        plain = Tool("f", "words", {"properties": {"c": {"type": "string"}}})
+        assert lark.count('"c') == required_calls(format_of(name), [plain], {}).lark.count('"c')
 
 
 @pytest.mark.parametrize("name", ["hermes", "qwen coder", "gemma"])

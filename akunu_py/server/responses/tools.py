@@ -84,7 +84,8 @@ class ToolBook:
         if custom:
             tool = custom_tool(place, given, shown)
         else:
-            tool = tool_at(place, shown, given.get("description"), given.get("parameters"))
+            schema, strict = given.get("parameters"), given.get("strict")
+            tool = tool_at(place, shown, given.get("description"), schema, strict=strict)
         # Tools found by a search may be offered again.
         self.offered[tool.name] = OfferedTool(tool, name, namespace, custom)
 

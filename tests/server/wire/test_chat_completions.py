@@ -556,3 +556,14 @@ def test_malformed_custom_tools_are_refused(server, tool):
     response = server.post(PATH, ASK | {"tools": [tool]})
     assert response.status_code == 400
     assert response.json()["error"]["param"].startswith("tools")
+
+
+def test_parts_of_a_tool_that_cannot_be_enforced_are_listed(server, backend):
+    schema = {"type": "object", "properties": {"tags": {"type": "array", "uniqueItems": True}}}
+    function = {"name": "find", "parameters": schema}
+    backend.play(said("No."))
+    tools = [{"type": "function", "function": function}]
+    response = server.post(PATH, {"messages": [{"role": "user", "content": "Hi"}], "tools": tools})
+    ignored = "tools.find.parameters.properties.tags.uniqueItems"
+    assert response.headers["x-akunu-ignored"] == ignored
+    assert backend.request.tools[0].parameters == schema

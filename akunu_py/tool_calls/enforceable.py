@@ -1,0 +1,296 @@
+"""What of a tool's schema a grammar can enforce: the rest is loosened, part by part, and named.
+
+Tools come from MCP servers, with everything that JSON Schema, OpenAPI and their authors' libraries
+write. The prompt has the schema as it was given; the grammar has the loosened one.
+"""
+
+import functools
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from akunu_py.constraints import try_schema
+from akunu_py.errors import ConfigError, ConstraintError
+from akunu_py.messages import Tool
+from akunu_py.tool_calls.values import referred
+
+_TYPES = frozenset({"string", "number", "integer", "boolean", "null", "array", "object"})
+_FORMATS = frozenset(
+    {"date-time", "time", "date", "email", "uri", "uuid", "ipv4", "ipv6", "hostname", "duration"}
+)
+"""Those that llguidance follows."""
+
+_COUNTS = frozenset(
+    {"minLength", "maxLength", "minItems", "maxItems", "minProperties", "maxProperties"}
+)
+_BOUNDS = frozenset({"minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum"})
+_DEFINITIONS = ("$defs", "definitions")
+_BY_NAME = frozenset({"properties", "patternProperties", *_DEFINITIONS})
+_ONE = frozenset({"items", "additionalProperties", "additionalItems"})
+_LISTS = frozenset({"anyOf", "oneOf", "allOf", "prefixItems"})
+
+_COMBINED = ("$ref", "allOf", "anyOf", "oneOf", "patternProperties")
+
+_NOT_ENFORCED = frozenset(
+    {
+        "not", "if", "then", "else", "contains", "minContains", "maxContains", "uniqueItems",
+        "propertyNames", "dependentRequired", "dependentSchemas", "dependencies",
+        "unevaluatedProperties", "unevaluatedItems", "$dynamicRef", "$recursiveRef",
+        "contentSchema",
+    }
+)  # fmt: skip
+"""Words that limit values, and that llguidance lacks. Words of neither set limit nothing."""
+
+_FIRST_TO_GO = (
+    "pattern", "format", "oneOf", "patternProperties", "multipleOf", *sorted(_COUNTS | _BOUNDS),
+    "required", "additionalProperties", "additionalItems", "prefixItems", "allOf", "anyOf", "$ref",
+    "enum", "const", "items", "properties", "type",
+)  # fmt: skip
+"""What is left out of a schema that does not compile, until it does."""
+
+_MOST_TRIES = 200
+"""Schemas that are compiled to loosen one tool."""
+
+_DEEPEST = 64
+
+
+@dataclass(frozen=True, slots=True)
+class Enforceable:
+    """A tool with the schema that a grammar can enforce.
+
+    Attributes:
+        tool: the tool, with that schema as its parameters.
+        loosened: the parts of the given schema that are not enforced, such as
+            "tools.search.parameters.properties.tags.uniqueItems".
+
+    """
+
+    tool: Tool
+    loosened: tuple[str, ...]
+
+
+def enforceable(tool: Tool) -> Enforceable:
+    """Return a tool as a grammar can enforce it; a tool that was seen lately takes no time.
+
+    Raises ConfigError for a tool with `strict` of which not everything can be enforced.
+    """
+    schema, parts = _loosened(json.dumps(tool.parameters))
+    loosened = tuple(f"tools.{tool.name}.parameters{part}" for part in parts)
+    if loosened and tool.strict:
+        raise ConfigError(
+            f"the tool {tool.name!r} is strict, and {', '.join(loosened)[:300]} cannot be "
+            "enforced; change the schema there, or leave strict out"
+        )
+    return Enforceable(replace(tool, parameters=json.loads(schema)), loosened)
+
+
+@functools.lru_cache(maxsize=2048)
+def _loosened(parameters: str) -> tuple[str, tuple[str, ...]]:
+    """Return a schema in JSON without what cannot be enforced, and the places of that."""
+    root = json.loads(parameters)
+    made = _Loosening(root)
+    schema = made.satisfiable(closed(made.known(root, "")), "")
+    if not made.compiles(schema):
+        schema = {**made.mended(schema, "", schema), "type": "object"}
+    return json.dumps(schema), tuple(dict.fromkeys(made.parts))
+
+
+def closed(schema: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the schema of arguments without names that it does not mention."""
+    found: dict[str, Any] = {"type": "object", **schema}
+    if not any(word in schema for word in (*_COMBINED, "additionalProperties")):
+        found["additionalProperties"] = False
+    return found
+
+
+class _Loosening:
+    """Loosens one schema; `parts` has the places that lost something."""
+
+    def __init__(self, root: Mapping[str, Any]) -> None:
+        self._root = root
+        self._tries = 0
+        self._spent = False
+        self.parts: list[str] = []
+
+    def known(self, schema: object, place: str, depth: int = 0) -> Any:
+        """Return a schema with those words and values alone that llguidance knows."""
+        if isinstance(schema, bool):
+            return schema
+        if not isinstance(schema, Mapping) or depth > _DEEPEST:
+            self.parts.append(place)
+            return {}
+        found = {}
+        for word, value in schema.items():
+            kept = self._word(word, value, f"{place}.{word}", depth)
+            if kept is not None:
+                found[word] = kept
+        if schema.get("const", 0) is None:
+            found["enum"] = [None]
+        if schema.get("nullable") is True and isinstance(found.get("type"), str):
+            found["type"] = [found["type"], "null"]
+            if "enum" in found and None not in found["enum"]:
+                found["enum"] = [*found["enum"], None]
+        if "format" in found and "string" not in found.get("type", "string"):
+            del found["format"]  # it would limit texts alone
+        elif found.get("format", "date") not in _FORMATS:
+            self.parts.append(f"{place}.format")
+            del found["format"]
+        return self.satisfiable(found, place)
+
+    def satisfiable(self, schema: dict[str, Any], place: str) -> dict[str, Any]:
+        """Return a schema that demands no name which it forbids."""
+        if schema.get("additionalProperties") is not False or "patternProperties" in schema:
+            return schema
+        allowed = schema.get("properties", {})
+        required = [name for name in schema.get("required", ()) if name in allowed]
+        if len(required) == len(schema.get("required", ())):
+            return schema
+        self.parts.append(f"{place}.required")
+        return {**schema, "required": required}
+
+    def _word(self, word: str, value: Any, place: str, depth: int) -> Any:
+        """Return the value of a word; None if it says nothing, or cannot be enforced."""
+        if value is None:
+            return None
+        kept: Any = None
+        if word in _BY_NAME:
+            if isinstance(value, Mapping):
+                return {
+                    name: self.known(part, f"{place}.{name}", depth + 1)
+                    for name, part in value.items()
+                }
+        elif word == "items" and isinstance(value, list):
+            return [self.known(part, f"{place}[{i}]", depth + 1) for i, part in enumerate(value)]
+        elif word in _ONE:
+            return self.known(value, place, depth + 1)
+        elif word in _LISTS:
+            if isinstance(value, list) and value:
+                return [
+                    self.known(part, f"{place}[{i}]", depth + 1) for i, part in enumerate(value)
+                ]
+        elif word == "type":
+            kept = _types(value)
+        elif word == "const":
+            return value
+        elif word == "enum":
+            kept = value if isinstance(value, list) and value else None
+        elif word == "required":
+            texts = isinstance(value, list) and all(isinstance(name, str) for name in value)
+            kept = value if texts else None
+        elif word in _COUNTS:
+            kept = _count(value)
+        elif word in _BOUNDS or word == "multipleOf":
+            kept = value if isinstance(value, int | float) else None
+        elif word in {"pattern", "format"}:
+            kept = value if isinstance(value, str) else None
+        elif word == "$ref":
+            kept = value if self._refers(value) else None
+        elif word not in _NOT_ENFORCED or (word == "uniqueItems" and value is False):
+            return None
+        if kept is None:
+            self.parts.append(place)
+        return kept
+
+    def _refers(self, place: object) -> bool:
+        """Whether a reference leads to a part of this schema."""
+        if not isinstance(place, str):
+            return False
+        return place == "#" or (
+            place.startswith("#/") and isinstance(referred(place, self._root), Mapping | bool)
+        )
+
+    def compiles(self, schema: Mapping[str, Any] | bool) -> bool:
+        """Whether llguidance compiles a schema, at an affordable cost."""
+        if self._spent:
+            return False
+        self._tries += 1
+        self._spent = self._tries >= _MOST_TRIES
+        try:
+            return not try_schema(schema)
+        except ConstraintError:
+            # Looking for the part at fault would cost as much again, each time.
+            self._spent = True
+            return False
+
+    def mended(self, schema: Any, place: str, root: Mapping[str, Any]) -> Any:
+        """Return a schema that does not compile without what is at fault."""
+        if not isinstance(schema, Mapping) or self._spent:
+            self.parts.append(place)
+            return {}
+        found = dict(schema)
+        for word, name, part in _parts(schema):
+            if not isinstance(part, bool) and not self.compiles(_alone(part, root)):
+                where = f"{place}.{word}" if name is None else f"{place}.{word}{_step(name)}"
+                mended = self.mended(part, where, root)
+                if name is None:
+                    found[word] = mended
+                else:
+                    found[word] = found[word].copy()
+                    found[word][name] = mended
+                if not place and word in _DEFINITIONS:
+                    root = found
+        if found != schema and self.compiles(_alone(found, root)):
+            return found
+        # Arguments are an object in any case.
+        words = [word for word in _FIRST_TO_GO if word in found and (place or word != "type")]
+        for word in words:
+            if self.compiles(_alone(without := _without(found, word), root)):
+                self.parts.append(f"{place}.{word}")
+                return without
+        for word in words:
+            self.parts.append(f"{place}.{word}")
+            found = _without(found, word)
+            if self.compiles(_alone(found, root)):
+                return found
+        return {}
+
+
+def _types(value: object) -> Any:
+    """Return a type, or types, in JSON Schema's words; OpenAPI and Gemini write OBJECT."""
+    if isinstance(value, str):
+        return value.lower() if value.lower() in _TYPES else None
+    if isinstance(value, list) and value:
+        found = [_types(one) for one in value]
+        return found if all(isinstance(one, str) for one in found) else None
+    return None
+
+
+def _count(value: object) -> int | None:
+    if isinstance(value, float) and value.is_integer():
+        value = int(value)
+    return value if isinstance(value, int) and value >= 0 and value is not True else None
+
+
+def _parts(schema: Mapping[str, Any]) -> Iterator[tuple[str, Any, Any]]:
+    """Yield the schemas within a schema, with the word and the name or number that has them.
+
+    Definitions come first, since the others may refer to them.
+    """
+    for word, value in sorted(schema.items(), key=lambda item: item[0] not in _DEFINITIONS):
+        if word in _BY_NAME:
+            yield from ((word, name, part) for name, part in value.items())
+        elif isinstance(value, list) and (word in _LISTS or word == "items"):
+            yield from ((word, place, part) for place, part in enumerate(value))
+        elif word in _ONE:
+            yield word, None, value
+
+
+def _step(name: str | int) -> str:
+    return f"[{name}]" if isinstance(name, int) else f".{name}"
+
+
+def _without(schema: Mapping[str, Any], word: str) -> dict[str, Any]:
+    """Return a schema without a word; one of several becomes any of them."""
+    found = {key: value for key, value in schema.items() if key != word}
+    if word == "oneOf" and "anyOf" not in found:
+        found["anyOf"] = schema["oneOf"]
+    return found
+
+
+def _alone(part: Any, root: Mapping[str, Any]) -> Any:
+    """Return a part of a schema as a schema of its own, with the definitions that it may need."""
+    if not isinstance(part, Mapping):
+        return part
+    definitions = {word: root[word] for word in _DEFINITIONS if word in root}
+    return {**definitions, **part}
