@@ -148,10 +148,18 @@ def served_model(engine: Engine) -> ServedModel:
         created=_created(path),
         thinks=thinks == 1,
         heeds=engine.thinking.heeded,
-        holds_grammars=engine.tool_use.holds_grammars,
+        holds_grammars=_holds_grammars(engine),
         fills_in=isinstance(tokenizer, GGUFTokenizer)
         and {"pre", "suf", "mid"} <= tokenizer.fim_ids.keys(),
     )
+
+
+def _holds_grammars(engine: Engine) -> bool:
+    """Return what the model's template allows; of one that fails each chat tells the reason."""
+    try:
+        return engine.tool_use.holds_grammars
+    except AkunuError:
+        return True
 
 
 def _created(path: Path) -> int:

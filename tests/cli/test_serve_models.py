@@ -8,6 +8,7 @@ import gguf
 import numpy as np
 import pytest
 from click.testing import CliRunner
+from gguf_files import write_tiny_llama
 
 from akunu_py.cli.main import cli
 from akunu_py.errors import MemoryLimitError, ModelFormatError
@@ -181,6 +182,12 @@ def test_a_model_that_does_not_load_gives_its_place_to_the_next(
     assert models == ["b"]
     assert lines[0] == f"left out: {tmp_path / 'a.gguf'}: it is too bad"
     assert serve("--models", tmp_path / "a.gguf")[2] == 2
+
+
+def test_a_model_whose_chat_template_fails_still_continues_texts(serve, tmp_path):
+    write_tiny_llama(tmp_path / "a.gguf", chat_template="{% for")
+    assert serve("--models", tmp_path)[::2] == (["a"], 0)
+    assert serve(tmp_path / "a.gguf")[::2] == (["a"], 0)
 
 
 def test_a_context_holds_as_far_as_a_model_has_one(serve, tmp_path, tiny_gguf, default_model):
