@@ -57,8 +57,11 @@ def _models_of_entry(
 ) -> Iterator[tuple[str, Path]]:
     folder = Path(entry).expanduser()
     if folder.is_dir():
-        found = list(models_below(folder))
-        if not found:
+        unreadable: list[OSError] = []
+        found = list(models_below(folder, unreadable.append))
+        for error in unreadable:
+            leave_out(f"{error.filename} cannot be read: {error.strerror}")
+        if not found and not unreadable:
             raise ConfigError(
                 f"{entry} has no model that akunu reads: neither GGUF files nor folders with "
                 "model*.safetensors and config.json"

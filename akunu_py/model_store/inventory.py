@@ -4,7 +4,7 @@ import contextlib
 import fnmatch
 import json
 import os
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -85,14 +85,17 @@ def _of_folders(settings: Settings) -> Iterator[ListedModel]:
             yield _listed(name if found != folder else str(found), "folder", here, model)
 
 
-def models_below(folder: Path) -> Iterator[tuple[Path, ModelFiles]]:
+def models_below(
+    folder: Path, unreadable: Callable[[OSError], object] | None = None
+) -> Iterator[tuple[Path, ModelFiles]]:
     """Yield the models in a folder and a few levels below, each with the folder of its files.
 
     A pipe, a link that leads nowhere and the like are missing parts, and so is what a folder lacks
-    that has an MLX model's config or weights alone.
+    that has an MLX model's config or weights alone. `unreadable` is told of folders that cannot be
+    read.
     """
     # Links to folders are not followed, since they may form loops.
-    for place, below, files in os.walk(folder):
+    for place, below, files in os.walk(folder, onerror=unreadable):
         here = Path(place)
         if len(here.relative_to(folder).parts) >= _DEEPEST:
             below.clear()

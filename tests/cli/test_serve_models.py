@@ -1,5 +1,6 @@
 """akunu serve --models: whatever is no model is left out with a line, and the first good one answers."""
 
+import errno
 import json
 import os
 import types
@@ -200,12 +201,36 @@ def test_a_context_holds_as_far_as_a_model_has_one(serve, tmp_path, tiny_gguf, d
     assert "allows 2 to 256 tokens" in serve(tiny_gguf, "--context", 1024)[1][-1]
 
 
+def test_a_folder_that_may_not_be_read(serve, tmp_path, tiny_gguf, monkeypatch):
+    (tmp_path / "locked").mkdir()
+    link(tmp_path / "good.gguf", tiny_gguf)
+    scan = os.scandir
+
+    def scandir(path):
+        if os.fspath(path).endswith("locked"):
+            raise PermissionError(errno.EACCES, "Permission denied", os.fspath(path))
+        return scan(path)
+
+    monkeypatch.setattr(os, "scandir", scandir)
+    said = f"{tmp_path / 'locked'} cannot be read: Permission denied"
+    models, lines, _ = serve("--models", tmp_path)
+    assert (models, lines[0]) == (["good"], f"left out: {said}")
+    assert serve("--models", tmp_path / "locked")[1][-1].strip() == said
+
+
 def test_a_file_that_may_not_be_read(serve, tmp_path, tiny_gguf, monkeypatch):
-    if os.geteuid() == 0:
-        pytest.skip("root may read everything")
     for name in ("a", "b"):
         (tmp_path / f"{name}.gguf").write_bytes(tiny_gguf.read_bytes())
-    (tmp_path / "a.gguf").chmod(0)
+    really = os.open
+
+    def opened(path, *arguments, **options):
+        # As it is for everybody but root.
+        if os.fspath(path).endswith("a.gguf"):
+            raise PermissionError(errno.EACCES, "Permission denied", os.fspath(path))
+        return really(path, *arguments, **options)
+
+    monkeypatch.setattr(os, "open", opened)
     models, lines, _ = serve("--models", tmp_path)
     assert models == ["b"]
+    assert str(tmp_path / "a.gguf") in lines[0]
     assert "Permission denied" in lines[0]
