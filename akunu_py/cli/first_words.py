@@ -232,4 +232,5 @@ def _has_prompt(words: list[str], generate: click.Command, context: click.Contex
     found = values.get("words")
     # click has a marker of its own where there is none.
     typed = found if isinstance(found, tuple) else ()
-    return split_words(typed, values.get("model_option"))[1] is not None
+    # As Ollama has it, a lone word is the model: one that is not here is no prompt.
+    return split_words(typed, values.get("model_option"), prompted=True)[1] is not None

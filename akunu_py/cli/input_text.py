@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import shlex
 from collections.abc import Iterator, Sequence
 
 import click
@@ -11,7 +12,7 @@ from akunu_py.errors import ConfigError
 MOST_BYTES = 64 * 2**20
 """Of one text."""
 
-_MODEL_FILES = (".gguf", ".safetensors")
+_MODEL_FILES = (".bin", ".ggml", ".gguf", ".npz", ".pt", ".pth", ".safetensors")
 
 
 def decoded(data: bytes, name: str, start: int = 0) -> str:
@@ -48,7 +49,11 @@ def names_model(word: str) -> bool:
         return True
     from akunu_py.errors import AkunuError  # noqa: PLC0415 - akunu --help does without
     from akunu_py.model_store.names import UnknownNameError, locate  # noqa: PLC0415
+    from akunu_py.model_store.repository_files import quantization_of  # noqa: PLC0415
     from akunu_py.settings import load_settings  # noqa: PLC0415 - TOML
+
+    if quantization_of(word):
+        return True
 
     try:
         locate(word, load_settings())
@@ -58,6 +63,20 @@ def names_model(word: str) -> bool:
         # A link that leads nowhere, or a damaged file of aliases: whoever opens the model tells.
         return True
     return True
+
+
+def check_model(word: str) -> None:
+    """Raise ConfigError for a word that names no model, with what to type if it is a prompt."""
+    if names_model(word):
+        return
+    from akunu_py.model_store.names import locate  # noqa: PLC0415 - as above
+    from akunu_py.settings import load_settings  # noqa: PLC0415
+
+    try:
+        locate(word, load_settings())
+    except ConfigError as error:
+        asked = f"akunu generate {shlex.quote(word)}"
+        raise ConfigError(f"{error.message}. For a reply to a prompt, type: {asked}") from None
 
 
 def split_words(

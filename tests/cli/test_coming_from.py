@@ -150,7 +150,7 @@ def test_no_phrase_hides_a_command_and_each_leads_to_one(phrase):
         (["akunu-tiny", "Why?"], "generate"),
         (["folder/model"], "chat"),
         (["two words"], "generate"),
-        (["run", "Hi"], "generate"),
+        (["run", "llama3.2"], "chat"),
         (["run", "smollm2"], "chat"),
         (["run", "modle.gguf"], "chat"),
         (["https://huggingface.co/o/r"], "chat"),
@@ -215,7 +215,8 @@ def names(tmp_path, monkeypatch, tiny_gguf):
     [
         "file", "dangling", "inside", "inside.gguf", "mine", "dead", "akunu-tiny", "smollm2",
         # What looks like a name is no prompt: it may be misspelt.
-        "modle.gguf", "MODLE.GGUF", "model.safetensors", "hf:o", "o/r", "./nowhere",
+        "modle.gguf", "MODLE.GGUF", "model.safetensors", "model.bin", "hf:o", "o/r", "./nowhere",
+        "Qwen3-0.6B-Q4_K_M",
         "https://huggingface.co/o/r",
     ],
 )  # fmt: skip
@@ -233,6 +234,19 @@ def test_a_lone_word_that_names_no_model_is_the_prompt(word, names):
     assert first_words.split_words([word, "more"], None) == (word, "more")
     assert first_words.split_words([word], "m.gguf") == ("m.gguf", word)
     assert first_words.split_words([word], None, prompted=True) == (word, None)
+
+
+@pytest.mark.parametrize("line", ["akunu chat Hi", "akunu run Hi", "akunu chat 'Hi there'"])
+def test_a_prompt_in_the_place_of_a_model_is_told_what_to_type(line, place):
+    said = typed(line, place)
+    assert said.exit_code == 2
+    prompt = line.split(maxsplit=2)[2]
+    assert said.stderr.endswith(f"For a reply to a prompt, type: akunu generate {prompt}\n")
+    assert "there is no model Hi" in said.stderr
+    for command in ("chat", "run"):
+        misspelt = typed(f"akunu {command} modle.gguf", place).stderr
+        assert "there is no model modle.gguf" in misspelt
+        assert "akunu generate" not in misspelt
 
 
 def test_a_word_alone_is_answered(place):

@@ -8,7 +8,7 @@ from click.core import ParameterSource
 
 from akunu_py.cli.command import Command, option
 from akunu_py.cli.editor import edit_text
-from akunu_py.cli.input_text import GivenPath, check_text
+from akunu_py.cli.input_text import GivenPath, check_model, check_text
 from akunu_py.cli.loading_options import (
     counts_option,
     draft_model_option,
@@ -101,6 +101,8 @@ def chat(  # noqa: PLR0917 - click passes by name
         check_text("--system", system)
     if continued and session_file is not None:
         raise click.UsageError("give either --continue or --load")
+    if model is not None:
+        check_model(model)
     if is_follower():
         load_engine(model, loading, several=True)
     context = click.get_current_context()
