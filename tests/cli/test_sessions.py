@@ -78,3 +78,16 @@ def test_deleted(names):
     assert [stored.name for stored in default_store().sessions()] == names[1:]
     assert run("rm", "--all", "--yes").exit_code == 0
     assert default_store().sessions() == []
+
+
+def test_all_is_gone_that_was_kept(names, tmp_path):
+    data = tmp_path / "akunu"
+    for path in (data / "chat-history", data / "sessions" / f".{names[0]}-2.json.01234567"):
+        path.write_text("hello")
+    assert run("rm", names[0], "--yes").exit_code == 0
+    assert run("rm", "--all", "--yes").exit_code == 0
+    assert [path for path in data.rglob("*") if path.is_file()] == []
+    # And where there is nothing else.
+    (data / "chat-history").write_text("hello")
+    assert run("rm", "--all", "--yes").exit_code == 2
+    assert not (data / "chat-history").exists()

@@ -1,13 +1,18 @@
 """What the commands of a chat do, with an engine that counts words."""
 
 import os
+import re
 
 import pytest
 from fake_chat import FakeEngine, do, say
 
 from akunu_py.cli.chat.actions import Actions, Tools
+from akunu_py.cli.chat.attachments import Attachment, with_attachments
+from akunu_py.cli.chat.config_values import FIELDS, shown
 from akunu_py.cli.chat.session_file import Session, save_session
 from akunu_py.cli.chat.session_store import KeptSession, SessionStore
+from akunu_py.drafting.ngram_settings import NGRAM_DEFAULTS
+from akunu_py.drafting.registry import default_num_draft_tokens
 from akunu_py.engine.conversation import Question, Turn
 from akunu_py.errors import ConfigError, ModelFormatError
 from akunu_py.types import DecodeStats, GenerationConfig
@@ -320,3 +325,50 @@ def test_the_latest_twenty_are_listed(conversation, notes, tmp_path):
     kept = Tools(notes.append, lambda _: None, None, kept=KeptSession(store))
     do(Actions(conversation, kept), "/sessions")
     assert [row.split()[-1] for row in notes[0].splitlines()] == [str(n) for n in range(21, 1, -1)]
+
+
+def test_the_last_turns_are_shown_where_a_conversation_goes_on(actions, notes, tmp_path):
+    file = Attachment(tmp_path / "a.py", "print(1)")
+    long = "\n".join(f"line {number}" for number in range(20))
+    turns = (
+        Turn("first", "gone"),
+        Turn(with_attachments("what is\nit?", [file]), f"<think>\nwell\n</think>\n\n{long}"),
+        Turn("last", "x" * 10_000),
+    )
+    save_session(tmp_path / "s.json", Session("fake", None, turns))
+    do(actions, f"/load {tmp_path}/s.json")
+    shown = str(notes)
+    assert shown.startswith("turns: 3\n\n> what is it?\n...line 12\n")
+    assert "line 19\n\n> last\n...xxx" in shown
+    assert "gone" not in shown
+    assert "well" not in shown
+    assert shown.count("x") < 1000
+
+
+def test_settings_are_shown_as_the_next_reply_has_them(actions, conversation, notes):
+    do(actions, "/set")
+    assert not re.search(r"\bdefault\b", str(notes).rpartition("/set NAME explains")[0])
+    for name, value in (
+        ("drafter", "auto"), ("num_draft_tokens", str(default_num_draft_tokens("auto"))),
+        ("max_tokens", "no limit"), ("draft_temperature", "0"), ("draft-length-bound", "0.4"),
+    ):  # fmt: skip
+        do(actions, f"/set {name}")
+        assert notes[-1].startswith(f"{name.replace('-', '_')} {value}: ")
+    do(actions, "/set temperature 0.5")
+    do(actions, "/set drafter ngram")
+    do(actions, "/set num_draft_tokens default")
+    assert notes[-1] == f"num_draft_tokens {default_num_draft_tokens('ngram')}"
+    do(actions, "/set draft_temperature")
+    assert notes[-1].startswith("draft_temperature 0.5: ")
+    conversation.engine.draft_model = object()
+    do(actions, "/set drafter default")
+    do(actions, "/set num-proposals 2")
+    do(actions, "/set drafter")
+    assert notes[-1].startswith("drafter draft-model: ")
+
+
+def test_values_of_fields_that_are_left_out_are_those_of_the_drafters():
+    left_out = {name: shown(GenerationConfig(), name) for name in FIELDS}
+    window = NGRAM_DEFAULTS["ngram-window"]
+    for name in ("order", "window", "min_match"):
+        assert left_out[f"ngram_{name}"] == str(window[name])

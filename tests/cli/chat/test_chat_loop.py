@@ -1,22 +1,26 @@
 """The loop of a chat, with an engine that counts words and lines that are there at once."""
 
+from collections import Counter
 from types import SimpleNamespace
 
 import click
 import pytest
 from fake_chat import FakeEngine
+from hypothesis import given
+from hypothesis import strategies as st
 from terminal_screen import TerminalScreen
 
 from akunu_py.cli.chat.actions import Tools
 from akunu_py.cli.chat.line_input import Line
 from akunu_py.cli.chat.loop import Chat, note, note_width
+from akunu_py.cli.chat.session_store import KeptSession, SessionStore
 from akunu_py.engine.conversation import Conversation
 from akunu_py.messages import Message
 from akunu_py.types import GenerationConfig
 
 
 class GivenLines:
-    def __init__(self, *lines):
+    def __init__(self, lines):
         self._lines = iter(lines)
 
     def read(self):
@@ -32,7 +36,7 @@ def chat():
         conversation = Conversation(engine or FakeEngine(), GenerationConfig(), None)
         tools = Tools(note, lambda _: None, None, note_width)
         options = {"typed": False, **options}
-        return Chat(conversation, GivenLines(*lines), tools, **options)
+        return Chat(conversation, GivenLines(lines), tools, **options)
 
     return start
 
@@ -112,3 +116,41 @@ def test_space_is_left_where_somebody_types(chat, capsys):
     assert capsys.readouterr().err == "\n\n\n20.0 tokens/s\n\n"
     chat("hello").run()
     assert capsys.readouterr().err == "20.0 tokens/s\n"
+
+
+LINES = st.lists(
+    st.sampled_from(
+        [
+            "one", "two", '/system "be brief"', '/system ""', "/undo", "/reset", "/new", "/retry", "/edit",
+            "/file FILE", "/clear", "/set temperature 0.5", "/model other", "/nonsense", "fails",
+        ]
+    ),
+    max_size=12,
+)  # fmt: skip
+
+
+@given(LINES)
+def test_what_is_kept_is_after_each_line_what_the_conversation_is(tmp_path_factory, lines):
+    """Undone, edited and forgotten text is gone at once; only `/new` leaves something behind."""
+    folder = tmp_path_factory.mktemp("kept")
+    (folder / "file.txt").write_text("attached words")
+    store = SessionStore(folder / "sessions")
+    conversation = Conversation(FakeEngine(), GenerationConfig(), None)
+    others = []
+
+    def checked(lines):
+        for line in [*lines, "/exit"]:
+            if line == "/new" and conversation.turns:
+                others.append((conversation.turns, conversation.system))
+            yield "x " * 200 if line == "fails" else line.replace("FILE", str(folder / "file.txt"))
+            # Here it waits for the next line.
+            now = (conversation.turns, conversation.system)
+            expected = Counter([*others, now] if conversation.turns else others)
+            found = (stored.load() for stored in store.sessions())
+            assert Counter((one.turns, one.system) for one in found) == expected
+            assert all(path.name[0] != "." for path in folder.glob("sessions/*"))
+
+    tools = Tools(
+        lambda _: None, FakeEngine, lambda text: f"{text} edited", kept=KeptSession(store)
+    )
+    Chat(conversation, GivenLines(checked(lines)), tools, typed=True).run()

@@ -1,17 +1,23 @@
 """`akunu chat` as somebody at a terminal meets it."""
 
+import os
 import re
 import stat
 import sys
 
+import click
 import pytest
 
 pytest.importorskip("termios")
 import resource
+import termios
 
 from pty_child import PtyChild
 from resizing_screen import ResizingScreen
 from terminal_screen import TerminalScreen
+
+from akunu_py.cli.main import cli
+from akunu_py.errors import ConfigError
 
 # The end-of-generation ids of the tiny vocabulary are never chosen, and nothing is drafted.
 ENDLESS = ["--logit-bias", "331=-1e6", "--logit-bias", "335=-1e6", "--drafter", "none"]
@@ -411,12 +417,45 @@ def test_a_conversation_goes_on_in_the_next_chat(tiny_gguf, chat, tmp_path):
 
 @pytest.mark.slow
 def test_what_shall_not_be_kept_is_not(chat, tmp_path):
-    with chat(*ENDLESS, "--max-tokens", 8, "--no-keep") as child:
-        child.ready()
-        child.type("hello\r")
-        child.until("tokens/s")
+    """Whatever is typed, with files, several lines and a memory in the settings."""
+    (tmp_path / "secret.txt").write_text("secret in a file")
+    (tmp_path / "settings.toml").write_text(
+        f'[chat]\nmemory = "{tmp_path}/memory"\ntrace-file = "{tmp_path}/trace"\n'
+    )
+    options = ("--max-tokens", 8, "--no-keep", "--system", "secret system")
+    with chat(*ENDLESS, *options, AKUNU_CONFIG=str(tmp_path / "settings.toml")) as child:
+        for line in (
+            "secret", f"/file {tmp_path}/secret.txt", '"""secret\rlines"""', "/system secret again",
+            "/undo", "/reset",
+        ):  # fmt: skip
+            child.ready()
+            child.type(f"{line}\r")
         leave(child)
-    assert not (tmp_path / "akunu" / "sessions").exists()
+    written = [
+        path for path in tmp_path.rglob("*") if path.is_file() and b"secret" in path.read_bytes()
+    ]
+    assert written == [tmp_path / "secret.txt"]
+    assert not (tmp_path / "akunu").exists()
+
+
+def test_what_is_typed_while_a_model_loads_is_not_shown_then(monkeypatch):
+    """The prompt shows it once more."""
+    leader, follower = os.openpty()
+    shown_keys = lambda: bool(termios.tcgetattr(follower)[3] & termios.ECHO)  # noqa: E731
+    found = []
+
+    def load(*_arguments, **_options):
+        found.append(shown_keys())
+        raise ConfigError("there is no such model")
+
+    monkeypatch.setattr("akunu_py.cli.chat.command.load_engine", load)
+    with os.fdopen(follower) as keys:
+        monkeypatch.setattr(sys, "stdin", keys)
+        with pytest.raises(click.UsageError, match="no such model"):
+            cli(["chat", "no.gguf"], standalone_mode=False)
+        assert found == [False]
+        assert shown_keys()
+    os.close(leader)
 
 
 @pytest.mark.slow

@@ -2,10 +2,14 @@
 
 import os
 from datetime import UTC, datetime
+from pathlib import Path
 
 import pytest
 
 from akunu_py.cli.chat import session_file, session_store
+from akunu_py.cli.chat.attachments import Attachment, with_attachments
+from akunu_py.cli.chat.commands import BLOCK, parse
+from akunu_py.cli.chat.line_input import Line, _line
 from akunu_py.cli.chat.session_file import Session, load_session, save_session
 from akunu_py.cli.chat.session_store import KeptSession, SessionStore, described
 from akunu_py.engine.conversation import Turn
@@ -125,3 +129,67 @@ def test_sessions_without_a_path_are_read(tmp_path):
     text = path.read_text().replace(' "path": "/models/m.gguf",\n', "")
     path.write_text(text)
     assert load_session(path).path == ""
+
+
+def test_nothing_is_left_of_what_is_deleted(store, tmp_path):
+    """A crash leaves a file that is not finished, and earlier versions wrote what was typed."""
+    path = store.save_new(session("a"), NOW)
+    other = store.save_new(session("b"), NOW.replace(year=2027))
+    unfinished = [one.with_name(f".{one.name}.0123abcd") for one in (path, other)]
+    for one in (*unfinished, tmp_path / "data" / "chat-history", tmp_path / "data" / "mine"):
+        one.write_text("secret")
+    store.remove(path)
+    assert not path.exists()
+    assert [one.exists() for one in unfinished] == [False, True]
+    # It may be another chat's, and finished in a moment; older ones go when one is kept.
+    store.save_new(session("c"), NOW.replace(year=2028))
+    assert unfinished[1].exists()
+    os.utime(unfinished[1], (1e9, 1e9))
+    store.save_new(session("d"), NOW.replace(year=2029))
+    assert not unfinished[1].exists()
+    unfinished[0].write_text("secret")
+    store.sweep()
+    assert sorted(one.name for one in (tmp_path / "data").iterdir()) == ["mine", "sessions"]
+    assert {one.stem[:4] for one in (tmp_path / "data" / "sessions").iterdir()} == {
+        "2027", "2028", "2029",
+    }  # fmt: skip
+
+
+def test_titles_and_history_are_questions_without_their_files(store):
+    file = Attachment(Path("/etc/first line.py"), "first line of the file\n```\n\nmore")
+    for year, message in enumerate(
+        (
+            with_attachments("what is it?", [file, file]), "/etc is a folder", "/help me", "//two",
+            with_attachments("several\nlines", [file]), with_attachments("", [file]),
+        ),
+        2027,
+    ):  # fmt: skip
+        path = store.save_new(session("other", message), NOW.replace(year=year))
+        os.utime(path, (year, year))
+        path = store.save_new(session(message), NOW.replace(year=year + 10))
+        os.utime(path, (-year, -year))
+    titles = [described(stored)[1] for stored in store.sessions() if stored.changed < 0]
+    assert titles[:5] == ["what is it?", "/etc is a folder", "/help me", "//two", "several lines"]
+    typed = list(store.typed())
+    assert len(typed) == 18
+    messages = [text for text in typed[:12] if text != "other"]
+    for text in messages[1:]:
+        # Typed again it is the message it was.
+        line = _line(text) if text.startswith(BLOCK) else Line(text)
+        found = None if line.quoted else parse(line.text)
+        assert found is None
+    assert messages[1:] == [
+        "several\nlines", f"{BLOCK}\n//two\n{BLOCK}", f"{BLOCK}\n/help me\n{BLOCK}",
+        f"{BLOCK}\n/etc is a folder\n{BLOCK}", "what is it?",
+    ]  # fmt: skip
+
+
+def test_what_was_typed_is_read_from_the_newest(store, monkeypatch):
+    monkeypatch.setattr(session_store, "_READ_BYTES", 400)
+    for number in range(5):
+        path = store.save_new(session(f"{number}a", f"{number}b"), NOW.replace(minute=number))
+        os.utime(path, (1e9 + number, 1e9 + number))
+    store.sessions()[1].path.write_text("damaged")
+    typed = list(store.typed())
+    assert typed[:4] == ["4b", "4a", "2b", "2a"]
+    assert "0a" not in typed
