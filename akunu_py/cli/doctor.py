@@ -32,7 +32,7 @@ _MINUTES = 5.0
 @click.option(
     "--self-test/--no-self-test",
     default=True,
-    help="Run the model that ships with akunu for ten seconds at most.",
+    help="Run the default model for about ten seconds.",
 )
 @click.option(
     "--full",
@@ -77,10 +77,10 @@ def doctor(  # noqa: PLR0917 - click passes by name
 ) -> None:
     """Check the machine and the installation, and say what to improve.
 
-    The self-test makes replies of the model that ships with akunu, with and without drafting:
-    their tokens should be the same. Each finding is an error (something is wrong), a warning (it
-    works, worse than it could) or a note (worth knowing), with what to do. docs/doctor.md has
-    them all, and the fields of --json.
+    The self-test makes replies of the default model, with and without drafting: their tokens
+    should be the same. Each finding is an error (something is wrong), a warning (it works, worse
+    than it could) or a note (worth knowing), with what to do. docs/doctor.md has them all, and the
+    fields of --json.
 
     --full measures a MODEL for about five minutes: whether drafting changes its text, what passes
     cost, its speed next to mlx-lm's own loop, start, prefill and memory. It writes a page,
@@ -157,7 +157,7 @@ def _test() -> "SelfTest | str":
     from akunu_py.diagnosis.self_test import run_self_test  # noqa: PLC0415 - MLX
 
     if sys.stderr.isatty() and not is_quiet():
-        click.echo("running the model that ships with akunu for ten seconds at most", err=True)
+        click.echo("running the default model for about ten seconds", err=True)
     try:
         return run_self_test()
     except (AkunuError, OSError, RuntimeError, MemoryError) as error:
