@@ -11,6 +11,7 @@ from akunu_py.cli.bench_options import limited, processes_option
 from akunu_py.cli.bench_output import Output, output_options, quick_option
 from akunu_py.cli.command import Command
 from akunu_py.cli.count_progress import count_progress
+from akunu_py.cli.default_model_offer import fetch_unasked
 from akunu_py.cli.loading_options import model_path
 from akunu_py.model_store.default_model import default_model_path
 
@@ -169,6 +170,8 @@ def load_tokenizer(model: Path | None) -> "Tokenizer":
 
     None is the model that ships, whatever the settings' own one is: figures are compared with it.
     """
+    if model is None:
+        fetch_unasked()
     path = default_model_path() if model is None else model_path(str(model))
     if path.is_dir() and not (path / _CONVERTED).is_file():
         # mlx-lm takes over a second

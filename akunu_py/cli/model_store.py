@@ -90,7 +90,9 @@ def remove(names: tuple[str, ...], with_file: bool, yes: bool) -> None:
     aliases = {name: target for name, target in load_aliases().items() if name in names}
     # All are looked for before the first is deleted, and each once, whatever names it has.
     models = {
-        str(locate(name, settings)): name for name in names if with_file or name not in aliases
+        str(locate(name, settings)).casefold(): name
+        for name in names
+        if with_file or name not in aliases
     }
     for name in models.values():
         found = _find(name, settings)

@@ -203,7 +203,7 @@ class Conversation:
                 f"the message has {size(len(turns))} tokens"
                 f"{' with the system message' if self.system else ''} and the context holds "
                 f"{context}, the reply included; shorten it, or load the model with a larger "
-                "context"
+                "context if it has one"
             )
         rest = range(gone, len(turns) + 1)
 

@@ -12,7 +12,7 @@ Prompt = str | Sequence[int]
 """Text, or token ids that are used unchanged."""
 
 
-_SHORTEN = "shorten the prompt or load the model with a larger context"
+_SHORTEN = "shorten the prompt, or load the model with a larger context if it has one"
 
 _PART = 65_536
 """Size of the parts in which a long text is counted, in characters; about 0.1 s each."""

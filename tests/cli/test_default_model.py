@@ -13,6 +13,7 @@ from pty_child import PtyChild
 from shared_files import ROOT
 
 from akunu_py.cli import default_model_offer
+from akunu_py.cli.bench_replay import load_tokenizer
 from akunu_py.cli.main import cli
 from akunu_py.engine.engine import Engine
 from akunu_py.errors import ConfigError, HubError
@@ -145,6 +146,11 @@ def test_what_needs_no_default_model_fetches_none(line, fetches):
 def test_what_needs_the_default_model_fetches_it(line, fetches):
     CliRunner().invoke(cli, line.split(), input="")
     assert set(fetches) == {SMOLLM2}
+
+
+def test_a_replay_counts_with_its_tokenizer(fetches):
+    load_tokenizer(None)
+    assert fetches == [SMOLLM2]
 
 
 def test_a_model_of_the_settings_is_the_default_one(fetches, monkeypatch):

@@ -259,7 +259,7 @@ def test_rm_with_its_file_takes_the_model_of_an_alias_too(hub_cache):
         run("alias", name, "hf:o/r:Q4_0")
     run("rm", "--file", "four", code=1, typed="n\n")
     assert len(load_aliases()) == 3
-    said = run("rm", "--file", "four", "same", "hf:o/r:Q4_0", typed="y\n").output
+    said = run("rm", "--file", "four", "same", "hf:o/r:q4_0", "hf:o/r:Q4_0", typed="y\n").output
     assert said.count("Delete hf:o/r:Q4_0 from the hub's cache") == 1
     assert said.count("deleted hf:o/r:Q4_0") == 1
     assert said.count("stays") == 0

@@ -62,7 +62,7 @@ class Agent:
 def shortage(agent: Agent, server: LocalServer) -> str:
     """Return that a context is too small for an agent, and what would do; "" for one that is not.
 
-    A context with room for a few files and replies is not refused: that is for the agent to manage.
+    Such a session is not refused: a user may have set the agent to send less.
     """
     if server.context is None or server.context >= agent.context:
         return ""

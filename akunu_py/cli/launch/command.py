@@ -6,6 +6,7 @@ import shlex
 import shutil
 import signal
 import subprocess
+import sys
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -18,6 +19,7 @@ from akunu_py.cli.input_text import GivenPath
 from akunu_py.cli.launch.agents import AGENTS, Agent, AgentSettings, past_proxies, shortage
 from akunu_py.cli.loading_options import model_argument
 from akunu_py.cli.ranks import join
+from akunu_py.cli.terminal import wrapped
 from akunu_py.cli.verbosity import is_quiet
 from akunu_py.errors import ConfigError
 
@@ -226,8 +228,11 @@ def _source(name: str) -> ParameterSource | None:
 
 
 def _say(text: str) -> None:
-    if not is_quiet():
-        click.echo(text, err=True)
+    if is_quiet():
+        return
+    if sys.stderr.isatty():
+        text = wrapped(text, shutil.get_terminal_size().columns)
+    click.echo(text, err=True)
 
 
 def _run(command: Sequence[str], variables: Mapping[str, str]) -> int:
