@@ -6,6 +6,7 @@ import sys
 
 import click
 
+from akunu_py.cli.chat.echo import echo_off
 from akunu_py.errors import AkunuError
 from akunu_py.model_store.default_model import fetched_model_path
 from akunu_py.model_store.names import fetch
@@ -50,7 +51,9 @@ def _is_missing() -> bool:
 
 def _fetch() -> bool:
     try:
-        fetch(SMOLLM2)
+        # What is typed meanwhile is shown where it is read.
+        with echo_off():
+            fetch(SMOLLM2)
     except AkunuError as error:
         click.echo(f"Warning: {error}", err=True)
         return False

@@ -91,6 +91,8 @@ def prompt_progress(
         TimeRemainingColumn(compact=True),
         console=Console(stderr=True, theme=Theme({"progress.remaining": "dim"})),
         transient=True,
+        # By default a pass of half a minute leaves no pace to tell the time left by.
+        speed_estimate_period=3600,
     )
     task = bar.add_task(words)
     # The bar is begun by another thread: nobody calls back within a pass of the model.

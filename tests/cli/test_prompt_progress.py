@@ -53,6 +53,18 @@ def test_a_bar_fits_into_fifty_columns(monkeypatch):
         assert max(map(len, screen.rows())) <= 50
 
 
+def test_passes_of_a_minute_have_a_time_that_is_left(monkeypatch):
+    screen = screen_in(monkeypatch)
+    now = [0.0]
+    monkeypatch.setattr(terminal, "_BAR_AFTER_S", 0.0)
+    monkeypatch.setattr("rich.console.monotonic", lambda: now[0])
+    with prompt_progress() as progress:
+        for done in (0, 512, 1024):
+            progress(done, 1536)
+            now[0] += 60
+        shown(screen, "1024/1536 tokens 01:00")
+
+
 def test_an_interrupt_leaves_no_bar(monkeypatch):
     screen = screen_in(monkeypatch)
     monkeypatch.setattr(terminal, "_BAR_AFTER_S", 0.0)
