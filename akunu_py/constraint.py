@@ -100,9 +100,9 @@ class Constraint:
         return cls("grammar", _text("grammar", lark), trigger)
 
     @classmethod
-    def tools(cls, lark: str, *, trigger: str = "") -> Self:
+    def tools(cls, lark: str) -> Self:
         """Make the constraint of a reply with tool calls, from a grammar that akunu wrote."""
-        return cls("tools", lark, trigger)
+        return cls("tools", lark)
 
     @classmethod
     def choices(cls, texts: Iterable[str], *, trigger: str = "") -> Self:

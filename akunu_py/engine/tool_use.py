@@ -135,15 +135,15 @@ class ToolUse:
             grammar = optional_calls(format_, callable_, control_ids)
 
         def calls_or_answer(schema: Constraint) -> Constraint:
-            made = optional_calls(format_, callable_, control_ids, answer=json.loads(schema.source))
-            return Constraint.tools(made.lark)
+            answer = json.loads(schema.source)
+            return Constraint.tools(optional_calls(format_, callable_, control_ids, answer=answer))
 
         texts = "".join(format_.texts)
         return ChatPlan(
             messages=plan.messages,
             tools=plan.tools,
             parser=CallParser(format_, callable_),
-            constraint=Constraint.tools(grammar.lark, trigger=grammar.trigger),
+            constraint=Constraint.tools(grammar),
             calls_or_answer=None if required or not goes_with_answers(format_) else calls_or_answer,
             from_start=format_ is HARMONY,
             marks={id_: text for text, id_ in control_ids.items() if text in texts},

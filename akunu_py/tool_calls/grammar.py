@@ -8,7 +8,7 @@ import json
 import logging
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 from llguidance import regex_to_lark
@@ -54,23 +54,9 @@ SINGLE_QUOTED: /'([^'\\\n]|\\['"\\nrt])*'/
 """
 
 
-@dataclass(frozen=True, slots=True)
-class CallsGrammar:
-    """A grammar of replies with calls.
-
-    Attributes:
-        lark: the grammar.
-        trigger: text after which it begins; the reply is free before. "": it begins at once.
-
-    """
-
-    lark: str
-    trigger: str = ""
-
-
 def required_calls(
     format_: ToolFormat, tools: Sequence[Tool], control_ids: Mapping[str, int], *, one: bool = False
-) -> CallsGrammar:
+) -> str:
     """Return the grammar of an answer that consists of calls: at least one, or exactly one.
 
     `control_ids` has the id of each control token by its text. Raises ConfigError for too many
@@ -78,8 +64,8 @@ def required_calls(
     """
     made = _Grammar(format_, tools, control_ids)
     if format_ is HARMONY:
-        return CallsGrammar(made.source_of_messages())
-    return CallsGrammar(made.source(made.opening(), several=not one))
+        return made.source_of_messages()
+    return made.source(several=not one)
 
 
 def optional_calls(
@@ -88,23 +74,23 @@ def optional_calls(
     control_ids: Mapping[str, int],
     *,
     answer: Mapping[str, Any] | bool | None = None,
-) -> CallsGrammar:
+) -> str:
     """Return the grammar of an answer that may have calls after its text.
 
-    With the JSON schema of an `answer` the reply is either such an answer, or calls. The other
-    arguments and errors are those of `required_calls`.
+    A call is one from the end of its head on: the marker, the name of a tool, and what stands
+    before the arguments. All that is less remains text, as for `CallParser`. With the JSON schema
+    of an `answer` the reply is either such an answer, or calls. The other arguments and errors are
+    those of `required_calls`.
     """
     made = _Grammar(format_, tools, control_ids)
     written = "TEXT" if answer is None else _json(_as_mapping(answer))
     if format_ is HARMONY:
-        return CallsGrammar(made.source_of_messages(written))
-    if answer is not None and format_.only_first:
-        return CallsGrammar(_json_calls_or(format_, tools, _as_mapping(answer)))
-    if answer is not None:
-        return CallsGrammar(made.source(made.opening(), answer=written))
-    if not format_.only_first:
-        return CallsGrammar(made.source(made.opening_after_marker()), format_.marker)
-    return CallsGrammar(made.source_of_text_or_call())
+        return made.source_of_messages(written)
+    if answer is None:
+        return made.source_of_text_and_calls()
+    if format_.only_first:
+        return _json_calls_or(format_, tools, _as_mapping(answer))
+    return made.source(answer=written)
 
 
 def goes_with_answers(format_: ToolFormat) -> bool:
@@ -178,47 +164,97 @@ class _Grammar:
         optional = f"({self._terms(space)})? " if space else ""
         return optional + self._terms(text)
 
-    def opening_after_marker(self) -> str:
-        """Return the terms between the marker and the first name."""
-        return self._terms(self._format.openings[0].split(self._format.marker, 1)[1])
-
-    def source(self, opening: str, *, several: bool = True, answer: str = "") -> str:
-        """Return the grammar of calls, of which the first begins with these terms.
-
-        `answer` has the terms of what may stand in their place.
-        """
-        format_, rules = self._format, self._rules
+    def source(self, *, several: bool = True, answer: str = "") -> str:
+        """Return the grammar of calls; `answer` has the terms of what may stand in their place."""
         calls = [self._call(number, tool) for number, tool in enumerate(self._tools)]
-        rules["call"] = " | ".join(calls)
-        body = f"{opening} call"
-        if several and format_.several:
-            body += f" ({self._terms(format_.separator + format_.opens[0])} call)*"
-        rules["calls"] = f"{body} {self._terms(format_.end)}"
-        rules["start"] = f"calls | {answer}" if answer else "calls"
+        self._rules["call"] = " | ".join(calls)
+        self._rules["calls"] = f"{self.opening()} call {self._further_calls(several=several)}"
+        self._rules["start"] = f"calls | {answer}" if answer else "calls"
         return self._written()
 
-    def source_of_text_or_call(self) -> str:
-        """Return the grammar of a text or of a call that only its whole beginning sets apart.
+    def _further_calls(self, *, several: bool = True) -> str:
+        """Return the terms behind a first call."""
+        format_ = self._format
+        more = self._terms(format_.separator + format_.opens[0])
+        return (f"({more} call)* " if several and format_.several else "") + self._terms(
+            format_.end
+        )
 
-        That beginning is one terminal, and the terminal of texts excludes it. Otherwise a longer
-        text would always be preferred to it.
+    def source_of_text_and_calls(self) -> str:
+        """Return the grammar of a text with calls behind it.
+
+        What follows the lead of a call is either the rest of a call, or text that does not begin
+        like one. The rest of a head is one terminal, and the terminal of texts excludes it:
+        otherwise a longer text would always be preferred to it. A lead is a control token, or text
+        that ends a terminal wherever it comes ("lazy").
         """
         format_, rules = self._format, self._rules
         opening = format_.openings[0].lstrip()
-        calls = [self._call(i, tool, opening) for i, tool in enumerate(self._tools)]
-        heads = "|".join(
-            re.escape(opening + tool.name + after)
-            for tool in self._tools
-            for after in format_.after_names
-        )
-        rules["OTHER_TEXT"] = f"TEXT & ~/({slashed(heads)})(?s:.*)/"
-        body = f"({' | '.join(calls)})"
-        if format_.several:
-            next_ = format_.separator + format_.opens[0]
-            others = [self._call(i, tool, next_, "more") for i, tool in enumerate(self._tools)]
-            body += f" ({' | '.join(others)})*"
-        rules["start"] = f"OTHER_TEXT | {body} {self._terms(format_.end)}"
+        marks = [part for part in self._parts.split(opening) if part in self._ids]
+        first, lead, rest = "", opening, ""
+        if format_.only_first:
+            lead, rest = "", opening
+        elif marks:
+            # Text may have the first control token, too. Calls are decided behind the last one.
+            place = opening.rindex(marks[-1]) + len(marks[-1])
+            lead, rest = opening[:place], opening[place:]
+            first = marks[0]
+        calls: list[str] = []
+        heads: list[str] = []
+        for number, tool in enumerate(self._tools):
+            rule = self._call(number, tool)
+            for after in format_.after_names:
+                text, *behind = self._up_to_control(rest + tool.name + after)
+                name = f"HEAD_{len(calls)}"
+                rules[name] = f"/{text}/"
+                if not behind:  # else the control token decides
+                    heads.append(text + self._behind_names(after))
+                calls.append(f"{name} {' '.join(behind)} {rule}_rest")
+        rules["call"] = " | ".join(f"call_{number}" for number in range(len(self._tools)))
+        rules["calls"] = f"({' | '.join(calls)}) {self._further_calls()}"
+        other = f" & ~/({'|'.join(heads)})(?s:.*)/" if heads else ""
+        rules["OTHER_TEXT"] = f"TEXT{other}"
+        if not lead:
+            rules["start"] = "OTHER_TEXT | calls"
+        elif first:
+            begun = self._terms(lead[lead.index(first) + len(first) :])
+            rules["begun"] = f"{begun} (calls | OTHER_TEXT | OTHER_TEXT again)"
+            rules["again"] = f"{self._terms(first)} (begun" + (
+                " | TEXT | TEXT again)" if begun else ")"
+            )
+            rules["start"] = "TEXT | TEXT again"
+        else:
+            until = f"(?s:.*){self._up_to_control(lead)[0]}"
+            rules["until_lead[lazy]"] = f"/{until}/"
+            rules["until_again[lazy]"] = f"/{until}/{other}"
+            rules["begun"] = "calls | OTHER_TEXT | until_again begun"
+            rules["start"] = "TEXT | until_lead begun"
         return self._written()
+
+    def _up_to_control(self, text: str) -> list[str]:
+        """Return the expression of a text up to a control token in it, and the terms behind."""
+        found, place = "", 0
+        for part in self._parts.split(text):
+            if part in self._ids:
+                return [found, self._terms(text[place:])]
+            place += len(part)
+            if part in (ID, INDEX):
+                found += self._term(part)[1:-1]
+            else:
+                found += slashed(re.escape(part))
+        return [found]
+
+    def _behind_names(self, after: str) -> str:
+        """Return the expression of what decides, behind a head that ends with the tool's name."""
+        if after:
+            return ""
+        arguments = self._format.arguments
+        texts = ["{"]
+        if isinstance(arguments, TaggedArguments):
+            texts = [arguments.key_start, self._format.close]
+        elif isinstance(arguments, PythonArguments):
+            texts = ["("]
+        return f"({'|'.join(slashed(re.escape(text[:1])) for text in texts)})"
 
     def source_of_messages(self, answer: str = "") -> str:
         """Return the grammar of a reply of gpt-oss: thoughts, remarks, an answer or a call.
@@ -247,16 +283,19 @@ class _Grammar:
             )
         return lark
 
-    def _call(self, number: int, tool: Tool, opening: str = "", word: str = "call") -> str:
-        """Add the rules of a tool, with an opening before its name; return the rule's name."""
-        format_, rule = self._format, f"{word}_{number}"
+    def _call(self, number: int, tool: Tool) -> str:
+        """Add the rule of a call from its name on, and one from its arguments on, NAME_rest.
+
+        Returns the name of the first.
+        """
+        format_, rule = self._format, f"call_{number}"
         before = len(self._rules)
         close = self._terms(format_.close)
         arguments = format_.arguments
         if isinstance(arguments, TaggedArguments):
-            body = self._tagged(rule, tool, arguments, opening)
+            body = self._tagged(rule, tool, arguments)
         elif isinstance(arguments, PythonArguments):
-            body = f"{self._after(tool, opening)} {self._keywords(rule, tool, arguments)} {close}"
+            body = f"{self._keywords(rule, tool, arguments)} {close}"
         elif isinstance(arguments, QuotedArguments):
             quote = arguments.quote
             if tool.input_form is not None:
@@ -264,10 +303,12 @@ class _Grammar:
                 written = f'"{{input:" {self._terms(quote)} {text} "}}"'
             else:
                 written = self._object(rule, tool.parameters, tool.parameters, quote, tool.name)
-            body = f"{self._after(tool, opening)} {written} {close}"
+            body = f"{written} {close}"
         else:
-            body = f"{self._after(tool, opening)} {_json(closed(_parameters(tool)))} {close}"
-        self._rules[rule] = body
+            body = f"{_json(closed(_parameters(tool)))} {close}"
+        written_names = [self._terms(tool.name + after) for after in format_.after_names]
+        self._rules[f"{rule}_rest"] = body
+        self._rules[rule] = f"({' | '.join(written_names)}) {rule}_rest"
         # A chain of references stays within a tool.
         references = len(self._rules) - before + json.dumps(tool.parameters).count('"$ref"')
         if references > MOST_REFERENCES:
@@ -277,18 +318,13 @@ class _Grammar:
             )  # fmt: skip
             for name in list(self._rules)[before:]:
                 del self._rules[name]
-            return self._call(number, replace(tool, parameters=_ANYTHING), opening, word)
+            return self._call(number, replace(tool, parameters=_ANYTHING))
         return rule
 
-    def _after(self, tool: Tool, opening: str = "") -> str:
-        """Return the terms from an opening before a tool's name to its arguments."""
-        written = [self._terms(opening + tool.name + after) for after in self._format.after_names]
-        return written[0] if len(written) == 1 else f"({' | '.join(written)})"
-
-    def _tagged(self, rule: str, tool: Tool, tags: TaggedArguments, opening: str) -> str:
-        """Return the terms for a call whose arguments are written one by one, in their order."""
+    def _tagged(self, rule: str, tool: Tool, tags: TaggedArguments) -> str:
+        """Return the terms for arguments that are written one by one, in their order."""
         format_, schema = self._format, tool.parameters
-        close, after = self._terms(format_.close), self._after(tool, opening)
+        close = self._terms(format_.close)
         required = schema.get("required", ())
         parameters = []
         for number, (key, part) in enumerate(_properties(tool).items()):
@@ -313,16 +349,16 @@ class _Grammar:
             parameters.append((name, False))
         all_of = " ".join(name if needed else f"{name}?" for name, needed in parameters)
         if format_.empty is None:
-            return f"{after} {all_of} {close}"
-        # Without arguments other text follows the name.
+            return f"{all_of} {close}"
+        # Without arguments other text follows the name, which begins like that with some.
         some = []
         for number, (name, needed) in enumerate(parameters):
             rest = " ".join(n if must else f"{n}?" for n, must in parameters[number + 1 :])
-            some.append(f"{after} {name} {rest} {close}")
+            some.append(f"{name} {rest} {close}")
             if needed:
                 break
         else:
-            some.append(self._terms(opening + tool.name + format_.empty))
+            some.append(self._terms(format_.empty.removeprefix(format_.after_names[0])))
         return " | ".join(some)
 
     def _parameter(

@@ -11,6 +11,9 @@ from akunu_py.constraints import inline_schema, make_matcher
 from akunu_py.constraints.grammar import terms_of
 from akunu_py.constraints.reasons import reason_of
 from akunu_py.errors import ConstraintError
+from akunu_py.messages import Tool
+from akunu_py.tool_calls.format import ToolFormat
+from akunu_py.tool_calls.grammar import optional_calls
 
 PERSON = {
     "type": "object",
@@ -334,3 +337,49 @@ def test_a_grammar_may_name_the_end():
     assert here.stopped
     assert here.may_end
     assert here.forced() == ()
+
+
+@pytest.mark.parametrize(
+    ("opening", "after"),
+    [("A", "B"), ("A", " "), ("A", ""), ("A\ncall:", "("), ("AB", "C"), ("A x B\n", ": ")],
+)
+def test_a_control_token_binds_only_as_part_of_a_whole_head(opening, after):
+    """A, B and C stand for control tokens."""
+    _, vocabulary = tiny()
+    names = [name for name, id_ in vocabulary.control_ids.items() if id_ not in vocabulary.end_ids]
+
+    def given(text):
+        for letter, name in zip("ABC", names, strict=False):
+            text = text.replace(letter, name)
+        return text
+
+    format_ = ToolFormat(
+        name="json", opens=(given(opening),), after_names=(given(after),), close="}"
+    )
+    tools = [Tool("get"), Tool("get_now")]
+    made = Constraint.tools(optional_calls(format_, tools, vocabulary.control_ids))
+    prose = [
+        "Hi",
+        "The tag A is one.",
+        "AA",
+        opening,
+        f"{opening}get_nothing",
+        "A\nget",
+        "x A\nA y",
+    ]
+    if not after.startswith(("B", "C")):
+        prose.append(f"{opening}other{after}")
+    for text in map(given, prose):
+        whole = ids_of(text)
+        here = matcher(made)
+        assert here.validate(whole) == len(whole), text
+        here.advance(whole)
+        assert here.may_end, text
+        if opening.startswith("AB") and text == given("AB"):
+            continue  # the rest of a head may follow, and no other control token
+        rest = ids_of(f" {given(opening)}get_now{given(after)}{{}}}}")
+        assert here.validate(rest) == len(rest), text
+    head = ids_of(given(f"So: {opening}get_now{after or '{'}"))
+    here = matcher(made)
+    here.advance(head)
+    assert not here.validate(ids_of("!"))

@@ -87,7 +87,7 @@ def test_tools_are_described_with_the_calls_that_the_template_writes():
     text = chat_text(plan.messages)
     assert '<｜call｜>function_name<｜sep｜>{"argument_name": "value"}<｜end｜>' in text
     assert "<tool_call>" not in text
-    assert plan.constraint.trigger == "<｜call｜>"
+    assert "<｜call｜>" in plan.constraint.source
     assert "<|assistant|><｜call｜>weather<｜sep｜>{}<｜end｜><|end|>" in text
 
 
@@ -145,7 +145,7 @@ def test_without_a_place_for_system_messages_tools_precede_the_question(source, 
     """Gemma 2 refuses system messages, and Gemma 1 leaves them out."""
     use, chat_text = tool_use(source + ROLES)
     plan = use.plan(SAID, TOOLS, "auto")
-    assert plan.constraint.trigger == "<tool_call>"
+    assert "<tool_call>" in plan.constraint.source
     assert not plan.tools
     text = chat_text(plan.messages)
     assert text.startswith("<|user|># Tools\n")

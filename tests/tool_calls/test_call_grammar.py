@@ -1,6 +1,7 @@
 """From the marker on a call cannot fail to parse: what a grammar allows, its parser reads."""
 
 import json
+import re
 
 import jsonschema
 import pytest
@@ -69,9 +70,8 @@ def schema_of(name):
 @EACH_FORMAT
 def test_what_is_allowed_is_read(name, seeds):
     format_ = format_of(name)
-    grammar = required_calls(format_, TOOLS, {})
-    assert not grammar.trigger
-    found = [text for seed in seeds if (text := walk(grammar.lark, seed)) is not None]
+    lark = required_calls(format_, TOOLS, {})
+    found = [text for seed in seeds if (text := walk(lark, seed)) is not None]
     assert found
     for text in found:
         calls, rest = parse_calls(format_, text, TOOLS)
@@ -85,7 +85,7 @@ def test_what_is_allowed_is_read(name, seeds):
 @EACH_FORMAT
 def test_one_call_of_a_named_tool(name):
     format_ = format_of(name)
-    lark = required_calls(format_, [TOOLS[2]], {}, one=True).lark
+    lark = required_calls(format_, [TOOLS[2]], {}, one=True)
     texts = [text for seed in range(5) if (text := walk(lark, seed)) is not None]
     for text in texts:
         [call], _ = parse_calls(format_, text, TOOLS)
@@ -93,38 +93,49 @@ def test_one_call_of_a_named_tool(name):
 
 
 @EACH_FORMAT
-def test_behind_the_marker_the_rest_of_a_call_is_required(name):
+def test_only_the_whole_head_of_a_call_binds(name):
+    """A marker in prose, in code or before another name stays text, and so it does for the parser."""
     format_ = format_of(name)
-    grammar = optional_calls(format_, TOOLS, {})
-    assert not compile_error(grammar.lark)
+    lark = optional_calls(format_, TOOLS, {})
+    assert not compile_error(lark)
     if format_ is HARMONY:
         assert allows(
-            grammar.lark,
+            lark,
             "<|channel|>analysis<|message|>Hm.<|end|><|start|>assistant<|channel|>final<|message|>So.",
         )
-        assert not allows(grammar.lark, "<|channel|>commentary to=functions.get_now<|message|>")
+        assert not allows(lark, "<|channel|>commentary to=functions.get_now<|message|>")
         return
-    if format_.only_first:
-        assert not grammar.trigger
-        assert allows(grammar.lark, "Hello there")
-        other, broken, call = {
-            "llama": ('{"name": "Anna", "parameters": {}}', '{"name": "get_now", "parameters": 1}',
-                      '{"name": "get_now", "parameters": {}}'),
-            "llama 4": ("[Anna()]", "[get_now(1)]", "[get_now(), a.b-c()]"),
-        }[name]  # fmt: skip
-        assert allows(grammar.lark, other)
-        assert not allows(grammar.lark, broken)
-        assert allows(grammar.lark, call)
-        return
-    assert grammar.trigger == format_.marker
+    marker, opening, after = format_.marker, format_.openings[0].lstrip(), format_.after_names[0]
+    opening, after = (re.sub("[\ue000\ue001]", "1", text) for text in (opening, after))
+    call = written_calls(format_, [ToolCall("get_now", {})])
+    rest = "" if format_.only_first else f" so:\n{call}"
+    texts = [
+        "Hello there",
+        f"The tag `{marker}` starts a call in this format.",
+        f"Like this:\n```\n{marker}\n```\n",
+        marker * 2 + " is twice the tag",
+        opening,
+        f"{opening}\n",
+        opening + "get_none" + after,
+        f"{opening}<function-name>{after}<args>",
+        opening[:-1],
+        f"{opening} {opening}",
+    ]
+    for text in texts:
+        calls, content = parse_calls(format_, text, TOOLS)
+        assert not calls, text
+        assert content == text
+        assert allows(lark, text), text
+        assert allows(lark, text + rest), text
+        assert len(parse_calls(format_, text + rest, TOOLS)[0]) == bool(rest)
+        # Where nothing stands behind a name, what follows it decides.
+        head = f"{opening}get_now{after}" + ("" if after else call.partition("get_now")[2][0])
+        bound = head if format_.only_first else text + " " + head
+        assert not allows(lark, bound + "!"), text
+    assert allows(lark, call)
     for seed in range(5):
-        text = walk(grammar.lark, seed)
-        if text is None:
-            continue
-        before = format_.openings[0].split(grammar.trigger)[0]
-        calls, rest = parse_calls(format_, before + grammar.trigger + text, TOOLS)
-        assert calls
-        assert not rest.strip()
+        if (text := walk(required_calls(format_, TOOLS, {}), seed)) is not None:
+            assert allows(lark, text if format_.only_first else "So: " + text)
 
 
 PATCHES = """
@@ -148,10 +159,10 @@ PATCH = "*** Begin Patch\n*** Update File: a.py\n-x = '<b>'\n+y = {}\n*** End Pa
 def test_input_of_a_custom_tool_follows_its_own_grammar(name):
     format_ = format_of(name)
     assert format_.writes_texts_as_they_are
-    lark = required_calls(format_, [CUSTOM, *TOOLS], {}, one=True).lark
+    lark = required_calls(format_, [CUSTOM, *TOOLS], {}, one=True)
     assert not compile_error(lark)
     only = {"properties": {"input": {"enum": ["MARK"]}}, "required": ["input"]}
-    around = required_calls(format_, [Tool("apply_patch", "", only)], {}, one=True).lark
+    around = required_calls(format_, [Tool("apply_patch", "", only)], {}, one=True)
     before, after = walk(around, 0).split("MARK")
     assert allows(lark, before + PATCH + after)
     assert not allows(lark, before + "any other text" + after)
@@ -173,7 +184,7 @@ def test_input_of_a_custom_tool_follows_its_expression(name):
     text = {"type": "grammar", "syntax": "regex", "definition": expression}
     tool = custom_tool("tools[0]", {"format": text}, "find")
     format_ = format_of(name)
-    lark = required_calls(format_, [tool], {}, one=True).lark
+    lark = required_calls(format_, [tool], {}, one=True)
     assert not compile_error(lark)
     for given, allowed in (('ab "c/x"\nä\nend', True), ('ab "c/x" end', False), ("ab", False)):
         written = written_calls(format_, [ToolCall("find", {"input": given})])
@@ -186,7 +197,7 @@ def test_texts_in_json_have_no_grammar():
 
 
 def test_control_tokens_stand_for_themselves():
-    lark = required_calls(format_of("kimi"), TOOLS, {"<|tool_call_begin|>": 17, "unused": 3}).lark
+    lark = required_calls(format_of("kimi"), TOOLS, {"<|tool_call_begin|>": 17, "unused": 3})
     assert '<[17]> "functions."' in lark
     assert "<[3]>" not in lark
 
@@ -195,7 +206,7 @@ def test_hostile_tools_have_limits():
     many = [Tool(f"tool_{number}", "words") for number in range(MOST_TOOLS + 1)]
     with pytest.raises(ConfigError, match=f"there are {MOST_TOOLS + 1} tools; give at most"):
         required_calls(format_of("hermes"), many, {})
-    lark = required_calls(format_of("hermes"), many[:500], {}).lark
+    lark = required_calls(format_of("hermes"), many[:500], {})
     assert not compile_error(lark)
     assert allows(lark, '<tool_call>\n{"name": "tool_499", "arguments": {}}\n</tool_call>')
     wordy = {"properties": {"a": {"enum": ["x" * 1200]}}}
@@ -211,10 +222,10 @@ def test_hostile_tools_have_limits():
         # An argument that the template cannot write, or that no value fits, is left out.
         odd = {"a>\n<": {"type": "string"}, "b": {"type": "string", "const": 5}}
         tool = Tool("f", "words", {"properties": {**odd, "c": {"type": "string"}}})
-        lark = required_calls(format_of(name), [tool], {}).lark
+        lark = required_calls(format_of(name), [tool], {})
         assert not compile_error(lark)
         plain = Tool("f", "words", {"properties": {"c": {"type": "string"}}})
-        assert lark.count('"c') == required_calls(format_of(name), [plain], {}).lark.count('"c')
+        assert lark.count('"c') == required_calls(format_of(name), [plain], {}).count('"c')
 
 
 @pytest.mark.parametrize("name", ["hermes", "qwen coder", "gemma"])
@@ -222,7 +233,7 @@ def test_deep_schemas(name):
     schema = {"type": "string"}
     for _ in range(14):
         schema = {"type": "object", "properties": {"a": schema}, "required": ["a"]}
-    lark = required_calls(format_of(name), [Tool("f", "deep", schema)], {}).lark
+    lark = required_calls(format_of(name), [Tool("f", "deep", schema)], {})
     assert not compile_error(lark)
     for _ in range(10):
         schema = {"type": "object", "properties": {"a": schema}}
@@ -248,7 +259,7 @@ def test_a_schema_that_refers_to_itself(name):
         },
     )
     format_ = format_of(name)
-    lark = required_calls(format_, [tool], {}).lark
+    lark = required_calls(format_, [tool], {})
     texts = [text for seed in range(10) if (text := walk(lark, seed)) is not None]
     assert texts
     for text in texts:
@@ -261,9 +272,9 @@ def test_many_tools_with_enums(name):
     values = {f"p{key}": {"enum": [f"value {key} {n}" for n in range(5)]} for key in range(4)}
     many = [Tool(f"tool_{n}", "words", {"properties": values}) for n in range(500)]
     grammar = optional_calls(format_of(name), many, {})
-    assert len(grammar.lark) > 200_000
-    assert Constraint.tools(grammar.lark).source == grammar.lark
-    assert not compile_error(grammar.lark)
+    assert len(grammar) > 200_000
+    assert Constraint.tools(grammar).source == grammar
+    assert not compile_error(grammar)
 
 
 @EACH_FORMAT
@@ -276,11 +287,11 @@ def test_calls_or_an_answer(name):
         with pytest.raises(ConfigError, match="write the references out"):
             optional_calls(format_of(name), TOOLS, {}, answer=schema)
     tools = TOOLS[1:]
-    lark = optional_calls(format_of(name), tools, {}, answer=schema).lark
+    lark = optional_calls(format_of(name), tools, {}, answer=schema)
     final = "<|channel|>final<|message|>" if name == "gpt-oss" else ""
     assert allows(lark, final + '{"n": 3}')
     assert not allows(lark, final + "Hello")
-    called = required_calls(format_of(name), tools, {}).lark
+    called = required_calls(format_of(name), tools, {})
     texts = [text for seed in range(4) if (text := walk(called, seed)) is not None]
     assert all(allows(lark, text) for text in texts)
 
@@ -318,14 +329,14 @@ def test_texts_follow_lengths_and_patterns(name, arguments, allowed):
         "f", "words", {"properties": dict(list(LIMITED.parameters["properties"].items())[:3])}
     )
     format_ = format_of(name)
-    lark = required_calls(format_, [tool], {}).lark
+    lark = required_calls(format_, [tool], {})
     assert not compile_error(lark)
     assert allows(lark, written_calls(format_, [ToolCall("f", arguments)])) == allowed
 
 
 @pytest.mark.parametrize("name", ["qwen coder", "gemma"])
 def test_a_pattern_that_cannot_be_followed_is_left_out(name):
-    lark = required_calls(format_of(name), [LIMITED], {}).lark
+    lark = required_calls(format_of(name), [LIMITED], {})
     assert allows(lark, written_calls(format_of(name), [ToolCall("f", {"odd": "b"})]))
 
 
@@ -333,7 +344,7 @@ def test_a_pattern_that_cannot_be_followed_is_left_out(name):
 def test_numbers_follow_bounds(number, allowed):
     schema = {"properties": {"n": {"type": "integer", "minimum": 0, "maximum": 10}}}
     for name in ("gemma", "lfm", "glm"):
-        lark = required_calls(format_of(name), [Tool("f", "words", schema)], {}).lark
+        lark = required_calls(format_of(name), [Tool("f", "words", schema)], {})
         assert (
             allows(lark, written_calls(format_of(name), [ToolCall("f", {"n": number})])) == allowed
         )
