@@ -94,7 +94,7 @@ def test_a_gguf_model_from_pull_to_rm(server, akunu, model, tmp_path):
     assert akunu("generate", tmp_path / "converted", "-p", "hello", "--max-tokens", "8") == text
     assert "aborted" in akunu("models", "rm", "--file", "mine", code=1).casefold()
     akunu("models", "rm", "--file", "--yes", "mine")
-    assert listed(akunu)[0]["path"] is None
+    assert listed(akunu) == []
     assert not (tmp_path / "hf" / "hub" / "models--o--r").exists()
 
 
