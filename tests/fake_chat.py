@@ -4,6 +4,7 @@ from dataclasses import replace
 from types import SimpleNamespace
 
 from akunu_py.cli.chat.commands import parse
+from akunu_py.drafting.registry import default_num_draft_tokens, drafter_name
 from akunu_py.engine.conversation import Question
 from akunu_py.types import DecodeStats, GenerationResult, StreamEvent
 
@@ -62,6 +63,13 @@ class FakeEngine:
         self.says, self.reason = ["fine ", "thanks"], "stop"
         self.changes = {}  # of its results
         self.asked, self.closed, self.resets = [], False, 0
+
+    def drafter_of(self, config):
+        name = drafter_name(config, self.draft_model, self.has_head or None)
+        most = config.num_draft_tokens
+        return SimpleNamespace(
+            name=name, num_draft_tokens=default_num_draft_tokens(name) if most is None else most
+        )
 
     def stream_chat(self, messages, config, *, progress=None):
         prompt = len(self.tokenizer.encode_chat(messages))

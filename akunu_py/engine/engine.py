@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from akunu_py.drafting import AutoState, open_memory, vocabulary_fingerprint
 from akunu_py.engine.admission import Admission
 from akunu_py.engine.constrained import Matchers, constrained_drafter
-from akunu_py.engine.drafter_factory import DrafterFactory, DraftingModels
+from akunu_py.engine.drafter_factory import DrafterChoice, DrafterFactory, DraftingModels
 from akunu_py.engine.generation_options import GenerationOptions, with_options
 from akunu_py.engine.lane import CheckedCall, Lane
 from akunu_py.engine.memories import Memories
@@ -482,6 +482,10 @@ class Engine:
         """Return the number of logits, which may exceed the number of the tokenizer's ids."""
         self._admission.check()
         return self._session.vocabulary_size
+
+    def drafter_of(self, config: GenerationConfig) -> DrafterChoice:
+        """Return the drafter that replies with this configuration have, and its longest draft."""
+        return self._drafters.choose(config)
 
     def reset(self) -> None:
         """Forget the conversation; the next call prefills its whole prompt."""

@@ -123,7 +123,9 @@ class Actions:
         own = conversation.engine.description.name
         other = f"; {session.model} answered then, {own} does now" * (session.model != own)
         self._note(f"turns: {len(session.turns)}{other}")
-        for turn in session.turns[-_RECALLED:]:
+        # A script that goes on with a conversation needs no reminder.
+        watched = self._tools.width() is not None
+        for turn in session.turns[-_RECALLED:] if watched else ():
             self._note(f"\n> {_short(turn.user)}\n{_end(answer_of(turn.assistant))}")
 
     def continue_kept(self, stored: StoredSession, session: Session) -> None:
@@ -184,15 +186,9 @@ class Actions:
 
     def _effective(self, config: GenerationConfig, field: str) -> str:
         """Return what a field of a configuration is in the next reply, as text."""
-        from akunu_py.drafting.registry import (  # noqa: PLC0415 - numpy, for --help
-            default_num_draft_tokens,
-            drafter_name,
-        )
-
-        engine = self._conversation.engine
         if getattr(config, field) is None and field in ("drafter", "num_draft_tokens"):
-            name = drafter_name(config, engine.draft_model, engine.has_head or None)
-            return name if field == "drafter" else str(default_num_draft_tokens(name))
+            choice = self._conversation.engine.drafter_of(config)
+            return choice.name if field == "drafter" else str(choice.num_draft_tokens)
         if field == "draft_temperature" and config.draft_temperature is None:
             field = "temperature"
         return shown(config, field)
@@ -337,12 +333,10 @@ class Actions:
         self._note(self._drafter_text())
 
     def _drafter_text(self) -> str:
-        from akunu_py.drafting.registry import drafter_name  # noqa: PLC0415 - numpy, for --help
-
-        config, engine = self._conversation.config, self._conversation.engine
+        config = self._conversation.config
         if config.drafter == "none":
             return "nothing is drafted"
-        name = drafter_name(config, engine.draft_model, engine.has_head or None)
+        name = self._conversation.engine.drafter_of(config).name
         return f"drafter {name}{', the default' * (config.drafter is None)}"
 
     def _check_sources(self, config: GenerationConfig) -> None:
