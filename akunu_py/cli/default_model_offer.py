@@ -18,9 +18,7 @@ _DECLINED = "default-model-declined"
 
 def offer_default_model() -> None:
     """Ask once whether to fetch the default model, where none is here and somebody can answer."""
-    if not (sys.stdin.isatty() and sys.stderr.isatty()) or not _is_missing():
-        return
-    if os.environ.get(FETCH_VARIABLE):
+    if _is_unasked() or not (sys.stdin.isatty() and sys.stderr.isatty()) or not _is_missing():
         return
     wanted = click.confirm(
         f"The default model, {SMOLLM2.described}, is not here yet. "
@@ -36,9 +34,13 @@ def offer_default_model() -> None:
 
 def fetch_unasked() -> None:
     """Try once to fetch the default model, where none is here and FETCH_VARIABLE says so."""
-    if os.environ.get(FETCH_VARIABLE) and _is_missing() and not _fetch():
+    if _is_unasked() and _is_missing() and not _fetch():
         # Nor does each command of somebody without a network wait for it.
         _ask_no_more()
+
+
+def _is_unasked() -> bool:
+    return os.environ.get(FETCH_VARIABLE, "") not in {"", "0"}
 
 
 def _is_missing() -> bool:

@@ -153,6 +153,13 @@ def test_a_replay_counts_with_its_tokenizer(fetches):
     assert fetches == [SMOLLM2]
 
 
+@pytest.mark.parametrize("value", ["", "0"])
+def test_nothing_is_fetched_where_the_variable_says_no(value, fetches, monkeypatch):
+    monkeypatch.setenv("AKUNU_FETCH_MODEL", value)
+    run("generate", "--raw", "-p", "x", "-n", "1")
+    assert fetches == []
+
+
 def test_a_model_of_the_settings_is_the_default_one(fetches, monkeypatch):
     monkeypatch.setenv("AKUNU_MODEL", str(TOY))
     run("generate", "--raw", "-p", "x", "-n", "1")
