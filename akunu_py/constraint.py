@@ -47,6 +47,8 @@ class Constraint:
             For tools a Lark grammar that akunu wrote, with few references for each tool.
         trigger: text after which the constraint begins. Before it the reply is free, and may end.
             It may contain control tokens, such as <|tool_call|>. "": it begins at once.
+        optional: the grammar of those replies among the allowed ones that the model must choose
+            unasked: where it would go another way without a constraint, they are not allowed.
 
     Raises ConfigError for a source that is too long.
 
@@ -55,6 +57,7 @@ class Constraint:
     kind: ConstraintKind
     source: str
     trigger: str = ""
+    optional: str = ""
 
     def __post_init__(self) -> None:
         most = MOST_TOOL_CHARACTERS if self.kind == "tools" else MOST_CHARACTERS
@@ -100,9 +103,9 @@ class Constraint:
         return cls("grammar", _text("grammar", lark), trigger)
 
     @classmethod
-    def tools(cls, lark: str) -> Self:
+    def tools(cls, lark: str, *, optional: str = "") -> Self:
         """Make the constraint of a reply with tool calls, from a grammar that akunu wrote."""
-        return cls("tools", lark)
+        return cls("tools", lark, optional=optional)
 
     @classmethod
     def choices(cls, texts: Iterable[str], *, trigger: str = "") -> Self:

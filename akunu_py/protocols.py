@@ -333,6 +333,13 @@ class ReplyMasks(Protocol):
         Id i is bit i % 32 of word i // 32. Raises ConstraintError if there is none.
         """
 
+    def optional(self, path: Sequence[int]) -> NDArray[np.uint32] | None:
+        """Return those of the tokens allowed after a path that the model must choose unasked.
+
+        They are allowed only where the model chooses one of them without a mask. None where there
+        are none, or no others.
+        """
+
 
 class Detokenizer(Protocol):
     """Token ids to text, step by step; never emits half a character."""

@@ -1,6 +1,7 @@
 """The state of a constraint along a reply: what may come next, what must, and where it ends."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 from llguidance import LLMatcher, LLParserLimits
@@ -29,13 +30,17 @@ class Matcher:
         vocabulary: the model's.
         grammar: llguidance's, in JSON.
         name: what the caller calls the constraint, with which its errors begin.
+        optional: the grammar of replies that the model must choose unasked; None for none.
 
     Raises ConstraintError for a grammar that cannot be compiled or that allows no reply.
 
     """
 
-    def __init__(self, vocabulary: MatcherVocabulary, grammar: str, name: str) -> None:
+    def __init__(
+        self, vocabulary: MatcherVocabulary, grammar: str, name: str, optional: str | None = None
+    ) -> None:
         self._name = name
+        self._optional = Matcher(vocabulary, optional, name) if optional else None
         self._words = -(-vocabulary.size // 32)
         self._end_ids = vocabulary.end_ids
         self._inner = LLMatcher(vocabulary.library, grammar, log_level=0, limits=_LIMITS)
@@ -87,6 +92,19 @@ class Matcher:
         self._check()
         return found
 
+    def optional(self, path: Sequence[int]) -> Mask | None:
+        """Return those of the tokens allowed after a path that the model must choose unasked.
+
+        None where there are none, or no others.
+        """
+        other = self._optional
+        if other is None or self._ended or other.num_tokens < self.num_tokens:
+            return None
+        if not other._go_to(path):  # noqa: SLF001 - of this class
+            return None
+        found, every = other.mask(path), self.mask(path)
+        return found & every if np.any(found & every) and np.any(every & ~found) else None
+
     def validate(self, tokens: Sequence[int]) -> int:
         """Return how many of these tokens may follow the reply so far, one after another."""
         self._go_to(())
@@ -121,6 +139,10 @@ class Matcher:
                 allowed += 1
         if allowed < len(tokens):
             raise ConstraintError(f"the token {tokens[allowed]} is not allowed by the constraint")
+        other = self._optional
+        # It stays where the reply took another way.
+        if other is not None and other.num_tokens == self.num_tokens:
+            other.advance(tokens[: other.validate(tokens)])
         self.num_tokens += allowed
         self._ended = ends
 
@@ -130,6 +152,8 @@ class Matcher:
             raise ConstraintError(f"{count} of {self.num_tokens} tokens cannot be taken back")
         if count:
             self.num_tokens -= count
+            if self._optional is not None:
+                self._optional.rollback(max(0, self._optional.num_tokens - self.num_tokens))
             # The inner matcher did not take an end token in. It goes back when it is asked.
             self._ended = False
 
@@ -190,13 +214,17 @@ class PendingMatcher:
         vocabulary: the model's.
         grammar: llguidance's, in JSON.
         name: what the caller calls the constraint.
+        optional: as in `Matcher`.
 
     """
 
-    def __init__(self, vocabulary: MatcherVocabulary, grammar: str, name: str) -> None:
+    def __init__(
+        self, vocabulary: MatcherVocabulary, grammar: str, name: str, optional: str | None = None
+    ) -> None:
         self._vocabulary = vocabulary
         self._grammar = grammar
         self._name = name
+        self._optional = optional
         self._matcher: Matcher | None = None
 
     @property
@@ -211,11 +239,12 @@ class PendingMatcher:
         compile, or that has a feature which llguidance lacks.
         """
         if self._matcher is None:
-            try:
-                TRIAL.error_of(self._grammar, self._vocabulary.size)
-            except ConstraintError as error:
-                raise ConstraintError(f"{self._name}: {error.message}") from None
-            self._matcher = Matcher(self._vocabulary, self._grammar, self._name)
+            for grammar in filter(None, (self._grammar, self._optional)):
+                try:
+                    TRIAL.error_of(grammar, self._vocabulary.size)
+                except ConstraintError as error:
+                    raise ConstraintError(f"{self._name}: {error.message}") from None
+            self._matcher = Matcher(self._vocabulary, self._grammar, self._name, self._optional)
         return self._matcher
 
 
@@ -228,9 +257,13 @@ def pending_matcher(
     """
     try:
         source = source_of(constraint, vocabulary, opening)
+        optional = None
+        if constraint.optional:
+            unasked = replace(constraint, source=constraint.optional, optional="")
+            optional = source_of(unasked, vocabulary, opening)
     except ValueError as error:
         raise ConstraintError(f"{constraint.kind}: {error}") from None
-    return PendingMatcher(vocabulary, source, constraint.kind)
+    return PendingMatcher(vocabulary, source, constraint.kind, optional)
 
 
 def make_matcher(

@@ -136,7 +136,10 @@ class ToolUse:
 
         def calls_or_answer(schema: Constraint) -> Constraint:
             answer = json.loads(schema.source)
-            return Constraint.tools(optional_calls(format_, callable_, control_ids, answer=answer))
+            return Constraint.tools(
+                optional_calls(format_, callable_, control_ids, answer=answer),
+                optional=required_calls(format_, callable_, control_ids),
+            )
 
         texts = "".join(format_.texts)
         return ChatPlan(

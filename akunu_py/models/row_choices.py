@@ -208,7 +208,27 @@ class ConstrainedChoices(RowChoices):
         """Return the tokens allowed after each row, found while the device computes the logits."""
         mx.async_eval(logits)  # type: ignore[no-untyped-call]
         committed = self._start + self._allowed.num_tokens - len(fed)
-        return [mx.array(self._allowed.mask(path[committed:])) for path in paths]
+        rows = logits.reshape(len(paths), -1)
+        return [
+            self._mask(rows[row][None], fed, path, path[committed:])
+            for row, path in enumerate(paths)
+        ]
+
+    def _mask(
+        self, logits: mx.array, fed: Sequence[int], path: Sequence[int], reply: Sequence[int]
+    ) -> mx.array:
+        """Return the mask of a row; without what is optional, unless the model chooses it freely.
+
+        The free choice has the noise of the masked one, so where it is allowed both are the same.
+        """
+        mask = mx.array(self._allowed.mask(reply))
+        found = self._allowed.optional(reply)
+        if found is None:
+            return mask
+        optional = mx.array(found)
+        free = self.sampler.choice(logits, len(fed) + len(path), self.recent(fed, path), None)
+        chosen = (optional[free.token // 32] >> (free.token % 32)) & 1
+        return mx.where(chosen == 1, mask, mask & ~optional)
 
 
 def top_candidates(logits: mx.array, count: int) -> mx.array:

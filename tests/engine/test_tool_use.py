@@ -159,6 +159,24 @@ def test_an_answer_has_the_callers_schema(engine):
         assert called or json.loads(result.message.content) in schema["enum"]
 
 
+@pytest.mark.parametrize("temperature", [0.0, 1.0])
+@pytest.mark.parametrize("drafter", ["none", "ngram"])
+def test_a_model_that_would_not_call_answers_in_the_callers_schema(engine, drafter, temperature):
+    """The schema leaves a model the choice that it would make without: prose is no call."""
+
+    def reply(liked):
+        before = engine.tokenizer.encode("\n")
+        first = engine.tokenizer.encode("\n" + liked, parse_special=True)[len(before)]
+        options = {"max_tokens": 60, "temperature": temperature, "drafter": drafter, "seed": 3}
+        result = engine.chat(
+            ASK, tools=TOOLS, json_schema={"enum": ["yes", "no"]}, logit_bias={first: 100.0}, **options
+        )  # fmt: skip
+        return result.text.lstrip()
+
+    assert json.loads(reply("Hello")) in ("yes", "no")
+    assert reply("<tool_call>").startswith("<tool_call>")
+
+
 def test_a_template_with_calls_of_an_unknown_form(tmp_path):
     # The name of the tool stands in the end of a call, too.
     template = HERMES.replace("</tool_call>", "</{{ c.function.name }}>")
