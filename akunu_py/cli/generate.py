@@ -12,7 +12,14 @@ import click
 from akunu_py.cli import completing
 from akunu_py.cli.command import Command, option
 from akunu_py.cli.form_options import form_options
-from akunu_py.cli.input_text import MOST_BYTES, GivenPath, check_text, decoded, split_words
+from akunu_py.cli.input_text import (
+    MOST_BYTES,
+    GivenPath,
+    check_model,
+    check_text,
+    decoded,
+    split_words,
+)
 from akunu_py.cli.loading_options import (
     counts_option,
     draft_model_option,
@@ -26,7 +33,6 @@ from akunu_py.cli.reply_options import generation_options, keeping_options
 from akunu_py.cli.terminal import prompt_progress, show, statistics_line
 from akunu_py.cli.verbosity import held_log, is_quiet
 from akunu_py.cli.view_options import view_of, view_options
-from akunu_py.settings import load_settings
 
 if TYPE_CHECKING:
     from akunu_py.cli.reply_view import Reasoning, ReplyView
@@ -97,8 +103,6 @@ def generate(  # noqa: PLR0917 - click passes by name
       akunu generate "Is a whale a fish?" --choice yes --choice no
       git diff | akunu generate model.gguf -p "Write a commit message for this:"
     """  # noqa: D301 - \b keeps click from wrapping the examples
-    from akunu_py.model_store.names import locate  # noqa: PLC0415 - what --help does not need
-
     from_stdin = "-" in (*words, prompt)
     prompt = None if prompt == "-" else prompt
     prompted = prompt is not None or path is not None
@@ -117,9 +121,9 @@ def generate(  # noqa: PLR0917 - click passes by name
         raise click.UsageError("give either --trace or --json; --trace-file writes steps as JSON")
     if not trace_category:
         raise click.UsageError("--trace-category is empty; give a name")
-    if model is not None:
+    if model is not None and model_option is None:
         # Before a prompt is asked for, which would not mend a name that is misspelt.
-        locate(model, load_settings())
+        check_model(*[word for word in words if word != "-"])
     text = "" if is_follower() else _prompt_text(prompt, path, model, from_stdin=from_stdin)
     with load_engine(model, loading, memory=memory, several=True) as engine:
         tokenizer = engine.tokenizer

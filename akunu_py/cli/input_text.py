@@ -45,38 +45,46 @@ def is_prompt(word: str) -> bool:
 
 def names_model(word: str) -> bool:
     """Return whether a word names a model, or looks as if it should."""
-    if "/" in word or word.startswith("hf:") or word.casefold().endswith(_MODEL_FILES):
-        return True
-    from akunu_py.errors import AkunuError  # noqa: PLC0415 - akunu --help does without
-    from akunu_py.model_store.names import UnknownNameError, locate  # noqa: PLC0415
-    from akunu_py.model_store.repository_files import quantization_of  # noqa: PLC0415
-    from akunu_py.settings import load_settings  # noqa: PLC0415 - TOML
-
-    if quantization_of(word):
-        return True
+    from akunu_py.model_store.names import UnknownNameError  # noqa: PLC0415 - not for --help
 
     try:
-        locate(word, load_settings())
+        check_model(word)
     except UnknownNameError:
-        return False
-    except AkunuError:
+        return _looks_like_model(word)
+    except ConfigError:
         # A link that leads nowhere, or a damaged file of aliases: whoever opens the model tells.
         return True
     return True
 
 
-def check_model(word: str) -> None:
-    """Raise ConfigError for a word that names no model, with what to type if it is a prompt."""
-    if names_model(word):
-        return
-    from akunu_py.model_store.names import locate  # noqa: PLC0415 - as above
-    from akunu_py.settings import load_settings  # noqa: PLC0415
+def check_model(word: str, *more: str) -> None:
+    """Raise ConfigError for a word that names no model.
+
+    What may have been meant as a prompt, with the words behind it, is told what to type.
+    """
+    from akunu_py.model_store.names import UnknownNameError, locate  # noqa: PLC0415 - not for --help
+    from akunu_py.settings import load_settings  # noqa: PLC0415 - TOML
 
     try:
         locate(word, load_settings())
-    except ConfigError as error:
-        asked = f"akunu generate {shlex.quote(word)}"
-        raise ConfigError(f"{error.message}. For a reply to a prompt, type: {asked}") from None
+    except UnknownNameError as error:
+        if _looks_like_model(word):
+            raise
+        asked = shlex.quote(" ".join((word, *more)))
+        raise UnknownNameError(
+            f"{error.message}. For a reply to a prompt, type: akunu generate {asked}"
+        ) from None
+
+
+def _looks_like_model(word: str) -> bool:
+    from akunu_py.model_store.repository_files import quantization_of  # noqa: PLC0415 - as above
+
+    return (
+        "/" in word
+        or word.startswith("hf:")
+        or word.casefold().endswith(_MODEL_FILES)
+        or quantization_of(word) != ""
+    )
 
 
 def split_words(

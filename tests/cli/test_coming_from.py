@@ -236,14 +236,18 @@ def test_a_lone_word_that_names_no_model_is_the_prompt(word, names):
     assert first_words.split_words([word], None, prompted=True) == (word, None)
 
 
-@pytest.mark.parametrize("line", ["akunu chat Hi", "akunu run Hi", "akunu chat 'Hi there'"])
+@pytest.mark.parametrize(
+    "line", ["akunu chat Hi", "akunu run Hi", "akunu chat 'Hi there'", "akunu generate Hi -p x"]
+)
 def test_a_prompt_in_the_place_of_a_model_is_told_what_to_type(line, place):
     said = typed(line, place)
     assert said.exit_code == 2
-    prompt = line.split(maxsplit=2)[2]
+    prompt = line.removesuffix(" -p x").split(maxsplit=2)[2]
     assert said.stderr.endswith(f"For a reply to a prompt, type: akunu generate {prompt}\n")
     assert "there is no model Hi" in said.stderr
-    for command in ("chat", "run"):
+    unquoted = typed("akunu generate Hi there, you", place).stderr
+    assert unquoted.endswith("For a reply to a prompt, type: akunu generate 'Hi there, you'\n")
+    for command in ("chat", "run", "generate"):
         misspelt = typed(f"akunu {command} modle.gguf", place).stderr
         assert "there is no model modle.gguf" in misspelt
         assert "akunu generate" not in misspelt
