@@ -11,6 +11,9 @@ from akunu_py.cli.verbosity import is_quiet
 
 _EVERY_S = 10.0
 
+_AT_ONCE_S = 0.05
+"""What an earlier run has finished is counted within this time."""
+
 Count = Callable[[int, int], None]
 Share = Callable[[str, float], None]
 
@@ -78,7 +81,7 @@ def _lines(unit: str, waiting: str) -> Count:
 
 
 class _TimeLeft:
-    """What the rest takes at the pace since the first call; what was done before is not counted."""
+    """What the rest takes at the pace since the first call, without what was there at once."""
 
     def __init__(self) -> None:
         self._first: tuple[float, float] | None = None
@@ -89,6 +92,9 @@ class _TimeLeft:
         if self._first is None:
             self._first = (now, done)
         began, before = self._first
+        if now - began < _AT_ONCE_S:
+            self._first = (began, done)
+            return ""
         if done <= before or done >= total:
             return ""
         seconds = (now - began) / (done - before) * (total - done)

@@ -426,7 +426,8 @@ def test_a_terminal_gets_a_bar_on_stderr(monkeypatch, capsys, clock):
 )
 def test_the_time_left_is_by_the_pace_of_this_run(capsys, clock, done, total, seconds, words):
     with count_progress("replies") as progress:
-        # Finished in an earlier run.
+        # Finished in an earlier run, and told step by step.
+        progress(0, 100 + total)
         progress(100, 100 + total)
         clock.now += seconds
         progress(100 + done, 100 + total)
