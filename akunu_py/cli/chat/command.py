@@ -139,7 +139,9 @@ def chat(  # noqa: PLR0917 - click passes by name
         lines, typed = open_lines(store.typed, completions)
         if typed and not is_quiet():
             kept = engine.description
-            facts = [kept.name, f"{kept.parameters / 1e6:,.1f} million parameters"]
+            millions = kept.parameters / 1e6
+            size = f"{millions:,.{0 if millions >= 100 else 1}f} million parameters"
+            facts = [kept.name, size]
             facts += [] if kept.weights == "dense" else [kept.weights_text]
             facts.append(f"context {engine.context:,}")
             facts += ["prediction head"] if engine.has_head else []
