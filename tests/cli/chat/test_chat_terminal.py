@@ -438,7 +438,7 @@ def test_what_shall_not_be_kept_is_not(chat, tmp_path):
     assert not (tmp_path / "akunu").exists()
 
 
-def test_what_is_typed_while_a_model_loads_is_not_shown_then(monkeypatch):
+def test_what_is_typed_while_a_model_loads_is_not_shown_then(tiny_gguf, monkeypatch):
     """The prompt shows it once more."""
     leader, follower = os.openpty()
     shown_keys = lambda: bool(termios.tcgetattr(follower)[3] & termios.ECHO)  # noqa: E731
@@ -446,13 +446,13 @@ def test_what_is_typed_while_a_model_loads_is_not_shown_then(monkeypatch):
 
     def load(*_arguments, **_options):
         found.append(shown_keys())
-        raise ConfigError("there is no such model")
+        raise ConfigError("it is damaged")
 
     monkeypatch.setattr("akunu_py.cli.chat.command.load_engine", load)
     with os.fdopen(follower) as keys:
         monkeypatch.setattr(sys, "stdin", keys)
-        with pytest.raises(click.UsageError, match="no such model"):
-            cli(["chat", "no.gguf"], standalone_mode=False)
+        with pytest.raises(click.UsageError, match="damaged"):
+            cli(["chat", str(tiny_gguf)], standalone_mode=False)
         assert found == [False]
         assert shown_keys()
     os.close(leader)
