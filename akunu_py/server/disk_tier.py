@@ -6,11 +6,15 @@ layout of the caches, and size and checksum of the rows' file. It is written las
 an entry is there or not, whatever happens meanwhile. Files are private, and belong to one model.
 """
 
+import contextlib
 import hashlib
 import json
 import logging
 import os
+import re
 import secrets
+import stat
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -30,6 +34,12 @@ _MAX_DESCRIPTION_BYTES = 64 << 20
 _BLOCK_BYTES = 1 << 20
 _DAMAGES = (ValueError, KeyError, TypeError, AttributeError, RecursionError, RuntimeError, OSError)
 """What a damaged file may raise; RuntimeError is what MLX raises for one that it cannot read."""
+
+_OURS = re.compile(r"([0-9a-f]{32})\.(?:json|safetensors)|\.[0-9a-f]{32}\.[0-9a-f]{8}")
+"""Names of files that a tier makes; the last kind is one that is being written."""
+
+_ABANDONED_S = 600.0
+"""Age of a half-written entry that nobody will complete: another server may use the folder, too."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -67,7 +77,8 @@ class DiskTier:
     """Rows of one model in a folder, up to `limit` bytes; the oldest go first.
 
     `digest` is the model's (`model_digest`). Files of other models in the folder count, too. Other
-    files are left alone. One thread uses the tier.
+    files are left alone. One thread uses the tier; another process may use the folder, and remove
+    what is in it at any time. What fails on disk is logged, and costs no more than the rows.
 
     Raises ConfigError if the folder cannot be made.
     """
@@ -82,11 +93,13 @@ class DiskTier:
             raise ConfigError(
                 f"the cache folder {folder} cannot be made: {error.strerror}; name another"
             ) from None
-        for path in sorted(self._folder.glob("*.json")):
+        for path, _ in _files([self._folder]):
+            if path.suffix != ".json":
+                continue
             if (stored := _read_description(path)) is not None:
                 self._trie.put(stored.tokens, stored)
             else:
-                self._delete(path.stem)
+                _delete(path)
         self._sweep()
 
     def nearest(self, prompt: Sequence[int]) -> Iterator[tuple[int, Stored]]:
@@ -105,7 +118,8 @@ class DiskTier:
             _log.warning("the cached prompt %s is ignored: %s", data, error)
             self.remove(stored)
             return None
-        os.utime(data)
+        with contextlib.suppress(OSError):
+            os.utime(data)
         return rows
 
     def write(
@@ -129,10 +143,11 @@ class DiskTier:
                 }  # fmt: skip
                 new.replace(data)
             finally:
-                new.unlink(missing_ok=True)
+                with contextlib.suppress(OSError):
+                    new.unlink(missing_ok=True)
             replace_file(self._path(name, "json"), _written(description), private=True)
-        except (OSError, ValueError) as error:
-            level = logging.WARNING if isinstance(error, OSError) else logging.INFO
+        except (OSError, ValueError, RuntimeError) as error:
+            level = logging.INFO if isinstance(error, ValueError) else logging.WARNING
             _log.log(level, "a prompt is not cached in %s: %s", self._folder, error)
             return
         for common, stored in list(self._trie.nearest(tokens)):
@@ -144,19 +159,21 @@ class DiskTier:
     def remove(self, stored: Stored) -> None:
         """Delete an entry."""
         self._trie.pop(stored.tokens)
-        self._delete(stored.name)
+        _delete(self._path(stored.name, "json"))
 
     def _sweep(self) -> None:
         """Delete the oldest entries beyond the limit, and what an interrupted write left."""
-        for left in self._folder.glob(".*"):
-            left.unlink(missing_ok=True)
-        found = []
-        for path in self._folder.parent.glob("rows-*/*.safetensors"):
-            if path.with_suffix(".json").exists():
-                state = path.stat()
+        found, now = [], time.time()
+        try:
+            folders = list(self._folder.parent.glob("rows-*"))
+        except OSError as error:
+            _log.warning("the cache folder %s cannot be read: %s", self._folder.parent, error)
+            return
+        for path, state in _files(folders):
+            if path.suffix == ".safetensors" and path.with_suffix(".json").exists():
                 found.append((state.st_mtime, state.st_size, path))
-            else:
-                path.unlink(missing_ok=True)
+            elif path.suffix != ".json" and now - state.st_mtime > _ABANDONED_S:
+                _delete(path)
         size = sum(nbytes for _, nbytes, _ in found)
         stored = {one.name: one for _, one in self._trie.nearest(())}
         for _, nbytes, path in sorted(found):
@@ -166,16 +183,36 @@ class DiskTier:
             if path.parent == self._folder and path.stem in stored:
                 self.remove(stored[path.stem])
             else:
-                path.with_suffix(".json").unlink(missing_ok=True)
-                path.unlink(missing_ok=True)
-
-    def _delete(self, name: str) -> None:
-        # The description first: rows without one are no entry.
-        for suffix in ("json", "safetensors"):
-            self._path(name, suffix).unlink(missing_ok=True)
+                _delete(path)
 
     def _path(self, name: str, suffix: str) -> Path:
         return self._folder / f"{name}.{suffix}"
+
+
+def _files(folders: Sequence[Path]) -> Iterator[tuple[Path, os.stat_result]]:
+    """Yield the files of tiers in some folders, without what vanishes or cannot be looked at."""
+    for folder in folders:
+        try:
+            paths = sorted(path for path in folder.iterdir() if _OURS.fullmatch(path.name))
+        except OSError:
+            continue
+        for path in paths:
+            try:
+                state = path.lstat()
+            except OSError:
+                continue
+            if stat.S_ISREG(state.st_mode):
+                yield path, state
+
+
+def _delete(path: Path) -> None:
+    """Delete a file of a tier; of an entry both."""
+    # The description first: rows without one are no entry.
+    for suffix in (".json", path.suffix, ".safetensors"):
+        try:
+            path.with_suffix(suffix).unlink(missing_ok=True)
+        except OSError as error:
+            _log.warning("%s cannot be deleted: %s", path, error)
 
 
 def _read_description(path: Path) -> Stored | None:

@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import os
 import shutil
 import signal
 import stat
@@ -461,6 +462,7 @@ def test_a_kill_during_a_write_loses_that_entry_alone(engine, tmp_path, monkeypa
         replies(engine, tmp_path, second)
     monkeypatch.undo()
     assert sound is disk_tier.__dict__.get(at)
+    make_old(tmp_path)
     (_, one), (_, other) = replies(engine, tmp_path, first, second)
     assert one == len(first) - 1
     assert other == 0
@@ -482,6 +484,84 @@ def test_the_oldest_go_first_and_those_of_other_models_too(engine, tmp_path):
     assert len(left) == len(files(tmp_path, "json")) >= 1
     ((_, cached),) = replies(engine, tmp_path, prompts[2], limit=limit)
     assert cached == len(prompts[2]) - 1
+
+
+def make_old(folder):
+    """As long after an interrupted write as no server takes for one."""
+    for path in folder.glob("rows-*/*"):
+        os.utime(path, (time.time() - 1e5,) * 2)
+
+
+ODD = {
+    "a folder with a hidden name": lambda folder, name: (folder / ".hidden").mkdir(),
+    "a hidden file": lambda folder, name: (folder / ".DS_Store").touch(),
+    "a folder with the name of rows": lambda folder, name: (folder / f"{'a' * 32}.safetensors").mkdir(),
+    "a folder with the name of a description": lambda folder, name: (folder / f"{'a' * 32}.json").mkdir(),
+    "a folder in the place of a description": lambda folder, name: replaced(folder / f"{name}.json", Path.mkdir),
+    "a folder in the place of rows": lambda folder, name: replaced(folder / f"{name}.safetensors", Path.mkdir),
+    "a pipe in the place of rows": lambda folder, name: replaced(folder / f"{name}.safetensors", os.mkfifo),
+    "a pipe in the place of a description": lambda folder, name: replaced(folder / f"{name}.json", os.mkfifo),
+    "a link to nowhere": lambda folder, name: (folder / f"{'b' * 32}.json").symlink_to("nowhere"),
+    "a link to itself": lambda folder, name: (folder / f"{'b' * 32}.safetensors").symlink_to(f"{'b' * 32}.safetensors"),
+    "another file": lambda folder, name: (folder / "x.safetensors").touch(),
+    "a file among the folders": lambda folder, name: (folder.parent / "rows-file").touch(),
+    "a folder that went": lambda folder, name: shutil.rmtree(folder),
+}  # fmt: skip
+
+
+def replaced(path, make):
+    path.unlink()
+    make(path)
+
+
+@pytest.mark.parametrize("late", [False, True], ids=["before the start", "while it runs"])
+@pytest.mark.parametrize("name", ODD)
+def test_nothing_in_the_folder_ends_the_worker(engine, tmp_path, name, late):
+    """What is not the tier's stays, and replies are made whatever happens to the folder."""
+    first, second = engine.prompt_ids(TEXT), engine.prompt_ids("efg" * 20)
+    replies(engine, tmp_path, first)
+    (folder,) = tmp_path.glob("rows-*")
+    entry = files(tmp_path, "json")[0].stem
+    worker = Worker(engine, cache=PrefixCache(1 << 28, tier_of(engine, tmp_path))) if late else None
+    ODD[name](folder, entry)
+    odd = {path for path in tmp_path.glob("rows-*/*") if path.stem != entry}
+    worker = worker or Worker(engine, cache=PrefixCache(1 << 28, tier_of(engine, tmp_path)))
+    for prompt in (first, second):
+        job = worker.submit(engine.check(prompt, **OPTIONS))
+        while worker.step():
+            pass
+        *_, last = list(job.events)
+        assert last.result.token_ids == engine.generate(prompt, **OPTIONS).token_ids
+        worker.models.tidy()
+    worker.close()
+    assert odd <= set(tmp_path.glob("rows-*/*"))
+
+
+@pytest.mark.parametrize("call", ["os.listdir", "os.utime", "pathlib.Path.lstat", "pathlib.Path.unlink", "pathlib.Path.exists"])  # fmt: skip
+def test_a_folder_that_another_process_empties(engine, tmp_path, monkeypatch, call):
+    prompts = [engine.prompt_ids(TEXT), engine.prompt_ids("efg" * 20)]
+    replies(engine, tmp_path, *prompts)
+
+    def gone(*_, **__):
+        raise FileNotFoundError(2, "No such file or directory")
+
+    if call.endswith("exists"):
+        gone = lambda self: shutil.rmtree(self.parent, ignore_errors=True) or True  # noqa: E731
+    monkeypatch.setattr(call, gone)
+    assert len(replies(engine, tmp_path, *prompts, limit=1000)) == 2
+
+
+def test_two_servers_share_a_folder(engine, tmp_path):
+    """One does not delete what the other is writing."""
+    folder = tier_of(engine, tmp_path)._folder
+    half = [folder / f".{'a' * 32}.{'b' * 8}", folder / f"{'c' * 32}.safetensors"]
+    for path in half:
+        path.write_bytes(b"half")
+    replies(engine, tmp_path, engine.prompt_ids(TEXT))
+    assert all(path.exists() for path in half)
+    make_old(tmp_path)
+    tier_of(engine, tmp_path)
+    assert not any(path.exists() for path in half)
 
 
 def test_a_folder_that_cannot_be_made(tmp_path):
@@ -584,6 +664,7 @@ def test_a_killed_process_loses_nothing_but_the_entry_it_wrote(tmp_path, moment,
     command = [sys.executable, "-c", program, str(tmp_path), moment]
     process = subprocess.run(command, capture_output=True, text=True, check=False)
     assert process.returncode == -signal.SIGKILL, process.stdout + process.stderr
+    make_old(tmp_path)
     with toy_engine("qwen3_next") as engine:
         tier = tier_of(engine, tmp_path)
         found = sorted((stored for _, stored in tier.nearest(())), key=lambda one: len(one.tokens))
