@@ -7,11 +7,15 @@ numpy are not imported: the answer is waited for.
 import contextlib
 from collections.abc import Iterable, Iterator, Mapping
 from collections.abc import Set as AbstractSet
+from typing import TYPE_CHECKING
 
 import click
 from click.shell_completion import CompletionItem
 
 from akunu_py.errors import AkunuError
+
+if TYPE_CHECKING:
+    from akunu_py.cli.option_settings import Setting
 
 Items = list[CompletionItem]
 
@@ -62,15 +66,29 @@ def commands(context: click.Context, _parameter: click.Parameter, incomplete: st
 
 def keys(context: click.Context, _parameter: click.Parameter, incomplete: str) -> Items:
     """Offer keys of the settings file; those of one command once something is typed."""
-    from akunu_py.cli.option_settings import leaves, settings_of  # noqa: PLC0415 - it needs more
     from akunu_py.settings import FOLDERS_KEY, MODEL_KEY  # noqa: PLC0415 - TOML
 
-    root = context.find_root()
-    commands = [((), root.command), *leaves(root.command, root)]
-    settings = [one for words, command in commands for one in settings_of(command, words)]
+    settings = _settings(context)
     shared = {FOLDERS_KEY, MODEL_KEY, *(one.key for one in settings)}
     own = {".".join((*one.command, one.key)) for one in settings if incomplete}
     return _beginning(incomplete, sorted(shared | own))
+
+
+def values(context: click.Context, _parameter: click.Parameter, incomplete: str) -> Items:
+    """Offer what the option offers whose key is set."""
+    *command, key = str(context.params.get("key") or "").replace("_", "-").split(".")
+    for one in _settings(context):
+        if one.key == key and one.command[: len(command)] == tuple(command):
+            return one.parameter.shell_complete(context, incomplete)
+    return []
+
+
+def _settings(context: click.Context) -> "list[Setting]":
+    from akunu_py.cli.option_settings import leaves, settings_of  # noqa: PLC0415 - it needs more
+
+    root = context.find_root()
+    commands = [((), root.command), *leaves(root.command, root)]
+    return [one for words, command in commands for one in settings_of(command, words)]
 
 
 def set_keys(_context: click.Context, _parameter: click.Parameter, incomplete: str) -> Items:

@@ -117,7 +117,9 @@ def edit() -> None:
 
 @config.command("set")
 @click.argument("key", shell_complete=completing.keys)
-@click.argument("values", nargs=-1, required=True, metavar="VALUE...")
+@click.argument(
+    "values", nargs=-1, required=True, metavar="VALUE...", shell_complete=completing.values
+)
 def set_value(key: str, values: tuple[str, ...]) -> None:
     """Write KEY = VALUE into the settings file; the rest of it stays as it is.
 

@@ -165,6 +165,17 @@ def test_keys_of_settings_are_offered(offered, tmp_path, monkeypatch):
     assert keys("unset") == []
 
 
+def test_values_are_those_of_the_option(offered, monkeypatch, tmp_path):
+    monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path / "none"))
+    for key in ("model", "chat.model"):
+        assert ("plain", "smollm2") in offered("config", "set", key, incomplete="smol")
+    assert offered("config", "set", "serve.drafter", incomplete="ngram-w") == [
+        ("plain", "ngram-window")
+    ]
+    assert offered("config", "set", "q6k", incomplete="8") == [("plain", "8bit")]
+    assert offered("config", "set", "nothing", incomplete="x") == [("",)]
+
+
 def test_each_key_that_is_offered_can_be_set(offered, monkeypatch, tmp_path):
     monkeypatch.setenv("AKUNU_CONFIG", str(tmp_path / "config.toml"))
     (tmp_path / "config.toml").touch()
