@@ -4,6 +4,7 @@
       ModelFormatError                a file is damaged or malformed
         UnsupportedQuantizationError  a tensor type akunu cannot keep or expand
         UnsupportedArchitectureError  a model family akunu has no class for
+        ChatTemplateError             a chat template fails, or refuses a conversation
       ConfigError                     an option or argument out of its range
         MemoryLimitError              a model that does not fit into this machine's memory
         ConstraintError               a form of the reply that cannot be compiled or met
@@ -54,6 +55,14 @@ class UnsupportedQuantizationError(ModelFormatError):
 
 class UnsupportedArchitectureError(ModelFormatError):
     """The model family is not known."""
+
+
+class ChatTemplateError(ModelFormatError):
+    """A chat template fails, or refuses a conversation."""
+
+    def __init__(self, message: str) -> None:
+        # As a choice, since a client of the server does not have it.
+        super().__init__(message, choices=("use --raw to give the prompt yourself",))
 
 
 class ConfigError(AkunuError, ValueError):

@@ -111,9 +111,7 @@ class ToolUse:
             plan = ChatPlan(messages=self._with_texts(messages), tools=tools)
         else:
             _ = self._noticed
-            given = with_described_tools(
-                messages, tools, self._format, in_system=self._writes_system
-            )
+            given = with_described_tools(messages, tools, self._format)
             plan = ChatPlan(messages=self._with_texts(given))
         if not callable_:
             return plan
@@ -247,23 +245,14 @@ class ToolUse:
         return True
 
     @cached_property
-    def _writes_system(self) -> bool:
-        """Whether the template has a place for a system message."""
-        try:
-            return _SYSTEM.text in self._tokenizer.chat_text((_SYSTEM, _ASK))
-        except (ConfigError, ModelFormatError):
-            return False
-
-    @cached_property
     def _control_ids(self) -> dict[str, int]:
         return {text: id_ for id_, text in self._tokenizer.control_tokens().items()}
 
     @cached_property
     def _noticed(self) -> bool:
         _log.warning(
-            "the model's chat template has no place for tools; they are described in the %s "
-            "message, and a model that was not trained to call tools does it badly",
-            "system" if self._writes_system else "user's first",
+            "the model's chat template has no place for tools; they are described in the system "
+            "message, and a model that was not trained to call tools does it badly"
         )
         return True
 

@@ -5,7 +5,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from akunu_py.errors import ConfigError, ModelFormatError
+from akunu_py.errors import ChatTemplateError, ConfigError, ModelFormatError
 from akunu_py.gguf.keys import MAX_SIZE
 from akunu_py.messages import GivenMessage, GivenTool, read_messages, read_tools
 from akunu_py.models.folder_settings import end_ids, read_json
@@ -176,9 +176,8 @@ class FolderTokenizer:
                 )
             )
         except Exception as error:  # it may raise anything for unexpected roles
-            raise ModelFormatError(
-                f"mlx-lm cannot lay the conversation out for this model: {error}; use --raw to "
-                "give the prompt yourself"
+            raise ChatTemplateError(
+                f"mlx-lm cannot lay the conversation out for this model: {error}"
             ) from error
 
     def decode(self, token_ids: Iterable[int], *, with_control: bool = False) -> str:

@@ -56,7 +56,6 @@ from akunu_py.server.generation_fields import EFFORTS, JSON_OBJECT, SamplingFiel
 from akunu_py.server.incoming import Incoming, incoming
 from akunu_py.server.metrics import reply_figures
 from akunu_py.server.requests import ChatRequest, ToolChoice
-from akunu_py.server.system_messages import merged_beginning
 from akunu_py.server.whole_reply import Call, WholeReply
 from akunu_py.types import FinishReason
 
@@ -210,7 +209,7 @@ def _read_request(asked: Incoming[Body]) -> ChatRequest:
     asked.check_grammars(tools, refuse=True)
     return ChatRequest(
         model=asked.model.id,
-        messages=merged_beginning(messages),
+        messages=tuple(messages),
         config=asked.config(options),
         tools=tools,
         tool_choice=_tool_choice(body.tool_choice, tools),

@@ -1,7 +1,7 @@
 """Replies to conversations: from messages to a job of the worker."""
 
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Unpack
 
 from akunu_py.engine.engine import Engine
@@ -37,15 +37,13 @@ class Chats:
         tools: Sequence[GivenTool] | None = None,
         tool_choice: ToolChoice = "auto",
         client: str = "",
-        placed: Callable[[Engine, Sequence[Message]], Sequence[Message]] = lambda _, said: said,
         prediction: str = "",
         **options: Unpack[GenerationOptions],
     ) -> Job:
         """Ask for the reply to a conversation.
 
-        Thoughts that the client left out of earlier replies are put back, and then `placed` may
-        change how the conversation is written for an engine. `prediction` is a text that the reply
-        may repeat. Raises as `Engine.chat` and `Worker.ask` do.
+        Thoughts that the client left out of earlier replies are put back. `prediction` is a text
+        that the reply may repeat. Raises as `Engine.chat` and `Worker.ask` do.
         """
         offered, read = read_tools(tools), read_messages(messages)
         for tool in offered:
@@ -55,7 +53,6 @@ class Chats:
         def prepare(engine: Engine) -> Prepared:
             with self._lock:
                 said = self._thoughts.restored(client, read)
-            said = tuple(placed(engine, said))
             call = engine.check_chat(
                 said, config, tools=offered, tool_choice=tool_choice, **options
             )

@@ -3,7 +3,7 @@
 import asyncio
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from functools import cached_property, partial
+from functools import cached_property
 from typing import Self
 
 from akunu_py.drafting.auto.drafter import MEMORY
@@ -31,7 +31,6 @@ from akunu_py.server.reply_events import Loading as WorkerLoading
 from akunu_py.server.reply_events import Prefilled as WorkerPrefilled
 from akunu_py.server.reply_events import Started
 from akunu_py.server.requests import ChatRequest, CompletionRequest, Request, ToolChoice
-from akunu_py.server.system_messages import as_notes, keeps_in_place
 from akunu_py.server.worker import Job, Prepared, Worker
 from akunu_py.tokenizers.gguf_tokenizer import GGUFTokenizer
 from akunu_py.types import GenerationResult, StreamEvent, TokenLogprob
@@ -48,7 +47,6 @@ class EngineBackend:
         self._worker = worker
         self._places = places
         self._chats = {model.id: Chats(worker, model.id) for model in worker.models}
-        self._in_place: dict[str, bool] = {}
         self._tokens: dict[str, TokenTexts] = {}
 
     def submit(self, request: Request, client: str) -> "EngineReply":
@@ -68,8 +66,8 @@ class EngineBackend:
         counts: list[int] = []
 
         def count(engine: Engine) -> None:
-            said = self._placed(request.model, engine, request.messages)
-            counts.append(len(engine.chat_ids(said, request.tools, request.config)))
+            ids = engine.chat_ids(request.messages, request.tools, request.config)
+            counts.append(len(ids))
 
         job = await asyncio.to_thread(self._worker.ask, count, model=request.model)
         async for _ in job.events:
@@ -102,7 +100,6 @@ class EngineBackend:
             tools=request.tools,
             tool_choice=_engine_choice(request.tool_choice),
             client=client,
-            placed=partial(self._placed, request.model),
             prediction=request.prediction,
         )
 
@@ -117,20 +114,6 @@ class EngineBackend:
             return Prepared(engine.check(ids, request.config))
 
         return self._worker.ask(prepare, model=request.model, client=client)
-
-    def _placed(self, model: str, engine: Engine, said: Sequence[Message]) -> Sequence[Message]:
-        """Return a conversation with later system messages where the template writes them."""
-        if all(message.role != "system" for message in said[1:]):
-            return said
-        known = self._in_place.get(model)
-        if known is None:
-            tokenizer = engine.tokenizer
-            known = self._in_place[model] = keeps_in_place(
-                lambda messages: tokenizer.decode(
-                    tokenizer.encode_chat(messages), with_control=True
-                )
-            )
-        return said if known else as_notes(said)
 
     def _token_texts(self, job: Job) -> "TokenTexts":
         """Return the texts of the tokens of a job that was prepared."""

@@ -14,6 +14,7 @@ from typing import Any, Literal
 
 from akunu_py.errors import (
     AkunuError,
+    ChatTemplateError,
     ConfigError,
     ContextOverflowError,
     EngineStateError,
@@ -96,7 +97,7 @@ def problem_of(error: Exception) -> Problem:
             return Problem(503, error.message, "", "out_of_memory", _MEMORY_RETRY_S)
         case EngineStateError():
             return Problem(503, error.message, "", "server_not_ready", _MEMORY_RETRY_S)
-        case ConfigError():
+        case ConfigError() | ChatTemplateError():
             return Problem(400, error.message)
         case AkunuError():
             _log.error("a reply failed: %s", error.message)

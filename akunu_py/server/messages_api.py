@@ -37,8 +37,8 @@ from akunu_py.server.events import Accepted, Addition, Chances, Finished, Usage
 from akunu_py.server.generation_fields import EFFORTS, ModelBody
 from akunu_py.server.incoming import Incoming, incoming
 from akunu_py.server.requests import ChatRequest, ToolChoice
-from akunu_py.server.system_messages import merged_beginning
 from akunu_py.server.whole_reply import Call, Text, Thoughts, WholeReply
+from akunu_py.tokenizers.accepted_turns import with_one_turn_each
 from akunu_py.types import FinishReason
 
 PATH = "/v1/messages"
@@ -169,7 +169,7 @@ def _read_request(asked: Incoming[_Count], options: dict[str, Any]) -> ChatReque
     form = _answer_form(output.format or body.output_format)
     return ChatRequest(
         model=asked.model.id,
-        messages=merged_beginning(said),
+        messages=with_one_turn_each(said),
         config=asked.config(options | _thinking(asked) | {"constraint": form}),
         tools=tools,
         tool_choice=_tool_choice(choice, tools),

@@ -27,8 +27,7 @@ class ChatRequest:
 
     Attributes:
         model: id of a model that the backend has.
-        messages: the conversation. Of system messages, those at the beginning are one; later ones
-            are where the client put them.
+        messages: the conversation, as the client put it.
         config: how to think and to sample, in which form to answer, and when to end.
         tools: the tools that may be called.
         tool_choice: whether and which.

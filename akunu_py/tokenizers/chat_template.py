@@ -12,7 +12,7 @@ from typing import Any, NoReturn
 
 import jinja2
 
-from akunu_py.errors import ModelFormatError
+from akunu_py.errors import ChatTemplateError
 from akunu_py.tokenizers.sandbox import BoundedEnvironment
 from akunu_py.tokenizers.special_text import texts_in
 from akunu_py.tokenizers.template_input import TemplateInput, Value
@@ -62,15 +62,15 @@ class ChatTemplate:
         source: the text of the template.
         input: converts messages and tools to what `render` takes.
 
-    Raises ModelFormatError for a source that is too long or not jinja2.
+    Raises ChatTemplateError for a source that is too long or not jinja2.
 
     """
 
     def __init__(self, source: str, special_texts: Mapping[str, str]) -> None:
         if len(source) > _MAX_SOURCE:
-            raise ModelFormatError(
-                f"the chat template has {len(source)} characters, more than {_MAX_SOURCE}; use "
-                "--raw, or another model"
+            raise ChatTemplateError(
+                f"the chat template has {len(source)} characters, more than {_MAX_SOURCE}; "
+                "use another model"
             )
         self.source = source
         self.input = TemplateInput(lambda messages, tools: self.render(messages, tools=tools))
@@ -93,7 +93,7 @@ class ChatTemplate:
             SyntaxError,
             MemoryError,
         ) as error:
-            raise ModelFormatError(_failure(error)) from error
+            raise ChatTemplateError(_failure(error)) from error
 
     def render(
         self,
@@ -106,7 +106,7 @@ class ChatTemplate:
         """Return the prompt for messages, up to where the reply begins.
 
         `messages` and `tools` are as returned by `input`; `variables` are further names for the
-        template. Raises ModelFormatError if the template fails, refuses the messages or takes too
+        template. Raises ChatTemplateError if the template fails, refuses the messages or takes too
         long.
         """
         values = {
@@ -122,12 +122,13 @@ class ChatTemplate:
                 names={**self._names, **(variables or {}), **values},
             )
         except Exception as error:  # a template can raise anything
-            raise ModelFormatError(_failure(error)) from error
+            raise ChatTemplateError(_failure(error)) from error
 
 
 def _failure(error: BaseException) -> str:
     line, reason = "", str(error)
+    verb = "refuses the conversation" if type(error) is jinja2.TemplateError else "fails"
     if isinstance(error, jinja2.TemplateSyntaxError):
         line, reason = f" at line {error.lineno}", error.message or ""
     reason = reason[:500] or type(error).__name__
-    return f"the model's chat template fails{line}: {reason}; use --raw to give the prompt yourself"
+    return f"the model's chat template {verb}{line}: {reason}"

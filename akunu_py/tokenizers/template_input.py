@@ -14,6 +14,7 @@ from typing import Any
 
 from akunu_py.errors import ConfigError, ModelFormatError
 from akunu_py.messages import Message, TextPart, Tool, ToolCall
+from akunu_py.tokenizers.accepted_turns import AcceptedTurns, words_of
 from akunu_py.tokenizers.template_limits import TemplateLimitError
 
 Value = dict[str, Any]
@@ -71,6 +72,7 @@ class TemplateInput:
     def __init__(self, render: Callable[[Sequence[Value], Sequence[Value] | None], str]) -> None:
         self._render = render
         self._tools_written: dict[bool, bool] = {}
+        self._turns = AcceptedTurns(self._writes)
 
     def of(
         self, messages: Sequence[Message], tools: Sequence[Tool]
@@ -80,6 +82,7 @@ class TemplateInput:
         Raises ConfigError for tools, calls or results that the template leaves out,
         ModelFormatError for a template that exceeds its limits.
         """
+        messages = self._turns.of(messages)
         # Some templates write tools only into a system message.
         if tools and not self._writes_tools(system=messages[0].role == "system"):
             raise ConfigError(
@@ -102,6 +105,17 @@ class TemplateInput:
         if any(not isinstance(message.content, str) for message in messages):
             form = replace(form, parts=self._takes_parts)
         return written(messages, form), [_tool(tool) for tool in tools] or None
+
+    def _writes(self, messages: Sequence[Message], in_order: bool) -> bool:
+        """Whether the template writes all words of a sample; in their order, and once each."""
+        called = any(message.tool_calls or message.role == "tool" for message in messages)
+        form = (self._call_form if called else None) or Form()
+        text = self._probe(messages, form, tools=called) or ""
+        words = list(words_of(messages))
+        if in_order:
+            found = [text.find(word) for word in words]
+            return found == sorted(found) and all(text.count(word) == 1 for word in words)
+        return all(word in text for word in words)
 
     def _writes_tools(self, *, system: bool) -> bool:
         if system not in self._tools_written:
@@ -140,10 +154,10 @@ class TemplateInput:
         printed = "'probe_first'" in text or '"probe_first"' in text
         return "probe_first" in text and "probe_second" in text and not printed
 
-    def _probe(self, messages: Sequence[Message], form: Form) -> str | None:
+    def _probe(self, messages: Sequence[Message], form: Form, *, tools: bool = True) -> str | None:
         """Return the output for messages and a tool, None if the template fails."""
         try:
-            return self._render(written(messages, form), [_tool(_TOOL)])
+            return self._render(written(messages, form), [_tool(_TOOL)] if tools else None)
         except ModelFormatError as error:
             if isinstance(error.__cause__, TemplateLimitError):
                 raise

@@ -1,9 +1,8 @@
 """Tools for models whose chat templates have no place for them.
 
 Tools are described in the system message, in the words that Hermes and Qwen were trained on, with
-the model's own format of calls where it has one. Where a template has no place for system messages,
-either, the description precedes the first question. Calls are text of the assistant, and results
-are the user's.
+the model's own format of calls where it has one. Calls are text of the assistant, and results are
+the user's.
 """
 
 import json
@@ -37,27 +36,17 @@ _EXAMPLE = ToolCall("function_name", {"argument_name": "value"})
 
 
 def with_described_tools(
-    messages: Sequence[Message], tools: Sequence[Tool], format_: ToolFormat, *, in_system: bool
+    messages: Sequence[Message], tools: Sequence[Tool], format_: ToolFormat
 ) -> list[Message]:
-    """Return a conversation in which tools and the format of calls are described.
-
-    The description is in the system message if `in_system`, otherwise in the user's first message.
-    """
+    """Return a conversation whose system message describes tools and the format of calls."""
     text = _INTRODUCTION.format(tools="\n".join(map(_tool, tools)))
     if format_ is HERMES:
         text += _HERMES_CALLS
     else:
         text += _OTHER_CALLS + written_calls(format_, [_EXAMPLE])
-    if in_system and messages[0].role == "system":
+    if messages[0].role == "system":
         return [replace(messages[0], content=f"{messages[0].text}\n\n{text}"), *messages[1:]]
-    if in_system:
-        return [Message("system", text), *messages]
-    said = list(messages)
-    for place, message in enumerate(said):
-        if message.role == "user":
-            said[place] = replace(message, content=f"{text}\n\n{message.text}")
-            return said
-    return [Message("user", text), *said]
+    return [Message("system", text), *messages]
 
 
 def with_calls_as_text(

@@ -6,7 +6,7 @@ import pytest
 
 from akunu_py.constraint import Constraint
 from akunu_py.engine.tool_use import ToolUse
-from akunu_py.errors import ConfigError, ModelFormatError
+from akunu_py.errors import ConfigError
 from akunu_py.messages import Message, Tool, ToolCall
 from akunu_py.tokenizers import ChatTemplate
 from akunu_py.tool_calls.given_reader import GivenReader
@@ -151,7 +151,7 @@ def test_without_a_place_for_system_messages_tools_precede_the_question(source, 
     assert text.startswith("<|user|># Tools\n")
     assert '"name": "weather"' in text
     assert "</tool_call>\n\nhello<|end|><|assistant|><tool_call>" in text
-    assert "described in the user's first message" in caplog.text
+    assert "described in the system message" in caplog.text
 
 
 def test_without_a_question_the_description_is_a_message():
@@ -166,8 +166,8 @@ def test_a_system_message_that_a_template_leaves_out_does_not_hide_the_tools():
     assert '"name": "weather"' in chat_text(use.plan(said, TOOLS, "auto").messages)
 
 
-def test_a_refused_system_message_is_the_templates_error():
+def test_a_refused_system_message_precedes_the_tools():
     use, chat_text = tool_use(REFUSES + ROLES)
     said = [Message("system", "be brief"), *SAID]
-    with pytest.raises(ModelFormatError, match="no system role"):
-        chat_text(use.plan(said, TOOLS, "auto").messages)
+    text = chat_text(use.plan(said, TOOLS, "auto").messages)
+    assert text.startswith("<|user|>be brief\n\n# Tools\n")

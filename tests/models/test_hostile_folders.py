@@ -135,8 +135,12 @@ def test_a_template_of_mlx_lm_is_used(folder):
     tokenizer = load_model(folder).tokenizer
     assert tokenizer.has_chat_template
     assert "hello" in tokenizer.decode(tokenizer.encode_chat(HI))
+    call = Message("assistant", tool_calls=(ToolCall("look_up"),))
+    assert "of no call" in text_of(tokenizer, [{"role": "tool", "content": "of no call"}], [])
     with pytest.raises(ModelFormatError, match="mlx-lm cannot lay the conversation out"):
-        tokenizer.encode_chat([{"role": "tool", "content": "of no call"}])
+        tokenizer.encode_chat(
+            [*HI, call, {"role": "tool", "content": "1"}, {"role": "tool", "content": "2"}]
+        )
 
 
 def test_tools_reach_the_templates_of_folders(folder):
@@ -173,7 +177,7 @@ def test_templates_have_the_limits_of_gguf_files(folder, name, monkeypatch):
     change_json(folder / "tokenizer_config.json", chat_template=HOSTILE[name])
     tokenizer = FolderTokenizer(folder, {})
     started = time.thread_time()
-    with pytest.raises(ModelFormatError, match=r"chat template fails.*--raw"):
+    with pytest.raises(ModelFormatError, match=r"chat template (?s:.*)--raw"):
         tokenizer.encode_chat(HI)
     assert time.thread_time() - started < 5
     assert tokenizer.encode("hello")

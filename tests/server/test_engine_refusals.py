@@ -1,12 +1,16 @@
 """Requests that only an engine can judge: each gets an answer of its own, and the next is served."""
 
+from dataclasses import replace
+
 import pytest
 from scripted_server import running
 
 from akunu_py.engine.engine import Engine
+from akunu_py.gguf.reader import GGUFFile
 from akunu_py.server.engine_backend import EngineBackend
 from akunu_py.server.prefix_cache import PrefixCache
 from akunu_py.server.worker import Worker
+from akunu_py.tokenizers.gguf_tokenizer import GGUFTokenizer
 
 CHAT = "/v1/chat/completions"
 ASK = {"messages": [{"role": "user", "content": "Hi"}], "max_tokens": 2}
@@ -91,3 +95,56 @@ def test_what_is_odd_but_possible_is_done(served, case):
 
 def test_the_next_request_is_served(served):
     assert served.post(CHAT, ASK).status_code == 200
+
+
+STRICT = (
+    "{% for m in messages %}{% if (m.role == 'user') != (loop.index0 % 2 == 0) %}"
+    "{{ raise_exception('roles must alternate') }}{% endif %}{% if m.content == 'no' %}"
+    "{{ raise_exception('not this word') }}{% endif %}[{{ m.role }}]{{ m.content }}{% endfor %}"
+)
+U, A, S = (
+    lambda text, role=role: {"role": role, "content": text}
+    for role in ("user", "assistant", "system")
+)
+
+
+@pytest.fixture(scope="module")
+def strict(roomy_gguf):
+    with Engine.load(roomy_gguf) as engine:
+        with GGUFFile.open(roomy_gguf) as file:
+            metadata = file.metadata | {"tokenizer.chat_template": STRICT}
+        loaded = replace(engine._loaded, tokenizer=GGUFTokenizer(metadata))
+        strict = Engine(loaded, context=engine.context)
+        worker = Worker(strict, parallel=1, cache=PrefixCache(1 << 24))
+        worker.start()
+        with running(EngineBackend(worker, places=1)) as server:
+            yield server
+        worker.close()
+        strict.close()
+
+
+CALL = {"type": "tool_use", "id": "t1", "name": "read", "input": {}}
+RESULT = {"type": "tool_result", "tool_use_id": "t1", "content": "found"}
+
+
+@pytest.mark.parametrize(
+    "messages",
+    [
+        [U("a"), U("b")], [U("a"), A("b"), A("c"), U("d")], [A("a"), U("b")],
+        [U("a"), A("b"), S("c"), U("d")],
+        [U("a"), A([CALL]), U([RESULT]), U("b")],
+        [U("a"), A([CALL]), U([RESULT, {"type": "text", "text": "b"}])],
+    ],
+)  # fmt: skip
+def test_a_strict_template_takes_any_order(strict, messages):
+    for path in ("/v1/messages", CHAT):
+        if path == "/v1/messages" or isinstance(messages[1]["content"], str):
+            response = strict.post(path, {"messages": messages, "max_tokens": 2})
+            assert response.status_code == 200, response.text
+
+
+@pytest.mark.parametrize("path", [CHAT, "/v1/messages", "/v1/messages/count_tokens"])
+def test_what_a_template_refuses_is_an_error_of_the_client(strict, path):
+    response = strict.post(path, {"messages": [U("no")], "max_tokens": 2})
+    assert response.status_code == 400
+    assert response.json()["error"]["message"].endswith("refuses the conversation: not this word")

@@ -107,7 +107,7 @@ MANY = ("many texts", "many slices", "many blocks")
 def test_hostile_templates_fail_soon(name, monkeypatch):
     monkeypatch.setattr(sandbox, "TIME_LIMIT_S", 0.1)
     started = time.thread_time()
-    with pytest.raises(ModelFormatError, match=r"chat template fails.*--raw"):
+    with pytest.raises(ModelFormatError, match=r"chat template (?s:.*)--raw"):
         render(HOSTILE[name])
     # The limit, and one operation beyond it; measured: 1.5 at most.
     assert time.thread_time() - started < 5
@@ -147,7 +147,7 @@ def test_messages_are_checked():
 def test_without_a_template():
     tokenizer = tiny("bpe")
     assert not tokenizer.has_chat_template
-    with pytest.raises(ConfigError, match="--raw"):
+    with pytest.raises(ConfigError, match="a text to continue"):
         tokenizer.encode_chat(HI)
 
 

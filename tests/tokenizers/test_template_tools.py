@@ -227,7 +227,7 @@ def test_what_a_template_leaves_out_is_an_error():
     assert written(plain, messages).endswith("assistant[look()]toola")
     users = "{% for m in messages if m.role != 'tool' %}{{ m.content }}{% endfor %}"
     with pytest.raises(ConfigError, match=r"leaves out messages of the role tool; give results as"):
-        written(users, messages)
+        written(OBJECTS.replace("{% for m in messages %}", users[: users.index("{{")]), CALLED)
 
 
 def test_tools_that_only_a_system_message_holds():
@@ -269,7 +269,7 @@ def test_a_template_is_asked_once():
         template.input._render,
         lambda *a: asked.append(1) or render(*a),
     )
-    for count in (0, 0, 5, 5):
+    for count in (0, 0, 7, 7):
         messages, tools = (GOES_ON, TOOLS) if count else (ASKED, None)
         template.input.of(read_messages(messages), read_tools(tools))
         assert len(asked) == count
@@ -296,7 +296,8 @@ def test_calls_that_are_written_only_without_content():
     source = source.removesuffix("{% endfor %}") + "{% endif %}{{ m.content }}{% endfor %}"
     text = written(source, CALLED)
     assert 'get_weather{"place": "Köln", "days": 2}' in text
-    assert written(source, [*ASKED, {**CALLED[1], "content": "Wait."}]).endswith("Wait.")
+    text = written(source, [*ASKED, {**CALLED[1], "content": "Wait."}])
+    assert text.endswith('Wait.get_weather{"place": "Köln", "days": 2}None')
 
 
 @pytest.mark.parametrize(

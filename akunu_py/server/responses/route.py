@@ -21,7 +21,6 @@ from akunu_py.server.requests import ChatRequest
 from akunu_py.server.responses.form import ResponseForm
 from akunu_py.server.responses.items import Conversation, Item
 from akunu_py.server.responses.tools import ToolBook
-from akunu_py.server.system_messages import merged_beginning
 
 PATH = "/v1/responses"
 
@@ -104,7 +103,7 @@ def _read_request(asked: Incoming[Body], book: ToolBook) -> ChatRequest:
     }
     return ChatRequest(
         model=asked.model.id,
-        messages=merged_beginning(said),
+        messages=tuple(said),
         config=asked.config(options | _thinking(asked)),
         tools=book.shown,
         tool_choice=book.choice(body.tool_choice),

@@ -351,3 +351,11 @@ def test_cut_call_has_no_input(server, backend):
     assert body["stop_reason"] == "max_tokens"
     last = streamed(server, ASK)[-2]
     assert last["delta"]["stop_reason"] == "max_tokens"
+
+
+def test_neighbours_are_one_turn(server, backend):
+    said = [("user", "a"), ("user", "b"), ("assistant", "c"), ("assistant", "d"), ("user", "e")]
+    messages = [{"role": role, "content": text} for role, text in said]
+    assert server.post(PATH, ASK | {"messages": messages}).status_code == 200
+    found = [(message.role, message.text) for message in backend.request.messages]
+    assert found[-3:] == [("user", "a\n\nb"), ("assistant", "c\n\nd"), ("user", "e")]

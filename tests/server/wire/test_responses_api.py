@@ -283,12 +283,13 @@ def test_foreign_thoughts_are_read_from_their_summary(server, hidden):
     assert asked(server, [user("a"), item, assistant("b")]).messages[1].reasoning == "So."
 
 
-def test_instructions_and_first_developer_messages_are_one(server):
+def test_instructions_come_before_developer_messages(server):
     developer = {"role": "developer", "content": "Two."}
     later = {"role": "developer", "content": "Later."}
     messages = asked(server, [developer, user("a"), later, user("b")], instructions="One.").messages
     assert [(message.role, message.text) for message in messages] == [
-        ("system", "One.\n\nTwo."),
+        ("system", "One."),
+        ("system", "Two."),
         ("user", "a"),
         ("system", "Later."),
         ("user", "b"),

@@ -1,0 +1,275 @@
+"""A conversation in turns that a chat template accepts.
+
+Clients send what they like: two messages of the user in a row, a note of the system in the middle,
+a reply first. Templates refuse some of that, or leave texts out without a word. So small
+conversations are tried once on each template, and only what it does not write in full is changed:
+neighbours become one message, and a system message becomes text of the user. No text is lost or
+moved past another, and a longer conversation begins with the text of the shorter one.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from functools import cache
+from itertools import takewhile
+
+from akunu_py.messages import Message, Role, TextPart, ToolCall
+
+_ROLES: dict[str, Role] = {"s": "system", "u": "user", "r": "tool"}
+_NO_RESULT = "(no result)"
+
+
+class AcceptedTurns:
+    """Turns of conversations for one template.
+
+    Args:
+        writes: whether the template writes all words of a conversation; with True as the second
+            argument, also in their order, and each once.
+
+    """
+
+    def __init__(self, writes: Callable[[Sequence[Message], bool], bool]) -> None:
+        self._tried = cache(lambda pattern: writes(_sample(pattern), pattern not in _ANY_ORDER))
+
+    def of(self, messages: Sequence[Message]) -> list[Message]:
+        """Return a conversation as the template accepts it, as far as that is known."""
+        said = self._with_systems(messages)
+        said = self._with_calls(said)
+        said = list(self._merged(said))
+        leading = _leading(said)
+        first = said[leading] if leading < len(said) else None
+        if first is not None and first.role != "user":
+            pattern = "s" * leading + "au"
+            if not self._takes(pattern):
+                said.insert(leading, Message("user", ""))
+        return said
+
+    def _takes(self, pattern: str) -> bool:
+        """Whether the template writes a conversation, which has a letter for each message.
+
+        Where it does not even write the plainest one, nothing is known of it.
+        """
+        return self._tried(pattern) or not self._tried(_PLAIN)
+
+    def _with_systems(self, messages: Sequence[Message]) -> list[Message]:
+        said = _one_beginning(messages)
+        if any(message.role == "system" for message in said[1:]) and not (
+            self._takes("suaus") and self._takes("suasu")
+        ):
+            said = as_notes(said)
+        # Mistral's templates write it before the last question, so with two of them.
+        if said[0].role == "system" and not self._takes("suau" if said[1:] else "s"):
+            said[0] = replace(said[0], role="user")
+            if said[1:] and said[1].role == "user":
+                said[:2] = [joined(said[0], said[1])]
+        return said
+
+    def _with_calls(self, messages: Sequence[Message]) -> list[Message]:
+        """Return a conversation with each call, its text and its result where they are written."""
+        said = list(messages)
+        if any(message.tool_calls and message.text for message in said) and (
+            not self._takes("utrau") and (self._takes("uacrau") or self._takes("uaucrau"))
+        ):
+            said = [part for message in said for part in _text_apart(message)]
+        if any(message.tool_calls[1:] for message in said) and not self._takes("udrr"):
+            said = list(_one_by_one(said))
+        if any(map(_is_empty, said)) and not self._takes("ueu"):
+            said = [message for message in said if not _is_empty(message)] or said
+        return list(self._with_results(said))
+
+    def _with_results(self, messages: Sequence[Message]) -> Iterator[Message]:
+        """Yield messages; a result without a call is the user's, a call without one gets one."""
+        called = False  # whether a result may follow
+        waiting = ""  # id of a call without any result, if it has one
+        for message in messages:
+            if message.role == "tool":
+                if not called and not self._takes("ru"):
+                    message = Message("user", message.content)  # noqa: PLW2901
+            elif message.role == "user" and waiting and not self._takes("ucu"):
+                yield Message("tool", _NO_RESULT, tool_call_id=waiting)
+            called = bool(message.tool_calls) or (called and message.role == "tool")
+            waiting = message.tool_calls[-1].id if message.tool_calls else ""
+            yield message
+
+    def _merged(self, messages: Sequence[Message]) -> Iterator[Message]:
+        """Yield messages; neighbours that the template does not take apart are one."""
+        last: Message | None = None
+        for message in messages:
+            if last is not None:
+                pattern = _NEIGHBOURS.get((_letter(last), _letter(message)))
+                if pattern is None or self._takes(pattern):
+                    yield last
+                elif pattern == "uacrau" and self._takes("uaucrau"):
+                    # Mistral's templates leave the text of a call's message out.
+                    yield last
+                    yield Message("user", "")
+                else:
+                    message = joined(last, message)  # noqa: PLW2901
+            last = message
+        if last is not None:
+            yield last
+
+
+_NEIGHBOURS = {
+    ("u", "u"): "uu",
+    ("a", "a"): "uaau",
+    ("a", "c"): "uacrau",
+    ("c", "c"): "uccrr",
+    ("r", "u"): "ucru",
+}
+"""What to try before two neighbours are one message."""
+
+_PLAIN = "uau"
+_ANY_ORDER = ("utrau",)
+"""A template may write the text of a call's message where it likes."""
+
+
+def _letter(message: Message) -> str:
+    if message.role == "tool":
+        return "r"
+    return "c" if message.tool_calls else message.role[0]
+
+
+def _sample(pattern: str) -> list[Message]:
+    """Return a conversation: a letter for each message.
+
+    "s", "u" and "a" are texts of system, user and assistant, "e" is an empty text of the assistant,
+    "c" a call, "t" a text with a call, "d" two calls, and "r" the result of a call.
+    """
+    said: list[Message] = []
+    waiting: list[str] = []
+    for place, letter in enumerate(pattern):
+        word = f"probe_word{place}"
+        # Mistral's templates require ids of nine letters and digits.
+        ids = [f"probe{place}{number:03}" for number in range({"d": 2}.get(letter, 1))]
+        if letter == "r":
+            id_ = waiting.pop(0) if waiting else ids[0]
+            said.append(Message("tool", word, tool_call_id=id_))
+        elif letter in _ROLES:
+            said.append(Message(_ROLES[letter], word))
+        elif letter in "ae":
+            said.append(Message("assistant", word if letter == "a" else ""))
+        else:
+            calls = tuple(
+                ToolCall("probe_tool", {"probe_key": f"probe_call{id_}"}, id_) for id_ in ids
+            )
+            said.append(Message("assistant", word if letter == "t" else "", calls))
+            waiting += ids
+    return said
+
+
+def words_of(messages: Sequence[Message]) -> Iterator[str]:
+    """Yield the texts of a sample, those of arguments among them."""
+    for message in messages:
+        if message.text:
+            yield message.text
+        for call in message.tool_calls:
+            yield from call.arguments.values()
+
+
+def _leading(messages: Sequence[Message]) -> int:
+    """Return the number of system messages at the beginning."""
+    return sum(1 for _ in takewhile(lambda message: message.role == "system", messages))
+
+
+def _one_beginning(messages: Sequence[Message]) -> list[Message]:
+    """Return a conversation whose first system messages are one."""
+    count = _leading(messages)
+    if count < 2:
+        return list(messages)
+    head = "\n\n".join(message.text for message in messages[:count])
+    return [Message("system", head), *messages[count:]]
+
+
+def with_one_turn_each(messages: Sequence[Message]) -> tuple[Message, ...]:
+    """Return a conversation in which no two messages of the user or the assistant are neighbours.
+
+    Anthropic's API promises that. Calls that follow a text or other calls are one message with it.
+    """
+    said: list[Message] = []
+    for message in messages:
+        if said and message.role == said[-1].role and message.role in {"user", "assistant"}:
+            said[-1] = joined(said[-1], message)
+        else:
+            said.append(message)
+    return tuple(said)
+
+
+def as_notes(messages: Sequence[Message]) -> list[Message]:
+    """Return a conversation in which later system messages are notes in texts of others.
+
+    A note is at the end of the user's or tool's message before it, which the client always sends
+    together with it. So a longer conversation begins with the same text, and rows of a cache serve
+    again. After a reply a note is the user's.
+    """
+    placed: list[Message] = []
+    apart = False  # whether the last message is a note by itself
+    for place, message in enumerate(messages):
+        note = message.role == "system" and place > 0
+        if note:
+            text = f"<system-reminder>\n{message.text}\n</system-reminder>"
+            message = Message("user", text)  # noqa: PLW2901
+        joins = ("user", "tool") if note else ("user",) if apart else ()
+        if placed and placed[-1].role in joins and message.role == "user":
+            placed[-1] = joined(placed[-1], message)
+        else:
+            placed.append(message)
+            apart = note
+    return placed
+
+
+def joined(one: Message, other: Message) -> Message:
+    """Return two neighbours as one message, with a blank line between their texts."""
+    content = one.content or other.content
+    if one.text and other.text:
+        if isinstance(one.content, str) and isinstance(other.content, str):
+            content = f"{one.content}\n\n{other.content}"
+        else:
+            content = (*_parts(one), TextPart("\n\n"), *_parts(other))
+    return replace(
+        one,
+        content=content,
+        tool_calls=one.tool_calls + other.tool_calls,
+        reasoning="\n\n".join(filter(None, (one.reasoning, other.reasoning))),
+    )
+
+
+def _parts(message: Message) -> tuple[TextPart, ...]:
+    if isinstance(message.content, str):
+        return (TextPart(message.content),)
+    return message.content
+
+
+def _is_empty(message: Message) -> bool:
+    return message.role == "assistant" and not (
+        message.text or message.tool_calls or message.reasoning
+    )
+
+
+def _text_apart(message: Message) -> Iterator[Message]:
+    """Yield the text of a message and its calls as two."""
+    if message.tool_calls and message.text:
+        yield replace(message, tool_calls=())
+        yield replace(message, content="", reasoning="")
+    else:
+        yield message
+
+
+def _one_by_one(messages: Sequence[Message]) -> Iterator[Message]:
+    """Yield each call of a message by itself, with its result."""
+    place = 0
+    while place < len(messages):
+        message = messages[place]
+        place += 1
+        rest = messages[place:]
+        results = list(takewhile(lambda message: message.role == "tool", rest))
+        if len(message.tool_calls) < 2 or len(results) != len(message.tool_calls):
+            yield message
+            continue
+        place += len(results)
+        for call in message.tool_calls:
+            yield replace(message, tool_calls=(call,))
+            own = (result for result in results if result.tool_call_id == call.id)
+            result = next(own, results[0])
+            results.remove(result)
+            yield result
+            message = Message("assistant")
