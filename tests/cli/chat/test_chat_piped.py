@@ -94,6 +94,8 @@ def test_a_saved_conversation_is_taken_up(tiny_gguf, tmp_path, monkeypatch):
     _, notes = chat(tiny_gguf, "--load", path, "--system", "be long", lines="/show\n")
     assert "system   be long" in notes
     path.write_text("{}")
+    # Known before the model is opened.
+    (tmp_path / "no-model").touch()
     _, notes = chat(tmp_path / "no-model", "--load", path, lines="", code=2)
     assert "is not a session" in notes
 
