@@ -71,6 +71,11 @@ class _Found:
     reach: int
     entry: _Entry | None
 
+    @property
+    def continues(self) -> bool:
+        """Whether a prompt continues the kept conversation, so that its rows are handed over."""
+        return self.entry is not None and self.reach >= self.entry.last_message
+
 
 class PrefixCache:
     """Rows by their tokens, up to `limit` bytes; the least recently used go first.
@@ -114,13 +119,15 @@ class PrefixCache:
         return 0 if found is None else found.reach
 
     def touch(self, prompt: Sequence[int], others: Sequence[Session]) -> int:
-        """Return what `reach` does; the rows become those that are dropped last."""
+        """Return how many rows `take` would hand over; what it copies takes memory once more.
+
+        The rows found become those that are dropped last.
+        """
         found = self._find(prompt, others)
-        if found is None:
+        if found is None or found.entry is None:
             return 0
-        if found.entry is not None:
-            self._entries.move_to_end(found.entry)
-        return found.reach
+        self._entries.move_to_end(found.entry)
+        return found.reach if found.continues else 0
 
     def take(self, prompt: Sequence[int], session: Session, others: Sequence[Session]) -> Taken:
         """Give a session the rows that serve a prompt best, and take those that it had.
@@ -134,7 +141,7 @@ class PrefixCache:
             session.exchange(None)
             return Taken(0, "nothing that begins like it is cached")
         entry = found.entry
-        if entry is not None and found.reach >= entry.last_message:
+        if entry is not None and found.continues:
             self._remove(entry)
             session.exchange(found.rows)
         elif found.reach >= _LEAST_COPIED:
@@ -158,6 +165,7 @@ class PrefixCache:
         key = tuple(rows.tokens)
         if not rows.settled or not rows.rollback.supported or len(key) < _LEAST_COPIED:
             return
+        rows.rollback.pack()
         for common, entry in list(self._trie.nearest(key)):
             if common == len(entry.key) and rows.reach(common) == common:
                 self._remove(entry)

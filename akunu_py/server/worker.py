@@ -573,7 +573,7 @@ class Worker:
             if not self.models.free_rows(needed + self._growth()):
                 break
             # Unless its own rows had to go, too: then it needs more.
-            if resident.cache.reach(prompt, others) >= held:
+            if resident.cache.touch(prompt, others) >= held:
                 return True
         if self._running:
             return False

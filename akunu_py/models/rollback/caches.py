@@ -89,6 +89,11 @@ class RollbackCaches:
         """Return what `save` returned when `length` rows were held, for caches with `by_length`."""
         return [length] * len(self._parts)
 
+    def pack(self) -> None:
+        """Hold no memory beyond the rows; one cache after another, so that little more is held."""
+        for part in self._parts:
+            part.pack()
+
     def restore(self, saved: Saved) -> None:
         """Go back to the saved state, which can be restored again."""
         for part, entry in zip(self._parts, saved, strict=True):

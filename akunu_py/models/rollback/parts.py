@@ -43,6 +43,9 @@ class Part(Protocol):
         Neither writes into what the other holds from then on.
         """
 
+    def pack(self) -> None:
+        """Hold no memory beyond the rows: mlx-lm allocates room for 256 at a time."""
+
 
 class ByLength:
     """A cache whose rows lie in order: the length says which of them are valid.
@@ -82,6 +85,20 @@ class ByLength:
                 lambda rows: mx.contiguous(rows[..., :saved, :]), (held.keys, held.values)
             )
         self._cache.offset = saved
+
+    def pack(self) -> None:
+        """Drop the room behind the rows."""
+        pack(self._cache, int(self._cache.offset))
+
+
+def pack(cache: Any, rows: int) -> None:
+    """Drop what a cache holds behind its first rows; evaluates the others."""
+    first = cache.keys if isinstance(cache.keys, mx.array) else (cache.keys or [None])[0]
+    if first is not None and first.shape[-2] > rows:
+        cache.keys, cache.values = tree_map(
+            lambda held: mx.contiguous(held[..., :rows, :]), (cache.keys, cache.values)
+        )
+        mx.eval(cache.keys, cache.values)
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,6 +158,10 @@ class Chunked:
         """Take over the saved rows."""
         self.restore(saved)
 
+    def pack(self) -> None:
+        """Drop the room behind the rows."""
+        pack(self._cache, int(self._cache.offset) - int(self._cache.start_position))
+
 
 class _Restored:
     """A cache that cannot drop rows; it is restored, and the rows to keep are fed again.
@@ -161,6 +182,9 @@ class _Restored:
         """Raise RollbackError unless `count` is 0."""
         if count:
             raise RollbackError(f"a recurrent state cannot drop {count} rows")
+
+    def pack(self) -> None:
+        """Do nothing: states have no room for more."""
 
 
 class Recurrent(_Restored):

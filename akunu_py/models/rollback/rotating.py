@@ -19,6 +19,7 @@ import mlx.core as mx
 from mlx_lm.models.cache import RotatingKVCache
 
 from akunu_py.errors import RollbackError
+from akunu_py.models.rollback.parts import pack
 
 
 class SinkCache(RotatingKVCache):  # type: ignore[misc]
@@ -105,6 +106,10 @@ class Rotating:
     def copy(self, source: "Rotating", saved: _Saved) -> None:  # noqa: ARG002 - the protocol's
         """Take over the saved rows, in array objects of its own."""
         self.restore(saved)
+
+    def pack(self) -> None:
+        """Drop the room behind the rows of a window that is not full."""
+        pack(self._cache, max(next_row(self._cache), int(self._cache.offset)))
 
 
 def rows_in_order(cache: RotatingKVCache) -> tuple[mx.array, mx.array]:
