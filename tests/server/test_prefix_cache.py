@@ -181,6 +181,22 @@ def test_no_memory_is_kept_beyond_the_rows(name, count):
     other.close()
 
 
+@pytest.mark.parametrize("name", ["llama, sliding", "qwen3_next"])
+def test_marks_behind_a_place_are_not_gone_back_to(name):
+    """Neither in rows that go back, nor in a copy of the first of them."""
+    session = Session(family(name), context=600)
+    prompt = [*LEAD, *LEAD, *LEAD, 0]
+    read(session, prompt, early=20, late=50)
+    rows = session.rows
+    copied = rows.copy(49)
+    assert len(copied.tokens) == 20
+    assert max(copied.marks.values()) == 20
+    rows.go_back(49)
+    assert len(rows.tokens) == 20
+    assert max(rows.marks.values()) == 20
+    session.close()
+
+
 def test_what_a_copy_takes_is_not_there_yet(lane):
     """Only rows that a prompt is handed over need no memory; `_has_room` relies on it."""
     cache = PrefixCache(1 << 26)

@@ -6,6 +6,7 @@ Turns are made by hand here, except where threads are what is tested.
 import asyncio
 import threading
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 from pairwise import each_value
@@ -14,8 +15,10 @@ from toy_engine import PLAIN, toy_engine
 from akunu_py.errors import ConfigError, EngineStateError, ModelFormatError, ServerBusyError
 from akunu_py.models.cached_rows import CachedRows
 from akunu_py.models.session import Session
+from akunu_py.server.checkpoints import MESSAGE
 from akunu_py.server.prefix_cache import PrefixCache
 from akunu_py.server.reply_events import Prefilled, Started
+from akunu_py.server.respelling import Respelling
 from akunu_py.types import StreamEvent
 
 TEXT = "a cat and a dog, a cat and a bird. "
@@ -625,3 +628,57 @@ def test_free_lanes_take_replies_without_a_place_in_the_line(toy, make_worker):
     jobs.append(worker.submit(call(toy)))
     run(worker)
     assert [len(tokens_of(job)) for job in jobs] == [12] * 3
+
+
+class TestJobs:
+    """Each test is a mutant that only slow tests, or none, noticed."""
+
+    def test_a_prompt_is_laid_out_anew_for_another_engine(self, toy, make_worker):
+        job = make_worker().submit(call(toy))
+        asked = []
+        job.prepare = lambda engine: asked.append(engine) or job._prepared
+        with toy.beside() as other:
+            for engine in (toy, other, other, toy):
+                job.fit(engine)
+            assert asked == [other, toy]
+
+    def test_places_follow_a_respelled_prompt(self, toy, make_worker):
+        prompt = toy.prompt_ids(TEXT)
+        places = {"system": 3, MESSAGE: len(prompt) - 2}
+        job = make_worker().submit(call(toy), checkpoints=places)
+        job.spell((*prompt[:5], prompt[5], *prompt[5:]))
+        assert job.checkpoints == {"system": 3, MESSAGE: len(prompt) - 1}
+        assert len(job.call.prompt) == len(prompt) + 1
+
+    @pytest.mark.parametrize(("room", "spelled"), [(0, False), (1, True)])
+    def test_a_respelled_prompt_stays_within_the_context(
+        self, toy, make_worker, monkeypatch, room, spelled
+    ):
+        worker = make_worker()
+        job = worker.submit(call(toy), respell=True)
+        longer = tuple(job.call.prompt[:1]) * (toy.context - room)
+        monkeypatch.setattr(Respelling, "longest", lambda *_: longer)
+        resident = worker.models.default.resident
+        worker._take_rows(job, resident, resident.take_lane())
+        assert (job.call.prompt == longer) == spelled
+
+    def test_rows_come_from_sessions_of_the_same_model_alone(self, make_worker):
+        worker = make_worker()
+        mine, other = object(), object()
+        lanes = [SimpleNamespace(session=name) for name in "abc"]
+        jobs = [object() for _ in lanes]
+        worker._running.extend(
+            SimpleNamespace(resident=resident, lane=lane, job=job)
+            for resident, lane, job in zip((mine, other, mine), lanes, jobs, strict=True)
+        )
+        assert worker._sessions(mine, jobs[0]) == ["c"]
+        worker._running.clear()
+
+    def test_a_line_that_was_held_up_goes_on_behind_a_cancelled_job(self, toy, make_worker):
+        worker = make_worker(parallel=1)
+        first, second = (worker.submit(call(toy)) for _ in range(2))
+        worker._held_up = True  # as by too little memory for the first
+        assert not worker.step()
+        first.cancel()
+        run(worker)
+        assert len(tokens_of(second)) == 12
