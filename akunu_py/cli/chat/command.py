@@ -46,7 +46,7 @@ if TYPE_CHECKING:
 @option(
     "--keep/--no-keep",
     default=True,
-    help="Keep conversations at a terminal, for --continue and akunu sessions.",
+    help="Keep conversations at a terminal, for --continue, akunu sessions and the Up key.",
 )
 @keeping_options
 @generation_options
