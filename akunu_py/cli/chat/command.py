@@ -114,13 +114,15 @@ def chat(  # noqa: PLR0917 - click passes by name
         session = stored.load()
         if model is None and session.path and Path(session.path).exists():
             model = session.path
-    if not keep:
-        # Those of the settings are for conversations that are kept.
-        given = (ParameterSource.COMMANDLINE, ParameterSource.ENVIRONMENT)
-        memory, trace_file = (
-            value if context.get_parameter_source(name) in given else None
-            for name, value in (("memory", memory), ("trace_file", trace_file))
-        )
+    typed_options = {
+        name
+        for name in ("keep", "memory", "trace_file")
+        if context.get_parameter_source(name) is ParameterSource.COMMANDLINE
+    }
+    if not keep and "keep" in typed_options:
+        # Settings of what is kept give way to it; what is typed beside it does not.
+        memory = memory if "memory" in typed_options else None
+        trace_file = trace_file if "trace_file" in typed_options else None
     if model is None:
         offer_default_model()
 
