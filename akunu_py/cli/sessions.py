@@ -98,12 +98,12 @@ def remove(names: tuple[str, ...], everything: bool, yes: bool) -> None:
         raise click.UsageError("give the NAME of a session, or --all")
     store = default_store()
     found = store.sessions() if everything else [store.find(name) for name in names]
-    store.sweep()
-    if not found:
-        raise ConfigError("no conversation is kept yet")
-    if not yes:
+    if found and not yes:
         which = found[0].name if len(found) == 1 else f"{len(found)} conversations"
         click.confirm(f"Delete {which}?", abort=True, err=True)
     for stored in found:
         store.remove(stored.path)
         click.echo(f"deleted {stored.name}", err=True)
+    store.sweep()
+    if not found:
+        raise ConfigError("no conversation is kept yet")

@@ -84,6 +84,8 @@ def test_all_is_gone_that_was_kept(names, tmp_path):
     data = tmp_path / "akunu"
     for path in (data / "chat-history", data / "sessions" / f".{names[0]}-2.json.01234567"):
         path.write_text("hello")
+    assert run("rm", names[0], input="n\n").exit_code == 1
+    assert len([path for path in data.rglob("*") if path.is_file()]) == 4
     assert run("rm", names[0], "--yes").exit_code == 0
     assert run("rm", "--all", "--yes").exit_code == 0
     assert [path for path in data.rglob("*") if path.is_file()] == []
