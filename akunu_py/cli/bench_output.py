@@ -34,8 +34,8 @@ def quick_option(command: Callable[..., Any]) -> Callable[..., Any]:
     return click.option(
         "--quick",
         is_flag=True,
-        help="Take few items, which take minutes with the default model on two cores. Other "
-        "options, such as --limit, override its numbers.",
+        help="Take few items: seconds of a replay, minutes of the default model on two cores. "
+        "Other options, such as --limit, override its numbers.",
     )(command)
 
 
