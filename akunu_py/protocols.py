@@ -382,13 +382,15 @@ class Tokenizer(Protocol):
         *,
         tools: Sequence[GivenTool] | None = None,
         variables: Mapping[str, TemplateVariable] | None = None,
+        continued: bool = False,
     ) -> list[int]:
         """Return the ids of a conversation, up to where the reply begins.
 
         `tools` are the tools that the model may call; `variables` are further names for the
-        template, which must not come from the authors of messages. Raises ConfigError for malformed
-        messages or tools, a missing template or one that leaves tools out, ModelFormatError for one
-        that fails.
+        template, which must not come from the authors of messages. With `continued` the ids end
+        with the text of the assistant's last message, or its thoughts if it has no text. Raises
+        ConfigError for malformed messages or tools, a missing template or one that leaves tools
+        out, or a last message that cannot be continued, ModelFormatError for a template that fails.
         """
 
     def chat_text(

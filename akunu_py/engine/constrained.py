@@ -27,12 +27,13 @@ class Matchers:
         self._vocabulary: MatcherVocabulary | None = None
 
     def make(
-        self, config: GenerationConfig, prompt: Sequence[int], *, continues: bool
+        self, config: GenerationConfig, prompt: Sequence[int], *, continues: bool, said: str = ""
     ) -> PendingMatcher | None:
         """Return the matcher of a reply, None for a reply in any form.
 
         A constraint holds from the answer on: thoughts that come before it are free. A reply that
-        `continues` a text begins with the answer.
+        `continues` a text begins with the answer. `said` are thoughts at the end of the prompt that
+        it goes on with.
 
         Raises ConstraintError for an expression that is malformed.
         """
@@ -42,7 +43,7 @@ class Matchers:
             self._vocabulary = MatcherVocabulary(self._tokenizer, self._size)
         opening = None
         if not continues:
-            before = end_of_prompt(prompt, self._tokenizer)
+            before = end_of_prompt(prompt, self._tokenizer, said)
             opening = opening_of(before, self._tokenizer, space=self._vocabulary.drops_space)
         return pending_matcher(config.constraint, self._vocabulary, opening)
 

@@ -322,6 +322,7 @@ class Engine:
         *,
         tools: Sequence[GivenTool] | None = None,
         tool_choice: ToolChoice = "auto",
+        continued: bool = True,
         progress: Progress | None = None,
         **options: Unpack[GenerationOptions],
     ) -> GenerationResult:
@@ -331,15 +332,19 @@ class Engine:
         mappings in OpenAI's chat format. `tool_choice` says whether it calls any: "auto" leaves
         that to the model, "none" forbids it, "required" demands at least one call, and
         {"name": ...} one call of that tool. The result's `message` has text, thoughts and calls
-        apart (docs/tools.md). The options `thinking` and `effort` are passed on to the template,
+        apart (docs/tools.md). A last message of the assistant is `continued`: the prompt ends with
+        its text, or with its thoughts if it has no text, and the reply has what follows; otherwise
+        a new message begins. The options `thinking` and `effort` are passed on to the template,
         if it has a switch for them.
 
         Raises as `generate` does, and ConfigError for malformed messages or tools, for a model
-        without a template, and for tool calls that the template writes in an unknown way.
+        without a template, for tool calls that the template writes in an unknown way, and for a
+        last message that cannot be continued.
         """
         stream = self.stream_chat(
-            messages, config, tools=tools, tool_choice=tool_choice, progress=progress, **options
-        )
+            messages, config, tools=tools, tool_choice=tool_choice, continued=continued,
+            progress=progress, **options,
+        )  # fmt: skip
         return stream.read_to_end()
 
     def stream_chat(
@@ -349,11 +354,14 @@ class Engine:
         *,
         tools: Sequence[GivenTool] | None = None,
         tool_choice: ToolChoice = "auto",
+        continued: bool = True,
         progress: Progress | None = None,
         **options: Unpack[GenerationOptions],
     ) -> ReplyStream:
         """Answer a conversation as `chat` does, event by event; events have `deltas`."""
-        call = self.check_chat(messages, config, tools=tools, tool_choice=tool_choice, **options)
+        call = self.check_chat(
+            messages, config, tools=tools, tool_choice=tool_choice, continued=continued, **options
+        )
         return self._start(call, progress)
 
     def check_chat(
@@ -363,11 +371,12 @@ class Engine:
         *,
         tools: Sequence[GivenTool] | None = None,
         tool_choice: ToolChoice = "auto",
+        continued: bool = True,
         **options: Unpack[GenerationOptions],
     ) -> CheckedCall:
         """Lay out a conversation, and check the options of its reply; raises as `chat` does."""
         self._admission.check()
-        plan = self._plan(messages, tools, tool_choice)
+        plan = self._plan(messages, tools, tool_choice, continued=continued)
         config = with_options(config or GenerationConfig(), options)
         return self.check(self._chat_ids(plan, config), config, plan=plan)
 
@@ -376,26 +385,39 @@ class Engine:
         messages: Sequence[GivenMessage],
         tools: Sequence[GivenTool] | None = None,
         config: GenerationConfig | None = None,
+        *,
+        continued: bool = True,
     ) -> list[int]:
         """Return the token ids of a prompt for `chat`; raises as `chat` does."""
         self._admission.check()
         # What may be called does not change how it is laid out.
-        plan = self._plan(messages, tools, "none")
+        plan = self._plan(messages, tools, "none", continued=continued)
         return self._chat_ids(plan, config or GenerationConfig())
 
     def _chat_ids(self, plan: ChatPlan, config: GenerationConfig) -> list[int]:
         variables = self.thinking.variables(config)
-        return self.tokenizer.encode_chat(plan.messages, tools=plan.tools, variables=variables)
+        return self.tokenizer.encode_chat(
+            plan.messages,
+            tools=plan.tools,
+            variables=variables,
+            continued=plan.continued is not None,
+        )
 
     def _plan(
         self,
         messages: Sequence[GivenMessage],
         tools: Sequence[GivenTool] | None,
         tool_choice: ToolChoice,
+        *,
+        continued: bool,
     ) -> ChatPlan:
         said, offered = read_messages(messages), read_tools(tools)
+        last = said[-1]
+        continued = continued and last.role == "assistant"
+        if continued and said[1:] and not (last.text or last.reasoning or last.tool_calls):
+            said, continued = said[:-1], False  # nothing is said yet
         check_chat_length(said, offered, self.tokenizer, self.context)
-        return self.tool_use.plan(said, offered, tool_choice)
+        return self.tool_use.plan(said, offered, tool_choice, continued=last if continued else None)
 
     def prompt_ids(self, prompt: Prompt) -> list[int]:
         """Return the token ids of a prompt for `generate`; raises as `generate` does."""
@@ -567,8 +589,13 @@ class Engine:
             context=self.context,
             vocabulary_size=self.vocabulary_size,
         )
-        from_start = plan is None or plan.from_start
-        matcher = self._matchers.make(choice.config, prompt, continues=from_start)
+        said = None if plan is None else plan.continued
+        matcher = self._matchers.make(
+            choice.config,
+            prompt,
+            continues=plan is None or plan.from_start or bool(said and said.text),
+            said=said.reasoning if said else "",
+        )
         return CheckedCall(tuple(prompt), choice, plan, matcher)
 
     def wait(self) -> None:
@@ -668,7 +695,7 @@ class Engine:
             matcher=matcher,
             budgets=self._memories.budgets(choice.config),
             row_bits=partial(self._memories.row_bits, session),
-            continues=plan is None,
+            continues=plan is None or plan.continued is not None,
             message=self._message_reader(call.prompt, plan),
             marks={} if plan is None else plan.marks,
         )
@@ -676,7 +703,8 @@ class Engine:
     def _message_reader(self, prompt: Sequence[int], plan: ChatPlan | None) -> MessageReader | None:
         if plan is None:
             return None
-        return MessageReader(end_of_prompt(prompt, self.tokenizer), plan.parser)
+        said = "" if plan.continued is None else plan.continued.text or plan.continued.reasoning
+        return MessageReader(end_of_prompt(prompt, self.tokenizer, said), plan.parser, said)
 
     def _new_session(self, context: int) -> Session:
         return Session(

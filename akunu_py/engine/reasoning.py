@@ -126,9 +126,15 @@ def opening_of(prompt_end: str, tokenizer: Tokenizer, *, space: bool = False) ->
     )
 
 
-def end_of_prompt(prompt: Sequence[int], tokenizer: Tokenizer) -> str:
-    """Return the end of a reply's prompt, control tokens written out."""
-    return tokenizer.decode(prompt[-_PROMPT_END:], with_control=True)
+def end_of_prompt(prompt: Sequence[int], tokenizer: Tokenizer, said: str = "") -> str:
+    """Return the end of a reply's prompt, control tokens written out.
+
+    Where the prompt ends with a text that the reply continues, it is what comes before this text.
+    """
+    size = _PROMPT_END + (len(tokenizer.encode(said)) if said else 0)
+    end = tokenizer.decode(prompt[-size:], with_control=True)
+    # Templates may drop white space at the beginning of a message.
+    return end[: end.rfind(said.lstrip())] if said.strip() in end else end
 
 
 def opening_marker(prompt_end: str) -> str | None:
@@ -172,8 +178,11 @@ class ReasoningSplitter:
 
     """
 
-    def __init__(self, prompt_end: str = "") -> None:
-        """Begin inside thoughts if the prompt ends with a marker that opens them."""
+    def __init__(self, prompt_end: str = "", said: str = "") -> None:
+        """Begin inside thoughts if the prompt ends with a marker that opens them.
+
+        `said` is the text behind it that the reply continues.
+        """
         self.inside = False
         # Marker that ends the open block; "": the reply's end; None: no block is open.
         self._close: str | None = None
@@ -183,6 +192,9 @@ class ReasoningSplitter:
         self._held: list[TextPiece] = []
         if (marker := opening_marker(prompt_end)) is not None:
             self._open(marker)
+        if said:
+            self.feed([TextPiece(said)])
+            self._held.clear()
 
     @property
     def answering(self) -> bool:

@@ -21,6 +21,7 @@ class MessageReader:
 
     Args:
         prompt_end: end of the prompt, which may have opened the thoughts.
+        said: text behind it that the reply continues, which is no part of the message.
         parser: reads calls; None where there are none.
 
     Attributes:
@@ -28,8 +29,10 @@ class MessageReader:
 
     """
 
-    def __init__(self, prompt_end: str, parser: CallParser | GivenParser | None) -> None:
-        self._splitter = ReasoningSplitter(prompt_end)
+    def __init__(
+        self, prompt_end: str, parser: CallParser | GivenParser | None, said: str = ""
+    ) -> None:
+        self._splitter = ReasoningSplitter(prompt_end, said)
         self._parser = parser
         self._all: list[ReplyDelta] = []
         self.unfinished: UnfinishedCall | None = None

@@ -11,6 +11,7 @@ from akunu_py.constraint import Constraint
 from akunu_py.errors import ConfigError, ModelFormatError
 from akunu_py.messages import Message, Tool, ToolCall
 from akunu_py.protocols import Tokenizer
+from akunu_py.reply_deltas import ContentDelta
 from akunu_py.tool_calls.described import with_calls_as_text, with_described_tools
 from akunu_py.tool_calls.enforceable import enforceable
 from akunu_py.tool_calls.format import ToolFormat
@@ -54,6 +55,7 @@ class ChatPlan:
             an answer.
         from_start: whether the constraint holds for the whole reply, thoughts included.
         marks: texts of the control tokens around calls, by id.
+        continued: the assistant's message that the reply continues, or None.
 
     """
 
@@ -64,12 +66,18 @@ class ChatPlan:
     calls_or_answer: Callable[[Constraint], Constraint] | None = None
     from_start: bool = False
     marks: Mapping[int, str] = field(default_factory=dict)
+    continued: Message | None = None
 
     def constrained(self, given: Constraint | None) -> Constraint | None:
         """Return the constraint of the reply, where the caller has given one, too.
 
         Raises ConfigError if the two do not go together.
         """
+        if self.continued is not None and given is not None:
+            raise ConfigError(
+                "a reply that continues the assistant's last message cannot have a form, since a "
+                "part of it is there already; leave out the form, or the message"
+            )
         if self.parser is None or given is None:
             return self.constraint or given
         if self.calls_or_answer is None or given.kind != "json_schema" or given.trigger:
@@ -97,13 +105,27 @@ class ToolUse:
         self._written: dict[bool, bool] = {}
 
     def plan(
-        self, messages: Sequence[Message], tools: Sequence[Tool], choice: ToolChoice
+        self,
+        messages: Sequence[Message],
+        tools: Sequence[Tool],
+        choice: ToolChoice,
+        *,
+        continued: Message | None = None,
     ) -> ChatPlan:
-        """Return the plan of a chat.
+        """Return the plan of a chat, whose reply may continue the last message.
 
         Raises ConfigError for a choice that is malformed or without its tool, too many tools,
-        arguments that the format cannot write, and a template whose calls cannot be read.
+        arguments that the format cannot write, a template whose calls cannot be read, and a
+        continued message that leaves no place for a call.
         """
+        plan = self._plan(messages, tools, choice)
+        if continued is not None and plan.constraint is not None:
+            _check_continued(continued.text, self._format, tools)
+        return replace(plan, continued=continued)
+
+    def _plan(
+        self, messages: Sequence[Message], tools: Sequence[Tool], choice: ToolChoice
+    ) -> ChatPlan:
         callable_, required = _choice(tools, choice)
         if not tools:
             return ChatPlan(messages=self._with_texts(messages))
@@ -255,6 +277,24 @@ class ToolUse:
             "message, and a model that was not trained to call tools does it badly"
         )
         return True
+
+
+def _check_continued(said: str, format_: ToolFormat, tools: Sequence[Tool]) -> None:
+    """Refuse a beginning of a message, if the rest of it cannot be told from calls."""
+    if format_ is HARMONY:
+        raise ConfigError(
+            "this model writes calls in messages of their own, so its last message cannot be "
+            "continued where it may call tools; leave out the message, or forbid calls"
+        )
+    parser = CallParser(format_, tools)
+    if any(
+        not isinstance(delta, ContentDelta)
+        for delta in (*parser.feed(said), *parser.finish(cut=True))
+    ):
+        raise ConfigError(
+            "the assistant's last message begins a call, which cannot be continued; give it in "
+            "tool_calls with its result, or leave it out"
+        )
 
 
 def _choice(tools: Sequence[Tool], choice: ToolChoice) -> tuple[Sequence[Tool], bool]:

@@ -7,7 +7,7 @@ from typing import Any
 
 from akunu_py.errors import ChatTemplateError, ConfigError, ModelFormatError
 from akunu_py.gguf.keys import MAX_SIZE
-from akunu_py.messages import GivenMessage, GivenTool, read_messages, read_tools
+from akunu_py.messages import GivenMessage, GivenTool, Message, read_messages, read_tools
 from akunu_py.models.folder_settings import end_ids, read_json
 from akunu_py.models.library_errors import from_library
 from akunu_py.models.mlx_folder import submodules
@@ -16,6 +16,7 @@ from akunu_py.models.whole_mlx_lm import load_tokenizer as mlx_load_tokenizer
 from akunu_py.protocols import Detokenizer, TemplateVariable
 from akunu_py.tokenizers.bpe import decode_alphabet
 from akunu_py.tokenizers.gguf_tokenizer import partition
+from akunu_py.tokenizers.seam import cut_at, with_mark
 from akunu_py.tokenizers.special_text import SpecialTextGuard
 from akunu_py.tokenizers.spm import decode_piece
 from akunu_py.tokenizers.template_choice import Templates
@@ -106,28 +107,40 @@ class FolderTokenizer:
         *,
         tools: Sequence[GivenTool] | None = None,
         variables: Mapping[str, TemplateVariable] | None = None,
+        continued: bool = False,
     ) -> list[int]:
         """Return the ids of a conversation, laid out by the folder's template.
 
-        Control tokens written out in a message or a tool are text, never control tokens. Raises
-        ConfigError for malformed messages or tools, a missing template, or a template that leaves
-        out tools or tool calls; ModelFormatError for a template that fails.
+        Control tokens written out in a message or a tool are text, never control tokens. With
+        `continued` the ids end with the text of the assistant's last message, or its thoughts if it
+        has no text. Raises ConfigError for malformed messages or tools, a missing template, one
+        that leaves out tools or tool calls, or a last message that cannot be continued;
+        ModelFormatError for a template that fails.
         """
-        checked_messages, checked_tools = read_messages(messages), read_tools(tools)
+        said: Sequence[Message] = read_messages(messages)
+        checked_tools = read_tools(tools)
+        mark = ""
+        if continued:
+            said, mark = with_mark(said)
         template = None
         if self._renderer is None:
             template = self._templates.choose(None, with_tools=bool(checked_tools))
         given_to = template.input if template else self._renderer_input
-        given, given_tools = given_to.of(checked_messages, checked_tools)
+        given, given_tools = given_to.of(said, checked_tools)
         hidden = self._guard.hide(given, template.source if template else "", given_tools)
         if template:
             # As in mlx-lm: the model is asked to think if its vocabulary has marks for thoughts.
             thinking = {"enable_thinking": bool(self._wrapper.has_thinking)}
             text = template.render(
-                hidden.messages, tools=hidden.tools, variables={**thinking, **(variables or {})}
+                hidden.messages,
+                tools=hidden.tools,
+                add_generation_prompt=not continued,
+                variables={**thinking, **(variables or {})},
             )
         else:
             text = self._render(hidden.messages, hidden.tools, variables)
+        if continued:
+            text = cut_at(mark, text)
         if hidden.reveal(text) == text:
             return list(self._wrapper.encode(text, add_special_tokens=False))
         # In pieces only here: some tokenizers put a space before each piece.

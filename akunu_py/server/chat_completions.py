@@ -71,7 +71,6 @@ _REFUSED = {
     "bad_words": "use logit_bias",
     "ignore_eos": "akunu always ends at the model's end token",
     "min_tokens": "akunu always ends at the model's end token",
-    "continue_final_message": "end with a message of the user or a tool",
     "documents": "put them into a message",
 }
 """Fields that would change the reply, and what to do instead."""
@@ -162,6 +161,8 @@ class Body(SamplingFields, kw_only=True):
     thinking: dict[str, Any] | None = None
     enable_thinking: bool | None = None
     chat_template_kwargs: dict[str, Any] | None = None
+    continue_final_message: bool | None = None
+    add_generation_prompt: bool | None = None
     timings_per_token: bool | None = None
     return_progress: bool | None = None
     akunu: _Own | None = None
@@ -210,12 +211,36 @@ def _read_request(asked: Incoming[Body]) -> ChatRequest:
     return ChatRequest(
         model=asked.model.id,
         messages=tuple(messages),
+        continued=_continued(body),
         config=asked.config(options),
         tools=tools,
         tool_choice=_tool_choice(body.tool_choice, tools),
         parallel_tool_calls=body.parallel_tool_calls is not False,
         prediction=_prediction(body.prediction),
     )
+
+
+def _continued(body: Body) -> bool:
+    """Return whether a last message of the assistant is continued; vLLM's fields say so or deny it.
+
+    Raises RequestError for fields that contradict each other or the messages.
+    """
+    wish, opens = body.continue_final_message, body.add_generation_prompt
+    if wish is not None and wish == opens:
+        raise RequestError(
+            "continue_final_message and add_generation_prompt are each the other's opposite; give "
+            "one of them",
+            param="continue_final_message",
+        )
+    if wish is None and opens is not None:
+        wish = not opens
+    if wish and body.messages[-1].role != "assistant":
+        raise RequestError(
+            "the last message is not the assistant's, so it cannot be continued; leave out "
+            "continue_final_message and add_generation_prompt",
+            param="messages",
+        )
+    return wish is not False
 
 
 def _message(message: _Message, place: str) -> Message:

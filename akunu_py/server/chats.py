@@ -37,6 +37,7 @@ class Chats:
         tools: Sequence[GivenTool] | None = None,
         tool_choice: ToolChoice = "auto",
         client: str = "",
+        continued: bool = True,
         prediction: str = "",
         **options: Unpack[GenerationOptions],
     ) -> Job:
@@ -54,7 +55,7 @@ class Chats:
             with self._lock:
                 said = self._thoughts.restored(client, read)
             call = engine.check_chat(
-                said, config, tools=offered, tool_choice=tool_choice, **options
+                said, config, tools=offered, tool_choice=tool_choice, continued=continued, **options
             )
             places = self._checkpoints_of(engine).of(said, offered, call.prompt, call.choice.config)
             expected = engine.prompt_ids(prediction) if prediction else ()

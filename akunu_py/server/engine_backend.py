@@ -66,7 +66,9 @@ class EngineBackend:
         counts: list[int] = []
 
         def count(engine: Engine) -> None:
-            ids = engine.chat_ids(request.messages, request.tools, request.config)
+            ids = engine.chat_ids(
+                request.messages, request.tools, request.config, continued=request.continued
+            )
             counts.append(len(ids))
 
         job = await asyncio.to_thread(self._worker.ask, count, model=request.model)
@@ -100,6 +102,7 @@ class EngineBackend:
             tools=request.tools,
             tool_choice=_engine_choice(request.tool_choice),
             client=client,
+            continued=request.continued,
             prediction=request.prediction,
         )
 

@@ -161,6 +161,12 @@ def _read_request(asked: Incoming[_Count], options: dict[str, Any]) -> ChatReque
     if not body.messages:
         raise RequestError("messages is empty; give at least one message", param="messages")
     said = _system(body.system)
+    last = body.messages[-1]
+    if last.role == "assistant" and _ends_with_space(last):
+        raise RequestError(
+            "messages: final assistant content cannot end with trailing whitespace",
+            param="messages",
+        )
     for index, message in enumerate(body.messages):
         said += _messages(message, f"messages[{index}]", ignored)
     tools = _tools(body.tools or [], ignored)
@@ -234,6 +240,13 @@ def _messages(message: _Message, place: str, ignored: list[str]) -> list[Message
             ignored.append(block.type)
     _add_text(found, message.role, texts, place)
     return found or [message_at(place, role=message.role)]
+
+
+def _ends_with_space(message: _Message) -> bool:
+    """Whether the text at the end of a message, which a reply would continue, ends with a space."""
+    content = message.content
+    text = content if isinstance(content, str) else content[-1].text if content else ""
+    return text is not None and text != text.rstrip()
 
 
 def _add_text(found: list[Message], role: str, texts: list[str], place: str) -> None:

@@ -32,6 +32,7 @@ class ChatRequest:
         tools: the tools that may be called.
         tool_choice: whether and which.
         parallel_tool_calls: whether a reply may hold more than one call.
+        continued: whether a last message of the assistant is continued, or a new one begins.
         prediction: a text that the reply will repeat in parts, for drafts; "" for none.
 
     """
@@ -42,6 +43,7 @@ class ChatRequest:
     tools: tuple[Tool, ...] = ()
     tool_choice: ToolChoice = ToolChoice()
     parallel_tool_calls: bool = True
+    continued: bool = True
     prediction: str = ""
 
 

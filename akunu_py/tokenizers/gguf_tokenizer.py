@@ -4,10 +4,11 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 from akunu_py.errors import ConfigError, ModelFormatError
-from akunu_py.messages import GivenMessage, GivenTool, read_messages, read_tools
+from akunu_py.messages import GivenMessage, GivenTool, Message, read_messages, read_tools
 from akunu_py.protocols import TemplateVariable
 from akunu_py.tokenizers.codecs import make_codec
 from akunu_py.tokenizers.detokenizer import ByteDetokenizer
+from akunu_py.tokenizers.seam import cut_at, with_mark
 from akunu_py.tokenizers.special_text import SpecialTextGuard
 from akunu_py.tokenizers.special_tokens import fill_ids
 from akunu_py.tokenizers.template_choice import read_templates
@@ -140,6 +141,7 @@ class GGUFTokenizer:
         template: str | None = None,
         add_generation_prompt: bool = True,
         variables: Mapping[str, TemplateVariable] | None = None,
+        continued: bool = False,
     ) -> list[int]:
         """Return the ids of a conversation, up to where the reply begins.
 
@@ -153,21 +155,30 @@ class GGUFTokenizer:
             add_generation_prompt: whether the text ends where the reply begins.
             variables: further names for the template, such as `enable_thinking`. Control tokens in
                 their values are recognised, so they must not come from the authors of messages.
+            continued: whether the ids end with the text of the assistant's last message, or with
+                its thoughts if it has no text.
 
-        Raises ConfigError for malformed messages or tools, a missing template, or a template that
-        leaves out tools or tool calls; ModelFormatError for a template that fails.
+        Raises ConfigError for malformed messages or tools, a missing template, a template that
+        leaves out tools or tool calls, or a last message that cannot be continued; ModelFormatError
+        for a template that fails.
 
         """
-        checked_messages, checked_tools = read_messages(messages), read_tools(tools)
+        said: Sequence[Message] = read_messages(messages)
+        checked_tools = read_tools(tools)
+        mark = ""
+        if continued:
+            said, mark = with_mark(said)
         chosen = self._templates.choose(template, with_tools=bool(checked_tools))
-        given, given_tools = chosen.input.of(checked_messages, checked_tools)
+        given, given_tools = chosen.input.of(said, checked_tools)
         hidden = self._guard.hide(given, chosen.source, given_tools)
         text = chosen.render(
             hidden.messages,
             tools=hidden.tools,
-            add_generation_prompt=add_generation_prompt,
+            add_generation_prompt=add_generation_prompt and not continued,
             variables=variables,
         )
+        if continued:
+            text = cut_at(mark, text)
         fragments = partition(text, self._special, self._strips)
         return self._encode_fragments(
             hidden.reveal(part) if isinstance(part, str) else part for part in fragments

@@ -37,7 +37,7 @@ class Rendered:
         self._template = ChatTemplate(source, {})
         self.asked = 0
 
-    def encode_chat(self, messages, *, tools=None, variables=None):
+    def encode_chat(self, messages, *, tools=None, variables=None, continued=False):
         self.asked += 1
         given, shown = self._template.input.of(messages, tools or ())
         return [*map(ord, self._template.render(given, tools=shown, variables=variables))]

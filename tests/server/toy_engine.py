@@ -63,7 +63,7 @@ class ToyTokenizer:
             place += size
         return ids
 
-    def encode_chat(self, messages, *, tools=None, variables=None):
+    def encode_chat(self, messages, *, tools=None, variables=None, continued=False):
         messages = read_messages(messages)
         if any(message.text == "refuse" for message in messages):
             raise ConfigError("the template refuses this")
@@ -74,6 +74,8 @@ class ToyTokenizer:
             if shown and self._thoughts == "keep":
                 ids += [THINK, *self._cut(self._opening + message.reasoning + self._thought_end)]
             ids += [*self._cut(message.text), END]
+        if continued:
+            return ids[:-1]
         opening = [THINK, *self._cut(self._opening)] if self._opens else []
         if self._switch and not (variables or {}).get(self._switch, True):
             opening = [THINK, *self._cut(self._thought_end)]

@@ -104,6 +104,7 @@ def _read_request(asked: Incoming[Body], book: ToolBook) -> ChatRequest:
     return ChatRequest(
         model=asked.model.id,
         messages=tuple(said),
+        continued=False,  # an item of the assistant is whole
         config=asked.config(options | _thinking(asked)),
         tools=book.shown,
         tool_choice=book.choice(body.tool_choice),

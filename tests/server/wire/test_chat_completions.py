@@ -567,3 +567,38 @@ def test_parts_of_a_tool_that_cannot_be_enforced_are_listed(server, backend):
     ignored = "tools.find.parameters.properties.tags.uniqueItems"
     assert response.headers["x-akunu-ignored"] == ignored
     assert backend.request.tools[0].parameters == schema
+
+
+BEGUN = [*ASK["messages"], {"role": "assistant", "content": "The answer is "}]
+
+
+@pytest.mark.parametrize(
+    ("fields", "continued"),
+    [
+        ({}, True),
+        ({"continue_final_message": True}, True),
+        ({"add_generation_prompt": False}, True),
+        ({"continue_final_message": True, "add_generation_prompt": False}, True),
+        ({"continue_final_message": False}, False),
+        ({"add_generation_prompt": True}, False),
+    ],
+)
+def test_a_last_message_of_the_assistant_is_continued(server, backend, fields, continued):
+    assert server.post(PATH, ASK | {"messages": BEGUN} | fields).status_code == 200
+    assert backend.request.continued == continued
+    assert backend.request.messages[-1].text == "The answer is "
+
+
+@pytest.mark.parametrize(
+    ("messages", "fields", "reason"),
+    [
+        (BEGUN, {"continue_final_message": True, "add_generation_prompt": True}, "opposite"),
+        (BEGUN, {"continue_final_message": False, "add_generation_prompt": False}, "opposite"),
+        (ASK["messages"], {"continue_final_message": True}, "not the assistant's"),
+        (ASK["messages"], {"add_generation_prompt": False}, "not the assistant's"),
+    ],
+)
+def test_what_cannot_be_continued_is_refused(server, messages, fields, reason):
+    response = server.post(PATH, ASK | {"messages": messages} | fields)
+    assert response.status_code == 400
+    assert reason in response.json()["error"]["message"]

@@ -359,3 +359,15 @@ def test_neighbours_are_one_turn(server, backend):
     assert server.post(PATH, ASK | {"messages": messages}).status_code == 200
     found = [(message.role, message.text) for message in backend.request.messages]
     assert found[-3:] == [("user", "a\n\nb"), ("assistant", "c\n\nd"), ("user", "e")]
+
+
+def test_a_last_message_of_the_assistant_is_continued(server, backend):
+    messages = [*ASK["messages"], {"role": "assistant", "content": "The answer is"}]
+    assert server.post(PATH, ASK | {"messages": messages}).status_code == 200
+    assert backend.request.continued
+    assert backend.request.messages[-1].text == "The answer is"
+    for content in ("is ", [{"type": "text", "text": "is\n"}]):
+        messages[-1] = {"role": "assistant", "content": content}
+        response = server.post(PATH, ASK | {"messages": messages})
+        assert response.status_code == 400
+        assert "cannot end with trailing whitespace" in response.json()["error"]["message"]
