@@ -43,11 +43,10 @@ _Form = tuple[tuple[int, ...], mx.Dtype]
 """Shape and type of an array; the axis of the rows counts as 0."""
 
 
-def write_rows(path: Path, rows: CachedRows) -> Layout:
-    """Write the rows to a new file that only its owner can read; return their layout.
+def describe_rows(rows: CachedRows) -> tuple[Layout, dict[str, mx.array]]:
+    """Return the layout of rows and their arrays, which later passes over the rows do not change.
 
-    Raises ValueError for caches that cannot be checked when they are read, OSError if the file
-    cannot be written.
+    Raises ValueError for caches that cannot be checked when they are read.
     """
     kinds = {type(leaf).__name__ for leaf in leaves(rows.caches)}
     if unknown := sorted(kinds - _KINDS):
@@ -75,12 +74,22 @@ def write_rows(path: Path, rows: CachedRows) -> Layout:
             for held, names in places.items()
         ],
     }
+    # Array objects of its own: a pass writes through those of a cache.
+    arrays = {name: array[...] for name, array in arrays.items()}
+    mx.eval(list(arrays.values()))
+    return layout, arrays
+
+
+def write_arrays(path: Path, arrays: dict[str, mx.array]) -> None:
+    """Write evaluated arrays to a new file that only its owner can read, from any thread.
+
+    Raises OSError if the file cannot be written.
+    """
     handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     with os.fdopen(handle, "wb") as stream:
         mx.save_safetensors(stream, arrays)
         stream.flush()
         os.fsync(stream.fileno())
-    return layout
 
 
 def read_rows(path: Path, layout: Layout, tokens: Sequence[int], rows: CachedRows) -> None:

@@ -31,7 +31,7 @@ from akunu_py.models.reply_frame import ReplyFrame
 from akunu_py.models.rollback import Saved
 from akunu_py.models.row_bits import RowDifference, row_differences, rows_bit_equal
 from akunu_py.models.row_choices import ConstrainedChoices, PendingChoice, RowChoices
-from akunu_py.models.row_file import Layout, read_rows, write_rows
+from akunu_py.models.row_file import Layout, describe_rows, read_rows
 from akunu_py.models.traffic import MemoryTraffic, memory_traffic
 from akunu_py.models.tree import ArrangedTree, Trees, keep_rows
 from akunu_py.protocols import ReplyMasks, RowReader, StateObserver
@@ -195,10 +195,10 @@ class Session:
         with mx.stream(self._stream):
             return rows.copy(length)
 
-    def write_rows(self, path: Path, rows: CachedRows) -> Layout:
-        """Write rows to a new file; see `row_file.write_rows`."""
+    def describe_rows(self, rows: CachedRows) -> tuple[Layout, dict[str, mx.array]]:
+        """Return what is written of rows to a file; see `row_file.describe_rows`."""
         with mx.stream(self._stream):
-            return write_rows(path, rows)
+            return describe_rows(rows)
 
     def read_rows(self, path: Path, layout: Layout, tokens: Sequence[int]) -> CachedRows:
         """Return the rows of a file; raises as `row_file.read_rows`."""

@@ -16,13 +16,17 @@ import secrets
 import stat
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import mlx.core as mx
+
 from akunu_py.atomic_file import replace_file
 from akunu_py.errors import ConfigError
 from akunu_py.models.cached_rows import CachedRows
+from akunu_py.models.row_file import write_arrays
 from akunu_py.models.session import Session
 from akunu_py.regular_file import open_to_read
 from akunu_py.server.token_trie import TokenTrie
@@ -35,7 +39,7 @@ _BLOCK_BYTES = 1 << 20
 _DAMAGES = (ValueError, KeyError, TypeError, AttributeError, RecursionError, RuntimeError, OSError)
 """What a damaged file may raise; RuntimeError is what MLX raises for one that it cannot read."""
 
-_OURS = re.compile(r"([0-9a-f]{32})\.(?:json|safetensors)|\.[0-9a-f]{32}\.[0-9a-f]{8}")
+_OURS = re.compile(r"([0-9a-f]{32})\.(?:json|safetensors)|\.[0-9a-f]{32}(?:\.json)?\.[0-9a-f]{8}")
 """Names of files that a tier makes; the last kind is one that is being written."""
 
 _ABANDONED_S = 600.0
@@ -87,6 +91,8 @@ class DiskTier:
         self._folder = folder / f"rows-{digest}"
         self._limit = limit
         self._trie: TokenTrie[Stored] = TokenTrie()
+        self._writer = ThreadPoolExecutor(1, "akunu writes rows")
+        self._writing: Future[Stored | None] | None = None
         try:
             self._folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         except OSError as error:
@@ -125,36 +131,64 @@ class DiskTier:
     def write(
         self, rows: CachedRows, text: Sequence[int], last_message: int, session: Session
     ) -> None:
-        """Write rows; those of beginnings of their text are deleted. A failure is only logged."""
-        tokens = tuple(rows.tokens)
-        name = hashlib.sha256(repr(tokens).encode()).hexdigest()[:32]
-        data = self._path(name, "safetensors")
-        new = data.with_name(f".{name}.{secrets.token_hex(4)}")
+        """Begin to write rows, in a thread of its own; `finish` takes note of the end.
+
+        A failure is only logged. Raises RuntimeError while other rows are written.
+        """
+        if self._writing is not None:
+            raise RuntimeError("rows are being written; call finish first")
         if rows.nbytes > self._limit:
             return
         try:
+            layout, arrays = session.describe_rows(rows)
+        except ValueError as error:
+            _log.info("a prompt is not cached in %s: %s", self._folder, error)
+            return
+        tokens = tuple(rows.tokens)
+        description = {
+            "tokens": tokens, "text": list(text[len(tokens) :]),
+            "last_message": last_message, "layout": layout,
+        }  # fmt: skip
+        self._writing = self._writer.submit(self._write_files, description, arrays)
+
+    def _write_files(
+        self, description: dict[str, Any], arrays: dict[str, mx.array]
+    ) -> Stored | None:
+        """Write the files of an entry; None, with a line in the log, if that fails."""
+        name = hashlib.sha256(repr(description["tokens"]).encode()).hexdigest()[:32]
+        data = self._path(name, "safetensors")
+        new = data.with_name(f".{name}.{secrets.token_hex(4)}")
+        try:
             try:
-                layout = session.write_rows(new, rows)
-                size = new.stat().st_size
-                description = {
-                    "tokens": tokens, "text": list(text[len(tokens) :]),
-                    "last_message": last_message, "bytes": size, "sha256": _sha256(new),
-                    "layout": layout,
-                }  # fmt: skip
+                write_arrays(new, arrays)
+                description |= {"bytes": new.stat().st_size, "sha256": _sha256(new)}
                 new.replace(data)
             finally:
                 with contextlib.suppress(OSError):
                     new.unlink(missing_ok=True)
             replace_file(self._path(name, "json"), _written(description), private=True)
         except (OSError, ValueError, RuntimeError) as error:
-            level = logging.INFO if isinstance(error, ValueError) else logging.WARNING
-            _log.log(level, "a prompt is not cached in %s: %s", self._folder, error)
-            return
-        for common, stored in list(self._trie.nearest(tokens)):
-            if common == len(stored.tokens) < len(tokens):
-                self.remove(stored)
-        self._trie.put(tokens, _stored(name, description))
-        self._sweep()
+            _log.warning("a prompt is not cached in %s: %s", self._folder, error)
+            return None
+        return _stored(name, description)
+
+    def finish(self, *, wait: bool = True) -> bool:
+        """Take note of rows that were written; return False, unless told to wait, if they are not.
+
+        Rows of beginnings of their text are deleted then.
+        """
+        if self._writing is None:
+            return True
+        if not wait and not self._writing.done():
+            return False
+        writing, self._writing = self._writing, None
+        if (new := writing.result()) is not None:
+            for common, stored in list(self._trie.nearest(new.tokens)):
+                if common == len(stored.tokens) < len(new.tokens):
+                    self.remove(stored)
+            self._trie.put(new.tokens, new)
+            self._sweep()
+        return True
 
     def remove(self, stored: Stored) -> None:
         """Delete an entry."""

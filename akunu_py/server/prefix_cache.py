@@ -10,6 +10,7 @@ places that a prompt names, such as the end of its system message and of its las
 """
 
 import logging
+import time
 from collections import OrderedDict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -20,6 +21,12 @@ from akunu_py.server.disk_tier import DiskTier
 from akunu_py.server.token_trie import TokenTrie, common_length
 
 _log = logging.getLogger(__name__)
+
+_STORE_S = 2.0
+"""Age of rows that are written to disk: an agent's next request often comes sooner."""
+
+_LOOK_S = 0.1
+"""Seconds between two looks whether rows were written."""
 
 _LEAST_COPIED = 16
 """Shortest beginning worth a copy, in tokens: a pass over so few takes no longer than over one."""
@@ -58,8 +65,6 @@ class _Entry:
     text: Sequence[int]
     last_message: int
     nbytes: int
-    stored: bool = False
-    """Whether the rows are on disk, or cannot be."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,6 +95,8 @@ class PrefixCache:
         self._trie: TokenTrie[_Entry] = TokenTrie()
         # The least recently used comes first.
         self._entries: OrderedDict[_Entry, None] = OrderedDict()
+        # Since when entries wait to be written to disk, the longest first.
+        self._unstored: OrderedDict[_Entry, float] = OrderedDict()
         self.nbytes = 0
 
     def __len__(self) -> int:
@@ -165,7 +172,6 @@ class PrefixCache:
         key = tuple(rows.tokens)
         if not rows.settled or not rows.rollback.supported or len(key) < _LEAST_COPIED:
             return
-        rows.rollback.pack()
         for common, entry in list(self._trie.nearest(key)):
             if common == len(entry.key) and rows.reach(common) == common:
                 self._remove(entry)
@@ -178,21 +184,34 @@ class PrefixCache:
         entry = _Entry(rows, key, known, most, rows.nbytes)
         self._trie.put(key, entry)
         self._entries[entry] = None
+        if self._disk is not None:
+            self._unstored[entry] = time.monotonic()
         self.nbytes += entry.nbytes
         while self.nbytes > self._limit:
             self.drop_oldest()
 
-    @property
-    def unstored(self) -> bool:
-        """Whether `store` has something to write."""
-        return self._disk is not None and any(not entry.stored for entry in self._entries)
+    def store_in(self) -> float | None:
+        """Return in how many seconds `store` has something to do; None for never."""
+        if self._disk is None:
+            return None
+        if not self._disk.finish(wait=False):
+            return _LOOK_S
+        since = next(iter(self._unstored.values()), None)
+        return None if since is None else max(0.0, since + _STORE_S - time.monotonic())
 
-    def store(self, session: Session) -> None:
-        """Write the newest rows that are not on disk yet; `session` is any one of the model."""
-        entry = next((one for one in reversed(self._entries) if not one.stored), None)
-        if entry is not None and self._disk is not None:
-            entry.stored = True
-            self._disk.write(entry.rows, entry.text, entry.last_message, session)
+    def store(self, session: Session, *, wait: bool = True) -> bool:
+        """Write the oldest rows that are not on disk yet; return False if there are none.
+
+        `session` is any one of the model. Without `wait` they are written beside the replies, one
+        conversation at a time.
+        """
+        if self._disk is None or not self._disk.finish(wait=wait) or not self._unstored:
+            return False
+        entry, _ = self._unstored.popitem(last=False)
+        self._disk.write(entry.rows, entry.text, entry.last_message, session)
+        if wait:
+            self._disk.finish()
+        return True
 
     def drop_oldest(self) -> bool:
         """Drop the least recently used rows; return False if there are none."""
@@ -209,6 +228,7 @@ class PrefixCache:
     def _remove(self, entry: _Entry) -> None:
         self._trie.pop(entry.key)
         del self._entries[entry]
+        self._unstored.pop(entry, None)
         self.nbytes -= entry.nbytes
 
     def _read_back(
@@ -230,8 +250,8 @@ class PrefixCache:
         if best is not None and rows is not None:
             self.put(rows, best.last_message, best.text)
             # The file stays until longer rows replace it.
-            for entry in self._entries:
-                entry.stored = entry.stored or entry.rows is rows
+            for entry in [one for one in self._unstored if one.rows is rows]:
+                del self._unstored[entry]
 
     def _find(self, prompt: Sequence[int], others: Sequence[Session]) -> _Found | None:
         """Return the rows of which most can be used."""

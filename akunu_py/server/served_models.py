@@ -68,12 +68,9 @@ class Resident:
         """Take a lane back."""
         self._free.append(lane)
 
-    def store(self) -> bool:
-        """Write the newest rows to disk that are not there; return False if there are none."""
-        if not self.cache.unstored:
-            return False
-        self.cache.store(self._lanes[0].session)
-        return True
+    def store(self, *, wait: bool = True) -> bool:
+        """Write some rows to disk, as `PrefixCache.store` does."""
+        return bool(self._lanes) and self.cache.store(self._lanes[0].session, wait=wait)
 
     def close(self) -> None:
         """Store the cached rows, and drop them with the lanes; the engine stays open."""
@@ -269,20 +266,26 @@ class ServedModels:
         return sum(resident.cache.nbytes for resident in self.residents)
 
     def tidy(self) -> None:
-        """Unload a model that nobody used for long, or write some rows to disk."""
+        """Unload a model that nobody used for long."""
         for model in self:
             if (left := self._idle_left(model)) is not None and left <= 0:
                 self.counts.unloads += 1
                 _log.info("unloaded %s after %.0f s without a request", model.id, self._idle_s)
                 self._unload(model)
                 return
-        any(resident.store() for resident in reversed(self.residents))
 
-    def tidy_in(self, store_s: float) -> float | None:
-        """Return in how many seconds `tidy` has work; None for never. Rows wait for `store_s`."""
-        unstored = any(resident.cache.unstored for resident in self.residents)
+    def store(self) -> None:
+        """Write rows to disk that wait for it, beside the replies."""
+        for model in self:
+            resident = model.resident
+            if resident is not None and resident.cache.store_in() == 0:
+                resident.store(wait=False)
+
+    def tidy_in(self) -> float | None:
+        """Return in how many seconds `tidy` or `store` has work; None for never."""
+        caches = [model.resident.cache for model in self if model.resident is not None]
         waits = [left for model in self if (left := self._idle_left(model)) is not None]
-        waits += [store_s] if unstored else []
+        waits += [left for cache in caches if (left := cache.store_in()) is not None]
         return max(0.0, min(waits)) if waits else None
 
     def close(self) -> None:

@@ -56,9 +56,6 @@ _LONGEST_RETRY_S = 60
 _LOAD_TURN_S = 0.1
 """Seconds after which a load lets a reply have its turn; its last step may take longer."""
 
-_IDLE_S = 10.0
-"""Seconds without work before rows are written to disk: an agent's next request comes sooner."""
-
 
 @dataclass(frozen=True, slots=True)
 class Health:
@@ -361,29 +358,31 @@ class Worker:
     def _run(self) -> None:
         try:
             while self._wait():
-                if not self.step():
-                    self._tidy()
+                worked = self.step()
+                self._tidy(idle=not worked)
         except BaseException:  # noqa: BLE001 - the replies learn that it ended, whatever it was
             self._why_no_more = "the server has failed and makes no more replies; restart it"
             _log.exception(self._why_no_more)
         finally:
             self._shut_down()
 
-    def _tidy(self) -> None:
-        """Write rows to disk, or unload; nothing that fails there is worth the replies to come."""
+    def _tidy(self, *, idle: bool) -> None:
+        """Write rows to disk, and unload; nothing that fails there is worth the replies to come."""
         try:
-            self.models.tidy()
+            self.models.store()
+            if idle:
+                self.models.tidy()
         except Exception:  # noqa: BLE001
             _log.exception("tidying up has failed")
 
     def _wait(self) -> bool:
         """Wait until there is work; return False if the worker is to end.
 
-        Writing rows to disk is work once there was no other for a while, and so is unloading.
+        Writing rows to disk is work soon after a reply, and unloading after a while without one.
         """
         with self._changed:
             while not (self._stopping or self._running or self._load or len(self._line)):
-                if not self._changed.wait(self.models.tidy_in(_IDLE_S)):
+                if not self._changed.wait(self.models.tidy_in()):
                     break
             return not self._stopping
 

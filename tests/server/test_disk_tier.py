@@ -8,6 +8,7 @@ import signal
 import stat
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 
@@ -22,6 +23,7 @@ from toy_engine import PLAIN, toy_engine
 
 from akunu_py.errors import ConfigError
 from akunu_py.models.load_steps import finish
+from akunu_py.models.row_file import write_arrays
 from akunu_py.models.session import Session
 from akunu_py.sampling.sampler import Sampler
 from akunu_py.sampling.transforms import TransformChain
@@ -59,8 +61,34 @@ def replies(engine, folder, *prompts, **options):
     return found
 
 
+def test_rows_are_written_beside_the_next_reply(engine, tmp_path, monkeypatch):
+    """As an agent's turns come without a pause. Nobody waits for the disk."""
+    monkeypatch.setattr("akunu_py.server.prefix_cache._STORE_S", 0)
+    go_on = threading.Event()
+
+    def slowly(path, arrays):
+        assert go_on.wait(60)
+        write_arrays(path, arrays)
+
+    monkeypatch.setattr(disk_tier, "write_arrays", slowly)
+    tier = tier_of(engine, tmp_path)
+    worker = Worker(engine, cache=PrefixCache(1 << 28, tier))
+    worker.start()
+    list(worker.submit(engine.check(engine.prompt_ids(TEXT), **OPTIONS)).events)
+    # The same rows are read on while they are written.
+    *_, last = worker.submit(engine.check(engine.prompt_ids(TEXT + "more"), **OPTIONS)).events
+    assert not files(tmp_path, "json")
+    go_on.set()
+    worker.close()
+    monkeypatch.undo()
+    assert last.result.token_ids == engine.generate(TEXT + "more", **OPTIONS).token_ids
+    found = [tier.load(stored, engine._session) for _, stored in list(tier.nearest(()))]
+    assert found
+    assert all(rows is not None for rows in found)
+
+
 def test_rows_are_written_when_there_is_nothing_else_to_do(engine, tmp_path, monkeypatch):
-    monkeypatch.setattr("akunu_py.server.worker._IDLE_S", 0.01)
+    monkeypatch.setattr("akunu_py.server.prefix_cache._STORE_S", 0.01)
     worker = Worker(engine, cache=PrefixCache(1 << 28, tier_of(engine, tmp_path)))
     worker.start()
     list(worker.submit(engine.check(engine.prompt_ids(TEXT), **OPTIONS)).events)
@@ -97,7 +125,7 @@ def test_texts_on_disk_give_their_ids_to_prompts(engine, tmp_path):
     job = worker.submit(engine.check(prompt, **OPTIONS))
     while worker.step():
         pass
-    worker.models.tidy()
+    worker.models.default.resident.store()
     text = (*prompt, *job.reply)
     assert len(files(tmp_path, "json")) == 1
     assert list(map(tuple, worker.cache.nearest(prompt, ()))) == [text]
@@ -421,9 +449,10 @@ def test_every_family_goes_back_as_far_as_before(name, tmp_path):
     rows, path = session.exchange(None), tmp_path / "rows.safetensors"
     if name == "deepseek_v41":
         with pytest.raises(ValueError, match="cannot be kept on disk"):
-            session.write_rows(path, rows)
+            session.describe_rows(rows)
         return
-    layout = session.write_rows(path, rows)
+    layout, arrays = session.describe_rows(rows)
+    write_arrays(path, arrays)
     again = session.read_rows(path, json.loads(json.dumps(layout)), rows.tokens)
     assert again.marks == rows.marks
     for place in (59, 50, 40, 30, 20, 10):
@@ -436,7 +465,7 @@ def test_every_family_goes_back_as_far_as_before(name, tmp_path):
         assert np.array_equal(found, session.logits(prompt, len(prompt) - 1))
 
 
-@pytest.mark.parametrize("at", ["write_rows", "_sha256", "replace_file"])
+@pytest.mark.parametrize("at", ["write_arrays", "_sha256", "replace_file"])
 def test_a_kill_during_a_write_loses_that_entry_alone(engine, tmp_path, monkeypatch, at):
     class Killed(BaseException):
         pass
@@ -445,17 +474,12 @@ def test_a_kill_during_a_write_loses_that_entry_alone(engine, tmp_path, monkeypa
     replies(engine, tmp_path, first)
     sound = disk_tier.__dict__.get(at)
 
-    def kill(self_or_path, *rest, **options):
-        if at == "write_rows":
-            self_or_path = rest[0] if not hasattr(self_or_path, "write_bytes") else self_or_path
-            self_or_path.write_bytes(b"half")
+    def kill(path, *_, **__):
+        if at == "write_arrays":
+            path.write_bytes(b"half")
         raise Killed
 
-    if at == "write_rows":
-        monkeypatch.setattr("akunu_py.models.session.Session.write_rows", kill)
-    else:
-        # Only writes are killed; the folder is read by other paths.
-        monkeypatch.setattr(disk_tier, at, kill)
+    monkeypatch.setattr(disk_tier, at, kill)
     # What a killed process would have cleaned up stays.
     monkeypatch.setattr("pathlib.Path.unlink", lambda *_, **__: None)
     with pytest.raises(Killed):
@@ -532,7 +556,7 @@ def test_nothing_in_the_folder_ends_the_worker(engine, tmp_path, name, late):
             pass
         *_, last = list(job.events)
         assert last.result.token_ids == engine.generate(prompt, **OPTIONS).token_ids
-        worker.models.tidy()
+        worker.models.default.resident.store()
     worker.close()
     assert odd <= set(tmp_path.glob("rows-*/*"))
 
@@ -574,7 +598,7 @@ def test_a_full_disk_costs_the_entry_alone(engine, tmp_path, monkeypatch, caplog
     def full(*_):
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("akunu_py.models.session.Session.write_rows", full)
+    monkeypatch.setattr(disk_tier, "write_arrays", full)
     replies(engine, tmp_path, engine.prompt_ids(TEXT))
     assert "No space left on device" in caplog.text
     assert not files(tmp_path, "json")
@@ -621,7 +645,7 @@ def ask():
     job = worker.submit(call, checkpoints={{"message": len(prompt) - 2}})
     while worker.step():
         pass
-    worker.models.tidy()
+    worker.models.default.resident.store()
     return job.reply
 
 prompt += [*ask(), *engine.prompt_ids("and then?")[1:]]
