@@ -154,8 +154,18 @@ class Chat(Conversation):
         return cached, usage["prompt_tokens"] - cached, usage["completion_tokens"]
 
 
+REMINDER = "<system-reminder>\nRequest {0}. {1}\n</system-reminder>"
+
+
+@dataclass
 class Messages(Conversation):
-    """Anthropic's messages, with Claude Code's billing block, which is another in each request."""
+    """Anthropic's messages, with Claude Code's billing block, which is another in each request.
+
+    `reminders`: how the messages end with a reminder, which is another in each request and never
+    comes back: as a "block" of the user's, or as a "message" of the system; "" for none.
+    """
+
+    reminders: str = ""
 
     path = "/v1/messages"
 
@@ -172,13 +182,23 @@ class Messages(Conversation):
         billing = BILLING.format(number * 7919)
         return {
             "system": [{"type": "text", "text": billing}, {"type": "text", "text": SYSTEM}],
-            "messages": self.items,
+            "messages": self.reminded(number),
             "tools": [
                 {"name": n, "description": d, "input_schema": s} for n, (d, s) in TOOLS.items()
             ],
             "tool_choice": {"type": "tool", "name": tool} if tool else {"type": "none"},
             "max_tokens": 100,
         }
+
+    def reminded(self, number):
+        text = REMINDER.format(number, f"Todo {number * 7919}: keep changes small. " * 6)
+        block = {"type": "text", "text": text}
+        if self.reminders == "block":
+            *before, last = self.items
+            return [*before, last | {"content": [*last["content"], block]}]
+        if self.reminders == "message":
+            return [*self.items, {"role": "system", "content": [block]}]
+        return self.items
 
     def take(self, body):
         blocks = body["content"]

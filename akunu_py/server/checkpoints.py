@@ -3,12 +3,14 @@
 Recurrent states and sliding windows go back only to marks. A later prompt shares with this one its
 system message, in any case, and its last message, if no earlier one was edited. What follows that
 message, the opening of the reply, may differ: some templates open thoughts there, and leave them
-out of history.
+out of history. Claude Code ends its messages with reminders that are others in each request, so
+what comes before them is a place, too.
 """
 
 import json
 from collections import OrderedDict
 from collections.abc import Sequence
+from dataclasses import replace
 from itertools import takewhile
 
 from akunu_py.engine.engine import Engine
@@ -17,8 +19,14 @@ from akunu_py.generation_config import GenerationConfig
 from akunu_py.messages import Message, Tool
 from akunu_py.server.token_trie import common_length
 
-SYSTEM, MESSAGE = "system", "message"
-"""Names of the places: the end of the system message, and of the last message before the reply."""
+SYSTEM, MESSAGE, REMINDER = "system", "message", "reminder"
+"""Names of the places.
+
+They are the end of the system message, the end of the last message before the reply, and the
+beginning of reminders at the end of the messages, if there are any.
+"""
+
+_OPENS, _CLOSES = "<system-reminder>", "</system-reminder>"
 
 _Wish = tuple[bool | None, str | None]
 
@@ -46,6 +54,9 @@ class Checkpoints:
             SYSTEM: common_length(self._lead(messages, tools, config), prompt),
             MESSAGE: len(prompt) - self._length_of_opening(config),
         }
+        if lasting := without_reminders(messages):
+            others = self._rendered(lasting, tools, config)
+            found[REMINDER] = common_length(others, prompt)
         return {name: place for name, place in found.items() if 0 < place < len(prompt)}
 
     def _length_of_opening(self, config: GenerationConfig) -> int:
@@ -86,6 +97,25 @@ class Checkpoints:
             return self._engine.chat_ids(messages, tools, config)
         except AkunuError:
             return []
+
+
+def without_reminders(messages: Sequence[Message]) -> list[Message]:
+    """Return a conversation without reminders at its end; no messages if it has none.
+
+    A reminder is a later system message, or a marked text at the end of the user's.
+    """
+    said = list(messages)
+    while said:
+        last = said[-1]
+        text = last.text.rstrip()
+        if last.role == "user" and text.endswith(_CLOSES) and _OPENS in text:
+            text = text[: text.rindex(_OPENS)].rstrip()
+            said[-1:] = [replace(last, content=text)] if text else []
+        elif last.role == "system":
+            said.pop()
+        else:
+            break
+    return [] if said == list(messages) else said
 
 
 def _wish(config: GenerationConfig) -> _Wish:

@@ -32,7 +32,7 @@ from akunu_py.errors import (
 from akunu_py.models.memory_check import USUAL_CONTEXT
 from akunu_py.models.session import Session
 from akunu_py.protocols import Tokenizer
-from akunu_py.server.checkpoints import MESSAGE
+from akunu_py.server.checkpoints import SYSTEM
 from akunu_py.server.prefix_cache import PrefixCache, Taken
 from akunu_py.server.reply_events import Loading, Prefilled, ReplyEvents, Started
 from akunu_py.server.served_models import LoadSteps, Resident, Served, ServedModels
@@ -159,7 +159,7 @@ class Job:
         # The last places are near the end, where the spelling is the given one.
         longer = len(prompt) - len(self.call.prompt)
         places = {
-            name: place + longer if name == MESSAGE else place
+            name: place if name == SYSTEM else place + longer
             for name, place in self.checkpoints.items()
         }
         self._prepared = Prepared(replace(self.call, prompt=prompt), places, self.prediction)
@@ -617,7 +617,8 @@ class Worker:
     def _keep_rows(self, resident: Resident, lane: Lane, job: Job) -> None:
         """Hand a lane's rows to the cache, and the lane back."""
         prompt = job.call.prompt
-        last_message = job.checkpoints.get(MESSAGE, len(prompt) - 1)
+        ends = [place for name, place in job.checkpoints.items() if name != SYSTEM]
+        last_message = min(ends, default=len(prompt) - 1)
         rows = lane.session.exchange(None)
         resident.give_back(lane)
         resident.cache.put(rows, last_message, (*prompt, *job.reply))

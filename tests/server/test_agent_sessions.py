@@ -6,9 +6,12 @@ calls read are this project's. What is counted is what the client sees: usage an
 
 import pytest
 from agent_engine import agent_server
-from agent_session import FORMATS, beyond_new_text
+from agent_session import FORMATS, ROUND, beyond_new_text
 
 BLOCK = 8
+OPENING = 16
+"""More tokens than the end of a message and the beginning of the next have."""
+
 TOKENS = 8_000
 TURNS = 30
 
@@ -44,6 +47,24 @@ def test_a_client_that_drops_thoughts(kind, format_, default_model):
         assert any(turn.thoughts for turn in turns)
         assert "thinking" not in str(talk.items)
         assert "reasoning" not in str(talk.items)
+
+
+@pytest.mark.slow
+@kinds
+@pytest.mark.parametrize("reminders", ["block", "message"])
+def test_reminders_that_change_each_turn(kind, reminders, default_model):
+    """All that came before the last reminder is reused: Claude Code 2.1.332 ends messages with one."""
+    with agent_server(kind, default_model) as server:
+        talk = FORMATS["messages"](server.post, size=6, reminders=reminders)
+        lasting = 0
+        for number in range(7):
+            turn = talk.turn(number)
+            assert turn.cached >= lasting - BLOCK, (number, turn)
+            asked = talk.items[: -2 if ROUND[number % len(ROUND)] else -1]
+            body = talk.body(number, None) | {"messages": asked}
+            counted = server.post(f"{talk.path}/count_tokens", body).json()["input_tokens"]
+            lasting = counted - OPENING
+            assert turn.prompt > counted + 50
 
 
 def restarted_for_each_turn(kind, vocabulary_of, folder, talk, **options):

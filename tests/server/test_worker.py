@@ -15,7 +15,7 @@ from toy_engine import PLAIN, toy_engine
 from akunu_py.errors import ConfigError, EngineStateError, ModelFormatError, ServerBusyError
 from akunu_py.models.cached_rows import CachedRows
 from akunu_py.models.session import Session
-from akunu_py.server.checkpoints import MESSAGE
+from akunu_py.server.checkpoints import MESSAGE, REMINDER
 from akunu_py.server.prefix_cache import PrefixCache
 from akunu_py.server.reply_events import Prefilled, Started
 from akunu_py.server.respelling import Respelling
@@ -644,10 +644,11 @@ class TestJobs:
 
     def test_places_follow_a_respelled_prompt(self, toy, make_worker):
         prompt = toy.prompt_ids(TEXT)
-        places = {"system": 3, MESSAGE: len(prompt) - 2}
+        places = {"system": 3, REMINDER: len(prompt) - 3, MESSAGE: len(prompt) - 2}
         job = make_worker().submit(call(toy), checkpoints=places)
         job.spell((*prompt[:5], prompt[5], *prompt[5:]))
-        assert job.checkpoints == {"system": 3, MESSAGE: len(prompt) - 1}
+        moved = {REMINDER: len(prompt) - 2, MESSAGE: len(prompt) - 1}
+        assert job.checkpoints == {"system": 3, **moved}
         assert len(job.call.prompt) == len(prompt) + 1
 
     @pytest.mark.parametrize(("room", "spelled"), [(0, False), (1, True)])

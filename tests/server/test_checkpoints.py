@@ -1,0 +1,50 @@
+"""Where later prompts will differ: behind the system message, the last message, or before a reminder."""
+
+import pytest
+from toy_engine import END, SYSTEM, USER
+
+from akunu_py.generation_config import GenerationConfig
+from akunu_py.messages import Message, TextPart
+from akunu_py.server.checkpoints import REMINDER, Checkpoints, without_reminders
+
+S, U, A, T = (
+    lambda text, role=role: Message(role, text) for role in ("system", "user", "assistant", "tool")
+)
+NOTE = "<system-reminder>\nbe quick\n</system-reminder>"
+LASTING = [S("s"), U("one"), A("two"), U("three")]
+
+
+@pytest.mark.parametrize(
+    ("messages", "lasting"),
+    [
+        ([*LASTING[:3], U(f"three\n\n{NOTE}")], LASTING),
+        ([*LASTING[:3], U(f"three\n{NOTE}\n\n{NOTE}\n")], LASTING),
+        ([*LASTING[:3], Message("user", (TextPart("three"), TextPart(NOTE)))], LASTING),
+        ([*LASTING, S("be quick")], LASTING),
+        ([*LASTING, S("be quick"), S("be brief")], LASTING),
+        ([*LASTING, U(NOTE)], LASTING),
+        ([*LASTING[:3], T("found"), U(NOTE)], [*LASTING[:3], T("found")]),
+        ([*LASTING, A("four"), S("be quick")], [*LASTING, A("four")]),
+        (LASTING, []),
+        ([*LASTING[:3], U(f"{NOTE} three")], []),
+        ([*LASTING[:3], U("three </system-reminder>")], []),
+        ([S("s")], []),
+        ([U(NOTE)], []),
+    ],
+)
+def test_reminders_at_the_end_are_left_out(messages, lasting):
+    assert without_reminders(messages) == lasting
+
+
+def test_a_place_lies_before_a_reminder(toy):
+    config = GenerationConfig()
+    finder = Checkpoints(toy)
+    for last in (U(f"three\n\n{NOTE}"), U("three")):
+        said = [*LASTING[:3], last]
+        prompt = toy.chat_ids(said)
+        places = finder.of(said, (), prompt, config)
+        if last.text == "three":
+            assert REMINDER not in places
+        else:
+            assert prompt[: places[REMINDER]] == toy.chat_ids([*LASTING])[:-2]
+            assert prompt[places[REMINDER]] not in (END, USER, SYSTEM)
