@@ -3,7 +3,7 @@
 Rows have one owner: this cache, or the lane that uses them. A prompt that continues a conversation
 takes its rows out and, when its reply ends, puts them back with the new ones. A prompt that only
 shares a beginning with another conversation, or with a reply under way, gets a copy of that
-beginning.
+beginning. Here conversations hold a beginning that they share once: rows by length come in pieces.
 
 Where caches cannot drop rows (recurrent states, sliding windows), rows go back to checkpoints:
 places that a prompt names, such as the end of its system message and of its last message.
@@ -11,11 +11,12 @@ places that a prompt names, such as the end of its system message and of its las
 
 import logging
 import time
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from akunu_py.models.cached_rows import CachedRows
+from akunu_py.models.row_pieces import Piece, put_together, take_apart, together
 from akunu_py.models.session import Session
 from akunu_py.server.disk_tier import DiskTier
 from akunu_py.server.token_trie import TokenTrie, common_length
@@ -27,6 +28,9 @@ _STORE_S = 2.0
 
 _LOOK_S = 0.1
 """Seconds between two looks whether rows were written."""
+
+_LEAST_SHARED = 256
+"""Shortest beginning that conversations share in memory, in tokens."""
 
 _LEAST_COPIED = 16
 """Shortest beginning worth a copy, in tokens: a pass over so few takes no longer than over one."""
@@ -51,12 +55,11 @@ class _Entry:
     """Rows that nobody uses now.
 
     Attributes:
-        rows: the rows.
+        rows: the rows; those of caches by length are in `pieces`.
         key: their tokens.
         text: the tokens of prompt and reply, of which the last may have no row.
         last_message: number of tokens up to the end of the last message before the reply; a prompt
             that shares them continues the conversation.
-        nbytes: bytes of the rows.
 
     """
 
@@ -64,7 +67,8 @@ class _Entry:
     key: tuple[int, ...]
     text: Sequence[int]
     last_message: int
-    nbytes: int
+    pieces: list[Piece]
+    """The rows of caches by length, of which other entries may hold some, too."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,6 +101,7 @@ class PrefixCache:
         self._entries: OrderedDict[_Entry, None] = OrderedDict()
         # Since when entries wait to be written to disk, the longest first.
         self._unstored: OrderedDict[_Entry, float] = OrderedDict()
+        self._holders: Counter[Piece] = Counter()
         self.nbytes = 0
 
     def __len__(self) -> int:
@@ -150,10 +155,16 @@ class PrefixCache:
         entry = found.entry
         if entry is not None and found.continues:
             self._remove(entry)
-            session.exchange(found.rows)
+            put_together(entry.rows, entry.pieces)
+            session.exchange(entry.rows)
+        elif entry is not None and found.reach >= _LEAST_COPIED:
+            self._entries.move_to_end(entry)
+            # Caches that go back otherwise are copied whole first.
+            whole = not entry.rows.rollback.by_length
+            with together(entry.rows, entry.pieces, len(entry.key) if whole else found.reach):
+                copied = session.copy(entry.rows, found.reach)
+            session.exchange(copied)
         elif found.reach >= _LEAST_COPIED:
-            if entry is not None:
-                self._entries.move_to_end(entry)
             session.exchange(session.copy(found.rows, found.reach))
         else:
             session.exchange(None)
@@ -181,14 +192,59 @@ class PrefixCache:
                 return
         known = text if tuple(text[: len(key)]) == key else key
         most = len(key) if last_message is None else min(last_message, len(key))
-        entry = _Entry(rows, key, known, most, rows.nbytes)
+        entry = _Entry(rows, key, known, most, take_apart(rows))
+        self._share(entry)
         self._trie.put(key, entry)
         self._entries[entry] = None
         if self._disk is not None:
             self._unstored[entry] = time.monotonic()
-        self.nbytes += entry.nbytes
+        self.nbytes += rows.nbytes
+        for piece in entry.pieces:
+            self._hold(piece)
         while self.nbytes > self._limit:
             self.drop_oldest()
+
+    def _share(self, entry: _Entry) -> None:
+        """Let new rows have the pieces of others with the same beginning, if all bits are equal."""
+        common, other = next(iter(self._trie.nearest(entry.key)), (0, None))
+        if other is None or not entry.pieces or common < _LEAST_SHARED:
+            return
+        if not entry.pieces[0].begins_with(other.pieces, common):
+            return
+        self._cut(other, common)
+        place, shared = 0, []
+        for piece in other.pieces:
+            if place == common:
+                break
+            shared.append(piece)
+            place += piece.count
+        (mine,) = entry.pieces
+        entry.pieces[:] = shared if mine.count == common else [*shared, mine.cut(common)[1]]
+
+    def _cut(self, entry: _Entry, place: int) -> None:
+        """Divide the piece of an entry that has a place within it, wherever it is held."""
+        for piece in entry.pieces:
+            if 0 < place < piece.count:
+                parts = piece.cut(place)
+                for one in [one for one in self._entries if piece in one.pieces]:
+                    index = one.pieces.index(piece)
+                    one.pieces[index : index + 1] = parts
+                    for part in parts:
+                        self._hold(part)
+                    self._let_go(piece)
+                return
+            place -= piece.count
+
+    def _hold(self, piece: Piece) -> None:
+        self._holders[piece] += 1
+        if self._holders[piece] == 1:
+            self.nbytes += piece.nbytes
+
+    def _let_go(self, piece: Piece) -> None:
+        self._holders[piece] -= 1
+        if not self._holders[piece]:
+            del self._holders[piece]
+            self.nbytes -= piece.nbytes
 
     def store_in(self) -> float | None:
         """Return in how many seconds `store` has something to do; None for never."""
@@ -208,7 +264,8 @@ class PrefixCache:
         if self._disk is None or not self._disk.finish(wait=wait) or not self._unstored:
             return False
         entry, _ = self._unstored.popitem(last=False)
-        self._disk.write(entry.rows, entry.text, entry.last_message, session)
+        with together(entry.rows, entry.pieces, len(entry.key)):
+            self._disk.write(entry.rows, entry.text, entry.last_message, session)
         if wait:
             self._disk.finish()
         return True
@@ -229,7 +286,9 @@ class PrefixCache:
         self._trie.pop(entry.key)
         del self._entries[entry]
         self._unstored.pop(entry, None)
-        self.nbytes -= entry.nbytes
+        self.nbytes -= entry.rows.nbytes
+        for piece in entry.pieces:
+            self._let_go(piece)
 
     def _read_back(
         self, prompt: Sequence[int], session: Session, others: Sequence[Session]

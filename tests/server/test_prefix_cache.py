@@ -3,13 +3,16 @@
 import gc
 
 import mlx.core as mx
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from mlx.utils import tree_flatten
 from tiny_families import VOCABULARY
 from toy_engine import family
 
-from akunu_py.models.rollback import leaves
+from akunu_py.models.rollback import by_length, leaves
+from akunu_py.models.row_pieces import together
 from akunu_py.models.session import Session
 from akunu_py.sampling.sampler import Sampler
 from akunu_py.sampling.transforms import TransformChain
@@ -194,6 +197,86 @@ def test_marks_behind_a_place_are_not_gone_back_to(name):
     rows.go_back(49)
     assert len(rows.tokens) == 20
     assert max(rows.marks.values()) == 20
+    session.close()
+
+
+def arrays_of(rows):
+    """Keys and values that are in use, of caches by length, in NumPy."""
+    held = [leaf for leaf in leaves(rows.caches) if by_length(leaf) and leaf.offset]
+    return [
+        np.array(array[..., : leaf.offset, :].astype(mx.float32))
+        for leaf in held
+        for _, array in tree_flatten((leaf.keys, leaf.values))
+    ]
+
+
+def bytes_held(cache):
+    found = {}
+    for entry in cache._entries:
+        for piece in entry.pieces:
+            found |= {id(array): array.nbytes for _, array in tree_flatten(piece.arrays)}
+    return sum(found.values()) + sum(entry.rows.nbytes for entry in cache._entries)
+
+
+@pytest.mark.parametrize(
+    ("name", "kv_bits"),
+    [
+        ("llama", None),
+        ("llama, 8-bit caches", 8),
+        ("qwen3_next", None),
+        ("llama, sliding", None),
+        ("gemma3n", None),
+    ],
+)
+def test_conversations_hold_their_common_beginning_once(name, kv_bits):
+    """Five of them, as several agents with one system message; each goes on with its own rows."""
+    session = Session(family(name), context=900, kv_bits=kv_bits)
+    lead = [4 + place % 90 for place in range(700)]
+    tails = [[5 + number, *range(10, 30)] for number in range(5)]
+    cache, seen, sizes = PrefixCache(1 << 30), [], []
+    for tail in tails:
+        prompt = [*lead, *tail, 0]
+        cache.take(prompt, session, ())
+        read(session, prompt, lead=len(lead), message=len(lead) + 2)
+        rows = session.exchange(None)
+        seen.append(arrays_of(rows))
+        cache.put(rows, len(lead) + 2)
+        sizes.append(cache.nbytes)
+        assert cache.nbytes == bytes_held(cache)
+    rest = sum(entry.rows.nbytes for entry in cache._entries)
+    rows_once = sizes[0] - rest // 5
+    assert sizes[-1] - rest <= rows_once * (len(lead) + 5 * 21) / (len(lead) + 21) * 1.001
+    for tail, expected in zip(tails, seen, strict=True):
+        taken = cache.take([*lead, *tail, 1, 2], session, ())
+        assert taken.num_rows == len(lead) + len(tail)
+        for mine, before in zip(arrays_of(session.rows), expected, strict=True):
+            assert np.array_equal(mine, before)
+        read(session, [*lead, *tail, 1, 2])  # writes into its own rows alone
+        assert cache.nbytes == bytes_held(cache)
+    assert cache.nbytes == 0
+    session.close()
+
+
+@given(st.lists(st.tuples(st.integers(0, 3), st.integers(0, 3), st.booleans()), max_size=8))
+@settings(max_examples=15)
+def test_pieces_add_up_to_what_was_read(steps):
+    """Conversations that branch anywhere, go on, and are dropped."""
+    session = Session(family("llama"), context=900)
+    cache, first = PrefixCache(1 << 30), {}
+    for branch, length, drops in steps:
+        prompt = [7] * 260 + [8 + branch] * 20 * (branch + 1) + [20 + length] * (150 * length + 1)
+        cache.take([*prompt, 0], session, ())
+        read(session, [*prompt, 0])
+        rows = session.exchange(None)
+        expected = first.setdefault(tuple(prompt), arrays_of(rows))
+        assert all(map(np.allclose, arrays_of(rows), expected))
+        cache.put(rows)
+        if drops:
+            cache.drop_oldest()
+        assert cache.nbytes == bytes_held(cache)
+    for entry in list(cache._entries):
+        with together(entry.rows, entry.pieces, len(entry.key)):
+            assert all(map(np.allclose, arrays_of(entry.rows), first[entry.key]))
     session.close()
 
 

@@ -151,6 +151,11 @@ def _kind(cache: Any) -> Callable[[Any], Part] | None:
     return _PARTS.get(exact) or _PARTS_OF_ONE_MODEL.get((exact.__module__, exact.__qualname__))
 
 
+def by_length(leaf: Any) -> bool:
+    """Whether a cache holds its rows in order, and nothing else."""
+    return _kind(leaf) is ByLength
+
+
 def leaves(caches: Sequence[Any]) -> Iterator[Any]:
     """Yield all caches that hold rows themselves; lists of caches are replaced by their members."""
     for cache in caches:

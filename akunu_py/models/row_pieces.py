@@ -1,0 +1,115 @@
+"""Rows by length in pieces, which several conversations with one beginning may hold.
+
+Only caches whose rows lie in order (`KVCache`, `QuantizedKVCache`) come apart. The windows and
+states of other layers stay with their conversation. Rows that are held in pieces cannot be fed;
+their caches keep their lengths.
+"""
+
+import contextlib
+import itertools
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import mlx.core as mx
+from mlx.utils import tree_flatten, tree_map
+
+from akunu_py.models.cached_rows import CachedRows
+from akunu_py.models.rollback import by_length, leaves
+
+_ROWS = -2
+"""The axis of the rows in keys and values."""
+
+
+@dataclass(eq=False, slots=True)
+class Piece:
+    """Some rows of all caches by length; nobody writes into its arrays.
+
+    Attributes:
+        count: number of rows.
+        arrays: keys and values of each cache.
+
+    """
+
+    count: int
+    arrays: list[Any]
+
+    @property
+    def nbytes(self) -> int:
+        """Return the bytes of the arrays."""
+        return sum(array.nbytes for array in _arrays(self.arrays))
+
+    def cut(self, place: int) -> tuple["Piece", "Piece"]:
+        """Return the rows up to a place, and those from there on, in memory of their own."""
+        found = []
+        for first, last in ((0, place), (place, self.count)):
+            rows = slice(first, last)
+            arrays = tree_map(
+                lambda held, rows=rows: mx.contiguous(held[..., rows, :]), self.arrays
+            )
+            mx.eval(_arrays(arrays))
+            found.append(Piece(last - first, arrays))
+        return found[0], found[1]
+
+    def begins_with(self, pieces: Sequence["Piece"], count: int) -> bool:
+        """Return whether the first rows are, bit by bit, the first `count` of other pieces."""
+        equal, place = [], 0
+        for piece in pieces:
+            size = min(piece.count, count - place)
+            for mine, theirs in zip(_arrays(self.arrays), _arrays(piece.arrays), strict=True):
+                own = mine[..., place : place + size, :]
+                equal.append(mx.array_equal(own, theirs[..., :size, :]))
+            place += size
+        return bool(mx.all(mx.stack(equal)))
+
+
+def take_apart(rows: CachedRows) -> list[Piece]:
+    """Return the rows of the caches by length as a piece, which `together` puts back.
+
+    There is none where a model has no such cache.
+    """
+    rows.rollback.pack()
+    held = _caches(rows)
+    if not held:
+        return []
+    piece = Piece(len(rows.tokens), [(leaf.keys, leaf.values) for leaf in held])
+    for leaf in held:
+        leaf.keys = leaf.values = None
+    return [piece]
+
+
+def put_together(rows: CachedRows, pieces: Sequence[Piece]) -> None:
+    """Fill the caches by length with the rows of pieces. A single piece is not copied."""
+    held = _caches(rows)
+    for place, leaf in enumerate(held):
+        parts = [piece.arrays[place] for piece in pieces]
+        # Array objects of their own: a pass writes through them.
+        leaf.keys, leaf.values = tree_map(_joined, *parts)
+    mx.eval(_arrays([(leaf.keys, leaf.values) for leaf in held]))
+
+
+@contextlib.contextmanager
+def together(rows: CachedRows, pieces: Sequence[Piece], most: int) -> Iterator[None]:
+    """Have rows for a while that are held in pieces: the first `most` of them, or more."""
+    starts = itertools.accumulate((piece.count for piece in pieces), initial=0)
+    put_together(
+        rows, [piece for piece, start in zip(pieces, starts, strict=False) if start < most]
+    )
+    try:
+        yield
+    finally:
+        for leaf in _caches(rows):
+            leaf.keys = leaf.values = None
+
+
+def _caches(rows: CachedRows) -> list[Any]:
+    """Return the caches by length that hold rows; some models leave one unused."""
+    return [leaf for leaf in leaves(rows.caches) if by_length(leaf) and leaf.offset]
+
+
+def _joined(*parts: mx.array) -> mx.array:
+    return mx.concatenate(list(parts), axis=_ROWS) if len(parts) > 1 else parts[0][...]
+
+
+def _arrays(tree: Any) -> list[mx.array]:
+    return [array for _, array in tree_flatten(tree)]
