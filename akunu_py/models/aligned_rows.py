@@ -127,7 +127,6 @@ class AlignedRows(CachedRows):
         if self.settled:
             self._leave_block()
             self.go_back(min(self._num_prompt_rows, len(self.tokens)))
-        super().rest()
 
     def reach(self, length: int) -> int:
         """Return how many of the first `length` rows a later prompt would keep.

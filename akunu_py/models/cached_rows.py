@@ -144,8 +144,6 @@ class CachedRows:
 
     def rest(self) -> None:
         """Hold nothing but the rows of `tokens`, between two replies."""
-        if self.settled and self.rollback.supported:
-            self.rollback.pack()
 
     @property
     def nbytes(self) -> int:

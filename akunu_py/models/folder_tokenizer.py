@@ -93,6 +93,11 @@ class FolderTokenizer:
         return frozenset(self._wrapper.eos_token_ids)
 
     @property
+    def chat_template(self) -> str:
+        """Return the text of the main chat template; "" for none."""
+        return self._templates.main
+
+    @property
     def has_chat_template(self) -> bool:
         """Return whether the folder has a chat template."""
         return self._renderer is not None or self._templates.has_main

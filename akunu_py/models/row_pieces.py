@@ -52,7 +52,7 @@ class Piece:
         return found[0], found[1]
 
     def begins_with(self, pieces: Sequence["Piece"], count: int) -> bool:
-        """Return whether the first rows are, bit by bit, the first `count` of other pieces."""
+        """Return whether the first rows have the numbers of the first `count` of other pieces."""
         equal, place = [], 0
         for piece in pieces:
             size = min(piece.count, count - place)

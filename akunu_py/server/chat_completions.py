@@ -94,7 +94,7 @@ class _Part(msgspec.Struct):
 
 class _Function(msgspec.Struct):
     name: str
-    arguments: str | dict[str, Any] | None = None
+    arguments: Any = None
 
 
 class _Custom(msgspec.Struct):

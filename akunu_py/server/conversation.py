@@ -30,9 +30,14 @@ def message_at(place: str, **fields: Any) -> Message:
 def call_at(place: str, name: str, arguments: object, id_: str) -> ToolCall:
     """Return a call of an earlier reply, whose arguments may be JSON text.
 
-    Raises RequestError that names the field at fault with its place.
+    A call that was cut off comes back with arguments that are no object, and would end the
+    conversation for good: it then has none. Raises RequestError that names the field at fault with
+    its place.
     """
-    function = {"name": name, "arguments": arguments}
+    try:
+        return ToolCall.of({"id": id_, "function": {"name": name, "arguments": arguments}}, place)
+    except ConfigError:
+        function = {"name": name, "arguments": {}}
     try:
         return ToolCall.of({"id": id_, "function": function}, place)
     except ConfigError as error:

@@ -151,6 +151,8 @@ def anthropic_error(problem: Problem, request_id: str) -> dict[str, Any]:
 
 def error_headers(problem: Problem) -> Mapping[str, str]:
     """Return the headers of an error."""
+    if problem.status == 401:
+        return {"www-authenticate": "Bearer"}
     if problem.retry_after_s is None:
         return {}
     return {"retry-after": str(max(1, math.ceil(problem.retry_after_s)))}

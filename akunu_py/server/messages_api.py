@@ -304,7 +304,10 @@ def _result_text(block: _Block, place: str) -> str:
             if part.text is not None or part.type in _MEDIA
         ]
         text = "\n".join(texts)
-    return text or ("the tool failed" if block.is_error else "")
+    if block.is_error:
+        # Templates have no place for it.
+        return f"Error: {text}" if text else "the tool failed"
+    return text
 
 
 def _tools(given: list[_Tool], ignored: list[str]) -> tuple[Tool, ...]:

@@ -139,7 +139,9 @@ class PrefixCache:
         if found is None or found.entry is None:
             return 0
         self._entries.move_to_end(found.entry)
-        return found.reach if found.continues else 0
+        shared = any(self._holders[piece] > 1 for piece in found.entry.pieces)
+        copied = shared or len(found.entry.pieces) > 1
+        return found.reach if found.continues and not copied else 0
 
     def take(self, prompt: Sequence[int], session: Session, others: Sequence[Session]) -> Taken:
         """Give a session the rows that serve a prompt best, and take those that it had.
@@ -205,7 +207,7 @@ class PrefixCache:
             self.drop_oldest()
 
     def _share(self, entry: _Entry) -> None:
-        """Let new rows have the pieces of others with the same beginning, if all bits are equal."""
+        """Let new rows have the pieces of others with an equal beginning, number by number."""
         common, other = next(iter(self._trie.nearest(entry.key)), (0, None))
         if other is None or not entry.pieces or common < _LEAST_SHARED:
             return

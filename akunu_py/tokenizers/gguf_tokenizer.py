@@ -87,6 +87,11 @@ class GGUFTokenizer:
         return dict(fill_ids(self._vocabulary.special_ids))
 
     @property
+    def chat_template(self) -> str:
+        """Return the text of the main chat template; "" for none."""
+        return self._templates.main
+
+    @property
     def has_chat_template(self) -> bool:
         """Return whether `encode_chat` can be used."""
         return self._templates.source is not None

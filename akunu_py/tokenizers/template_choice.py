@@ -42,6 +42,11 @@ class Templates:
         """Return whether there is an unnamed template."""
         return self._main is not None
 
+    @property
+    def main(self) -> str:
+        """Return the text of the unnamed template; "" for none."""
+        return self._main or ""
+
     @cached_property
     def _noticed(self) -> bool:
         _log.warning(

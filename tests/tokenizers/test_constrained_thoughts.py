@@ -64,9 +64,9 @@ def test_a_text_that_goes_on_has_no_thoughts_before_the_answer():
     config = GenerationConfig(constraint=ANSWER)
     prompt = tokenizer.encode("assistant\n<think>\n", parse_special=True)
     thought = tokenizer.encode("hm</think>yes", parse_special=True)
-    answering = matchers.make(config, prompt, continues=False)
+    answering = matchers.make(config, prompt, continues=False).compile()
     assert answering.validate(thought) == len(thought)
-    going_on = matchers.make(config, prompt, continues=True)
+    going_on = matchers.make(config, prompt, continues=True).compile()
     assert going_on.validate(thought) == 0
     assert going_on.validate(tokenizer.encode("yes")) > 0
     assert matchers.make(GenerationConfig(), prompt, continues=False) is None

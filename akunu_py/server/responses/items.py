@@ -32,7 +32,7 @@ class Item(msgspec.Struct):
     call_id: str | None = None
     name: str | None = None
     namespace: str | None = None
-    arguments: str | dict[str, Any] | None = None
+    arguments: Any = None
     input: str | None = None
     output: Any = None
     action: dict[str, Any] | None = None

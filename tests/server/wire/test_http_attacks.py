@@ -161,13 +161,6 @@ def test_many_messages(server):
     assert "10001" in error["message"]
 
 
-@pytest.mark.parametrize("arguments", ["{", "[1]", "5", '{"x": NaN}', "{" * 100_000, 7])
-def test_arguments_of_calls_that_are_not_json_objects(server, arguments):
-    call = {"id": "c", "type": "function", "function": {"name": "f", "arguments": arguments}}
-    error = refused(server, CHAT, {"messages": [*HI, {"role": "assistant", "tool_calls": [call]}]})
-    assert "messages[1].tool_calls[0].function.arguments" in error["message"]
-
-
 @pytest.mark.parametrize(
     "url", ["file:///etc/passwd", "http://169.254.169.254/", "data:image/png,x"]
 )
@@ -187,7 +180,6 @@ def test_responses_of_the_wrong_form(server, value):
     "value",
     [
         {"input": [{"type": "function_call", "name": "a b", "arguments": "{}", "call_id": "c"}]},
-        {"input": [{"type": "function_call", "name": "f", "arguments": "{", "call_id": "c"}]},
         {"input": [{"type": "function_call_output", "call_id": "c", "output": 5}]},
         {"input": [{"role": "user", "content": [{"type": "input_text"}]}]},
         {"input": [{"role": "root", "content": "x"}]},
@@ -209,11 +201,6 @@ def test_items_of_the_wrong_form(server, value):
         {"messages": []},
         {"messages": [{"role": "user", "content": [{"type": "text"}]}]},
         {"messages": [{"role": "x", "content": "Hi"}]},
-        {
-            "messages": [
-                {"role": "assistant", "content": [{"type": "tool_use", "name": "f", "input": 5}]}
-            ]
-        },
         {"messages": [{"role": "user", "content": [{"type": "tool_result", "content": 5}]}]},
         {"tools": [{"name": "a b"}]},
         {"tools": [{"name": "f", "input_schema": {"type": "array"}}]},
@@ -461,13 +448,14 @@ def locked(shared_locked):
         {"authorization": f"Bearer {KEY}x"},
         {"x-api-key": ""},
         {"x-api-key": KEY[:-1]},
-        {"authorization": "Bearer wrong", "x-api-key": KEY},
+        {"authorization": "Bearer wrong", "x-api-key": "wrong"},
     ],
 )
 def test_wrong_keys(locked, headers):
     for path, body in BODIES.items():
         response = locked.post(path, body, headers=headers)
         assert response.status_code == 401
+        assert response.headers["www-authenticate"] == "Bearer"
         assert KEY[:-1] not in response.text
         error_of(response, path)
     for path in ("/v1/models", "/metrics", "/props", "/nothing"):
@@ -480,10 +468,11 @@ def test_right_keys_name_the_client(locked):
         {"authorization": f"Bearer {KEY}"},
         {"x-api-key": KEY},
         {"authorization": f"bearer  {KEY}"},
+        {"authorization": "Bearer of-another-service", "x-api-key": KEY},
     ):
         assert locked.post(CHAT, BODIES[CHAT], headers=headers).status_code == 200
     locked.post(CHAT, BODIES[CHAT], headers={"x-api-key": "another-key-0123456789"})
-    assert locked.backend.clients == ["key 1", "key 1", "key 1", "key 2"]
+    assert locked.backend.clients == ["key 1"] * 4 + ["key 2"]
 
 
 def test_life_is_asked_without_a_key(locked):

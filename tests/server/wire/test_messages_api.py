@@ -223,7 +223,8 @@ def test_results_of_tools(server, backend, content, text, is_error):
     assert assistant.text == "Reading."
     assert assistant.tool_calls[0].arguments == {"path": "x"}
     assert (tool.role, tool.tool_call_id) == ("tool", "t1")
-    assert tool.text == (text or ("the tool failed" if is_error else ""))
+    told = f"Error: {text}" if text else "the tool failed"
+    assert tool.text == (told if is_error else text)
     assert (user.role, user.text) == ("user", "Go on.")
 
 

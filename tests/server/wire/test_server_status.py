@@ -135,3 +135,8 @@ def test_panic_of_a_library_is_an_error_in_the_apis_words(server, monkeypatch):
     assert response.json()["error"]["type"] == "api_error"
     monkeypatch.undo()
     assert server.get("/health").status_code == 200
+
+
+def test_template_is_shown():
+    with running(ScriptedBackend(served=(replace(MODEL, template="{{ messages }}"),))) as server:
+        assert server.get("/props").json()["chat_template"] == "{{ messages }}"
