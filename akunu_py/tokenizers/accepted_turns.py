@@ -12,7 +12,7 @@ from dataclasses import replace
 from functools import cache
 from itertools import takewhile
 
-from akunu_py.messages import Message, Role, TextPart, ToolCall
+from akunu_py.messages import Message, Role, ToolCall
 
 _ROLES: dict[str, Role] = {"s": "system", "u": "user", "r": "tool"}
 _NO_RESULT = "(no result)"
@@ -219,24 +219,12 @@ def as_notes(messages: Sequence[Message]) -> list[Message]:
 
 def joined(one: Message, other: Message) -> Message:
     """Return two neighbours as one message, with a blank line between their texts."""
-    content = one.content or other.content
-    if one.text and other.text:
-        if isinstance(one.content, str) and isinstance(other.content, str):
-            content = f"{one.content}\n\n{other.content}"
-        else:
-            content = (*_parts(one), TextPart("\n\n"), *_parts(other))
     return replace(
         one,
-        content=content,
+        content="\n\n".join(filter(None, (one.text, other.text))),
         tool_calls=one.tool_calls + other.tool_calls,
         reasoning="\n\n".join(filter(None, (one.reasoning, other.reasoning))),
     )
-
-
-def _parts(message: Message) -> tuple[TextPart, ...]:
-    if isinstance(message.content, str):
-        return (TextPart(message.content),)
-    return message.content
 
 
 def _is_empty(message: Message) -> bool:
