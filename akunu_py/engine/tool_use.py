@@ -20,6 +20,7 @@ from akunu_py.tool_calls.grammar import goes_with_answers, optional_calls, requi
 from akunu_py.tool_calls.known import HARMONY, HERMES, known_format
 from akunu_py.tool_calls.parser import CallParser
 from akunu_py.tool_calls.probing import UnknownFormatError, probe_format
+from akunu_py.tool_calls.values import by_name
 
 _log = logging.getLogger(__name__)
 
@@ -148,6 +149,8 @@ class ToolUse:
             return replace(plan, parser=GivenParser(reader, callable_), marks=marks)
         format_, control_ids = self._format, self._control_ids
         callable_ = [enforceable(tool).tool for tool in callable_]
+        if format_.arguments != "json":
+            callable_ = [replace(tool, parameters=by_name(tool.parameters)) for tool in callable_]
         if required:
             one = not isinstance(choice, str) and "name" in choice
             grammar = required_calls(format_, callable_, control_ids, one=one)

@@ -6,9 +6,11 @@ write. The prompt has the schema as it was given; the grammar has the loosened o
 
 import functools
 import json
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
+from urllib.parse import unquote
 
 from akunu_py.constraints import try_schema
 from akunu_py.errors import ConfigError, ConstraintError
@@ -25,12 +27,20 @@ _COUNTS = frozenset(
     {"minLength", "maxLength", "minItems", "maxItems", "minProperties", "maxProperties"}
 )
 _BOUNDS = frozenset({"minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum"})
+_RANGES = (
+    ("minimum", "maximum"), ("exclusiveMinimum", "exclusiveMaximum"), ("minLength", "maxLength"),
+    ("minItems", "maxItems"), ("minProperties", "maxProperties"),
+)  # fmt: skip
 _DEFINITIONS = ("$defs", "definitions")
 _BY_NAME = frozenset({"properties", "patternProperties", *_DEFINITIONS})
 _ONE = frozenset({"items", "additionalProperties", "additionalItems"})
 _LISTS = frozenset({"anyOf", "oneOf", "allOf", "prefixItems"})
 
 _COMBINED = ("$ref", "allOf", "anyOf", "oneOf", "patternProperties")
+
+_DEFINITION = re.compile(r"#/(?:\$defs|definitions)/[A-Za-z0-9_.-]+")
+_DEFINED = "akunu_"
+_VALUES = frozenset({"enum", "const", "default", "examples"})
 
 _NOT_ENFORCED = frozenset(
     {
@@ -88,12 +98,45 @@ def enforceable(tool: Tool) -> Enforceable:
 @functools.lru_cache(maxsize=2048)
 def _loosened(parameters: str) -> tuple[str, tuple[str, ...]]:
     """Return a schema in JSON without what cannot be enforced, and the places of that."""
-    root = json.loads(parameters)
+    root = _with_definitions(json.loads(parameters))
     made = _Loosening(root)
     schema = made.satisfiable(closed(made.known(root, "")), "")
-    if not made.compiles(schema):
+    # An optional argument that no value fits would be left out, or fail where it is written alone.
+    every = [name for name, part in schema.get("properties", {}).items() if part is not False]
+    if not made.compiles(schema) or not made.compiles({**schema, "required": every}):
         schema = {**made.mended(schema, "", schema), "type": "object"}
-    return json.dumps(schema), tuple(dict.fromkeys(made.parts))
+    parts = (part for part in made.parts if not part.startswith(f".$defs.{_DEFINED}"))
+    return json.dumps(schema), tuple(dict.fromkeys(parts))
+
+
+def _with_definitions(root: dict[str, Any]) -> dict[str, Any]:
+    """Return a schema whose references lead to definitions, under names that need no escapes.
+
+    Parts of it then keep their meaning elsewhere, as long as the definitions are with them.
+    """
+    names: dict[str, str] = {}
+
+    def defined(value: Any) -> Any:
+        if isinstance(value, list):
+            return [defined(part) for part in value]
+        if not isinstance(value, dict):
+            return value
+        found = {word: part if word in _VALUES else defined(part) for word, part in value.items()}
+        place = value.get("$ref")
+        if isinstance(place, str) and not _DEFINITION.fullmatch(place):
+            target = unquote(place)
+            if target == "#" or (target.startswith("#/") and referred(target, root) is not None):
+                name = names.setdefault(target, f"{_DEFINED}{len(names)}")
+                found["$ref"] = f"#/$defs/{name}"
+        return found
+
+    made: dict[str, Any] = defined(root)
+    if not names:
+        return made
+    body = {word: part for word, part in made.items() if word not in _DEFINITIONS}
+    own = {name: body if place == "#" else referred(place, made) for place, name in names.items()}
+    given = made.get("$defs")
+    return {**made, "$defs": {**(given if isinstance(given, dict) else {}), **own}}
 
 
 def closed(schema: Mapping[str, Any]) -> dict[str, Any]:
@@ -139,7 +182,12 @@ class _Loosening:
         return self.satisfiable(found, place)
 
     def satisfiable(self, schema: dict[str, Any], place: str) -> dict[str, Any]:
-        """Return a schema that demands no name which it forbids."""
+        """Return a schema without limits that contradict each other plainly."""
+        for least, most in _RANGES:
+            low, high = schema.get(least), schema.get(most)
+            if isinstance(low, int | float) and isinstance(high, int | float) and low > high:
+                self.parts.append(f"{place}.{most}")
+                schema = {word: part for word, part in schema.items() if word != most}
         if schema.get("additionalProperties") is not False or "patternProperties" in schema:
             return schema
         allowed = schema.get("properties", {})
@@ -193,12 +241,16 @@ class _Loosening:
         return kept
 
     def _refers(self, place: object) -> bool:
-        """Whether a reference leads to a part of this schema."""
-        if not isinstance(place, str):
-            return False
-        return place == "#" or (
-            place.startswith("#/") and isinstance(referred(place, self._root), Mapping | bool)
-        )
+        """Whether a reference leads to a part of this schema, and not back to itself alone."""
+        seen: set[object] = set()
+        found: object = {"$ref": place}
+        while isinstance(found, Mapping) and (place := found.get("$ref")) is not None:
+            inside = isinstance(place, str) and place.startswith("#/")
+            found = referred(str(place), self._root) if inside else None
+            if place in seen or (not seen and not isinstance(found, Mapping | bool)):
+                return False
+            seen.add(place)
+        return True
 
     def compiles(self, schema: Mapping[str, Any] | bool) -> bool:
         """Whether llguidance compiles a schema, at an affordable cost."""
@@ -230,7 +282,7 @@ class _Loosening:
                     found[word][name] = mended
                 if not place and word in _DEFINITIONS:
                     root = found
-        if found != schema and self.compiles(_alone(found, root)):
+        if self.compiles(_alone(found, root)):
             return found
         # Arguments are an object in any case.
         words = [word for word in _FIRST_TO_GO if word in found and (place or word != "type")]

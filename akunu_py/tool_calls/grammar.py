@@ -28,7 +28,7 @@ from akunu_py.tool_calls.format import (
 )
 from akunu_py.tool_calls.known import HARMONY
 from akunu_py.tool_calls.text_limits import limits_of, slashed, without
-from akunu_py.tool_calls.values import kinds_of, referred
+from akunu_py.tool_calls.values import constants, kind_of, kinds_of, referred, resolved
 
 _log = logging.getLogger(__name__)
 
@@ -45,6 +45,9 @@ _UNSAFE_KEY = re.compile(r"[<>\"'\n\r]")
 _UNSAFE_QUOTED_KEY = re.compile(r"[^\w$.-]")
 
 _ANYTHING: Mapping[str, Any] = {"type": "object", "additionalProperties": {}}
+
+_SPACE = r"[\s\x1c-\x1f]*"
+"""White space as Python has it: a call without a marker may follow it."""
 
 _TERMINALS = r"""
 TEXT: /(?s:.*)/
@@ -191,9 +194,9 @@ class _Grammar:
         format_, rules = self._format, self._rules
         opening = format_.openings[0].lstrip()
         marks = [part for part in self._parts.split(opening) if part in self._ids]
-        first, lead, rest = "", opening, ""
+        first, lead, rest, space = "", opening, "", ""
         if format_.only_first:
-            lead, rest = "", opening
+            lead, rest, space = "", opening, _SPACE
         elif marks:
             # Text may have the first control token, too. Calls are decided behind the last one.
             place = opening.rindex(marks[-1]) + len(marks[-1])
@@ -206,9 +209,9 @@ class _Grammar:
             for after in format_.after_names:
                 text, *behind = self._up_to_control(rest + tool.name + after)
                 name = f"HEAD_{len(calls)}"
-                rules[name] = f"/{text}/"
+                rules[name] = f"/{space}{text}/"
                 if not behind:  # else the control token decides
-                    heads.append(text + self._behind_names(after))
+                    heads.append(space + text + self._behind_names(after))
                 calls.append(f"{name} {' '.join(behind)} {rule}_rest")
         rules["call"] = " | ".join(f"call_{number}" for number in range(len(self._tools)))
         rules["calls"] = f"({' | '.join(calls)}) {self._further_calls()}"
@@ -391,16 +394,24 @@ class _Grammar:
         """
         end = self._terms(tags.value_end)
         if "string" in kinds:
-            texts = _choices(schema)
-            if texts is not None and len(kinds) == 1:
+            if (values := constants(schema, root)) is not None:
+                texts = [
+                    value if isinstance(value, str) else json.dumps(value)
+                    for value in values
+                    if kind_of(value) in kinds
+                ]
                 return f"({' | '.join(map(_literal, texts))}) {end}"
-            limits = limits_of(schema) if tuple(kinds) == ("string",) and not part else ""
+            limits = ""
+            if tuple(kinds) == ("string",) and not part:
+                limits = limits_of(resolved(schema, root))
             if tags.wrapper is None:
                 return self._text(rule, tags.value_end, limits)
             begin, wrapped_end = tags.wrapper
             text = self._text(rule, wrapped_end + tags.value_end, limits)
             self._rules[f"PLAIN_{rule.upper()}"] = " & ".join(filter(None, (r"/[^<&\n]+/", limits)))
-            return f"({self._terms(begin)} {text} | PLAIN_{rule.upper()}? {end})"
+            # An empty text without the wrapper, where nothing limits it.
+            plain = f"PLAIN_{rule.upper()}" + ("" if limits else "?")
+            return f"({self._terms(begin)} {text} | {plain} {end})"
         if tags.python and (words := _python_words(kinds, schema)):
             return f"{words} {end}"
         given = schema if isinstance(schema, Mapping) else {}
@@ -433,7 +444,7 @@ class _Grammar:
         required = schema.get("required", ())
         members = []
         for number, (key, part) in enumerate(schema.get("properties", {}).items()):
-            if _UNSAFE_QUOTED_KEY.search(key):
+            if not key or _UNSAFE_QUOTED_KEY.search(key) or not kinds_of(part, schema):
                 _leave_out(tool.name, key)
                 continue
             name = f"{rule}_{number}"
@@ -489,7 +500,7 @@ class _Grammar:
         """Return the terms for a value of a schema."""
         if isinstance(schema, Mapping) and isinstance(place := schema.get("$ref"), str):
             # Other tools may have other definitions of this name.
-            named = "_".join((*rule.split("_")[:2], "ref", re.sub(r"\W", "_", place)))
+            named = "_".join((*rule.split("_")[:2], "ref", place.encode().hex()))
             if named not in self._rules:
                 self._rules[named] = ""  # a schema may refer to itself
                 found = referred(place, root)
@@ -498,7 +509,9 @@ class _Grammar:
         given = schema if isinstance(schema, Mapping) else {}
         values = given.get("enum", [given["const"]] if "const" in given else None)
         if values is not None and not any(isinstance(value, list | dict) for value in values):
-            return f"({' | '.join(self._constant(value, quote) for value in values)})"
+            kinds = kinds_of(given, root)
+            fitting = [value for value in values if kind_of(value) in kinds]
+            return f"({' | '.join(self._constant(value, quote) for value in fitting)})"
         parts = given.get("anyOf", given.get("oneOf"))
         if parts:
             written = (
@@ -644,4 +657,5 @@ def _python_value(schema: object, root: Mapping[str, Any], notation: PythonArgum
 
 
 def _literal(text: str) -> str:
-    return json.dumps(text, ensure_ascii=False)
+    # Lark's lexer takes no DEL.
+    return json.dumps(text, ensure_ascii=False).replace("\x7f", "\\u007f")
