@@ -33,6 +33,7 @@ from akunu_py.models.memory_check import USUAL_CONTEXT
 from akunu_py.models.session import Session
 from akunu_py.protocols import Tokenizer
 from akunu_py.server.checkpoints import SYSTEM
+from akunu_py.server.panics import panics_as_errors
 from akunu_py.server.prefix_cache import PrefixCache, Taken
 from akunu_py.server.reply_events import Loading, Prefilled, ReplyEvents, Started
 from akunu_py.server.served_models import LoadSteps, Resident, Served, ServedModels
@@ -369,9 +370,10 @@ class Worker:
     def _tidy(self, *, idle: bool) -> None:
         """Write rows to disk, and unload; nothing that fails there is worth the replies to come."""
         try:
-            self.models.store()
-            if idle:
-                self.models.tidy()
+            with panics_as_errors():
+                self.models.store()
+                if idle:
+                    self.models.tidy()
         except Exception:  # noqa: BLE001
             _log.exception("tidying up has failed")
 
@@ -604,8 +606,9 @@ class Worker:
         self._running.remove(running)
         self._held_up = False
         try:
-            running.turns.close()
-            self._keep_rows(running.resident, running.lane, running.job)
+            with panics_as_errors():
+                running.turns.close()
+                self._keep_rows(running.resident, running.lane, running.job)
         except Exception:  # noqa: BLE001 - the reply was made; its rows are lost
             _log.exception("the rows of a reply are not kept")
         self.models.touch(running.job.model)
