@@ -25,6 +25,10 @@ HistoryTransform = Callable[[Sequence[int], mx.array], mx.array]
 """The last tokens before the row, oldest first, and logits [1, vocab], to logits."""
 
 
+_COLDEST = 1e-30
+"""Logits divided by less than this leave the range of float32."""
+
+
 def top_p(mass: float) -> RowTransform:
     """Keep the smallest set of likeliest tokens with at least this share of the mass.
 
@@ -38,6 +42,8 @@ def top_p(mass: float) -> RowTransform:
         above = mx.cumsum(probabilities, axis=-1, reverse=True, inclusive=False)
         total = above[..., :1] + probabilities[..., :1]
         dropped = (above >= mass * total).sum(axis=-1, keepdims=True)
+        # A share that float32 rounds to 0 keeps the likeliest, too.
+        dropped = mx.minimum(dropped, row.shape[-1] - 1)
         threshold = mx.take_along_axis(ascending, dropped, axis=-1)
         return mx.where(row < threshold, -math.inf, row)
 
@@ -72,10 +78,13 @@ def top_k(count: int) -> RowTransform:
 
 
 def temperature(value: float) -> RowTransform:
-    """Divide by a temperature above 0."""
+    """Divide by a temperature above 0; one that float32 cannot divide by keeps the likeliest."""
+    factor = 1.0 / value if value > _COLDEST else math.inf
 
     def transform(row: mx.array) -> mx.array:
-        return row * (1.0 / value)
+        if factor == math.inf:
+            return mx.where(row < mx.max(row, axis=-1, keepdims=True), -math.inf, row)
+        return row * factor
 
     return transform
 

@@ -199,3 +199,14 @@ def test_filters_never_drop_everything():
         config = GenerationConfig(temperature=1.0, top_p=p, min_p=m, top_k=k)
         kept = np.isfinite(np.array(TransformChain.from_config(config, 4).log_probabilities(row)))
         assert kept.any()
+
+
+@pytest.mark.parametrize("tiny", [1e-30, 1e-38, 1e-44, 1e-45, 1e-46, 1e-300, 5e-324])
+@pytest.mark.parametrize("name", ["top_p", "temperature"])
+def test_numbers_below_float32_keep_the_likeliest(name, tiny):
+    """Not token 0: float32 rounds them to 0, or the quotient to infinity."""
+    row = mx.array([[0.0, 3.0, 1.0, -2.0, -mx.inf]])
+    kept = getattr(transforms, name)(tiny)(row)
+    assert kept.argmax().item() == 1
+    assert not mx.isnan(kept).any().item()
+    assert (mx.exp(kept - kept.max()) > 0).tolist() == [[False, True, False, False, False]]
