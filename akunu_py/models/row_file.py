@@ -192,7 +192,7 @@ def _check_numbers(values: Mapping[str, Any], fresh: Mapping[str, Any], num_toke
         if name in _PLACES:
             if type(value) is not int or not 0 <= value <= num_tokens:
                 raise ValueError(f"{name} is {value}, after {num_tokens} tokens")
-        elif type(value) is int and value != fresh[name]:
+        elif int in (type(value), type(fresh[name])) and value != fresh[name]:
             raise ValueError(f"{name} is {value}; the model has {fresh[name]}")
     if values.get("offset", num_tokens) != num_tokens:
         raise ValueError("a cache holds another number of rows")

@@ -1,12 +1,15 @@
 """Headers of a folder's safetensors files, checked before MLX maps the files."""
 
+import errno
 import json
 import math
+import os
 import struct
 from pathlib import Path
 from typing import Any
 
 from akunu_py.errors import ModelFormatError
+from akunu_py.regular_file import open_to_read
 
 Shapes = dict[str, tuple[int, ...]]
 
@@ -46,6 +49,10 @@ def check_weight_file(path: Path) -> Shapes:
         raise ModelFormatError(
             f"{path} is truncated, damaged or not a safetensors file; download it again"
         ) from None
+    except OSError as error:
+        if error.errno not in (errno.EINVAL, errno.EISDIR):
+            raise
+        raise ModelFormatError(f"{path} cannot be read: {error.strerror}") from None
 
 
 def read_header(path: Path) -> tuple[dict[str, dict[str, Any]], int]:
@@ -54,8 +61,8 @@ def read_header(path: Path) -> tuple[dict[str, dict[str, Any]], int]:
     The entries have "dtype", "shape" and "data_offsets" as the file states them. Raises ValueError,
     TypeError, AttributeError or RecursionError for a malformed header.
     """
-    size = path.stat().st_size
-    with path.open("rb") as stream:
+    with open_to_read(path) as stream:
+        size = os.fstat(stream.fileno()).st_size
         head = stream.read(8)
         length = struct.unpack("<Q", head)[0] if len(head) == 8 else size
         if length > min(_MAX_HEADER_BYTES, size - 8):

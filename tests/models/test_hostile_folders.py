@@ -33,6 +33,7 @@ from akunu_py.models import folder_settings
 from akunu_py.models.folder_tokenizer import FolderTokenizer
 from akunu_py.models.load import load_model
 from akunu_py.models.requirements import requirements
+from akunu_py.models.weight_files import check_weight_file
 from akunu_py.tokenizers import sandbox
 
 HI = [{"role": "user", "content": "hello"}]
@@ -368,3 +369,12 @@ def test_any_config_gives_replies_or_a_message(sound, tmp_path_factory, data):
         use(folder)
     assert time.process_time() - started < 10
     shutil.rmtree(folder)
+
+
+@pytest.mark.parametrize("make", [os.mkfifo, os.mkdir], ids=["pipe", "folder"])
+def test_weights_that_are_no_regular_file_are_refused_at_once(tmp_path, make):
+    """A pipe would wait for its other end; heads are read by the same function."""
+    path = tmp_path / "model.safetensors"
+    make(path)
+    with pytest.raises(ModelFormatError, match="cannot be read: it is"):
+        check_weight_file(path)

@@ -209,6 +209,7 @@ FORGERIES = {
     "flag": lambda found, _: first_fields(found).update(offset=True),
     "offset as text": lambda found, _: first_fields(found).update(offset="9"),
     "no field": lambda found, _: first_fields(found).pop("offset"),
+    "list for a number": lambda found, _: first_fields(found).update(step=[]),
     "new field": lambda found, _: first_fields(found).update(step=1),
     "kind": lambda found, _: found["layout"]["caches"][0].update(kind="KVCach"),
     "fewer caches": lambda found, _: found["layout"]["caches"].pop(),
