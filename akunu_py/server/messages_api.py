@@ -167,8 +167,9 @@ def _read_request(asked: Incoming[_Count], options: dict[str, Any]) -> ChatReque
             "messages: final assistant content cannot end with trailing whitespace",
             param="messages",
         )
+    newest = max((i for i, one in enumerate(body.messages) if one.role == "user"), default=-1)
     for index, message in enumerate(body.messages):
-        said += _messages(message, f"messages[{index}]", ignored)
+        said += _messages(message, f"messages[{index}]", ignored, newest=index == newest)
     tools = _tools(body.tools or [], ignored)
     choice = body.tool_choice
     output = body.output_config or _OutputConfig()
@@ -216,8 +217,11 @@ def _without_billing(text: str) -> str:
     return rest.lstrip("\n")
 
 
-def _messages(message: _Message, place: str, ignored: list[str]) -> list[Message]:
-    """Return the messages of one of Anthropic's, in which results of tools are blocks."""
+def _messages(message: _Message, place: str, ignored: list[str], *, newest: bool) -> list[Message]:
+    """Return the messages of one of Anthropic's, in which results of tools are blocks.
+
+    `newest` says whether it is the last one of the user, whose images are an error.
+    """
     blocks = message.content
     if isinstance(blocks, str) or blocks is None:
         blocks = [_Block(text=blocks or "")]
@@ -229,13 +233,15 @@ def _messages(message: _Message, place: str, ignored: list[str]) -> list[Message
         where = f"{place}.content[{index}]"
         if block.type == "tool_result":
             _add_text(found, message.role, texts, place)
-            result = _result_text(block, where)
+            result = _result_text(block, where, ignored)
             call = block.tool_use_id or ""
             found.append(message_at(where, role="tool", content=result, tool_call_id=call))
         elif block.type == "text":
             texts.append(_text(block, where))
-        elif block.type in _MEDIA:
+        elif block.type in _MEDIA and newest:
             raise refuse_media(block.type, where)
+        elif block.type in _MEDIA:
+            texts.append(_left_out(block.type, ignored))
         else:
             ignored.append(block.type)
     _add_text(found, message.role, texts, place)
@@ -286,7 +292,16 @@ def _text(block: _Block, place: str) -> str:
     return block.text
 
 
-def _result_text(block: _Block, place: str) -> str:
+def _left_out(kind: str, ignored: list[str]) -> str:
+    """Return what the model reads in the place of an image or document that is history.
+
+    It stays in the client's history: an error would end the conversation for good.
+    """
+    ignored.append(kind)
+    return f"[{kind} left out: this model reads text]"
+
+
+def _result_text(block: _Block, place: str, ignored: list[str]) -> str:
     """Return the text of a tool's result, which is a text or a list of blocks."""
     content = block.content
     if content is None or isinstance(content, str):
@@ -299,7 +314,9 @@ def _result_text(block: _Block, place: str) -> str:
                 f"{place}.content is neither a text nor a list of blocks", param=f"{place}.content"
             ) from None
         texts = [
-            _text(part, f"{place}.content[{index}]")
+            _left_out(part.type, ignored)
+            if part.type in _MEDIA
+            else _text(part, f"{place}.content[{index}]")
             for index, part in enumerate(parts)
             if part.text is not None or part.type in _MEDIA
         ]
