@@ -80,7 +80,7 @@ def counting(most):
 def test_the_memory_it_needs_and_what_it_is(toy, default_model):
     bench = Bench(default_model)
     found = measure.memory(bench, Turn(1.0))
-    assert bench.model.name == "akunu-tiny.gguf"
+    assert bench.model.name == "akunu-tiny"
     assert (bench.model.architecture, bench.model.stored_as) == ("llama", "GGUF, Q8_0")
     assert bench.model.drafting
     assert found.tokens == bench.model.context == 2048
