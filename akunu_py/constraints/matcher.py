@@ -269,5 +269,5 @@ def pending_matcher(
 def make_matcher(
     constraint: Constraint, vocabulary: MatcherVocabulary, opening: Opening | None = None
 ) -> Matcher:
-    """Return the matcher of a constraint; compiled; raises as that does."""
+    """Return the compiled matcher of a constraint; raises as `PendingMatcher.compile`."""
     return pending_matcher(constraint, vocabulary, opening).compile()
