@@ -16,6 +16,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from akunu_py.errors import AkunuError
 from akunu_py.server import chat_completions, completions, messages_api
+from akunu_py.server.connection import check_header_size
 from akunu_py.server.errors import (
     Api,
     Problem,
@@ -104,6 +105,7 @@ class _Gate:
 
         headers = Headers(scope=scope)
         try:
+            check_header_size(scope)
             self._access.check_host(headers)
             self._access.check_origin(headers)
         except RequestError as error:

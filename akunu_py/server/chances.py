@@ -1,5 +1,6 @@
 """Log probabilities of tokens, as OpenAI's APIs write them."""
 
+from codecs import getincrementaldecoder
 from collections.abc import Sequence
 from typing import Any
 
@@ -32,21 +33,36 @@ def chance_fields(tokens: Sequence[TokenChance]) -> list[dict[str, Any]]:
     ]
 
 
-def older_chance_fields(tokens: Sequence[TokenChance], offset: int = 0) -> dict[str, Any]:
-    """Return tokens as completions have them; `offset` is the number of characters before them."""
-    offsets = []
-    for one in tokens:
-        offsets.append(offset)
-        offset += len(one.text)
-    return {
-        "tokens": [one.text for one in tokens],
-        "token_logprobs": [_value(one) for one in tokens],
-        # The chosen token is always among them.
-        "top_logprobs": [
-            {other.text: _value(other) for other in (*one.top, one)} for one in tokens
-        ],
-        "text_offset": offsets,
-    }
+class CompletionChances:
+    """The tokens of one text as completions have them, part after part."""
+
+    def __init__(self) -> None:
+        self._decoder = getincrementaldecoder("utf-8")("replace")
+        self._length = 0  # characters that are complete
+
+    def fields(self, tokens: Sequence[TokenChance]) -> dict[str, Any]:
+        """Return the next tokens; the offset of one within a character is that character's."""
+        offsets = []
+        for one in tokens:
+            offsets.append(self._length)
+            self._length += len(self._decoder.decode(one.data))
+        return {
+            "tokens": [_spelled(one) for one in tokens],
+            "token_logprobs": [_value(one) for one in tokens],
+            # The chosen token is always among them.
+            "top_logprobs": [
+                {_spelled(other): _value(other) for other in (*one.top, one)} for one in tokens
+            ],
+            "text_offset": offsets,
+        }
+
+
+def _spelled(one: TokenChance) -> str:
+    r"""Return a token's text; a part of a character is spelled "bytes:\xf0\x9f", as OpenAI does."""
+    try:
+        return one.data.decode()
+    except UnicodeDecodeError:
+        return "bytes:" + one.data.decode(errors="backslashreplace")
 
 
 def _fields(one: TokenChance) -> dict[str, Any]:

@@ -249,7 +249,7 @@ def _message(message: _Message, place: str) -> Message:
         _call(call, f"{place}.tool_calls[{index}]")
         for index, call in enumerate(message.tool_calls or ())
     )
-    if message.content is None and role != "assistant":
+    if message.content is None and role not in {"assistant", "tool"}:
         raise RequestError(f"{place}.content is missing; give a text", param=f"{place}.content")
     return message_at(
         place,
@@ -445,6 +445,7 @@ class ChatForm:
     """
 
     api: Api = "openai"
+    prompt_field = "messages"
 
     def __init__(
         self,
@@ -554,8 +555,9 @@ class ChatForm:
             last += sse.data(fields)
         return last + sse.DONE
 
-    def failing(self, problem: Problem) -> bytes:
+    def failing(self, problem: Problem, request_id: str) -> bytes:
         """Return the error as an event. SDKs raise it; clients that wait for the end find one."""
+        del request_id
         return sse.data(openai_error(problem)) + sse.DONE
 
     def whole(self, reply: WholeReply, finished: Finished) -> dict[str, Any]:

@@ -200,6 +200,7 @@ class _ChoicesForm:
 
     def __init__(self, forms: Sequence[ChoiceForm]) -> None:
         self.api: Api = forms[0].api
+        self.prompt_field = forms[0].prompt_field
         self._forms = forms
         self._choice = forms[0]
 
@@ -225,8 +226,8 @@ class _ChoicesForm:
     def closing(self, finished: Finished) -> bytes:
         return self._forms[0].ending(finished)
 
-    def failing(self, problem: Problem) -> bytes:
-        return self._forms[0].failing(problem)
+    def failing(self, problem: Problem, request_id: str) -> bytes:
+        return self._forms[0].failing(problem, request_id)
 
     def whole(self, reply: WholeReply, finished: Finished) -> dict[str, Any]:
         # The end of all has the usage of all, and the reason of the first.

@@ -12,7 +12,7 @@ from starlette.responses import Response
 
 from akunu_py.reply_deltas import ContentDelta, ReasoningDelta
 from akunu_py.server import sse
-from akunu_py.server.chances import asked_logprobs, older_chance_fields
+from akunu_py.server.chances import CompletionChances, asked_logprobs
 from akunu_py.server.chat_completions import usage_fields
 from akunu_py.server.choices import ChoicePlace, in_choices
 from akunu_py.server.errors import Api, Problem, RequestError, openai_error
@@ -111,6 +111,7 @@ class CompletionForm:
     """A reply as text completion or its chunks."""
 
     api: Api = "openai"
+    prompt_field = "prompt"
 
     def __init__(
         self, model: str, place: ChoicePlace, *, include_usage: bool = False, figures: bool = False
@@ -120,7 +121,7 @@ class CompletionForm:
         self._figures = figures
         self._place = place
         self._chances: list[TokenChance] = []  # of the text that comes next
-        self._sent = 0  # characters
+        self._spelled = CompletionChances()
 
     def opening(self, accepted: Accepted | None) -> bytes:
         """Return a chunk without text, so that the first byte does not wait for the prefill."""
@@ -158,8 +159,9 @@ class CompletionForm:
             last += sse.data(fields)
         return last + sse.DONE
 
-    def failing(self, problem: Problem) -> bytes:
+    def failing(self, problem: Problem, request_id: str) -> bytes:
         """Return the error as an event, and the end."""
+        del request_id
         return sse.data(openai_error(problem)) + sse.DONE
 
     def whole(self, reply: WholeReply, finished: Finished) -> dict[str, Any]:
@@ -171,8 +173,7 @@ class CompletionForm:
         return fields | reply_figures(finished.usage) if self._figures else fields
 
     def _fields(self, text: str, finish_reason: str | None = None) -> dict[str, Any]:
-        chances = older_chance_fields(self._chances, self._sent) if self._chances else None
-        self._sent += len(text)
+        chances = self._spelled.fields(self._chances) if self._chances else None
         self._chances = []
         choice = {
             "index": self._place.index,
@@ -187,4 +188,6 @@ class CompletionForm:
             "model": self._model,
             "choices": [choice],
         }
+        if self._include_usage:
+            fields["usage"] = None
         return fields

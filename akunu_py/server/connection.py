@@ -1,19 +1,32 @@
-"""HTTP connections whose headers must come in time.
+"""HTTP connections whose headers must be short and come in time.
 
-uvicorn limits the size of headers, but not the time to send them: a client that sends a byte now
-and then would keep a connection for good.
+uvicorn limits the size of headers that are not complete, but neither those that come at once nor
+the time to send them: a client that sends a byte now and then would keep a connection for good.
 """
 
 import asyncio
 from typing import Any
 
 import h11
+from starlette.types import Scope
 from uvicorn.protocols.http.h11_impl import H11Protocol
+
+from akunu_py.server.errors import RequestError
 
 HEADER_TIMEOUT_S = 15.0
 """Longest time from a connection, or a further request's first byte, to the end of headers."""
 
 MOST_HEADER_BYTES = 64 * 2**10
+
+
+def check_header_size(scope: Scope) -> None:
+    """Refuse a request with more bytes of headers than `MOST_HEADER_BYTES`; raises RequestError."""
+    lines = [(scope["raw_path"], scope["query_string"]), *scope["headers"]]
+    # Behind each name and value there are ": " and the end of the line.
+    if sum(len(name) + len(value) + 4 for name, value in lines) > MOST_HEADER_BYTES:
+        raise RequestError(
+            f"the headers have more than {MOST_HEADER_BYTES // 1024} KB; send fewer", status=431
+        )
 
 
 class TimedConnection(H11Protocol):

@@ -79,8 +79,11 @@ class Problem:
     overflow: tuple[int, int] | None = None
 
 
-def problem_of(error: Exception) -> Problem:
-    """Return what is said of an exception; one that akunu does not know is logged, not quoted."""
+def problem_of(error: Exception, *, prompt_field: str = "") -> Problem:
+    """Return what is said of an exception; one that akunu does not know is logged, not quoted.
+
+    `prompt_field` is the client's name of what is too long for the context.
+    """
     match error:
         case RequestError():
             return Problem(error.status, error.message, error.param, error.code)
@@ -88,7 +91,7 @@ def problem_of(error: Exception) -> Problem:
             known = error.num_tokens is not None and error.context is not None
             overflow = (error.num_tokens or 0, error.context or 0) if known else None
             code = "context_length_exceeded"
-            return Problem(400, error.message, "messages", code, overflow=overflow)
+            return Problem(400, error.message, prompt_field, code, overflow=overflow)
         case ModelLoadingError():
             return Problem(503, error.message, "", "model_loading", error.retry_after_s)
         case ServerBusyError():

@@ -108,11 +108,13 @@ _OTHER_VALUES: Mapping[str, tuple[int, int | None]] = {
 def configured(defaults: GenerationConfig, given: Mapping[str, Any]) -> GenerationConfig:
     """Return the defaults with the fields of a request; None stands for a field left out.
 
+    So does an empty text for a stop text: forms of clients send what was not filled in.
+
     Raises RequestError that names the field.
     """
     options = {name: value for name, value in given.items() if value is not None}
     if "stop" in options:
-        options["stop"] = tuple(options["stop"])
+        options["stop"] = tuple(filter(None, options["stop"]))
     try:
         return replace(defaults, **options)
     except ConfigError as error:

@@ -16,13 +16,22 @@ BODY_TIMEOUT_S = 60.0
 """Longest time in which a body must arrive."""
 
 _T = TypeVar("_T")
+_ESCAPE = re.compile(
+    rb"\\(?:u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}"
+    rb"|(?P<lone>u[dD][89a-fA-F][0-9a-fA-F]{2})|.)",
+    re.DOTALL,
+)
+"""An escape of JSON: a pair of surrogates is one, and a surrogate without the other is `lone`."""
+
 _PLACE = re.compile(r"(?P<what>.*?)(?: - at `(?P<key>key in )?\$(?P<place>.*)`)?", re.DOTALL)
 
 
 async def read_body(
     request: Request, *, most: int = MOST_BODY_BYTES, timeout_s: float = BODY_TIMEOUT_S
 ) -> bytes:
-    """Return the body of a request.
+    """Return the body of a request, in which a lone surrogate is U+FFFD.
+
+    JavaScript's strings may be cut within a character, and models read only whole ones.
 
     Raises RequestError for a body that is too large or too slow.
     """
@@ -44,7 +53,11 @@ async def read_body(
         raise RequestError(
             f"the body did not arrive within {timeout_s:g} seconds", status=408
         ) from None
-    return bytes(body)
+    return _ESCAPE.sub(_whole_character, body) if b"\\u" in body else bytes(body)
+
+
+def _whole_character(escape: re.Match[bytes]) -> bytes:
+    return rb"\ufffd" if escape["lone"] else escape[0]
 
 
 def decode(body: bytes, kind: type[_T]) -> _T:

@@ -384,6 +384,7 @@ class MessageForm:
     """A reply as message or its stream, in which one block after the other is open."""
 
     api: Api = "anthropic"
+    prompt_field = "messages"
 
     def __init__(self, model: str) -> None:
         self._model = model
@@ -435,9 +436,9 @@ class MessageForm:
         ended = {"type": "message_delta", "delta": delta, "usage": usage_fields(finished.usage)}
         return self._end_block() + sse.named(ended) + sse.named({"type": "message_stop"})
 
-    def failing(self, problem: Problem) -> bytes:
+    def failing(self, problem: Problem, request_id: str) -> bytes:
         """Return the event `error`."""
-        return sse.named(anthropic_error(problem, self._id))
+        return sse.named(anthropic_error(problem, request_id))
 
     def whole(self, reply: WholeReply, finished: Finished) -> dict[str, Any]:
         """Return the message."""

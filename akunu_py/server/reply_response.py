@@ -27,9 +27,16 @@ _LOAD_RETRY_S = 30
 
 
 class ReplyForm(Protocol):
-    """The form of one reply in one API; it may keep what it has sent."""
+    """The form of one reply in one API; it may keep what it has sent.
+
+    Attributes:
+        api: whose errors its clients read.
+        prompt_field: the field of a request that has the prompt.
+
+    """
 
     api: Api
+    prompt_field: str
 
     def opening(self, accepted: Accepted | None) -> bytes:
         """Return the first bytes of a stream; the prompt's size may not be known yet."""
@@ -43,7 +50,7 @@ class ReplyForm(Protocol):
     def closing(self, finished: Finished) -> bytes:
         """Return the last bytes of a stream."""
 
-    def failing(self, problem: Problem) -> bytes:
+    def failing(self, problem: Problem, request_id: str) -> bytes:
         """Return the last bytes of a stream that ends with an error."""
 
     def whole(self, reply: WholeReply, finished: Finished) -> dict[str, Any]:
@@ -217,9 +224,9 @@ class ReplyResponse(Response):
         except ClientDisconnect:
             raise
         except Exception as error:  # noqa: BLE001 - each becomes the stream's last event
-            problem = problem_of(error)
+            problem = problem_of(error, prompt_field=self._form.prompt_field)
             self._status = problem.status
-            last = self._form.failing(problem)
+            last = self._form.failing(problem, self._request_id)
         await self._write(send, last)
         await self._send(send, {"type": "http.response.body", "body": b"", "more_body": False})
 
@@ -242,7 +249,7 @@ class ReplyResponse(Response):
             self._first_s = time.perf_counter() - self._started
 
     async def _refuse(self, error: Exception, send: Send) -> None:
-        problem = problem_of(error)
+        problem = problem_of(error, prompt_field=self._form.prompt_field)
         body = error_body(problem, self._form.api, self._request_id)
         await self._send_json(send, problem.status, body, error_headers(problem))
 

@@ -1,10 +1,16 @@
 """Log probabilities over HTTP: in the fields of each API, and those of the engine."""
 
+import contextlib
+from itertools import pairwise
+
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from scripted_server import ACCEPTED, USAGE, ScriptedBackend, events_of, running
 
 from akunu_py.engine.engine import Engine
 from akunu_py.reply_deltas import ContentDelta
+from akunu_py.server.chances import CompletionChances
 from akunu_py.server.engine_backend import EngineBackend
 from akunu_py.server.events import Chances, Finished, TokenChance
 from akunu_py.server.prefix_cache import PrefixCache
@@ -66,13 +72,14 @@ def test_completions_have_them(scripted):
     asked = {"prompt": "x", "logprobs": 1}
     [choice] = scripted.post(COMPLETIONS, asked).json()["choices"]
     found = choice["logprobs"]
-    assert found["tokens"] == ["\ufffd", "\ufffd", " b"]
+    assert found["tokens"] == ["bytes:\\xc3", "bytes:\\xa9", " b"]
     assert found["token_logprobs"] == [-0.5, -9999.0, -0.25]
-    assert found["top_logprobs"][1:] == [{"!": -1.0, "\ufffd": -9999.0}, {" b": -0.25}]
+    assert found["top_logprobs"][1:] == [{"!": -1.0, "bytes:\\xa9": -9999.0}, {" b": -0.25}]
     chunks = streamed(scripted, COMPLETIONS, asked)[:-1]
     parts = [chunk["choices"][0]["logprobs"] for chunk in chunks]
     assert [one for part in parts if part for one in part["tokens"]] == found["tokens"]
-    assert [part["text_offset"] for part in parts if part] == [[0, 1], [1]]
+    assert [part["text_offset"] for part in parts if part] == [[0, 0], [1]]
+    assert found["text_offset"] == [0, 0, 1]
 
 
 def test_responses_have_them(scripted):
@@ -141,6 +148,31 @@ def test_tokens_make_up_the_text_of_a_reply(served):
     parts = [chunk["choices"][0]["logprobs"] for chunk in chunks]
     assert [one for part in parts if part for one in part["content"]] == found
     assert choice == served.post(CHAT, asked).json()["choices"][0]
+
+
+@given(
+    text=st.text(max_size=12),
+    rest=st.binary(max_size=2),
+    cuts=st.lists(st.integers(0, 50), max_size=12),
+)
+def test_offsets_of_completions_are_places_of_the_text(text, rest, cuts):
+    """However a text is cut into tokens and tokens into parts, also one that ends in a character."""
+    data = text.encode() + rest
+    whole = data.decode(errors="replace")
+    ends = sorted({*(cut for cut in cuts if cut < len(data)), len(data)} - {0})
+    pieces = [data[first:last] for first, last in pairwise([0, *ends])]
+    tokens = [TokenChance("", piece, -1.0) for piece in pieces]
+    spelled = CompletionChances()
+    found = [place for part in (tokens[:3], tokens[3:]) for place in _offsets(spelled, part)]
+    assert found == sorted(found)
+    for place, piece in zip(found, pieces, strict=True):
+        assert place < len(whole)
+        with contextlib.suppress(UnicodeDecodeError):
+            assert whole.startswith(piece.decode(), place)
+
+
+def _offsets(spelled, tokens):
+    return spelled.fields(tokens)["text_offset"]
 
 
 def test_stop_sequence_is_named(served):

@@ -37,6 +37,7 @@ class ResponseForm:
     """
 
     api: Api = "openai"
+    prompt_field = "input"
 
     def __init__(self, echoed: Mapping[str, Any], book: ToolBook) -> None:
         self._echoed = dict(echoed)
@@ -93,8 +94,9 @@ class ResponseForm:
         response = self._response(status, finished.usage)
         return ended + self._event(f"response.{status}", response=response)
 
-    def failing(self, problem: Problem) -> bytes:
+    def failing(self, problem: Problem, request_id: str) -> bytes:
         """Return `response.failed`."""
+        del request_id
         code = problem.code or ("invalid_prompt" if problem.status < 500 else "server_error")
         error = {"code": code, "message": openai_message(problem)}
         response = self._response("failed") | {"error": error}

@@ -542,6 +542,21 @@ def test_grammar_that_calls_cannot_follow_is_refused(server, backend):
     assert backend.request.tools[0].input_form == Constraint.regex("[a-z]+")
 
 
+@pytest.mark.parametrize("content", [None, "", []])
+def test_result_without_text(server, backend, content):
+    """What a command says that says nothing; some clients leave it out."""
+    call = {"id": "c1", "type": "function", "function": {"name": "run", "arguments": "{}"}}
+    messages = [
+        {"role": "user", "content": "x"},
+        {"role": "assistant", "content": None, "tool_calls": [call]},
+        {"role": "tool", "tool_call_id": "c1", "content": content},
+    ]
+    assert server.post(PATH, {"messages": messages}).status_code == 200
+    assert backend.request.messages[-1].text == ""
+    del messages[-1]["content"]
+    assert server.post(PATH, {"messages": messages}).status_code == 200
+
+
 @pytest.mark.parametrize(
     "tool",
     [

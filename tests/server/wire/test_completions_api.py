@@ -23,6 +23,7 @@ def test_object_and_stream(server):
     assert chunks[-2]["choices"][0]["finish_reason"] == "stop"
     assert chunks[-1]["usage"] == whole["usage"]
     assert chunks[-1]["choices"] == []
+    assert [chunk["usage"] for chunk in chunks[:-1]] == [None] * (len(chunks) - 1)
 
 
 @pytest.mark.parametrize(
@@ -32,6 +33,14 @@ def test_object_and_stream(server):
 def test_prompts(server, backend, given, prompt):
     assert server.post(PATH, {"prompt": given}).status_code == 200
     assert backend.request.prompt == prompt
+
+
+@pytest.mark.parametrize(
+    ("stop", "texts"), [("", ()), (["", "\n", ""], ("\n",)), ([], ()), (None, ())]
+)
+def test_empty_stop_texts_are_left_out(server, backend, stop, texts):
+    assert server.post(PATH, {"prompt": "x", "stop": stop}).status_code == 200
+    assert backend.request.config.stop == texts
 
 
 def test_gap(server, backend):

@@ -101,6 +101,9 @@ def check_error(response, path, status, message):
     else:
         kind = "invalid_request_error" if status < 500 else "server_error"
         assert body["error"]["type"] == kind
+        fields = {"/v1/completions": "prompt", "/v1/responses": "input"}
+        too_long = body["error"]["code"] == "context_length_exceeded"
+        assert body["error"]["param"] == (fields.get(path, "messages") if too_long else None)
     assert ("retry-after" in response.headers) == (status == 503)
 
 
@@ -146,6 +149,7 @@ def test_stream_never_just_ends(server, backend, path, end):
         case "/v1/messages":
             assert events[-1][0] == "error"
             assert events[-1][1]["error"]["message"]
+            assert events[-1][1]["request_id"] == response.headers["request-id"]
         case "/v1/responses":
             name, value = events[-1]
             assert name == "response.failed"
