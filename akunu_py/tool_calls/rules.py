@@ -1,0 +1,143 @@
+"""The rules of a grammar in llguidance's dialect of Lark, and texts as terms in them."""
+
+import json
+import logging
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from llguidance import regex_to_lark
+
+from akunu_py.constraint import Constraint
+from akunu_py.tool_calls.format import ID, INDEX
+from akunu_py.tool_calls.text_limits import slashed, without
+from akunu_py.tool_calls.values import kinds_of
+
+_log = logging.getLogger(__name__)
+
+_LAYOUT = {"whitespace_flexible": False, "item_separator": ", ", "key_separator": ": "}
+"""Templates write JSON so, and what must come next is then known."""
+
+_TERMINALS = r"""
+TEXT: /(?s:.*)/
+KEY: /[A-Za-z0-9_.-]{1,64}/
+NUMBER: /-?(0|[1-9][0-9]*)(\.[0-9]+)?([eE][+-]?[0-9]+)?/
+SINGLE_QUOTED: /'([^'\\\n]|\\['"\\nrt])*'/
+"""
+
+
+class Rules(dict[str, str]):
+    """The bodies of a grammar's rules, by name.
+
+    Args:
+        control_ids: id of each control token by its text; in a text it stands for itself.
+        id_length: length of the ids of calls, or None.
+
+    """
+
+    def __init__(self, control_ids: Mapping[str, int], id_length: int | None = None) -> None:
+        super().__init__()
+        self.control_ids = control_ids
+        self._id_length = id_length
+        names = sorted(filter(None, control_ids), key=len, reverse=True)
+        parts = [*map(re.escape, names), ID, INDEX]
+        self._parts = re.compile(f"({'|'.join(parts)})")
+
+    def __str__(self) -> str:
+        """Return the grammar."""
+        lines = (f"{name}: {body}" for name, body in self.items())
+        return "\n".join(lines) + _TERMINALS
+
+    def parts(self, text: str) -> list[str]:
+        """Return a text in parts, of which control tokens and places of ids are some."""
+        return [part for part in self._parts.split(text) if part]
+
+    def terms(self, text: str) -> str:
+        """Return a text as terms."""
+        return " ".join(map(self._term, self.parts(text)))
+
+    def _term(self, part: str) -> str:
+        if part == ID:
+            length = self._id_length
+            return f"/[A-Za-z0-9]{{{length}}}/" if length else "/[A-Za-z0-9_-]{1,64}/"
+        if part == INDEX:
+            return "/[0-9]{1,4}/"
+        return f"<[{self.control_ids[part]}]>" if part in self.control_ids else literal(part)
+
+    def up_to_control(self, text: str) -> list[str]:
+        """Return the expression of a text up to a control token in it, and the terms behind."""
+        found, place = "", 0
+        for part in self.parts(text):
+            if part in self.control_ids:
+                return [found, self.terms(text[place:])]
+            place += len(part)
+            if part in (ID, INDEX):
+                found += self._term(part)[1:-1]
+            else:
+                found += slashed(re.escape(part))
+        return [found]
+
+    def text(self, rule: str, end: str, limits: str = "") -> str:
+        """Return the terms for a text within limits up to an end, and the end."""
+        first, *rest = self.parts(end)
+        if first in self.control_ids:
+            if not limits:
+                return f"TEXT {self.terms(end)}"
+            self[f"LIMITED_{rule.upper()}"] = limits
+            return f"LIMITED_{rule.upper()} {self.terms(end)}"
+        body = f"{limits} & {without(first)}" if limits else "/(?s:.*)/"
+        self[f"{rule}_text[suffix={literal(first)}]"] = body
+        return " ".join([f"{rule}_text", *map(self._term, rest)])
+
+    def given(self, rule: str, form: Constraint, end: str) -> str:
+        """Return the terms for a text of a tool's own form, and the end."""
+        if form.kind == "regex":
+            return self.text(rule, end, f"/{regex_to_lark(form.source, 'dw')}/")
+        self[f"{rule}_given"] = f"%lark {{\n{form.source}\n}}"
+        return f"{rule}_given {self.terms(end)}"
+
+    def members(self, rule: str, members: Sequence[tuple[str, bool]], comma: str) -> str:
+        """Return the terms for some rules in their order; each may be left out unless required."""
+        # Commas stand between members that are there, so the rest depends on whether one was.
+        rest = ""
+        for number in range(len(members) - 1, -1, -1):
+            name, needed = members[number]
+            more, first = f"{rule}_m{number}", f"{rule}_f{number}"
+            self[more] = f"({literal(comma)} {name}{')' if needed else ')?'} {rest}"
+            begun = f"{name} {rest}"
+            if not needed:
+                later = f"{rule}_f{number + 1}" if number + 1 < len(members) else '""'
+                begun += f" | {later}"
+            self[first] = begun
+            rest = more
+        return f"{rule}_f0" if members else ""
+
+
+def literal(text: str) -> str:
+    """Return a text as one term; control tokens in it are text, too."""
+    # Lark's lexer takes no DEL.
+    return json.dumps(text, ensure_ascii=False).replace("\x7f", "\\u007f")
+
+
+def json_value(schema: Mapping[str, Any], root: Mapping[str, Any] | None = None) -> str:
+    """Return the terms for a value in JSON; references of its schema lead into `root`."""
+    if root is not None and '"$ref"' in json.dumps(schema):
+        schema = {
+            **{word: root[word] for word in ("$defs", "definitions") if word in root},
+            **schema,
+        }
+    return "%json " + json.dumps({"x-guidance": _LAYOUT, **schema}, ensure_ascii=False)
+
+
+def writable(
+    tool: str, properties: Mapping[str, Any], root: Mapping[str, Any], unsafe: re.Pattern[str]
+) -> Iterator[tuple[int, str, Any]]:
+    """Yield number, name and schema of the arguments that a format can write.
+
+    Arguments are left out if their names are `unsafe`, or if no value fits their schemas.
+    """
+    for number, (key, part) in enumerate(properties.items()):
+        if unsafe.search(key) or not kinds_of(part, root):
+            _log.warning("calls of the tool %s are made without the argument %r", tool, key)
+        else:
+            yield number, key, part
