@@ -56,7 +56,6 @@ from akunu_py.server.generation_fields import EFFORTS, JSON_OBJECT, SamplingFiel
 from akunu_py.server.incoming import Incoming, incoming
 from akunu_py.server.metrics import reply_figures
 from akunu_py.server.requests import ChatRequest, ToolChoice
-from akunu_py.server.whole_reply import Call, WholeReply
 from akunu_py.types import FinishReason
 
 PATH = "/v1/chat/completions"
@@ -468,8 +467,12 @@ class ChatForm:
         self._decoded = Decoded(0, 0)
         self._place = place
         self._custom = custom
-        self._inputs: dict[int, str] = {}  # arguments of calls of custom tools, by index
+        self._inputs: dict[int, str] = {}  # arguments of open calls of custom tools, by index
         self._chances: list[TokenChance] = []  # of the text that comes next
+        # What all chunks had together.
+        self._text = self._reasoning = ""
+        self._calls: dict[int, dict[str, Any]] = {}
+        self._all_chances: list[TokenChance] = []
 
     def opening(self, accepted: Accepted | None) -> bytes:
         """Return the chunk with the role."""
@@ -481,31 +484,33 @@ class ChatForm:
         match delta:
             case Chances(tokens):
                 self._chances += tokens
+                self._all_chances += tokens
                 return b""
             case ContentDelta(text, source):
+                self._text += text
                 return self._chunk({"content": text}, **self._own(source))
             case ReasoningDelta(text, source):
+                self._reasoning += text
                 thoughts = {"reasoning_content": text, "reasoning": text}
                 return self._chunk(thoughts, **self._own(source))
-            case CallStart(index, id_, name) if name in self._custom:
-                self._inputs[index] = ""
-                begun = {"name": name, "input": ""}
-                return self._call_chunk(index, id=id_, type="custom", custom=begun)
+            case CallStart(index, id_, name):
+                if name in self._custom:
+                    self._inputs[index] = ""
+                    called = {"type": "custom", "custom": {"name": name, "input": ""}}
+                else:
+                    called = {"type": "function", "function": {"name": name, "arguments": ""}}
+                # Some clients join the names of all chunks, so it comes once.
+                self._calls[index] = {"id": id_, **called}
+                return self._call_chunk(index, **self._calls[index])
             case ArgumentsDelta(index, text) if index in self._inputs:
                 # The input is known once its JSON text is complete.
                 self._inputs[index] += text
                 return b""
-            case CallEnd(index) if index in self._inputs:
-                text = custom_input(self._inputs.pop(index))
-                return self._call_chunk(index, custom={"input": text})
-            case CallStart(index, id_, name):
-                # Some clients join the names of all chunks, so it comes once.
-                function = {"name": name, "arguments": ""}
-                return self._call_chunk(index, id=id_, type="function", function=function)
             case ArgumentsDelta(index, text):
+                self._calls[index]["function"]["arguments"] += text
                 return self._call_chunk(index, function={"arguments": text})
-            case CallEnd() | UnfinishedCall():
-                return b""
+            case CallEnd(index) | UnfinishedCall(index):
+                return self._end_input(index)
 
     def alive(self) -> bytes:
         """Return a chunk that adds nothing."""
@@ -542,7 +547,8 @@ class ChatForm:
 
     def last_chunk(self, finished: Finished) -> bytes:
         """Return the chunk with the finish reason."""
-        return self._chunk({}, _FINISH[finished.reason], **self._own(""))
+        ended = b"".join(map(self._end_input, list(self._inputs)))
+        return ended + self._chunk({}, _FINISH[finished.reason], **self._own(""))
 
     def ending(self, finished: Finished) -> bytes:
         """Return the usage if it was asked for, and the end."""
@@ -560,18 +566,19 @@ class ChatForm:
         del request_id
         return sse.data(openai_error(problem)) + sse.DONE
 
-    def whole(self, reply: WholeReply, finished: Finished) -> dict[str, Any]:
+    def whole(self, finished: Finished) -> dict[str, Any]:
         """Return the chat completion."""
-        message: dict[str, Any] = {"role": "assistant", "content": reply.text, "refusal": None}
-        if reply.reasoning:
-            message |= {"reasoning_content": reply.reasoning, "reasoning": reply.reasoning}
-        if reply.calls:
-            message["content"] = reply.text or None
-            message["tool_calls"] = [self._call(call) for call in reply.calls]
+        self.last_chunk(finished)
+        message: dict[str, Any] = {"role": "assistant", "content": self._text, "refusal": None}
+        if self._reasoning:
+            message |= {"reasoning_content": self._reasoning, "reasoning": self._reasoning}
+        if self._calls:
+            message["content"] = self._text or None
+            message["tool_calls"] = list(self._calls.values())
         choice = {
             "index": self._place.index,
             "message": message,
-            "logprobs": _chances(reply.chances),
+            "logprobs": _chances(self._all_chances),
             "finish_reason": _FINISH[finished.reason],
         }
         fields = self._fields("chat.completion") | {
@@ -583,12 +590,13 @@ class ChatForm:
     def _call_chunk(self, index: int, **fields: Any) -> bytes:
         return self._chunk({"tool_calls": [{"index": index, **fields}]})
 
-    def _call(self, call: Call) -> dict[str, Any]:
-        if call.name in self._custom:
-            custom = {"name": call.name, "input": custom_input(call.arguments)}
-            return {"id": call.id, "type": "custom", "custom": custom}
-        function = {"name": call.name, "arguments": call.arguments}
-        return {"id": call.id, "type": "function", "function": function}
+    def _end_input(self, index: int) -> bytes:
+        """Return the chunk with the input of a custom tool's call that ended; none of another."""
+        if index not in self._inputs:
+            return b""
+        custom = {"input": custom_input(self._inputs.pop(index))}
+        self._calls[index]["custom"] |= custom
+        return self._call_chunk(index, custom=custom)
 
     def _own(self, source: str) -> dict[str, Any]:
         """Return akunu's field of a chunk: who drafted its text, and counts so far."""

@@ -29,7 +29,6 @@ from akunu_py.server.events import (
 )
 from akunu_py.server.reply_response import ProgressForm, ReplyForm
 from akunu_py.server.requests import Request
-from akunu_py.server.whole_reply import WholeReply
 
 _SEEDS = 2**64
 
@@ -203,6 +202,7 @@ class _ChoicesForm:
         self.prompt_field = forms[0].prompt_field
         self._forms = forms
         self._choice = forms[0]
+        self._ended: dict[int, Finished] = {}
 
     def opening(self, accepted: Accepted | None) -> bytes:
         first, *others = self._forms
@@ -220,6 +220,7 @@ class _ChoicesForm:
                 self._choice = self._forms[index]
                 return b""
             case ChoiceEnd(finished):
+                self._ended[self._forms.index(self._choice)] = finished
                 return self._choice.last_chunk(finished)
         return self._choice.progress(event) if isinstance(self._choice, ProgressForm) else b""
 
@@ -229,12 +230,9 @@ class _ChoicesForm:
     def failing(self, problem: Problem, request_id: str) -> bytes:
         return self._forms[0].failing(problem, request_id)
 
-    def whole(self, reply: WholeReply, finished: Finished) -> dict[str, Any]:
+    def whole(self, finished: Finished) -> dict[str, Any]:
         # The end of all has the usage of all, and the reason of the first.
-        ends = [finished, *(choice.finished or finished for choice in reply.choices[1:])]
-        whole, *others = [
-            form.whole(choice, end)
-            for form, choice, end in zip(self._forms, reply.choices, ends, strict=True)
-        ]
+        self._ended[0] = finished
+        whole, *others = [form.whole(self._ended[at]) for at, form in enumerate(self._forms)]
         whole["choices"] += [choice for other in others for choice in other["choices"]]
         return whole

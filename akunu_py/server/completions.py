@@ -21,7 +21,6 @@ from akunu_py.server.generation_fields import SamplingFields
 from akunu_py.server.incoming import incoming
 from akunu_py.server.metrics import reply_figures
 from akunu_py.server.requests import CompletionRequest
-from akunu_py.server.whole_reply import Call, WholeReply
 from akunu_py.types import FinishReason
 
 PATH = "/v1/completions"
@@ -122,6 +121,9 @@ class CompletionForm:
         self._place = place
         self._chances: list[TokenChance] = []  # of the text that comes next
         self._spelled = CompletionChances()
+        # What all chunks had together.
+        self._text = ""
+        self._all_chances: list[TokenChance] = []
 
     def opening(self, accepted: Accepted | None) -> bytes:
         """Return a chunk without text, so that the first byte does not wait for the prefill."""
@@ -133,7 +135,9 @@ class CompletionForm:
         match delta:
             case Chances(tokens):
                 self._chances += tokens
+                self._all_chances += tokens
             case ContentDelta(text) | ReasoningDelta(text):
+                self._text += text
                 return sse.data(self._fields(text))
         return b""
 
@@ -164,11 +168,10 @@ class CompletionForm:
         del request_id
         return sse.data(openai_error(problem)) + sse.DONE
 
-    def whole(self, reply: WholeReply, finished: Finished) -> dict[str, Any]:
+    def whole(self, finished: Finished) -> dict[str, Any]:
         """Return the text completion."""
-        text = "".join(part.text for part in reply.parts if not isinstance(part, Call))
-        self._chances = reply.chances
-        fields = self._fields(text, _FINISH[finished.reason])
+        self._chances, self._spelled = self._all_chances, CompletionChances()
+        fields = self._fields(self._text, _FINISH[finished.reason])
         fields["usage"] = usage_fields(finished.usage)
         return fields | reply_figures(finished.usage) if self._figures else fields
 

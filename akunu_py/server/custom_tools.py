@@ -12,6 +12,7 @@ import msgspec
 from akunu_py.constraint import Constraint
 from akunu_py.errors import ConfigError
 from akunu_py.messages import Tool
+from akunu_py.server.begun_json import begun_object
 from akunu_py.server.conversation import tool_at
 from akunu_py.server.errors import RequestError
 
@@ -37,11 +38,16 @@ def custom_tool(place: str, given: Mapping[str, Any], shown: str) -> Tool:
 
 
 def custom_input(arguments: str) -> str:
-    """Return the text in the arguments of a custom tool's call."""
+    """Return the text in the arguments of a custom tool's call; "" if it was cut.
+
+    Clients carry out an input as it is: half of a patch or of a program would be taken for one.
+    """
     try:
         return str(msgspec.json.decode(arguments)["input"])
-    except (ValueError, KeyError, TypeError):
+    except (KeyError, TypeError):
         return arguments
+    except ValueError:
+        return str(begun_object(arguments).get("input", ""))
 
 
 def _form(given: object, place: str) -> Constraint | None:

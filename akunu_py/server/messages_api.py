@@ -23,6 +23,7 @@ from akunu_py.reply_deltas import (
     UnfinishedCall,
 )
 from akunu_py.server import sse
+from akunu_py.server.begun_json import begun_object
 from akunu_py.server.conversation import (
     call_at,
     check_choice,
@@ -37,7 +38,6 @@ from akunu_py.server.events import Accepted, Addition, Chances, Finished, Usage
 from akunu_py.server.generation_fields import EFFORTS, ModelBody
 from akunu_py.server.incoming import Incoming, incoming
 from akunu_py.server.requests import ChatRequest, ToolChoice
-from akunu_py.server.whole_reply import Call, Text, Thoughts, WholeReply
 from akunu_py.tokenizers.accepted_turns import with_one_turn_each
 from akunu_py.types import FinishReason
 
@@ -389,9 +389,9 @@ class MessageForm:
     def __init__(self, model: str) -> None:
         self._model = model
         self._id = "msg_" + secrets.token_hex(12)
-        self._index = -1
-        self._open = ""  # type of the open block
-        self._thoughts = ""
+        self._content: list[dict[str, Any]] = []  # the blocks so far, the last one open or not
+        self._is_open = False
+        self._arguments = ""  # of the open call
 
     def opening(self, accepted: Accepted | None) -> bytes:
         """Return `message_start`, whose usage must have numbers even if none is known yet."""
@@ -409,17 +409,17 @@ class MessageForm:
         """Return the events of an addition, with the borders of blocks."""
         match delta:
             case ReasoningDelta(text):
-                opened = self._block("thinking", {"thinking": "", "signature": ""})
-                self._thoughts += text
-                return opened + self._delta({"type": "thinking_delta", "thinking": text})
+                opened = self._block("thinking", thinking="", signature="")
+                return opened + self._added("thinking", text)
             case ContentDelta(text):
-                opened = self._block("text", {"text": ""})
-                return opened + self._delta({"type": "text_delta", "text": text})
+                return self._block("text", text="") + self._added("text", text)
             case CallStart(_, id_, name):
+                self._arguments = ""
                 ended = self._end_block()
-                return ended + self._block("tool_use", {"id": id_, "name": name, "input": {}})
+                return ended + self._block("tool_use", id=id_, name=name, input={})
             case ArgumentsDelta(_, text):
-                return self._delta({"type": "input_json_delta", "partial_json": text})
+                self._arguments += text
+                return self._delta(type="input_json_delta", partial_json=text)
             case CallEnd():
                 return self._end_block()
             case UnfinishedCall() | Chances():
@@ -440,45 +440,42 @@ class MessageForm:
         """Return the event `error`."""
         return sse.named(anthropic_error(problem, request_id))
 
-    def whole(self, reply: WholeReply, finished: Finished) -> dict[str, Any]:
-        """Return the message."""
-        blocks: list[dict[str, Any]] = []
-        for part in reply.parts:
-            match part:
-                case Thoughts(text):
-                    sign = _signature(text)
-                    blocks.append({"type": "thinking", "thinking": text, "signature": sign})
-                case Text(text):
-                    blocks.append({"type": "text", "text": text})
-                case Call(id_, name, arguments, complete=True):
-                    block = {"type": "tool_use", "id": id_, "name": name}
-                    blocks.append(block | {"input": msgspec.json.decode(arguments)})
-        return self._fields(blocks, *_stop(finished), finished.usage)
+    def whole(self, finished: Finished) -> dict[str, Any]:
+        """Return the message; of a call that was cut, the arguments that were whole."""
+        self._end_block()
+        return self._fields(self._content, *_stop(finished), finished.usage)
 
-    def _block(self, kind: str, fields: dict[str, Any]) -> bytes:
+    def _block(self, kind: str, **fields: Any) -> bytes:
         """Open a block of a type, unless one is open."""
-        if self._open == kind:
+        if self._is_open and self._content[-1]["type"] == kind:
             return b""
         ended = self._end_block()
-        self._open = kind
-        self._index += 1
-        block = {"type": kind, **fields}
-        start = {"type": "content_block_start", "index": self._index, "content_block": block}
-        return ended + sse.named(start)
+        self._is_open = True
+        self._content.append({"type": kind, **fields})
+        return ended + self._event("content_block_start", content_block=self._content[-1])
 
     def _end_block(self) -> bytes:
-        if not self._open:
+        if not self._is_open:
             return b""
+        self._is_open = False
         signed = b""
-        if self._open == "thinking":
-            sign = _signature(self._thoughts)
-            signed = self._delta({"type": "signature_delta", "signature": sign})
-            self._thoughts = ""
-        self._open = ""
-        return signed + sse.named({"type": "content_block_stop", "index": self._index})
+        block = self._content[-1]
+        if block["type"] == "thinking":
+            signed = self._added("signature", _signature(block["thinking"]))
+        elif block["type"] == "tool_use":
+            block["input"] = begun_object(self._arguments)
+        return signed + self._event("content_block_stop")
 
-    def _delta(self, delta: dict[str, Any]) -> bytes:
-        return sse.named({"type": "content_block_delta", "index": self._index, "delta": delta})
+    def _added(self, field: str, text: str) -> bytes:
+        """Add a text to a field of the open block."""
+        self._content[-1][field] += text
+        return self._delta(type=f"{field}_delta", **{field: text})
+
+    def _delta(self, **delta: str) -> bytes:
+        return self._event("content_block_delta", delta=delta)
+
+    def _event(self, kind: str, **fields: Any) -> bytes:
+        return sse.named({"type": kind, "index": len(self._content) - 1, **fields})
 
     def _fields(
         self, content: list[dict[str, Any]], reason: str | None, sequence: str | None, usage: Usage

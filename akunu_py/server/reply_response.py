@@ -21,13 +21,12 @@ from akunu_py.server import sse
 from akunu_py.server.backend import Reply
 from akunu_py.server.errors import Api, Problem, error_body, error_headers, problem_of
 from akunu_py.server.events import Accepted, Addition, Event, Finished, Loading, Progress, Usage
-from akunu_py.server.whole_reply import WholeReply
 
 _LOAD_RETRY_S = 30
 
 
 class ReplyForm(Protocol):
-    """The form of one reply in one API; it may keep what it has sent.
+    """The form of one reply in one API, streamed or whole; it keeps what it was given.
 
     Attributes:
         api: whose errors its clients read.
@@ -53,8 +52,8 @@ class ReplyForm(Protocol):
     def failing(self, problem: Problem, request_id: str) -> bytes:
         """Return the last bytes of a stream that ends with an error."""
 
-    def whole(self, reply: WholeReply, finished: Finished) -> dict[str, Any]:
-        """Return the reply as one object."""
+    def whole(self, finished: Finished) -> dict[str, Any]:
+        """Return the reply, made of its additions, as one object."""
 
 
 @runtime_checkable
@@ -159,24 +158,26 @@ class ReplyResponse(Response):
             raise error
 
     async def _answer_whole(self, send: Send) -> None:
-        whole = WholeReply()
         note = ""
         try:
             event: Event = await self._events.read()
             if isinstance(event, Loading):
                 event = await self._loaded(event)
-            while whole.finished is None:
+            while not isinstance(event, Finished):
                 if isinstance(event, Accepted):
                     note = event.cache_note
-                self._notice(event)
-                whole.add(event)
-                if whole.finished is None:
-                    event = await self._events.read()
-            body = self._form.whole(whole, _checked(whole.finished))
+                # As in a stream, so that both say the same; the bytes are not needed.
+                if isinstance(event, Progress):
+                    self._progress(event)
+                else:
+                    self._notice(event)
+                    self._form.addition(event)
+                event = await self._events.read()
+            body = self._form.whole(_checked(event))
         except Exception as error:  # noqa: BLE001 - each becomes an answer
             await self._refuse(error, send)
             return
-        self._usage = usage = whole.finished.usage
+        self._usage = usage = event.usage
         headers = _cache_headers(usage.cached_tokens, usage.prefilled_tokens, note)
         await self._send_json(send, 200, body, {**self._own_headers(), **headers})
 

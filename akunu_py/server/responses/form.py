@@ -1,12 +1,13 @@
 """A reply as response object or its stream.
 
-Each item is announced, grows, and is sent whole when it is done. Codex reads calls from the latter
-alone, so a call that was cut is never sent as done.
+Each item is announced, grows, and is sent whole when it is done; Codex reads calls from the latter
+alone. A call that was cut is done with the status "incomplete".
 """
 
 import secrets
 import time
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from akunu_py.reply_deltas import (
@@ -24,7 +25,27 @@ from akunu_py.server.errors import Api, Problem, openai_message
 from akunu_py.server.events import Accepted, Addition, Chances, Finished, Usage
 from akunu_py.server.responses.items import hidden_thoughts
 from akunu_py.server.responses.tools import ToolBook
-from akunu_py.server.whole_reply import Call, Text, Thoughts, WholeReply
+
+
+@dataclass(slots=True)
+class _Thoughts:
+    text: str
+
+
+@dataclass(slots=True)
+class _Text:
+    text: str
+
+
+@dataclass(slots=True)
+class _Call:
+    id: str
+    name: str
+    arguments: str = ""
+    complete: bool = False
+
+
+_Part = _Thoughts | _Text | _Call
 
 
 class ResponseForm:
@@ -46,8 +67,7 @@ class ResponseForm:
         self._created = int(time.time())
         self._sequence = 0
         self._output: list[dict[str, Any]] = []  # items that are done
-        self._open: Thoughts | Text | Call | None = None
-        self._open_calls: dict[int, Call] = {}
+        self._open: _Part | None = None
         # How likely tokens were: of the open text, and of the addition that comes next.
         self._chances: list[dict[str, Any]] = []
         self._next_chances: list[dict[str, Any]] = []
@@ -65,22 +85,22 @@ class ResponseForm:
                 self._next_chances += chance_fields(tokens)
                 return b""
             case ReasoningDelta(text):
-                return self._grow(Thoughts(text), "reasoning_summary_text.delta", delta=text)
+                return self._grow(_Thoughts(text), "reasoning_summary_text.delta", delta=text)
             case ContentDelta(text):
                 chances, self._next_chances = self._next_chances, []
-                grown = self._grow(Text(text), "output_text.delta", delta=text, logprobs=chances)
+                grown = self._grow(_Text(text), "output_text.delta", delta=text, logprobs=chances)
                 self._chances += chances
                 return grown
-            case CallStart(index, id_, name):
-                call = Call(id_, name)
-                self._open_calls[index] = call
-                return self._end_item() + self._announce(call)
-            case ArgumentsDelta(index, text):
-                return self._added_arguments(self._open_calls[index], text)
-            case CallEnd(index):
-                self._open_calls[index].complete = True
+            case CallStart(_, id_, name):
+                return self._end_item() + self._announce(_Call(id_, name))
+            case ArgumentsDelta(_, text) if isinstance(self._open, _Call):
+                return self._added_arguments(self._open, text)
+            case CallEnd() if isinstance(self._open, _Call):
+                self._open.complete = True
                 return self._end_item()
-            case UnfinishedCall():
+            case UnfinishedCall() if isinstance(self._open, _Call):
+                return self._end_item()
+            case _:
                 return b""
 
     def alive(self) -> bytes:
@@ -102,41 +122,35 @@ class ResponseForm:
         response = self._response("failed") | {"error": error}
         return self._event("response.failed", response=response)
 
-    def whole(self, reply: WholeReply, finished: Finished) -> dict[str, Any]:
+    def whole(self, finished: Finished) -> dict[str, Any]:
         """Return the response."""
         status = _status(finished)
-        self._chances = chance_fields(reply.chances)
-        for part in reply.parts:
-            if not isinstance(part, Call) or part.complete:
-                last = part is reply.parts[-1]
-                self._output.append(self._item(part, status if last else "completed"))
-                if isinstance(part, Text):
-                    self._chances = []
+        self._end_item(status)
         return self._response(status, finished.usage)
 
-    def _grow(self, part: Thoughts | Text, kind: str, **fields: Any) -> bytes:
+    def _grow(self, part: _Thoughts | _Text, kind: str, **fields: Any) -> bytes:
         """Add a part to the open item, or to a new one if that is of another kind."""
-        if isinstance(self._open, Thoughts | Text) and type(self._open) is type(part):
+        if isinstance(self._open, _Thoughts | _Text) and type(self._open) is type(part):
             self._open.text += part.text
             opened = b""
         else:
             opened = self._end_item() + self._announce(part)
         return opened + self._part_event(kind, part, **fields)
 
-    def _announce(self, part: Thoughts | Text | Call) -> bytes:
+    def _announce(self, part: _Part) -> bytes:
         self._open = part
         item = self._item(part, "in_progress")
         announced = self._item_event("output_item.added", item=item)
         match part:
-            case Thoughts():
+            case _Thoughts():
                 announced += self._part_event(
                     "reasoning_summary_part.added", part, part=_summary("")
                 )
-            case Text():
+            case _Text():
                 announced += self._part_event("content_part.added", part, part=_output_text("", []))
         return announced
 
-    def _added_arguments(self, call: Call, text: str) -> bytes:
+    def _added_arguments(self, call: _Call, text: str) -> bytes:
         call.arguments += text
         if self._book.called(call.name).custom:
             # The input is known once its JSON text is complete.
@@ -144,22 +158,24 @@ class ResponseForm:
         return self._part_event("function_call_arguments.delta", call, delta=text)
 
     def _end_item(self, status: str = "completed") -> bytes:
-        """Return the end of the open item; of a call that was cut, nothing."""
+        """Return the end of the open item, if one is open; a call that was cut is incomplete."""
         part, self._open = self._open, None
-        if part is None or (isinstance(part, Call) and not part.complete):
+        if part is None:
             return b""
+        if isinstance(part, _Call) and not part.complete:
+            status = "incomplete"
         item = self._item(part, status)
         match part:
-            case Thoughts(text):
+            case _Thoughts(text):
                 ended = self._part_event("reasoning_summary_text.done", part, text=text)
                 ended += self._part_event("reasoning_summary_part.done", part, part=_summary(text))
-            case Text(text):
+            case _Text(text):
                 chances = self._chances
                 ended = self._part_event("output_text.done", part, text=text, logprobs=chances)
                 ended += self._part_event(
                     "content_part.done", part, part=_output_text(text, chances)
                 )
-            case Call(arguments=arguments):
+            case _Call(arguments=arguments):
                 if item["type"] == "custom_tool_call":
                     entered = item["input"]
                     ended = self._part_event("custom_tool_call_input.delta", part, delta=entered)
@@ -174,12 +190,12 @@ class ResponseForm:
         self._chances = []
         return ended
 
-    def _item(self, part: Thoughts | Text | Call, status: str) -> dict[str, Any]:
+    def _item(self, part: _Part, status: str) -> dict[str, Any]:
         """Return a part as an item; its id depends on its place alone."""
         place = len(self._output)
         done = status != "in_progress"
         match part:
-            case Thoughts(text):
+            case _Thoughts(text):
                 return {
                     "id": f"rs_{self._id}_{place}",
                     "type": "reasoning",
@@ -187,7 +203,7 @@ class ResponseForm:
                     "summary": [_summary(text)] if done else [],
                     "encrypted_content": hidden_thoughts(text) if done else None,
                 }
-            case Text(text):
+            case _Text(text):
                 return {
                     "id": f"msg_{self._id}_{place}",
                     "type": "message",
@@ -195,7 +211,7 @@ class ResponseForm:
                     "role": "assistant",
                     "content": [_output_text(text, self._chances)] if done else [],
                 }
-            case Call(id_, shown, arguments):
+            case _Call(id_, shown, arguments):
                 tool = self._book.called(shown)
                 kind = "custom_tool_call" if tool.custom else "function_call"
                 item = {
@@ -214,12 +230,12 @@ class ResponseForm:
     def _item_event(self, kind: str, **fields: Any) -> bytes:
         return self._event(f"response.{kind}", output_index=len(self._output), **fields)
 
-    def _part_event(self, kind: str, of: Thoughts | Text | Call, **fields: Any) -> bytes:
+    def _part_event(self, kind: str, of: _Part, **fields: Any) -> bytes:
         """Return an event of the item that is open, or that was until now."""
         place: dict[str, Any] = {"item_id": self._item(of, "in_progress")["id"]}
-        if isinstance(of, Thoughts):
+        if isinstance(of, _Thoughts):
             place["summary_index"] = 0
-        elif isinstance(of, Text):
+        elif isinstance(of, _Text):
             place["content_index"] = 0
         return self._item_event(kind, **place, **fields)
 

@@ -345,10 +345,12 @@ def test_overflow_is_said_as_claude_code_expects(server, backend):
         assert error["message"] == "prompt is too long: 215692 tokens > 200000 maximum"
 
 
-def test_cut_call_has_no_input(server, backend):
-    backend.play([ACCEPTED, *call(0, "read", {"path": "abcdefgh"})[:-2], Finished("length", USAGE)])
+def test_cut_call_has_the_input_that_is_whole(server, backend):
+    events = call(0, "read", {"lines": [1, 2], "path": "abcdefgh"})[:-2]
+    backend.play([ACCEPTED, *events, Finished("length", USAGE)])
     body = server.post(PATH, ASK | {"tools": [TOOL]}).json()
-    assert body["content"] == []
+    use = {"type": "tool_use", "id": "call_0_read", "name": "read", "input": {"lines": [1, 2]}}
+    assert body["content"] == [use]
     assert body["stop_reason"] == "max_tokens"
     last = streamed(server, ASK)[-2]
     assert last["delta"]["stop_reason"] == "max_tokens"
