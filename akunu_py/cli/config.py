@@ -133,7 +133,19 @@ def set_value(key: str, values: tuple[str, ...]) -> None:
       akunu config set chat.system "Answer briefly."
       akunu config set bench.speed.quick true
     """  # noqa: D301 - \b keeps click from wrapping the examples
+    if key.rpartition(".")[2] == MODEL_KEY:
+        values = tuple(_lasting(name) for name in values)
     _change(key, values)
+
+
+def _lasting(name: str) -> str:
+    """Return the name of a model as it holds in every folder; raises ConfigError for none."""
+    from akunu_py.model_store.aliases import load_aliases  # noqa: PLC0415 - --help does without
+    from akunu_py.model_store.names import locate  # noqa: PLC0415
+
+    locate(name, load_settings())
+    path = Path(name).expanduser()
+    return str(path.absolute()) if path.exists() and name not in load_aliases() else name
 
 
 @config.command()

@@ -202,7 +202,7 @@ def _of_models(settings: "Settings") -> Iterator["Finding"]:
     except AkunuError as error:
         yield Finding(
             "error",
-            f"the model that commands take by default: {error}",
+            str(error),
             "Name another one (AKUNU_MODEL, or model in the settings), or none.",
         )
 

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 import click
 
 from akunu_py.cli.input_text import is_prompt, names_model, split_words
-from akunu_py.settings import nearest
+from akunu_py.settings import load_settings, nearest
 
 PHRASES: Mapping[str, str] = {
     "benchmark": "bench speed",
@@ -169,7 +169,10 @@ def in_own_words(args: list[str], root: click.Group, context: click.Context) -> 
         return args
     if names_model(rest[0]):
         return [*before, *_run(rest, root, context)]
-    near = nearest(rest[0], {*root.list_commands(context), *PHRASES, *REFUSED, "run", "help"})
+    from akunu_py.model_store.names import near_names  # noqa: PLC0415 - not for --help
+
+    words = {*root.list_commands(context), *PHRASES, *REFUSED, "run", "help"}
+    near = nearest(rest[0], words | {*near_names(rest[0], load_settings())})
     asked = rest[0] if any(word.startswith("-") for word in rest) else " ".join(rest)
     raise click.UsageError(
         f"No such command {rest[0]!r}."

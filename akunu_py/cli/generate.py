@@ -123,7 +123,8 @@ def generate(  # noqa: PLR0917 - click passes by name
         raise click.UsageError("--trace-category is empty; give a name")
     if model is not None and model_option is None:
         # Before a prompt is asked for, which would not mend a name that is misspelt.
-        check_model(*[word for word in words if word != "-"])
+        asked = None if prompted else " ".join(word for word in words if word != "-")
+        check_model(model, asked)
     text = "" if is_follower() else _prompt_text(prompt, path, model, from_stdin=from_stdin)
     with load_engine(model, loading, memory=memory, several=True) as engine:
         tokenizer = engine.tokenizer
@@ -185,7 +186,7 @@ def _prompt_text(
         raise click.UsageError(
             "there is no prompt"
             + (f" for the model {model}" if model is not None else "")
-            + "; type one in quotes, give --file, or pipe one in"
+            + "; give one with --prompt or --file, or pipe it in"
         )
     return text
 

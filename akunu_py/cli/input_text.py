@@ -45,6 +45,8 @@ def is_prompt(word: str) -> bool:
 
 def names_model(word: str) -> bool:
     """Return whether a word names a model, or looks as if it should."""
+    if not word.strip():
+        return False
     from akunu_py.model_store.names import UnknownNameError  # noqa: PLC0415 - not for --help
 
     try:
@@ -57,10 +59,10 @@ def names_model(word: str) -> bool:
     return True
 
 
-def check_model(word: str, *more: str) -> None:
+def check_model(word: str, asked: str | None = None) -> None:
     """Raise ConfigError for a word that names no model.
 
-    What may have been meant as a prompt, with the words behind it, is told what to type.
+    What may have been meant as a prompt is told what to type; `asked` is then the whole of it.
     """
     from akunu_py.model_store.names import UnknownNameError, locate  # noqa: PLC0415 - not for --help
     from akunu_py.settings import load_settings  # noqa: PLC0415 - TOML
@@ -68,11 +70,10 @@ def check_model(word: str, *more: str) -> None:
     try:
         locate(word, load_settings())
     except UnknownNameError as error:
-        if _looks_like_model(word):
+        if asked is None or word.casefold().endswith(_MODEL_FILES):
             raise
-        asked = shlex.quote(" ".join((word, *more)))
         raise UnknownNameError(
-            f"{error.message}. For a reply to a prompt, type: akunu generate {asked}"
+            f"{error.message} For a reply to a prompt, type: akunu generate -p {shlex.quote(asked)}"
         ) from None
 
 

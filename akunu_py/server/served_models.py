@@ -196,7 +196,7 @@ class ServedModels:
     def named(self, name: str) -> Served:
         """Return a model; raises ConfigError for an unknown name."""
         if name not in self._models:
-            raise ConfigError(f"there is no model {name!r:.100}")
+            raise ConfigError(f"there is no model named {name!r:.100}")
         return self._models[name]
 
     @property

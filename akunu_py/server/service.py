@@ -63,7 +63,7 @@ class Service:
             return models[0]
         known = ", ".join(model.id for model in models)
         raise RequestError(
-            f"there is no model {name!r:.100}; known are {known:.500}",
+            f"there is no model named {name!r:.100}; known are {known:.500}",
             status=404, param="model", code="model_not_found",
         )  # fmt: skip
 

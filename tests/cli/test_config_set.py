@@ -37,6 +37,22 @@ def test_a_key_is_changed_where_it_stands(change, config):
     assert config.read_text() == expected
 
 
+def test_a_model_is_found_from_every_folder(change, config, tmp_path, monkeypatch):
+    (tmp_path / "m.gguf").touch()
+    monkeypatch.chdir(tmp_path)
+    change("set", "model", "m.gguf")
+    assert f'model = "{tmp_path}/m.gguf"' in config.read_text()
+    before = config.read_text()
+    said = change("set", "model", "n.gguf", code=2)
+    assert said.endswith("Did you mean m.gguf?\n")
+    assert config.read_text() == before
+    (tmp_path / "m.gguf").unlink()
+    said = CliRunner().invoke(cli, ["generate", "Hi"]).stderr
+    assert f"the default model, set in {config}: there is no model named {tmp_path}/m" in said
+    said = CliRunner().invoke(cli, ["generate", "Hi"], env={"AKUNU_MODEL": "x.gguf"}).stderr
+    assert "the default model, set in AKUNU_MODEL: there is no model named x.gguf" in said
+
+
 @pytest.mark.parametrize(
     ("arguments", "line"),
     [
@@ -45,7 +61,8 @@ def test_a_key_is_changed_where_it_stands(change, config):
         (("generate.top-p", "1"), "top-p = 1.0"),
         (("chat.stop", "a"), 'stop = "a"'),
         (("chat.stop", "a b", "c"), 'stop = ["a b", "c"]'),
-        (("model", "~/m.gguf"), 'model = "~/m.gguf"'),
+        (("model", "hf:o/r:Q8_0"), 'model = "hf:o/r:Q8_0"'),
+        (("chat.model", "smollm2"), 'model = "smollm2"'),
         (("model_folders", "/a", "/b"), 'model-folders = ["/a", "/b"]'),
         (("model-folders", "/a"), 'model-folders = ["/a"]'),
         (("bench.hit-rate.quick", "true"), "[bench.hit-rate]\nquick = true"),
@@ -71,13 +88,13 @@ def test_unset(change, config):
     [
         (("set", "temprature", "1"), "Did you mean temperature?"),
         (("set", "temperature", "hot"), "temperature is 'hot'; give a number"),
-        (("set", "chat.quik", "1"), "[chat] quik is no option of akunu chat."),
+        (("set", "chat.quik", "1"), "[chat] quik is not an option of akunu chat."),
         (("set", "chatt.seed", "1"), "Did you mean chat?"),
         (("set", "chat", "x"), "chat is a command's table; name an option, as in chat.seed"),
         (("set", "temperature.x", "1"), "temperature is a value, not a command's table"),
         (("set", "chat.system", "Be", "brief."), "chat.system takes one value"),
         (("set", "chat..system", "x"), "chat"),
-        (("set", "", "x"), "is no option"),
+        (("set", "", "x"), "is not an option"),
         (("unset", "seed"), "seed is not set"),
         (("unset", "bench.speed.quick"), "bench.speed.quick is not set"),
     ],

@@ -121,7 +121,9 @@ def test_an_interrupt_in_the_self_test(monkeypatch):
 def test_a_model_that_is_not_there_is_a_finding(monkeypatch, tmp_path):
     monkeypatch.setenv("AKUNU_MODEL", "/no/such/model")
     output = run("--no-self-test", code=1).output
-    assert "error: the model that commands take by default: there is no model /no/such" in output
+    assert (
+        "error: the default model, set in AKUNU_MODEL: there is no model named /no/such" in output
+    )
     (tmp_path / "config.toml").write_text("")
     (tmp_path / "aliases.toml").write_text("[aliases")
     monkeypatch.setenv("AKUNU_CONFIG", str(tmp_path / "config.toml"))

@@ -201,7 +201,7 @@ def broken_paths(folder):
         "cut.gguf": (1, "byte 8"),
         "unsafe": (1, "no model*.safetensors"),
         "gone.gguf": (2, "there is no model"),
-        "../../x": (2, "there is no model ../../x"),
+        "../../x": (2, "there is no model named ../../x"),
         "hf:../../x": (2, "is not a model on the hub"),
     }
 

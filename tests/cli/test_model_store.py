@@ -110,7 +110,7 @@ def test_pull(hub, tmp_path):
     (tmp_path / "x.gguf").touch()
     assert "nothing to fetch" in run("pull", tmp_path / "x.gguf", code=2).output
     assert "is not a model on the hub" in run("pull", "hf:../../x", code=2).output
-    assert "there is no model ../../gone" in run("pull", "../../gone", code=2).output
+    assert "there is no model named ../../gone" in run("pull", "../../gone", code=2).output
     assert "hf:o/r" in run("pull", "o/r", code=2).output
 
 
@@ -250,7 +250,7 @@ def test_rm_of_an_alias_leaves_its_model(hub_cache, tmp_path):
     assert files_below(hub_cache) == before
     assert listed() == models
     assert own.exists()
-    assert "there is no model four" in run("rm", "four", code=2).output
+    assert "there is no model named four" in run("rm", "four", code=2).output
 
 
 def test_rm_with_its_file_takes_the_model_of_an_alias_too(hub_cache):
@@ -290,7 +290,7 @@ def test_alias(hub_cache, tmp_path, monkeypatch):
     assert run("alias").stdout == f"far  hf:o/r/m.gguf\nmine  {tmp_path / 'm.gguf'}\n"
     assert run("alias", "mine").stdout == f"{tmp_path / 'm.gguf'}\n"
     assert "there is no alias 'x'" in run("alias", "x", code=2).output
-    assert "there is no model gone.gguf" in run("alias", "x", "gone.gguf", code=2).output
+    assert "there is no model named gone.gguf" in run("alias", "x", "gone.gguf", code=2).output
     assert "cannot be an alias" in run("alias", "a/b", "./m.gguf", code=2).output
     # The alias goes before a file of its name, ./ before the alias.
     write_tiny_llama(tmp_path / "far")

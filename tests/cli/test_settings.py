@@ -212,11 +212,11 @@ def test_quiet(tiny_gguf):
 @pytest.mark.parametrize(
     ("content", "words"),
     [
-        ("temprature = 1", "temprature is no option of any command. Did you mean temperature?"),
-        ("zzzzz = 1", "zzzzz is no option of any command.\n"),
+        ("temprature = 1", "temprature is not an option of any command. Did you mean temperature?"),
+        ("zzzzz = 1", "zzzzz is not an option of any command.\n"),
         ("[chatt]\nstop = []", "no command for the table [chatt]. Did you mean chat?"),
         ("[bench.alfa]\nx = 1", "[bench.alfa]. Did you mean alpha?"),
-        ("[chat]\ntop-kk = 1", "[chat] top-kk is no option of akunu chat. Did you mean top-k?"),
+        ("[chat]\ntop-kk = 1", "[chat] top-kk is not an option of akunu chat. Did you mean top-k?"),
         ("[chat]\ntop-k = 1.5", "[chat] top-k is 1.5; give a whole number"),
         ("[chat]\ntop-k = true", "[chat] top-k is true; give a whole number"),
         ("[chat]\njson = 1", "[chat] json is 1; give true or false"),
@@ -224,7 +224,7 @@ def test_quiet(tiny_gguf):
         ("[chat]\nstyle = 'big'", "'big' is not one of"),
         ("[chat]\nstop = [1]", "[chat] stop is 1; give a text"),
         ("temperature = 'hot'", "temperature is 'hot'; give a number"),
-        ("[chat.more]\nx = 1", "[chat] more is no option"),
+        ("[chat.more]\nx = 1", "[chat] more is not an option"),
         ("[chat]\ntop-k = 1\ntop_k = 2", "top-k twice"),
         ("model = 3", "model is 3"),
         ("model-folders = 'x'", "give a list of folders"),

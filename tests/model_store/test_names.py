@@ -14,7 +14,7 @@ from akunu_py.errors import ConfigError, HubError
 from akunu_py.model_store import hub_cache as hub_cache_module
 from akunu_py.model_store.aliases import aliases_path, delete_alias, load_aliases, save_alias
 from akunu_py.model_store.default_model import default_model_path
-from akunu_py.model_store.names import HubName, fetch, parse_hub_name, resolve_model
+from akunu_py.model_store.names import HubName, fetch, locate, parse_hub_name, resolve_model
 from akunu_py.settings import load_settings
 
 REPOSITORY = {
@@ -117,11 +117,11 @@ def test_paths_and_folders_of_the_user(hub_cache, tmp_path, monkeypatch):
     (folder / "mlx").mkdir(parents=True)
     (folder / "m.gguf").touch()
     assert resolve(str(folder / "mlx")) == folder / "mlx"
-    assert "there is no model mlx" in refusal("mlx")
+    assert "there is no model named mlx" in refusal("mlx")
     monkeypatch.setenv("AKUNU_MODEL_FOLDERS", str(folder))
     assert resolve("mlx") == folder / "mlx"
     assert resolve("m") == resolve("m.gguf") == folder / "m.gguf"
-    assert "there is no model ../models/m" in refusal("../models/m")
+    assert "there is no model named ../models/m" in refusal("../models/m")
 
 
 def test_a_quantization_is_fetched_with_all_its_parts_and_nothing_else(hub):
@@ -282,7 +282,7 @@ def test_aliases(hub, tmp_path):
     assert resolve("mine") == tmp_path / "m.gguf"
     hub.add("o/r", REPOSITORY)
     assert resolve("emigre").read_bytes() == b"four"
-    assert "Did you mean the alias mine?" in refusal("mines")
+    assert refusal("mines").endswith(" Did you mean mine?")
     (tmp_path / "m.gguf").unlink()
     assert "the alias mine stands for" in refusal("mine")
     delete_alias("mine")
@@ -291,10 +291,30 @@ def test_aliases(hub, tmp_path):
         delete_alias("mine")
 
 
+@pytest.mark.parametrize(
+    ("name", "meant"),
+    [
+        ("smolm2", "smollm2"), ("akunutiny", "akunu-tiny"), ("qwen3-0.6-Q8_0.gguf", "qwen3-0.6b-Q8_0.gguf"),
+        ("below/lama.gguf", "below/llama.gguf"), ("{}/below/lama.gguf", "{}/below/llama.gguf"), ("phi-4.guf", "phi-4.gguf"),
+        ("xyz", None), ("nowhere/lama.gguf", None),
+    ],
+)  # fmt: skip
+def test_a_misspelt_name_is_told_what_was_meant(name, meant, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for file in ("qwen3-0.6b-Q8_0.gguf", "below/llama.gguf", "folder/phi-4.gguf"):
+        (tmp_path / file).parent.mkdir(exist_ok=True)
+        (tmp_path / file).touch()
+    settings = load_settings()._replace(model_folders=(tmp_path / "folder",))
+    with pytest.raises(ConfigError) as raised:
+        locate(name.format(tmp_path), settings)
+    hint = "" if meant is None else f" Did you mean {meant.format(tmp_path)}?"
+    assert str(raised.value).endswith(f"shows what there is.{hint}")
+
+
 def test_an_alias_does_not_lead_to_another(hub_cache):
     save_alias("a", "b")
     save_alias("b", "a")
-    assert "the alias a stands for b: there is no model b" in refusal("a")
+    assert "the alias a stands for b: there is no model named b" in refusal("a")
 
 
 @pytest.mark.parametrize("target", ['a"b\\c', "日本/😀.gguf", "'x'", "a = 1 # no"])

@@ -144,7 +144,7 @@ class Actions:
             self._kept.keep(self._session())
         except ConfigError as error:
             self._kept = None
-            self._note(f"this conversation is not kept from here on: {error}")
+            self._note(f"conversations are not kept from here on: {error}")
 
     def _help(self, _: str) -> None:
         click.echo(help_text())

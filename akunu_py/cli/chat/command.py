@@ -102,7 +102,7 @@ def chat(  # noqa: PLR0917 - click passes by name
     if continued and session_file is not None:
         raise click.UsageError("give either --continue or --load")
     if model is not None:
-        check_model(model)
+        check_model(model, model)
     if is_follower():
         load_engine(model, loading, several=True)
     context = click.get_current_context()

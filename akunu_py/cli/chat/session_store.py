@@ -186,7 +186,8 @@ class KeptSession:
     def keep(self, session: Session) -> None:
         """Make the file what the conversation is; without turns there is none.
 
-        Raises ConfigError where that cannot be done.
+        Raises ConfigError where that cannot be done, and for a file that somebody else deleted: it
+        does not come back.
         """
         if session == self._saved:
             return
@@ -197,8 +198,10 @@ class KeptSession:
             self._path = None
         elif self._path is None:
             self._path = self.store.save_new(session)
-        else:
+        elif self._path.exists():
             save_session(self._path, session)
+        else:
+            raise ConfigError(f"{self._path} was deleted")
 
     def begin(self, path: Path | None = None, session: Session | None = None) -> None:
         """Keep what comes in a new session, or go on with one that lies in `path`."""

@@ -270,7 +270,7 @@ def test_where_nothing_can_be_kept_that_is_said_once(conversation, notes, tmp_pa
     for word in ("a", "b"):
         say(conversation, word)
         actions.keep()
-    assert str(notes).count("this conversation is not kept from here on") == 1
+    assert str(notes).count("conversations are not kept from here on") == 1
     with pytest.raises(ConfigError, match="not kept here"):
         do(actions, "/sessions")
 

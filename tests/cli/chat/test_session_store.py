@@ -123,6 +123,19 @@ def test_a_conversation_is_kept_in_one_file(store):
     assert len(store.sessions()) == 2
 
 
+def test_what_is_deleted_elsewhere_does_not_come_back(store):
+    kept = KeptSession(store)
+    kept.keep(session("secret"))
+    (stored,) = store.sessions()
+    store.remove(stored.path)
+    with pytest.raises(ConfigError, match="was deleted"):
+        kept.keep(session("secret", "more"))
+    assert store.sessions() == []
+    kept.begin()
+    kept.keep(session("another"))
+    assert len(store.sessions()) == 1
+
+
 def test_sessions_without_a_path_are_read(tmp_path):
     path = tmp_path / "s.json"
     save_session(path, session("a"))
