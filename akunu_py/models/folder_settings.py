@@ -1,12 +1,15 @@
 """The settings of MLX folders: config.json, checked before mlx-lm or transformers read it."""
 
+import errno
 import json
+import os
 import re
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 from akunu_py.errors import ConfigError, ModelFormatError
+from akunu_py.regular_file import open_to_read
 
 DEFAULT_CONTEXT = 4096
 """Assumed for a config that does not state the context."""
@@ -28,7 +31,7 @@ def read_folder_config(folder: Path) -> dict[str, Any]:
     large; ConfigError for a config that asks to run code.
     """
     path = folder / "config.json"
-    if not path.is_file():
+    if not os.path.lexists(path):
         raise ModelFormatError(
             f"{folder} has no config.json, so it is not an MLX model folder; give a GGUF file or a "
             "folder with config.json, *.safetensors and tokenizer files"
@@ -45,7 +48,7 @@ def read_settings(folder: Path) -> dict[str, Any]:
     Raises ModelFormatError for a malformed config, or a file beside it that is far too large;
     ConfigError for a config that asks to run code.
     """
-    _check_sizes(folder)
+    _check_files(folder)
     path = folder / "config.json"
     config = read_json(path)
     if "model_file" in config:
@@ -59,7 +62,7 @@ def read_settings(folder: Path) -> dict[str, Any]:
 def read_json(path: Path) -> dict[str, Any]:
     """Return the object in a JSON file; raise ModelFormatError for another content."""
     try:
-        content = json.loads(path.read_text(encoding="utf-8"))
+        content = json.loads(read_file(path).decode())
     except (ValueError, RecursionError) as error:
         raise ModelFormatError(f"{path} is not JSON ({error}); download it again") from None
     if not isinstance(content, dict):
@@ -67,15 +70,42 @@ def read_json(path: Path) -> dict[str, Any]:
     return content
 
 
-def _check_sizes(folder: Path) -> None:
-    """Refuse files that transformers and mlx-lm would read whole, or wait for."""
+def read_file(path: Path) -> bytes:
+    """Return the content of a model's file; raise ModelFormatError where `_open` does."""
+    with _open(path) as stream:
+        return stream.read()
+
+
+def _open(path: Path) -> BinaryIO:
+    """Open a file that is read whole.
+
+    Raises ModelFormatError for one that cannot be read, is no file, or is far too large.
+    """
+    try:
+        stream = open_to_read(path)
+    except OSError as error:
+        lost = error.errno == errno.ENOENT and path.is_symlink()
+        reason = "it is a link to a missing file" if lost else error.strerror
+        raise ModelFormatError(
+            f"{path} cannot be read: {reason}; download the model again"
+        ) from None
+    most = _MAX_VOCABULARY_BYTES if is_vocabulary(path) else _MAX_SETTINGS_BYTES
+    if os.fstat(stream.fileno()).st_size > most:
+        stream.close()
+        raise ModelFormatError(f"{path} is far too large for its kind; download it again")
+    return stream
+
+
+def is_vocabulary(path: Path) -> bool:
+    """Return whether a file has the name of one with a tokenizer's vocabulary."""
+    return _VOCABULARIES.fullmatch(path.name) is not None
+
+
+def _check_files(folder: Path) -> None:
+    """Refuse files that transformers and mlx-lm would read whole, wait for, or fail at."""
     for pattern in ("*.json", "*.jinja", "*.txt", "*.model", "*.tiktoken", "*/*.jinja"):
         for path in folder.glob(pattern):
-            if not path.is_file():
-                raise ModelFormatError(f"{path} is not a file; download the model again")
-            vocabulary = _VOCABULARIES.fullmatch(path.name)
-            if path.stat().st_size > (_MAX_VOCABULARY_BYTES if vocabulary else _MAX_SETTINGS_BYTES):
-                raise ModelFormatError(f"{path} is far too large for its kind; download it again")
+            _open(path).close()
 
 
 def folder_context(config: Mapping[str, Any]) -> int:
@@ -89,8 +119,8 @@ def folder_context(config: Mapping[str, Any]) -> int:
     return DEFAULT_CONTEXT
 
 
-def end_ids(config: Mapping[str, Any]) -> list[int] | None:
-    """Return the ids that end replies by the config, None where it has none.
+def end_ids(config: Mapping[str, Any], path: Path) -> list[int] | None:
+    """Return the ids that end replies by the config in a file, None where it has none.
 
     Raises ModelFormatError for values that are not token ids.
     """
@@ -100,7 +130,7 @@ def end_ids(config: Mapping[str, Any]) -> list[int] | None:
     ids = value if isinstance(value, list) else [value]
     if not all(type(token) is int and 0 <= token < 2**31 for token in ids):
         raise ModelFormatError(
-            f"the model's eos_token_id is {str(value)[:80]}, not a token id or a list of them; "
-            "download the model again"
+            f"{path} has {str(value)[:80]!r} for eos_token_id, not a token id or a list of them; "
+            "download it again"
         )
     return ids

@@ -9,8 +9,14 @@ from akunu_py.errors import ChatTemplateError, ConfigError, ModelFormatError
 from akunu_py.gguf.keys import MAX_SIZE
 from akunu_py.messages import GivenMessage, GivenTool, Message, read_messages, read_tools
 from akunu_py.models.folder_settings import end_ids, read_json
-from akunu_py.models.library_errors import from_library
+from akunu_py.models.library_errors import errors_of, from_library
 from akunu_py.models.mlx_folder import submodules
+from akunu_py.models.tokenizer_files import (
+    TOKENIZER_CONFIG,
+    AddedToken,
+    check_tokenizer_files,
+    vocabulary_file,
+)
 from akunu_py.models.whole_mlx_lm import TokenizerWrapper
 from akunu_py.models.whole_mlx_lm import load_tokenizer as mlx_load_tokenizer
 from akunu_py.protocols import Detokenizer, TemplateVariable
@@ -24,6 +30,9 @@ from akunu_py.tokenizers.template_input import TemplateInput, Value
 from akunu_py.tool_calls.given_reader import GivenReader
 
 _Renderer = Callable[..., str]
+
+_TRIAL = "A word, \u00e9, \u6f22, \U0001f600, \ue000 and 12 \0\n  aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaab"
+"""Letters of many kinds, one that no vocabulary has, and a trap for expressions."""
 
 _MAX_LENGTH = 10**30
 """Tokens of a text: what transformers writes for no limit."""
@@ -48,33 +57,60 @@ class FolderTokenizer:
             "model_max_length": _MAX_LENGTH,
         }
         _check_template_type(folder)
-        ends = end_ids(config)
-        with from_library(folder, "tokenizer"):
+        ends = end_ids(config, folder / "config.json")
+        added = check_tokenizer_files(folder)
+        self._path = vocabulary_file(folder)
+        self._failure = f"the tokenizer in {self._path} fails"
+        with from_library(self._path, "tokenizer"):
             self._wrapper: TokenizerWrapper = mlx_load_tokenizer(
                 folder, options, eos_token_ids=ends
             )
             texts = sorted(map(str, self._wrapper.all_special_tokens), key=len, reverse=True)
             self._special = [(text, self._wrapper.convert_tokens_to_ids(text)) for text in texts]
-            largest = max(self._wrapper.get_vocab().values(), default=0)
-        if largest >= MAX_SIZE:
-            raise ModelFormatError(
-                f"the tokenizer in {folder} has the id {largest}, beyond any vocabulary; "
-                "download it again"
-            )
+            self._check_vocabulary(added)
+            backend = getattr(self._wrapper, "backend_tokenizer", None)
+            model: Any = getattr(backend, "model", None)
+            if hasattr(model, "dropout"):
+                # It is for training: a text would have other ids each time.
+                model.dropout = None
+            self.decode(self.encode(_TRIAL))
         self._guard = SpecialTextGuard(texts)
         self._renderer: _Renderer | None = self._wrapper._chat_template  # noqa: SLF001
         self._renderer_input = TemplateInput(self._render)
         self._templates = self._read_templates()
 
+    def _check_vocabulary(self, added: Sequence[AddedToken]) -> None:
+        """Refuse ids that cannot be those of the model, and words that share one.
+
+        `added` are the tokens that tokenizer.json adds. tokenizers gives them other ids, where
+        these are not the next.
+        """
+        ids: dict[str, int] = self._wrapper.get_vocab()
+        largest = max(ids.values(), default=0)
+        if largest >= MAX_SIZE:
+            raise self._error(f"has the id {largest}, beyond any vocabulary")
+        for token in added:
+            found = ids.get(token.content, token.id)
+            if found != token.id:
+                raise self._error(f"gives {token.content[:80]!r} the ids {token.id} and {found}")
+        known = self._wrapper.added_tokens_decoder
+        own = {text: id_ for text, id_ in ids.items() if id_ not in known}
+        if not own:
+            raise self._error("has no tokens but special ones")
+        if len(set(own.values())) < len(own):
+            texts = {id_: text for text, id_ in own.items()}
+            one = next(text for text, id_ in own.items() if texts[id_] != text)
+            other = texts[own[one]]
+            raise self._error(f"gives {one[:80]!r} and {other[:80]!r} the same id {own[one]}")
+
+    def _error(self, problem: str) -> ModelFormatError:
+        return ModelFormatError(f"the tokenizer in {self._path} {problem}; download it again")
+
     def _read_templates(self) -> Templates:
-        """Return the folder's templates; raise ModelFormatError for one that is not a text."""
+        """Return the folder's templates, whose files are checked."""
         found = self._wrapper.chat_template
         named = found if isinstance(found, dict) else {"default": found}
         named = {name: source for name, source in named.items() if source is not None}
-        if not all(isinstance(source, str) for source in named.values()):
-            raise ModelFormatError(
-                "the tokenizer's chat template is not a text; download the model again"
-            )
         special_texts = {
             name.removesuffix("_token"): str(text)
             for name, text in self._wrapper.special_tokens_map.items()
@@ -104,7 +140,11 @@ class FolderTokenizer:
 
     def encode(self, text: str, *, parse_special: bool = False) -> list[int]:
         """Return the ids of a text, with the special tokens that the tokenizer's config adds."""
-        return list(self._wrapper.encode(text, split_special_tokens=not parse_special))
+        return self._ids(text, split_special_tokens=not parse_special)
+
+    def _ids(self, text: str, **options: bool) -> list[int]:
+        with errors_of(self._failure):
+            return list(self._wrapper.encode(text, **options))
 
     def encode_chat(
         self,
@@ -147,14 +187,14 @@ class FolderTokenizer:
         if continued:
             text = cut_at(mark, text)
         if hidden.reveal(text) == text:
-            return list(self._wrapper.encode(text, add_special_tokens=False))
+            return self._ids(text, add_special_tokens=False)
         # In pieces only here: some tokenizers put a space before each piece.
         ids: list[int] = []
         for part in partition(text, self._special):
             if isinstance(part, int):
                 ids.append(part)
             else:
-                ids += self._wrapper.encode(
+                ids += self._ids(
                     hidden.reveal(part), add_special_tokens=False, split_special_tokens=True
                 )
         return ids
@@ -206,7 +246,8 @@ class FolderTokenizer:
         ids = list(token_ids)
         if with_control and ids[:1] == [self._wrapper.bos_token_id] == self.encode("")[:1]:
             del ids[0]
-        return str(self._wrapper.decode(ids, skip_special_tokens=not with_control))
+        with errors_of(self._failure):
+            return str(self._wrapper.decode(ids, skip_special_tokens=not with_control))
 
     def token_texts(self) -> Sequence[str]:
         """Return the text of each id, as the vocabulary writes it."""
@@ -253,7 +294,7 @@ class FolderTokenizer:
 
     def detokenizer(self, *, continues: bool = False) -> Detokenizer:  # noqa: ARG002
         """Return a fresh incremental detokenizer; mlx-lm's own decides about leading spaces."""
-        return _FolderDetokenizer(self._wrapper, self._silent)
+        return _FolderDetokenizer(self._wrapper, self._silent, self._failure)
 
     @cached_property
     def _silent(self) -> frozenset[int]:
@@ -265,14 +306,14 @@ class FolderTokenizer:
 
 def _tool_parser_type(folder: Path) -> str | None:
     """Return mlx-lm's name of the folder's parser of tool calls; None: mlx-lm finds one itself."""
-    path = folder / "tokenizer_config.json"
+    path = folder / TOKENIZER_CONFIG
     kind = read_json(path).get("tool_parser_type") if path.is_file() else None
     return kind if isinstance(kind, str) and kind in submodules("tool_parsers") else None
 
 
 def _check_template_type(folder: Path) -> None:
     """Refuse a renderer unknown to mlx-lm: its name decides which module is imported."""
-    path = folder / "tokenizer_config.json"
+    path = folder / TOKENIZER_CONFIG
     if not path.is_file():
         return
     kind = read_json(path).get("chat_template_type")
@@ -287,17 +328,20 @@ def _check_template_type(folder: Path) -> None:
 class _FolderDetokenizer:
     """mlx-lm's streaming detokenizer; each property access there makes a fresh one."""
 
-    def __init__(self, wrapper: TokenizerWrapper, silent: frozenset[int]) -> None:
+    def __init__(self, wrapper: TokenizerWrapper, silent: frozenset[int], failure: str) -> None:
         self._inner = wrapper.detokenizer
         self._inner.reset()
         self._silent = silent
+        self._failure = failure
 
     def feed(self, token_ids: Iterable[int]) -> str:
-        for token in token_ids:
-            if token not in self._silent:
-                self._inner.add_token(token)
-        return str(self._inner.last_segment)
+        with errors_of(self._failure):
+            for token in token_ids:
+                if token not in self._silent:
+                    self._inner.add_token(token)
+            return str(self._inner.last_segment)
 
     def finish(self) -> str:
-        self._inner.finalize()
-        return str(self._inner.last_segment)
+        with errors_of(self._failure):
+            self._inner.finalize()
+            return str(self._inner.last_segment)

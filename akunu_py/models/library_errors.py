@@ -12,11 +12,10 @@ _log = logging.getLogger(__name__)
 
 
 @contextlib.contextmanager
-def from_library(folder: Path, what: str) -> Iterator[None]:
-    """Frame calls of mlx-lm and transformers that read a folder's files.
+def from_library(place: Path, what: str) -> Iterator[None]:
+    """Frame calls of mlx-lm and transformers that read a model's files.
 
-    They can raise anything for unexpected files; it becomes a ModelFormatError. Their output is
-    logged instead of shown.
+    Errors become those of `errors_of`. Their output is logged instead of shown.
     """
     printed = io.StringIO()
     library = logging.getLogger("transformers")
@@ -24,8 +23,26 @@ def from_library(folder: Path, what: str) -> Iterator[None]:
     try:
         # Its notices quote the folder's files and bypass the redirection.
         library.setLevel(logging.CRITICAL)
-        with contextlib.redirect_stdout(printed), contextlib.redirect_stderr(printed):
+        with (
+            errors_of(f"the {what} in {place} cannot be loaded"),
+            contextlib.redirect_stdout(printed),
+            contextlib.redirect_stderr(printed),
+        ):
             yield
+    finally:
+        library.setLevel(level)
+        if text := printed.getvalue().strip():
+            _log.info("%s", text)
+
+
+@contextlib.contextmanager
+def errors_of(failure: str) -> Iterator[None]:
+    """Frame calls of a library, which can raise anything for unexpected files.
+
+    It becomes a ModelFormatError that begins with `failure`.
+    """
+    try:
+        yield
     except (AkunuError, MemoryError, KeyboardInterrupt, SystemExit):
         raise
     except BaseException as error:
@@ -33,10 +50,4 @@ def from_library(folder: Path, what: str) -> Iterator[None]:
         reason = " ".join(str(error).split())[:500]
         if not reason or not isinstance(error, ValueError | RuntimeError | OSError):
             reason = f"{type(error).__name__} {reason}"
-        raise ModelFormatError(
-            f"the {what} in {folder} cannot be loaded: {reason}; download it again"
-        ) from error
-    finally:
-        library.setLevel(level)
-        if text := printed.getvalue().strip():
-            _log.info("%s", text)
+        raise ModelFormatError(f"{failure}: {reason}; download it again") from error

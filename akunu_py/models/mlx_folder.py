@@ -3,6 +3,7 @@
 import contextlib
 import dataclasses
 import importlib
+import os
 import pkgutil
 import types
 import typing
@@ -18,7 +19,7 @@ from mlx_lm.models.cache import make_prompt_cache
 from akunu_py.errors import UnsupportedArchitectureError
 from akunu_py.models.device import on_cpu
 from akunu_py.models.expansion import num_parameters
-from akunu_py.models.folder_settings import ASSISTANTS
+from akunu_py.models.folder_settings import ASSISTANTS, end_ids, read_json
 from akunu_py.models.library_errors import from_library
 from akunu_py.models.load_steps import Steps, evaluate, largest_first
 from akunu_py.models.number_limits import check_numbers
@@ -126,6 +127,10 @@ def read_whole_config(folder: Path) -> dict[str, Any]:
 
     Raises ModelFormatError for malformed files.
     """
+    path = folder / "generation_config.json"
+    if os.path.lexists(path):
+        # mlx-lm would ignore it where it is not JSON.
+        end_ids(read_json(path), path)
     with from_library(folder, "config"):
         config: dict[str, Any] = mlx_load_config(folder)
     return config

@@ -214,7 +214,7 @@ def test_one_of_several_templates_is_used(folder):
 @pytest.mark.parametrize("template", [5, {"default": 5}, [{"name": "default", "template": 5}], [5]])
 def test_templates_that_are_no_text(folder, template):
     change_json(folder / "tokenizer_config.json", chat_template=template)
-    with pytest.raises(ModelFormatError, match=r"not a text|cannot be loaded"):
+    with pytest.raises(ModelFormatError, match="chat_template"):
         FolderTokenizer(folder, {})
 
 
@@ -263,7 +263,7 @@ def test_files_that_are_too_large_or_none_are_not_read(folder, name, monkeypatch
     refused(folder, "far too large")
     (folder / name).unlink()
     os.mkfifo(folder / name)
-    refused(folder, "is not a file|no config.json")
+    refused(folder, "it is not a regular file")
 
 
 def rewritten(path, change):

@@ -1,0 +1,151 @@
+"""The files of a folder's tokenizer, checked before transformers reads them.
+
+transformers and tokenizers report a malformed value without its file, take some of them in silence,
+and put no limit on what a normalizer makes of a text.
+"""
+
+import math
+import os
+from pathlib import Path
+from typing import Annotated, Any
+
+import msgspec
+
+from akunu_py.errors import ModelFormatError
+from akunu_py.gguf.keys import MAX_SIZE
+from akunu_py.models.folder_settings import is_vocabulary, read_file, read_json
+
+TOKENIZER = "tokenizer.json"
+TOKENIZER_CONFIG = "tokenizer_config.json"
+
+_MAX_GROWTH = 64
+"""How many times longer than a text its normalized form may be; usual steps replace letters."""
+
+_Id = Annotated[int, msgspec.Meta(ge=0, lt=MAX_SIZE)]
+
+
+class _Token(msgspec.Struct):
+    content: str
+    lstrip: bool = False
+    rstrip: bool = False
+    normalized: bool = False
+    single_word: bool = False
+    special: bool = False
+
+
+_Name = str | _Token | None
+
+
+class _Names(msgspec.Struct):
+    bos_token: _Name = None
+    eos_token: _Name = None
+    unk_token: _Name = None
+    sep_token: _Name = None
+    pad_token: _Name = None
+    cls_token: _Name = None
+    mask_token: _Name = None
+    additional_special_tokens: list[str | _Token] | None = None
+    extra_special_tokens: list[str | _Token] | dict[str, str | _Token] | None = None
+
+
+class _Template(msgspec.Struct):
+    name: str
+    template: str
+
+
+class _Config(_Names):
+    added_tokens_decoder: dict[_Id, _Token] | None = None
+    tokenizer_class: str | None = None
+    chat_template: str | list[_Template] | dict[str, str] | None = None
+    add_bos_token: bool | None = None
+    add_eos_token: bool | None = None
+    add_prefix_space: bool | None = None
+    clean_up_tokenization_spaces: bool | None = None
+    split_special_tokens: bool | None = None
+
+
+class AddedToken(msgspec.Struct):
+    """A token that tokenizer.json adds to its vocabulary."""
+
+    id: _Id
+    content: str
+
+
+class _Tokenizer(msgspec.Struct):
+    model: dict[str, msgspec.Raw]
+    added_tokens: list[AddedToken] = []
+    normalizer: Any = None
+
+
+_KINDS: dict[str, Any] = {
+    TOKENIZER_CONFIG: _Config,
+    "special_tokens_map.json": _Names,
+    "added_tokens.json": dict[str, _Id],
+}
+
+
+def check_tokenizer_files(folder: Path) -> list[AddedToken]:
+    """Check the JSON files of a folder's tokenizer; return the tokens that tokenizer.json adds.
+
+    Raises ModelFormatError, naming the file and the place in it, for a value of another kind.
+    """
+    for template in (*folder.glob("*.jinja"), *folder.glob("*/*.jinja")):
+        try:
+            read_file(template).decode()
+        except UnicodeDecodeError as error:
+            raise _malformed(template, error) from None
+    for name, kind in _KINDS.items():
+        if os.path.lexists(folder / name):
+            check_kind(folder / name, read_json(folder / name), kind)
+    path = folder / TOKENIZER
+    if not os.path.lexists(path):
+        return []
+    try:
+        found = msgspec.json.decode(read_file(path), type=_Tokenizer)
+        growth = _growth(found.normalizer)
+    except msgspec.ValidationError as error:
+        raise _malformed(path, error) from None
+    except (msgspec.DecodeError, ValueError, RecursionError) as error:
+        raise ModelFormatError(f"{path} is not JSON ({error}); download it again") from None
+    if growth > _MAX_GROWTH:
+        raise ModelFormatError(
+            f"the normalizer in {path} makes texts more than {_MAX_GROWTH} times longer; download "
+            "it again, or use another model"
+        )
+    return found.added_tokens
+
+
+def vocabulary_file(folder: Path) -> Path:
+    """Return the file with a folder's vocabulary, which messages name.
+
+    Raises ModelFormatError where there is none.
+    """
+    names = sorted(path.name for path in folder.iterdir() if is_vocabulary(path))
+    if not names:
+        raise ModelFormatError(
+            f"{folder} has no tokenizer.json or other tokenizer; download the model again"
+        )
+    return folder / (TOKENIZER if TOKENIZER in names else names[0])
+
+
+def check_kind(path: Path, content: object, kind: Any) -> None:
+    """Raise ModelFormatError, naming the place, where the content of a JSON file does not fit."""
+    try:
+        msgspec.convert(content, kind, str_keys=True)
+    except (msgspec.ValidationError, UnicodeEncodeError) as error:
+        raise _malformed(path, error) from None
+
+
+def _malformed(path: Path, error: Exception) -> ModelFormatError:
+    return ModelFormatError(f"{path} is malformed: {error}; download it again")
+
+
+def _growth(step: object) -> float:
+    """Return how many times longer a normalizer may make a text, or more."""
+    if isinstance(step, list):
+        return math.prod(map(_growth, step))
+    if not isinstance(step, dict):
+        return 1
+    replacement = step.get("content", step.get("prepend"))
+    own = len(replacement) if isinstance(replacement, str) and replacement else 1
+    return own * math.prod(map(_growth, step.values()))
