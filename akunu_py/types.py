@@ -227,9 +227,10 @@ class GenerationResult:
     Two things decide whether drafting changed the reply. `exactness` says what the rule that
     accepted drafts keeps unchanged: "stream", the tokens; "distribution", the law they are drawn
     by; "none", neither. `row_bits` says whether a pass over several rows gives each row the same
-    bits as a pass over one, with this model on this machine: "equal", or nothing was drafted;
-    "different": of two tokens that are almost equally likely the other one may have been chosen;
-    "unknown": not measured.
+    bits as a pass over one, with this model on this machine: "equal", no difference was found, in
+    texts at least as long as this one, or nothing was drafted; "different": of two tokens that are
+    almost equally likely the other one may have been chosen; "unknown": not measured for texts as
+    long as this one, or for its passes.
 
     `message` is the reply of a chat as a message for its next turn: thoughts, text and complete
     calls apart. It is None for a prompt that was continued. `unfinished_call` is a call that the

@@ -1,8 +1,10 @@
 """When two token sequences count as the same text of one model.
 
-On Linux with MLX's CPU build and its own BLAS a pass over several rows gives each row the bits of a
-pass over one, so nothing less than equality will do. Elsewhere kernels may sum in another order, and a
-near-tie may fall either way: there the first difference must be one, or the test fails.
+The models compared here are llamas in float32, whose attention sees all rows. On Linux with MLX's CPU
+build and its own BLAS a pass over several rows gives each of their rows the bits of a pass over one, at
+any length of the text, so nothing less than equality will do. Elsewhere kernels may sum in another order,
+and a near-tie may fall either way: there the first difference must be one, or the test fails. Of other
+models (sliding windows, latent attention, recurrent states) `test_bit_equal_rows` says which differ.
 """
 
 import sys

@@ -264,6 +264,7 @@ class _Run:
             whole_s=whole_s,
             stats=result.stats,
             passes=tuple(passes),
+            row_bits=result.row_bits,
         )
 
     def _without_finished(self, items: Sequence[_Item]) -> list[list[_Item]]:

@@ -15,7 +15,7 @@ from akunu_py.bench.rows import Count, Number, Row
 from akunu_py.bench.workloads import order_of
 from akunu_py.cost_curve import CostCurve
 from akunu_py.models.pass_times import PassTimes
-from akunu_py.types import DecodeStats, Exactness, GenerationConfig
+from akunu_py.types import DecodeStats, Exactness, GenerationConfig, RowBits
 
 
 class Reply(Row, frozen=True):
@@ -33,6 +33,7 @@ class Reply(Row, frozen=True):
     whole_s: Number
     stats: DecodeStats
     passes: tuple[Pass, ...]
+    row_bits: RowBits = "unknown"
 
     @property
     def tokens_per_s(self) -> float | None:

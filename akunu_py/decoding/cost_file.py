@@ -30,13 +30,17 @@ Costs = dict[int, dict[int, float]]
 
 @dataclass(frozen=True, slots=True)
 class Remembered:
-    """Content of a file: costs of passes, and whether rows are bit-equal (None: unknown).
+    """Content of a file.
 
-    `akunu_py.models.row_bits` explains bit-equal rows.
+    Attributes:
+        costs: costs of passes.
+        bit_equal: by the largest number of rows in a pass, the context up to which rows were found
+            bit-equal (`akunu_py.models.row_bits`), 0 if some were not.
+
     """
 
     costs: Costs = field(default_factory=dict)
-    rows_bit_equal: bool | None = None
+    bit_equal: dict[int, int] = field(default_factory=dict)
 
 
 class CostFile:
@@ -65,13 +69,9 @@ class CostFile:
             _log.info("the costs of passes are measured anew: %s", error)
             return Remembered()
 
-    def save(
-        self, costs: Mapping[str, Mapping[str, float]], *, rows_bit_equal: bool | None = None
-    ) -> None:
+    def save(self, costs: Mapping[str, Mapping[str, float]], bit_equal: Mapping[int, int]) -> None:
         """Replace the file by these costs, in the form of `PassCosts.to_dict`, atomically."""
-        record: dict[str, object] = {"format": _FORMAT, "key": self.key, "costs": costs}
-        if rows_bit_equal is not None:
-            record["rows_bit_equal"] = rows_bit_equal
+        record = {"format": _FORMAT, "key": self.key, "costs": costs, "bit_equal": dict(bit_equal)}
         try:
             path = self.path
             path.parent.mkdir(parents=True, exist_ok=True)
@@ -97,10 +97,12 @@ class CostFile:
                 raise ValueError(f"{self.path} holds costs that are not by rows")  # noqa: TRY004
             number = _number(bucket, _MOST_BUCKETS)
             found[number] = {_number(rows, _MOST_ROWS): _cost(c) for rows, c in by_rows.items()}
-        equal = record.get("rows_bit_equal")
-        if equal is not None and not isinstance(equal, bool):
-            raise ValueError(f"{self.path} does not say whether rows are bit-equal")
-        return Remembered(found, equal)
+        equal = record.get("bit_equal", {})
+        if not isinstance(equal, dict):
+            raise ValueError(f"{self.path} does not say where rows are bit-equal")  # noqa: TRY004
+        return Remembered(
+            found, {_number(rows, _MOST_ROWS): _context(held) for rows, held in equal.items()}
+        )
 
 
 def _number(text: str, most: int) -> int:
@@ -108,6 +110,12 @@ def _number(text: str, most: int) -> int:
     if not (text.isascii() and text.isdigit() and len(text) < 5 and int(text) <= most):
         raise ValueError(f"{text[:20]!r} is not a number up to {most}")
     return int(text)
+
+
+def _context(value: object) -> int:
+    if not isinstance(value, int) or isinstance(value, bool) or value < 0:
+        raise ValueError(f"{str(value)[:20]!r} is not a number of tokens")
+    return value
 
 
 def _cost(value: object) -> float:

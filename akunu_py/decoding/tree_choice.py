@@ -138,6 +138,11 @@ class TreeCounts:
         self._verified[choice.verified] += 1
         self._refused += choice.reason == "target"
 
+    @property
+    def verified(self) -> int:
+        """Return the number of passes over trees."""
+        return self._verified["tree"]
+
     def __str__(self) -> str:
         """Return the counts as a sentence, or "" without trees."""
         total = self._verified.total()

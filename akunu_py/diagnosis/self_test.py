@@ -15,10 +15,11 @@ _TOKENS = 48
 _FEWEST_TOKENS = 8
 """Lengths of replies: of the first, which sets the length of the others, and the least."""
 _PROMPTS = (
-    'def first(items):\n    """Return the first item."""\n    return items[0]\n\n\ndef second(',
-    "import json\n\nwith open(path) as stream:\n    data = json.load(stream)\n\nwith open(",
     '{"name": "one", "size": 1}\n{"name": "two", "size": 2}\n{"name": "three", ',
+    "import json\n\nwith open(path) as stream:\n    data = json.load(stream)\n\nwith open(",
+    'def first(items):\n    """Return the first item."""\n    return items[0]\n\n\ndef second(',
 )
+"""The longest first: rows found bit-equal at its end are known to be so in shorter texts."""
 _TEMPERATURES = (0.0, 1.0)
 _ROW_BITS: tuple[RowBits, ...] = ("equal", "unknown", "different")
 """Values of `row_bits` with drafts; replies without drafts are always "equal"."""

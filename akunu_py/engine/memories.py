@@ -64,14 +64,14 @@ class Memories:
         return self.costs.state
 
     def row_bits(self, session: Session) -> RowBits:
-        """Return whether rows are bit-equal to passes over one row; measured once per machine."""
+        """Return whether rows of a reply that has just ended are bit-equal to rows fed alone."""
+        context = len(session.rows.tokens) + session.carried_rows
         try:
-            equal = self.costs.rows_bit_equal(session.rows_bit_equal)
+            return self.costs.row_bits(context, session.largest_pass, session.bit_equal_to)
         except RuntimeError as error:
             # MLX ran out of memory; the reply itself is complete.
             _log.info("whether rows are bit-equal could not be measured: %s", error)
             return "unknown"
-        return "equal" if equal else "different"
 
     def measure_drafts(self, *, alone: bool) -> None:
         """Measure passes with drafts only while one reply runs alone."""

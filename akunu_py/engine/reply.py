@@ -270,7 +270,7 @@ class Reply:
             peak_memory_bytes=self._request.session.peak_memory_bytes(),
             stats=stats,
             exactness=self._request.config.exactness,
-            row_bits=self._request.row_bits() if stats.drafted else "equal",
+            row_bits=self._row_bits(),
             time_to_first_token_s=self._first_s,
             constraint_met=self._constraint_met(reason),
             time_saved=None if self._budget is None else self._budget.saved.share(stats),
@@ -280,6 +280,13 @@ class Reply:
             stop_text=self._text.stop_text,
         )
         return replace(last, text=_joined(pieces), result=result, pieces=pieces, deltas=deltas)
+
+    def _row_bits(self) -> RowBits:
+        """Return whether rows are bit-equal; passes over trees have other kernels than chains."""
+        if not self._recorder.stats.drafted:
+            return "equal"
+        found = self._request.row_bits()
+        return "unknown" if found == "equal" and self._trees.verified else found
 
     def _constraint_met(self, reason: FinishReason) -> bool | None:
         """Return whether the whole text has the form that was asked for."""

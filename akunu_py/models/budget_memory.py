@@ -17,6 +17,8 @@ from akunu_py.decoding.pass_costs import roofline
 from akunu_py.models.device import on_cpu
 from akunu_py.models.load import ModelDescription
 from akunu_py.models.pass_times import PassTimes
+from akunu_py.models.row_bits import MOST_ROWS
+from akunu_py.types import RowBits
 
 _RIDGE_GPU = 4.0
 _RIDGE_CPU = 3.0
@@ -48,15 +50,28 @@ class BudgetMemory:
         remembered = self.file.load()
         self.state.costs.remember(remembered.costs)
         self.state.costs_alone.remember(remembered.costs)
-        self._rows_bit_equal = remembered.rows_bit_equal
+        self._bit_equal = remembered.bit_equal
         self._saved = 0
 
-    def rows_bit_equal(self, measure: Callable[[], bool]) -> bool:
-        """Return the remembered result, or measure it now and remember it."""
-        if self._rows_bit_equal is None:
-            self._rows_bit_equal = measure()
-            self.save(new_samples=0)
-        return self._rows_bit_equal
+    def row_bits(self, context: int, rows: int, measure: Callable[[int], int]) -> RowBits:
+        """Return whether rows are bit-equal in a text of `context` tokens and passes up to `rows`.
+
+        `measure`, which is `Session.bit_equal_to`, is called where nothing is remembered or the
+        text is twice as long as any that was measured. In between it is unknown.
+        """
+        most = next((size for size in MOST_ROWS if size >= rows), None)
+        if most is not None and 0 not in self._bit_equal.values():
+            longest = self._longest(rows)
+            if context > longest and context >= 2 * longest:
+                self._bit_equal[most] = measure(most)
+                self.save(new_samples=0)
+        if 0 in self._bit_equal.values():
+            return "different"
+        return "equal" if context <= self._longest(rows) else "unknown"
+
+    def _longest(self, rows: int) -> int:
+        """Return the context up to which passes of so many rows were found bit-equal."""
+        return max((held for size, held in self._bit_equal.items() if size >= rows), default=0)
 
     def learn(self, times: PassTimes) -> None:
         """Take over a measurement, and save it."""
@@ -69,7 +84,7 @@ class BudgetMemory:
         found = self.state.costs.num_samples
         if found - self._saved >= new_samples:
             self._saved = found
-            self.file.save(self.state.costs.to_dict(), rows_bit_equal=self._rows_bit_equal)
+            self.file.save(self.state.costs.to_dict(), bit_equal=self._bit_equal)
 
 
 def device_prior() -> CostCurve:

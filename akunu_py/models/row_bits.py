@@ -8,10 +8,11 @@ import numpy as np
 
 from akunu_py.models.cached_rows import CachedRows
 
-_APART = (1, 2, 5, 9)
-"""Sizes of passes that are compared with one pass over all of their rows: plain decoding, and
-drafts of 1, 4, 8 and 16 tokens. Kernels change between these sizes (MLX has separate ones for few
-rows), so a difference shows in some row."""
+MOST_ROWS = (9, 17, 33, 73)
+"""Sizes up to which passes are tried; the largest has the last token, 64 drafted and 8 carried."""
+
+_GROWING = (2, 5, 9, 17, 33)
+"""Sizes of successive passes: kernels change between them (MLX has separate ones for few rows)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,17 +33,20 @@ class RowDifference:
     largest: float
 
 
-def rows_bit_equal(new_rows: Callable[[], CachedRows], vocabulary_size: int, context: int) -> bool:
-    """Return whether rows fed in passes of several sizes have equal logits, to the bit.
+def rows_bit_equal(new_rows: Callable[[], CachedRows], vocabulary_size: int, most: int) -> bool:
+    """Return whether passes of up to `most` rows give the logits of rows fed alone, to the bit.
 
-    `new_rows` makes empty rows. Feeds 17 tokens twice, in five passes; fewer if the context is
-    shorter. Differences that only longer texts cause are not found.
+    `new_rows` makes the same rows each time, empty or with a text: attention to a long text may
+    differ where attention to a short one does not. Feeds `most` tokens behind them up to three
+    times: one by one, in one pass, and in passes that grow.
     """
-    tokens = _text(min(sum(_APART), context), vocabulary_size)
-    apart = _logits(new_rows(), tokens, _APART)
-    together = _logits(new_rows(), tokens, (len(tokens),))
+    tokens = _text(most, vocabulary_size)
     # As bytes: a NaN is equal to itself, and -0 is not 0.
-    return apart.tobytes() == together.tobytes()
+    alone = _logits(new_rows(), tokens, (1,) * most).tobytes()
+    return all(
+        _logits(new_rows(), tokens, sizes).tobytes() == alone
+        for sizes in ((most,), (*_GROWING, most))
+    )
 
 
 def row_differences(
@@ -80,10 +84,11 @@ def _text(count: int, vocabulary_size: int) -> list[int]:
 def _logits(rows: CachedRows, tokens: list[int], sizes: Sequence[int]) -> np.ndarray:
     """Feed tokens in passes of these sizes, or as many as fit; return logits [n, vocabulary]."""
     pieces: list[np.ndarray] = []
+    held = len(rows.tokens)
     for size in sizes:
-        rest = min(size, len(tokens) - len(rows.tokens))
+        rest = min(size, len(tokens) + held - len(rows.tokens))
         while rest:
-            start = len(rows.tokens)
+            start = len(rows.tokens) - held
             fed = tokens[start : start + min(rest, rows.room)]
             pieces.append(np.array(rows.feed(mx.array(fed))[0].astype(mx.float32)))
             rows.tokens += fed

@@ -60,6 +60,8 @@ class Session:
     anyway. To keep repeated rejections from feeding ever more rows, nothing is drafted once
     `_MAX_CARRIED` rows are carried, or earlier if the budget finds that cheaper. A plain step then
     takes them in for good; it costs hardly more than a pass over them alone, and gives a token.
+
+    `largest_pass` is the number of rows of the reply's largest pass with a draft.
     """
 
     def __init__(
@@ -95,6 +97,7 @@ class Session:
         self._pass: tuple[int, ...] = ()
         self._draft_start = 0
         self._before_pass: Saved | None = None
+        self.largest_pass = 1
         # The arrangement of a tree in that pass.
         self._tree: ArrangedTree | None = None
         # The arrangement by which log probabilities of that pass belong to nodes, and its first
@@ -157,6 +160,7 @@ class Session:
             self._choices = ConstrainedChoices(sampler, size, allowed, len(prompt))
         self._forget_pass()
         self._end = min(self.context, len(prompt) + max_tokens)
+        self.largest_pass = 1
         if states is not None:
             self._states = HandedStates(self._rows.model, states, prompt)
             if isinstance(states, RowReader):
@@ -466,6 +470,7 @@ class Session:
     ) -> None:
         """Remember what a pass feeds, for `commit`."""
         self._pass = rows
+        self.largest_pass = max(self.largest_pass, len(rows))
         self._draft_start = draft_start
         self._carried = ()
         self._tree = tree
@@ -541,12 +546,25 @@ class Session:
         """Wait until nothing that was queued is under way."""
         mx.synchronize(self._stream)
 
-    def rows_bit_equal(self) -> bool:
-        """Return whether a row's logits have the same bits in passes of any size; five passes."""
+    def bit_equal_to(self, most: int) -> int:
+        """Return the context up to which rows were found bit-equal, 0 if some row is not.
+
+        Passes of up to `most` rows are compared with rows fed alone, behind no text and behind the
+        rows held now (at the end of the context, behind fewer). What is held stays as it is.
+
+        Reproducible passes are compared behind no text alone: all of them have one shape.
+        """
+        most = min(most, self.context)
+        rows, size = self._rows, self.vocabulary_size
         with mx.stream(self._stream):
-            return rows_bit_equal(
-                lambda: self._new_rows(self._rows.model), self.vocabulary_size, self.context
-            )
+            if not rows_bit_equal(lambda: self._new_rows(rows.model), size, most):
+                return 0
+            if self._reproducible:
+                return self.context
+            held = rows.reach(self.context - most) if rows.rollback.supported else 0
+            if held and not rows_bit_equal(lambda: rows.copy(held), size, most):
+                return 0
+        return held + most
 
     def row_differences(self, sizes: Sequence[int]) -> tuple[RowDifference, ...]:
         """Return how the rows of passes of these sizes differ from rows fed one at a time."""

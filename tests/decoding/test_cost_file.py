@@ -15,19 +15,19 @@ COSTS = {"0": {"3": 1.2, "5": 2.0}, "2": {"5": 4.5}}
 def test_what_is_saved_comes_back(tmp_path):
     file = CostFile(KEY, tmp_path)
     assert file.load() == Remembered()
-    file.save(COSTS)
+    file.save(COSTS, {})
     assert CostFile(dict(reversed(KEY.items())), tmp_path).load() == Remembered(
         {0: {3: 1.2, 5: 2.0}, 2: {5: 4.5}}
     )
-    file.save({"0": {"4": 1.5}}, rows_bit_equal=False)
-    assert file.load() == Remembered({0: {4: 1.5}}, rows_bit_equal=False)
+    file.save({"0": {"4": 1.5}}, {17: 0, 33: 400})
+    assert file.load() == Remembered({0: {4: 1.5}}, {17: 0, 33: 400})
     assert [path.name for path in file.path.parent.iterdir()] == [file.path.name]
 
 
 @pytest.mark.parametrize("change", ["model", "device", "mlx"])
 def test_others_have_files_of_their_own(tmp_path, change):
     file = CostFile(KEY, tmp_path)
-    file.save(COSTS)
+    file.save(COSTS, {})
     other = CostFile(KEY | {change: "other"}, tmp_path)
     assert other.load() == Remembered()
     # Even under the same name: two keys may share a digest, and people copy files.
@@ -47,7 +47,7 @@ def test_files_that_are_none(tmp_path, content):
     file.path.parent.mkdir(parents=True)
     file.path.write_bytes(content)
     assert file.load() == Remembered()
-    file.save(COSTS)
+    file.save(COSTS, {})
     assert file.load().costs
 
 
@@ -67,11 +67,14 @@ def test_costs_that_are_none(tmp_path, costs):
     assert file.load() == Remembered()
 
 
-@pytest.mark.parametrize("equal", [0, 1, "yes", [], {}])
-def test_rows_are_bit_equal_or_not(tmp_path, equal):
+@pytest.mark.parametrize(
+    "equal",
+    [None, 1, "yes", [], {"17": None}, {"17": True}, {"17": -1}, {"17": 2.5}, {"x": 4}, {"999": 4}],
+)
+def test_texts_in_which_rows_are_bit_equal_that_are_none(tmp_path, equal):
     file = CostFile(KEY, tmp_path)
     file.path.parent.mkdir(parents=True)
-    record = {"format": 1, "key": KEY, "costs": COSTS, "rows_bit_equal": equal}
+    record = {"format": 1, "key": KEY, "costs": COSTS, "bit_equal": equal}
     file.path.write_text(json.dumps(record))
     assert file.load() == Remembered()
 
@@ -80,11 +83,11 @@ def test_a_place_that_cannot_be_written_or_read(tmp_path):
     blocked = tmp_path / "file"
     blocked.write_text("in the way")
     file = CostFile(KEY, blocked)
-    file.save(COSTS)
+    file.save(COSTS, {})
     assert file.load() == Remembered()
     file = CostFile(KEY, tmp_path)
     file.path.mkdir(parents=True)
-    file.save(COSTS)
+    file.save(COSTS, {})
     assert file.load() == Remembered()
     assert list(file.path.parent.iterdir()) == [file.path]
 

@@ -139,14 +139,16 @@ def test_no_ratio_without_an_interval():
         ({"greedy": replies(identical=29, differences=(Difference("edit/x", 7, 0.001),))},
          "warning", "drafting changed 1 of 30 greedy replies"),
         ({"greedy": replies(identical=29, differences=(Difference("edit/x", 7, 0.5),)),
-          "rows": Rows(True, True, ())}, "error", "drafting changed 1 of 30 greedy replies"),
+          "rows": Rows(True, True, ())}, "warning", "drafting changed 1 of 30 greedy replies"),
+        ({"greedy": replies(identical=29, differences=(Difference("edit/x", 7, 0.5, "equal"),))},
+         "error", "drafting changed 1 of 30 greedy replies"),
         ({"sampled": replies(0.8, identical=28, differences=(Difference("a", 0, None),) * 2),
           "rows": Part("failed", note="RuntimeError: no")}, "warning", "drafting changed 2 of 30 sampled"),
         ({"reproducible": replies(reproducible=True, identical=29, differences=(Difference("edit/x", 0, 0.1),))},
          "error", "drafting changed 1 of 30 reproducible"),
         ({"rows": Rows(False, False, ())}, "error", "rows of reproducible passes are not bit-equal"),
         ({"rows": Rows(True, True, (RowDifference(9, 27, 1, 1e-5), RowDifference(33, 33, 2, 1e-5)))},
-         "error", "replies say that rows are bit-equal (row_bits), and in passes of 9, 33 rows they are not"),
+         "error", "rows seem to be bit-equal, and in passes of 9, 33 rows they are not"),
         ({"speed": Speed(96, (arm("prose", "auto", 0.9, 0.85, 0.95),))},
          "warning", "decoding with drafts of prose prompts ran at 0.90 (0.85 to 0.95) times the speed"),
         ({"speed": Speed(96, (arm("edit", "none", 0.9, 0.85, 0.96),))},
@@ -182,8 +184,9 @@ def test_what_nothing_follows_from(changes):
 
 
 def test_rows_that_are_bit_equal():
-    found = report(rows=Rows(True, True, (RowDifference(5, 30, 0, 0.0),)))
+    found = report(rows=Rows(True, True, (RowDifference(5, 30, 0, 0.0),), 2048))
     assert summary(found)[0].startswith("Rows of a pass are bit-equal")
+    assert "at the beginning of a text and behind 2,048 tokens" in summary(found)[0]
     assert len(found.findings) == len(report().findings) - 1
 
 

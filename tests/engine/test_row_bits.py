@@ -6,40 +6,59 @@ from akunu_py import Engine
 from akunu_py.models.session import Session
 
 PROMPT = "one two three one two three one two"
+DRAFTED = {"drafter": "ngram", "draft_budget": "always"}
 
 
-@pytest.fixture
+@pytest.fixture(autouse=True)
 def fresh_costs(tmp_path, monkeypatch):
     monkeypatch.setenv("AKUNU_CACHE_DIR", str(tmp_path))
 
 
-def row_bits(path, **options):
+def row_bits(path, prompt=PROMPT, **options):
     with Engine.load(path) as engine:
-        return engine.generate(PROMPT, max_tokens=12, **options).row_bits
+        return engine.generate(prompt, max_tokens=12, **options).row_bits
 
 
-@pytest.mark.usefixtures("fresh_costs")
 def test_what_is_found_is_remembered(tiny_gguf, monkeypatch):
     calls = []
-    monkeypatch.setattr(Session, "rows_bit_equal", lambda self: bool(calls.append(1)))
-    drafted = {"drafter": "ngram", "draft_budget": "always"}
+
+    def differs(self, most):
+        calls.append(most)
+        return 0
+
+    monkeypatch.setattr(Session, "bit_equal_to", differs)
     assert row_bits(tiny_gguf, drafter="none") == "equal"
     assert calls == []
-    assert row_bits(tiny_gguf, **drafted) == "different"
-    assert row_bits(tiny_gguf, **drafted) == "different"
+    assert row_bits(tiny_gguf, **DRAFTED) == "different"
+    assert row_bits(tiny_gguf, **DRAFTED) == "different"
     assert row_bits(tiny_gguf, drafter="none") == "equal"
-    assert calls == [1]
+    assert len(calls) == 1
 
 
-@pytest.mark.usefixtures("fresh_costs")
-def test_with_the_wheels_own_blas_they_are_equal(tiny_gguf):
-    assert row_bits(tiny_gguf, drafter="ngram", draft_budget="always") == "equal"
+def test_equal_is_said_of_texts_no_longer_than_measured(tiny_gguf, monkeypatch):
+    """With the wheel's own BLAS all rows are equal. A text twice as long is measured again."""
+    measured, real = [], Session.bit_equal_to
+
+    def measure(self, most):
+        measured.append(real(self, most))
+        return measured[-1]
+
+    monkeypatch.setattr(Session, "bit_equal_to", measure)
+    assert row_bits(tiny_gguf, **DRAFTED) == "equal"
+    (longest,) = measured
+    with Engine.load(tiny_gguf) as engine:
+        ids = engine.tokenizer.encode(PROMPT * 20)
+    assert row_bits(tiny_gguf, ids[: longest - 20], **DRAFTED) == "equal"
+    assert row_bits(tiny_gguf, ids[:longest], **DRAFTED) == "unknown"
+    assert len(measured) == 1
+    assert row_bits(tiny_gguf, ids[: 2 * longest], **DRAFTED) == "equal"
+    assert measured[1] >= 2 * longest
+    assert row_bits(tiny_gguf, ids[:longest], **DRAFTED) == "equal"
 
 
-@pytest.mark.usefixtures("fresh_costs")
 def test_a_measurement_that_fails_costs_no_reply(tiny_gguf, monkeypatch):
-    def fail(self):
+    def fail(self, most):
         raise RuntimeError("[malloc] Unable to allocate 1 bytes.")
 
-    monkeypatch.setattr(Session, "rows_bit_equal", fail)
-    assert row_bits(tiny_gguf, drafter="ngram", draft_budget="always") == "unknown"
+    monkeypatch.setattr(Session, "bit_equal_to", fail)
+    assert row_bits(tiny_gguf, **DRAFTED) == "unknown"

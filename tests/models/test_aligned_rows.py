@@ -10,7 +10,6 @@ from tiny_models import VOCABULARY, adversary, generate, prompt_of, tiny
 from akunu_py import ConfigError, Engine
 from akunu_py.drafting import NgramDrafter, PlainDrafter
 from akunu_py.models.aligned_rows import BLOCK_ROWS, AlignedRows
-from akunu_py.models.row_bits import rows_bit_equal
 from akunu_py.models.session import Session
 from akunu_py.sampling.sampler import Sampler
 from akunu_py.sampling.transforms import TransformChain
@@ -176,17 +175,6 @@ def test_after_an_interrupted_pass_everything_is_fed_again():
     fresh = AlignedRows(tiny())
     fresh.prefill(prompt_of(30))
     assert mx.array_equal(rows.feed(mx.array([3])), fresh.feed(mx.array([3])))
-
-
-def test_whether_rows_are_bit_equal_is_found():
-    model = ShapedKernels(tiny())
-    assert not Session(model, context=100).rows_bit_equal()
-    assert Session(model, context=100, reproducible=True).rows_bit_equal()
-    # With the BLAS of MLX's own wheel; in a short context fewer rows are fed.
-    assert Session(tiny(), context=100).rows_bit_equal()
-    model.sizes.clear()
-    assert not rows_bit_equal(lambda: Session(model, context=6)._rows, 97, 6)
-    assert max(model.sizes) == 6
 
 
 def test_the_sizes_whose_rows_differ_are_found():

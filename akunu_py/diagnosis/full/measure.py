@@ -63,9 +63,9 @@ _FEWEST_ROUNDS, _MOST_ROUNDS = LEAST_SESSIONS, 9
 _STEPS_A_ROUND = 45
 """Assumed longest time of a round over all sizes, in plain steps, while rows are cheap."""
 
-_STEPS_OF_ALL_SIZES = 120
+_STEPS_OF_ALL_SIZES = 200
 _MOST_ROWS_ON_SLOW_MACHINES = 9
-"""Plain steps of `Session.row_differences` for all of `ROWS`, and the sizes that take 20."""
+"""Plain steps that comparing rows takes for all of `ROWS`, and the sizes that take 50."""
 
 _STARTS = 5
 _LONGEST_START, _LONGEST_START_S = 4, 30.0
@@ -251,17 +251,29 @@ def rows(bench: Bench, turn: Turn) -> Rows:
         sizes = [size for size in ROWS if size <= _MOST_ROWS_ON_SLOW_MACHINES]
         turn.note = f"passes of more than {_MOST_ROWS_ON_SLOW_MACHINES} rows were left out"
     longest = loaded.description.context
+    # Rows may differ only behind a long text, as where it exceeds a sliding window.
+    fitting = [
+        length
+        for length in _LENGTHS
+        if length + max(sizes) <= longest and 4 * length * pace.prefill_s_per_token <= turn.seconds
+    ]
+    context = max(fitting, default=0)
     with _session(loaded, longest) as session:
+        if fitting:
+            turn.tell(f"a text of {context:,} tokens")
+            session.logits(
+                [token % session.vocabulary_size for token in range(context)], context - 1
+            )
         turn.tell("passes of several sizes")
-        equal = session.rows_bit_equal()
+        equal = session.bit_equal_to(max(sizes)) > 0
         by_size = session.row_differences(sizes)
     reproducible: bool | None = None
     with contextlib.suppress(ConfigError):
         usable = usable_context(None, longest, BLOCK_ROWS)
         with _session(loaded, usable, reproducible=True) as session:
             turn.tell("reproducible passes")
-            reproducible = session.rows_bit_equal()
-    return Rows(equal, reproducible, by_size)
+            reproducible = session.bit_equal_to(max(sizes)) > 0
+    return Rows(equal, reproducible, by_size, context)
 
 
 @contextlib.contextmanager
@@ -377,7 +389,7 @@ def _replies(
         drafted=total.stats.drafted,
         accepted=total.stats.accepted,
         differences=tuple(
-            Difference(item.id, item.first_difference or 0, item.top2_margin)
+            Difference(item.id, item.first_difference or 0, item.top2_margin, item.on.row_bits)
             for item in report.differences
         ),
     )

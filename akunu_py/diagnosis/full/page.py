@@ -87,8 +87,9 @@ def _text_answers(report: Report) -> Iterator[str]:
     rows = report.figures("rows", Rows)
     if rows is not None:
         yield (
-            "Rows of a pass are bit-equal to rows fed alone, so drafting should not change any "
-            "token."
+            "Rows of a pass are bit-equal to rows fed alone, at the beginning of a text"
+            f"{f' and behind {rows.context:,} tokens' if rows.context else ''}, so drafting should "
+            "not change any token there."
             if rows.equal and not rows.different_sizes
             else "Rows of a pass are not bit-equal to rows fed alone, so drafting can change the "
             "choice between two tokens that are almost equally likely."

@@ -6,6 +6,7 @@ from typing import Any, Literal, TypeVar
 
 from akunu_py.diagnosis.advice import Finding
 from akunu_py.models.row_bits import RowDifference
+from akunu_py.types import RowBits
 
 FORMAT = "akunu doctor 1"
 
@@ -123,15 +124,17 @@ class Rows:
     """Whether a row's logits are bit-equal regardless of the other rows in its pass.
 
     Attributes:
-        equal: result for passes of several sizes; `row_bits` in replies.
+        equal: result for passes of several sizes.
         reproducible_equal: result for reproducible passes; None if the model has none.
         by_size: differences between rows of passes of one size and rows fed alone.
+        context: the longest text behind which rows were compared for `equal`, in tokens.
 
     """
 
     equal: bool
     reproducible_equal: bool | None
     by_size: tuple[RowDifference, ...]
+    context: int = 0
 
     @property
     def different_sizes(self) -> tuple[int, ...]:
@@ -193,12 +196,13 @@ class Difference:
     """A reply that drafting changed.
 
     `token` is the index of the first different token; `margin`, known only at temperature 0, is the
-    distance between the two highest logits there.
+    distance between the two highest logits there. `row_bits` is what the drafted reply says.
     """
 
     prompt: str
     token: int
     margin: float | None
+    row_bits: RowBits = "unknown"
 
 
 @dataclass(frozen=True, slots=True)
