@@ -32,8 +32,9 @@ from akunu_py.server.conversation import (
     check_choice,
     check_counts,
     message_at,
-    refuse_media,
+    newest_of_user,
     tool_at,
+    unread_part,
     without_equal_names,
 )
 from akunu_py.server.custom_tools import custom_input, custom_tool
@@ -202,8 +203,10 @@ def _read_request(asked: Incoming[Body]) -> ChatRequest:
         options["constraint"] = form
     options["logprobs"] = asked_logprobs(body.logprobs, body.top_logprobs, field="top_logprobs")
     options |= _thinking(asked)
+    newest = newest_of_user(message.role for message in body.messages)
     messages = [
-        _message(message, f"messages[{place}]") for place, message in enumerate(body.messages)
+        _message(message, f"messages[{place}]", asked.ignored, newest=place == newest)
+        for place, message in enumerate(body.messages)
     ]
     tools = _tools(body.tools or ())
     asked.check_grammars(tools, refuse=True)
@@ -242,7 +245,7 @@ def _continued(body: Body) -> bool:
     return wish is not False
 
 
-def _message(message: _Message, place: str) -> Message:
+def _message(message: _Message, place: str, ignored: list[str], *, newest: bool) -> Message:
     role = "system" if message.role == "developer" else message.role
     calls = tuple(
         _call(call, f"{place}.tool_calls[{index}]")
@@ -253,7 +256,7 @@ def _message(message: _Message, place: str) -> Message:
     return message_at(
         place,
         role=role,
-        content=_content(message.content, f"{place}.content"),
+        content=_content(message.content, f"{place}.content", ignored, newest=newest),
         name=message.name or "",
         tool_calls=calls,
         tool_call_id=message.tool_call_id or "",
@@ -273,13 +276,17 @@ def _call(call: _Call, place: str) -> ToolCall:
     )
 
 
-def _content(content: str | list[_Part] | None, place: str) -> str | tuple[TextPart, ...]:
+def _content(
+    content: str | list[_Part] | None, place: str, ignored: list[str], *, newest: bool
+) -> str | tuple[TextPart, ...]:
     if not isinstance(content, list):
         return content or ""
     parts = []
     for index, part in enumerate(content):
         if part.type not in {"text", "input_text", "output_text", "refusal"}:
-            raise refuse_media(part.type, f"{place}[{index}]")
+            unread = unread_part(part.type, f"{place}[{index}]", ignored, newest=newest)
+            parts.append(TextPart(unread))
+            continue
         text = part.refusal if part.type == "refusal" else part.text
         if text is None:
             raise RequestError(
@@ -292,7 +299,8 @@ def _content(content: str | list[_Part] | None, place: str) -> str | tuple[TextP
 
 
 def _prediction(given: _Prediction | None) -> str:
-    content = "" if given is None else _content(given.content, "prediction.content")
+    given = given or _Prediction("")
+    content = _content(given.content, "prediction.content", [], newest=True)
     return content if isinstance(content, str) else "".join(part.text for part in content)
 
 

@@ -1,6 +1,7 @@
 """Parts of a conversation that all chat formats read alike."""
 
-from collections.abc import Sequence
+import re
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from akunu_py.errors import ConfigError
@@ -10,6 +11,7 @@ from akunu_py.server.requests import ToolChoice
 
 MOST_MESSAGES = 10_000
 MOST_TOOLS = 1_000
+_API_WORDS = re.compile(r"^(?:input|output)_|_url$")
 
 
 def check_counts(messages: Sequence[Any], tools: Sequence[Any], *, name: str = "messages") -> None:
@@ -85,8 +87,21 @@ def check_choice(choice: ToolChoice, tools: Sequence[Tool]) -> ToolChoice:
     return choice
 
 
-def refuse_media(kind: str, place: str) -> RequestError:
-    """Return the error for a part that is not text."""
-    return RequestError(
-        f"{place}.type is {kind!r:.60}; akunu's models read only text", param=f"{place}.type"
-    )
+def newest_of_user(roles: Iterable[str | None]) -> int:
+    """Return the place of the user's last message, of the roles of all; -1 for none."""
+    return max((place for place, role in enumerate(roles) if role == "user"), default=-1)
+
+
+def unread_part(kind: str, place: str, ignored: list[str], *, newest: bool) -> str:
+    """Return what the model reads in the place of an image, or another part that is not text.
+
+    Parts of tool results and of older messages stay in the client's history, where an error would
+    end the conversation for good; they are added to `ignored`. In the `newest` message of the user
+    one raises RequestError.
+    """
+    if newest:
+        raise RequestError(
+            f"{place}.type is {kind!r:.60}; akunu's models read only text", param=f"{place}.type"
+        )
+    ignored.append(kind)
+    return f"[{_API_WORDS.sub('', kind):.60} left out: this model reads text]"

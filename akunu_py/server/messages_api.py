@@ -1,7 +1,8 @@
 """/v1/messages and /v1/messages/count_tokens: Anthropic's format.
 
 Claude Code adds fields faster than servers learn them, and a refusal ends its session. So unknown
-fields, blocks and tools are ignored and listed in a header; only images and documents are refused.
+fields, blocks and tools are ignored and listed in a header; only images and documents of the user's
+newest message are refused.
 """
 
 import hashlib
@@ -29,8 +30,9 @@ from akunu_py.server.conversation import (
     check_choice,
     check_counts,
     message_at,
-    refuse_media,
+    newest_of_user,
     tool_at,
+    unread_part,
     without_equal_names,
 )
 from akunu_py.server.errors import Api, Problem, RequestError, anthropic_error
@@ -53,6 +55,7 @@ It is a block of its own; proxies that join the blocks leave it as the first lin
 """
 
 _MEDIA = frozenset({"image", "document", "video", "audio", "file", "container_upload"})
+_READ = _MEDIA | {"text"}
 _NO_EFFECT = frozenset({"metadata", "service_tier", "context_management", "betas", "container"})
 _STOP: dict[FinishReason, str] = {
     "stop": "end_turn", "length": "max_tokens", "loop": "end_turn", "tool_calls": "tool_use",
@@ -160,14 +163,14 @@ def _read_request(asked: Incoming[_Count], options: dict[str, Any]) -> ChatReque
     check_counts(body.messages, body.tools or ())
     if not body.messages:
         raise RequestError("messages is empty; give at least one message", param="messages")
-    said = _system(body.system)
+    said = _system(body.system, ignored)
     last = body.messages[-1]
     if last.role == "assistant" and _ends_with_space(last):
         raise RequestError(
             "messages: final assistant content cannot end with trailing whitespace",
             param="messages",
         )
-    newest = max((i for i, one in enumerate(body.messages) if one.role == "user"), default=-1)
+    newest = newest_of_user(message.role for message in body.messages)
     for index, message in enumerate(body.messages):
         said += _messages(message, f"messages[{index}]", ignored, newest=index == newest)
     tools = _tools(body.tools or [], ignored)
@@ -200,11 +203,12 @@ def _thinking(asked: Incoming[_Count]) -> dict[str, Any]:
     )
 
 
-def _system(system: str | list[_Block] | None) -> list[Message]:
+def _system(system: str | list[_Block] | None, ignored: list[str]) -> list[Message]:
     if isinstance(system, str):
         texts = [system]
     else:
-        texts = [_text(block, f"system[{place}]") for place, block in enumerate(system or [])]
+        blocks = enumerate(system or [])
+        texts = [_text(block, f"system[{place}]", ignored) for place, block in blocks]
     text = "\n\n".join(filter(None, map(_without_billing, texts)))
     return [Message("system", text)] if text else []
 
@@ -236,12 +240,8 @@ def _messages(message: _Message, place: str, ignored: list[str], *, newest: bool
             result = _result_text(block, where, ignored)
             call = block.tool_use_id or ""
             found.append(message_at(where, role="tool", content=result, tool_call_id=call))
-        elif block.type == "text":
-            texts.append(_text(block, where))
-        elif block.type in _MEDIA and newest:
-            raise refuse_media(block.type, where)
-        elif block.type in _MEDIA:
-            texts.append(_left_out(block.type, ignored))
+        elif block.type in _READ:
+            texts.append(_text(block, where, ignored, newest=newest))
         else:
             ignored.append(block.type)
     _add_text(found, message.role, texts, place)
@@ -266,8 +266,8 @@ def _assistant(blocks: list[_Block], place: str, ignored: list[str]) -> Message:
     for index, block in enumerate(blocks):
         where = f"{place}.content[{index}]"
         match block.type:
-            case "text":
-                texts.append(_text(block, where))
+            case kind if kind in _READ:
+                texts.append(_text(block, where, ignored))
             case "thinking":
                 thoughts.append(block.thinking or "")
             case "tool_use":
@@ -284,21 +284,12 @@ def _assistant(blocks: list[_Block], place: str, ignored: list[str]) -> Message:
     )
 
 
-def _text(block: _Block, place: str) -> str:
+def _text(block: _Block, place: str, ignored: list[str], *, newest: bool = False) -> str:
     if block.type in _MEDIA:
-        raise refuse_media(block.type, place)
+        return unread_part(block.type, place, ignored, newest=newest)
     if block.text is None:
         raise RequestError(f"{place}.text is missing; give a text", param=f"{place}.text")
     return block.text
-
-
-def _left_out(kind: str, ignored: list[str]) -> str:
-    """Return what the model reads in the place of an image or document that is history.
-
-    It stays in the client's history: an error would end the conversation for good.
-    """
-    ignored.append(kind)
-    return f"[{kind} left out: this model reads text]"
 
 
 def _result_text(block: _Block, place: str, ignored: list[str]) -> str:
@@ -314,9 +305,7 @@ def _result_text(block: _Block, place: str, ignored: list[str]) -> str:
                 f"{place}.content is neither a text nor a list of blocks", param=f"{place}.content"
             ) from None
         texts = [
-            _left_out(part.type, ignored)
-            if part.type in _MEDIA
-            else _text(part, f"{place}.content[{index}]")
+            _text(part, f"{place}.content[{index}]", ignored)
             for index, part in enumerate(parts)
             if part.text is not None or part.type in _MEDIA
         ]

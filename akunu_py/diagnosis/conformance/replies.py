@@ -104,7 +104,11 @@ def custom_tool(server: Examined) -> str:
     ]
     body["tool_choice"] = "required"
     output = server.accepted(api.path, body).value["output"]
-    made = [item for item in output if item["type"] == "custom_tool_call"]
+    made = [
+        item
+        for item in output
+        if item["type"] == "custom_tool_call" and item.get("status") != "incomplete"
+    ]
     if not made:
         raise SkippedError("the model made no call")
     for item in made:

@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 
 from akunu_py.messages import Message, ToolCall
-from akunu_py.server.conversation import call_at, message_at, refuse_media
+from akunu_py.server.conversation import call_at, message_at, unread_part
 from akunu_py.server.errors import RequestError
 from akunu_py.server.responses.tools import ToolBook, shown_name
 
@@ -72,7 +72,7 @@ class Conversation:
 
     Args:
         book: gets the tools that items bring along.
-        ignored: gets the types of items that have no effect.
+        ignored: gets the types of items and parts that have no effect.
 
     """
 
@@ -87,11 +87,14 @@ class Conversation:
         self._end_turn()
         return self._messages
 
-    def add(self, item: Item, place: str) -> None:
-        """Add an item of `place`; raises RequestError for a malformed one."""
+    def add(self, item: Item, place: str, *, newest: bool = False) -> None:
+        """Add an item of `place`; `newest` says whether it is the user's last message.
+
+        Raises RequestError for a malformed one.
+        """
         match item.type:
             case None | "message":
-                self._add_message(item, place)
+                self._add_message(item, place, newest=newest)
             case "reasoning":
                 self._said(place).thoughts.append(_thoughts(item))
             case "function_call":
@@ -108,8 +111,8 @@ class Conversation:
             case kind:
                 self._ignored.append(str(kind))
 
-    def _add_message(self, item: Item, place: str) -> None:
-        text = _text(item.content, f"{place}.content")
+    def _add_message(self, item: Item, place: str, *, newest: bool) -> None:
+        text = self._text(item.content, f"{place}.content", newest=newest)
         if item.role == "assistant":
             self._said(place).texts.append(text)
             return
@@ -123,13 +126,46 @@ class Conversation:
         turn.calls.append(call_at(place, name, arguments, item.call_id or ""))
 
     def _add_result(self, item: Item, place: str) -> None:
-        text = _text(item.output, f"{place}.output")
+        text = self._text(item.output, f"{place}.output")
         result = message_at(place, role="tool", content=text, tool_call_id=item.call_id or "")
         if self._turn is not None and self._turn.waits:
             self._turn.results.append(result)
         else:
             self._end_turn()
             self._messages.append(result)
+
+    def _text(self, content: object, place: str, *, newest: bool = False) -> str:
+        """Return the text of a message or result: a text, a list of parts, or an object with one.
+
+        `newest` as in `unread_part`.
+        """
+        match content:
+            case None:
+                return ""
+            case str(text) | {"content": str(text)}:
+                return text
+            case [*parts]:
+                found = [
+                    self._part(part, f"{place}[{index}]", newest=newest)
+                    for index, part in enumerate(parts)
+                ]
+                return "\n".join(part for part in found if part is not None)
+        raise RequestError(f"{place} is neither a text nor a list of parts", param=place)
+
+    def _part(self, part: object, place: str, *, newest: bool) -> str | None:
+        match part:
+            case {"type": str(kind)} if kind in _MEDIA:
+                return unread_part(kind, place, self._ignored, newest=newest)
+            case {"type": "refusal", "refusal": str(text)}:
+                return text
+            case {"type": str(kind), "text": str(text)} if kind in _TEXTS:
+                return text
+            case {"type": str(kind)} if kind not in _TEXTS:
+                self._ignored.append(kind)
+                return None
+        raise RequestError(
+            f"{place} is not a part of a message; give a type and a text", param=place
+        )
 
     def _said(self, place: str) -> _Turn:
         """Return the turn that an item of the model belongs to."""
@@ -168,31 +204,3 @@ def _thoughts(item: Item) -> str:
             if found := [text for text in texts if isinstance(text, str)]:
                 return "\n\n".join(found)
     return ""
-
-
-def _text(content: object, place: str) -> str:
-    """Return the text of a message or a result: a text, a list of parts, or an object with one."""
-    match content:
-        case None:
-            return ""
-        case str(text):
-            return text
-        case {"content": str(text)}:
-            return text
-        case [*parts]:
-            found = [_part(part, f"{place}[{index}]") for index, part in enumerate(parts)]
-            return "\n".join(part for part in found if part is not None)
-    raise RequestError(f"{place} is neither a text nor a list of parts", param=place)
-
-
-def _part(part: object, place: str) -> str | None:
-    match part:
-        case {"type": str(kind)} if kind in _MEDIA:
-            raise refuse_media(kind, place)
-        case {"type": "refusal", "refusal": str(text)}:
-            return text
-        case {"type": str(kind), "text": str(text)} if kind in _TEXTS:
-            return text
-        case {"type": str(kind)} if kind not in _TEXTS:
-            return None
-    raise RequestError(f"{place} is not a part of a message; give a type and a text", param=place)

@@ -13,7 +13,7 @@ from starlette.responses import Response
 from akunu_py.constraint import Constraint
 from akunu_py.messages import Message
 from akunu_py.server.chances import asked_logprobs
-from akunu_py.server.conversation import check_counts
+from akunu_py.server.conversation import check_counts, newest_of_user
 from akunu_py.server.errors import RequestError
 from akunu_py.server.generation_fields import EFFORTS, JSON_OBJECT, ModelBody
 from akunu_py.server.incoming import Incoming, incoming
@@ -84,8 +84,9 @@ def _read_request(asked: Incoming[Body], book: ToolBook) -> ChatRequest:
     else:
         check_counts(body.input, body.tools or (), name="input")
         conversation = Conversation(book, ignored)
+        newest = newest_of_user(item.role for item in body.input)
         for place, item in enumerate(body.input):
-            conversation.add(item, f"input[{place}]")
+            conversation.add(item, f"input[{place}]", newest=place == newest)
         said += conversation.messages()
     if not said:
         raise RequestError("input is empty; give a text or at least one item", param="input")

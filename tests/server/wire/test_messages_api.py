@@ -374,33 +374,3 @@ def test_a_last_message_of_the_assistant_is_continued(server, backend):
         response = server.post(PATH, ASK | {"messages": messages})
         assert response.status_code == 400
         assert "cannot end with trailing whitespace" in response.json()["error"]["message"]
-
-
-@pytest.mark.parametrize("kind", ["image", "document"])
-def test_images_of_history_are_left_out(server, backend, kind):
-    """An error would stay in the client's history, and end the conversation for good."""
-    media = {"type": kind, "source": {"type": "base64", "media_type": "image/png", "data": "aGk="}}
-    use = {"type": "tool_use", "id": "t1", "name": "shot", "input": {}}
-    result = {
-        "type": "tool_result",
-        "tool_use_id": "t1",
-        "content": [{"type": "text", "text": "a"}, media],
-    }
-    said_ = [
-        {"role": "user", "content": [media, {"type": "text", "text": "Look"}]},
-        {"role": "assistant", "content": [use]},
-        {"role": "user", "content": [result]},
-    ]
-    backend.play(said("Yes."))
-    response = server.post(PATH, ASK | {"messages": said_})
-    assert response.status_code == 200
-    assert kind in response.headers["x-akunu-ignored"]
-    first, _, tool = backend.request.messages
-    assert first.text == f"[{kind} left out: this model reads text]\n\nLook"
-    assert tool.text == f"a\n[{kind} left out: this model reads text]"
-    newest = [
-        *said_,
-        {"role": "assistant", "content": "Yes."},
-        {"role": "user", "content": [media]},
-    ]
-    assert server.post(PATH, ASK | {"messages": newest}).status_code == 400

@@ -347,13 +347,9 @@ def test_what_the_server_does_not_have_is_refused(server, backend, field, value)
 
 def test_images_are_refused_clearly(server):
     image = {"type": "input_image", "image_url": "file:///etc/passwd"}
-    for items in (
-        [{"role": "user", "content": [image]}],
-        [function_call("c"), output("c", [image])],
-    ):
-        response = server.post(PATH, {"input": items})
-        assert response.status_code == 400
-        assert "only text" in response.json()["error"]["message"]
+    response = server.post(PATH, {"input": [{"role": "user", "content": [image]}]})
+    assert response.status_code == 400
+    assert "only text" in response.json()["error"]["message"]
 
 
 def test_cut_call_is_incomplete(server, backend):

@@ -1,0 +1,125 @@
+"""Images, audio and documents: an error in the user's newest message, and left out elsewhere.
+
+An error about what stays in a client's history would end the conversation for good.
+"""
+
+import pytest
+
+CHAT, MESSAGES, RESPONSES = "/v1/chat/completions", "/v1/messages", "/v1/responses"
+URL = "data:image/png;base64,aGk="
+SOURCE = {"type": "base64", "media_type": "image/png", "data": "aGk="}
+PARTS = {
+    CHAT: [
+        ({"type": "image_url", "image_url": {"url": URL}}, "image"),
+        ({"type": "input_audio", "input_audio": {"data": "aGk=", "format": "wav"}}, "audio"),
+        ({"type": "file", "file": {"file_id": "f"}}, "file"),
+        ({"type": "video_url", "video_url": {"url": URL}}, "video"),
+    ],
+    MESSAGES: [
+        ({"type": "image", "source": SOURCE}, "image"),
+        ({"type": "document", "source": SOURCE}, "document"),
+    ],
+    RESPONSES: [
+        ({"type": "input_image", "image_url": URL, "detail": "auto"}, "image"),
+        ({"type": "input_file", "file_id": "f"}, "file"),
+        ({"type": "input_audio", "input_audio": {"data": "aGk=", "format": "wav"}}, "audio"),
+    ],
+}
+CASES = [(path, *case) for path, cases in PARTS.items() for case in cases]
+
+
+def text(path, said="Look"):
+    return {"type": "input_text" if path == RESPONSES else "text", "text": said}
+
+
+def result(path, content):
+    """A call and its result."""
+    if path == MESSAGES:
+        use = {"type": "tool_use", "id": "c1", "name": "shot", "input": {}}
+        block = {"type": "tool_result", "tool_use_id": "c1", "content": content}
+        return [{"role": "assistant", "content": [use]}, {"role": "user", "content": [block]}]
+    if path == CHAT:
+        call = {"id": "c1", "type": "function", "function": {"name": "shot", "arguments": "{}"}}
+        return [
+            {"role": "assistant", "content": None, "tool_calls": [call]},
+            {"role": "tool", "tool_call_id": "c1", "content": content},
+        ]
+    call = {"call_id": "c1", "name": "shot"}
+    return [
+        {"type": "function_call", **call, "arguments": "{}"},
+        {"type": "function_call_output", "call_id": "c1", "output": content},
+    ]
+
+
+def asked(server, path, *said):
+    body = {"input" if path == RESPONSES else "messages": list(said)}
+    return server.post(path, body | ({"max_tokens": 5} if path == MESSAGES else {}))
+
+
+@pytest.mark.parametrize(("path", "part", "word"), CASES)
+def test_left_out_of_results_and_older_messages(server, backend, path, part, word):
+    told = f"[{word} left out: this model reads text]"
+    hi = {"role": "user", "content": "Hi"}
+    places = {
+        "result": [hi, *result(path, [text(path), part])],
+        "result alone": [hi, *result(path, [part])],
+        "older": [{"role": "user", "content": [text(path), part]}, *result(path, "x"), hi],
+        "assistant": [hi, {"role": "assistant", "content": [part]}, hi],
+        "older, then another of the user": [{"role": "user", "content": [part]}, hi],
+    }
+    for name, said in places.items():
+        response = asked(server, path, *said)
+        assert response.status_code == 200, (name, response.text)
+        assert response.headers["x-akunu-ignored"] == part["type"]
+        texts = [message.text for message in backend.request.messages]
+        assert sum(one.count(told) for one in texts) == 1, name
+        assert not name.startswith("result") or texts[-1].endswith(told)
+
+
+@pytest.mark.parametrize(("path", "part", "word"), CASES)
+def test_refused_in_the_newest_message_of_the_user(server, backend, path, part, word):
+    newest = {"role": "user", "content": [text(path), part]}
+    for said in ([newest], [{"role": "user", "content": "Hi"}, *result(path, "x"), newest]):
+        response = asked(server, path, *said)
+        assert response.status_code == 400
+        assert "only text" in response.json()["error"]["message"]
+    assert not backend.requests
+    # What the model did since then does not make it older.
+    if path != MESSAGES:
+        assert asked(server, path, newest, *result(path, "x")).status_code == 400
+    # A client that takes it back, or asks something else, goes on.
+    again = asked(server, path, newest, {"role": "user", "content": "Without it, then."})
+    assert again.status_code == 200
+
+
+@pytest.mark.parametrize("path", [CHAT, RESPONSES])
+def test_left_out_of_system_messages(server, backend, path):
+    part = PARTS[path][0][0]
+    said = [{"role": "developer", "content": [text(path), part]}, {"role": "user", "content": "Hi"}]
+    assert asked(server, path, *said).status_code == 200
+    assert "[image left out" in backend.request.messages[0].text
+
+
+def test_left_out_of_the_system_text_of_messages(server, backend):
+    part = PARTS[MESSAGES][0][0]
+    ask = {"max_tokens": 5, "messages": [{"role": "user", "content": "Hi"}], "system": [part]}
+    assert server.post(MESSAGES, ask).status_code == 200
+    assert "[image left out" in backend.request.messages[0].text
+
+
+def test_custom_results_with_images(server, backend):
+    part = PARTS[RESPONSES][0][0]
+    items = [
+        {"role": "user", "content": "Hi"},
+        {"type": "custom_tool_call", "call_id": "c", "name": "shot", "input": "x"},
+        {"type": "custom_tool_call_output", "call_id": "c", "output": [part]},
+    ]
+    assert asked(server, RESPONSES, *items).status_code == 200
+    assert backend.request.messages[-1].text == "[image left out: this model reads text]"
+
+
+def test_unknown_parts_are_listed(server, backend):
+    said = {"role": "user", "content": [text(RESPONSES), {"type": "hologram"}]}
+    response = asked(server, RESPONSES, said)
+    assert response.headers["x-akunu-ignored"] == "hologram"
+    assert backend.request.messages[0].text == "Look"
