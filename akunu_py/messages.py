@@ -118,8 +118,6 @@ class Tool:
             schema["type"] = "object"
         if schema.get("properties") == []:
             schema["properties"] = {}  # an empty object, as PHP writes it
-        if not isinstance(schema.get("properties", {}), dict):
-            raise ConfigError("parameters.properties is not an object; give a schema by name")
 
     @classmethod
     def of(cls, value: "Tool | Mapping[str, Any]", place: str = "tool") -> "Tool":

@@ -166,8 +166,6 @@ WRONG_TOOLS = {
                    r"tools\[0\]\.function\.parameters is a list; give an object"),
     "schema": ([tool(parameters={"type": "array"})],
                r"tools\[0\]\.function\.parameters\.type is 'array'"),
-    "properties": ([tool(parameters={"properties": ["word"]})],
-                   r"tools\[0\]\.function\.parameters\.properties is not an object"),
     "set": ([tool(parameters={"a": {1}})],
             r"tools\[0\]\.function\.parameters has a set, which is not a JSON value"),
     "bytes": ([tool(parameters={"a": b"x"})], r"parameters has a bytes"),

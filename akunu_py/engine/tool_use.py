@@ -20,7 +20,7 @@ from akunu_py.tool_calls.grammar import goes_with_answers, optional_calls, requi
 from akunu_py.tool_calls.known import HARMONY, HERMES, known_format
 from akunu_py.tool_calls.parser import CallParser
 from akunu_py.tool_calls.probing import UnknownFormatError, probe_format
-from akunu_py.tool_calls.values import by_name
+from akunu_py.tool_calls.schemas import by_name
 
 _log = logging.getLogger(__name__)
 
@@ -121,7 +121,8 @@ class ToolUse:
         """
         plan = self._plan(messages, tools, choice)
         if continued is not None and plan.constraint is not None:
-            _check_continued(continued.text, self._format, tools)
+            known = [enforceable(tool).tool for tool in tools]
+            _check_continued(continued.text, self._format, known)
         return replace(plan, continued=continued)
 
     def _plan(
@@ -149,8 +150,6 @@ class ToolUse:
             return replace(plan, parser=GivenParser(reader, callable_), marks=marks)
         format_, control_ids = self._format, self._control_ids
         callable_ = [enforceable(tool).tool for tool in callable_]
-        if format_.arguments != "json":
-            callable_ = [replace(tool, parameters=by_name(tool.parameters)) for tool in callable_]
         if required:
             one = not isinstance(choice, str) and "name" in choice
             grammar = required_calls(format_, callable_, control_ids, one=one)
@@ -168,7 +167,10 @@ class ToolUse:
         return ChatPlan(
             messages=plan.messages,
             tools=plan.tools,
-            parser=CallParser(format_, callable_),
+            parser=CallParser(
+                format_,
+                [replace(tool, parameters=by_name(tool.parameters)) for tool in callable_],
+            ),
             constraint=Constraint.tools(grammar),
             calls_or_answer=None if required or not goes_with_answers(format_) else calls_or_answer,
             from_start=format_ is HARMONY,

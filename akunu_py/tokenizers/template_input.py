@@ -199,9 +199,8 @@ def _call(call: ToolCall, form: Form) -> Value:
 
 
 def _tool(tool: Tool) -> Value:
-    function = {
-        "name": tool.name,
-        "description": tool.description,
-        "parameters": tool.parameters,
-    }
+    parameters = tool.parameters
+    if not isinstance(parameters.get("properties", {}), Mapping):
+        parameters = {**parameters, "properties": {}}  # templates go through them
+    function = {"name": tool.name, "description": tool.description, "parameters": parameters}
     return {"type": "function", "function": function}

@@ -15,7 +15,7 @@ from urllib.parse import unquote
 from akunu_py.constraints import try_schema
 from akunu_py.errors import ConfigError, ConstraintError
 from akunu_py.messages import Tool
-from akunu_py.tool_calls.values import referred
+from akunu_py.tool_calls.schemas import referred
 
 _TYPES = frozenset({"string", "number", "integer", "boolean", "null", "array", "object"})
 _FORMATS = frozenset(
@@ -37,6 +37,11 @@ _ONE = frozenset({"items", "additionalProperties", "additionalItems"})
 _LISTS = frozenset({"anyOf", "oneOf", "allOf", "prefixItems"})
 
 _COMBINED = ("$ref", "allOf", "anyOf", "oneOf", "patternProperties")
+
+_NAMES = re.compile(
+    r"(\.(allOf|anyOf|oneOf)\[\d+])*(\.(properties|patternProperties|\$ref|allOf|anyOf|oneOf))?"
+)
+"""Places in a schema that may name arguments."""
 
 _DEFINITION = re.compile(r"#/(?:\$defs|definitions)/[A-Za-z0-9_.-]+")
 _DEFINED = "akunu_"
@@ -100,11 +105,11 @@ def _loosened(parameters: str) -> tuple[str, tuple[str, ...]]:
     """Return a schema in JSON without what cannot be enforced, and the places of that."""
     root = _with_definitions(json.loads(parameters))
     made = _Loosening(root)
-    schema = made.satisfiable(closed(made.known(root, "")), "")
+    schema = made.satisfiable(closed(made.opened(made.known(root, ""))), "")
     # An optional argument that no value fits would be left out, or fail where it is written alone.
     every = [name for name, part in schema.get("properties", {}).items() if part is not False]
     if not made.compiles(schema) or not made.compiles({**schema, "required": every}):
-        schema = {**made.mended(schema, "", schema), "type": "object"}
+        schema = made.opened({**made.mended(schema, "", schema), "type": "object"})
     parts = (part for part in made.parts if not part.startswith(f".$defs.{_DEFINED}"))
     return json.dumps(schema), tuple(dict.fromkeys(parts))
 
@@ -181,6 +186,12 @@ class _Loosening:
             del found["format"]
         return self.satisfiable(found, place)
 
+    def opened(self, schema: dict[str, Any]) -> dict[str, Any]:
+        """Return the schema of arguments with any names, if it lost a part that has some."""
+        lost = any(map(_NAMES.fullmatch, self.parts))
+        # One of several has become any of them, which lost no name.
+        return {"additionalProperties": {}, **schema} if lost and "anyOf" not in schema else schema
+
     def satisfiable(self, schema: dict[str, Any], place: str) -> dict[str, Any]:
         """Return a schema without limits that contradict each other plainly."""
         for least, most in _RANGES:
@@ -242,14 +253,14 @@ class _Loosening:
 
     def _refers(self, place: object) -> bool:
         """Whether a reference leads to a part of this schema, and not back to itself alone."""
-        seen: set[object] = set()
+        seen: set[str] = set()
         found: object = {"$ref": place}
         while isinstance(found, Mapping) and (place := found.get("$ref")) is not None:
             inside = isinstance(place, str) and place.startswith("#/")
             found = referred(str(place), self._root) if inside else None
-            if place in seen or (not seen and not isinstance(found, Mapping | bool)):
+            if str(place) in seen or (not seen and not isinstance(found, Mapping | bool)):
                 return False
-            seen.add(place)
+            seen.add(str(place))
         return True
 
     def compiles(self, schema: Mapping[str, Any] | bool) -> bool:

@@ -17,7 +17,6 @@ from akunu_py.messages import Tool
 from akunu_py.tool_calls.enforceable import closed
 from akunu_py.tool_calls.format import (
     PythonArguments,
-    QuotedArguments,
     TaggedArguments,
     ToolFormat,
 )
@@ -25,6 +24,7 @@ from akunu_py.tool_calls.known import HARMONY
 from akunu_py.tool_calls.python_rules import keywords
 from akunu_py.tool_calls.quoted_rules import quoted
 from akunu_py.tool_calls.rules import Rules, json_value
+from akunu_py.tool_calls.schemas import alternatives
 from akunu_py.tool_calls.tagged_rules import tagged
 from akunu_py.tool_calls.text_limits import slashed
 
@@ -256,18 +256,8 @@ class _Grammar:
         """
         format_, rules, rule = self._format, self._rules, f"call_{number}"
         before = len(rules)
-        close = self._terms(format_.close)
-        arguments = format_.arguments
-        if isinstance(arguments, TaggedArguments):
-            body = tagged(rules, rule, tool, format_, arguments)
-        elif isinstance(arguments, PythonArguments):
-            body = f"{keywords(rules, rule, tool.name, _parameters(tool), arguments)} {close}"
-        elif isinstance(arguments, QuotedArguments):
-            body = f"{quoted(rules, rule, tool, arguments.quote)} {close}"
-        else:
-            body = f"{json_value(closed(_parameters(tool)))} {close}"
         written_names = [self._terms(tool.name + after) for after in format_.after_names]
-        rules[f"{rule}_rest"] = body
+        rules[f"{rule}_rest"] = self._arguments(rule, tool)
         rules[rule] = f"({' | '.join(written_names)}) {rule}_rest"
         # A chain of references stays within a tool.
         references = len(rules) - before + json.dumps(tool.parameters).count('"$ref"')
@@ -280,6 +270,25 @@ class _Grammar:
                 del rules[name]
             return self._call(number, replace(tool, parameters=_ANYTHING))
         return rule
+
+    def _arguments(self, rule: str, tool: Tool) -> str:
+        """Return the terms for the arguments of a call, and what closes it."""
+        rules, notation = self._rules, self._format.arguments
+        close = self._terms(self._format.close)
+        if notation == "json":
+            return f"{json_value(closed(_parameters(tool)))} {close}"
+        each = alternatives(_parameters(tool))
+        written = []
+        for number, schema in enumerate(each):
+            name = rule if len(each) == 1 else f"{rule}x{number}"
+            one = replace(tool, parameters=schema)
+            if isinstance(notation, TaggedArguments):
+                written.append(tagged(rules, name, one, self._format, notation))
+            elif isinstance(notation, PythonArguments):
+                written.append(f"{keywords(rules, name, one, notation)} {close}")
+            else:
+                written.append(f"{quoted(rules, name, one, notation.quote)} {close}")
+        return " | ".join(written)
 
 
 def _parameters(tool: Tool) -> Mapping[str, Any]:

@@ -31,8 +31,9 @@ from akunu_py.tool_calls.format import (
     TaggedArguments,
     ToolFormat,
 )
+from akunu_py.tool_calls.schemas import kinds_of
 from akunu_py.tool_calls.sources import Sources, sourced_content
-from akunu_py.tool_calls.values import KINDS, kinds_of, read_json, read_python_text, read_text
+from akunu_py.tool_calls.values import KINDS, read_json, read_python_text, read_text
 
 _NAME = re.compile(r"[A-Za-z0-9_.-]*")
 _PLACES = {ID: re.compile(r"[A-Za-z0-9_-]+"), INDEX: re.compile(r"[0-9]+")}

@@ -4,22 +4,22 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from akunu_py.messages import Tool
 from akunu_py.tool_calls.format import Kind, PythonArguments
 from akunu_py.tool_calls.rules import Rules, json_value, literal, writable
-from akunu_py.tool_calls.values import kinds_of
+from akunu_py.tool_calls.schemas import kinds_of
 
 _UNSAFE = re.compile(r"[^\w$.-]|^$")
 _COMBINED = ("$ref", "allOf", "anyOf", "oneOf", "not", "if", "patternProperties")
 _TEXT_LIMITS = {"pattern", "format", "minLength", "maxLength", *_COMBINED}
 
 
-def keywords(
-    rules: Rules, rule: str, tool: str, schema: Mapping[str, Any], notation: PythonArguments
-) -> str:
+def keywords(rules: Rules, rule: str, tool: Tool, notation: PythonArguments) -> str:
     """Return the terms for the arguments of a tool; values are written as in JSON."""
+    schema = tool.parameters
     required = schema.get("required", ())
     members = []
-    for number, key, part in writable(tool, schema.get("properties", {}), schema, _UNSAFE):
+    for number, key, part in writable(tool.name, schema.get("properties", {}), schema, _UNSAFE):
         name = f"{rule}_{number}"
         rules[name] = f"{literal(key + '=')} {_value(part, schema, notation)}"
         members.append((name, key in required))

@@ -8,8 +8,9 @@ from typing import Any
 from akunu_py.messages import Tool
 from akunu_py.tool_calls.format import Kind
 from akunu_py.tool_calls.rules import Rules, json_value, literal, writable
+from akunu_py.tool_calls.schemas import kinds_of, referred
 from akunu_py.tool_calls.text_limits import limits_of
-from akunu_py.tool_calls.values import kind_of, kinds_of, referred
+from akunu_py.tool_calls.values import kind_of
 
 _UNSAFE = re.compile(r"[^\w$.-]")
 _BOUNDS = ("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf")
@@ -35,7 +36,9 @@ class _Values:
     def an_object(self, rule: str, schema: Mapping[str, Any]) -> str:
         """Return the terms for an object; keys are in the order in which templates sort them."""
         rules, properties = self._rules, schema.get("properties", {})
-        if not properties and (rule.count("_") > 1 or schema.get("additionalProperties")):
+        within = rule.count("_") > 1
+        free = schema.get("additionalProperties", within and not properties)
+        if not properties and free in (True, {}):
             return self._anything("object")
         required = schema.get("required", ())
         ordered = dict(sorted(properties.items(), key=lambda item: (item[0].lower(), item[0])))
@@ -44,6 +47,10 @@ class _Values:
             name = f"{rule}_{number}"
             rules[name] = f"{literal(key + ':')} {self._value(name, part)}"
             members.append((name, key in required))
+        if free not in (None, False):
+            rules[f"{rule}_one"] = f'KEY ":" {self._value(f"{rule}_v", free)}'
+            rules[f"{rule}_free"] = f'{rule}_one ("," {rule}_one)*'
+            members.append((f"{rule}_free", False))
         return f'"{{" {rules.members(rule, members, ",")} "}}"' if members else '"{" "}"'
 
     def _value(self, rule: str, schema: Any) -> str:

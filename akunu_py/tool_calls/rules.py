@@ -10,8 +10,8 @@ from llguidance import regex_to_lark
 
 from akunu_py.constraint import Constraint
 from akunu_py.tool_calls.format import ID, INDEX
+from akunu_py.tool_calls.schemas import kinds_of
 from akunu_py.tool_calls.text_limits import slashed, without
-from akunu_py.tool_calls.values import kinds_of
 
 _log = logging.getLogger(__name__)
 

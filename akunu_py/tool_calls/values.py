@@ -22,9 +22,6 @@ _ESCAPES = {
 _MOST_PYTHON = 1 << 16
 """Characters of a value in Python's notation; deeper or longer ones stay text."""
 
-_DEEPEST = 32
-"""References and alternatives that are followed to find the types of a schema."""
-
 
 def read_json(text: str) -> Any:
     """Return a JSON value; raise ValueError for any other text.
@@ -80,122 +77,6 @@ def kind_of(value: object) -> Kind:
     if isinstance(value, str):
         return "string"
     return "object" if isinstance(value, Mapping) else "array"
-
-
-def kinds_of(schema: object, root: Mapping[str, Any]) -> tuple[Kind, ...]:
-    """Return the types that values of a schema may have; all of them if it does not say.
-
-    `root` is the schema in which references are found.
-    """
-    found = _kinds(schema, root, _DEEPEST)
-    return tuple(kind for kind in KINDS if kind in found)
-
-
-def _kinds(schema: object, root: Mapping[str, Any], depth: int) -> set[Kind]:
-    everything = set(KINDS)
-    if schema is False:
-        return set()
-    if not isinstance(schema, Mapping) or not depth:
-        return everything
-    found = everything
-    named = schema.get("type")
-    if isinstance(named, str | list):
-        names = [named] if isinstance(named, str) else named
-        found &= {"number" if name == "integer" else name for name in names}
-    if isinstance(values := schema.get("enum"), list):
-        found &= {kind_of(value) for value in values}
-    if "const" in schema:
-        found &= {kind_of(schema["const"])}
-    if isinstance(place := schema.get("$ref"), str):
-        found &= _kinds(referred(place, root), root, depth - 1)
-    for word in ("anyOf", "oneOf"):
-        if isinstance(parts := schema.get(word), list):
-            found &= set().union(*(_kinds(part, root, depth // 2) for part in parts))
-    if isinstance(parts := schema.get("allOf"), list):
-        for part in parts:
-            found &= _kinds(part, root, depth // 2)
-    return found
-
-
-def resolved(schema: object, root: Mapping[str, Any]) -> object:
-    """Return a schema, or that to which it refers by nothing but a reference."""
-    for _ in range(_DEEPEST):
-        if not isinstance(schema, Mapping) or not isinstance(place := schema.get("$ref"), str):
-            break
-        schema = referred(place, root)
-    return schema
-
-
-def constants(schema: object, root: Mapping[str, Any], depth: int = _DEEPEST) -> list[Any] | None:
-    """Return all values of a schema that has a few, none of them a list or an object; else None."""
-    schema = resolved(schema, root)
-    if not isinstance(schema, Mapping) or not depth:
-        return None
-    found: object = schema.get("enum", [schema["const"]] if "const" in schema else None)
-    if isinstance(parts := schema.get("anyOf", schema.get("oneOf")), list) and found is None:
-        each = [constants(part, root, depth // 2) for part in parts]
-        found = None if None in each else [value for values in each for value in values or ()]
-    elif schema.get("type") == "null":
-        found = [None]
-    if not isinstance(found, list) or any(isinstance(value, list | dict) for value in found):
-        return None
-    kinds = kinds_of(schema, root)
-    return [value for value in found if kind_of(value) in kinds] or None
-
-
-def by_name(schema: Mapping[str, Any], root: Mapping[str, Any] | None = None) -> dict[str, Any]:
-    """Return the schema of an object with all of its names among its properties.
-
-    Where there are alternatives, names of each are allowed, and those of all are required. This is
-    what a format can follow that writes arguments one by one.
-    """
-    root = schema if root is None else root
-    return _by_name(schema, root, _DEEPEST) | {
-        word: root[word] for word in ("$defs", "definitions") if word in root
-    }
-
-
-def _by_name(schema: object, root: Mapping[str, Any], depth: int) -> dict[str, Any]:
-    schema = schema if isinstance(schema, Mapping) and depth else {}
-    properties = dict(schema.get("properties", {}))
-    required = list(schema.get("required", ()))
-    free = schema.get("additionalProperties")
-    also = list(schema.get("allOf", ()))
-    if isinstance(place := schema.get("$ref"), str):
-        also.append(referred(place, root))
-    for part in also:
-        one = _by_name(part, root, depth // 2)
-        properties = {**one["properties"], **properties}
-        required += one["required"]
-        free = one.get("additionalProperties") if free is None else free
-    for word in ("anyOf", "oneOf"):
-        each = [_by_name(part, root, depth // 2) for part in schema.get(word, ())]
-        for name in dict.fromkeys(name for one in each for name in one["properties"]):
-            if name not in properties:
-                given = [one["properties"][name] for one in each if name in one["properties"]]
-                same = all(part == given[0] for part in given)
-                properties[name] = given[0] if same else {"anyOf": given}
-        if each:
-            required += [
-                name for name in each[0]["required"] if all(name in one["required"] for one in each)
-            ]
-    required = list(dict.fromkeys(required))
-    for name in required:
-        if free is not False:
-            properties.setdefault(name, free if isinstance(free, Mapping) else {})
-    found: dict[str, Any] = {"type": "object", "properties": properties, "required": required}
-    return found if free is None else found | {"additionalProperties": free}
-
-
-def referred(place: str, root: Mapping[str, Any]) -> object:
-    """Return the schema at a place such as #/$defs/word; None if there is none."""
-    value: object = root
-    for word in place.removeprefix("#").split("/")[1:]:
-        name = word.replace("~1", "/").replace("~0", "~")
-        if not isinstance(value, Mapping) or name not in value:
-            return None
-        value = value[name]
-    return value
 
 
 def _readings(text: str, *, python: bool) -> Iterator[Any]:

@@ -24,6 +24,7 @@ tried):
 19. stale costs kept that fresh ones of more rows refute; costs that fall with rows
 20. outcomes counted behind the first wrong token; recent outcomes not counted
 21. lambda below 1 where steps took longer than plain ones
+22. tokens that must come left out where they do not pay, or learned from
 """
 
 import random
@@ -94,6 +95,20 @@ def test_the_size_that_brings_most(points, expected):
     budget = budget_of(state)
     budget._allowance = 0.0
     assert len(budget.trim(draft_of(8))) == expected
+
+
+@pytest.mark.parametrize("sure", [0, 3, 8])
+def test_what_must_come_is_verified_whatever_it_costs(sure):
+    """And nothing is learned of a drafter from a draft that leaves no choice."""
+    state = known_state({2: 5.0, 9: 20.0})
+    budget = budget_of(state)
+    budget._allowance = 0.0
+    before = state.acceptance.probabilities(draft_of(8))
+    kept = budget.trim(Draft.chain(range(8), "test", 3, sure=sure))
+    assert (len(kept), kept.sure) == (sure, sure)
+    observe(budget, step(sure, sure, UNIT_S), (*range(sure), -2))
+    assert (state.acceptance.probabilities(draft_of(8)) == before) == (sure == 8)
+    assert kept.first(2).sure == min(sure, 2)
 
 
 def test_a_short_draft_is_not_lengthened():

@@ -1,13 +1,19 @@
 """Schemas as MCP servers send them: what a grammar cannot enforce is loosened, and nothing else."""
 
+from dataclasses import replace
+
 import jsonschema
 import pytest
+from grammar_walks import allows
 from hypothesis import given
 from hypothesis import strategies as st
+from template_excerpts import format_of
 
 from akunu_py.errors import ConfigError, ConstraintError
-from akunu_py.messages import Tool
+from akunu_py.messages import Tool, ToolCall
 from akunu_py.tool_calls.enforceable import enforceable
+from akunu_py.tool_calls.grammar import required_calls
+from akunu_py.tool_calls.writing import written_calls
 
 TEXT = {"type": "string"}
 OBJECTS = [{"type": "object", "properties": {name: TEXT}} for name in "ab"]
@@ -128,6 +134,32 @@ def test_arguments_are_an_object_in_any_case(parameters):
     jsonschema.validate({}, found)
 
 
+@pytest.mark.parametrize(
+    ("parameters", "lost"),
+    [
+        ({"properties": ["path"]}, ".properties"),
+        ({"properties": "path"}, ".properties"),
+        ({"$ref": ["path"]}, ".$ref"),
+        ({"$ref": "#/$defs/none"}, ".$ref"),
+        ({"anyOf": {"path": TEXT}}, ".anyOf"),
+        ({"allOf": [{"properties": ["path"]}]}, ".allOf[0].properties"),
+        ({"allOf": ["path"]}, ".allOf[0]"),
+        ({"patternProperties": {"^(?=p)": TEXT}}, ".patternProperties"),
+    ],
+)
+@pytest.mark.parametrize("name", ["hermes", "qwen coder", "lfm", "gemma"])
+def test_names_that_are_lost_may_be_any(name, parameters, lost):
+    """A call without arguments would be the only one otherwise."""
+    tool = Tool("t", "", parameters)
+    found = enforceable(tool)
+    assert found.loosened == (f"tools.t.parameters{lost}",)
+    lark = required_calls(format_of(name), [found.tool], {})
+    for arguments in ({}, {"path": "a"}):
+        assert allows(lark, written_calls(format_of(name), [ToolCall("t", arguments)]))
+    with pytest.raises(ConfigError, match="the tool 't' is strict"):
+        enforceable(replace(tool, strict=True))
+
+
 def test_what_is_too_expensive_is_not_enforced_at_all(monkeypatch):
     """Nor is the part at fault looked for, which would cost as much again."""
     asked = []
@@ -138,7 +170,7 @@ def test_what_is_too_expensive_is_not_enforced_at_all(monkeypatch):
 
     monkeypatch.setattr("akunu_py.tool_calls.enforceable.try_schema", too_expensive)
     found = enforceable(tool({"allOf": [{"pattern": "a.*"}]}))
-    assert found.tool.parameters == {"type": "object"}
+    assert found.tool.parameters == {"type": "object", "additionalProperties": {}}
     assert found.loosened == ("tools.search.parameters",)
     assert len(asked) == 1
 
