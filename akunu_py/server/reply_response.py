@@ -153,6 +153,9 @@ class ReplyResponse(Response):
         total_s = time.perf_counter() - self._started
         error = None if work.cancelled() else work.exception()
         disconnected = work.cancelled() or isinstance(error, ClientDisconnect)
+        if disconnected:
+            # Nobody reads its words; but what the client has of the reply may come back.
+            self._form.failing(Problem(499, "the client left"), self._request_id)
         self._record(Outcome(self._status, self._usage, self._first_s, total_s, disconnected))
         if error is not None and not disconnected:
             raise error

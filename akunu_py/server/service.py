@@ -12,6 +12,7 @@ from akunu_py.server.backend import Backend, ServedModel
 from akunu_py.server.choices import submit_choices
 from akunu_py.server.errors import RequestError
 from akunu_py.server.metrics import Metrics
+from akunu_py.server.recent_texts import RecentTexts
 from akunu_py.server.reply_response import Outcome, Patience, ReplyForm, ReplyResponse
 from akunu_py.server.requests import Request
 from akunu_py.shown_text import one_line
@@ -35,6 +36,7 @@ class Service:
         defaults: how to sample where a request does not say.
         patience: how long responses wait for what.
         metrics: counts of all replies.
+        items: those of recent replies of /v1/responses, as JSON, by client and id.
 
     """
 
@@ -42,6 +44,7 @@ class Service:
     defaults: GenerationConfig = field(default_factory=GenerationConfig)
     patience: Patience = field(default_factory=Patience)
     metrics: Metrics = field(default_factory=Metrics)
+    items: RecentTexts[tuple[str, str]] = field(default_factory=RecentTexts)
     _told: set[tuple[str, str]] = field(default_factory=set)
 
     def model(self, name: str | None, *, prefixes: Sequence[str] = ()) -> ServedModel:

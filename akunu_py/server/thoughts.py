@@ -7,48 +7,34 @@ it had thought. So they are put back; the template still decides what it shows o
 
 import hashlib
 import json
-from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import replace
 
 from akunu_py.messages import Message
-
-_LIMIT = 16 << 20
-"""Most characters of thoughts that are kept, in all; the least recently used go first."""
+from akunu_py.server.recent_texts import RecentTexts
 
 
 class Thoughts:
     """Thoughts by client, conversation and visible reply. One thread uses them."""
 
-    def __init__(self, limit: int = _LIMIT) -> None:
-        self._limit = limit
-        self._kept: OrderedDict[bytes, str] = OrderedDict()
-        self._size = 0
+    def __init__(self) -> None:
+        self._kept = RecentTexts[bytes]()
 
     def remember(self, client: str, messages: Sequence[Message], reply: Message) -> None:
         """Keep the thoughts of a reply to these messages."""
         if not reply.reasoning:
             return
         *_, key = _keys(client, [*messages, reply])
-        self._drop(key)
-        self._kept[key] = reply.reasoning
-        self._size += len(reply.reasoning)
-        while self._size > self._limit:
-            self._drop(next(iter(self._kept)))
+        self._kept.keep(key, reply.reasoning)
 
     def restored(self, client: str, messages: Sequence[Message]) -> tuple[Message, ...]:
         """Return a conversation, with the thoughts of replies that came back without them."""
         found = []
         for message, key in zip(messages, _keys(client, messages), strict=True):
-            kept = message
-            if message.role == "assistant" and not message.reasoning and key in self._kept:
-                self._kept.move_to_end(key)
-                kept = replace(message, reasoning=self._kept[key])
-            found.append(kept)
+            left_out = message.role == "assistant" and not message.reasoning
+            kept = self._kept.get(key) if left_out else None
+            found.append(replace(message, reasoning=kept) if kept else message)
         return tuple(found)
-
-    def _drop(self, key: bytes) -> None:
-        self._size -= len(self._kept.pop(key, ""))
 
 
 def _keys(client: str, messages: Sequence[Message]) -> list[bytes]:

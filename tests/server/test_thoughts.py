@@ -45,20 +45,3 @@ def test_thoughts_that_a_client_sent_stay():
     thoughts.remember("a", ASKED, REPLY)
     own = Message("assistant", "because", reasoning="mine")
     assert thoughts.restored("a", [*ASKED, own])[-1] == own
-
-
-def test_the_oldest_go_first():
-    thoughts = Thoughts(limit=4)
-    replies = [Message("assistant", str(number), reasoning="12") for number in range(3)]
-    for reply in replies[:2]:
-        thoughts.remember("a", ASKED, reply)
-    thoughts.restored("a", [*ASKED, Message("assistant", "0")])
-    thoughts.remember("a", ASKED, replies[2])
-    found = [
-        thoughts.restored("a", [*ASKED, Message("assistant", str(number))])[-1].reasoning
-        for number in range(3)
-    ]
-    assert found == ["12", "", "12"]
-    # Thoughts kept again take their place once.
-    thoughts.remember("a", ASKED, replies[2])
-    assert thoughts.restored("a", [*ASKED, Message("assistant", "0")])[-1].reasoning == "12"

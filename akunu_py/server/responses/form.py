@@ -6,7 +6,7 @@ alone. A call that was cut is done with the status "incomplete".
 
 import secrets
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -54,15 +54,22 @@ class ResponseForm:
     Args:
         echoed: fields of the request that the response repeats.
         book: the tools that may be called.
+        keep: called with each item that the client may refer to later.
 
     """
 
     api: Api = "openai"
     prompt_field = "input"
 
-    def __init__(self, echoed: Mapping[str, Any], book: ToolBook) -> None:
+    def __init__(
+        self,
+        echoed: Mapping[str, Any],
+        book: ToolBook,
+        keep: Callable[[Mapping[str, Any]], None],
+    ) -> None:
         self._echoed = dict(echoed)
         self._book = book
+        self._keep = keep
         self._id = secrets.token_hex(12)
         self._created = int(time.time())
         self._sequence = 0
@@ -117,6 +124,10 @@ class ResponseForm:
     def failing(self, problem: Problem, request_id: str) -> bytes:
         """Return `response.failed`."""
         del request_id
+        if self._open is not None:
+            # Not sent as done, since clients would act on it; but they know its id.
+            self._chances = []
+            self._keep(self._item(self._open, "incomplete"))
         code = problem.code or ("invalid_prompt" if problem.status < 500 else "server_error")
         error = {"code": code, "message": openai_message(problem)}
         response = self._response("failed") | {"error": error}
@@ -186,8 +197,9 @@ class ResponseForm:
                         "function_call_arguments.done", part, arguments=arguments, name=name
                     )
         ended += self._item_event("output_item.done", item=item)
-        self._output.append(item)
         self._chances = []
+        self._keep(self._item(part, status))
+        self._output.append(item)
         return ended
 
     def _item(self, part: _Part, status: str) -> dict[str, Any]:

@@ -6,6 +6,7 @@ lies between calls and their results belongs to the turn that made the calls.
 
 import base64
 import binascii
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -27,6 +28,7 @@ class Item(msgspec.Struct):
     """An item of any type: each has some of the fields."""
 
     type: str | None = None
+    id: Any = None
     role: str | None = None
     content: Any = None
     call_id: str | None = None
@@ -73,12 +75,16 @@ class Conversation:
     Args:
         book: gets the tools that items bring along.
         ignored: gets the types of items and parts that have no effect.
+        kept: returns an item of an earlier reply by id, as JSON; None if it is not kept.
 
     """
 
-    def __init__(self, book: ToolBook, ignored: list[str]) -> None:
+    def __init__(
+        self, book: ToolBook, ignored: list[str], kept: Callable[[str], str | None]
+    ) -> None:
         self._book = book
         self._ignored = ignored
+        self._kept = kept
         self._messages: list[Message] = []
         self._turn: _Turn | None = None
 
@@ -93,6 +99,10 @@ class Conversation:
         Raises RequestError for a malformed one.
         """
         match item.type:
+            case "item_reference":
+                self.add(self._referred(item.id, place), place)
+            case None if item.id is not None and item.role is None and item.content is None:
+                self.add(self._referred(item.id, place), place)
             case None | "message":
                 self._add_message(item, place, newest=newest)
             case "reasoning":
@@ -110,6 +120,18 @@ class Conversation:
                 self._book.add(item.tools or [], f"{place}.tools", self._ignored)
             case kind:
                 self._ignored.append(str(kind))
+
+    def _referred(self, id_: object, place: str) -> Item:
+        """Return the item of an earlier reply that has an id."""
+        kept = self._kept(str(id_))
+        if kept is None:
+            raise RequestError(
+                f"{place} refers to {id_!r:.100}, which this server does not have: it keeps only "
+                "items of recent replies, and in memory. Send the item itself, or set store: false "
+                "in your client, which then sends all items",
+                param=f"{place}.id",
+            )
+        return msgspec.json.decode(kept, type=Item)
 
     def _add_message(self, item: Item, place: str, *, newest: bool) -> None:
         text = self._text(item.content, f"{place}.content", newest=newest)

@@ -4,6 +4,7 @@ Codex adds fields, items and tools faster than servers learn them. So unknown on
 listed in a header; refused is only what asks for a response that this server does not have.
 """
 
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import msgspec
@@ -25,14 +26,17 @@ from akunu_py.server.responses.tools import ToolBook
 PATH = "/v1/responses"
 
 _REFUSED = {
-    "previous_response_id": "akunu keeps no responses; send the whole conversation as input",
+    "previous_response_id": (
+        "akunu keeps items of recent replies, to which an item_reference may refer, but no "
+        "responses; send the whole conversation as input"
+    ),
     "conversation": "akunu keeps no conversations; send the whole conversation as input",
     "background": "akunu answers while the client waits; leave it out",
     "prompt": "akunu has no stored prompts; send the text as instructions",
 }
 _NO_EFFECT = frozenset({
     "client_metadata", "metadata", "prompt_cache_key", "prompt_cache_retention",
-    "safety_identifier", "service_tier", "store", "stream_options", "truncation", "user",
+    "safety_identifier", "service_tier", "stream_options", "truncation", "user",
 })  # fmt: skip
 _LOGPROBS = "message.output_text.logprobs"
 _ECHOED = ("metadata", "store", "truncation", "user", "prompt_cache_key", "service_tier")
@@ -59,6 +63,7 @@ class Body(ModelBody, kw_only=True):
     text: _Text | None = None
     stream: bool | None = None
     include: list[str] | None = None
+    store: bool | None = None
     top_logprobs: int | None = None
     max_output_tokens: int | None = None
     temperature: float | None = None
@@ -69,13 +74,24 @@ async def responses(http: HttpRequest) -> Response:
     """Answer `POST /v1/responses`."""
     asked = await incoming(http, Body, refused=_REFUSED, no_effect=_NO_EFFECT)
     book = ToolBook()
-    request = _read_request(asked, book)
-    form = ResponseForm(_echoed(asked), book)
+    items, client = asked.service.items, http.state.client
+    request = _read_request(asked, book, lambda id_: items.get((client, id_)))
+
+    def keep(item: Mapping[str, Any]) -> None:
+        if asked.body.store is not False:
+            items.keep((client, item["id"]), msgspec.json.encode(item).decode())
+
+    form = ResponseForm(_echoed(asked), book, keep)
     return asked.respond(request, form, stream=asked.body.stream)
 
 
-def _read_request(asked: Incoming[Body], book: ToolBook) -> ChatRequest:
-    """Return what a body asks for, and fill the book; raises RequestError naming the field."""
+def _read_request(
+    asked: Incoming[Body], book: ToolBook, kept: Callable[[str], str | None]
+) -> ChatRequest:
+    """Return what a body asks for, and fill the book; `kept` as in `Conversation`.
+
+    Raises RequestError naming the field.
+    """
     body, ignored = asked.body, asked.ignored
     book.add(body.tools or [], "tools", ignored)
     said = [Message("system", body.instructions)] if body.instructions else []
@@ -83,7 +99,7 @@ def _read_request(asked: Incoming[Body], book: ToolBook) -> ChatRequest:
         said.append(Message("user", body.input))
     else:
         check_counts(body.input, body.tools or (), name="input")
-        conversation = Conversation(book, ignored)
+        conversation = Conversation(book, ignored, kept)
         newest = newest_of_user(item.role for item in body.input)
         for place, item in enumerate(body.input):
             conversation.add(item, f"input[{place}]", newest=place == newest)

@@ -1,0 +1,187 @@
+"""Items of earlier replies that a client refers to by id, as the Vercel AI SDK does by default."""
+
+import time
+
+import pytest
+from scripted_server import (
+    ACCEPTED,
+    PATIENCE_S,
+    USAGE,
+    Pause,
+    call,
+    called,
+    events_of,
+    running,
+    said,
+)
+
+from akunu_py.reply_deltas import ContentDelta, ReasoningDelta
+from akunu_py.server.events import Chances, Finished, TokenChance
+from akunu_py.server.security import Access, digests
+
+PATH = "/v1/responses"
+ASK = {"type": "message", "role": "user", "content": "Hi"}
+NEXT = {"type": "message", "role": "user", "content": "And now?"}
+SCHEMA = {"type": "object", "properties": {"path": {"type": "string"}}}
+TOOLS = [
+    {"type": "function", "name": "read", "parameters": SCHEMA},
+    {"type": "namespace", "name": "web", "tools": [{"type": "function", "name": "get"}]},
+    {"type": "custom", "name": "patch"},
+]
+EVERYTHING = called(
+    ("read", {"path": "ü"}),
+    ("web__get", {}),
+    ("patch", {"input": "+1\n"}),
+    before=[ReasoningDelta("Let me\n\nsee. "), ContentDelta("Reading.")],
+)
+
+
+def reference(item):
+    return {"type": "item_reference", "id": item["id"]}
+
+
+def replied(server, *, stream, **fields):
+    """The output of a reply; of a stream, the items as they were announced."""
+    response = server.post(PATH, {"input": [ASK], "tools": TOOLS, "stream": stream, **fields})
+    assert response.status_code == 200, response.text
+    if not stream:
+        return response.json()["output"]
+    events = [value for _, value in events_of(response)]
+    return [value["item"] for value in events if value["type"] == "response.output_item.added"]
+
+
+def asked(server, *items, **fields):
+    """The messages that a backend gets."""
+    response = server.post(PATH, {"input": [ASK, *items], "tools": TOOLS, **fields})
+    assert response.status_code == 200, response.text
+    return server.backend.request.messages
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_all_kinds_of_items(server, backend, stream):
+    backend.play(EVERYTHING)
+    items = replied(server, stream=stream)
+    kinds = ["reasoning", "message", "function_call", "function_call", "custom_tool_call"]
+    assert [item["type"] for item in items] == kinds
+    _, said_, *rest = asked(server, *map(reference, items))
+    assert not rest
+    assert (said_.role, said_.reasoning, said_.text) == ("assistant", "Let me\n\nsee. ", "Reading.")
+    assert [(one.name, dict(one.arguments)) for one in said_.tool_calls] == [
+        ("read", {"path": "ü"}),
+        ("web__get", {}),
+        ("patch", {"input": "+1\n"}),
+    ]
+    assert [one.id for one in said_.tool_calls] == [
+        "call_0_read",
+        "call_1_web__get",
+        "call_2_patch",
+    ]
+
+
+def test_a_turn_of_the_ai_sdk(server, backend):
+    backend.play(EVERYTHING)
+    items = replied(server, stream=True)
+    results = [
+        {"type": "function_call_output", "call_id": item["call_id"], "output": "out"}
+        for item in items
+        if "call_id" in item
+    ]
+    backend.play(said("Done."))
+    references = map(reference, items)
+    [answer] = server.post(PATH, {"input": [ASK, *references, *results], "tools": TOOLS}).json()[
+        "output"
+    ]
+    references = map(reference, items)
+    messages = asked(server, *references, *results, {"id": answer["id"]}, NEXT)
+    roles = ["user", "assistant", "tool", "tool", "tool", "assistant", "user"]
+    assert [message.role for message in messages] == roles
+    assert messages[-2].text == "Done."
+
+
+CUTS = {
+    "within a text": [ContentDelta("Hello wor")],
+    "within thoughts": [ReasoningDelta("Let me")],
+    "within a call": call(0, "read", {"path": "abcdefgh"})[:-2],
+    "within a patch": call(0, "patch", {"input": "abcdefgh"})[:-2],
+    "after a text": [ContentDelta("Hello"), *call(0, "read", {"path": "abc"})[:1]],
+}
+ENDS = {"limit": Finished("length", USAGE), "error": RuntimeError("x")}
+
+
+@pytest.mark.parametrize("end", ENDS.values(), ids=ENDS)
+@pytest.mark.parametrize("deltas", CUTS.values(), ids=CUTS)
+def test_items_of_cut_replies(server, backend, deltas, end):
+    backend.play([ACCEPTED, *deltas, end])
+    items = replied(server, stream=True)
+    backend.play(said("Yes."))
+    _, said_, _ = asked(server, *map(reference, items), NEXT)
+    assert said_.role == "assistant"
+    whole = "".join(delta.text for delta in deltas if isinstance(delta, ContentDelta))
+    thoughts = "".join(delta.text for delta in deltas if isinstance(delta, ReasoningDelta))
+    assert (said_.text, said_.reasoning) == (whole, thoughts)
+    assert len(said_.tool_calls) == sum(item["type"].endswith("call") for item in items)
+
+
+def test_items_of_a_reply_that_the_client_left(server, backend):
+    backend.play([ACCEPTED, ContentDelta("Hello "), ContentDelta("wor"), Pause()])
+    body = {"input": [ASK], "stream": True}
+    text = ""
+    with server.client.stream("POST", PATH, json=body) as response:
+        for part in response.iter_text():
+            text += part
+            if '"delta":"wor"' in text:
+                break
+    item = next(line for line in text.split("\n\n") if "output_item.added" in line)
+    id_ = item.partition('"item":{"id":"')[2].partition('"')[0]
+    backend.play(said("Yes."))
+    until = time.monotonic() + PATIENCE_S
+    answer = server.post(PATH, {"input": [ASK, {"id": id_}, NEXT]})
+    while answer.status_code != 200 and time.monotonic() < until:
+        answer = server.post(PATH, {"input": [ASK, {"id": id_}, NEXT]})
+    assert answer.status_code == 200
+    assert [message.text for message in backend.request.messages] == ["Hi", "Hello wor", "And now?"]
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_nothing_is_kept_without_store(server, backend, stream):
+    [item] = replied(server, stream=stream, store=False)
+    response = server.post(PATH, {"input": [ASK, reference(item), NEXT]})
+    assert response.status_code == 400
+    assert not server.service.items.get(("local", item["id"]))
+
+
+@pytest.mark.parametrize(
+    "item",
+    [
+        {"type": "item_reference", "id": "msg_x"},
+        {"type": "item_reference"},
+        {"type": "item_reference", "id": None},
+        {"type": "item_reference", "id": ["msg_x"]},
+        {"id": "msg_x"},
+    ],
+)
+def test_an_item_that_is_not_kept_is_refused(server, backend, item):
+    response = server.post(PATH, {"input": [ASK, item, NEXT]})
+    assert response.status_code == 400
+    error = response.json()["error"]
+    assert error["param"] == "input[1].id"
+    assert "store: false" in error["message"]
+    assert not backend.requests
+
+
+def test_items_of_another_client_are_not_found():
+    keys = [{"authorization": f"Bearer {name * 20}"} for name in "ab"]
+    with running(access=Access(key_digests=digests(["a" * 20, "b" * 20]))) as server:
+        [item] = server.post(PATH, {"input": "Hi"}, headers=keys[0]).json()["output"]
+        body = {"input": [ASK, reference(item)]}
+        statuses = [server.post(PATH, body, headers=key).status_code for key in keys]
+    assert statuses == [200, 400]
+
+
+def test_log_probabilities_are_not_kept(server, backend):
+    chances = Chances((TokenChance("x", b"x", -1.0),))
+    backend.play([ACCEPTED, chances, ContentDelta("x"), Finished("stop", USAGE)])
+    body = {"input": "Hi", "include": ["message.output_text.logprobs"]}
+    [item] = server.post(PATH, body).json()["output"]
+    assert item["content"][0]["logprobs"]
+    assert '"logprobs":[]' in server.service.items.get(("local", item["id"]))
