@@ -15,7 +15,6 @@ from akunu_py.models.tokenizer_files import (
     TOKENIZER_CONFIG,
     AddedToken,
     check_tokenizer_files,
-    vocabulary_file,
 )
 from akunu_py.models.whole_mlx_lm import TokenizerWrapper
 from akunu_py.models.whole_mlx_lm import load_tokenizer as mlx_load_tokenizer
@@ -58,8 +57,7 @@ class FolderTokenizer:
         }
         _check_template_type(folder)
         ends = end_ids(config, folder / "config.json")
-        added = check_tokenizer_files(folder)
-        self._path = vocabulary_file(folder)
+        self._path, added = check_tokenizer_files(folder)
         self._failure = f"the tokenizer in {self._path} fails"
         with from_library(self._path, "tokenizer"):
             self._wrapper: TokenizerWrapper = mlx_load_tokenizer(

@@ -3,7 +3,6 @@
 import contextlib
 import dataclasses
 import importlib
-import os
 import pkgutil
 import types
 import typing
@@ -19,11 +18,12 @@ from mlx_lm.models.cache import make_prompt_cache
 from akunu_py.errors import UnsupportedArchitectureError
 from akunu_py.models.device import on_cpu
 from akunu_py.models.expansion import num_parameters
-from akunu_py.models.folder_settings import ASSISTANTS, end_ids, read_json
+from akunu_py.models.folder_settings import ASSISTANTS
 from akunu_py.models.library_errors import from_library
 from akunu_py.models.load_steps import Steps, evaluate, largest_first
 from akunu_py.models.number_limits import check_numbers
 from akunu_py.models.ranks.split import Group, prepare
+from akunu_py.models.tokenizer_files import check_tokenizer_files
 from akunu_py.models.weight_files import check_weight_files
 from akunu_py.models.whole_mlx_lm import (
     MODEL_ARCHITECTURE_REMAPPING,
@@ -99,12 +99,13 @@ def _is_number(hint: Any) -> bool:
 
 
 def check_folder(folder: Path, config: dict[str, Any]) -> tuple[type[nn.Module], type]:
-    """Check the headers of a folder's weights, and its config; return the classes of its model.
+    """Check the headers of a folder's weights, and its JSON files; return its model's classes.
 
-    Raises UnsupportedArchitectureError for an unknown model_type, ModelFormatError for weights that
-    are missing and numbers out of range.
+    Raises UnsupportedArchitectureError for an unknown model_type, ModelFormatError for files that
+    are missing or malformed, and numbers out of range.
     """
     shapes = check_weight_files(folder)
+    check_tokenizer_files(folder)
     with from_library(folder, "model"):
         classes = model_classes(config)
         check_arguments(config, classes[1], len(shapes))
@@ -127,10 +128,6 @@ def read_whole_config(folder: Path) -> dict[str, Any]:
 
     Raises ModelFormatError for malformed files.
     """
-    path = folder / "generation_config.json"
-    if os.path.lexists(path):
-        # mlx-lm would ignore it where it is not JSON.
-        end_ids(read_json(path), path)
     with from_library(folder, "config"):
         config: dict[str, Any] = mlx_load_config(folder)
     return config

@@ -33,6 +33,7 @@ from akunu_py.models.pass_memory import PassShape, pass_shape
 from akunu_py.models.ranks.split import PlannedGroup, Way, plan
 from akunu_py.models.rollback import RollbackCaches, leaves
 from akunu_py.models.weight_bytes import bytes_in_forms, forms_of
+from akunu_py.tokenizers.codecs import check_vocabulary
 
 _CGROUP_LIMIT = Path("/sys/fs/cgroup/memory.max")
 
@@ -159,6 +160,7 @@ def _of_gguf(
 ) -> Requirements:
     with GGUFFile.open(path) as file:
         model_plan = read_plan(file.metadata, file.tensors)
+        check_vocabulary(file.metadata)
         parameters = file.num_weights
         dense = wants_dense(options.weights, held(parameters, group)) or not file.is_quantized
         number_bytes = compute_types(file, model_plan, options, on_gpu=not on_cpu())[0].size

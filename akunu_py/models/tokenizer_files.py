@@ -64,6 +64,10 @@ class _Config(_Names):
     split_special_tokens: bool | None = None
 
 
+class _Generation(msgspec.Struct):
+    eos_token_id: _Id | list[_Id] | None = None
+
+
 class AddedToken(msgspec.Struct):
     """A token that tokenizer.json adds to its vocabulary."""
 
@@ -71,8 +75,12 @@ class AddedToken(msgspec.Struct):
     content: str
 
 
+class _Model(msgspec.Struct):
+    vocab: dict[str, _Id] | list[Any] | None = None
+
+
 class _Tokenizer(msgspec.Struct):
-    model: dict[str, msgspec.Raw]
+    model: _Model
     added_tokens: list[AddedToken] = []
     normalizer: Any = None
 
@@ -81,14 +89,23 @@ _KINDS: dict[str, Any] = {
     TOKENIZER_CONFIG: _Config,
     "special_tokens_map.json": _Names,
     "added_tokens.json": dict[str, _Id],
+    # mlx-lm would ignore one that is not JSON.
+    "generation_config.json": _Generation,
 }
 
 
-def check_tokenizer_files(folder: Path) -> list[AddedToken]:
-    """Check the JSON files of a folder's tokenizer; return the tokens that tokenizer.json adds.
+def check_tokenizer_files(folder: Path) -> tuple[Path, list[AddedToken]]:
+    """Check the files of a folder's tokenizer, but for the vocabulary.
 
-    Raises ModelFormatError, naming the file and the place in it, for a value of another kind.
+    Returns the file of the vocabulary, and the tokens that tokenizer.json adds to it. Raises
+    ModelFormatError, naming the file and the place in it, for a value of another kind, and where
+    there is no tokenizer.
     """
+    vocabularies = sorted(filter(is_vocabulary, folder.iterdir()))
+    if not vocabularies:
+        raise ModelFormatError(
+            f"{folder} has no tokenizer.json or other tokenizer; download the model again"
+        )
     for template in (*folder.glob("*.jinja"), *folder.glob("*/*.jinja")):
         try:
             read_file(template).decode()
@@ -98,8 +115,8 @@ def check_tokenizer_files(folder: Path) -> list[AddedToken]:
         if os.path.lexists(folder / name):
             check_kind(folder / name, read_json(folder / name), kind)
     path = folder / TOKENIZER
-    if not os.path.lexists(path):
-        return []
+    if path not in vocabularies:
+        return vocabularies[0], []
     try:
         found = msgspec.json.decode(read_file(path), type=_Tokenizer)
         growth = _growth(found.normalizer)
@@ -112,20 +129,7 @@ def check_tokenizer_files(folder: Path) -> list[AddedToken]:
             f"the normalizer in {path} makes texts more than {_MAX_GROWTH} times longer; download "
             "it again, or use another model"
         )
-    return found.added_tokens
-
-
-def vocabulary_file(folder: Path) -> Path:
-    """Return the file with a folder's vocabulary, which messages name.
-
-    Raises ModelFormatError where there is none.
-    """
-    names = sorted(path.name for path in folder.iterdir() if is_vocabulary(path))
-    if not names:
-        raise ModelFormatError(
-            f"{folder} has no tokenizer.json or other tokenizer; download the model again"
-        )
-    return folder / (TOKENIZER if TOKENIZER in names else names[0])
+    return path, found.added_tokens
 
 
 def check_kind(path: Path, content: object, kind: Any) -> None:

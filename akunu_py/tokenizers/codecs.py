@@ -10,8 +10,16 @@ from akunu_py.tokenizers.detokenizer import TokenBytes
 from akunu_py.tokenizers.sentencepiece_model import ModelKind
 from akunu_py.tokenizers.split_rules import split_rule
 from akunu_py.tokenizers.spm import SPMCodec
-from akunu_py.tokenizers.vocabulary import Vocabulary, get_text
+from akunu_py.tokenizers.vocabulary import (
+    Vocabulary,
+    get_scores,
+    get_text,
+    get_texts,
+    read_vocabulary,
+)
 
+_MERGING = ("gpt2", "gemma4")
+_KINDS = (*_MERGING, "llama", "t5")
 _KNOWN = (
     "akunu knows 'llama' (SentencePiece), 'gpt2' (byte-level BPE), 'gemma4' (BPE of characters) "
     "and 't5' (unigram): use another model"
@@ -59,6 +67,29 @@ class BeginRule:
     required: bool = False
 
 
+def check_vocabulary(metadata: Mapping[str, Any]) -> None:
+    """Check the vocabulary in `GGUFFile.metadata`, without the time that a codec takes to make.
+
+    Raises ModelFormatError as `make_codec` does, except for merges that do not fit.
+    """
+    vocabulary = read_vocabulary(metadata)
+    if _known_kind(metadata) in _MERGING:
+        get_texts(metadata, "merges")
+    else:
+        get_scores(metadata, len(vocabulary.tokens))
+
+
+def _known_kind(metadata: Mapping[str, Any]) -> str:
+    """Return `tokenizer.ggml.model`; raise ModelFormatError for an unknown kind."""
+    model = get_text(metadata, "tokenizer.ggml.model")
+    if model in _KINDS:
+        return str(model)
+    reason = _UNKNOWN.get(model or "")
+    raise ModelFormatError(
+        f"tokenizer.ggml.model is {model!r}; {reason + '. ' if reason else ''}{_KNOWN}"
+    )
+
+
 def make_codec(
     metadata: Mapping[str, Any], vocabulary: Vocabulary, pre_tokenizer: str | None
 ) -> tuple[Codec, BeginRule]:
@@ -68,8 +99,8 @@ def make_codec(
     for damaged metadata, ConfigError for a `pre_tokenizer` that is unknown or does not apply to the
     vocabulary.
     """
-    model = get_text(metadata, "tokenizer.ggml.model")
-    if model not in ("gpt2", "gemma4") and pre_tokenizer is not None:
+    model = _known_kind(metadata)
+    if model not in _MERGING and pre_tokenizer is not None:
         raise ConfigError(
             f"a vocabulary of the kind {model!r} has no pre-tokenizer; leave --pre-tokenizer out"
         )
@@ -78,13 +109,8 @@ def make_codec(
         return codec, BeginRule(usually=True, required=True)
     if model == "t5":
         return SPMCodec(metadata, vocabulary, ModelKind.UNIGRAM), BeginRule(usually=False)
-    if model in ("gpt2", "gemma4"):
-        # Files of this kind need no name; another one is ignored.
-        name = "gemma4" if model == "gemma4" else get_text(metadata, "tokenizer.ggml.pre")
-        rule = split_rule(pre_tokenizer or name, chosen=pre_tokenizer is not None)
-        begins = BeginRule(usually=rule.add_bos, always=rule.always_bos)
-        return BPECodec(metadata, vocabulary, rule), begins
-    reason = _UNKNOWN.get(model or "")
-    raise ModelFormatError(
-        f"tokenizer.ggml.model is {model!r}; {reason + '. ' if reason else ''}{_KNOWN}"
-    )
+    # Gemma 4's files need no name; another one is ignored.
+    name = "gemma4" if model == "gemma4" else get_text(metadata, "tokenizer.ggml.pre")
+    rule = split_rule(pre_tokenizer or name, chosen=pre_tokenizer is not None)
+    begins = BeginRule(usually=rule.add_bos, always=rule.always_bos)
+    return BPECodec(metadata, vocabulary, rule), begins

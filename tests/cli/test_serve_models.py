@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 from gguf_files import write_tiny_llama
+from model_folders import write_folder
 
 from akunu_py.cli.main import cli
 from akunu_py.errors import MemoryLimitError, ModelFormatError
@@ -77,6 +78,10 @@ def make_bad(kind, place, good):
             path.write_text("version https://git-lfs.github.com/spec/v1\noid sha256:ab\nsize 3\n")
         case "unknown architecture":
             unknown_architecture(path)
+        case "unknown vocabulary":
+            path.write_bytes(
+                good.read_bytes().replace(b"tokenizer.ggml.model", b"tokenizer.ggml.other")
+            )
         case "dangling link":
             link(path, place / "nowhere")
         case "circular link":
@@ -108,6 +113,10 @@ def make_bad(kind, place, good):
         case "folder with half its weights":
             path = place / "a"
             folder(path, "model-00001-of-00002.safetensors", config={"model_type": "llama"})
+        case "folder with a cut tokenizer":
+            path = place / "a"
+            write_folder(path, good)
+            os.truncate(path / "tokenizer.json", 999)
     return path
 
 
@@ -116,6 +125,7 @@ KINDS = (
     "dangling link", "circular link", "pipe", "missing part", "first part missing",
     "folder without weights", "folder with a tokenizer alone", "folder without a config",
     "folder with bad weights", "folder with a pipe", "folder with half its weights",
+    "unknown vocabulary", "folder with a cut tokenizer",
 )  # fmt: skip
 
 

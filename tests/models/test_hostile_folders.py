@@ -315,7 +315,7 @@ def test_ids_that_the_model_does_not_have_are_not_fed(folder):
 
 def test_ids_beyond_any_vocabulary(folder):
     change_id(folder, "z", 2**31)
-    with pytest.raises(ModelFormatError, match=r"beyond any vocabulary|cannot be loaded"):
+    with pytest.raises(ModelFormatError, match="16777215"):
         FolderTokenizer(folder, {})
 
 

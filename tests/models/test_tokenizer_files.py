@@ -23,6 +23,7 @@ from akunu_py.errors import AkunuError, ConfigError, ModelFormatError
 from akunu_py.models import folder_settings
 from akunu_py.models.folder_tokenizer import FolderTokenizer
 from akunu_py.models.mlx_folder import read_whole_config
+from akunu_py.models.tokenizer_files import check_tokenizer_files
 
 TEXTS = ["", "hello world", "h\u00e9llo \U0001f600 </s> <s>foo 12\n\n", "\0", "a" * 40 + "b"]
 FILES = {
@@ -120,6 +121,7 @@ def change(folder, *path, value):
 
 def use(folder):
     """Load a tokenizer and call everything it has."""
+    check_tokenizer_files(folder)
     tokenizer = FolderTokenizer(folder, read_whole_config(folder))
     for text in TEXTS:
         for special in (False, True):
@@ -170,11 +172,11 @@ GROWING = {"type": "Replace", "pattern": {"Regex": "."}, "content": "x" * 1000}
     [
         (["model"], {"type": "BPE", "vocab": {}, "merges": []}, "the ids 260 and 2"),
         (["model", "vocab"], {}, "out of vocabulary"),
-        (["model", "vocab", "a"], 2**31, "beyond any vocabulary"),
-        (["model", "vocab", "a"], -1, "expected u32"),
-        (["model", "vocab", "a"], 1.0, "expected u32"),
-        (["model", "vocab", "a"], True, "expected u32"),
-        (["model", "vocab", "a"], None, "expected u32"),
+        (["model", "vocab", "a"], 2**31, r"Expected `int` <= 16777215 - at `\$.model.vocab"),
+        (["model", "vocab", "a"], -1, "Expected `int` >= 0"),
+        (["model", "vocab", "a"], 1.5, "Expected `int`, got `float`"),
+        (["model", "vocab", "a"], True, "Expected `int`, got `bool`"),
+        (["model", "vocab", "a"], None, "Expected `int`, got `null`"),
         (["model", "vocab", "he"], 99, "the same id 99"),
         (["model", "merges"], [["q", "zz"]], "out of vocabulary"),
         (["model", "merges"], ["q"], "Merges text file invalid"),
