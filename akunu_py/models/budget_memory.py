@@ -62,8 +62,10 @@ class BudgetMemory:
         most = next((size for size in MOST_ROWS if size >= rows), None)
         if most is not None and 0 not in self._bit_equal.values():
             longest = self._longest(rows)
-            if context > longest and context >= 2 * longest:
-                self._bit_equal[most] = measure(most)
+            if context >= 2 * longest:
+                found = measure(most)
+                # At the end of the context it may be less than before.
+                self._bit_equal[most] = max(found, longest) if found else 0
                 self.save(new_samples=0)
         if 0 in self._bit_equal.values():
             return "different"

@@ -56,6 +56,26 @@ def test_equal_is_said_of_texts_no_longer_than_measured(tiny_gguf, monkeypatch):
     assert row_bits(tiny_gguf, ids[:longest], **DRAFTED) == "equal"
 
 
+def test_equal_is_said_of_passes_no_larger_than_measured(tiny_gguf):
+    asked = []
+
+    def measure(most):
+        asked.append(most)
+        return 100
+
+    with Engine.load(tiny_gguf) as engine:
+        row_bits = engine._memories.costs.row_bits
+        assert row_bits(50, 8, measure) == row_bits(100, 9, measure) == "equal"
+        assert row_bits(50, 10, measure) == row_bits(100, 2, measure) == "equal"
+        assert row_bits(101, 2, measure) == row_bits(50, 74, measure) == "unknown"
+        assert asked == [9, 17]
+        # Near the end of the context caches may be copied at a shorter length only.
+        assert row_bits(200, 17, lambda most: 20) == "unknown"
+        assert row_bits(100, 17, measure) == "equal"
+        assert row_bits(50, 33, lambda most: 0) == row_bits(50, 2, measure) == "different"
+        assert asked == [9, 17]
+
+
 def test_a_measurement_that_fails_costs_no_reply(tiny_gguf, monkeypatch):
     def fail(self, most):
         raise RuntimeError("[malloc] Unable to allocate 1 bytes.")

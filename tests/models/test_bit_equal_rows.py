@@ -15,7 +15,7 @@ from akunu_py.sampling.transforms import TransformChain
 from akunu_py.types import Draft, GenerationConfig
 
 MOST = MOST_ROWS[1]
-LENGTHS = (1, 2, 9, 15, 16, 17, 31, 40, 64, 255, 257, 310, 520)
+LENGTHS = (1, 15, 17, 40, 255, 257, 310, 520)
 """Texts around windows of 16 and 300, steps of caches (256) and passes of a prompt (512)."""
 
 
