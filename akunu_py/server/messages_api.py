@@ -73,6 +73,7 @@ class _Block(msgspec.Struct):
     input: Any = None
     tool_use_id: str | None = None
     content: Any = None
+    source: Any = None
     is_error: bool | None = None
 
 
@@ -285,6 +286,9 @@ def _assistant(blocks: list[_Block], place: str, ignored: list[str]) -> Message:
 
 
 def _text(block: _Block, place: str, ignored: list[str], *, newest: bool = False) -> str:
+    match block:
+        case _Block(type="document", source={"type": "text", "data": str(text)}):
+            return text
     if block.type in _MEDIA:
         return unread_part(block.type, place, ignored, newest=newest)
     if block.text is None:
@@ -309,6 +313,7 @@ def _result_text(block: _Block, place: str, ignored: list[str]) -> str:
             for index, part in enumerate(parts)
             if part.text is not None or part.type in _MEDIA
         ]
+        ignored += [part.type for part in parts if part.text is None and part.type not in _MEDIA]
         text = "\n".join(texts)
     if block.is_error:
         # Templates have no place for it.

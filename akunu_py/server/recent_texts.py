@@ -12,30 +12,30 @@ class RecentTexts(Generic[_Key]):
     One thread uses them.
 
     Args:
-        most_characters: of all texts together.
+        most_bytes: size of all texts together.
         most: number of texts.
 
     """
 
-    def __init__(self, most_characters: int = 16 << 20, most: int = 10_000) -> None:
-        self._most_characters = most_characters
+    def __init__(self, most_bytes: int = 16 << 20, most: int = 10_000) -> None:
+        self._most_bytes = most_bytes
         self._most = most
-        self._texts: OrderedDict[_Key, str] = OrderedDict()
-        self._size = 0
+        self._texts: OrderedDict[_Key, bytes] = OrderedDict()
+        self._num_bytes = 0
 
-    def keep(self, key: _Key, text: str) -> None:
+    def keep(self, key: _Key, text: bytes) -> None:
         """Keep a text, in the place of an earlier one of this key."""
         self._drop(key)
         self._texts[key] = text
-        self._size += len(text)
-        while self._size > self._most_characters or len(self._texts) > self._most:
+        self._num_bytes += len(text)
+        while self._num_bytes > self._most_bytes or len(self._texts) > self._most:
             self._drop(next(iter(self._texts)))
 
-    def get(self, key: _Key) -> str | None:
+    def get(self, key: _Key) -> bytes | None:
         """Return the text of a key; None if it is not kept."""
         if key in self._texts:
             self._texts.move_to_end(key)
         return self._texts.get(key)
 
     def _drop(self, key: _Key) -> None:
-        self._size -= len(self._texts.pop(key, ""))
+        self._num_bytes -= len(self._texts.pop(key, b""))

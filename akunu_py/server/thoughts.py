@@ -25,7 +25,7 @@ class Thoughts:
         if not reply.reasoning:
             return
         *_, key = _keys(client, [*messages, reply])
-        self._kept.keep(key, reply.reasoning)
+        self._kept.keep(key, reply.reasoning.encode())
 
     def restored(self, client: str, messages: Sequence[Message]) -> tuple[Message, ...]:
         """Return a conversation, with the thoughts of replies that came back without them."""
@@ -33,7 +33,7 @@ class Thoughts:
         for message, key in zip(messages, _keys(client, messages), strict=True):
             left_out = message.role == "assistant" and not message.reasoning
             kept = self._kept.get(key) if left_out else None
-            found.append(replace(message, reasoning=kept) if kept else message)
+            found.append(replace(message, reasoning=kept.decode()) if kept else message)
         return tuple(found)
 
 

@@ -80,7 +80,7 @@ class Conversation:
     """
 
     def __init__(
-        self, book: ToolBook, ignored: list[str], kept: Callable[[str], str | None]
+        self, book: ToolBook, ignored: list[str], kept: Callable[[str], bytes | None]
     ) -> None:
         self._book = book
         self._ignored = ignored

@@ -79,14 +79,14 @@ async def responses(http: HttpRequest) -> Response:
 
     def keep(item: Mapping[str, Any]) -> None:
         if asked.body.store is not False:
-            items.keep((client, item["id"]), msgspec.json.encode(item).decode())
+            items.keep((client, item["id"]), msgspec.json.encode(item))
 
     form = ResponseForm(_echoed(asked), book, keep)
     return asked.respond(request, form, stream=asked.body.stream)
 
 
 def _read_request(
-    asked: Incoming[Body], book: ToolBook, kept: Callable[[str], str | None]
+    asked: Incoming[Body], book: ToolBook, kept: Callable[[str], bytes | None]
 ) -> ChatRequest:
     """Return what a body asks for, and fill the book; `kept` as in `Conversation`.
 

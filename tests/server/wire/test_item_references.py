@@ -184,4 +184,4 @@ def test_log_probabilities_are_not_kept(server, backend):
     body = {"input": "Hi", "include": ["message.output_text.logprobs"]}
     [item] = server.post(PATH, body).json()["output"]
     assert item["content"][0]["logprobs"]
-    assert '"logprobs":[]' in server.service.items.get(("local", item["id"]))
+    assert b'"logprobs":[]' in server.service.items.get(("local", item["id"]))

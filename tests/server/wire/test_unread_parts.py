@@ -123,3 +123,20 @@ def test_unknown_parts_are_listed(server, backend):
     response = asked(server, RESPONSES, said)
     assert response.headers["x-akunu-ignored"] == "hologram"
     assert backend.request.messages[0].text == "Look"
+
+
+@pytest.mark.parametrize("block", [{"type": "tool_reference", "tool_name": "x"}, {"type": "new"}])
+def test_unknown_blocks_of_results_are_listed(server, backend, block):
+    response = asked(server, MESSAGES, *result(MESSAGES, [text(MESSAGES), block]))
+    assert response.headers["x-akunu-ignored"] == block["type"]
+    assert backend.request.messages[-1].text == "Look"
+
+
+def test_documents_that_are_text_are_read(server, backend):
+    source = {"type": "text", "media_type": "text/plain", "data": "Page one."}
+    document = {"type": "document", "source": source}
+    newest = {"role": "user", "content": [document, text(MESSAGES)]}
+    response = asked(server, MESSAGES, *result(MESSAGES, [document]), newest)
+    assert "x-akunu-ignored" not in response.headers
+    _, tool, user = backend.request.messages
+    assert (tool.text, user.text) == ("Page one.", "Page one.\n\nLook")
