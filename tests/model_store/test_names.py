@@ -287,7 +287,7 @@ def test_aliases(hub, tmp_path):
     assert "the alias mine stands for" in refusal("mine")
     delete_alias("mine")
     assert load_aliases() == {"emigre": "hf:o/r:Q4_K_M"}
-    with pytest.raises(ConfigError, match="no alias 'mine'"):
+    with pytest.raises(ConfigError, match="no alias named mine"):
         delete_alias("mine")
 
 

@@ -1,11 +1,13 @@
 """`akunu chat`: the command."""
 
+import contextlib
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 from click.core import ParameterSource
 
+from akunu_py.cli.chat.echo import echo
 from akunu_py.cli.command import Command, option
 from akunu_py.cli.editor import edit_text
 from akunu_py.cli.input_text import GivenPath, check_model, check_text
@@ -28,7 +30,22 @@ if TYPE_CHECKING:
     from akunu_py.types import GenerationConfig
 
 
-@click.command(cls=Command)
+class _Chat(Command):
+    """A command that shows what is typed at its prompts alone, from its first moment on."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Parse, which takes a while: options import what they check."""
+        if ctx.resilient_parsing:
+            return super().parse_args(ctx, args)
+        with contextlib.ExitStack() as hidden:
+            hidden.enter_context(echo(False))
+            left = super().parse_args(ctx, args)
+            # click closes no context whose parsing failed.
+            ctx.call_on_close(hidden.pop_all().close)
+        return left
+
+
+@click.command(cls=_Chat)
 @model_argument
 @option("--system", also=["--system-prompt"], help="A system message.")
 @option(
@@ -89,7 +106,6 @@ def chat(  # noqa: PLR0917 - click passes by name
     """  # noqa: D301 - \b keeps click from wrapping the examples
     from akunu_py.cli.chat.actions import Tools  # noqa: PLC0415 - --help does without
     from akunu_py.cli.chat.commands import completions  # noqa: PLC0415
-    from akunu_py.cli.chat.echo import echo_off  # noqa: PLC0415
     from akunu_py.cli.chat.line_input import open_lines  # noqa: PLC0415
     from akunu_py.cli.chat.loop import Chat, note, note_width  # noqa: PLC0415
     from akunu_py.cli.chat.session_file import load_session  # noqa: PLC0415
@@ -127,9 +143,7 @@ def chat(  # noqa: PLR0917 - click passes by name
         offer_default_model()
 
     def load(name: str | None) -> "Engine":
-        # What is typed meanwhile is shown at the next prompt.
-        with echo_off():
-            return load_engine(name, loading, memory=memory, several=True)
+        return load_engine(name, loading, memory=memory, several=True)
 
     engine = load(model)
     conversation = Conversation(engine, config, system)
@@ -152,7 +166,7 @@ def chat(  # noqa: PLR0917 - click passes by name
         tools = Tools(
             note,
             load,
-            edit_text if typed else None,
+            echo(True)(edit_text) if typed else None,
             note_width,
             KeptSession(store) if typed and keep else None,
         )

@@ -1,16 +1,18 @@
 """Keys typed while nobody reads them."""
 
 import contextlib
+import signal
 import sys
 from collections.abc import Iterator
 
 
 @contextlib.contextmanager
-def echo_off() -> Iterator[None]:
-    """Keep a terminal from showing what is typed; Ctrl-C works, and the next prompt gets the rest.
+def echo(on: bool) -> Iterator[None]:
+    """Have a terminal show what is typed, or not: Ctrl-C works, and the next prompt gets the rest.
 
-    Shown, it would stand in the middle of a reply, and what is drawn in place, such as a progress
-    bar, would be erased a line off. Nothing is done where standard input is no terminal.
+    Shown at once, it would stand in the middle of a reply and once more at the prompt, and what is
+    drawn in place, such as a progress bar, would be erased a line off. Nothing is done where
+    standard input is no terminal.
     """
     try:
         import termios  # noqa: PLC0415 - Windows has none
@@ -23,11 +25,18 @@ def echo_off() -> Iterator[None]:
     except (OSError, ValueError, termios.error):
         yield
         return
-    changed = [*before]
-    changed[3] &= ~termios.ECHO
-    termios.tcsetattr(keys, termios.TCSANOW, changed)
+
+    def apply(*_: object) -> None:
+        changed = termios.tcgetattr(keys)
+        changed[3] = changed[3] | termios.ECHO if on else changed[3] & ~termios.ECHO
+        termios.tcsetattr(keys, termios.TCSANOW, changed)
+
+    apply()
+    # Behind Ctrl-Z and fg a shell has turned it on again.
+    continued = signal.signal(signal.SIGCONT, signal.SIG_DFL if on else apply)
     try:
         yield
     finally:
+        signal.signal(signal.SIGCONT, continued)
         with contextlib.suppress(termios.error):
             termios.tcsetattr(keys, termios.TCSANOW, before)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Protocol, TextIO
 import click
 
 from akunu_py.cli.chat.commands import BLOCK, Completion
+from akunu_py.cli.chat.echo import echo
 from akunu_py.cli.input_text import MOST_BYTES, decoded
 from akunu_py.cli.terminal import is_dumb, printable
 
@@ -75,7 +76,8 @@ class PlainLines:
     def _read_line(self, prompt: str) -> str:
         if prompt:
             click.echo(prompt, nl=False, file=shown_on())
-        data = sys.stdin.buffer.readline(MOST_BYTES + 1)
+        with echo(True):
+            data = sys.stdin.buffer.readline(MOST_BYTES + 1)
         if not data:
             raise EOFError
         text = decoded(data, "standard input", self._num_bytes)

@@ -12,7 +12,6 @@ import click
 
 from akunu_py.cli.chat.actions import Actions, Tools
 from akunu_py.cli.chat.commands import message_of, parse
-from akunu_py.cli.chat.echo import echo_off
 from akunu_py.cli.chat.line_input import Lines, shown_on
 from akunu_py.cli.chat.prompt_parts import THIS_CHAT, PromptParts
 from akunu_py.cli.chat.reply_line import print_drafts, reply_line
@@ -147,7 +146,6 @@ class Chat:
         """Stream the reply to a message; an interrupt ends the reply and not the chat."""
         self._leave_row()
         with (
-            echo_off(),
             prompt_progress() as progress,
             self._conversation.ask(question, progress) as reply,
         ):

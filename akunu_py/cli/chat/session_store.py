@@ -86,7 +86,7 @@ class SessionStore:
         lists = "`akunu sessions list` lists them"
         if found:
             raise ConfigError(f"{len(found)} sessions begin with {name!r}; {lists}")
-        raise ConfigError(f"there is no session {name!r}; {lists}")
+        raise ConfigError(f"there is no session named {name!r}; {lists}")
 
     def newest(self) -> StoredSession:
         """Return the session changed last; raises ConfigError where there is none."""

@@ -10,12 +10,15 @@ import pytest
 
 pytest.importorskip("termios")
 import resource
+import signal
 import termios
 
 from pty_child import PtyChild
 from resizing_screen import ResizingScreen
 from terminal_screen import TerminalScreen
 
+from akunu_py.cli.chat.echo import echo
+from akunu_py.cli.command import Command
 from akunu_py.cli.main import cli
 from akunu_py.errors import ConfigError
 
@@ -438,10 +441,20 @@ def test_what_shall_not_be_kept_is_not(chat, tmp_path):
     assert not (tmp_path / "akunu").exists()
 
 
-def test_what_is_typed_while_a_model_loads_is_not_shown_then(tiny_gguf, monkeypatch):
-    """The prompt shows it once more."""
+@pytest.fixture
+def shown_keys(monkeypatch):
+    """Say whether the terminal of standard input shows what is typed."""
     leader, follower = os.openpty()
-    shown_keys = lambda: bool(termios.tcgetattr(follower)[3] & termios.ECHO)  # noqa: E731
+    with os.fdopen(follower) as keys:
+        monkeypatch.setattr(sys, "stdin", keys)
+        yield lambda: bool(termios.tcgetattr(keys)[3] & termios.ECHO)
+    os.close(leader)
+
+
+def test_what_is_typed_before_the_first_prompt_is_not_shown_then(
+    tiny_gguf, shown_keys, monkeypatch
+):
+    """The prompt shows it once more."""
     found = []
 
     def load(*_arguments, **_options):
@@ -449,13 +462,37 @@ def test_what_is_typed_while_a_model_loads_is_not_shown_then(tiny_gguf, monkeypa
         raise ConfigError("it is damaged")
 
     monkeypatch.setattr("akunu_py.cli.chat.command.load_engine", load)
-    with os.fdopen(follower) as keys:
-        monkeypatch.setattr(sys, "stdin", keys)
-        with pytest.raises(click.UsageError, match="damaged"):
-            cli(["chat", str(tiny_gguf)], standalone_mode=False)
-        assert found == [False]
-        assert shown_keys()
-    os.close(leader)
+    parse = Command.parse_args
+    monkeypatch.setattr(
+        Command, "parse_args", lambda *given: [found.append(shown_keys()), parse(*given)][1]
+    )
+    with pytest.raises(click.UsageError, match="damaged"):
+        cli(["chat", str(tiny_gguf)], standalone_mode=False)
+    assert shown_keys()
+    with pytest.raises(click.UsageError, match="no-such"):
+        cli(["chat", "--no-such"], standalone_mode=False)
+    assert shown_keys()
+    # Of akunu itself, which shows it; of the chat; of the model; and the same again.
+    assert found == [True, False, False, True, False]
+
+
+def test_keys_stay_hidden_after_a_stop(shown_keys):
+    def go_on():
+        """Do as a shell does, whose terminal shows what is typed."""
+        changed = termios.tcgetattr(sys.stdin)
+        changed[3] |= termios.ECHO
+        termios.tcsetattr(sys.stdin, termios.TCSANOW, changed)
+        os.kill(os.getpid(), signal.SIGCONT)
+
+    with echo(False):
+        go_on()
+        assert not shown_keys()
+        with echo(True):
+            go_on()
+            assert shown_keys()
+        assert not shown_keys()
+    go_on()
+    assert shown_keys()
 
 
 @pytest.mark.slow
