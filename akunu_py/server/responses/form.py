@@ -107,8 +107,8 @@ class ResponseForm:
                 return self._end_item()
             case UnfinishedCall() if isinstance(self._open, _Call):
                 return self._end_item()
-            case _:
-                return b""
+            case ArgumentsDelta() | CallEnd() | UnfinishedCall():
+                return b""  # of a call that never began
 
     def alive(self) -> bytes:
         """Return `response.in_progress` again; clients do not count comments."""

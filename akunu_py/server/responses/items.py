@@ -15,6 +15,7 @@ import msgspec
 from akunu_py.messages import Message, ToolCall
 from akunu_py.server.conversation import call_at, message_at, unread_part
 from akunu_py.server.errors import RequestError
+from akunu_py.server.json_body import MOST_BODY_BYTES
 from akunu_py.server.responses.tools import ToolBook, shown_name
 
 _TEXTS = frozenset({"input_text", "output_text", "text", "summary_text", "reasoning_text"})
@@ -85,6 +86,7 @@ class Conversation:
         self._book = book
         self._ignored = ignored
         self._kept = kept
+        self._referred_bytes = 0
         self._messages: list[Message] = []
         self._turn: _Turn | None = None
 
@@ -130,6 +132,14 @@ class Conversation:
                 "items of recent replies, and in memory. Send the item itself, or set store: false "
                 "in your client, which then sends all items",
                 param=f"{place}.id",
+            )
+        self._referred_bytes += len(kept)
+        if self._referred_bytes > MOST_BODY_BYTES:
+            raise RequestError(
+                f"the items that input refers to have more than {MOST_BODY_BYTES / 2**20:g} MB; "
+                "refer to fewer or shorter ones",
+                status=413,
+                param="input",
             )
         return msgspec.json.decode(kept, type=Item)
 

@@ -178,6 +178,14 @@ def test_items_of_another_client_are_not_found():
     assert statuses == [200, 400]
 
 
+def test_references_bring_no_more_than_a_body_has(server, backend):
+    backend.play([ACCEPTED, ContentDelta("x" * 2**20), Finished("stop", USAGE)])
+    [item] = replied(server, stream=False)
+    for count, status in ((31, 200), (32, 413)):
+        response = server.post(PATH, {"input": [ASK, *[reference(item)] * count]})
+        assert response.status_code == status
+
+
 def test_log_probabilities_are_not_kept(server, backend):
     chances = Chances((TokenChance("x", b"x", -1.0),))
     backend.play([ACCEPTED, chances, ContentDelta("x"), Finished("stop", USAGE)])
