@@ -5,6 +5,8 @@ of akunu, so that it starts at once. llguidance has limits of its own, but not f
 multiples: a schema of a kilobyte can take it minutes and gigabytes.
 """
 
+import contextlib
+import functools
 import json
 import os
 import re
@@ -12,6 +14,7 @@ import resource
 import sys
 import threading
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +23,15 @@ from llguidance import LLMatcher, LLParserLimits, LLTokenizer
 TOO_SLOW = 3
 TOO_LARGE = 4
 """Exit codes."""
+
+LIMITS = LLParserLimits(verbose_errors=False, max_items_in_row=2500)
+"""llguidance's, also for replies. Each optional key of an object takes four items of a row."""
+
+_FIRST_TOKENS = 4
+"""Tokens of a reply that are tried: what may come next may be too much there."""
+
+_FIRST_SECONDS = 0.25
+"""Of processor time for them. llguidance's limits of a step do not hold for the first one."""
 
 _LOOK_S = 0.01
 """Seconds between two looks at time and memory."""
@@ -31,15 +43,32 @@ _STATM = Path("/proc/self/statm")
 
 def main(seconds: float, most_bytes: int) -> None:
     """Answer requests until the input ends."""
-    watched = _Watch(seconds, most_bytes)
+    watched = _Watch(most_bytes)
     _answer({})  # it is ready
     for line in sys.stdin:
         request = json.loads(line)
-        tokenizer = _tokenizer(request["size"], _NAME.findall(request["grammar"]))
-        with watched:
-            limits = LLParserLimits(verbose_errors=False)
-            error = LLMatcher(tokenizer, request["grammar"], log_level=0, limits=limits).get_error()
-        _answer({"error": error, "spent": _resident_bytes() > most_bytes // 2})
+        names = frozenset(_NAME.findall(request["grammar"]))
+        tokenizer = _tokenizer(request["size"], names)
+        began = time.process_time()
+        with watched(seconds):
+            matcher = LLMatcher(tokenizer, request["grammar"], log_level=0, limits=LIMITS)
+        with watched(min(seconds, _FIRST_SECONDS)):
+            _begin(matcher)
+        error, seconds_taken = matcher.get_error(), time.process_time() - began
+        spent = _resident_bytes() > most_bytes
+        _answer({"error": error, "seconds": seconds_taken, "spent": spent})
+
+
+def _begin(matcher: LLMatcher) -> None:
+    """Follow a reply for a few tokens."""
+    for _ in range(_FIRST_TOKENS):
+        if matcher.is_error() or matcher.is_stopped():
+            break
+        run = matcher.compute_ff_tokens()
+        mask = int.from_bytes(matcher.compute_bitmask(), "little")
+        if not (run or mask):
+            break
+        matcher.consume_tokens(run or [(mask & -mask).bit_length() - 1])
 
 
 def _answer(answer: dict[str, Any]) -> None:
@@ -48,27 +77,28 @@ def _answer(answer: dict[str, Any]) -> None:
 
 
 class _Watch:
-    """Ends the process where its block takes more processor time, or the process more memory."""
+    """Ends the process where a block takes more processor time or memory."""
 
-    def __init__(self, seconds: float, most_bytes: int) -> None:
-        self._seconds = seconds
+    def __init__(self, most_bytes: int) -> None:
         self._most_bytes = most_bytes
-        self._until: float | None = None
+        # Limits of a block: of the process's time, and of its memory.
+        self._limits: tuple[float, int] | None = None
         threading.Thread(target=self._run, daemon=True).start()
 
-    def __enter__(self) -> None:
-        self._until = time.process_time() + self._seconds
-
-    def __exit__(self, *_: object) -> None:
-        self._until = None
+    @contextlib.contextmanager
+    def __call__(self, seconds: float) -> Iterator[None]:
+        self._limits = time.process_time() + seconds, _resident_bytes() + self._most_bytes
+        yield
+        self._limits = None
 
     def _run(self) -> None:
         while True:
             time.sleep(_LOOK_S)
-            until = self._until
-            if until is not None and time.process_time() > until:
+            if (limits := self._limits) is None:
+                continue
+            if time.process_time() > limits[0]:
                 os._exit(TOO_SLOW)
-            if until is not None and _resident_bytes() > self._most_bytes:
+            if _resident_bytes() > limits[1]:
                 os._exit(TOO_LARGE)
 
 
@@ -99,8 +129,9 @@ class _Bytes:
         return list(text.encode() if isinstance(text, str) else bytes(text))
 
 
-def _tokenizer(size: int, names: list[str]) -> LLTokenizer:
-    given = _Bytes(size, sorted(set(names)))
+@functools.lru_cache(maxsize=4)
+def _tokenizer(size: int, names: frozenset[str]) -> LLTokenizer:
+    given = _Bytes(size, sorted(names))
     return LLTokenizer(
         given,  # type: ignore[arg-type]
         n_vocab=len(given.tokens),

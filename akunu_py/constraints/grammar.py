@@ -140,6 +140,7 @@ def _body(constraint: Constraint) -> dict[str, Any]:
             return {"lark_grammar": f"start: /{regex_to_lark(source, '')}/\n"}
         case "choices":
             texts = " | ".join(map(_literal, json.loads(source)))
-            return {"lark_grammar": f"start: {texts}\n"}
+            # One terminal: as many rules would be followed side by side.
+            return {"lark_grammar": f"start: TEXT\nTEXT: {texts}\n"}
         case "grammar" | "tools":
             return {"lark_grammar": source}

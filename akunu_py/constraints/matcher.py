@@ -4,17 +4,16 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
-from llguidance import LLMatcher, LLParserLimits
+from llguidance import LLMatcher
 from numpy.typing import NDArray
 
 from akunu_py.constraint import Constraint
+from akunu_py.constraints.compile_child import LIMITS
 from akunu_py.constraints.grammar import Opening, source_of
 from akunu_py.constraints.reasons import reason_of
-from akunu_py.constraints.trial import TRIAL
+from akunu_py.constraints.trial import check_cost
 from akunu_py.constraints.vocabulary import MatcherVocabulary
 from akunu_py.errors import ConstraintError
-
-_LIMITS = LLParserLimits(verbose_errors=False)
 
 Mask = NDArray[np.uint32]
 """A set of token ids: id i is bit i % 32 of word i // 32."""
@@ -43,7 +42,7 @@ class Matcher:
         self._optional = Matcher(vocabulary, optional, name) if optional else None
         self._words = -(-vocabulary.size // 32)
         self._end_ids = vocabulary.end_ids
-        self._inner = LLMatcher(vocabulary.library, grammar, log_level=0, limits=_LIMITS)
+        self._inner = LLMatcher(vocabulary.library, grammar, log_level=0, limits=LIMITS)
         # The tokens that the inner matcher has taken in: the reply's, and behind them a path's.
         self._taken: list[int] = []
         # What must follow the first n of them: a run of tokens, and where in it they are. None
@@ -241,7 +240,7 @@ class PendingMatcher:
         if self._matcher is None:
             for grammar in filter(None, (self._grammar, self._optional)):
                 try:
-                    TRIAL.error_of(grammar, self._vocabulary.size)
+                    check_cost(grammar, self._vocabulary.size)
                 except ConstraintError as error:
                     raise ConstraintError(f"{self._name}: {error.message}") from None
             self._matcher = Matcher(self._vocabulary, self._grammar, self._name, self._optional)

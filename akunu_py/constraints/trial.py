@@ -9,33 +9,41 @@ import atexit
 import contextlib
 import hashlib
 import json
+import math
 import select
 import subprocess
 import sys
 import threading
 from collections import OrderedDict
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from akunu_py.constraints import compile_child
-from akunu_py.errors import ConfigError, ConstraintError
+from akunu_py.errors import ConfigError, ConstraintError, ServerBusyError
+
+QUICK_SECONDS = 0.25
+"""Of processor time that trying a grammar may take, for the first. Nearly all take a tenth."""
 
 MOST_SECONDS = 2.0
-"""Of processor time that compiling a grammar may take."""
+"""The same for one that took longer. It is tried again, apart: so it holds up no other."""
 
-MOST_BYTES = 512 << 20
-"""Of memory."""
+MOST_BYTES = 128 << 20
+"""Of memory, which the reply then takes, too. 512 tools take half of that."""
 
-_MOST_WAIT_S = 3 * MOST_SECONDS
+_MOST_QUEUE_S = 6.0
+"""Longest wait for a place."""
+
+_MOST_WAIT_S = 6.0
 """Longest wait for an answer, on a machine that is busy with other work."""
 
 _START_S = 60.0
 """Longest wait for a new child: a cold disk may take a while to import llguidance from."""
 
 _CHILDREN = 2
-"""Grammars that are tried at once, so that a slow one holds up no other; as many stay ready."""
+"""Grammars that are tried at once; as many children stay ready."""
 
-_VERDICTS = 256
+_VERDICTS = 1024
 """Grammars whose verdict is remembered: agents send the same tools each turn."""
 
 _REASONS = {
@@ -44,50 +52,75 @@ _REASONS = {
 }
 
 
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What a child found.
+
+    Attributes:
+        error: what llguidance says against the grammar; "" if nothing.
+        seconds: processor time that it took, the limit where it took longer.
+        refused: why it cannot be afforded, or "".
+        late: whether more time might do.
+
+    """
+
+    error: str
+    seconds: float
+    refused: str = ""
+    late: bool = False
+
+
 class CompileTrial:
-    """Compiles grammars in children that it keeps; from any thread."""
+    """Compiles grammars in children that it keeps, within one limit of time; from any thread."""
 
     def __init__(self, seconds: float = MOST_SECONDS, most_bytes: int = MOST_BYTES) -> None:
         self._limits = seconds, most_bytes
         self._places = threading.BoundedSemaphore(_CHILDREN)
         self._idle: list[_Child] = []
-        # By digest of the grammar: llguidance's error, or why it cannot be afforded.
-        self._verdicts: OrderedDict[bytes, str | ConstraintError] = OrderedDict()
+        # By digest of the grammar.
+        self._verdicts: OrderedDict[bytes, Verdict] = OrderedDict()
         atexit.register(self.close)
 
-    def error_of(self, grammar: str, size: int) -> str:
-        """Return what llguidance says against a grammar, for a vocabulary of `size`; "" if nothing.
+    def verdict(self, grammar: str, size: int) -> Verdict:
+        """Try a grammar for a vocabulary of `size`, in which every control token is known.
 
-        Every control token that the grammar names counts as known. Raises ConstraintError for a
-        grammar that takes too much time or memory, ConfigError if no child can be started.
+        Raises ServerBusyError where too many others are tried, ConfigError if no child can be
+        started.
         """
         key = hashlib.sha256(f"{size} {grammar}".encode()).digest()
-        if (verdict := self._verdicts.get(key)) is None:
-            with self._places:
-                verdict = self._verdicts[key] = self._ask(grammar, size)
-                while len(self._verdicts) > _VERDICTS:
-                    self._verdicts.popitem(last=False)
-        if isinstance(verdict, ConstraintError):
-            raise ConstraintError(verdict.message)
-        return verdict
+        if (found := self._verdicts.get(key)) is None:
+            if not self._places.acquire(timeout=_MOST_QUEUE_S):
+                raise ServerBusyError(
+                    "constraints of other requests are being compiled; try again later",
+                    retry_after_s=math.ceil(MOST_SECONDS),
+                )
+            try:
+                found = self._verdicts[key] = self._ask(grammar, size)
+            finally:
+                self._places.release()
+            while len(self._verdicts) > _VERDICTS:
+                self._verdicts.popitem(last=False)
+        return found
 
     def close(self) -> None:
         """End the children."""
         while self._idle:
             self._idle.pop().close()
 
-    def _ask(self, grammar: str, size: int) -> str | ConstraintError:
+    def _ask(self, grammar: str, size: int) -> Verdict:
         child = self._idle_child() or _Child(*self._limits)
         with contextlib.ExitStack() as closing:
             # Also at Ctrl-C: nobody knows whose answer would come next.
             closing.callback(child.close)
             answer = child.ask({"grammar": grammar, "size": size})
             if answer is None:
-                return ConstraintError(f"it is too complex ({child.end()}); make it simpler")
+                reason, late = child.end()
+                refused = f"it is too complex ({reason}); make it simpler"
+                return Verdict("", self._limits[0], refused, late)
             if not answer["spent"]:
                 closing.pop_all()
                 self._idle.append(child)
-        return str(answer["error"])
+        return Verdict(str(answer["error"]), float(answer["seconds"]))
 
     def _idle_child(self) -> "_Child | None":
         with contextlib.suppress(IndexError):
@@ -145,12 +178,12 @@ class _Child:
         found: dict[str, Any] | None = json.loads(line) if line else None
         return found
 
-    def end(self) -> str:
-        """End the process; return why it gave no answer."""
+    def end(self) -> tuple[str, bool]:
+        """End the process; return why it gave no answer, and whether more time might do."""
         self.close()
         code = self._process.returncode
         # Any other end is that of the wait, or of llguidance's stack.
-        return _REASONS.get(code, "compiling it does not end")
+        return _REASONS.get(code, "compiling it does not end"), code == compile_child.TOO_SLOW
 
     def close(self) -> None:
         """End the process."""
@@ -159,17 +192,26 @@ class _Child:
         self._process.communicate()
 
 
-TRIAL = CompileTrial()
+_QUICK, _LONG = CompileTrial(QUICK_SECONDS), CompileTrial(MOST_SECONDS)
 """The children of this process."""
 
 _SMALLEST = 257
 """Tokens of the vocabulary for grammars that name none: the bytes and an end."""
 
 
-def try_schema(schema: Mapping[str, Any] | bool) -> str:
-    """Return what llguidance says against a JSON schema; "" if nothing.
+def check_cost(grammar: str, size: int) -> None:
+    """Raise ConstraintError for a grammar that is too expensive for a vocabulary of `size`.
 
-    Raises ConstraintError for one that is too expensive to compile.
+    Also raises what `CompileTrial.verdict` does.
     """
+    found = _QUICK.verdict(grammar, size)
+    if found.late:
+        found = _LONG.verdict(grammar, size)
+    if found.refused:
+        raise ConstraintError(found.refused)
+
+
+def try_schema(schema: Mapping[str, Any] | bool) -> Verdict:
+    """Return whether a JSON schema compiles within the shorter limit; raises as `check_cost`."""
     body = {"json_schema": {"allOf": [schema]} if isinstance(schema, bool) else schema}
-    return TRIAL.error_of(json.dumps({"grammars": [body]}), _SMALLEST)
+    return _QUICK.verdict(json.dumps({"grammars": [body]}), _SMALLEST)

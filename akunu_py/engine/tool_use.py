@@ -121,7 +121,7 @@ class ToolUse:
         """
         plan = self._plan(messages, tools, choice)
         if continued is not None and plan.constraint is not None:
-            known = [enforceable(tool).tool for tool in tools]
+            known = [one.tool for one in enforceable(tools)]
             _check_continued(continued.text, self._format, known)
         return replace(plan, continued=continued)
 
@@ -149,7 +149,9 @@ class ToolUse:
             marks = {id_: text for text, id_ in self._control_ids.items() if text in texts}
             return replace(plan, parser=GivenParser(reader, callable_), marks=marks)
         format_, control_ids = self._format, self._control_ids
-        callable_ = [enforceable(tool).tool for tool in callable_]
+        names = {tool.name for tool in callable_}
+        # All of them, as whoever says what is not enforced.
+        callable_ = [one.tool for one in enforceable(tools) if one.tool.name in names]
         if required:
             one = not isinstance(choice, str) and "name" in choice
             grammar = required_calls(format_, callable_, control_ids, one=one)

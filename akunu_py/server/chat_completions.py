@@ -183,7 +183,7 @@ async def chat_completions(http: HttpRequest) -> Response:
         custom=_custom_names(body.tools or ()),
     )
     choices = asked.choices(body.n)
-    return asked.respond(
+    return await asked.respond(
         request, in_choices("chatcmpl-", form, choices), stream=body.stream, choices=choices
     )
 

@@ -47,9 +47,8 @@ class Chats:
         that the reply may repeat. Raises as `Engine.chat` and `Worker.ask` do.
         """
         offered, read = read_tools(tools), read_messages(messages)
-        for tool in offered:
-            # Now, since it may take a while, and `prepare` is called with the model's lock.
-            enforceable(tool)
+        # Now, since it may take a while, and `prepare` is called with the model's lock.
+        enforceable(offered)
 
         def prepare(engine: Engine) -> Prepared:
             with self._lock:

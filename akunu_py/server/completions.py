@@ -86,7 +86,7 @@ async def completions(http: HttpRequest) -> Response:
         include_usage=bool(usage and usage.include_usage),
         figures=bool(body.timings_per_token),
     )
-    return asked.respond(
+    return await asked.respond(
         request, in_choices("cmpl-", form, choices), stream=body.stream, choices=choices
     )
 

@@ -3,6 +3,7 @@
 A format adds only how its fields become a `Request`, and how the reply is written.
 """
 
+import asyncio
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
@@ -96,21 +97,23 @@ class Incoming(Generic[_Body]):
         """Return how many choices a request asks for; raises RequestError for too many."""
         return asked_choices(n, self.service.backend.health().places)
 
-    def respond(
+    async def respond(
         self, request: Request, form: ReplyForm, *, stream: bool | None, choices: int = 1
     ) -> Response:
         """Queue a request and return the response of its reply, or of its choices."""
         tools = request.tools if isinstance(request, ChatRequest) else ()
+        # In a thread, and before the headers, which say what was left out.
+        enforced = await asyncio.to_thread(enforceable, tools) if tools else ()
+        loosened = [part for tool in enforced for part in tool.loosened]
         return self.service.respond(
             self._http, request, form,
-            stream=bool(stream), choices=choices, ignored=lambda: self._without(tools),
+            stream=bool(stream), choices=choices, ignored=lambda: self._without(loosened),
         )  # fmt: skip
 
-    def _without(self, tools: Sequence[Tool]) -> Sequence[str]:
+    def _without(self, loosened: Sequence[str]) -> Sequence[str]:
         """Return what has no effect, as far as is known of the model by now."""
         model = self.service.model(self.model.id)
         depending = (name for name, heeds in self.depends if not heeds(model))
-        loosened = (part for tool in tools for part in enforceable(tool).loosened)
         return [*self.ignored, *depending, *loosened]
 
 

@@ -145,7 +145,7 @@ async def messages(http: HttpRequest) -> Response:
     }
     request = _read_request(asked, options)
     form = MessageForm(body.model or request.model)
-    return asked.respond(request, form, stream=body.stream)
+    return await asked.respond(request, form, stream=body.stream)
 
 
 async def count_tokens(http: HttpRequest) -> Response:

@@ -8,6 +8,7 @@ import signal
 import socket
 import sys
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from types import FrameType
 
 import uvicorn
@@ -21,6 +22,9 @@ _DRAIN_S = 5
 
 _LAST_WORDS_S = 2
 """Seconds that errors of replies then have to reach the clients."""
+
+_THREADS = 64
+"""Requests that are laid out at once, or wait for their constraints to be compiled."""
 
 _BACKLOG = 512
 
@@ -60,6 +64,12 @@ class _Server(uvicorn.Server):
     def capture_signals(self) -> Iterator[None]:
         """Leave signals alone."""
         yield
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Make more threads than there are processors: most of them wait."""
+        threads = ThreadPoolExecutor(_THREADS, "akunu requests")
+        asyncio.get_running_loop().set_default_executor(threads)
+        await super().startup(sockets)
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """Let replies end, first by themselves; a stream that were cut would just end."""

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from akunu_py.messages import Message
-from akunu_py.server.recent_texts import RecentTexts
+from akunu_py.recent_texts import RecentTexts
 
 
 class Thoughts:

@@ -17,7 +17,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Generator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor, wait
+from concurrent.futures import wait
 from dataclasses import dataclass, field, replace
 
 from akunu_py.engine.engine import Engine
@@ -191,7 +191,7 @@ class _Running:
 
 @dataclass(frozen=True, slots=True)
 class _Load:
-    """A load under way, of a model or a constraint, and the job that needs it."""
+    """A load under way, and the job that needs it."""
 
     job: Job
     steps: LoadSteps
@@ -239,6 +239,8 @@ class Worker:
         # Whether the first of the line waits until a reply ends.
         self._held_up = False
         self._load: _Load | None = None
+        # Jobs whose constraints are compiled.
+        self._compiling: set[Job] = set()
         # Replies that read their prompts, and where.
         self._reading: dict[Job, Lane] = {}
         self._mean_s = _USUAL_REPLY_S
@@ -307,7 +309,8 @@ class Worker:
         with self._changed:
             if self._stopping:
                 raise EngineStateError(self._why_no_more)
-            if not self._line.put(job, free=self._parallel - len(self._running)):
+            busy = len(self._running) + len(self._compiling)
+            if not self._line.put(job, free=self._parallel - busy):
                 raise ServerBusyError(
                     f"{len(self._line)} requests wait already; try again in {self._retry_s()} s",
                     retry_after_s=self._retry_s(),
@@ -319,7 +322,7 @@ class Worker:
         """Return the state of the worker."""
         last = self._last_turn
         with self._changed:
-            waiting = len(self._line) + (self._load is not None)
+            waiting = len(self._line) + len(self._compiling) + (self._load is not None)
         return Health(
             alive=self._thread is not None and self._thread.is_alive(),
             running=len(self._running),
@@ -393,7 +396,7 @@ class Worker:
         error = EngineStateError(self._why_no_more)
         with self._changed:
             self._stopping = True
-            while (job := self._line.pop()) is not None:
+            for job in (*self._compiling, *self._line):
                 job.events.end(error)
         if self._load is not None:
             self._load.steps.close()
@@ -434,7 +437,9 @@ class Worker:
                 job.events.end()
                 return True
             if job.uncompiled:
-                self._load = _Load(job, _compiling(job.call))
+                # Meanwhile it is the turn of others.
+                self._compiling.add(job)
+                threading.Thread(target=self._compile, args=(job,), daemon=True).start()
                 return True
             tokens = _most_tokens(job.call, resident.engine)
             if not self._has_room(job, tokens, resident):
@@ -447,6 +452,19 @@ class Worker:
         self._running.append(_Running(job, resident, lane, turns, self._clock(), tokens))
         self._share_costs()
         return True
+
+    def _compile(self, job: Job) -> None:
+        """Compile a job's constraint, in a thread of its own; then it is the next of the line."""
+        try:
+            with panics_as_errors():
+                job.call.compile()
+        except Exception as error:  # noqa: BLE001 - of whatever kind, it ends this reply alone
+            self._fail(job, error)
+        with self._changed:
+            self._compiling.discard(job)
+            if not (job.uncompiled or self._stopping):
+                self._line.put_back(job)
+                self._changed.notify_all()
 
     def _busy(self) -> set[Served]:
         """Return the models of the replies under way."""
@@ -645,16 +663,6 @@ class Worker:
     def _retry_s(self) -> int:
         """Return after how many seconds there may be a place: when the next reply ends."""
         return max(1, min(_LONGEST_RETRY_S, math.ceil(self._mean_s / self._parallel)))
-
-
-def _compiling(call: CheckedCall) -> LoadSteps:
-    """Compile a call's constraint in a thread of its own, as a load."""
-    with ThreadPoolExecutor(1, "akunu compiles a constraint") as pool:
-        compiling = pool.submit(call.compile)
-        while not compiling.done():
-            yield compiling
-    compiling.result()
-    return True
 
 
 class _Report:

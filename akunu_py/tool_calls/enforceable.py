@@ -4,17 +4,20 @@ Tools come from MCP servers, with everything that JSON Schema, OpenAPI and their
 write. The prompt has the schema as it was given; the grammar has the loosened one.
 """
 
-import functools
+import hashlib
 import json
 import re
-from collections.abc import Iterator, Mapping
+import threading
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 from urllib.parse import unquote
 
+from akunu_py.constraint import MOST_CHARACTERS
 from akunu_py.constraints import try_schema
-from akunu_py.errors import ConfigError, ConstraintError
+from akunu_py.errors import ConfigError
 from akunu_py.messages import Tool
+from akunu_py.recent_texts import RecentTexts
 from akunu_py.tool_calls.schemas import referred
 
 _TYPES = frozenset({"string", "number", "integer", "boolean", "null", "array", "object"})
@@ -64,8 +67,13 @@ _FIRST_TO_GO = (
 )  # fmt: skip
 """What is left out of a schema that does not compile, until it does."""
 
+_MOST_SECONDS = 0.5
+"""Of processor time for the trials that loosen one tool; their number is bounded, too."""
+
 _MOST_TRIES = 200
-"""Schemas that are compiled to loosen one tool."""
+
+_MOST_SECONDS_OF_ALL = 2.0
+"""For all tools of a request; an ordinary one takes 0.002."""
 
 _DEEPEST = 64
 
@@ -85,24 +93,60 @@ class Enforceable:
     loosened: tuple[str, ...]
 
 
-def enforceable(tool: Tool) -> Enforceable:
-    """Return a tool as a grammar can enforce it; a tool that was seen lately takes no time.
+def enforceable(tools: Sequence[Tool]) -> list[Enforceable]:
+    """Return the tools of a request as a grammar can enforce them, in bounded time.
 
-    Raises ConfigError for a tool with `strict` of which not everything can be enforced.
+    Tools that were seen lately take no time. Where those before took too much, any arguments are
+    allowed. Raises ConfigError for a tool with `strict` of which not everything can be enforced,
+    and what `try_schema` does.
     """
-    schema, parts = _loosened(json.dumps(tool.parameters))
-    loosened = tuple(f"tools.{tool.name}.parameters{part}" for part in parts)
-    if loosened and tool.strict:
-        raise ConfigError(
-            f"the tool {tool.name!r} is strict, and {', '.join(loosened)[:300]} cannot be "
-            "enforced; change the schema there, or leave strict out"
-        )
-    return Enforceable(replace(tool, parameters=json.loads(schema)), loosened)
+    found, seconds = [], 0.0
+    for tool in tools:
+        made = _seen(tool.parameters) if seconds < _MOST_SECONDS_OF_ALL else _NOTHING
+        seconds += made.seconds
+        loosened = tuple(f"tools.{tool.name}.parameters{part}" for part in made.parts)
+        if loosened and tool.strict:
+            raise ConfigError(
+                f"the tool {tool.name!r} is strict, and {', '.join(loosened)[:300]} cannot be "
+                "enforced; change the schema there, or leave strict out"
+            )
+        found.append(Enforceable(replace(tool, parameters=json.loads(made.schema)), loosened))
+    return found
 
 
-@functools.lru_cache(maxsize=2048)
-def _loosened(parameters: str) -> tuple[str, tuple[str, ...]]:
-    """Return a schema in JSON without what cannot be enforced, and the places of that."""
+@dataclass(frozen=True, slots=True)
+class _Loosened:
+    """A schema in JSON without what cannot be enforced, the places of that, and its time."""
+
+    schema: str
+    parts: tuple[str, ...]
+    seconds: float
+
+
+_NOTHING = _Loosened('{"type": "object", "additionalProperties": {}}', ("",), 0.0)
+
+_SEEN: RecentTexts[str] = RecentTexts()
+_LOCK = threading.Lock()
+
+
+def _seen(parameters: Mapping[str, Any]) -> _Loosened:
+    """Return a schema as `_loosened` does; one that was seen lately takes no time."""
+    given = json.dumps(parameters)
+    if len(given) > MOST_CHARACTERS:
+        return _NOTHING
+    key = hashlib.sha256(given.encode()).hexdigest()
+    with _LOCK:
+        kept = _SEEN.get(key)
+    if kept is None:
+        found = _loosened(given)
+        kept = json.dumps([found.schema, found.parts, found.seconds]).encode()
+        with _LOCK:
+            _SEEN.keep(key, kept)
+    schema, parts, seconds = json.loads(kept)
+    return _Loosened(schema, tuple(parts), seconds)
+
+
+def _loosened(parameters: str) -> _Loosened:
     root = _with_definitions(json.loads(parameters))
     made = _Loosening(root)
     schema = made.satisfiable(closed(made.opened(made.known(root, ""))), "")
@@ -111,7 +155,7 @@ def _loosened(parameters: str) -> tuple[str, tuple[str, ...]]:
     if not made.compiles(schema) or not made.compiles({**schema, "required": every}):
         schema = made.opened({**made.mended(schema, "", schema), "type": "object"})
     parts = (part for part in made.parts if not part.startswith(f".$defs.{_DEFINED}"))
-    return json.dumps(schema), tuple(dict.fromkeys(parts))
+    return _Loosened(json.dumps(schema), tuple(dict.fromkeys(parts)), made.seconds)
 
 
 def _with_definitions(root: dict[str, Any]) -> dict[str, Any]:
@@ -153,12 +197,19 @@ def closed(schema: Mapping[str, Any]) -> dict[str, Any]:
 
 
 class _Loosening:
-    """Loosens one schema; `parts` has the places that lost something."""
+    """Loosens one schema.
+
+    Attributes:
+        parts: the places that lost something.
+        seconds: processor time of the trials.
+
+    """
 
     def __init__(self, root: Mapping[str, Any]) -> None:
         self._root = root
         self._tries = 0
         self._spent = False
+        self.seconds = 0.0
         self.parts: list[str] = []
 
     def known(self, schema: object, place: str, depth: int = 0) -> Any:
@@ -267,14 +318,14 @@ class _Loosening:
         """Whether llguidance compiles a schema, at an affordable cost."""
         if self._spent:
             return False
+        found = try_schema(schema)
         self._tries += 1
-        self._spent = self._tries >= _MOST_TRIES
-        try:
-            return not try_schema(schema)
-        except ConstraintError:
-            # Looking for the part at fault would cost as much again, each time.
-            self._spent = True
-            return False
+        self.seconds += found.seconds
+        # Looking for the part at fault would cost as much again, each time.
+        self._spent = (
+            bool(found.refused) or self._tries >= _MOST_TRIES or self.seconds > _MOST_SECONDS
+        )
+        return not (found.error or found.refused)
 
     def mended(self, schema: Any, place: str, root: Mapping[str, Any]) -> Any:
         """Return a schema that does not compile without what is at fault."""

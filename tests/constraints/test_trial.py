@@ -4,13 +4,20 @@ import json
 import time
 
 import pytest
+from llguidance import regex_to_lark
 
-from akunu_py.constraints.trial import CompileTrial
-from akunu_py.errors import ConstraintError
+from akunu_py.constraint import Constraint
+from akunu_py.constraints import trial as trials
+from akunu_py.constraints.trial import CompileTrial, check_cost
+from akunu_py.errors import ConstraintError, ServerBusyError
 
 
 def intersection(count):
     return {"allOf": [{"type": "string", "pattern": f"a{i}.*"} for i in range(count)]}
+
+
+def expression(text):
+    return {"lark_grammar": f"start: /{regex_to_lark(text, '')}/"}
 
 
 EXPENSIVE = {
@@ -23,6 +30,9 @@ EXPENSIVE = {
     "two multiples": {
         "json_schema": {"allOf": [{"type": "integer", "multipleOf": n} for n in (9973, 9967)]}
     },
+    "what must come first": expression("((a{1000}){1000}){9}"),
+    "what must come first, in JSON": {"json_schema": {"type": "string", "pattern": "^((a{1000}){1000}){9}$"}},
+    "pairs of names": {"json_schema": {"patternProperties": {f"^p{i}_.*$": {} for i in range(400)}}},
     "behind a name": {"lark_grammar": "start: <|x|> <[300]> A\nA: " + " & ".join(f"/.*a{i}.*/" for i in range(25))},
 }  # fmt: skip
 
@@ -42,38 +52,80 @@ def trial():
 def test_what_takes_long_is_refused(trial, name):
     began = time.process_time()
     for _ in range(2):
-        with pytest.raises(ConstraintError, match=r"too complex \(compiling it takes too long\)"):
-            trial.error_of(grammar(EXPENSIVE[name]), 400)
+        found = trial.verdict(grammar(EXPENSIVE[name]), 400)
+        assert found.late
+        assert found.refused == "it is too complex (compiling it takes too long); make it simpler"
     # Nothing of it is computed here.
     assert time.process_time() - began < 0.2
 
 
 def test_what_takes_much_memory_is_refused():
-    trial = CompileTrial(20, 100 << 20)
-    with pytest.raises(ConstraintError, match="too much memory"):
-        trial.error_of(grammar(EXPENSIVE["multipleOf"]), 300)
-    assert trial.error_of(grammar({"json_schema": {"type": "integer"}}), 300) == ""
+    trial = CompileTrial(20, 20 << 20)
+    found = trial.verdict(grammar(EXPENSIVE["multipleOf"]), 300)
+    assert "too much memory" in found.refused
+    assert not found.late
+    assert trial.verdict(grammar({"json_schema": {"type": "integer"}}), 300).refused == ""
     trial.close()
 
 
 def test_others_are_compiled_by_one_child_that_stays(trial):
     bodies = [{"json_schema": {"type": "string", "maxLength": n}} for n in range(1, 4)]
-    assert [trial.error_of(grammar(body), 300) for body in bodies] == ["", "", ""]
+    found = [trial.verdict(grammar(body), 300) for body in bodies]
+    assert [(one.error, one.refused) for one in found] == [("", "")] * 3
+    assert all(0 < one.seconds < 0.2 for one in found)
     (child,) = trial._idle
-    assert trial.error_of(grammar({"json_schema": {"not": {}}}), 300)
+    assert trial.verdict(grammar({"json_schema": {"not": {}}}), 300).error
     assert trial._idle == [child]
 
 
-def test_an_end_of_llguidance_refuses_the_grammar_alone(trial):
+def test_what_fails_at_the_first_tokens_is_an_error(trial):
+    """The schema of a tool is loosened then."""
+    rows = " | ".join(f'"a{i}"' for i in range(3000))
+    assert "items" in trial.verdict(grammar({"lark_grammar": f"start: {rows}"}), 300).error
+
+
+def test_an_end_of_llguidance_refuses_the_grammar_alone():
+    trial = CompileTrial()
     chain = "".join(f"a{i}: a{i + 1}\n" for i in range(100_000))
-    with pytest.raises(ConstraintError, match="too complex"):
-        trial.error_of(grammar({"lark_grammar": f'start: a0\n{chain}a100000: "a"'}), 300)
-    assert trial.error_of(grammar({"lark_grammar": 'start: "a"'}), 300) == ""
+    found = trial.verdict(grammar({"lark_grammar": f'start: a0\n{chain}a100000: "a"'}), 300)
+    assert "too complex" in found.refused
+    assert not found.late
+    assert trial.verdict(grammar({"lark_grammar": 'start: "a"'}), 300).refused == ""
+    trial.close()
 
 
 def test_a_child_that_was_ended_meanwhile_is_replaced(trial):
-    assert trial.error_of(grammar({"lark_grammar": 'start: "b"'}), 300) == ""
+    assert trial.verdict(grammar({"lark_grammar": 'start: "b"'}), 300).refused == ""
     for child in trial._idle:
         child._process.kill()
         child._process.wait()
-    assert trial.error_of(grammar({"lark_grammar": 'start: "c"'}), 300) == ""
+    assert trial.verdict(grammar({"lark_grammar": 'start: "c"'}), 300).refused == ""
+
+
+def test_a_longer_trial_is_apart_from_quick_ones(monkeypatch):
+    """However many are under way there, ordinary grammars find a place."""
+    quick, long = CompileTrial(0.1), CompileTrial(0.2)
+    monkeypatch.setattr(trials, "_QUICK", quick)
+    monkeypatch.setattr(trials, "_LONG", long)
+    monkeypatch.setattr(trials, "_MOST_QUEUE_S", 0.01)
+    bomb = grammar(EXPENSIVE["multipleOf"])
+    with pytest.raises(ConstraintError, match="takes too long"):
+        check_cost(bomb, 300)
+    for _ in range(trials._CHILDREN):
+        long._places.acquire()
+    check_cost(grammar({"lark_grammar": 'start: "d"'}), 300)
+    with pytest.raises(ServerBusyError, match="try again later"):
+        check_cost(bomb, 301)
+    quick.close()
+    long.close()
+
+
+def test_a_constraint_is_tried_before_it_is_compiled(monkeypatch):
+    """Also where only the first mask of a reply is expensive."""
+    from matched import tiny
+
+    from akunu_py.constraints import make_matcher
+
+    monkeypatch.setattr(trials, "_LONG", trials._QUICK)
+    with pytest.raises(ConstraintError, match=r"regex: it is too complex \(compiling"):
+        make_matcher(Constraint.regex("((a{1000}){1000}){9}"), tiny()[1])

@@ -42,13 +42,15 @@ class SlowConstraint:
     """A matcher that takes until `may_end` to compile; it then allows everything."""
 
     def __init__(self, *, compiled):
-        self.compiled = compiled
+        self.compiled, self.error = compiled, None
         self.begun, self.may_end = threading.Event(), threading.Event()
 
     def compile(self):
         if not self.compiled:
             self.begun.set()
             assert self.may_end.wait(60)
+            if self.error is not None:
+                raise self.error
             self.compiled = True
 
 
@@ -378,13 +380,36 @@ class TestErrors:
         if late:
             thread.join()
             slow.compiled = False
+            behind = worker.submit(call(toy, max_tokens=3))
+            while not behind.events._over:
+                worker.step()
+            assert worker.health().waiting == 1
         while not other.events._over:
             worker.step()
         assert slow.begun.wait(60)
         slow.may_end.set()
         thread.join()
-        run(worker)
+        while not jobs[0].events._over:
+            worker.step()
         assert len(tokens_of(jobs[0])) == 12
+
+    @pytest.mark.parametrize("fails", [False, True])
+    def test_the_end_of_a_constraint_that_was_compiled(self, toy, make_worker, fails):
+        """It fails, or the worker ends meanwhile: the client learns of it, and nobody else does."""
+        worker = make_worker()
+        slow = SlowConstraint(compiled=True)
+        job = worker.submit(replace(call(toy), matcher=slow))
+        slow.compiled, slow.error = False, Panic("no") if fails else None
+        worker.step()
+        if not fails:
+            worker.close()
+        slow.may_end.set()
+        with pytest.raises(RuntimeError, match="no$" if fails else "shutting down"):
+            next(job.events)
+        if fails:
+            job = worker.submit(call(toy))
+            run(worker)
+            assert len(tokens_of(job)) == 12
 
     def test_of_numbers(self, toy):
         from akunu_py.server.worker import Worker

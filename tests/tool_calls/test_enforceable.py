@@ -9,7 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from template_excerpts import format_of
 
-from akunu_py.errors import ConfigError, ConstraintError
+from akunu_py.constraints.trial import Verdict
+from akunu_py.errors import ConfigError
 from akunu_py.messages import Tool, ToolCall
 from akunu_py.tool_calls.enforceable import enforceable
 from akunu_py.tool_calls.grammar import required_calls
@@ -82,6 +83,11 @@ KEPT = {
 }  # fmt: skip
 
 
+def enforced(tool):
+    (found,) = enforceable([tool])
+    return found
+
+
 def tool(schema, **options):
     parameters = {
         "type": "object",
@@ -94,19 +100,19 @@ def tool(schema, **options):
 @pytest.mark.parametrize("name", LOOSENED)
 def test_parts_that_cannot_be_enforced_are_named(name):
     schema, words, left = LOOSENED[name]
-    found = enforceable(tool(schema))
+    found = enforced(tool(schema))
     assert found.loosened == tuple(f"tools.search.parameters.properties.x.{word}" for word in words)
     assert found.tool.parameters["properties"] == {"x": left, "y": {"type": "integer"}}
     assert found.tool.parameters["required"] == ["x"]
     with pytest.raises(ConfigError, match="the tool 'search' is strict") as refused:
-        enforceable(tool(schema, strict=True))
+        enforced(tool(schema, strict=True))
     assert f"x.{words[0]}" in str(refused.value)
 
 
 @pytest.mark.parametrize("name", KEPT)
 def test_what_limits_nothing_is_left_out_silently(name):
     schema, left = KEPT[name]
-    found = enforceable(tool(schema, strict=True))
+    found = enforced(tool(schema, strict=True))
     assert found.loosened == ()
     assert found.tool.parameters["properties"]["x"] == left
 
@@ -120,7 +126,7 @@ def test_within_other_schemas(name):
         "b": {"type": "array", "items": within, "minItems": 1},
     }
     parameters = {"$defs": {"d": schema}, "properties": properties, "required": ["a", "b"]}
-    found = enforceable(Tool("t", "", parameters))
+    found = enforced(Tool("t", "", parameters))
     assert f"tools.t.parameters.$defs.d.{words[0]}" in found.loosened
     assert found.tool.parameters["$defs"]["d"] == left
     assert found.tool.parameters["properties"]["a"] == {"$ref": "#/$defs/d"}
@@ -129,7 +135,7 @@ def test_within_other_schemas(name):
 
 @pytest.mark.parametrize("parameters", [{"type": "OBJECT"}, {"type": "any"}, {"properties": None}, {"type": None}, {"properties": []}, {"oneOf": [TEXT, TEXT]}, {"$ref": "#"}, {"const": None}])  # fmt: skip
 def test_arguments_are_an_object_in_any_case(parameters):
-    found = enforceable(Tool("t", "", parameters)).tool.parameters
+    found = enforced(Tool("t", "", parameters)).tool.parameters
     assert found["type"] == "object"
     jsonschema.validate({}, found)
 
@@ -151,13 +157,13 @@ def test_arguments_are_an_object_in_any_case(parameters):
 def test_names_that_are_lost_may_be_any(name, parameters, lost):
     """A call without arguments would be the only one otherwise."""
     tool = Tool("t", "", parameters)
-    found = enforceable(tool)
+    found = enforced(tool)
     assert found.loosened == (f"tools.t.parameters{lost}",)
     lark = required_calls(format_of(name), [found.tool], {})
     for arguments in ({}, {"path": "a"}):
         assert allows(lark, written_calls(format_of(name), [ToolCall("t", arguments)]))
     with pytest.raises(ConfigError, match="the tool 't' is strict"):
-        enforceable(replace(tool, strict=True))
+        enforced(replace(tool, strict=True))
 
 
 def test_what_is_too_expensive_is_not_enforced_at_all(monkeypatch):
@@ -166,13 +172,42 @@ def test_what_is_too_expensive_is_not_enforced_at_all(monkeypatch):
 
     def too_expensive(schema):
         asked.append(schema)
-        raise ConstraintError("it is too complex")
+        return Verdict("", 0.25, "it is too complex", late=True)
 
     monkeypatch.setattr("akunu_py.tool_calls.enforceable.try_schema", too_expensive)
-    found = enforceable(tool({"allOf": [{"pattern": "a.*"}]}))
+    found = enforced(tool({"allOf": [{"pattern": "a.*"}]}))
     assert found.tool.parameters == {"type": "object", "additionalProperties": {}}
     assert found.loosened == ("tools.search.parameters",)
     assert len(asked) == 1
+
+
+@pytest.mark.parametrize("error", ["", "it has a part that is not there"])
+def test_the_tools_of_a_request_are_looked_at_for_a_while(monkeypatch, error):
+    """Those behind take any arguments, and are named; again at each call."""
+    asked = []
+
+    def slow(schema):
+        asked.append(schema)
+        return Verdict(error, 0.2)
+
+    monkeypatch.setattr("akunu_py.tool_calls.enforceable.try_schema", slow)
+    tools = [
+        Tool(f"t{i}", "", {"properties": {f"{error}{i}": {"type": "string"}}}) for i in range(100)
+    ]
+    found = enforceable(tools)
+    assert 0.2 * len(asked) < 3
+    assert found[-1].tool.parameters == {"type": "object", "additionalProperties": {}}
+    assert found[-1].loosened == ("tools.t99.parameters",)
+    count = len(asked)
+    assert enforceable(tools) == found
+    assert len(asked) == count
+    with pytest.raises(ConfigError, match="the tool 't99' is strict"):
+        enforceable([*tools[:-1], replace(tools[-1], strict=True)])
+
+
+def test_a_schema_of_a_megabyte_is_not_looked_at():
+    found = enforced(tool({"enum": ["x" * 2**20]}))
+    assert found.loosened == ("tools.search.parameters",)
 
 
 WORDS = st.sampled_from(
@@ -190,6 +225,6 @@ VALUES = st.recursive(
 @given(st.dictionaries(WORDS, VALUES, max_size=4))
 def test_no_schema_refuses_the_request(schema):
     """Whatever it is: a grammar of it compiles, and what it enforces allows some arguments."""
-    found = enforceable(tool(schema)).tool.parameters
+    found = enforced(tool(schema)).tool.parameters
     assert found["type"] == "object"
-    assert enforceable(Tool("t", "", found)).loosened == ()
+    assert enforced(Tool("t", "", found)).loosened == ()

@@ -76,7 +76,7 @@ SCHEMAS = {
 @pytest.mark.parametrize("name", ["hermes", "qwen coder", "ling", "lfm", "gemma"])
 def test_calls_follow_references_and_combined_schemas(name, kind):
     schema, allowed, refused = SCHEMAS[kind]
-    found = enforceable(Tool("t", "", schema))
+    (found,) = enforceable([Tool("t", "", schema)])
     assert found.loosened == ()
     format_ = format_of(name)
     lark = required_calls(format_, [found.tool], {})

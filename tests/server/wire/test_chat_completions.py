@@ -1,5 +1,6 @@
 """/v1/chat/completions over HTTP: what the backend is asked, and what the client gets."""
 
+import asyncio
 import json
 from dataclasses import replace
 
@@ -12,6 +13,7 @@ from akunu_py.reply_deltas import ContentDelta, ReasoningDelta
 from akunu_py.server.events import Accepted, Decoded, Finished, Loading, Prefilled
 from akunu_py.server.reply_response import Patience
 from akunu_py.server.requests import ToolChoice
+from akunu_py.tool_calls.enforceable import enforceable
 
 PATH = "/v1/chat/completions"
 ASK = {"model": "tiny", "messages": [{"role": "user", "content": "Hi"}]}
@@ -573,12 +575,21 @@ def test_malformed_custom_tools_are_refused(server, tool):
     assert response.json()["error"]["param"].startswith("tools")
 
 
-def test_parts_of_a_tool_that_cannot_be_enforced_are_listed(server, backend):
+@pytest.mark.parametrize("stream", [False, True])
+def test_parts_of_a_tool_that_cannot_be_enforced_are_listed(server, backend, monkeypatch, stream):
+    """They are looked for in a thread: that may take a while, and others are answered meanwhile."""
+
+    def looked_at(tools):
+        with pytest.raises(RuntimeError, match="no running event loop"):
+            asyncio.get_running_loop()
+        return enforceable(tools)
+
+    monkeypatch.setattr("akunu_py.server.incoming.enforceable", looked_at)
     schema = {"type": "object", "properties": {"tags": {"type": "array", "uniqueItems": True}}}
     function = {"name": "find", "parameters": schema}
     backend.play(said("No."))
     tools = [{"type": "function", "function": function}]
-    response = server.post(PATH, {"messages": [{"role": "user", "content": "Hi"}], "tools": tools})
+    response = server.post(PATH, ASK | {"tools": tools, "stream": stream})
     ignored = "tools.find.parameters.properties.tags.uniqueItems"
     assert response.headers["x-akunu-ignored"] == ignored
     assert backend.request.tools[0].parameters == schema

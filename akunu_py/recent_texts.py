@@ -1,4 +1,4 @@
-"""Texts of recent replies, within a bound."""
+"""Texts that were used lately, within a bound."""
 
 from collections import OrderedDict
 from typing import Generic, TypeVar
