@@ -40,9 +40,16 @@ def generate(session, prompt, config, drafter, *, max_tokens=60, num_draft_token
     if isinstance(drafter, ReplyDrafter):
         drafter.begin_reply(config, seed)
     drafter.observe(prompt)
-    steps = decode(
-        session, drafter, prompt[-1], num_draft_tokens=num_draft_tokens, max_tokens=max_tokens
+    steps = list(
+        decode(
+            session, drafter, prompt[-1], num_draft_tokens=num_draft_tokens, max_tokens=max_tokens
+        )
     )
+    if isinstance(drafter, Adversary) and max_tokens >= 20 and num_draft_tokens >= 8:
+        # Otherwise it says nothing that the text is the plain one.
+        assert any(step.stats.num_draft_tokens for step in steps)
+        if drafter.kind in ("right", "half"):
+            assert any(step.stats.num_accepted_tokens for step in steps)
     return [token for step in steps for token in step.token_ids]
 
 
@@ -51,6 +58,18 @@ def prompt_of(size, seed=0):
     # Repeats itself, so that the n-gram drafters have something to draft.
     phrase = [rng.randrange(VOCABULARY) for _ in range(max(1, size // 3))]
     return (phrase * 4)[:size]
+
+
+class Adversary(OracleDrafter):
+    """Drafts of changing length by a rule; `kind` is one of `ADVERSARIES`."""
+
+    def __init__(self, rule, kind, rng):
+        super().__init__(rule, 4)
+        self.kind, self._rng = kind, rng
+
+    def propose(self, limit):
+        self.length = self._rng.randrange(9)
+        return super().propose(limit)
 
 
 def adversary(kind, truth, seed):
@@ -67,9 +86,4 @@ def adversary(kind, truth, seed):
             "random": rng.randrange(VOCABULARY),
         }[kind]
 
-    class Changing(OracleDrafter):
-        def propose(self, limit):
-            self.length = rng.randrange(9)
-            return super().propose(limit)
-
-    return Changing(rule, 4)
+    return Adversary(rule, kind, rng)

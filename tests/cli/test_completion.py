@@ -179,7 +179,9 @@ def test_values_are_those_of_the_option(offered, monkeypatch, tmp_path):
 def test_each_key_that_is_offered_can_be_set(offered, monkeypatch, tmp_path):
     monkeypatch.setenv("AKUNU_CONFIG", str(tmp_path / "config.toml"))
     (tmp_path / "config.toml").touch()
-    for _, key in offered("config", "set", incomplete="generate."):
+    keys = [key for _, key in offered("config", "set", incomplete="generate.")]
+    assert "generate.temperature" in keys
+    for key in keys:
         done = CliRunner().invoke(cli, ["config", "set", key, "-no-such-value-"])
         assert "is no option" not in done.stderr
 

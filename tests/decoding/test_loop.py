@@ -94,8 +94,9 @@ def test_right_wrong_and_half_right_drafters(seed, length, wrongness):
 @pytest.mark.parametrize("kind", [PlainDrafter, NgramDrafter, WindowedNgramDrafter])
 def test_own_drafters(kind):
     target = ToyTarget(PROMPT, vocabulary_size=3, rule=lambda c: (c[-1] * 2 + c[-2]) % 5)
-    tokens, _ = run(target, kind())
+    tokens, steps = run(target, kind())
     assert tokens == target.plain(PROMPT, 40)
+    assert any(step.stats.num_accepted_tokens for step in steps) == (kind is not PlainDrafter)
 
 
 def test_steps_and_statistics_of_a_known_case():

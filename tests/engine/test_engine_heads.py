@@ -143,6 +143,7 @@ def test_a_reply_can_be_read_in_another_thread(engine):
         reader.join()
     found += [token for event in stream for token in event.token_ids]
     assert tuple(found) == plain
+    assert stream.result.stats.drafted > 0
 
 
 def test_reproducible_passes(places):

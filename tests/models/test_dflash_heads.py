@@ -203,6 +203,26 @@ def test_every_block_is_guessed_from_the_states_of_the_whole_text(name, before):
     assert drafter.drafts > 8
 
 
+def begun(target, head, config, **options):
+    """A drafter that has read the prompt 5, 3, 8, and the states that it was given."""
+    drafter = PredictionHeadDrafter(head_model(head), **options)
+    drafter.begin_reply(config, 3)
+    drafter.begin_states([5, 3, 8], 0)
+    tap = StateTap(target, head.takes)
+    with tap.listening():
+        target(mx.array([[5, 3]]))
+    drafter.observe_states(tap.states, 0, 2)
+    drafter.observe([5, 3, 8])
+    return drafter, tap.states
+
+
+@pytest.mark.parametrize("before", [(), (7, 11), (7,) * (BLOCK - 1), (7,) * (BLOCK + 3)])
+def test_a_draft_ends_where_the_block_ends(target, head, before):
+    """However long a draft may be; what a constraint says must come takes places of the block."""
+    drafter, _ = begun(target, head, GenerationConfig(), num_draft_tokens=64)
+    assert len(drafter.extend(Draft.chain(before), 64)) == max(0, BLOCK - 1 - len(before))
+
+
 def test_a_draft_ends_where_the_context_ends(target, head):
     drafter = PredictionHeadDrafter(head_model(head, 20))
     session = Session(target, context=20)
@@ -212,18 +232,11 @@ def test_a_draft_ends_where_the_context_ends(target, head):
 
 @pytest.mark.parametrize("config", [GenerationConfig(), GenerationConfig(temperature=0.8)])
 def test_rejection_sampling_has_the_rows_of_the_block(target, head, config):
-    drafter = PredictionHeadDrafter(head_model(head), rejection=True)
-    drafter.begin_reply(config, 3)
-    drafter.begin_states([5, 3, 8], 0)
-    tap = StateTap(target, head.takes)
-    with tap.listening():
-        target(mx.array([[5, 3]]))
-    drafter.observe_states(tap.states, 0, 2)
-    drafter.observe([5, 3, 8])
+    drafter, states = begun(target, head, config, rejection=True)
     draft = drafter.propose(4)
     found = drafter.draft_probabilities()
     assert found.shape == (4, 97)
-    logits = head.logits(head(tap.states, mx.array([[3, 8]]), head.make_cache()))[0, :4]
+    logits = head.logits(head(states, mx.array([[3, 8]]), head.make_cache()))[0, :4]
     if config.temperature:
         expected = mx.softmax(logits / config.temperature, axis=-1)
         np.testing.assert_allclose(found, np.array(expected), atol=1e-5)

@@ -152,7 +152,7 @@ def test_one_message_a_pass(ranks):
     session, wire = ranks(tiny())
     sent = []
     wire.send = lambda messages: sent.append(list(messages)) or wire.sent.append(messages)
-    drafter = adversary("half", [0] * 200, 1)
+    drafter = adversary("random", [], 1)
     generate(session, prompt_of(20), GenerationConfig(), drafter, max_tokens=20)
     passes_run = [
         message for messages in sent for message in messages if "FEED" in message.kind.name

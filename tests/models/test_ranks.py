@@ -16,6 +16,8 @@ from gguf_files import write_tiny_llama
 from random_block_models import write_model
 from rank_runs import TESTS, run, started
 
+from akunu_py.model_store.default_model import toy_model_path
+
 CHILD = [str(TESTS / "rank_child.py")]
 AKUNU = ["-m", "akunu_py"]
 # Of all weights: in parts, with recurrent layers among them (qwen3_5), and in a pipeline
@@ -126,16 +128,19 @@ def test_mlx_launch_starts_the_ranks(tmp_path, model):
     assert done.stdout.strip() == alone.stdout.strip()
 
 
-def test_a_chat_on_two_ranks(tmp_path, model):
-    command = [*AKUNU, "chat", str(model), "--max-tokens", "8", "--temperature", "0"]
+def test_a_chat_on_two_ranks(tmp_path):
+    command = [*AKUNU, "chat", str(toy_model_path()), "--max-tokens", "8", "--temperature", "0"]
+    said = "Tell me a story.\nAnd then?\n/exit\n"
     with started(tmp_path, 2, command) as ranks:
-        ranks[0].stdin.write("hello\nagain\n/exit\n")
-        ranks[0].stdin.flush()
-        output, errors = ranks[0].communicate()
+        output, errors = ranks[0].communicate(said)
         assert ranks[0].returncode == 0, errors
         assert ranks[1].wait() == 0
         assert ranks[1].communicate() == ("", "")
-    assert output.strip()
+    alone = subprocess.run(
+        [sys.executable, *command], input=said, capture_output=True, text=True, check=True
+    )
+    assert output == alone.stdout
+    assert len(output.split()) > 8, output
 
 
 def test_differing_options_are_refused(tmp_path, model):

@@ -89,6 +89,7 @@ def test_a_restarted_server_and_a_client_that_drops_thoughts(default_model, tmp_
     """Nobody knows the thoughts any more, so the reply is read again, and nothing before it."""
     talk = FORMATS["chat"](None, size=6, shows_thoughts=False)
     turns = list(restarted_for_each_turn("recurrent", default_model, tmp_path, talk, thinks=True))
+    assert len(turns) > 2
     for number, beyond in beyond_new_text(turns).items():
         # Without its thoughts the reply is shorter than it was.
         assert beyond <= turns[number - 1].reply + BLOCK

@@ -9,6 +9,8 @@ import threading
 import time
 
 import pytest
+from gguf_files import CHAT_TEMPLATE
+from model_folders import write_folder
 from scripted_server import events_of, running
 
 from akunu_py.engine.engine import Engine
@@ -228,6 +230,14 @@ def test_model_is_described(loaded):
     assert model.id == "roomy"
     assert model.context == loaded.context
     assert not model.fills_in
+
+
+def test_the_template_is_that_of_the_file(served, tmp_path, tiny_gguf):
+    assert served.get("/props").json()["chat_template"] == CHAT_TEMPLATE
+    folder = write_folder(tmp_path / "folder", tiny_gguf)
+    settings = json.loads((folder / "tokenizer_config.json").read_text())
+    with Engine.load(folder) as engine:
+        assert served_model(engine).template == settings["chat_template"]
 
 
 def test_health_knows_whether_the_worker_lives(loaded):

@@ -213,9 +213,11 @@ def test_drafting_changes_nothing_in_the_loop(draws):
     target = ToyTarget(PROMPT[:9], vocabulary_size=SIZE, seed=2)
     drafter = drafter_of(draws=draws)
     drafter.observe(PROMPT[:9])
-    steps = decode(target, drafter, PROMPT[8], num_draft_tokens=4, max_tokens=40)
+    steps = list(decode(target, drafter, PROMPT[8], num_draft_tokens=4, max_tokens=40))
     tokens = [token for step in steps for token in step.token_ids]
     assert tokens == target.plain(PROMPT[:9], 40)
+    drafted = sum(step.stats.num_draft_tokens for step in steps)
+    assert 0 < sum(step.stats.num_accepted_tokens for step in steps) < drafted
 
 
 @given(st.lists(st.integers(0, SIZE - 1), min_size=1, max_size=40), st.lists(st.integers(0, 40)))

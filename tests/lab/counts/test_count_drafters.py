@@ -88,6 +88,7 @@ def test_identity_over_whole_replies(shipped, plain, drafter, name):
     rule = rules[(NAMES.index(drafter) + list(OPTIONS).index(name)) % len(rules)]
     found = shipped.chat(MESSAGES, draft_budget="always", draft_length=rule, **options)
     assert found.token_ids == plain(name, 32)
+    assert found.stats.drafted > 0
 
 
 @pytest.fixture(scope="module")
@@ -215,7 +216,9 @@ def test_the_rules_bound_drafts(tiny):
 def test_smoothing_over_drafts(tiny):
     options = {"drafter": "bigram", "draft_length": "entropy", "draft_length_beta": 0.75}
     smoothed = None
-    for step in details(tiny, **options, min_draft_tokens=0, num_draft_tokens=40):
+    steps = details(tiny, **options, min_draft_tokens=0, num_draft_tokens=40)
+    assert len(steps) > 1
+    for step in steps:
         smoothed = step.entropy if smoothed is None else 0.75 * smoothed + 0.25 * step.entropy
         assert step.gamma == round(40 - 40 * smoothed)
 

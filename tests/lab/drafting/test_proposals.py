@@ -66,6 +66,7 @@ def test_proposals_by_rejection_at_temperature_0_are_greedy_decoding(tiny_pair):
             PROMPT, max_tokens=40, num_proposals=4, draft_sampling="rejection", draft_budget=budget
         )
         assert found.token_ids == plain.token_ids
+        assert budget == "auto" or found.stats.drafted > 0
 
 
 def test_drafters_that_propose_one_token_say_so(tiny_pair):

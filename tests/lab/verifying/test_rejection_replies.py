@@ -35,6 +35,7 @@ def test_rejection_at_temperature_0_is_greedy_decoding(tiny_pair, drafter):
             PROMPT, max_tokens=24, drafter=drafter, draft_sampling="rejection", draft_budget=budget
         )
         assert found.token_ids == plain.token_ids
+        assert budget == "auto" or (found.stats.drafted > 0) == (drafter != "none")
 
 
 def test_the_model_as_its_own_draft_model_by_rejection(tiny_gguf):

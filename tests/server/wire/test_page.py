@@ -71,7 +71,9 @@ def test_page_takes_nothing_from_elsewhere(server):
 
 
 def test_scripts_make_no_markup_of_text_and_store_nothing(server):
-    for script in Elements(server.get("/").text).texts["script"]:
+    scripts = Elements(server.get("/").text).texts["script"]
+    assert scripts
+    for script in scripts:
         code = re.sub(r"/\*.*?\*/|//.*", "", script, flags=re.DOTALL)
         assert not re.search(
             r"innerHTML|outerHTML|insertAdjacentHTML|document\.write|\beval\b|new Function"
