@@ -30,8 +30,9 @@ def session_at(model, length, kv_bits=None):
     ("name", "length", "equal"),
     [
         ("llama", 310, True),
+        ("llama", 0, True),
         # A pass over one row has operations of its own.
-        ("deepseek_v3", 5, False),
+        ("deepseek_v3", 0, False),
         # One row is written over the oldest of a window, so keys are summed in another order.
         ("llama, sliding", 5, False),
         ("llama, window of 300", 100, True),
