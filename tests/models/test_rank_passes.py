@@ -112,6 +112,8 @@ def test_a_follower_holds_the_rows_of_rank_0(ranks, family, kind):
     drafter = adversary(kind, [*prompt, *truth], seed=2)
     found = generate(session, prompt, GenerationConfig(), drafter, max_tokens=30)
     assert found == truth
+    # All ranks copy the rows, and feed the copies.
+    assert session.bit_equal_to(9) == alone.bit_equal_to(9)
     flush(session, wire)
     assert same_rows(session, wire)
 
