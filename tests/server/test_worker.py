@@ -15,7 +15,7 @@ from toy_engine import PLAIN, toy_engine
 from akunu_py.errors import ConfigError, EngineStateError, ModelFormatError, ServerBusyError
 from akunu_py.models.cached_rows import CachedRows
 from akunu_py.models.session import Session
-from akunu_py.server.checkpoints import MESSAGE, REMINDER
+from akunu_py.server.checkpoints import MESSAGE, REMINDER, SYSTEM
 from akunu_py.server.prefix_cache import PrefixCache
 from akunu_py.server.reply_events import Prefilled, Started
 from akunu_py.server.respelling import Respelling
@@ -708,3 +708,66 @@ class TestJobs:
         first.cancel()
         run(worker)
         assert len(tokens_of(second)) == 12
+
+    @pytest.mark.parametrize(("shared", "waits"), [(63, False), (64, True)])
+    def test_who_reads_the_same_prompt_is_waited_for_if_that_saves_much(
+        self, toy, make_worker, shared, waits
+    ):
+        worker = make_worker()
+        resident = worker.models.default.resident
+        one, other = (
+            worker.submit(toy.check([9] * shared + [token] * 9, max_tokens=2)) for token in (8, 10)
+        )
+        lane = resident.take_lane()
+        worker._reading[one] = lane
+        assert worker._reader(other, resident) == ((one, shared) if waits else None)
+        one.model = object()  # another model's rows are of no use
+        assert worker._reader(other, resident) is None
+        worker._reading.clear()
+        resident.give_back(lane)
+
+    def test_rows_are_kept_with_the_whole_text_and_the_first_place_of_the_last_message(
+        self, toy, make_worker
+    ):
+        worker = make_worker(cache=PrefixCache(1 << 26))
+        end = len(toy.prompt_ids(TEXT))
+        for places, expected in (
+            ({SYSTEM: 3, REMINDER: 9, MESSAGE: end - 2}, 9),
+            ({SYSTEM: 3}, end - 1),
+        ):
+            job = worker.submit(call(toy), checkpoints=places)
+            run(worker)
+            (entry,) = worker.cache._entries
+            assert entry.text == (*job.call.prompt, *tokens_of(job))
+            assert entry.last_message == expected
+            worker.cache.close()
+
+    def test_a_reply_needs_the_room_that_others_may_still_take(self, toy, make_worker, monkeypatch):
+        worker = make_worker(cache=PrefixCache(1 << 26))
+        model = worker.models.default
+        worker.submit(call(toy))
+        run(worker)
+        asked = []
+        monkeypatch.setattr(worker.models, "free_rows", lambda size: not asked.append(size))
+        source = SimpleNamespace(rows=lambda tokens: 10 * tokens, largest_pass=lambda tokens: 3)
+        monkeypatch.setattr(model, "source", source)
+        running = worker.submit(call(toy, "another text", max_tokens=20))
+        for _ in range(4):
+            worker.step()
+        (lane,) = (one.lane for one in worker._running)
+        growth = len(running.call.prompt) + 20 - len(lane.session.rows.tokens)
+        assert growth > 0
+        again = worker.submit(call(toy))  # it is handed the rows of the first
+        held = len(again.call.prompt) - 1
+        assert worker._has_room(again, 70, model.resident)
+        assert asked[-1] == 10 * (70 - held + growth) + 3
+        monkeypatch.undo()
+        run(worker)
+
+    def test_a_place_is_free_when_the_first_of_those_under_way_ends(self, toy, make_worker):
+        assert [make_worker(parallel=number)._retry_s() for number in (1, 4, 99)] == [10, 3, 1]
+        times = iter([100.0, *[105.0] * 99])
+        worker = make_worker(parallel=1, clock=lambda: next(times))
+        worker.submit(call(toy))
+        run(worker)
+        assert worker._retry_s() == 9  # 5 s count for a fifth of the mean
