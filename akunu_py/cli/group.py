@@ -243,6 +243,7 @@ class RootGroup(CommandGroup):
         except OSError as error:
             # A full disk, a folder without permission: not a defect of the program.
             click.echo(f"Error: {one_line(_of_system(error))}", err=True)
+            _drop_output()
             sys.exit(ERROR)
         sys.exit(code if isinstance(code, int) else OK)
 
@@ -346,8 +347,12 @@ def _abort(error: click.Abort) -> NoReturn:
 
 def _leave_closed_pipe() -> NoReturn:
     """End quietly: the reader has gone, as `head` does when it has seen enough."""
-    # Python flushes at exit; there must be somewhere to.
+    _drop_output()
+    sys.exit(CLOSED_PIPE)
+
+
+def _drop_output() -> None:
+    """Have somewhere to flush to at exit, where Python would fail once more."""
     with contextlib.suppress(OSError, ValueError):
         nowhere = os.open(os.devnull, os.O_WRONLY)
         os.dup2(nowhere, sys.stdout.fileno())
-    sys.exit(CLOSED_PIPE)

@@ -17,9 +17,14 @@ for id_ in (0, 4):
     ENDLESS += ["--logit-bias", f"{id_}=-1e6"]
 
 
+# Output is written in pieces, as at a user's.
+BUFFERED = {name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"}
+
+
 def started(*arguments, **streams):
     return subprocess.Popen(
         [*AKUNU, *map(str, arguments)],
+        env=BUFFERED,
         **{"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE,
            **streams},
     )  # fmt: skip
@@ -123,9 +128,10 @@ def test_a_reader_that_reads_nothing(arguments, tiny_gguf):
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="no device that is full")
-def test_a_full_disk(tiny_gguf):
+@pytest.mark.parametrize("arguments", [["models", "show", "MODEL"], ["--version"]])
+def test_a_full_disk(arguments, tiny_gguf):
     with Path("/dev/full").open("wb") as full:
-        child = started("models", "show", tiny_gguf, stdout=full)
+        child = started(*[tiny_gguf if a == "MODEL" else a for a in arguments], stdout=full)
         _, errors = child.communicate(timeout=300)
     assert child.returncode == 1
     assert errors.startswith(b"Error: ")
