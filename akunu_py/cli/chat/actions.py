@@ -147,7 +147,7 @@ class Actions:
             self._note(f"conversations are not kept from here on: {error}")
 
     def _help(self, _: str) -> None:
-        click.echo(help_text())
+        click.echo(help_text(self._tools.width()))
 
     def _exit(self, _: str) -> None:
         self.leaving = True
@@ -204,12 +204,13 @@ class Actions:
         conversation = self._conversation
         engine = conversation.engine
         turns, forgotten = len(conversation.turns), conversation.forgotten
+        # What a template adds behind a reply that filled the context is no part of it.
+        used = min(conversation.num_tokens(), engine.context)
         lines = [
             f"model    {engine.description.name}",
             f"path     {engine.description.path}",
             f"weights  {engine.description.weights_text}",
-            # What a template adds behind a reply that filled the context is no part of it.
-            f"context  {min(conversation.num_tokens(), engine.context)} of {engine.context} tokens",
+            f"context  {used:,} of {engine.context:,} tokens",
             f"turns    {turns}{f', the oldest {forgotten} dropped' * bool(forgotten)}",
             f"system   {conversation.system or 'none'}",
         ]

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Literal
 
 from akunu_py.cli.chat.config_values import NAMES
+from akunu_py.cli.chat.tables import tables
 from akunu_py.errors import ConfigError
 
 Completes = Literal["nothing", "file", "session", "setting", "switch"]
@@ -55,10 +56,12 @@ BLOCK = '"""'
 """Before and behind a message of several lines."""
 
 _LINE = re.compile(r"/([A-Za-z]+|\?)(?:\s+(.*))?", re.DOTALL)
-_KEYS = f"""{BLOCK}     begins and ends a message of several lines; Esc Enter begins a new line
-Tab     completes commands and files; Up and Ctrl-R bring back what was typed
-//      begins a message with a slash; Ctrl-X Ctrl-E opens $EDITOR
-Ctrl-C  stops a reply and keeps what was said; twice at an empty line leaves"""
+_KEYS = (
+    (BLOCK, "begins and ends a message of several lines; Esc Enter begins a new line"),
+    ("Tab", "completes commands and files; Up and Ctrl-R bring back what was typed"),
+    ("//", "begins a message with a slash; Ctrl-X Ctrl-E opens $EDITOR"),
+    ("Ctrl-C", "stops a reply and keeps what was said; twice at an empty line leaves"),
+)
 
 
 def parse(line: str) -> tuple[Command, str] | None:
@@ -106,11 +109,11 @@ def unquoted(text: str) -> str:
     return text if os.name == "nt" else re.sub(r"\\(.)", r"\1", text)
 
 
-def help_text() -> str:
-    """Return all commands, one a line, and the keys."""
-    width = max(len(f"/{command.name} {command.argument}") for command in COMMANDS)
-    lines = [f"{f'/{c.name} {c.argument}':{width}}  {c.help}" for c in COMMANDS]
-    return "\n".join([*lines, "", _KEYS])
+def help_text(width: int | None) -> str:
+    """Return all commands and keys, within `width` columns if it is given."""
+    commands = [(f"/{command.name} {command.argument}", "", command.help) for command in COMMANDS]
+    keys = [(key, "", does) for key, does in _KEYS]
+    return f"{tables({'Commands': commands}, width)}\n{tables({'Keys': keys}, width)}"
 
 
 @dataclass(frozen=True, slots=True)

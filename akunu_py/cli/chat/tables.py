@@ -15,7 +15,7 @@ def tables(groups: Mapping[str, Iterable[tuple[str, str, str]]], width: int | No
     rows = {title: list(group) for title, group in groups.items()}
     flat = [row for group in rows.values() for row in group]
     names = max(len(name) for name, _, _ in flat) + 2
-    values = max(len(value) for _, value, _ in flat) + 2
+    values = max(len(value) + 2 * bool(value) for _, value, _ in flat)
     lines = []
     for title, group in rows.items():
         lines += [title] if title else []

@@ -77,10 +77,13 @@ def test_two_slashes_stand_for_one():
     assert message_of("help") == "help"
 
 
-def test_help_has_every_command_on_one_line_of_80():
-    lines = help_text().splitlines()
-    assert [line.split()[0] for line in lines[: len(COMMANDS)]] == [f"/{c.name}" for c in COMMANDS]
-    assert max(map(len, lines)) < 80
+@pytest.mark.parametrize("width", [30, 40, 80, 200, None])
+def test_help_fits_the_terminal(width):
+    lines = help_text(width).splitlines()
+    assert max(map(len, lines)) <= (width or 100)
+    if width is None or width >= 80:
+        names = [line.split()[0] for line in lines[1 : len(COMMANDS) + 1]]
+        assert names == [f"/{command.name}" for command in COMMANDS]
 
 
 def test_completion_of_names_settings_and_switches():
