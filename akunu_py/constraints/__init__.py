@@ -7,7 +7,7 @@ turns its errors into akunu's.
 from akunu_py.constraints.drafter import GRAMMAR, ConstrainedDrafter
 from akunu_py.constraints.grammar import Opening, inline_schema
 from akunu_py.constraints.matcher import Matcher, PendingMatcher, make_matcher, pending_matcher
-from akunu_py.constraints.trial import try_schema
+from akunu_py.constraints.trial import end_trials, try_schema
 from akunu_py.constraints.vocabulary import MatcherVocabulary
 
 __all__ = [
@@ -17,6 +17,7 @@ __all__ = [
     "MatcherVocabulary",
     "Opening",
     "PendingMatcher",
+    "end_trials",
     "inline_schema",
     "make_matcher",
     "pending_matcher",

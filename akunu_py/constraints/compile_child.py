@@ -11,6 +11,7 @@ import json
 import os
 import re
 import resource
+import signal
 import sys
 import threading
 import time
@@ -20,9 +21,9 @@ from typing import Any
 
 from llguidance import LLMatcher, LLParserLimits, LLTokenizer
 
-TOO_SLOW = 3
+TOO_SLOW = -signal.SIGPROF
 TOO_LARGE = 4
-"""Exit codes."""
+"""Return codes; the first is that of a process which a signal has ended."""
 
 LIMITS = LLParserLimits(verbose_errors=False, max_items_in_row=2500)
 """llguidance's, also for replies. Each optional key of an object takes four items of a row."""
@@ -34,7 +35,7 @@ _FIRST_SECONDS = 0.25
 """Of processor time for them. llguidance's limits of a step do not hold for the first one."""
 
 _LOOK_S = 0.01
-"""Seconds between two looks at time and memory."""
+"""Seconds between two looks at the memory."""
 
 _END = 256
 _NAME = re.compile(r"<[^\s<>]+>")
@@ -49,12 +50,13 @@ def main(seconds: float, most_bytes: int) -> None:
         request = json.loads(line)
         names = frozenset(_NAME.findall(request["grammar"]))
         tokenizer = _tokenizer(request["size"], names)
-        began = time.process_time()
+        # While a timer runs, the clock of the process has coarse steps on Linux.
+        began = time.thread_time()
         with watched(seconds):
             matcher = LLMatcher(tokenizer, request["grammar"], log_level=0, limits=LIMITS)
         with watched(min(seconds, _FIRST_SECONDS)):
             _begin(matcher)
-        error, seconds_taken = matcher.get_error(), time.process_time() - began
+        error, seconds_taken = matcher.get_error(), time.thread_time() - began
         spent = _resident_bytes() > most_bytes
         _answer({"error": error, "seconds": seconds_taken, "spent": spent})
 
@@ -77,28 +79,29 @@ def _answer(answer: dict[str, Any]) -> None:
 
 
 class _Watch:
-    """Ends the process where a block takes more processor time or memory."""
+    """Ends the process where a block takes more processor time or memory.
+
+    The system looks at the time: llguidance does not always let another thread run.
+    """
 
     def __init__(self, most_bytes: int) -> None:
         self._most_bytes = most_bytes
-        # Limits of a block: of the process's time, and of its memory.
-        self._limits: tuple[float, int] | None = None
+        self._limit: int | None = None
         threading.Thread(target=self._run, daemon=True).start()
 
     @contextlib.contextmanager
     def __call__(self, seconds: float) -> Iterator[None]:
-        self._limits = time.process_time() + seconds, _resident_bytes() + self._most_bytes
+        self._limit = _resident_bytes() + self._most_bytes
+        signal.setitimer(signal.ITIMER_PROF, seconds)
         yield
-        self._limits = None
+        signal.setitimer(signal.ITIMER_PROF, 0)
+        self._limit = None
 
     def _run(self) -> None:
         while True:
             time.sleep(_LOOK_S)
-            if (limits := self._limits) is None:
-                continue
-            if time.process_time() > limits[0]:
-                os._exit(TOO_SLOW)
-            if _resident_bytes() > limits[1]:
+            limit = self._limit
+            if limit is not None and _resident_bytes() > limit:
                 os._exit(TOO_LARGE)
 
 

@@ -15,12 +15,12 @@ import subprocess
 import sys
 import threading
 from collections import OrderedDict
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from akunu_py.constraints import compile_child
-from akunu_py.errors import ConfigError, ConstraintError, ServerBusyError
+from akunu_py.errors import ConfigError, ConstraintError, EngineStateError, ServerBusyError
 
 QUICK_SECONDS = 0.25
 """Of processor time that trying a grammar may take, for the first. Nearly all take a tenth."""
@@ -76,7 +76,10 @@ class CompileTrial:
     def __init__(self, seconds: float = MOST_SECONDS, most_bytes: int = MOST_BYTES) -> None:
         self._limits = seconds, most_bytes
         self._places = threading.BoundedSemaphore(_CHILDREN)
+        self._turn = threading.Lock()
         self._idle: list[_Child] = []
+        self._asked: set[_Child] = set()
+        self._closings = 0
         # By digest of the grammar.
         self._verdicts: OrderedDict[bytes, Verdict] = OrderedDict()
         atexit.register(self.close)
@@ -84,26 +87,45 @@ class CompileTrial:
     def verdict(self, grammar: str, size: int) -> Verdict:
         """Try a grammar for a vocabulary of `size`, in which every control token is known.
 
-        Raises ServerBusyError where too many others are tried, ConfigError if no child can be
-        started.
+        Raises ServerBusyError where too many others are tried, EngineStateError if it is closed
+        meanwhile, ConfigError if no child can be started.
         """
         key = hashlib.sha256(f"{size} {grammar}".encode()).digest()
         if (found := self._verdicts.get(key)) is None:
-            if not self._places.acquire(timeout=_MOST_QUEUE_S):
-                raise ServerBusyError(
-                    "constraints of other requests are being compiled; try again later",
-                    retry_after_s=math.ceil(MOST_SECONDS),
-                )
-            try:
-                found = self._verdicts[key] = self._ask(grammar, size)
-            finally:
-                self._places.release()
+            closings = self._closings
+            with self._place():
+                if closings == self._closings:
+                    found = self._ask(grammar, size)
+            if found is None or closings != self._closings:
+                raise EngineStateError("compiling a constraint was ended; send it again later")
+            self._verdicts[key] = found
             while len(self._verdicts) > _VERDICTS:
                 self._verdicts.popitem(last=False)
         return found
 
+    @contextlib.contextmanager
+    def _place(self) -> Iterator[None]:
+        # Whoever waits for a place has the turn, so that nobody who comes again gets it before.
+        waited = self._turn.acquire(timeout=_MOST_QUEUE_S)
+        try:
+            if not waited or not self._places.acquire(timeout=_MOST_QUEUE_S):
+                raise ServerBusyError(
+                    "constraints of other requests are being compiled; try again later",
+                    retry_after_s=math.ceil(MOST_SECONDS),
+                )
+        finally:
+            if waited:
+                self._turn.release()
+        try:
+            yield
+        finally:
+            self._places.release()
+
     def close(self) -> None:
-        """End the children."""
+        """End the children; verdicts that others wait for fail with an EngineStateError."""
+        self._closings += 1
+        for child in list(self._asked):
+            child.kill()
         while self._idle:
             self._idle.pop().close()
 
@@ -112,7 +134,11 @@ class CompileTrial:
         with contextlib.ExitStack() as closing:
             # Also at Ctrl-C: nobody knows whose answer would come next.
             closing.callback(child.close)
-            answer = child.ask({"grammar": grammar, "size": size})
+            self._asked.add(child)
+            try:
+                answer = child.ask({"grammar": grammar, "size": size})
+            finally:
+                self._asked.discard(child)
             if answer is None:
                 reason, late = child.end()
                 refused = f"it is too complex ({reason}); make it simpler"
@@ -187,9 +213,12 @@ class _Child:
 
     def close(self) -> None:
         """End the process."""
-        # One that has ended keeps its exit code.
-        self._process.kill()
+        self.kill()
         self._process.communicate()
+
+    def kill(self) -> None:
+        """Let the process end; one that has ended keeps its exit code."""
+        self._process.kill()
 
 
 _QUICK, _LONG = CompileTrial(QUICK_SECONDS), CompileTrial(MOST_SECONDS)
@@ -209,6 +238,12 @@ def check_cost(grammar: str, size: int) -> None:
         found = _LONG.verdict(grammar, size)
     if found.refused:
         raise ConstraintError(found.refused)
+
+
+def end_trials() -> None:
+    """End all trials under way, each with an EngineStateError."""
+    _QUICK.close()
+    _LONG.close()
 
 
 def try_schema(schema: Mapping[str, Any] | bool) -> Verdict:

@@ -14,6 +14,7 @@ from types import FrameType
 import uvicorn
 from starlette.types import ASGIApp
 
+from akunu_py.constraints import end_trials
 from akunu_py.errors import ConfigError
 from akunu_py.server.connection import MOST_HEADER_BYTES, TimedConnection
 
@@ -72,7 +73,11 @@ class _Server(uvicorn.Server):
         await super().startup(sockets)
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        """Let replies end, first by themselves; a stream that were cut would just end."""
+        """Let replies end, first by themselves; a stream that were cut would just end.
+
+        Those whose constraints are being compiled have not begun.
+        """
+        await asyncio.to_thread(end_trials)
         asyncio.get_running_loop().call_later(_DRAIN_S, self._end_replies)
         await super().shutdown(sockets)
 

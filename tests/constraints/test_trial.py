@@ -1,6 +1,7 @@
 """Grammars that nobody can afford to compile are refused in bounded time and memory."""
 
 import json
+import threading
 import time
 
 import pytest
@@ -9,7 +10,7 @@ from llguidance import regex_to_lark
 from akunu_py.constraint import Constraint
 from akunu_py.constraints import trial as trials
 from akunu_py.constraints.trial import CompileTrial, check_cost
-from akunu_py.errors import ConstraintError, ServerBusyError
+from akunu_py.errors import ConstraintError, EngineStateError, ServerBusyError
 
 
 def intersection(count):
@@ -129,3 +130,26 @@ def test_a_constraint_is_tried_before_it_is_compiled(monkeypatch):
     monkeypatch.setattr(trials, "_LONG", trials._QUICK)
     with pytest.raises(ConstraintError, match=r"regex: it is too complex \(compiling"):
         make_matcher(Constraint.regex("((a{1000}){1000}){9}"), tiny()[1])
+
+
+def test_trials_under_way_end_with_the_server():
+    """Those that wait for a place, too; later ones are made."""
+    trial = CompileTrial(20)
+    errors = []
+
+    def ask(count):
+        with pytest.raises(EngineStateError) as raised:
+            trial.verdict(grammar({"json_schema": intersection(count)}), 300)
+        errors.append(raised.value)
+
+    threads = [threading.Thread(target=ask, args=(25 + i,)) for i in range(trials._CHILDREN + 2)]
+    for thread in threads:
+        thread.start()
+    while len(trial._asked) < trials._CHILDREN:
+        time.sleep(0.01)
+    trial.close()
+    for thread in threads:
+        thread.join()
+    assert len(errors) == len(threads)
+    assert trial.verdict(grammar({"lark_grammar": 'start: "a"'}), 300).error == ""
+    trial.close()
