@@ -273,21 +273,20 @@ class _Grammar:
 
     def _arguments(self, rule: str, tool: Tool) -> str:
         """Return the terms for the arguments of a call, and what closes it."""
-        rules, notation = self._rules, self._format.arguments
-        close = self._terms(self._format.close)
+        format_, rules, notation = self._format, self._rules, self._format.arguments
+        close = self._terms(format_.close)
         if notation == "json":
             return f"{json_value(closed(_parameters(tool)))} {close}"
         each = alternatives(_parameters(tool))
         written = []
         for number, schema in enumerate(each):
             name = rule if len(each) == 1 else f"{rule}x{number}"
-            one = replace(tool, parameters=schema)
             if isinstance(notation, TaggedArguments):
-                written.append(tagged(rules, name, one, self._format, notation))
+                written.append(tagged(rules, name, tool, schema, notation, format_=format_))
             elif isinstance(notation, PythonArguments):
-                written.append(f"{keywords(rules, name, one, notation)} {close}")
+                written.append(f"{keywords(rules, name, tool, schema, notation)} {close}")
             else:
-                written.append(f"{quoted(rules, name, one, notation.quote)} {close}")
+                written.append(f"{quoted(rules, name, tool, schema, notation.quote)} {close}")
         return " | ".join(written)
 
 

@@ -14,17 +14,18 @@ _COMBINED = ("$ref", "allOf", "anyOf", "oneOf", "not", "if", "patternProperties"
 _TEXT_LIMITS = {"pattern", "format", "minLength", "maxLength", *_COMBINED}
 
 
-def keywords(rules: Rules, rule: str, tool: Tool, notation: PythonArguments) -> str:
-    """Return the terms for the arguments of a tool; values are written as in JSON."""
-    schema = tool.parameters
-    required = schema.get("required", ())
+def keywords(
+    rules: Rules, rule: str, tool: Tool, schema: Mapping[str, Any], notation: PythonArguments
+) -> str:
+    """Return the terms for the arguments of a tool by a schema; values are written as in JSON."""
+    required, root = schema.get("required", ()), tool.parameters
     members = []
-    for number, key, part in writable(tool.name, schema.get("properties", {}), schema, _UNSAFE):
+    for number, key, part in writable(tool.name, schema.get("properties", {}), root, _UNSAFE):
         name = f"{rule}_{number}"
-        rules[name] = f"{literal(key + '=')} {_value(part, schema, notation)}"
+        rules[name] = f"{literal(key + '=')} {_value(part, root, notation)}"
         members.append((name, key in required))
     if (free := schema.get("additionalProperties")) not in (None, False):
-        rules[f"{rule}_one"] = f'KEY "=" {_value(free, schema, notation)}'
+        rules[f"{rule}_one"] = f'KEY "=" {_value(free, root, notation)}'
         rules[f"{rule}_free"] = f'{rule}_one (", " {rule}_one)*'
         members.append((f"{rule}_free", False))
     return rules.members(rule, members, ", ")

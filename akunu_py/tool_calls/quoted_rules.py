@@ -16,10 +16,10 @@ _UNSAFE = re.compile(r"[^\w$.-]")
 _BOUNDS = ("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf")
 
 
-def quoted(rules: Rules, rule: str, tool: Tool, quote: str) -> str:
-    """Return the terms for the arguments of a tool."""
+def quoted(rules: Rules, rule: str, tool: Tool, schema: Mapping[str, Any], quote: str) -> str:
+    """Return the terms for the arguments of a tool by a schema."""
     if tool.input_form is None:
-        return _Values(rules, quote, tool).an_object(rule, tool.parameters)
+        return _Values(rules, quote, tool).an_object(rule, schema)
     text = rules.given(rule, tool.input_form, quote)
     return f'"{{input:" {rules.terms(quote)} {text} "}}"'
 

@@ -98,13 +98,12 @@ def alternatives(schema: Mapping[str, Any]) -> list[_Object]:
     References, `allOf`, and a part of `anyOf` or `oneOf` are joined in each, so that a format can
     follow it that writes arguments one by one. Many alternatives become one, as in `by_name`.
     """
-    definitions = {word: schema[word] for word in _DEFINITIONS if word in schema}
     found = []
     for one in _alternatives(schema, schema, _DEEPEST, {}):
         free, properties = one.get("additionalProperties"), dict(one.get("properties", {}))
         for name in one.get("required", ()) if free is not False else ():
             properties.setdefault(name, free if isinstance(free, Mapping) else {})
-        found.append({**one, **definitions, "type": "object", "properties": properties})
+        found.append({**one, "type": "object", "properties": properties})
     return found
 
 
@@ -113,8 +112,8 @@ def by_name(schema: Mapping[str, Any]) -> dict[str, Any]:
 
     Names of each are allowed, and those of all are required.
     """
-    each = alternatives(schema)
-    return {**each[0], **_any_of(each)}
+    definitions = {word: schema[word] for word in _DEFINITIONS if word in schema}
+    return {"type": "object", **_any_of(alternatives(schema)), **definitions}
 
 
 def _alternatives(

@@ -17,14 +17,21 @@ from akunu_py.tool_calls.values import kind_of
 _UNSAFE = r"[<>\"'\n\r]"
 
 
-def tagged(rules: Rules, rule: str, tool: Tool, format_: ToolFormat, tags: TaggedArguments) -> str:
-    """Return the terms for a tool's arguments, in their order, and what closes the call."""
-    schema, close = tool.parameters, rules.terms(format_.close)
-    required = schema.get("required", ())
-    made = _Arguments(rules, tags, schema)
+def tagged(
+    rules: Rules,
+    rule: str,
+    tool: Tool,
+    schema: Mapping[str, Any],
+    tags: TaggedArguments,
+    *,
+    format_: ToolFormat,
+) -> str:
+    """Return the terms for a tool's arguments by a schema, in order, and what closes the call."""
+    required, root = schema.get("required", ()), tool.parameters
+    close, made = rules.terms(format_.close), _Arguments(rules, tags, root)
     unsafe = re.compile("|".join([_UNSAFE, *map(re.escape, tags.value_starts.values())]))
     members = []
-    for number, key, part in writable(tool.name, schema.get("properties", {}), schema, unsafe):
+    for number, key, part in writable(tool.name, schema.get("properties", {}), root, unsafe):
         name = f"{rule}_{number}"
         if tool.input_form is not None and key == "input":
             before, behind = tags.wrapper or ("", "")
