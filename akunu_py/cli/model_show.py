@@ -274,8 +274,9 @@ def _describe_folder(folder: Path) -> dict[str, Any]:
     else:
         tokenizer = FolderTokenizer(folder, config)
         # Of a model with images, the part that reads text has these arguments.
-        arguments = {**config, **config.get("text_config", {})}
-        num_layers = int(arguments.get("num_hidden_layers", 0))
+        arguments = {**config, **(config.get("text_config") or {})}
+        layers = arguments.get("num_hidden_layers")
+        num_layers = layers if isinstance(layers, int) else 0
         known = {
             "kind": "MLX folder",
             "tokenizer": "tokenizer.json" if (folder / "tokenizer.json").is_file() else "other",

@@ -51,6 +51,8 @@ def read_settings(folder: Path) -> dict[str, Any]:
     _check_files(folder)
     path = folder / "config.json"
     config = read_json(path)
+    if not isinstance(config.get("text_config") or {}, dict):
+        raise ModelFormatError(f"{path} has a text_config that is no object; download it again")
     if "model_file" in config:
         raise ConfigError(
             f"{path} asks to run the Python file {config['model_file']!r}; akunu runs no code from "
@@ -110,8 +112,7 @@ def _check_files(folder: Path) -> None:
 
 def folder_context(config: Mapping[str, Any]) -> int:
     """Return the context the model was trained for, DEFAULT_CONTEXT where it is not stated."""
-    text = config.get("text_config")
-    for place in (config, text if isinstance(text, dict) else {}):
+    for place in (config, config.get("text_config") or {}):
         for name in _CONTEXTS:
             value = place.get(name)
             if isinstance(value, int) and not isinstance(value, bool) and 2 <= value < 2**40:

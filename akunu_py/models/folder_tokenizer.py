@@ -5,6 +5,8 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from tokenizers import Tokenizer
+
 from akunu_py.errors import ChatTemplateError, ConfigError, ModelFormatError
 from akunu_py.gguf.keys import MAX_SIZE
 from akunu_py.messages import GivenMessage, GivenTool, Message, read_messages, read_tools
@@ -12,6 +14,7 @@ from akunu_py.models.folder_settings import end_ids, read_json
 from akunu_py.models.library_errors import errors_of, from_library
 from akunu_py.models.mlx_folder import submodules
 from akunu_py.models.tokenizer_files import (
+    TOKENIZER,
     TOKENIZER_CONFIG,
     AddedToken,
     check_tokenizer_files,
@@ -59,23 +62,38 @@ class FolderTokenizer:
         ends = end_ids(config, folder / "config.json")
         self._path, added = check_tokenizer_files(folder)
         self._failure = f"the tokenizer in {self._path} fails"
-        with from_library(self._path, "tokenizer"):
-            self._wrapper: TokenizerWrapper = mlx_load_tokenizer(
-                folder, options, eos_token_ids=ends
-            )
+        self._wrapper = self._load(folder, options, ends)
+        with errors_of(f"the tokenizer in {self._path} cannot be loaded"):
             texts = sorted(map(str, self._wrapper.all_special_tokens), key=len, reverse=True)
             self._special = [(text, self._wrapper.convert_tokens_to_ids(text)) for text in texts]
             self._check_vocabulary(added)
-            backend = getattr(self._wrapper, "backend_tokenizer", None)
-            model: Any = getattr(backend, "model", None)
-            if hasattr(model, "dropout"):
-                # It is for training: a text would have other ids each time.
-                model.dropout = None
+            self._leave_nothing_to_chance()
             self.decode(self.encode(_TRIAL))
         self._guard = SpecialTextGuard(texts)
         self._renderer: _Renderer | None = self._wrapper._chat_template  # noqa: SLF001
         self._renderer_input = TemplateInput(self._render)
         self._templates = self._read_templates()
+
+    def _load(
+        self, folder: Path, options: dict[str, Any], ends: list[int] | None
+    ) -> TokenizerWrapper:
+        is_json = self._path.name == TOKENIZER
+        try:
+            with from_library(folder if is_json else self._path, "tokenizer"):
+                return mlx_load_tokenizer(folder, options, eos_token_ids=ends)
+        except ModelFormatError:
+            # transformers reads several files; the reason may be in this one.
+            if is_json:
+                with errors_of(f"the tokenizer in {self._path} cannot be loaded"):
+                    alone = Tokenizer.from_file(str(self._path))
+                    alone.decode(alone.encode(_TRIAL).ids)
+            raise
+
+    def _leave_nothing_to_chance(self) -> None:
+        """Turn dropout off, which is for training: a text would have other ids each time."""
+        model: Any = getattr(getattr(self._wrapper, "backend_tokenizer", None), "model", None)
+        if hasattr(model, "dropout"):
+            model.dropout = None
 
     def _check_vocabulary(self, added: Sequence[AddedToken]) -> None:
         """Refuse ids that cannot be those of the model, and words that share one.

@@ -83,8 +83,7 @@ def check_arguments(config: Mapping[str, Any], arguments: type, num_tensors: int
         if value is not None and not number and _is_number(hints.get(name)):
             raise ValueError(f"{name} is {str(value)[:40]!r}, not a number")
     check_numbers(used)
-    text = used.get("text_config")
-    for place in (used, text if isinstance(text, dict) else {}):
+    for place in (used, used.get("text_config") or {}):
         for name in _LAYERS:
             layers = place.get(name)
             if isinstance(layers, int) and layers > num_tensors:

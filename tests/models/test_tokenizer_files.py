@@ -279,6 +279,14 @@ def test_files_that_are_none_are_named(folder, name, tmp_path, monkeypatch):
         shutil.rmtree(path) if path.is_dir() else path.unlink()
 
 
+def test_a_config_that_transformers_does_not_take_is_not_the_tokenizer_s(folder):
+    config = {**FILES["config.json"], "hidden_size": "wide"}
+    (folder / "config.json").write_text(json.dumps(config))
+    with pytest.raises(ModelFormatError, match="hidden_size") as caught:
+        use(folder)
+    assert "tokenizer.json" not in str(caught.value)
+
+
 def test_a_file_that_may_not_be_read_is_named(folder, monkeypatch):
     def refuse(path):
         raise PermissionError(13, "Permission denied", str(path))
