@@ -101,9 +101,15 @@ def remove(names: tuple[str, ...], everything: bool, yes: bool) -> None:
     if found and not yes:
         which = found[0].name if len(found) == 1 else f"{len(found)} conversations"
         click.confirm(f"Delete {which}?", abort=True, err=True)
+    left = []
     for stored in found:
-        store.remove(stored.path)
-        click.echo(f"deleted {stored.name}", err=True)
+        try:
+            store.remove(stored.path)
+            click.echo(f"deleted {stored.name}", err=True)
+        except ConfigError as error:
+            left.append(error.message)
     store.sweep()
+    if left:
+        raise ConfigError("not everything could be deleted:", choices=left)
     if not found:
         raise ConfigError("no conversation is kept yet")

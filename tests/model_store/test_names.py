@@ -14,7 +14,14 @@ from akunu_py.errors import ConfigError, HubError
 from akunu_py.model_store import hub_cache as hub_cache_module
 from akunu_py.model_store.aliases import aliases_path, delete_alias, load_aliases, save_alias
 from akunu_py.model_store.default_model import default_model_path
-from akunu_py.model_store.names import HubName, fetch, locate, parse_hub_name, resolve_model
+from akunu_py.model_store.names import (
+    HubName,
+    fetch,
+    friendly_name,
+    locate,
+    parse_hub_name,
+    resolve_model,
+)
 from akunu_py.settings import load_settings
 
 REPOSITORY = {
@@ -362,3 +369,28 @@ def test_aliases_without_settings(monkeypatch):
     assert load_aliases() == {}
     with pytest.raises(ConfigError, match="switched off"):
         save_alias("x", "y")
+
+
+def test_odd_entries_of_the_cache_hide_no_others(hub_cache):
+    blobs = hub_cache / "models--org--model" / "blobs"
+    blobs.mkdir(parents=True)
+    (blobs / "a.incomplete").write_bytes(b"half")
+    # Another process finished it meanwhile, or it never was one.
+    (blobs / "b.incomplete").symlink_to(blobs / "nowhere")
+    (found,) = hub_cache_module.cached_repositories()
+    assert (found.name, found.unfinished_bytes) == ("org/model", 4)
+    refs = hub_cache / "models--org--model" / "refs"
+    refs.mkdir()
+    os.mkfifo(refs / "main")
+    with pytest.raises(ConfigError, match="refs/main is not a file"):
+        hub_cache_module.cached_repositories()
+
+
+@pytest.mark.parametrize(
+    ("name", "shown"),
+    [(b"\xff.gguf", "\ufffd"), (b"a\nb.gguf", "a b"), (b"a\x1b[2J.gguf", "a\ufffd[2J")],
+)
+def test_friendly_names_are_a_line_of_unicode(tmp_path, name, shown):
+    path = tmp_path / os.fsdecode(name)
+    path.touch()
+    assert friendly_name(path) == shown

@@ -6,6 +6,7 @@ written, so what is deleted here is gone.
 
 import contextlib
 import re
+import stat
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -68,8 +69,10 @@ class SessionStore:
             for path in self._folder.iterdir():
                 if path.suffix == ".json" and _NAME.fullmatch(path.stem):
                     with contextlib.suppress(OSError):
-                        stat = path.stat()
-                        found.append(StoredSession(path.stem, path, stat.st_mtime, stat.st_size))
+                        state = path.stat()
+                        if not stat.S_ISDIR(state.st_mode):
+                            changed, size = state.st_mtime, state.st_size
+                            found.append(StoredSession(path.stem, path, changed, size))
         return sorted(found, key=lambda session: (session.changed, session.name), reverse=True)
 
     def find(self, name: str) -> StoredSession:
@@ -126,11 +129,15 @@ class SessionStore:
 
     @staticmethod
     def _delete(*paths: Path) -> None:
+        """Delete files; raises ConfigError for those that stay, once the others are gone."""
+        left = []
         for path in paths:
             try:
                 path.unlink(missing_ok=True)
             except OSError as error:
-                raise ConfigError(f"{path} cannot be deleted: {error.strerror}") from None
+                left.append(f"{path} cannot be deleted: {error.strerror}")
+        if left:
+            raise ConfigError("; ".join(left))
 
     def save_new(self, session: Session, now: datetime | None = None) -> Path:
         """Save a session under a name of its own, and drop the oldest of too many.
