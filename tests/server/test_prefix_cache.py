@@ -260,6 +260,44 @@ def test_conversations_hold_their_common_beginning_once(name, kv_bits):
     session.close()
 
 
+def test_rows_that_share_less_serve_where_more_of_them_can_be_used():
+    session, cache = Session(family("qwen3_next"), context=600), PrefixCache(1 << 26)
+    keep(cache, session, [*LEAD, 1, 2, 3], system=20)
+    keep(cache, session, [*LEAD[:28], 4, 5, 6], system=28)
+    assert cache.reach([*LEAD, 7, 8], ()) == 28
+    session.close()
+
+
+def test_a_text_is_kept_with_rows_of_its_beginning_alone(lane):
+    """A reply that failed before it read its prompt leaves the rows of another text."""
+    cache = PrefixCache(1 << 26)
+    for number, text in enumerate(([*LEAD[:9], 7], [*LEAD, 5, 6])):
+        read(lane, [*LEAD, 0])
+        cache.put(lane.exchange(None), 9, text)
+        (entry,) = cache._entries
+        assert list(entry.text) == (text if number else LEAD)
+        cache.close()
+
+
+def test_short_beginnings_are_not_worth_pieces(lane):
+    cache = PrefixCache(1 << 26)
+    for token in (5, 6):
+        keep(cache, lane, [*LEAD, token, token])
+    assert [len(entry.pieces) for entry in cache._entries] == [1, 1]
+
+
+def test_a_beginning_that_longer_rows_cannot_go_back_to_is_kept_and_copied():
+    """It is one piece, which both hold."""
+    session, cache = Session(family("qwen3_next"), context=600), PrefixCache(1 << 30)
+    lead = [4 + place % 90 for place in range(300)]
+    keep(cache, session, [*lead, 5, 6, 7])
+    keep(cache, session, lead)
+    assert [len(entry.pieces) for entry in cache._entries] == [2, 1]
+    assert cache.touch([*lead, 8, 9], ()) == 0
+    assert cache.take([*lead, 8, 9], session, ()).num_rows == len(lead)
+    session.close()
+
+
 @given(st.lists(st.tuples(st.integers(0, 3), st.integers(0, 3), st.booleans()), max_size=8))
 @settings(max_examples=15)
 def test_pieces_add_up_to_what_was_read(steps):

@@ -771,3 +771,13 @@ class TestJobs:
         worker.submit(call(toy))
         run(worker)
         assert worker._retry_s() == 9  # 5 s count for a fifth of the mean
+
+    def test_a_model_is_used_until_its_replies_end(self, toy, make_worker, monkeypatch):
+        worker = make_worker()
+        touched = []
+        monkeypatch.setattr(worker.models, "touch", touched.append)
+        worker.submit(call(toy))
+        worker.step()
+        assert len(touched) == 1
+        run(worker)
+        assert touched == [worker.models.default] * 2
