@@ -40,12 +40,15 @@ _SEGMENT = r"[A-Za-z0-9](?:[A-Za-z0-9_.-]{0,94}[A-Za-z0-9_])?"
 _REPOSITORY = re.compile(f"{_SEGMENT}/{_SEGMENT}")
 # With one slash where the name was taken for a path on its way here.
 _ADDRESS = re.compile(
-    r"(?:https?:/{1,2})?(?:www\.)?(?:huggingface\.co|hf\.co)/(?P<path>[^?#]*)\??(?P<query>[^#]*).*",
+    r"(?:hf:/{1,2}|(?:https?:/{1,2})?(?:www\.)?(?:huggingface\.co|hf\.co)(?:/|$))"
+    r"(?P<path>[^?#]*)\??(?P<query>[^#]*).*",
     re.IGNORECASE,
 )
 _SHOWING_FILES = ("blob", "raw", "resolve", "tree")
 _NEWEST = "main"
-_OTHER_PAGES = frozenset({"collections", "datasets", "docs", "models", "papers", "spaces"})
+_OTHER_PAGES = frozenset({
+    "api", "blog", "collections", "datasets", "docs", "learn", "models", "papers", "spaces", "tasks",
+})  # fmt: skip
 _FIRST_PART = re.compile(r"-00001-of-[0-9]{5}$")
 _LISTED = 30
 _FORMS = (
@@ -251,7 +254,7 @@ def _in_own_form(name: str) -> str:
     pieces = urllib.parse.unquote(match["path"]).strip("/").split("/")
     if pieces[0] in _OTHER_PAGES:
         return _HUB
-    repository, rest = "/".join(pieces[:2]), pieces[2:]
+    repository, rest = "/".join(pieces[:2]).removesuffix(".git"), pieces[2:]
     if rest and rest[0] in _SHOWING_FILES:
         if rest[1:2] not in ([], [_NEWEST]):
             raise ConfigError(

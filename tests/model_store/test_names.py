@@ -67,6 +67,9 @@ def refusal(name, **options):
         ("hf.co/o/r/m.gguf", HubName("o/r", file="m.gguf")),
         # As a path, in which double slashes are one.
         ("https:/huggingface.co/o/r", HubName("o/r")),
+        ("https://huggingface.co/o/r.git", HubName("o/r")),
+        ("hf://o/r", HubName("o/r")),
+        ("hf://o/r/m.gguf", HubName("o/r", file="m.gguf")),
         ("https://huggingface.co/o/r/tree/main", HubName("o/r")),
         ("https://huggingface.co/o/r/tree/main/Q8_0", HubName("o/r")),
         ("https://huggingface.co/o/r/blob/main/README.md#use", HubName("o/r")),
@@ -92,7 +95,7 @@ def test_names_of_the_hub(name, meant):
     "name",
     [
         "hf:", "hf:o", "hf:../../x", "hf:o/..", "hf:o/r:", "hf:o/r/../../x.gguf", "hf:o/r/x.bin",
-        "hf:o/r//x.gguf", "hf:/o/r", "hf:o/r:Q4/..", "hf:o/r--x", "hf:o/r\n", "hf:o/r:\x1b[2J",
+        "hf:o/r//x.gguf", "hf.co", "https://hf.co/api/models/o/r", "hf:o/r:Q4/..", "hf:o/r--x", "hf:o/r\n", "hf:o/r:\x1b[2J",
         f"hf:o/{'r' * 200}", "https://huggingface.co/", "https://huggingface.co/gpt2",
         "https://huggingface.co/datasets/o/r", "huggingface.co/spaces/o/r", "hf.co/../..",
         "https://huggingface.co/o/r/resolve/main/../../x.gguf", "hf.co/models?search=qwen",
