@@ -1,5 +1,6 @@
 """`akunu bench speed`: tokens a second next to mlx-lm's own decoding."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -201,7 +202,8 @@ def _loaded(
     draft: Path | None,
     loading: dict[str, Any],
 ) -> "LoadedModel":
-    from akunu_py.models.load import LoadOptions, load_model  # noqa: PLC0415 - MLX
+    from akunu_py.models.aligned_rows import usable_context  # noqa: PLC0415 - MLX
+    from akunu_py.models.load import LoadOptions, load_model  # noqa: PLC0415
 
     for name in ("kv_bits", "reproducible"):
         if loading[name]:
@@ -219,7 +221,9 @@ def _loaded(
     path = model_path(model)
     loading["exact_weights"] = check_memory(path, draft, loading)
     options = LoadOptions(**{name: loading[name] for name in names})
-    return load_model(path, options, context=context)
+    loaded = load_model(path, options, context=context)
+    usable = usable_context(context, loaded.description.context)
+    return replace(loaded, description=replace(loaded.description, context=usable))
 
 
 def _refuse_options_of_files() -> None:

@@ -12,6 +12,7 @@ from akunu_py.cli import completing
 from akunu_py.cli.command import option, stack
 from akunu_py.cli.input_text import GivenPath
 from akunu_py.cli.ranks import follow, is_follower, join
+from akunu_py.cli.reply_options import naming_flags
 from akunu_py.cli.verbosity import is_quiet
 from akunu_py.errors import ModelFormatError
 from akunu_py.settings import load_settings
@@ -146,7 +147,8 @@ def model_options(function: Callable[_P, _R]) -> Callable[..., _R]:
     @functools.wraps(function)
     def wrapped(*args: Any, **options: Any) -> _R:
         options["loading"] = {name: options.pop(name) for name in names}
-        return function(*args, **options)
+        with naming_flags():
+            return function(*args, **options)
 
     return stack(_MODEL_OPTIONS, wrapped)
 

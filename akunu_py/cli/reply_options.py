@@ -145,7 +145,7 @@ def generation_options(function: Callable[_P, _R]) -> Callable[..., _R]:
     @functools.wraps(function)
     def wrapped(*args: Any, **options: Any) -> _R:
         chosen = {name: options.pop(name) for name in _GENERATION_OPTIONS}
-        with _naming_flags():
+        with naming_flags():
             options["config"] = _config(chosen)
             warn_if_not_exact(options["config"])
             return function(*args, **options)
@@ -163,14 +163,15 @@ def drafting_options(function: Callable[_P, _R]) -> Callable[..., _R]:
     @functools.wraps(function)
     def wrapped(*args: Any, **options: Any) -> _R:
         options["drafting"] = {name: options.pop(name) for name in _DRAFTING_OPTIONS}
-        with _naming_flags():
+        with naming_flags():
             return function(*args, **options)
 
     return stack(_DRAFTING_OPTIONS.values(), wrapped)
 
 
 @contextlib.contextmanager
-def _naming_flags() -> Iterator[None]:
+def naming_flags() -> Iterator[None]:
+    """Have messages of a ConfigError name options by their flags."""
     try:
         yield
     except ConfigError as error:

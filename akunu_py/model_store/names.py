@@ -47,7 +47,7 @@ _ADDRESS = re.compile(
 _SHOWING_FILES = ("blob", "raw", "resolve", "tree")
 _NEWEST = "main"
 _OTHER_PAGES = frozenset({
-    "api", "blog", "collections", "datasets", "docs", "learn", "models", "papers", "spaces", "tasks",
+    "api", "blog", "collections", "datasets", "docs", "models", "papers", "spaces", "tasks",
 })  # fmt: skip
 _FIRST_PART = re.compile(r"-00001-of-[0-9]{5}$")
 _LISTED = 30

@@ -346,6 +346,15 @@ def test_the_command_with_a_random_model_and_a_trace(trace, monkeypatch):
     assert "has no item with at most 8" in output
 
 
+def test_the_context_is_a_bound(trace, tiny_gguf):
+    code, output = command(tiny_gguf, "--trace", trace, "--context", 9999)
+    assert code == 2
+    assert "--context is 9999; this model allows 2 to" in output
+    code, output = command(tiny_gguf, "--trace", trace, "--context", 40)
+    assert code == 2
+    assert "does not fit into the context of 40" in " ".join(output.split())
+
+
 def test_models_are_given_by_their_names(trace, tiny_gguf, hub_cache):
     CliRunner().invoke(cli, ["models", "alias", "tiny", str(tiny_gguf)], catch_exceptions=False)
     options = ["--trace", trace, "--max-prompt-tokens", 8]

@@ -180,6 +180,8 @@ def test_print_starts_nothing(agents, monkeypatch, default_model):
     assert "ANTHROPIC_MODEL=akunu-tiny \\" in lines
     assert "CLAUDE_CODE_MAX_CONTEXT_TOKENS=2048 \\" in lines
     assert lines[-1] == "claude"
+    said = launch("claude", default_model, "--context", 2049, "--print", code=2).output
+    assert "--context is 2049; this model allows 2 to 2048 tokens" in said
 
 
 def test_missing_program(server, monkeypatch):

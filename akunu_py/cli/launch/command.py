@@ -19,6 +19,7 @@ from akunu_py.cli.input_text import GivenPath
 from akunu_py.cli.launch.agents import AGENTS, Agent, AgentSettings, past_proxies, shortage
 from akunu_py.cli.loading_options import model_argument
 from akunu_py.cli.ranks import join
+from akunu_py.cli.reply_options import naming_flags
 from akunu_py.cli.terminal import wrapped
 from akunu_py.cli.verbosity import is_quiet
 from akunu_py.errors import ConfigError
@@ -150,11 +151,13 @@ class _Session:
         found, port = self._find()
         if found is not None:
             return found, ""
-        from akunu_py.models.requirements import requirements  # noqa: PLC0415 - MLX
+        from akunu_py.models.aligned_rows import usable_context  # noqa: PLC0415 - MLX
+        from akunu_py.models.requirements import requirements  # noqa: PLC0415
 
         path = resolve_model(self._model, load_settings(), download=False)
         trained = requirements(path).context
-        context = trained if self._context is None else min(self._context, trained)
+        with naming_flags():
+            context = usable_context(self._context, trained)
         command = ["akunu", "serve", *self._serve_arguments(self._model), "--port", str(port)]
         note = f"No server runs there yet: {shlex.join(command)}"
         return LocalServer(address(port), model_name(path), context, self._key, trained), note
