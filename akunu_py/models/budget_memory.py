@@ -1,5 +1,6 @@
 """What budgets learned about one model's passes on this machine, across replies and runs."""
 
+import hashlib
 import os
 import platform
 from collections.abc import Callable
@@ -99,17 +100,20 @@ def cost_key(
 ) -> dict[str, str]:
     """Return the key of a cost curve.
 
-    It has the model's name, its size and the types of its arrays, not its path: a file that was
-    moved costs the same. On the CPU the BLAS and the number of cores belong to it as well.
+    It has the model's name, its size, its arguments, such as windows, and the types of its arrays,
+    not its path: a file that was moved costs the same. On the CPU the BLAS and the number of cores
+    belong to it as well.
     """
     sizes: dict[str, int] = {}
     for _, array in tree_flatten(model.parameters()):
         kind = str(array.dtype)
         sizes[kind] = sizes.get(kind, 0) + array.nbytes
+    arguments = (type(model).__module__, getattr(model, "args", None))
     name = mx.device_info().get("device_name", platform.machine())
     return {
         "model": description.name,
         "architecture": description.architecture,
+        "arguments": hashlib.sha256(repr(arguments).encode()).hexdigest()[:16],
         "parameters": str(description.parameters),
         "weights": ", ".join(f"{kind} {nbytes}" for kind, nbytes in sorted(sizes.items())),
         "kv_bits": str(kv_bits),

@@ -1,5 +1,7 @@
 """Whether rows are bit-equal is found where it changes: by the passes, and by the text before them."""
 
+from pathlib import Path
+
 import mlx.core as mx
 import numpy as np
 import pytest
@@ -8,6 +10,8 @@ from test_aligned_rows import ShapedKernels
 from tiny_models import VOCABULARY, adversary, generate, prompt_of, tiny
 
 from akunu_py.drafting import PlainDrafter
+from akunu_py.models.budget_memory import cost_key
+from akunu_py.models.load import ModelDescription
 from akunu_py.models.row_bits import MOST_ROWS
 from akunu_py.models.session import Session
 from akunu_py.sampling.sampler import Sampler
@@ -86,6 +90,17 @@ def test_the_largest_pass_is_that_of_the_reply():
     assert session.largest_pass in (8, 9)
     generate(session, prompt_of(20), GenerationConfig(), PlainDrafter())
     assert session.largest_pass == 1
+
+
+def test_what_is_remembered_is_not_taken_for_other_windows():
+    """Files of one name may hold models of one size."""
+    description = ModelDescription(Path(), "m", "llama", 1, "dense", 700, 1)
+    keys = [
+        cost_key(description, build_family(name), kv_bits=None, block_rows=None)
+        for name in ("llama", "llama, sliding", "llama, window of 300", "llama")
+    ]
+    assert len({key.pop("arguments") for key in keys}) == 3
+    assert keys == [keys[0]] * 4
 
 
 @pytest.mark.slow
