@@ -1,4 +1,4 @@
-"""akunu: quantized language models on a Mac, faster and with the same output.
+"""akunu: quantized language models run locally with MLX, faster and with the same output.
 
 from akunu_py import Engine
 engine = Engine.load("model.gguf")

@@ -95,8 +95,7 @@ def _claude(server: LocalServer) -> AgentSettings:
     """Return variables of https://code.claude.com/docs/en/env-vars.
 
     The model has its plain name: for names that begin with "claude-" Claude Code 2.1.197 assumes a
-    context of 200,000 tokens and ignores CLAUDE_CODE_MAX_CONTEXT_TOKENS. It also takes no
-    CLAUDE_CODE_AUTO_COMPACT_WINDOW below 100,000.
+    context of 200,000 tokens, whatever CLAUDE_CODE_MAX_CONTEXT_TOKENS says; 2.1.332 does not.
     """
     names = (
         "ANTHROPIC_MODEL", "ANTHROPIC_DEFAULT_OPUS_MODEL", "ANTHROPIC_DEFAULT_SONNET_MODEL",
