@@ -18,8 +18,8 @@ from akunu_py.errors import ConfigError
 Role = Literal["system", "user", "assistant", "tool"]
 
 _ROLES: tuple[str, ...] = get_args(Role)
-_MAX_DEPTH = 32
-"""Nesting of JSON values; schemas and arguments in use have less than ten levels."""
+_MAX_DEPTH = 64
+"""Nesting of JSON values. Each object within an object of a schema has two levels."""
 
 _MAX_LABEL = 1024
 _TOOL_NAME = re.compile(r"[A-Za-z0-9_.-]{1,128}")

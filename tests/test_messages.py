@@ -71,7 +71,7 @@ def test_what_is_taken(given, expected):
 
 
 DEEP = {}
-for _ in range(40):
+for _ in range(70):
     DEEP = {"a": DEEP}
 
 WRONG = {
@@ -121,7 +121,7 @@ WRONG = {
     "arguments deep": ([assistant(tool_calls=[call(arguments="[" * 100_000)])],
                        r"function\.arguments is not JSON"),
     "arguments deep 1": ([assistant(tool_calls=[call(arguments=DEEP)])],
-                         r"function\.arguments is nested more than 32 levels deep"),
+                         r"function\.arguments is nested more than 64 levels deep"),
 }  # fmt: skip
 
 
@@ -170,7 +170,7 @@ WRONG_TOOLS = {
             r"tools\[0\]\.function\.parameters has a set, which is not a JSON value"),
     "bytes": ([tool(parameters={"a": b"x"})], r"parameters has a bytes"),
     "key": ([tool(parameters={"a": {1: 2}})], r"parameters has the key 1; keys in JSON are"),
-    "deep": ([tool(parameters=DEEP)], r"parameters is nested more than 32 levels deep"),
+    "deep": ([tool(parameters=DEEP)], r"parameters is nested more than 64 levels deep"),
     "twice": ([tool(), tool()], r"tools\[1\] has the name 'look_up' of another tool"),
 }  # fmt: skip
 

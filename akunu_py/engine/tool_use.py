@@ -16,7 +16,12 @@ from akunu_py.tool_calls.described import with_calls_as_text, with_described_too
 from akunu_py.tool_calls.enforceable import enforceable
 from akunu_py.tool_calls.format import ToolFormat
 from akunu_py.tool_calls.given_reader import GivenParser, GivenReader, GivesReader
-from akunu_py.tool_calls.grammar import goes_with_answers, optional_calls, required_calls
+from akunu_py.tool_calls.grammar import (
+    goes_with_answers,
+    optional_calls,
+    required_calls,
+    unwritten,
+)
 from akunu_py.tool_calls.known import HARMONY, HERMES, known_format
 from akunu_py.tool_calls.parser import CallParser
 from akunu_py.tool_calls.probing import UnknownFormatError, probe_format
@@ -152,6 +157,11 @@ class ToolUse:
         names = {tool.name for tool in callable_}
         # All of them, as whoever says what is not enforced.
         callable_ = [one.tool for one in enforceable(tools) if one.tool.name in names]
+        if lost := unwritten(format_, [tool for tool in callable_ if tool.strict]):
+            raise ConfigError(
+                f"calls of this model cannot follow {', '.join(lost)[:300]}, which is of a strict "
+                "tool; change the schema there, or leave strict out"
+            )
         if required:
             one = not isinstance(choice, str) and "name" in choice
             grammar = required_calls(format_, callable_, control_ids, one=one)
@@ -178,6 +188,13 @@ class ToolUse:
             from_start=format_ is HARMONY,
             marks={id_: text for text, id_ in control_ids.items() if text in texts},
         )
+
+    def unwritten(self, tools: Sequence[Tool]) -> tuple[str, ...]:
+        """Return the parts of schemas that calls cannot follow, since they cannot be written."""
+        try:
+            return () if self._reader is not None else unwritten(self._format, tools)
+        except ConfigError:
+            return ()
 
     @property
     def holds_grammars(self) -> bool:

@@ -1,9 +1,10 @@
 """What the HTTP layer asks of the worker."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Literal, Protocol, Self
 
+from akunu_py.messages import Tool
 from akunu_py.server.events import Event
 from akunu_py.server.requests import ChatRequest, Request
 
@@ -23,6 +24,8 @@ class ServedModel:
         heeds: the options about thinking that its template has a switch for; all where that is not
             known yet.
         holds_grammars: whether calls of custom tools follow their grammars.
+        unwritten: returns the parts of tools' schemas that calls cannot follow, since its template
+            cannot write them; none where that is not known yet.
         calls_tools: whether its template takes tools.
         fills_in: whether its vocabulary has the tokens to fill a gap.
         template: the source of its chat template; "" for none.
@@ -37,6 +40,7 @@ class ServedModel:
     thinks: bool = False
     heeds: frozenset[str] = frozenset({"thinking", "effort"})
     holds_grammars: bool = True
+    unwritten: Callable[[Sequence[Tool]], Sequence[str]] = lambda _: ()
     calls_tools: bool = True
     fills_in: bool = False
     template: str = ""

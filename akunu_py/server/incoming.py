@@ -103,12 +103,18 @@ class Incoming(Generic[_Body]):
         """Queue a request and return the response of its reply, or of its choices."""
         tools = request.tools if isinstance(request, ChatRequest) else ()
         # In a thread, and before the headers, which say what was left out.
-        enforced = await asyncio.to_thread(enforceable, tools) if tools else ()
-        loosened = [part for tool in enforced for part in tool.loosened]
+        loosened = await asyncio.to_thread(self._loosened, tools) if tools else ()
         return self.service.respond(
             self._http, request, form,
             stream=bool(stream), choices=choices, ignored=lambda: self._without(loosened),
         )  # fmt: skip
+
+    def _loosened(self, tools: Sequence[Tool]) -> Sequence[str]:
+        """Return what calls need not follow, as far as is known of the model by now."""
+        enforced = enforceable(tools)
+        model = self.service.model(self.model.id)
+        unwritten = model.unwritten([one.tool for one in enforced])
+        return [*(part for one in enforced for part in one.loosened), *unwritten]
 
     def _without(self, loosened: Sequence[str]) -> Sequence[str]:
         """Return what has no effect, as far as is known of the model by now."""

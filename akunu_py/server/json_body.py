@@ -2,6 +2,7 @@
 
 import asyncio
 import re
+import sys
 from typing import TypeVar
 
 import msgspec
@@ -60,10 +61,15 @@ def _whole_character(escape: re.Match[bytes]) -> bytes:
     return rb"\ufffd" if escape["lone"] else escape[0]
 
 
+def _float(text: str) -> float:
+    """Return a number of a schema or of arguments; one beyond the range is the largest float."""
+    return max(-sys.float_info.max, min(float(text), sys.float_info.max))
+
+
 def decode(body: bytes, kind: type[_T]) -> _T:
     """Return a body as a struct; raises RequestError that names the field at fault."""
     try:
-        return msgspec.json.decode(body, type=kind)
+        return msgspec.json.Decoder(kind, float_hook=_float).decode(body)
     except msgspec.ValidationError as error:
         match = _PLACE.fullmatch(str(error))
         if match is None or not match["place"]:

@@ -149,6 +149,7 @@ def served_model(engine: Engine) -> ServedModel:
         thinks=thinks == 1,
         heeds=engine.thinking.heeded,
         holds_grammars=_holds_grammars(engine),
+        unwritten=engine.tool_use.unwritten,
         template=getattr(tokenizer, "chat_template", ""),
         fills_in=isinstance(tokenizer, GGUFTokenizer)
         and {"pre", "suf", "mid"} <= tokenizer.fim_ids.keys(),

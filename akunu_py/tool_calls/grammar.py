@@ -33,6 +33,9 @@ _log = logging.getLogger(__name__)
 MOST_TOOLS = 512
 """Tools of one call; the prompt has all of them, too."""
 
+_LONGEST_LIST = 300
+"""Characters of a list in a message."""
+
 _ANYTHING: Mapping[str, Any] = {"type": "object", "additionalProperties": {}}
 
 _SPACE = r"[\s\x1c-\x1f]*"
@@ -76,6 +79,17 @@ def optional_calls(
     if format_.only_first:
         return _json_calls_or(format_, tools, _as_mapping(answer))
     return made.source(answer=written)
+
+
+def unwritten(format_: ToolFormat, tools: Sequence[Tool]) -> tuple[str, ...]:
+    """Return the parts of the tools' schemas that calls of this format cannot follow.
+
+    They are arguments whose names it cannot write, and schemas of too many parts.
+    """
+    made = _Grammar(format_, tools, {})
+    for number, tool in enumerate(tools):
+        made.add(number, tool)
+    return made.lost
 
 
 def goes_with_answers(format_: ToolFormat) -> bool:
@@ -148,7 +162,7 @@ class _Grammar:
 
     def source(self, *, several: bool = True, answer: str = "") -> str:
         """Return the grammar of calls; `answer` has the terms of what may stand in their place."""
-        calls = [self._call(number, tool) for number, tool in enumerate(self._tools)]
+        calls = [self.add(number, tool) for number, tool in enumerate(self._tools)]
         self._rules["call"] = " | ".join(calls)
         self._rules["calls"] = f"{self.opening()} call {self._further_calls(several=several)}"
         self._rules["start"] = f"calls | {answer}" if answer else "calls"
@@ -182,7 +196,7 @@ class _Grammar:
         calls: list[str] = []
         heads: list[str] = []
         for number, tool in enumerate(self._tools):
-            rule = self._call(number, tool)
+            rule = self.add(number, tool)
             for after in format_.after_names:
                 text, *behind = rules.up_to_control(rest + tool.name + after)
                 name = f"HEAD_{len(calls)}"
@@ -229,7 +243,7 @@ class _Grammar:
         `answer` has the terms of an answer; "": a call is required.
         """
         rules = self._rules
-        calls = [self._call(number, tool) for number, tool in enumerate(self._tools)]
+        calls = [self.add(number, tool) for number, tool in enumerate(self._tools)]
         for channel in ("analysis", "commentary"):
             begin = self._terms(f"<|channel|>{channel}<|message|>")
             speaker = self._terms("<|start|>assistant")
@@ -247,9 +261,15 @@ class _Grammar:
                 f"the {len(self._tools)} tools have schemas of {len(lark):,} characters, more than "
                 f"{MOST_TOOL_CHARACTERS:,}; give fewer tools, or simpler parameters"
             )
+        if lost := self.lost:
+            _log.warning("calls cannot follow %s", ", ".join(lost)[:_LONGEST_LIST])
         return lark
 
-    def _call(self, number: int, tool: Tool) -> str:
+    @property
+    def lost(self) -> tuple[str, ...]:
+        return tuple(dict.fromkeys(self._rules.lost))
+
+    def add(self, number: int, tool: Tool) -> str:
         """Add the rule of a call from its name on, and one from its arguments on, NAME_rest.
 
         Returns the name of the first.
@@ -262,13 +282,10 @@ class _Grammar:
         # A chain of references stays within a tool.
         references = len(rules) - before + json.dumps(tool.parameters).count('"$ref"')
         if references > MOST_REFERENCES:
-            _log.warning(
-                "the parameters of the tool %s need %d rules, more than %d; any arguments are "
-                "allowed", tool.name, references, MOST_REFERENCES,
-            )  # fmt: skip
+            rules.lost.append(f"tools.{tool.name}.parameters")
             for name in list(rules)[before:]:
                 del rules[name]
-            return self._call(number, replace(tool, parameters=_ANYTHING))
+            return self.add(number, replace(tool, parameters=_ANYTHING))
         return rule
 
     def _arguments(self, rule: str, tool: Tool) -> str:

@@ -6,7 +6,7 @@ from typing import Any
 
 from akunu_py.messages import Tool
 from akunu_py.tool_calls.format import Kind, PythonArguments
-from akunu_py.tool_calls.rules import Rules, json_value, literal, writable
+from akunu_py.tool_calls.rules import Rules, json_value, literal
 from akunu_py.tool_calls.schemas import kinds_of
 
 _UNSAFE = re.compile(r"[^\w$.-]|^$")
@@ -20,7 +20,7 @@ def keywords(
     """Return the terms for the arguments of a tool by a schema; values are written as in JSON."""
     required, root = schema.get("required", ()), tool.parameters
     members = []
-    for number, key, part in writable(tool.name, schema.get("properties", {}), root, _UNSAFE):
+    for number, key, part in rules.writable(tool.name, schema.get("properties", {}), root, _UNSAFE):
         name = f"{rule}_{number}"
         rules[name] = f"{literal(key + '=')} {_value(part, root, notation)}"
         members.append((name, key in required))

@@ -7,7 +7,7 @@ from typing import Any
 
 from akunu_py.messages import Tool
 from akunu_py.tool_calls.format import Kind
-from akunu_py.tool_calls.rules import Rules, json_value, literal, writable
+from akunu_py.tool_calls.rules import Rules, json_value, literal
 from akunu_py.tool_calls.schemas import kinds_of, referred
 from akunu_py.tool_calls.text_limits import limits_of
 from akunu_py.tool_calls.values import kind_of
@@ -43,7 +43,7 @@ class _Values:
         required = schema.get("required", ())
         ordered = dict(sorted(properties.items(), key=lambda item: (item[0].lower(), item[0])))
         members = []
-        for number, key, part in writable(self._tool, ordered, self._root, _UNSAFE):
+        for number, key, part in rules.writable(self._tool, ordered, self._root, _UNSAFE):
             name = f"{rule}_{number}"
             rules[name] = f"{literal(key + ':')} {self._value(name, part)}"
             members.append((name, key in required))

@@ -1,7 +1,6 @@
 """The rules of a grammar in llguidance's dialect of Lark, and texts as terms in them."""
 
 import json
-import logging
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
@@ -12,8 +11,6 @@ from akunu_py.constraint import Constraint
 from akunu_py.tool_calls.format import ID, INDEX
 from akunu_py.tool_calls.schemas import kinds_of
 from akunu_py.tool_calls.text_limits import slashed, without
-
-_log = logging.getLogger(__name__)
 
 _LAYOUT = {"whitespace_flexible": False, "item_separator": ", ", "key_separator": ": "}
 """Templates write JSON so, and what must come next is then known."""
@@ -33,15 +30,36 @@ class Rules(dict[str, str]):
         control_ids: id of each control token by its text; in a text it stands for itself.
         id_length: length of the ids of calls, or None.
 
+    Attributes:
+        lost: what calls cannot follow, such as "tools.read.parameters.properties.a b".
+
     """
 
     def __init__(self, control_ids: Mapping[str, int], id_length: int | None = None) -> None:
         super().__init__()
         self.control_ids = control_ids
+        self.lost: list[str] = []
         self._id_length = id_length
         names = sorted(filter(None, control_ids), key=len, reverse=True)
         parts = [*map(re.escape, names), ID, INDEX]
         self._parts = re.compile(f"({'|'.join(parts)})")
+
+    def writable(
+        self,
+        tool: str,
+        properties: Mapping[str, Any],
+        root: Mapping[str, Any],
+        unsafe: re.Pattern[str],
+    ) -> Iterator[tuple[int, str, Any]]:
+        """Yield number, name and schema of the arguments that a format can write.
+
+        Arguments are lost if their names are `unsafe`, or if no value fits their schemas.
+        """
+        for number, (key, part) in enumerate(properties.items()):
+            if unsafe.search(key) or not kinds_of(part, root):
+                self.lost.append(f"tools.{tool}.parameters.properties.{key}")
+            else:
+                yield number, key, part
 
     def __str__(self) -> str:
         """Return the grammar."""
@@ -127,17 +145,3 @@ def json_value(schema: Mapping[str, Any], root: Mapping[str, Any] | None = None)
             **schema,
         }
     return "%json " + json.dumps({"x-guidance": _LAYOUT, **schema}, ensure_ascii=False)
-
-
-def writable(
-    tool: str, properties: Mapping[str, Any], root: Mapping[str, Any], unsafe: re.Pattern[str]
-) -> Iterator[tuple[int, str, Any]]:
-    """Yield number, name and schema of the arguments that a format can write.
-
-    Arguments are left out if their names are `unsafe`, or if no value fits their schemas.
-    """
-    for number, (key, part) in enumerate(properties.items()):
-        if unsafe.search(key) or not kinds_of(part, root):
-            _log.warning("calls of the tool %s are made without the argument %r", tool, key)
-        else:
-            yield number, key, part

@@ -9,7 +9,7 @@ from typing import Any
 from akunu_py.messages import Tool
 from akunu_py.tool_calls.format import Kind, TaggedArguments, ToolFormat
 from akunu_py.tool_calls.python_rules import words_of
-from akunu_py.tool_calls.rules import Rules, json_value, literal, writable
+from akunu_py.tool_calls.rules import Rules, json_value, literal
 from akunu_py.tool_calls.schemas import constants, kinds_of, resolved
 from akunu_py.tool_calls.text_limits import limits_of
 from akunu_py.tool_calls.values import kind_of
@@ -31,7 +31,7 @@ def tagged(
     close, made = rules.terms(format_.close), _Arguments(rules, tags, root)
     unsafe = re.compile("|".join([_UNSAFE, *map(re.escape, tags.value_starts.values())]))
     members = []
-    for number, key, part in writable(tool.name, schema.get("properties", {}), root, unsafe):
+    for number, key, part in rules.writable(tool.name, schema.get("properties", {}), root, unsafe):
         name = f"{rule}_{number}"
         if tool.input_form is not None and key == "input":
             before, behind = tags.wrapper or ("", "")

@@ -1,5 +1,6 @@
 """What a chat with tools gives to templates that know only a part of it."""
 
+from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
@@ -104,6 +105,26 @@ def test_without_any_place_calls_are_those_of_hermes():
     assert '{"name": <function-name>, "arguments": <args-json-object>}' in text
     assert '<tool_call>\n{"name": "weather", "arguments": {}}\n</tool_call>' in text
     assert "<|user|><tool_response>\nfourteen\n</tool_response><|end|>" in text
+
+
+def test_arguments_that_the_format_cannot_write_are_named():
+    """Calls are made without them, except those of a strict tool, which is refused."""
+    use, _ = tool_use(SHOWN + ROLES, ["<|tool_call_start|>", "<|tool_call_end|>"])
+    odd = {"type": "object", "properties": {"a b": {}, "c": {}}}
+    many = {"$ref": "#/$defs/d", "$defs": {"d": {"properties": {str(i): {"$ref": "#/$defs/e"} for i in range(1100)}}, "e": {}}}  # fmt: skip
+    tools = [Tool("odd", "", odd), Tool("fine", ""), Tool("many", "", many)]
+    lost = ("tools.odd.parameters.properties.a b", "tools.many.parameters")
+    assert use.unwritten(tools) == lost
+    assert use.plan(SAID[:1], tools[:2], "auto").constraint is not None
+    for choice in ("auto", "required"):
+        with pytest.raises(
+            ConfigError, match=r"cannot follow tools\.odd\..*a b, which is of a strict"
+        ):
+            use.plan(SAID[:1], [replace(tools[0], strict=True)], choice)
+    assert use.plan(SAID[:1], [replace(tools[1], strict=True), tools[0]], "auto").constraint
+    reader = GivenReader("mlx-lm", "<a>", "</a>", lambda text, _: {"name": text, "arguments": {}})
+    assert tool_use(SHOWN + ROLES, reader=reader)[0].unwritten(tools) == ()
+    assert tool_use(SHOWN + ROLES)[0].unwritten(tools) == ()
 
 
 def test_a_given_reader_reads_what_is_not_understood(caplog):

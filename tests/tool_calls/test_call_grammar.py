@@ -231,13 +231,13 @@ def test_hostile_tools_have_limits():
 @pytest.mark.parametrize("name", ["hermes", "qwen coder", "gemma"])
 def test_deep_schemas(name):
     schema = {"type": "string"}
-    for _ in range(14):
+    for _ in range(30):
         schema = {"type": "object", "properties": {"a": schema}, "required": ["a"]}
     lark = required_calls(format_of(name), [Tool("f", "deep", schema)], {})
     assert not compile_error(lark)
     for _ in range(10):
         schema = {"type": "object", "properties": {"a": schema}}
-    with pytest.raises(ConfigError, match="nested more than 32 levels"):
+    with pytest.raises(ConfigError, match="nested more than 64 levels"):
         Tool("f", "deep", schema)
 
 

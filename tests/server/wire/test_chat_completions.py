@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import sys
 from dataclasses import replace
 
 import pytest
@@ -593,6 +594,26 @@ def test_parts_of_a_tool_that_cannot_be_enforced_are_listed(server, backend, mon
     ignored = "tools.find.parameters.properties.tags.uniqueItems"
     assert response.headers["x-akunu-ignored"] == ignored
     assert backend.request.tools[0].parameters == schema
+
+
+def test_arguments_that_the_model_cannot_write_are_listed(server, backend):
+    def unwritten(tools):
+        return [f"tools.{tool.name}.parameters.properties.a b" for tool in tools]
+
+    backend.served = [replace(MODEL, unwritten=unwritten)]
+    response = server.post(PATH, ASK | {"tools": [OTHER]})
+    assert response.headers["x-akunu-ignored"] == "tools.list.parameters.properties.a b"
+
+
+def test_numbers_of_a_schema_beyond_the_range_are_the_largest(server, backend):
+    schema = {"properties": {"x": {"maximum": "LARGE", "enum": ["-LARGE", 2.5]}}}
+    tool = {"type": "function", "function": {"name": "f", "parameters": schema}}
+    body = json.dumps(ASK | {"tools": [tool]}).replace('"LARGE"', "1e400")
+    response = server.post(PATH, body.replace('"-LARGE"', "-1e999").encode())
+    assert response.status_code == 200, response.text
+    largest = sys.float_info.max
+    found = backend.request.tools[0].parameters["properties"]["x"]
+    assert found == {"maximum": largest, "enum": [-largest, 2.5]}
 
 
 BEGUN = [*ASK["messages"], {"role": "assistant", "content": "The answer is "}]
