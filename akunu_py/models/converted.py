@@ -26,7 +26,15 @@ from akunu_py.gguf.cursor import MetadataValue
 from akunu_py.gguf.metadata_file import write_metadata
 from akunu_py.gguf.plan import ModelPlan, RotaryFactors, RotaryScaling
 from akunu_py.gguf.reader import GGUFFile
-from akunu_py.models.converted_plan import DESCRIPTION, FORMAT, plan_of, read_description
+from akunu_py.models.converted_plan import (
+    DESCRIPTION,
+    EXTRA,
+    FORMAT,
+    METADATA,
+    errors_of_converted,
+    plan_of,
+    read_description,
+)
 from akunu_py.models.expansion import STOCK_LAYERS
 from akunu_py.models.gguf_model import make_model, set_rotary_scaling
 from akunu_py.models.layers import (
@@ -37,17 +45,16 @@ from akunu_py.models.layers import (
     ScaledSwitchLinear,
     StackedLinear,
 )
+from akunu_py.models.load_steps import try_passes
 from akunu_py.models.ranks.split import Group, prepare
 from akunu_py.models.variants import VARIANT_PREFIX
-from akunu_py.models.weight_files import check_weight_files
+from akunu_py.models.weight_files import check_weight_file, check_weight_files
 from akunu_py.models.weights import MATRIX_LAYERS, planes_layer, quantized_layer
 from akunu_py.tokenizers import from_gguf
 from akunu_py.tokenizers.hugging_face import tokenizer_files
 
 _log = logging.getLogger(__name__)
 
-_EXTRA = "akunu.safetensors"
-_METADATA = "metadata.gguf"
 _GROUP_SIZES = (16, 32, 64, 128)
 _TYPES = {"float16": mx.float16, "bfloat16": mx.bfloat16, "float32": mx.float32}
 
@@ -122,8 +129,8 @@ def save_converted(
         _write_json(part / "config.json", config)
         for name, content in (files or {}).items():
             _write_json(part / name, content)
-        write_metadata(part / _METADATA, metadata)
-        mx.save_safetensors(str(part / _EXTRA), {"akunu.format": mx.array(FORMAT), **extra})
+        write_metadata(part / METADATA, metadata)
+        mx.save_safetensors(str(part / EXTRA), {"akunu.format": mx.array(FORMAT), **extra})
         from akunu_py.models.whole_mlx_lm import save_model  # noqa: PLC0415 - loading does without
 
         save_model(part, model)
@@ -156,11 +163,12 @@ def load_converted(
     context that needs other rotary factors than the folder has.
     """
     check_weight_files(folder)
-    try:
+    with errors_of_converted(folder):
+        check_weight_file(folder / EXTRA)
         description = read_description(folder / DESCRIPTION)
         plan = plan_of(description)
         arrays: dict[str, mx.array] = {}
-        for path in (*sorted(folder.glob("model*.safetensors")), folder / _EXTRA):
+        for path in (*sorted(folder.glob("model*.safetensors")), folder / EXTRA):
             arrays.update(mx.load(str(path)).items())  # type: ignore[union-attr]
         del arrays["akunu.format"]
         model = make_model(plan)
@@ -173,18 +181,12 @@ def load_converted(
         kind = _TYPES[description["compute_type"]]
         _restore(model, description["layers"], arrays, kind)
         model.load_weights(list(arrays.items()), strict=True)
-    except (
-        ImportError, LookupError, TypeError, ValueError, AttributeError, RuntimeError, OSError,
-    ) as error:  # fmt: skip
-        raise ModelFormatError(
-            f"the converted model in {folder} does not hold together ({error}); convert it again "
-            "from its GGUF file"
-        ) from error
+        try_passes(model)
     _check_context(change, plan.context_length, context)
     model.eval()
     if group is not None:
         prepare(model, group, folder.name).apply(model)
-    file = GGUFFile.open(folder / _METADATA)
+    file = GGUFFile.open(folder / METADATA)
     tokens = file.metadata.get("tokenizer.ggml.tokens")
     if (
         file.metadata.get("general.architecture") != plan.architecture
@@ -193,7 +195,7 @@ def load_converted(
     ):
         file.close()
         raise ModelFormatError(
-            f"{folder / _METADATA} belongs to another model; convert it again from its GGUF file"
+            f"{folder / METADATA} belongs to another model; convert it again from its GGUF file"
         )
     return model, plan, fitted_types, file
 

@@ -1,48 +1,55 @@
 """The description of the model in a converted folder; `akunu_py.models.converted` has the rest."""
 
-import json
 import re
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
-from akunu_py.errors import ModelFormatError
 from akunu_py.gguf.plan import ModelPlan, RotaryScaling
+from akunu_py.gguf.reader import GGUFFile
+from akunu_py.models.folder_settings import read_json
+from akunu_py.models.library_errors import errors_of
 from akunu_py.models.number_limits import check_numbers
+from akunu_py.models.weight_files import check_weight_file, check_weight_files
+from akunu_py.tokenizers.codecs import check_vocabulary
 
 DESCRIPTION = "akunu.json"
 """The file that marks a folder as a converted model."""
 
+EXTRA = "akunu.safetensors"
+METADATA = "metadata.gguf"
 FORMAT = 2
-_MAX_DESCRIPTION_BYTES = 64 * 2**20
 _MODULE_NAME = re.compile(r"(variants\.)?[a-z0-9][a-z0-9_-]*")
 
 
 def read_converted_plan(folder: Path) -> tuple[ModelPlan, int]:
     """Return the plan (without placements) of a converted model, and the most codes per weight.
 
-    Raises ModelFormatError for a missing or malformed description.
+    Raises ModelFormatError for files that are missing or malformed, but for their weights.
     """
-    try:
+    with errors_of_converted(folder):
+        check_weight_files(folder)
+        check_weight_file(folder / EXTRA)
+        with GGUFFile.open(folder / METADATA) as file:
+            check_vocabulary(file.metadata)
         description = read_description(folder / DESCRIPTION)
         layers = description["layers"].values()
         codes = max((len(layer.get("multipliers", ())) for layer in layers), default=0)
         return plan_of(description), max(1, codes)
-    except (LookupError, TypeError, ValueError, AttributeError, OSError) as error:
-        raise ModelFormatError(
-            f"the converted model in {folder} does not hold together ({error}); convert it again "
-            "from its GGUF file"
-        ) from error
+
+
+def errors_of_converted(folder: Path) -> AbstractContextManager[None]:
+    """Turn whatever is raised inside into a ModelFormatError that names the folder."""
+    return errors_of(
+        f"the converted model in {folder} does not hold together",
+        "convert it again from its GGUF file",
+    )
 
 
 def read_description(path: Path) -> dict[str, Any]:
     """Return the content of a file DESCRIPTION; raise ValueError for one of another version."""
-    if path.stat().st_size > _MAX_DESCRIPTION_BYTES:
-        raise ValueError(f"{path.name} is too large")
-    try:
-        description = json.loads(path.read_text(encoding="utf-8"))
-    except RecursionError:
-        raise ValueError(f"{path.name} is nested too deeply") from None
-    if not isinstance(description, dict) or description.get("format") != FORMAT:
+    description = read_json(path)
+    if description.get("format") != FORMAT:
         raise ValueError(f"{path.name} is of another version")
     return description
 

@@ -86,11 +86,7 @@ def _open(path: Path) -> BinaryIO:
     try:
         stream = open_to_read(path)
     except OSError as error:
-        lost = error.errno == errno.ENOENT and path.is_symlink()
-        reason = "it is a link to a missing file" if lost else error.strerror
-        raise ModelFormatError(
-            f"{path} cannot be read: {reason}; download the model again"
-        ) from None
+        raise unreadable(path, error) from None
     most = _MAX_VOCABULARY_BYTES if is_vocabulary(path) else _MAX_SETTINGS_BYTES
     if os.fstat(stream.fileno()).st_size > most:
         stream.close()
@@ -101,6 +97,15 @@ def _open(path: Path) -> BinaryIO:
 def is_vocabulary(path: Path) -> bool:
     """Return whether a file has the name of one with a tokenizer's vocabulary."""
     return _VOCABULARIES.fullmatch(path.name) is not None
+
+
+def unreadable(path: Path, error: OSError) -> ModelFormatError:
+    """Return the error for a model's file that cannot be opened."""
+    lost = error.errno == errno.ENOENT and path.is_symlink()
+    reason = "it is a link to a missing file" if lost else error.strerror
+    barred = isinstance(error, PermissionError)
+    advice = "check its permissions" if barred else "download the model again"
+    return ModelFormatError(f"{path} cannot be read: {reason}; {advice}")
 
 
 def _check_files(folder: Path) -> None:

@@ -11,11 +11,12 @@ from mlx import nn
 from mlx.utils import tree_flatten, tree_unflatten
 from mlx_lm.models.rope_utils import initialize_rope
 
-from akunu_py.errors import AkunuError, ModelFormatError
+from akunu_py.errors import ModelFormatError
 from akunu_py.gguf.plan import ModelPlan, Placement, RotaryFactors, RotaryScaling
 from akunu_py.gguf.quants import release_threads
 from akunu_py.gguf.reader import GGUFFile
 from akunu_py.models.layers import FrequencyRope
+from akunu_py.models.library_errors import errors_of
 from akunu_py.models.load_steps import Steps
 from akunu_py.models.ranks.file_part import own_part
 from akunu_py.models.ranks.split import Group
@@ -126,19 +127,13 @@ def make_model(plan: ModelPlan) -> nn.Module:
 
     Raises ModelFormatError for an unknown class, or arguments that contradict each other.
     """
-    try:
+    # A reader checks each number separately; only the classes find contradictions.
+    with errors_of(
+        f"the metadata describes a {plan.architecture} model that cannot be built",
+        "download or convert the model again",
+    ):
         model_class, arguments_class = _classes(plan.model)
         model: nn.Module = model_class(arguments_class.from_dict(plan.arguments))
-    except AkunuError:
-        raise
-    except (
-        ArithmeticError, AssertionError, ImportError, LookupError, TypeError, ValueError,
-    ) as error:  # fmt: skip
-        # A reader checks each number separately; only the classes find contradictions.
-        raise ModelFormatError(
-            f"the metadata describes a {plan.architecture} model that cannot be built: {error!r}; "
-            "download or convert the model again"
-        ) from error
     return model
 
 

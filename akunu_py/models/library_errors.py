@@ -36,10 +36,10 @@ def from_library(place: Path, what: str) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def errors_of(failure: str) -> Iterator[None]:
+def errors_of(failure: str, advice: str = "download it again") -> Iterator[None]:
     """Frame calls of a library, which can raise anything for unexpected files.
 
-    It becomes a ModelFormatError that begins with `failure`.
+    It becomes a ModelFormatError that begins with `failure` and ends with `advice`.
     """
     try:
         yield
@@ -50,4 +50,4 @@ def errors_of(failure: str) -> Iterator[None]:
         reason = " ".join(str(error).split())[:500]
         if not reason or not isinstance(error, ValueError | RuntimeError | OSError):
             reason = f"{type(error).__name__} {reason}"
-        raise ModelFormatError(f"{failure}: {reason}; download it again") from error
+        raise ModelFormatError(f"{failure}: {reason}; {advice}") from error

@@ -413,7 +413,9 @@ def _load_converted(
         parameters=parameters,
         weights="dense" if dense else "fitted" if fitted_types else "quantized",
         context=plan.context_length,
-        file_bytes=sum(place.stat().st_size for place in folder.glob("*.safetensors")),
+        file_bytes=sum(
+            place.stat().st_size for place in folder.glob("*.safetensors") if place.is_file()
+        ),
         fitted_types=fitted_types,
     )
     return LoadedModel(model, tokenizer, description)

@@ -10,6 +10,7 @@ from typing import TypeVar
 import mlx.core as mx
 from mlx import nn
 from mlx.utils import tree_flatten
+from mlx_lm.models.cache import make_prompt_cache
 
 _Result = TypeVar("_Result")
 
@@ -25,6 +26,16 @@ def finish(steps: Steps[_Result]) -> _Result:
         except StopIteration as end:
             result: _Result = end.value
             return result
+
+
+def try_passes(model: nn.Module) -> None:
+    """Pass rows through a model without computing anything: shapes show contradictions.
+
+    Raises whatever the model's class raises.
+    """
+    caches = make_prompt_cache(model)
+    for rows in (1, 3):
+        model(mx.zeros((1, rows), dtype=mx.int32), cache=caches)
 
 
 def largest_first(model: nn.Module) -> list[mx.array]:

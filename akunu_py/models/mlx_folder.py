@@ -13,14 +13,13 @@ from typing import Any
 import mlx.core as mx
 import mlx_lm
 from mlx import nn
-from mlx_lm.models.cache import make_prompt_cache
 
 from akunu_py.errors import UnsupportedArchitectureError
 from akunu_py.models.device import on_cpu
 from akunu_py.models.expansion import num_parameters
 from akunu_py.models.folder_settings import ASSISTANTS
 from akunu_py.models.library_errors import from_library
-from akunu_py.models.load_steps import Steps, evaluate, largest_first
+from akunu_py.models.load_steps import Steps, evaluate, largest_first, try_passes
 from akunu_py.models.number_limits import check_numbers
 from akunu_py.models.ranks.split import Group, prepare
 from akunu_py.models.tokenizer_files import check_tokenizer_files
@@ -104,10 +103,10 @@ def check_folder(folder: Path, config: dict[str, Any]) -> tuple[type[nn.Module],
     are missing or malformed, and numbers out of range.
     """
     shapes = check_weight_files(folder)
-    check_tokenizer_files(folder)
     with from_library(folder, "model"):
         classes = model_classes(config)
         check_arguments(config, classes[1], len(shapes))
+    check_tokenizer_files(folder)
     return classes
 
 
@@ -142,12 +141,7 @@ def load_folder_model(
     """
     model = open_folder_model(folder, config)
     with from_library(folder, "model"):
-        # Nothing is computed: the shapes show contradictions in a config.
-        caches = make_prompt_cache(model)
-        for rows in (1, 3):
-            model(mx.zeros((1, rows), dtype=mx.int32), cache=caches)
-        # They would hold on to whole weights, of which a rank keeps a part.
-        del caches
+        try_passes(model)
         parameters = num_parameters(model)
     if group is not None:
         prepare(model, group, folder.name).apply(model)

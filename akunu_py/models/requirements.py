@@ -195,7 +195,8 @@ def _of_folder(
     # Imports transformers, which GGUF files do without.
     from akunu_py.models import mlx_folder  # noqa: PLC0415
 
-    file_bytes = sum(place.stat().st_size for place in folder.glob("*.safetensors"))
+    files = filter(Path.is_file, folder.glob("*.safetensors"))
+    file_bytes = sum(place.stat().st_size for place in files)
     known_plan: ModelPlan | None = None
     planes = 1
     if (folder / DESCRIPTION).is_file():

@@ -1,6 +1,5 @@
 """Headers of a folder's safetensors files, checked before MLX maps the files."""
 
-import errno
 import json
 import math
 import os
@@ -9,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from akunu_py.errors import ModelFormatError
+from akunu_py.models.folder_settings import unreadable
 from akunu_py.regular_file import open_to_read
 
 Shapes = dict[str, tuple[int, ...]]
@@ -41,7 +41,8 @@ def check_weight_files(folder: Path) -> Shapes:
 def check_weight_file(path: Path) -> Shapes:
     """Return the shapes of the tensors in a file, by name.
 
-    Raises ModelFormatError, naming the file, for a header that does not fit it.
+    Raises ModelFormatError, naming the file, for one that cannot be read, and a header that does
+    not fit it.
     """
     try:
         return read_shapes(path)
@@ -50,9 +51,7 @@ def check_weight_file(path: Path) -> Shapes:
             f"{path} is truncated, damaged or not a safetensors file; download it again"
         ) from None
     except OSError as error:
-        if error.errno not in (errno.EINVAL, errno.EISDIR):
-            raise
-        raise ModelFormatError(f"{path} cannot be read: {error.strerror}") from None
+        raise unreadable(path, error) from None
 
 
 def read_header(path: Path) -> tuple[dict[str, dict[str, Any]], int]:

@@ -1,6 +1,7 @@
 """GGUF models kept as MLX folders: the same model again, for mlx-lm too where it can be."""
 
 import json
+import os
 import resource
 import shutil
 
@@ -17,6 +18,7 @@ from tiny_architectures.builder import BUILDERS, build
 
 from akunu_py import ConfigError, Engine, ModelFormatError
 from akunu_py.models.load import LoadOptions, convert_model, load_model
+from akunu_py.models.requirements import requirements
 
 IDS = [5, 9, 40, 41, 42, 5, 9, 40, 33, 34]
 FLOAT32 = LoadOptions(compute_type="float32")
@@ -154,6 +156,11 @@ def _drop_array(folder):
     mx.save_safetensors(str(folder / "model.safetensors"), dict(arrays))
 
 
+def _pipe(path):
+    path.unlink()
+    os.mkfifo(path)
+
+
 def _shrink_array(folder):
     arrays = dict(mx.load(str(folder / "model.safetensors")))
     arrays["lm_head.weight"] = arrays["lm_head.weight"][:10]
@@ -180,6 +187,11 @@ BROKEN = {
         "layers", lambda old: {path: {**form, "group_size": 0} for path, form in old.items()}
     ),
     "a form of nothing": _change("layers", {"model.norm": {"form": "quantized"}}),
+    "scaled positions in words": _change(
+        "arguments", lambda old: {**old, "rope_scaling": "linear"}
+    ),
+    "no base of positions": _change("arguments", lambda old: {**old, "rope_theta": None}),
+    "an endless context": _change("factors_change_at", float("inf")),
     "no json": lambda folder: (folder / "akunu.json").write_text("{"),
     "deep json": lambda folder: (folder / "akunu.json").write_text("[" * 100_000),
     "an array missing": _drop_array,
@@ -190,7 +202,16 @@ BROKEN = {
     "cut arrays": lambda folder: (folder / "model.safetensors").write_bytes(
         (folder / "model.safetensors").read_bytes()[:5000]
     ),
+    **{
+        f"{name}, a pipe": lambda folder, name=name: _pipe(folder / name)
+        for name in ("model.safetensors", "akunu.safetensors", "metadata.gguf")
+    },
 }
+FOUND_BEFORE = (
+    "another version", "no json", "no metadata", "no arrays", "no extra arrays", "cut arrays",
+    "scaled positions in words", "akunu.safetensors, a pipe", "metadata.gguf, a pipe",
+)  # fmt: skip
+"""What is found before the weights are read."""
 
 
 @pytest.fixture(scope="module")
@@ -208,6 +229,9 @@ def test_folders_that_do_not_hold_together(sound_folder, tmp_path, kind):
     with pytest.raises((ModelFormatError, ConfigError)) as info:
         load_model(tmp_path / "folder", LoadOptions(weights="quantized"))
     assert "convert" in str(info.value) or str(tmp_path / "folder") in str(info.value)
+    if kind in FOUND_BEFORE:
+        with pytest.raises((ModelFormatError, ConfigError)):
+            requirements(tmp_path / "folder")
 
 
 @pytest.mark.parametrize("multipliers", [[], [1.0], [1.0, 0.5], [1.0] * 3, [2.0, 0, 0, 0], "1"])

@@ -348,8 +348,10 @@ def test_a_file_that_may_not_be_read(target, head, tmp_path, monkeypatch):
     def refuse(*_):
         raise PermissionError(13, "Permission denied")
 
-    monkeypatch.setattr("pathlib.Path.open", refuse)
-    with pytest.raises(ConfigError, match=r"mtp\.safetensors cannot be read: Permission denied"):
+    monkeypatch.setattr("akunu_py.models.weight_files.open_to_read", refuse)
+    with pytest.raises(
+        ModelFormatError, match=r"mtp\.safetensors cannot be read: Permission denied"
+    ):
         load_head(loaded_from(tmp_path, target), path)
 
 
