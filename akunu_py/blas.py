@@ -96,7 +96,7 @@ def load_blas() -> Blas:
 def _named(path: Path) -> Blas:
     if not path.is_file():
         raise ConfigError(
-            f"{BLAS_VARIABLE} is {str(path)!r}, and there is no such file; give auto, mlx, or the "
+            f"{BLAS_VARIABLE} is {str(path)!r}, which does not exist; give auto, mlx, or the "
             "path of a BLAS library"
         )
     try:

@@ -66,7 +66,7 @@ def test_a_library_by_its_path(tmp_path):
 
 
 def test_a_path_that_is_no_blas_is_refused_in_the_users_words(tmp_path):
-    assert "AKUNU_BLAS is '/no/such.so', and there is no such file; give auto, mlx, or" in said(
+    assert "AKUNU_BLAS is '/no/such.so', which does not exist; give auto, mlx, or" in said(
         tmp_path, AKUNU_BLAS="/no/such.so"
     )
     text = tmp_path / "text.so"

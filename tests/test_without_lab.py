@@ -54,7 +54,7 @@ def test_it_drafts_and_says_what_it_has_not(without_lab, tiny_gguf):
     assert akunu(without_lab, *command, "--drafter", "auto")[0] == 0
     code, said = akunu(without_lab, *command, "--drafter", "tree")
     assert code == 2
-    assert "there is no drafter 'tree'; choose from auto, ngram, ngram-window, lookup" in said
+    assert "there is no drafter named 'tree'; choose from auto, ngram, ngram-window, lookup" in said
     code, said = akunu(without_lab, *command, "--draft-sampling", "rejection")
     assert code == 2
     assert "no installed package offers the verifier 'rejection'" in said

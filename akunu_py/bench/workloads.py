@@ -155,7 +155,7 @@ def load_prompts(
     for category in wanted:
         if category not in CATEGORIES:
             raise ConfigError(
-                f"there is no category {category!r}; choose from {', '.join(CATEGORIES)}"
+                f"there is no category named {category!r}; choose from {', '.join(CATEGORIES)}"
             )
     folder = files("akunu_py.bench") / "prompts"
     prompts: list[Prompt] = []

@@ -219,7 +219,7 @@ def show(command: tuple[str, ...], everything: bool, as_json: bool) -> None:
     if command and not any(setting.command[: len(command)] == command for setting in known):
         names = {" ".join(setting.command) for setting in known}
         name = printable(" ".join(command))
-        raise click.UsageError(f"there is no command {name!r}.{nearest(name, names)}")
+        raise click.UsageError(f"there is no command named {name!r}.{nearest(name, names)}")
     rows = [] if command else list(_own_rows(settings))
     for setting in known:
         if setting.command[: len(command)] == command:

@@ -197,7 +197,7 @@ def _in_a_folder(path: Path | None) -> Path | None:
     if path is None:
         return None
     if not path.parent.is_dir():
-        raise click.UsageError(f"there is no folder {path.parent} for the trace file")
+        raise click.UsageError(f"the folder {path.parent} for the trace file does not exist")
     try:
         os.close(open_to_append(path))
     except OSError as error:

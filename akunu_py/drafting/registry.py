@@ -209,7 +209,7 @@ def kind_of(name: str, config: GenerationConfig | None = None) -> DrafterKind:
     names = drafter_names()
     near = difflib.get_close_matches(name, names, n=1)
     hint = f"; did you mean {near[0]!r}?" if near else ""
-    raise ConfigError(f"there is no drafter {name!r}; choose from {', '.join(names)}{hint}")
+    raise ConfigError(f"there is no drafter named {name!r}; choose from {', '.join(names)}{hint}")
 
 
 def proposes_several(name: str) -> bool:

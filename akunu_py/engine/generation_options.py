@@ -77,7 +77,7 @@ def with_options(config: GenerationConfig, options: GenerationOptions) -> Genera
         else:
             near = difflib.get_close_matches(name, (*names, *_FORMS), n=1)
             hint = f"; did you mean {near[0]}?" if near else f"; known are {', '.join(names)}"
-            raise ConfigError(f"there is no option {name}{hint}")
+            raise ConfigError(f"there is no option named {name}{hint}")
     if len(forms) > 1:
         raise ConfigError(f"a reply has one form; give one of {' and '.join(forms)}")
     return dataclasses.replace(config, **fields)

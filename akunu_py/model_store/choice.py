@@ -69,7 +69,7 @@ def _models_of_entry(
         for here, model in found:
             path = here if model.main is None else here / model.main
             if model.missing:
-                leave_out(f"{path}: {model.missing[0]} is missing, or is no file")
+                leave_out(f"{path}: {model.missing[0]} is missing, or is not a file")
             else:
                 yield model_name(path), path
         return

@@ -52,7 +52,7 @@ def read_settings(folder: Path) -> dict[str, Any]:
     path = folder / "config.json"
     config = read_json(path)
     if not isinstance(config.get("text_config") or {}, dict):
-        raise ModelFormatError(f"{path} has a text_config that is no object; download it again")
+        raise ModelFormatError(f"{path} has a text_config that is not an object; download it again")
     if "model_file" in config:
         raise ConfigError(
             f"{path} asks to run the Python file {config['model_file']!r}; akunu runs no code from "

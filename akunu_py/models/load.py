@@ -198,8 +198,8 @@ def open_model(
     if exists:
         raise ConfigError(f"{place} is neither a file nor a folder; give a GGUF file or a folder")
     raise ConfigError(
-        f"there is no {place}; give the path of a GGUF file or of an MLX model folder, or none for "
-        "the default model"
+        f"{place} does not exist; give the path of a GGUF file or of an MLX model folder, or none "
+        "for the default model"
     )
 
 

@@ -41,7 +41,7 @@ def build_random_model(name: str, tokenizer: Tokenizer) -> LoadedModel:
     """
     if name not in RANDOM_MODELS:
         raise ConfigError(
-            f"there is no random model {name!r}; choose from {', '.join(RANDOM_MODELS)}"
+            f"there is no random model named {name!r}; choose from {', '.join(RANDOM_MODELS)}"
         )
     arguments = llama.ModelArgs.from_dict(dict(RANDOM_MODELS[name]))
     if tokenizer.vocabulary_size > arguments.vocab_size:

@@ -146,7 +146,7 @@ async def _answer_http_error(http: HttpRequest, error: Exception) -> Response:
     """Answer a path or method that does not exist."""
     assert isinstance(error, HTTPException)  # noqa: S101 - registered for it
     if error.status_code == 404:
-        message = f"there is no {http.url.path[:200]}; the server's paths are in docs/server.md"
+        message = f"this server has no {http.url.path[:200]}; docs/server.md lists its paths"
     elif error.status_code == 405:
         message = f"{http.url.path} does not take {http.method[:20]}"
     else:

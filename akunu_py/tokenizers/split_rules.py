@@ -305,7 +305,7 @@ def split_rule(name: str | None, *, chosen: bool = False) -> SplitRule:
         return _RULES[name]
     if chosen:
         raise ConfigError(
-            f"there is no pre-tokenizer {name!r}; give one of {', '.join(split_rule_names())}"
+            f"there is no pre-tokenizer named {name!r}; give one of {', '.join(split_rule_names())}"
         )
     raise ModelFormatError(
         f"tokenizer.ggml.pre is {name!r}, and akunu cannot split text in this way; give one that "

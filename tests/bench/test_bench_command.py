@@ -216,12 +216,12 @@ def test_the_number_of_tokens_is_the_drafters_own_where_nobody_says(fake):
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["--drafter", "magic"], "no drafter 'magic'; choose from auto, ngram, ngram-window"),
+        (["--drafter", "magic"], "no drafter named 'magic'; choose from auto, ngram, ngram-window"),
         (["--max-tokens", "0"], "--max-tokens is 0"),
         (["--num-draft-tokens", "65"], "--num-draft-tokens is 65; give at most 64"),
         (["--temperature", "nan"], "--temperature is nan"),
         (["--seed", "-1"], "--seed is -1"),
-        (["--category", "poems"], "no category 'poems'; choose from completion"),
+        (["--category", "poems"], "no category named 'poems'; choose from completion"),
         (["--limit", "0"], "0 is not in the range"),
         (["--num-proposals", "3"], "--num-proposals is 3 and the drafter"),
         (["--draft-length", "entropy"], "--draft-length is 'entropy' and the"),

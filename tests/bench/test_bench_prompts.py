@@ -235,7 +235,7 @@ def test_categories_are_chosen_by_name():
     chosen = load_prompts(["config", "edit"])
     assert list(dict.fromkeys(prompt.category for prompt in chosen)) == ["edit", "config"]
     assert len(chosen) == len(of_category("edit")) + len(of_category("config"))
-    with pytest.raises(ConfigError, match="no category 'poems'; choose from completion"):
+    with pytest.raises(ConfigError, match="no category named 'poems'; choose from completion"):
         load_prompts(["edit", "poems"])
 
 

@@ -338,14 +338,14 @@ def test_replies_are_held_to_be_the_same_where_they_have_to_be(options, identica
 
 def test_wrong_options_are_refused_before_anything_is_generated():
     engine = FakeEngine(SCRIPT)
-    with pytest.raises(ConfigError, match="no drafter 'magic'"):
+    with pytest.raises(ConfigError, match="no drafter named 'magic'"):
         run_hit_rate(engine, [ONE], drafter="magic")
     with pytest.raises(ConfigError, match="max_tokens is 0"):
         run_hit_rate(engine, [ONE], max_tokens=0)
     for field in ("drafter", "seed"):
         with pytest.raises(ConfigError, match="needs a drafter and a seed"):
             run_hit_rate(engine, [ONE], **{field: None})
-    with pytest.raises(ConfigError, match="there is no option drafters"):
+    with pytest.raises(ConfigError, match="there is no option named drafters"):
         run_hit_rate(engine, [ONE], drafters="ngram")
     with pytest.raises(ConfigError, match="no prompts"):
         run_hit_rate(engine, [])

@@ -191,9 +191,9 @@ def test_an_interrupt_before_anything_is_done(trace, tiny_gguf, monkeypatch):
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["--drafter", "magic"], "no drafter 'magic'"),
-        (["--curve", "m9"], "no curve and no file 'm9'"),
-        (["--tokenizer", "none.gguf"], "there is no model none.gguf"),
+        (["--drafter", "magic"], "no drafter named 'magic'"),
+        (["--curve", "m9"], "neither a curve nor a file named 'm9'"),
+        (["--tokenizer", "none.gguf"], "there is no model named none.gguf"),
         (["--memory", "ever"], "'ever' is not one of"),
     ],
 )

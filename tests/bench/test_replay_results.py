@@ -239,5 +239,5 @@ def test_arms():
     assert not {"none", "recycling"} & set(known_names())
     with pytest.raises(ConfigError, match="recycling cannot be replayed: it learns from"):
         make_arm("recycling")
-    with pytest.raises(ConfigError, match="no drafter 'magic'"):
+    with pytest.raises(ConfigError, match="no drafter named 'magic'"):
         make_arm("magic")

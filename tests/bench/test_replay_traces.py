@@ -245,7 +245,9 @@ def test_curves_of_a_file(tmp_path):
     curves = load_curves([str(path), "gentle-slope"])
     assert list(curves) == ["mine", "gentle-slope"]
     assert curves["mine"].cost(3) == 2.0
-    with pytest.raises(ConfigError, match="no curve and no file 'm9'; choose from m5-max"):
+    with pytest.raises(
+        ConfigError, match="neither a curve nor a file named 'm9'; choose from m5-max"
+    ):
         load_curves(["m9"])
 
 

@@ -293,7 +293,7 @@ def test_random_models_are_the_same_each_time(loaded):
     assert mx.array_equal(logits, second(tokens))
     assert logits.dtype == mx.float32
     assert bool(mx.isfinite(logits).all())
-    with pytest.raises(ConfigError, match="no random model 'llama-1t'"):
+    with pytest.raises(ConfigError, match="no random model named 'llama-1t'"):
         build_random_model("llama-1t", loaded.tokenizer)
 
 

@@ -141,7 +141,10 @@ def test_a_file_that_may_not_be_read(command, tmp_path):
         (["--seed", str(2**70)], "seed is"),
         (["--logit-bias", "1=nan"], "the bias of token 1 is nan"),
         (["--trace-file", "/"], "is a directory"),
-        (["--trace-file", "/no/such/folder/x"], "there is no folder"),
+        (
+            ["--trace-file", "/no/such/folder/x"],
+            "the folder /no/such/folder for the trace file does not exist",
+        ),
         (["--memory", "/dev/null"], ""),
         (["--lenience", "0.3", "--temp", "0.8"], "set --draft-sampling to 'rejection'"),
         (["--lenience", "0"], "--lenience is 0"),

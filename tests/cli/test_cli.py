@@ -138,7 +138,7 @@ def test_sampling_options_reach_the_engine(tiny_gguf):
         (["-p", "x", "--max-tokens", "0"], "--max-tokens is 0; give 1 or more, or leave it out"),
         (["-p", "x", "--top-p", "2"], "--top-p is 2"),
         (["-p", "x", "--seed", "-3"], "--seed is -3"),
-        (["-p", "x", "--drafter", "magic"], "no drafter 'magic'"),
+        (["-p", "x", "--drafter", "magic"], "no drafter named 'magic'"),
         (["-p", "x", "--logit-bias", "5"], "as in 42=-1.5"),
         (["-p", "x", "--logit-bias", "99999=1"], "token ids are whole numbers"),
         (["-p", "x", "--stop", ""], "--stop is empty"),
@@ -210,7 +210,7 @@ def test_chat_without_a_terminal(tiny_gguf):
     # Of three replies, and of the last one again in /stats.
     assert notes.count("tokens/s") == 4
     assert "this run: 1 reply\n" in notes
-    assert "there is no command /nonsense" in notes
+    assert "unknown command /nonsense" in notes
     assert "the conversation is forgotten" in notes
     assert "/exit" in result.stdout
 

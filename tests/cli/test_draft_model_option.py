@@ -49,7 +49,7 @@ def test_a_reply_with_a_draft_model_is_the_same_reply(tiny_gguf, sampling, draft
     ("options", "words"),
     [
         (["--drafter", "draft-model"], "there is no draft model to ask"),
-        (["--draft-model", "nowhere.gguf"], "there is no model nowhere.gguf"),
+        (["--draft-model", "nowhere.gguf"], "there is no model named nowhere.gguf"),
         (["--draft-temperature", "-1"], "--draft-temperature is -1"),
         (["--draft-sampling", "both"], "Invalid value for '--draft-sampling'"),
     ],

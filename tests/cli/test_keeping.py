@@ -88,7 +88,7 @@ def test_a_memory_is_kept_in_a_folder(tiny_gguf, tmp_path, command):
 
 @pytest.mark.parametrize("command", ["chat", "generate"])
 def test_places_that_cannot_be_are_named_before_a_reply(tiny_gguf, tmp_path, command):
-    for option, words in (("--trace-file", "there is no folder"), ("--memory", "is a file")):
+    for option, words in (("--trace-file", "does not exist"), ("--memory", "is a file")):
         path = tmp_path / "no" / "t.jsonl" if option == "--trace-file" else tiny_gguf
         result = run(command, "nowhere.gguf", option, path, stdin="hello\n")
         assert result.exit_code == 2

@@ -47,7 +47,7 @@ def test_every_option_has_a_flag_but_three():
         ("without adjust_residual", "without --adjust"),
         ("a token id in logit_bias is -1", "a token id in --logit-bias is -1"),
         # Not options: what a user typed, parts of longer words, words of English.
-        ("there is no drafter 'top_p'", "there is no drafter 'top_p'"),
+        ("there is no drafter named 'top_p'", "there is no drafter named 'top_p'"),
         ("/models/top_p/a.gguf is empty", "/models/top_p/a.gguf is empty"),
         ("my_top_p and top_ps", "my_top_p and top_ps"),
         ("give the seed that was drawn", "give the seed that was drawn"),

@@ -88,7 +88,7 @@ def test_times(given):
 
 def test_models_that_are_not_here(tmp_path):
     assert "has no model" in refused("--models", tmp_path)
-    assert "there is no model nowhere.gguf" in refused("--models", "nowhere.gguf")
+    assert "there is no model named nowhere.gguf" in refused("--models", "nowhere.gguf")
     assert "akunu models pull hf:owner/repository" in refused("--models", "hf:owner/repository")
 
 

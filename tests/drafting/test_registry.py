@@ -53,7 +53,7 @@ def test_the_state_of_auto_is_passed_on_and_to_nobody_else():
 
 
 def test_an_unknown_name_is_an_error_with_the_nearest_one():
-    with pytest.raises(ConfigError, match=r"no drafter 'ngrm'.*did you mean 'ngram'"):
+    with pytest.raises(ConfigError, match=r"no drafter named 'ngrm'.*did you mean 'ngram'"):
         make_drafter("ngrm", num_draft_tokens=4)
 
 

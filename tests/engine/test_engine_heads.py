@@ -184,7 +184,7 @@ def test_what_is_refused(folder, gemma, tiny_gguf, tmp_path):
     for model in (alone, tiny_gguf):
         with pytest.raises(ConfigError, match="comes without a prediction head; name a file"):
             Engine.load(model, heads="own")
-    with pytest.raises(ConfigError, match=r"there is no .*nowhere; give a GGUF or safetensors"):
+    with pytest.raises(ConfigError, match=r"nowhere does not exist; give a GGUF or safetensors"):
         Engine.load(folder, heads=tmp_path / "nowhere")
     with pytest.raises(ConfigError, match="does not draft for a model on several ranks"):
         Engine.load(folder, heads="own", ranks=object())

@@ -50,7 +50,7 @@ def test_closing_gives_the_memory_back(tiny_gguf):
 
 
 def test_an_unknown_drafter_is_named_before_the_first_event(engine):
-    with pytest.raises(ConfigError, match="no drafter 'nope'"):
+    with pytest.raises(ConfigError, match="no drafter named 'nope'"):
         engine.stream(PROMPT, drafter="nope")
 
 

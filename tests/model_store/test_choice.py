@@ -40,7 +40,7 @@ def test_folder_lists_gguf_files_and_mlx_folders(tmp_path):
         "three-mlx": folder / "three-mlx",
     }
     assert left_out == [
-        f"{folder / 'unfinished' / 'u-00001-of-00002.gguf'}: u-00002-of-00002.gguf is missing, or is no file"
+        f"{folder / 'unfinished' / 'u-00001-of-00002.gguf'}: u-00002-of-00002.gguf is missing, or is not a file"
     ]
 
 
@@ -82,7 +82,7 @@ def test_snapshot_of_the_hub_is_called_by_its_repository(tmp_path):
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        ("nowhere.gguf", "there is no model"),
+        ("nowhere.gguf", "there is no model named"),
         ("hf:owner/repository", "akunu models pull hf:owner/repository"),
         ("smollm2", "akunu models pull smollm2"),
         (".", "has no model that akunu reads"),

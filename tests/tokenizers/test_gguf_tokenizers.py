@@ -372,7 +372,7 @@ def test_a_pre_tokenizer_of_ones_own():
     metadata = tiny_metadata("bpe", pre="klingon")
     chosen = from_gguf(metadata, pre_tokenizer="qwen2")
     assert chosen.encode("12345 hello") == tiny("bpe", pre="qwen2").encode("12345 hello")
-    with pytest.raises(ConfigError, match=r"no pre-tokenizer 'x'.*qwen2"):
+    with pytest.raises(ConfigError, match=r"no pre-tokenizer named 'x'.*qwen2"):
         from_gguf(metadata, pre_tokenizer="x")
     with pytest.raises(ConfigError, match="leave --pre-tokenizer out"):
         from_gguf(tiny_metadata("spm"), pre_tokenizer="qwen2")

@@ -46,8 +46,8 @@ def load_curves(names: Iterable[str]) -> dict[str, CostCurve]:
         path = Path(name)
         if not path.is_file():
             raise ConfigError(
-                f"there is no curve and no file {name!r}; choose from {', '.join(shipped)}, or "
-                "give a JSON file of curves"
+                f"there is neither a curve nor a file named {name!r}; choose from "
+                f"{', '.join(shipped)}, or give a JSON file of curves"
             )
         try:
             curves |= parse_curves(path.read_text(encoding="utf-8"), name)

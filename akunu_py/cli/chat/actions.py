@@ -400,7 +400,7 @@ def _path(name: str) -> Path:
             return path
         return Path(unquoted(name)).expanduser()
     except RuntimeError:
-        raise ConfigError(f"there is no home folder for {name}") from None
+        raise ConfigError(f"the home folder of {name} is not known") from None
 
 
 def _short(text: str) -> str:

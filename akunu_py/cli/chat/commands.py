@@ -83,7 +83,7 @@ def parse(line: str) -> tuple[Command, str] | None:
     if command is None:
         near = difflib.get_close_matches(name, _BY_NAME, n=1)
         hint = f"did you mean /{near[0]}? /help" if near else "/help"
-        raise ConfigError(f"there is no command /{name}; {hint} lists the commands")
+        raise ConfigError(f"unknown command /{name}; {hint} lists the commands")
     if argument and not command.argument:
         raise ConfigError(f"/{name} takes no argument, but is followed by {argument!r}")
     if not argument and command.argument and not command.argument.startswith("["):

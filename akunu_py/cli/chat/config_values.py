@@ -189,7 +189,7 @@ def field_named(name: str) -> str:
     declared = option_named(options_of(GenerationConfig), name)
     if declared is None:
         raise ConfigError(
-            f"there is no setting {name}.{nearest(name, NAMES)} /set lists them; `akunu chat "
+            f"there is no setting named {name}.{nearest(name, NAMES)} /set lists them; `akunu chat "
             "--help` has what is set at the start"
         )
     return declared.name

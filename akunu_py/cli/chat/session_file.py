@@ -111,7 +111,7 @@ def read_regular_file(path: Path, most: int) -> bytes:
         with open_to_read(path) as stream:
             content = stream.read(most + 1)
     except FileNotFoundError:
-        raise ConfigError(f"there is no file {path}") from None
+        raise ConfigError(f"{path} does not exist") from None
     except (OSError, ValueError) as error:
         raise _failure(path, "read", error) from None
     if len(content) > most:

@@ -63,7 +63,7 @@ def fit(  # noqa: PLR0917 - click passes by name
     if output.exists() and not force:
         raise click.UsageError(f"{output} exists; give --force to replace it")
     if not output.absolute().parent.is_dir():
-        raise click.UsageError(f"there is no folder {output.parent} for the counts")
+        raise click.UsageError(f"the folder {output.parent} for the counts does not exist")
     from akunu_py.cli.bench_replay import load_tokenizer  # noqa: PLC0415 - numpy and tokenizers
     from akunu_py.drafting.memory import vocabulary_fingerprint  # noqa: PLC0415
     from akunu_py.lab.counts import fit_counts, id_pieces, save_counts, text_pieces  # noqa: PLC0415

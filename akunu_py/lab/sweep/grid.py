@@ -156,7 +156,7 @@ class Axes:
     def __post_init__(self) -> None:
         for axis, values in self.values.items():
             if axis not in AXES:
-                raise ConfigError(f"there is no axis {axis!r}; choose from {', '.join(AXES)}")
+                raise ConfigError(f"there is no axis named {axis!r}; choose from {', '.join(AXES)}")
             for value in values:
                 number = isinstance(value, int) and 1 <= value <= _MOST.get(axis, 0)
                 if axis in _MOST and not number:

@@ -45,8 +45,8 @@ def load_head(loaded: LoadedModel, source: Path | None) -> Head | None:
     place = (own_place(loaded.description.path) if source is None else source).expanduser()
     if source is not None and not place.exists():
         raise ConfigError(
-            f"there is no {place}; give a GGUF or safetensors file, or a folder, with a prediction "
-            "head"
+            f"{place} does not exist; give a GGUF or safetensors file, or a folder, with a "
+            "prediction head"
         )
     with explained(place):
         head = _load(loaded, place)

@@ -130,7 +130,7 @@ def test_system_set_draft_trace_and_show(actions, conversation, notes):
     assert notes[-1] == "temperature 0.5"
     do(actions, "/set parameter top-k 7")
     assert notes[-1] == "top_k 7"
-    with pytest.raises(ConfigError, match=r"there is no setting context.*akunu chat --help"):
+    with pytest.raises(ConfigError, match=r"there is no setting named context.*akunu chat --help"):
         do(actions, "/set context 100")
     do(actions, "/set reasoning fold")
     assert (actions.reasoning, notes[-1]) == ("fold", "reasoning fold")
@@ -148,7 +148,7 @@ def test_system_set_draft_trace_and_show(actions, conversation, notes):
     assert conversation.config.drafter == "lookup"
     with pytest.raises(ConfigError, match="needs a draft model"):
         do(actions, "/draft draft-model")
-    with pytest.raises(ConfigError, match="there is no drafter 'nonsense'"):
+    with pytest.raises(ConfigError, match="there is no drafter named 'nonsense'"):
         do(actions, "/draft nonsense")
     assert conversation.config.drafter == "lookup"
     do(actions, "/trace on")

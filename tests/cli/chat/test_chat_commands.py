@@ -62,7 +62,7 @@ def test_lines_that_are_messages(line):
     ("line", "words"),
     [
         ("/rset", "did you mean /reset"),
-        ("/zzzz", "there is no command /zzzz; /help"),
+        ("/zzzz", "unknown command /zzzz; /help"),
         ("/load", "give /load FILE"),
         ("/undo 3", "/undo takes no argument"),
     ],
@@ -240,5 +240,5 @@ def test_a_setting_is_explained(name, words):
 
 
 def test_an_unknown_setting_is_not_explained():
-    with pytest.raises(ConfigError, match="there is no setting temprature"):
+    with pytest.raises(ConfigError, match="there is no setting named temprature"):
         explained("0", "temprature")

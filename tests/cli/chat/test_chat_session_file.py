@@ -86,7 +86,7 @@ def test_places_that_cannot_be_read_or_written(tmp_path):
     (tmp_path / "loop").symlink_to("loop")
     os.mkfifo(tmp_path / "fifo")
     for name, words in (
-        ("missing", "there is no file"), (".", "is a folder"), ("fifo", "not a regular file"),
+        ("missing", "does not exist"), (".", "is a folder"), ("fifo", "not a regular file"),
         ("loop", "cannot be read"), ("a\0b", "cannot be read"), ("n" * 300, "cannot be read"),
     ):  # fmt: skip
         with pytest.raises(ConfigError, match=words):

@@ -78,7 +78,7 @@ def test_what_cannot_be_fitted(corpus, tiny_gguf, tmp_path):
     out = tmp_path / "out.counts"
     missing = tmp_path / "missing"
     assert "cannot be read" in run("counts", "fit", missing, "--output", out, code=2)
-    assert "there is no folder" in run("counts", "fit", corpus, "--output", missing / "x", code=2)
+    assert "does not exist" in run("counts", "fit", corpus, "--output", missing / "x", code=2)
     said = run("counts", "fit", corpus, "--output", out, "--tokenizer", missing, code=2)
     assert f"there is no model named {missing}" in said.replace("\n", "")
     (tmp_path / "empty").write_text("")

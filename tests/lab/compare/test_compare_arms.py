@@ -483,9 +483,9 @@ def test_prompts_that_do_not_fit_are_failures(loaded):
     [
         (["--kv-bits", "8"], "--kv-bits has no counterpart"),
         (["--reproducible"], "--reproducible has no counterpart"),
-        (["--drafter", "magic"], "no drafter 'magic'"),
+        (["--drafter", "magic"], "no drafter named 'magic'"),
         (["--program", "ollama"], "ollama"),
-        (["--category", "poems"], "no category 'poems'"),
+        (["--category", "poems"], "no category named 'poems'"),
     ],
 )
 def test_mistakes_of_the_caller(arguments, words):

@@ -150,12 +150,12 @@ def test_finished_cells_are_kept(replayed, tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["--drafter", "magic"], "no drafter 'magic'"),
+        (["--drafter", "magic"], "no drafter named 'magic'"),
         (["--drafter", "recycling"], "decode with --live"),
         (["--num-draft-tokens", "8..1"], "is not a range"),
         (["--num-draft-tokens", "99"], "give 1 to 64"),
         (["--drafter", "auto", "--heat-map", "window,order"], "give two of what is varied"),
-        (["--curve", "m9", "--trace", "{trace}"], "no curve and no file 'm9'"),
+        (["--curve", "m9", "--trace", "{trace}"], "neither a curve nor a file named 'm9'"),
         (["--trace", "{trace}", "--trace", "{trace}", "--curve", "m5-max-70b-4bit"], "given twice"),
         (["--trace", "{trace}", "--live"], "leave out --trace"),
         (["--trace", "{trace}", "--category", "edit"], "leave it out with --trace"),

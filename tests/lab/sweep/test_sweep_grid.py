@@ -158,8 +158,8 @@ def test_rules_of_length():
         (["recycling"], {}, {}, "recycling cannot be replayed: it learns from the target"),
         (["draft-model-ngram"], {}, {}, "cannot be replayed: it is a model that would have to run"),
         (["ngram-assisted"], {}, {}, "ngram-assisted cannot be replayed"),
-        (["ngrams"], {}, {}, "there is no drafter 'ngrams'; .* did you mean 'ngram'"),
-        (["ngrams"], {}, {"live": True}, "there is no drafter 'ngrams'"),
+        (["ngrams"], {}, {}, "there is no drafter named 'ngrams'; .* did you mean 'ngram'"),
+        (["ngrams"], {}, {"live": True}, "there is no drafter named 'ngrams'"),
         (["corpus"], {}, {}, "corpus cannot be replayed: it needs counts"),
         (
             ["corpus"],
