@@ -21,7 +21,18 @@ _IN_EXPRESSION = re.compile(
 _IN_GRAMMAR = re.compile(r"(?:at )?(?P<line>\d+)\((?P<column>\d+)\): (?P<what>[^\n]*)")
 """A place in a Lark grammar; behind it the grammar is drawn with a mark."""
 
-_INVALID = re.compile(r'invalid regex ".*" \(in regex\): ')
+_INVALID = re.compile(r'invalid regex ".*" \(in regex\): |failed to compile JSON schema: ')
+
+_IN_OTHER_WORDS = (
+    (r"oneOf constraints are not supported.*", "branches of a oneOf may overlap; use anyOf"),
+    (r"Unimplemented keys: \[(.*)\]", r"a grammar cannot follow \1; leave it out"),
+    (r"Unknown format: (.*)", r"the format \1 is not known; leave it out, or give a pattern"),
+    (
+        r"Resource '(.*)' is not present in a registry.*",
+        r"\1 is another document; give it in $defs",
+    ),
+)
+"""What llguidance advises its programmers, for whoever wrote the schema."""
 
 _MOST_SHOWN = 60
 """Characters of an expression in a message."""
@@ -47,9 +58,11 @@ def reason_of(said: str) -> str:
         return f"{found['what']}: {_short(part)} at character {len(before) + 1} of {_short(shown)}"
     if found := _IN_GRAMMAR.match(said):
         what = _INVALID.sub("", found["what"])
-        # The expression is in the message then, and its grammar may be akunu's.
+        # The expression, or a schema's word, is in the message; the grammar may be akunu's.
         place = f" (line {found['line']}, character {found['column']})"
-        return what if what != found["what"] else what + place
+        said = what if what != found["what"] else what + place
+    for pattern, words in _IN_OTHER_WORDS:
+        said = re.sub(f"^{pattern}$", words, said)
     return said or "the constraint failed"
 
 

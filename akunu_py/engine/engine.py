@@ -580,8 +580,9 @@ class Engine:
         """
         self._admission.check()
         config = with_options(config or GenerationConfig(), options)
+        form = config.constraint
         if plan is not None:
-            config = replace(config, constraint=plan.constrained(config.constraint))
+            config = replace(config, constraint=plan.constrained(form))
         choice = self._drafters.choose(config)
         check_reply(
             prompt,
@@ -596,7 +597,7 @@ class Engine:
             continues=plan is None or plan.from_start or bool(said and said.text),
             said=said.reasoning if said else "",
         )
-        return CheckedCall(tuple(prompt), choice, plan, matcher)
+        return CheckedCall(tuple(prompt), choice, plan, matcher, form)
 
     def wait(self) -> None:
         """Wait for the pass that is under way between two steps of a reply, if one is."""

@@ -4,13 +4,16 @@ import threading
 from collections.abc import Callable, Generator, Mapping
 from dataclasses import dataclass, replace
 
+from akunu_py.constraint import Constraint
 from akunu_py.constraints import Matcher, PendingMatcher
 from akunu_py.drafting import AutoState
 from akunu_py.engine.drafter_factory import DrafterChoice, DraftingModels
 from akunu_py.engine.reply import Reply, Request
 from akunu_py.engine.tool_use import ChatPlan
+from akunu_py.errors import ConstraintError
 from akunu_py.models.cached_rows import NO_CHECKPOINTS, Progress
 from akunu_py.models.session import Session
+from akunu_py.tool_calls.enforceable import unenforceable
 from akunu_py.types import StreamEvent
 
 
@@ -23,6 +26,7 @@ class CheckedCall:
         choice: the drafter, and the configuration with its name filled in.
         plan: that of a conversation; None for a reply that continues the prompt's text.
         matcher: the reply's place in its constraint; None for a reply in any form.
+        form: the constraint that the caller gave; with tools it is a part of the reply's.
 
     """
 
@@ -30,13 +34,24 @@ class CheckedCall:
     choice: DrafterChoice
     plan: ChatPlan | None = None
     matcher: PendingMatcher | None = None
+    form: Constraint | None = None
 
     def compile(self) -> Matcher | None:
         """Return the matcher; only the first call takes its time.
 
         Raises ConstraintError for a constraint that cannot be compiled.
         """
-        return None if self.matcher is None else self.matcher.compile()
+        if self.matcher is None:
+            return None
+        try:
+            return self.matcher.compile()
+        except ConstraintError as error:
+            if self.form is None or not any(places := unenforceable(self.form)):
+                raise
+            raise ConstraintError(
+                f"json_schema: {', '.join(places)[:300]} cannot be enforced; change the schema "
+                f"there ({error.message.partition(': ')[2]})"
+            ) from None
 
 
 MakeRequest = Callable[[CheckedCall, Session, AutoState, DraftingModels], Request]

@@ -641,9 +641,11 @@ class Worker:
         ends = [place for name, place in job.checkpoints.items() if name != SYSTEM]
         last_message = min(ends, default=len(prompt) - 1)
         rows = lane.session.exchange(None)
-        resident.give_back(lane)
-        resident.cache.put(rows, last_message, (*prompt, *job.reply))
-        self.models.trim()
+        try:
+            resident.cache.put(rows, last_message, (*prompt, *job.reply))
+            self.models.trim()
+        finally:
+            resident.give_back(lane)
 
     def _fail(self, job: Job, error: BaseException) -> None:
         """End a reply with its error; raise one again that is meant to end the worker."""

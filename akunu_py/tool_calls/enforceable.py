@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 from urllib.parse import unquote
 
-from akunu_py.constraint import MOST_CHARACTERS
+from akunu_py.constraint import MOST_CHARACTERS, Constraint
 from akunu_py.constraints import try_schema
 from akunu_py.errors import ConfigError
 from akunu_py.messages import Tool
@@ -114,6 +114,22 @@ def enforceable(tools: Sequence[Tool]) -> list[Enforceable]:
     return found
 
 
+def unenforceable(form: Constraint) -> tuple[str, ...]:
+    """Return the parts of a JSON schema that a grammar cannot enforce, such as "properties.a.not".
+
+    There are none of another constraint. Raises what `try_schema` does.
+    """
+    schema = json.loads(form.source) if form.kind == "json_schema" else None
+    if not isinstance(schema, dict):
+        return ()
+    root = _with_definitions(schema)
+    made = _Loosening(root)
+    known = made.known(root, "")
+    if not made.compiles(known):
+        made.mended(known, "", known)
+    return tuple(part.removeprefix(".") for part in made.given_parts)
+
+
 @dataclass(frozen=True, slots=True)
 class _Loosened:
     """A schema in JSON without what cannot be enforced, the places of that, and its time."""
@@ -154,8 +170,7 @@ def _loosened(parameters: str) -> _Loosened:
     every = [name for name, part in schema.get("properties", {}).items() if part is not False]
     if not made.compiles(schema) or not made.compiles({**schema, "required": every}):
         schema = made.opened({**made.mended(schema, "", schema), "type": "object"})
-    parts = (part for part in made.parts if not part.startswith(f".$defs.{_DEFINED}"))
-    return _Loosened(json.dumps(schema), tuple(dict.fromkeys(parts)), made.seconds)
+    return _Loosened(json.dumps(schema), made.given_parts, made.seconds)
 
 
 def _with_definitions(root: dict[str, Any]) -> dict[str, Any]:
@@ -211,6 +226,12 @@ class _Loosening:
         self._spent = False
         self.seconds = 0.0
         self.parts: list[str] = []
+
+    @property
+    def given_parts(self) -> tuple[str, ...]:
+        """The places that lost something, without those of definitions that were made here."""
+        own = f".$defs.{_DEFINED}"
+        return tuple(dict.fromkeys(part for part in self.parts if not part.startswith(own)))
 
     def known(self, schema: object, place: str, depth: int = 0) -> Any:
         """Return a schema with those words and values alone that llguidance knows."""

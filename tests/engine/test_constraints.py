@@ -2,12 +2,14 @@
 
 import functools
 import json
+import re
 
 import pytest
 
 from akunu_py import Engine
 from akunu_py.constraint import Constraint
 from akunu_py.errors import ConfigError, ConstraintError
+from akunu_py.messages import Tool
 from akunu_py.model_store.default_model import toy_model_path
 
 SCHEMA = {
@@ -149,3 +151,26 @@ def test_a_dead_end_is_an_error_and_the_engine_goes_on(engine):
     with pytest.raises(ConstraintError):
         engine.chat(ASK, grammar=grammar)
     assert engine.chat(ASK, choices=["yes"]).text == "yes"
+
+
+OTHER_DOCUMENT = "http://example.com/a.json"
+
+
+@pytest.mark.parametrize(
+    ("part", "word", "reason"),
+    [
+        ({"oneOf": [{"type": "string"}, {"maxLength": 2}]}, "oneOf", "branches of a oneOf may overlap; use anyOf"),
+        ({"type": "string", "format": "password"}, "format", "the format password is not known; .* give a pattern"),
+        ({"$ref": OTHER_DOCUMENT}, "$ref", f"{OTHER_DOCUMENT} is another document"),
+        ({"type": "array", "uniqueItems": True}, "uniqueItems", 'a grammar cannot follow "uniqueItems"; leave it out'),
+        ({"type": "string", "pattern": "(?!a)b"}, "pattern", "look-around"),
+        ({"type": "any"}, "type", "Invalid type: any"),
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize("tools", [None, [Tool("now", "The time")]])
+def test_the_part_of_a_schema_that_cannot_be_enforced_is_named(engine, part, word, reason, tools):
+    """Also where the reply may call tools, whose grammar it is then a part of."""
+    schema = {"type": "object", "properties": {"a": {"type": "string"}, "b": part}}
+    place = re.escape(f"json_schema: properties.b.{word} cannot be enforced; change the schema")
+    with pytest.raises(ConstraintError, match=rf"^{place} there \(.*{reason}.*\)$"):
+        engine.chat(ASK, json_schema=schema, tools=tools)
