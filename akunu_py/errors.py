@@ -23,12 +23,15 @@ from collections.abc import Sequence
 
 from akunu_py.shown_text import one_line
 
+_LONGEST = 2000
+
 
 class AkunuError(Exception):
     """Base of all errors a user of akunu may want to catch.
 
     A message may contain text of a model file, such as errors of its chat template. So it is made
-    one harmless line: nothing in it can look like a line of akunu's own or control a terminal.
+    one harmless line: nothing in it can look like a line of akunu's own or control a terminal. What
+    is far too long loses its middle.
 
     Attributes:
         message: what is wrong and what to do.
@@ -37,12 +40,19 @@ class AkunuError(Exception):
     """
 
     def __init__(self, message: str, *, choices: Sequence[str] = ()) -> None:
-        self.message = one_line(message)
+        self.message = _shortened(one_line(message))
         self.choices = tuple(map(one_line, choices))
         super().__init__(self.message)
 
     def __str__(self) -> str:
         return "\n  ".join((self.message, *self.choices))
+
+
+def _shortened(text: str) -> str:
+    """Return a text of at most _LONGEST characters; the end, which says what to do, stays."""
+    if len(text) <= _LONGEST:
+        return text
+    return f"{text[: _LONGEST * 3 // 4]} ... {text[-_LONGEST // 5 :]}"
 
 
 class ModelFormatError(AkunuError):

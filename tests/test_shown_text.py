@@ -48,3 +48,11 @@ def test_choices_are_lines_of_their_own():
     error = ConfigError("there are two; choose one of", choices=["a\r\nError: b", "c"])
     assert str(error) == "there are two; choose one of\n  a Error: b\n  c"
     assert error.message == "there are two; choose one of"
+
+
+def test_a_message_with_a_whole_file_in_it_keeps_its_ends():
+    message = ConfigError("x is " + "a" * 100_000 + ", not a number; download it again").message
+    assert message.startswith("x is aaa")
+    assert message.endswith("aaa, not a number; download it again")
+    assert 1000 < len(message) <= 2000
+    assert ConfigError("a" * 2000).message == "a" * 2000
