@@ -1,5 +1,6 @@
 """`akunu serve`: a server for coding agents and other clients."""
 
+import logging
 import re
 from collections.abc import Mapping
 from pathlib import Path
@@ -38,6 +39,8 @@ if TYPE_CHECKING:
     from akunu_py.server.prefix_cache import PrefixCache
     from akunu_py.server.served_models import ServedModels
     from akunu_py.types import GenerationConfig
+
+_log = logging.getLogger(__name__)
 
 _UNITS = {"": 1, "K": 10**3, "M": 10**6, "G": 10**9, "T": 10**12}
 _SECONDS = {"": 1, "S": 1, "M": 60, "H": 3600}
@@ -163,12 +166,15 @@ def serve(  # noqa: PLR0917 - click passes by name
     """  # noqa: D301 - \b keeps click from wrapping the examples
     from akunu_py.model_store.choice import choice_of_models  # noqa: PLC0415 - not for --help
     from akunu_py.server.app import make_app  # noqa: PLC0415
+    from akunu_py.server.disk_tier import make_folder  # noqa: PLC0415 - MLX
     from akunu_py.server.running import ending_by_signals, listen, server_of  # noqa: PLC0415
     from akunu_py.server.security import Access, read_key_file  # noqa: PLC0415
     from akunu_py.server.service import Service  # noqa: PLC0415
 
     if on_ranks():
         _check_for_ranks(models, idle_unload, cache_dir)
+    if cache_dir is not None:
+        make_folder(cache_dir)
     if is_follower():
         # The port is rank 0's.
         load_engine(model, loading, several=True)
@@ -299,4 +305,10 @@ def _prefix_cache(engine: "Engine", limit: int, folder: Path | None) -> "Steps[P
     lane = engine.lane()
     digest = yield from lane.session.digest()
     lane.close()
-    return PrefixCache(limit, DiskTier(folder, _DISK_SHARE * limit, digest))
+    try:
+        disk = DiskTier(folder, _DISK_SHARE * limit, digest)
+    except ConfigError as error:
+        # It could be made when the server began.
+        _log.warning("rows are kept in memory alone: %s", error)
+        return PrefixCache(limit)
+    return PrefixCache(limit, disk)

@@ -333,6 +333,9 @@ class CachedRows:
         Does nothing where any row can be dropped.
         """
         if self._has_marks:
+            # What is saved stays in memory as long as the mark.
+            with self.changing():
+                self.rollback.pack(by_length=False)
             self._marks[name] = (len(self.tokens), self.rollback.save())
 
     def go_back(self, length: int) -> None:

@@ -39,6 +39,12 @@ class Piece:
         """Return the bytes of the arrays."""
         return sum(array.nbytes for array in _arrays(self.arrays))
 
+    def first(self, count: int) -> "Piece":
+        """Return the first rows, not copied."""
+        if count >= self.count:
+            return self
+        return Piece(count, tree_map(lambda held: held[..., :count, :], self.arrays))
+
     def cut(self, place: int) -> tuple["Piece", "Piece"]:
         """Return the rows up to a place, and those from there on, in memory of their own."""
         found = []
@@ -90,11 +96,14 @@ def put_together(rows: CachedRows, pieces: Sequence[Piece]) -> None:
 
 @contextlib.contextmanager
 def together(rows: CachedRows, pieces: Sequence[Piece], most: int) -> Iterator[None]:
-    """Have rows for a while that are held in pieces: the first `most` of them, or more."""
+    """Have the first `most` rows for a while that are held in pieces."""
     starts = itertools.accumulate((piece.count for piece in pieces), initial=0)
-    put_together(
-        rows, [piece for piece, start in zip(pieces, starts, strict=False) if start < most]
-    )
+    needed = [
+        piece.first(most - start)
+        for piece, start in zip(pieces, starts, strict=False)
+        if start < most
+    ]
+    put_together(rows, needed)
     try:
         yield
     finally:

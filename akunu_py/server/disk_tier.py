@@ -15,7 +15,7 @@ import re
 import secrets
 import stat
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -36,14 +36,18 @@ _log = logging.getLogger(__name__)
 _VERSION = 2
 _MAX_DESCRIPTION_BYTES = 64 << 20
 _BLOCK_BYTES = 1 << 20
-_DAMAGES = (ValueError, KeyError, TypeError, AttributeError, RecursionError, RuntimeError, OSError)
-"""What a damaged file may raise; RuntimeError is what MLX raises for one that it cannot read."""
-
 _OURS = re.compile(r"([0-9a-f]{32})\.(?:json|safetensors)|\.[0-9a-f]{32}(?:\.json)?\.[0-9a-f]{8}")
 """Names of files that a tier makes; the last kind is one that is being written."""
 
+_FOLDER = re.compile(r"rows-[0-9a-f]{32}")
+"""Names of folders that tiers make: of any model."""
+
 _ABANDONED_S = 600.0
 """Age of a half-written entry that nobody will complete: another server may use the folder, too."""
+
+
+class _OtherVersionError(ValueError):
+    """An entry that another version of akunu wrote, which that one may still use."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -77,6 +81,14 @@ class Stored:
         return max((place for place in self.places if place <= length), default=0)
 
 
+@dataclass(frozen=True, slots=True)
+class _Written:
+    """What a write came to: the new entry, None if it failed, and names of entries deleted."""
+
+    new: Stored | None
+    gone: list[str]
+
+
 class DiskTier:
     """Rows of one model in a folder, up to `limit` bytes; the oldest go first.
 
@@ -92,35 +104,23 @@ class DiskTier:
         self._limit = limit
         self._trie: TokenTrie[Stored] = TokenTrie()
         self._writer = ThreadPoolExecutor(1, "akunu writes rows")
-        self._writing: Future[Stored | None] | None = None
-        try:
-            self._folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-        except OSError as error:
-            raise ConfigError(
-                f"the cache folder {folder} cannot be made: {error.strerror}; name another"
-            ) from None
+        self._writing: Future[_Written] | None = None
+        make_folder(self._folder)
         for path, _ in _files([self._folder]):
-            if path.suffix != ".json":
-                continue
-            if (stored := _read_description(path)) is not None:
+            if path.suffix == ".json" and (stored := _read_description(path)) is not None:
                 self._trie.put(stored.tokens, stored)
-            else:
-                _delete(path)
-        self._sweep()
+        self._forget(self._sweep())
 
     def nearest(self, prompt: Sequence[int]) -> Iterator[tuple[int, Stored]]:
         """Yield entries with the number of tokens they share with a prompt, the most first."""
         return self._trie.nearest(prompt)
 
     def load(self, stored: Stored, session: Session) -> CachedRows | None:
-        """Return the rows of an entry; None for a damaged one, which is deleted."""
+        """Return the rows of an entry; None for one that is damaged or gone, which is deleted."""
         data = self._path(stored.name, "safetensors")
         try:
-            description = _read(self._path(stored.name, "json"))
-            if _sha256(data) != description["sha256"]:
-                raise ValueError("its checksum is wrong")
-            rows = session.read_rows(data, description["layout"], stored.tokens)
-        except _DAMAGES as error:
+            rows = self._read(stored, data, session)
+        except Exception as error:  # noqa: BLE001 - a damaged file may raise anything
             _log.warning("the cached prompt %s is ignored: %s", data, error)
             self.remove(stored)
             return None
@@ -128,12 +128,21 @@ class DiskTier:
             os.utime(data)
         return rows
 
+    def _read(self, stored: Stored, data: Path, session: Session) -> CachedRows:
+        description = _read(self._path(stored.name, "json"))
+        if _stored(stored.name, description).tokens != stored.tokens:
+            raise ValueError("it belongs to another text by now")
+        if _sha256(data) != description["sha256"]:
+            raise ValueError("its checksum is wrong")
+        return session.read_rows(data, description["layout"], stored.tokens)
+
     def write(
         self, rows: CachedRows, text: Sequence[int], last_message: int, session: Session
     ) -> None:
         """Begin to write rows, in a thread of its own; `finish` takes note of the end.
 
-        A failure is only logged. Raises RuntimeError while other rows are written.
+        Rows of beginnings of their text are deleted then. A failure is only logged. Raises
+        RuntimeError while other rows are written.
         """
         if self._writing is not None:
             raise RuntimeError("rows are being written; call finish first")
@@ -149,81 +158,109 @@ class DiskTier:
             "tokens": tokens, "text": list(text[len(tokens) :]),
             "last_message": last_message, "layout": layout,
         }  # fmt: skip
-        self._writing = self._writer.submit(self._write_files, description, arrays)
+        replaced = [
+            stored.name
+            for common, stored in self._trie.nearest(tokens)
+            if common == len(stored.tokens) < len(tokens)
+        ]
+        self._writing = self._writer.submit(self._write_entry, description, arrays, replaced)
 
-    def _write_files(
-        self, description: dict[str, Any], arrays: dict[str, mx.array]
-    ) -> Stored | None:
-        """Write the files of an entry; None, with a line in the log, if that fails."""
+    def _write_entry(
+        self, description: dict[str, Any], arrays: dict[str, mx.array], replaced: list[str]
+    ) -> "_Written":
+        """Write an entry, then delete those that it replaces and those beyond the limit."""
+        try:
+            new = self._write_files(description, arrays)
+            for name in replaced:
+                _delete(self._path(name, "json"))
+            return _Written(new, [*replaced, *self._sweep()])
+        except Exception as error:  # noqa: BLE001 - whatever it is, it costs the entry alone
+            _log.warning("a prompt is not cached in %s: %s", self._folder, error)
+            return _Written(None, [])
+
+    def _write_files(self, description: dict[str, Any], arrays: dict[str, mx.array]) -> Stored:
         name = hashlib.sha256(repr(description["tokens"]).encode()).hexdigest()[:32]
         data = self._path(name, "safetensors")
         new = data.with_name(f".{name}.{secrets.token_hex(4)}")
+        # Somebody may have deleted it.
+        make_folder(self._folder)
         try:
-            try:
-                write_arrays(new, arrays)
-                description |= {"bytes": new.stat().st_size, "sha256": _sha256(new)}
-                new.replace(data)
-            finally:
-                with contextlib.suppress(OSError):
-                    new.unlink(missing_ok=True)
-            replace_file(self._path(name, "json"), _written(description), private=True)
-        except (OSError, ValueError, RuntimeError) as error:
-            _log.warning("a prompt is not cached in %s: %s", self._folder, error)
-            return None
+            write_arrays(new, arrays)
+            description |= {"bytes": new.stat().st_size, "sha256": _sha256(new)}
+            new.replace(data)
+        finally:
+            with contextlib.suppress(OSError):
+                new.unlink(missing_ok=True)
+        replace_file(self._path(name, "json"), _written(description), private=True)
         return _stored(name, description)
 
-    def finish(self, *, wait: bool = True) -> bool:
-        """Take note of rows that were written; return False, unless told to wait, if they are not.
+    @property
+    def writing(self) -> bool:
+        """Whether rows are being written."""
+        return self._writing is not None and not self._writing.done()
 
-        Rows of beginnings of their text are deleted then.
-        """
+    def finish(self) -> None:
+        """Wait until rows are written, if any are, and take note of what is on disk then."""
         if self._writing is None:
-            return True
-        if not wait and not self._writing.done():
-            return False
-        writing, self._writing = self._writing, None
-        if (new := writing.result()) is not None:
-            for common, stored in list(self._trie.nearest(new.tokens)):
-                if common == len(stored.tokens) < len(new.tokens):
-                    self.remove(stored)
-            self._trie.put(new.tokens, new)
-            self._sweep()
-        return True
+            return
+        writing, self._writing = self._writing.result(), None
+        if writing.new is not None:
+            self._trie.put(writing.new.tokens, writing.new)
+        self._forget(writing.gone)
 
     def remove(self, stored: Stored) -> None:
         """Delete an entry."""
         self._trie.pop(stored.tokens)
         _delete(self._path(stored.name, "json"))
 
-    def _sweep(self) -> None:
-        """Delete the oldest entries beyond the limit, and what an interrupted write left."""
+    def _forget(self, names: Collection[str]) -> None:
+        """Take note that entries are gone."""
+        for stored in [one for _, one in self._trie.nearest(()) if one.name in names]:
+            self._trie.pop(stored.tokens)
+
+    def _sweep(self) -> list[str]:
+        """Delete the oldest entries beyond the limit, and what an interrupted write left.
+
+        Returns the names of those that were the model's.
+        """
         found, now = [], time.time()
         try:
-            folders = list(self._folder.parent.glob("rows-*"))
+            beside = self._folder.parent.glob("rows-*")
+            folders = {self._folder, *(path for path in beside if _FOLDER.fullmatch(path.name))}
         except OSError as error:
             _log.warning("the cache folder %s cannot be read: %s", self._folder.parent, error)
-            return
+            return []
         for path, state in _files(folders):
             if path.suffix == ".safetensors" and path.with_suffix(".json").exists():
                 found.append((state.st_mtime, state.st_size, path))
             elif path.suffix != ".json" and now - state.st_mtime > _ABANDONED_S:
                 _delete(path)
         size = sum(nbytes for _, nbytes, _ in found)
-        stored = {one.name: one for _, one in self._trie.nearest(())}
+        gone = []
         for _, nbytes, path in sorted(found):
             if size <= self._limit:
-                return
+                break
             size -= nbytes
-            if path.parent == self._folder and path.stem in stored:
-                self.remove(stored[path.stem])
-            else:
-                _delete(path)
+            _delete(path)
+            if path.parent == self._folder:
+                gone.append(path.stem)
+        return gone
 
     def _path(self, name: str, suffix: str) -> Path:
         return self._folder / f"{name}.{suffix}"
 
 
-def _files(folders: Sequence[Path]) -> Iterator[tuple[Path, os.stat_result]]:
+def make_folder(folder: Path) -> None:
+    """Make a private folder if it is not there; raises ConfigError if it cannot be made."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+    except OSError as error:
+        raise ConfigError(
+            f"the cache folder {folder} cannot be made: {error.strerror}; name another"
+        ) from None
+
+
+def _files(folders: Iterable[Path]) -> Iterator[tuple[Path, os.stat_result]]:
     """Yield the files of tiers in some folders, without what vanishes or cannot be looked at."""
     for folder in folders:
         try:
@@ -250,14 +287,23 @@ def _delete(path: Path) -> None:
 
 
 def _read_description(path: Path) -> Stored | None:
-    """Return the entry that a file describes; None for a damaged one."""
+    """Return the entry that a file describes; None for another version's, or a damaged one.
+
+    The damaged one is deleted.
+    """
     try:
-        stored = _stored(path.stem, _read(path))
-        if path.with_suffix(".safetensors").stat().st_size != stored.nbytes:
-            raise ValueError("its rows have another size")
-    except _DAMAGES as error:
+        return _described(path)
+    except Exception as error:  # noqa: BLE001 - a damaged file may raise anything
         _log.warning("the cached prompt %s is ignored: %s", path, error)
+        if not isinstance(error, _OtherVersionError):
+            _delete(path)
         return None
+
+
+def _described(path: Path) -> Stored:
+    stored = _stored(path.stem, _read(path))
+    if path.with_suffix(".safetensors").stat().st_size != stored.nbytes:
+        raise ValueError("its rows have another size")
     return stored
 
 
@@ -284,7 +330,7 @@ def _read(path: Path) -> dict[str, Any]:
         head, _, body = stream.read(_MAX_DESCRIPTION_BYTES).partition(b"\n")
     expected = _object(head)
     if expected["version"] != _VERSION:
-        raise ValueError("another version of akunu wrote it")
+        raise _OtherVersionError("another version of akunu wrote it")
     if expected["sha256"] != hashlib.sha256(body).hexdigest():
         raise ValueError("the checksum of its description is wrong")
     return _object(body)

@@ -11,6 +11,7 @@ places that a prompt names, such as the end of its system message and of its las
 
 import logging
 import time
+import weakref
 from collections import Counter, OrderedDict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -24,7 +25,10 @@ from akunu_py.server.token_trie import TokenTrie, common_length
 _log = logging.getLogger(__name__)
 
 _STORE_S = 2.0
-"""Age of rows that are written to disk: an agent's next request often comes sooner."""
+"""Seconds of rest before rows are written to disk: an agent's next request often comes sooner."""
+
+_MOST_S = 30.0
+"""Seconds until rows are written that have no such rest."""
 
 _LOOK_S = 0.1
 """Seconds between two looks whether rows were written."""
@@ -69,6 +73,8 @@ class _Entry:
     last_message: int
     pieces: list[Piece]
     """The rows of caches by length, of which other entries may hold some, too."""
+    since: float
+    """When the rows came here."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,8 +105,8 @@ class PrefixCache:
         self._trie: TokenTrie[_Entry] = TokenTrie()
         # The least recently used comes first.
         self._entries: OrderedDict[_Entry, None] = OrderedDict()
-        # Since when entries wait to be written to disk, the longest first.
-        self._unstored: OrderedDict[_Entry, float] = OrderedDict()
+        # Since when rows differ from those on disk, also while a reply uses them.
+        self._unstored: weakref.WeakKeyDictionary[CachedRows, float] = weakref.WeakKeyDictionary()
         self._holders: Counter[Piece] = Counter()
         self.nbytes = 0
 
@@ -161,9 +167,7 @@ class PrefixCache:
             session.exchange(entry.rows)
         elif entry is not None and found.reach >= _LEAST_COPIED:
             self._entries.move_to_end(entry)
-            # Caches that go back otherwise are copied whole first.
-            whole = not entry.rows.rollback.by_length
-            with together(entry.rows, entry.pieces, len(entry.key) if whole else found.reach):
+            with together(entry.rows, entry.pieces, found.reach):
                 copied = session.copy(entry.rows, found.reach)
             session.exchange(copied)
         elif found.reach >= _LEAST_COPIED:
@@ -194,12 +198,11 @@ class PrefixCache:
                 return
         known = text if tuple(text[: len(key)]) == key else key
         most = len(key) if last_message is None else min(last_message, len(key))
-        entry = _Entry(rows, key, known, most, take_apart(rows))
+        entry = _Entry(rows, key, known, most, take_apart(rows), time.monotonic())
         self._share(entry)
         self._trie.put(key, entry)
         self._entries[entry] = None
-        if self._disk is not None:
-            self._unstored[entry] = time.monotonic()
+        self._unstored.setdefault(rows, entry.since)
         self.nbytes += rows.nbytes
         for piece in entry.pieces:
             self._hold(piece)
@@ -252,10 +255,20 @@ class PrefixCache:
         """Return in how many seconds `store` has something to do; None for never."""
         if self._disk is None:
             return None
-        if not self._disk.finish(wait=False):
+        if self._disk.writing:
             return _LOOK_S
-        since = next(iter(self._unstored.values()), None)
-        return None if since is None else max(0.0, since + _STORE_S - time.monotonic())
+        due, _ = self._next_to_store()
+        return None if due is None else max(0.0, due - time.monotonic())
+
+    def _next_to_store(self) -> tuple[float | None, _Entry | None]:
+        """Return when the next rows are to be written, and which; twice None for never."""
+        waiting = ((self._unstored.get(entry.rows), entry) for entry in self._entries)
+        due = (
+            (min(entry.since + _STORE_S, since + _MOST_S), entry)
+            for since, entry in waiting
+            if since is not None
+        )
+        return min(due, key=lambda one: one[0], default=(None, None))
 
     def store(self, session: Session, *, wait: bool = True) -> bool:
         """Write the oldest rows that are not on disk yet; return False if there are none.
@@ -263,9 +276,13 @@ class PrefixCache:
         `session` is any one of the model. Without `wait` they are written beside the replies, one
         conversation at a time.
         """
-        if self._disk is None or not self._disk.finish(wait=wait) or not self._unstored:
+        if self._disk is None or (self._disk.writing and not wait):
             return False
-        entry, _ = self._unstored.popitem(last=False)
+        self._disk.finish()
+        _, entry = self._next_to_store()
+        if entry is None:
+            return False
+        del self._unstored[entry.rows]
         with together(entry.rows, entry.pieces, len(entry.key)):
             self._disk.write(entry.rows, entry.text, entry.last_message, session)
         if wait:
@@ -287,7 +304,6 @@ class PrefixCache:
     def _remove(self, entry: _Entry) -> None:
         self._trie.pop(entry.key)
         del self._entries[entry]
-        self._unstored.pop(entry, None)
         self.nbytes -= entry.rows.nbytes
         for piece in entry.pieces:
             self._let_go(piece)
@@ -311,8 +327,7 @@ class PrefixCache:
         if best is not None and rows is not None:
             self.put(rows, best.last_message, best.text)
             # The file stays until longer rows replace it.
-            for entry in [one for one in self._unstored if one.rows is rows]:
-                del self._unstored[entry]
+            self._unstored.pop(rows, None)
 
     def _find(self, prompt: Sequence[int], others: Sequence[Session]) -> _Found | None:
         """Return the rows of which most can be used."""

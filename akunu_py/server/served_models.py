@@ -243,8 +243,14 @@ class ServedModels:
         """Take note that a model is used."""
         model.used = self._clock()
 
-    def free_rows(self, needed: int) -> bool:
-        """Drop cached rows until `needed` bytes are available; return whether they are."""
+    def free_rows(self, needed: int, reused: int = 0) -> bool:
+        """Drop cached rows until `needed` bytes are available; return whether they are.
+
+        Where dropping all would not do, none are: not even those that would be `reused`, so many
+        bytes, and would be needed without.
+        """
+        if self._available() < needed > self._available() + self.cache_bytes - reused:
+            return False
         for resident in self.residents:
             while needed > self._available():
                 if not resident.cache.drop_oldest():

@@ -175,7 +175,11 @@ class Job:
 
 @dataclass(eq=False, slots=True)
 class _Running:
-    """A reply under way; `tokens` is the most that it may come to, with its prompt."""
+    """A reply under way.
+
+    `tokens` is the most that it may come to, with its prompt, and `largest_pass` the bytes that a
+    pass of it takes besides.
+    """
 
     job: Job
     resident: Resident
@@ -183,6 +187,7 @@ class _Running:
     turns: Generator[StreamEvent | None, None, None]
     started: float
     tokens: int
+    largest_pass: int
 
     def growth(self) -> int:
         """Return the bytes of the rows that it may still add."""
@@ -424,7 +429,7 @@ class Worker:
                     self._line.put_back(job)
 
     def _begin(self, job: Job) -> bool:
-        """Begin a reply, whose first turn takes rows, or a load; False if memory is short."""
+        """Begin a reply or a load; return False if memory is short."""
         try:
             self.models.touch(job.model)
             resident = job.model.resident
@@ -444,13 +449,17 @@ class Worker:
             tokens = _most_tokens(job.call, resident.engine)
             if not self._has_room(job, tokens, resident):
                 return False
+            largest = 0 if job.model.source is None else job.model.source.largest_pass(tokens)
             lane = resident.take_lane()
         except BaseException as error:  # noqa: BLE001 - of whatever kind, it ends this reply alone
             self._fail(job, error)
             return True
         turns = self._turns(job, resident, lane)
-        self._running.append(_Running(job, resident, lane, turns, self._clock(), tokens))
+        running = _Running(job, resident, lane, turns, self._clock(), tokens, largest)
+        self._running.append(running)
         self._share_costs()
+        # It takes rows now, while they are those that there was room beside.
+        self._turn(running)
         return True
 
     def _compile(self, job: Job) -> None:
@@ -505,7 +514,8 @@ class Worker:
         """Make a reply in turns, after those that read the same prompt have read it.
 
         A client that asks twice, or several agents with one system prompt, would otherwise have the
-        same rows computed side by side. A turn of a reply that waits does nothing.
+        same rows computed side by side. A turn of a reply that waits does nothing, and the one in
+        which it takes rows does nothing else.
         """
         while (reader := self._reader(job, resident)) is not None:
             while self._reads(*reader) and not job.cancelled.is_set():
@@ -525,6 +535,8 @@ class Worker:
         )
         self._reading[job] = lane
         try:
+            if not job.cancelled.is_set():
+                yield None
             with contextlib.closing(turns):
                 for event in turns:
                     if event is not None:
@@ -588,8 +600,13 @@ class Worker:
         prompt, others = job.call.prompt, self._sessions(resident, job)
         while True:
             held = resident.cache.touch(prompt, others)
-            needed = source.rows(tokens) - source.rows(held) + source.largest_pass(tokens)
-            if not self.models.free_rows(needed + self._growth()):
+            # Passes are made one after another.
+            largest = max(
+                [source.largest_pass(tokens), *(one.largest_pass for one in self._running)]
+            )
+            reused = source.rows(held)
+            needed = source.rows(tokens) - reused + largest
+            if not self.models.free_rows(needed + self._growth(), reused):
                 break
             # Unless its own rows had to go, too: then it needs more.
             if resident.cache.touch(prompt, others) >= held:

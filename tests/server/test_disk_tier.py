@@ -605,6 +605,101 @@ def test_a_full_disk_costs_the_entry_alone(engine, tmp_path, monkeypatch, caplog
     assert not files(tmp_path, "json")
 
 
+@pytest.mark.parametrize("error", [MemoryError, RuntimeError, Exception])
+@pytest.mark.parametrize("at", ["write_arrays", "_sha256", "_stored"])
+def test_whatever_a_write_raises_costs_the_entry_alone(engine, tmp_path, monkeypatch, at, error):
+    monkeypatch.setattr("akunu_py.server.prefix_cache._STORE_S", 0)
+    worker = Worker(engine, cache=PrefixCache(1 << 28, tier_of(engine, tmp_path)))
+    tried = threading.Event()
+
+    def fail(*_):
+        tried.set()
+        raise error
+
+    monkeypatch.setattr(disk_tier, at, fail)
+    worker.start()
+    prompt = engine.prompt_ids(TEXT)
+    list(worker.submit(engine.check(prompt, **OPTIONS)).events)
+    assert tried.wait(60)
+    *_, last = worker.submit(engine.check(prompt, **OPTIONS)).events
+    assert last.result.token_ids == engine.generate(prompt, **OPTIONS).token_ids
+    assert worker.health().alive
+    worker.close()
+
+
+def test_files_that_were_exchanged_give_no_rows(engine, tmp_path):
+    """Each is sound, and of the same length; a tier that runs knows them by their names."""
+    prompts = [engine.prompt_ids(letter * 40) for letter in "ac"]
+    replies(engine, tmp_path, *prompts)
+    tier = tier_of(engine, tmp_path)
+    one, other = files(tmp_path, "json")
+    for suffix in (".json", ".safetensors"):
+        one.with_suffix(suffix).rename(tmp_path / "kept")
+        other.with_suffix(suffix).rename(one.with_suffix(suffix))
+        (tmp_path / "kept").rename(other.with_suffix(suffix))
+    for prompt in prompts:
+        _, stored = next(tier.nearest(prompt))
+        assert tier.load(stored, engine._session) is None
+
+
+def test_what_another_version_wrote_is_left_to_it(engine, tmp_path):
+    replies(engine, tmp_path, engine.prompt_ids(TEXT))
+    (path,) = files(tmp_path, "json")
+    path.write_bytes(path.read_bytes().replace(b'"version": 2', b'"version": 3', 1))
+    assert not list(tier_of(engine, tmp_path).nearest(()))
+    assert path.exists()
+    assert path.with_suffix(".safetensors").exists()
+    # It counts all the same.
+    tier_of(engine, tmp_path, limit=1)
+    assert not path.exists()
+
+
+def test_a_folder_that_went_is_made_again(engine, tmp_path):
+    tier = tier_of(engine, tmp_path)
+    shutil.rmtree(tmp_path)
+    worker = Worker(engine, cache=PrefixCache(1 << 28, tier))
+    worker.submit(engine.check(engine.prompt_ids(TEXT), **OPTIONS))
+    while worker.step():
+        pass
+    worker.close()
+    assert len(files(tmp_path, "json")) == 1
+
+
+def test_folders_of_others_are_left_alone(engine, tmp_path):
+    """Also if they hold files with the names of entries."""
+    folder = tmp_path / "rows-images"
+    folder.mkdir()
+    for suffix in ("json", "safetensors"):
+        (folder / f"{'a' * 32}.{suffix}").write_bytes(b"x" * 100)
+    make_old(tmp_path)
+    tier_of(engine, tmp_path, limit=1)
+    assert len(list(folder.iterdir())) == 2
+
+
+@pytest.mark.parametrize("rests", [False, True])
+def test_a_conversation_without_a_rest_is_written_all_the_same(
+    engine, tmp_path, monkeypatch, rests
+):
+    """As an agent's, whose requests follow each other at once, for hours."""
+    now = 0.0
+    monkeypatch.setattr("akunu_py.server.prefix_cache.time.monotonic", lambda: now)
+    cache = PrefixCache(1 << 28, tier_of(engine, tmp_path))
+    worker = Worker(engine, cache=cache)
+    prompt, written = engine.prompt_ids(TEXT), []
+    for turn in range(1, 36):
+        job = worker.submit(engine.check(prompt, **{**OPTIONS, "max_tokens": 1}))
+        while worker.step():
+            pass
+        prompt = [*prompt, *job.reply, 20]
+        now += 3 if rests else 1
+        if cache.store_in() == 0:
+            worker.models.default.resident.store()
+            written.append(turn)
+    assert written == (list(range(1, 36)) if rests else [30])
+    assert len(files(tmp_path, "json")) == 1
+    worker.close()
+
+
 _KILLED = """
 import io, os, pathlib, signal, sys
 sys.path[:0] = {path!r}

@@ -332,6 +332,50 @@ def test_what_a_copy_takes_is_not_there_yet(lane):
     assert PrefixCache(0).touch([*LEAD, 5, 6], [lane]) == 0
 
 
+@pytest.mark.parametrize("name", ["llama", "qwen3_next"])
+def test_a_copy_of_rows_in_pieces_takes_no_more_than_their_bytes(name):
+    """Not those of the pieces, joined, and of the copy."""
+    session = Session(family(name), context=2100)
+    lead = [4 + place % 90 for place in range(1000)]
+    cache = PrefixCache(1 << 28)
+    for tail in (5, 6):
+        prompt = [*lead, *[tail] * 1000, 0]
+        cache.take(prompt, session, ())
+        read(session, prompt, lead=1000, message=1900)
+        cache.put(session.exchange(None), 1950)
+    assert [len(entry.pieces) for entry in cache._entries] == [2, 2]
+    prompt = [*lead, *[6] * 900, 7]
+    gc.collect()
+    mx.clear_cache()
+    mx.reset_peak_memory()
+    before = mx.get_active_memory()
+    assert cache.take(prompt, session, ()).num_rows == 1900
+    assert len(cache) == 2
+    assert mx.get_peak_memory() - before <= session.rows.nbytes * 1.05
+    session.close()
+
+
+@pytest.mark.parametrize(
+    "name", ["llama, sliding", "llama, windows with sinks", "mamba2", "gemma3n"]
+)
+def test_states_and_windows_take_what_they_need_however_long_the_text_is(name):
+    """Also those at places to go back to: not the rows of the passes before them."""
+    session, taken = Session(family(name), context=600), []
+    for count in (60, 560):
+        gc.collect()
+        mx.clear_cache()
+        before = mx.get_active_memory()
+        cache = PrefixCache(1 << 28)
+        prompt = [4 + place % 90 for place in range(count)]
+        keep(cache, session, prompt, count - 5, system=count - 20, message=count - 5)
+        (entry,) = cache._entries
+        taken.append(entry.rows.nbytes)
+        # MLX takes freed buffers again that are some kB larger.
+        assert mx.get_active_memory() - before <= cache.nbytes + 100_000
+    assert taken[0] == taken[1]
+    session.close()
+
+
 def test_rows_larger_than_the_cache_are_dropped(lane):
     cache = PrefixCache(100)
     keep(cache, lane, LEAD)

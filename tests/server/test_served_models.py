@@ -345,6 +345,13 @@ def test_running_replies_finish_before_their_model_goes(bench):
     assert (bench.one.loads, bench.other.loads) == (2, 1)
 
 
+def cache_in(memory):
+    """Steps that make a cache whose rows take a simulated memory."""
+    memory.caches.append(PrefixCache(1 << 28))
+    yield
+    return memory.caches[-1]
+
+
 class TestLoadInSteps:
     """A worker whose turns the test makes, and a clock by which each takes a second."""
 
@@ -482,6 +489,61 @@ class TestLoadInSteps:
         self.until(worker, lambda: len(reply.reply) == 200)
         assert other.loads == 0
         self.until(worker, lambda: late.reply)
+
+    def test_replies_that_go_on_with_cached_rows_fit_together(self, pair):
+        """What each takes over is there already, before either has made a turn."""
+        one, _ = pair
+
+        def available():
+            lanes = models.default.resident._lanes if models.default.resident else ()
+            return one.memory.available() - sum(lane.session.rows.nbytes for lane in lanes)
+
+        models = ServedModels(pair, lambda _: cache_in(one.memory), available=available)
+        worker = Worker(models, parallel=2, places=8, clock=count().__next__)
+        texts = ["Hello there " * 40, "And you, too? " * 40]
+        for text in texts:
+            self.ask(worker, "one", 2, text)
+            while worker.step():
+                pass
+        cache = models.default.resident.cache
+        one.row = cache.nbytes // sum(len(entry.key) for entry in cache._entries)
+        tokens = sum(len(one.lasting.prompt_ids(text)) + 200 for text in texts)
+        # Rows of the replies before are there for a moment, too.
+        for short, most in ((5, 1), (-5, 2)):
+            one.memory.size = one.memory.used + (tokens - short) * one.row
+            jobs = [self.ask(worker, "one", 200, text) for text in texts]
+            worker.step()
+            assert len(worker._running) == most
+            # Nor are the rows dropped that one of them was admitted with.
+            assert all(len(one.lane.session.rows.tokens) > 100 for one in worker._running)
+            for job in jobs:
+                job.cancel()
+            while worker.step():
+                pass
+        worker.close()
+
+    def test_the_largest_pass_of_all_replies_is_kept_free(self, worker, pair, monkeypatch):
+        """Also that of another model than the one that is asked."""
+        one, other = pair
+        jobs = [self.ask(worker, name, 200) for name in ("one", "other")]
+        self.until(worker, lambda: jobs[0].reply and jobs[1].reply)
+        for job in jobs:
+            job.cancel()
+        while worker.step():
+            pass
+        monkeypatch.setattr(other, "largest_pass", lambda _: 5_000_000, raising=False)
+        for room, most in ((5_000_000, 2), (4_000_000, 1)):
+            one.memory.size = one.memory.used + 6_000_000
+            jobs = [self.ask(worker, "other", 200)]
+            self.until(worker, lambda jobs=jobs: jobs[0].reply)
+            one.memory.size = one.memory.used + room
+            jobs.append(self.ask(worker, "one", 2))
+            worker.step()
+            assert len(worker._running) == most
+            for job in jobs:
+                job.cancel()
+            while worker.step():
+                pass
 
 
 def test_waiting_request_that_is_cancelled_holds_nobody_up(bench):

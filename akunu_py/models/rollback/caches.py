@@ -89,10 +89,14 @@ class RollbackCaches:
         """Return what `save` returned when `length` rows were held, for caches with `by_length`."""
         return [length] * len(self._parts)
 
-    def pack(self) -> None:
-        """Hold no memory beyond the rows; one cache after another, so that little more is held."""
+    def pack(self, *, by_length: bool = True) -> None:
+        """Hold no memory beyond what later passes read; one cache after another, to need little.
+
+        With `by_length` False rows by length keep the room behind them, since more will follow.
+        """
         for part in self._parts:
-            part.pack()
+            if by_length or not part.by_length:
+                part.pack()
 
     def restore(self, saved: Saved) -> None:
         """Go back to the saved state, which can be restored again."""

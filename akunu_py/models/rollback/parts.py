@@ -44,7 +44,10 @@ class Part(Protocol):
         """
 
     def pack(self) -> None:
-        """Hold no memory beyond the rows: mlx-lm allocates room for 256 at a time."""
+        """Hold no memory beyond what later passes read.
+
+        mlx-lm allocates room for 256 rows at a time, and states may be views of whole passes.
+        """
 
 
 class ByLength:
@@ -89,6 +92,15 @@ class ByLength:
     def pack(self) -> None:
         """Drop the room behind the rows."""
         pack(self._cache, int(self._cache.offset))
+
+
+def _owned(arrays: Any) -> Any:
+    """Return arrays, and what stands beside them, with no memory but their own; evaluates them."""
+    found = tree_map(
+        lambda held: mx.contiguous(held) if isinstance(held, mx.array) else held, arrays
+    )
+    mx.eval(found)
+    return found
 
 
 def pack(cache: Any, rows: int) -> None:
@@ -183,9 +195,6 @@ class _Restored:
         if count:
             raise RollbackError(f"a recurrent state cannot drop {count} rows")
 
-    def pack(self) -> None:
-        """Do nothing: states have no room for more."""
-
 
 class Recurrent(_Restored):
     """The states of recurrent layers (Mamba, gated delta nets, RWKV) or of short convolutions.
@@ -208,6 +217,10 @@ class Recurrent(_Restored):
         """Take over the saved arrays, which nobody writes into."""
         self.restore(saved)
 
+    def pack(self) -> None:
+        """Hold states in memory of their own: many are views of all rows of a pass."""
+        self.restore(_owned(self.save()))
+
 
 class Compressed(_Restored):
     """DeepSeek V4.1's `LayerCache`: a window, and one row for each closed group of earlier rows.
@@ -229,3 +242,7 @@ class Compressed(_Restored):
     def copy(self, source: "Compressed", saved: dict[str, Any]) -> None:  # noqa: ARG002 - the same
         """Take over the saved arrays, which nobody writes into."""
         self.restore(saved)
+
+    def pack(self) -> None:
+        """Hold states in memory of their own, as those of recurrent layers."""
+        self.restore(_owned(self.save()))

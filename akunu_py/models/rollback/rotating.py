@@ -108,8 +108,18 @@ class Rotating:
         self.restore(saved)
 
     def pack(self) -> None:
-        """Drop the room behind the rows of a window that is not full."""
-        pack(self._cache, max(next_row(self._cache), int(self._cache.offset)))
+        """Drop rows before the window, and the room behind those of one that is not full."""
+        cache = self._cache
+        if cache.keys is None:
+            return
+        surplus = min(int(cache.offset), cache.keys.shape[2]) - int(cache.max_size)
+        if surplus <= 0:
+            pack(cache, max(next_row(cache), int(cache.offset)))
+            return
+        trim = cache._trim  # noqa: SLF001 - mlx-lm has no public name for it
+        keys, values = (trim(surplus, held) for held in rows_in_order(cache))
+        mx.eval(keys, values)
+        put_rows(cache, keys, values, int(cache.offset), int(cache.max_size))
 
 
 def rows_in_order(cache: RotatingKVCache) -> tuple[mx.array, mx.array]:
