@@ -3,8 +3,8 @@
 Clients send what they like: two messages of the user in a row, a note of the system in the middle,
 a reply first. Templates refuse some of that, or leave texts out without a word. So small
 conversations are tried once on each template, and only what it does not write in full is changed:
-neighbours become one message, and a system message becomes text of the user. No text is lost or
-moved past another, and a longer conversation begins with the text of the shorter one.
+neighbours become one message, and a system message becomes text of the user. No text is lost, or
+moved but from behind calls to its own, and a longer conversation begins with the shorter one's.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -30,16 +30,19 @@ class AcceptedTurns:
     def __init__(self, writes: Callable[[Sequence[Message], bool], bool]) -> None:
         self._tried = cache(lambda pattern: writes(_sample(pattern), pattern not in _ANY_ORDER))
 
-    def of(self, messages: Sequence[Message]) -> list[Message]:
-        """Return a conversation as the template accepts it, as far as that is known."""
+    def of(self, messages: Sequence[Message], *, tools: bool = False) -> list[Message]:
+        """Return a conversation as the template accepts it, as far as that is known.
+
+        `tools` says whether there are any: some templates write them into the first question.
+        """
         said = self._with_systems(messages)
         said = self._with_calls(said)
         said = list(self._merged(said))
         leading = _leading(said)
-        first = said[leading] if leading < len(said) else None
-        if first is not None and first.role != "user":
-            pattern = "s" * leading + "au"
-            if not self._takes(pattern):
+        if said[leading].role != "user" if said[leading:] else tools:
+            called = tools or any(message.tool_calls for message in said)
+            patterns = ("au", "cru") if called else ("au",)
+            if not all(self._takes("s" * leading + pattern) for pattern in patterns):
                 said.insert(leading, Message("user", ""))
         return said
 
@@ -82,13 +85,15 @@ class AcceptedTurns:
         waiting = ""  # id of a call without any result, if it has one
         for message in messages:
             if message.role == "tool":
-                if not called and not self._takes("ru"):
+                if not called and not self._takes("uarau"):
                     message = Message("user", message.content)  # noqa: PLW2901
             elif message.role == "user" and waiting and not self._takes("ucu"):
                 yield Message("tool", _NO_RESULT, tool_call_id=waiting)
             called = bool(message.tool_calls) or (called and message.role == "tool")
             waiting = message.tool_calls[-1].id if message.tool_calls else ""
             yield message
+        if waiting and not self._takes("uc"):
+            yield Message("tool", _NO_RESULT, tool_call_id=waiting)
 
     def _merged(self, messages: Sequence[Message]) -> Iterator[Message]:
         """Yield messages; neighbours that the template does not take apart are one."""
@@ -243,21 +248,22 @@ def _text_apart(message: Message) -> Iterator[Message]:
 
 
 def _one_by_one(messages: Sequence[Message]) -> Iterator[Message]:
-    """Yield each call of a message by itself, with its result."""
+    """Yield each call of a message by itself, with its result; one that has none gets one."""
     place = 0
     while place < len(messages):
         message = messages[place]
         place += 1
-        rest = messages[place:]
-        results = list(takewhile(lambda message: message.role == "tool", rest))
-        if len(message.tool_calls) < 2 or len(results) != len(message.tool_calls):
+        if len(message.tool_calls) < 2:
             yield message
             continue
+        results = list(takewhile(lambda message: message.role == "tool", messages[place:]))
         place += len(results)
+        ids = {call.id for call in message.tool_calls}
         for call in message.tool_calls:
             yield replace(message, tool_calls=(call,))
-            own = (result for result in results if result.tool_call_id == call.id)
-            result = next(own, results[0])
-            results.remove(result)
-            yield result
+            own = [one for one in results if one.tool_call_id == call.id]
+            own = own or [one for one in results if one.tool_call_id not in ids][:1]
+            results = [one for one in results if one not in own]
+            yield from own or [Message("tool", _NO_RESULT, tool_call_id=call.id)]
             message = Message("assistant")
+        yield from results

@@ -82,7 +82,7 @@ class TemplateInput:
         Raises ConfigError for tools, calls or results that the template leaves out,
         ModelFormatError for a template that exceeds its limits.
         """
-        messages = self._turns.of(messages)
+        messages = self._turns.of(messages, tools=bool(tools))
         # Some templates write tools only into a system message.
         if tools and not self._writes_tools(system=messages[0].role == "system"):
             raise ConfigError(
@@ -110,7 +110,8 @@ class TemplateInput:
         """Whether the template writes all words of a sample; in their order, and once each."""
         called = any(message.tool_calls or message.role == "tool" for message in messages)
         form = (self._call_form if called else None) or Form()
-        text = self._probe(messages, form, tools=called) or ""
+        # Templates for tool use alone fail without tools.
+        text = self._probe(messages, form, tools=called) or self._probe(messages, form) or ""
         words = list(words_of(messages))
         if in_order:
             found = [text.find(word) for word in words]
@@ -165,12 +166,21 @@ class TemplateInput:
 
 
 def written(messages: Sequence[Message], form: Form) -> list[Value]:
-    """Return messages in a form; a tool's message without a name gets that of its call."""
-    names = {call.id: call.name for message in messages for call in message.tool_calls if call.id}
-    return [_message(message, form, names) for message in messages]
+    """Return messages in a form.
+
+    A tool's message without a name gets that of its call, or of the last call if none has its id.
+    """
+    names: dict[str, str] = {}
+    last, values = "", []
+    for message in messages:
+        for call in message.tool_calls:
+            names[call.id] = last = call.name
+        name = names.get(message.tool_call_id, last) if message.tool_call_id else ""
+        values.append(_message(message, form, message.name or name))
+    return values
 
 
-def _message(message: Message, form: Form, names: Mapping[str, str]) -> Value:
+def _message(message: Message, form: Form, name: str) -> Value:
     value: Value = {"role": message.role, "content": message.text}
     # A template that takes parts takes them from users.
     if form.parts and message.role == "user" and not isinstance(message.content, str):
@@ -179,13 +189,13 @@ def _message(message: Message, form: Form, names: Mapping[str, str]) -> Value:
         value["content"] = form.no_text
     if message.reasoning:
         # Names of Qwen, GLM, DeepSeek and others; Solar; gpt-oss and LFM. None uses two of them.
-        for name in ("reasoning_content", "reasoning", "thinking"):
-            value[name] = message.reasoning
+        for field in ("reasoning_content", "reasoning", "thinking"):
+            value[field] = message.reasoning
     if message.tool_calls:
         value["tool_calls"] = [_call(call, form) for call in message.tool_calls]
     if message.tool_call_id:
         value["tool_call_id"] = message.tool_call_id
-    if name := message.name or names.get(message.tool_call_id, ""):
+    if name:
         value["name"] = name
     return value
 

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from akunu_py.errors import ChatTemplateError
-from akunu_py.messages import Message, TextPart, ToolCall
+from akunu_py.messages import Message, TextPart, Tool, ToolCall
 from akunu_py.tokenizers.accepted_turns import with_one_turn_each
 from akunu_py.tokenizers.chat_template import ChatTemplate
 from akunu_py.tool_calls.described import with_calls_as_text
@@ -63,6 +63,20 @@ WAYS = {
         "{% for m in messages %}{% if m.role == 'assistant' and not (m.content or m.tool_calls) %}{{ raise_exception('empty') }}{% endif %}"
         + _TURN + "{% endfor %}"
     ),
+    "Llama 3.1: tools are in the first question": (
+        "{% set rest = messages %}{% if rest[0].role == 'system' %}<|system|>{{ rest[0].content }}<|end|>{% set rest = rest[1:] %}{% endif %}"
+        "{% if tools %}{% if not rest %}{{ raise_exception('no question') }}{% endif %}"
+        "<|user|>{{ tools[0].function.name }}{{ rest[0].content }}<|end|>{% set rest = rest[1:] %}{% endif %}"
+        "{% for m in rest %}" + _TURN + "{% endfor %}"
+    ),
+    "Nemotron: leaves a last call out": (
+        "{% for m in messages %}{% if not (loop.last and m.tool_calls) %}" + _TURN + "{% endif %}{% endfor %}"
+    ),
+    "Hermes: for tools alone, leaves the text of a call's message out": (
+        "{% for t in tools %}{{ t.function.name }}{% endfor %}"
+        "{% for m in messages %}{% if m.tool_calls %}{{ m.tool_calls[0].function.arguments | tojson }}"
+        "{% for c in m.tool_calls[1:] %}{{ c.function.arguments | tojson }}{% endfor %}{% else %}" + _TURN + "{% endif %}{% endfor %}"
+    ),
     "needs a question": (
         "{% if not messages | selectattr('role', 'equalto', 'user') | list %}{{ raise_exception('No user query') }}{% endif %}" + _LOOP
     ),
@@ -103,6 +117,8 @@ CONVERSATIONS = {
     "a result alone": [[T("t0"), U("u1")], [A("a1"), U("u2")]],
     "an empty reply": [[U("u1")], [A(""), U("u2")]],
     "only a system message": [[S("s0")]],
+    "two calls without results": [[U("u1")], [calls("c1", "c2"), U("u2")], [A("a1"), U("u3")]],
+    "a result between replies": [[U("u1")], [A("a1"), T("t1"), A("a2"), U("u2")], [A("a3"), U("u3")]],
 }  # fmt: skip
 
 
@@ -120,8 +136,13 @@ def written(template, messages):
     if _ALTERNATE in template.source:
         # As the engine does where there is no place for tools.
         messages = with_calls_as_text(messages, HERMES, results=True)
-    values, _ = template.input.of(tuple(messages), ())
-    return template.render(values, add_generation_prompt=False)
+    values, tools = template.input.of(
+        tuple(messages), TOOLS if " tools " in template.source else ()
+    )
+    return template.render(values, tools=tools, add_generation_prompt=False)
+
+
+TOOLS = (Tool("f", "d", {"type": "object", "properties": {}}),)
 
 
 @pytest.fixture(scope="module", params=TEMPLATES.values(), ids=TEMPLATES)
@@ -169,22 +190,30 @@ def test_what_a_template_takes_stays_as_it_is(source):
     assert text.count("<|user|>") == 3
 
 
-SAYS = st.sampled_from("suat")
-
-
-@given(st.lists(SAYS, min_size=1, max_size=8))
-@settings(max_examples=60, deadline=None)
-def test_any_conversation_of_texts_is_whole_or_refused(template, letters):
-    makes = {"s": S, "u": U, "a": A, "t": T}
-    said = [makes[letter](f"{letter}{place}.") for place, letter in enumerate(letters)]
+@given(st.text("suatcdxr", min_size=1, max_size=7))
+@settings(max_examples=80, deadline=None)
+def test_any_conversation_is_whole_or_refused(template, letters):
+    """Texts, calls, two at once, calls with a text, and results with and without one."""
+    said, waiting = [], []
+    for place, letter in enumerate(letters):
+        word, ids = f"{letter}{place}.", [f"{place}{number}" for number in range(2)]
+        if letter in "cdx":
+            said.append(calls(*ids[: 1 + (letter == "d")], text=word if letter == "x" else ""))
+            waiting += ids[: 1 + (letter == "d")]
+        elif letter == "r":
+            said.append(result(word, waiting.pop(0) if waiting else ids[0]))
+        else:
+            said.append({"s": S, "u": U, "a": A, "t": T}[letter](word))
     try:
         text = written(template, said)
     except ChatTemplateError:
-        assert "t" in letters or "u" not in letters
+        assert "u" not in letters
         return
-    places = [text.find(message.text) for message in said]
-    assert -1 not in places
-    assert places == sorted(places)
+    words = list(filter(None, words_in(said)))
+    assert [text.count(word) for word in words] == [1] * len(words)
+    places = [text.index(word) for word in words]
+    # Two calls may be taken apart, and a call be written before the text of its message.
+    assert places == sorted(places) or set(letters) & set("dx")
 
 
 def test_neighbours_are_joined_where_the_template_refuses_them():
