@@ -6,6 +6,7 @@ and put no limit on what a normalizer makes of a text.
 
 import math
 import os
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -18,7 +19,7 @@ from akunu_py.models.folder_settings import is_vocabulary, read_file, read_json
 TOKENIZER = "tokenizer.json"
 TOKENIZER_CONFIG = "tokenizer_config.json"
 
-_MAX_GROWTH = 64
+_MAX_GROWTH = 1000
 """How many times longer than a text its normalized form may be; usual steps replace letters."""
 
 _Id = Annotated[int, msgspec.Meta(ge=0, lt=MAX_SIZE)]
@@ -106,7 +107,8 @@ def check_tokenizer_files(folder: Path) -> tuple[Path, list[AddedToken]]:
         raise ModelFormatError(
             f"{folder} has no tokenizer.json or other tokenizer; download the model again"
         )
-    for template in (*folder.glob("*.jinja"), *folder.glob("*/*.jinja")):
+    templates = [folder / "chat_template.jinja", *folder.glob("additional_chat_templates/*.jinja")]
+    for template in filter(os.path.lexists, templates):
         try:
             read_file(template).decode()
         except UnicodeDecodeError as error:
@@ -129,7 +131,21 @@ def check_tokenizer_files(folder: Path) -> tuple[Path, list[AddedToken]]:
             f"the normalizer in {path} makes texts more than {_MAX_GROWTH} times longer; download "
             "it again, or use another model"
         )
+    if twice := _with_one_id(found.model.vocab, found.added_tokens):
+        raise ModelFormatError(f"{path} gives {twice}; download it again")
     return path, found.added_tokens
+
+
+def _with_one_id(vocabulary: object, added: Sequence[AddedToken]) -> str:
+    """Return which two tokens of a vocabulary have one id, which none of those added has; or ""."""
+    if not isinstance(vocabulary, dict) or len(set(vocabulary.values())) == len(vocabulary):
+        return ""
+    taken = {token.id for token in added}
+    texts: dict[int, str] = {}
+    for text, id_ in vocabulary.items():
+        if id_ not in taken and texts.setdefault(id_, text) != text:
+            return f"{texts[id_][:80]!r} and {text[:80]!r} the id {id_}"
+    return ""
 
 
 def check_kind(path: Path, content: object, kind: Any) -> None:

@@ -153,6 +153,12 @@ def test_sound_files_load(tmp_path, kind):
     assert tokenizer.decode(tokenizer.encode("hello")) == "hello"
 
 
+def test_what_macos_writes_beside_files_is_not_read(folder):
+    for name in [*FILES, "tokenizer.json", "chat_template.jinja", "tokenizer.model"]:
+        (folder / f"._{name}").write_bytes(b"\0\5\x16\7\xff Mac OS X")
+    assert opened(folder).encode("he") == FolderTokenizer(folder, {}).encode("he")
+
+
 def added(id_, text):
     token = {"id": id_, "content": text, "special": True, "single_word": False}
     return [{**token, "lstrip": False, "rstrip": False, "normalized": False}]
@@ -177,7 +183,7 @@ GROWING = {"type": "Replace", "pattern": {"Regex": "."}, "content": "x" * 1000}
         (["model", "vocab", "a"], 1.5, "Expected `int`, got `float`"),
         (["model", "vocab", "a"], True, "Expected `int`, got `bool`"),
         (["model", "vocab", "a"], None, "Expected `int`, got `null`"),
-        (["model", "vocab", "he"], 99, "the same id 99"),
+        (["model", "vocab", "he"], 99, "and .he. the id 99"),
         (["model", "merges"], [["q", "zz"]], "out of vocabulary"),
         (["model", "merges"], ["q"], "Merges text file invalid"),
         (["model", "continuing_subword_prefix"], "##", "out of vocabulary|PanicException"),
@@ -186,7 +192,7 @@ GROWING = {"type": "Replace", "pattern": {"Regex": "."}, "content": "x" * 1000}
         (["added_tokens"], added(7, "<s>"), "gives '<s>' the ids 7 and 0"),
         (["added_tokens"], added("7", "<s>"), r"Expected `int`, got `str` - at `\$.added_tokens"),
         (["added_tokens"], {"a": 1}, "Expected `array`, got `object`"),
-        (["normalizer"], {"type": "Sequence", "normalizers": [GROWING] * 3}, "64 times longer"),
+        (["normalizer"], {"type": "Sequence", "normalizers": [GROWING] * 3}, "1000 times longer"),
         (["normalizer"], {"type": "none"}, "cannot be loaded"),
         (["pre_tokenizer"], {"type": "none"}, "cannot be loaded"),
         (["pre_tokenizer"], splitting_at("["), "premature end of char-class"),
