@@ -20,11 +20,22 @@ ID = "\ue000"
 INDEX = "\ue001"
 """Place of a call's number."""
 
+SPACE = "\ue002"
+"""Place of white space that a model may write in other ways, in a text that is read."""
+
+_BESIDE_NAMES = rf"\s\w.\-{ID}{INDEX}"
+_RUN = re.compile(rf"(?<=[^{_BESIDE_NAMES}])\s+|\s+(?=[^{_BESIDE_NAMES}])")
+
 Kind = Literal["string", "number", "boolean", "null", "array", "object"]
 """Types of JSON values; a number may be an integer."""
 
 TAG = re.compile(r"<[^<>\s][^<>]*>|\[/?[A-Z][A-Z_]*\]")
 """A tag, as control tokens and markup write it."""
+
+
+def flexible(text: str) -> str:
+    """Return a text with places for the white space beside its punctuation."""
+    return _RUN.sub(SPACE, text)
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,6 +19,7 @@ from akunu_py.tool_calls.format import (
     PythonArguments,
     TaggedArguments,
     ToolFormat,
+    flexible,
 )
 from akunu_py.tool_calls.known import HARMONY
 from akunu_py.tool_calls.python_rules import keywords
@@ -183,7 +184,7 @@ class _Grammar:
         that ends a terminal wherever it comes ("lazy").
         """
         format_, rules = self._format, self._rules
-        opening = format_.openings[0].lstrip()
+        opening = flexible(format_.openings[0].lstrip())
         marks = [part for part in rules.parts(opening) if part in rules.control_ids]
         first, lead, rest, space = "", opening, "", ""
         if format_.only_first:
@@ -198,7 +199,7 @@ class _Grammar:
         for number, tool in enumerate(self._tools):
             rule = self.add(number, tool)
             for after in format_.after_names:
-                text, *behind = rules.up_to_control(rest + tool.name + after)
+                text, *behind = rules.up_to_control(rest + tool.name + flexible(after))
                 name = f"HEAD_{len(calls)}"
                 rules[name] = f"/{space}{text}/"
                 if not behind:  # else the control token decides

@@ -25,18 +25,24 @@ from akunu_py.reply_deltas import (
 from akunu_py.tool_calls.format import (
     ID,
     INDEX,
+    SPACE,
     Kind,
     PythonArguments,
     QuotedArguments,
     TaggedArguments,
     ToolFormat,
+    flexible,
 )
 from akunu_py.tool_calls.schemas import kinds_of
 from akunu_py.tool_calls.sources import Sources, sourced_content
 from akunu_py.tool_calls.values import KINDS, read_json, read_python_text, read_text
 
 _NAME = re.compile(r"[A-Za-z0-9_.-]*")
-_PLACES = {ID: re.compile(r"[A-Za-z0-9_-]+"), INDEX: re.compile(r"[0-9]+")}
+_PLACES = {
+    ID: re.compile(r"[A-Za-z0-9_-]+"),
+    INDEX: re.compile(r"[0-9]+"),
+    SPACE: re.compile(r"[ \t\r\n]{0,8}"),
+}
 _JSON_MARKS = re.compile(r'[{}\[\]"]')
 _STRING_END = re.compile(r'(?:[^"\\]|\\.)*+"', re.DOTALL)
 _STRING_PART = re.compile(r'(?:[^"\\]|\\.)*+', re.DOTALL)
@@ -84,6 +90,7 @@ class CallParser:
 
     def __init__(self, format_: ToolFormat, tools: Sequence[Tool]) -> None:
         self._format = format_
+        self._after_names = tuple(map(flexible, format_.after_names))
         self._tools = {tool.name: tool for tool in tools}
         self._buffer = ""
         self._sources = Sources()  # of the buffer
@@ -136,7 +143,7 @@ class CallParser:
 
     def _content(self) -> Generator[None, None, _Head | None]:
         """Pass on content up to a call; return its head, None at the end of the reply."""
-        leads = tuple(text.lstrip() for text in self._format.openings)
+        leads = tuple(flexible(text.lstrip()) for text in self._format.openings)
         firsts = re.compile("|".join(re.escape(lead[0]) for lead in leads))
         place = 0
         while True:
@@ -183,7 +190,7 @@ class CallParser:
             name = self._buffer[begin:end]
             if name not in self._tools:
                 continue
-            for after in self._format.after_names:
+            for after in self._after_names:
                 matched = self._match(after, end)
                 if isinstance(matched, tuple):
                     starts = self._starts_arguments(matched[0])
@@ -222,7 +229,7 @@ class CallParser:
     def _match(self, pattern: str, place: int) -> object:
         """Match a text with places for ids; return its end and these, `_MORE`, or None."""
         places: dict[str, str] = {}
-        for part in re.split(f"([{ID}{INDEX}])", pattern):
+        for part in re.split(f"([{ID}{INDEX}{SPACE}])", pattern):
             if part in _PLACES:
                 found = _PLACES[part].match(self._buffer, place)
                 if found is None:
@@ -284,7 +291,9 @@ class CallParser:
     def _next_call(self) -> Generator[None, None, _Head | None]:
         """Return the head of the call that follows a call; None, behind the end, if none does."""
         if self._format.several:
-            separated = tuple(self._format.separator + text for text in self._format.opens)
+            separated = tuple(
+                flexible(self._format.separator + text) for text in self._format.opens
+            )
             while True:
                 head = self._head(0, separated)
                 if isinstance(head, _Head):

@@ -8,7 +8,7 @@ from typing import Any
 from llguidance import regex_to_lark
 
 from akunu_py.constraint import Constraint
-from akunu_py.tool_calls.format import ID, INDEX
+from akunu_py.tool_calls.format import ID, INDEX, SPACE
 from akunu_py.tool_calls.schemas import kinds_of
 from akunu_py.tool_calls.text_limits import slashed, without
 
@@ -41,7 +41,7 @@ class Rules(dict[str, str]):
         self.lost: list[str] = []
         self._id_length = id_length
         names = sorted(filter(None, control_ids), key=len, reverse=True)
-        parts = [*map(re.escape, names), ID, INDEX]
+        parts = [*map(re.escape, names), ID, INDEX, SPACE]
         self._parts = re.compile(f"({'|'.join(parts)})")
 
     def writable(
@@ -80,6 +80,8 @@ class Rules(dict[str, str]):
             return f"/[A-Za-z0-9]{{{length}}}/" if length else "/[A-Za-z0-9_-]{1,64}/"
         if part == INDEX:
             return "/[0-9]{1,4}/"
+        if part == SPACE:
+            return r"/[ \t\r\n]{0,8}/"
         return f"<[{self.control_ids[part]}]>" if part in self.control_ids else literal(part)
 
     def up_to_control(self, text: str) -> list[str]:
@@ -89,7 +91,7 @@ class Rules(dict[str, str]):
             if part in self.control_ids:
                 return [found, self.terms(text[place:])]
             place += len(part)
-            if part in (ID, INDEX):
+            if part in (ID, INDEX, SPACE):
                 found += self._term(part)[1:-1]
             else:
                 found += slashed(re.escape(part))

@@ -138,6 +138,30 @@ def test_only_the_whole_head_of_a_call_binds(name):
             assert allows(lark, text if format_.only_first else "So: " + text)
 
 
+@EACH_FORMAT
+@pytest.mark.parametrize("space", ["", " ", "\n \t"])
+def test_white_space_of_a_head_may_be_another(name, space):
+    """A model may leave a line break out, or one before a bracket; between words it stays."""
+    format_ = format_of(name)
+    if format_ is HARMONY:
+        return
+    call = written_calls(format_, [ToolCall("get_now", {})])
+    head, called, rest = call.partition("get_now")
+    after = format_.after_names[0].replace("\ue000", "call00000").replace("\ue001", "0")
+    assert rest.startswith(after)
+    other, after_other = (
+        re.sub(r"(?<=[^\s\w.-])\s+|\s+(?=[^\s\w.-])", space, text) for text in (head, after)
+    )
+    text = other + called + after_other + rest.removeprefix(after)
+    text = text if format_.only_first else f"So: {text}"
+    [found], _ = parse_calls(format_, text, TOOLS)
+    assert (found.name, found.arguments) == ("get_now", {})
+    lark = optional_calls(format_, TOOLS, {})
+    assert allows(lark, text)
+    if after:  # else what follows decides
+        assert not allows(lark, text.partition(called)[0] + called + after_other + "!")
+
+
 PATCHES = """
 start: "*** Begin Patch" LF change+ "*** End Patch" LF?
 change: delete | update

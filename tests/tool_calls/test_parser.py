@@ -124,7 +124,7 @@ def test_half_a_surrogate_pair_is_replaced():
 
 
 def test_arguments_that_are_too_deep_are_reported():
-    text = '<tool_call>\n{"name": "get", "arguments": {"a": ' + "[" * 50 + "]" * 50 + "}}"
+    text = '<tool_call>\n{"name": "get", "arguments": {"a": ' + "[" * 70 + "]" * 70 + "}}"
     assert isinstance(read(text)[-1], UnfinishedCall) or not parse_calls(HERMES, text, TOOLS)[0]
     deep = '<tool_call>\n{"name": "get", "arguments": {"a": ' + "[" * 5000
     assert isinstance(read(deep)[-1], UnfinishedCall)
