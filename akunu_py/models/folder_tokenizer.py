@@ -98,8 +98,8 @@ class FolderTokenizer:
     def _check_vocabulary(self, added: Sequence[AddedToken]) -> None:
         """Refuse ids that cannot be those of the model.
 
-        `added` are the tokens that tokenizer.json adds. tokenizers gives them other ids, where
-        these are not the next.
+        `added` are the tokens that tokenizer.json adds. They get other ids where theirs are not the
+        next, or tokenizer_config.json adds others before.
         """
         ids: dict[str, int] = self._wrapper.get_vocab()
         largest = max(ids.values(), default=0)
@@ -108,7 +108,10 @@ class FolderTokenizer:
         for token in added:
             found = ids.get(token.content, token.id)
             if found != token.id:
-                raise self._error(f"gives {token.content[:80]!r} the ids {token.id} and {found}")
+                raise self._error(
+                    f"gives {token.content[:80]!r} the id {token.id}, and would make it {found} "
+                    f"beside this {TOKENIZER_CONFIG}"
+                )
         if ids.keys() <= set(map(str, self._wrapper.added_tokens_decoder.values())):
             raise self._error("has no tokens but special ones")
 

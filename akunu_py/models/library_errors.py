@@ -48,6 +48,7 @@ def errors_of(failure: str, advice: str = "download it again") -> Iterator[None]
     except BaseException as error:
         # A panic of tokenizers is no Exception.
         reason = " ".join(str(error).split())[:500]
-        if not reason or not isinstance(error, ValueError | RuntimeError | OSError):
+        said = isinstance(error, ValueError | RuntimeError | OSError) or type(error) is Exception
+        if not (reason and said):
             reason = f"{type(error).__name__} {reason}"
         raise ModelFormatError(f"{failure}: {reason}; {advice}") from error

@@ -176,7 +176,11 @@ GROWING = {"type": "Replace", "pattern": {"Regex": "."}, "content": "x" * 1000}
 @pytest.mark.parametrize(
     ("path", "value", "words"),
     [
-        (["model"], {"type": "BPE", "vocab": {}, "merges": []}, "the ids 260 and 2"),
+        (
+            ["model"],
+            {"type": "BPE", "vocab": {}, "merges": []},
+            "the id 260, and would make it 2 beside",
+        ),
         (["model", "vocab"], {}, "out of vocabulary"),
         (["model", "vocab", "a"], 2**31, r"Expected `int` <= 16777215 - at `\$.model.vocab"),
         (["model", "vocab", "a"], -1, "Expected `int` >= 0"),
@@ -188,8 +192,8 @@ GROWING = {"type": "Replace", "pattern": {"Regex": "."}, "content": "x" * 1000}
         (["model", "merges"], ["q"], "Merges text file invalid"),
         (["model", "continuing_subword_prefix"], "##", "out of vocabulary|PanicException"),
         (["model"], [], "Expected `object`, got `array`"),
-        (["added_tokens"], added(999, "<x>"), "gives '<x>' the ids 999 and"),
-        (["added_tokens"], added(7, "<s>"), "gives '<s>' the ids 7 and 0"),
+        (["added_tokens"], added(999, "<x>"), "gives '<x>' the id 999, and would make it 260"),
+        (["added_tokens"], added(7, "<s>"), "gives '<s>' the id 7, and would make it 0"),
         (["added_tokens"], added("7", "<s>"), r"Expected `int`, got `str` - at `\$.added_tokens"),
         (["added_tokens"], {"a": 1}, "Expected `array`, got `object`"),
         (["normalizer"], {"type": "Sequence", "normalizers": [GROWING] * 3}, "1000 times longer"),
