@@ -260,11 +260,43 @@ def test_conversations_hold_their_common_beginning_once(name, kv_bits):
     session.close()
 
 
+class Disk:
+    """A disk tier that only says what it was given."""
+
+    def __init__(self):
+        self.written = []
+
+    def nearest(self, _prompt):
+        return iter(())
+
+    def finish(self, *, wait=True):
+        return True
+
+    def write(self, rows, _text, _last_message, _session):
+        self.written.append(rows.tokens)
+
+
+def test_rows_that_left_the_cache_are_not_written(lane):
+    """Whoever took them writes into them meanwhile."""
+    disk = Disk()
+    cache = PrefixCache(1 << 26, disk)
+    keep(cache, lane, LEAD)
+    keep(cache, lane, [*LEAD[:20], 1, 2, 3])
+    assert cache.take([*LEAD, 5, 6], lane, ()).num_rows == len(LEAD)
+    keep(cache, Session(family("llama"), context=600), [9] * 20)
+    assert cache.store(lane)
+    cache.drop_oldest()
+    cache.drop_oldest()
+    assert not cache.store(lane)
+    assert disk.written == [[*LEAD[:20], 1, 2, 3]]
+
+
 def test_rows_that_share_less_serve_where_more_of_them_can_be_used():
     session, cache = Session(family("qwen3_next"), context=600), PrefixCache(1 << 26)
     keep(cache, session, [*LEAD, 1, 2, 3], system=20)
     keep(cache, session, [*LEAD[:28], 4, 5, 6], system=28)
-    assert cache.reach([*LEAD, 7, 8], ()) == 28
+    read(session, [*LEAD[:18], 9, 9], early=18)
+    assert cache.reach([*LEAD, 7, 8], [session]) == 28
     session.close()
 
 
