@@ -153,12 +153,17 @@ class Bench:
         step = self.worker.step
 
         self.most_running = 0
+        self.stepping = False
 
         def held_step():
             self.most_running = max(self.most_running, len(self.worker._running))
             if any(running.job.reply for running in self.worker._running):
                 assert self.replies_go_on.wait(120)
-            return step()
+            self.stepping = True
+            try:
+                return step()
+            finally:
+                self.stepping = False
 
         self.worker.step = held_step
         self.worker.start()
@@ -209,13 +214,8 @@ class Bench:
 
     def settle(self):
         """Wait until the worker has kept the rows of all replies."""
-        lanes = [resident._lanes for resident in self.worker.models.residents]
-        free = [resident._free for resident in self.worker.models.residents]
-        self.until(
-            lambda: (
-                not self.worker.health().running and list(map(len, lanes)) == list(map(len, free))
-            )
-        )
+        # A reply is sent before the step ends that keeps its rows.
+        self.until(lambda: not (self.worker.health().running or self.stepping))
 
     def until(self, condition):
         deadline = time.monotonic() + 300
