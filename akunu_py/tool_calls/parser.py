@@ -226,21 +226,25 @@ class CallParser:
             return True
         return _MORE if _MORE in answers else None
 
-    def _match(self, pattern: str, place: int) -> object:
-        """Match a text with places for ids; return its end and these, `_MORE`, or None."""
+    def _match(self, pattern: str, place: int, *, partly: bool = False) -> object:
+        """Match a text with places for ids; return its end and these, `_MORE`, or None.
+
+        At the end of the reply a part of it counts as `_MORE` only if `partly` is set.
+        """
         places: dict[str, str] = {}
+        waits = partly or not self._ended
         for part in re.split(f"([{ID}{INDEX}{SPACE}])", pattern):
             if part in _PLACES:
                 found = _PLACES[part].match(self._buffer, place)
                 if found is None:
-                    return _MORE if place == len(self._buffer) and not self._ended else None
+                    return _MORE if place == len(self._buffer) and waits else None
                 places[part] = found.group()
                 place = found.end()
             elif self._buffer.startswith(part, place):
                 place += len(part)
             else:
                 rest = self._buffer[place:]
-                return _MORE if part.startswith(rest) and not self._ended else None
+                return _MORE if part.startswith(rest) and waits else None
         return place, places
 
     def _one_call(self, head: _Head) -> Generator[None, None, bool]:
@@ -310,13 +314,14 @@ class CallParser:
     def _skip(self, text: str) -> _Steps:
         """Drop a text if it comes next, or its beginning at the end of the reply."""
         while True:
-            matched = self._match(text, 0)
+            matched = self._match(text, 0, partly=True)
             if isinstance(matched, tuple):
                 self._drop(matched[0])
                 return
             if matched is None:
-                if self._ended and text.startswith(self._buffer):
-                    self._drop(len(self._buffer))
+                return
+            if self._ended:
+                self._drop(len(self._buffer))
                 return
             yield
 

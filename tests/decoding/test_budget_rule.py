@@ -256,6 +256,18 @@ def test_a_probe_takes_from_what_may_be_lost():
     assert budget._allowance <= 4.0
 
 
+@pytest.mark.parametrize("second", [1, 9])
+def test_the_pause_of_a_dear_drafter_ends_when_it_was_right(second):
+    budget = budget_of(known_state({2: 5.0, 9: 20.0}))
+    budget._allowance = 0.0
+    budget._drafter.add(0.5, 2, drafted=True)
+    assert len(budget.trim(draft_of(2))) == 0
+    assert budget._drafter.resting
+    for token in (0, second):
+        observe(budget, step(0, 0, UNIT_S), (token,))
+    assert budget._drafter.resting == (second != 1)
+
+
 class Listening(PlainDrafter):
     def __init__(self, told):
         self.use_curve = told.append

@@ -173,3 +173,21 @@ def test_max_tokens_bounds_the_room_for_a_reply(conversation, engine):
     conversation.config = GenerationConfig(max_tokens=2)
     say(conversation, "a " * 96)
     assert len(engine.tokenizer.encode_chat(engine.asked[0])) == 98
+
+
+@pytest.mark.parametrize(("most", "dropped"), [(2, 0), (3, 1)])
+def test_a_turn_stays_where_a_short_reply_leaves_room(conversation, most, dropped):
+    conversation.config = GenerationConfig(max_tokens=most)
+    say(conversation, "a")
+    assert say(conversation, "b " * 91).dropped == dropped  # 98 with the turn
+
+
+def test_another_engine_sees_all_turns_again(conversation, engine):
+    for number in range(9):
+        say(conversation, f"w{number} " * 10)
+    assert conversation.forgotten == 4
+    other = FakeEngine()
+    other.context = 1000
+    conversation.exchange(other)
+    assert say(conversation, "a").dropped == 0
+    assert len(other.asked[0]) == 2 * 9 + 1

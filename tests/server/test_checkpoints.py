@@ -1,11 +1,14 @@
 """Where later prompts will differ: behind the system message, the last message, or before a reminder."""
 
+from types import SimpleNamespace
+
 import pytest
 from toy_engine import END, SYSTEM, USER
 
 from akunu_py.generation_config import GenerationConfig
-from akunu_py.messages import Message, TextPart
+from akunu_py.messages import Message, TextPart, Tool
 from akunu_py.server.checkpoints import REMINDER, Checkpoints, without_reminders
+from akunu_py.server.checkpoints import SYSTEM as LEAD
 
 S, U, A, T = (
     lambda text, role=role: Message(role, text) for role in ("system", "user", "assistant", "tool")
@@ -48,3 +51,22 @@ def test_a_place_lies_before_a_reminder(toy):
         else:
             assert prompt[: places[REMINDER]] == toy.chat_ids([*LASTING])[:-2]
             assert prompt[places[REMINDER]] not in (END, USER, SYSTEM)
+
+
+def test_a_known_system_message_is_another_with_other_tools_and_thoughts():
+    def chat_ids(messages, tools, config):
+        lead = [1] * (2 + len(tools) + 2 * bool(config.thinking))
+        return [*lead, *(ord(letter) for message in messages for letter in message.text), 2]
+
+    finder = Checkpoints(SimpleNamespace(chat_ids=chat_ids))
+    for thinking in (None, True):
+        config = GenerationConfig(thinking=thinking)
+        for tools in ((), (Tool("a"),)):
+            prompt = chat_ids([U("three")], tools, config)
+            for _ in range(2):
+                assert finder.of([U("three")], tools, prompt, config)[LEAD] == prompt.count(1)
+
+
+def test_where_the_template_refuses_there_is_no_place(toy):
+    places = Checkpoints(toy).of([S("refuse"), U("one")], (), [3, 4, 5, 6], GenerationConfig())
+    assert LEAD not in places

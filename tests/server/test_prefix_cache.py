@@ -263,6 +263,8 @@ def test_conversations_hold_their_common_beginning_once(name, kv_bits):
 class Disk:
     """A disk tier that only says what it was given."""
 
+    writing = False
+
     def __init__(self):
         self.written = []
 

@@ -19,6 +19,7 @@ from akunu_py.server.checkpoints import MESSAGE, REMINDER, SYSTEM
 from akunu_py.server.prefix_cache import PrefixCache
 from akunu_py.server.reply_events import Prefilled, Started
 from akunu_py.server.respelling import Respelling
+from akunu_py.server.waiting_line import WaitingLine
 from akunu_py.types import StreamEvent
 
 TEXT = "a cat and a dog, a cat and a bird. "
@@ -748,7 +749,7 @@ class TestJobs:
         worker.submit(call(toy))
         run(worker)
         asked = []
-        monkeypatch.setattr(worker.models, "free_rows", lambda size: not asked.append(size))
+        monkeypatch.setattr(worker.models, "free_rows", lambda *sizes: not asked.append(sizes))
         source = SimpleNamespace(rows=lambda tokens: 10 * tokens, largest_pass=lambda tokens: 3)
         monkeypatch.setattr(model, "source", source)
         running = worker.submit(call(toy, "another text", max_tokens=20))
@@ -760,7 +761,16 @@ class TestJobs:
         again = worker.submit(call(toy))  # it is handed the rows of the first
         held = len(again.call.prompt) - 1
         assert worker._has_room(again, 70, model.resident)
-        assert asked[-1] == 10 * (70 - held + growth) + 3
+        assert asked[-1] == (10 * (70 - held + growth) + 3, 10 * held)
+
+        def drops_rows(*sizes):
+            asked.append(sizes)
+            worker.cache.close()
+            return True
+
+        monkeypatch.setattr(worker.models, "free_rows", drops_rows)
+        assert worker._has_room(again, 70, model.resident)
+        assert asked[-1] == (10 * (70 + growth) + 3, 0)
         monkeypatch.undo()
         run(worker)
 
@@ -781,3 +791,16 @@ class TestJobs:
         assert len(touched) == 1
         run(worker)
         assert touched == [worker.models.default] * 2
+
+
+def test_a_job_that_is_put_back_is_the_next():
+    line = WaitingLine(9)
+    jobs = [SimpleNamespace(client=client) for client in "aabc"]
+    for job in jobs:
+        line.put(job)
+    for _ in range(4):
+        job = line.pop()
+        line.put_back(job)
+        assert line.pop() is job
+        jobs.remove(job)
+    assert jobs == []

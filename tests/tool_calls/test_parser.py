@@ -7,10 +7,11 @@ import re
 import pytest
 from template_excerpts import format_of
 
-from akunu_py.messages import Tool
+from akunu_py.messages import Tool, ToolCall
 from akunu_py.reply_deltas import CallEnd, ContentDelta, UnfinishedCall
 from akunu_py.tool_calls.known import HARMONY, HERMES
 from akunu_py.tool_calls.parser import CallParser, parse_calls
+from akunu_py.tool_calls.writing import written_calls
 
 TOOLS = (
     Tool("get", "words", {"properties": {"a": {"type": "string"}, "n": {"type": "number"}}}),
@@ -45,6 +46,31 @@ def content(deltas):
 )
 def test_text_stays_text(text):
     assert content(read(text)) == text
+
+
+def test_text_that_cannot_become_a_call_is_not_held_back():
+    parser = CallParser(HERMES, TOOLS)
+    assert content(parser.feed('<tool_call>\n{"name": "get')) == ""
+    assert content(parser.feed("s")) == '<tool_call>\n{"name": "gets'
+
+
+def test_a_call_without_a_marker_comes_first_or_not_at_all():
+    parser = CallParser(format_of("llama"), TOOLS)
+    text = ("I call: ", '{"name": "get_now", "parameters": {}}')
+    assert content([*(d for part in text for d in parser.feed(part)), *parser.finish()]) == "".join(
+        text
+    )
+
+
+@pytest.mark.parametrize("name", ["nemo", "granite", "command", "lfm", "minimax m1"])
+def test_what_closes_a_call_and_begins_another_is_not_content(name):
+    format_ = format_of(name)
+    calls = [ToolCall("get", {}, "abcdef123"), ToolCall("get_now", {}, "abcdef124")]
+    text = written_calls(format_, calls)
+    begun = re.search(r"\{\}|\(\)", text).end()
+    for cut in range(begun, text.rindex("get_now") + 1):
+        parser = CallParser(format_, TOOLS)
+        assert content([*parser.feed(text[:cut]), *parser.finish(cut=True)]) == "", text[:cut]
 
 
 def test_text_around_calls_is_content():

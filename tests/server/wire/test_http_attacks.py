@@ -11,6 +11,7 @@ from starlette.datastructures import Headers
 
 from akunu_py.errors import ConfigError
 from akunu_py.server.connection import TimedConnection
+from akunu_py.server.conversation import MOST_MESSAGES, MOST_TOOLS, check_counts
 from akunu_py.server.errors import RequestError
 from akunu_py.server.security import Access, digests, read_key_file
 
@@ -174,6 +175,7 @@ def test_fields_out_of_range(server, fields):
 def test_many_messages(server):
     error = refused(server, CHAT, {"messages": HI * 10_001})
     assert "10001" in error["message"]
+    check_counts([None] * MOST_MESSAGES, [None] * MOST_TOOLS)  # so many are taken
 
 
 @pytest.mark.parametrize(
