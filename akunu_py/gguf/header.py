@@ -12,7 +12,9 @@ from akunu_py.gguf.block_types import BLOCK_TYPES, BlockType
 from akunu_py.gguf.cursor import Cursor, MetadataValue, describe, quoted
 
 _MAGIC = b"GGUF"
-_LFS_POINTER = b"version https://git-lfs"
+LFS_POINTER = b"version https://git-lfs"
+"""How a file begins that Git LFS left in place of another."""
+
 _VERSIONS = (2, 3)
 _DEFAULT_ALIGNMENT = 32
 _MAX_ALIGNMENT = 1 << 20
@@ -89,7 +91,7 @@ def _read_version(cursor: Cursor) -> int:
     cursor.need(4, "the magic")
     magic = cursor.data[:4]
     if magic != _MAGIC:
-        if cursor.data[: len(_LFS_POINTER)] == _LFS_POINTER:
+        if cursor.data[: len(LFS_POINTER)] == LFS_POINTER:
             raise cursor.error(
                 "the magic",
                 "is that of a Git LFS pointer, not of a model",

@@ -1,14 +1,16 @@
 """The settings of MLX folders: config.json, checked before mlx-lm or transformers read it."""
 
+import contextlib
 import errno
 import json
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, BinaryIO
 
 from akunu_py.errors import ConfigError, ModelFormatError
+from akunu_py.gguf.header import LFS_POINTER
 from akunu_py.regular_file import open_to_read
 
 DEFAULT_CONTEXT = 4096
@@ -73,12 +75,13 @@ def read_json(path: Path) -> dict[str, Any]:
 
 
 def read_file(path: Path) -> bytes:
-    """Return the content of a model's file; raise ModelFormatError where `_open` does."""
-    with _open(path) as stream:
+    """Return the content of a model's file; raise ModelFormatError where `_opened` does."""
+    with _opened(path) as stream:
         return stream.read()
 
 
-def _open(path: Path) -> BinaryIO:
+@contextlib.contextmanager
+def _opened(path: Path) -> Iterator[BinaryIO]:
     """Open a file that is read whole.
 
     Raises ModelFormatError for one that cannot be read, is no file, or is far too large.
@@ -87,11 +90,22 @@ def _open(path: Path) -> BinaryIO:
         stream = open_to_read(path)
     except OSError as error:
         raise unreadable(path, error) from None
-    most = _MAX_VOCABULARY_BYTES if is_vocabulary(path) else _MAX_SETTINGS_BYTES
-    if os.fstat(stream.fileno()).st_size > most:
-        stream.close()
-        raise ModelFormatError(f"{path} is far too large for its kind; download it again")
-    return stream
+    with stream:
+        most = _MAX_VOCABULARY_BYTES if is_vocabulary(path) else _MAX_SETTINGS_BYTES
+        if os.fstat(stream.fileno()).st_size > most:
+            raise ModelFormatError(f"{path} is far too large for its kind; download it again")
+        refuse_pointer(path, stream)
+        yield stream
+
+
+def refuse_pointer(path: Path, stream: BinaryIO) -> None:
+    """Raise ModelFormatError for a file that only says where Git LFS has the real one."""
+    beginning = stream.read(len(LFS_POINTER))
+    stream.seek(0)
+    if beginning == LFS_POINTER:
+        raise ModelFormatError(
+            f"{path} is a Git LFS pointer, not the file itself; run `git lfs pull` in its folder"
+        )
 
 
 def is_vocabulary(path: Path) -> bool:
@@ -112,7 +126,8 @@ def _check_files(folder: Path) -> None:
     """Refuse files that transformers and mlx-lm would read whole, wait for, or fail at."""
     for pattern in ("*.json", "*.jinja", "*.txt", "*.model", "*.tiktoken", "*/*.jinja"):
         for path in folder.glob(pattern):
-            _open(path).close()
+            with _opened(path):
+                pass
 
 
 def folder_context(config: Mapping[str, Any]) -> int:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from akunu_py.errors import ModelFormatError
-from akunu_py.models.folder_settings import unreadable
+from akunu_py.models.folder_settings import refuse_pointer, unreadable
 from akunu_py.regular_file import open_to_read
 
 Shapes = dict[str, tuple[int, ...]]
@@ -45,6 +45,8 @@ def check_weight_file(path: Path) -> Shapes:
     not fit it.
     """
     try:
+        with open_to_read(path) as stream:
+            refuse_pointer(path, stream)
         return read_shapes(path)
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         raise ModelFormatError(

@@ -24,6 +24,7 @@ from akunu_py.models import folder_settings
 from akunu_py.models.folder_tokenizer import FolderTokenizer
 from akunu_py.models.mlx_folder import read_whole_config
 from akunu_py.models.tokenizer_files import check_tokenizer_files
+from akunu_py.models.weight_files import check_weight_file
 
 TEXTS = ["", "hello world", "h\u00e9llo \U0001f600 </s> <s>foo 12\n\n", "\0", "a" * 40 + "b"]
 FILES = {
@@ -151,6 +152,19 @@ def opened(folder):
 def test_sound_files_load(tmp_path, kind):
     tokenizer = use(written(tmp_path / "model", SOUND[kind]))
     assert tokenizer.decode(tokenizer.encode("hello")) == "hello"
+
+
+POINTER = "version https://git-lfs.github.com/spec/v1\noid sha256:ab\nsize 3\n"
+
+
+@pytest.mark.parametrize("name", ["tokenizer.json", "tokenizer_config.json", "tokenizer.model"])
+def test_pointers_of_git_lfs_say_what_to_do(folder, name):
+    (folder / name).write_text(POINTER)
+    with pytest.raises(ModelFormatError, match=rf"{name} is a Git LFS pointer.* `git lfs pull`"):
+        opened(folder)
+    (folder / "model.safetensors").write_text(POINTER)
+    with pytest.raises(ModelFormatError, match=r"safetensors is a Git LFS pointer"):
+        check_weight_file(folder / "model.safetensors")
 
 
 def test_what_macos_writes_beside_files_is_not_read(folder):
