@@ -36,6 +36,15 @@ def fresh(engine):
     return engine
 
 
+@pytest.mark.parametrize(
+    ("drafter", "budget", "has"),
+    [("auto", "auto", True), ("auto", "always", False), ("none", "auto", False)],
+)
+def test_a_budget_is_for_drafts_that_may_be_left_out(engine, drafter, budget, has):
+    config = GenerationConfig(drafter=drafter, draft_budget=budget)
+    assert (engine._memories.budgets(config) is not None) == has
+
+
 def test_auto_is_the_default(fresh):
     assert GenerationConfig().num_draft_tokens is None
     result = fresh.generate(PROMPT, max_tokens=12)

@@ -4,6 +4,7 @@ from itertools import cycle, product
 
 import numpy as np
 import pytest
+from drafted_replies import PROMPT, endless
 from gguf_files import CHAT_TEMPLATE, write_tiny_llama
 
 import akunu_py
@@ -15,8 +16,6 @@ from akunu_py import (
     Message,
     Tool,
 )
-
-PROMPT = "def hello(world):\n    return world"
 
 
 def test_a_result_is_complete(engine):
@@ -31,6 +30,15 @@ def test_a_result_is_complete(engine):
     assert result.peak_memory_bytes > 1e5
     assert result.stats.output_tokens == len(result.token_ids)
     assert result.decode_tokens_per_s == pytest.approx(len(result.token_ids) / result.decode_s)
+
+
+@pytest.mark.parametrize("most", [500, None])
+@pytest.mark.parametrize("drafter", ["none", "auto"])
+def test_a_reply_ends_where_the_context_does(tiny_gguf, drafter, most):
+    with Engine.load(tiny_gguf, context=48) as engine:
+        found = engine.generate(PROMPT, **endless(engine, drafter=drafter, max_tokens=most))
+    assert found.num_prompt_tokens + len(found.token_ids) == 48
+    assert found.finish_reason == "length"
 
 
 def test_text_and_ids_are_the_same_prompt(engine):
