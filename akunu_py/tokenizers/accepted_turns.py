@@ -73,7 +73,9 @@ class AcceptedTurns:
             not self._takes("utrau") and (self._takes("uacrau") or self._takes("uaucrau"))
         ):
             said = [part for message in said for part in _text_apart(message)]
-        if any(message.tool_calls[1:] for message in said) and not self._takes("udrr"):
+        if any(message.tool_calls[1:] for message in said) and (
+            not self._takes("udrr") and self._takes("ucr")
+        ):
             said = list(_one_by_one(said))
         if any(map(_is_empty, said)) and not self._takes("ueu"):
             said = [message for message in said if not _is_empty(message)] or said
@@ -92,7 +94,7 @@ class AcceptedTurns:
             called = bool(message.tool_calls) or (called and message.role == "tool")
             waiting = message.tool_calls[-1].id if message.tool_calls else ""
             yield message
-        if waiting and not self._takes("uc"):
+        if waiting and not self._takes("uc") and self._takes("ucr"):
             yield Message("tool", _NO_RESULT, tool_call_id=waiting)
 
     def _merged(self, messages: Sequence[Message]) -> Iterator[Message]:
