@@ -341,6 +341,9 @@ def _show(error: click.ClickException) -> None:
 def _abort(error: click.Abort) -> NoReturn:
     """End after Ctrl-C, or after the end of input where an answer was wanted."""
     cause = error.__cause__ or error.__context__
+    if cause is not None and error.__cause__ is None:
+        # In a question click stays on its row.
+        click.echo(err=True)
     click.echo("Interrupted." if isinstance(cause, KeyboardInterrupt) else "Aborted.", err=True)
     sys.exit(INTERRUPTED if isinstance(cause, KeyboardInterrupt) else ERROR)
 
