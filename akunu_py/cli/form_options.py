@@ -67,6 +67,8 @@ def grammar_of(path: str) -> Constraint:
 
 
 def _content(path: str) -> str:
+    if not path:
+        raise ConfigError("the name of the file is empty; give one, or leave the option out")
     with with_file_errors(path), Path(path).open("rb") as stream:
         content = stream.read(4 * MOST_CHARACTERS + 1)
     if len(content) > 4 * MOST_CHARACTERS:

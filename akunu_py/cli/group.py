@@ -6,6 +6,7 @@ import importlib
 import importlib.util
 import io
 import os
+import re
 import signal
 import sys
 from collections.abc import Mapping, Sequence
@@ -290,22 +291,33 @@ def _do_without(words: tuple[str, ...], rest: list[str]) -> bool:
     return words[0] in _NEEDS_NO_SETTINGS or bool({"-h", "--help", "--help-all"} & set(rest))
 
 
+_PLAIN_WORDS = (
+    (r"is not a valid float\.", "is not a number."),
+    (r"is not a valid integer\.", "is not a whole number."),
+    (r"is not in the range x>=(\S+)\.", r"is too small; give \1 or more."),
+    (r"is not in the range (\S+)<=x<=(\S+)\.", r"is out of range; give \1 to \2."),
+)
+"""What click says of wrong numbers, and what people say."""
+
+
 def _with_cause(error: click.BadParameter) -> click.BadParameter:
     """Say which variable a wrong value came from, or what to type for what was meant."""
     from akunu_py.cli.first_words import FOREIGN_VALUES  # noqa: PLC0415 - for mistakes alone
 
-    parameter, context = error.param, error.ctx
-    if not isinstance(parameter, click.Option) or context is None or parameter.name is None:
+    if isinstance(error, click.MissingParameter):
         return error
-    if context.get_parameter_source(parameter.name) is not ParameterSource.ENVIRONMENT:
-        said = FOREIGN_VALUES.get(typed_name(parameter, context))
-        message = f"{error.message} {said}." if said else error.message
-        return click.BadParameter(message, context, parameter)
-    variables = parameter.envvar or ()
-    variables = [variables] if isinstance(variables, str) else variables
-    name = next((name for name in variables if os.environ.get(name)), "the environment")
-    message = f"{error.message.rstrip('.')} ({name} says so)."
-    return click.BadParameter(message, context, parameter)
+    parameter, context, message = error.param, error.ctx, error.message
+    for words, plain in _PLAIN_WORDS:
+        message = re.sub(words, plain, message)
+    if isinstance(parameter, click.Option) and context is not None and parameter.name is not None:
+        if context.get_parameter_source(parameter.name) is ParameterSource.ENVIRONMENT:
+            variables = parameter.envvar or ()
+            variables = [variables] if isinstance(variables, str) else variables
+            name = next((name for name in variables if os.environ.get(name)), "the environment")
+            message = f"{message.rstrip('.')} ({name} says so)."
+        elif said := FOREIGN_VALUES.get(typed_name(parameter, context)):
+            message = f"{message} {said}."
+    return click.BadParameter(message, context, parameter, error.param_hint)
 
 
 def _explained(error: click.NoSuchOption) -> click.UsageError:

@@ -222,7 +222,7 @@ def test_the_number_of_tokens_is_the_drafters_own_where_nobody_says(fake):
         (["--temperature", "nan"], "--temperature is nan"),
         (["--seed", "-1"], "--seed is -1"),
         (["--category", "poems"], "no category named 'poems'; choose from completion"),
-        (["--limit", "0"], "0 is not in the range"),
+        (["--limit", "0"], "0 is too small; give 1 or more"),
         (["--num-proposals", "3"], "--num-proposals is 3 and the drafter"),
         (["--draft-length", "entropy"], "--draft-length is 'entropy' and the"),
         (["--lenience", "0.5", "--temperature", "1"], "set --draft-sampling to 'rejection'"),

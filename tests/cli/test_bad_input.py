@@ -137,7 +137,7 @@ def test_a_file_that_may_not_be_read(command, tmp_path):
         (["--temp", "nan"], "--temp is nan"),
         (["--temp", "-1"], "--temp is -1"),
         (["--temp", "inf"], "--temp is inf"),
-        (["--max-tokens", "1e3"], "not a valid integer"),
+        (["--max-tokens", "1e3"], "'1e3' is not a whole number"),
         (["--seed", str(2**70)], "seed is"),
         (["--logit-bias", "1=nan"], "the bias of token 1 is nan"),
         (["--trace-file", "/"], "is a directory"),

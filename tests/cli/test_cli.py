@@ -133,7 +133,7 @@ def test_sampling_options_reach_the_engine(tiny_gguf):
     ("arguments", "words"),
     [
         (["-p", "x", "--temperature", "nan"], "--temperature is nan"),
-        (["-p", "x", "--temperature", "hot"], "not a valid float"),
+        (["-p", "x", "--temperature", "hot"], "'hot' is not a number"),
         (["-p", "x", "--num-draft-tokens", "-1"], "--num-draft-tokens is -1"),
         (["-p", "x", "--max-tokens", "0"], "--max-tokens is 0; give 1 or more, or leave it out"),
         (["-p", "x", "--top-p", "2"], "--top-p is 2"),

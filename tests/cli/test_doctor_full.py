@@ -116,7 +116,7 @@ def test_the_model_of_the_settings_is_measured(parts, default_model, tmp_path, m
         (["--minutes", "3"], "--minutes goes with --full"),
         (["--output", "x"], "--output goes with --full"),
         (["--full", "--no-self-test"], "--full has no self-test"),
-        (["--full", "--minutes", "0"], "is not in the range"),
+        (["--full", "--minutes", "0"], "is out of range; give 0.1 to 600"),
         (["--full", "no/such.gguf"], "no/such.gguf"),
     ],
 )

@@ -43,6 +43,8 @@ def test_a_reply_cut_short_is_a_warning():
     [
         (["--json-schema", "{"], "--json-schema is not JSON"),
         (["--json-schema", "nothing.json"], "nothing.json cannot be read"),
+        (["--json-schema", ""], "the name of the file is empty"),
+        (["--grammar", ""], "the name of the file is empty"),
         (["--json-schema", '{"not": {}}'], '--json-schema: Unimplemented keys: ["not"]'),
         (["--regex", "(a"], "--regex: "),
         (["--regex", "a", "--choice", "b"], "give one of --regex and --choice"),

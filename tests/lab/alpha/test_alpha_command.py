@@ -87,7 +87,7 @@ def test_another_model_has_no_draft_model_by_itself(loaded):
     ("arguments", "words"),
     [
         (["--temperature", "-1"], "temperature is -1"),
-        (["--tokens", "0"], "0 is not in the range"),
+        (["--tokens", "0"], "0 is too small; give"),
         (["--lenience", "0"], "lenience is 0.0"),
         (["--lenience", "1.5"], "lenience is 1.5"),
         (["--seed", "-1"], "seed is -1"),
