@@ -163,6 +163,8 @@ def in_own_words(args: list[str], root: click.Group, context: click.Context) -> 
         if {"-h", "--help"} & set(rest):
             return [*before, "chat", "--help"]
         return [*before, *_run(rest[1:], root, context)]
+    if not rest[0].strip():
+        return [*before, "generate", *rest]
     if rest[0].startswith("-") or is_prompt(rest[0]):
         return [*before, *_run(rest, root, context)]
     if rest[0] in root.list_commands(context):

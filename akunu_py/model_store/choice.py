@@ -55,6 +55,9 @@ def one_word(name: str) -> str:
 def _models_of_entry(
     entry: str, settings: Settings, leave_out: Callable[[str], None]
 ) -> Iterator[tuple[str, Path]]:
+    names = [name for part in entry.split(",") if (name := part.strip())]
+    if not names:
+        raise ConfigError(f"{entry!r} names no model; give a folder, or names with commas between")
     folder = Path(entry).expanduser()
     if folder.is_dir():
         unreadable: list[OSError] = []
@@ -74,7 +77,7 @@ def _models_of_entry(
                 yield model_name(path), path
         return
     aliases = load_aliases()
-    for name in filter(None, (part.strip() for part in entry.split(","))):
+    for name in names:
         path = resolve_model(name, settings, download=False)
         hub_name = parse_hub_name(aliases.get(name, name))
         if name in aliases:

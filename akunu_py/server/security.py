@@ -145,7 +145,8 @@ def read_keys(path: Path) -> list[str]:
             mode = stat.S_IMODE(os.fstat(file.fileno()).st_mode)
             text = file.read(2**20).decode()
     except (OSError, ValueError) as error:
-        raise ConfigError(f"{path} cannot be read as a file of API keys: {error}") from None
+        reason = error.strerror if isinstance(error, OSError) else error
+        raise ConfigError(f"{path} cannot be read as a file of API keys: {reason}") from None
     if mode & 0o077:
         raise ConfigError(f"{path} can be read by other users; run: chmod 600 {path}")
     lines = [(number, line.strip()) for number, line in enumerate(text.splitlines(), 1)]

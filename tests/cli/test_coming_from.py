@@ -267,6 +267,15 @@ def test_a_word_alone_is_answered(place):
     assert "there is no prompt for the model model.gguf; give one with --prompt" in said
 
 
+@pytest.mark.parametrize("word", ["''", "' '"])
+def test_no_words_are_no_prompt(word, place):
+    for command in ("akunu", "akunu generate"):
+        assert (
+            "there is no prompt; give one with --prompt" in typed(f"{command} {word}", place).stderr
+        )
+    assert "the name of the model is empty" in typed("akunu generate '' Hi", place).stderr
+
+
 def test_a_model_given_twice_and_a_prompt_given_twice(tiny_gguf):
     for arguments in (
         ["chat", "a.gguf", "-m", "b.gguf"],

@@ -86,6 +86,8 @@ def test_snapshot_of_the_hub_is_called_by_its_repository(tmp_path):
         ("hf:owner/repository", "akunu models pull hf:owner/repository"),
         ("smollm2", "akunu models pull smollm2"),
         (".", "has no model that akunu reads"),
+        ("", "names no model"),
+        (" , ", "names no model"),
     ],
 )
 def test_refused(tmp_path, monkeypatch, given, message):
