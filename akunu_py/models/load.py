@@ -2,6 +2,7 @@
 
 import contextlib
 import logging
+import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,7 +12,7 @@ import mlx.core as mx
 from mlx import nn
 from mlx_lm.models.switch_layers import SwitchLinear
 
-from akunu_py.errors import ConfigError
+from akunu_py.errors import ConfigError, ModelFormatError
 from akunu_py.gguf.architectures import read_plan
 from akunu_py.gguf.plan import ModelPlan
 from akunu_py.gguf.quants.forms import SUPPORTED_TYPES, Q6KForm, form_of
@@ -205,9 +206,17 @@ def open_model(
 
 @contextlib.contextmanager
 def explained(path: str | Path | None) -> Iterator[None]:
-    """Turn errors of the system and of MLX into a ConfigError that names the path."""
+    """Turn errors of the system and of MLX into a ConfigError that names the path.
+
+    A ModelFormatError gets the path in front if it names no file, as those about metadata.
+    """
     try:
         yield
+    except ModelFormatError as error:
+        named = path is None or os.sep in error.message or Path(path).name in error.message
+        if named:
+            raise
+        raise type(error)(f"{path}: {error.message}") from error
     except PermissionError as error:
         raise ConfigError(f"{path} cannot be read: {error.strerror}") from None
     except OSError as error:

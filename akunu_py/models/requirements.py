@@ -28,7 +28,7 @@ from akunu_py.models.gguf_model import make_model
 from akunu_py.models.heads.loading import head_place
 from akunu_py.models.heads.needs import HeadNeeds, head_needs
 from akunu_py.models.library_errors import from_library
-from akunu_py.models.load import LoadOptions, compute_types, held, wants_dense
+from akunu_py.models.load import LoadOptions, compute_types, explained, held, wants_dense
 from akunu_py.models.pass_memory import PassShape, pass_shape
 from akunu_py.models.ranks.split import PlannedGroup, Way, plan
 from akunu_py.models.rollback import RollbackCaches, leaves
@@ -129,12 +129,10 @@ def requirements(
     """
     options = options or LoadOptions()
     head = None if heads is None else head_place(path, heads)
-    try:
+    with explained(path):
         if not path.is_dir():
             return _of_gguf(path, options, group, head)
         return _of_folder(path, options, group, head)
-    except OSError as error:
-        raise ConfigError(f"{path} cannot be read: {error.strerror or error}") from None
 
 
 def memory_limit() -> int:

@@ -52,7 +52,7 @@ def test_a_reply_with_a_head_is_the_same_reply(folder, options):
 def test_what_is_wrong_is_said(folder, tiny_gguf, tmp_path):
     for arguments, words in [
         ([tiny_gguf, "--drafter", "mtp"], "comes without a prediction head; name a file"),
-        ([folder, "--heads", tmp_path / "nowhere"], "nowhere; give a GGUF or safetensors file"),
+        ([folder, "--heads", tmp_path / "nowhere"], "nowhere does not exist; give a GGUF"),
         ([folder, "--heads", tiny_gguf], "has no prediction head for this model"),
     ]:
         result = run("generate", *arguments, *PROMPT)

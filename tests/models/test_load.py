@@ -16,6 +16,7 @@ from akunu_py.model_store.default_model import default_model_path
 from akunu_py.models.gguf_model import overflows
 from akunu_py.models.load import LoadOptions, convert_model, load_model, open_model
 from akunu_py.models.load_steps import finish
+from akunu_py.models.requirements import requirements
 
 TYPES = ("F32", "F16", "BF16", "Q8_0", "Q4_0", "Q4_1")
 
@@ -133,7 +134,7 @@ def test_the_default_model_is_found():
 
 def test_paths_that_are_no_model(tmp_path):
     cases = {
-        tmp_path / "missing.gguf": (ConfigError, "there is no"),
+        tmp_path / "missing.gguf": (ConfigError, "does not exist"),
         tmp_path: (ModelFormatError, "no config.json"),
     }
     text = tmp_path / "text.gguf"
@@ -152,6 +153,18 @@ def test_paths_that_are_no_model(tmp_path):
         with pytest.raises(kind) as caught:
             Engine.load(path)
         assert words in str(caught.value)
+
+
+@pytest.mark.parametrize("key", ["tokenizer.ggml.model", "llama.block_count"])
+def test_messages_about_metadata_name_the_file(tiny_gguf, tmp_path, key):
+    path = tmp_path / "odd.gguf"
+    path.write_bytes(tiny_gguf.read_bytes().replace(key.encode(), key[:-1].encode() + b"_"))
+    for call in (load_model, requirements):
+        with pytest.raises(ModelFormatError) as caught:
+            call(path)
+        assert str(caught.value).startswith(f"{path}: ")
+        assert str(caught.value).count(str(path)) == 1
+        assert key in str(caught.value)
 
 
 def test_a_truncated_file_is_refused_before_anything_is_loaded(tiny_gguf, tmp_path):
