@@ -32,9 +32,7 @@ if TYPE_CHECKING:
     help="A ratio is worse where its whole interval lies more than this share below the baseline.",
 )
 @click.option("--deterministic", is_flag=True, help="Leave timing out.")
-@click.option(
-    "--force", is_flag=True, help="Compare although model, device or BLAS are other ones."
-)
+@click.option("--force", is_flag=True, help="Compare even if the model, device or BLAS differs.")
 @output_options
 def check(  # noqa: PLR0917 - click passes by name
     baseline: Path,
@@ -51,7 +49,7 @@ def check(  # noqa: PLR0917 - click passes by name
     last digit: tokens, passes, what was drafted and accepted, which replies are identical. Timing
     is compared as ratios measured in pairs.
 
-    The exit code is 0 where all is as it was, 1 where it is not.
+    The exit code is 0 if the result holds up, otherwise 1.
 
     \b
     Examples:

@@ -10,10 +10,9 @@ from akunu_py.cli.command import Command
 def completion(shell: str) -> None:
     """Print a script for SHELL that completes commands when Tab is pressed.
 
-    Completed are commands, options, their choices, drafters, models by alias and name, keys of the
-    settings, and files.
-    bash must be 4.4 or newer; the one that comes with macOS is older. The settings of a shell that
-    is open already take the script in with: . ~/.akunu-completion
+    It completes commands, options, their choices, drafters, models by alias and name, keys of the
+    settings, and files. bash must be 4.4 or newer; the one that comes with macOS is older. In a
+    shell that is open already, load it with: . ~/.akunu-completion
 
     \b
     Examples:

@@ -84,7 +84,7 @@ def config() -> None:
 
 @config.command()
 def path() -> None:
-    """Print the path of the settings file, whether there is one or not.
+    """Print the path of the settings file, whether or not it exists.
 
     \b
     Examples:
@@ -199,8 +199,8 @@ def _write(place: Path, content: bytes) -> None:
 def show(command: tuple[str, ...], everything: bool, as_json: bool) -> None:
     """Show settings and their sources, for all commands or for one COMMAND.
 
-    Ends with an error where the file has a key or a table that nothing has, or a value of a wrong
-    type; a variable that looks like akunu's and is not is told on stderr.
+    Ends with an error if the file has an unknown key or table, or a value of a wrong type. Unknown
+    variables that begin with AKUNU_ are named on stderr.
 
     \b
     Examples:
@@ -269,7 +269,7 @@ def _record(settings: Settings, rows: list[tuple[str, str, Origin]]) -> dict[str
 
 
 def _lines(settings: Settings, rows: list[tuple[str, str, Origin]]) -> Iterator[str]:
-    yield f"settings file: {settings.path}" + ("" if settings.found else " (there is none)")
+    yield f"settings file: {settings.path}" + ("" if settings.found else " (does not exist yet)")
     if not rows:
         yield "nothing is set: every option has its default; --all shows them"
         return

@@ -48,9 +48,9 @@ _PLAIN, _DRAFTED = "plain", "with drafts"
 def demo(model: str | None) -> None:
     """Watch a model edit a function twice: plain, and with drafts.
 
-    Both replies are made while you watch, in turns of a tenth of a second: whoever is behind goes
-    on. Each clock runs in its own turns alone, from before the prompt is read. What was copied from
-    earlier text is tinted; the model checks every token, so both write the same.
+    Both replies are generated while you watch, in turns of a tenth of a second; the one that is
+    behind goes next. Each clock starts before the prompt is read and runs only during its own
+    turns. Copied text is tinted; the model checks every token, so both replies are the same.
 
     Without a terminal both replies are printed one after the other.
 

@@ -77,7 +77,7 @@ def doctor(  # noqa: PLR0917 - click passes by name
 ) -> None:
     """Check the machine and the installation, and say what to improve.
 
-    The self-test makes replies of the default model, with and without drafting: their tokens
+    The self-test generates replies with the default model, with and without drafting: their tokens
     should be the same. Each finding is an error (something is wrong), a warning (it works, worse
     than it could) or a note (worth knowing), with what to do. docs/doctor.md has them all, and the
     fields of --json.
@@ -179,7 +179,7 @@ def _of_settings() -> Iterator["Finding"]:
         settings = load_settings()
         check_settings(settings, context.command, context)
     except ConfigError as error:
-        yield Finding("error", str(error), "Mend the file: akunu config edit")
+        yield Finding("error", str(error), "Correct the file: akunu config edit")
     else:
         yield from _of_models(settings)
     for warning in unknown_variables(context.command, context):
@@ -195,7 +195,7 @@ def _of_models(settings: "Settings") -> Iterator["Finding"]:
     try:
         load_aliases()
     except ConfigError as error:
-        yield Finding("error", str(error), f"Mend or delete {aliases_path()}.")
+        yield Finding("error", str(error), f"Correct or delete {aliases_path()}.")
         return
     try:
         resolve_model(None, settings, download=False)

@@ -200,7 +200,7 @@ def foreign_option(name: str, command: str | None = None) -> str | None:
     """Return what is said of an option that another program or command has, or None."""
     said: str | None
     if command == "launch":
-        said = "options of the agent go behind --"
+        said = "options of the agent go after --"
     elif name in FORM_OPTIONS:
         said = FORMS_ELSEWHERE.get(command or "")
     else:

@@ -96,7 +96,7 @@ _MODEL_OPTIONS = (
         metavar="FORM",
         group="Model",
         rare=True,
-        help="Keep Q6_K tensors as exact bit planes (planes), or quantize them anew (8bit).",
+        help="Keep Q6_K tensors as exact bit planes (planes), or requantize them (8bit).",
     ),
     option(
         "--pre-tokenizer",

@@ -33,7 +33,7 @@ from akunu_py.settings import load_settings
     type=click.Choice(["planes", "8bit"]),
     default="planes",
     show_default=True,
-    help="Q6_K tensors as exact bit planes, or quantized anew to 8 bits, which mlx-lm reads.",
+    help="Q6_K tensors as exact bit planes, or requantized to 8 bits, which mlx-lm reads.",
 )
 @click.option(
     "--pre-tokenizer",

@@ -30,7 +30,7 @@ from akunu_py.shown_text import size_text
 def path(name: str | None) -> None:
     """Print the path of the model NAME, or of the default model.
 
-    Nothing is fetched. Of a split GGUF model it is the first part.
+    Nothing is downloaded. For a split GGUF model it is the path of the first part.
 
     \b
     Examples:
@@ -75,9 +75,9 @@ def pull(name: str) -> None:
 def remove(names: tuple[str, ...], with_file: bool, yes: bool) -> None:
     """Delete downloaded models, after asking, and aliases.
 
-    Of hf:OWNER/REPO all that was fetched is deleted, of hf:OWNER/REPO:QUANT that quantization. Of
-    an alias only the alias goes, and its model stays, unless --file is given. smollm2 is the
-    default model. Files that akunu did not fetch are yours to delete.
+    hf:OWNER/REPO deletes all that was downloaded from that repository, hf:OWNER/REPO:QUANT one
+    quantization, smollm2 the default model. Of an alias only the alias is deleted, unless --file is
+    given. akunu deletes only files that it downloaded.
 
     \b
     Examples:

@@ -22,7 +22,7 @@ def sessions() -> None:
     """List, show and delete the conversations that akunu chat kept.
 
     Conversations at a terminal are kept on this machine, in files that only you can read, unless
-    akunu chat --no-keep is given. Nothing else is kept of what is typed. The 200 newest stay. A
+    akunu chat --no-keep is given. Nothing else of what is typed is kept. The 200 newest stay. A
     NAME may be shortened as long as only one conversation begins with it.
 
     \b

@@ -35,7 +35,7 @@ def tune(
 ) -> None:
     """Measure the cost of a pass by its number of rows, and say which drafts pay.
 
-    akunu learns this by itself while it replies. Measured at once, it is right from the first reply
+    akunu also learns this while it replies; measured in advance, it is right from the first reply
     on. Costs are relative to a step of plain decoding; they are remembered for this model, device
     and version of MLX.
 

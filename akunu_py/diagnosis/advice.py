@@ -161,7 +161,7 @@ def _folders(facts: Facts) -> Iterator[Finding]:
             yield Finding(
                 "warning",
                 f"{folder.path} ({folder.purpose}) cannot be written",
-                "Mend its permissions, or name another with AKUNU_CACHE_DIR, HF_HUB_CACHE or "
+                "Correct its permissions, or name another with AKUNU_CACHE_DIR, HF_HUB_CACHE or "
                 "AKUNU_CONFIG.",
             )
         elif folder.free_bytes is not None and folder.free_bytes < _LITTLE_DISK:

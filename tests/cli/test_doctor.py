@@ -127,7 +127,7 @@ def test_a_model_that_is_not_there_is_a_finding(monkeypatch, tmp_path):
     (tmp_path / "config.toml").write_text("")
     (tmp_path / "aliases.toml").write_text("[aliases")
     monkeypatch.setenv("AKUNU_CONFIG", str(tmp_path / "config.toml"))
-    assert f"Mend or delete {tmp_path / 'aliases.toml'}" in run("--no-self-test", code=1).output
+    assert f"Correct or delete {tmp_path / 'aliases.toml'}" in run("--no-self-test", code=1).output
 
 
 def test_a_variable_that_sets_nothing_is_a_finding(monkeypatch):

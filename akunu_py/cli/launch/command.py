@@ -79,13 +79,13 @@ def launch(  # noqa: PLR0917 - click passes by name
 ) -> None:
     """Start a coding agent that uses a model on this machine.
 
-    AGENT is claude (Claude Code), codex, opencode or qwen (Qwen Code); what stands behind -- is
+    AGENT is claude (Claude Code), codex, opencode or qwen (Qwen Code); arguments after -- are
     passed on to it. The settings hold for this session alone: none of the agent's files are
     changed.
 
     If no akunu server runs at --port, one is started for the session and ends with the agent;
-    variables and settings of akunu serve hold for it. If another program has port 8080, a free
-    port is used. With a server that runs already, MODEL is one of its names.
+    variables and settings of akunu serve hold for it. If another program uses port 8080, a free
+    port is taken. With a server that runs already, MODEL is one of its names.
 
     \b
     Examples:
