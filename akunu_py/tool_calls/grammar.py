@@ -25,7 +25,7 @@ from akunu_py.tool_calls.known import HARMONY
 from akunu_py.tool_calls.python_rules import keywords
 from akunu_py.tool_calls.quoted_rules import quoted
 from akunu_py.tool_calls.rules import Rules, json_value
-from akunu_py.tool_calls.schemas import alternatives
+from akunu_py.tool_calls.schemas import alternatives, by_name
 from akunu_py.tool_calls.tagged_rules import tagged
 from akunu_py.tool_calls.text_limits import slashed
 
@@ -36,6 +36,9 @@ MOST_TOOLS = 512
 
 _LONGEST_LIST = 300
 """Characters of a list in a message."""
+
+_MOST_APART = 2**15
+"""Characters of rules up to which the alternatives of a tool's arguments stay apart."""
 
 _ANYTHING: Mapping[str, Any] = {"type": "object", "additionalProperties": {}}
 
@@ -277,25 +280,30 @@ class _Grammar:
         """
         format_, rules, rule = self._format, self._rules, f"call_{number}"
         before = len(rules)
+        each = alternatives(_parameters(tool)) if format_.arguments != "json" else ()
         written_names = [self._terms(tool.name + after) for after in format_.after_names]
-        rules[f"{rule}_rest"] = self._arguments(rule, tool)
+        rules[f"{rule}_rest"] = self._arguments(rule, tool, each)
         rules[rule] = f"({' | '.join(written_names)}) {rule}_rest"
         # A chain of references stays within a tool.
         references = len(rules) - before + json.dumps(tool.parameters).count('"$ref"')
-        if references > MOST_REFERENCES:
+        made = list(rules)[before:]
+        apart = len(each) > 1
+        large = apart and sum(len(rules[name]) for name in made) > _MOST_APART
+        if references <= MOST_REFERENCES and not large:
+            return rule
+        if not apart:
             rules.lost.append(f"tools.{tool.name}.parameters")
-            for name in list(rules)[before:]:
-                del rules[name]
-            return self.add(number, replace(tool, parameters=_ANYTHING))
-        return rule
+        for name in made:
+            del rules[name]
+        less = by_name(tool.parameters) if apart else _ANYTHING
+        return self.add(number, replace(tool, parameters=less))
 
-    def _arguments(self, rule: str, tool: Tool) -> str:
-        """Return the terms for the arguments of a call, and what closes it."""
+    def _arguments(self, rule: str, tool: Tool, each: Sequence[Mapping[str, Any]]) -> str:
+        """Return the terms for the arguments of a call, any of some, and what closes it."""
         format_, rules, notation = self._format, self._rules, self._format.arguments
         close = self._terms(format_.close)
         if notation == "json":
             return f"{json_value(closed(_parameters(tool)))} {close}"
-        each = alternatives(_parameters(tool))
         written = []
         for number, schema in enumerate(each):
             name = rule if len(each) == 1 else f"{rule}x{number}"

@@ -111,6 +111,32 @@ def test_many_alternatives_become_one():
     assert constants(one["properties"]["do"], one) == list(range(17))
 
 
+@pytest.mark.parametrize("name", ["qwen coder", "lfm", "gemma"])
+def test_alternatives_that_need_many_rules_become_one(name):
+    """Still with the types of all names, and of a size that leaves room for other tools."""
+    long = {"enum": [f"value {n}" for n in range(300)]}
+    base = {f"n{n:02}": {"$ref": "#/$defs/long"} for n in range(9)}
+    parts = [{"properties": {"do": {"const": f"do {n}"}}, "required": ["do"]} for n in range(12)]
+    schema = {"properties": base, "anyOf": parts, "required": ["n00"], "$defs": {"long": long}}
+    format_ = format_of(name)
+    lark = required_calls(format_, [Tool("t", "", schema)], {})
+    assert len(lark) < 150_000
+
+    def allows_call(arguments):
+        return allows(lark, written_calls(format_, [ToolCall("t", arguments)]))
+
+    assert allows_call({"n00": "value 7", "do": "do 3"}) or allows_call(
+        {"do": "do 3", "n00": "value 7"}
+    )
+    for wrong in (
+        {"n00": "value 7"},
+        {"do": "do 3"},
+        {"n00": "value 7", "do": "do 99"},
+        {"n00": "x", "do": "do 3"},
+    ):
+        assert not allows_call(wrong)
+
+
 def test_constants_and_types_behind_references():
     root = {
         "$defs": {
