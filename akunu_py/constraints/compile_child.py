@@ -25,10 +25,13 @@ TOO_SLOW = -signal.SIGPROF
 TOO_LARGE = 4
 """Return codes; the first is that of a process which a signal has ended."""
 
-LIMITS = LLParserLimits(verbose_errors=False, max_items_in_row=2500)
-"""llguidance's, also for replies. Each optional key of an object takes four items of a row."""
+LIMITS = LLParserLimits(verbose_errors=False, max_items_in_row=2500, max_lexer_states=100_000)
+"""llguidance's, also for replies.
 
-_FIRST_TOKENS = 4
+Each optional key of an object takes four items of a row, and a state up to 2 kB.
+"""
+
+_FIRST_TOKENS = 16
 """Tokens of a reply that are tried: what may come next may be too much there."""
 
 _FIRST_SECONDS = 0.25
@@ -66,11 +69,12 @@ def _begin(matcher: LLMatcher) -> None:
     for _ in range(_FIRST_TOKENS):
         if matcher.is_error() or matcher.is_stopped():
             break
-        run = matcher.compute_ff_tokens()
+        # Tokens are bytes here, and what must come next is as long as for the model.
+        run = list(matcher.compute_ff_bytes())
         mask = int.from_bytes(matcher.compute_bitmask(), "little")
-        if not (run or mask):
+        path = run or [(mask & -mask).bit_length() - 1]
+        if not mask or matcher.try_consume_tokens(path) < len(path):
             break
-        matcher.consume_tokens(run or [(mask & -mask).bit_length() - 1])
 
 
 def _answer(answer: dict[str, Any]) -> None:

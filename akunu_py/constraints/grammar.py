@@ -12,7 +12,7 @@ from llguidance import regex_to_lark
 from akunu_py.constraint import Constraint
 from akunu_py.constraints.vocabulary import MatcherVocabulary
 
-_LAYOUT = {"whitespace_flexible": False, "item_separator": ", ", "key_separator": ": "}
+LAYOUT = {"whitespace_flexible": False, "item_separator": ", ", "key_separator": ": "}
 """One way to write a value, which is Python's: what must come next is then a sure draft."""
 
 _BODY = "akunu_body"
@@ -20,7 +20,7 @@ _BODY = "akunu_body"
 
 def inline_schema(schema: Mapping[str, Any]) -> str:
     """Return a JSON schema as a term of a Lark grammar, in the layout of `json_schema`."""
-    return "%json " + json.dumps({"x-guidance": _LAYOUT, **schema}, ensure_ascii=False)
+    return "%json " + json.dumps({"x-guidance": LAYOUT, **schema}, ensure_ascii=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,7 +135,7 @@ def _body(constraint: Constraint) -> dict[str, Any]:
         case "json_schema":
             schema = json.loads(source)
             given = schema if isinstance(schema, dict) else {"allOf": [schema]}
-            return {"json_schema": {"x-guidance": _LAYOUT, **given}}
+            return {"json_schema": {"x-guidance": LAYOUT, **given}}
         case "regex":
             return {"lark_grammar": f"start: /{regex_to_lark(source, '')}/\n"}
         case "choices":

@@ -20,6 +20,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from akunu_py.constraints import compile_child
+from akunu_py.constraints.grammar import LAYOUT
 from akunu_py.errors import ConfigError, ConstraintError, EngineStateError, ServerBusyError
 
 QUICK_SECONDS = 0.25
@@ -248,5 +249,6 @@ def end_trials() -> None:
 
 def try_schema(schema: Mapping[str, Any] | bool) -> Verdict:
     """Return whether a JSON schema compiles within the shorter limit; raises as `check_cost`."""
-    body = {"json_schema": {"allOf": [schema]} if isinstance(schema, bool) else schema}
+    given = {"allOf": [schema]} if isinstance(schema, bool) else schema
+    body = {"json_schema": {"x-guidance": LAYOUT, **given}}
     return _QUICK.verdict(json.dumps({"grammars": [body]}), _SMALLEST)

@@ -11,6 +11,7 @@ from typing import Any, Generic, TypeVar
 from starlette.requests import Request as HttpRequest
 from starlette.responses import Response
 
+from akunu_py.errors import ConfigError
 from akunu_py.generation_config import GenerationConfig
 from akunu_py.messages import Tool
 from akunu_py.server.backend import ServedModel
@@ -111,7 +112,10 @@ class Incoming(Generic[_Body]):
 
     def _loosened(self, tools: Sequence[Tool]) -> Sequence[str]:
         """Return what calls need not follow, as far as is known of the model by now."""
-        enforced = enforceable(tools)
+        try:
+            enforced = enforceable(tools)
+        except ConfigError as error:  # a strict tool
+            raise RequestError(error.message, param="tools") from None
         model = self.service.model(self.model.id)
         unwritten = model.unwritten([one.tool for one in enforced])
         return [*(part for one in enforced for part in one.loosened), *unwritten]

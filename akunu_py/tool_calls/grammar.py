@@ -215,7 +215,7 @@ class _Grammar:
         if not lead:
             rules["start"] = "OTHER_TEXT | calls"
         elif first:
-            begun = self._terms(lead[lead.index(first) + len(first) :])
+            begun = rules.expressions(lead[lead.index(first) + len(first) :])
             rules["begun"] = f"{begun} (calls | OTHER_TEXT | OTHER_TEXT again)"
             rules["again"] = f"{self._terms(first)} (begun" + (
                 " | TEXT | TEXT again)" if begun else ")"

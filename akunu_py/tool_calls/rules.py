@@ -8,12 +8,10 @@ from typing import Any
 from llguidance import regex_to_lark
 
 from akunu_py.constraint import Constraint
+from akunu_py.constraints import inline_schema
 from akunu_py.tool_calls.format import ID, INDEX, SPACE
 from akunu_py.tool_calls.schemas import kinds_of
 from akunu_py.tool_calls.text_limits import slashed, without
-
-_LAYOUT = {"whitespace_flexible": False, "item_separator": ", ", "key_separator": ": "}
-"""Templates write JSON so, and what must come next is then known."""
 
 _TERMINALS = r"""
 TEXT: /(?s:.*)/
@@ -84,6 +82,18 @@ class Rules(dict[str, str]):
             return r"/[ \t\r\n]{0,8}/"
         return f"<[{self.control_ids[part]}]>" if part in self.control_ids else literal(part)
 
+    def expressions(self, text: str) -> str:
+        """Return a text as terms, of which control tokens and what is between them are each one."""
+        found, here = [], ""
+        for part in [*self.parts(text), ""]:
+            if part and part not in self.control_ids:
+                here += self._expression(part)
+                continue
+            found += [f"/{here}/"] if here else []
+            found += [self._term(part)] if part else []
+            here = ""
+        return " ".join(found)
+
     def up_to_control(self, text: str) -> list[str]:
         """Return the expression of a text up to a control token in it, and the terms behind."""
         found, place = "", 0
@@ -91,11 +101,13 @@ class Rules(dict[str, str]):
             if part in self.control_ids:
                 return [found, self.terms(text[place:])]
             place += len(part)
-            if part in (ID, INDEX, SPACE):
-                found += self._term(part)[1:-1]
-            else:
-                found += slashed(re.escape(part))
+            found += self._expression(part)
         return [found]
+
+    def _expression(self, part: str) -> str:
+        if part in (ID, INDEX, SPACE):
+            return self._term(part)[1:-1]
+        return slashed(re.escape(part))
 
     def text(self, rule: str, end: str, limits: str = "") -> str:
         """Return the terms for a text within limits up to an end, and the end."""
@@ -146,4 +158,4 @@ def json_value(schema: Mapping[str, Any], root: Mapping[str, Any] | None = None)
             **{word: root[word] for word in ("$defs", "definitions") if word in root},
             **schema,
         }
-    return "%json " + json.dumps({"x-guidance": _LAYOUT, **schema}, ensure_ascii=False)
+    return inline_schema(schema)

@@ -9,6 +9,7 @@ from llguidance import regex_to_lark
 
 from akunu_py.constraint import Constraint
 from akunu_py.constraints import trial as trials
+from akunu_py.constraints.grammar import LAYOUT
 from akunu_py.constraints.trial import CompileTrial, check_cost
 from akunu_py.errors import ConstraintError, EngineStateError, ServerBusyError
 
@@ -33,6 +34,7 @@ EXPENSIVE = {
     },
     "what must come first": expression("((a{1000}){1000}){9}"),
     "what must come first, in JSON": {"json_schema": {"type": "string", "pattern": "^((a{1000}){1000}){9}$"}},
+    "what must come later": {"json_schema": {"type": "object", "properties": {"x": {"type": "string", "pattern": "^(a{1000}){1000}$"}}, "required": ["x"], "additionalProperties": False, "x-guidance": LAYOUT}},
     "pairs of names": {"json_schema": {"patternProperties": {f"^p{i}_.*$": {} for i in range(400)}}},
     "behind a name": {"lark_grammar": "start: <|x|> <[300]> A\nA: " + " & ".join(f"/.*a{i}.*/" for i in range(25))},
 }  # fmt: skip

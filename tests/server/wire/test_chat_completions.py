@@ -594,6 +594,10 @@ def test_parts_of_a_tool_that_cannot_be_enforced_are_listed(server, backend, mon
     ignored = "tools.find.parameters.properties.tags.uniqueItems"
     assert response.headers["x-akunu-ignored"] == ignored
     assert backend.request.tools[0].parameters == schema
+    function["strict"] = True
+    error = server.post(PATH, ASK | {"tools": tools, "stream": stream}).json()["error"]
+    assert error["param"] == "tools"
+    assert error["message"].startswith(f"the tool 'find' is strict, and {ignored} cannot")
 
 
 def test_arguments_that_the_model_cannot_write_are_listed(server, backend):
