@@ -77,7 +77,7 @@ class SamplingConfig:
     )
     repetition_penalty: float = option(
         1.0,
-        Number(1e-3, 1e3, "a positive number such as 1.1 (1 is none)"),
+        Number(1e-3, 1e3, "a positive number such as 1.1 (1 turns it off)"),
         "Divide the logits of tokens in the text so far by X, and multiply those below 0.",
         metavar="X",
         group="logits",
@@ -87,7 +87,7 @@ class SamplingConfig:
     """Keskar et al. 2019, arXiv:1909.05858, section 4.1."""
     presence_penalty: float = option(
         0.0,
-        Number(-1e3, 1e3, "a number (0 is none)"),
+        Number(-1e3, 1e3, "a number (0 turns it off)"),
         "Subtract X from the logits of tokens in the text so far.",
         metavar="X",
         group="logits",
@@ -95,7 +95,7 @@ class SamplingConfig:
     )
     frequency_penalty: float = option(
         0.0,
-        Number(-1e3, 1e3, "a number (0 is none)"),
+        Number(-1e3, 1e3, "a number (0 turns it off)"),
         "Subtract X for each time a token is in the text so far.",
         metavar="X",
         group="logits",

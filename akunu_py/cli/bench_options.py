@@ -52,7 +52,7 @@ def prompt_options(command: Command) -> Command:
 def chosen_prompts(
     files: Iterable[Path], categories: tuple[str, ...], limit: int | None
 ) -> tuple[list["Prompt"], list["Failure"]]:
-    """Return the prompts that `prompt_options` ask for, and the lines of files that are none.
+    """Return the prompts that `prompt_options` ask for, and the lines of files that do not fit.
 
     Of each category `limit`, where one is given. Raises ConfigError for a file that cannot be read,
     and, as click's UsageError, for a category that no prompt has.

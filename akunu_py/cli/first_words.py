@@ -240,5 +240,5 @@ def _has_prompt(words: list[str], generate: click.Command, context: click.Contex
     found = values.get("words")
     # click has a marker of its own where there is none.
     typed = found if isinstance(found, tuple) else ()
-    # As Ollama has it, a lone word is the model: one that is not here is no prompt.
+    # As Ollama has it, a lone word is the model: one that is not here is not a prompt.
     return split_words(typed, values.get("model_option"), prompted=True)[1] is not None

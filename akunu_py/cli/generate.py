@@ -140,7 +140,7 @@ def generate(  # noqa: PLR0917 - click passes by name
                 from akunu_py.cli.step_trace import StepTrace  # noqa: PLC0415 - --help does without
 
                 return StepTrace(lambda ids: tokenizer.decode(ids, with_control=True))
-            # What goes on from a prompt is no text of its own.
+            # What continues a prompt is not a text of its own.
             return view_of(reply, tokenizer, plain=plain or raw, reasoning=reasoning)
 
         reply = _reply(engine, text, system, config, raw=raw, view=view)

@@ -30,7 +30,7 @@ def decoded(data: bytes, name: str, start: int = 0) -> str:
 
 
 def check_text(option: str, text: str) -> str:
-    """Return the text of an option; raise UsageError where the shell gave bytes that are none."""
+    """Return the text of an option; raise UsageError where the shell gave other bytes."""
     try:
         text.encode("utf-8")
     except UnicodeEncodeError as error:

@@ -122,7 +122,7 @@ def from_file(settings: Settings, setting: Setting) -> Origin | None:
 
 
 def defaults(settings: Settings, command: click.Command, path: Words) -> dict[str, Any]:
-    """Return click's default map of a command that is no group."""
+    """Return click's default map of a command that is not a group."""
     result: dict[str, Any] = {}
     for setting in settings_of(command, path):
         origin = from_file(settings, setting)

@@ -21,7 +21,7 @@ class MessageReader:
 
     Args:
         prompt_end: end of the prompt, which may have opened the thoughts.
-        said: text behind it that the reply continues, which is no part of the message.
+        said: text behind it that the reply continues, which is not part of the message.
         parser: reads calls; None where there are none.
 
     Attributes:

@@ -162,7 +162,9 @@ def rejection_sampling_acceptance(p: Probabilities, q: Probabilities) -> float:
 
 def _check_lenience(lenience: float) -> None:
     if not 0 < lenience <= 1:
-        raise ConfigError(f"lenience is {lenience!r}; give a number above 0, at most 1 (1 is none)")
+        raise ConfigError(
+            f"lenience is {lenience!r}; give a number above 0, at most 1 (1 is exact)"
+        )
 
 
 @dataclass(frozen=True, slots=True)

@@ -130,7 +130,7 @@ def resolve_model(name: str | None, settings: Settings, *, download: bool = True
 def friendly_name(path: Path) -> str:
     """Return what people call the model at a path: by its file, its folder or its repository.
 
-    Names inside of files are no help: quantizers leave those of training runs there. The name is
+    Names inside files do not help: quantizers leave those of training runs there. The name is
     one harmless line of Unicode, whatever bytes the file system has.
     """
     # Also of `.` and `..`; a link keeps its own name.

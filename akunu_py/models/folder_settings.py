@@ -84,7 +84,7 @@ def read_file(path: Path) -> bytes:
 def _opened(path: Path) -> Iterator[BinaryIO]:
     """Open a file that is read whole.
 
-    Raises ModelFormatError for one that cannot be read, is no file, or is far too large.
+    Raises ModelFormatError for one that cannot be read, is not a file, or is far too large.
     """
     try:
         stream = open_to_read(path)

@@ -46,7 +46,7 @@ def errors_of(failure: str, advice: str = "download it again") -> Iterator[None]
     except (AkunuError, MemoryError, KeyboardInterrupt, SystemExit):
         raise
     except BaseException as error:
-        # A panic of tokenizers is no Exception.
+        # A panic of tokenizers is not an Exception.
         reason = " ".join(str(error).split())[:500]
         said = isinstance(error, ValueError | RuntimeError | OSError) or type(error) is Exception
         if not (reason and said):

@@ -14,7 +14,7 @@ def model_digest(model: nn.Module, **settings: object) -> Steps[str]:
     """Return 32 hexadecimal digits that depend on weights, arguments, settings and versions of MLX.
 
     Reads all weights once, an array a step. Two sums of each array, one of them weighted by place,
-    tell models apart; they are no protection against someone who wants two models to look alike.
+    tell models apart; they do not protect against someone who wants two models to look alike.
     """
     digest = hashlib.sha256()
     kind = (type(model).__module__, getattr(model, "args", None))

@@ -32,7 +32,7 @@ def message_at(place: str, **fields: Any) -> Message:
 def call_at(place: str, name: str, arguments: object, id_: str) -> ToolCall:
     """Return a call of an earlier reply, whose arguments may be JSON text.
 
-    A call that was cut off comes back with arguments that are no object, and would end the
+    A call that was cut off comes back with arguments that are not an object, and would end the
     conversation for good: it then has none. Raises RequestError that names the field at fault with
     its place.
     """

@@ -278,7 +278,7 @@ def _files(folders: Iterable[Path]) -> Iterator[tuple[Path, os.stat_result]]:
 
 def _delete(path: Path) -> None:
     """Delete a file of a tier; of an entry both."""
-    # The description first: rows without one are no entry.
+    # The description first: rows without one are not an entry.
     for suffix in (".json", path.suffix, ".safetensors"):
         try:
             path.with_suffix(suffix).unlink(missing_ok=True)

@@ -1,4 +1,4 @@
-"""Panics of libraries in Rust, which are no `Exception`, as errors that end one reply."""
+"""Panics of libraries in Rust, which are not an `Exception`, as errors that end one reply."""
 
 import asyncio
 import contextlib

@@ -167,7 +167,7 @@ def _model(
     except (ModelFormatError, KeyboardInterrupt, SystemExit):
         raise
     except BaseException as error:
-        # A panic of tokenizers is no Exception.
+        # A panic of tokenizers is not an Exception.
         raise ModelFormatError(
             f"the merges do not fit the vocabulary ({error}); {_ADVICE}"
         ) from error

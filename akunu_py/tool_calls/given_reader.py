@@ -131,7 +131,7 @@ class GivenParser:
 
 def _call(found: object) -> ToolCall:
     if not isinstance(found, Mapping) or not isinstance(found.get("name"), str):
-        raise ValueError("a call has a name")  # noqa: TRY004 - as for any text that is no call
+        raise ValueError("a call has a name")  # noqa: TRY004 - as for any text that is not a call
     arguments = found.get("arguments")
     text = arguments if isinstance(arguments, str) else json.dumps(arguments, allow_nan=False)
     return ToolCall(found["name"], read_json(text), str(found.get("id") or new_id()))

@@ -56,7 +56,7 @@ _Steps = Generator[None, None, Any]
 
 
 class _MalformedError(Exception):
-    """The arguments of a call are none."""
+    """The arguments of a call are malformed."""
 
 
 @dataclass(frozen=True, slots=True)

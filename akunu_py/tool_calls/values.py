@@ -105,7 +105,7 @@ def _plain(value: Any) -> Any:
 
 def _key(key: object) -> str:
     if not isinstance(key, str):
-        raise ValueError("keys are texts")  # noqa: TRY004 - as for any text that is no value
+        raise ValueError("keys are texts")  # noqa: TRY004 - as for any text that is not a value
     return str(_plain(key))
 
 

@@ -57,7 +57,7 @@ class Tools:
     """What actions use of the world.
 
     Attributes:
-        note: shows a text that is no reply.
+        note: shows a text that is not a reply.
         load: opens the model of that name; for None the one that ships with akunu.
         edit: lets the user edit a text; None for nothing saved. Without a terminal there is none.
         width: columns that notes may take; None where they go to no terminal.
@@ -204,7 +204,7 @@ class Actions:
         conversation = self._conversation
         engine = conversation.engine
         turns, forgotten = len(conversation.turns), conversation.forgotten
-        # What a template adds behind a reply that filled the context is no part of it.
+        # What a template adds behind a reply that filled the context is not part of it.
         used = min(conversation.num_tokens(), engine.context)
         lines = [
             f"model    {engine.description.name}",

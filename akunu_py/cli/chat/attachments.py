@@ -29,7 +29,7 @@ class Attachment:
 
 
 def read_attachment(path: Path) -> Attachment:
-    """Read a file of UTF-8 text; raises ConfigError for one that is none, too large or absent."""
+    """Read a file of UTF-8 text; raises ConfigError for any other file."""
     content = read_regular_file(path, MOST_BYTES)
     try:
         text = content.decode("utf-8-sig")

@@ -12,7 +12,7 @@ def echo(on: bool) -> Iterator[None]:
 
     Shown at once, it would stand in the middle of a reply and once more at the prompt, and what is
     drawn in place, such as a progress bar, would be erased a line off. Nothing is done where
-    standard input is no terminal.
+    standard input is not a terminal.
     """
     try:
         import termios  # noqa: PLC0415 - Windows has none

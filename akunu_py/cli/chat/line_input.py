@@ -37,7 +37,7 @@ _KEPT_CHARACTERS = 10_000
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """What was read; `quoted` where it stood in three quotes, and so is no command."""
+    """What was read; `quoted` where it stood in three quotes, and so is not a command."""
 
     text: str
     quoted: bool = False

@@ -99,7 +99,7 @@ class Chat:
                 note("Ctrl-C again or /exit leaves")
                 continue
             except click.ClickException as error:
-                # What is piped in is no text of lines; somebody who types may go on.
+                # What is piped in is not text; somebody who types may go on.
                 if not self._typed:
                     raise
                 self._fail(error.format_message())

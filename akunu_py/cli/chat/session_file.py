@@ -57,7 +57,7 @@ def save_session(path: Path, session: Session) -> None:
 
 
 def load_session(path: Path) -> Session:
-    """Read a session; raises ConfigError for a file that is none or cannot be read."""
+    """Read a session; raises ConfigError for a file that is not one or cannot be read."""
     content = read_regular_file(path, MOST_BYTES)
     try:
         record = json.loads(content)

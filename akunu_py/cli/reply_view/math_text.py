@@ -6,7 +6,7 @@ from markdown_it import MarkdownIt
 from markdown_it.rules_inline import StateInline
 
 # As in Pandoc's Markdown ("Extension: tex_math_dollars") a single dollar stands next to what it is
-# about, so that prices are no math; names of shell variables are none either. The bound keeps a
+# about, so that prices are not math, nor are names of shell variables. The bound keeps a
 # text of openings alone from taking the square of its length.
 _SPANS = re.compile(
     r"\\\(.{1,1000}?\\\)|\\\[.{1,1000}?\\\]|\$\$.{1,1000}?\$\$"

@@ -21,7 +21,7 @@ Reasoning = Literal["show", "fold", "hide"]
 
 
 class Answer(Protocol):
-    """Shows what is no reasoning."""
+    """Shows what is not reasoning."""
 
     def feed(self, piece: TextPiece) -> None:
         """Show a piece."""

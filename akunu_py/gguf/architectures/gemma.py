@@ -10,7 +10,7 @@ from akunu_py.gguf.plan import ModelPlan
 
 MAX_CAP = 1e6
 # Sizes whose queries are scaled by the model's width over its heads, not by the head's width. There
-# is no key, so llama.cpp also decides by the number of layers.
+# is not a key, so llama.cpp also decides by the number of layers.
 _GEMMA2_27B_LAYERS = 46
 _GEMMA3_27B_LAYERS = 62
 _FOUR_NORMS = {
