@@ -184,9 +184,11 @@ def _prompt_text(
     text = "\n\n".join(part for part in parts if part)
     if not text.strip():
         raise click.UsageError(
-            "there is no prompt"
-            + (f" for the model {model}" if model is not None else "")
-            + "; give one with --prompt or --file, or pipe it in"
+            "there is no prompt; type one in quotes, give --file, or pipe one in"
+            if model is None
+            # In quotes a second time it would be the model again.
+            else f"there is no prompt for the model {model}; give one with --prompt or --file, or "
+            "pipe it in"
         )
     return text
 

@@ -270,9 +270,7 @@ def test_a_word_alone_is_answered(place):
 @pytest.mark.parametrize("word", ["''", "' '"])
 def test_no_words_are_no_prompt(word, place):
     for command in ("akunu", "akunu generate"):
-        assert (
-            "there is no prompt; give one with --prompt" in typed(f"{command} {word}", place).stderr
-        )
+        assert "there is no prompt; type one in quotes" in typed(f"{command} {word}", place).stderr
     assert "the name of the model is empty" in typed("akunu generate '' Hi", place).stderr
 
 
