@@ -183,15 +183,15 @@ def _open(library: Path) -> None:
 
 
 class _Threads:
-    """The number of OpenBLAS's threads: one for each core that other programs leave free.
+    """The number of threads: one for each core that other programs leave free.
 
-    Its threads wait for each other in every product. If one of them shares its core, all others
-    spin until it is done: on two cores with two other busy programs, two threads decoded 0.7 tokens
-    a second where one decoded 4.7.
+    OpenBLAS's threads wait for each other in every product. If one of them shares its core, all
+    others spin until it is done: on two cores with two other busy programs, two threads decoded 0.7
+    tokens a second where one decoded 4.7.
     """
 
     def __init__(self) -> None:
-        self._set: Callable[[int], object] | None = None
+        self._set: list[Callable[[int], object]] = []
         # Whether the number follows the free cores, and its maximum.
         self._fits = False
         self._most = 1
@@ -202,38 +202,52 @@ class _Threads:
         """Adapt the threads of a library from now on, if it has the function; begin with one."""
         names = ("openblas_set_num_threads", f"{_WHEEL_PREFIX}openblas_set_num_threads")
         found = next((name for name in names if hasattr(library, name)), None)
-        if found is None:
-            return
-        self._set = getattr(library, found)
+        if found is not None:
+            self.follow(getattr(library, found))
+
+    def follow(self, set_number: Callable[[int], object]) -> None:
+        """Call a function with each number of threads from now on; begin with one."""
+        self._set.append(set_number)
         # The user's own number takes precedence.
-        if any(os.environ.get(name) for name in _THREAD_VARIABLES):
+        given = next(filter(None, map(os.environ.get, _THREAD_VARIABLES)), None)
+        if given is not None:
+            if given.isdecimal():
+                set_number(max(1, min(int(given), allowed_cores())))
             return
         self._most = allowed_cores()
         with suppress(OSError, ValueError, IndexError):
             self._seen = (time.monotonic(), _busy_s(), time.process_time())
-            self._set(1)
+            set_number(1)
             self._fits = True
 
     def fix(self, number: int) -> None:
         """Use this many threads from now on."""
         self._fits = False
-        if self._set is not None:
-            self._set(number)
+        self._tell(number)
 
     def fit(self) -> None:
         """Use as many threads as there were free cores since the last call."""
         now = time.monotonic()
         before, busy_before, own_before = self._seen
-        if self._set is None or not self._fits or now - before < _LEAST_INTERVAL_S:
+        if not self._fits or now - before < _LEAST_INTERVAL_S:
             return
         busy, own = _busy_s(), time.process_time()
         others = (busy - busy_before - (own - own_before)) / (now - before)
         free = int((os.cpu_count() or 1) - others + _ALLOWED_NOISE)
-        self._set(max(1, min(self._most, free)))
+        self._tell(max(1, min(self._most, free)))
         self._seen = (now, busy, own)
+
+    def _tell(self, number: int) -> None:
+        for set_number in self._set:
+            set_number(number)
 
 
 _threads = _Threads()
+
+
+def follow_threads(set_number: Callable[[int], object]) -> None:
+    """Call a function with the number of threads to use, now and when it changes."""
+    _threads.follow(set_number)
 
 
 def fit_threads() -> None:

@@ -28,7 +28,7 @@ FETCH_VARIABLE = "AKUNU_FETCH_MODEL"
 """Where it is set, the default model is fetched without a question; scripts/akunu sets it."""
 
 OTHER_VARIABLES = frozenset({
-    CONFIG_VARIABLE, "AKUNU_BLAS", CACHE_VARIABLE, "AKUNU_DATA_DIR", FETCH_VARIABLE,
+    CONFIG_VARIABLE, "AKUNU_BLAS", "AKUNU_CPU", CACHE_VARIABLE, "AKUNU_DATA_DIR", FETCH_VARIABLE,
     FOLDERS_VARIABLE, KEY_VARIABLE,
 })  # fmt: skip
 """Variables that do not belong to an option of a command."""

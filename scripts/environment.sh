@@ -39,5 +39,7 @@ ensure_environment() {
     else
         "$venv/bin/python" -m pip --disable-pip-version-check --quiet install --editable "$root"
     fi
+    # Rather now than when the first model is loaded; akunu does without them where they cannot be built.
+    "$venv/bin/python" -c 'from akunu_py.cpu import load_kernels; load_kernels()' || true
     printf '%s' "$wanted" >"$venv/.akunu-run"
 }

@@ -15,12 +15,13 @@ from hub_server import hub_server
 from hypothesis import settings
 from shared_files import ROOT
 
-from akunu_py.blas import load_blas
+from akunu_py.cpu import load_kernels
 
 # Identity is asserted to the bit, which MLX's own BLAS gives; tests/fast_blas asks for another.
 # Loaded here, since test modules import MLX before akunu.
 os.environ.setdefault("AKUNU_BLAS", "mlx")
-load_blas()
+# Programs that tests start have caches of their own, and would build the kernels again.
+os.environ["AKUNU_CPU"] = str(load_kernels().path or "mlx")
 
 # Failing examples must not depend on the day; and model passes take what they take.
 # `scripts/test --all` asks for the second.
@@ -105,7 +106,7 @@ def cache_folder(tmp_path_factory):
         patch.setenv("AKUNU_CACHE_DIR", str(tmp_path_factory.mktemp("cache")))
         # Nor do the settings of whoever runs the tests count.
         for name in [name for name in os.environ if name.startswith("AKUNU_")]:
-            if name not in ("AKUNU_BLAS", "AKUNU_CACHE_DIR"):
+            if name not in ("AKUNU_BLAS", "AKUNU_CPU", "AKUNU_CACHE_DIR"):
                 patch.delenv(name)
         # Without a model that was fetched the default one is the toy.
         patch.setenv("AKUNU_DATA_DIR", str(tmp_path_factory.mktemp("data")))

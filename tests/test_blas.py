@@ -122,7 +122,7 @@ class Clock:
         self.cores = cores
         self.numbers = []
         self.threads = blas._Threads()
-        self.threads._set, self.threads._fits = self.numbers.append, True
+        self.threads._set, self.threads._fits = [self.numbers.append], True
         self.threads._most = most or cores
         monkeypatch.setattr(blas.time, "monotonic", lambda: self.now)
         monkeypatch.setattr(blas.time, "process_time", lambda: self.own)

@@ -246,6 +246,8 @@ def _machine(facts: "Facts") -> Iterator[tuple[str, str]]:
         yield "GPUs", ", ".join(facts.nvidia)
     if facts.blas is not None:
         yield "BLAS", facts.blas.name
+    if facts.no_kernels is not None:
+        yield "kernels", "MLX's own" if facts.no_kernels else "akunu's"
     versions = (f"{name} {version or 'missing'}" for name, version in facts.versions.items())
     yield "versions", ", ".join(versions)
     for folder in facts.folders:

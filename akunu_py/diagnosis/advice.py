@@ -6,6 +6,7 @@ from dataclasses import asdict, dataclass
 from typing import Literal
 
 from akunu_py.blas import BLAS_VARIABLE, Blas
+from akunu_py.cpu import KERNELS_VARIABLE
 from akunu_py.diagnosis.facts import Facts
 from akunu_py.diagnosis.self_test import SelfTest
 from akunu_py.extras import install_command
@@ -110,6 +111,13 @@ def _installation(facts: Facts) -> Iterator[Finding]:
         )
     if facts.blas is not None and facts.system.startswith("Linux"):
         yield _blas(facts.blas)
+    if facts.no_kernels and facts.system.startswith("Linux"):
+        yield Finding(
+            "note",
+            "the CPU backend computes without akunu's kernels, and takes four times the time and "
+            f"memory: {facts.no_kernels}",
+            f"Leave {KERNELS_VARIABLE} out, and see docs/linux.md for what they need.",
+        )
 
 
 def _is_within(version: str, needed: str) -> bool:

@@ -40,6 +40,7 @@ class Facts:
         nvidia: names of NVIDIA GPUs that the driver knows.
         both_wheels: whether MLX's wheels for CPU and CUDA are both installed.
         blas: BLAS library of the CPU backend; None on a GPU.
+        no_kernels: why the CPU backend has none of akunu's kernels; "" if it has; None on a GPU.
         versions: versions of Python, akunu and its dependencies; None for a missing one.
         needed: supported versions of packages, as in ">=0.32,<0.33".
         folders: folders that akunu writes to.
@@ -60,6 +61,7 @@ class Facts:
     nvidia: tuple[str, ...]
     both_wheels: bool
     blas: Blas | None
+    no_kernels: str | None
     versions: dict[str, str | None]
     needed: dict[str, str]
     folders: tuple[Folder, ...]
@@ -94,6 +96,7 @@ def read_facts(system: System, akunu: str, folders: dict[str, Path]) -> Facts:
         both_wheels=system.version("mlx-cpu") is not None
         and any(system.version(name) for name in ("mlx-cuda", "mlx-cuda-12", "mlx-cuda-13")),
         blas=None if isinstance(device, str) else device.blas,
+        no_kernels=None if isinstance(device, str) else device.no_kernels,
         versions={
             "akunu": akunu,
             "python": system.python,

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Literal, Protocol
 
 from akunu_py.blas import Blas, load_blas
+from akunu_py.cpu import load_kernels
 from akunu_py.errors import ConfigError
 
 Backend = Literal["metal", "cuda", "cpu"]
@@ -31,6 +32,7 @@ class Device:
         name: MLX's name of the device.
         working_set_bytes: limit that Metal recommends; None elsewhere.
         blas: BLAS library of the CPU backend; None on a GPU.
+        no_kernels: why the CPU backend has none of akunu's kernels; "" if it has; None on a GPU.
 
     """
 
@@ -38,6 +40,7 @@ class Device:
     name: str
     working_set_bytes: int | None
     blas: Blas | None = None
+    no_kernels: str | None = None
 
 
 class System(Protocol):
@@ -181,7 +184,7 @@ class ThisSystem:
     def device(self) -> Device | str:
         """Return MLX's default device, or the reason why MLX cannot be imported."""
         try:
-            blas = load_blas()
+            blas, kernels = load_blas(), load_kernels()
             import mlx.core as mx  # noqa: PLC0415 - a broken installation is a finding
 
             info = mx.device_info()
@@ -196,6 +199,7 @@ class ThisSystem:
             str(info.get("device_name", "unknown")),
             None if limit is None else int(limit),
             blas if backend == "cpu" else None,
+            kernels.reason if backend == "cpu" else None,
         )
 
 

@@ -49,8 +49,8 @@ class CheckedCall:
             if self.form is None or not any(places := unenforceable(self.form)):
                 raise
             raise ConstraintError(
-                f"json_schema: {', '.join(places)[:300]} cannot be enforced; change the schema "
-                f"there ({error.message.partition(': ')[2]})"
+                f"json_schema: a grammar cannot enforce {', '.join(places)[:300]}; change the "
+                f"schema there ({error.message.partition(': ')[2]})"
             ) from None
 
 

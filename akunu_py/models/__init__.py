@@ -6,14 +6,14 @@ import os
 import sys
 from types import ModuleType
 
-from akunu_py.blas import load_blas
+from akunu_py.cpu import load_kernels
 
 # transformers, which parts of mlx-lm import, advises on stderr to install PyTorch, which akunu does
 # not need. Values that the user has set are kept.
 os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
 os.environ.setdefault("TRANSFORMERS_NO_ADVISORY_WARNINGS", "1")
 
-load_blas()
+load_kernels()
 
 
 class _DeferredPackage(ModuleType):

@@ -12,6 +12,7 @@ from mlx.utils import tree_flatten
 
 from akunu_py.blas import load_blas
 from akunu_py.cost_curve import CostCurve
+from akunu_py.cpu import load_kernels
 from akunu_py.decoding.budget import BudgetState
 from akunu_py.decoding.cost_file import CostFile
 from akunu_py.decoding.pass_costs import roofline
@@ -101,8 +102,8 @@ def cost_key(
     """Return the key of a cost curve.
 
     It has the model's name, its size, its arguments, such as windows, and the types of its arrays,
-    not its path: a file that was moved costs the same. On the CPU the BLAS and the number of cores
-    belong to it as well.
+    not its path: a file that was moved costs the same. On the CPU the BLAS, the kernels and the
+    number of cores belong to it as well.
     """
     sizes: dict[str, int] = {}
     for _, array in tree_flatten(model.parameters()):
@@ -123,6 +124,7 @@ def cost_key(
         "device": f"{mx.default_device()} {name}",
         "cores": str(os.cpu_count()) if on_cpu() else "",
         "blas": load_blas().name if on_cpu() else "",
+        "kernels": load_kernels().name if on_cpu() else "",
     }
 
 

@@ -8,15 +8,30 @@ from typing import Any
 
 import mlx.core as mx
 
+from akunu_py.cpu import load_kernels
+
 _MEMORY_INFO = Path("/proc/meminfo")
 
 
 def on_cpu() -> bool:
     """Return whether MLX computes on its CPU backend.
 
-    There 16 bits and quantized products are many times slower than dense float32.
+    There 16 bits are many times slower than float32, and so are quantized products without the
+    kernels of `akunu_py.cpu`.
     """
     return bool(mx.default_device() == mx.Device(mx.cpu))
+
+
+@functools.cache
+def has_kernels() -> bool:
+    """Return whether the kernels of `akunu_py.cpu` compute on the CPU backend.
+
+    A call that they take shows it: whether the linker found them depends on what was opened before.
+    """
+    kernels = load_kernels()
+    before = kernels.num_taken()
+    mx.sigmoid(mx.zeros(1), stream=mx.cpu)
+    return kernels.num_taken() > before
 
 
 @functools.cache

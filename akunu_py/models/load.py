@@ -22,7 +22,7 @@ from akunu_py.model_store.names import friendly_name
 from akunu_py.models.cached_rows import MakePasses, Passes
 from akunu_py.models.converted import check_new, load_converted, save_converted
 from akunu_py.models.converted_plan import DESCRIPTION
-from akunu_py.models.device import on_cpu, physical_memory
+from akunu_py.models.device import has_kernels, on_cpu, physical_memory
 from akunu_py.models.expansion import expand, num_parameters
 from akunu_py.models.folder_settings import folder_context, read_folder_config
 from akunu_py.models.gguf_model import build_gguf_model, make_model, overflows
@@ -476,7 +476,7 @@ def wants_dense(weights: Weights, parameters: int) -> bool:
     """Decide between the file's quantized weights and dense ones."""
     if weights != "auto":
         return weights == "dense"
-    if not on_cpu():
+    if not on_cpu() or has_kernels():
         return False
     needed = 4 * parameters
     fits = needed <= _DENSE_SHARE_OF_MEMORY * physical_memory()

@@ -15,7 +15,7 @@ import mlx_lm
 from mlx import nn
 
 from akunu_py.errors import UnsupportedArchitectureError
-from akunu_py.models.device import on_cpu
+from akunu_py.models.device import has_kernels, on_cpu
 from akunu_py.models.expansion import num_parameters
 from akunu_py.models.folder_settings import ASSISTANTS
 from akunu_py.models.library_errors import from_library
@@ -152,9 +152,9 @@ def load_folder_model(
         yield
     if dense:
         model = dequantize_model(model)
-        if on_cpu():
-            # The CPU backend is many times slower in 16 bits than in 32.
-            model.set_dtype(mx.float32)
-        yield from evaluate(model)
-        mx.clear_cache()
+    if on_cpu() and (dense or has_kernels()):
+        # The CPU backend is many times slower in 16 bits than in 32.
+        model.set_dtype(mx.float32)
+    yield from evaluate(model)
+    mx.clear_cache()
     return model, parameters

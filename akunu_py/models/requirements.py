@@ -21,7 +21,7 @@ from akunu_py.models.cache import make_caches
 from akunu_py.models.cache_needs import CacheNeeds, cache_needs, cached_bytes
 from akunu_py.models.cached_rows import PREFILL_CHUNK
 from akunu_py.models.converted_plan import DESCRIPTION, read_converted_plan
-from akunu_py.models.device import on_cpu, physical_memory
+from akunu_py.models.device import has_kernels, on_cpu, physical_memory
 from akunu_py.models.expansion import num_parameters
 from akunu_py.models.folder_settings import folder_context, read_folder_config
 from akunu_py.models.gguf_model import make_model
@@ -187,6 +187,12 @@ def _of_gguf(
     )
 
 
+def _loaded_bytes(array: mx.array) -> int:
+    """Return the bytes of an array of a folder model in memory: kernels compute in float32."""
+    widened = on_cpu() and has_kernels() and mx.issubdtype(array.dtype, mx.floating)
+    return 4 * array.size if widened else array.nbytes
+
+
 def _of_folder(
     folder: Path, options: LoadOptions, group: PlannedGroup | None, head: Path | None
 ) -> Requirements:
@@ -209,10 +215,10 @@ def _of_folder(
         quantized = "quantization" in config or "quantization_config" in config
         model = mlx_folder.open_folder_model(folder, config)
         # Files may hold what the model is loaded without, such as a head.
-        stored_bytes = sum(array.nbytes for _, array in tree_flatten(model.parameters()))
+        stored_bytes = sum(_loaded_bytes(array) for _, array in tree_flatten(model.parameters()))
     parameters = num_parameters(model)
     dense = wants_dense(options.weights, held(parameters, group)) or not quantized
-    number_bytes = 4 if on_cpu() and (dense or known_plan is not None) else 2
+    number_bytes = 4 if on_cpu() and (dense or known_plan is not None or has_kernels()) else 2
     weights_bytes = parameters * number_bytes if dense else stored_bytes
     with from_library(folder, "model"):
         return _described(

@@ -1,5 +1,5 @@
 """Logits to token ids: transforms, keyed noise, and the sampler that composes them."""
 
-from akunu_py.blas import load_blas
+from akunu_py.cpu import load_kernels
 
-load_blas()
+load_kernels()

@@ -45,7 +45,7 @@ def test_a_reply_cut_short_is_a_warning():
         (["--json-schema", "nothing.json"], "nothing.json cannot be read"),
         (["--json-schema", ""], "the name of the file is empty"),
         (["--grammar", ""], "the name of the file is empty"),
-        (["--json-schema", '{"not": {}}'], "--json-schema: not cannot be enforced"),
+        (["--json-schema", '{"not": {}}'], "--json-schema: a grammar cannot enforce not"),
         (["--regex", "(a"], "--regex: "),
         (["--regex", "a", "--choice", "b"], "give one of --regex and --choice"),
         (["--choice", ""], "--choice is"),

@@ -171,6 +171,8 @@ OTHER_DOCUMENT = "http://example.com/a.json"
 def test_the_part_of_a_schema_that_cannot_be_enforced_is_named(engine, part, word, reason, tools):
     """Also where the reply may call tools, whose grammar it is then a part of."""
     schema = {"type": "object", "properties": {"a": {"type": "string"}, "b": part}}
-    place = re.escape(f"json_schema: properties.b.{word} cannot be enforced; change the schema")
+    place = re.escape(
+        f"json_schema: a grammar cannot enforce properties.b.{word}; change the schema"
+    )
     with pytest.raises(ConstraintError, match=rf"^{place} there \(.*{reason}.*\)$"):
         engine.chat(ASK, json_schema=schema, tools=tools)

@@ -38,10 +38,14 @@ def test_a_real_copy_is_slower_than_the_clock_and_faster_than_a_disk():
     assert 1e7 < copy_bandwidth(1) < 1e14
 
 
+def size_of(model):
+    return sum(array.nbytes for _, array in tree_flatten(model.parameters()))
+
+
 def test_the_default_model(default_model):
     loaded = load_model(default_model)
-    # Its embedding gives the logits too, so all float32 weights are read.
-    assert weight_bytes(loaded.model) == 4 * loaded.description.parameters
+    # Its embedding gives the logits too, so all weights are read.
+    assert weight_bytes(loaded.model) == size_of(loaded.model)
     # 2 heads of 64 numbers, keys and values, float32.
     assert cache_bytes(loaded.model) == (CacheBytes(0.0, 2 * 2 * 64 * 4, None),) * 5
     halved = sum(part.per_token for part in cache_bytes(loaded.model, kv_bits=8))
@@ -52,7 +56,7 @@ def test_the_default_model(default_model):
 def test_an_embedding_that_is_only_looked_up_in_is_not_read(tiny_gguf):
     model = load_model(tiny_gguf).model
     embedding = model.model.embed_tokens.weight.nbytes
-    whole = sum(array.nbytes for _, array in tree_flatten(model.parameters()))
+    whole = size_of(model)
     assert "lm_head" in model
     assert weight_bytes(model) == whole - embedding
 
@@ -88,6 +92,7 @@ def test_every_family_has_a_roofline(family):
 
 
 def test_both_together(default_model):
-    traffic = memory_traffic(load_model(default_model).model, repeats=1)
-    assert traffic.to_dict()["weight_bytes"] == traffic.weight_bytes == 17_968_128
+    model = load_model(default_model).model
+    traffic = memory_traffic(model, repeats=1)
+    assert traffic.to_dict()["weight_bytes"] == traffic.weight_bytes == size_of(model)
     assert traffic.tokens_per_s(100) < traffic.tokens_per_s(10)

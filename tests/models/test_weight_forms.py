@@ -145,7 +145,7 @@ class TestMemoryDecides:
 
     def test_bad_paths_are_still_for_loading_to_explain(self, tmp_path, limited):
         limited(1)
-        with pytest.raises(ConfigError, match="there is no"):
+        with pytest.raises(ConfigError, match="does not exist"):
             Engine.load(tmp_path / "nothing.gguf", weights="quantized")
 
 
@@ -157,7 +157,8 @@ def test_fitted_weights_compute_something_else(iq4):
     file = logits(weights="dense")
     exact = logits(weights="quantized")
     fitted = logits(weights="quantized", exact_weights=False)
-    assert np.abs(exact - file).max() < 1e-5 * np.abs(file).max()
+    # Sums of planes have another order, and float32 has 24 bits.
+    assert np.abs(exact - file).max() < 4e-5 * np.abs(file).max()
     assert np.abs(fitted - file).max() > 1e-3 * np.abs(file).max()
 
 

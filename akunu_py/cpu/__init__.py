@@ -1,0 +1,5 @@
+"""Kernels for MLX's CPU backend on Linux, built on the user's machine; see docs/linux.md."""
+
+from akunu_py.cpu.library import KERNELS_VARIABLE, Kernels, load_kernels
+
+__all__ = ["KERNELS_VARIABLE", "Kernels", "load_kernels"]

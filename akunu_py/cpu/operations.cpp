@@ -1,0 +1,677 @@
+// Functions in place of some of MLX's on the CPU; replacements.c says how they are found.
+//
+// Each returns a lazy array, which MLX evaluates in its stream like any other. What a kernel does
+// not know goes to MLX's function: other types and shapes, other devices, gradients.
+
+#include <dlfcn.h>
+
+#include <optional>
+#include <stdexcept>
+#include <string>
+#include <utility>
+
+#include "kernels.h"
+#include "mlx/allocator.h"
+#include "mlx/backend/cpu/encoder.h"
+#include "mlx/fast.h"
+#include "mlx/mlx.h"
+#include "mlx/primitives.h"
+#include "threads.h"
+
+namespace mx = mlx::core;
+
+namespace akunu {
+
+using mx::array;
+using Maybe = std::optional<array>;
+using Number = std::optional<int>;
+using Where = mx::StreamOrDevice;
+
+// The functions that are replaced. That MLX declares each so is checked here: with another
+// signature the definitions below would be functions that nobody calls.
+constexpr array (*MATMUL)(const array&, const array&, const array&, const Maybe&, bool, Number,
+                          Number, const std::string&, Where) = &mx::quantized_matmul;
+constexpr array (*GATHER)(const array&, const array&, const array&, const Maybe&, Maybe, Maybe,
+                          bool, Number, Number, const std::string&, const Maybe&, bool, Where) =
+    &mx::gather_qmm;
+constexpr array (*NORM)(const array&, const Maybe&, float, Where) = &mx::fast::rms_norm;
+constexpr array (*ROPE)(const array&, int, bool, std::optional<float>, float, const array&,
+                        const Maybe&, Where) = &mx::fast::rope;
+constexpr array (*ATTENTION)(const array&, const array&, const array&, float, const std::string&,
+                             Maybe, const Maybe&, bool, Where) =
+    &mx::fast::scaled_dot_product_attention;
+constexpr array (*SIGMOID)(const array&, Where) = &mx::sigmoid;
+
+const char* linker_name(void* function) {
+  Dl_info found;
+  return dladdr(function, &found) ? found.dli_sname : nullptr;
+}
+
+// MLX's own function: the next one that has the name of this library's.
+template <class Function>
+Function* replaced(Function* own) {
+  const char* name = linker_name(reinterpret_cast<void*>(own));
+  void* next = name ? dlsym(RTLD_NEXT, name) : nullptr;
+  if (!next) throw std::runtime_error("akunu: a function of MLX was not found");
+  return reinterpret_cast<Function*>(next);
+}
+
+// Calls that the kernels took, for the check that the linker did what it should.
+std::atomic<uint64_t> taken{0};
+
+// Less work than so many multiplications is not worth a second thread.
+constexpr double LEAST_WORK = 1e5;
+// Parts for each thread, so that one which is late leaves little to wait for.
+constexpr int PARTS = 4;
+
+// Calls work(begin, end) for parts of `count` things, which together are `amount` of work; all
+// parts but the last have a multiple of `multiple` things.
+template <class Work>
+void in_parts(int count, int multiple, double amount, const Work& work) {
+  Threads& threads = Threads::all();
+  if (threads.number() == 1 || amount < LEAST_WORK) return work(0, count);
+  const double most = std::min(amount / LEAST_WORK + 1, double(threads.number() * PARTS));
+  const int size = (count / int(most) + multiple) / multiple * multiple;
+  threads.run((count + size - 1) / size, [&](int part) {
+    work(part * size, std::min(count, (part + 1) * size));
+  });
+}
+
+// The numbers of an array as kernels read them. MLX keeps an array's memory until queued work is
+// done, but not the array.
+template <class T>
+struct View {
+  const T* data;
+  mx::Shape shape;
+  mx::Strides strides;
+  bool ordered;
+
+  explicit View(const array& a)
+      : data(a.data<T>()), shape(a.shape()), strides(a.strides()), ordered(a.flags().row_contiguous) {}
+
+  // The numbers without gaps and in order; copied to `space` if they are not so already.
+  const T* in_order(std::vector<T>& space) const {
+    if (ordered) return data;
+    space.clear();
+    copy(data, 0, space);
+    return space.data();
+  }
+
+  size_t size() const {
+    size_t count = 1;
+    for (int extent : shape) count *= extent;
+    return count;
+  }
+
+  // The same array with the numbers of its last axis side by side.
+  View in_rows(std::vector<T>& space) const {
+    if (strides.back() == 1) return *this;
+    View other = *this;
+    other.data = in_order(space);
+    for (int axis = int(shape.size()) - 1, step = 1; axis >= 0; step *= shape[axis--])
+      other.strides[axis] = step;
+    return other;
+  }
+
+ private:
+  void copy(const T* from, size_t axis, std::vector<T>& to) const {
+    for (int i = 0; i < shape[axis]; i++, from += strides[axis]) {
+      if (axis + 1 == shape.size()) {
+        to.push_back(*from);
+      } else {
+        copy(from, axis + 1, to);
+      }
+    }
+  }
+};
+
+class Operation : public mx::UnaryPrimitive {
+ public:
+  using UnaryPrimitive::UnaryPrimitive;
+
+  void eval_gpu(const std::vector<array>&, array&) override {
+    throw std::runtime_error("akunu: a kernel of the CPU was queued on a GPU");
+  }
+
+ protected:
+  float* memory(array& out) const {
+    out.set_data(mx::allocator::malloc(out.nbytes()));
+    return out.data<float>();
+  }
+
+  template <class Work>
+  void queue(Work work) {
+    mx::cpu::get_command_encoder(stream()).dispatch(std::move(work));
+  }
+};
+
+// How weights are packed; MLX's modes other than "affine" have scales of a byte and no biases.
+struct Packing {
+  int group, bits;
+  bool affine, nvidia;
+};
+
+// A number of 8 bits: a power of two (E8M0), or E4M3 as in NVIDIA's format.
+float small_float(uint8_t byte, bool nvidia) {
+  if (!nvidia) return std::ldexp(1.0f, byte - 127);
+  const int exponent = byte >> 3 & 15, digits = byte & 7;
+  const float size = exponent ? std::ldexp(8.0f + digits, exponent - 10) : std::ldexp(float(digits), -9);
+  return byte & 128 ? -size : size;
+}
+
+// Packed matrices, one behind the other.
+struct Matrices {
+  Matrices(const std::vector<array>& in, Packing packing)
+      : codes(in[1]), packing(packing), rows(in[1].shape(-2)),
+        columns(in[1].shape(-1) * 32 / packing.bits) {
+    if (packing.affine) {
+      scales.emplace(in[2]);
+      biases.emplace(in[3]);
+    } else {
+      bytes.emplace(in[2]);
+    }
+  }
+
+  // Calls work(at), where at(i) is the matrix of number i.
+  template <class Work>
+  void read(const Work& work) const {
+    static thread_local std::vector<uint32_t> space;
+    static thread_local std::vector<float> scale_space, bias_space;
+    static thread_local std::vector<uint8_t> byte_space;
+    const auto* all_codes = reinterpret_cast<const uint8_t*>(codes.in_order(space));
+    const float *all_scales, *all_biases = nullptr;
+    const size_t size = size_t(rows) * columns, groups = size / packing.group;
+    if (packing.affine) {
+      all_scales = scales->in_order(scale_space);
+      all_biases = biases->in_order(bias_space);
+    } else {
+      float values[256];
+      for (int byte = 0; byte < 256; byte++) values[byte] = small_float(byte, packing.nvidia);
+      const uint8_t* given = bytes->in_order(byte_space);
+      scale_space.resize(bytes->size());
+      for (size_t i = 0; i < scale_space.size(); i++) scale_space[i] = values[given[i]];
+      all_scales = scale_space.data();
+    }
+    work([=, this](size_t i) {
+      return Packed{all_codes + i * size * packing.bits / 8, all_scales + i * groups,
+                    all_biases ? all_biases + i * groups : nullptr, rows, columns,
+                    packing.group, packing.bits};
+    });
+  }
+
+  View<uint32_t> codes;
+  std::optional<View<float>> scales, biases;
+  std::optional<View<uint8_t>> bytes;
+  Packing packing;
+  int rows, columns;
+};
+
+void product_in_parts(const Packed& w, const float* x, int count, float* y) {
+  in_parts(w.rows, TILE_COUNT, double(w.rows) * w.columns * count, [&](int begin, int end) {
+    product(w, begin, end, x, count, y);
+  });
+}
+
+// x times one matrix, or x [batch, heads, length, columns] times one of each head.
+class PackedProduct : public Operation {
+ public:
+  PackedProduct(mx::Stream stream, Packing packing) : Operation(stream), packing_(packing) {}
+
+  const char* name() const override { return "AkunuPackedProduct"; }
+
+  void eval_cpu(const std::vector<array>& in, array& out) override {
+    const int heads = in[1].ndim() == 3 ? in[1].shape(0) : 1;
+    const int length = heads == 1 ? int(out.size() / out.shape(-1)) : out.shape(-2);
+    queue([x = View<float>(in[0]), matrices = Matrices(in, packing_), heads, length,
+           rows = out.size() / out.shape(-1), y = memory(out)] {
+      static thread_local std::vector<float> space;
+      const float* values = x.in_order(space);
+      matrices.read([&](auto at) {
+        for (size_t row = 0; row < rows; row += length)
+          product_in_parts(at(row / length % heads), values + row * matrices.columns, length,
+                           y + row * matrices.rows);
+      });
+    });
+  }
+
+ private:
+  Packing packing_;
+};
+
+// Rows of x times matrices, of which indices choose: of x [batch, length, columns] and w.
+class GatheredProduct : public Operation {
+ public:
+  GatheredProduct(mx::Stream stream, Packing packing) : Operation(stream), packing_(packing) {}
+
+  const char* name() const override { return "AkunuGatheredProduct"; }
+
+  void eval_cpu(const std::vector<array>& in, array& out) override {
+    queue([x = View<float>(in[0]), matrices = Matrices(in, packing_), length = in[0].shape(-2),
+           left = View<uint32_t>(in[in.size() - 2]), right = View<uint32_t>(in.back()),
+           y = memory(out)] {
+      static thread_local std::vector<float> space, chosen, products;
+      static thread_local std::vector<uint32_t> lefts, rights, order;
+      const float* values = x.in_order(space);
+      const uint32_t *from = left.in_order(lefts), *by = right.in_order(rights);
+      const size_t in_size = size_t(length) * matrices.columns;
+      const size_t out_size = size_t(length) * matrices.rows;
+      order.resize(right.size());
+      for (size_t i = 0; i < order.size(); i++) order[i] = i;
+      std::stable_sort(order.begin(), order.end(), [&](auto a, auto b) { return by[a] < by[b]; });
+      matrices.read([&](auto at) {
+        // Each matrix is read once, for all rows that it is chosen for.
+        for (size_t first = 0, end; first < order.size(); first = end) {
+          for (end = first; end < order.size() && by[order[end]] == by[order[first]];) end++;
+          const size_t count = end - first;
+          chosen.resize(count * in_size);
+          products.resize(count * out_size);
+          for (size_t i = 0; i < count; i++)
+            std::copy_n(values + from[order[first + i]] * in_size, in_size, &chosen[i * in_size]);
+          product_in_parts(at(by[order[first]]), chosen.data(), int(count) * length, products.data());
+          for (size_t i = 0; i < count; i++)
+            std::copy_n(&products[i * out_size], out_size, y + order[first + i] * out_size);
+        }
+      });
+    });
+  }
+
+ private:
+  Packing packing_;
+};
+
+class RmsNorm : public Operation {
+ public:
+  RmsNorm(mx::Stream stream, float epsilon) : Operation(stream), epsilon_(epsilon) {}
+
+  const char* name() const override { return "AkunuRmsNorm"; }
+
+  void eval_cpu(const std::vector<array>& in, array& out) override {
+    const int size = out.shape(-1), count = out.size() / size;
+    queue([x = View<float>(in[0]), weight = View<float>(in[1]), epsilon = epsilon_, size, count,
+           y = memory(out)] {
+      static thread_local std::vector<float> space, weights;
+      const float *values = x.in_order(space), *factors = weight.in_order(weights);
+      in_parts(count, 1, double(size) * count, [&](int begin, int end) {
+        for (size_t m = begin; m < size_t(end); m++)
+          rms_norm(values + m * size, factors, epsilon, size, y + m * size);
+      });
+    });
+  }
+
+ private:
+  float epsilon_;
+};
+
+class Sigmoid : public Operation {
+ public:
+  using Operation::Operation;
+
+  const char* name() const override { return "AkunuSigmoid"; }
+
+  void eval_cpu(const std::vector<array>& in, array& out) override {
+    constexpr int AT_ONCE = 4096;
+    queue([x = View<float>(in[0]), size = out.size(), y = memory(out)] {
+      static thread_local std::vector<float> space;
+      const float* values = x.in_order(space);
+      const int count = (size + AT_ONCE - 1) / AT_ONCE;
+      in_parts(count, 1, double(size) * 10, [&](int begin, int end) {
+        const size_t first = size_t(begin) * AT_ONCE;
+        sigmoid(values + first, std::min(size, size_t(end) * AT_ONCE) - first, y + first);
+      });
+    });
+  }
+};
+
+// Rotary positions (Su et al., RoFormer, 3.2.2) of x [batch, heads, length, size].
+class Rope : public Operation {
+ public:
+  struct Settings {
+    int dims;
+    bool neighbours;
+    float base, scale;
+
+    bool operator==(const Settings&) const = default;
+  };
+
+  Rope(mx::Stream stream, Settings settings) : Operation(stream), settings_(settings) {}
+
+  const char* name() const override { return "AkunuRope"; }
+
+  void eval_cpu(const std::vector<array>& in, array& out) override {
+    std::optional<View<float>> periods;
+    if (in.size() > 2) periods.emplace(in[2]);
+    queue([settings = settings_, x = View<float>(in[0]), offset = View<int>(in[1]),
+           several = in[1].size() > 1, periods, y = memory(out)] {
+      static thread_local std::vector<float> space, given;
+      const float* values = x.in_order(space);
+      const float* period = periods ? periods->in_order(given) : nullptr;
+      const int batch = x.shape[0], heads = x.shape[1], length = x.shape[2], size = x.shape[3];
+      for (int b = 0; b < batch; b++) {
+        const int first = offset.data[several ? b * offset.strides[0] : 0];
+        const Angles& angles = angles_of(settings, first, length, period);
+        in_parts(heads * length, 1, double(heads) * length * size, [&](int begin, int end) {
+          for (int row = begin; row < end; row++) {
+            const size_t at = (size_t(b) * heads * length + row) * size;
+            const size_t angle = size_t(row % length) * (settings.dims / 2);
+            rotate(values + at, size, &angles.cosines[angle], &angles.sines[angle], settings.dims / 2,
+                   settings.neighbours, y + at);
+          }
+        });
+      }
+    });
+  }
+
+ private:
+  struct Angles {
+    Settings of{};
+    int first = 0, length = 0;
+    std::vector<float> cosines, sines;
+  };
+
+  // All layers of a pass ask for the same angles, so the last ones are kept.
+  static const Angles& angles_of(const Settings& settings, int first, int length,
+                                 const float* period) {
+    static thread_local Angles last;
+    if (!period && last.of == settings && last.first == first && last.length == length) return last;
+    const int half = settings.dims / 2;
+    last.of = period ? Settings{} : settings;
+    last.first = first;
+    last.length = length;
+    last.cosines.resize(size_t(length) * half);
+    last.sines.resize(size_t(length) * half);
+    for (int i = 0; i < half; i++) {
+      const float turn = period ? 1 / period[i] : std::exp(-i * (std::log(settings.base) / half));
+      for (int l = 0; l < length; l++) {
+        const float angle = float(first + l) * settings.scale * turn;
+        last.cosines[size_t(l) * half + i] = std::cos(angle);
+        last.sines[size_t(l) * half + i] = std::sin(angle);
+      }
+    }
+    return last;
+  }
+
+  Settings settings_;
+};
+
+// Softmax(scale * q k^T + mask) v of q [batch, heads, length, size] and fewer heads of k and v; a
+// mask has the shape [batch, heads, length, keys], and sinks, of each head, are logits of no key.
+class Attention : public Operation {
+ public:
+  struct Settings {
+    float scale;
+    bool causal, masked, sinks;
+  };
+
+  Attention(mx::Stream stream, Settings settings) : Operation(stream), settings_(settings) {}
+
+  const char* name() const override { return "AkunuAttention"; }
+
+  void eval_cpu(const std::vector<array>& in, array& out) override {
+    std::optional<View<float>> sinks;
+    std::optional<Mask> mask;
+    if (settings_.masked) mask.emplace(in[3]);
+    if (settings_.sinks) sinks.emplace(in.back());
+    queue([q_ = View<float>(in[0]), k_ = View<float>(in[1]), v_ = View<float>(in[2]), mask, sinks,
+           settings = settings_, y = memory(out)] {
+      static thread_local std::vector<float> space[4];
+      const auto q = q_.in_rows(space[0]), k = k_.in_rows(space[1]), v = v_.in_rows(space[2]);
+      const float* sink = sinks ? sinks->in_order(space[3]) : nullptr;
+      const int batch = q.shape[0], heads = q.shape[1], length = q.shape[2];
+      const int kv_heads = k.shape[1], keys = k.shape[2], size = v.shape[3];
+      const int shared = heads / kv_heads, rows = shared * length;
+      const int at_once = std::min(rows, AT_ONCE), chunks = (rows + at_once - 1) / at_once;
+      const double work = double(batch) * heads * length * keys * (q.shape[3] + size);
+      in_parts(batch * kv_heads * chunks, 1, work, [&](int begin, int end) {
+        static thread_local std::vector<float> scores;
+        for (int part = begin; part < end; part++) {
+          const int b = part / chunks / kv_heads, kv = part / chunks % kv_heads;
+          const int first = part % chunks * at_once, count = std::min(rows - first, at_once);
+          const float* queries[AT_ONCE];
+          float* outputs[AT_ONCE];
+          int visible[AT_ONCE], most = 0;
+          for (int r = 0; r < count; r++) {
+            const int h = kv * shared + (first + r) / length, l = (first + r) % length;
+            queries[r] = q.data + b * q.strides[0] + h * q.strides[1] + l * q.strides[2];
+            outputs[r] = y + ((size_t(b) * heads + h) * length + l) * size;
+            visible[r] = settings.causal ? keys - length + l + 1 : keys;
+            most = std::max(most, visible[r]);
+          }
+          const int padded = (most + LANES - 1) / LANES * LANES;
+          scores.resize(std::max(scores.size(), size_t(count) * padded));
+          const Queries shown{queries, visible, count};
+          attention_scores(shown, k.data + b * k.strides[0] + kv * k.strides[1], k.strides[2],
+                           q.shape[3], settings.scale, scores.data(), padded);
+          for (int r = 0; r < count; r++) {
+            const int h = kv * shared + (first + r) / length, l = (first + r) % length;
+            float* row = scores.data() + size_t(r) * padded;
+            if (mask) mask->add(b, h, l, visible[r], row);
+            softmax(row, padded, sink ? sink + h : nullptr);
+          }
+          attention_outputs(shown, v.data + b * v.strides[0] + kv * v.strides[1], v.strides[2],
+                            size, scores.data(), padded, outputs);
+        }
+      });
+    });
+  }
+
+ private:
+  // Rows of queries that look at a block of keys before the next is read.
+  static constexpr int AT_ONCE = 32;
+
+  // What is added to scores, or which keys may be seen.
+  struct Mask {
+    explicit Mask(const array& a) {
+      if (a.dtype() == mx::bool_) {
+        seen.emplace(a);
+      } else {
+        added.emplace(a);
+      }
+    }
+
+    void add(int b, int h, int l, int keys, float* scores) const {
+      const auto& strides = seen ? seen->strides : added->strides;
+      const ptrdiff_t at = b * strides[0] + h * strides[1] + l * strides[2];
+      for (int s = 0; s < keys; s++) {
+        if (added) scores[s] += added->data[at + s * strides[3]];
+        // As in MLX: a row that may see nothing sees all.
+        if (seen && !seen->data[at + s * strides[3]]) scores[s] = std::numeric_limits<float>::lowest();
+      }
+    }
+
+    std::optional<View<bool>> seen;
+    std::optional<View<float>> added;
+  };
+
+  Settings settings_;
+};
+
+// Whether all arrays are float32 and nobody traces what is done with them.
+template <class... Arrays>
+bool plain(const Arrays&... arrays) {
+  return ((arrays.dtype() == mx::float32 && arrays.size() > 0 && !arrays.is_tracer()) && ...);
+}
+
+// Whether calls go to the kernels at all; the check compares them with MLX's own functions.
+std::atomic<bool> enabled{true};
+
+bool on_cpu(const mx::Stream& stream) { return enabled && stream.device == mx::Device::cpu; }
+
+template <class Kernel, class... Options>
+array lazy(mx::Shape shape, std::vector<array> inputs, mx::Stream stream, Options... options) {
+  taken++;
+  return array(std::move(shape), mx::float32, std::make_shared<Kernel>(stream, options...),
+               std::move(inputs));
+}
+
+}  // namespace akunu
+
+namespace mlx::core {
+
+using namespace akunu;
+
+// How weights are packed, if the kernels know it.
+std::optional<Packing> packing_of(const array& x, const array& w, const array& scales,
+                                  const Maybe& biases, Number group_size, Number bits,
+                                  const std::string& mode) {
+  const bool affine = mode == "affine", nvidia = mode == "nvfp4";
+  const int group = group_size.value_or(affine ? 64 : nvidia ? 16 : 32), width = bits.value_or(4);
+  const auto columns = x.ndim() ? int64_t(x.shape(-1)) : 0;
+  if (!plain(x) || w.is_tracer() || w.dtype() != uint32 || scales.is_tracer() || w.ndim() < 2 ||
+      columns == 0 || group % LANES != 0 || width < 1 || width > 8 || width == 7 ||
+      int64_t(w.shape(-1)) * 32 != columns * width || scales.ndim() != w.ndim() ||
+      scales.shape(-2) != w.shape(-2) || scales.shape(-1) * group != columns)
+    return {};
+  if (affine ? !biases || !plain(scales, *biases) || biases->shape() != scales.shape()
+             : (mode != "mxfp4" && !nvidia) || biases || width != 4 || scales.dtype() != uint8)
+    return {};
+  return Packing{group, width, affine, nvidia};
+}
+
+std::vector<array> inputs_of(const array& x, const array& w, const array& scales,
+                             const Maybe& biases) {
+  std::vector<array> inputs{x, w, scales};
+  if (biases) inputs.push_back(*biases);
+  return inputs;
+}
+
+array quantized_matmul(const array& x, const array& w, const array& scales, const Maybe& biases,
+                       bool transpose, Number group_size, Number bits, const std::string& mode,
+                       Where where) {
+  const auto stream = to_stream(where);
+  const auto packing = packing_of(x, w, scales, biases, group_size, bits, mode);
+  const bool heads = w.ndim() == 3 && x.ndim() == 4 && x.shape(1) == w.shape(0);
+  if (!on_cpu(stream) || !transpose || !packing || !(w.ndim() == 2 || heads)) {
+    static auto* own = replaced(MATMUL);
+    return own(x, w, scales, biases, transpose, group_size, bits, mode, where);
+  }
+  auto shape = x.shape();
+  shape.back() = w.shape(-2);
+  return lazy<akunu::PackedProduct>(std::move(shape), inputs_of(x, w, scales, biases), stream,
+                                    *packing);
+}
+
+array gather_qmm(const array& x, const array& w, const array& scales, const Maybe& biases,
+                 Maybe left, Maybe right, bool transpose, Number group_size, Number bits,
+                 const std::string& mode, const Maybe& global_scale, bool sorted, Where where) {
+  const auto stream = to_stream(where);
+  const auto packing = packing_of(x, w, scales, biases, group_size, bits, mode);
+  if (!on_cpu(stream) || !transpose || !packing || w.ndim() != 3 || x.ndim() < 2 || global_scale || !right ||
+      right->is_tracer() || right->size() == 0 || (left && left->is_tracer())) {
+    static auto* own = replaced(GATHER);
+    return own(x, w, scales, biases, std::move(left), std::move(right), transpose, group_size,
+               bits, mode, global_scale, sorted, where);
+  }
+  if (!left) {
+    const Shape batch(x.shape().begin(), x.shape().end() - 2);
+    const int count = int(x.size() / x.shape(-1) / x.shape(-2));
+    left = reshape(arange(0, count, uint32, stream), batch, stream);
+  }
+  const auto pairs = broadcast_arrays(
+      {astype(*left, uint32, stream), astype(*right, uint32, stream)}, stream);
+  auto inputs = inputs_of(x, w, scales, biases);
+  inputs.insert(inputs.end(), pairs.begin(), pairs.end());
+  auto shape = pairs[1].shape();
+  shape.push_back(x.shape(-2));
+  shape.push_back(w.shape(-2));
+  return lazy<akunu::GatheredProduct>(std::move(shape), std::move(inputs), stream, *packing);
+}
+
+array sigmoid(const array& x, Where where) {
+  const auto stream = to_stream(where);
+  if (!on_cpu(stream) || !plain(x)) {
+    static auto* own = replaced(SIGMOID);
+    return own(x, where);
+  }
+  return lazy<akunu::Sigmoid>(x.shape(), {x}, stream);
+}
+
+namespace fast {
+
+array rms_norm(const array& x, const Maybe& weight, float epsilon, Where where) {
+  const auto stream = to_stream(where);
+  if (!on_cpu(stream) || !weight || !plain(x, *weight) || weight->ndim() != 1 || x.ndim() < 1 ||
+      weight->shape(0) != x.shape(-1)) {
+    static auto* own = replaced(NORM);
+    return own(x, weight, epsilon, where);
+  }
+  return lazy<akunu::RmsNorm>(x.shape(), {x, *weight}, stream, epsilon);
+}
+
+array rope(const array& x, int dims, bool traditional, std::optional<float> base, float scale,
+           const array& offset, const Maybe& periods, Where where) {
+  const auto stream = to_stream(where);
+  const bool one_each = offset.ndim() == 1 && x.ndim() == 4 && offset.shape(0) == x.shape(0);
+  const bool known = on_cpu(stream) && plain(x) && x.ndim() == 4 && dims % 2 == 0 &&
+                     dims <= x.shape(3) && offset.dtype() == int32 && !offset.is_tracer() &&
+                     (offset.size() == 1 || one_each) && base.has_value() != periods.has_value() &&
+                     (!periods || (plain(*periods) && periods->ndim() == 1 &&
+                                   periods->shape(0) == dims / 2));
+  if (!known) {
+    static auto* own = replaced(ROPE);
+    return own(x, dims, traditional, base, scale, offset, periods, where);
+  }
+  std::vector<array> inputs{x, offset};
+  if (periods) inputs.push_back(*periods);
+  return lazy<akunu::Rope>(x.shape(), std::move(inputs), stream,
+                    Rope::Settings{dims, traditional, base.value_or(1), scale});
+}
+
+array scaled_dot_product_attention(const array& q, const array& k, const array& v, float scale,
+                                   const std::string& mode, Maybe mask, const Maybe& sinks,
+                                   bool force_fused, Where where) {
+  const auto stream = to_stream(where);
+  const bool causal = mode == "causal";
+  const bool known = on_cpu(stream) && plain(q, k, v) && q.ndim() == 4 && k.ndim() == 4 &&
+                     v.ndim() == 4 && k.shape(0) == q.shape(0) && v.shape(0) == q.shape(0) &&
+                     v.shape(1) == k.shape(1) && v.shape(2) == k.shape(2) &&
+                     q.shape(1) % k.shape(1) == 0 && k.shape(3) == q.shape(3) &&
+                     q.shape(3) % LANES == 0 && v.shape(3) % LANES == 0 &&
+                     (!causal || (q.shape(2) <= k.shape(2) && !mask)) &&
+                     (!mask || (!mask->is_tracer() && mask->ndim() <= 4 &&
+                                (mask->dtype() == bool_ || mask->dtype() == float32))) &&
+                     (!sinks || (plain(*sinks) && sinks->ndim() == 1 &&
+                                 sinks->shape(0) == q.shape(1)));
+  if (!known) {
+    static auto* own = replaced(ATTENTION);
+    return own(q, k, v, scale, mode, std::move(mask), sinks, force_fused, where);
+  }
+  std::vector<array> inputs{q, k, v};
+  if (mask) {
+    const Shape all{q.shape(0), q.shape(1), q.shape(2), k.shape(2)};
+    inputs.push_back(broadcast_to(*mask, all, stream));
+  }
+  if (sinks) inputs.push_back(*sinks);
+  auto shape = q.shape();
+  shape.back() = v.shape(3);
+  const Attention::Settings settings{scale, causal, mask.has_value(), sinks.has_value()};
+  return lazy<akunu::Attention>(std::move(shape), std::move(inputs), stream, settings);
+}
+
+}  // namespace fast
+}  // namespace mlx::core
+
+extern "C" {
+
+#define EXPORT [[gnu::visibility("default")]]
+
+// Writes the linker's names of the functions and where they are; returns their number.
+EXPORT int akunu_replacements(const char** names, void** functions) {
+  using namespace akunu;
+  void* all[] = {
+      reinterpret_cast<void*>(MATMUL), reinterpret_cast<void*>(GATHER),
+      reinterpret_cast<void*>(NORM), reinterpret_cast<void*>(ROPE),
+      reinterpret_cast<void*>(ATTENTION), reinterpret_cast<void*>(SIGMOID),
+  };
+  for (size_t i = 0; i < std::size(all); i++) {
+    names[i] = linker_name(all[i]);
+    functions[i] = all[i];
+  }
+  return std::size(all);
+}
+
+EXPORT uint64_t akunu_taken() { return akunu::taken; }
+
+EXPORT void akunu_enable(int whether) { akunu::enabled = whether; }
+
+EXPORT void akunu_use_threads(int number) { akunu::Threads::all().use(number); }
+}

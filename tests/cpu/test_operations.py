@@ -1,0 +1,277 @@
+"""Each kernel of the CPU against numpy in float64, and the bits of rows alone and among others."""
+
+from itertools import pairwise
+
+import mlx.core as mx
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from akunu_py.blas import fix_threads
+from akunu_py.cpu import load_kernels
+
+KERNELS = load_kernels()
+pytestmark = pytest.mark.skipif(KERNELS.path is None, reason=f"no kernels: {KERNELS.reason}")
+
+SIZES = st.integers(1, 9)
+SEEDS = st.integers(0, 2**32 - 1)
+
+
+def taken(operation):
+    before = KERNELS.num_taken()
+    result = operation()
+    assert KERNELS.num_taken() == before + 1, "the call went to MLX"
+    return np.array(result)
+
+
+def numbers(rng, *shape):
+    return mx.array(rng.normal(size=shape).astype(np.float32))
+
+
+def exact(array):
+    return np.array(array).astype(np.float64)
+
+
+def check(found, expected, tolerance=3e-6, of=None):
+    """Compare with the largest number, or that of `of`, since sums of both signs cancel."""
+    assert found.shape == expected.shape
+    largest = np.abs(expected if of is None else of).max()
+    assert np.abs(found - expected).max() <= tolerance * max(1e-30, largest)
+
+
+AFFINE = [
+    {"bits": bits, "group_size": group} for bits in (1, 2, 3, 4, 5, 6, 8) for group in (32, 64, 128)
+]
+WAYS = [*AFFINE, {"mode": "mxfp4", "group_size": 32}, {"mode": "nvfp4", "group_size": 16}]
+
+
+def packed(weights, way):
+    """The parts of a packed matrix, and its weights."""
+    parts = mx.quantize(weights, **way)
+    dtype = {"dtype": mx.float32} if "mode" in way else {}
+    return parts, exact(mx.dequantize(*parts, **way, **dtype))
+
+
+@pytest.mark.parametrize("way", WAYS, ids=str)
+@given(rows=st.integers(1, 13), outputs=st.integers(1, 70), groups=st.integers(1, 3), seed=SEEDS)
+def test_products_with_packed_weights(way, rows, outputs, groups, seed):
+    rng = np.random.default_rng(seed)
+    columns = groups * max(way["group_size"], 32)
+    parts, weights = packed(numbers(rng, outputs, columns), way)
+    x = numbers(rng, rows, columns)
+    found = taken(lambda: mx.quantized_matmul(x, *parts, **way))
+    check(found, exact(x) @ weights.T, of=np.abs(exact(x)) @ np.abs(weights.T))
+    for row in range(rows):
+        alone = taken(lambda row=row: mx.quantized_matmul(x[row], *parts, **way))
+        assert np.array_equal(alone, found[row])
+
+
+@pytest.mark.parametrize("rows", [64, 257])
+def test_rows_of_a_prompt_have_the_bits_of_rows_alone(rows):
+    rng = np.random.default_rng(1)
+    parts, weights = packed(numbers(rng, 200, 1536), {"bits": 4, "group_size": 32})
+    x = numbers(rng, rows, 1536)
+    found = taken(lambda: mx.quantized_matmul(x, *parts, bits=4, group_size=32))
+    check(found, exact(x) @ weights.T, of=np.abs(exact(x)) @ np.abs(weights.T))
+    alone = [mx.quantized_matmul(x[row], *parts, bits=4, group_size=32) for row in range(rows)]
+    assert np.array_equal(np.array(mx.stack(alone)), found)
+
+
+@given(seed=SEEDS, length=SIZES, heads=SIZES, batch=st.integers(1, 3))
+def test_products_of_each_head_with_a_matrix_of_its_own(seed, length, heads, batch):
+    rng = np.random.default_rng(seed)
+    parts, weights = packed(numbers(rng, heads, 12, 64), AFFINE[9])
+    x = numbers(rng, batch, length, heads, 64).transpose(0, 2, 1, 3)
+    found = taken(lambda: mx.quantized_matmul(x, *parts, **AFFINE[9]))
+    check(found, np.einsum("bhlk,hnk->bhln", exact(x), weights))
+
+
+@pytest.mark.parametrize("way", [AFFINE[9], AFFINE[18], *WAYS[-2:]], ids=str)
+@given(seed=SEEDS, tokens=SIZES, chosen=st.integers(1, 4), experts=SIZES)
+def test_products_with_chosen_experts(way, seed, tokens, chosen, experts):
+    rng = np.random.default_rng(seed)
+    parts, weights = packed(numbers(rng, experts, 12, 64), way)
+    indices = rng.integers(0, experts, (tokens, chosen))
+    x = numbers(rng, tokens, 64)
+    found = taken(
+        lambda: mx.gather_qmm(x[:, None, None], *parts, rhs_indices=mx.array(indices), **way)
+    )
+    expected = np.einsum("tk,tcnk->tcn", exact(x), weights[indices])
+    check(found[:, :, 0], expected)
+    # An expert's own inputs, as the second product of a mixture has them.
+    inner = numbers(rng, tokens, chosen, 1, 64)
+    found = taken(lambda: mx.gather_qmm(inner, *parts, rhs_indices=mx.array(indices), **way))
+    check(found[:, :, 0], np.einsum("tck,tcnk->tcn", exact(inner)[:, :, 0], weights[indices]))
+
+
+@given(seed=SEEDS, size=st.integers(1, 70), rows=SIZES)
+def test_norms_and_sigmoids(seed, size, rows):
+    rng = np.random.default_rng(seed)
+    x, weight = numbers(rng, size, rows).T, numbers(rng, size)
+    squares = (exact(x) ** 2).mean(axis=-1, keepdims=True)
+    found = taken(lambda: mx.fast.rms_norm(x, weight, 1e-5))
+    check(found, exact(x) / np.sqrt(squares + 1e-5) * exact(weight))
+    check(taken(lambda: mx.sigmoid(x)), 1 / (1 + np.exp(-exact(x))))
+
+
+def test_sigmoids_of_numbers_far_from_zero():
+    x = mx.array([-np.inf, -1e30, -104.0, -88.0, -30.0, 0.0, 30.0, 200.0, 1e30, np.inf, np.nan])
+    found = taken(lambda: mx.sigmoid(x))
+    with np.errstate(over="ignore"):
+        expected = 1 / (1 + np.exp(-exact(x)))
+    assert np.allclose(found, expected, rtol=1e-6, atol=1e-37, equal_nan=True)
+
+
+def turned(x, dims, neighbours, turns, positions, scale):
+    """RoFormer's rotation in float64; positions [batch, length]."""
+    x = exact(x)
+    angles = positions[:, None, :, None] * scale * turns
+    cosines, sines, half = np.cos(angles), np.sin(angles), dims // 2
+    first = slice(0, dims, 2) if neighbours else slice(0, half)
+    second = slice(1, dims, 2) if neighbours else slice(half, dims)
+    a, b = x[..., first].copy(), x[..., second].copy()
+    x[..., first], x[..., second] = a * cosines - b * sines, a * sines + b * cosines
+    return x
+
+
+@pytest.mark.parametrize("neighbours", [False, True])
+@pytest.mark.parametrize("given_periods", [False, True])
+@given(
+    seed=SEEDS,
+    batch=st.integers(1, 3),
+    heads=SIZES,
+    length=SIZES,
+    dims=st.sampled_from([2, 16, 40]),
+    first=st.integers(0, 500),
+    each=st.booleans(),
+)
+def test_rotary_positions(neighbours, given_periods, seed, batch, heads, length, dims, first, each):
+    rng = np.random.default_rng(seed)
+    x = numbers(rng, batch, length, heads, 40).transpose(0, 2, 1, 3)
+    firsts = rng.integers(0, 500, batch) if each else np.array([first])
+    turns = 10000.0 ** -(np.arange(dims // 2) / (dims // 2))
+    periods = mx.array((1 / turns).astype(np.float32)) if given_periods else None
+    found = taken(
+        lambda: mx.fast.rope(
+            x, dims, traditional=neighbours, base=None if given_periods else 10000.0, scale=0.5,
+            offset=mx.array(firsts.astype(np.int32)) if each else first, freqs=periods,
+        )
+    )  # fmt: skip
+    positions = np.broadcast_to(firsts[:, None] + np.arange(length), (batch, length))
+    check(found, turned(x, dims, neighbours, turns, positions, 0.5), 1e-4)
+
+
+def attended(q, k, v, scale, *, hidden=None, added=None, sinks=None):
+    """Softmax(q k^T) v in float64; `hidden` and `added` are [batch, heads, length, keys]."""
+    q, k, v = exact(q), exact(k), exact(v)
+    k, v = (np.repeat(a, q.shape[1] // k.shape[1], axis=1) for a in (k, v))
+    scores = q @ k.swapaxes(-1, -2) * scale + (0 if added is None else added)
+    if hidden is not None:
+        scores = np.where(hidden, np.finfo(np.float32).min, scores)
+    if sinks is not None:
+        sinks = np.broadcast_to(exact(sinks)[None, :, None, None], (*scores.shape[:-1], 1))
+        scores = np.concatenate([scores, sinks], axis=-1)
+    weights = np.exp(scores - scores.max(axis=-1, keepdims=True))
+    weights /= weights.sum(axis=-1, keepdims=True)
+    return weights[..., : v.shape[2]] @ v
+
+
+SHAPES = st.fixed_dictionaries(
+    {
+        "batch": st.integers(1, 2),
+        "heads": st.sampled_from([(1, 1), (3, 1), (4, 2), (9, 3)]),
+        "length": st.integers(1, 40),
+        "before": st.integers(0, 300),
+        "size": st.sampled_from([8, 64, 72, 128, 256]),
+        "value_size": st.sampled_from([8, 40, 64, 128]),
+    }
+)
+
+
+def some_rows(shape, seed):
+    """Queries, keys and values as models have them: views of caches and of other orders."""
+    rng = np.random.default_rng(seed)
+    batch, (heads, kv_heads), length = shape["batch"], shape["heads"], shape["length"]
+    keys = shape["before"] + length
+    q = numbers(rng, batch, length, heads, shape["size"]).transpose(0, 2, 1, 3)
+    k = numbers(rng, batch, kv_heads, keys + 9, shape["size"])[:, :, :keys]
+    return rng, q, k, numbers(rng, batch, kv_heads, keys + 9, shape["value_size"])[:, :, :keys]
+
+
+@given(shape=SHAPES, seed=SEEDS)
+def test_causal_attention_and_the_bits_of_its_rows(shape, seed):
+    _, q, k, v = some_rows(shape, seed)
+    length, keys, before = q.shape[2], k.shape[2], shape["before"]
+    attend = mx.fast.scaled_dot_product_attention
+    found = taken(lambda: attend(q, k, v, scale=0.2, mask="causal"))
+    hidden = np.arange(keys)[None, :] > before + np.arange(length)[:, None]
+    check(found, attended(q, k, v, 0.2, hidden=hidden))
+    for row in {0, length // 2, length - 1}:
+        seen = before + row + 1
+        alone = attend(q[:, :, row : row + 1], k[:, :, :seen], v[:, :, :seen], scale=0.2)
+        assert np.array_equal(np.array(alone)[:, :, 0], found[:, :, row])
+
+
+@given(shape=SHAPES, seed=SEEDS, kind=st.sampled_from(["all", "bool", "float", "sinks", "both"]))
+def test_attention_with_masks_and_sinks(shape, seed, kind):
+    rng, q, k, v = some_rows(shape, seed)
+    heads, length, keys = q.shape[1], q.shape[2], k.shape[2]
+    given, known = {}, {}
+    if kind in {"bool", "both"}:
+        seen = rng.random((length, keys)) > 0.4
+        given["mask"], known["hidden"] = mx.array(seen), ~seen
+    if kind == "float":
+        added = rng.normal(size=(heads, 1, keys)).astype(np.float32)
+        given["mask"], known["added"] = mx.array(added), added
+    if kind in {"sinks", "both"}:
+        given["sinks"] = known["sinks"] = numbers(rng, heads)
+    found = taken(lambda: mx.fast.scaled_dot_product_attention(q, k, v, scale=0.2, **given))
+    check(found, attended(q, k, v, 0.2, **known))
+
+
+UNKNOWN = {
+    "16 bits": lambda x: mx.sigmoid(x.astype(mx.float16)),
+    "nothing": lambda x: mx.sigmoid(x[:0]),
+    "no weight": lambda x: mx.fast.rms_norm(x, None, 1e-5),
+    "the other way": lambda x: mx.quantized_matmul(
+        x[:, :32], *mx.quantize(x, group_size=32), transpose=False, group_size=32
+    ),
+    "a gradient": lambda x: mx.grad(lambda y: mx.sigmoid(y).sum())(x),
+}
+
+
+@pytest.mark.parametrize("operation", UNKNOWN.values(), ids=UNKNOWN.keys())
+def test_what_the_kernels_do_not_know_goes_to_mlx(operation):
+    x = numbers(np.random.default_rng(1), 32, 64)
+    before = KERNELS.num_taken()
+    mx.eval(operation(x))
+    assert KERNELS.num_taken() == before
+
+
+def test_any_number_of_threads_has_the_same_bits():
+    rng = np.random.default_rng(1)
+    parts, _ = packed(numbers(rng, 1000, 512), AFFINE[9])
+    x, rows = (
+        numbers(rng, 40, 512),
+        some_rows(
+            {
+                "batch": 1,
+                "heads": (9, 3),
+                "length": 40,
+                "before": 300,
+                "size": 64,
+                "value_size": 64,
+            },
+            1,
+        )[1:],
+    )
+    found = []
+    for number in (1, 2, 3, 7):
+        fix_threads(number)
+        product = mx.quantized_matmul(x, *parts, **AFFINE[9])
+        attended_ = mx.fast.scaled_dot_product_attention(*rows, scale=0.2, mask="causal")
+        found.append((np.array(product), np.array(attended_)))
+    fix_threads(1)
+    for one, other in pairwise(found):
+        assert all(map(np.array_equal, one, other))
