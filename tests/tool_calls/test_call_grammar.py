@@ -372,3 +372,48 @@ def test_numbers_follow_bounds(number, allowed):
         assert (
             allows(lark, written_calls(format_of(name), [ToolCall("f", {"n": number})])) == allowed
         )
+
+
+@pytest.mark.parametrize(
+    ("name", "schema", "value", "written", "wrong"),
+    [
+        ("deepseek v3.2", {"type": ["string", "null"]}, None, "null", '"x"'),
+        ("deepseek v3.2", {"enum": ["aaa", 1]}, "aaa", "aaa", "1"),
+        ("qwen coder", {"type": ["string", "integer"], "minLength": 2}, 5, "", ""),
+        ("minicpm", {"type": "string"}, "", "", ""),
+        ("minicpm", {"type": "string", "minLength": 1}, "<b>", "<![CDATA[<b>]]>", ""),
+    ],
+)
+def test_each_type_of_a_tagged_value_keeps_to_itself(name, schema, value, written, wrong):
+    """A text that may be empty, or a value of another type, is no reason to allow a mixture."""
+    format_ = format_of(name)
+    lark = required_calls(format_, [Tool("t", "", {"properties": {"v": schema}})], {})
+    text = written_calls(format_, [ToolCall("t", {"v": value})])
+    assert allows(lark, text)
+    assert not written or not allows(lark, text.replace(written, wrong))
+
+
+def test_keys_are_in_the_order_in_which_templates_sort_them():
+    tool = Tool(
+        "t", "", {"properties": {"B": {"enum": [1]}, "a": {"type": "integer", "enum": [1, "x"]}}}
+    )
+    lark = required_calls(format_of("gemma"), [tool], {})
+    assert allows(lark, "<|tool_call>call:t{a:1,B:1}<tool_call|>")
+    assert not allows(lark, "<|tool_call>call:t{B:1,a:1}<tool_call|>")
+    assert not allows(lark, '<|tool_call>call:t{a:<|"|>x<|"|>}<tool_call|>')  # not of its type
+
+
+@pytest.mark.parametrize("name", ["hermes", "qwen coder", "lfm", "gemma"])
+def test_definitions_are_those_of_the_tool(name):
+    format_ = format_of(name)
+    tools = [
+        Tool(
+            word, "", {"properties": {"v": {"$ref": "#/$defs/d"}}, "$defs": {"d": {"enum": [word]}}}
+        )
+        for word in ("one", "two")
+    ]
+    lark = required_calls(format_, tools, {})
+    for tool in ("one", "two"):
+        for word in ("one", "two"):
+            written = written_calls(format_, [ToolCall(tool, {"v": word})])
+            assert allows(lark, written) == (tool == word)
