@@ -13,6 +13,7 @@ from akunu_py.cli.group import CommandGroup
 from akunu_py.cli.option_settings import (
     Origin,
     Setting,
+    absolute,
     check_settings,
     from_environment,
     from_file,
@@ -144,8 +145,8 @@ def _lasting(name: str) -> str:
     from akunu_py.model_store.names import locate  # noqa: PLC0415
 
     locate(name, load_settings())
-    path = Path(name).expanduser()
-    return str(path.absolute()) if path.exists() and name not in load_aliases() else name
+    is_path = Path(name).expanduser().exists() and name not in load_aliases()
+    return absolute(name) if is_path else name
 
 
 @config.command()

@@ -6,7 +6,7 @@ from typing import Any
 import click
 import tomlkit
 
-from akunu_py.cli.option_settings import Setting, typed_value
+from akunu_py.cli.option_settings import Setting, absolute, typed_value
 from akunu_py.errors import ConfigError
 from akunu_py.settings import FOLDERS_KEY
 
@@ -59,5 +59,7 @@ def _value(key: str, values: Sequence[str], parameters: Sequence[click.Parameter
     repeatable = any(getattr(parameter, "multiple", False) for parameter in parameters)
     if len(values) > 1 and not is_list and not repeatable:
         raise ConfigError(f"{key} takes one value; put quotes around a text with spaces")
+    if is_list:
+        return [absolute(value) for value in values]
     typed = [typed_value(parameters[0], value) if parameters else value for value in values]
-    return typed if is_list or len(typed) > 1 else typed[0]
+    return typed if len(typed) > 1 else typed[0]

@@ -9,6 +9,7 @@ import contextlib
 import itertools
 import os
 from collections.abc import Iterator, Mapping
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import click
@@ -257,12 +258,23 @@ def _one(settings: Settings, parameter: click.Parameter, value: object, place: s
 
 
 def typed_value(parameter: click.Parameter, text: str) -> object:
-    """Return a text as the type that a parameter has in the file; as text where it has none."""
+    """Return a text as the type that a parameter has in the file; as text where it has none.
+
+    What can only be a path, and what exists, becomes absolute: the file holds in every folder.
+    """
+    is_path = text.startswith(("./", "../", "~")) or (text and os.path.lexists(text))
+    if isinstance(parameter.type, click.Path) and is_path:
+        return absolute(text)
     if isinstance(parameter.type, tuple(kind for kind, _, _ in _KINDS)):
         with contextlib.suppress(click.BadParameter):
             value: object = parameter.type.convert(text, parameter, None)
             return value
     return text
+
+
+def absolute(text: str) -> str:
+    """Return a path as it is from every folder."""
+    return str(Path(text).expanduser().absolute())
 
 
 def _shown(value: object) -> str:

@@ -37,6 +37,22 @@ def test_a_key_is_changed_where_it_stands(change, config):
     assert config.read_text() == expected
 
 
+def test_paths_hold_in_every_folder(change, config, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "kept").mkdir()
+    change("set", "chat.memory", "kept")
+    change("set", "serve.cache-dir", "./rows")
+    change("set", "model-folders", "models", "/b")
+    change("set", "chat.stop", "a/b")
+    change("set", "chat.heads", "own")
+    change("set", "chat.draft-model", "hf:o/r")
+    text = config.read_text()
+    assert f'memory = "{tmp_path}/kept"' in text
+    assert f'cache-dir = "{tmp_path}/rows"' in text
+    assert f'model-folders = ["{tmp_path}/models", "/b"]' in text
+    assert all(line in text for line in ('stop = "a/b"', 'heads = "own"', 'model = "hf:o/r"'))
+
+
 def test_a_model_is_found_from_every_folder(change, config, tmp_path, monkeypatch):
     (tmp_path / "m.gguf").touch()
     monkeypatch.chdir(tmp_path)
