@@ -9,8 +9,8 @@ import atexit
 import contextlib
 import hashlib
 import json
-import math
 import select
+import signal
 import subprocess
 import sys
 import threading
@@ -35,8 +35,11 @@ MOST_BYTES = 128 << 20
 _MOST_QUEUE_S = 6.0
 """Longest wait for a place."""
 
-_MOST_WAIT_S = 6.0
-"""Longest wait for an answer, on a machine that is busy with other work."""
+_MOST_WAIT_S = 30.0
+"""Longest wait for an answer, on a machine that is busy with other work: processor time decides."""
+
+_BUSY = "the machine is too busy to compile a constraint now; try again later"
+_RETRY_S = 2
 
 _START_S = 60.0
 """Longest wait for a new child: a cold disk may take a while to import llguidance from."""
@@ -97,8 +100,10 @@ class CompileTrial:
             with self._place():
                 if closings == self._closings:
                     found = self._ask(grammar, size)
-            if found is None or closings != self._closings:
+            if closings != self._closings:
                 raise EngineStateError("compiling a constraint was ended; send it again later")
+            if found is None:
+                raise ServerBusyError(_BUSY, retry_after_s=_RETRY_S)
             self._verdicts[key] = found
             while len(self._verdicts) > _VERDICTS:
                 self._verdicts.popitem(last=False)
@@ -110,10 +115,7 @@ class CompileTrial:
         waited = self._turn.acquire(timeout=_MOST_QUEUE_S)
         try:
             if not waited or not self._places.acquire(timeout=_MOST_QUEUE_S):
-                raise ServerBusyError(
-                    "constraints of other requests are being compiled; try again later",
-                    retry_after_s=math.ceil(MOST_SECONDS),
-                )
+                raise ServerBusyError(_BUSY, retry_after_s=_RETRY_S)
         finally:
             if waited:
                 self._turn.release()
@@ -130,7 +132,8 @@ class CompileTrial:
         while self._idle:
             self._idle.pop().close()
 
-    def _ask(self, grammar: str, size: int) -> Verdict:
+    def _ask(self, grammar: str, size: int) -> Verdict | None:
+        """Return a child's verdict; None if there is none in time."""
         child = self._idle_child() or _Child(*self._limits)
         with contextlib.ExitStack() as closing:
             # Also at Ctrl-C: nobody knows whose answer would come next.
@@ -141,9 +144,12 @@ class CompileTrial:
             finally:
                 self._asked.discard(child)
             if answer is None:
-                reason, late = child.end()
+                code = child.end()
+                if code == -signal.SIGKILL:  # by the wait
+                    return None
+                reason = _REASONS.get(code, "compiling it ends the compiler")
                 refused = f"it is too complex ({reason}); make it simpler"
-                return Verdict("", self._limits[0], refused, late)
+                return Verdict("", self._limits[0], refused, code == compile_child.TOO_SLOW)
             if not answer["spent"]:
                 closing.pop_all()
                 self._idle.append(child)
@@ -205,12 +211,10 @@ class _Child:
         found: dict[str, Any] | None = json.loads(line) if line else None
         return found
 
-    def end(self) -> tuple[str, bool]:
-        """End the process; return why it gave no answer, and whether more time might do."""
+    def end(self) -> int:
+        """End the process; return its code, which is its own if it had ended."""
         self.close()
-        code = self._process.returncode
-        # Any other end is that of the wait, or of llguidance's stack.
-        return _REASONS.get(code, "compiling it does not end"), code == compile_child.TOO_SLOW
+        return self._process.returncode
 
     def close(self) -> None:
         """End the process."""
