@@ -677,12 +677,14 @@ class TestJobs:
         assert job.checkpoints == {"system": 3, **moved}
         assert len(job.call.prompt) == len(prompt) + 1
 
-    @pytest.mark.parametrize(("room", "spelled"), [(0, False), (1, True)])
-    def test_a_respelled_prompt_stays_within_the_context(
-        self, toy, make_worker, monkeypatch, room, spelled
+    @pytest.mark.parametrize(
+        ("room", "asked", "spelled"), [(0, True, False), (1, True, True), (1, False, False)]
+    )
+    def test_a_prompt_is_respelled_within_the_context_where_that_was_asked_for(
+        self, toy, make_worker, monkeypatch, room, asked, spelled
     ):
         worker = make_worker()
-        job = worker.submit(call(toy), respell=True)
+        job = worker.submit(call(toy), respell=asked)
         longer = tuple(job.call.prompt[:1]) * (toy.context - room)
         monkeypatch.setattr(Respelling, "longest", lambda *_: longer)
         resident = worker.models.default.resident

@@ -21,6 +21,7 @@ from akunu_py.tool_calls.grammar import (
 )
 from akunu_py.tool_calls.known import HARMONY
 from akunu_py.tool_calls.parser import parse_calls
+from akunu_py.tool_calls.rules import Rules
 from akunu_py.tool_calls.writing import written_calls
 
 TOOLS = (
@@ -417,3 +418,30 @@ def test_definitions_are_those_of_the_tool(name):
         for word in ("one", "two"):
             written = written_calls(format_, [ToolCall(tool, {"v": word})])
             assert allows(lark, written) == (tool == word)
+
+
+@pytest.mark.parametrize(
+    ("schema", "allowed", "refused"),
+    [
+        ({"type": "boolean"}, ["True", "false"], ["None"]),
+        ({"type": "boolean", "enum": [True]}, ["true"], ["False", "false"]),
+        ({"type": "string"}, ["'a'", '"a"'], ["a"]),
+        ({"type": "string", "minLength": 2}, ['"ab"'], ["'a'", '"a"']),
+    ],
+)
+def test_values_in_pythons_notation_follow_their_schema(schema, allowed, refused):
+    tool = Tool("t", "", {"properties": {"v": schema}})
+    lark = required_calls(format_of("lfm in single quotes"), [tool], {})
+    before, _, after = written_calls(
+        format_of("lfm in single quotes"), [ToolCall("t", {"v": 5})]
+    ).partition("5")
+    assert all(allows(lark, before + value + after) for value in allowed)
+    assert not any(allows(lark, before + value + after) for value in refused)
+
+
+def test_odd_texts_are_terms():
+    assert Rules({"<a": 1, "<a>": 2}).terms("x<a>y<a") == '"x" <[2]> "y" <[1]>'
+    tool = Tool("t", "", {"properties": {"v": {"enum": ['a\x7f"\n']}}})
+    for name in ("qwen coder", "gemma"):
+        lark = required_calls(format_of(name), [tool], {})
+        assert allows(lark, written_calls(format_of(name), [ToolCall("t", {"v": 'a\x7f"\n'})]))
