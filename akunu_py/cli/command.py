@@ -4,6 +4,7 @@ cloup has headings for groups of options, but no second level of help such as `-
 these few lines akunu needs no further package.
 """
 
+import itertools
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
@@ -97,7 +98,17 @@ class Command(click.Command):
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Parse; the words are kept for messages that name options as they were typed."""
         ctx.meta[_WORDS] = (*ctx.meta.get(_WORDS, ()), *args)
+        if not ctx.resilient_parsing:
+            self._refuse_one_dash(ctx, args)
         return super().parse_args(ctx, args)
+
+    def _refuse_one_dash(self, ctx: click.Context, args: Iterable[str]) -> None:
+        """Refuse a long name behind one dash: click would take -temp for -t with the value emp."""
+        known = {name for param in self.get_params(ctx) for name in param.opts}
+        for word in itertools.takewhile(lambda word: word != "--", args):
+            name = word.partition("=")[0]
+            if len(name) > len("-t") and f"-{name}" in known:
+                raise click.UsageError(f"There is no {name} here: type -{name}.", ctx)
 
     def get_params(self, ctx: click.Context) -> list[click.Parameter]:
         """Return the parameters, those that every command has last."""

@@ -125,7 +125,8 @@ def set_value(key: str, values: tuple[str, ...]) -> None:
     """Write KEY = VALUE into the settings file; the rest of it stays as it is.
 
     KEY is an option's name: for all commands that have it, or for one command, with the command
-    and a dot in front. A repeatable option takes several values.
+    and a dot in front. A repeatable option takes several values. A relative path is kept as an
+    absolute one.
 
     \b
     Examples:

@@ -274,6 +274,21 @@ def test_no_words_are_no_prompt(word, place):
     assert "the name of the model is empty" in typed("akunu generate '' Hi", place).stderr
 
 
+@pytest.mark.parametrize(
+    ("line", "told"),
+    [
+        ("akunu generate Hi -temp 1", "-temp here: type --temp."),
+        ("akunu -seed=3 -p Hi", "-seed here: type --seed."),
+        ("akunu chat -help", "-help here: type --help."),
+        ("akunu models list -json", "-json here: type --json."),
+    ],
+)
+def test_a_long_option_with_one_dash(line, told, place):
+    said = typed(line, place)
+    assert (said.exit_code, said.stderr.endswith(f"There is no {told}\n")) == (2, True)
+    assert "There is no -" not in typed("akunu generate --raw -n3 -t0 -- -temp", place).stderr
+
+
 def test_a_model_given_twice_and_a_prompt_given_twice(tiny_gguf):
     for arguments in (
         ["chat", "a.gguf", "-m", "b.gguf"],

@@ -210,7 +210,7 @@ def test_model_that_is_not_served(server, agents, default_model):
     launch("codex", "tiny", "--port", server.port)
     for model in (default_model, "unknown"):
         said = launch("codex", model, "--port", server.port, code=2).stderr
-        assert "but tiny; leave the model out" in said
+        assert "serves tiny, not " in said
     assert "a context of 4096" in launch(
         "codex", "--context", 5000, "--port", server.port, code=2
     ).stderr  # fmt: skip

@@ -66,8 +66,8 @@ def find_server(port: int, key: str, wanted: str | None = None) -> LocalServer |
         names = [str(entry["id"]) for entry in _ask(port, "/v1/models", key)["data"]]
         if wanted is not None and wanted not in names:
             raise ConfigError(
-                f"the server at {url} has no model {wanted}, but {props['model_alias']}; leave the "
-                "model out to use that one, or give another --port"
+                f"the server at {url} serves {props['model_alias']}, not {wanted}; leave the model "
+                "out to use that one, or give another --port"
             )
         model = wanted or str(props["model_alias"])
         if model != props["model_alias"]:
