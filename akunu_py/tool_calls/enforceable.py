@@ -72,8 +72,11 @@ _MOST_SECONDS = 0.5
 
 _MOST_TRIES = 200
 
-_MOST_SECONDS_OF_ALL = 2.0
-"""For all tools of a request; an ordinary one takes 0.002."""
+_MOST_SECONDS_OF_ALL = 1.5
+"""For all tools of a request, since their grammar must compile in time."""
+
+_USUAL_SECONDS = 0.005
+"""Those of any tool, which are not counted there: 512 ordinary tools are enforced."""
 
 _DEEPEST = 64
 
@@ -103,7 +106,7 @@ def enforceable(tools: Sequence[Tool]) -> list[Enforceable]:
     found, seconds = [], 0.0
     for tool in tools:
         made = _seen(tool.parameters) if seconds < _MOST_SECONDS_OF_ALL else _NOTHING
-        seconds += made.seconds
+        seconds += max(0.0, made.seconds - _USUAL_SECONDS)
         loosened = tuple(f"tools.{tool.name}.parameters{part}" for part in made.parts)
         if loosened and tool.strict:
             raise ConfigError(
