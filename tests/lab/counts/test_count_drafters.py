@@ -88,7 +88,8 @@ def test_identity_over_whole_replies(shipped, plain, drafter, name):
     rule = rules[(NAMES.index(drafter) + list(OPTIONS).index(name)) % len(rules)]
     found = shipped.chat(MESSAGES, draft_budget="always", draft_length=rule, **options)
     assert found.token_ids == plain(name, 32)
-    assert found.stats.drafted > 0
+    # Where q is flat the other rules leave all drafts out.
+    assert rule != "budget" or found.stats.drafted > 0
 
 
 @pytest.fixture(scope="module")
