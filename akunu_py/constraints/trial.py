@@ -98,7 +98,9 @@ class CompileTrial:
         if (found := self._verdicts.get(key)) is None:
             closings = self._closings
             with self._place():
-                if closings == self._closings:
+                # Others may have asked the same, such as choices of one request.
+                found = self._verdicts.get(key)
+                if found is None and closings == self._closings:
                     found = self._ask(grammar, size)
             if closings != self._closings:
                 raise EngineStateError("compiling a constraint was ended; send it again later")

@@ -134,6 +134,25 @@ def test_a_constraint_is_tried_before_it_is_compiled(monkeypatch):
         make_matcher(Constraint.regex("((a{1000}){1000}){9}"), tiny()[1])
 
 
+def test_those_that_wait_for_the_same_grammar_share_its_verdict(monkeypatch):
+    trial, asked = CompileTrial(), []
+
+    def ask(*_):
+        asked.append(None)
+        return trials.Verdict("", 0.1)
+
+    monkeypatch.setattr(trial, "_ask", ask)
+    for _ in range(trials._CHILDREN):
+        trial._places.acquire()
+    threads = [threading.Thread(target=trial.verdict, args=("", 1)) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    trial._places.release()
+    for thread in threads:
+        thread.join()
+    assert len(asked) == 1
+
+
 def test_a_busy_machine_refuses_nothing_for_good(monkeypatch):
     trial = CompileTrial(20)
     body = grammar({"json_schema": intersection(5)})
