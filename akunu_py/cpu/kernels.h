@@ -11,6 +11,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <iterator>
 #include <limits>
 #include <vector>
 
@@ -144,8 +145,8 @@ inline Floats codes_at(const uint8_t* packed) {
   } else {
     // The last four codes end with the last byte.
     const uint32_t low = word_at(packed), high = word_at(packed + BITS - 4) >> (32 - 4 * BITS);
-    codes = Words{low, low, low, low, high, high, high, high} >>
-            (Words{0, 1, 2, 3, 0, 1, 2, 3} * BITS);
+    codes =
+        Words{low, low, low, low, high, high, high, high} >> (Words{0, 1, 2, 3, 0, 1, 2, 3} * BITS);
   }
   // Signed, since only AVX-512 converts unsigned numbers.
   return __builtin_convertvector(Ints(codes & MASK), Floats);
@@ -272,17 +273,16 @@ void direct_product(const Packed& w, int begin, int end, const float* x, float* 
 template <int BITS>
 void packed_product(const Packed& w, int begin, int end, const float* x, int num_rows, float* y) {
   if (num_rows > MOST_DIRECT) return block_product<BITS>(w, begin, end, x, num_rows, y);
-  for (; num_rows > 0; num_rows -= 8, x += 8 * size_t(w.columns), y += 8 * size_t(w.rows)) {
-    switch (std::min(num_rows, 8)) {
-      case 1: direct_product<BITS, 1>(w, begin, end, x, y); break;
-      case 2: direct_product<BITS, 2>(w, begin, end, x, y); break;
-      case 3: direct_product<BITS, 3>(w, begin, end, x, y); break;
-      case 4: direct_product<BITS, 4>(w, begin, end, x, y); break;
-      case 5: direct_product<BITS, 5>(w, begin, end, x, y); break;
-      case 6: direct_product<BITS, 6>(w, begin, end, x, y); break;
-      case 7: direct_product<BITS, 7>(w, begin, end, x, y); break;
-      case 8: direct_product<BITS, 8>(w, begin, end, x, y); break;
-    }
+  constexpr decltype(&direct_product<BITS, 1>) BY_ROWS[] = {
+      direct_product<BITS, 1>, direct_product<BITS, 2>, direct_product<BITS, 3>,
+      direct_product<BITS, 4>, direct_product<BITS, 5>, direct_product<BITS, 6>,
+      direct_product<BITS, 7>, direct_product<BITS, 8>,
+  };
+  constexpr int MOST = std::size(BY_ROWS);
+  for (; num_rows > 0; num_rows -= MOST) {
+    BY_ROWS[std::min(num_rows, MOST) - 1](w, begin, end, x, y);
+    x += MOST * size_t(w.columns);
+    y += MOST * size_t(w.rows);
   }
 }
 
@@ -305,13 +305,11 @@ inline void product(const Packed& w, int begin, int end, const float* x, int num
 inline void rms_norm(const float* x, const float* weight, float epsilon, int size, float* y) {
   Floats squares = {};
   int k = 0;
-  for (; k + LANES <= size; k += LANES)
-    squares = multiply_add(load(x + k), load(x + k), squares);
+  for (; k + LANES <= size; k += LANES) squares = multiply_add(load(x + k), load(x + k), squares);
   float total = sum(squares);
   for (int rest = k; rest < size; rest++) total += x[rest] * x[rest];
   const float factor = 1 / std::sqrt(total / size + epsilon);
-  for (k = 0; k + LANES <= size; k += LANES)
-    store(y + k, load(x + k) * factor * load(weight + k));
+  for (k = 0; k + LANES <= size; k += LANES) store(y + k, load(x + k) * factor * load(weight + k));
   for (; k < size; k++) y[k] = x[k] * factor * weight[k];
 }
 

@@ -32,14 +32,14 @@ using Where = mx::StreamOrDevice;
 constexpr array (*MATMUL)(const array&, const array&, const array&, const Maybe&, bool, Number,
                           Number, const std::string&, Where) = &mx::quantized_matmul;
 constexpr array (*GATHER)(const array&, const array&, const array&, const Maybe&, Maybe, Maybe,
-                          bool, Number, Number, const std::string&, const Maybe&, bool, Where) =
-    &mx::gather_qmm;
+                          bool, Number, Number, const std::string&, const Maybe&, bool,
+                          Where) = &mx::gather_qmm;
 constexpr array (*NORM)(const array&, const Maybe&, float, Where) = &mx::fast::rms_norm;
 constexpr array (*ROPE)(const array&, int, bool, std::optional<float>, float, const array&,
                         const Maybe&, Where) = &mx::fast::rope;
 constexpr array (*ATTENTION)(const array&, const array&, const array&, float, const std::string&,
-                             Maybe, const Maybe&, bool, Where) =
-    &mx::fast::scaled_dot_product_attention;
+                             Maybe, const Maybe&, bool,
+                             Where) = &mx::fast::scaled_dot_product_attention;
 constexpr array (*SIGMOID)(const array&, Where) = &mx::sigmoid;
 
 const char* linker_name(void* function) {
@@ -72,9 +72,8 @@ void in_parts(int count, int multiple, double amount, const Work& work) {
   if (threads.number() == 1 || amount < LEAST_WORK) return work(0, count);
   const double most = std::min(amount / LEAST_WORK + 1, double(threads.number() * PARTS));
   const int size = (count / int(most) + multiple) / multiple * multiple;
-  threads.run((count + size - 1) / size, [&](int part) {
-    work(part * size, std::min(count, (part + 1) * size));
-  });
+  threads.run((count + size - 1) / size,
+              [&](int part) { work(part * size, std::min(count, (part + 1) * size)); });
 }
 
 // The numbers of an array as kernels read them. MLX keeps an array's memory until queued work is
@@ -87,7 +86,10 @@ struct View {
   bool ordered;
 
   explicit View(const array& a)
-      : data(a.data<T>()), shape(a.shape()), strides(a.strides()), ordered(a.flags().row_contiguous) {}
+      : data(a.data<T>()),
+        shape(a.shape()),
+        strides(a.strides()),
+        ordered(a.flags().row_contiguous) {}
 
   // The numbers without gaps and in order; copied to `space` if they are not so already.
   const T* in_order(std::vector<T>& space) const {
@@ -155,14 +157,17 @@ struct Packing {
 float small_float(uint8_t byte, bool nvidia) {
   if (!nvidia) return std::ldexp(1.0f, byte - 127);
   const int exponent = byte >> 3 & 15, digits = byte & 7;
-  const float size = exponent ? std::ldexp(8.0f + digits, exponent - 10) : std::ldexp(float(digits), -9);
+  const float size =
+      exponent ? std::ldexp(8.0f + digits, exponent - 10) : std::ldexp(float(digits), -9);
   return byte & 128 ? -size : size;
 }
 
 // Packed matrices, one behind the other.
 struct Matrices {
   Matrices(const std::vector<array>& in, Packing packing)
-      : codes(in[1]), packing(packing), rows(in[1].shape(-2)),
+      : codes(in[1]),
+        packing(packing),
+        rows(in[1].shape(-2)),
         columns(in[1].shape(-1) * 32 / packing.bits) {
     if (packing.affine) {
       scales.emplace(in[2]);
@@ -193,9 +198,13 @@ struct Matrices {
       all_scales = scale_space.data();
     }
     work([=, this](size_t i) {
-      return Packed{all_codes + i * size * packing.bits / 8, all_scales + i * groups,
-                    all_biases ? all_biases + i * groups : nullptr, rows, columns,
-                    packing.group, packing.bits};
+      return Packed{all_codes + i * size * packing.bits / 8,
+                    all_scales + i * groups,
+                    all_biases ? all_biases + i * groups : nullptr,
+                    rows,
+                    columns,
+                    packing.group,
+                    packing.bits};
     });
   }
 
@@ -207,9 +216,8 @@ struct Matrices {
 };
 
 void product_in_parts(const Packed& w, const float* x, int count, float* y) {
-  in_parts(w.rows, TILE_COUNT, double(w.rows) * w.columns * count, [&](int begin, int end) {
-    product(w, begin, end, x, count, y);
-  });
+  in_parts(w.rows, TILE_COUNT, double(w.rows) * w.columns * count,
+           [&](int begin, int end) { product(w, begin, end, x, count, y); });
 }
 
 // x times one matrix, or x [batch, heads, length, columns] times one of each head.
@@ -267,7 +275,8 @@ class GatheredProduct : public Operation {
           products.resize(count * out_size);
           for (size_t i = 0; i < count; i++)
             std::copy_n(values + from[order[first + i]] * in_size, in_size, &chosen[i * in_size]);
-          product_in_parts(at(by[order[first]]), chosen.data(), int(count) * length, products.data());
+          product_in_parts(at(by[order[first]]), chosen.data(), int(count) * length,
+                           products.data());
           for (size_t i = 0; i < count; i++)
             std::copy_n(&products[i * out_size], out_size, y + order[first + i] * out_size);
         }
@@ -353,8 +362,8 @@ class Rope : public Operation {
           for (int row = begin; row < end; row++) {
             const size_t at = (size_t(b) * heads * length + row) * size;
             const size_t angle = size_t(row % length) * (settings.dims / 2);
-            rotate(values + at, size, &angles.cosines[angle], &angles.sines[angle], settings.dims / 2,
-                   settings.neighbours, y + at);
+            rotate(values + at, size, &angles.cosines[angle], &angles.sines[angle],
+                   settings.dims / 2, settings.neighbours, y + at);
           }
         });
       }
@@ -474,7 +483,8 @@ class Attention : public Operation {
       for (int s = 0; s < keys; s++) {
         if (added) scores[s] += added->data[at + s * strides[3]];
         // As in MLX: a row that may see nothing sees all.
-        if (seen && !seen->data[at + s * strides[3]]) scores[s] = std::numeric_limits<float>::lowest();
+        if (seen && !seen->data[at + s * strides[3]])
+          scores[s] = std::numeric_limits<float>::lowest();
       }
     }
 
@@ -555,19 +565,19 @@ array gather_qmm(const array& x, const array& w, const array& scales, const Mayb
                  const std::string& mode, const Maybe& global_scale, bool sorted, Where where) {
   const auto stream = to_stream(where);
   const auto packing = packing_of(x, w, scales, biases, group_size, bits, mode);
-  if (!on_cpu(stream) || !transpose || !packing || w.ndim() != 3 || x.ndim() < 2 || global_scale || !right ||
-      right->is_tracer() || right->size() == 0 || (left && left->is_tracer())) {
+  if (!on_cpu(stream) || !transpose || !packing || w.ndim() != 3 || x.ndim() < 2 || global_scale ||
+      !right || right->is_tracer() || right->size() == 0 || (left && left->is_tracer())) {
     static auto* own = replaced(GATHER);
-    return own(x, w, scales, biases, std::move(left), std::move(right), transpose, group_size,
-               bits, mode, global_scale, sorted, where);
+    return own(x, w, scales, biases, std::move(left), std::move(right), transpose, group_size, bits,
+               mode, global_scale, sorted, where);
   }
   if (!left) {
     const Shape batch(x.shape().begin(), x.shape().end() - 2);
     const int count = int(x.size() / x.shape(-1) / x.shape(-2));
     left = reshape(arange(0, count, uint32, stream), batch, stream);
   }
-  const auto pairs = broadcast_arrays(
-      {astype(*left, uint32, stream), astype(*right, uint32, stream)}, stream);
+  const auto pairs =
+      broadcast_arrays({astype(*left, uint32, stream), astype(*right, uint32, stream)}, stream);
   auto inputs = inputs_of(x, w, scales, biases);
   inputs.insert(inputs.end(), pairs.begin(), pairs.end());
   auto shape = pairs[1].shape();
@@ -601,11 +611,11 @@ array rope(const array& x, int dims, bool traditional, std::optional<float> base
            const array& offset, const Maybe& periods, Where where) {
   const auto stream = to_stream(where);
   const bool one_each = offset.ndim() == 1 && x.ndim() == 4 && offset.shape(0) == x.shape(0);
-  const bool known = on_cpu(stream) && plain(x) && x.ndim() == 4 && dims % 2 == 0 &&
-                     dims <= x.shape(3) && offset.dtype() == int32 && !offset.is_tracer() &&
-                     (offset.size() == 1 || one_each) && base.has_value() != periods.has_value() &&
-                     (!periods || (plain(*periods) && periods->ndim() == 1 &&
-                                   periods->shape(0) == dims / 2));
+  const bool known =
+      on_cpu(stream) && plain(x) && x.ndim() == 4 && dims % 2 == 0 && dims <= x.shape(3) &&
+      offset.dtype() == int32 && !offset.is_tracer() && (offset.size() == 1 || one_each) &&
+      base.has_value() != periods.has_value() &&
+      (!periods || (plain(*periods) && periods->ndim() == 1 && periods->shape(0) == dims / 2));
   if (!known) {
     static auto* own = replaced(ROPE);
     return own(x, dims, traditional, base, scale, offset, periods, where);
@@ -613,7 +623,7 @@ array rope(const array& x, int dims, bool traditional, std::optional<float> base
   std::vector<array> inputs{x, offset};
   if (periods) inputs.push_back(*periods);
   return lazy<akunu::Rope>(x.shape(), std::move(inputs), stream,
-                    Rope::Settings{dims, traditional, base.value_or(1), scale});
+                           Rope::Settings{dims, traditional, base.value_or(1), scale});
 }
 
 array scaled_dot_product_attention(const array& q, const array& k, const array& v, float scale,
@@ -621,16 +631,15 @@ array scaled_dot_product_attention(const array& q, const array& k, const array& 
                                    bool force_fused, Where where) {
   const auto stream = to_stream(where);
   const bool causal = mode == "causal";
-  const bool known = on_cpu(stream) && plain(q, k, v) && q.ndim() == 4 && k.ndim() == 4 &&
-                     v.ndim() == 4 && k.shape(0) == q.shape(0) && v.shape(0) == q.shape(0) &&
-                     v.shape(1) == k.shape(1) && v.shape(2) == k.shape(2) &&
-                     q.shape(1) % k.shape(1) == 0 && k.shape(3) == q.shape(3) &&
-                     q.shape(3) % LANES == 0 && v.shape(3) % LANES == 0 &&
-                     (!causal || (q.shape(2) <= k.shape(2) && !mask)) &&
-                     (!mask || (!mask->is_tracer() && mask->ndim() <= 4 &&
-                                (mask->dtype() == bool_ || mask->dtype() == float32))) &&
-                     (!sinks || (plain(*sinks) && sinks->ndim() == 1 &&
-                                 sinks->shape(0) == q.shape(1)));
+  const bool known =
+      on_cpu(stream) && plain(q, k, v) && q.ndim() == 4 && k.ndim() == 4 && v.ndim() == 4 &&
+      k.shape(0) == q.shape(0) && v.shape(0) == q.shape(0) && v.shape(1) == k.shape(1) &&
+      v.shape(2) == k.shape(2) && q.shape(1) % k.shape(1) == 0 && k.shape(3) == q.shape(3) &&
+      q.shape(3) % LANES == 0 && v.shape(3) % LANES == 0 &&
+      (!causal || (q.shape(2) <= k.shape(2) && !mask)) &&
+      (!mask || (!mask->is_tracer() && mask->ndim() <= 4 &&
+                 (mask->dtype() == bool_ || mask->dtype() == float32))) &&
+      (!sinks || (plain(*sinks) && sinks->ndim() == 1 && sinks->shape(0) == q.shape(1)));
   if (!known) {
     static auto* own = replaced(ATTENTION);
     return own(q, k, v, scale, mode, std::move(mask), sinks, force_fused, where);
@@ -658,8 +667,8 @@ extern "C" {
 EXPORT int akunu_replacements(const char** names, void** functions) {
   using namespace akunu;
   void* all[] = {
-      reinterpret_cast<void*>(MATMUL), reinterpret_cast<void*>(GATHER),
-      reinterpret_cast<void*>(NORM), reinterpret_cast<void*>(ROPE),
+      reinterpret_cast<void*>(MATMUL),    reinterpret_cast<void*>(GATHER),
+      reinterpret_cast<void*>(NORM),      reinterpret_cast<void*>(ROPE),
       reinterpret_cast<void*>(ATTENTION), reinterpret_cast<void*>(SIGMOID),
   };
   for (size_t i = 0; i < std::size(all); i++) {

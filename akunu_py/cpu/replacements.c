@@ -13,8 +13,9 @@ __attribute__((visibility("default"))) void akunu_lead(int number, void* functio
   functions[number] = function;
 }
 
-#define REPLACE(number, name)                                      \
-  static void* resolve_##number(void) { return functions[number]; } \
-  __attribute__((ifunc("resolve_" #number), visibility("default"))) void lead_##number(void) __asm__(name);
+#define REPLACE(number, name)                                                           \
+  static void* resolve_##number(void) { return functions[number]; }                     \
+  __attribute__((ifunc("resolve_" #number), visibility("default"))) void lead_##number( \
+      void) __asm__(name);
 
 REPLACEMENTS
