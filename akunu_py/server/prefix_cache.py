@@ -73,8 +73,6 @@ class _Entry:
     last_message: int
     pieces: list[Piece]
     """The rows of caches by length, of which other entries may hold some, too."""
-    since: float
-    """When the rows came here."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,8 +103,10 @@ class PrefixCache:
         self._trie: TokenTrie[_Entry] = TokenTrie()
         # The least recently used comes first.
         self._entries: OrderedDict[_Entry, None] = OrderedDict()
+        # When entries are to be written to disk.
+        self._unstored: dict[_Entry, float] = {}
         # Since when rows differ from those on disk, also while a reply uses them.
-        self._unstored: weakref.WeakKeyDictionary[CachedRows, float] = weakref.WeakKeyDictionary()
+        self._since: weakref.WeakKeyDictionary[CachedRows, float] = weakref.WeakKeyDictionary()
         self._holders: Counter[Piece] = Counter()
         self.nbytes = 0
 
@@ -198,11 +198,14 @@ class PrefixCache:
                 return
         known = text if tuple(text[: len(key)]) == key else key
         most = len(key) if last_message is None else min(last_message, len(key))
-        entry = _Entry(rows, key, known, most, take_apart(rows), time.monotonic())
+        entry = _Entry(rows, key, known, most, take_apart(rows))
         self._share(entry)
         self._trie.put(key, entry)
         self._entries[entry] = None
-        self._unstored.setdefault(rows, entry.since)
+        if self._disk is not None:
+            now = time.monotonic()
+            since = self._since.setdefault(rows, now)
+            self._unstored[entry] = min(now + _STORE_S, since + _MOST_S)
         self.nbytes += rows.nbytes
         for piece in entry.pieces:
             self._hold(piece)
@@ -257,18 +260,8 @@ class PrefixCache:
             return None
         if self._disk.writing:
             return _LOOK_S
-        due, _ = self._next_to_store()
+        due = min(self._unstored.values(), default=None)
         return None if due is None else max(0.0, due - time.monotonic())
-
-    def _next_to_store(self) -> tuple[float | None, _Entry | None]:
-        """Return when the next rows are to be written, and which; twice None for never."""
-        waiting = ((self._unstored.get(entry.rows), entry) for entry in self._entries)
-        due = (
-            (min(entry.since + _STORE_S, since + _MOST_S), entry)
-            for since, entry in waiting
-            if since is not None
-        )
-        return min(due, key=lambda one: one[0], default=(None, None))
 
     def store(self, session: Session, *, wait: bool = True) -> bool:
         """Write the oldest rows that are not on disk yet; return False if there are none.
@@ -279,10 +272,10 @@ class PrefixCache:
         if self._disk is None or (self._disk.writing and not wait):
             return False
         self._disk.finish()
-        _, entry = self._next_to_store()
-        if entry is None:
+        if not self._unstored:
             return False
-        del self._unstored[entry.rows]
+        entry = min(self._unstored, key=self._unstored.__getitem__)
+        del self._unstored[entry], self._since[entry.rows]
         with together(entry.rows, entry.pieces, len(entry.key)):
             self._disk.write(entry.rows, entry.text, entry.last_message, session)
         if wait:
@@ -304,6 +297,7 @@ class PrefixCache:
     def _remove(self, entry: _Entry) -> None:
         self._trie.pop(entry.key)
         del self._entries[entry]
+        self._unstored.pop(entry, None)
         self.nbytes -= entry.rows.nbytes
         for piece in entry.pieces:
             self._let_go(piece)
@@ -327,7 +321,8 @@ class PrefixCache:
         if best is not None and rows is not None:
             self.put(rows, best.last_message, best.text)
             # The file stays until longer rows replace it.
-            self._unstored.pop(rows, None)
+            for entry in [one for one in self._unstored if one.rows is rows]:
+                del self._unstored[entry], self._since[rows]
 
     def _find(self, prompt: Sequence[int], others: Sequence[Session]) -> _Found | None:
         """Return the rows of which most can be used."""

@@ -1,6 +1,7 @@
 """Which rows a prompt gets, which are copied, and which are dropped when there are too many."""
 
 import gc
+from unittest import mock
 
 import mlx.core as mx
 import numpy as np
@@ -16,6 +17,8 @@ from akunu_py.models.row_pieces import together
 from akunu_py.models.session import Session
 from akunu_py.sampling.sampler import Sampler
 from akunu_py.sampling.transforms import TransformChain
+from akunu_py.server import prefix_cache
+from akunu_py.server.disk_tier import DiskTier
 from akunu_py.server.prefix_cache import PrefixCache
 from akunu_py.types import GenerationConfig
 
@@ -435,25 +438,42 @@ def test_dropped_rows_give_their_memory_back(lane):
     assert mx.get_active_memory() - before < 1000
 
 
+@pytest.fixture(scope="module")
+def short_beginnings():
+    """Conversations share short ones, too."""
+    with mock.patch.object(prefix_cache, "_LEAST_SHARED", 16):
+        yield
+
+
 OTHER_FAMILIES = ("llama, sliding", "qwen3_next")
 CALLS = st.lists(
-    st.tuples(st.integers(0, 2), st.integers(1, 60), st.integers(0, 60), st.booleans()),
+    st.tuples(
+        st.integers(0, 2),
+        st.integers(1, 60),
+        st.integers(0, 60),
+        st.booleans(),
+        st.sampled_from(["", "", "drop", "store", "restart"]),
+    ),
     min_size=2,
     max_size=8,
 )
 
 
-@given(CALLS)
+@given(calls=CALLS)
 @settings(max_examples=max(5, settings.default.max_examples // 6))
 @pytest.mark.parametrize(
     "name", ["llama", *(pytest.param(name, marks=pytest.mark.slow) for name in OTHER_FAMILIES)]
 )
-def test_rows_are_what_a_fresh_session_has(name, calls):
-    """Whatever was handed over and copied before, the next logits are those of a cold start."""
-    model = family(name)
+@pytest.mark.usefixtures("short_beginnings")
+def test_rows_are_what_a_fresh_session_has(name, calls, tmp_path_factory):
+    """Whatever was handed over, copied, shared, dropped and read back from disk before.
+
+    The next logits are those of a cold start.
+    """
+    model, folder = family(name), tmp_path_factory.mktemp("rows")
     sessions = [Session(model, context=600) for _ in range(2)]
-    cache = PrefixCache(1 << 26)
-    for number, (kind, shared, own, returned) in enumerate(calls):
+    cache = PrefixCache(1 << 26, DiskTier(folder, 1 << 26, "toy"))
+    for number, (kind, shared, own, returned, then) in enumerate(calls):
         session, other = sessions[number % 2], sessions[1 - number % 2]
         prompt = [*(LEAD * 2)[:shared], *([40 + kind, 50 + number, 60] * 20)[:own], 0]
         cache.take(prompt, session, [other])
@@ -467,3 +487,9 @@ def test_rows_are_what_a_fresh_session_has(name, calls):
             assert mx.allclose(logits, mx.array(expected), atol=1e-4)
         if returned:
             cache.put(session.exchange(None), len(prompt) - 1)
+        if then == "drop":
+            cache.drop_oldest()
+        while then in {"store", "restart"} and cache.store(session):
+            pass
+        if then == "restart":
+            cache = PrefixCache(1 << 26, DiskTier(folder, 1 << 26, "toy"))
