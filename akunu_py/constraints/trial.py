@@ -94,14 +94,15 @@ class CompileTrial:
         Raises ServerBusyError where too many others are tried, EngineStateError if it is closed
         meanwhile, ConfigError if no child can be started.
         """
-        key = hashlib.sha256(f"{size} {grammar}".encode()).digest()
-        if (found := self._verdicts.get(key)) is None:
-            closings = self._closings
-            with self._place():
-                # Others may have asked the same, such as choices of one request.
-                found = self._verdicts.get(key)
-                if found is None and closings == self._closings:
-                    found = self._ask(grammar, size)
+        key = hashlib.sha256(f"{size} {grammar}".encode(errors="surrogatepass")).digest()
+        if (found := self._verdicts.get(key)) is not None:
+            return found
+        closings = self._closings
+        with self._place():
+            # Others may have asked the same, such as choices of one request.
+            found = self._verdicts.get(key)
+            if found is None and closings == self._closings:
+                found = self._ask(grammar, size)
             if closings != self._closings:
                 raise EngineStateError("compiling a constraint was ended; send it again later")
             if found is None:
