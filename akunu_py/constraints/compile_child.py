@@ -91,6 +91,7 @@ class _Watch:
     def __init__(self, most_bytes: int) -> None:
         self._most_bytes = most_bytes
         self._limit: int | None = None
+        signal.signal(signal.SIGPROF, signal.SIG_DFL)  # a process that is profiled may ignore it
         threading.Thread(target=self._run, daemon=True).start()
 
     @contextlib.contextmanager
