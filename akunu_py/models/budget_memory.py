@@ -18,6 +18,7 @@ from akunu_py.decoding.cost_file import CostFile
 from akunu_py.decoding.pass_costs import roofline
 from akunu_py.models.device import on_cpu
 from akunu_py.models.load import ModelDescription
+from akunu_py.models.model_digest import class_and_arguments
 from akunu_py.models.pass_times import PassTimes
 from akunu_py.models.row_bits import MOST_ROWS
 from akunu_py.types import RowBits
@@ -109,7 +110,7 @@ def cost_key(
     for _, array in tree_flatten(model.parameters()):
         kind = str(array.dtype)
         sizes[kind] = sizes.get(kind, 0) + array.nbytes
-    arguments = (type(model).__module__, getattr(model, "args", None))
+    arguments = class_and_arguments(model)
     name = mx.device_info().get("device_name", platform.machine())
     return {
         "model": description.name,

@@ -10,6 +10,11 @@ from mlx.utils import tree_flatten
 from akunu_py.models.load_steps import Steps
 
 
+def class_and_arguments(model: nn.Module) -> tuple[str, object]:
+    """Return what a model is beside its weights; mlx-lm's classes keep it as `args` or `config`."""
+    return type(model).__module__, getattr(model, "args", None) or getattr(model, "config", None)
+
+
 def model_digest(model: nn.Module, **settings: object) -> Steps[str]:
     """Return 32 hexadecimal digits that depend on weights, arguments, settings and versions of MLX.
 
@@ -17,8 +22,7 @@ def model_digest(model: nn.Module, **settings: object) -> Steps[str]:
     tell models apart; they do not protect against someone who wants two models to look alike.
     """
     digest = hashlib.sha256()
-    kind = (type(model).__module__, getattr(model, "args", None))
-    digest.update(repr((kind, version("mlx"), version("mlx-lm"))).encode())
+    digest.update(repr((class_and_arguments(model), version("mlx"), version("mlx-lm"))).encode())
     digest.update(repr(sorted(settings.items())).encode())
     for name, array in sorted(tree_flatten(model.parameters())):
         unit = mx.uint8 if array.nbytes % 4 else mx.uint32

@@ -1,5 +1,6 @@
 """Rows on disk: they survive a restart, and a damaged file costs a prefill and nothing else."""
 
+import dataclasses
 import hashlib
 import json
 import os
@@ -165,6 +166,20 @@ def test_other_weights_and_settings_have_other_names(engine):
         names = {finish(one._session.digest()) for one in (engine, other, aligned)}
     with toy_engine() as again:
         assert len(names | {finish(again._session.digest())}) == 3
+
+
+@pytest.mark.parametrize("name", ["llama", "plamo2"])
+def test_other_arguments_with_the_same_weights_have_other_names(name):
+    """Rows depend on them, too; some classes call them `config`."""
+    arguments = "args" if name == "llama" else "config"
+    with toy_engine(name) as engine:
+        model = engine._session.rows.model
+        before, given = finish(engine._session.digest()), getattr(model, arguments)
+        try:
+            setattr(model, arguments, dataclasses.replace(given, rms_norm_eps=0.1))
+            assert finish(engine._session.digest()) != before
+        finally:
+            setattr(model, arguments, given)
 
 
 def rewritten(folder, change):
