@@ -170,7 +170,7 @@ def _built() -> Path:
         raise OSError(f"{failed.read_text(encoding='utf-8')} ({failed} remembers it)")
     folder.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     if sys.stderr.isatty():
-        sys.stderr.write("Building kernels for this processor, once; 10 seconds or so\n")
+        _log.warning("building kernels for this processor, once; about 10 seconds")
     # In a process of its own: it opens what it built, which may crash.
     command = [sys.executable, "-m", "akunu_py.cpu.build", str(folder), str(mlx), compiler]
     environment = os.environ | {KERNELS_VARIABLE: "mlx", "PYTHONPATH": os.pathsep.join(sys.path)}
