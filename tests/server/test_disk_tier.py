@@ -773,7 +773,7 @@ match sys.argv[2]:
     case "within the description":
         os.fsync = fsync_of_the_description
     case "before the earlier rows are deleted":
-        disk_tier.DiskTier.remove = die
+        disk_tier._delete = die
     case "within that":
         pathlib.Path.unlink = unlink_of_rows
 ask()
