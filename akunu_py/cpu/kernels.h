@@ -133,9 +133,11 @@ inline Floats codes_at(const uint8_t* packed) {
   Words codes;
   if constexpr (BITS == E2M1) {
     const Words all = (Words{} + word_at(packed)) >> (Words{0, 1, 2, 3, 4, 5, 6, 7} * 4);
-    const Floats sizes = {0.0f, 0.5f, 1.0f, 1.5f, 2.0f, 3.0f, 4.0f, 6.0f};
-    const Words size = Words(__builtin_shuffle(sizes, Ints(all & 7)));
-    return Floats(size | (all & 8) << 28);
+    // 0, 0.5, 1, 1.5, and then with the exponent and the digit of a float32: 2, 3, 4, 6.
+    const Ints size = Ints(all & 7);
+    const Floats small = __builtin_convertvector(size, Floats) * 0.5f;
+    const Floats number = size < 4 ? small : Floats((size + 252) << 22);
+    return Floats(Words(number) | (all & 8) << 28);
   } else if constexpr (BITS == 8) {
     return __builtin_convertvector(widen(packed), Floats);
   } else if constexpr (BITS <= 4) {
