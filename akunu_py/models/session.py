@@ -84,6 +84,8 @@ class Session:
         # come from another thread.
         mx.eval(probe)
         self.vocabulary_size = int(probe.shape[-1])
+        del probe
+        mx.clear_cache()
         # Committed tokens behind the cached rows, except the last; the next pass feeds them again.
         self._carried: tuple[int, ...] = ()
         self._end = context
