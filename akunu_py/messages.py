@@ -105,7 +105,10 @@ class Tool:
     def __post_init__(self) -> None:
         _check_tool_name(self.name)
         _check_text(self.description, "description")
-        schema = _without_nulls(_json_object(self.parameters, "parameters"))
+        given: object = self.parameters
+        if given == []:
+            given = {}  # PHP writes an empty object as a list
+        schema = _without_nulls(_json_object(given, "parameters"))
         object.__setattr__(self, "parameters", schema)
         kind = schema.get("type", "object")
         if kind != "object":
@@ -117,7 +120,7 @@ class Tool:
             # Such as OpenAPI's OBJECT. A call always has an object of arguments.
             schema["type"] = "object"
         if schema.get("properties") == []:
-            schema["properties"] = {}  # an empty object, as PHP writes it
+            schema["properties"] = {}
 
     @classmethod
     def of(cls, value: "Tool | Mapping[str, Any]", place: str = "tool") -> "Tool":

@@ -133,7 +133,7 @@ def test_within_other_schemas(name):
     assert found.tool.parameters["properties"]["b"]["items"]["properties"] == {"c": left}
 
 
-@pytest.mark.parametrize("parameters", [{"type": "OBJECT"}, {"type": "any"}, {"properties": None}, {"type": None}, {"properties": []}, {"oneOf": [TEXT, TEXT]}, {"$ref": "#"}, {"const": None}])  # fmt: skip
+@pytest.mark.parametrize("parameters", [{"type": "OBJECT"}, {"type": "any"}, {"properties": None}, {"type": None}, {"properties": []}, {"oneOf": [TEXT, TEXT]}, {"$ref": "#"}, {"const": None}, []])  # fmt: skip
 def test_arguments_are_an_object_in_any_case(parameters):
     found = enforced(Tool("t", "", parameters)).tool.parameters
     assert found["type"] == "object"

@@ -148,7 +148,7 @@ def test_nesting_of_a_schema(server):
         {"tools": [1]},
         {"tools": [{}]},
         {"tools": [{"type": "function", "function": {"name": "a b"}}]},
-        {"tools": [{"type": "function", "function": {"name": "f", "parameters": []}}]},
+        {"tools": [{"type": "function", "function": {"name": "f", "parameters": [1]}}]},
         {"tools": [{"type": "function", "function": {"name": "f"}}] * 2},
         {"tools": [{"type": "function", "function": {"name": f"f{n}"}} for n in range(1001)]},
         {"tools": "x"},
