@@ -2,7 +2,7 @@
 # A stamp with the hash of pyproject.toml makes every later call return at once.
 
 find_python() {
-    for candidate in ${PYTHON:-} python3 python3.13 python3.12 python3.11 python; do
+    for candidate in ${PYTHON:-} python3 python3.14 python3.13 python3.12 python3.11 python; do
         if command -v "$candidate" >/dev/null 2>&1 &&
             "$candidate" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null; then
             printf '%s\n' "$candidate"

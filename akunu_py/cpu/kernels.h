@@ -343,19 +343,23 @@ inline void rotate(const float* x, int size, const float* cosines, const float* 
 // Keys that are read before the next row of queries looks at them; they fit L1 or L2.
 constexpr int BLOCK_KEYS = 128;
 
-// Rows of queries that share keys and values; row r may see the first `visible[r]` keys.
+// Rows of queries that share keys and values. Row r sees `visible[r]` keys: the first ones, or,
+// with `keys`, those that its part of `padded` numbers lists. So it has the bits of a row whose
+// cache holds only these keys, wherever others lie between them.
 struct Queries {
   const float* const* rows;
   const int* visible;
-  int count;
+  int count, padded;
+  const int* keys;
+
+  ptrdiff_t key(int row, int place) const {
+    return keys ? keys[size_t(row) * padded + place] : place;
+  }
 };
 
-// scores[0:8] of a query with eight keys; `keys` may be fewer, then the last is repeated.
-inline Floats eight_scores(const float* query, const float* key, ptrdiff_t stride, int keys,
-                           int size) {
+// The products of a query with eight keys.
+inline Floats eight_scores(const float* query, const float* const (&at)[LANES], int size) {
   Floats sums[LANES] = {};
-  const float* at[LANES];
-  for (int s = 0; s < LANES; s++) at[s] = key + std::min(s, keys - 1) * stride;
   for (int d = 0; d < size; d += LANES) {
     const Floats values = load(query + d);
     for (int s = 0; s < LANES; s++) sums[s] = multiply_add(load(at[s] + d), values, sums[s]);
@@ -371,18 +375,20 @@ inline Floats eight_scores(const float* query, const float* key, ptrdiff_t strid
          __builtin_shufflevector(sums[0], sums[1], 4, 5, 6, 7, 12, 13, 14, 15);
 }
 
-// scores[row, key] of the visible keys, in rows of `padded` numbers; those behind them are -inf.
+// scores[row, place] of the visible keys, in rows of `padded` numbers; those behind them are -inf.
 inline void attention_scores(const Queries& q, const float* keys, ptrdiff_t stride, int size,
-                             float scale, float* scores, int padded) {
-  for (int block = 0; block < padded; block += BLOCK_KEYS) {
+                             float scale, float* scores) {
+  for (int block = 0; block < q.padded; block += BLOCK_KEYS) {
     for (int r = 0; r < q.count; r++) {
-      float* row = scores + size_t(r) * padded;
-      for (int s = block; s < std::min(block + BLOCK_KEYS, padded); s += LANES) {
-        const int left = q.visible[r] - s;
-        if (left > 0)
-          store(row + s, eight_scores(q.rows[r], keys + s * stride, stride, left, size) * scale);
-        for (int hidden = std::max(left, 0); hidden < LANES; hidden++)
-          row[s + hidden] = -std::numeric_limits<float>::infinity();
+      float* row = scores + size_t(r) * q.padded;
+      for (int s = block; s < std::min(block + BLOCK_KEYS, q.padded); s += LANES) {
+        const int last = q.visible[r] - 1;
+        const float* at[LANES];
+        for (int i = 0; i < LANES; i++)
+          at[i] = keys + q.key(r, std::clamp(s + i, 0, std::max(last, 0))) * stride;
+        if (s <= last) store(row + s, eight_scores(q.rows[r], at, size) * scale);
+        for (int hidden = std::max(last + 1, s); hidden < s + LANES; hidden++)
+          row[hidden] = -std::numeric_limits<float>::infinity();
       }
     }
   }
@@ -402,31 +408,33 @@ inline void softmax(float* scores, int padded, const float* sink) {
   for (int s = 0; s < padded; s += LANES) store(scores + s, load(scores + s) / all);
 }
 
-// SIZE numbers of an output: the values weighted by probabilities.
+// SIZE numbers of the output of a row: values weighted by probabilities, from one place to another.
 template <int SIZE>
-inline void add_values(const float* weights, int from, int to, const float* values,
-                       ptrdiff_t stride, float* output) {
+inline void add_values(const Queries& q, int row, int from, int to, const float* weights,
+                       const float* values, ptrdiff_t stride, float* output) {
   Floats sums[SIZE / LANES];
   for (int d = 0; d < SIZE / LANES; d++) sums[d] = load(output + d * LANES);
-  for (int s = from; s < to; s++)
+  for (int s = from; s < to; s++) {
+    const float* value = values + q.key(row, s) * stride;
     for (int d = 0; d < SIZE / LANES; d++)
-      sums[d] = multiply_add(repeat(weights[s]), load(values + s * stride + d * LANES), sums[d]);
+      sums[d] = multiply_add(repeat(weights[s]), load(value + d * LANES), sums[d]);
+  }
   for (int d = 0; d < SIZE / LANES; d++) store(output + d * LANES, sums[d]);
 }
 
 inline void attention_outputs(const Queries& q, const float* values, ptrdiff_t stride, int size,
-                              const float* scores, int padded, float* const* outputs) {
+                              const float* scores, float* const* outputs) {
   constexpr int WIDE = 64;
   for (int r = 0; r < q.count; r++) std::fill(outputs[r], outputs[r] + size, 0.0f);
-  for (int block = 0; block < padded; block += BLOCK_KEYS) {
+  for (int block = 0; block < q.padded; block += BLOCK_KEYS) {
     for (int r = 0; r < q.count; r++) {
       const int end = std::min(block + BLOCK_KEYS, q.visible[r]);
-      const float* row = scores + size_t(r) * padded;
+      const float* row = scores + size_t(r) * q.padded;
       int d = 0;
       for (; d + WIDE <= size; d += WIDE)
-        add_values<WIDE>(row, block, end, values + d, stride, outputs[r] + d);
+        add_values<WIDE>(q, r, block, end, row, values + d, stride, outputs[r] + d);
       for (; d < size; d += LANES)
-        add_values<LANES>(row, block, end, values + d, stride, outputs[r] + d);
+        add_values<LANES>(q, r, block, end, row, values + d, stride, outputs[r] + d);
     }
   }
 }

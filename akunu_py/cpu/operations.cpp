@@ -141,6 +141,15 @@ class Operation : public mx::UnaryPrimitive {
     return out.data<float>();
   }
 
+  // The memory of an input of the same size that nobody else needs, for kernels that read each
+  // number before they write in its place.
+  float* memory_of(const array& in, array& out) const {
+    if (!in.is_donatable() || !in.flags().row_contiguous || in.nbytes() != out.nbytes())
+      return memory(out);
+    out.copy_shared_buffer(in);
+    return out.data<float>();
+  }
+
   template <class Work>
   void queue(Work work) {
     mx::cpu::get_command_encoder(stream()).dispatch(std::move(work));
@@ -297,7 +306,7 @@ class RmsNorm : public Operation {
   void eval_cpu(const std::vector<array>& in, array& out) override {
     const int size = out.shape(-1), count = out.size() / size;
     queue([x = View<float>(in[0]), weight = View<float>(in[1]), epsilon = epsilon_, size, count,
-           y = memory(out)] {
+           y = memory_of(in[0], out)] {
       static thread_local std::vector<float> space, weights;
       const float *values = x.in_order(space), *factors = weight.in_order(weights);
       in_parts(count, 1, double(size) * count, [&](int begin, int end) {
@@ -319,7 +328,7 @@ class Sigmoid : public Operation {
 
   void eval_cpu(const std::vector<array>& in, array& out) override {
     constexpr int AT_ONCE = 4096;
-    queue([x = View<float>(in[0]), size = out.size(), y = memory(out)] {
+    queue([x = View<float>(in[0]), size = out.size(), y = memory_of(in[0], out)] {
       static thread_local std::vector<float> space;
       const float* values = x.in_order(space);
       const int count = (size + AT_ONCE - 1) / AT_ONCE;
@@ -350,7 +359,7 @@ class Rope : public Operation {
     std::optional<View<float>> periods;
     if (in.size() > 2) periods.emplace(in[2]);
     queue([settings = settings_, x = View<float>(in[0]), offset = View<int>(in[1]),
-           several = in[1].size() > 1, periods, y = memory(out)] {
+           several = in[1].size() > 1, periods, y = memory_of(in[0], out)] {
       static thread_local std::vector<float> space, given;
       const float* values = x.in_order(space);
       const float* period = periods ? periods->in_order(given) : nullptr;
@@ -432,32 +441,34 @@ class Attention : public Operation {
       const double work = double(batch) * heads * length * keys * (q.shape[3] + size);
       in_parts(batch * kv_heads * chunks, 1, work, [&](int begin, int end) {
         static thread_local std::vector<float> scores;
+        static thread_local std::vector<int> places;
+        const int padded = (keys + LANES - 1) / LANES * LANES;
+        scores.resize(std::max(scores.size(), size_t(at_once) * padded));
+        if (mask) places.resize(std::max(places.size(), size_t(at_once) * padded));
         for (int part = begin; part < end; part++) {
           const int b = part / chunks / kv_heads, kv = part / chunks % kv_heads;
           const int first = part % chunks * at_once, count = std::min(rows - first, at_once);
           const float* queries[AT_ONCE];
           float* outputs[AT_ONCE];
-          int visible[AT_ONCE], most = 0;
+          int visible[AT_ONCE];
           for (int r = 0; r < count; r++) {
             const int h = kv * shared + (first + r) / length, l = (first + r) % length;
             queries[r] = q.data + b * q.strides[0] + h * q.strides[1] + l * q.strides[2];
             outputs[r] = y + ((size_t(b) * heads + h) * length + l) * size;
             visible[r] = settings.causal ? keys - length + l + 1 : keys;
-            most = std::max(most, visible[r]);
+            if (mask) visible[r] = mask->list(b, h, l, keys, &places[size_t(r) * padded]);
           }
-          const int padded = (most + LANES - 1) / LANES * LANES;
-          scores.resize(std::max(scores.size(), size_t(count) * padded));
-          const Queries shown{queries, visible, count};
+          const Queries shown{queries, visible, count, padded, mask ? places.data() : nullptr};
           attention_scores(shown, k.data + b * k.strides[0] + kv * k.strides[1], k.strides[2],
-                           q.shape[3], settings.scale, scores.data(), padded);
+                           q.shape[3], settings.scale, scores.data());
           for (int r = 0; r < count; r++) {
             const int h = kv * shared + (first + r) / length, l = (first + r) % length;
             float* row = scores.data() + size_t(r) * padded;
-            if (mask) mask->add(b, h, l, visible[r], row);
+            if (mask) mask->add(b, h, l, visible[r], &places[size_t(r) * padded], row);
             softmax(row, padded, sink ? sink + h : nullptr);
           }
           attention_outputs(shown, v.data + b * v.strides[0] + kv * v.strides[1], v.strides[2],
-                            size, scores.data(), padded, outputs);
+                            size, scores.data(), outputs);
         }
       });
     });
@@ -467,7 +478,7 @@ class Attention : public Operation {
   // Rows of queries that look at a block of keys before the next is read.
   static constexpr int AT_ONCE = 32;
 
-  // What is added to scores, or which keys may be seen.
+  // Which keys may be seen, or what is added to scores: -inf hides a key.
   struct Mask {
     explicit Mask(const array& a) {
       if (a.dtype() == mx::bool_) {
@@ -477,14 +488,33 @@ class Attention : public Operation {
       }
     }
 
-    void add(int b, int h, int l, int keys, float* scores) const {
+    ptrdiff_t at(int b, int h, int l, int key) const {
       const auto& strides = seen ? seen->strides : added->strides;
-      const ptrdiff_t at = b * strides[0] + h * strides[1] + l * strides[2];
-      for (int s = 0; s < keys; s++) {
-        if (added) scores[s] += added->data[at + s * strides[3]];
-        // As in MLX: a row that may see nothing sees all.
-        if (seen && !seen->data[at + s * strides[3]])
-          scores[s] = std::numeric_limits<float>::lowest();
+      return b * strides[0] + h * strides[1] + l * strides[2] + key * strides[3];
+    }
+
+    bool hides(ptrdiff_t place) const {
+      return seen ? !seen->data[place] : added->data[place] == -INFINITY;
+    }
+
+    // Lists the keys that a row sees; returns their number. A row that sees none lists all.
+    int list(int b, int h, int l, int keys, int* places) const {
+      int count = 0;
+      for (int key = 0; key < keys; key++)
+        if (!hides(at(b, h, l, key))) places[count++] = key;
+      if (count) return count;
+      for (int key = 0; key < keys; key++) places[key] = key;
+      return keys;
+    }
+
+    void add(int b, int h, int l, int count, const int* places, float* scores) const {
+      for (int i = 0; i < count; i++) {
+        const ptrdiff_t place = at(b, h, l, places[i]);
+        if (hides(place)) {
+          scores[i] = 0;  // as in MLX: the mean of all values
+        } else if (added) {
+          scores[i] += added->data[place];
+        }
       }
     }
 

@@ -230,6 +230,35 @@ def test_attention_with_masks_and_sinks(shape, seed, kind):
     check(found, attended(q, k, v, 0.2, **known))
 
 
+@given(shape=SHAPES, seed=SEEDS, kind=st.sampled_from(["bool", "float"]))
+def test_a_row_has_the_bits_of_one_whose_cache_has_only_what_it_sees(shape, seed, kind):
+    """So a row of a tree has the bits that it has behind its own branch alone."""
+    rng, q, k, v = some_rows(shape, seed)
+    length, keys = q.shape[2], k.shape[2]
+    seen = rng.random((length, keys)) > 0.5
+    seen[:, 0] = True
+    mask = mx.array(seen if kind == "bool" else np.where(seen, 0, -np.inf).astype(np.float32))
+    attend = mx.fast.scaled_dot_product_attention
+    found = taken(lambda: attend(q, k, v, scale=0.2, mask=mask))
+    for row in {0, length - 1}:
+        places = mx.array(np.flatnonzero(seen[row]))
+        alone = attend(q[:, :, row : row + 1], k[:, :, places], v[:, :, places], scale=0.2)
+        assert np.array_equal(np.array(alone)[:, :, 0], found[:, :, row])
+
+
+def test_memory_of_an_input_that_nobody_needs_is_used_again():
+    x = numbers(np.random.default_rng(1), 4, 64)
+    weight = mx.ones(64)
+    expected = exact(mx.sigmoid(mx.fast.rms_norm(x * 1, weight, 1e-5)))
+    kept = x * 1
+    mx.eval(kept)
+    results = [mx.sigmoid(mx.fast.rms_norm(kept, weight, 1e-5)) for _ in range(2)]
+    mx.eval(results)
+    assert np.array_equal(np.array(kept), np.array(x))
+    for result in results:
+        assert np.array_equal(exact(result), expected)
+
+
 UNKNOWN = {
     "16 bits": lambda x: mx.sigmoid(x.astype(mx.float16)),
     "nothing": lambda x: mx.sigmoid(x[:0]),

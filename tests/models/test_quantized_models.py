@@ -23,4 +23,5 @@ def test_logits_of_quantized_and_expanded_weights_agree(tmp_path, kind):
     quantized = logits(path, weights="quantized")
     assert np.isfinite(dense).all()
     assert dense.std() > 1e-3
-    assert np.abs(quantized - dense).max() < 1e-5 * np.abs(dense).max()
+    # Sums in float32 and in another order: those of dense weights are the less exact ones.
+    assert np.abs(quantized - dense).max() < 4e-5 * np.abs(dense).max()

@@ -2,6 +2,7 @@
 
 import json
 import logging
+import sys
 import time
 
 import pytest
@@ -94,7 +95,10 @@ def test_deep_nesting(server, path, key):
     depth = 200_000
     body = json.dumps(BODIES[path] | {"tools": []})[:-1].encode()
     nested = b"[" * depth + b"]" * depth
-    refused(server, path, body + b', "' + key.encode() + b'": ' + nested + b"}")
+    content = body + b', "' + key.encode() + b'": ' + nested + b"}"
+    # Python 3.14 reads any depth, and a field that a path does not know is ignored.
+    allowed = {200, 400} if sys.version_info >= (3, 14) else {400}
+    assert server.post(path, content).status_code in allowed
 
 
 def test_nesting_of_a_schema(server):
