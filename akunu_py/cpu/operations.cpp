@@ -511,7 +511,7 @@ class Attention : public Operation {
       for (int i = 0; i < count; i++) {
         const ptrdiff_t place = at(b, h, l, places[i]);
         if (hides(place)) {
-          scores[i] = 0;  // as in MLX: the mean of all values
+          scores[i] = std::numeric_limits<float>::lowest();  // as in MLX: all alike, below a sink
         } else if (added) {
           scores[i] += added->data[place];
         }

@@ -230,6 +230,21 @@ def test_attention_with_masks_and_sinks(shape, seed, kind):
     check(found, attended(q, k, v, 0.2, **known))
 
 
+def test_a_row_that_sees_nothing_has_the_mean_of_all_or_its_sink_alone():
+    _, q, k, v = some_rows(
+        {"batch": 1, "heads": (2, 1), "length": 3, "before": 8, "size": 8, "value_size": 8}, 1
+    )
+    seen = np.arange(3)[:, None] > np.zeros(11)
+    attend = mx.fast.scaled_dot_product_attention
+    found = taken(lambda: attend(q, k, v, scale=0.2, mask=mx.array(seen)))
+    check(found, attended(q, k, v, 0.2, hidden=~seen))
+    assert np.allclose(found[:, :, 0], exact(v).mean(axis=2), atol=1e-6)
+    sinks = mx.zeros(2)
+    found = taken(lambda: attend(q, k, v, scale=0.2, mask=mx.array(seen), sinks=sinks))
+    check(found, attended(q, k, v, 0.2, hidden=~seen, sinks=sinks))
+    assert np.all(found[:, :, 0] == 0)
+
+
 @given(shape=SHAPES, seed=SEEDS, kind=st.sampled_from(["bool", "float"]))
 def test_a_row_has_the_bits_of_one_whose_cache_has_only_what_it_sees(shape, seed, kind):
     """So a row of a tree has the bits that it has behind its own branch alone."""
