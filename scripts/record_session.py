@@ -34,6 +34,7 @@ from pyte.modes import LNM
 from pyte.screens import Char
 from rich.color import Color
 
+from akunu_py.cpu import KERNELS_VARIABLE, load_kernels
 from akunu_py.model_store.default_model import fetched_model_path
 
 COLUMNS, LINES = 80, 90
@@ -82,6 +83,8 @@ def record(command: tuple[str, ...], typed: tuple[str, ...], folder: Path) -> st
         "XDG_CONFIG_HOME": str(folder), "TERM": "xterm-256color", "COLORTERM": "truecolor",
         # Nobody here answers where the cursor is.
         "PROMPT_TOOLKIT_NO_CPR": "1",
+        # Built for this machine already; its cache folder is not that of the recording.
+        KERNELS_VARIABLE: str(load_kernels().path or "mlx"),
     }  # fmt: skip
     for name in ("AKUNU_BLAS", "AKUNU_DATA_DIR"):
         if name in os.environ:
