@@ -19,9 +19,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
-
-import mlx.core as mx
+from typing import TYPE_CHECKING, Any
 
 from akunu_py.atomic_file import replace_file
 from akunu_py.errors import ConfigError
@@ -30,6 +28,9 @@ from akunu_py.models.row_file import write_arrays
 from akunu_py.models.session import Session
 from akunu_py.regular_file import open_to_read
 from akunu_py.server.token_trie import TokenTrie
+
+if TYPE_CHECKING:
+    import mlx.core as mx
 
 _log = logging.getLogger(__name__)
 
@@ -166,7 +167,7 @@ class DiskTier:
         self._writing = self._writer.submit(self._write_entry, description, arrays, replaced)
 
     def _write_entry(
-        self, description: dict[str, Any], arrays: dict[str, mx.array], replaced: list[str]
+        self, description: dict[str, Any], arrays: "dict[str, mx.array]", replaced: list[str]
     ) -> "_Written":
         """Write an entry, then delete those that it replaces and those beyond the limit."""
         try:
@@ -178,7 +179,7 @@ class DiskTier:
             _log.warning("a prompt is not cached in %s: %s", self._folder, error)
             return _Written(None, [])
 
-    def _write_files(self, description: dict[str, Any], arrays: dict[str, mx.array]) -> Stored:
+    def _write_files(self, description: dict[str, Any], arrays: "dict[str, mx.array]") -> Stored:
         name = hashlib.sha256(repr(description["tokens"]).encode()).hexdigest()[:32]
         data = self._path(name, "safetensors")
         new = data.with_name(f".{name}.{secrets.token_hex(4)}")

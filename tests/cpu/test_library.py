@@ -1,5 +1,6 @@
 """How the library of kernels is built, kept and opened; each case in a new process."""
 
+import ast
 import os
 import stat
 import subprocess
@@ -7,6 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from shared_files import ROOT
 
 from akunu_py.cpu import load_kernels
 
@@ -171,3 +173,16 @@ def test_other_libraries_do_not_see_mlx(tmp_path):
     """MLX has functions of the same names as llama.cpp, which would call them if they were global."""
     program = f"{SAY}\nimport ctypes\nprint(hasattr(ctypes.CDLL(None), 'gguf_get_key'))"
     assert said(tmp_path, program, AKUNU_CPU=str(KERNELS.path))[-1].endswith("False")
+
+
+def test_only_rooms_that_load_the_kernels_import_mlx_as_they_are_imported():
+    """Another module may be the first of a program, which then computes without them."""
+    found = []
+    for path in (ROOT / "akunu_py").rglob("*.py"):
+        if path.relative_to(ROOT / "akunu_py").parts[0] in {"models", "sampling", "lab"}:
+            continue
+        for line in ast.parse(path.read_text(encoding="utf-8")).body:
+            names = [alias.name for alias in line.names] if isinstance(line, ast.Import) else []
+            names += [line.module or ""] if isinstance(line, ast.ImportFrom) else []
+            found += [path for name in names if name.split(".")[0] in {"mlx", "mlx_lm"}]
+    assert found == []
