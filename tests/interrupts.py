@@ -1,5 +1,6 @@
 """Interrupts at any step of Python, where rows and tokens are moved."""
 
+import contextlib
 import dis
 import functools
 import itertools
@@ -30,7 +31,8 @@ MOVING = {
 """Where interrupts come: what moves rows and tokens."""
 
 HOLDING = {
-    str(ROOM.parent / "engine" / f"{name}.py") for name in ("admission", "hold", "reply_stream")
+    contextlib.__file__,
+    *(str(ROOM.parent / "engine" / f"{name}.py") for name in ("admission", "hold", "reply_stream")),
 }
 """What holds an engine and its reply."""
 

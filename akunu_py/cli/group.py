@@ -7,11 +7,9 @@ import importlib.util
 import io
 import os
 import re
-import signal
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from types import FrameType
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
@@ -247,21 +245,6 @@ class RootGroup(CommandGroup):
             _drop_output()
             sys.exit(ERROR)
         sys.exit(code if isinstance(code, int) else OK)
-
-
-def end_by_signals() -> None:
-    """Let SIGTERM and SIGHUP end the process by an exception, with 128 more than their number.
-
-    What has to be put back, as a terminal's state or a file half written, is. A signal that is
-    ignored, as nohup has it, stays so.
-    """
-
-    def leave(number: int, _frame: FrameType | None) -> NoReturn:
-        raise SystemExit(128 + number)
-
-    for number in (signal.SIGTERM, signal.SIGHUP):
-        if signal.getsignal(number) is signal.SIG_DFL:
-            signal.signal(number, leave)
 
 
 def _of_system(error: OSError) -> str:

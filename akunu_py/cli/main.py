@@ -8,7 +8,8 @@ from pathlib import Path
 import click
 
 from akunu_py import __version__
-from akunu_py.cli.group import RootGroup, end_by_signals
+from akunu_py.cli.group import RootGroup
+from akunu_py.cli.signals import end_by_signals
 from akunu_py.cli.verbosity import QUIET_HELP, VERBOSE_HELP, set_up_logging
 
 _COMMANDS = {

@@ -1,12 +1,10 @@
 """Access to an engine: one reply at a time, and none after a close or a fork."""
 
-import contextlib
 import os
 import threading
 import weakref
-from collections.abc import Iterator
 
-from akunu_py.engine.hold import Hold
+from akunu_py.engine.hold import Block, Hold
 from akunu_py.engine.reply_stream import ReplyStream
 from akunu_py.errors import EngineStateError
 
@@ -38,16 +36,13 @@ class Admission:
                 "in the child process"
             )
 
-    @contextlib.contextmanager
-    def exclusive(self) -> Iterator[None]:
-        """Hold the engine for a call; raises EngineStateError if another call takes too long."""
+    def exclusive(self) -> Block:
+        """Hold the engine in the block; raises EngineStateError if another call takes too long."""
         self.check()
-        with self._hold.take(_LOCK_TIMEOUT_S) as taken:
-            if not taken:
-                raise EngineStateError(
-                    "the engine is busy in another thread; load one for each thread"
-                )
-            yield
+        block = self._hold.take(_LOCK_TIMEOUT_S)
+        if not block.taken:
+            raise EngineStateError("the engine is busy in another thread; load one for each thread")
+        return block
 
     def admit(self, reply: ReplyStream) -> None:
         """Make a reply the current one."""

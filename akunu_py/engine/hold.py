@@ -1,25 +1,39 @@
 """A hold that an interrupt leaves free, wherever in Python it comes."""
 
-import contextlib
+import io
 import threading
 import time
 import weakref
-from collections.abc import Iterator
 
 _LOOK_S = 0.005
 """Seconds between two tries to get it."""
 
 
+class Block(io.BytesIO):
+    """A block of code, as in `with hold.take(1) as block`.
+
+    Python raises KeyboardInterrupt behind calls, and also when a function begins, so a `with` whose
+    two ends are Python can lose one of them. Those of `io.BytesIO` are C: this is closed as soon as
+    the block has ended.
+
+    Attributes:
+        taken: whether the block has the hold.
+
+    """
+
+    taken = False
+
+
 class Hold:
     """Held by one block of code at a time.
 
-    Python raises KeyboardInterrupt behind calls. Behind `Lock.acquire` the lock would be taken, and
-    no block entered yet that releases it. So a block takes the hold with a mark of its own, which
-    it made before, and no lock is involved. The hold is free when the last mark's block is over.
+    Behind `Lock.acquire` an interrupt would leave the lock taken, and no block entered yet that
+    releases it. So a block takes the hold with a mark of its own, which it made before, and no lock
+    is involved. The hold is free when the last mark's block is over.
     """
 
     def __init__(self) -> None:
-        self._last = _Mark(_Block())
+        self._last = _Mark(Block())
 
     @property
     def held(self) -> bool:
@@ -32,14 +46,16 @@ class Hold:
         last = self._last
         return not last.over and last.thread is threading.current_thread()
 
-    @contextlib.contextmanager
-    def take(self, most_s: float) -> Iterator[bool]:
-        """Hold it during a block, which is told whether that took no longer than `most_s`."""
-        block = _Block()
+    def take(self, most_s: float) -> Block:
+        """Return a block to enter at once, which has the hold unless that took over `most_s`."""
+        block = Block()
         try:
-            yield self._take(_Mark(block), most_s)
-        finally:
-            block.over = True
+            block.taken = self._take(_Mark(block), most_s)
+        except BaseException:
+            # The traceback of an interrupt keeps the block for as long as it is handled.
+            block.close()
+            raise
+        return block
 
     def _take(self, mark: "_Mark", most_s: float) -> bool:
         until = time.monotonic() + most_s
@@ -56,16 +72,11 @@ class Hold:
                 time.sleep(_LOOK_S)
 
 
-class _Block:
-    """A block of code; nothing but the block itself keeps this."""
-
-    over = False
-
-
 class _Mark:
     """Stands for a block that holds something, or tries to; `next` is the one behind it."""
 
-    def __init__(self, block: _Block) -> None:
+    def __init__(self, block: Block) -> None:
+        # Weak: a block that an interrupt kept from being entered is gone, and over.
         self._block = weakref.ref(block)
         self.thread = threading.current_thread()
 
@@ -73,4 +84,4 @@ class _Mark:
     def over(self) -> bool:
         """Whether the block has ended."""
         block = self._block()
-        return block is None or block.over
+        return block is None or block.closed

@@ -1,13 +1,12 @@
 """A reply as its reader holds it: read, cancelled or closed, from any thread."""
 
-import contextlib
 import threading
 from collections.abc import Generator, Iterator
 from types import TracebackType
 from typing import Self
 
 from akunu_py.decode_stats import StepStats
-from akunu_py.engine.hold import Hold
+from akunu_py.engine.hold import Block, Hold
 from akunu_py.engine.reply import Reply, Request
 from akunu_py.engine.trace_file import TraceLine, describe_decoding
 from akunu_py.errors import ConfigError, EngineStateError
@@ -72,11 +71,11 @@ class ReplyStream(Iterator[StreamEvent]):
         return self
 
     def __next__(self) -> StreamEvent:
-        with self._held() as events:
-            if events is not None:
+        with self._held():
+            if self._events is not None:
                 self._admit()
                 self.thread = threading.current_thread()
-                return self._next_of(events)
+                return self._next_of(self._events)
             if self._last_event is not None:
                 event, self._last_event = self._last_event, None
                 return event
@@ -84,21 +83,20 @@ class ReplyStream(Iterator[StreamEvent]):
             raise EngineStateError(self._ended_by)
         raise StopIteration
 
-    @contextlib.contextmanager
-    def _held(self) -> Iterator[Generator[StreamEvent, None, None] | None]:
-        """Hold the reply and return the generator of events; None if the reply is over.
+    def _held(self) -> Block:
+        """Hold the reply in the block.
 
         Raises EngineStateError while a step is under way. For a cancelled reply it first waits up
         to `_STEP_TIMEOUT_S`, unless called from a callback inside that step.
         """
         waits = self.cancelled and not self._hold.is_mine
-        with self._hold.take(_STEP_TIMEOUT_S if waits else 0) as taken:
-            if not taken:
-                raise EngineStateError(
-                    "a step of this reply is under way, in another thread or around this callback; "
-                    "wait for its end, or use cancel()"
-                )
-            yield self._events
+        block = self._hold.take(_STEP_TIMEOUT_S if waits else 0)
+        if not block.taken:
+            raise EngineStateError(
+                "a step of this reply is under way, in another thread or around this callback; "
+                "wait for its end, or use cancel()"
+            )
+        return block
 
     def _next_of(self, events: Generator[StreamEvent, None, None]) -> StreamEvent:
         try:
@@ -133,11 +131,11 @@ class ReplyStream(Iterator[StreamEvent]):
 
         Raises EngineStateError if the step under way takes longer than a second.
         """
-        with self._held() as events:
-            if events is not None:
+        with self._held():
+            if self._events is not None:
                 # The generator makes no further step after a cancel; it yields the result.
                 self._ended_by = "this reply was cancelled, and its end was interrupted"
-                self._last_event = self._next_of(events)
+                self._last_event = self._next_of(self._events)
                 self._ended_by = ""
 
     def close(self, reason: str = "") -> None:
@@ -145,10 +143,10 @@ class ReplyStream(Iterator[StreamEvent]):
 
         Raises EngineStateError while a step is under way.
         """
-        with self._held() as events:
+        with self._held():
             self._last_event = None
+            events, self._events = self._events, None
             if events is not None:
-                self._events = None
                 self._ended_by = reason
                 events.close()
 

@@ -158,12 +158,40 @@ def test_a_signal_that_ends_a_reply(name, code, default_model):
 def test_a_signal_that_is_ignored_stays_so():
     code = (
         "import signal; signal.signal(signal.SIGHUP, signal.SIG_IGN)\n"
-        "from akunu_py.cli.group import end_by_signals; end_by_signals()\n"
+        "from akunu_py.cli.signals import end_by_signals; end_by_signals()\n"
         "print(repr(signal.getsignal(signal.SIGHUP)), signal.getsignal(signal.SIGTERM))"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert "SIG_IGN" in done.stdout
-    assert "leave" in done.stdout
+    assert "_end" in done.stdout
+
+
+@pytest.mark.parametrize(("name", "code"), [("SIGINT", 1), ("SIGTERM", 143), ("SIGHUP", 129)])
+def test_a_signal_while_a_module_is_imported_ends_the_program_behind_it(name, code, tmp_path):
+    """Inside, Python turns it into another error where a class is made, as here, or ignores it."""
+    (tmp_path / "slow.py").write_text(
+        "import signal, time\n"
+        "class Field:\n"
+        "    def __set_name__(self, *_):\n"
+        f"        signal.raise_signal(signal.{name})\n"
+        "        time.sleep(0.1)\n"
+        "class Made:\n"
+        "    field = Field()\n"
+        "print('whole', flush=True)\n"
+    )
+    program = (
+        "import sys, time; from akunu_py.cli.signals import end_by_signals; end_by_signals()\n"
+        f"sys.path.append({str(tmp_path)!r})\n"
+        "def run():\n"
+        "    import slow\n"
+        "    time.sleep(300)\n"
+        "try:\n"
+        "    run()\n"
+        "except KeyboardInterrupt:\n"
+        "    sys.exit(1)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (code, b"whole\n", b"")
 
 
 def test_an_interrupt_while_the_program_is_imported():

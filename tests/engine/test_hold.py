@@ -10,11 +10,11 @@ from akunu_py.engine.hold import Hold
 
 def test_one_block_at_a_time():
     hold = Hold()
-    with hold.take(0) as taken:
-        assert taken
+    with hold.take(0) as block:
+        assert block.taken
         assert hold.is_mine
-        with hold.take(0) as again:
-            assert not again
+        with hold.take(0) as other:
+            assert not other.taken
         assert hold.held
     assert not hold.held
 
@@ -22,22 +22,24 @@ def test_one_block_at_a_time():
 def test_a_block_that_is_gone_holds_nothing():
     hold = Hold()
     block = hold.take(0)
-    assert block.__enter__()
+    assert block.taken
     assert hold.held
     del block
-    with hold.take(0) as taken:
-        assert taken
+    assert hold.take(0).taken
 
 
-def test_no_line_at_which_a_block_ends_leaves_it_held():
-    """Also where the interpreter itself raises nothing, such as between two steps of a lock's."""
+def test_no_place_at_which_a_block_ends_leaves_it_held():
+    """Nor while the interrupt is handled, whose traceback keeps what its functions had."""
     hold, number, raised = Hold(), 0, True
     while raised:
-        with Interrupt("line", number, HOLDING) as found, hold.take(0):
-            pass
+        with Interrupt("opcode", number, HOLDING) as found:
+            try:
+                with hold.take(0):
+                    pass
+            except KeyboardInterrupt:
+                assert hold.take(0).taken
         number, raised = number + 1, found.raised
-        with hold.take(0) as taken:
-            assert taken
+        assert hold.take(0).taken
     assert number > 10
 
 
@@ -46,8 +48,8 @@ def test_threads_wait_for_each_other():
 
     def work(_):
         for _ in range(200):
-            with hold.take(60) as taken:
-                assert taken
+            with hold.take(60) as block:
+                assert block.taken
                 inside.append(0)
                 most.append(len(inside))
                 inside.pop()
