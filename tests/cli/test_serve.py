@@ -137,12 +137,16 @@ def test_server_in_a_process(default_model, tmp_path):
 
 @pytest.mark.slow
 def test_kill_lets_a_stream_end_with_an_error(default_model):
-    # Such random text goes on for longer than a reply that is under way is given.
-    body = {"prompt": "Hello", "max_tokens": 2000, "stream": True, "temperature": 1.5}
+    # Without the ids that end a reply, in turn, they take longer than replies that are under way
+    # are given.
+    body = {
+        "prompt": "Hello", "max_tokens": 2000, "stream": True, "temperature": 1.5,
+        "logit_bias": {"0": -100, "4": -100},
+    }  # fmt: skip
     with serving(default_model) as (process, client):
         with contextlib.ExitStack() as stack:
             streams = []
-            for seed in range(3):
+            for seed in range(8):
                 asked = client.stream("POST", "/v1/completions", json=body | {"seed": seed})
                 streams.append(stack.enter_context(asked).iter_text())
                 next(streams[-1])
