@@ -137,6 +137,7 @@ def hit_rate(  # noqa: PLR0917 - click passes by name
         load_engine(model, loading) as engine,
         count_progress("replies", "measuring passes") as progress,
     ):
+        engine.compares_rows = True
         described = model_of(engine, hashed=True)
         draft = None if engine.draft_model is None else model_from(engine.draft_model)
         with output.run("hit-rate", arguments, model=described, draft_model=draft) as run:

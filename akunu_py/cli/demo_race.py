@@ -42,18 +42,12 @@ class Runner:
     def run(self, seconds: float = _SLICE_S) -> None:
         """Go on for so long, and to the end of a step, or to the reply's end."""
         events = []
-        behind_s = 0.0
         started = time.perf_counter()
-        while self.result is None and (since := time.perf_counter()) - started < seconds:
+        while self.result is None and time.perf_counter() - started < seconds:
             events.append(next(self._stream))
             self.result = events[-1].result
-            step = events[-1].step
-            if self.result is not None and step is not None:
-                # Behind the last step rows are compared, once a machine: no part of the reply.
-                step_s = step.propose_s + step.target_s + step.commit_s
-                behind_s = max(0.0, time.perf_counter() - since - step_s)
         self._engine.wait()
-        self.seconds += time.perf_counter() - started - behind_s
+        self.seconds += time.perf_counter() - started
         for event in events:
             self._taken(event)
 

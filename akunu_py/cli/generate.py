@@ -127,6 +127,7 @@ def generate(  # noqa: PLR0917 - click passes by name
         check_model(model, asked)
     text = "" if is_follower() else _prompt_text(prompt, path, model, from_stdin=from_stdin)
     with load_engine(model, loading, memory=memory, several=True) as engine:
+        engine.compares_rows = as_json
         tokenizer = engine.tokenizer
         if not raw and not tokenizer.has_chat_template:
             raise click.ClickException(

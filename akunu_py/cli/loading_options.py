@@ -46,8 +46,8 @@ _MODEL_OPTIONS = (
         metavar="FORM",
         group="Model",
         rare=True,
-        help="quantized, dense (expanded), or auto: on the CPU backend float32 where it fits, "
-        "quantized elsewhere.",
+        help="quantized, dense (expanded), or auto: float32 on a CPU without kernels where it "
+        "fits, else quantized.",
     ),
     option(
         "--compute-type",
@@ -288,11 +288,13 @@ def load_engine(
         loading = {**loading, "exact_weights": exact_weights}
         if ranks is not None and ranks.rank != 0:
             follow(ranks, path, planned_models(path, None, loading)[0].options, loading)
-        return Engine.load(path, memory=memory, ranks=ranks, **loading)
+        engine = Engine.load(path, memory=memory, ranks=ranks, **loading)
     except ModelFormatError as error:
         if path == fetched_model_path():
             raise ModelFormatError(f"{error}: akunu models pull smollm2") from None
         raise
+    engine.compares_rows = False  # the commands that show it set this
+    return engine
 
 
 def with_shipped_head(

@@ -95,6 +95,9 @@ class Engine:
 
     Attributes:
         ranks: rank 0's connection to the others; None on one machine.
+        compares_rows: whether results say if rows of passes are bit-equal (`row_bits`). Once for a
+            model and a length of the text, that takes some passes behind a reply; without it they
+            say "unknown" of a reply with drafts.
 
     """
 
@@ -113,6 +116,7 @@ class Engine:
         tool_parser: str | None = None,
     ) -> None:
         self.ranks = ranks
+        self.compares_rows = True
         self.reproducible = reproducible
         block_rows = BLOCK_ROWS if reproducible else None
         context = usable_context(context, loaded.description.context, block_rows)
@@ -542,10 +546,12 @@ class Engine:
         Each is closed by itself. Raises EngineStateError for a closed engine.
         """
         self._admission.check()
-        return type(self)(
+        engine = type(self)(
             self._loaded, context=self.context, kv_bits=self._kv_bits,
             reproducible=self.reproducible, tool_parser=self._tool_parser,
         )  # fmt: skip
+        engine.compares_rows = self.compares_rows
+        return engine
 
     def lane(self) -> Lane:
         """Return a further place for replies, with caches of its own over the same weights.
@@ -695,7 +701,7 @@ class Engine:
             num_draft_tokens=most,
             matcher=matcher,
             budgets=self._memories.budgets(choice.config),
-            row_bits=partial(self._memories.row_bits, session),
+            row_bits=partial(self._memories.row_bits, session) if self.compares_rows else None,
             continues=plan is None or plan.continued is not None,
             message=self._message_reader(call.prompt, plan),
             marks={} if plan is None else plan.marks,

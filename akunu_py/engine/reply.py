@@ -65,6 +65,7 @@ class Request:
         matcher: the reply's place in its constraint; None for a reply in any form.
         budgets: state of the draft budget; None verifies whole drafts.
         row_bits: measures whether rows of passes are bit-equal; called if anything was drafted.
+            None leaves it unknown.
         continues: whether the text continues the prompt's text, so that a space at its beginning
             is kept.
         message: reads the reply's message from its text; None for a prompt that is continued.
@@ -84,7 +85,7 @@ class Request:
     num_draft_tokens: int
     matcher: Matcher | None = None
     budgets: BudgetState | None = None
-    row_bits: Callable[[], RowBits] = lambda: "unknown"
+    row_bits: Callable[[], RowBits] | None = None
     continues: bool = False
     message: MessageReader | None = None
     marks: Mapping[int, str] = field(default_factory=dict)
@@ -285,7 +286,8 @@ class Reply:
         """Return whether rows are bit-equal; passes over trees have other kernels than chains."""
         if not self._recorder.stats.drafted:
             return "equal"
-        found = self._request.row_bits()
+        measure = self._request.row_bits
+        found = "unknown" if measure is None else measure()
         return "unknown" if found == "equal" and self._trees.verified else found
 
     def _constraint_met(self, reason: FinishReason) -> bool | None:

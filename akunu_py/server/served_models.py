@@ -52,6 +52,7 @@ class Resident:
 
     def __init__(self, engine: Engine, cache: PrefixCache) -> None:
         self.engine = engine
+        engine.compares_rows = False  # no API has a field for it
         self.cache = cache
         self.spelling = Respelling(engine.tokenizer)
         self._lanes: list[Lane] = []

@@ -13,6 +13,7 @@ from gguf_files import write_tiny_llama
 from akunu_py import Engine, __version__
 from akunu_py.cli.main import cli
 from akunu_py.cli.terminal import printable
+from akunu_py.models.session import Session
 
 AKUNU = [sys.executable, "-c", "from akunu_py.cli.main import main; main()"]
 
@@ -75,6 +76,20 @@ def test_json_is_one_line_with_the_promised_fields(tiny_gguf):
     assert set(record) == {"text", "token_ids", "finish_reason", "prompt_tokens", "seed", "stats"}
     assert 1 <= len(record["token_ids"]) <= 8
     assert record["stats"]["tokens_per_pass"] >= 1
+
+
+def test_rows_are_compared_for_json_alone(tiny_gguf, tmp_path, monkeypatch):
+    """It takes passes behind a reply; nothing else shows what they find."""
+    measured = []
+    monkeypatch.setattr(Session, "bit_equal_to", lambda _session, most: measured.append(0) or 99)
+    monkeypatch.setenv("AKUNU_CACHE_DIR", str(tmp_path))
+    words = ("-p", "one two one two one two", "--drafter", "ngram", "--draft-budget", "always")
+    asked = ("generate", tiny_gguf, "--raw", *words, "--max-tokens", 12)
+    run(*asked, "--trace")
+    assert measured == []
+    record = json.loads(run(*asked, "--json").stdout)["stats"]
+    assert record["drafted"]
+    assert (record["row_bits"], len(measured)) == ("equal", 1)
 
 
 def test_text_is_what_the_engine_gives(tiny_gguf):

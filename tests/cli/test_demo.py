@@ -87,21 +87,6 @@ def test_whoever_is_behind_goes_on():
     assert shown == [1, 2, 3, 4, 5, 6]
 
 
-def test_what_is_measured_behind_a_reply_is_in_no_clock(monkeypatch):
-    now = [0.0]
-    monkeypatch.setattr(demo_race, "time", SimpleNamespace(perf_counter=lambda: now[0]))
-
-    def steps():
-        now[0] += 0.04 + 7
-        step = SimpleNamespace(propose_s=0.01, target_s=0.02, commit_s=0.01)
-        yield StreamEvent("w", (1,), step, "over")
-
-    engine = SimpleNamespace(stream_chat=lambda _messages, _config: steps(), wait=lambda: None)
-    runner = Runner(engine, [], GenerationConfig(), lambda _event: None)
-    runner.run()
-    assert runner.seconds == pytest.approx(0.04)
-
-
 def test_a_clock_runs_in_its_own_turns_until_the_device_is_idle(monkeypatch):
     now = [0.0]
     monkeypatch.setattr(demo_race, "time", SimpleNamespace(perf_counter=lambda: now[0]))

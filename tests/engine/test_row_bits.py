@@ -35,6 +35,18 @@ def test_what_is_found_is_remembered(tiny_gguf, monkeypatch):
     assert len(calls) == 1
 
 
+def test_nobody_measures_for_a_reader_who_does_not_look(tiny_gguf, monkeypatch):
+    monkeypatch.setattr(Session, "bit_equal_to", lambda *_: pytest.fail("measured"))
+    with Engine.load(tiny_gguf) as engine:
+        engine.compares_rows = False
+        with engine.beside() as other:
+            for each in (engine, other):
+                drafted = each.generate(PROMPT, max_tokens=12, **DRAFTED)
+                assert drafted.stats.drafted
+                assert drafted.row_bits == "unknown"
+                assert each.generate(PROMPT, max_tokens=2, drafter="none").row_bits == "equal"
+
+
 def test_equal_is_said_of_texts_no_longer_than_measured(tiny_gguf, monkeypatch):
     """With the wheel's own BLAS all rows are equal. A text twice as long is measured again."""
     measured, real = [], Session.bit_equal_to
