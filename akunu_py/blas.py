@@ -212,7 +212,7 @@ class _Threads:
         given = next(filter(None, map(os.environ.get, _THREAD_VARIABLES)), None)
         if given is not None:
             if given.isdecimal():
-                set_number(max(1, min(int(given), allowed_cores())))
+                set_number(max(1, int(given)))
             return
         self._most = allowed_cores()
         with suppress(OSError, ValueError, IndexError):

@@ -24,6 +24,7 @@
 namespace akunu {
 
 constexpr int LANES = 8;
+constexpr int up_to_lanes(int count) { return (count + LANES - 1) / LANES * LANES; }
 typedef float Floats __attribute__((vector_size(4 * LANES)));
 typedef int32_t Ints __attribute__((vector_size(4 * LANES)));
 typedef uint32_t Words __attribute__((vector_size(4 * LANES)));
@@ -335,7 +336,7 @@ inline void rotate(const float* x, int size, const float* cosines, const float* 
     y[i * first] = a * cosines[i] - b * sines[i];
     y[i * first + apart] = a * sines[i] + b * cosines[i];
   }
-  std::copy(x + 2 * half, x + size, y + 2 * half);
+  std::memmove(y + 2 * half, x + 2 * half, (size - 2 * half) * sizeof(float));
 }
 
 // ---- Attention
@@ -343,18 +344,16 @@ inline void rotate(const float* x, int size, const float* cosines, const float* 
 // Keys that are read before the next row of queries looks at them; they fit L1 or L2.
 constexpr int BLOCK_KEYS = 128;
 
-// Rows of queries that share keys and values. Row r sees `visible[r]` keys: the first ones, or,
-// with `keys`, those that its part of `padded` numbers lists. So it has the bits of a row whose
-// cache holds only these keys, wherever others lie between them.
+// Rows of queries that share keys and values. Row r sees `visible[r]` keys, `padded` at most: the
+// first ones, or those that `lists[r]` names. So it has the bits of a row whose cache holds only
+// these keys, wherever others lie between them.
 struct Queries {
   const float* const* rows;
   const int* visible;
   int count, padded;
-  const int* keys;
+  const int* const* lists;
 
-  ptrdiff_t key(int row, int place) const {
-    return keys ? keys[size_t(row) * padded + place] : place;
-  }
+  ptrdiff_t key(int row, int place) const { return lists ? lists[row][place] : place; }
 };
 
 // The products of a query with eight keys.

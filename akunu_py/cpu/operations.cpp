@@ -156,6 +156,15 @@ class Operation : public mx::UnaryPrimitive {
   }
 };
 
+template <class Settings>
+class With : public Operation {
+ public:
+  With(mx::Stream stream, Settings settings) : Operation(stream), settings_(settings) {}
+
+ protected:
+  const Settings settings_;
+};
+
 // How weights are packed; MLX's modes other than "affine" have scales of a byte and no biases.
 struct Packing {
   int group, bits;
@@ -230,16 +239,16 @@ void product_in_parts(const Packed& w, const float* x, int count, float* y) {
 }
 
 // x times one matrix, or x [batch, heads, length, columns] times one of each head.
-class PackedProduct : public Operation {
+class PackedProduct : public With<Packing> {
  public:
-  PackedProduct(mx::Stream stream, Packing packing) : Operation(stream), packing_(packing) {}
+  using With::With;
 
   const char* name() const override { return "AkunuPackedProduct"; }
 
   void eval_cpu(const std::vector<array>& in, array& out) override {
     const int heads = in[1].ndim() == 3 ? in[1].shape(0) : 1;
     const int length = heads == 1 ? int(out.size() / out.shape(-1)) : out.shape(-2);
-    queue([x = View<float>(in[0]), matrices = Matrices(in, packing_), heads, length,
+    queue([x = View<float>(in[0]), matrices = Matrices(in, settings_), heads, length,
            rows = out.size() / out.shape(-1), y = memory(out)] {
       static thread_local std::vector<float> space;
       const float* values = x.in_order(space);
@@ -250,20 +259,17 @@ class PackedProduct : public Operation {
       });
     });
   }
-
- private:
-  Packing packing_;
 };
 
 // Rows of x times matrices, of which indices choose: of x [batch, length, columns] and w.
-class GatheredProduct : public Operation {
+class GatheredProduct : public With<Packing> {
  public:
-  GatheredProduct(mx::Stream stream, Packing packing) : Operation(stream), packing_(packing) {}
+  using With::With;
 
   const char* name() const override { return "AkunuGatheredProduct"; }
 
   void eval_cpu(const std::vector<array>& in, array& out) override {
-    queue([x = View<float>(in[0]), matrices = Matrices(in, packing_), length = in[0].shape(-2),
+    queue([x = View<float>(in[0]), matrices = Matrices(in, settings_), length = in[0].shape(-2),
            left = View<uint32_t>(in[in.size() - 2]), right = View<uint32_t>(in.back()),
            y = memory(out)] {
       static thread_local std::vector<float> space, chosen, products;
@@ -292,20 +298,18 @@ class GatheredProduct : public Operation {
       });
     });
   }
-
- private:
-  Packing packing_;
 };
 
-class RmsNorm : public Operation {
+// Its setting is what is added to the mean square.
+class RmsNorm : public With<float> {
  public:
-  RmsNorm(mx::Stream stream, float epsilon) : Operation(stream), epsilon_(epsilon) {}
+  using With::With;
 
   const char* name() const override { return "AkunuRmsNorm"; }
 
   void eval_cpu(const std::vector<array>& in, array& out) override {
     const int size = out.shape(-1), count = out.size() / size;
-    queue([x = View<float>(in[0]), weight = View<float>(in[1]), epsilon = epsilon_, size, count,
+    queue([x = View<float>(in[0]), weight = View<float>(in[1]), epsilon = settings_, size, count,
            y = memory_of(in[0], out)] {
       static thread_local std::vector<float> space, weights;
       const float *values = x.in_order(space), *factors = weight.in_order(weights);
@@ -315,9 +319,6 @@ class RmsNorm : public Operation {
       });
     });
   }
-
- private:
-  float epsilon_;
 };
 
 class Sigmoid : public Operation {
@@ -340,18 +341,18 @@ class Sigmoid : public Operation {
   }
 };
 
+struct RopeSettings {
+  int dims;
+  bool neighbours;
+  float base, scale;
+
+  bool operator==(const RopeSettings&) const = default;
+};
+
 // Rotary positions (Su et al., RoFormer, 3.2.2) of x [batch, heads, length, size].
-class Rope : public Operation {
+class Rope : public With<RopeSettings> {
  public:
-  struct Settings {
-    int dims;
-    bool neighbours;
-    float base, scale;
-
-    bool operator==(const Settings&) const = default;
-  };
-
-  Rope(mx::Stream stream, Settings settings) : Operation(stream), settings_(settings) {}
+  using With::With;
 
   const char* name() const override { return "AkunuRope"; }
 
@@ -381,18 +382,18 @@ class Rope : public Operation {
 
  private:
   struct Angles {
-    Settings of{};
+    RopeSettings of{};
     int first = 0, length = 0;
     std::vector<float> cosines, sines;
   };
 
   // All layers of a pass ask for the same angles, so the last ones are kept.
-  static const Angles& angles_of(const Settings& settings, int first, int length,
+  static const Angles& angles_of(const RopeSettings& settings, int first, int length,
                                  const float* period) {
     static thread_local Angles last;
     if (!period && last.of == settings && last.first == first && last.length == length) return last;
     const int half = settings.dims / 2;
-    last.of = period ? Settings{} : settings;
+    last.of = period ? RopeSettings{} : settings;
     last.first = first;
     last.length = length;
     last.cosines.resize(size_t(length) * half);
@@ -407,20 +408,18 @@ class Rope : public Operation {
     }
     return last;
   }
+};
 
-  Settings settings_;
+struct AttentionSettings {
+  float scale;
+  bool causal, masked, sinks;
 };
 
 // Softmax(scale * q k^T + mask) v of q [batch, heads, length, size] and fewer heads of k and v; a
 // mask has the shape [batch, heads, length, keys], and sinks, of each head, are logits of no key.
-class Attention : public Operation {
+class Attention : public With<AttentionSettings> {
  public:
-  struct Settings {
-    float scale;
-    bool causal, masked, sinks;
-  };
-
-  Attention(mx::Stream stream, Settings settings) : Operation(stream), settings_(settings) {}
+  using With::With;
 
   const char* name() const override { return "AkunuAttention"; }
 
@@ -442,29 +441,32 @@ class Attention : public Operation {
       in_parts(batch * kv_heads * chunks, 1, work, [&](int begin, int end) {
         static thread_local std::vector<float> scores;
         static thread_local std::vector<int> places;
-        const int padded = (keys + LANES - 1) / LANES * LANES;
-        scores.resize(std::max(scores.size(), size_t(at_once) * padded));
-        if (mask) places.resize(std::max(places.size(), size_t(at_once) * padded));
+        scores.resize(std::max(scores.size(), size_t(at_once) * up_to_lanes(keys)));
+        if (mask) places.resize(std::max(places.size(), size_t(at_once) * keys));
         for (int part = begin; part < end; part++) {
           const int b = part / chunks / kv_heads, kv = part / chunks % kv_heads;
           const int first = part % chunks * at_once, count = std::min(rows - first, at_once);
           const float* queries[AT_ONCE];
           float* outputs[AT_ONCE];
+          int* lists[AT_ONCE];
           int visible[AT_ONCE];
+          int most = 0;
           for (int r = 0; r < count; r++) {
             const int h = kv * shared + (first + r) / length, l = (first + r) % length;
             queries[r] = q.data + b * q.strides[0] + h * q.strides[1] + l * q.strides[2];
             outputs[r] = y + ((size_t(b) * heads + h) * length + l) * size;
             visible[r] = settings.causal ? keys - length + l + 1 : keys;
-            if (mask) visible[r] = mask->list(b, h, l, keys, &places[size_t(r) * padded]);
+            if (mask) visible[r] = mask->list(b, h, l, keys, lists[r] = &places[size_t(r) * keys]);
+            most = std::max(most, visible[r]);
           }
-          const Queries shown{queries, visible, count, padded, mask ? places.data() : nullptr};
+          const int padded = up_to_lanes(most);
+          const Queries shown{queries, visible, count, padded, mask ? lists : nullptr};
           attention_scores(shown, k.data + b * k.strides[0] + kv * k.strides[1], k.strides[2],
                            q.shape[3], settings.scale, scores.data());
           for (int r = 0; r < count; r++) {
             const int h = kv * shared + (first + r) / length, l = (first + r) % length;
             float* row = scores.data() + size_t(r) * padded;
-            if (mask) mask->add(b, h, l, visible[r], &places[size_t(r) * padded], row);
+            if (mask) mask->add(b, h, l, visible[r], lists[r], row);
             softmax(row, padded, sink ? sink + h : nullptr);
           }
           attention_outputs(shown, v.data + b * v.strides[0] + kv * v.strides[1], v.strides[2],
@@ -521,8 +523,6 @@ class Attention : public Operation {
     std::optional<View<bool>> seen;
     std::optional<View<float>> added;
   };
-
-  Settings settings_;
 };
 
 // Whether all arrays are float32 and nobody traces what is done with them.
@@ -653,7 +653,7 @@ array rope(const array& x, int dims, bool traditional, std::optional<float> base
   std::vector<array> inputs{x, offset};
   if (periods) inputs.push_back(*periods);
   return lazy<akunu::Rope>(x.shape(), std::move(inputs), stream,
-                           Rope::Settings{dims, traditional, base.value_or(1), scale});
+                           akunu::RopeSettings{dims, traditional, base.value_or(1), scale});
 }
 
 array scaled_dot_product_attention(const array& q, const array& k, const array& v, float scale,
@@ -682,7 +682,7 @@ array scaled_dot_product_attention(const array& q, const array& k, const array& 
   if (sinks) inputs.push_back(*sinks);
   auto shape = q.shape();
   shape.back() = v.shape(3);
-  const Attention::Settings settings{scale, causal, mask.has_value(), sinks.has_value()};
+  const akunu::AttentionSettings settings{scale, causal, mask.has_value(), sinks.has_value()};
   return lazy<akunu::Attention>(std::move(shape), std::move(inputs), stream, settings);
 }
 

@@ -24,7 +24,7 @@ class Threads {
   }
 
   // The number of threads for later kernels, that of the caller included.
-  void use(int number) { wanted_ = number; }
+  void use(int number) { wanted_ = std::clamp(number, 1, MOST); }
   int number() const { return wanted_; }
 
   // Calls work(0), ..., work(parts - 1), each once, in any thread and order.
@@ -50,6 +50,7 @@ class Threads {
   }
 
  private:
+  static constexpr int MOST = 256;
   // A look at a ticket takes some 30 ns: about as long as a pass of a small model between kernels.
   static constexpr int LOOKS = 2000;
   static constexpr uint64_t FIELD = 0xffff;
