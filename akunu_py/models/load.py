@@ -52,7 +52,7 @@ class LoadOptions:
 
     Attributes:
         weights: "quantized" as in the file, "dense", or "auto": quantized, but dense float32 on
-            the CPU backend if they fit, since quantized products are very slow there.
+            a CPU without kernels if they fit, since MLX's own quantized products are very slow.
         compute_type: of activations, scales and dense weights of a GGUF file. "auto" is float32 on
             the CPU backend; elsewhere float16, or bfloat16 where the model does not fit float16.
         exact_weights: whether quantized weights of the IQ types are exactly the file's; False

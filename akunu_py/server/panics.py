@@ -4,9 +4,7 @@ import asyncio
 import contextlib
 from collections.abc import Iterator
 
-_ENDINGS = (
-    Exception, KeyboardInterrupt, SystemExit, GeneratorExit, asyncio.CancelledError
-)  # fmt: skip
+_ENDINGS = (Exception, KeyboardInterrupt, SystemExit, GeneratorExit, asyncio.CancelledError)
 """Everything that Python itself raises."""
 
 

@@ -3,7 +3,7 @@
 Rows have one owner: this cache, or the lane that uses them. A prompt that continues a conversation
 takes its rows out and, when its reply ends, puts them back with the new ones. A prompt that only
 shares a beginning with another conversation, or with a reply under way, gets a copy of that
-beginning. Here conversations hold a beginning that they share once: rows by length come in pieces.
+beginning. Kept conversations hold once what they share: rows by length are kept in pieces.
 
 Where caches cannot drop rows (recurrent states, sliding windows), rows go back to checkpoints:
 places that a prompt names, such as the end of its system message and of its last message.

@@ -3,8 +3,9 @@
 Clients send what they like: two messages of the user in a row, a note of the system in the middle,
 a reply first. Templates refuse some of that, or leave texts out without a word. So small
 conversations are tried once on each template, and only what it does not write in full is changed:
-neighbours become one message, and a system message becomes text of the user. No text is lost, or
-moved but from behind calls to its own, and a longer conversation begins with the shorter one's.
+neighbours become one message, and a system message becomes text of the user. No text is lost, and
+none moves, but for text that calls have beside them, which becomes a message before them. A longer
+conversation begins with the shorter one's.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -39,7 +40,8 @@ class AcceptedTurns:
         said = self._with_calls(said)
         said = list(self._merged(said))
         leading = _leading(said)
-        if said[leading].role != "user" if said[leading:] else tools:
+        lacks_question = said[leading].role != "user" if said[leading:] else tools
+        if lacks_question:
             called = tools or any(message.tool_calls for message in said)
             patterns = ("au", "cru") if called else ("au",)
             if not all(self._takes("s" * leading + pattern) for pattern in patterns):
