@@ -94,6 +94,7 @@ def _operations(mx: Any) -> Iterator[tuple[str, Callable[[], Any]]]:
         yield "rope", partial(turn, traditional=neighbours)
     yield "rms_norm", partial(mx.fast.rms_norm, x, mx.arange(64) / 32, 1e-5)
     yield "sigmoid", partial(mx.sigmoid, x * 9)
+    yield "logsumexp", partial(mx.logsumexp, x, axis=-1)
 
 
 def check(kernels: Any) -> None:

@@ -35,13 +35,27 @@ constexpr int REGISTERS = 32;
 constexpr int REGISTERS = 16;  // of AVX2; NEON's 32 hold half as many numbers each
 #endif
 
-inline Floats load(const float* from) {
-  Floats v;
+template <class Vector = Floats>
+inline Vector load(const float* from) {
+  Vector v;
   std::memcpy(&v, from, sizeof v);
   return v;
 }
 
-inline void store(float* to, Floats v) { std::memcpy(to, &v, sizeof v); }
+template <class Vector>
+inline void store(float* to, Vector v) {
+  std::memcpy(to, &v, sizeof v);
+}
+
+template <class Vector>
+constexpr int lanes_of = sizeof(Vector) / sizeof(float);
+
+// Space for numbers from which each vector is loaded out of one cache line.
+template <class Vector>
+float* numbers_in(std::vector<Vector>& space, size_t count) {
+  space.resize(std::max(space.size(), count / lanes_of<Vector> + 1));
+  return reinterpret_cast<float*>(space.data());
+}
 
 // a * b + c, always rounded once where the processor can. A compiler that may choose fuses products
 // and sums here and not there, and rows would differ in bits: so it may not (-ffp-contract=off).
@@ -155,39 +169,130 @@ inline Floats codes_at(const uint8_t* packed) {
   return __builtin_convertvector(Ints(codes & MASK), Floats);
 }
 
-// Eight weights of a row, from `column` on.
+// How codes of BITS bits become weights: `Line` is what weights of a group have in common, and
+// `weights` returns a vector of one row's, number `part` of the PARTS from `column` on.
 template <int BITS>
-inline Floats weights_at(const uint8_t* codes, int column, float scale, const float* bias) {
-  constexpr int WIDTH = BITS == E2M1 ? 4 : BITS;
-  const Floats values = codes_at<BITS>(codes + size_t(column) * WIDTH / 8);
-  if constexpr (BITS == E2M1) return values * scale;
-  return multiply_add(values, repeat(scale), repeat(*bias));
+struct Codes {
+  using Vector = Floats;
+  static constexpr int PARTS = 1;
+  struct Line {
+    Floats scale, bias;
+  };
+
+  static Line line(float scale, const float* bias) {
+    return {repeat(scale), BITS == E2M1 ? Floats{} : repeat(*bias)};
+  }
+
+  static Floats weights(const uint8_t* codes, int column, int, const Line& line) {
+    constexpr int WIDTH = BITS == E2M1 ? 4 : BITS;
+    const Floats values = codes_at<BITS>(codes + size_t(column) * WIDTH / 8);
+    if constexpr (BITS == E2M1) return values * line.scale;
+    return multiply_add(values, line.scale, line.bias);
+  }
+
+  // Numbers of x in the order of the weights.
+  static const float* in_order(const float* x, size_t) { return x; }
+};
+
+#if defined(__AVX512F__)
+
+typedef float Wide __attribute__((vector_size(64)));
+
+inline Wide multiply_add(Wide a, Wide b, Wide c) {
+  return Wide(_mm512_fmadd_ps(__m512(a), __m512(b), __m512(c)));
 }
 
-// Sums of ROWS rows of x and COUNT rows of weights, from `weights_at(row, column)`.
-template <int ROWS, int COUNT, class Weights>
-inline void add_products(Floats (&sums)[ROWS][COUNT], const float* x, size_t stride, int column,
+inline float sum(Wide v) {
+  Floats halves[2];
+  std::memcpy(halves, &v, sizeof v);
+  return sum(halves[0] + halves[1]);
+}
+
+inline __m512i sixteen_bytes(const uint8_t* from) {
+  return _mm512_cvtepu8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(from)));
+}
+
+// Codes of 8 bits, sixteen at once.
+struct Bytes {
+  using Vector = Wide;
+  static constexpr int PARTS = 1;
+  struct Line {
+    Wide scale, bias;
+  };
+
+  static Line line(float scale, const float* bias) { return {Wide{} + scale, Wide{} + *bias}; }
+
+  static Wide weights(const uint8_t* codes, int column, int, const Line& line) {
+    return multiply_add(Wide(_mm512_cvtepi32_ps(sixteen_bytes(codes + column))), line.scale,
+                        line.bias);
+  }
+
+  static const float* in_order(const float* x, size_t size) {
+    static thread_local std::vector<Wide> space;
+    float* ordered = numbers_in(space, size);
+    std::copy_n(x, size, ordered);
+    return ordered;
+  }
+};
+
+// Codes of 4 bits, looked up in a table of the sixteen weights of a group. Of 32 columns those with
+// even numbers come first, since their codes are the lower halves of sixteen bytes.
+struct Nibbles {
+  using Vector = Wide;
+  static constexpr int PARTS = 2;
+  using Line = Wide;
+
+  static Wide line(float scale, const float* bias) {
+    const Wide all = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
+    return multiply_add(all, Wide{} + scale, Wide{} + *bias);
+  }
+
+  static Wide weights(const uint8_t* codes, int column, int part, const Wide& table) {
+    const __m512i bytes = sixteen_bytes(codes + column / 2);
+    // Only the last four bits of an index count.
+    const __m512i index = part ? _mm512_srli_epi32(bytes, 4) : bytes;
+    return Wide(_mm512_permutexvar_ps(index, __m512(table)));
+  }
+
+  static const float* in_order(const float* x, size_t size) {
+    static thread_local std::vector<Wide> space;
+    float* ordered = numbers_in(space, size);
+    for (size_t first = 0; first < size; first += 32)
+      for (int i = 0; i < 16; i++) {
+        ordered[first + i] = x[first + 2 * i];
+        ordered[first + 16 + i] = x[first + 2 * i + 1];
+      }
+    return ordered;
+  }
+};
+
+#endif
+
+// Sums of ROWS rows of x and COUNT rows of weights, from `weights_at(row)`.
+template <class Vector, int ROWS, int COUNT, class Weights>
+inline void add_products(Vector (&sums)[ROWS][COUNT], const float* x, size_t stride, int column,
                          Weights&& weights_at) {
-  Floats weights[COUNT];
+  Vector weights[COUNT];
   for (int n = 0; n < COUNT; n++) weights[n] = weights_at(n);
   for (int m = 0; m < ROWS; m++) {
-    const Floats values = load(x + m * stride + column);
+    const auto values = load<Vector>(x + m * stride + column);
     for (int n = 0; n < COUNT; n++) sums[m][n] = multiply_add(weights[n], values, sums[m][n]);
   }
 }
 
-template <int ROWS, int COUNT>
-inline void store_sums(const Floats (&sums)[ROWS][COUNT], float* y, size_t stride) {
+template <class Vector, int ROWS, int COUNT>
+inline void store_sums(const Vector (&sums)[ROWS][COUNT], float* y, size_t stride) {
   for (int m = 0; m < ROWS; m++)
     for (int n = 0; n < COUNT; n++) y[m * stride + n] = sum(sums[m][n]);
 }
 
 // y[0:ROWS, 0:COUNT] = x times the weights from `first` on, which are unpacked on the way.
-template <int BITS, int ROWS, int COUNT>
+template <class Form, int ROWS, int COUNT>
 void packed_tile(const Packed& w, int first, const float* x, float* y, size_t y_stride) {
-  Floats sums[ROWS][COUNT];
+  using Vector = typename Form::Vector;
+  Vector sums[ROWS][COUNT];
   for (auto& row : sums)
-    for (Floats& one : row) one = Floats{};
+    for (Vector& one : row) one = Vector{};
   const uint8_t* codes[COUNT];
   for (int n = 0; n < COUNT; n++) codes[n] = w.codes + (first + n) * w.row_bytes();
   const float* scales = w.scales + size_t(first) * w.groups();
@@ -196,34 +301,41 @@ void packed_tile(const Packed& w, int first, const float* x, float* y, size_t y_
     // Rows are too short for the processor to see where the next ones begin.
     for (int n = 0; n < COUNT; n++)
       __builtin_prefetch(codes[n] + COUNT * w.row_bytes() + size_t(g) * w.group * w.bits / 8);
-    for (int k = g * w.group; k < (g + 1) * w.group; k += LANES) {
-      add_products(sums, x, w.columns, k, [&](int n) {
-        const int at = n * w.groups() + g;
-        return weights_at<BITS>(codes[n], k, scales[at], biases + at);
-      });
+    typename Form::Line lines[COUNT];
+    for (int n = 0; n < COUNT; n++) {
+      const int at = n * w.groups() + g;
+      lines[n] = Form::line(scales[at], biases + at);
     }
+    for (int k = g * w.group; k < (g + 1) * w.group; k += Form::PARTS * lanes_of<Vector>)
+      for (int part = 0; part < Form::PARTS; part++)
+        add_products(sums, x, w.columns, k + part * lanes_of<Vector>,
+                     [&](int n) { return Form::weights(codes[n], k, part, lines[n]); });
   }
   store_sums(sums, y, y_stride);
 }
 
 // y[0:ROWS, 0:COUNT] = x times dense weights, whose rows have `columns` numbers as those of x.
-template <int ROWS, int COUNT>
+template <class Vector, int ROWS, int COUNT>
 void dense_tile(const float* weights, int columns, const float* x, float* y, size_t y_stride) {
-  Floats sums[ROWS][COUNT];
+  Vector sums[ROWS][COUNT];
   for (auto& row : sums)
-    for (Floats& one : row) one = Floats{};
-  for (int k = 0; k < columns; k += LANES)
-    add_products(sums, x, columns, k, [&](int n) { return load(weights + n * columns + k); });
+    for (Vector& one : row) one = Vector{};
+  for (int k = 0; k < columns; k += lanes_of<Vector>)
+    add_products(sums, x, columns, k,
+                 [&](int n) { return load<Vector>(weights + n * columns + k); });
   store_sums(sums, y, y_stride);
 }
 
-template <int BITS>
+template <class Form>
 void unpack_row(const Packed& w, int row, float* to) {
+  constexpr int lanes = lanes_of<typename Form::Vector>;
   const uint8_t* codes = w.codes + row * w.row_bytes();
   for (int g = 0; g < w.groups(); g++) {
     const size_t at = size_t(row) * w.groups() + g;
-    for (int k = g * w.group; k < (g + 1) * w.group; k += LANES)
-      store(to + k, weights_at<BITS>(codes, k, w.scales[at], w.biases + at));
+    const auto line = Form::line(w.scales[at], w.biases + at);
+    for (int k = g * w.group; k < (g + 1) * w.group; k += Form::PARTS * lanes)
+      for (int part = 0; part < Form::PARTS; part++)
+        store(to + k + part * lanes, Form::weights(codes, k, part, line));
   }
 }
 
@@ -233,53 +345,55 @@ constexpr int BLOCK_NUMBERS = 1 << 15;
 constexpr int TILE_ROWS = REGISTERS == 32 ? 4 : 3;
 constexpr int TILE_COUNT = 4;
 // With more rows of x it pays to unpack weights into a block first.
-constexpr int MOST_DIRECT = 24;
+constexpr int MOST_DIRECT = 16;
 
-template <int ROWS>
+template <class Vector, int ROWS>
 void dense_rows(const float* block, int count, int columns, const float* x, float* y,
                 size_t y_stride) {
   int n = 0;
   for (; n + TILE_COUNT <= count; n += TILE_COUNT)
-    dense_tile<ROWS, TILE_COUNT>(block + size_t(n) * columns, columns, x, y + n, y_stride);
+    dense_tile<Vector, ROWS, TILE_COUNT>(block + size_t(n) * columns, columns, x, y + n, y_stride);
   for (; n < count; n++)
-    dense_tile<ROWS, 1>(block + size_t(n) * columns, columns, x, y + n, y_stride);
+    dense_tile<Vector, ROWS, 1>(block + size_t(n) * columns, columns, x, y + n, y_stride);
 }
 
-template <int BITS>
+template <class Form>
 void block_product(const Packed& w, int begin, int end, const float* x, int num_rows, float* y) {
-  static thread_local std::vector<float> block;
+  using Vector = typename Form::Vector;
+  static thread_local std::vector<Vector> space;
   const int step = std::max(TILE_COUNT, BLOCK_NUMBERS / w.columns / TILE_COUNT * TILE_COUNT);
-  block.resize(std::max(block.size(), size_t(step) * w.columns));
+  float* block = numbers_in(space, size_t(step) * w.columns);
   for (int first = begin; first < end; first += step) {
     const int count = std::min(step, end - first);
-    for (int n = 0; n < count; n++)
-      unpack_row<BITS>(w, first + n, block.data() + size_t(n) * w.columns);
+    for (int n = 0; n < count; n++) unpack_row<Form>(w, first + n, block + size_t(n) * w.columns);
     int m = 0;
     for (; m + TILE_ROWS <= num_rows; m += TILE_ROWS)
-      dense_rows<TILE_ROWS>(block.data(), count, w.columns, x + size_t(m) * w.columns,
-                            y + size_t(m) * w.rows + first, w.rows);
+      dense_rows<Vector, TILE_ROWS>(block, count, w.columns, x + size_t(m) * w.columns,
+                                    y + size_t(m) * w.rows + first, w.rows);
     for (; m < num_rows; m++)
-      dense_rows<1>(block.data(), count, w.columns, x + size_t(m) * w.columns,
-                    y + size_t(m) * w.rows + first, w.rows);
+      dense_rows<Vector, 1>(block, count, w.columns, x + size_t(m) * w.columns,
+                            y + size_t(m) * w.rows + first, w.rows);
   }
 }
 
-template <int BITS, int ROWS>
+template <class Form, int ROWS>
 void direct_product(const Packed& w, int begin, int end, const float* x, float* y) {
-  // Half of the registers for sums, but at least two rows of weights to overlap.
-  constexpr int COUNT = 4 * ROWS <= REGISTERS / 2 ? 4 : 2;
+  // Sums that stay in registers beside weights and x; at least two rows of weights overlap.
+  constexpr int MOST_SUMS = REGISTERS == 32 ? 24 : 8;
+  constexpr int COUNT = 4 * ROWS <= MOST_SUMS ? 4 : 2;
   int n = begin;
-  for (; n + COUNT <= end; n += COUNT) packed_tile<BITS, ROWS, COUNT>(w, n, x, y + n, w.rows);
-  for (; n < end; n++) packed_tile<BITS, ROWS, 1>(w, n, x, y + n, w.rows);
+  for (; n + COUNT <= end; n += COUNT) packed_tile<Form, ROWS, COUNT>(w, n, x, y + n, w.rows);
+  for (; n < end; n++) packed_tile<Form, ROWS, 1>(w, n, x, y + n, w.rows);
 }
 
-template <int BITS>
+template <class Form>
 void packed_product(const Packed& w, int begin, int end, const float* x, int num_rows, float* y) {
-  if (num_rows > MOST_DIRECT) return block_product<BITS>(w, begin, end, x, num_rows, y);
-  constexpr decltype(&direct_product<BITS, 1>) BY_ROWS[] = {
-      direct_product<BITS, 1>, direct_product<BITS, 2>, direct_product<BITS, 3>,
-      direct_product<BITS, 4>, direct_product<BITS, 5>, direct_product<BITS, 6>,
-      direct_product<BITS, 7>, direct_product<BITS, 8>,
+  x = Form::in_order(x, size_t(num_rows) * w.columns);
+  if (num_rows > MOST_DIRECT) return block_product<Form>(w, begin, end, x, num_rows, y);
+  constexpr decltype(&direct_product<Form, 1>) BY_ROWS[] = {
+      direct_product<Form, 1>, direct_product<Form, 2>, direct_product<Form, 3>,
+      direct_product<Form, 4>, direct_product<Form, 5>, direct_product<Form, 6>,
+      direct_product<Form, 7>, direct_product<Form, 8>,
   };
   constexpr int MOST = std::size(BY_ROWS);
   for (; num_rows > 0; num_rows -= MOST) {
@@ -291,19 +405,23 @@ void packed_product(const Packed& w, int begin, int end, const float* x, int num
 
 // y[:, begin:end] of y = x times the transposed weights; x has `num_rows` rows without gaps.
 inline void product(const Packed& w, int begin, int end, const float* x, int num_rows, float* y) {
-  if (!w.biases) return packed_product<E2M1>(w, begin, end, x, num_rows, y);
+  if (!w.biases) return packed_product<Codes<E2M1>>(w, begin, end, x, num_rows, y);
+#if defined(__AVX512F__)
+  if (w.bits == 8) return packed_product<Bytes>(w, begin, end, x, num_rows, y);
+  if (w.bits == 4) return packed_product<Nibbles>(w, begin, end, x, num_rows, y);
+#endif
   switch (w.bits) {
-    case 1: return packed_product<1>(w, begin, end, x, num_rows, y);
-    case 2: return packed_product<2>(w, begin, end, x, num_rows, y);
-    case 3: return packed_product<3>(w, begin, end, x, num_rows, y);
-    case 4: return packed_product<4>(w, begin, end, x, num_rows, y);
-    case 5: return packed_product<5>(w, begin, end, x, num_rows, y);
-    case 6: return packed_product<6>(w, begin, end, x, num_rows, y);
-    case 8: return packed_product<8>(w, begin, end, x, num_rows, y);
+    case 1: return packed_product<Codes<1>>(w, begin, end, x, num_rows, y);
+    case 2: return packed_product<Codes<2>>(w, begin, end, x, num_rows, y);
+    case 3: return packed_product<Codes<3>>(w, begin, end, x, num_rows, y);
+    case 4: return packed_product<Codes<4>>(w, begin, end, x, num_rows, y);
+    case 5: return packed_product<Codes<5>>(w, begin, end, x, num_rows, y);
+    case 6: return packed_product<Codes<6>>(w, begin, end, x, num_rows, y);
+    case 8: return packed_product<Codes<8>>(w, begin, end, x, num_rows, y);
   }
 }
 
-// ---- Norms, rotations and sigmoids
+// ---- Norms, sums of exponentials, rotations and sigmoids
 
 inline void rms_norm(const float* x, const float* weight, float epsilon, int size, float* y) {
   Floats squares = {};
@@ -314,6 +432,22 @@ inline void rms_norm(const float* x, const float* weight, float epsilon, int siz
   const float factor = 1 / std::sqrt(total / size + epsilon);
   for (k = 0; k + LANES <= size; k += LANES) store(y + k, load(x + k) * factor * load(weight + k));
   for (; k < size; k++) y[k] = x[k] * factor * weight[k];
+}
+
+// The logarithm of the sum of all e^x, which is the largest x where that is infinite.
+inline float log_sum_exp(const float* x, size_t size) {
+  constexpr float INFINITE = std::numeric_limits<float>::infinity();
+  const size_t whole = size / LANES * LANES;
+  float rest[LANES];
+  std::fill(rest, rest + LANES, -INFINITE);
+  std::copy(x + whole, x + size, rest);
+  Floats most = load(rest), total = {};
+  for (size_t k = 0; k < whole; k += LANES) most = load(x + k) > most ? load(x + k) : most;
+  float largest = -INFINITE;
+  for (int i = 0; i < LANES; i++) largest = std::max(largest, most[i]);
+  if (std::isinf(largest)) return largest;
+  for (size_t k = 0; k < whole; k += LANES) total += exponential(load(x + k) - largest);
+  return std::log(sum(total + exponential(load(rest) - largest))) + largest;
 }
 
 inline void sigmoid(const float* x, size_t size, float* y) {

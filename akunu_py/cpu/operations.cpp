@@ -41,6 +41,7 @@ constexpr array (*ATTENTION)(const array&, const array&, const array&, float, co
                              Maybe, const Maybe&, bool,
                              Where) = &mx::fast::scaled_dot_product_attention;
 constexpr array (*SIGMOID)(const array&, Where) = &mx::sigmoid;
+constexpr array (*LOG_SUM_EXP)(const array&, const std::vector<int>&, bool, Where) = &mx::logsumexp;
 
 const char* linker_name(void* function) {
   Dl_info found;
@@ -321,6 +322,25 @@ class RmsNorm : public With<float> {
   }
 };
 
+// Of the last axis.
+class LogSumExp : public Operation {
+ public:
+  using Operation::Operation;
+
+  const char* name() const override { return "AkunuLogSumExp"; }
+
+  void eval_cpu(const std::vector<array>& in, array& out) override {
+    queue([x = View<float>(in[0]), count = int(out.size()), size = size_t(in[0].shape(-1)),
+           y = memory(out)] {
+      static thread_local std::vector<float> space;
+      const float* values = x.in_order(space);
+      in_parts(count, 1, double(size) * count * 10, [&](int begin, int end) {
+        for (int m = begin; m < end; m++) y[m] = log_sum_exp(values + m * size, size);
+      });
+    });
+  }
+};
+
 class Sigmoid : public Operation {
  public:
   using Operation::Operation;
@@ -557,7 +577,7 @@ std::optional<Packing> packing_of(const array& x, const array& w, const array& s
   const int group = group_size.value_or(affine ? 64 : nvidia ? 16 : 32), width = bits.value_or(4);
   const auto columns = x.ndim() ? int64_t(x.shape(-1)) : 0;
   if (!plain(x) || w.is_tracer() || w.dtype() != uint32 || scales.is_tracer() || w.ndim() < 2 ||
-      columns == 0 || group % LANES != 0 || width < 1 || width > 8 || width == 7 ||
+      columns == 0 || group % (affine ? 32 : LANES) != 0 || width < 1 || width > 8 || width == 7 ||
       int64_t(w.shape(-1)) * 32 != columns * width || scales.ndim() != w.ndim() ||
       scales.shape(-2) != w.shape(-2) || scales.shape(-1) * group != columns)
     return {};
@@ -623,6 +643,28 @@ array sigmoid(const array& x, Where where) {
     return own(x, where);
   }
   return lazy<akunu::Sigmoid>(x.shape(), {x}, stream);
+}
+
+array logsumexp(const array& x, const std::vector<int>& axes, bool keepdims, Where where) {
+  const auto stream = to_stream(where);
+  const int dims = int(x.ndim());
+  // Of the last axis, and of others that have one number.
+  bool known = on_cpu(stream) && plain(x), last = false;
+  Shape kept = x.shape();
+  for (int axis : axes) {
+    if (axis < 0) axis += dims;
+    last |= axis == dims - 1;
+    known &= axis >= 0 && axis < dims && (axis == dims - 1 || x.shape(axis) == 1);
+    if (known) kept[axis] = 0;
+  }
+  if (!known || !last) {
+    static auto* own = replaced(LOG_SUM_EXP);
+    return own(x, axes, keepdims, where);
+  }
+  Shape shape;
+  for (int extent : kept)
+    if (extent || keepdims) shape.push_back(std::max(extent, 1));
+  return lazy<akunu::LogSumExp>(std::move(shape), {x}, stream);
 }
 
 namespace fast {
@@ -697,9 +739,10 @@ extern "C" {
 EXPORT int akunu_replacements(const char** names, void** functions) {
   using namespace akunu;
   void* all[] = {
-      reinterpret_cast<void*>(MATMUL),    reinterpret_cast<void*>(GATHER),
-      reinterpret_cast<void*>(NORM),      reinterpret_cast<void*>(ROPE),
-      reinterpret_cast<void*>(ATTENTION), reinterpret_cast<void*>(SIGMOID),
+      reinterpret_cast<void*>(MATMUL),      reinterpret_cast<void*>(GATHER),
+      reinterpret_cast<void*>(NORM),        reinterpret_cast<void*>(ROPE),
+      reinterpret_cast<void*>(ATTENTION),   reinterpret_cast<void*>(SIGMOID),
+      reinterpret_cast<void*>(LOG_SUM_EXP),
   };
   for (size_t i = 0; i < std::size(all); i++) {
     names[i] = linker_name(all[i]);

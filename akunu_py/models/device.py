@@ -34,6 +34,16 @@ def has_kernels() -> bool:
     return kernels.num_taken() > before
 
 
+def compute_with_kernels() -> None:
+    """Have functions on a CPU with kernels run as they are written, in the whole process.
+
+    MLX compiles a function (`mx.compile`) with the system's compiler, calls no kernel in it, and an
+    exponential of that takes ten times as long.
+    """
+    if on_cpu() and has_kernels():
+        mx.disable_compile()
+
+
 @functools.cache
 def replies_stream() -> Any:
     """Return the stream, one for each thread, in which all sessions queue their passes.

@@ -123,6 +123,36 @@ def test_sigmoids_of_numbers_far_from_zero():
     assert np.allclose(found, expected, rtol=1e-6, atol=1e-37, equal_nan=True)
 
 
+@given(
+    seed=SEEDS, size=st.integers(1, 70), rows=SIZES, kept=st.booleans(),
+    hidden=st.integers(0, 70), factor=st.sampled_from([0.1, 10.0, 1e30]),
+)  # fmt: skip
+def test_logarithms_of_sums_of_exponentials(seed, size, rows, kept, hidden, factor):
+    rng = np.random.default_rng(seed)
+    given_ = rng.normal(size=(size, rows)) * factor
+    given_[:hidden, 0] = -np.inf
+    x = mx.array(given_.astype(np.float32)).T
+    found = taken(lambda: mx.logsumexp(x, axis=-1, keepdims=kept))
+    expected = np.logaddexp.reduce(exact(x), axis=-1, keepdims=kept)
+    assert found.shape == expected.shape
+    assert np.allclose(found, expected, rtol=1e-6, atol=1e-6)
+    # Of a row among others, or alone: as mlx-lm asks, over axes of one number, too.
+    for row in range(rows):
+        alone = taken(lambda row=row: mx.logsumexp(x[row : row + 1], keepdims=True))
+        assert alone.shape == (1, 1)
+        assert alone.ravel()[0] == found.ravel()[row]
+
+
+def test_sums_of_exponentials_tell_of_numbers_that_are_none():
+    for numbers_, expected in (
+        ([-np.inf] * 9, -np.inf),
+        ([0.0] * 9 + [np.inf], np.inf),
+        ([0.0, np.nan] * 9, np.nan),
+    ):
+        found = taken(lambda given_=numbers_: mx.logsumexp(mx.array(given_), axis=0))
+        assert np.array_equal(found, np.float32(expected), equal_nan=True)
+
+
 def turned(x, dims, neighbours, turns, positions, scale):
     """RoFormer's rotation in float64; positions [batch, length]."""
     x = exact(x)
@@ -277,6 +307,8 @@ def test_memory_of_an_input_that_nobody_needs_is_used_again():
 UNKNOWN = {
     "16 bits": lambda x: mx.sigmoid(x.astype(mx.float16)),
     "nothing": lambda x: mx.sigmoid(x[:0]),
+    "all rows": lambda x: mx.logsumexp(x),
+    "columns": lambda x: mx.logsumexp(x, axis=0),
     "no weight": lambda x: mx.fast.rms_norm(x, None, 1e-5),
     "the other way": lambda x: mx.quantized_matmul(
         x[:, :32], *mx.quantize(x, group_size=32), transpose=False, group_size=32
