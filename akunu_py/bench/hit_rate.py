@@ -253,15 +253,16 @@ class _Run:
                         )
                     )
                 result = event.result
-            whole_s = perf_counter() - started
         assert result is not None  # noqa: S101 - the last event carries the result
+        # Without what compares rows behind a reply, once for a length.
+        before_s = (first_token_s or 0.0) - (result.time_to_first_token_s or 0.0)
         return Reply(
             token_ids=result.token_ids,
             finish_reason=result.finish_reason,
             prefill_s=result.prefill_s,
             first_token_s=first_token_s or 0.0,
             decode_s=result.decode_s,
-            whole_s=whole_s,
+            whole_s=before_s + result.prefill_s + result.decode_s,
             stats=result.stats,
             passes=tuple(passes),
             row_bits=result.row_bits,

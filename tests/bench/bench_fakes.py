@@ -42,7 +42,7 @@ class FakeTokenizer:
 def reply(token_ids, decode_s, **counts):
     return GenerationResult(
         text="", token_ids=tuple(token_ids), finish_reason="length", seed=0, num_prompt_tokens=5,
-        num_cached_tokens=0, prefill_s=0.1, decode_s=decode_s, peak_memory_bytes=0,
+        num_cached_tokens=0, prefill_s=0.1, time_to_first_token_s=0.1, decode_s=decode_s, peak_memory_bytes=0,
         stats=DecodeStats(**counts),
     )  # fmt: skip
 

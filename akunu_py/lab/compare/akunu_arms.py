@@ -73,6 +73,8 @@ def make_arms(
     Raises ConfigError for an unknown drafter.
     """
     engine = Engine(loaded, context=context)
+    # It would be in the time of a reply.
+    engine.compares_rows = False
     arms: list[Arm] = [AkunuArm(engine, "none", draft_budget)]
     skipped: list[Skipped] = []
     for name in drafters:
@@ -87,5 +89,6 @@ def make_arms(
             )
         else:
             own = Engine(loaded, context=context, draft_model=draft_model)
+            own.compares_rows = False
             arms.append(AkunuArm(own, name, draft_budget))
     return arms, skipped
