@@ -571,4 +571,6 @@ $("model-choice").addEventListener("change", ({ target }) => {
 
 $("welcome-legend").replaceChildren(...["prompt", "reply", "memory"].map((source) => tinted(SOURCES[source], source)));
 showDrafts();
+// The attribute autofocus would complain in the console where somebody was faster.
+if (document.activeElement === document.body) $("message").focus();
 loadModels();
