@@ -16,7 +16,7 @@ from hypothesis import settings
 from shared_files import ROOT
 
 from akunu_py.cpu import load_kernels
-from akunu_py.models.device import compute_with_kernels
+from akunu_py.models.device import disable_compile_with_kernels
 
 # Identity is asserted to the bit, which MLX's own BLAS gives; tests/fast_blas asks for another.
 # Loaded here, since test modules import MLX before akunu.
@@ -24,7 +24,7 @@ os.environ.setdefault("AKUNU_BLAS", "mlx")
 # Programs that tests start have caches of their own, and would build the kernels again.
 os.environ["AKUNU_CPU"] = str(load_kernels().path or "mlx")
 # As it is once a model was loaded: bits are not to depend on the tests before.
-compute_with_kernels()
+disable_compile_with_kernels()
 
 # Failing examples must not depend on the day; and model passes take what they take.
 # `scripts/test --all` asks for the second.

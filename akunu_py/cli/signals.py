@@ -4,6 +4,7 @@ import signal
 from types import FrameType
 
 _AGAIN_S = 0.02
+"""Seconds until a signal that came during an import is sent again."""
 
 
 def end_by_signals() -> None:

@@ -227,6 +227,7 @@ struct Bytes {
                         line.bias);
   }
 
+  // A copy, since MLX's memory begins anywhere in a cache line.
   static const float* in_order(const float* x, size_t size) {
     static thread_local std::vector<Wide> space;
     float* ordered = numbers_in(space, size);
@@ -265,6 +266,14 @@ struct Nibbles {
     return ordered;
   }
 };
+
+using Four = Nibbles;
+using Eight = Bytes;
+
+#else
+
+using Four = Codes<4>;
+using Eight = Codes<8>;
 
 #endif
 
@@ -406,18 +415,14 @@ void packed_product(const Packed& w, int begin, int end, const float* x, int num
 // y[:, begin:end] of y = x times the transposed weights; x has `num_rows` rows without gaps.
 inline void product(const Packed& w, int begin, int end, const float* x, int num_rows, float* y) {
   if (!w.biases) return packed_product<Codes<E2M1>>(w, begin, end, x, num_rows, y);
-#if defined(__AVX512F__)
-  if (w.bits == 8) return packed_product<Bytes>(w, begin, end, x, num_rows, y);
-  if (w.bits == 4) return packed_product<Nibbles>(w, begin, end, x, num_rows, y);
-#endif
   switch (w.bits) {
     case 1: return packed_product<Codes<1>>(w, begin, end, x, num_rows, y);
     case 2: return packed_product<Codes<2>>(w, begin, end, x, num_rows, y);
     case 3: return packed_product<Codes<3>>(w, begin, end, x, num_rows, y);
-    case 4: return packed_product<Codes<4>>(w, begin, end, x, num_rows, y);
+    case 4: return packed_product<Four>(w, begin, end, x, num_rows, y);
     case 5: return packed_product<Codes<5>>(w, begin, end, x, num_rows, y);
     case 6: return packed_product<Codes<6>>(w, begin, end, x, num_rows, y);
-    case 8: return packed_product<Codes<8>>(w, begin, end, x, num_rows, y);
+    case 8: return packed_product<Eight>(w, begin, end, x, num_rows, y);
   }
 }
 

@@ -157,6 +157,7 @@ class Operation : public mx::UnaryPrimitive {
   }
 };
 
+// An operation with settings beside its inputs.
 template <class Settings>
 class With : public Operation {
  public:

@@ -4,7 +4,7 @@ import os
 import threading
 import weakref
 
-from akunu_py.engine.hold import Block, Hold
+from akunu_py.engine.hold import HeldBlock, Hold
 from akunu_py.engine.reply_stream import ReplyStream
 from akunu_py.errors import EngineStateError
 
@@ -36,7 +36,7 @@ class Admission:
                 "in the child process"
             )
 
-    def exclusive(self) -> Block:
+    def exclusive(self) -> HeldBlock:
         """Hold the engine in the block; raises EngineStateError if another call takes too long."""
         self.check()
         block = self._hold.take(_LOCK_TIMEOUT_S)

@@ -9,7 +9,7 @@ _LOOK_S = 0.005
 """Seconds between two tries to get it."""
 
 
-class Block(io.BytesIO):
+class HeldBlock(io.BytesIO):
     """A block of code, as in `with hold.take(1) as block`.
 
     Python raises KeyboardInterrupt behind calls, and also when a function begins, so a `with` whose
@@ -33,7 +33,7 @@ class Hold:
     """
 
     def __init__(self) -> None:
-        self._last = _Mark(Block())
+        self._last = _Mark(HeldBlock())
 
     @property
     def held(self) -> bool:
@@ -46,9 +46,9 @@ class Hold:
         last = self._last
         return not last.over and last.thread is threading.current_thread()
 
-    def take(self, most_s: float) -> Block:
+    def take(self, most_s: float) -> HeldBlock:
         """Return a block to enter at once, which has the hold unless that took over `most_s`."""
-        block = Block()
+        block = HeldBlock()
         try:
             block.taken = self._take(_Mark(block), most_s)
         except BaseException:
@@ -75,7 +75,7 @@ class Hold:
 class _Mark:
     """Stands for a block that holds something, or tries to; `next` is the one behind it."""
 
-    def __init__(self, block: Block) -> None:
+    def __init__(self, block: HeldBlock) -> None:
         # Weak: a block that an interrupt kept from being entered is gone, and over.
         self._block = weakref.ref(block)
         self.thread = threading.current_thread()

@@ -6,7 +6,7 @@ from types import TracebackType
 from typing import Self
 
 from akunu_py.decode_stats import StepStats
-from akunu_py.engine.hold import Block, Hold
+from akunu_py.engine.hold import HeldBlock, Hold
 from akunu_py.engine.reply import Reply, Request
 from akunu_py.engine.trace_file import TraceLine, describe_decoding
 from akunu_py.errors import ConfigError, EngineStateError
@@ -83,7 +83,7 @@ class ReplyStream(Iterator[StreamEvent]):
             raise EngineStateError(self._ended_by)
         raise StopIteration
 
-    def _held(self) -> Block:
+    def _held(self) -> HeldBlock:
         """Hold the reply in the block.
 
         Raises EngineStateError while a step is under way. For a cancelled reply it first waits up

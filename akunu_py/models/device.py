@@ -34,11 +34,11 @@ def has_kernels() -> bool:
     return kernels.num_taken() > before
 
 
-def compute_with_kernels() -> None:
-    """Have functions on a CPU with kernels run as they are written, in the whole process.
+def disable_compile_with_kernels() -> None:
+    """Run functions as they are written, in the whole process, if kernels of the CPU compute.
 
-    MLX compiles a function (`mx.compile`) with the system's compiler, calls no kernel in it, and an
-    exponential of that takes ten times as long.
+    What MLX compiles there (`mx.compile`) calls no kernel, and its exponentials take ten times as
+    long.
     """
     if on_cpu() and has_kernels():
         mx.disable_compile()

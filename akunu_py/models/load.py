@@ -23,11 +23,11 @@ from akunu_py.models.cached_rows import MakePasses, Passes
 from akunu_py.models.converted import check_new, load_converted, save_converted
 from akunu_py.models.converted_plan import DESCRIPTION
 from akunu_py.models.device import (
-    compute_with_kernels,
+    disable_compile_with_kernels,
     has_kernels,
     on_cpu,
     physical_memory,
-)
+)  # fmt: skip
 from akunu_py.models.expansion import expand, num_parameters
 from akunu_py.models.folder_settings import folder_context, read_folder_config
 from akunu_py.models.gguf_model import build_gguf_model, make_model, overflows
@@ -184,7 +184,7 @@ def open_model(
     Any thread may open a model, since only the steps use MLX. They raise as `load_model` does, and
     so does opening.
     """
-    compute_with_kernels()
+    disable_compile_with_kernels()
     options = options or LoadOptions()
     if path is not None and not str(path):
         # As a path it would be the current folder.

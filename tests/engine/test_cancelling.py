@@ -299,7 +299,7 @@ def test_threads_that_cancel_each_other_are_never_in_the_session_together(
 def test_an_interrupt_anywhere_leaves_the_engine_free(engine):
     """Mutants that it kills: a lock taken by a call, before the block that releases it.
 
-    And a block that the interrupt's traceback keeps: what handles the interrupt uses the engine.
+    The engine is also used while the interrupt is handled: its traceback keeps what functions had.
     """
 
     def use():

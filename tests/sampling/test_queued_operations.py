@@ -11,7 +11,7 @@ import mlx.core as mx
 import numpy as np
 import pytest
 
-from akunu_py.models.device import compute_with_kernels
+from akunu_py.models.device import disable_compile_with_kernels
 from akunu_py.sampling.forced import ForcedSampler
 from akunu_py.sampling.sampler import Sampler
 from akunu_py.sampling.transforms import TransformChain
@@ -54,18 +54,22 @@ def test_the_check_costs_no_operation():
     assert set(operations(choice.total)) < set(operations(choice.token))
 
 
+@pytest.fixture
+def compiled():
+    """As on a GPU: on a CPU with kernels nothing is compiled."""
+    mx.enable_compile()
+    yield
+    disable_compile_with_kernels()
+
+
+@pytest.mark.usefixtures("compiled")
 @pytest.mark.parametrize("options", [{}, {"top_k": 20, "top_p": 0.9}])
 def test_a_draw_is_fused(options):
-    """Around its reductions and sorts; twenty operations of the noise alone are one.
-
-    On a GPU: on a CPU with kernels nothing is compiled.
-    """
-    mx.enable_compile()
+    """Around its reductions and sorts; twenty operations of the noise alone are one."""
     names = operations(*chosen(Sampler(chain(temperature=0.8, **options), 7, SIZE)))
     fused = [name for name in names if name.startswith("Compiled")]
     assert fused
     assert not {"Multiply", "Log", "Log1p", "Subtract"} & set(names)
-    compute_with_kernels()
 
 
 def test_a_recorded_token_is_fed_after_the_work_of_choosing_one():

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from mlx_lm import sample_utils
 
 from akunu_py.errors import ConfigError
-from akunu_py.models.device import compute_with_kernels
+from akunu_py.models.device import disable_compile_with_kernels
 from akunu_py.sampling import transforms
 from akunu_py.sampling.sampler import Sampler
 from akunu_py.sampling.transforms import TransformChain
@@ -41,7 +41,7 @@ def uncompiled():
         yield
     finally:
         mx.enable_compile()
-        compute_with_kernels()
+        disable_compile_with_kernels()
 
 
 def same(ours, theirs):
