@@ -70,8 +70,8 @@ _MODEL_OPTIONS = (
         "--reproducible",
         is_flag=True,
         group="Model",
-        help="Compute all passes at one size, so that drafting never changes a token by rounding; "
-        "`akunu tune` says what it costs.",
+        help="Compute all passes at one size, so that drafting never changes a token by rounding. "
+        "For GPUs: on a CPU akunu's kernels mostly rule that out. `akunu tune` says what it costs.",
     ),
     option(
         "--force",

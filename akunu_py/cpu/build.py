@@ -84,6 +84,15 @@ def _operations(mx: Any) -> Iterator[tuple[str, Callable[[], Any]]]:
             f"the product of experts with {way}",
             partial(mx.gather_qmm, x[0, 0, :2, None, None], *experts, rhs_indices=chosen, **way),
         )
+    dense = weights.swapaxes(-1, -2)
+    for rows in (1, 5, 30):
+        part = x.reshape(30, 64)[:rows]
+        yield f"the dense product of {rows} rows", partial(mx.matmul, part, weights[0].T)
+    yield "the dense product with a bias", partial(mx.addmm, weights[1, :, 0], x, weights[0].T)
+    yield (
+        "the dense product of experts",
+        partial(mx.gather_mm, x[0, 0, :2, None, None], dense, rhs_indices=chosen),
+    )
     keys, values = mx.random.normal((2, 1, 2, 19, 64))
     scores = mx.random.normal((5, 19))
     attend = partial(mx.fast.scaled_dot_product_attention, x, keys, values, scale=0.125)

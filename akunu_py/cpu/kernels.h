@@ -7,12 +7,14 @@
 #pragma once
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
 #include <iterator>
 #include <limits>
+#include <utility>
 #include <vector>
 
 #if defined(__AVX2__)
@@ -26,6 +28,7 @@ namespace akunu {
 constexpr int LANES = 8;
 constexpr int up_to_lanes(int count) { return (count + LANES - 1) / LANES * LANES; }
 typedef float Floats __attribute__((vector_size(4 * LANES)));
+typedef float Quad __attribute__((vector_size(16)));
 typedef int32_t Ints __attribute__((vector_size(4 * LANES)));
 typedef uint32_t Words __attribute__((vector_size(4 * LANES)));
 
@@ -83,6 +86,20 @@ inline float sum(Floats v) {
   return v[0] + v[1];
 }
 
+// The sums of four vectors, each in the order of `sum`.
+inline Quad sums(Floats a, Floats b, Floats c, Floats d) {
+  const Floats ab = __builtin_shufflevector(a, b, 0, 1, 2, 3, 8, 9, 10, 11) +
+                    __builtin_shufflevector(a, b, 4, 5, 6, 7, 12, 13, 14, 15);
+  const Floats cd = __builtin_shufflevector(c, d, 0, 1, 2, 3, 8, 9, 10, 11) +
+                    __builtin_shufflevector(c, d, 4, 5, 6, 7, 12, 13, 14, 15);
+  const Floats acbd = __builtin_shufflevector(ab, cd, 0, 1, 8, 9, 4, 5, 12, 13) +
+                      __builtin_shufflevector(ab, cd, 2, 3, 10, 11, 6, 7, 14, 15);
+  return __builtin_shufflevector(acbd, acbd, 0, 4, 2, 6) +
+         __builtin_shufflevector(acbd, acbd, 1, 5, 3, 7);
+}
+
+inline Floats eight_lanes(Floats v) { return v; }
+
 // e^x within 2 units in the last place; 0 below -87, where float32 has no normal numbers left.
 inline Floats exponential(Floats x) {
   const Ints is_zero = x < -87.0f;
@@ -102,6 +119,10 @@ inline Floats exponential(Floats x) {
 
 // ---- Products with packed weights
 
+// Columns whose products are added up in vectors. The sums of such chunks are added as numbers, by
+// all kernels; those for many rows of x keep a chunk of each in the caches.
+constexpr int CHUNK_COLUMNS = 1024;
+
 // A matrix as MLX packs it: `rows` rows of `columns` codes of `bits` bits, the first in the lowest
 // bits, and for each `group` of a row a scale and a bias: weight = scale * code + bias. Without
 // biases the codes are floats of 4 bits, E2M1 (Open Compute Project, Microscaling Formats, 5.3.3).
@@ -113,6 +134,7 @@ struct Packed {
 
   size_t row_bytes() const { return size_t(columns) * bits / 8; }
   int groups() const { return columns / group; }
+  int chunk_groups() const { return std::max(1, CHUNK_COLUMNS / group); }
 };
 
 inline uint32_t word_at(const uint8_t* from) {
@@ -169,8 +191,9 @@ inline Floats codes_at(const uint8_t* packed) {
   return __builtin_convertvector(Ints(codes & MASK), Floats);
 }
 
-// How codes of BITS bits become weights: `Line` is what weights of a group have in common, and
-// `weights` returns a vector of one row's, number `part` of the PARTS from `column` on.
+// A form says how codes become weights: `Line` is what weights of a group have in common, and
+// `weights` returns a vector of one row's, number `part` of the PARTS from `column` on. `in_order`
+// copies numbers of x in the order of the weights, to where a cache line begins.
 template <int BITS>
 struct Codes {
   using Vector = Floats;
@@ -179,8 +202,8 @@ struct Codes {
     Floats scale, bias;
   };
 
-  static Line line(float scale, const float* bias) {
-    return {repeat(scale), BITS == E2M1 ? Floats{} : repeat(*bias)};
+  static Line line(const Packed& w, size_t at) {
+    return {repeat(w.scales[at]), BITS == E2M1 ? Floats{} : repeat(w.biases[at])};
   }
 
   static Floats weights(const uint8_t* codes, int column, int, const Line& line) {
@@ -190,8 +213,7 @@ struct Codes {
     return multiply_add(values, line.scale, line.bias);
   }
 
-  // Numbers of x in the order of the weights.
-  static const float* in_order(const float* x, size_t) { return x; }
+  static void in_order(const float* x, size_t size, float* to) { std::copy_n(x, size, to); }
 };
 
 #if defined(__AVX512F__)
@@ -202,10 +224,10 @@ inline Wide multiply_add(Wide a, Wide b, Wide c) {
   return Wide(_mm512_fmadd_ps(__m512(a), __m512(b), __m512(c)));
 }
 
-inline float sum(Wide v) {
+inline Floats eight_lanes(Wide v) {
   Floats halves[2];
   std::memcpy(halves, &v, sizeof v);
-  return sum(halves[0] + halves[1]);
+  return halves[0] + halves[1];
 }
 
 inline __m512i sixteen_bytes(const uint8_t* from) {
@@ -213,26 +235,19 @@ inline __m512i sixteen_bytes(const uint8_t* from) {
 }
 
 // Codes of 8 bits, sixteen at once.
-struct Bytes {
+struct Bytes : Codes<8> {
   using Vector = Wide;
-  static constexpr int PARTS = 1;
   struct Line {
     Wide scale, bias;
   };
 
-  static Line line(float scale, const float* bias) { return {Wide{} + scale, Wide{} + *bias}; }
+  static Line line(const Packed& w, size_t at) {
+    return {Wide{} + w.scales[at], Wide{} + w.biases[at]};
+  }
 
   static Wide weights(const uint8_t* codes, int column, int, const Line& line) {
     return multiply_add(Wide(_mm512_cvtepi32_ps(sixteen_bytes(codes + column))), line.scale,
                         line.bias);
-  }
-
-  // A copy, since MLX's memory begins anywhere in a cache line.
-  static const float* in_order(const float* x, size_t size) {
-    static thread_local std::vector<Wide> space;
-    float* ordered = numbers_in(space, size);
-    std::copy_n(x, size, ordered);
-    return ordered;
   }
 };
 
@@ -243,9 +258,9 @@ struct Nibbles {
   static constexpr int PARTS = 2;
   using Line = Wide;
 
-  static Wide line(float scale, const float* bias) {
+  static Wide line(const Packed& w, size_t at) {
     const Wide all = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
-    return multiply_add(all, Wide{} + scale, Wide{} + *bias);
+    return multiply_add(all, Wide{} + w.scales[at], Wide{} + w.biases[at]);
   }
 
   static Wide weights(const uint8_t* codes, int column, int part, const Wide& table) {
@@ -255,107 +270,126 @@ struct Nibbles {
     return Wide(_mm512_permutexvar_ps(index, __m512(table)));
   }
 
-  static const float* in_order(const float* x, size_t size) {
-    static thread_local std::vector<Wide> space;
-    float* ordered = numbers_in(space, size);
+  static void in_order(const float* x, size_t size, float* to) {
     for (size_t first = 0; first < size; first += 32)
       for (int i = 0; i < 16; i++) {
-        ordered[first + i] = x[first + 2 * i];
-        ordered[first + 16 + i] = x[first + 2 * i + 1];
+        to[first + i] = x[first + 2 * i];
+        to[first + 16 + i] = x[first + 2 * i + 1];
       }
-    return ordered;
   }
 };
 
 using Four = Nibbles;
 using Eight = Bytes;
+using Widest = Wide;
 
 #else
 
 using Four = Codes<4>;
 using Eight = Codes<8>;
+using Widest = Floats;
 
 #endif
 
-// Sums of ROWS rows of x and COUNT rows of weights, from `weights_at(row)`.
+// Weights that are not packed: float32, in groups that have nothing in common.
+struct Dense {
+  using Vector = Widest;
+  static constexpr int PARTS = 1;
+  static constexpr int GROUP = 16;
+  struct Line {};
+
+  static Line line(const Packed&, size_t) { return {}; }
+
+  static Widest weights(const uint8_t* codes, int column, int, const Line&) {
+    return load<Widest>(reinterpret_cast<const float*>(codes) + column);
+  }
+
+  static void in_order(const float* x, size_t size, float* to) { std::copy_n(x, size, to); }
+};
+
+// Adds products of ROWS rows of x and COUNT rows of weights, a vector of each.
 template <class Vector, int ROWS, int COUNT, class Weights>
-inline void add_products(Vector (&sums)[ROWS][COUNT], const float* x, size_t stride, int column,
+inline void add_products(Vector (&sums)[ROWS][COUNT], const float* x, size_t stride,
                          Weights&& weights_at) {
   Vector weights[COUNT];
   for (int n = 0; n < COUNT; n++) weights[n] = weights_at(n);
   for (int m = 0; m < ROWS; m++) {
-    const auto values = load<Vector>(x + m * stride + column);
+    const auto values = load<Vector>(x + m * stride);
     for (int n = 0; n < COUNT; n++) sums[m][n] = multiply_add(weights[n], values, sums[m][n]);
   }
 }
 
 template <class Vector, int ROWS, int COUNT>
-inline void store_sums(const Vector (&sums)[ROWS][COUNT], float* y, size_t stride) {
-  for (int m = 0; m < ROWS; m++)
-    for (int n = 0; n < COUNT; n++) y[m * stride + n] = sum(sums[m][n]);
+inline void add_sums(const Vector (&products)[ROWS][COUNT], float* y, size_t stride) {
+  for (int m = 0; m < ROWS; m++, y += stride) {
+    Floats each[COUNT];
+    for (int n = 0; n < COUNT; n++) each[n] = eight_lanes(products[m][n]);
+    if constexpr (COUNT == 4) {
+      store(y, load<Quad>(y) + sums(each[0], each[1], each[2], each[3]));
+    } else {
+      for (int n = 0; n < COUNT; n++) y[n] += sum(each[n]);
+    }
+  }
 }
 
-// y[0:ROWS, 0:COUNT] = x times the weights from `first` on, which are unpacked on the way.
+// y[0:ROWS, 0:COUNT] += x times the weights from `first` on, which are unpacked on the way.
 template <class Form, int ROWS, int COUNT>
-void packed_tile(const Packed& w, int first, const float* x, float* y, size_t y_stride) {
+void packed_tile(const Packed& w, int first, const float* x, float* y) {
   using Vector = typename Form::Vector;
-  Vector sums[ROWS][COUNT];
-  for (auto& row : sums)
-    for (Vector& one : row) one = Vector{};
   const uint8_t* codes[COUNT];
   for (int n = 0; n < COUNT; n++) codes[n] = w.codes + (first + n) * w.row_bytes();
-  const float* scales = w.scales + size_t(first) * w.groups();
-  const float* biases = w.biases + size_t(first) * w.groups();
-  for (int g = 0; g < w.groups(); g++) {
-    // Rows are too short for the processor to see where the next ones begin.
-    for (int n = 0; n < COUNT; n++)
-      __builtin_prefetch(codes[n] + COUNT * w.row_bytes() + size_t(g) * w.group * w.bits / 8);
-    typename Form::Line lines[COUNT];
-    for (int n = 0; n < COUNT; n++) {
-      const int at = n * w.groups() + g;
-      lines[n] = Form::line(scales[at], biases + at);
+  const int groups = w.groups(), chunk = w.chunk_groups();
+  const size_t first_line = size_t(first) * groups;
+  for (int begin = 0; begin < groups; begin += chunk) {
+    Vector sums[ROWS][COUNT];
+    for (auto& row : sums)
+      for (Vector& one : row) one = Vector{};
+    for (int g = begin; g < std::min(begin + chunk, groups); g++) {
+      // Rows are too short for the processor to see where the next ones begin.
+      for (int n = 0; n < COUNT; n++)
+        __builtin_prefetch(codes[n] + COUNT * w.row_bytes() + size_t(g) * w.group * w.bits / 8);
+      typename Form::Line lines[COUNT];
+      for (int n = 0; n < COUNT; n++) lines[n] = Form::line(w, first_line + n * groups + g);
+      for (int k = g * w.group; k < (g + 1) * w.group; k += Form::PARTS * lanes_of<Vector>)
+        for (int part = 0; part < Form::PARTS; part++)
+          add_products(sums, x + k + part * lanes_of<Vector>, w.columns,
+                       [&](int n) { return Form::weights(codes[n], k, part, lines[n]); });
     }
-    for (int k = g * w.group; k < (g + 1) * w.group; k += Form::PARTS * lanes_of<Vector>)
-      for (int part = 0; part < Form::PARTS; part++)
-        add_products(sums, x, w.columns, k + part * lanes_of<Vector>,
-                     [&](int n) { return Form::weights(codes[n], k, part, lines[n]); });
-  }
-  store_sums(sums, y, y_stride);
-}
-
-// y[0:ROWS, 0:COUNT] = x times dense weights, whose rows have `columns` numbers as those of x.
-template <class Vector, int ROWS, int COUNT>
-void dense_tile(const float* weights, int columns, const float* x, float* y, size_t y_stride) {
-  Vector sums[ROWS][COUNT];
-  for (auto& row : sums)
-    for (Vector& one : row) one = Vector{};
-  for (int k = 0; k < columns; k += lanes_of<Vector>)
-    add_products(sums, x, columns, k,
-                 [&](int n) { return load<Vector>(weights + n * columns + k); });
-  store_sums(sums, y, y_stride);
-}
-
-template <class Form>
-void unpack_row(const Packed& w, int row, float* to) {
-  constexpr int lanes = lanes_of<typename Form::Vector>;
-  const uint8_t* codes = w.codes + row * w.row_bytes();
-  for (int g = 0; g < w.groups(); g++) {
-    const size_t at = size_t(row) * w.groups() + g;
-    const auto line = Form::line(w.scales[at], w.biases + at);
-    for (int k = g * w.group; k < (g + 1) * w.group; k += Form::PARTS * lanes)
-      for (int part = 0; part < Form::PARTS; part++)
-        store(to + k + part * lanes, Form::weights(codes, k, part, line));
+    add_sums(sums, y, w.rows);
   }
 }
 
-// As many weights as half of a small L2 cache holds.
+template <class Form, int ROWS>
+void packed_rows(const Packed& w, int begin, int end, const float* x, float* y) {
+  // Sums that stay in registers beside weights and x; at least two rows of weights overlap.
+  constexpr int MOST_SUMS = REGISTERS == 32 ? 24 : 8;
+  constexpr int COUNT = 4 * ROWS <= MOST_SUMS ? 4 : 2;
+  int n = begin;
+  for (; n + COUNT <= end; n += COUNT) packed_tile<Form, ROWS, COUNT>(w, n, x, y + n);
+  for (; n < end; n++) packed_tile<Form, ROWS, 1>(w, n, x, y + n);
+}
+
+// As many weights as half of a small L2 cache holds, and rows of chunks of x in a large one.
 constexpr int BLOCK_NUMBERS = 1 << 15;
+constexpr int X_ROWS = 192;
 // Rows of x and of weights whose sums stay in registers.
-constexpr int TILE_ROWS = REGISTERS == 32 ? 4 : 3;
+constexpr int TILE_ROWS = REGISTERS == 32 ? 6 : 3;
 constexpr int TILE_COUNT = 4;
 // With more rows of x it pays to unpack weights into a block first.
 constexpr int MOST_DIRECT = 16;
 
+template <class Vector, int ROWS, int COUNT>
+void dense_tile(const float* block, int columns, const float* x, float* y, size_t y_stride) {
+  Vector sums[ROWS][COUNT];
+  for (auto& row : sums)
+    for (Vector& one : row) one = Vector{};
+  for (int k = 0; k < columns; k += lanes_of<Vector>)
+    add_products(sums, x + k, columns,
+                 [&](int n) { return load<Vector>(block + n * columns + k); });
+  add_sums(sums, y, y_stride);
+}
+
+// y[0:ROWS, 0:count] += x times a block of `count` rows of weights.
 template <class Vector, int ROWS>
 void dense_rows(const float* block, int count, int columns, const float* x, float* y,
                 size_t y_stride) {
@@ -366,63 +400,92 @@ void dense_rows(const float* block, int count, int columns, const float* x, floa
     dense_tile<Vector, ROWS, 1>(block + size_t(n) * columns, columns, x, y + n, y_stride);
 }
 
+// Unpacks weights of a row, those of the groups from `begin` to `end`.
+template <class Form>
+void unpack(const Packed& w, int row, int begin, int end, float* to) {
+  constexpr int lanes = lanes_of<typename Form::Vector>;
+  const uint8_t* codes = w.codes + row * w.row_bytes();
+  for (int g = begin; g < end; g++) {
+    const auto line = Form::line(w, size_t(row) * w.groups() + g);
+    for (int k = g * w.group; k < (g + 1) * w.group; k += Form::PARTS * lanes)
+      for (int part = 0; part < Form::PARTS; part++, to += lanes)
+        store(to, Form::weights(codes, k, part, line));
+  }
+}
+
+// The functions for 1, 2, ... rows of x.
+template <class Form, int... LESS>
+constexpr auto packed_by_rows(std::integer_sequence<int, LESS...>) {
+  return std::array{packed_rows<Form, LESS + 1>...};
+}
+
+template <class Vector, int... LESS>
+constexpr auto dense_by_rows(std::integer_sequence<int, LESS...>) {
+  return std::array{dense_rows<Vector, LESS + 1>...};
+}
+
+template <class Form>
+void direct_product(const Packed& w, int begin, int end, const float* x, int num_rows, float* y) {
+  static thread_local std::vector<typename Form::Vector> space;
+  constexpr int MOST = 8;
+  constexpr auto by_rows = packed_by_rows<Form>(std::make_integer_sequence<int, MOST>());
+  const size_t size = size_t(num_rows) * w.columns;
+  float* ordered = numbers_in(space, size);
+  Form::in_order(x, size, ordered);
+  for (int m = 0; m < num_rows; m += MOST)
+    by_rows[std::min(num_rows - m, MOST) - 1](w, begin, end, ordered + size_t(m) * w.columns,
+                                              y + size_t(m) * w.rows);
+}
+
 template <class Form>
 void block_product(const Packed& w, int begin, int end, const float* x, int num_rows, float* y) {
   using Vector = typename Form::Vector;
-  static thread_local std::vector<Vector> space;
-  const int step = std::max(TILE_COUNT, BLOCK_NUMBERS / w.columns / TILE_COUNT * TILE_COUNT);
-  float* block = numbers_in(space, size_t(step) * w.columns);
-  for (int first = begin; first < end; first += step) {
-    const int count = std::min(step, end - first);
-    for (int n = 0; n < count; n++) unpack_row<Form>(w, first + n, block + size_t(n) * w.columns);
-    int m = 0;
-    for (; m + TILE_ROWS <= num_rows; m += TILE_ROWS)
-      dense_rows<Vector, TILE_ROWS>(block, count, w.columns, x + size_t(m) * w.columns,
-                                    y + size_t(m) * w.rows + first, w.rows);
-    for (; m < num_rows; m++)
-      dense_rows<Vector, 1>(block, count, w.columns, x + size_t(m) * w.columns,
-                            y + size_t(m) * w.rows + first, w.rows);
+  static thread_local std::vector<Vector> space, x_space;
+  constexpr auto by_rows = dense_by_rows<Vector>(std::make_integer_sequence<int, TILE_ROWS>());
+  for (int group = 0; group < w.groups(); group += w.chunk_groups()) {
+    const int past = std::min(group + w.chunk_groups(), w.groups());
+    const int columns = (past - group) * w.group;
+    float* ordered = numbers_in(x_space, size_t(num_rows) * columns);
+    for (int m = 0; m < num_rows; m++)
+      Form::in_order(x + size_t(m) * w.columns + group * w.group, columns,
+                     ordered + size_t(m) * columns);
+    const int step = BLOCK_NUMBERS / columns / TILE_COUNT * TILE_COUNT;
+    float* block = numbers_in(space, size_t(step) * columns);
+    for (int first = begin; first < end; first += step) {
+      const int count = std::min(step, end - first);
+      for (int n = 0; n < count; n++)
+        unpack<Form>(w, first + n, group, past, block + size_t(n) * columns);
+      for (int m = 0; m < num_rows; m += TILE_ROWS)
+        by_rows[std::min(num_rows - m, TILE_ROWS) - 1](block, count, columns,
+                                                       ordered + size_t(m) * columns,
+                                                       y + size_t(m) * w.rows + first, w.rows);
+    }
   }
-}
-
-template <class Form, int ROWS>
-void direct_product(const Packed& w, int begin, int end, const float* x, float* y) {
-  // Sums that stay in registers beside weights and x; at least two rows of weights overlap.
-  constexpr int MOST_SUMS = REGISTERS == 32 ? 24 : 8;
-  constexpr int COUNT = 4 * ROWS <= MOST_SUMS ? 4 : 2;
-  int n = begin;
-  for (; n + COUNT <= end; n += COUNT) packed_tile<Form, ROWS, COUNT>(w, n, x, y + n, w.rows);
-  for (; n < end; n++) packed_tile<Form, ROWS, 1>(w, n, x, y + n, w.rows);
 }
 
 template <class Form>
-void packed_product(const Packed& w, int begin, int end, const float* x, int num_rows, float* y) {
-  x = Form::in_order(x, size_t(num_rows) * w.columns);
-  if (num_rows > MOST_DIRECT) return block_product<Form>(w, begin, end, x, num_rows, y);
-  constexpr decltype(&direct_product<Form, 1>) BY_ROWS[] = {
-      direct_product<Form, 1>, direct_product<Form, 2>, direct_product<Form, 3>,
-      direct_product<Form, 4>, direct_product<Form, 5>, direct_product<Form, 6>,
-      direct_product<Form, 7>, direct_product<Form, 8>,
-  };
-  constexpr int MOST = std::size(BY_ROWS);
-  for (; num_rows > 0; num_rows -= MOST) {
-    BY_ROWS[std::min(num_rows, MOST) - 1](w, begin, end, x, y);
-    x += MOST * size_t(w.columns);
-    y += MOST * size_t(w.rows);
-  }
+void product_of(const Packed& w, int begin, int end, const float* x, int num_rows, float* y) {
+  for (int m = 0; m < num_rows; m++)
+    std::fill(y + size_t(m) * w.rows + begin, y + size_t(m) * w.rows + end, 0.0f);
+  if (num_rows <= MOST_DIRECT) return direct_product<Form>(w, begin, end, x, num_rows, y);
+  constexpr int step = X_ROWS / TILE_ROWS * TILE_ROWS;
+  for (int m = 0; m < num_rows; m += step)
+    block_product<Form>(w, begin, end, x + size_t(m) * w.columns, std::min(step, num_rows - m),
+                        y + size_t(m) * w.rows);
 }
 
 // y[:, begin:end] of y = x times the transposed weights; x has `num_rows` rows without gaps.
 inline void product(const Packed& w, int begin, int end, const float* x, int num_rows, float* y) {
-  if (!w.biases) return packed_product<Codes<E2M1>>(w, begin, end, x, num_rows, y);
+  if (w.bits == 4 && !w.biases) return product_of<Codes<E2M1>>(w, begin, end, x, num_rows, y);
   switch (w.bits) {
-    case 1: return packed_product<Codes<1>>(w, begin, end, x, num_rows, y);
-    case 2: return packed_product<Codes<2>>(w, begin, end, x, num_rows, y);
-    case 3: return packed_product<Codes<3>>(w, begin, end, x, num_rows, y);
-    case 4: return packed_product<Four>(w, begin, end, x, num_rows, y);
-    case 5: return packed_product<Codes<5>>(w, begin, end, x, num_rows, y);
-    case 6: return packed_product<Codes<6>>(w, begin, end, x, num_rows, y);
-    case 8: return packed_product<Eight>(w, begin, end, x, num_rows, y);
+    case 1: return product_of<Codes<1>>(w, begin, end, x, num_rows, y);
+    case 2: return product_of<Codes<2>>(w, begin, end, x, num_rows, y);
+    case 3: return product_of<Codes<3>>(w, begin, end, x, num_rows, y);
+    case 4: return product_of<Four>(w, begin, end, x, num_rows, y);
+    case 5: return product_of<Codes<5>>(w, begin, end, x, num_rows, y);
+    case 6: return product_of<Codes<6>>(w, begin, end, x, num_rows, y);
+    case 8: return product_of<Eight>(w, begin, end, x, num_rows, y);
+    case 32: return product_of<Dense>(w, begin, end, x, num_rows, y);
   }
 }
 
@@ -497,20 +560,15 @@ struct Queries {
 
 // The products of a query with eight keys.
 inline Floats eight_scores(const float* query, const float* const (&at)[LANES], int size) {
-  Floats sums[LANES] = {};
+  Floats products[LANES] = {};
   for (int d = 0; d < size; d += LANES) {
     const Floats values = load(query + d);
-    for (int s = 0; s < LANES; s++) sums[s] = multiply_add(load(at[s] + d), values, sums[s]);
+    for (int s = 0; s < LANES; s++)
+      products[s] = multiply_add(load(at[s] + d), values, products[s]);
   }
-  // Sums of eight vectors as one vector, pair by pair.
-  for (int s = 0; s < 4; s++)
-    sums[s] = __builtin_shufflevector(sums[2 * s], sums[2 * s + 1], 0, 8, 2, 10, 4, 12, 6, 14) +
-              __builtin_shufflevector(sums[2 * s], sums[2 * s + 1], 1, 9, 3, 11, 5, 13, 7, 15);
-  for (int s = 0; s < 2; s++)
-    sums[s] = __builtin_shufflevector(sums[2 * s], sums[2 * s + 1], 0, 1, 8, 9, 4, 5, 12, 13) +
-              __builtin_shufflevector(sums[2 * s], sums[2 * s + 1], 2, 3, 10, 11, 6, 7, 14, 15);
-  return __builtin_shufflevector(sums[0], sums[1], 0, 1, 2, 3, 8, 9, 10, 11) +
-         __builtin_shufflevector(sums[0], sums[1], 4, 5, 6, 7, 12, 13, 14, 15);
+  const Quad low = sums(products[0], products[1], products[2], products[3]);
+  const Quad high = sums(products[4], products[5], products[6], products[7]);
+  return __builtin_shufflevector(low, high, 0, 1, 2, 3, 4, 5, 6, 7);
 }
 
 // scores[row, place] of the visible keys, in rows of `padded` numbers; those behind them are -inf.

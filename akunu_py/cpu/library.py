@@ -46,6 +46,9 @@ OPTIONS = (
 )  # fmt: skip
 """The compiler's options for both."""
 
+BLAS_ROWS = ctypes.c_uint64(128)
+"""Rows from which OpenBLAS multiplies dense weights; passes that verify drafts have fewer."""
+
 _COMPILERS = ("c++", "g++", "clang++")
 _BUILD_S = 300
 _MOST_FUNCTIONS = 16
@@ -80,7 +83,7 @@ def load_kernels() -> Kernels:
     OpenBLAS is loaded before them, since they bring MLX's library with them. Raises ConfigError for
     a value that is neither a known word nor a folder with libraries.
     """
-    load_blas()
+    blas = load_blas()
     wanted = os.environ.get(KERNELS_VARIABLE) or "auto"
     if sys.platform != "linux":
         return _without("they are for Linux")
@@ -99,8 +102,9 @@ def load_kernels() -> Kernels:
             f"{KERNELS_VARIABLE} is {wanted!r:.200}, which cannot be used as a folder of kernels: "
             f"{error}; give auto, mlx, or the path of one"
         ) from None
-    # One core is Python's, which lays out the next pass meanwhile.
-    follow_threads(lambda number: library.akunu_use_threads(max(1, number - 1)))
+    if not blas.own:
+        library.akunu_leave_to_blas(BLAS_ROWS)
+    follow_threads(library.akunu_use_threads)
     _log.info("MLX's CPU backend computes with the kernels in %s", folder)
     return Kernels(folder, num_taken=library.akunu_taken)
 

@@ -5,6 +5,7 @@
 
 #include <dlfcn.h>
 
+#include <algorithm>
 #include <optional>
 #include <stdexcept>
 #include <string>
@@ -29,11 +30,14 @@ using Where = mx::StreamOrDevice;
 
 // The functions that are replaced. That MLX declares each so is checked here: with another
 // signature the definitions below would be functions that nobody calls.
-constexpr array (*MATMUL)(const array&, const array&, const array&, const Maybe&, bool, Number,
-                          Number, const std::string&, Where) = &mx::quantized_matmul;
-constexpr array (*GATHER)(const array&, const array&, const array&, const Maybe&, Maybe, Maybe,
-                          bool, Number, Number, const std::string&, const Maybe&, bool,
-                          Where) = &mx::gather_qmm;
+constexpr array (*MATMUL)(const array&, const array&, Where) = &mx::matmul;
+constexpr array (*ADDMM)(array, array, array, const float&, const float&, Where) = &mx::addmm;
+constexpr array (*GATHER)(array, array, Maybe, Maybe, bool, Where) = &mx::gather_mm;
+constexpr array (*PACKED_MATMUL)(const array&, const array&, const array&, const Maybe&, bool,
+                                 Number, Number, const std::string&, Where) = &mx::quantized_matmul;
+constexpr array (*PACKED_GATHER)(const array&, const array&, const array&, const Maybe&, Maybe,
+                                 Maybe, bool, Number, Number, const std::string&, const Maybe&,
+                                 bool, Where) = &mx::gather_qmm;
 constexpr array (*NORM)(const array&, const Maybe&, float, Where) = &mx::fast::rms_norm;
 constexpr array (*ROPE)(const array&, int, bool, std::optional<float>, float, const array&,
                         const Maybe&, Where) = &mx::fast::rope;
@@ -171,7 +175,12 @@ class With : public Operation {
 struct Packing {
   int group, bits;
   bool affine, nvidia;
+
+  bool dense() const { return bits == DENSE.bits; }
+  static const Packing DENSE;
 };
+
+constexpr Packing Packing::DENSE{Dense::GROUP, 32, false, false};
 
 // A number of 8 bits: a power of two (E8M0), or E4M3 as in NVIDIA's format.
 float small_float(uint8_t byte, bool nvidia) {
@@ -182,7 +191,7 @@ float small_float(uint8_t byte, bool nvidia) {
   return byte & 128 ? -size : size;
 }
 
-// Packed matrices, one behind the other.
+// Packed or dense matrices, one behind the other.
 struct Matrices {
   Matrices(const std::vector<array>& in, Packing packing)
       : codes(in[1]),
@@ -192,7 +201,7 @@ struct Matrices {
     if (packing.affine) {
       scales.emplace(in[2]);
       biases.emplace(in[3]);
-    } else {
+    } else if (!packing.dense()) {
       bytes.emplace(in[2]);
     }
   }
@@ -204,12 +213,12 @@ struct Matrices {
     static thread_local std::vector<float> scale_space, bias_space;
     static thread_local std::vector<uint8_t> byte_space;
     const auto* all_codes = reinterpret_cast<const uint8_t*>(codes.in_order(space));
-    const float *all_scales, *all_biases = nullptr;
+    const float *all_scales = nullptr, *all_biases = nullptr;
     const size_t size = size_t(rows) * columns, groups = size / packing.group;
     if (packing.affine) {
       all_scales = scales->in_order(scale_space);
       all_biases = biases->in_order(bias_space);
-    } else {
+    } else if (!packing.dense()) {
       float values[256];
       for (int byte = 0; byte < 256; byte++) values[byte] = small_float(byte, packing.nvidia);
       const uint8_t* given = bytes->in_order(byte_space);
@@ -219,7 +228,7 @@ struct Matrices {
     }
     work([=, this](size_t i) {
       return Packed{all_codes + i * size * packing.bits / 8,
-                    all_scales + i * groups,
+                    all_scales ? all_scales + i * groups : nullptr,
                     all_biases ? all_biases + i * groups : nullptr,
                     rows,
                     columns,
@@ -241,11 +250,11 @@ void product_in_parts(const Packed& w, const float* x, int count, float* y) {
 }
 
 // x times one matrix, or x [batch, heads, length, columns] times one of each head.
-class PackedProduct : public With<Packing> {
+class Product : public With<Packing> {
  public:
   using With::With;
 
-  const char* name() const override { return "AkunuPackedProduct"; }
+  const char* name() const override { return "AkunuProduct"; }
 
   void eval_cpu(const std::vector<array>& in, array& out) override {
     const int heads = in[1].ndim() == 3 ? in[1].shape(0) : 1;
@@ -555,6 +564,10 @@ bool plain(const Arrays&... arrays) {
 // Whether calls go to the kernels at all; the check compares them with MLX's own functions.
 std::atomic<bool> enabled{true};
 
+// Rows of x from which dense products are left to MLX's BLAS: a tuned one has the better kernels
+// for them, but sums in another order than for few rows.
+std::atomic<size_t> rows_of_blas{std::numeric_limits<size_t>::max()};
+
 bool on_cpu(const mx::Stream& stream) { return enabled && stream.device == mx::Device::cpu; }
 
 template <class Kernel, class... Options>
@@ -595,20 +608,106 @@ std::vector<array> inputs_of(const array& x, const array& w, const array& scales
   return inputs;
 }
 
+// The array of which the last two axes are swapped in another; none if their order is another.
+Maybe swapped(const array& a, Stream stream) {
+  if (a.is_tracer()) return {};
+  if (a.has_primitive()) {
+    if (a.primitive().name() != std::string("Transpose")) return {};
+    auto axes = static_cast<const Transpose&>(a.primitive()).state();
+    std::swap(axes[axes.size() - 2], axes.back());
+    return std::ranges::is_sorted(axes) ? Maybe(a.inputs()[0]) : Maybe();
+  }
+  // A view that was evaluated knows only the distances of its numbers.
+  const bool known = a.is_available() && a.strides(-2) == 1 && a.strides(-1) == a.shape(-2);
+  return known ? Maybe(swapaxes(a, -1, -2, stream)) : Maybe();
+}
+
+// Dense weights [..., rows, columns] of the kernels' form, if x is multiplied by their transposes.
+Maybe dense_weights(const array& x, const array& transposed, Stream stream) {
+  if (x.ndim() < 2 || transposed.ndim() < 2 || x.shape(-1) == 0 ||
+      x.shape(-1) % Dense::GROUP != 0 || x.size() / x.shape(-1) >= rows_of_blas)
+    return {};
+  auto w = swapped(transposed, stream);
+  return w && plain(x, *w) && w->shape(-1) == x.shape(-1) ? w : Maybe();
+}
+
+// Whether w is one matrix, or one of each head of x [batch, heads, length, columns].
+bool one_or_of_heads(const array& x, const array& w) {
+  return w.ndim() == 2 || (w.ndim() == 3 && x.ndim() == 4 && x.shape(1) == w.shape(0));
+}
+
+array product(std::vector<array> inputs, Stream stream, Packing packing) {
+  auto shape = inputs[0].shape();
+  shape.back() = inputs[1].shape(-2);
+  return lazy<akunu::Product>(std::move(shape), std::move(inputs), stream, packing);
+}
+
+array matmul(const array& x, const array& transposed, Where where) {
+  const auto stream = to_stream(where);
+  const auto w = dense_weights(x, transposed, stream);
+  if (!on_cpu(stream) || !w || !one_or_of_heads(x, *w)) {
+    static auto* own = replaced(MATMUL);
+    return own(x, transposed, where);
+  }
+  return product({x, *w}, stream, Packing::DENSE);
+}
+
+array addmm(array bias, array x, array transposed, const float& alpha, const float& beta,
+            Where where) {
+  const auto stream = to_stream(where);
+  const auto w = dense_weights(x, transposed, stream);
+  if (!on_cpu(stream) || !w || w->ndim() != 2 || !plain(bias) || alpha != 1 || beta != 1) {
+    static auto* own = replaced(ADDMM);
+    return own(std::move(bias), std::move(x), std::move(transposed), alpha, beta, where);
+  }
+  return add(product({x, *w}, stream, Packing::DENSE), bias, stream);
+}
+
 array quantized_matmul(const array& x, const array& w, const array& scales, const Maybe& biases,
                        bool transpose, Number group_size, Number bits, const std::string& mode,
                        Where where) {
   const auto stream = to_stream(where);
   const auto packing = packing_of(x, w, scales, biases, group_size, bits, mode);
-  const bool heads = w.ndim() == 3 && x.ndim() == 4 && x.shape(1) == w.shape(0);
-  if (!on_cpu(stream) || !transpose || !packing || !(w.ndim() == 2 || heads)) {
-    static auto* own = replaced(MATMUL);
+  if (!on_cpu(stream) || !transpose || !packing || !one_or_of_heads(x, w)) {
+    static auto* own = replaced(PACKED_MATMUL);
     return own(x, w, scales, biases, transpose, group_size, bits, mode, where);
   }
-  auto shape = x.shape();
-  shape.back() = w.shape(-2);
-  return lazy<akunu::PackedProduct>(std::move(shape), inputs_of(x, w, scales, biases), stream,
-                                    *packing);
+  return product(inputs_of(x, w, scales, biases), stream, *packing);
+}
+
+// Whether the kernels know how experts are chosen for rows of x [..., length, columns].
+bool known_choice(const array& x, const array& w, const Maybe& left, const Maybe& right) {
+  return w.ndim() == 3 && x.ndim() >= 2 && right && !right->is_tracer() && right->size() > 0 &&
+         !(left && left->is_tracer());
+}
+
+array gathered(std::vector<array> inputs, Maybe left, const array& right, Stream stream,
+               Packing packing) {
+  const array& x = inputs[0];
+  const int length = x.shape(-2), rows = inputs[1].shape(-2);
+  if (!left) {
+    const Shape batch(x.shape().begin(), x.shape().end() - 2);
+    const int count = int(x.size() / x.shape(-1) / length);
+    left = reshape(arange(0, count, uint32, stream), batch, stream);
+  }
+  const auto pairs =
+      broadcast_arrays({astype(*left, uint32, stream), astype(right, uint32, stream)}, stream);
+  inputs.insert(inputs.end(), pairs.begin(), pairs.end());
+  auto shape = pairs[1].shape();
+  shape.push_back(length);
+  shape.push_back(rows);
+  return lazy<akunu::GatheredProduct>(std::move(shape), std::move(inputs), stream, packing);
+}
+
+array gather_mm(array x, array transposed, Maybe left, Maybe right, bool sorted, Where where) {
+  const auto stream = to_stream(where);
+  const auto w = dense_weights(x, transposed, stream);
+  if (!on_cpu(stream) || !w || !known_choice(x, *w, left, right)) {
+    static auto* own = replaced(GATHER);
+    return own(std::move(x), std::move(transposed), std::move(left), std::move(right), sorted,
+               where);
+  }
+  return gathered({x, *w}, std::move(left), *right, stream, Packing::DENSE);
 }
 
 array gather_qmm(const array& x, const array& w, const array& scales, const Maybe& biases,
@@ -616,25 +715,13 @@ array gather_qmm(const array& x, const array& w, const array& scales, const Mayb
                  const std::string& mode, const Maybe& global_scale, bool sorted, Where where) {
   const auto stream = to_stream(where);
   const auto packing = packing_of(x, w, scales, biases, group_size, bits, mode);
-  if (!on_cpu(stream) || !transpose || !packing || w.ndim() != 3 || x.ndim() < 2 || global_scale ||
-      !right || right->is_tracer() || right->size() == 0 || (left && left->is_tracer())) {
-    static auto* own = replaced(GATHER);
+  if (!on_cpu(stream) || !transpose || !packing || !known_choice(x, w, left, right) ||
+      global_scale) {
+    static auto* own = replaced(PACKED_GATHER);
     return own(x, w, scales, biases, std::move(left), std::move(right), transpose, group_size, bits,
                mode, global_scale, sorted, where);
   }
-  if (!left) {
-    const Shape batch(x.shape().begin(), x.shape().end() - 2);
-    const int count = int(x.size() / x.shape(-1) / x.shape(-2));
-    left = reshape(arange(0, count, uint32, stream), batch, stream);
-  }
-  const auto pairs =
-      broadcast_arrays({astype(*left, uint32, stream), astype(*right, uint32, stream)}, stream);
-  auto inputs = inputs_of(x, w, scales, biases);
-  inputs.insert(inputs.end(), pairs.begin(), pairs.end());
-  auto shape = pairs[1].shape();
-  shape.push_back(x.shape(-2));
-  shape.push_back(w.shape(-2));
-  return lazy<akunu::GatheredProduct>(std::move(shape), std::move(inputs), stream, *packing);
+  return gathered(inputs_of(x, w, scales, biases), std::move(left), *right, stream, *packing);
 }
 
 array sigmoid(const array& x, Where where) {
@@ -740,10 +827,11 @@ extern "C" {
 EXPORT int akunu_replacements(const char** names, void** functions) {
   using namespace akunu;
   void* all[] = {
-      reinterpret_cast<void*>(MATMUL),      reinterpret_cast<void*>(GATHER),
-      reinterpret_cast<void*>(NORM),        reinterpret_cast<void*>(ROPE),
-      reinterpret_cast<void*>(ATTENTION),   reinterpret_cast<void*>(SIGMOID),
-      reinterpret_cast<void*>(LOG_SUM_EXP),
+      reinterpret_cast<void*>(MATMUL),        reinterpret_cast<void*>(ADDMM),
+      reinterpret_cast<void*>(GATHER),        reinterpret_cast<void*>(PACKED_MATMUL),
+      reinterpret_cast<void*>(PACKED_GATHER), reinterpret_cast<void*>(NORM),
+      reinterpret_cast<void*>(ROPE),          reinterpret_cast<void*>(ATTENTION),
+      reinterpret_cast<void*>(SIGMOID),       reinterpret_cast<void*>(LOG_SUM_EXP),
   };
   for (size_t i = 0; i < std::size(all); i++) {
     names[i] = linker_name(all[i]);
@@ -755,6 +843,8 @@ EXPORT int akunu_replacements(const char** names, void** functions) {
 EXPORT uint64_t akunu_taken() { return akunu::taken; }
 
 EXPORT void akunu_enable(int whether) { akunu::enabled = whether; }
+
+EXPORT void akunu_leave_to_blas(uint64_t rows) { akunu::rows_of_blas = rows; }
 
 EXPORT void akunu_use_threads(int number) { akunu::Threads::all().use(number); }
 }

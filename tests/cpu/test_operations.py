@@ -1,5 +1,6 @@
 """Each kernel of the CPU against numpy in float64, and the bits of rows alone and among others."""
 
+import ctypes
 from itertools import pairwise
 
 import mlx.core as mx
@@ -10,6 +11,8 @@ from hypothesis import strategies as st
 
 from akunu_py.blas import fix_threads
 from akunu_py.cpu import load_kernels
+from akunu_py.cpu.library import BLAS_ROWS, open_kernels
+from akunu_py.models.row_bits import MOST_ROWS
 
 KERNELS = load_kernels()
 pytestmark = pytest.mark.skipif(KERNELS.path is None, reason=f"no kernels: {KERNELS.reason}")
@@ -76,6 +79,69 @@ def test_rows_of_a_prompt_have_the_bits_of_rows_alone(rows):
     check(found, exact(x) @ weights.T, of=np.abs(exact(x)) @ np.abs(weights.T))
     alone = [mx.quantized_matmul(x[row], *parts, bits=4, group_size=32) for row in range(rows)]
     assert np.array_equal(np.array(mx.stack(alone)), found)
+
+
+@pytest.mark.parametrize("evaluated", [False, True])
+@given(rows=st.integers(1, 40), outputs=st.integers(1, 70), columns=st.integers(1, 140), seed=SEEDS)
+def test_dense_products_and_the_bits_of_their_rows(evaluated, rows, outputs, columns, seed):
+    rng = np.random.default_rng(seed)
+    # Some have more than one chunk of columns.
+    weights, bias = numbers(rng, outputs, 16 * columns), numbers(rng, outputs)
+    x, transposed = numbers(rng, rows, 16 * columns), weights.T
+    if evaluated:
+        mx.eval(transposed)
+    found = taken(lambda: x @ transposed)
+    check(found, exact(x) @ exact(weights).T, of=np.abs(exact(x)) @ np.abs(exact(weights).T))
+    with_bias = taken(lambda: mx.addmm(bias, x, transposed))
+    assert np.array_equal(with_bias, found + np.array(bias))
+    alone = [taken(lambda row=row: x[row : row + 1] @ transposed)[0] for row in range(rows)]
+    assert np.array_equal(alone, found)
+
+
+@pytest.mark.parametrize("swap", [mx.transpose, mx.contiguous])
+def test_a_square_matrix_is_not_taken_for_its_transpose(swap):
+    rng = np.random.default_rng(1)
+    x, w = numbers(rng, 3, 32), numbers(rng, 32, 32)
+    given_ = swap(w)
+    check(np.array(x @ given_), exact(x) @ exact(given_))
+    swapped_heads = numbers(rng, 32, 32, 32).transpose(1, 0, 2)
+    check(np.array(x @ swapped_heads), exact(x) @ exact(swapped_heads))
+
+
+def test_many_rows_of_dense_products_are_left_to_a_tuned_blas():
+    """Whose sums have other bits, so passes that verify drafts must have fewer rows."""
+    library = open_kernels(KERNELS.path)
+    x, weights = numbers(np.random.default_rng(1), 128, 64), mx.ones((8, 64))
+    library.akunu_leave_to_blas(ctypes.c_uint64(128))
+    try:
+        before = KERNELS.num_taken()
+        mx.eval(x @ weights.T)
+        assert KERNELS.num_taken() == before
+        taken(lambda: x[:127] @ weights.T)
+    finally:
+        library.akunu_leave_to_blas(ctypes.c_uint64(2**64 - 1))
+    taken(lambda: x @ weights.T)
+    assert BLAS_ROWS.value > max(MOST_ROWS)
+
+
+@given(seed=SEEDS, tokens=SIZES, chosen=st.integers(1, 4), experts=SIZES)
+def test_dense_products_with_chosen_experts(seed, tokens, chosen, experts):
+    rng = np.random.default_rng(seed)
+    weights, x = numbers(rng, experts, 12, 64), numbers(rng, tokens, 1, 1, 64)
+    indices = rng.integers(0, experts, (tokens, chosen))
+    swapped = weights.swapaxes(-1, -2)
+    found = taken(lambda: mx.gather_mm(x, swapped, rhs_indices=mx.array(indices)))
+    expected = np.einsum("tk,tcnk->tcn", exact(x)[:, 0, 0], exact(weights)[indices])
+    check(found[:, :, 0], expected)
+
+
+@given(seed=SEEDS, length=SIZES, heads=SIZES, batch=st.integers(1, 3))
+def test_dense_products_of_each_head_with_a_matrix_of_its_own(seed, length, heads, batch):
+    rng = np.random.default_rng(seed)
+    weights = numbers(rng, heads, 12, 64)
+    x = numbers(rng, batch, length, heads, 64).transpose(0, 2, 1, 3)
+    found = taken(lambda: x @ weights.swapaxes(-1, -2))
+    check(found, np.einsum("bhlk,hnk->bhln", exact(x), exact(weights)))
 
 
 @given(seed=SEEDS, length=SIZES, heads=SIZES, batch=st.integers(1, 3))
@@ -313,6 +379,9 @@ UNKNOWN = {
     "the other way": lambda x: mx.quantized_matmul(
         x[:, :32], *mx.quantize(x, group_size=32), transpose=False, group_size=32
     ),
+    "a matrix as it is": lambda x: x @ mx.ones((64, 16)),
+    "an odd number of columns": lambda x: x[:, :40] @ mx.ones((16, 40)).T,
+    "a part of a product": lambda x: mx.addmm(mx.ones(16), x, mx.ones((16, 64)).T, alpha=0.5),
     "a gradient": lambda x: mx.grad(lambda y: mx.sigmoid(y).sum())(x),
 }
 
