@@ -83,7 +83,7 @@ def load_kernels() -> Kernels:
     OpenBLAS is loaded before them, since they bring MLX's library with them. Raises ConfigError for
     a value that is neither a known word nor a folder with libraries.
     """
-    load_blas()
+    blas = load_blas()
     wanted = os.environ.get(KERNELS_VARIABLE) or "auto"
     if sys.platform != "linux":
         return _without("they are for Linux")
@@ -102,8 +102,8 @@ def load_kernels() -> Kernels:
             f"{KERNELS_VARIABLE} is {wanted!r:.200}, which cannot be used as a folder of kernels: "
             f"{error}; give auto, mlx, or the path of one"
         ) from None
-    # Not yet in use: an assistant's drafts over several passes differed from those over one.
-    library.akunu_leave_to_blas(ctypes.c_uint64(0))
+    if not blas.own:
+        library.akunu_leave_to_blas(BLAS_ROWS)
     follow_threads(library.akunu_use_threads)
     _log.info("MLX's CPU backend computes with the kernels in %s", folder)
     return Kernels(folder, num_taken=library.akunu_taken)

@@ -17,15 +17,6 @@ from akunu_py.models.row_bits import MOST_ROWS
 KERNELS = load_kernels()
 pytestmark = pytest.mark.skipif(KERNELS.path is None, reason=f"no kernels: {KERNELS.reason}")
 
-
-@pytest.fixture(scope="module", autouse=True)
-def _dense_kernels():
-    library = open_kernels(KERNELS.path)
-    library.akunu_leave_to_blas(ctypes.c_uint64(2**64 - 1))
-    yield
-    library.akunu_leave_to_blas(ctypes.c_uint64(0))
-
-
 SIZES = st.integers(1, 9)
 SEEDS = st.integers(0, 2**32 - 1)
 

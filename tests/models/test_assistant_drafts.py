@@ -20,6 +20,7 @@ Mutants, made by hand, that these tests and test_assistants.py kill (each was tr
 import random
 
 import mlx.core as mx
+import numpy as np
 import pytest
 from assistants import (
     assistant_model,
@@ -47,6 +48,9 @@ READS = [
     for reads in ("token", "state", *LOOKING)
 ]
 SAMPLED = GenerationConfig(temperature=0.8)
+NOISE = 0.05
+"""Of logits of random assistants, from rounding in the target; a wrong row changes them by 1.4 or
+more."""
 PENALTIES = GenerationConfig(temperature=0.8, repetition_penalty=1.1, frequency_penalty=0.2)
 
 
@@ -186,12 +190,23 @@ def test_rows_of_other_conversations(large, reads):
 
 
 class Compared(PredictionHeadDrafter):
-    """Compares each draft with that of an assistant over rows of one pass over the whole text."""
+    """Compares each draft with that of an assistant over rows of one pass over the whole text.
+
+    By the logits of each token: this random assistant makes a thousandth of what is rounding in its
+    rows, and may then draw another of two almost equally likely tokens, and go on from there.
+    """
 
     def __init__(self, model, target, assistant):
         super().__init__(model)
         self._target, self._assistant, self._rng = target, assistant, random.Random(6)
-        self.text, self.drafts = [], 0
+        self.text, self.drafts, self.logits = [], 0, []
+        own = type(assistant).logits
+
+        def logits(states):
+            self.logits.append(own(assistant, states))
+            return self.logits[-1]
+
+        assistant.logits = logits
 
     def observe(self, tokens):
         super().observe(tokens)
@@ -200,6 +215,7 @@ class Compared(PredictionHeadDrafter):
     def propose(self, limit):
         if self._rng.random() < 0.3:
             return Draft.empty()
+        self.logits.clear()
         draft = super().propose(limit)
         states, kept = kept_rows(self._target, self._assistant, self.text[:-1])
         fresh = assistant_model(self._assistant)
@@ -209,7 +225,14 @@ class Compared(PredictionHeadDrafter):
         arrays = [kept[kind] for kind in self._assistant.sources]
         fresh.use_rows(Given(arrays))
         list(fresh.beginning(self.text, self._sampling))
-        assert list(draft.tokens) == [token.token for token in fresh.draw(min(4, limit))]
+        found, expected = list(draft.tokens), fresh.draw(min(4, limit))
+        assert len(self.logits) == 2 * len(found) == 2 * len(expected)
+        for place, token in enumerate(expected):
+            np.testing.assert_allclose(
+                *self.logits[place :: len(found)], rtol=0, atol=NOISE, err_msg=str(place)
+            )
+            if token.token != found[place]:
+                break
         self.drafts += 1
         return draft
 
