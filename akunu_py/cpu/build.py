@@ -69,6 +69,7 @@ def _operations(mx: Any) -> Iterator[tuple[str, Callable[[], Any]]]:
     mx.random.seed(1)
     x = mx.random.normal((1, 6, 5, 64))
     weights = mx.random.normal((3, 36, 64))
+    scores = mx.random.normal((5, 40))
     ways: list[dict[str, Any]] = [{"bits": b, "group_size": 32} for b in (1, 2, 3, 4, 5, 6, 8)]
     for way in (*ways, {"mode": "mxfp4"}, {"mode": "nvfp4"}):
         packed = mx.quantize(weights[0], **way)
@@ -78,6 +79,10 @@ def _operations(mx: Any) -> Iterator[tuple[str, Callable[[], Any]]]:
                 f"the product of {rows} rows with {way}",
                 partial(mx.quantized_matmul, part, *packed, **way),
             )
+        yield (
+            f"the product with {way} as they are",
+            partial(mx.quantized_matmul, scores[:, :36], *packed, transpose=False, **way),
+        )
         chosen = mx.array([[2, 0], [0, 0]])
         experts = mx.quantize(weights, **way)
         yield (
@@ -94,15 +99,15 @@ def _operations(mx: Any) -> Iterator[tuple[str, Callable[[], Any]]]:
         partial(mx.gather_mm, x[0, 0, :2, None, None], dense, rhs_indices=chosen),
     )
     keys, values = mx.random.normal((2, 1, 2, 19, 64))
-    scores = mx.random.normal((5, 19))
     attend = partial(mx.fast.scaled_dot_product_attention, x, keys, values, scale=0.125)
-    for mask in (None, "causal", scores, scores > 0):
+    for mask in (None, "causal", scores[:, :19], scores[:, :19] > 0):
         yield "attention", partial(attend, mask=mask)
     turn = partial(mx.fast.rope, x, 32, base=10000.0, scale=1.0, offset=3)
     for neighbours in (False, True):
         yield "rope", partial(turn, traditional=neighbours)
     yield "rms_norm", partial(mx.fast.rms_norm, x, mx.arange(64) / 32, 1e-5)
     yield "sigmoid", partial(mx.sigmoid, x * 9)
+    yield "softmax", partial(mx.softmax, x * 9, axis=-1)
     yield "logsumexp", partial(mx.logsumexp, x, axis=-1)
 
 

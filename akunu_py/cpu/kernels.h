@@ -123,6 +123,9 @@ inline Floats exponential(Floats x) {
 // all kernels; those for many rows of x keep a chunk of each in the caches.
 constexpr int CHUNK_COLUMNS = 1024;
 
+// Stands for the number of bits where codes are floats.
+constexpr int E2M1 = 0;
+
 // A matrix as MLX packs it: `rows` rows of `columns` codes of `bits` bits, the first in the lowest
 // bits, and for each `group` of a row a scale and a bias: weight = scale * code + bias. Without
 // biases the codes are floats of 4 bits, E2M1 (Open Compute Project, Microscaling Formats, 5.3.3).
@@ -134,6 +137,7 @@ struct Packed {
 
   size_t row_bytes() const { return size_t(columns) * bits / 8; }
   int groups() const { return columns / group; }
+  int form() const { return bits == 4 && !biases ? E2M1 : bits; }
   int chunk_groups() const { return std::max(1, CHUNK_COLUMNS / group); }
 };
 
@@ -159,9 +163,6 @@ inline Ints widen(const uint8_t* bytes) {
   return __builtin_convertvector(eight, Ints);
 #endif
 }
-
-// Stands for the number of bits where codes are floats.
-constexpr int E2M1 = 0;
 
 // Eight codes, which are BITS bytes.
 template <int BITS>
@@ -476,8 +477,8 @@ void product_of(const Packed& w, int begin, int end, const float* x, int num_row
 
 // y[:, begin:end] of y = x times the transposed weights; x has `num_rows` rows without gaps.
 inline void product(const Packed& w, int begin, int end, const float* x, int num_rows, float* y) {
-  if (w.bits == 4 && !w.biases) return product_of<Codes<E2M1>>(w, begin, end, x, num_rows, y);
-  switch (w.bits) {
+  switch (w.form()) {
+    case E2M1: return product_of<Codes<E2M1>>(w, begin, end, x, num_rows, y);
     case 1: return product_of<Codes<1>>(w, begin, end, x, num_rows, y);
     case 2: return product_of<Codes<2>>(w, begin, end, x, num_rows, y);
     case 3: return product_of<Codes<3>>(w, begin, end, x, num_rows, y);
@@ -618,19 +619,68 @@ inline void add_values(const Queries& q, int row, int from, int to, const float*
   for (int d = 0; d < SIZE / LANES; d++) store(output + d * LANES, sums[d]);
 }
 
+inline void add_all_values(const Queries& q, int row, int from, int to, const float* weights,
+                           const float* values, ptrdiff_t stride, int size, float* output) {
+  constexpr int WIDE = 64, LESS = 32;
+  int d = 0;
+  for (; d + WIDE <= size; d += WIDE)
+    add_values<WIDE>(q, row, from, to, weights, values + d, stride, output + d);
+  for (; d + LESS <= size; d += LESS)
+    add_values<LESS>(q, row, from, to, weights, values + d, stride, output + d);
+  for (; d < size; d += LANES)
+    add_values<LANES>(q, row, from, to, weights, values + d, stride, output + d);
+}
+
 inline void attention_outputs(const Queries& q, const float* values, ptrdiff_t stride, int size,
                               const float* scores, float* const* outputs) {
-  constexpr int WIDE = 64;
   for (int r = 0; r < q.count; r++) std::fill(outputs[r], outputs[r] + size, 0.0f);
-  for (int block = 0; block < q.padded; block += BLOCK_KEYS) {
-    for (int r = 0; r < q.count; r++) {
-      const int end = std::min(block + BLOCK_KEYS, q.visible[r]);
-      const float* row = scores + size_t(r) * q.padded;
-      int d = 0;
-      for (; d + WIDE <= size; d += WIDE)
-        add_values<WIDE>(q, r, block, end, row, values + d, stride, outputs[r] + d);
-      for (; d < size; d += LANES)
-        add_values<LANES>(q, r, block, end, row, values + d, stride, outputs[r] + d);
+  for (int block = 0; block < q.padded; block += BLOCK_KEYS)
+    for (int r = 0; r < q.count; r++)
+      add_all_values(q, r, block, std::min(block + BLOCK_KEYS, q.visible[r]),
+                     scores + size_t(r) * q.padded, values, stride, size, outputs[r]);
+}
+
+// ---- Products with packed weights that are not transposed
+
+// Columns that a thread takes at once.
+constexpr int SUMMED_COLUMNS = 32;
+
+// Unpacks columns of weights, from `begin` to `end`, in their order.
+template <int BITS>
+inline void unpack_columns(const Packed& w, int row, int begin, int end, float* to) {
+  const uint8_t* codes = w.codes + row * w.row_bytes();
+  for (int k = begin; k < end; k += LANES, to += LANES) {
+    const auto line = Codes<BITS>::line(w, size_t(row) * w.groups() + k / w.group);
+    store(to, Codes<BITS>::weights(codes, k, 0, line));
+  }
+}
+
+// y[:, begin:end] of y = x times the weights: sums of their rows, for which x has the factors.
+inline void weighted_sums(const Packed& w, int begin, int end, const float* x, int num_rows,
+                          float* y) {
+  static thread_local std::vector<Floats> space;
+  const int size = end - begin;
+  float* block = numbers_in(space, size_t(BLOCK_KEYS) * size);
+  for (int m = 0; m < num_rows; m++) std::fill_n(y + size_t(m) * w.columns + begin, size, 0.0f);
+  for (int first = 0; first < w.rows; first += BLOCK_KEYS) {
+    const int count = std::min(BLOCK_KEYS, w.rows - first);
+    for (int s = 0; s < count; s++) {
+      float* to = block + size_t(s) * size;
+      switch (w.form()) {
+        case E2M1: unpack_columns<E2M1>(w, first + s, begin, end, to); break;
+        case 1: unpack_columns<1>(w, first + s, begin, end, to); break;
+        case 2: unpack_columns<2>(w, first + s, begin, end, to); break;
+        case 3: unpack_columns<3>(w, first + s, begin, end, to); break;
+        case 4: unpack_columns<4>(w, first + s, begin, end, to); break;
+        case 5: unpack_columns<5>(w, first + s, begin, end, to); break;
+        case 6: unpack_columns<6>(w, first + s, begin, end, to); break;
+        case 8: unpack_columns<8>(w, first + s, begin, end, to); break;
+      }
+    }
+    for (int m = 0; m < num_rows; m++) {
+      const float* factors = x + size_t(m) * w.rows + first;
+      add_all_values({}, 0, 0, count, factors, block, size, size,
+                     y + size_t(m) * w.columns + begin);
     }
   }
 }

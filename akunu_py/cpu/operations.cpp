@@ -46,6 +46,7 @@ constexpr array (*ATTENTION)(const array&, const array&, const array&, float, co
                              Where) = &mx::fast::scaled_dot_product_attention;
 constexpr array (*SIGMOID)(const array&, Where) = &mx::sigmoid;
 constexpr array (*LOG_SUM_EXP)(const array&, const std::vector<int>&, bool, Where) = &mx::logsumexp;
+constexpr array (*SOFTMAX)(const array&, const std::vector<int>&, bool, Where) = &mx::softmax;
 
 const char* linker_name(void* function) {
   Dl_info found;
@@ -101,6 +102,19 @@ struct View {
     if (ordered) return data;
     space.clear();
     copy(data, 0, space);
+    return space.data();
+  }
+
+  // Matrix number i of the last two axes, without gaps and in order; copied to `space` if it is
+  // not so already.
+  const T* matrix(size_t i, std::vector<T>& space) const {
+    const T* from = data;
+    const int rows = int(shape.size()) - 2;
+    for (int axis = rows - 1; axis >= 0; i /= shape[axis--])
+      from += i % shape[axis] * strides[axis];
+    if (strides.back() == 1 && strides[rows] == shape.back()) return from;
+    space.clear();
+    copy(from, rows, space);
     return space.data();
   }
 
@@ -182,13 +196,20 @@ struct Packing {
 
 constexpr Packing Packing::DENSE{Dense::GROUP, 32, false, false};
 
-// A number of 8 bits: a power of two (E8M0), or E4M3 as in NVIDIA's format.
-float small_float(uint8_t byte, bool nvidia) {
-  if (!nvidia) return std::ldexp(1.0f, byte - 127);
-  const int exponent = byte >> 3 & 15, digits = byte & 7;
-  const float size =
-      exponent ? std::ldexp(8.0f + digits, exponent - 10) : std::ldexp(float(digits), -9);
-  return byte & 128 ? -size : size;
+// The numbers that bytes stand for: powers of two (E8M0), or E4M3 as in NVIDIA's format.
+const float* small_floats(bool nvidia) {
+  static const auto both = [] {
+    std::array<std::array<float, 256>, 2> numbers;
+    for (int byte = 0; byte < 256; byte++) {
+      const int exponent = byte >> 3 & 15, digits = byte & 7;
+      const float size =
+          exponent ? std::ldexp(8.0f + digits, exponent - 10) : std::ldexp(float(digits), -9);
+      numbers[0][byte] = std::ldexp(1.0f, byte - 127);
+      numbers[1][byte] = byte & 128 ? -size : size;
+    }
+    return numbers;
+  }();
+  return both[nvidia].data();
 }
 
 // Packed or dense matrices, one behind the other.
@@ -197,7 +218,7 @@ struct Matrices {
       : codes(in[1]),
         packing(packing),
         rows(in[1].shape(-2)),
-        columns(in[1].shape(-1) * 32 / packing.bits) {
+        columns(int(int64_t(in[1].shape(-1)) * 32 / packing.bits)) {
     if (packing.affine) {
       scales.emplace(in[2]);
       biases.emplace(in[3]);
@@ -206,35 +227,25 @@ struct Matrices {
     }
   }
 
-  // Calls work(at), where at(i) is the matrix of number i.
-  template <class Work>
-  void read(const Work& work) const {
-    static thread_local std::vector<uint32_t> space;
+  // Matrix number i, as it is until this thread asks for the next.
+  Packed at(size_t i) const {
+    static thread_local std::vector<uint32_t> code_space;
     static thread_local std::vector<float> scale_space, bias_space;
     static thread_local std::vector<uint8_t> byte_space;
-    const auto* all_codes = reinterpret_cast<const uint8_t*>(codes.in_order(space));
-    const float *all_scales = nullptr, *all_biases = nullptr;
-    const size_t size = size_t(rows) * columns, groups = size / packing.group;
+    const auto* own_codes = reinterpret_cast<const uint8_t*>(codes.matrix(i, code_space));
+    Packed matrix{own_codes, nullptr, nullptr, rows, columns, packing.group, packing.bits};
     if (packing.affine) {
-      all_scales = scales->in_order(scale_space);
-      all_biases = biases->in_order(bias_space);
+      matrix.scales = scales->matrix(i, scale_space);
+      matrix.biases = biases->matrix(i, bias_space);
     } else if (!packing.dense()) {
-      float values[256];
-      for (int byte = 0; byte < 256; byte++) values[byte] = small_float(byte, packing.nvidia);
-      const uint8_t* given = bytes->in_order(byte_space);
-      scale_space.resize(bytes->size());
-      for (size_t i = 0; i < scale_space.size(); i++) scale_space[i] = values[given[i]];
-      all_scales = scale_space.data();
+      const uint8_t* own_bytes = bytes->matrix(i, byte_space);
+      const float* numbers = small_floats(packing.nvidia);
+      scale_space.resize(size_t(rows) * matrix.groups());
+      for (size_t group = 0; group < scale_space.size(); group++)
+        scale_space[group] = numbers[own_bytes[group]];
+      matrix.scales = scale_space.data();
     }
-    work([=, this](size_t i) {
-      return Packed{all_codes + i * size * packing.bits / 8,
-                    all_scales ? all_scales + i * groups : nullptr,
-                    all_biases ? all_biases + i * groups : nullptr,
-                    rows,
-                    columns,
-                    packing.group,
-                    packing.bits};
-    });
+    return matrix;
   }
 
   View<uint32_t> codes;
@@ -249,25 +260,35 @@ void product_in_parts(const Packed& w, const float* x, int count, float* y) {
            [&](int begin, int end) { product(w, begin, end, x, count, y); });
 }
 
-// x times one matrix, or x [batch, heads, length, columns] times one of each head.
-class Product : public With<Packing> {
+// Each matrix is multiplied by `rows` rows of x; behind the last comes the first again.
+struct ProductSettings {
+  Packing packing;
+  int rows, matrices;
+  bool transposed;
+};
+
+class Product : public With<ProductSettings> {
  public:
   using With::With;
 
   const char* name() const override { return "AkunuProduct"; }
 
   void eval_cpu(const std::vector<array>& in, array& out) override {
-    const int heads = in[1].ndim() == 3 ? in[1].shape(0) : 1;
-    const int length = heads == 1 ? int(out.size() / out.shape(-1)) : out.shape(-2);
-    queue([x = View<float>(in[0]), matrices = Matrices(in, settings_), heads, length,
-           rows = out.size() / out.shape(-1), y = memory(out)] {
+    queue([x = View<float>(in[0]), matrices = Matrices(in, settings_.packing), of = settings_,
+           rows = out.size() / out.shape(-1), y = memory(out)]() mutable {
       static thread_local std::vector<float> space;
-      const float* values = x.in_order(space);
-      matrices.read([&](auto at) {
-        for (size_t row = 0; row < rows; row += length)
-          product_in_parts(at(row / length % heads), values + row * matrices.columns, length,
-                           y + row * matrices.rows);
-      });
+      const float* from = x.in_order(space);
+      for (size_t row = 0; row < rows; row += of.rows) {
+        const Packed w = matrices.at(row / of.rows % of.matrices);
+        if (of.transposed) {
+          product_in_parts(w, from, of.rows, y);
+        } else {
+          in_parts(w.columns, SUMMED_COLUMNS, double(w.rows) * w.columns * of.rows,
+                   [&](int begin, int end) { weighted_sums(w, begin, end, from, of.rows, y); });
+        }
+        from += size_t(of.rows) * (of.transposed ? w.columns : w.rows);
+        y += size_t(of.rows) * (of.transposed ? w.rows : w.columns);
+      }
     });
   }
 };
@@ -292,21 +313,19 @@ class GatheredProduct : public With<Packing> {
       order.resize(right.size());
       for (size_t i = 0; i < order.size(); i++) order[i] = i;
       std::stable_sort(order.begin(), order.end(), [&](auto a, auto b) { return by[a] < by[b]; });
-      matrices.read([&](auto at) {
-        // Each matrix is read once, for all rows that it is chosen for.
-        for (size_t first = 0, end; first < order.size(); first = end) {
-          for (end = first; end < order.size() && by[order[end]] == by[order[first]];) end++;
-          const size_t count = end - first;
-          chosen.resize(count * in_size);
-          products.resize(count * out_size);
-          for (size_t i = 0; i < count; i++)
-            std::copy_n(values + from[order[first + i]] * in_size, in_size, &chosen[i * in_size]);
-          product_in_parts(at(by[order[first]]), chosen.data(), int(count) * length,
-                           products.data());
-          for (size_t i = 0; i < count; i++)
-            std::copy_n(&products[i * out_size], out_size, y + order[first + i] * out_size);
-        }
-      });
+      // Each matrix is read once, for all rows that it is chosen for.
+      for (size_t first = 0, end; first < order.size(); first = end) {
+        for (end = first; end < order.size() && by[order[end]] == by[order[first]];) end++;
+        const size_t count = end - first;
+        chosen.resize(count * in_size);
+        products.resize(count * out_size);
+        for (size_t i = 0; i < count; i++)
+          std::copy_n(values + from[order[first + i]] * in_size, in_size, &chosen[i * in_size]);
+        product_in_parts(matrices.at(by[order[first]]), chosen.data(), int(count) * length,
+                         products.data());
+        for (size_t i = 0; i < count; i++)
+          std::copy_n(&products[i * out_size], out_size, y + order[first + i] * out_size);
+      }
     });
   }
 };
@@ -346,6 +365,32 @@ class LogSumExp : public Operation {
       const float* values = x.in_order(space);
       in_parts(count, 1, double(size) * count * 10, [&](int begin, int end) {
         for (int m = begin; m < end; m++) y[m] = log_sum_exp(values + m * size, size);
+      });
+    });
+  }
+};
+
+// Of the last axis.
+class Softmax : public Operation {
+ public:
+  using Operation::Operation;
+
+  const char* name() const override { return "AkunuSoftmax"; }
+
+  void eval_cpu(const std::vector<array>& in, array& out) override {
+    const int size = out.shape(-1), count = out.size() / size;
+    queue([x = View<float>(in[0]), size, count, y = memory_of(in[0], out)] {
+      static thread_local std::vector<float> space;
+      const float* values = x.in_order(space);
+      in_parts(count, 1, double(size) * count * 10, [&](int begin, int end) {
+        static thread_local std::vector<float> row;
+        row.assign(up_to_lanes(size), -std::numeric_limits<float>::infinity());
+        for (size_t m = begin; m < size_t(end); m++) {
+          std::copy_n(values + m * size, size, row.data());
+          std::fill(row.begin() + size, row.end(), -std::numeric_limits<float>::infinity());
+          softmax(row.data(), int(row.size()), nullptr);
+          std::copy_n(row.data(), size, y + m * size);
+        }
       });
     });
   }
@@ -583,17 +628,21 @@ namespace mlx::core {
 
 using namespace akunu;
 
+int columns_of(const array& w, Packing packing) {
+  return int(int64_t(w.shape(-1)) * 32 / packing.bits);
+}
+
 // How weights are packed, if the kernels know it.
 std::optional<Packing> packing_of(const array& x, const array& w, const array& scales,
                                   const Maybe& biases, Number group_size, Number bits,
                                   const std::string& mode) {
   const bool affine = mode == "affine", nvidia = mode == "nvfp4";
   const int group = group_size.value_or(affine ? 64 : nvidia ? 16 : 32), width = bits.value_or(4);
-  const auto columns = x.ndim() ? int64_t(x.shape(-1)) : 0;
-  if (!plain(x) || w.is_tracer() || w.dtype() != uint32 || scales.is_tracer() || w.ndim() < 2 ||
-      columns == 0 || group % (affine ? 32 : LANES) != 0 || width < 1 || width > 8 || width == 7 ||
-      int64_t(w.shape(-1)) * 32 != columns * width || scales.ndim() != w.ndim() ||
-      scales.shape(-2) != w.shape(-2) || scales.shape(-1) * group != columns)
+  if (!plain(x) || x.ndim() == 0 || w.is_tracer() || w.dtype() != uint32 || w.size() == 0 ||
+      scales.is_tracer() || w.ndim() < 2 || group < 1 || group % (affine ? 32 : LANES) != 0 ||
+      width < 1 || width > 8 || width == 7 || scales.ndim() != w.ndim() ||
+      scales.shape(-2) != w.shape(-2) ||
+      int64_t(scales.shape(-1)) * group * width != int64_t(w.shape(-1)) * 32)
     return {};
   if (affine ? !biases || !plain(scales, *biases) || biases->shape() != scales.shape()
              : (mode != "mxfp4" && !nvidia) || biases || width != 4 || scales.dtype() != uint8)
@@ -631,25 +680,40 @@ Maybe dense_weights(const array& x, const array& transposed, Stream stream) {
   return w && plain(x, *w) && w->shape(-1) == x.shape(-1) ? w : Maybe();
 }
 
-// Whether w is one matrix, or one of each head of x [batch, heads, length, columns].
-bool one_or_of_heads(const array& x, const array& w) {
-  return w.ndim() == 2 || (w.ndim() == 3 && x.ndim() == 4 && x.shape(1) == w.shape(0));
+// The rows of x that follow each other and are multiplied by one matrix of w; none if the axes of
+// matrices are not successive ones of x, with all of their extents.
+Number rows_of_each(const array& x, const array& w) {
+  if (w.ndim() == 2) return x.size() / x.shape(-1);
+  if (w.ndim() > x.ndim()) return {};
+  const int missing = x.ndim() - w.ndim();
+  const auto extent = [&](int axis) { return axis < missing ? 1 : w.shape(axis - missing); };
+  int axis = x.ndim() - 3, rows = x.shape(-2);
+  for (; axis >= 0 && extent(axis) == 1; axis--) rows *= x.shape(axis);
+  for (; axis >= 0 && extent(axis) == x.shape(axis);) axis--;
+  for (; axis >= 0; axis--)
+    if (extent(axis) != 1) return {};
+  return rows;
 }
 
-array product(std::vector<array> inputs, Stream stream, Packing packing) {
+array product(std::vector<array> inputs, Stream stream, Packing packing, int rows,
+              bool transposed = true) {
+  const array& w = inputs[1];
   auto shape = inputs[0].shape();
-  shape.back() = inputs[1].shape(-2);
-  return lazy<akunu::Product>(std::move(shape), std::move(inputs), stream, packing);
+  shape.back() = transposed ? w.shape(-2) : columns_of(w, packing);
+  const int matrices = w.size() / w.shape(-1) / w.shape(-2);
+  return lazy<akunu::Product>(std::move(shape), std::move(inputs), stream,
+                              ProductSettings{packing, rows, matrices, transposed});
 }
 
 array matmul(const array& x, const array& transposed, Where where) {
   const auto stream = to_stream(where);
   const auto w = dense_weights(x, transposed, stream);
-  if (!on_cpu(stream) || !w || !one_or_of_heads(x, *w)) {
+  const auto rows = w ? rows_of_each(x, *w) : std::nullopt;
+  if (!on_cpu(stream) || !rows) {
     static auto* own = replaced(MATMUL);
     return own(x, transposed, where);
   }
-  return product({x, *w}, stream, Packing::DENSE);
+  return product({x, *w}, stream, Packing::DENSE, *rows);
 }
 
 array addmm(array bias, array x, array transposed, const float& alpha, const float& beta,
@@ -660,7 +724,8 @@ array addmm(array bias, array x, array transposed, const float& alpha, const flo
     static auto* own = replaced(ADDMM);
     return own(std::move(bias), std::move(x), std::move(transposed), alpha, beta, where);
   }
-  return add(product({x, *w}, stream, Packing::DENSE), bias, stream);
+  const int rows = *rows_of_each(x, *w);
+  return add(product({x, *w}, stream, Packing::DENSE, rows), bias, stream);
 }
 
 array quantized_matmul(const array& x, const array& w, const array& scales, const Maybe& biases,
@@ -668,11 +733,13 @@ array quantized_matmul(const array& x, const array& w, const array& scales, cons
                        Where where) {
   const auto stream = to_stream(where);
   const auto packing = packing_of(x, w, scales, biases, group_size, bits, mode);
-  if (!on_cpu(stream) || !transpose || !packing || !one_or_of_heads(x, w)) {
+  const bool fits = packing && x.shape(-1) == (transpose ? columns_of(w, *packing) : w.shape(-2));
+  const auto rows = fits ? rows_of_each(x, w) : std::nullopt;
+  if (!on_cpu(stream) || !rows) {
     static auto* own = replaced(PACKED_MATMUL);
     return own(x, w, scales, biases, transpose, group_size, bits, mode, where);
   }
-  return product(inputs_of(x, w, scales, biases), stream, *packing);
+  return product(inputs_of(x, w, scales, biases), stream, *packing, *rows, transpose);
 }
 
 // Whether the kernels know how experts are chosen for rows of x [..., length, columns].
@@ -715,8 +782,8 @@ array gather_qmm(const array& x, const array& w, const array& scales, const Mayb
                  const std::string& mode, const Maybe& global_scale, bool sorted, Where where) {
   const auto stream = to_stream(where);
   const auto packing = packing_of(x, w, scales, biases, group_size, bits, mode);
-  if (!on_cpu(stream) || !transpose || !packing || !known_choice(x, w, left, right) ||
-      global_scale) {
+  if (!on_cpu(stream) || !transpose || !packing || x.shape(-1) != columns_of(w, *packing) ||
+      !known_choice(x, w, left, right) || global_scale) {
     static auto* own = replaced(PACKED_GATHER);
     return own(x, w, scales, biases, std::move(left), std::move(right), transpose, group_size, bits,
                mode, global_scale, sorted, where);
@@ -753,6 +820,16 @@ array logsumexp(const array& x, const std::vector<int>& axes, bool keepdims, Whe
   for (int extent : kept)
     if (extent || keepdims) shape.push_back(std::max(extent, 1));
   return lazy<akunu::LogSumExp>(std::move(shape), {x}, stream);
+}
+
+array softmax(const array& x, const std::vector<int>& axes, bool precise, Where where) {
+  const auto stream = to_stream(where);
+  const bool of_last = axes.size() == 1 && (axes[0] == -1 || axes[0] == int(x.ndim()) - 1);
+  if (!on_cpu(stream) || !plain(x) || x.ndim() == 0 || !of_last) {
+    static auto* own = replaced(SOFTMAX);
+    return own(x, axes, precise, where);
+  }
+  return lazy<akunu::Softmax>(x.shape(), {x}, stream);
 }
 
 namespace fast {
@@ -832,6 +909,7 @@ EXPORT int akunu_replacements(const char** names, void** functions) {
       reinterpret_cast<void*>(PACKED_GATHER), reinterpret_cast<void*>(NORM),
       reinterpret_cast<void*>(ROPE),          reinterpret_cast<void*>(ATTENTION),
       reinterpret_cast<void*>(SIGMOID),       reinterpret_cast<void*>(LOG_SUM_EXP),
+      reinterpret_cast<void*>(SOFTMAX),
   };
   for (size_t i = 0; i < std::size(all); i++) {
     names[i] = linker_name(all[i]);

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from mlx_lm.models.base import quantized_scaled_dot_product_attention
 
 from akunu_py.blas import fix_threads
 from akunu_py.cpu import load_kernels
@@ -149,6 +150,90 @@ def test_products_of_each_head_with_a_matrix_of_its_own(seed, length, heads, bat
     x = numbers(rng, batch, length, heads, 64).transpose(0, 2, 1, 3)
     found = taken(lambda: mx.quantized_matmul(x, *parts, **AFFINE[9]))
     check(found, np.einsum("bhlk,hnk->bhln", exact(x), weights))
+
+
+@pytest.mark.parametrize("way", WAYS, ids=str)
+@given(rows=st.integers(1, 13), summed=st.integers(1, 300), groups=st.integers(1, 3), seed=SEEDS)
+def test_products_with_packed_weights_as_they_are(way, rows, summed, groups, seed):
+    rng = np.random.default_rng(seed)
+    parts, weights = packed(numbers(rng, summed, groups * max(way["group_size"], 32)), way)
+    x = numbers(rng, rows, summed)
+    found = taken(lambda: mx.quantized_matmul(x, *parts, transpose=False, **way))
+    check(found, exact(x) @ weights, of=np.abs(exact(x)) @ np.abs(weights))
+    for row in range(rows):
+        alone = mx.quantized_matmul(x[row : row + 1], *parts, transpose=False, **way)
+        assert np.array_equal(np.array(alone)[0], found[row])
+
+
+MATRICES = {
+    "one": ((3, 2, 5), ()),
+    "of the first axis": ((3, 2, 5), (3, 1)),
+    "of both": ((3, 2, 5), (3, 2)),
+    "of the second": ((3, 2, 5), (1, 2)),
+    "of an axis that only x has before": ((3, 2, 5), (2,)),
+    "of the middle": ((2, 3, 4, 5), (1, 3, 1)),
+}
+
+
+@pytest.mark.parametrize("transposed", [True, False])
+@pytest.mark.parametrize(("of_x", "of_w"), MATRICES.values(), ids=MATRICES.keys())
+def test_each_row_meets_its_own_matrix(of_x, of_w, transposed):
+    rng = np.random.default_rng(1)
+    way = {"bits": 8, "group_size": 32}
+    parts, weights = packed(numbers(rng, *of_w, 32, 96), way)
+    x = numbers(rng, *of_x, 96 if transposed else 32)
+    found = taken(lambda: mx.quantized_matmul(x, *parts, transpose=transposed, **way))
+    check(found, exact(x) @ (weights.swapaxes(-1, -2) if transposed else weights), 1e-5)
+
+
+@pytest.mark.parametrize("bits", [4, 8])
+@given(
+    seed=SEEDS, heads=st.sampled_from([(1, 1), (3, 1), (9, 3)]), length=st.integers(1, 6),
+    before=st.integers(0, 300), size=st.sampled_from([64, 128]),
+)  # fmt: skip
+def test_attention_over_packed_keys_and_the_bits_of_its_rows(
+    bits, seed, heads, length, before, size
+):
+    """As mlx-lm computes it; keys and values are views of a cache with room for more."""
+    rng = np.random.default_rng(seed)
+    heads, kv_heads = heads
+    keys, way = before + length, {"bits": bits, "group_size": 64}
+    q = numbers(rng, 1, heads, length, size)
+    caches = [packed(numbers(rng, 1, kv_heads, keys + 9, size), way) for _ in range(2)]
+    (k, v), (k_exact, v_exact) = zip(*caches, strict=True)
+
+    def attend(first, past, seen):
+        view = [[part[..., :seen, :] for part in parts] for parts in (k, v)]
+        rows, mask = q[:, :, first:past] * 1, "causal" if past - first > 1 else None
+        return quantized_scaled_dot_product_attention(rows, *view, scale=0.2, mask=mask, **way)
+
+    before_ = KERNELS.num_taken()
+    found = np.array(attend(0, length, keys))
+    assert KERNELS.num_taken() == before_ + 3, "a product or the softmax went to MLX"
+    hidden = np.arange(keys)[None, :] > before + np.arange(length)[:, None]
+    seen = k_exact[:, :, :keys], v_exact[:, :, :keys]
+    check(found, attended(q, *seen, 0.2, hidden=hidden), 1e-5)
+    for row in range(length):
+        alone = np.array(attend(row, row + 1, before + row + 1))
+        assert np.array_equal(alone[:, :, 0], found[:, :, row])
+
+
+@given(seed=SEEDS, size=st.integers(1, 70), rows=SIZES, hidden=st.integers(0, 69))
+def test_softmax_and_the_bits_of_rows_with_less_behind(seed, size, rows, hidden):
+    rng = np.random.default_rng(seed)
+    given_ = rng.normal(size=(size, rows)) * 9
+    given_[max(1, size - hidden) :] = -np.inf
+    x = mx.array(given_.astype(np.float32)).T
+    found = taken(lambda: mx.softmax(x, axis=-1))
+    weights = np.exp(exact(x) - exact(x).max(axis=-1, keepdims=True))
+    check(found, weights / weights.sum(axis=-1, keepdims=True))
+    shown = max(1, size - hidden)
+    assert np.array_equal(np.array(mx.softmax(x[:, :shown], axis=1)), found[:, :shown])
+
+
+def test_softmax_of_numbers_that_are_none():
+    x = mx.array([[-np.inf] * 9, [0.0] * 8 + [np.nan], [0.0] * 8 + [np.inf]])
+    assert np.isnan(taken(lambda: mx.softmax(x, axis=-1))).any(axis=-1).all()
 
 
 @pytest.mark.parametrize("way", [AFFINE[9], AFFINE[18], *WAYS[-2:]], ids=str)
@@ -374,9 +459,10 @@ UNKNOWN = {
     "all rows": lambda x: mx.logsumexp(x),
     "columns": lambda x: mx.logsumexp(x, axis=0),
     "no weight": lambda x: mx.fast.rms_norm(x, None, 1e-5),
-    "the other way": lambda x: mx.quantized_matmul(
-        x[:, :32], *mx.quantize(x, group_size=32), transpose=False, group_size=32
+    "more matrices than rows have": lambda x: mx.quantized_matmul(
+        x[None], *mx.quantize(mx.ones((2, 8, 64)), group_size=32), group_size=32
     ),
+    "columns of a softmax": lambda x: mx.softmax(x, axis=0),
     "a matrix as it is": lambda x: x @ mx.ones((64, 16)),
     "an odd number of columns": lambda x: x[:, :40] @ mx.ones((16, 40)).T,
     "a part of a product": lambda x: mx.addmm(mx.ones(16), x, mx.ones((16, 64)).T, alpha=0.5),
