@@ -7,10 +7,10 @@ def main() -> None:
     """Run the command line; the entry point of the `akunu` script."""
     try:
         # These imports take long enough to be interrupted by Ctrl-C.
-        from akunu_py.cli.signals import end_by_signals  # noqa: PLC0415
+        from akunu_py.cli.signals import end_by_signals
 
         end_by_signals()
-        from akunu_py.cli.main import main as run  # noqa: PLC0415
+        from akunu_py.cli.main import main as run
 
         run()
     except KeyboardInterrupt:

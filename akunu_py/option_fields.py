@@ -43,7 +43,6 @@ class Number(Kind[float]):
     or_zero: bool = False
 
     def check(self, name: str, value: Any) -> None:
-        """Raise ConfigError unless it is a number in the range."""
         number = isinstance(value, int | float) and not isinstance(value, bool)
         if not number or not self._has(value):
             raise ConfigError(f"{name} is {value!r}; give {self.wanted}")
@@ -63,7 +62,6 @@ class Count(Kind[int]):
     most: int | None = None
 
     def check(self, name: str, value: Any) -> None:
-        """Raise ConfigError unless it is a whole number in the range."""
         whole = isinstance(value, int) and not isinstance(value, bool)
         most = math.inf if self.most is None else self.most
         if not whole or not self.least <= value <= most:
@@ -75,7 +73,6 @@ class Switch(Kind[bool]):
     """True or False."""
 
     def check(self, name: str, value: Any) -> None:
-        """Raise ConfigError unless it is one of the two."""
         if not isinstance(value, bool):
             raise ConfigError(f"{name} is {value!r}; give True or False")
 
@@ -87,7 +84,6 @@ class Choice(Kind[_T]):
     names: tuple[_T, ...]
 
     def check(self, name: str, value: Any) -> None:
-        """Raise ConfigError unless it is one of the names."""
         if value not in self.names:
             raise ConfigError(f"{name} is {value!r}; give {' or '.join(map(repr, self.names))}")
 
@@ -99,7 +95,6 @@ class Text(Kind[str]):
     wanted: str
 
     def check(self, name: str, value: Any) -> None:
-        """Raise ConfigError unless it is a text."""
         if not isinstance(value, str):
             raise ConfigError(f"{name} is {value!r}; give {self.wanted}")
 
@@ -109,7 +104,6 @@ class Texts(Kind[tuple[str, ...]]):
     """Several texts, none of them empty."""
 
     def check(self, name: str, value: Any) -> None:
-        """Raise ConfigError unless all are texts that are not empty."""
         if not isinstance(value, tuple | list) or not all(
             isinstance(text, str) and text for text in value
         ):
@@ -134,7 +128,6 @@ class Biases(Kind[Mapping[int, float]]):
     """Numbers by token id."""
 
     def check(self, name: str, value: Any) -> None:
-        """Raise ConfigError, naming the token, unless ids and numbers are in range."""
         if not isinstance(value, Mapping):
             raise ConfigError(f"{name} is {value!r}; give a dict of id and bias")
         for token, bias in value.items():

@@ -62,7 +62,7 @@ def config_path() -> Path:
     chosen = os.environ.get(CONFIG_VARIABLE)
     if chosen:
         return Path(chosen).expanduser()
-    from platformdirs import user_config_path  # noqa: PLC0415 - --help does without
+    from platformdirs import user_config_path
 
     return user_config_path("akunu", appauthor=False) / "config.toml"
 
@@ -116,7 +116,7 @@ def parse_settings(path: Path, content: bytes | None) -> Settings:
 
 def nearest(name: str, known: Iterable[str]) -> str:
     """Return " Did you mean ...?" with the known name closest to a wrong one, or an empty text."""
-    import difflib  # noqa: PLC0415 - only for mistakes
+    import difflib  # only for mistakes
 
     matches = difflib.get_close_matches(name, sorted(known), n=1, cutoff=0.6)
     return f" Did you mean {matches[0]}?" if matches else ""
@@ -141,7 +141,7 @@ def settings_content(path: Path) -> bytes | None:
 
 
 def _parsed(path: Path, content: bytes) -> dict[str, object]:
-    import tomllib  # noqa: PLC0415 - most have no file
+    import tomllib  # most have no file
 
     try:
         # Some editors begin a file with a byte order mark.

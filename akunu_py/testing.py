@@ -129,11 +129,9 @@ class ScriptedDrafter:
         self.observed: list[int] = []
 
     def observe(self, tokens: Sequence[int]) -> None:
-        """Record committed tokens."""
         self.observed += tokens
 
     def propose(self, limit: int) -> Draft:
-        """Return the next draft of the script."""
         draft = next(self._drafts, None)
         if draft is None:
             return Draft.empty("scripted")
@@ -155,11 +153,9 @@ class OracleDrafter:
         self.observed: list[int] = []
 
     def observe(self, tokens: Sequence[int]) -> None:
-        """Record committed tokens."""
         self.observed += tokens
 
     def propose(self, limit: int) -> Draft:
-        """Return the rule's next tokens."""
         context = list(self.observed)
         count = max(0, min(limit, self.length))
         for _ in range(count):
@@ -189,7 +185,6 @@ class SampledToyDrafter:
         self._rows: list[NDArray[np.float64]] = []
 
     def observe(self, tokens: Sequence[int]) -> None:
-        """Record committed tokens."""
         self.observed += tokens
 
     def propose(self, limit: int) -> Draft:

@@ -46,7 +46,7 @@ class Environment(Row, frozen=True):
     def current(cls) -> Self:
         """Return the environment of this process."""
         load_blas()
-        import mlx.core as mx  # noqa: PLC0415 - reading a result file needs no MLX
+        import mlx.core as mx  # reading a result file needs no MLX
 
         # The machine of a Mac is "arm64" on every chip; the device says which one.
         return cls(

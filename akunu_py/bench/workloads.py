@@ -149,7 +149,7 @@ def load_prompts(
     category, ContractError for a malformed file.
     """
     # This import takes 40 ms, and `akunu --help` needs only CATEGORIES.
-    from importlib.resources import files  # noqa: PLC0415
+    from importlib.resources import files
 
     wanted = CATEGORIES if categories is None else tuple(categories)
     for category in wanted:

@@ -57,8 +57,8 @@ def check(  # noqa: PLR0917 - click passes by name
       akunu bench check before
       akunu bench check before after --timing-tolerance 0.05
     """  # noqa: D301 - \b keeps click from wrapping the examples
-    from akunu_py.bench.check import check_results  # noqa: PLC0415 - --help does without
-    from akunu_py.bench.result_file import read_result, utc_now  # noqa: PLC0415
+    from akunu_py.bench.check import check_results
+    from akunu_py.bench.result_file import read_result, utc_now
 
     clock, started = time.monotonic(), utc_now()
     before = read_result(baseline)
@@ -97,7 +97,7 @@ def _head(found: "Check") -> str:
 def _as_result(
     found: "Check", now: "BenchResult", arguments: dict[str, Any], started: str, seconds: float
 ) -> "BenchResult":
-    from akunu_py.bench.result_file import BenchResult  # noqa: PLC0415
+    from akunu_py.bench.result_file import BenchResult
 
     return BenchResult(
         command="check",
@@ -131,7 +131,7 @@ def _folder(output: Output) -> Iterator[Path]:
 
 def _run_again(baseline: "BenchResult", folder: Path) -> "BenchResult":
     """Run the baseline's command with its options; what it prints is its result file."""
-    from akunu_py.bench.result_file import read_result  # noqa: PLC0415
+    from akunu_py.bench.result_file import read_result
 
     command = _command(baseline.command)
     options, positional = command_line(command, baseline.arguments)
@@ -143,7 +143,7 @@ def _run_again(baseline: "BenchResult", folder: Path) -> "BenchResult":
 
 
 def _find_command(name: str) -> click.Command | None:
-    from akunu_py.cli.bench import bench  # noqa: PLC0415 - that module offers this one
+    from akunu_py.cli.bench import bench  # that module offers this one
 
     return bench.get_command(click.Context(bench), name)
 

@@ -114,10 +114,10 @@ def hit_rate(  # noqa: PLR0917 - click passes by name
     limit = limited(limit, _QUICK_LIMIT, is_quick=quick)
     if measuring["max_tokens"] is None:
         measuring["max_tokens"] = _QUICK_TOKENS if quick else _TOKENS
-    from akunu_py.bench.hit_rate import model_of, run_hit_rate, settled_config  # noqa: PLC0415 - MLX
-    from akunu_py.bench.hit_rate_findings import hit_rate_findings  # noqa: PLC0415
-    from akunu_py.bench.measured_model import model_from  # noqa: PLC0415
-    from akunu_py.types import GenerationConfig  # noqa: PLC0415
+    from akunu_py.bench.hit_rate import model_of, run_hit_rate, settled_config  # imports MLX
+    from akunu_py.bench.hit_rate_findings import hit_rate_findings
+    from akunu_py.bench.measured_model import model_from
+    from akunu_py.types import GenerationConfig
 
     # A mistyped option should not cost the seconds that a large model takes to load.
     config = settled_config(GenerationConfig(**measuring, **drafting))
@@ -159,7 +159,7 @@ def _head(result: "BenchResult", config: "GenerationConfig") -> str:
 
 def _changed(config: "GenerationConfig") -> str:
     """Return what is not by default in how is drafted, on a line of its own."""
-    from akunu_py.types import GenerationConfig  # noqa: PLC0415
+    from akunu_py.types import GenerationConfig
 
     default = GenerationConfig()
     found = [
@@ -171,7 +171,7 @@ def _changed(config: "GenerationConfig") -> str:
 
 
 def _tail(report: "HitRateReport") -> str:
-    from akunu_py.bench.hit_rate_findings import roofline_line, speedup_line  # noqa: PLC0415
+    from akunu_py.bench.hit_rate_findings import roofline_line, speedup_line
 
     lines = [speedup_line(report), roofline_line(report), _EXACTNESS[report.exactness]]
     for outcome in report.differences:

@@ -57,9 +57,9 @@ def chosen_prompts(
     Of each category `limit`, where one is given. Raises ConfigError for a file that cannot be read,
     and, as click's UsageError, for a category that no prompt has.
     """
-    from akunu_py.bench.prompt_files import read_prompts  # noqa: PLC0415 - --help does without
-    from akunu_py.bench.result_file import Failure  # noqa: PLC0415
-    from akunu_py.bench.workloads import first_of_each, load_prompts  # noqa: PLC0415
+    from akunu_py.bench.prompt_files import read_prompts
+    from akunu_py.bench.result_file import Failure
+    from akunu_py.bench.workloads import first_of_each, load_prompts
 
     prompts: dict[str, Prompt] = {}
     failures: list[Failure] = []

@@ -91,8 +91,8 @@ class Output:
         """
         if self.folder is None or not self.folder.exists():
             return
-        from akunu_py.bench.resume import held_command  # noqa: PLC0415 - --help does without
-        from akunu_py.errors import ConfigError  # noqa: PLC0415
+        from akunu_py.bench.resume import held_command
+        from akunu_py.errors import ConfigError
 
         held = held_command(self.folder)
         if held not in {None, command}:
@@ -114,7 +114,7 @@ class Output:
 
         Paths among the arguments become texts.
         """
-        from akunu_py.bench.run import BenchRun  # noqa: PLC0415 - --help does without
+        from akunu_py.bench.run import BenchRun
 
         texts = {name: _without_paths(value) for name, value in arguments.items()}
         return BenchRun(
@@ -129,8 +129,8 @@ class Output:
         after an interrupt, with 1 where all items failed; ConfigError where a file cannot be
         written, after the result was printed.
         """
-        from akunu_py.bench.rows import encode  # noqa: PLC0415
-        from akunu_py.errors import ConfigError  # noqa: PLC0415
+        from akunu_py.bench.rows import encode
+        from akunu_py.errors import ConfigError
 
         unwritten: ConfigError | None = None
         if self.folder is not None:
@@ -184,8 +184,8 @@ def _interrupted(items: int, folder: Path | None) -> str:
 
 
 def _write_files(result: "BenchResult", folder: Path) -> None:
-    from akunu_py.bench.result_file import write_result, write_text  # noqa: PLC0415
-    from akunu_py.errors import ConfigError  # noqa: PLC0415
+    from akunu_py.bench.result_file import write_result, write_text
+    from akunu_py.errors import ConfigError
 
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -198,8 +198,8 @@ def _write_files(result: "BenchResult", folder: Path) -> None:
 
 
 def _print_tables(result: "BenchResult", head: str, tail: str) -> None:
-    from rich.console import Console  # noqa: PLC0415 - 0.1 s that --help must not pay
-    from rich.text import Text  # noqa: PLC0415
+    from rich.console import Console  # 0.1 s that --help must not pay
+    from rich.text import Text
 
     # COLUMNS is how a test or a user says how wide a terminal is; rich reads it by itself.
     known = sys.stdout.isatty() or "COLUMNS" in os.environ
@@ -224,9 +224,9 @@ def _print_tables(result: "BenchResult", head: str, tail: str) -> None:
 
 def rich_table(table: "Table", console: "Console") -> Any:
     """Return a table without the columns that are details, as wide as the console lets it be."""
-    from rich.box import SIMPLE_HEAD  # noqa: PLC0415
-    from rich.table import Table as RichTable  # noqa: PLC0415
-    from rich.text import Text  # noqa: PLC0415
+    from rich.box import SIMPLE_HEAD
+    from rich.table import Table as RichTable
+    from rich.text import Text
 
     table = table.on_terminal()
     drawn = RichTable(

@@ -106,16 +106,16 @@ def replay(  # noqa: PLR0917 - click passes by name
       akunu bench replay traces/*.jsonl --curve gentle-slope --tune --by trace
     """  # noqa: D301 - \b keeps click from wrapping the examples
     limit = limited(limit, _QUICK_LIMIT, is_quick=quick)
-    from akunu_py.bench.replay.arms import check_names, known_names, not_replayable  # noqa: PLC0415
-    from akunu_py.bench.replay.curves import load_curves  # noqa: PLC0415
-    from akunu_py.bench.replay.jobs import plan_jobs, run_stored_jobs  # noqa: PLC0415
-    from akunu_py.bench.replay.report import (  # noqa: PLC0415
+    from akunu_py.bench.replay.arms import check_names, known_names, not_replayable
+    from akunu_py.bench.replay.curves import load_curves
+    from akunu_py.bench.replay.jobs import plan_jobs, run_stored_jobs
+    from akunu_py.bench.replay.report import (
         comparisons,
         content_hashes,
         replay_findings,
     )
-    from akunu_py.bench.replay.results import Results, make_report  # noqa: PLC0415
-    from akunu_py.bench.replay.tokens import read_traces, tokenize_traces  # noqa: PLC0415
+    from akunu_py.bench.replay.results import Results, make_report
+    from akunu_py.bench.replay.tokens import read_traces, tokenize_traces
 
     arms = tuple(dict.fromkeys(drafters)) or known_names()
     check_names(arms)
@@ -175,12 +175,12 @@ def load_tokenizer(model: Path | None) -> "Tokenizer":
     path = default_model_path() if model is None else model_path(str(model))
     if path.is_dir() and not (path / _CONVERTED).is_file():
         # mlx-lm takes over a second
-        from akunu_py.models.folder_settings import read_folder_config  # noqa: PLC0415
-        from akunu_py.models.folder_tokenizer import FolderTokenizer  # noqa: PLC0415
+        from akunu_py.models.folder_settings import read_folder_config
+        from akunu_py.models.folder_tokenizer import FolderTokenizer
 
         return FolderTokenizer(path, read_folder_config(path))
-    from akunu_py.gguf import GGUFFile  # noqa: PLC0415
-    from akunu_py.tokenizers import from_gguf  # noqa: PLC0415
+    from akunu_py.gguf import GGUFFile
+    from akunu_py.tokenizers import from_gguf
 
     if path.is_dir():
         path /= _CONVERTED

@@ -139,9 +139,9 @@ def speed(  # noqa: PLR0917 - click passes by name
     if tokenizer_path is not None and random_model is None:
         raise click.UsageError("--tokenizer goes with --random-model; a MODEL has its own")
     limit = limited(limit, _QUICK_LIMIT, is_quick=quick) or _LIMIT
-    from akunu_py.bench.measured_model import model_from  # noqa: PLC0415 - MLX
-    from akunu_py.bench.speed import content_hash, prompt_cases, run_speed  # noqa: PLC0415
-    from akunu_py.bench.workloads import load_prompts  # noqa: PLC0415
+    from akunu_py.bench.measured_model import model_from  # imports MLX
+    from akunu_py.bench.speed import content_hash, prompt_cases, run_speed
+    from akunu_py.bench.workloads import load_prompts
 
     draft_path = None
     if loading["draft_model"] is not None:
@@ -149,13 +149,13 @@ def speed(  # noqa: PLR0917 - click passes by name
     loaded = _loaded(model, random_model, tokenizer_path, draft_path, loading)
     draft_model = None
     if draft_path is not None:
-        from akunu_py.models.load import LoadOptions, draft_options, load_model  # noqa: PLC0415
+        from akunu_py.models.load import LoadOptions, draft_options, load_model
 
         options = LoadOptions(weights=loading["weights"], exact_weights=loading["exact_weights"])
         draft_model = load_model(draft_path, draft_options(draft_path, options))
     head = None
     if loading["heads"] is not None:
-        from akunu_py.models.heads import wanted_head  # noqa: PLC0415
+        from akunu_py.models.heads import wanted_head
 
         head = wanted_head(loaded, loading["heads"])
     failures: list[Failure] = []
@@ -202,8 +202,8 @@ def _loaded(
     draft: Path | None,
     loading: dict[str, Any],
 ) -> "LoadedModel":
-    from akunu_py.models.aligned_rows import usable_context  # noqa: PLC0415 - MLX
-    from akunu_py.models.load import LoadOptions, load_model  # noqa: PLC0415
+    from akunu_py.models.aligned_rows import usable_context  # imports MLX
+    from akunu_py.models.load import LoadOptions, load_model
 
     for name in ("kv_bits", "reproducible"):
         if loading[name]:
@@ -212,8 +212,8 @@ def _loaded(
             )
     if random_model is not None:
         _refuse_options_of_files()
-        from akunu_py.cli.bench_replay import load_tokenizer  # noqa: PLC0415
-        from akunu_py.models.random_models import build_random_model  # noqa: PLC0415
+        from akunu_py.cli.bench_replay import load_tokenizer
+        from akunu_py.models.random_models import build_random_model
 
         return build_random_model(random_model, load_tokenizer(tokenizer))
     context = loading["context"]
@@ -250,9 +250,9 @@ def _trace_cases(
 
     Lines and items that cannot be used go to `failures`.
     """
-    from akunu_py.bench.replay.tokens import tokenize  # noqa: PLC0415
-    from akunu_py.bench.replay.traces import read_trace  # noqa: PLC0415
-    from akunu_py.bench.speed import Case  # noqa: PLC0415
+    from akunu_py.bench.replay.tokens import tokenize
+    from akunu_py.bench.replay.traces import read_trace
+    from akunu_py.bench.speed import Case
 
     cases: list[Case] = []
     for path in traces:

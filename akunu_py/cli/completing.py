@@ -31,7 +31,7 @@ def models(_context: click.Context, _parameter: click.Parameter, incomplete: str
 
 def hub_models(_context: click.Context, _parameter: click.Parameter, incomplete: str) -> Items:
     """Offer aliases, models of the hub's cache, and the default model."""
-    from akunu_py.model_store.package_index import SMOLLM2  # noqa: PLC0415 - as below
+    from akunu_py.model_store.package_index import SMOLLM2  # as below
 
     own = _beginning(incomplete, [SMOLLM2.name])
     return [*_aliases(incomplete), *own, *_listed(incomplete, {"hub"})]
@@ -44,9 +44,9 @@ def aliases(_context: click.Context, _parameter: click.Parameter, incomplete: st
 
 def drafters(_context: click.Context, _parameter: click.Parameter, incomplete: str) -> Items:
     """Offer drafters, those of plug-ins too."""
-    from importlib.metadata import entry_points  # noqa: PLC0415 - --help does without
+    from importlib.metadata import entry_points
 
-    from akunu_py.cli.reply_options import DRAFTERS  # noqa: PLC0415 - it imports this module
+    from akunu_py.cli.reply_options import DRAFTERS  # it imports this module
 
     offered = sorted({point.name for point in entry_points(group=ENTRY_POINTS)} - {*DRAFTERS})
     return _beginning(incomplete, (*DRAFTERS, *offered))
@@ -66,7 +66,7 @@ def commands(context: click.Context, _parameter: click.Parameter, incomplete: st
 
 def keys(context: click.Context, _parameter: click.Parameter, incomplete: str) -> Items:
     """Offer keys of the settings file; those of one command once something is typed."""
-    from akunu_py.settings import FOLDERS_KEY, MODEL_KEY  # noqa: PLC0415 - TOML
+    from akunu_py.settings import FOLDERS_KEY, MODEL_KEY  # TOML
 
     settings = _settings(context)
     shared = {FOLDERS_KEY, MODEL_KEY, *(one.key for one in settings)}
@@ -84,7 +84,7 @@ def values(context: click.Context, _parameter: click.Parameter, incomplete: str)
 
 
 def _settings(context: click.Context) -> "list[Setting]":
-    from akunu_py.cli.option_settings import leaves, settings_of  # noqa: PLC0415 - it needs more
+    from akunu_py.cli.option_settings import leaves, settings_of  # it needs more
 
     root = context.find_root()
     commands = [((), root.command), *leaves(root.command, root)]
@@ -93,7 +93,7 @@ def _settings(context: click.Context) -> "list[Setting]":
 
 def set_keys(_context: click.Context, _parameter: click.Parameter, incomplete: str) -> Items:
     """Offer the keys that the settings file has."""
-    from akunu_py.settings import load_settings  # noqa: PLC0415 - TOML
+    from akunu_py.settings import load_settings  # TOML
 
     with contextlib.suppress(AkunuError):
         return _beginning(incomplete, _flat(load_settings().values))
@@ -109,7 +109,7 @@ def _flat(table: Mapping[str, object]) -> Iterator[str]:
 
 
 def _aliases(incomplete: str) -> Items:
-    from akunu_py.model_store.aliases import load_aliases  # noqa: PLC0415 - TOML
+    from akunu_py.model_store.aliases import load_aliases  # TOML
 
     with contextlib.suppress(AkunuError, OSError, ValueError):
         return [
@@ -121,8 +121,8 @@ def _aliases(incomplete: str) -> Items:
 
 
 def _listed(incomplete: str, places: AbstractSet[str]) -> Items:
-    from akunu_py.model_store.inventory import inventory  # noqa: PLC0415 - huggingface_hub
-    from akunu_py.settings import load_settings  # noqa: PLC0415 - TOML
+    from akunu_py.model_store.inventory import inventory  # huggingface_hub
+    from akunu_py.settings import load_settings  # TOML
 
     with contextlib.suppress(AkunuError, OSError, ValueError):
         found = inventory(load_settings())

@@ -20,6 +20,6 @@ def completion(shell: str) -> None:
       akunu completion bash > ~/.akunu-completion && echo '. ~/.akunu-completion' >> ~/.bashrc
       akunu completion fish > ~/.config/fish/completions/akunu.fish
     """  # noqa: D301 - \b keeps click from wrapping the examples
-    from akunu_py.cli.shell_scripts import script  # noqa: PLC0415 - --help does without
+    from akunu_py.cli.shell_scripts import script
 
     click.echo(script(shell), nl=False)

@@ -142,8 +142,8 @@ def set_value(key: str, values: tuple[str, ...]) -> None:
 
 def _lasting(name: str) -> str:
     """Return the name of a model as it holds in every folder; raises ConfigError for none."""
-    from akunu_py.model_store.aliases import load_aliases  # noqa: PLC0415 - --help does without
-    from akunu_py.model_store.names import locate  # noqa: PLC0415
+    from akunu_py.model_store.aliases import load_aliases
+    from akunu_py.model_store.names import locate
 
     locate(name, load_settings())
     is_path = Path(name).expanduser().exists() and name not in load_aliases()
@@ -165,7 +165,7 @@ def unset(key: str) -> None:
 
 def _change(key: str, values: tuple[str, ...] | None) -> None:
     """Set a key, or delete it where there are no values, if the file is sound afterwards."""
-    from akunu_py.cli.config_file import changed  # noqa: PLC0415 - --help does without tomlkit
+    from akunu_py.cli.config_file import changed
 
     place = _changeable_path()
     root = click.get_current_context().find_root()
@@ -185,7 +185,7 @@ def _changeable_path() -> Path:
 
 
 def _write(place: Path, content: bytes) -> None:
-    from akunu_py.atomic_file import replace_file  # noqa: PLC0415 - --help does without
+    from akunu_py.atomic_file import replace_file
 
     try:
         place.parent.mkdir(parents=True, exist_ok=True)

@@ -108,8 +108,8 @@ class _TimeLeft:
 @contextlib.contextmanager
 def _bar(description: str) -> "Iterator[Callable[[str, float, float, str], None]]":
     """Give a callback that draws a bar: its words, what is done and in all, words behind it."""
-    from rich.console import Console  # noqa: PLC0415 - 0.1 s that --help must not pay
-    from rich.progress import BarColumn, Progress, TextColumn  # noqa: PLC0415
+    from rich.console import Console  # 0.1 s that --help must not pay
+    from rich.progress import BarColumn, Progress, TextColumn
 
     with Progress(
         TextColumn("{task.description}"),

@@ -59,7 +59,7 @@ def demo(model: str | None) -> None:
       akunu demo
       akunu demo model.gguf
     """  # noqa: D301 - \b keeps click from wrapping the examples
-    from akunu_py.cli.default_model_offer import offer_default_model  # noqa: PLC0415
+    from akunu_py.cli.default_model_offer import offer_default_model
 
     if model is None:
         offer_default_model()
@@ -71,10 +71,10 @@ def demo(model: str | None) -> None:
 
 def _run(plain: "Engine", drafted: "Engine") -> None:
     """Show the task, both replies as they are made, and the result."""
-    from akunu_py.cli.demo_race import Runner, race, warm_up  # noqa: PLC0415 - --help does without
-    from akunu_py.cli.demo_view import SideBySide  # noqa: PLC0415 - rich
-    from akunu_py.messages import Message  # noqa: PLC0415
-    from akunu_py.types import GenerationConfig  # noqa: PLC0415
+    from akunu_py.cli.demo_race import Runner, race, warm_up
+    from akunu_py.cli.demo_view import SideBySide  # rich
+    from akunu_py.messages import Message
+    from akunu_py.types import GenerationConfig
 
     live = sys.stdout.isatty() and not is_dumb()
     click.echo(printable(f"{plain.description.name} edits this function:\n"))

@@ -108,7 +108,7 @@ def doctor(  # noqa: PLR0917 - click passes by name
                 raise click.UsageError(
                     f"--server examines another program; leave out --{name.replace('_', '-')}"
                 )
-        from akunu_py.cli.doctor_server import server_doctor  # noqa: PLC0415 - not for --help
+        from akunu_py.cli.doctor_server import server_doctor  # not for --help
 
         typed = model if _is_given("model") or _is_given("model_option") else None
         server_doctor(server, typed, api_key_file, as_json=as_json)
@@ -118,18 +118,18 @@ def doctor(  # noqa: PLR0917 - click passes by name
     if full:
         if _is_given("self_test"):
             raise click.UsageError("--full has no self-test; leave out --self-test")
-        from akunu_py.cli.doctor_full import full_doctor  # noqa: PLC0415 - not for --help
+        from akunu_py.cli.doctor_full import full_doctor  # not for --help
 
         full_doctor(model, output, minutes, as_json=as_json)
         return
     for name, words in (("model", "a MODEL"), ("minutes", "--minutes"), ("output", "--output")):
         if _is_given(name):
             raise click.UsageError(f"{words} goes with --full")
-    from akunu_py.diagnosis.advice import findings  # noqa: PLC0415 - MLX
-    from akunu_py.diagnosis.facts import read_facts  # noqa: PLC0415
-    from akunu_py.diagnosis.system import ThisSystem  # noqa: PLC0415
-    from akunu_py.model_store.hub_cache import cache_folder as hub_folder  # noqa: PLC0415
-    from akunu_py.settings import cache_folder  # noqa: PLC0415
+    from akunu_py.diagnosis.advice import findings  # imports MLX
+    from akunu_py.diagnosis.facts import read_facts
+    from akunu_py.diagnosis.system import ThisSystem
+    from akunu_py.model_store.hub_cache import cache_folder as hub_folder
+    from akunu_py.settings import cache_folder
 
     folders = {
         "measured costs": cache_folder(),
@@ -154,7 +154,7 @@ def _is_given(name: str) -> bool:
 
 
 def _test() -> "SelfTest | str":
-    from akunu_py.diagnosis.self_test import run_self_test  # noqa: PLC0415 - MLX
+    from akunu_py.diagnosis.self_test import run_self_test  # imports MLX
 
     if sys.stderr.isatty() and not is_quiet():
         click.echo("running the default model for about ten seconds", err=True)
@@ -166,12 +166,12 @@ def _test() -> "SelfTest | str":
 
 
 def _of_settings() -> Iterator["Finding"]:
-    from akunu_py.cli.option_settings import (  # noqa: PLC0415
+    from akunu_py.cli.option_settings import (
         check_settings,
         unknown_variables,
     )
-    from akunu_py.diagnosis.advice import Finding  # noqa: PLC0415
-    from akunu_py.settings import load_settings  # noqa: PLC0415
+    from akunu_py.diagnosis.advice import Finding
+    from akunu_py.settings import load_settings
 
     context = click.get_current_context().find_root()
     assert isinstance(context.command, click.Group)  # noqa: S101
@@ -188,9 +188,9 @@ def _of_settings() -> Iterator["Finding"]:
 
 def _of_models(settings: "Settings") -> Iterator["Finding"]:
     """Look for the model that commands take by default, and read the aliases."""
-    from akunu_py.diagnosis.advice import Finding  # noqa: PLC0415
-    from akunu_py.model_store.aliases import aliases_path, load_aliases  # noqa: PLC0415
-    from akunu_py.model_store.names import resolve_model  # noqa: PLC0415
+    from akunu_py.diagnosis.advice import Finding
+    from akunu_py.model_store.aliases import aliases_path, load_aliases
+    from akunu_py.model_store.names import resolve_model
 
     try:
         load_aliases()
@@ -231,7 +231,7 @@ def _lines(facts: "Facts", test: "SelfTest | str | None", found: list["Finding"]
 
 
 def _machine(facts: "Facts") -> Iterator[tuple[str, str]]:
-    from akunu_py.diagnosis.advice import size  # noqa: PLC0415
+    from akunu_py.diagnosis.advice import size
 
     memory = "unknown" if facts.memory_bytes is None else size(facts.memory_bytes)
     yield "system", f"{facts.system}, {facts.machine}"

@@ -19,17 +19,17 @@ if TYPE_CHECKING:
 
 def full_doctor(model: str | None, output: Path | None, minutes: float, *, as_json: bool) -> None:
     """Measure a model for `minutes`; keep page and figures in a folder, and sum them up."""
-    from akunu_py.diagnosis.facts import read_facts  # noqa: PLC0415 - MLX
-    from akunu_py.diagnosis.system import ThisSystem  # noqa: PLC0415
+    from akunu_py.diagnosis.facts import read_facts  # imports MLX
+    from akunu_py.diagnosis.system import ThisSystem
 
     system = ThisSystem()
     facts = read_facts(system, __version__, {})
     if facts.backend is None:
         raise ConfigError(f"MLX cannot be imported: {facts.device}; akunu doctor says what to do")
-    from akunu_py.diagnosis.full.kept import KeptReport, json_text  # noqa: PLC0415
-    from akunu_py.diagnosis.full.page import page  # noqa: PLC0415
-    from akunu_py.diagnosis.full.privacy import Privacy  # noqa: PLC0415
-    from akunu_py.diagnosis.full.run import run_full  # noqa: PLC0415
+    from akunu_py.diagnosis.full.kept import KeptReport, json_text
+    from akunu_py.diagnosis.full.page import page
+    from akunu_py.diagnosis.full.privacy import Privacy
+    from akunu_py.diagnosis.full.run import run_full
 
     folder = output or Path()
     path = model_path(model)
@@ -67,7 +67,7 @@ def full_doctor(model: str | None, output: Path | None, minutes: float, *, as_js
 
 
 def _sum_up(report: "Report") -> None:
-    from akunu_py.diagnosis.full.page import summary  # noqa: PLC0415
+    from akunu_py.diagnosis.full.page import summary
 
     lines = summary(report)
     if lines and report.findings:

@@ -12,10 +12,10 @@ from akunu_py.cli.verbosity import is_quiet
 
 def server_doctor(url: str, model: str | None, key_file: Path | None, *, as_json: bool) -> None:
     """Examine a server and print a row for each rule; end with 1 if one is broken."""
-    from akunu_py.diagnosis.conformance.client import Client  # noqa: PLC0415 - not for --help
-    from akunu_py.diagnosis.conformance.examined import examine  # noqa: PLC0415
-    from akunu_py.diagnosis.conformance.rows import ROWS, result_of  # noqa: PLC0415
-    from akunu_py.server.security import read_keys  # noqa: PLC0415
+    from akunu_py.diagnosis.conformance.client import Client  # not for --help
+    from akunu_py.diagnosis.conformance.examined import examine
+    from akunu_py.diagnosis.conformance.rows import ROWS, result_of
+    from akunu_py.server.security import read_keys
 
     key = "" if key_file is None else read_keys(key_file)[0]
     server = examine(Client(url, key), model)

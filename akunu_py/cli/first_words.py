@@ -171,7 +171,7 @@ def in_own_words(args: list[str], root: click.Group, context: click.Context) -> 
         return args
     if names_model(rest[0]):
         return [*before, *_run(rest, root, context)]
-    from akunu_py.model_store.names import near_names  # noqa: PLC0415 - not for --help
+    from akunu_py.model_store.names import near_names  # not for --help
 
     words = {*root.list_commands(context), *PHRASES, *REFUSED, "run", "help"}
     near = nearest(rest[0], words | {*near_names(rest[0], load_settings())})

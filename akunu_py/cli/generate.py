@@ -138,7 +138,7 @@ def generate(  # noqa: PLR0917 - click passes by name
             if as_json:
                 return nullcontext()
             if trace:
-                from akunu_py.cli.step_trace import StepTrace  # noqa: PLC0415 - --help does without
+                from akunu_py.cli.step_trace import StepTrace
 
                 return StepTrace(lambda ids: tokenizer.decode(ids, with_control=True))
             # What continues a prompt is not a text of its own.

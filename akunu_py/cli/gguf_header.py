@@ -17,7 +17,7 @@ _SPECIAL_PREFIX, _SPECIAL_SUFFIX = "tokenizer.ggml.", "_token_id"
 
 def describe_header(path: Path, *, tensors: bool) -> dict[str, Any]:
     """Return what is known of the model of a GGUF file; any part of a split one will do."""
-    from akunu_py.gguf.reader import GGUFFile  # noqa: PLC0415 - numpy would slow --help down
+    from akunu_py.gguf.reader import GGUFFile  # numpy would slow --help down
 
     with GGUFFile.open(path) as file:
         return describe(file, tensors=tensors)
@@ -79,7 +79,7 @@ def _quantization(tensors: Iterable["TensorInfo"]) -> list[dict[str, Any]]:
 
     Of types with a fitted form also the bits of a weight that stays quantized, in either form.
     """
-    from akunu_py.gguf.quants.forms import FITTED, form_of  # noqa: PLC0415 - numpy
+    from akunu_py.gguf.quants.forms import FITTED, form_of  # numpy
 
     def bits(name: str) -> dict[str, float]:
         if name not in FITTED:

@@ -112,7 +112,7 @@ class CommandGroup(Command, click.Group):
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> "list[CompletionItem]":
         """Offer the commands and the options."""
-        from click.shell_completion import CompletionItem  # noqa: PLC0415 - for a Tab alone
+        from click.shell_completion import CompletionItem  # for a Tab alone
 
         names = [name for name in self.list_commands(ctx) if name.startswith(incomplete)]
         items = [CompletionItem(name, help=self._summary(ctx, name)) for name in names]
@@ -285,7 +285,7 @@ _PLAIN_WORDS = (
 
 def _with_cause(error: click.BadParameter) -> click.BadParameter:
     """Say which variable a wrong value came from, or what to type for what was meant."""
-    from akunu_py.cli.first_words import FOREIGN_VALUES  # noqa: PLC0415 - for mistakes alone
+    from akunu_py.cli.first_words import FOREIGN_VALUES  # for mistakes alone
 
     if isinstance(error, click.MissingParameter):
         return error
@@ -305,7 +305,7 @@ def _with_cause(error: click.BadParameter) -> click.BadParameter:
 
 def _explained(error: click.NoSuchOption) -> click.UsageError:
     """Say what to type for an option of another program, or of `akunu` itself."""
-    from akunu_py.cli.first_words import foreign_option  # noqa: PLC0415 - for mistakes alone
+    from akunu_py.cli.first_words import foreign_option  # for mistakes alone
 
     context, option = error.ctx, error.option_name
     if context is None:
@@ -320,9 +320,9 @@ def _explained(error: click.NoSuchOption) -> click.UsageError:
 
 def _show(error: click.ClickException) -> None:
     """Print an error as click does; what was typed, or expanded from *, may hold escape codes."""
-    import shutil  # noqa: PLC0415 - for mistakes alone
+    import shutil  # for mistakes alone
 
-    from akunu_py.cli.terminal import wrapped  # noqa: PLC0415
+    from akunu_py.cli.terminal import wrapped
 
     text = io.StringIO()
     error.show(text)

@@ -47,7 +47,7 @@ def names_model(word: str) -> bool:
     """Return whether a word names a model, or looks as if it should."""
     if not word.strip():
         return False
-    from akunu_py.model_store.names import UnknownNameError  # noqa: PLC0415 - not for --help
+    from akunu_py.model_store.names import UnknownNameError  # not for --help
 
     try:
         check_model(word)
@@ -64,8 +64,8 @@ def check_model(word: str, asked: str | None = None) -> None:
 
     What may have been meant as a prompt is told what to type; `asked` is then the whole of it.
     """
-    from akunu_py.model_store.names import UnknownNameError, locate  # noqa: PLC0415 - not for --help
-    from akunu_py.settings import load_settings  # noqa: PLC0415 - TOML
+    from akunu_py.model_store.names import UnknownNameError, locate  # not for --help
+    from akunu_py.settings import load_settings  # TOML
 
     try:
         locate(word, load_settings())
@@ -78,7 +78,7 @@ def check_model(word: str, asked: str | None = None) -> None:
 
 
 def _looks_like_model(word: str) -> bool:
-    from akunu_py.model_store.repository_files import quantization_of  # noqa: PLC0415 - as above
+    from akunu_py.model_store.repository_files import quantization_of
 
     return (
         "/" in word

@@ -244,8 +244,8 @@ def tool_parser_option(function: Callable[_P, _R]) -> Callable[..., _R]:
 
 def model_path(name: str | None) -> Path:
     """Return where a model lies that a command was given by name, fetched if it must be."""
-    from akunu_py.cli.default_model_offer import fetch_unasked  # noqa: PLC0415 - not for --help
-    from akunu_py.model_store.names import resolve_model  # noqa: PLC0415
+    from akunu_py.cli.default_model_offer import fetch_unasked  # not for --help
+    from akunu_py.model_store.names import resolve_model
 
     if name is None:
         fetch_unasked()
@@ -267,7 +267,7 @@ def load_engine(
     Raises ConfigError where it, with the draft model, would not fit into this machine's memory,
     unless `--force` was given.
     """
-    from akunu_py.model_store.default_model import (  # noqa: PLC0415 - not for --help
+    from akunu_py.model_store.default_model import (  # not for --help
         fetched_model_path,
         is_toy,
     )
@@ -281,7 +281,7 @@ def load_engine(
         draft = model_path(str(draft))
         loading = {**loading, "draft_model": draft}
     loading = with_shipped_head(loading, path, ranks)
-    from akunu_py.engine.engine import Engine  # noqa: PLC0415 - mlx-lm takes over a second
+    from akunu_py.engine.engine import Engine  # mlx-lm takes over a second
 
     try:
         exact_weights = check_memory(path, draft, loading, ranks=ranks)
@@ -305,8 +305,8 @@ def with_shipped_head(
     Only if the command left it to akunu what to draft with, and nothing else draws: neither a draft
     model nor ranks go together with a head.
     """
-    from akunu_py.model_store.default_model import fetched_model_path  # noqa: PLC0415 - for --help
-    from akunu_py.models.heads.loading import OWN, own_place  # noqa: PLC0415 - MLX
+    from akunu_py.model_store.default_model import fetched_model_path  # for --help
+    from akunu_py.models.heads.loading import OWN, own_place  # imports MLX
 
     loading = dict(loading)
     wanted = loading.pop(_SHIPPED_HEAD, False)
@@ -333,7 +333,7 @@ def check_memory(
     exact_weights: bool | None = loading.get("exact_weights")
     if is_forced():
         return exact_weights
-    from akunu_py.models import memory_check  # noqa: PLC0415 - MLX
+    from akunu_py.models import memory_check  # imports MLX
 
     models = planned_models(path, draft, loading, ranks)
     # What is neither a file nor a folder is refused when it is loaded.
@@ -355,9 +355,9 @@ def planned_models(
     path: Path, draft: Path | None, loading: Mapping[str, Any], ranks: "Link | None" = None
 ) -> "list[PlannedModel]":
     """Return a model, and its draft model, as `model_options` says to load them."""
-    from akunu_py.models.load import LoadOptions, draft_options  # noqa: PLC0415 - MLX
-    from akunu_py.models.memory_check import PlannedModel  # noqa: PLC0415
-    from akunu_py.models.ranks.split import PlannedGroup  # noqa: PLC0415
+    from akunu_py.models.load import LoadOptions, draft_options  # imports MLX
+    from akunu_py.models.memory_check import PlannedModel
+    from akunu_py.models.ranks.split import PlannedGroup
 
     names = ("weights", "compute_type", "exact_weights", "q6k", "pre_tokenizer")
     options = LoadOptions(**{name: loading[name] for name in names if name in loading})

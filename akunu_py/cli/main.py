@@ -75,7 +75,7 @@ class _Akunu(RootGroup):
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Read the words, those of other programs as akunu's own."""
         if args and args[0] not in ("-h", "--help", "--version"):
-            from akunu_py.cli.first_words import in_own_words  # noqa: PLC0415 - not for --help
+            from akunu_py.cli.first_words import in_own_words  # not for --help
 
             try:
                 args = in_own_words(args, self, ctx)
@@ -132,7 +132,7 @@ def main() -> None:
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")
     if _TAB in os.environ:
-        from akunu_py.cli import shell_scripts  # noqa: PLC0415 - for a Tab alone
+        from akunu_py.cli import shell_scripts  # for a Tab alone
 
         shell_scripts.install()
     cli(prog_name="akunu")

@@ -58,8 +58,8 @@ def convert(  # noqa: PLR0917 - click passes by name
       akunu models convert model-Q4_K_M.gguf model-mlx
       akunu models convert model-Q6_K.gguf model-mlx --q6k 8bit
     """  # noqa: D301 - \b keeps click from wrapping the examples
-    from akunu_py.model_store.names import resolve_model  # noqa: PLC0415 - what --help does not need
-    from akunu_py.models.load import LoadOptions, convert_model  # noqa: PLC0415 - MLX
+    from akunu_py.model_store.names import resolve_model  # what --help does not need
+    from akunu_py.models.load import LoadOptions, convert_model  # imports MLX
 
     file = resolve_model(model, load_settings())
     options = LoadOptions(

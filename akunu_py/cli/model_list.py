@@ -80,8 +80,8 @@ def alias(name: str | None, target: str | None, delete: bool) -> None:
       akunu models alias mine ./my-model.gguf
       akunu models alias --delete qwen
     """  # noqa: D301 - \b keeps click from wrapping the examples
-    from akunu_py.model_store.aliases import delete_alias, load_aliases, save_alias  # noqa: PLC0415
-    from akunu_py.model_store.names import locate  # noqa: PLC0415
+    from akunu_py.model_store.aliases import delete_alias, load_aliases, save_alias
+    from akunu_py.model_store.names import locate
 
     if delete:
         if name is None or target is not None:

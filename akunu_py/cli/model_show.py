@@ -69,7 +69,7 @@ def show(  # noqa: PLR0917 - click passes by name
             raise ConfigError(f"{path} is a folder, and only GGUF files have such a header")
         _print(describe_header(path, tensors=tensors), header_lines, as_json=as_json)
         return
-    from akunu_py.cli.remote_model import remote_lines, remote_model  # noqa: PLC0415
+    from akunu_py.cli.remote_model import remote_lines, remote_model
 
     if name is not None and (record := remote_model(name, load_settings())) is not None:
         _print(record, remote_lines, as_json=as_json)
@@ -87,7 +87,7 @@ def show(  # noqa: PLR0917 - click passes by name
 
 
 def _local_path(name: str | None) -> Path:
-    from akunu_py.model_store.names import resolve_model  # noqa: PLC0415 - what --help does not need
+    from akunu_py.model_store.names import resolve_model  # what --help does not need
 
     return resolve_model(name, load_settings(), download=False)
 
@@ -109,10 +109,10 @@ def describe_model(path: Path, context: int | None) -> dict[str, Any]:
 
     `context`, in tokens, is what memory is reckoned for. Raises as `akunu_py.models.requirements`.
     """
-    from akunu_py.model_store.names import friendly_name  # noqa: PLC0415 - not for --help
-    from akunu_py.models.memory_check import PROGRAM_BYTES  # noqa: PLC0415
-    from akunu_py.models.requirements import memory_limit, requirements  # noqa: PLC0415 - MLX
-    from akunu_py.models.stored_tensors import by_class  # noqa: PLC0415
+    from akunu_py.model_store.names import friendly_name  # not for --help
+    from akunu_py.models.memory_check import PROGRAM_BYTES
+    from akunu_py.models.requirements import memory_limit, requirements  # imports MLX
+    from akunu_py.models.stored_tensors import by_class
 
     needs = requirements(path)
     _check_context(context, needs.context)
@@ -172,7 +172,7 @@ def _check_context(given: int | None, most: int) -> None:
 
 def _head_sizes(path: Path, contexts: Iterable[int]) -> dict[str, Any] | None:
     """Return what a model's head adds to its memory, or why akunu cannot run it; None without."""
-    from akunu_py.models.requirements import requirements  # noqa: PLC0415 - MLX
+    from akunu_py.models.requirements import requirements  # imports MLX
 
     try:
         head = requirements(path, heads="own").head
@@ -191,9 +191,9 @@ def describe_ranks(path: Path, count: int, context: int | None) -> dict[str, Any
 
     Raises ConfigError for a model that cannot be split so.
     """
-    from akunu_py.models.memory_check import PROGRAM_BYTES, USUAL_CONTEXT  # noqa: PLC0415
-    from akunu_py.models.ranks.split import PlannedGroup  # noqa: PLC0415 - MLX
-    from akunu_py.models.requirements import requirements  # noqa: PLC0415
+    from akunu_py.models.memory_check import PROGRAM_BYTES, USUAL_CONTEXT
+    from akunu_py.models.ranks.split import PlannedGroup  # imports MLX
+    from akunu_py.models.requirements import requirements
 
     found = [requirements(path, group=PlannedGroup(rank, count)) for rank in range(count)]
     tokens = min(context or USUAL_CONTEXT, found[0].context)
@@ -238,10 +238,10 @@ def _rank_lines(ranks: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _describe_gguf(path: Path) -> dict[str, Any]:
-    from akunu_py.gguf.reader import GGUFFile  # noqa: PLC0415
-    from akunu_py.models.heads.gguf_head import find_block  # noqa: PLC0415
-    from akunu_py.models.heads.loading import own_place  # noqa: PLC0415
-    from akunu_py.models.stored_tensors import gguf_tensors  # noqa: PLC0415
+    from akunu_py.gguf.reader import GGUFFile
+    from akunu_py.models.heads.gguf_head import find_block
+    from akunu_py.models.heads.loading import own_place
+    from akunu_py.models.stored_tensors import gguf_tensors
 
     with GGUFFile.open(path) as file:
         known = describe(file, tensors=False)
@@ -259,12 +259,12 @@ def _describe_gguf(path: Path) -> dict[str, Any]:
 
 
 def _describe_folder(folder: Path) -> dict[str, Any]:
-    from akunu_py.models.converted_plan import DESCRIPTION  # noqa: PLC0415
-    from akunu_py.models.folder_settings import read_folder_config  # noqa: PLC0415
-    from akunu_py.models.folder_tokenizer import FolderTokenizer  # noqa: PLC0415
-    from akunu_py.models.heads.stored_head import find_head  # noqa: PLC0415
-    from akunu_py.models.stored_tensors import folder_tensors  # noqa: PLC0415
-    from akunu_py.models.weight_files import check_weight_files  # noqa: PLC0415
+    from akunu_py.models.converted_plan import DESCRIPTION
+    from akunu_py.models.folder_settings import read_folder_config
+    from akunu_py.models.folder_tokenizer import FolderTokenizer
+    from akunu_py.models.heads.stored_head import find_head
+    from akunu_py.models.stored_tensors import folder_tensors
+    from akunu_py.models.weight_files import check_weight_files
 
     check_weight_files(folder)
     config = read_folder_config(folder)

@@ -56,7 +56,7 @@ def join(*, several: bool) -> "Link | None":
         raise ConfigError(
             "on several ranks a command has one model; end it, and start it with the other model"
         )
-    from akunu_py.models.ranks import start  # noqa: PLC0415 - MLX
+    from akunu_py.models.ranks import start  # imports MLX
 
     link = start.join()
     if context is not None and link is not None:
@@ -68,7 +68,7 @@ def follow(
     link: "Link", path: Path, options: "LoadOptions", loading: Mapping[str, Any]
 ) -> NoReturn:
     """Load this rank's part of a model, do what rank 0 does, and end the process with it."""
-    from akunu_py.models.ranks import start  # noqa: PLC0415 - MLX
+    from akunu_py.models.ranks import start  # imports MLX
 
     # Ctrl-C and the end of a terminal reach every process; rank 0 decides what they mean.
     for number in (signal.SIGINT, signal.SIGHUP):

@@ -209,7 +209,7 @@ def _in_a_folder(path: Path | None) -> Path | None:
 
 def _config(chosen: dict[str, Any]) -> GenerationConfig:
     """Check everything that can be checked before a model is loaded."""
-    from akunu_py.drafting.registry import check_drafter  # noqa: PLC0415 - numpy, for --help
+    from akunu_py.drafting.registry import check_drafter  # numpy, for --help
 
     if "" in chosen["stop"]:
         raise click.UsageError("--stop is empty; give the text that ends a reply")

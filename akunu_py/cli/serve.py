@@ -164,12 +164,12 @@ def serve(  # noqa: PLR0917 - click passes by name
       akunu serve --models ~/models --idle-unload 30m
       akunu serve model.gguf --host 0.0.0.0 --api-key-file keys.txt
     """  # noqa: D301 - \b keeps click from wrapping the examples
-    from akunu_py.model_store.choice import choice_of_models  # noqa: PLC0415 - not for --help
-    from akunu_py.server.app import make_app  # noqa: PLC0415
-    from akunu_py.server.disk_tier import make_folder  # noqa: PLC0415 - MLX
-    from akunu_py.server.running import ending_by_signals, listen, server_of  # noqa: PLC0415
-    from akunu_py.server.security import Access, read_key_file  # noqa: PLC0415
-    from akunu_py.server.service import Service  # noqa: PLC0415
+    from akunu_py.model_store.choice import choice_of_models  # not for --help
+    from akunu_py.server.app import make_app
+    from akunu_py.server.disk_tier import make_folder  # imports MLX
+    from akunu_py.server.running import ending_by_signals, listen, server_of
+    from akunu_py.server.security import Access, read_key_file
+    from akunu_py.server.service import Service
 
     if on_ranks():
         _check_for_ranks(models, idle_unload, cache_dir)
@@ -189,8 +189,8 @@ def serve(  # noqa: PLR0917 - click passes by name
     paths = choice_of_models(models, load_settings(), left_out.append, first=first)
     # Before the model is loaded, which takes longer.
     with listen(host, port) as listening:
-        from akunu_py.server.engine_backend import EngineBackend  # noqa: PLC0415 - MLX
-        from akunu_py.server.worker import Worker  # noqa: PLC0415
+        from akunu_py.server.engine_backend import EngineBackend  # imports MLX
+        from akunu_py.server.worker import Worker
 
         served = _served_models(
             paths, left_out, loading, named=first is not None, model=model,
@@ -247,9 +247,9 @@ def _served_models(
     If it was `named`, it is `model`, and has to load. What cannot be served of the others is left
     out, with a line for each.
     """
-    from akunu_py.models.memory_check import available_memory  # noqa: PLC0415 - MLX
-    from akunu_py.server.model_source import ModelFile, readable  # noqa: PLC0415
-    from akunu_py.server.served_models import ServedModels  # noqa: PLC0415
+    from akunu_py.models.memory_check import available_memory  # imports MLX
+    from akunu_py.server.model_source import ModelFile, readable
+    from akunu_py.server.served_models import ServedModels
 
     def source(name: str, options: dict[str, Any], ranks: "Link | None" = None) -> ModelFile:
         planned = planned_models(paths[name], options["draft_model"], options, ranks)
@@ -296,11 +296,11 @@ def _first_that_loads(
 
 def _prefix_cache(engine: "Engine", limit: int, folder: Path | None) -> "Steps[PrefixCache]":
     """Make the cache of a model that was loaded; with a folder, its weights are read for that."""
-    from akunu_py.server.prefix_cache import PrefixCache  # noqa: PLC0415 - MLX
+    from akunu_py.server.prefix_cache import PrefixCache  # imports MLX
 
     if folder is None:
         return PrefixCache(limit)
-    from akunu_py.server.disk_tier import DiskTier  # noqa: PLC0415
+    from akunu_py.server.disk_tier import DiskTier
 
     lane = engine.lane()
     digest = yield from lane.session.digest()

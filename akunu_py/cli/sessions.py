@@ -11,7 +11,7 @@ from akunu_py.errors import ConfigError
 
 
 def _names(_context: click.Context, _parameter: click.Parameter, incomplete: str) -> list[str]:
-    from akunu_py.cli.chat.session_store import default_store  # noqa: PLC0415 - numpy
+    from akunu_py.cli.chat.session_store import default_store  # numpy
 
     names = (stored.name for stored in default_store().sessions())
     return [name for name in names if name.startswith(incomplete)]
@@ -43,7 +43,7 @@ def list_sessions(as_json: bool) -> None:
       akunu sessions list
       akunu sessions list --json
     """  # noqa: D301 - \b keeps click from wrapping the examples
-    from akunu_py.cli.chat.session_store import default_store, described  # noqa: PLC0415
+    from akunu_py.cli.chat.session_store import default_store, described
 
     found = default_store().sessions()
     rows = [(stored, *described(stored)) for stored in found]
@@ -74,8 +74,8 @@ def show(name: str) -> None:
       akunu sessions show 2026-11-22-183405
       akunu sessions show 2026-11-22 > conversation.md
     """  # noqa: D301 - \b keeps click from wrapping the examples
-    from akunu_py.cli.chat.session_file import markdown  # noqa: PLC0415
-    from akunu_py.cli.chat.session_store import default_store  # noqa: PLC0415
+    from akunu_py.cli.chat.session_file import markdown
+    from akunu_py.cli.chat.session_store import default_store
 
     click.echo(printable(markdown(default_store().find(name).load())), nl=False)
 
@@ -92,7 +92,7 @@ def remove(names: tuple[str, ...], everything: bool, yes: bool) -> None:
       akunu sessions rm 2026-11-22-183405
       akunu sessions rm --all --yes
     """  # noqa: D301 - \b keeps click from wrapping the examples
-    from akunu_py.cli.chat.session_store import default_store  # noqa: PLC0415
+    from akunu_py.cli.chat.session_store import default_store
 
     if bool(names) == everything:
         raise click.UsageError("give the NAME of a session, or --all")

@@ -73,15 +73,15 @@ def prompt_progress(
     if is_quiet() or is_dumb() or not sys.stderr.isatty():
         yield lambda _done, _total: None
         return
-    from rich.console import Console  # noqa: PLC0415 - 0.1 s that --help must not pay
-    from rich.progress import (  # noqa: PLC0415
+    from rich.console import Console  # 0.1 s that --help must not pay
+    from rich.progress import (
         BarColumn,
         Progress,
         SpinnerColumn,
         TextColumn,
         TimeRemainingColumn,
     )
-    from rich.theme import Theme  # noqa: PLC0415
+    from rich.theme import Theme
 
     bar = Progress(
         SpinnerColumn(style="color(32)"),

@@ -44,7 +44,7 @@ def tune(
       akunu tune
       akunu tune model.gguf --context-tokens 4000
     """  # noqa: D301 - \b keeps click from wrapping the examples
-    from akunu_py.bench.tuning import run_tuning  # noqa: PLC0415 - MLX
+    from akunu_py.bench.tuning import run_tuning  # imports MLX
 
     with (
         load_engine(model, loading) as engine,

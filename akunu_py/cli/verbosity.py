@@ -33,7 +33,7 @@ def set_up_logging(context: click.Context) -> None:
             raise click.UsageError("give either --quiet or --verbose", context)
         verbose, quiet = "verbose" in flags, "quiet" in flags
         context.params.update(verbose=verbose, quiet=quiet)
-    import logging  # noqa: PLC0415 - akunu --help does without
+    import logging
 
     class Harmless(logging.Formatter):
         """Names of files and texts in them are part of messages."""
@@ -54,7 +54,7 @@ def set_up_logging(context: click.Context) -> None:
 @contextlib.contextmanager
 def held_log() -> Iterator[None]:
     """Keep the log back while a reply is shown: until its end it has a line without one."""
-    import logging.handlers  # noqa: PLC0415 - akunu --help does without
+    import logging.handlers
 
     logger = logging.getLogger("akunu_py")
     handler = next((one for one in logger.handlers if one.name == _HANDLER), None)

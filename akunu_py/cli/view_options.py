@@ -44,8 +44,8 @@ def view_of(
     name_source: "NameOf | None" = None,
 ) -> "ReplyView":
     """Return what shows a reply on standard output."""
-    from akunu_py.cli.reply_view import make_view  # noqa: PLC0415 - --help does without
-    from akunu_py.engine.reasoning import end_of_prompt  # noqa: PLC0415
+    from akunu_py.cli.reply_view import make_view
+    from akunu_py.engine.reasoning import end_of_prompt
 
     return make_view(
         plain=plain,

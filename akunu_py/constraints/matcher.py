@@ -72,12 +72,6 @@ class Matcher:
         return self._ended or bool(self._inner.is_accepting())
 
     def mask(self, path: Sequence[int]) -> Mask:
-        """Return the tokens allowed after a path, uint32 [ceil(size / 32)].
-
-        After a path that is not allowed itself every token is: nothing gets there.
-
-        Raises ConstraintError if no token is allowed, or if the grammar takes too long.
-        """
         found = np.zeros(self._words, np.uint32)
         if not self._go_to(path):
             found[:] = 0xFFFFFFFF
@@ -92,10 +86,6 @@ class Matcher:
         return found
 
     def optional(self, path: Sequence[int]) -> Mask | None:
-        """Return those of the tokens allowed after a path that the model must choose unasked.
-
-        None where there are none, or no others.
-        """
         other = self._optional
         if other is None or self._ended or other.num_tokens < self.num_tokens:
             return None

@@ -114,7 +114,7 @@ def _operations(mx: Any) -> Iterator[tuple[str, Callable[[], Any]]]:
 def check(kernels: Any) -> None:
     """Compare the operations with MLX's; SystemExit names the first that differs."""
     # Only now: its calls are led elsewhere when it is imported.
-    import mlx.core as mx  # noqa: PLC0415
+    import mlx.core as mx
 
     mx.set_default_device(mx.Device(mx.cpu))
     for name, operation in _operations(mx):

@@ -52,12 +52,10 @@ class CostFile:
 
     @property
     def path(self) -> Path:
-        """Return the path of the file."""
         digest = hashlib.sha256(json.dumps(self.key, sort_keys=True).encode()).hexdigest()[:16]
         return (self._folder or cache_folder()) / "costs" / f"{digest}.json"
 
     def load(self) -> Remembered:
-        """Return the content of the file, or empty values if there is no usable file."""
         try:
             with open_to_read(self.path) as stream:
                 data = stream.read(_MOST_BYTES + 1)

@@ -95,7 +95,6 @@ class ThisSystem:
         self.environment: Mapping[str, str] = os.environ
 
     def output(self, *words: str) -> str | None:
-        """Return the output of a program, stripped of white space."""
         program = shutil.which(words[0])
         if program is None:
             return None
@@ -114,21 +113,18 @@ class ThisSystem:
         return done.stdout.strip()
 
     def text(self, path: str) -> str | None:
-        """Return the content of a file."""
         try:
             return Path(path).read_text(encoding="utf-8", errors="replace")
         except OSError:
             return None
 
     def version(self, package: str) -> str | None:
-        """Return the version of an installed distribution."""
         try:
             return version(package)
         except PackageNotFoundError:
             return None
 
     def needed(self) -> dict[str, str]:
-        """Return which versions of a distribution are supported: "mlx-lm" to ">=0.32,<0.33"."""
         try:
             lines = requires(_DISTRIBUTION) or []
         except PackageNotFoundError:
@@ -144,27 +140,23 @@ class ThisSystem:
         }
 
     def memory_bytes(self) -> int | None:
-        """Return the memory of the machine."""
         try:
             return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
         except (OSError, ValueError):
             return None
 
     def processors(self) -> int:
-        """Return the number of logical processors that the process may use."""
         # Only Linux tells which processors a process may use.
         affinity = getattr(os, "sched_getaffinity", None)
         return len(affinity(0)) if affinity is not None else os.cpu_count() or 1
 
     def load(self) -> float | None:
-        """Return the load of the machine, a mean over one minute."""
         try:
             return os.getloadavg()[0]
         except OSError:
             return None
 
     def free_bytes(self, folder: Path) -> int | None:
-        """Return the free space at the place of a folder, which need not exist."""
         place = _existing(folder)
         try:
             return None if place is None else shutil.disk_usage(place).free
@@ -172,7 +164,6 @@ class ThisSystem:
             return None
 
     def writable(self, folder: Path) -> bool:
-        """Return whether files, or a missing folder itself, can be created."""
         place = _existing(folder)
         try:
             # Permissions are not enough: root has all of them, also on a read-only disk.
@@ -182,10 +173,9 @@ class ThisSystem:
             return error.errno == errno.ENOSPC
 
     def device(self) -> Device | str:
-        """Return MLX's default device, or the reason why MLX cannot be imported."""
         try:
             blas, kernels = load_blas(), load_kernels()
-            import mlx.core as mx  # noqa: PLC0415 - a broken installation is a finding
+            import mlx.core as mx  # a broken installation is a finding
 
             info = mx.device_info()
             backend: Backend = "cpu"

@@ -195,7 +195,6 @@ class DraftModelDrafter:
         self._model.extend(tokens)
 
     def reading(self, prompt: Sequence[int]) -> Iterator[None]:
-        """Take in the prompt as `observe` does, yielding between passes."""
         if self._sampling is None:
             raise ContractError(f"the drafter {self.name!r} was not told how the reply is sampled")
         self._prompt_taken = True

@@ -76,7 +76,6 @@ class Memory:
 
     @property
     def path(self) -> Path | None:
-        """Return the path of the file; None for a memory in RAM alone."""
         return self._path
 
     def add(self, tokens: Sequence[int]) -> None:

@@ -113,7 +113,6 @@ class NgramDrafter:
         self._keys: tuple[int, ...] = ()
 
     def observe(self, tokens: Sequence[int]) -> None:
-        """Count committed tokens in every table whose context is long enough."""
         if len(tokens) >= _MIN_BATCH:
             self.update_batch(tokens)
             return

@@ -14,5 +14,4 @@ class PlainDrafter:
         """Ignore the tokens."""
 
     def propose(self, limit: int) -> Draft:  # noqa: ARG002 - the protocol's signature
-        """Return the empty draft."""
         return Draft.empty(self.name)

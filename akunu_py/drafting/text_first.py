@@ -47,12 +47,10 @@ class TextFirstDrafter:
         self._model.begin_reply(config, seed, check)
 
     def reading(self, prompt: Sequence[int]) -> Iterator[None]:
-        """Take in the prompt as `observe` does, yielding between the model's passes."""
         self._text.observe(prompt)
         yield from self._model.reading(prompt)
 
     def observe(self, tokens: Sequence[int]) -> None:
-        """Take in committed tokens: first the prompt, then each pass's output."""
         self._text.observe(tokens)
         self._model.observe(tokens)
 
@@ -62,7 +60,6 @@ class TextFirstDrafter:
         self._model.use_rule(rule)
 
     def propose(self, limit: int) -> Draft:
-        """Draft a chain of at most `limit` tokens: copied ones, drawn ones, or both."""
         copied = self._text.propose(limit)
         room = min(limit, self._model.num_draft_tokens)
         further = self._model.further_passes

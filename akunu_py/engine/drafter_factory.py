@@ -44,7 +44,6 @@ class DraftingModels:
     head: HeadModel | None = None
 
     def close(self) -> None:
-        """Drop the models and their caches."""
         for model in (self.draft_model, self.head):
             if model is not None:
                 model.close()

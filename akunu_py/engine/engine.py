@@ -244,8 +244,8 @@ class Engine:
     ) -> Self:
         """Load rank 0's part of a model; `others` are options of the constructor."""
         # Not at the start of every command.
-        from akunu_py.models.ranks.comparison import compare_once, compare_with_one  # noqa: PLC0415
-        from akunu_py.models.ranks.start import load_part  # noqa: PLC0415
+        from akunu_py.models.ranks.comparison import compare_once, compare_with_one
+        from akunu_py.models.ranks.start import load_part
 
         if draft_model is not None:
             raise ConfigError(
@@ -316,7 +316,6 @@ class Engine:
         progress: Progress | None = None,
         **options: Unpack[GenerationOptions],
     ) -> ReplyStream:
-        """Continue a prompt as `generate` does, event by event."""
         return self._start(self.check(self.prompt_ids(prompt), config, **options), progress)
 
     def chat(
@@ -499,13 +498,11 @@ class Engine:
 
     @property
     def tokenizer(self) -> Tokenizer:
-        """Return the model's tokenizer."""
         self._admission.check()
         return self._loaded.tokenizer
 
     @property
     def vocabulary_size(self) -> int:
-        """Return the number of logits, which may exceed the number of the tokenizer's ids."""
         self._admission.check()
         return self._session.vocabulary_size
 
@@ -730,6 +727,6 @@ def _call_reader(name: str | None) -> GivenReader | None:
     """Return the reader of tool calls that the caller chose; raise ConfigError for a wrong name."""
     if name is None:
         return None
-    from akunu_py.models.tool_parsers import named_parser  # noqa: PLC0415 - imports transformers
+    from akunu_py.models.tool_parsers import named_parser  # imports transformers
 
     return named_parser(name)

@@ -101,6 +101,5 @@ class Lane:
         return Reply(request, cancelled).turns()
 
     def close(self) -> None:
-        """Drop the caches."""
         self.session.close()
         self._models.close()

@@ -88,11 +88,9 @@ class Memories:
         self.replies.remember(tokens)
 
     def forget(self) -> None:
-        """Forget earlier replies, texts and weights; raises as `ReplyMemory.forget` does."""
         self.replies.forget()
 
     def close(self) -> None:
-        """Save both memories."""
         if self._costs is not None:
             self._costs.save(new_samples=1)
         self.replies.save()

@@ -38,7 +38,6 @@ class MessageReader:
         self.unfinished: UnfinishedCall | None = None
 
     def feed(self, pieces: Sequence[TextPiece]) -> tuple[ReplyDelta, ...]:
-        """Return the additions that more text makes."""
         return self._kept(self._deltas(self._splitter.feed(pieces)))
 
     def finish(self, *, cut: bool) -> tuple[ReplyDelta, ...]:

@@ -165,7 +165,6 @@ class Keys:
         return value
 
     def text(self, key: str, default: str | None = None) -> str:
-        """Return a text."""
         value = self._value(key, default)
         if not isinstance(value, str):
             raise self.error(key, value, "a text")

@@ -28,7 +28,7 @@ def data_folder() -> Path:
         return Path(chosen).expanduser()
     if (_CHECKOUT / "pyproject.toml").is_file() and (_CHECKOUT / "models").is_dir():
         return _CHECKOUT / "models"
-    from platformdirs import user_data_path  # noqa: PLC0415 - --help does without
+    from platformdirs import user_data_path
 
     return user_data_path("akunu", appauthor=False) / "models"
 

@@ -37,7 +37,7 @@ class RemoteRepository:
 
 def is_offline() -> bool:
     """Return whether HF_HUB_OFFLINE forbids requests to the hub."""
-    import huggingface_hub  # noqa: PLC0415 - 0.1 s that --help must not pay
+    import huggingface_hub  # 0.1 s that --help must not pay
 
     return huggingface_hub.is_offline_mode()
 
@@ -48,8 +48,8 @@ def ask_hub(repository: str) -> RemoteRepository:
     Raises HubError if the hub does not answer, ConfigError if requests are forbidden or the
     repository is not accessible.
     """
-    import huggingface_hub  # noqa: PLC0415
-    from huggingface_hub import constants  # noqa: PLC0415
+    import huggingface_hub
+    from huggingface_hub import constants
 
     with _explained(repository):
         try:
@@ -113,7 +113,7 @@ def _reason(error: Exception) -> str:
 @contextlib.contextmanager
 def _explained(repository: str) -> Iterator[None]:
     """Turn the library's errors into ones that say what to do."""
-    from huggingface_hub import constants, errors  # noqa: PLC0415
+    from huggingface_hub import constants, errors
 
     page = f"{constants.ENDPOINT}/{repository}"
     try:

@@ -82,7 +82,7 @@ class CachedRepository:
 
 def cache_folder() -> Path:
     """Return the folder of the hub's cache; it need not exist."""
-    from huggingface_hub import constants  # noqa: PLC0415 - 0.1 s that --help must not pay
+    from huggingface_hub import constants  # 0.1 s that --help must not pay
 
     return Path(constants.HF_HUB_CACHE)
 
@@ -118,7 +118,7 @@ def cached_repositories() -> list[CachedRepository]:
 
     Raises ConfigError for a cache that cannot be read.
     """
-    from huggingface_hub import CacheNotFound, scan_cache_dir  # noqa: PLC0415
+    from huggingface_hub import CacheNotFound, scan_cache_dir
 
     folder = cache_folder()
     for path in folder.glob("*--*/refs/**/*"):
@@ -175,7 +175,7 @@ def delete_repository(repository: CachedRepository) -> None:
 
     Raises ConfigError if that fails.
     """
-    from huggingface_hub import scan_cache_dir  # noqa: PLC0415
+    from huggingface_hub import scan_cache_dir
 
     try:
         found = scan_cache_dir(cache_folder())
@@ -226,7 +226,7 @@ def delete_files(repository: CachedRepository, names: Collection[str]) -> None:
 
 def _delete_by_library(name: str, paths: Collection[Path], contents: Collection[Path]) -> bool:
     """Delete through huggingface_hub, which knows its shared store; False for older versions."""
-    from huggingface_hub import scan_cache_dir  # noqa: PLC0415
+    from huggingface_hub import scan_cache_dir
 
     found: Any = scan_cache_dir(cache_folder())
     if not hasattr(found, "delete_files"):

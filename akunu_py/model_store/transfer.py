@@ -26,8 +26,8 @@ def fetch_file(repository: str, name: str, commit: str, cache: Path) -> Path:
 
     Raises the library's errors, and HubError for content with the wrong hash.
     """
-    import huggingface_hub  # noqa: PLC0415 - 0.1 s that --help must not pay
-    from huggingface_hub.utils import (  # type: ignore[attr-defined]  # noqa: PLC0415
+    import huggingface_hub  # 0.1 s that --help must not pay
+    from huggingface_hub.utils import (  # type: ignore[attr-defined]
         WeakFileLock,
     )
 
@@ -61,8 +61,8 @@ def free_bytes(cache: Path) -> int:
 
 
 def _fetch_content(name: str, url: str, found: Any, content: Path) -> None:
-    from huggingface_hub.file_download import http_get  # noqa: PLC0415
-    from huggingface_hub.utils import (  # type: ignore[attr-defined]  # noqa: PLC0415
+    from huggingface_hub.file_download import http_get
+    from huggingface_hub.utils import (  # type: ignore[attr-defined]
         build_hf_headers,
     )
 
@@ -104,6 +104,6 @@ def _hash(path: Path, like: str) -> str:
 
 
 def _has_xet() -> bool:
-    from huggingface_hub import constants  # noqa: PLC0415
+    from huggingface_hub import constants
 
     return not constants.HF_HUB_DISABLE_XET and importlib.util.find_spec("hf_xet") is not None

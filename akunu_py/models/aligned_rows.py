@@ -62,7 +62,6 @@ class AlignedRows(CachedRows):
             )
 
     def reset(self) -> None:
-        """Forget every row."""
         self.settled = False
         # State of the caches at the beginning of the block; None where they hold only `tokens`.
         self._before_block: Saved | None = None

@@ -106,7 +106,6 @@ class CachedRows:
         self.reset()
 
     def reset(self) -> None:
-        """Forget every row."""
         self.settled = False
         self._passes = self._make_passes(self.model, self._kv_bits)
         self.caches, self.rollback = self._passes.caches, self._passes.rollback
@@ -194,7 +193,6 @@ class CachedRows:
         return other
 
     def close(self) -> None:
-        """Drop the model and its caches."""
         self.model = None
         del self._passes
         self.caches = []
@@ -362,7 +360,6 @@ class CachedRows:
             }
 
     def drop(self, count: int) -> None:
-        """Drop the last `count` rows; raise RollbackError where the caches cannot."""
         with self.changing():
             self.rollback.drop(count)
             del self.tokens[len(self.tokens) - count :]

@@ -131,7 +131,7 @@ def save_converted(
             _write_json(part / name, content)
         write_metadata(part / METADATA, metadata)
         mx.save_safetensors(str(part / EXTRA), {"akunu.format": mx.array(FORMAT), **extra})
-        from akunu_py.models.whole_mlx_lm import save_model  # noqa: PLC0415 - loading does without
+        from akunu_py.models.whole_mlx_lm import save_model  # loading does without
 
         save_model(part, model)
         read_by_mlx_lm = stock and files is not None and _tokenizer_loads(part, config)
@@ -202,7 +202,7 @@ def load_converted(
 
 def _tokenizer_loads(folder: Path, config: dict[str, Any]) -> bool:
     """Return whether mlx-lm can load the tokenizer of a folder with this config."""
-    from akunu_py.models.folder_tokenizer import FolderTokenizer  # noqa: PLC0415
+    from akunu_py.models.folder_tokenizer import FolderTokenizer
 
     try:
         FolderTokenizer(folder, config)

@@ -132,12 +132,10 @@ class FolderTokenizer:
 
     @property
     def vocabulary_size(self) -> int:
-        """Return the number of ids, added tokens included."""
         return len(self._wrapper)
 
     @property
     def end_ids(self) -> frozenset[int]:
-        """Return the ids that end a reply."""
         return frozenset(self._wrapper.eos_token_ids)
 
     @property
@@ -147,11 +145,9 @@ class FolderTokenizer:
 
     @property
     def has_chat_template(self) -> bool:
-        """Return whether the folder has a chat template."""
         return self._renderer is not None or self._templates.has_main
 
     def encode(self, text: str, *, parse_special: bool = False) -> list[int]:
-        """Return the ids of a text, with the special tokens that the tokenizer's config adds."""
         return self._ids(text, split_special_tokens=not parse_special)
 
     def _ids(self, text: str, **options: bool) -> list[int]:
@@ -214,11 +210,6 @@ class FolderTokenizer:
     def chat_text(
         self, messages: Sequence[GivenMessage], *, tools: Sequence[GivenTool] | None = None
     ) -> str:
-        """Return a conversation as the template writes it, without the beginning of a reply.
-
-        mlx-lm's own renderers always add that beginning. Control tokens are written out. Raises as
-        `encode_chat` does.
-        """
         checked_messages, checked_tools = read_messages(messages), read_tools(tools)
         if self._renderer is not None:
             return self._render(*self._renderer_input.of(checked_messages, checked_tools))
@@ -251,10 +242,6 @@ class FolderTokenizer:
             ) from error
 
     def decode(self, token_ids: Iterable[int], *, with_control: bool = False) -> str:
-        """Return the text of ids, without control tokens.
-
-        `with_control` writes them out, except the begin token that `encode` puts in front.
-        """
         ids = list(token_ids)
         if with_control and ids[:1] == [self._wrapper.bos_token_id] == self.encode("")[:1]:
             del ids[0]
@@ -262,7 +249,6 @@ class FolderTokenizer:
             return str(self._wrapper.decode(ids, skip_special_tokens=not with_control))
 
     def token_texts(self) -> Sequence[str]:
-        """Return the text of each id, as the vocabulary writes it."""
         ids: dict[str, int] = self._wrapper.get_vocab()
         texts = [""] * (max(ids.values(), default=-1) + 1)
         for text, token in ids.items():
@@ -270,7 +256,6 @@ class FolderTokenizer:
         return texts
 
     def token_bytes(self) -> Sequence[bytes]:
-        """Return the bytes that each id adds to a text: none for control tokens and gaps."""
         # Added tokens are written as they are, those of the model as its decoder reads them.
         added = {id_: str(token) for id_, token in self._wrapper.added_tokens_decoder.items()}
         decode = self._decode_token()
@@ -293,7 +278,6 @@ class FolderTokenizer:
         )
 
     def control_tokens(self) -> Mapping[int, str]:
-        """Return the text of each id that is not part of a reply's text, such as <|im_end|>."""
         return {id_: text for text, id_ in self._special}
 
     def call_reader(self) -> GivenReader | None:

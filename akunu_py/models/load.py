@@ -438,8 +438,8 @@ def _load_converted(
 
 def _open_folder(folder: Path, options: LoadOptions, group: Group | None) -> Steps[LoadedModel]:
     # These import transformers, which GGUF files do without.
-    from akunu_py.models import mlx_folder  # noqa: PLC0415
-    from akunu_py.models.folder_tokenizer import FolderTokenizer  # noqa: PLC0415
+    from akunu_py.models import mlx_folder
+    from akunu_py.models.folder_tokenizer import FolderTokenizer
 
     _refuse_gguf_options(folder, options)
     config = read_folder_config(folder)
@@ -456,7 +456,7 @@ def _load_folder(
     weights: Weights,
     group: Group | None,
 ) -> Steps[LoadedModel]:
-    from akunu_py.models import mlx_folder  # noqa: PLC0415 - as above
+    from akunu_py.models import mlx_folder
 
     file_bytes = sum(path.stat().st_size for path in folder.glob("model*.safetensors"))
     quantized = "quantization" in config or "quantization_config" in config

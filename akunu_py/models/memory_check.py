@@ -101,7 +101,6 @@ class MemoryNeeds:
 
     @property
     def context(self) -> int:
-        """Return the tokens that the first model takes."""
         return self.trained if self._context is None else min(self._context, self.trained)
 
     @property
@@ -110,18 +109,15 @@ class MemoryNeeds:
         return self._found[0].context
 
     def loading(self) -> int:
-        """Return the bytes that loading the models takes, with the rows of a usual reply."""
         return _total(_own_parts(self._models, self._found, context=self._context, fitted=False))
 
     def rows(self, tokens: int) -> int:
-        """Return the bytes of all caches for `tokens` tokens."""
         return sum(
             found.cache_bytes(tokens, kv_bits=model.kv_bits if found.quantizable else None)
             for model, found in zip(self._models, self._found, strict=True)
         )
 
     def largest_pass(self, tokens: int) -> int:
-        """Return the bytes of a pass with `tokens` tokens of context, beside weights and rows."""
         return max(
             found.working_bytes(tokens, kv_bits=model.kv_bits if found.quantizable else None)
             for model, found in zip(self._models, self._found, strict=True)

@@ -197,7 +197,7 @@ def _of_folder(
     folder: Path, options: LoadOptions, group: PlannedGroup | None, head: Path | None
 ) -> Requirements:
     # Imports transformers, which GGUF files do without.
-    from akunu_py.models import mlx_folder  # noqa: PLC0415
+    from akunu_py.models import mlx_folder
 
     files = filter(Path.is_file, folder.glob("*.safetensors"))
     file_bytes = sum(place.stat().st_size for place in files)

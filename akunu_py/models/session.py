@@ -220,7 +220,6 @@ class Session:
         )
 
     def reset(self) -> None:
-        """Forget every row."""
         self._rows.reset()
         self._forget_pass()
 
@@ -248,7 +247,6 @@ class Session:
         mx.clear_cache()
 
     def max_draft_tokens(self) -> int:
-        """Return how many tokens can be drafted now; 0 where the caches cannot roll back."""
         if not self._rows.rollback.supported or len(self._carried) >= _MAX_CARRIED:
             return 0
         # Without a step in flight the pass also feeds the last token's row.
@@ -258,16 +256,13 @@ class Session:
 
     @property
     def pipelined(self) -> bool:
-        """Whether a step is kept in flight in this reply; see the class docstring."""
         return self._choices is not None and not self._choices.needs_tokens
 
     @property
     def in_flight(self) -> bool:
-        """Whether a step is in flight now."""
         return self._in_flight is not None
 
     def wait_in_flight(self) -> float:
-        """Wait for the step in flight, if one is; return the seconds that took."""
         started = time.perf_counter()
         if self._in_flight is not None:
             mx.eval(self._in_flight.told)
@@ -275,15 +270,9 @@ class Session:
 
     @property
     def carried_rows(self) -> int:
-        """Number of rows the next pass feeds again, before the last token and a draft."""
         return len(self._carried)
 
     def replay_rows(self, num_accepted: int = 0) -> int:
-        """Return how many rows are fed again if the next draft is rejected after `num_accepted`.
-
-        0 for caches that drop rows. A budget adds these rows to the cost of a rejection; the pass
-        that feeds them again is needed anyway.
-        """
         if not self._rows.replays:
             return 0
         # The pass of the draft feeds the row of the last token, unless it was in flight. Then the
@@ -307,14 +296,9 @@ class Session:
             )
 
     def track_candidates(self, count: int) -> None:
-        """Look for the `count` likeliest ids after every row, until the next `begin`.
-
-        They come to the host together with the choices.
-        """
         self._choosing.track(count)
 
     def candidates(self) -> list[tuple[int, list[int]]]:
-        """Return the candidates of the last pass: (token fed, ids by raw logits, best first)."""
         return self._choosing.found
 
     def report_logprobs(self, count: int) -> None:

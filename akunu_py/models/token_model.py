@@ -81,7 +81,6 @@ class CachedTokenModel(DrawingModel):
         return self._open_rows.model
 
     def close(self) -> None:
-        """Drop the model and its caches."""
         self._rows = None
         super().close()
 
@@ -93,7 +92,6 @@ class CachedTokenModel(DrawingModel):
         return self._open_rows.changing()
 
     def _go_back(self) -> bool:
-        """Drop the rows of drawn tokens that were not committed, and the last token's row."""
         rows, text = self._open_rows, self._text
         # The text's last token is fed again, since its logits are no longer known.
         end = max(0, len(text) - 1)

@@ -488,7 +488,6 @@ class ChatForm:
         return role if accepted is None else role + self.progress(accepted)
 
     def addition(self, delta: Addition) -> bytes:
-        """Return the chunk of an addition."""
         match delta:
             case Chances(tokens):
                 self._chances += tokens
@@ -554,7 +553,6 @@ class ChatForm:
         return self.last_chunk(finished) + self.ending(finished)
 
     def last_chunk(self, finished: Finished) -> bytes:
-        """Return the chunk with the finish reason."""
         ended = b"".join(map(self._end_input, list(self._inputs)))
         return ended + self._chunk({}, _FINISH[finished.reason], **self._own(""))
 

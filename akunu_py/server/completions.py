@@ -150,7 +150,6 @@ class CompletionForm:
         return self.last_chunk(finished) + self.ending(finished)
 
     def last_chunk(self, finished: Finished) -> bytes:
-        """Return the chunk with the finish reason."""
         return sse.data(self._fields("", _FINISH[finished.reason]))
 
     def ending(self, finished: Finished) -> bytes:

@@ -62,7 +62,6 @@ class EngineBackend:
         )
 
     async def count_tokens(self, request: ChatRequest) -> int:
-        """Return the number of tokens of a conversation's prompt; its model is loaded for that."""
         counts: list[int] = []
 
         def count(engine: Engine) -> None:
@@ -81,7 +80,6 @@ class EngineBackend:
         return tuple(model.description for model in self._worker.models)
 
     def health(self) -> Health:
-        """Return the state of the worker."""
         state, models = self._worker.health(), self._worker.models
         return Health(
             state="ok" if state.alive else "dead",
@@ -192,7 +190,6 @@ class EngineReply:
         self._has_call = False
 
     def cancel(self) -> None:
-        """End the job within one turn, also if it is still being made."""
         self._asking.add_done_callback(_cancel)
 
     def __aiter__(self) -> Self:

@@ -400,7 +400,6 @@ class MessageForm:
         return sse.named({"type": "message_start", "message": message})
 
     def addition(self, delta: Addition) -> bytes:
-        """Return the events of an addition, with the borders of blocks."""
         match delta:
             case ReasoningDelta(text):
                 opened = self._block("thinking", thinking="", signature="")
@@ -420,7 +419,6 @@ class MessageForm:
                 return b""
 
     def alive(self) -> bytes:
-        """Return a ping; clients do not count comments."""
         return sse.named({"type": "ping"})
 
     def closing(self, finished: Finished) -> bytes:
@@ -431,7 +429,6 @@ class MessageForm:
         return self._end_block() + sse.named(ended) + sse.named({"type": "message_stop"})
 
     def failing(self, problem: Problem, request_id: str) -> bytes:
-        """Return the event `error`."""
         return sse.named(anthropic_error(problem, request_id))
 
     def whole(self, finished: Finished) -> dict[str, Any]:

@@ -74,7 +74,6 @@ class ModelFile:
 
     @property
     def path(self) -> Path:
-        """Return the file or folder of the model itself."""
         return self._planned[0].path
 
     def describe(self) -> ServedModel:
@@ -90,15 +89,12 @@ class ModelFile:
         return None if self._options.get("context") is None else self._needs.context
 
     def loading(self) -> int:
-        """Return the bytes of weights, the rows of a usual reply, and the largest pass."""
         return self._needs.loading()
 
     def rows(self, tokens: int) -> int:
-        """Return the bytes of the rows of `tokens` tokens; 0 if memory is not checked."""
         return self._asked(lambda: self._needs.rows(tokens))
 
     def largest_pass(self, tokens: int) -> int:
-        """Return the bytes that a pass takes besides; 0 if not checked."""
         return self._asked(lambda: self._needs.largest_pass(tokens))
 
     def _asked(self, question: Callable[[], int]) -> int:

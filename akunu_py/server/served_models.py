@@ -107,7 +107,6 @@ class Served:
 
     @property
     def id(self) -> str:
-        """Return the name in requests."""
         return self.description.id
 
     def enter(self, resident: Resident) -> None:

@@ -324,7 +324,6 @@ class Worker:
         return job
 
     def health(self) -> Health:
-        """Return the state of the worker."""
         last = self._last_turn
         with self._changed:
             waiting = len(self._line) + len(self._compiling) + (self._load is not None)

@@ -114,7 +114,6 @@ class BPECodec:
         )
 
     def encode(self, text: str) -> list[int]:
-        """Return the ids of a text."""
         if self._raw:
             text = text.replace(" ", _SPACE)
         if not self._newlines:

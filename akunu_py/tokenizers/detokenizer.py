@@ -81,10 +81,6 @@ class ByteDetokenizer:
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
 
     def feed(self, token_ids: Iterable[int]) -> str:
-        """Return the text that these tokens complete.
-
-        Raises ConfigError for an id outside the vocabulary, and then takes in no token.
-        """
         size = len(self._token_bytes)
         parts = []
         for token in token_ids:
@@ -98,5 +94,4 @@ class ByteDetokenizer:
         return self._decoder.decode(data)
 
     def finish(self) -> str:
-        """Return the rest; an incomplete character becomes U+FFFD."""
         return self._decoder.decode(b"", final=True)

@@ -65,12 +65,10 @@ class GGUFTokenizer:
 
     @property
     def vocabulary_size(self) -> int:
-        """Return the number of ids."""
         return len(self._vocabulary.tokens)
 
     @property
     def end_ids(self) -> frozenset[int]:
-        """Return the ids that end a reply."""
         return self._vocabulary.end_ids
 
     @property
@@ -93,7 +91,6 @@ class GGUFTokenizer:
 
     @property
     def has_chat_template(self) -> bool:
-        """Return whether `encode_chat` can be used."""
         return self._templates.source is not None
 
     @property
@@ -109,13 +106,6 @@ class GGUFTokenizer:
     def encode(
         self, text: str, *, parse_special: bool = False, with_end: bool = False
     ) -> list[int]:
-        """Return the ids of a text, with begin-of-text first if the model uses it.
-
-        Control tokens written out in the text are recognised only with `parse_special`,
-        user-defined ones always. A file may ask for an end token (`add_eos_token`), which serves
-        training and embedding: a prompt must not end the text. It is added only with `with_end`,
-        and never twice. Raises ConfigError for a text that is not Unicode.
-        """
         special = self._special if parse_special else self._user_defined
         ids = self._encode_fragments(partition(text, special, self._strips))
         if with_end and self._add_eos and self._eos_id is not None and ids[-1:] != [self._eos_id]:
@@ -192,10 +182,6 @@ class GGUFTokenizer:
     def chat_text(
         self, messages: Sequence[GivenMessage], *, tools: Sequence[GivenTool] | None = None
     ) -> str:
-        """Return a conversation as the template writes it, without the beginning of a reply.
-
-        Control tokens are written out. Raises as `encode_chat` does.
-        """
         checked_messages, checked_tools = read_messages(messages), read_tools(tools)
         chosen = self._templates.choose(None, with_tools=bool(checked_tools))
         given, given_tools = chosen.input.of(checked_messages, checked_tools)
@@ -220,11 +206,6 @@ class GGUFTokenizer:
         return ids
 
     def decode(self, token_ids: Iterable[int], *, with_control: bool = False) -> str:
-        """Return the text of ids, without control tokens.
-
-        `with_control` writes them out, except the begin token that `encode` puts in front. Raises
-        ConfigError for an id outside the vocabulary.
-        """
         detokenizer = self.detokenizer()
         if not with_control:
             return detokenizer.feed(token_ids) + detokenizer.finish()
@@ -237,15 +218,12 @@ class GGUFTokenizer:
         return "".join(pieces) + detokenizer.finish()
 
     def token_texts(self) -> Sequence[str]:
-        """Return the text of each id, as the vocabulary writes it."""
         return self._vocabulary.tokens
 
     def token_bytes(self) -> Sequence[bytes]:
-        """Return the bytes that each id adds to a text: none for control and unused tokens."""
         return [self._codec.token_bytes[id_] for id_ in range(len(self._vocabulary.tokens))]
 
     def control_tokens(self) -> Mapping[int, str]:
-        """Return the text of each id that is not part of a reply's text, such as <|im_end|>."""
         uncommon = self._vocabulary.uncommon
         return {id_: text for text, id_, kind in uncommon if kind in _NOT_TEXT}
 

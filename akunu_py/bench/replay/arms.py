@@ -67,11 +67,9 @@ class RegistryArm:
         self._drafter = self._make()
 
     def observe(self, tokens: Sequence[int]) -> None:
-        """Take in committed tokens."""
         self._drafter.observe(tokens)
 
     def propose(self, limit: int) -> Draft:
-        """Guess at most `limit` tokens."""
         return self._drafter.propose(limit)
 
     def end(self) -> None:

@@ -342,7 +342,7 @@ class Actions:
 
     def _check_sources(self, config: GenerationConfig) -> None:
         """Raise ConfigError for a drafter without what it drafts from."""
-        from akunu_py.drafting.registry import kind_of  # noqa: PLC0415 - numpy, for --help
+        from akunu_py.drafting.registry import kind_of  # numpy, for --help
 
         name, engine = config.drafter, self._conversation.engine
         needs = "text" if name is None else kind_of(name).needs

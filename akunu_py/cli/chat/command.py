@@ -104,14 +104,14 @@ def chat(  # noqa: PLR0917 - click passes by name
       akunu chat --continue
       akunu chat model.gguf --load conversation.json
     """  # noqa: D301 - \b keeps click from wrapping the examples
-    from akunu_py.cli.chat.actions import Tools  # noqa: PLC0415 - --help does without
-    from akunu_py.cli.chat.commands import completions  # noqa: PLC0415
-    from akunu_py.cli.chat.line_input import open_lines  # noqa: PLC0415
-    from akunu_py.cli.chat.loop import Chat, note, note_width  # noqa: PLC0415
-    from akunu_py.cli.chat.session_file import load_session  # noqa: PLC0415
-    from akunu_py.cli.chat.session_store import KeptSession, default_store  # noqa: PLC0415
-    from akunu_py.cli.default_model_offer import offer_default_model  # noqa: PLC0415
-    from akunu_py.engine.conversation import Conversation  # noqa: PLC0415
+    from akunu_py.cli.chat.actions import Tools
+    from akunu_py.cli.chat.commands import completions
+    from akunu_py.cli.chat.line_input import open_lines
+    from akunu_py.cli.chat.loop import Chat, note, note_width
+    from akunu_py.cli.chat.session_file import load_session
+    from akunu_py.cli.chat.session_store import KeptSession, default_store
+    from akunu_py.cli.default_model_offer import offer_default_model
+    from akunu_py.engine.conversation import Conversation
 
     if system is not None:
         check_text("--system", system)

@@ -143,7 +143,7 @@ def completions(before: str) -> Iterator[Completion]:
     if command.completes == "file":
         yield from _paths(argument)
     elif command.completes == "session":
-        from akunu_py.cli.chat.session_store import default_store  # noqa: PLC0415 - a Tab alone
+        from akunu_py.cli.chat.session_store import default_store  # a Tab alone
 
         names = [stored.name for stored in default_store().sessions()]
         yield from (Completion(n, len(argument)) for n in names if n.startswith(argument))
@@ -156,7 +156,7 @@ def completions(before: str) -> Iterator[Completion]:
 
 
 def _drafters() -> tuple[str, ...]:
-    from akunu_py.drafting.registry import drafter_names  # noqa: PLC0415 - numpy, for --help
+    from akunu_py.drafting.registry import drafter_names  # numpy, for --help
 
     return drafter_names()
 

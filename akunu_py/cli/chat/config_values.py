@@ -101,7 +101,7 @@ def with_field(config: GenerationConfig, name: str, text: str) -> GenerationConf
 
     Raises ConfigError for an unknown name, or a value that does not fit it or the other fields.
     """
-    from akunu_py.drafting.registry import check_drafter  # noqa: PLC0415 - numpy, for --help
+    from akunu_py.drafting.registry import check_drafter  # numpy, for --help
 
     field = field_named(name)
     default = text == "default" or (field == "constraint" and text == "off")

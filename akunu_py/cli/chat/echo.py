@@ -15,7 +15,7 @@ def echo(on: bool) -> Iterator[None]:
     standard input is not a terminal.
     """
     try:
-        import termios  # noqa: PLC0415 - Windows has none
+        import termios  # Windows has none
     except ImportError:
         yield
         return

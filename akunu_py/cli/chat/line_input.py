@@ -103,13 +103,13 @@ class TypedLines:
         source: "Input | None" = None,
         screen: "Output | None" = None,
     ) -> None:
-        from prompt_toolkit import PromptSession  # noqa: PLC0415 - 0.2 s that --help must not pay
-        from prompt_toolkit.output import create_output  # noqa: PLC0415
-        from prompt_toolkit.shortcuts import CompleteStyle  # noqa: PLC0415
+        from prompt_toolkit import PromptSession  # 0.2 s that --help must not pay
+        from prompt_toolkit.output import create_output
+        from prompt_toolkit.shortcuts import CompleteStyle
 
-        from akunu_py.cli.chat.resized_rows import ResizedRows, wraps_anew  # noqa: PLC0415
-        from akunu_py.cli.chat.typing_aids import make_completer, make_history  # noqa: PLC0415
-        from akunu_py.cli.chat.word_wrap import WordWrap  # noqa: PLC0415
+        from akunu_py.cli.chat.resized_rows import ResizedRows, wraps_anew
+        from akunu_py.cli.chat.typing_aids import make_completer, make_history
+        from akunu_py.cli.chat.word_wrap import WordWrap
 
         self._pastes: dict[str, str] = {}
         self._shown_on = shown_on()
@@ -155,10 +155,10 @@ class TypedLines:
         return click.style(_FIRST, bold=True, fg=None if plain else 32)
 
     def _keys(self) -> "KeyBindings":
-        from prompt_toolkit.enums import DEFAULT_BUFFER  # noqa: PLC0415
-        from prompt_toolkit.filters import completion_is_selected, has_focus  # noqa: PLC0415
-        from prompt_toolkit.key_binding import KeyBindings, KeyPressEvent  # noqa: PLC0415
-        from prompt_toolkit.keys import Keys  # noqa: PLC0415
+        from prompt_toolkit.enums import DEFAULT_BUFFER
+        from prompt_toolkit.filters import completion_is_selected, has_focus
+        from prompt_toolkit.key_binding import KeyBindings, KeyPressEvent
+        from prompt_toolkit.keys import Keys
 
         keys = KeyBindings()
         # Not in the field of Ctrl-R, where Enter and Ctrl-C end the search alone.
@@ -259,7 +259,7 @@ def shown_on() -> TextIO:
 
 def _rows(text: str, width: int) -> Iterator[str]:
     """Yield the rows that a text takes, wrapped as it was while it was typed."""
-    from akunu_py.cli.chat.word_wrap import row_starts  # noqa: PLC0415 - prompt_toolkit
+    from akunu_py.cli.chat.word_wrap import row_starts  # prompt_toolkit
 
     for line in text.split("\n"):
         starts = row_starts(line, max(1, width))

@@ -220,7 +220,7 @@ class Chat:
         )
 
     def _names_of_sources(self, reply: ChatReply) -> "NameOf":
-        from akunu_py.cli.reply_view.draft_tint import name_of  # noqa: PLC0415 - rich
+        from akunu_py.cli.reply_view.draft_tint import name_of  # rich
 
         parts = PromptParts(
             reply.stream.prompt, reply.messages, self._conversation.engine.tokenizer

@@ -31,8 +31,8 @@ def reply_line(result: "GenerationResult", context: int, *, end: bool = True) ->
 
 def print_drafts(drafts: "Text", rest: str) -> None:
     """Print on stderr what a reply was made of, with its tints, before the rest of its line."""
-    from rich.console import Console  # noqa: PLC0415 - 0.1 s that --help must not pay
-    from rich.text import Text  # noqa: PLC0415
+    from rich.console import Console  # 0.1 s that --help must not pay
+    from rich.text import Text
 
     line = Text(style="dim").append_text(drafts)
     if rest:

@@ -177,7 +177,7 @@ def described(stored: StoredSession) -> tuple[str, str]:
 
 def default_store() -> SessionStore:
     """Return the store in the user's folder for data."""
-    from platformdirs import user_data_path  # noqa: PLC0415 - --help does without
+    from platformdirs import user_data_path
 
     return SessionStore(user_data_path("akunu", appauthor=False) / "sessions")
 

@@ -94,7 +94,7 @@ def launch(  # noqa: PLR0917 - click passes by name
       akunu launch opencode --print
       akunu launch codex -- exec "Explain this project"
     """  # noqa: D301 - \b keeps click from wrapping the examples
-    from akunu_py.server.security import read_keys  # noqa: PLC0415 - not for --help
+    from akunu_py.server.security import read_keys  # not for --help
 
     # Each rank would start an agent.
     join(several=False)
@@ -143,16 +143,16 @@ class _Session:
 
     def described(self) -> tuple["LocalServer", str]:
         """Return the server, and a line on how to start it if it does not run."""
-        from akunu_py.cli.launch.local_server import LocalServer, address  # noqa: PLC0415
-        from akunu_py.model_store.choice import model_name  # noqa: PLC0415
-        from akunu_py.model_store.names import resolve_model  # noqa: PLC0415
-        from akunu_py.settings import load_settings  # noqa: PLC0415
+        from akunu_py.cli.launch.local_server import LocalServer, address
+        from akunu_py.model_store.choice import model_name
+        from akunu_py.model_store.names import resolve_model
+        from akunu_py.settings import load_settings
 
         found, port = self._find()
         if found is not None:
             return found, ""
-        from akunu_py.models.aligned_rows import usable_context  # noqa: PLC0415 - MLX
-        from akunu_py.models.requirements import requirements  # noqa: PLC0415
+        from akunu_py.models.aligned_rows import usable_context  # imports MLX
+        from akunu_py.models.requirements import requirements
 
         path = resolve_model(self._model, load_settings(), download=False)
         trained = requirements(path).context
@@ -165,9 +165,9 @@ class _Session:
     @contextlib.contextmanager
     def server(self) -> Iterator["LocalServer"]:
         """Yield the server; one that was started ends with the block."""
-        from akunu_py.cli.launch.local_server import address, started_server  # noqa: PLC0415
-        from akunu_py.cli.loading_options import model_path  # noqa: PLC0415
-        from akunu_py.model_store.names import friendly_name  # noqa: PLC0415
+        from akunu_py.cli.launch.local_server import address, started_server
+        from akunu_py.cli.loading_options import model_path
+        from akunu_py.model_store.names import friendly_name
 
         found, port = self._find()
         if found is not None:
@@ -182,7 +182,7 @@ class _Session:
 
     def _find(self) -> tuple["LocalServer | None", int]:
         """Return the server that runs, if one does, and the port for one otherwise."""
-        from akunu_py.cli.launch.local_server import (  # noqa: PLC0415
+        from akunu_py.cli.launch.local_server import (
             OtherProgramError,
             find_server,
             free_port,
@@ -207,10 +207,10 @@ class _Session:
         if ParameterSource.COMMANDLINE not in {_source("model"), _source("model_option")}:
             return None
         assert self._model is not None  # noqa: S101
-        from akunu_py.errors import AkunuError  # noqa: PLC0415
-        from akunu_py.model_store.choice import model_name  # noqa: PLC0415
-        from akunu_py.model_store.names import resolve_model  # noqa: PLC0415
-        from akunu_py.settings import load_settings  # noqa: PLC0415
+        from akunu_py.errors import AkunuError
+        from akunu_py.model_store.choice import model_name
+        from akunu_py.model_store.names import resolve_model
+        from akunu_py.settings import load_settings
 
         try:
             return model_name(resolve_model(self._model, load_settings(), download=False))

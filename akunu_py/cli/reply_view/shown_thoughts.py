@@ -20,7 +20,6 @@ class PaleThoughts:
         self._stream = stream
 
     def feed(self, text: str) -> None:
-        """Print a part."""
         lines = printable(text, self._stream).split("\n")
         paint = self._renderer.paint
         self._stream.write("\n".join(paint(line, _PALE) if line else "" for line in lines))
@@ -30,7 +29,6 @@ class PaleThoughts:
         """Show nothing: the text says enough."""
 
     def finish(self) -> None:
-        """End the last line and leave one out."""
         self._stream.write("\n\n")
         self._stream.flush()
 
@@ -54,7 +52,6 @@ class FoldedThoughts:
             self._started = self._clock()
 
     def progress(self, tokens: int) -> None:
-        """Show how many tokens there are."""
         self._tokens = tokens
         self._live.draw([self._line("thinking")])
 

@@ -66,7 +66,6 @@ class ReplyView:
         self._begun = self._finished = False
 
     def feed(self, event: StreamEvent) -> None:
-        """Show what an event adds."""
         self._begun = True
         pieces = event.pieces or ((TextPiece(event.text),) if event.text else ())
         splitter = self._splitter
@@ -87,7 +86,6 @@ class ReplyView:
         return None if self._tint is None else self._tint.summary()
 
     def finish(self) -> None:
-        """End the reply; a second call does nothing."""
         if self._finished:
             return
         self._finished = True
@@ -151,9 +149,9 @@ def make_view(
     if as_is and (not draws or reasoning != "fold"):
         return ReplyView(_PlainText(stream), None, splitter)
     # These import rich, which takes 0.1 s.
-    from akunu_py.cli.reply_view.blocks import BlockRenderer  # noqa: PLC0415
-    from akunu_py.cli.reply_view.draft_tint import DraftTint, name_of  # noqa: PLC0415
-    from akunu_py.cli.reply_view.shown_thoughts import (  # noqa: PLC0415
+    from akunu_py.cli.reply_view.blocks import BlockRenderer
+    from akunu_py.cli.reply_view.draft_tint import DraftTint, name_of
+    from akunu_py.cli.reply_view.shown_thoughts import (
         FoldedThoughts,
         PaleThoughts,
     )
@@ -228,7 +226,7 @@ class _MarkdownText:
         clock: Callable[[], float],
         tint: "DraftTint | None",
     ) -> None:
-        from akunu_py.cli.reply_view.markdown_stream import MarkdownStream  # noqa: PLC0415 - rich
+        from akunu_py.cli.reply_view.markdown_stream import MarkdownStream  # rich
 
         self._stream = stream
         self._tint = tint

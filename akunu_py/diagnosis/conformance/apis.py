@@ -114,7 +114,6 @@ class Chat:
         return body
 
     def reply(self, value: Any) -> Reply:
-        """Return what an answer says."""
         choice = value["choices"][0]
         message = choice["message"]
         calls = [
@@ -125,7 +124,6 @@ class Chat:
         return _with_chat_usage(reply, value.get("usage"))
 
     def streamed(self, events: Iterable[Event]) -> Reply:
-        """Return what a stream says; a call's name and id must come once."""
         reply, calls, ended = Reply(), dict[int, dict[str, str]](), False
         for event in events:
             value = event.value
@@ -156,7 +154,6 @@ class Chat:
         return reply
 
     def is_error(self, value: Any) -> bool:
-        """Return whether a body is {"error": {"message": ..., "type": ...}}."""
         return _has_error(value)
 
 
@@ -195,7 +192,6 @@ class Messages:
         return body
 
     def reply(self, value: Any) -> Reply:
-        """Return what an answer says."""
         reply = Reply(cut=value["stop_reason"] == "max_tokens")
         for block in value["content"]:
             if block["type"] == "text":
@@ -205,7 +201,6 @@ class Messages:
         return _with_messages_usage(reply, value["usage"])
 
     def streamed(self, events: Iterable[Event]) -> Reply:
-        """Return what a stream says; one block is open at a time, and usage begins the stream."""
         reply, usage, block, opened, last = Reply(), dict[str, Any](), Body(), -1, ""
         for event in events:
             value = event.value if isinstance(event.value, dict) else {}
@@ -278,14 +273,12 @@ class Responses:
         return body
 
     def reply(self, value: Any) -> Reply:
-        """Return what an answer says."""
         reply = Reply(cut=value["status"] == "incomplete")
         for item in value["output"]:
             self._add(reply, item)
         return _with_responses_usage(reply, value.get("usage"))
 
     def streamed(self, events: Iterable[Event]) -> Reply:
-        """Return what a stream says; items count when they are done, as Codex reads them."""
         reply, last = Reply(), None
         for event in events:
             value = event.value if isinstance(event.value, dict) else {}
@@ -299,7 +292,6 @@ class Responses:
         return _with_responses_usage(reply, last.get("usage"))
 
     def is_error(self, value: Any) -> bool:
-        """Return whether a body is {"error": {"message": ..., "type": ...}}."""
         return _has_error(value)
 
     @staticmethod

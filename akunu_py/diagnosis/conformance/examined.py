@@ -47,7 +47,6 @@ class Examined:
         return api
 
     def body(self, api: Api, said: Said | str, tokens: int = 1, **fields: Any) -> Body:
-        """Return a request; a text is what the user says."""
         conversation = [("user", said)] if isinstance(said, str) else said
         return api.body(self.model, conversation, tokens=tokens, **fields)
 

@@ -120,11 +120,9 @@ class AutoDrafter:
         self.use_curve(curve)
 
     def use_curve(self, curve: CostCurve) -> None:
-        """Use these costs from the next draft on."""
         self._rule = LengthRule(curve, self.max_length)
 
     def observe(self, tokens: Sequence[int]) -> None:
-        """Take in committed tokens: first the prompt, then each pass's output."""
         if not tokens:
             return
         if not self._prompt_taken:

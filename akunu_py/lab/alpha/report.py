@@ -73,7 +73,6 @@ class Setting(Row, frozen=True):
 
     @property
     def name(self) -> str:
-        """Its name in files and tables."""
         return f"temperature {self.temperature:g}"
 
 

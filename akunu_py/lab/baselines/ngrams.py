@@ -99,7 +99,6 @@ class NgramCache(Baseline):
         self.begin()
 
     def begin(self) -> None:
-        """Start a text with an empty table."""
         self._context: _Table = {}
         self._last: tuple[int, ...] = ()
 
@@ -142,7 +141,6 @@ class NgramCache(Baseline):
         self.begin()
 
     def reset(self) -> None:
-        """Forget earlier texts."""
         self._dynamic: _Table = {}
 
 
@@ -177,7 +175,6 @@ class NgramMod(Baseline):
         self.begin()
 
     def begin(self) -> None:
-        """Start a text."""
         self._tokens: list[int] = []
         self._hash = 0
 
@@ -207,7 +204,6 @@ class NgramMod(Baseline):
         return drafted[:limit] if len(drafted) >= _MOD_LEAST else ()
 
     def reset(self) -> None:
-        """Empty the table."""
         self._table: dict[int, int] = {}
 
 

@@ -36,7 +36,6 @@ class SamDecoding(Baseline):
         self._whole = 0
 
     def observe(self, tokens: Sequence[int]) -> None:
-        """Append tokens."""
         for token in tokens:
             self._extend(token)
 

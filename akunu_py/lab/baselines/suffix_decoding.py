@@ -31,7 +31,6 @@ class SuffixDecoding(Baseline):
         self.begin()
 
     def begin(self) -> None:
-        """Start a request with an empty tree."""
         self._local = SuffixTree(self._depth)
         self._global_matched: list[Node] = []
         self._response: list[int] = []
@@ -99,5 +98,4 @@ class SuffixDecoding(Baseline):
         self.begin()
 
     def reset(self) -> None:
-        """Forget earlier responses."""
         self._global = SuffixTree(self._depth)

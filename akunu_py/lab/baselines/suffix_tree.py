@@ -75,7 +75,6 @@ class SuffixTree:
         self.matched = matched
 
     def finish(self) -> None:
-        """End the growing text."""
         self.text.append(_END)
         self.matched = []
 

@@ -127,11 +127,6 @@ class BeamRows:
             self._hold_beginning_of(self._prompt[:-1])
 
     def log_probabilities(self, continuations: Sequence[tuple[int, ...]]) -> NDArray[np.float32]:
-        """Return the next token's log-probabilities after each, float32 [n, vocabulary].
-
-        Each row is computed alone, so that it does not depend on the others in its pass. Raises
-        ContractError without a continuation, or for an id out of range.
-        """
         if not continuations:
             raise ContractError("log-probabilities were asked for after no continuation")
         if not all(0 <= token < self._vocabulary_size for text in continuations for token in text):
@@ -276,7 +271,6 @@ class CountRows:
         self._before = tuple(prompt[len(prompt) - min(len(prompt), model.order - 1) :])
 
     def log_probabilities(self, continuations: Sequence[tuple[int, ...]]) -> NDArray[np.float64]:
-        """Return the next token's log-probabilities after each, float64 [n, vocabulary]."""
         found = np.empty((len(continuations), self._model.vocabulary_size))
         for row, tokens in zip(found, continuations, strict=True):
             self._model.distribution((*self._before, *tokens)).fill(row)

@@ -116,7 +116,7 @@ def compare(  # noqa: PLR0917 - click passes by name
         drafters = ("auto", "ngram", *(["draft-model"] if loading["draft_model"] else []))
     if max_tokens is None:
         max_tokens = _QUICK_TOKENS if quick else _TOKENS
-    from akunu_py.blas import allowed_cores  # noqa: PLC0415 - --help does without
+    from akunu_py.blas import allowed_cores
 
     prompts, failures = chosen_prompts(files, categories, limit)
     arguments = {
@@ -141,8 +141,8 @@ def _run(
     failures: Sequence["Failure"],
     output: Output,
 ) -> "BenchResult":
-    from akunu_py.lab.compare.run import PROGRAMS, CompareOptions, run_compare  # noqa: PLC0415 - MLX
-    from akunu_py.models.load import LoadOptions  # noqa: PLC0415
+    from akunu_py.lab.compare.run import PROGRAMS, CompareOptions, run_compare  # imports MLX
+    from akunu_py.models.load import LoadOptions
 
     names = ("weights", "compute_type", "exact_weights", "q6k", "pre_tokenizer")
     path, draft_path = model_path(arguments["model"]), None
@@ -173,8 +173,8 @@ def _run(
 
 def _others(path: Path, options: "LoadOptions", programs: Sequence[str]) -> list["MemoryPart"]:
     """Return the bytes of a model's weights that the installed programs will need beside akunu."""
-    from akunu_py.models.memory_check import MemoryPart  # noqa: PLC0415 - MLX
-    from akunu_py.models.requirements import requirements  # noqa: PLC0415
+    from akunu_py.models.memory_check import MemoryPart  # imports MLX
+    from akunu_py.models.requirements import requirements
 
     if not (path.is_file() or path.is_dir()):
         return []

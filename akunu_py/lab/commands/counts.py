@@ -64,9 +64,9 @@ def fit(  # noqa: PLR0917 - click passes by name
         raise click.UsageError(f"{output} exists; give --force to replace it")
     if not output.absolute().parent.is_dir():
         raise click.UsageError(f"the folder {output.parent} for the counts does not exist")
-    from akunu_py.cli.bench_replay import load_tokenizer  # noqa: PLC0415 - numpy and tokenizers
-    from akunu_py.drafting.memory import vocabulary_fingerprint  # noqa: PLC0415
-    from akunu_py.lab.counts import fit_counts, id_pieces, save_counts, text_pieces  # noqa: PLC0415
+    from akunu_py.cli.bench_replay import load_tokenizer  # numpy and tokenizers
+    from akunu_py.drafting.memory import vocabulary_fingerprint
+    from akunu_py.lab.counts import fit_counts, id_pieces, save_counts, text_pieces
 
     tokenizer = load_tokenizer(tokenizer_path)
     with count_progress("kB counted") as progress:
@@ -96,7 +96,7 @@ def show(file: Path) -> None:
     Examples:
       akunu counts show corpus.counts
     """  # noqa: D301 - \b keeps click from wrapping the examples
-    from akunu_py.lab.counts import read_counts  # noqa: PLC0415 - numpy
+    from akunu_py.lab.counts import read_counts  # numpy
 
     found, vocabulary = read_counts(file)
     lines = {

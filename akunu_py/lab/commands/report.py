@@ -36,9 +36,9 @@ def report(results: tuple[Path, ...], folder: Path, *, no_pictures: bool) -> Non
       akunu bench hit-rate --output kept
       akunu bench report kept --output page
     """  # noqa: D301 - \b keeps click from wrapping the examples
-    from akunu_py.bench.result_file import read_result, write_text  # noqa: PLC0415
-    from akunu_py.lab.pages.content import Source, make_page  # noqa: PLC0415 - --help without
-    from akunu_py.lab.pages.forms import PICTURES, html_page, markdown_page  # noqa: PLC0415
+    from akunu_py.bench.result_file import read_result, write_text
+    from akunu_py.lab.pages.content import Source, make_page  # --help without
+    from akunu_py.lab.pages.forms import PICTURES, html_page, markdown_page
 
     sources: list[Source] = []
     for path in results:
@@ -60,8 +60,8 @@ def report(results: tuple[Path, ...], folder: Path, *, no_pictures: bool) -> Non
 
 def command_text(result: "BenchResult") -> str:
     """Return the command that repeats a result, as one would type it."""
-    from akunu_py.cli.bench import bench  # noqa: PLC0415 - that module offers this one
-    from akunu_py.cli.bench_check import command_line  # noqa: PLC0415
+    from akunu_py.cli.bench import bench  # that module offers this one
+    from akunu_py.cli.bench_check import command_line
 
     command = bench.get_command(click.Context(bench), result.command)
     name = f"akunu bench {result.command}"

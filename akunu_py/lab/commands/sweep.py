@@ -175,10 +175,10 @@ def sweep(
       akunu bench sweep --live --temp 1 --drafter counts --draft-sampling coupled
           --draft-sampling rejection --lenience 1 --lenience 0.5
     """  # noqa: D301 - \b keeps click from wrapping the examples
-    from akunu_py.cli.bench_replay import load_tokenizer  # noqa: PLC0415
-    from akunu_py.lab.sweep.heat_map import choose_axes  # noqa: PLC0415 - numpy
-    from akunu_py.lab.sweep.plan import make_plan  # noqa: PLC0415
-    from akunu_py.lab.sweep.run import SweepOptions  # noqa: PLC0415
+    from akunu_py.cli.bench_replay import load_tokenizer
+    from akunu_py.lab.sweep.heat_map import choose_axes  # numpy
+    from akunu_py.lab.sweep.plan import make_plan
+    from akunu_py.lab.sweep.run import SweepOptions
 
     axes = _axes(options)
     quick, model, tokenizer = options.pop("quick"), options.pop("model"), options.pop("tokenizer")
@@ -212,7 +212,7 @@ def sweep(
 
 def _axes(options: dict[str, Any]) -> "dict[str, Sequence[Setting]]":
     """Remove the axes from the options, and return them."""
-    from akunu_py.lab.sweep.grid import parse_numbers  # noqa: PLC0415 - numpy
+    from akunu_py.lab.sweep.grid import parse_numbers  # numpy
 
     axes: dict[str, Sequence[Setting]] = {}
     for axis in ("num_draft_tokens", "order", "window", "min_match", "num_proposals"):
@@ -230,8 +230,8 @@ def _axes(options: dict[str, Any]) -> "dict[str, Sequence[Setting]]":
 
 def _warn(cells: "Iterable[Cell]", temperature: float) -> None:
     """Warn once if any cell is not exact."""
-    from akunu_py.lab.sweep.settings import cell_config  # noqa: PLC0415 - numpy
-    from akunu_py.types import GenerationConfig  # noqa: PLC0415
+    from akunu_py.lab.sweep.settings import cell_config  # numpy
+    from akunu_py.types import GenerationConfig
 
     for cell in cells:
         if not cell.is_exact:
@@ -254,10 +254,10 @@ def _measure(
     tokenizer: "Tokenizer",
     output: Output,
 ) -> None:
-    from akunu_py.bench.hit_rate import model_of  # noqa: PLC0415 - MLX
-    from akunu_py.bench.measured_model import model_from, model_hash  # noqa: PLC0415
-    from akunu_py.lab.sweep.report import make_report, sweep_findings  # noqa: PLC0415
-    from akunu_py.lab.sweep.run import SweepRun  # noqa: PLC0415
+    from akunu_py.bench.hit_rate import model_of  # imports MLX
+    from akunu_py.bench.measured_model import model_from, model_hash
+    from akunu_py.lab.sweep.report import make_report, sweep_findings
+    from akunu_py.lab.sweep.run import SweepRun
 
     loaded = None if engine is None else engine.draft_model
     with output.run(
@@ -297,10 +297,10 @@ def _head(options: "SweepOptions", result: "BenchResult", report: "Report") -> s
 
 
 def _print_heat_map(report: "Report") -> None:
-    from rich.console import Console  # noqa: PLC0415 - 0.1 s that --help must not pay
-    from rich.text import Text  # noqa: PLC0415
+    from rich.console import Console  # 0.1 s that --help must not pay
+    from rich.text import Text
 
-    from akunu_py.lab.sweep.heat_map import on_terminal  # noqa: PLC0415
+    from akunu_py.lab.sweep.heat_map import on_terminal
 
     heat_map = report.heat_map
     if heat_map is None:

@@ -191,13 +191,13 @@ class Subject:
 
     def load(self) -> "LoadedModel":
         """Load the model as akunu did; raises as `load_model` does."""
-        from akunu_py.models.load import LoadOptions, load_model  # noqa: PLC0415 - MLX
+        from akunu_py.models.load import LoadOptions, load_model  # imports MLX
 
         return load_model(self.path, LoadOptions(**self.options), context=self.context)
 
     def load_draft(self) -> "LoadedModel | None":
         """Load the draft model as akunu did, if there is one; raises as `load_model` does."""
-        from akunu_py.models.load import LoadOptions, draft_options, load_model  # noqa: PLC0415
+        from akunu_py.models.load import LoadOptions, draft_options, load_model
 
         if self.draft_path is None:
             return None

@@ -106,7 +106,7 @@ def make_arms(subject: Subject) -> Sequence[Arm | Skipped]:
     if not path.is_file():
         raise UnavailableError("it reads GGUF files, and the model is a folder; give its GGUF file")
     try:
-        import xllamacpp  # noqa: PLC0415 - an extra
+        import xllamacpp  # an extra
     except ImportError as error:
         raise UnavailableError(f"xllamacpp is not installed: {install_command(EXTRA)}") from error
 

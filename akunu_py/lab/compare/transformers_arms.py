@@ -68,8 +68,8 @@ class TransformersArm:
         self, prompt: tuple[int, ...], max_tokens: int, end_ids: frozenset[int], /
     ) -> Decoded:
         """Continue a prompt; see the protocol."""
-        import torch  # noqa: PLC0415 - an extra
-        from transformers import GenerationConfig  # noqa: PLC0415
+        import torch  # an extra
+        from transformers import GenerationConfig
 
         config = GenerationConfig(
             max_new_tokens=max_tokens,
@@ -100,7 +100,6 @@ class TransformersArm:
         return recorder.result()
 
     def close(self) -> None:
-        """Drop the model."""
         self._model = None
 
 
@@ -111,8 +110,8 @@ def make_arms(subject: Subject) -> Sequence[Arm | Skipped]:
     that is too large, and for logits that differ.
     """
     try:
-        import torch  # noqa: PLC0415 - an extra
-        import transformers  # noqa: F401, PLC0415
+        import torch  # an extra
+        import transformers  # noqa: F401
     except ImportError as error:
         raise UnavailableError(f"torch is not installed: {install_command(EXTRA)}") from error
     loaded = subject.load()
@@ -153,8 +152,8 @@ def make_arms(subject: Subject) -> Sequence[Arm | Skipped]:
 
 def _build(decoder: PlainDecoder) -> Any:
     """Return the model as Hugging Face's class, in float32."""
-    import torch  # noqa: PLC0415
-    import transformers  # noqa: PLC0415
+    import torch
+    import transformers
 
     name = _CLASSES[decoder.model_type]
     config = getattr(transformers, f"{name}Config")(**decoder.config)
@@ -182,7 +181,7 @@ def _device(torch: Any) -> str:
 
 def _difference(model: Any, subject: Subject) -> float:
     """Return the largest difference of its logits from akunu's, in their standard deviations."""
-    import torch  # noqa: PLC0415
+    import torch
 
     with torch.inference_mode():
         ids = torch.tensor([subject.probe], device=model.device)

@@ -61,7 +61,6 @@ class CorpusCounts:
 
     @property
     def num_tokens(self) -> int:
-        """Return the length of the corpus in tokens."""
         return int(self.counts.sum())
 
 
@@ -112,14 +111,12 @@ class CorpusModel:
 
     @property
     def vocabulary_size(self) -> int:
-        """Return the size of the vocabulary of distributions."""
         return self.corpus.vocabulary_size
 
     def observe(self, tokens: Sequence[int]) -> None:
         """Ignore the tokens: only the corpus was counted."""
 
     def distribution(self, context: Sequence[int]) -> SparseDistribution:
-        """Return q after a context; only its last token is used."""
         corpus = self.corpus
         longer: list[Sightings] = []
         if self.order == 2 and context:

@@ -54,7 +54,6 @@ class SparseDistribution:
         return self.vocabulary_size - self.tokens.size
 
     def probability(self, token: int) -> float:
-        """Return the probability of one token."""
         found = np.flatnonzero(self.tokens == token)
         return float(self.probabilities[found[0]]) if found.size else self.rest
 
@@ -70,12 +69,10 @@ class SparseDistribution:
         row[self.tokens] = self.probabilities
 
     def largest(self) -> float:
-        """Return the probability of the likeliest token."""
         listed = float(self.probabilities.max(initial=0.0))
         return max(listed, self.rest) if self.num_unlisted else listed
 
     def entropy(self) -> float:
-        """Return the entropy in nats."""
         listed = self.probabilities[self.probabilities > 0]
         total = -float((listed * np.log(listed)).sum())
         if self.rest > 0:

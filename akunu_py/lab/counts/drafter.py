@@ -67,11 +67,6 @@ class CountDrafter:
         seed: int,
         check: Callable[[], None] | None = None,  # noqa: ARG002 - nothing here takes long
     ) -> None:
-        """Draft with these transforms and this seed; call this before the prompt is observed.
-
-        Without this call drafts are greedy. Raises ConfigError for a draft temperature out of
-        range.
-        """
         self._seed = seed
         self._num_observed = 0
         self._tail: tuple[int, ...] = ()
@@ -88,14 +83,12 @@ class CountDrafter:
         self._window = max(self.model.order - 1, window)
 
     def observe(self, tokens: Sequence[int]) -> None:
-        """Take in committed tokens."""
         self.model.observe(tokens)
         self._num_observed += len(tokens)
         if self._window:
             self._tail = (*self._tail, *tokens[-self._window :])[-self._window :]
 
     def propose(self, limit: int) -> Draft:
-        """Draft at most min(limit, num_draft_tokens) tokens."""
         return self.extend(Draft.empty(), limit)
 
     def extend(self, before: Draft, limit: int) -> Draft:

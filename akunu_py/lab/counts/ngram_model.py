@@ -58,12 +58,10 @@ class NgramModel:
 
     @property
     def vocabulary_size(self) -> int:
-        """Return the size of the vocabulary of distributions."""
         return self._vocabulary_size
 
     @property
     def order(self) -> int:
-        """Return the length of the longest n-grams."""
         return self._order
 
     def observe(self, tokens: Sequence[int]) -> None:
@@ -106,10 +104,6 @@ class NgramModel:
         return place
 
     def distribution(self, context: Sequence[int]) -> SparseDistribution:
-        """Return q after a context; only its last `order - 1` tokens are used.
-
-        The context may differ from the observed text, since drafts look ahead.
-        """
         places = self._known(context[1 - self._order :] if self._order > 1 else ())
         longer: list[Sightings] = []
         for length in range(1, len(places) + 1):

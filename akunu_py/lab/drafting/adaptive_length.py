@@ -50,16 +50,13 @@ class DenseSpread:
 
     @property
     def vocabulary_size(self) -> int:
-        """Return the number of tokens."""
         return int(self.row.size)
 
     def entropy(self) -> float:
-        """Return the entropy in nats."""
         row = self.row[self.row > 0].astype(np.float64)
         return max(0.0, -float((row * np.log(row)).sum()))
 
     def largest(self) -> float:
-        """Return the largest probability."""
         return float(self.row.max())
 
 
@@ -130,7 +127,6 @@ class EntropyLength:
 
     @property
     def trace(self) -> LengthTrace | None:
-        """Return H, h and gamma of the latest draft, None before the first."""
         return self._trace
 
     def wants(self, place: int, spread: Spread) -> bool:
@@ -224,7 +220,6 @@ class AllOf:
 
     @property
     def trace(self) -> LengthTrace | None:
-        """Return the first trace of a rule, or None."""
         return next((rule.trace for rule in self.rules if rule.trace is not None), None)
 
     def wants(self, place: int, spread: Spread) -> bool:
@@ -294,17 +289,12 @@ class AfterDraws:
         return self._end is None
 
     def length(self, drawn: Sequence[Drawn]) -> int:
-        """Return how many tokens of a finished draft to keep.
-
-        They are fewer than drawn if the last pass drew several at once, without asking the rule.
-        """
         # The first token's q gives H, also if there was no room for a second token.
         self(drawn[: max(1, len(drawn) - 1)])
         return len(drawn) if self._end is None else min(self._end, len(drawn))
 
     @property
     def trace(self) -> LengthTrace | None:
-        """Return an explanation of the latest draft's length; None if the rule was not asked."""
         return self.rule.trace if self._asked else None
 
 

@@ -100,12 +100,10 @@ class CombinedDrafter:
                 source.drafter.use_rule(rule)
 
     def observe(self, tokens: Sequence[int]) -> None:
-        """Pass committed tokens to every source."""
         for source in self.sources:
             source.drafter.observe(tokens)
 
     def propose(self, limit: int) -> Draft:
-        """Draft at most min(limit, num_draft_tokens) tokens."""
         limit = min(limit, self.num_draft_tokens)
         self._begin()
         draft = Draft.empty()

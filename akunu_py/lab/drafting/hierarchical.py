@@ -22,10 +22,6 @@ class NgramGuesses(NgramDrafter):
         super().__init__(num_draft_tokens=NUM_GUESSES)
 
     def guess(self, drawn: Sequence[int], limit: int) -> tuple[int, ...]:
-        """Return at most `limit` likely tokens to follow the text and `drawn`.
-
-        Drawn tokens are looked up but not counted.
-        """
         before = self._context, self._keys
         try:
             context = (*self._context, *drawn)[1 - self.max_order :]

@@ -71,7 +71,6 @@ class ProposalsDrafter(DraftModelDrafter):
             self._certain = self._sampling.config.temperature == 0
 
     def propose(self, limit: int) -> Draft:
-        """Draft a tree of at most min(limit, num_draft_tokens) tokens."""
         limit = min(limit, self.num_draft_tokens)
         width = max(1, min(self.num_proposals, limit))
         tokens: list[int] = []

@@ -47,7 +47,6 @@ class RecyclingDrafter:
             del table[next(iter(table))]
 
     def observe(self, tokens: Sequence[int]) -> None:
-        """Add committed tokens, and count the hits and misses of the last draft."""
         if not tokens:
             return
         for place, (drafted, token) in enumerate(zip(self._drafted, tokens, strict=False)):

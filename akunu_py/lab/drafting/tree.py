@@ -106,7 +106,6 @@ class TreeDrafter:
             del table[next(iter(table))]
 
     def observe(self, tokens: Sequence[int]) -> None:
-        """Add committed tokens, and count the hits and misses of the last draft."""
         if not tokens:
             return
         for siblings, taken in walk(self._draft, tokens):

@@ -53,7 +53,7 @@ _LONGEST_LABEL = 30
 def require_matplotlib() -> None:
     """Raise ConfigError, which says how to install it, if matplotlib is missing."""
     try:
-        import matplotlib as _matplotlib  # noqa: F401, ICN001, PLC0415 - 0.2 s, and an extra
+        import matplotlib as _matplotlib  # noqa: F401, ICN001 - 0.2 s, and an extra
     except ImportError:
         raise ConfigError(
             f"pictures need matplotlib, which is not installed: {install_command('bench')}; or "
@@ -64,7 +64,7 @@ def require_matplotlib() -> None:
 @contextlib.contextmanager
 def style() -> Iterator[None]:
     """Draw with matplotlib's defaults and a few settings, ignoring the user's own file."""
-    import matplotlib as mpl  # noqa: PLC0415
+    import matplotlib as mpl
 
     with mpl.rc_context():
         mpl.rcdefaults()
@@ -97,7 +97,7 @@ def style() -> Iterator[None]:
 
 def new_figure(height: float) -> tuple["Figure", "Axes"]:
     """Return an empty figure of `height` inches and its axes; call and draw inside `style`."""
-    from matplotlib.figure import Figure  # noqa: PLC0415
+    from matplotlib.figure import Figure
 
     figure = Figure(figsize=(WIDTH, height), layout="constrained")
     return figure, figure.add_subplot()

@@ -22,7 +22,7 @@ _LONGEST_UPRIGHT = 24
 
 def draw(grid: HeatMap) -> "Figure":
     """Draw cells with their numbers, a frame around the best of each row, and the key."""
-    from matplotlib.figure import Figure  # noqa: PLC0415
+    from matplotlib.figure import Figure
 
     rows, width = len(grid.rows), WIDTH
     if is_wide(grid):
@@ -41,7 +41,7 @@ def is_wide(grid: HeatMap) -> bool:
 
 
 def _draw_cells(axes: "Axes", grid: HeatMap) -> None:
-    from matplotlib.patches import Rectangle  # noqa: PLC0415
+    from matplotlib.patches import Rectangle
 
     numbered = len(grid.columns) <= _MOST_NUMBERED_COLUMNS
     for row, y in enumerate(grid.rows):
@@ -94,7 +94,7 @@ def _name_axes(axes: "Axes", grid: HeatMap) -> None:
 
 def _draw_key(axes: "Axes", grid: HeatMap) -> None:
     """Draw the shades with the speeds at which they begin, 1 in the middle."""
-    from matplotlib.patches import Rectangle  # noqa: PLC0415
+    from matplotlib.patches import Rectangle
 
     middle = len(SHADES) // 2
     shades = [shade for place, shade in enumerate(SHADES) if place != middle]

@@ -162,9 +162,9 @@ def make_heat_map(
 
 def on_terminal(heat_map: HeatMap) -> "RichTable":
     """Return numbers on coloured cells for rich's console, * at the best of each row."""
-    from rich.box import SIMPLE_HEAD  # noqa: PLC0415 - 0.1 s that --help must not pay
-    from rich.table import Table as RichTable  # noqa: PLC0415
-    from rich.text import Text  # noqa: PLC0415
+    from rich.box import SIMPLE_HEAD  # 0.1 s that --help must not pay
+    from rich.table import Table as RichTable
+    from rich.text import Text
 
     drawn = RichTable(box=SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=0)
     drawn.add_column(Text(f"{heat_map.y_heading} \\ {heat_map.x_heading} "), no_wrap=True)

@@ -57,14 +57,12 @@ class RejectionVerifier:
 
     @property
     def name(self) -> str:
-        """Return "rejection", or the name of a variant."""
         if not self._adjust:
             return "rejection-unadjusted"
         return "rejection" if self.exact else "lenient"
 
     @property
     def exact(self) -> bool:
-        """Return whether the output follows the target's distribution."""
         return self._adjust and self._lenience == 1
 
     def verify(self, draft: Draft, law: DraftLaw, rows: Rows, position: int) -> Verdict:

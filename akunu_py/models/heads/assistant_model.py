@@ -42,7 +42,6 @@ class AssistantTokenModel(DrawingModel):
 
     @property
     def hidden(self) -> Hidden:
-        """Return which of the target's states the assistant takes."""
         return self._open_assistant.takes
 
     def use_rows(self, rows: KeptRows) -> None:
@@ -50,7 +49,6 @@ class AssistantTokenModel(DrawingModel):
         self._rows = rows
 
     def begin_states(self, prompt: Sequence[int], held: int) -> None:
-        """Begin a reply; see `akunu_py.protocols.StateObserver`."""
         self._states = StateQueue()
         self._next_state = held
         self._text = list(prompt)
@@ -65,7 +63,6 @@ class AssistantTokenModel(DrawingModel):
         self._states.drop(max(0, len(self._states) - 2))
 
     def beginning(self, prompt: Sequence[int], sampling: DrawSettings) -> Iterator[None]:
-        """Take note of a prompt; no pass is run over it."""
         if self._text != list(prompt):
             # The target hands over no states: nothing is drawn.
             self.begin_states(prompt, 0)
@@ -80,14 +77,12 @@ class AssistantTokenModel(DrawingModel):
         *,
         after: Sequence[int] = (),
     ) -> list[DrawnToken]:
-        """Draw tokens to follow the text and `after`; see the protocol."""
         try:
             return super().draw(limit, goes_on, guess, after=after)
         finally:
             self._kept = {}
 
     def close(self) -> None:
-        """Drop the assistant, and what it reads."""
         self._assistant = self._rows = None
         self._states = StateQueue()
         super().close()

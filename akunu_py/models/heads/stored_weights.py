@@ -105,7 +105,7 @@ def fill_head(
 
 def _quantize(place: Path, head: nn.Module, arrays: Mapping[str, mx.array]) -> None:
     """Give a head's layers the forms of their stored weights."""
-    from akunu_py.models.whole_mlx_lm import infer_quant_config  # noqa: PLC0415 - transformers
+    from akunu_py.models.whole_mlx_lm import infer_quant_config  # transformers
 
     with from_library(place, "prediction head"):
         nn.quantize(

@@ -68,11 +68,9 @@ class HeadTokenModel(DrawingModel):
 
     @property
     def hidden(self) -> Hidden:
-        """Return which of the target's states the head takes."""
         return self._open_head.takes
 
     def begin_states(self, prompt: Sequence[int], held: int) -> None:
-        """Begin a reply; see `akunu_py.protocols.StateObserver`."""
         # Otherwise the target's rows come from another text than the head's slots.
         same = self._text[:held] == list(prompt[:held])
         if not (same and self._keep_states(held) and self._next_state == held):
@@ -102,7 +100,6 @@ class HeadTokenModel(DrawingModel):
             yield
 
     def close(self) -> None:
-        """Drop the head and its cache."""
         self._head = None
         self._caches = []
         self._states = StateQueue()

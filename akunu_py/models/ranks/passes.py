@@ -71,17 +71,14 @@ class _Announced(RollbackCaches):
         self.by_length = kinds.by_length
 
     def can_drop(self, count: int) -> bool:
-        """Return whether every cache of every rank can drop its last `count` rows now."""
         return count == 0 or (not self.replays and super().can_drop(count))
 
     def drop(self, count: int) -> None:
-        """Drop the last `count` rows of every cache, on all ranks; raises as the others do."""
         super().drop(count)
         if count:
             self._leader.add(Message(Kind.DROP, self._number, count))
 
     def save(self) -> Saved:
-        """Return what `restore` needs; the other ranks keep theirs as long as this is kept."""
         saved = self._numbered(super().save())
         self._leader.add(Message(Kind.SAVE, self._number, saved.number))
         return saved
@@ -101,12 +98,10 @@ class _Announced(RollbackCaches):
         return saved
 
     def restore(self, saved: Saved) -> None:
-        """Go back to the saved state, on all ranks."""
         super().restore(saved)
         self._leader.add(Message(Kind.RESTORE, self._number, _number_of(saved)))
 
     def copy(self, source: RollbackCaches, saved: Saved) -> None:
-        """Fill fresh caches with what others held when they were saved, on all ranks."""
         super().copy(source, saved)
         if not isinstance(source, _Announced):
             raise ContractError("caches of rank 0 alone cannot be copied on all ranks")

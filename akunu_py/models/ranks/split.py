@@ -43,11 +43,9 @@ class PlannedGroup:
     count: int
 
     def rank(self) -> int:
-        """Return the number of the rank."""
         return self.number
 
     def size(self) -> int:
-        """Return the number of ranks."""
         return self.count
 
 

@@ -59,14 +59,9 @@ class RollbackCaches:
         self.methods = sorted({part.method for part in self._parts}) if self.supported else []
 
     def can_drop(self, count: int) -> bool:
-        """Return whether every cache can drop its last `count` rows now without loss."""
         return count == 0 or (self.supported and all(part.can_drop(count) for part in self._parts))
 
     def drop(self, count: int) -> None:
-        """Drop the last `count` rows of every cache.
-
-        Raises RollbackError, with every cache unchanged, where one of them cannot.
-        """
         if not self.can_drop(count):
             raise RollbackError(
                 f"the caches cannot drop {count} rows; generate with drafter='none' and report "
@@ -99,15 +94,10 @@ class RollbackCaches:
                 part.pack()
 
     def restore(self, saved: Saved) -> None:
-        """Go back to the saved state, which can be restored again."""
         for part, entry in zip(self._parts, saved, strict=True):
             part.restore(entry)
 
     def copy(self, source: "RollbackCaches", saved: Saved) -> None:
-        """Fill fresh caches with what others of the same model held when they were saved.
-
-        Raises RollbackError for caches of unknown kinds.
-        """
         if not (self.supported and source.supported):
             raise RollbackError("these caches cannot be copied")
         others = source._parts  # noqa: SLF001 - of the same class

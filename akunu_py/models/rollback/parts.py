@@ -64,11 +64,9 @@ class ByLength:
         self._cache = cache
 
     def can_drop(self, count: int) -> bool:
-        """Return whether there are that many rows."""
         return count <= int(self._cache.offset)
 
     def drop(self, count: int) -> None:
-        """Drop the last `count` rows; raise RollbackError where there are fewer."""
         if self._cache.trim(count) != count:
             raise RollbackError(f"a cache has fewer rows than the {count} to drop")
 
@@ -148,7 +146,6 @@ class Chunked:
         return length >= start and (start == 0 or length // size * size >= start)
 
     def drop(self, count: int) -> None:
-        """Drop the last `count` rows; raise RollbackError where too few are left."""
         if not self.can_drop(count):
             raise RollbackError(f"a chunked cache lacks the rows that dropping {count} needs")
         self._cache.trim(count)
@@ -159,7 +156,6 @@ class Chunked:
         return _SavedChunk(cache.keys, cache.values, int(cache.offset), int(cache.start_position))
 
     def restore(self, saved: _SavedChunk) -> None:
-        """Go back to the saved state, including the rows at its front."""
         cache = self._cache
         # Array objects of its own: a pass writes through them.
         cache.keys = None if saved.keys is None else saved.keys[...]
@@ -187,7 +183,6 @@ class _Restored:
     by_length: ClassVar[bool] = False
 
     def can_drop(self, count: int) -> bool:
-        """Return whether there is nothing to do."""
         return count == 0
 
     def drop(self, count: int) -> None:
@@ -206,11 +201,9 @@ class Recurrent(_Restored):
         self._cache = cache
 
     def save(self) -> list[Any]:
-        """Return references to the arrays of the state."""
         return list(self._cache.cache)
 
     def restore(self, saved: list[Any]) -> None:
-        """Put the arrays back; the saved list can be restored again."""
         self._cache.cache = list(saved)
 
     def copy(self, source: "Recurrent", saved: list[Any]) -> None:  # noqa: ARG002 - the protocol's

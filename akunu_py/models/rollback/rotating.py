@@ -77,7 +77,6 @@ class Rotating:
         return held - count >= min(int(cache.max_size), offset - count) > 0
 
     def drop(self, count: int) -> None:
-        """Drop the last `count` rows; raise RollbackError where earlier ones are lost."""
         if count == 0:
             return
         if not self.can_drop(count):
@@ -98,7 +97,6 @@ class Rotating:
         return _Saved(keys, values, int(cache.offset), next_row(cache))
 
     def restore(self, saved: _Saved) -> None:
-        """Go back to the saved state, which can be restored again."""
         keys = None if saved.keys is None else saved.keys[...]
         values = None if saved.values is None else saved.values[...]
         put_rows(self._cache, keys, values, saved.offset, saved.index)

@@ -86,7 +86,6 @@ class ResponseForm:
         return created + self.alive()
 
     def addition(self, delta: Addition) -> bytes:
-        """Return the events of an addition, with the borders of items."""
         match delta:
             case Chances(tokens):
                 self._next_chances += chance_fields(tokens)
@@ -134,7 +133,6 @@ class ResponseForm:
         return self._event("response.failed", response=response)
 
     def whole(self, finished: Finished) -> dict[str, Any]:
-        """Return the response."""
         status = _status(finished)
         self._end_item(status)
         return self._response(status, finished.usage)
