@@ -180,7 +180,8 @@ inline Floats codes_at(const uint8_t* packed) {
     return __builtin_convertvector(widen(packed), Floats);
   } else if constexpr (BITS <= 4) {
     uint32_t all = 0;
-    std::memcpy(&all, packed, BITS);
+    // Not copied: a word that is read where three bytes were written waits for them.
+    for (int byte = 0; byte < BITS; byte++) all |= uint32_t(packed[byte]) << 8 * byte;
     codes = (Words{} + all) >> (Words{0, 1, 2, 3, 4, 5, 6, 7} * BITS);
   } else {
     // The last four codes end with the last byte.
@@ -217,7 +218,7 @@ struct Codes {
   static void in_order(const float* x, size_t size, float* to) { std::copy_n(x, size, to); }
 };
 
-#if defined(__AVX512F__)
+#if defined(__AVX512BW__) && defined(__AVX512VL__)
 
 typedef float Wide __attribute__((vector_size(64)));
 
@@ -235,34 +236,87 @@ inline __m512i sixteen_bytes(const uint8_t* from) {
   return _mm512_cvtepu8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(from)));
 }
 
-// Codes of 8 bits, sixteen at once.
-struct Bytes : Codes<8> {
+// The weights that the codes from `first` on stand for.
+template <int BITS>
+inline Wide sixteen_weights(const Packed& w, size_t line, int first) {
+  constexpr Wide E2M1_VALUES = {0,     0.5,   1,  1.5,   2,  3,  4,  6,
+                                -0.0f, -0.5f, -1, -1.5f, -2, -3, -4, -6};
+  if constexpr (BITS == E2M1) return E2M1_VALUES * w.scales[line];
+  Wide codes;
+  for (int i = 0; i < 16; i++) codes[i] = (first + i) & ((1 << BITS) - 1);
+  return multiply_add(codes, Wide{} + w.scales[line], Wide{} + w.biases[line]);
+}
+
+// Sixteen codes of 1 to 6 bits. Those of up to 5 are looked up in a table of a group's weights, as
+// long as one or two vectors; with fewer bits it repeats, so that bits of the next codes in an
+// index do not matter.
+template <int BITS>
+struct Sixteens {
   using Vector = Wide;
+  static constexpr int PARTS = 1;
+  static constexpr int WIDTH = BITS == E2M1 ? 4 : BITS;
   struct Line {
-    Wide scale, bias;
+    Wide low, high;
   };
 
   static Line line(const Packed& w, size_t at) {
-    return {Wide{} + w.scales[at], Wide{} + w.biases[at]};
+    if constexpr (BITS == 6) return {Wide{} + w.scales[at], Wide{} + w.biases[at]};
+    return {sixteen_weights<BITS>(w, at, 0), BITS == 5 ? sixteen_weights<BITS>(w, at, 16) : Wide{}};
   }
 
   static Wide weights(const uint8_t* codes, int column, int, const Line& line) {
-    return multiply_add(Wide(_mm512_cvtepi32_ps(sixteen_bytes(codes + column))), line.scale,
-                        line.bias);
+    const __m512i index = indices(codes + size_t(column) * WIDTH / 8);
+    if constexpr (BITS == 5)
+      return Wide(_mm512_permutex2var_ps(__m512(line.low), index, __m512(line.high)));
+    if constexpr (BITS == 6) {
+      const __m512i code = _mm512_and_si512(index, _mm512_set1_epi32(63));
+      return multiply_add(Wide(_mm512_cvtepi32_ps(code)), line.low, line.high);
+    }
+    return Wide(_mm512_permutexvar_ps(index, __m512(line.low)));
+  }
+
+  static void in_order(const float* x, size_t size, float* to) { std::copy_n(x, size, to); }
+
+ private:
+  // Numbers whose lowest bits are the codes: two bytes of each, moved to the right.
+  static __m512i indices(const uint8_t* packed) {
+    struct Bits {
+      alignas(64) uint8_t bytes[64];
+      alignas(64) int32_t shifts[16];
+    };
+    static constexpr Bits OF = [] {
+      Bits bits{};
+      for (int i = 0; i < 16; i++) {
+        bits.shifts[i] = i * WIDTH % 8;
+        for (int byte = 0; byte < 4; byte++)
+          bits.bytes[4 * i + byte] = byte < 2 ? i * WIDTH / 8 + byte : 0x80;
+      }
+      bits.bytes[61] = std::min(2 * WIDTH - 1, int(bits.bytes[61]));
+      return bits;
+    }();
+    const __m128i codes = _mm_maskz_loadu_epi8((1u << 2 * WIDTH) - 1, packed);
+    const __m512i pairs =
+        _mm512_shuffle_epi8(_mm512_broadcast_i32x4(codes), _mm512_load_si512(OF.bytes));
+    return _mm512_srlv_epi32(pairs, _mm512_load_si512(OF.shifts));
   }
 };
 
-// Codes of 4 bits, looked up in a table of the sixteen weights of a group. Of 32 columns those with
-// even numbers come first, since their codes are the lower halves of sixteen bytes.
+// Codes of 8 bits, sixteen at once.
+struct Bytes : Sixteens<6> {
+  static Wide weights(const uint8_t* codes, int column, int, const Line& line) {
+    return multiply_add(Wide(_mm512_cvtepi32_ps(sixteen_bytes(codes + column))), line.low,
+                        line.high);
+  }
+};
+
+// Codes of 4 bits. Of 32 columns those with even numbers come first, since their codes are the
+// lower halves of sixteen bytes.
 struct Nibbles {
   using Vector = Wide;
   static constexpr int PARTS = 2;
   using Line = Wide;
 
-  static Wide line(const Packed& w, size_t at) {
-    const Wide all = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
-    return multiply_add(all, Wide{} + w.scales[at], Wide{} + w.biases[at]);
-  }
+  static Wide line(const Packed& w, size_t at) { return sixteen_weights<4>(w, at, 0); }
 
   static Wide weights(const uint8_t* codes, int column, int part, const Wide& table) {
     const __m512i bytes = sixteen_bytes(codes + column / 2);
@@ -280,12 +334,16 @@ struct Nibbles {
   }
 };
 
+template <int BITS>
+using Few = Sixteens<BITS>;
 using Four = Nibbles;
 using Eight = Bytes;
 using Widest = Wide;
 
 #else
 
+template <int BITS>
+using Few = Codes<BITS>;
 using Four = Codes<4>;
 using Eight = Codes<8>;
 using Widest = Floats;
@@ -478,13 +536,13 @@ void product_of(const Packed& w, int begin, int end, const float* x, int num_row
 // y[:, begin:end] of y = x times the transposed weights; x has `num_rows` rows without gaps.
 inline void product(const Packed& w, int begin, int end, const float* x, int num_rows, float* y) {
   switch (w.form()) {
-    case E2M1: return product_of<Codes<E2M1>>(w, begin, end, x, num_rows, y);
-    case 1: return product_of<Codes<1>>(w, begin, end, x, num_rows, y);
-    case 2: return product_of<Codes<2>>(w, begin, end, x, num_rows, y);
-    case 3: return product_of<Codes<3>>(w, begin, end, x, num_rows, y);
+    case E2M1: return product_of<Few<E2M1>>(w, begin, end, x, num_rows, y);
+    case 1: return product_of<Few<1>>(w, begin, end, x, num_rows, y);
+    case 2: return product_of<Few<2>>(w, begin, end, x, num_rows, y);
+    case 3: return product_of<Few<3>>(w, begin, end, x, num_rows, y);
     case 4: return product_of<Four>(w, begin, end, x, num_rows, y);
-    case 5: return product_of<Codes<5>>(w, begin, end, x, num_rows, y);
-    case 6: return product_of<Codes<6>>(w, begin, end, x, num_rows, y);
+    case 5: return product_of<Few<5>>(w, begin, end, x, num_rows, y);
+    case 6: return product_of<Few<6>>(w, begin, end, x, num_rows, y);
     case 8: return product_of<Eight>(w, begin, end, x, num_rows, y);
     case 32: return product_of<Dense>(w, begin, end, x, num_rows, y);
   }
