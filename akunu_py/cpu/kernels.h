@@ -180,8 +180,11 @@ inline Floats codes_at(const uint8_t* packed) {
     return __builtin_convertvector(widen(packed), Floats);
   } else if constexpr (BITS <= 4) {
     uint32_t all = 0;
-    // Not copied: a word that is read where three bytes were written waits for them.
-    for (int byte = 0; byte < BITS; byte++) all |= uint32_t(packed[byte]) << 8 * byte;
+    if constexpr (BITS == 3) {  // a word that is read where three bytes were copied waits for them
+      all = packed[0] | packed[1] << 8 | packed[2] << 16;
+    } else {
+      std::memcpy(&all, packed, BITS);
+    }
     codes = (Words{} + all) >> (Words{0, 1, 2, 3, 4, 5, 6, 7} * BITS);
   } else {
     // The last four codes end with the last byte.
@@ -217,6 +220,17 @@ struct Codes {
 
   static void in_order(const float* x, size_t size, float* to) { std::copy_n(x, size, to); }
 };
+
+// Codes of 4 bits. Of twice COUNT columns those with even numbers come first, since their codes are
+// the lower halves of COUNT bytes.
+template <int COUNT>
+inline void evens_first(const float* x, size_t size, float* to) {
+  for (size_t first = 0; first < size; first += 2 * COUNT)
+    for (int i = 0; i < COUNT; i++) {
+      to[first + i] = x[first + 2 * i];
+      to[first + COUNT + i] = x[first + 2 * i + 1];
+    }
+}
 
 #if defined(__AVX512BW__) && defined(__AVX512VL__)
 
@@ -309,8 +323,6 @@ struct Bytes : Sixteens<6> {
   }
 };
 
-// Codes of 4 bits. Of 32 columns those with even numbers come first, since their codes are the
-// lower halves of sixteen bytes.
 struct Nibbles {
   using Vector = Wide;
   static constexpr int PARTS = 2;
@@ -325,26 +337,30 @@ struct Nibbles {
     return Wide(_mm512_permutexvar_ps(index, __m512(table)));
   }
 
-  static void in_order(const float* x, size_t size, float* to) {
-    for (size_t first = 0; first < size; first += 32)
-      for (int i = 0; i < 16; i++) {
-        to[first + i] = x[first + 2 * i];
-        to[first + 16 + i] = x[first + 2 * i + 1];
-      }
-  }
+  static void in_order(const float* x, size_t size, float* to) { evens_first<16>(x, size, to); }
 };
 
 template <int BITS>
 using Few = Sixteens<BITS>;
-using Four = Nibbles;
 using Eight = Bytes;
 using Widest = Wide;
 
 #else
 
+struct Nibbles : Codes<4> {
+  static constexpr int PARTS = 2;
+
+  static Floats weights(const uint8_t* codes, int column, int part, const Line& line) {
+    const Ints bytes = widen(codes + column / 2);
+    const Ints values = part ? bytes >> 4 : bytes & 15;
+    return multiply_add(__builtin_convertvector(values, Floats), line.scale, line.bias);
+  }
+
+  static void in_order(const float* x, size_t size, float* to) { evens_first<LANES>(x, size, to); }
+};
+
 template <int BITS>
 using Few = Codes<BITS>;
-using Four = Codes<4>;
 using Eight = Codes<8>;
 using Widest = Floats;
 
@@ -540,7 +556,7 @@ inline void product(const Packed& w, int begin, int end, const float* x, int num
     case 1: return product_of<Few<1>>(w, begin, end, x, num_rows, y);
     case 2: return product_of<Few<2>>(w, begin, end, x, num_rows, y);
     case 3: return product_of<Few<3>>(w, begin, end, x, num_rows, y);
-    case 4: return product_of<Four>(w, begin, end, x, num_rows, y);
+    case 4: return product_of<Nibbles>(w, begin, end, x, num_rows, y);
     case 5: return product_of<Few<5>>(w, begin, end, x, num_rows, y);
     case 6: return product_of<Few<6>>(w, begin, end, x, num_rows, y);
     case 8: return product_of<Eight>(w, begin, end, x, num_rows, y);
