@@ -1,0 +1,562 @@
+// MLX's primitives for the kernels: each evaluates one array in MLX's stream.
+
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <optional>
+#include <stdexcept>
+#include <utility>
+#include <vector>
+
+#include "attention.h"
+#include "mlx/allocator.h"
+#include "mlx/backend/cpu/encoder.h"
+#include "mlx/mlx.h"
+#include "mlx/primitives.h"
+#include "products.h"
+#include "rows.h"
+#include "threads.h"
+
+namespace akunu {
+
+namespace mx = mlx::core;
+using mx::array;
+
+// Less work than so many multiplications is not worth a second thread.
+constexpr double LEAST_WORK = 1e5;
+// Parts for each thread, so that one which is late leaves little to wait for.
+constexpr int PARTS = 4;
+
+// Calls work(begin, end) for parts of `count` things, which together are `amount` of work; all
+// parts but the last have a multiple of `multiple` things.
+template <class Work>
+void in_parts(int count, int multiple, double amount, const Work& work) {
+  Threads& threads = Threads::all();
+  if (threads.number() == 1 || amount < LEAST_WORK) return work(0, count);
+  const double most = std::min(amount / LEAST_WORK + 1, double(threads.number() * PARTS));
+  const int size = (count / int(most) + multiple) / multiple * multiple;
+  threads.run((count + size - 1) / size,
+              [&](int part) { work(part * size, std::min(count, (part + 1) * size)); });
+}
+
+// The numbers of an array as kernels read them. MLX keeps an array's memory until queued work is
+// done, but not the array.
+template <class T>
+struct View {
+  const T* data;
+  mx::Shape shape;
+  mx::Strides strides;
+  bool ordered;
+
+  explicit View(const array& a)
+      : data(a.data<T>()),
+        shape(a.shape()),
+        strides(a.strides()),
+        ordered(a.flags().row_contiguous) {}
+
+  // The numbers without gaps and in order; copied to `space` if they are not so already.
+  const T* in_order(std::vector<T>& space) const {
+    if (ordered) return data;
+    space.clear();
+    copy(data, 0, space);
+    return space.data();
+  }
+
+  // Matrix number i of the last two axes, without gaps and in order; copied to `space` if it is
+  // not so already.
+  const T* matrix(size_t i, std::vector<T>& space) const {
+    const T* from = data;
+    const int rows = int(shape.size()) - 2;
+    for (int axis = rows - 1; axis >= 0; i /= shape[axis--])
+      from += i % shape[axis] * strides[axis];
+    if (strides.back() == 1 && strides[rows] == shape.back()) return from;
+    space.clear();
+    copy(from, rows, space);
+    return space.data();
+  }
+
+  size_t size() const {
+    size_t count = 1;
+    for (int extent : shape) count *= extent;
+    return count;
+  }
+
+  // The same array with the numbers of its last axis side by side.
+  View in_rows(std::vector<T>& space) const {
+    if (strides.back() == 1) return *this;
+    View other = *this;
+    other.data = in_order(space);
+    for (int axis = int(shape.size()) - 1, step = 1; axis >= 0; step *= shape[axis--])
+      other.strides[axis] = step;
+    return other;
+  }
+
+ private:
+  void copy(const T* from, size_t axis, std::vector<T>& to) const {
+    for (int i = 0; i < shape[axis]; i++, from += strides[axis]) {
+      if (axis + 1 == shape.size()) {
+        to.push_back(*from);
+      } else {
+        copy(from, axis + 1, to);
+      }
+    }
+  }
+};
+
+class Operation : public mx::UnaryPrimitive {
+ public:
+  using UnaryPrimitive::UnaryPrimitive;
+
+  void eval_gpu(const std::vector<array>&, array&) override {
+    throw std::runtime_error("akunu: a kernel of the CPU was queued on a GPU");
+  }
+
+ protected:
+  float* memory(array& out) const {
+    out.set_data(mx::allocator::malloc(out.nbytes()));
+    return out.data<float>();
+  }
+
+  // The memory of an input of the same size that nobody else needs, for kernels that read each
+  // number before they write in its place.
+  float* memory_of(const array& in, array& out) const {
+    if (!in.is_donatable() || !in.flags().row_contiguous || in.nbytes() != out.nbytes())
+      return memory(out);
+    out.copy_shared_buffer(in);
+    return out.data<float>();
+  }
+
+  template <class Work>
+  void queue(Work work) {
+    mx::cpu::get_command_encoder(stream()).dispatch(std::move(work));
+  }
+};
+
+// An operation with settings beside its inputs.
+template <class Settings>
+class With : public Operation {
+ public:
+  With(mx::Stream stream, Settings settings) : Operation(stream), settings_(settings) {}
+
+ protected:
+  const Settings settings_;
+};
+
+// How weights are packed; MLX's modes other than "affine" have scales of a byte and no biases.
+struct Packing {
+  int group, bits;
+  bool affine, nvidia;
+
+  bool dense() const { return bits == DENSE.bits; }
+  static const Packing DENSE;
+};
+
+constexpr Packing Packing::DENSE{Dense::GROUP, 32, false, false};
+
+// The numbers that bytes stand for: powers of two (E8M0), or E4M3 as in NVIDIA's format.
+const float* small_floats(bool nvidia) {
+  static const auto both = [] {
+    std::array<std::array<float, 256>, 2> numbers;
+    for (int byte = 0; byte < 256; byte++) {
+      const int exponent = byte >> 3 & 15, digits = byte & 7;
+      const float size =
+          exponent ? std::ldexp(8.0f + digits, exponent - 10) : std::ldexp(float(digits), -9);
+      numbers[0][byte] = std::ldexp(1.0f, byte - 127);
+      numbers[1][byte] = byte & 128 ? -size : size;
+    }
+    return numbers;
+  }();
+  return both[nvidia].data();
+}
+
+// Packed or dense matrices, one behind the other.
+struct Matrices {
+  Matrices(const std::vector<array>& in, Packing packing)
+      : codes(in[1]),
+        packing(packing),
+        rows(in[1].shape(-2)),
+        columns(int(int64_t(in[1].shape(-1)) * 32 / packing.bits)) {
+    if (packing.affine) {
+      scales.emplace(in[2]);
+      biases.emplace(in[3]);
+    } else if (!packing.dense()) {
+      bytes.emplace(in[2]);
+    }
+  }
+
+  // Matrix number i, as it is until this thread asks for the next.
+  Packed at(size_t i) const {
+    static thread_local std::vector<uint32_t> code_space;
+    static thread_local std::vector<float> scale_space, bias_space;
+    static thread_local std::vector<uint8_t> byte_space;
+    const auto* own_codes = reinterpret_cast<const uint8_t*>(codes.matrix(i, code_space));
+    Packed matrix{own_codes, nullptr, nullptr, rows, columns, packing.group, packing.bits};
+    if (packing.affine) {
+      matrix.scales = scales->matrix(i, scale_space);
+      matrix.biases = biases->matrix(i, bias_space);
+    } else if (!packing.dense()) {
+      const uint8_t* own_bytes = bytes->matrix(i, byte_space);
+      const float* numbers = small_floats(packing.nvidia);
+      scale_space.resize(size_t(rows) * matrix.groups());
+      for (size_t group = 0; group < scale_space.size(); group++)
+        scale_space[group] = numbers[own_bytes[group]];
+      matrix.scales = scale_space.data();
+    }
+    return matrix;
+  }
+
+  View<uint32_t> codes;
+  std::optional<View<float>> scales, biases;
+  std::optional<View<uint8_t>> bytes;
+  Packing packing;
+  int rows, columns;
+};
+
+void product_in_parts(const Packed& w, const float* x, int count, float* y) {
+  in_parts(w.rows, TILE_COUNT, double(w.rows) * w.columns * count,
+           [&](int begin, int end) { product(w, begin, end, x, count, y); });
+}
+
+// Each matrix is multiplied by `rows` rows of x; behind the last comes the first again.
+struct ProductSettings {
+  Packing packing;
+  int rows, matrices;
+  bool transposed;
+};
+
+class Product : public With<ProductSettings> {
+ public:
+  using With::With;
+
+  const char* name() const override { return "AkunuProduct"; }
+
+  void eval_cpu(const std::vector<array>& in, array& out) override {
+    queue([x = View<float>(in[0]), matrices = Matrices(in, settings_.packing), of = settings_,
+           rows = out.size() / out.shape(-1), y = memory(out)]() mutable {
+      static thread_local std::vector<float> space;
+      const float* from = x.in_order(space);
+      for (size_t row = 0; row < rows; row += of.rows) {
+        const Packed w = matrices.at(row / of.rows % of.matrices);
+        if (of.transposed) {
+          product_in_parts(w, from, of.rows, y);
+        } else {
+          in_parts(w.columns, SUMMED_COLUMNS, double(w.rows) * w.columns * of.rows,
+                   [&](int begin, int end) { weighted_sums(w, begin, end, from, of.rows, y); });
+        }
+        from += size_t(of.rows) * (of.transposed ? w.columns : w.rows);
+        y += size_t(of.rows) * (of.transposed ? w.rows : w.columns);
+      }
+    });
+  }
+};
+
+// Rows of x times matrices, of which indices choose: of x [batch, length, columns] and w.
+class GatheredProduct : public With<Packing> {
+ public:
+  using With::With;
+
+  const char* name() const override { return "AkunuGatheredProduct"; }
+
+  void eval_cpu(const std::vector<array>& in, array& out) override {
+    queue([x = View<float>(in[0]), matrices = Matrices(in, settings_), length = in[0].shape(-2),
+           left = View<uint32_t>(in[in.size() - 2]), right = View<uint32_t>(in.back()),
+           y = memory(out)] {
+      static thread_local std::vector<float> space, chosen, products;
+      static thread_local std::vector<uint32_t> lefts, rights, order;
+      const float* values = x.in_order(space);
+      const uint32_t *from = left.in_order(lefts), *by = right.in_order(rights);
+      const size_t in_size = size_t(length) * matrices.columns;
+      const size_t out_size = size_t(length) * matrices.rows;
+      order.resize(right.size());
+      for (size_t i = 0; i < order.size(); i++) order[i] = i;
+      std::stable_sort(order.begin(), order.end(), [&](auto a, auto b) { return by[a] < by[b]; });
+      // Each matrix is read once, for all rows that it is chosen for.
+      for (size_t first = 0, end; first < order.size(); first = end) {
+        for (end = first; end < order.size() && by[order[end]] == by[order[first]];) end++;
+        const size_t count = end - first;
+        chosen.resize(count * in_size);
+        products.resize(count * out_size);
+        for (size_t i = 0; i < count; i++)
+          std::copy_n(values + from[order[first + i]] * in_size, in_size, &chosen[i * in_size]);
+        product_in_parts(matrices.at(by[order[first]]), chosen.data(), int(count) * length,
+                         products.data());
+        for (size_t i = 0; i < count; i++)
+          std::copy_n(&products[i * out_size], out_size, y + order[first + i] * out_size);
+      }
+    });
+  }
+};
+
+// Its setting is what is added to the mean square.
+class RmsNorm : public With<float> {
+ public:
+  using With::With;
+
+  const char* name() const override { return "AkunuRmsNorm"; }
+
+  void eval_cpu(const std::vector<array>& in, array& out) override {
+    const int size = out.shape(-1), count = out.size() / size;
+    queue([x = View<float>(in[0]), weight = View<float>(in[1]), epsilon = settings_, size, count,
+           y = memory_of(in[0], out)] {
+      static thread_local std::vector<float> space, weights;
+      const float *values = x.in_order(space), *factors = weight.in_order(weights);
+      in_parts(count, 1, double(size) * count, [&](int begin, int end) {
+        for (size_t m = begin; m < size_t(end); m++)
+          rms_norm(values + m * size, factors, epsilon, size, y + m * size);
+      });
+    });
+  }
+};
+
+// Of the last axis.
+class LogSumExp : public Operation {
+ public:
+  using Operation::Operation;
+
+  const char* name() const override { return "AkunuLogSumExp"; }
+
+  void eval_cpu(const std::vector<array>& in, array& out) override {
+    queue([x = View<float>(in[0]), count = int(out.size()), size = size_t(in[0].shape(-1)),
+           y = memory(out)] {
+      static thread_local std::vector<float> space;
+      const float* values = x.in_order(space);
+      in_parts(count, 1, double(size) * count * 10, [&](int begin, int end) {
+        for (int m = begin; m < end; m++) y[m] = log_sum_exp(values + m * size, size);
+      });
+    });
+  }
+};
+
+// Of the last axis.
+class Softmax : public Operation {
+ public:
+  using Operation::Operation;
+
+  const char* name() const override { return "AkunuSoftmax"; }
+
+  void eval_cpu(const std::vector<array>& in, array& out) override {
+    const int size = out.shape(-1), count = out.size() / size;
+    queue([x = View<float>(in[0]), size, count, y = memory_of(in[0], out)] {
+      static thread_local std::vector<float> space;
+      const float* values = x.in_order(space);
+      in_parts(count, 1, double(size) * count * 10, [&](int begin, int end) {
+        static thread_local std::vector<float> row;
+        row.assign(up_to_lanes(size), -std::numeric_limits<float>::infinity());
+        for (size_t m = begin; m < size_t(end); m++) {
+          std::copy_n(values + m * size, size, row.data());
+          std::fill(row.begin() + size, row.end(), -std::numeric_limits<float>::infinity());
+          softmax(row.data(), int(row.size()), nullptr);
+          std::copy_n(row.data(), size, y + m * size);
+        }
+      });
+    });
+  }
+};
+
+class Sigmoid : public Operation {
+ public:
+  using Operation::Operation;
+
+  const char* name() const override { return "AkunuSigmoid"; }
+
+  void eval_cpu(const std::vector<array>& in, array& out) override {
+    constexpr int AT_ONCE = 4096;
+    queue([x = View<float>(in[0]), size = out.size(), y = memory_of(in[0], out)] {
+      static thread_local std::vector<float> space;
+      const float* values = x.in_order(space);
+      const int count = (size + AT_ONCE - 1) / AT_ONCE;
+      in_parts(count, 1, double(size) * 10, [&](int begin, int end) {
+        const size_t first = size_t(begin) * AT_ONCE;
+        sigmoid(values + first, std::min(size, size_t(end) * AT_ONCE) - first, y + first);
+      });
+    });
+  }
+};
+
+struct RopeSettings {
+  int dims;
+  bool neighbours;
+  float base, scale;
+
+  bool operator==(const RopeSettings&) const = default;
+};
+
+// Rotary positions (Su et al., RoFormer, 3.2.2) of x [batch, heads, length, size].
+class Rope : public With<RopeSettings> {
+ public:
+  using With::With;
+
+  const char* name() const override { return "AkunuRope"; }
+
+  void eval_cpu(const std::vector<array>& in, array& out) override {
+    std::optional<View<float>> periods;
+    if (in.size() > 2) periods.emplace(in[2]);
+    queue([settings = settings_, x = View<float>(in[0]), offset = View<int>(in[1]),
+           several = in[1].size() > 1, periods, y = memory_of(in[0], out)] {
+      static thread_local std::vector<float> space, given;
+      const float* values = x.in_order(space);
+      const float* period = periods ? periods->in_order(given) : nullptr;
+      const int batch = x.shape[0], heads = x.shape[1], length = x.shape[2], size = x.shape[3];
+      for (int b = 0; b < batch; b++) {
+        const int first = offset.data[several ? b * offset.strides[0] : 0];
+        const Angles& angles = angles_of(settings, first, length, period);
+        in_parts(heads * length, 1, double(heads) * length * size, [&](int begin, int end) {
+          for (int row = begin; row < end; row++) {
+            const size_t at = (size_t(b) * heads * length + row) * size;
+            const size_t angle = size_t(row % length) * (settings.dims / 2);
+            rotate(values + at, size, &angles.cosines[angle], &angles.sines[angle],
+                   settings.dims / 2, settings.neighbours, y + at);
+          }
+        });
+      }
+    });
+  }
+
+ private:
+  struct Angles {
+    RopeSettings of{};
+    int first = 0, length = 0;
+    std::vector<float> cosines, sines;
+  };
+
+  // All layers of a pass ask for the same angles, so the last ones are kept.
+  static const Angles& angles_of(const RopeSettings& settings, int first, int length,
+                                 const float* period) {
+    static thread_local Angles last;
+    if (!period && last.of == settings && last.first == first && last.length == length) return last;
+    const int half = settings.dims / 2;
+    last.of = period ? RopeSettings{} : settings;
+    last.first = first;
+    last.length = length;
+    last.cosines.resize(size_t(length) * half);
+    last.sines.resize(size_t(length) * half);
+    for (int i = 0; i < half; i++) {
+      const float turn = period ? 1 / period[i] : std::exp(-i * (std::log(settings.base) / half));
+      for (int l = 0; l < length; l++) {
+        const float angle = float(first + l) * settings.scale * turn;
+        last.cosines[size_t(l) * half + i] = std::cos(angle);
+        last.sines[size_t(l) * half + i] = std::sin(angle);
+      }
+    }
+    return last;
+  }
+};
+
+struct AttentionSettings {
+  float scale;
+  bool causal, masked, sinks;
+};
+
+// Softmax(scale * q k^T + mask) v of q [batch, heads, length, size] and fewer heads of k and v; a
+// mask has the shape [batch, heads, length, keys], and sinks, of each head, are logits of no key.
+class Attention : public With<AttentionSettings> {
+ public:
+  using With::With;
+
+  const char* name() const override { return "AkunuAttention"; }
+
+  void eval_cpu(const std::vector<array>& in, array& out) override {
+    std::optional<View<float>> sinks;
+    std::optional<Mask> mask;
+    if (settings_.masked) mask.emplace(in[3]);
+    if (settings_.sinks) sinks.emplace(in.back());
+    queue([q_ = View<float>(in[0]), k_ = View<float>(in[1]), v_ = View<float>(in[2]), mask, sinks,
+           settings = settings_, y = memory(out)] {
+      static thread_local std::vector<float> space[4];
+      const auto q = q_.in_rows(space[0]), k = k_.in_rows(space[1]), v = v_.in_rows(space[2]);
+      const float* sink = sinks ? sinks->in_order(space[3]) : nullptr;
+      const int batch = q.shape[0], heads = q.shape[1], length = q.shape[2];
+      const int kv_heads = k.shape[1], keys = k.shape[2], size = v.shape[3];
+      const int shared = heads / kv_heads, rows = shared * length;
+      const int at_once = std::min(rows, AT_ONCE), chunks = (rows + at_once - 1) / at_once;
+      const double work = double(batch) * heads * length * keys * (q.shape[3] + size);
+      in_parts(batch * kv_heads * chunks, 1, work, [&](int begin, int end) {
+        static thread_local std::vector<float> scores;
+        static thread_local std::vector<int> places;
+        scores.resize(std::max(scores.size(), size_t(at_once) * up_to_lanes(keys)));
+        if (mask) places.resize(std::max(places.size(), size_t(at_once) * keys));
+        for (int part = begin; part < end; part++) {
+          const int b = part / chunks / kv_heads, kv = part / chunks % kv_heads;
+          const int first = part % chunks * at_once, count = std::min(rows - first, at_once);
+          const float* queries[AT_ONCE];
+          float* outputs[AT_ONCE];
+          int* lists[AT_ONCE];
+          int visible[AT_ONCE];
+          int most = 0;
+          for (int r = 0; r < count; r++) {
+            const int h = kv * shared + (first + r) / length, l = (first + r) % length;
+            queries[r] = q.data + b * q.strides[0] + h * q.strides[1] + l * q.strides[2];
+            outputs[r] = y + ((size_t(b) * heads + h) * length + l) * size;
+            visible[r] = settings.causal ? keys - length + l + 1 : keys;
+            if (mask) visible[r] = mask->list(b, h, l, keys, lists[r] = &places[size_t(r) * keys]);
+            most = std::max(most, visible[r]);
+          }
+          const int padded = up_to_lanes(most);
+          const Queries shown{queries, visible, count, padded, mask ? lists : nullptr};
+          attention_scores(shown, k.data + b * k.strides[0] + kv * k.strides[1], k.strides[2],
+                           q.shape[3], settings.scale, scores.data());
+          for (int r = 0; r < count; r++) {
+            const int h = kv * shared + (first + r) / length, l = (first + r) % length;
+            float* row = scores.data() + size_t(r) * padded;
+            if (mask) mask->add(b, h, l, visible[r], lists[r], row);
+            softmax(row, padded, sink ? sink + h : nullptr);
+          }
+          attention_outputs(shown, v.data + b * v.strides[0] + kv * v.strides[1], v.strides[2],
+                            size, scores.data(), outputs);
+        }
+      });
+    });
+  }
+
+ private:
+  // Rows of queries that look at a block of keys before the next is read.
+  static constexpr int AT_ONCE = 32;
+
+  // Which keys may be seen, or what is added to scores: -inf hides a key.
+  struct Mask {
+    explicit Mask(const array& a) {
+      if (a.dtype() == mx::bool_) {
+        seen.emplace(a);
+      } else {
+        added.emplace(a);
+      }
+    }
+
+    ptrdiff_t at(int b, int h, int l, int key) const {
+      const auto& strides = seen ? seen->strides : added->strides;
+      return b * strides[0] + h * strides[1] + l * strides[2] + key * strides[3];
+    }
+
+    bool hides(ptrdiff_t place) const {
+      return seen ? !seen->data[place] : added->data[place] == -INFINITY;
+    }
+
+    // Lists the keys that a row sees; returns their number. A row that sees none lists all.
+    int list(int b, int h, int l, int keys, int* places) const {
+      int count = 0;
+      for (int key = 0; key < keys; key++)
+        if (!hides(at(b, h, l, key))) places[count++] = key;
+      if (count) return count;
+      for (int key = 0; key < keys; key++) places[key] = key;
+      return keys;
+    }
+
+    void add(int b, int h, int l, int count, const int* places, float* scores) const {
+      for (int i = 0; i < count; i++) {
+        const ptrdiff_t place = at(b, h, l, places[i]);
+        if (hides(place)) {
+          scores[i] = std::numeric_limits<float>::lowest();  // as in MLX: all alike, below a sink
+        } else if (added) {
+          scores[i] += added->data[place];
+        }
+      }
+    }
+
+    std::optional<View<bool>> seen;
+    std::optional<View<float>> added;
+  };
+};
+
+}  // namespace akunu

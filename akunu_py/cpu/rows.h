@@ -1,0 +1,64 @@
+// Norms, sums of exponentials, sigmoids and rotations of rows.
+
+#pragma once
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <limits>
+
+#include "vectors.h"
+
+namespace akunu {
+
+inline void rms_norm(const float* x, const float* weight, float epsilon, int size, float* y) {
+  Floats squares = {};
+  int k = 0;
+  for (; k + LANES <= size; k += LANES) squares = multiply_add(load(x + k), load(x + k), squares);
+  float total = sum(squares);
+  for (int rest = k; rest < size; rest++) total += x[rest] * x[rest];
+  const float factor = 1 / std::sqrt(total / size + epsilon);
+  for (k = 0; k + LANES <= size; k += LANES) store(y + k, load(x + k) * factor * load(weight + k));
+  for (; k < size; k++) y[k] = x[k] * factor * weight[k];
+}
+
+// The logarithm of the sum of all e^x, which is the largest x where that is infinite.
+inline float log_sum_exp(const float* x, size_t size) {
+  constexpr float INFINITE = std::numeric_limits<float>::infinity();
+  const size_t whole = size / LANES * LANES;
+  float rest[LANES];
+  std::fill(rest, rest + LANES, -INFINITE);
+  std::copy(x + whole, x + size, rest);
+  Floats most = load(rest), total = {};
+  for (size_t k = 0; k < whole; k += LANES) most = load(x + k) > most ? load(x + k) : most;
+  float largest = -INFINITE;
+  for (int i = 0; i < LANES; i++) largest = std::max(largest, most[i]);
+  if (std::isinf(largest)) return largest;
+  for (size_t k = 0; k < whole; k += LANES) total += exponential(load(x + k) - largest);
+  return std::log(sum(total + exponential(load(rest) - largest))) + largest;
+}
+
+inline void sigmoid(const float* x, size_t size, float* y) {
+  size_t k = 0;
+  for (; k + LANES <= size; k += LANES) store(y + k, 1 / (1 + exponential(-load(x + k))));
+  if (k == size) return;
+  float rest[LANES] = {};
+  std::memcpy(rest, x + k, (size - k) * sizeof(float));
+  store(rest, 1 / (1 + exponential(-load(rest))));
+  std::memcpy(y + k, rest, (size - k) * sizeof(float));
+}
+
+// Turns pairs of the first `2 * half` numbers by angles; those behind them stay (RoFormer, 3.2.2).
+// Numbers of a pair are `half` apart, or neighbours if `neighbours`.
+inline void rotate(const float* x, int size, const float* cosines, const float* sines, int half,
+                   bool neighbours, float* y) {
+  const int first = neighbours ? 2 : 1, apart = neighbours ? 1 : half;
+  for (int i = 0; i < half; i++) {
+    const float a = x[i * first], b = x[i * first + apart];
+    y[i * first] = a * cosines[i] - b * sines[i];
+    y[i * first + apart] = a * sines[i] + b * cosines[i];
+  }
+  std::memmove(y + 2 * half, x + 2 * half, (size - 2 * half) * sizeof(float));
+}
+
+}  // namespace akunu

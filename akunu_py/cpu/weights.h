@@ -1,0 +1,277 @@
+// How weights are packed, and how codes become weights on each kind of processor.
+
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+
+#include "vectors.h"
+
+namespace akunu {
+
+// Columns whose products are added up in vectors. The sums of such chunks are added as numbers, by
+// all kernels; those for many rows of x keep a chunk of each in the caches.
+constexpr int CHUNK_COLUMNS = 1024;
+
+// Stands for the number of bits where codes are floats.
+constexpr int E2M1 = 0;
+
+// A matrix as MLX packs it: `rows` rows of `columns` codes of `bits` bits, the first in the lowest
+// bits, and for each `group` of a row a scale and a bias: weight = scale * code + bias. Without
+// biases the codes are floats of 4 bits, E2M1 (Open Compute Project, Microscaling Formats, 5.3.3).
+struct Packed {
+  const uint8_t* codes;
+  const float* scales;
+  const float* biases;
+  int rows, columns, group, bits;
+
+  size_t row_bytes() const { return size_t(columns) * bits / 8; }
+  int groups() const { return columns / group; }
+  int form() const { return bits == 4 && !biases ? E2M1 : bits; }
+  int chunk_groups() const { return std::max(1, CHUNK_COLUMNS / group); }
+};
+
+inline uint32_t word_at(const uint8_t* from) {
+  uint32_t word;
+  std::memcpy(&word, from, sizeof word);
+  return word;
+}
+
+// Eight bytes as numbers; what compilers make of a conversion is ten times slower.
+inline Ints widen(const uint8_t* bytes) {
+#if defined(__AVX2__)
+  return Ints(_mm256_cvtepu8_epi32(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(bytes))));
+#elif defined(__aarch64__)
+  const uint16x8_t wide = vmovl_u8(vld1_u8(bytes));
+  const uint32x4_t halves[2] = {vmovl_u16(vget_low_u16(wide)), vmovl_u16(vget_high_u16(wide))};
+  Ints all;
+  std::memcpy(&all, halves, sizeof all);
+  return all;
+#else
+  uint8_t eight __attribute__((vector_size(LANES)));
+  std::memcpy(&eight, bytes, sizeof eight);
+  return __builtin_convertvector(eight, Ints);
+#endif
+}
+
+// Eight codes, which are BITS bytes.
+template <int BITS>
+inline Floats codes_at(const uint8_t* packed) {
+  constexpr uint32_t MASK = (1u << BITS) - 1;
+  Words codes;
+  if constexpr (BITS == E2M1) {
+    const Words all = (Words{} + word_at(packed)) >> (Words{0, 1, 2, 3, 4, 5, 6, 7} * 4);
+    // 0, 0.5, 1, 1.5, and then with the exponent and the digit of a float32: 2, 3, 4, 6.
+    const Ints size = Ints(all & 7);
+    const Floats small = __builtin_convertvector(size, Floats) * 0.5f;
+    const Floats number = size < 4 ? small : Floats((size + 252) << 22);
+    return Floats(Words(number) | (all & 8) << 28);
+  } else if constexpr (BITS == 8) {
+    return __builtin_convertvector(widen(packed), Floats);
+  } else if constexpr (BITS <= 4) {
+    uint32_t all = 0;
+    if constexpr (BITS == 3) {  // a word that is read where three bytes were copied waits for them
+      all = packed[0] | packed[1] << 8 | packed[2] << 16;
+    } else {
+      std::memcpy(&all, packed, BITS);
+    }
+    codes = (Words{} + all) >> (Words{0, 1, 2, 3, 4, 5, 6, 7} * BITS);
+  } else {
+    // The last four codes end with the last byte.
+    const uint32_t low = word_at(packed), high = word_at(packed + BITS - 4) >> (32 - 4 * BITS);
+    codes =
+        Words{low, low, low, low, high, high, high, high} >> (Words{0, 1, 2, 3, 0, 1, 2, 3} * BITS);
+  }
+  // Signed, since only AVX-512 converts unsigned numbers.
+  return __builtin_convertvector(Ints(codes & MASK), Floats);
+}
+
+// A form says how codes become weights: `Line` is what weights of a group have in common, and
+// `weights` returns a vector of one row's, number `part` of the PARTS from `column` on. `in_order`
+// copies numbers of x in the order of the weights, to where a cache line begins.
+template <int BITS>
+struct Codes {
+  using Vector = Floats;
+  static constexpr int PARTS = 1;
+  struct Line {
+    Floats scale, bias;
+  };
+
+  static Line line(const Packed& w, size_t at) {
+    return {repeat(w.scales[at]), BITS == E2M1 ? Floats{} : repeat(w.biases[at])};
+  }
+
+  static Floats weights(const uint8_t* codes, int column, int, const Line& line) {
+    constexpr int WIDTH = BITS == E2M1 ? 4 : BITS;
+    const Floats values = codes_at<BITS>(codes + size_t(column) * WIDTH / 8);
+    if constexpr (BITS == E2M1) return values * line.scale;
+    return multiply_add(values, line.scale, line.bias);
+  }
+
+  static void in_order(const float* x, size_t size, float* to) { std::copy_n(x, size, to); }
+};
+
+// Codes of 4 bits. Of twice COUNT columns those with even numbers come first, since their codes are
+// the lower halves of COUNT bytes.
+template <int COUNT>
+inline void evens_first(const float* x, size_t size, float* to) {
+  for (size_t first = 0; first < size; first += 2 * COUNT)
+    for (int i = 0; i < COUNT; i++) {
+      to[first + i] = x[first + 2 * i];
+      to[first + COUNT + i] = x[first + 2 * i + 1];
+    }
+}
+
+#if defined(__AVX512BW__) && defined(__AVX512VL__)
+
+typedef float Wide __attribute__((vector_size(64)));
+
+inline Wide multiply_add(Wide a, Wide b, Wide c) {
+  return Wide(_mm512_fmadd_ps(__m512(a), __m512(b), __m512(c)));
+}
+
+inline Floats eight_lanes(Wide v) {
+  Floats halves[2];
+  std::memcpy(halves, &v, sizeof v);
+  return halves[0] + halves[1];
+}
+
+inline __m512i sixteen_bytes(const uint8_t* from) {
+  return _mm512_cvtepu8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(from)));
+}
+
+// The weights that the codes from `first` on stand for.
+template <int BITS>
+inline Wide sixteen_weights(const Packed& w, size_t line, int first) {
+  constexpr Wide E2M1_VALUES = {0,     0.5,   1,  1.5,   2,  3,  4,  6,
+                                -0.0f, -0.5f, -1, -1.5f, -2, -3, -4, -6};
+  if constexpr (BITS == E2M1) return E2M1_VALUES * w.scales[line];
+  Wide codes;
+  for (int i = 0; i < 16; i++) codes[i] = (first + i) & ((1 << BITS) - 1);
+  return multiply_add(codes, Wide{} + w.scales[line], Wide{} + w.biases[line]);
+}
+
+// Sixteen codes of 1 to 6 bits. Those of up to 5 are looked up in a table of a group's weights, as
+// long as one or two vectors; with fewer bits it repeats, so that bits of the next codes in an
+// index do not matter.
+template <int BITS>
+struct Sixteens {
+  using Vector = Wide;
+  static constexpr int PARTS = 1;
+  static constexpr int WIDTH = BITS == E2M1 ? 4 : BITS;
+  struct Line {
+    Wide low, high;
+  };
+
+  static Line line(const Packed& w, size_t at) {
+    if constexpr (BITS == 6) return {Wide{} + w.scales[at], Wide{} + w.biases[at]};
+    return {sixteen_weights<BITS>(w, at, 0), BITS == 5 ? sixteen_weights<BITS>(w, at, 16) : Wide{}};
+  }
+
+  static Wide weights(const uint8_t* codes, int column, int, const Line& line) {
+    const __m512i index = indices(codes + size_t(column) * WIDTH / 8);
+    if constexpr (BITS == 5)
+      return Wide(_mm512_permutex2var_ps(__m512(line.low), index, __m512(line.high)));
+    if constexpr (BITS == 6) {
+      const __m512i code = _mm512_and_si512(index, _mm512_set1_epi32(63));
+      return multiply_add(Wide(_mm512_cvtepi32_ps(code)), line.low, line.high);
+    }
+    return Wide(_mm512_permutexvar_ps(index, __m512(line.low)));
+  }
+
+  static void in_order(const float* x, size_t size, float* to) { std::copy_n(x, size, to); }
+
+ private:
+  // Numbers whose lowest bits are the codes: two bytes of each, moved to the right.
+  static __m512i indices(const uint8_t* packed) {
+    struct Bits {
+      alignas(64) uint8_t bytes[64];
+      alignas(64) int32_t shifts[16];
+    };
+    static constexpr Bits OF = [] {
+      Bits bits{};
+      for (int i = 0; i < 16; i++) {
+        bits.shifts[i] = i * WIDTH % 8;
+        for (int byte = 0; byte < 4; byte++)
+          bits.bytes[4 * i + byte] = byte < 2 ? i * WIDTH / 8 + byte : 0x80;
+      }
+      bits.bytes[61] = std::min(2 * WIDTH - 1, int(bits.bytes[61]));
+      return bits;
+    }();
+    const __m128i codes = _mm_maskz_loadu_epi8((1u << 2 * WIDTH) - 1, packed);
+    const __m512i pairs =
+        _mm512_shuffle_epi8(_mm512_broadcast_i32x4(codes), _mm512_load_si512(OF.bytes));
+    return _mm512_srlv_epi32(pairs, _mm512_load_si512(OF.shifts));
+  }
+};
+
+// Codes of 8 bits, sixteen at once.
+struct Bytes : Sixteens<6> {
+  static Wide weights(const uint8_t* codes, int column, int, const Line& line) {
+    return multiply_add(Wide(_mm512_cvtepi32_ps(sixteen_bytes(codes + column))), line.low,
+                        line.high);
+  }
+};
+
+struct Nibbles {
+  using Vector = Wide;
+  static constexpr int PARTS = 2;
+  using Line = Wide;
+
+  static Wide line(const Packed& w, size_t at) { return sixteen_weights<4>(w, at, 0); }
+
+  static Wide weights(const uint8_t* codes, int column, int part, const Wide& table) {
+    const __m512i bytes = sixteen_bytes(codes + column / 2);
+    // Only the last four bits of an index count.
+    const __m512i index = part ? _mm512_srli_epi32(bytes, 4) : bytes;
+    return Wide(_mm512_permutexvar_ps(index, __m512(table)));
+  }
+
+  static void in_order(const float* x, size_t size, float* to) { evens_first<16>(x, size, to); }
+};
+
+template <int BITS>
+using Few = Sixteens<BITS>;
+using Eight = Bytes;
+using Widest = Wide;
+
+#else
+
+struct Nibbles : Codes<4> {
+  static constexpr int PARTS = 2;
+
+  static Floats weights(const uint8_t* codes, int column, int part, const Line& line) {
+    const Ints bytes = widen(codes + column / 2);
+    const Ints values = part ? bytes >> 4 : bytes & 15;
+    return multiply_add(__builtin_convertvector(values, Floats), line.scale, line.bias);
+  }
+
+  static void in_order(const float* x, size_t size, float* to) { evens_first<LANES>(x, size, to); }
+};
+
+template <int BITS>
+using Few = Codes<BITS>;
+using Eight = Codes<8>;
+using Widest = Floats;
+
+#endif
+
+// Weights that are not packed: float32, in groups that have nothing in common.
+struct Dense {
+  using Vector = Widest;
+  static constexpr int PARTS = 1;
+  static constexpr int GROUP = 16;
+  struct Line {};
+
+  static Line line(const Packed&, size_t) { return {}; }
+
+  static Widest weights(const uint8_t* codes, int column, int, const Line&) {
+    return load<Widest>(reinterpret_cast<const float*>(codes) + column);
+  }
+
+  static void in_order(const float* x, size_t size, float* to) { std::copy_n(x, size, to); }
+};
+
+}  // namespace akunu
