@@ -8,7 +8,7 @@ print(engine.chat([{"role": "user", "content": "Hello"}]).text)
 
 import importlib
 
-from akunu_py.errors import (
+from akunu_py.system.errors import (
     AkunuError,
     ConfigError,
     ContextOverflowError,
@@ -26,9 +26,9 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from akunu_py.engine.engine import Engine
     from akunu_py.engine.reply_stream import ReplyStream
-    from akunu_py.messages import Message, TextPart, Tool, ToolCall
     from akunu_py.protocols import Drafter, Target, Tokenizer
-    from akunu_py.types import (
+    from akunu_py.values.messages import Message, TextPart, Tool, ToolCall
+    from akunu_py.values.types import (
         DecodeStats,
         Draft,
         GenerationConfig,
@@ -74,10 +74,10 @@ __all__ = [
 _MODULES = {
     "Engine": "akunu_py.engine.engine",
     "ReplyStream": "akunu_py.engine.reply_stream",
-    **dict.fromkeys(("Message", "TextPart", "Tool", "ToolCall"), "akunu_py.messages"),
+    **dict.fromkeys(("Message", "TextPart", "Tool", "ToolCall"), "akunu_py.values.messages"),
     **dict.fromkeys(("Drafter", "Target", "Tokenizer"), "akunu_py.protocols"),
 }
-"""Modules of the names that are not in `akunu_py.types`."""
+"""Modules of the names that are not in `akunu_py.values.types`."""
 
 
 def __getattr__(name: str) -> object:
@@ -88,6 +88,7 @@ def __getattr__(name: str) -> object:
     """
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    value: object = getattr(importlib.import_module(_MODULES.get(name, "akunu_py.types")), name)
+    module = importlib.import_module(_MODULES.get(name, "akunu_py.values.types"))
+    value: object = getattr(module, name)
     globals()[name] = value
     return value

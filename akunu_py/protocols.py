@@ -10,9 +10,9 @@ from typing import Literal, Protocol, runtime_checkable
 import numpy as np
 from numpy.typing import NDArray
 
-from akunu_py.cost_curve import CostCurve
-from akunu_py.messages import GivenMessage, GivenTool
-from akunu_py.types import Draft, GenerationConfig, PassReport
+from akunu_py.values.cost_curve import CostCurve
+from akunu_py.values.messages import GivenMessage, GivenTool
+from akunu_py.values.types import Draft, GenerationConfig, PassReport
 
 
 @runtime_checkable

@@ -12,8 +12,8 @@ from collections.abc import Callable, Iterable, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from akunu_py.errors import RollbackError
-from akunu_py.types import Draft
+from akunu_py.system.errors import RollbackError
+from akunu_py.values.types import Draft
 
 NextToken = Callable[[tuple[int, ...]], int]
 

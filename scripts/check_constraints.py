@@ -26,8 +26,8 @@ sys.path[:0] = [str(ROOT), str(ROOT / "tests")]
 from constrained_replies import DRAFTERS, FORMS, replies
 
 from akunu_py import Engine
-from akunu_py.blas import load_blas
-from akunu_py.errors import AkunuError
+from akunu_py.cpu.blas import load_blas
+from akunu_py.system.errors import AkunuError
 
 MOST_TOKENS = 80
 COUNTED = ("replies", "ended", "tokens", "accepted", "tested")

@@ -18,7 +18,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
-from akunu_py.blas import fix_threads, load_blas
+from akunu_py.cpu.blas import fix_threads, load_blas
 
 load_blas()
 
@@ -27,8 +27,8 @@ from akunu_py.bench.bootstrap import Ratio
 from akunu_py.bench.hit_rate import encode_prompt
 from akunu_py.bench.metrics import TimedPair, speedup
 from akunu_py.bench.workloads import CATEGORIES, Prompt, load_prompts
-from akunu_py.errors import AkunuError
-from akunu_py.types import DecodeStats
+from akunu_py.system.errors import AkunuError
+from akunu_py.values.types import DecodeStats
 
 PLAIN, AUTO = "plain", "auto"
 Replies = dict[str, GenerationResult]

@@ -23,8 +23,8 @@ import rank_child
 from rank_runs import run
 from tiny_families import FAMILIES
 
-from akunu_py.errors import ConfigError
 from akunu_py.models.ranks import split
+from akunu_py.system.errors import ConfigError
 
 PIPELINES = ("qwen2/1", "qwen3_moe/1", "ministral3/1", "glm4_moe/1")
 

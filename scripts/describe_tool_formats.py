@@ -8,12 +8,12 @@ import argparse
 from collections.abc import Sequence
 from pathlib import Path
 
-from akunu_py.errors import AkunuError, ConfigError
-from akunu_py.messages import Message, Tool, ToolCall
+from akunu_py.system.errors import AkunuError, ConfigError
 from akunu_py.tokenizers import ChatTemplate
 from akunu_py.tool_calls.format import ID, INDEX, TAG, ToolFormat
 from akunu_py.tool_calls.known import known_format
 from akunu_py.tool_calls.probing import Render, UnknownFormatError, probe_format
+from akunu_py.values.messages import Message, Tool, ToolCall
 
 ENDS = (
     "<|eom_id|>", "<|eot_id|>", "<|call|>", "<|im_end|>", "<|tool_response>", "<|eom|>", "<|eot|>",

@@ -39,7 +39,7 @@ to 12 nodes, with mlx-lm's plain loop: greedy and at temperature 0.8, float32, o
 
 def grown(rates, size=60):
     """Return the best tree of that size in which every node has children with these rates."""
-    from akunu_py.draft_trees import TreeBuilder
+    from akunu_py.values.draft_trees import TreeBuilder
 
     builder = TreeBuilder()
     waiting = [(-rate, rank, -1) for rank, rate in enumerate(rates)]
@@ -55,7 +55,7 @@ def grown(rates, size=60):
 def paying(draft, curve):
     """Return the part of a draft with the most tokens for its time, and these a plain step."""
     from akunu_py.decoding.tree_budget import paying_part
-    from akunu_py.draft_trees import part, reaches
+    from akunu_py.values.draft_trees import part, reaches
 
     speed, before = 1.0, 0.0
     while speed - before > 1e-9:

@@ -3,8 +3,8 @@
 import time
 from collections.abc import Callable, Iterable
 
-from akunu_py.cost_curve import CostCurve
 from akunu_py.protocols import Drafter
+from akunu_py.values.cost_curve import CostCurve
 
 MAX_DRAFT = 64
 Reply = tuple[list[int], list[int]]

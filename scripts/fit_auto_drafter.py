@@ -22,11 +22,11 @@ from pathlib import Path
 from drafter_examples import Example, fingerprint, make_examples
 from drafter_replay import Reply, normalised_speed, replay
 
-from akunu_py.cost_curve import CostCurve
 from akunu_py.drafting.auto import AutoDrafter, AutoState, calibration, features
 from akunu_py.drafting.memory import Memory
 from akunu_py.gguf import GGUFFile
 from akunu_py.tokenizers import from_gguf
+from akunu_py.values.cost_curve import CostCurve
 
 ROOT = Path(__file__).resolve().parent.parent
 OUTPUT = ROOT / "akunu_py/drafting/auto/start_weights.json"

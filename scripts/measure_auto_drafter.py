@@ -33,12 +33,12 @@ from pathlib import Path
 
 from drafter_replay import Reply, normalised_speed, replay
 
-from akunu_py.cost_curve import CostCurve
 from akunu_py.drafting import AutoDrafter, AutoState, Memory
 from akunu_py.drafting.occurrences import OccurrenceIndex
 from akunu_py.gguf import GGUFFile
 from akunu_py.protocols import Tokenizer
 from akunu_py.tokenizers import from_gguf
+from akunu_py.values.cost_curve import CostCurve
 
 ROOT = Path(__file__).resolve().parent.parent
 MAX_REPLY = 1500

@@ -27,10 +27,10 @@ sys.path[:0] = [str(ROOT), str(ROOT / "tests")]
 from random_forms import schema, seeded
 
 from akunu_py import Engine
-from akunu_py.constraint import Constraint
 from akunu_py.constraints import MatcherVocabulary, make_matcher
 from akunu_py.gguf import GGUFFile
 from akunu_py.tokenizers import from_gguf
+from akunu_py.values.constraint import Constraint
 
 TEXTS = 60
 MOST_TOKENS = 200

@@ -26,7 +26,7 @@ from akunu_py.models.load import load_model
 from akunu_py.models.session import Session
 from akunu_py.sampling.sampler import Sampler
 from akunu_py.sampling.transforms import TransformChain
-from akunu_py.types import GenerationConfig
+from akunu_py.values.types import GenerationConfig
 
 PROMPT = (
     "def read_table(path, separator=',', strict=True):\n"

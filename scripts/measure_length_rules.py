@@ -18,12 +18,12 @@ sys.path[:0] = [str(ROOT), str(ROOT / "scripts"), str(ROOT / "tests" / "decoding
 from budget_simulation import PLAIN_S, SimulatedTarget
 from drafter_examples import make_examples
 
-from akunu_py.cost_curve import CostCurve
 from akunu_py.decoding.budget import Budget, BudgetState
 from akunu_py.decoding.loop import decode
 from akunu_py.drafting import AutoDrafter, AutoState
 from akunu_py.gguf import GGUFFile
 from akunu_py.tokenizers import from_gguf
+from akunu_py.values.cost_curve import CostCurve
 
 CURVES = {
     "gentle": CostCurve({1: 1.0, 2: 1.05, 21: 2.0}),

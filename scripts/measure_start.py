@@ -20,8 +20,8 @@ from pathlib import Path
 from statistics import median
 
 from akunu_py.bench.metrics import TimedPair, median_speedup
-from akunu_py.extras import install_command
 from akunu_py.lab.compare.arm import EXTRA
+from akunu_py.system.extras import install_command
 
 PROMPT = "def add(a, b):"
 AKUNU = "akunu"

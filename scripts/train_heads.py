@@ -28,7 +28,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(ROOT), str(ROOT / "scripts")]
 
-from akunu_py.blas import fix_threads, load_blas
+from akunu_py.cpu.blas import fix_threads, load_blas
 
 load_blas()
 
@@ -37,9 +37,9 @@ from head_training.replies import collect, read_replies
 from head_training.training import Settings, Trainer, write_side_car
 from mlx_lm.models.llama import Model as Llama
 
-from akunu_py.errors import AkunuError
 from akunu_py.models.heads import load_head
 from akunu_py.models.load import LoadedModel, LoadOptions, load_model
+from akunu_py.system.errors import AkunuError
 
 SIDE_CAR = "head.safetensors"
 

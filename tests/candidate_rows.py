@@ -4,7 +4,7 @@ from akunu_py.decoding.loop import NUM_CANDIDATES
 from akunu_py.protocols import CandidateObserver
 from akunu_py.sampling.sampler import Sampler
 from akunu_py.sampling.transforms import TransformChain
-from akunu_py.types import GenerationConfig
+from akunu_py.values.types import GenerationConfig
 
 CONFIGS = {
     "greedy": GenerationConfig(),

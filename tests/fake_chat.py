@@ -6,7 +6,7 @@ from types import SimpleNamespace
 from akunu_py.cli.chat.commands import parse
 from akunu_py.drafting.registry import default_num_draft_tokens, drafter_name
 from akunu_py.engine.conversation import Question
-from akunu_py.types import DecodeStats, GenerationResult, StreamEvent
+from akunu_py.values.types import DecodeStats, GenerationResult, StreamEvent
 
 
 class FakeStream:

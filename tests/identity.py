@@ -12,9 +12,9 @@ import sys
 import mlx.core as mx
 import numpy as np
 
-from akunu_py.keyed_noise import noise_key
 from akunu_py.sampling.noise import gumbel_row, token_strides
 from akunu_py.sampling.transforms import TransformChain
+from akunu_py.values.keyed_noise import noise_key
 
 # Between the two best scores (natural logarithms). float16's spacing near 16 is 0.016.
 NEAR_TIE = 0.05

@@ -12,7 +12,7 @@ from mlx.utils import tree_flatten
 from tiny_models import prompt_of
 
 import akunu_py
-from akunu_py.types import GenerationConfig
+from akunu_py.values.types import GenerationConfig
 
 PROMPT = prompt_of(20)
 GREEDY = GenerationConfig()

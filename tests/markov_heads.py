@@ -26,7 +26,7 @@ from akunu_py.models.heads.families import Family, family_of, make_head, single_
 from akunu_py.models.heads.token_model import HeadTokenModel
 from akunu_py.sampling.sampler import Sampler
 from akunu_py.sampling.transforms import TransformChain
-from akunu_py.types import GenerationConfig
+from akunu_py.values.types import GenerationConfig
 
 SIZE = 64
 """Width of the state, and number of tokens."""

@@ -22,7 +22,7 @@ from akunu_py.models.ranks.link import Link
 from akunu_py.models.ranks.passes import Follower
 from akunu_py.models.ranks.start import passes_on_ranks
 from akunu_py.models.session import Session
-from akunu_py.types import GenerationConfig
+from akunu_py.values.types import GenerationConfig
 
 CONFIGS = {"greedy": GenerationConfig(), "sampled": GenerationConfig(temperature=0.8)}
 CONTEXT = 128

@@ -32,7 +32,7 @@ from akunu_py.models.hidden_states import StateTap
 from akunu_py.models.session import Session
 from akunu_py.sampling.sampler import Sampler
 from akunu_py.sampling.transforms import TransformChain
-from akunu_py.types import GenerationConfig
+from akunu_py.values.types import GenerationConfig
 
 SEED = 7
 HEAD, AUTO = "mtp", "auto"

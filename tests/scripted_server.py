@@ -17,9 +17,6 @@ from types import SimpleNamespace
 import httpx
 import uvicorn.server
 
-from akunu_py.decode_stats import DecodeStats
-from akunu_py.messages import ToolCall
-from akunu_py.reply_deltas import ArgumentsDelta, CallEnd, CallStart, ContentDelta, ReasoningDelta
 from akunu_py.server.app import make_app
 from akunu_py.server.backend import Health, ServedModel
 from akunu_py.server.events import Accepted, Finished, Usage
@@ -27,6 +24,15 @@ from akunu_py.server.reply_response import Patience
 from akunu_py.server.running import listen, server_of
 from akunu_py.server.security import Access
 from akunu_py.server.service import Service
+from akunu_py.values.decode_stats import DecodeStats
+from akunu_py.values.messages import ToolCall
+from akunu_py.values.reply_deltas import (
+    ArgumentsDelta,
+    CallEnd,
+    CallStart,
+    ContentDelta,
+    ReasoningDelta,
+)
 
 # Longest wait for what must happen, in seconds: long, since machines are busy at times.
 PATIENCE_S = 300

@@ -9,14 +9,14 @@ from pathlib import Path
 
 import pytest
 
-from akunu_py import blas
+from akunu_py.cpu import blas
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="MLX has Accelerate on macOS")
 
 SAY = """
 import sys
-from akunu_py import blas
-from akunu_py.errors import ConfigError
+from akunu_py.cpu import blas
+from akunu_py.system.errors import ConfigError
 try:
     found = blas.load_blas()
 except ConfigError as error:
@@ -89,7 +89,9 @@ def test_a_cache_that_cannot_be_written_costs_a_copy_for_each_process(tmp_path):
 @pytest.mark.parametrize("broken", ["no package", "no program", "a program that fails"])
 def test_whatever_fails_leaves_mlx_its_own(tmp_path, broken):
     """The system's OpenBLAS, which may be there, is hidden as well."""
-    program = "import importlib.metadata as m, akunu_py.blas as b\nb._SYSTEM_LIBRARY = 'none.so'\n"
+    program = (
+        "import importlib.metadata as m, akunu_py.cpu.blas as b\nb._SYSTEM_LIBRARY = 'none.so'\n"
+    )
     program += {
         "no package": "b._WHEEL = 'no-such-package'\n",
         "no program": "b.importlib.metadata.files = lambda name: []\n",

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import pytest
 
 from akunu_py.bench.workloads import load_prompts
-from akunu_py.decode_stats import DecodeStats, SourceStats
+from akunu_py.values.decode_stats import DecodeStats, SourceStats
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "scripts"))
 

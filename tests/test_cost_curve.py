@@ -3,7 +3,7 @@
 import pytest
 
 from akunu_py import ConfigError
-from akunu_py.cost_curve import CostCurve
+from akunu_py.values.cost_curve import CostCurve
 
 
 def test_between_and_past_the_points():

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from akunu_py.decoding.verify import verify_match
-from akunu_py.draft_trees import (
+from akunu_py.values.draft_trees import (
     best_chain,
     depths,
     merged,
@@ -22,7 +22,7 @@ from akunu_py.draft_trees import (
     subtree,
     walk,
 )
-from akunu_py.types import Draft
+from akunu_py.values.types import Draft
 
 TREE = Draft((5, 6, 7, 5, 8, 9), (-1, -1, 0, 0, 1, 4), "t", 3, (0.5, 0.4, 0.9, 0.1, 0.5, 0.5))
 

@@ -7,8 +7,8 @@ from importlib import metadata
 
 import pytest
 
-from akunu_py import extras
-from akunu_py.extras import install_command
+from akunu_py.system import extras
+from akunu_py.system.extras import install_command
 
 
 @pytest.fixture
@@ -124,4 +124,4 @@ def test_run_from_its_source(installed, monkeypatch):
     monkeypatch.setattr(metadata, "distribution", missing)
     *_, source = words()
     root = source.removesuffix("[bench]")
-    assert extras.__file__ == f"{root}/akunu_py/extras.py"
+    assert extras.__file__ == f"{root}/akunu_py/system/extras.py"

@@ -5,8 +5,8 @@ import typing
 import pytest
 
 from akunu_py.engine.generation_options import ConstraintOptions, GenerationOptions
-from akunu_py.generation_config import DRAFTING_FIELDS, GenerationConfig, SamplingConfig
-from akunu_py.option_fields import Count, Number, options_of
+from akunu_py.values.generation_config import DRAFTING_FIELDS, GenerationConfig, SamplingConfig
+from akunu_py.values.option_fields import Count, Number, options_of
 
 OPTIONS = options_of(GenerationConfig)
 

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from akunu_py.keyed_noise import (
+from akunu_py.values.keyed_noise import (
     Purpose,
     gumbel,
     gumbels,

@@ -7,7 +7,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "scripts"))
 
 from measure_auto_drafter import measure_contexts, preceded
 
-from akunu_py.cost_curve import CostCurve
+from akunu_py.values.cost_curve import CostCurve
 
 
 def item(number, session=None, size=40):

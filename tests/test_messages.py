@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from akunu_py import ConfigError, Message, TextPart, Tool, ToolCall
-from akunu_py.messages import read_messages, read_tools
+from akunu_py.values.messages import read_messages, read_tools
 
 HI = {"role": "user", "content": "Hi"}
 SCHEMA = {"type": "object", "properties": {"word": {"type": "string"}}, "required": ["word"]}

@@ -5,8 +5,8 @@ from dataclasses import dataclass
 
 import pytest
 
-from akunu_py.errors import ConfigError
-from akunu_py.option_fields import (
+from akunu_py.system.errors import ConfigError
+from akunu_py.values.option_fields import (
     Biases,
     Choice,
     Count,

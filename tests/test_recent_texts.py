@@ -2,7 +2,7 @@
 
 import pytest
 
-from akunu_py.recent_texts import RecentTexts
+from akunu_py.values.recent_texts import RecentTexts
 
 
 @pytest.mark.parametrize("bounds", [{"most_bytes": 4}, {"most": 2}])

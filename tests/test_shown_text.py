@@ -4,8 +4,8 @@ import unicodedata
 
 import pytest
 
-from akunu_py.errors import AkunuError, ConfigError, MemoryLimitError, ModelFormatError
-from akunu_py.shown_text import harmless, one_line
+from akunu_py.system.errors import AkunuError, ConfigError, MemoryLimitError, ModelFormatError
+from akunu_py.system.shown_text import harmless, one_line
 
 # UAX #9: marks, embeddings, overrides, isolates, and what is deprecated besides.
 DIRECTIONS = [0x061C, 0x200E, 0x200F, *range(0x202A, 0x202F), *range(0x2066, 0x2070)]

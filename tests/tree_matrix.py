@@ -12,7 +12,7 @@ from akunu_py.models.cache import make_caches
 from akunu_py.models.rollback import RollbackCaches
 from akunu_py.models.tree.forward import TreeForward
 from akunu_py.models.tree.rows import TreeRows
-from akunu_py.types import Draft, GenerationConfig
+from akunu_py.values.types import Draft, GenerationConfig
 
 FALL_BACK = [
     name

@@ -9,7 +9,7 @@ from akunu_py.bench.measured_model import Model
 from akunu_py.bench.result_file import BenchResult
 from akunu_py.bench.rows import plain
 from akunu_py.bench.tables import Cell, Column, Table, table_of
-from akunu_py.errors import ConfigError
+from akunu_py.system.errors import ConfigError
 
 DEFAULT_TOLERANCE = 0.1
 

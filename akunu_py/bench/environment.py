@@ -9,7 +9,7 @@ from typing import Self
 
 import akunu_py
 from akunu_py.bench.rows import Count, Row
-from akunu_py.blas import load_blas
+from akunu_py.cpu.blas import load_blas
 
 
 class Environment(Row, frozen=True):

@@ -13,8 +13,8 @@ from akunu_py.bench.result_file import Costs, Failure
 from akunu_py.bench.run import Findings
 from akunu_py.bench.source_table import source_table
 from akunu_py.bench.tables import Column, Table, ratio_columns, table_of
-from akunu_py.decode_stats import source_figures
 from akunu_py.models.traffic import MemoryTraffic
+from akunu_py.values.decode_stats import source_figures
 
 Figures = dict[str, object]
 

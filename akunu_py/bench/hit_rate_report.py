@@ -13,9 +13,9 @@ from akunu_py.bench.metrics import Pass, TimedPair
 from akunu_py.bench.result_file import Failure
 from akunu_py.bench.rows import Count, Number, Row
 from akunu_py.bench.workloads import order_of
-from akunu_py.cost_curve import CostCurve
 from akunu_py.models.pass_times import PassTimes
-from akunu_py.types import DecodeStats, Exactness, GenerationConfig, RowBits
+from akunu_py.values.cost_curve import CostCurve
+from akunu_py.values.types import DecodeStats, Exactness, GenerationConfig, RowBits
 
 
 class Reply(Row, frozen=True):

@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Protocol
 
 from akunu_py.bench.rows import Count, Row
-from akunu_py.errors import ConfigError
 from akunu_py.model_store.default_model import default_model_path
+from akunu_py.system.errors import ConfigError
 
 _SPLIT = re.compile(r"(.*)-[0-9]{5}-of-([0-9]{5})\.gguf", re.DOTALL)
 

@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 
 from akunu_py.bench.bootstrap import LEAST_SESSIONS, Floats, Ratio, estimate, session_weights
 from akunu_py.bench.rows import Count, Row
-from akunu_py.cost_curve import CostCurve
-from akunu_py.types import DecodeStats, Exactness, GenerationConfig
+from akunu_py.values.cost_curve import CostCurve
+from akunu_py.values.types import DecodeStats, Exactness, GenerationConfig
 
 NOT_EXACT = "not exact"
 """Text of a table cell if replies need not be the same, since the rule is not exact."""

@@ -17,7 +17,7 @@ from akunu_py.bench.replay.traces import read_item, read_record
 from akunu_py.bench.result_file import Failure
 from akunu_py.bench.rows import FieldError
 from akunu_py.bench.workloads import Prompt, prompts_of
-from akunu_py.errors import ConfigError, ContractError
+from akunu_py.system.errors import ConfigError, ContractError
 
 MAX_FILE_BYTES = 1 << 28
 """Limit of the decompressed text, so that a small file cannot fill the memory."""

@@ -12,7 +12,7 @@ from typing import Any, Self, TypeVar
 import msgspec
 
 from akunu_py.bench.rows import Number, Row, parse, plain, read_file, typed
-from akunu_py.errors import ConfigError
+from akunu_py.system.errors import ConfigError
 
 FILE = "items.jsonl"
 FORMAT = "akunu bench items 2"

@@ -13,7 +13,7 @@ from typing import Annotated, Any, TypeVar
 
 import msgspec
 
-from akunu_py.errors import ConfigError
+from akunu_py.system.errors import ConfigError
 
 T = TypeVar("T")
 

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Sequence
 
 from akunu_py.bench.tables import Column, Table
-from akunu_py.decode_stats import SourceStats
+from akunu_py.values.decode_stats import SourceStats
 
 _COLUMNS = (
     Column("drafter", "drafter"),

@@ -23,7 +23,6 @@ from akunu_py.drafting.auto import AutoDrafter, AutoState
 from akunu_py.drafting.draft_model import TokenModel
 from akunu_py.drafting.prediction_head import HeadModel
 from akunu_py.drafting.registry import default_num_draft_tokens, make_drafter
-from akunu_py.errors import AkunuError, ConfigError
 from akunu_py.models.baseline import Baseline
 from akunu_py.models.budget_memory import device_prior
 from akunu_py.models.heads import Head, make_head_model
@@ -35,7 +34,8 @@ from akunu_py.protocols import Drafter, ReplyDrafter, StateObserver, Tokenizer
 from akunu_py.sampling.forced import ForcedSampler
 from akunu_py.sampling.sampler import Sampler
 from akunu_py.sampling.transforms import TransformChain
-from akunu_py.types import GenerationConfig
+from akunu_py.system.errors import AkunuError, ConfigError
+from akunu_py.values.types import GenerationConfig
 
 _MARGIN = 65
 """Tokens of room after a reply: as in mlx-lm, the last pass queues a further one."""

@@ -13,8 +13,8 @@ from akunu_py.bench.rows import Count, Number, Row, plain
 from akunu_py.bench.run import Findings
 from akunu_py.bench.source_table import source_table
 from akunu_py.bench.tables import Column, ratio_columns, table_of
-from akunu_py.decode_stats import SourceStats, source_figures, sum_sources
 from akunu_py.models.pass_times import PassTimes
+from akunu_py.values.decode_stats import SourceStats, source_figures, sum_sources
 
 BASELINE = "mlx-lm"
 

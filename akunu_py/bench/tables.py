@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from akunu_py.bench.bootstrap import Ratio
 from akunu_py.bench.rows import Count, Row, is_number
-from akunu_py.errors import ConfigError
+from akunu_py.system.errors import ConfigError
 
 Cell = str | int | float | bool | None
 

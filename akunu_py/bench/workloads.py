@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
-from akunu_py.errors import ConfigError, ContractError
+from akunu_py.system.errors import ConfigError, ContractError
 
 if TYPE_CHECKING:
     # numpy, which `akunu --help` does without.

@@ -13,7 +13,7 @@ import click
 
 from akunu_py.cli.bench_output import Output, output_options
 from akunu_py.cli.command import Command
-from akunu_py.errors import ConfigError
+from akunu_py.system.errors import ConfigError
 
 if TYPE_CHECKING:
     from akunu_py.bench.check import Check

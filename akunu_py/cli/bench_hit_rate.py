@@ -26,12 +26,12 @@ from akunu_py.cli.loading_options import (
     model_options,
 )
 from akunu_py.cli.reply_options import DRAFTER_NAMES, drafting_options, warn_if_not_exact
-from akunu_py.generation_config import DRAFTING_FIELDS
+from akunu_py.values.generation_config import DRAFTING_FIELDS
 
 if TYPE_CHECKING:
     from akunu_py.bench.hit_rate_report import HitRateReport
     from akunu_py.bench.result_file import BenchResult
-    from akunu_py.types import GenerationConfig
+    from akunu_py.values.types import GenerationConfig
 
 _QUICK_LIMIT = 2
 _QUICK_TOKENS = 64
@@ -117,7 +117,7 @@ def hit_rate(  # noqa: PLR0917 - click passes by name
     from akunu_py.bench.hit_rate import model_of, run_hit_rate, settled_config  # imports MLX
     from akunu_py.bench.hit_rate_findings import hit_rate_findings
     from akunu_py.bench.measured_model import model_from
-    from akunu_py.types import GenerationConfig
+    from akunu_py.values.types import GenerationConfig
 
     # A mistyped option should not cost the seconds that a large model takes to load.
     config = settled_config(GenerationConfig(**measuring, **drafting))
@@ -159,7 +159,7 @@ def _head(result: "BenchResult", config: "GenerationConfig") -> str:
 
 def _changed(config: "GenerationConfig") -> str:
     """Return what is not by default in how is drafted, on a line of its own."""
-    from akunu_py.types import GenerationConfig
+    from akunu_py.values.types import GenerationConfig
 
     default = GenerationConfig()
     found = [

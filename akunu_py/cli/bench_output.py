@@ -92,7 +92,7 @@ class Output:
         if self.folder is None or not self.folder.exists():
             return
         from akunu_py.bench.resume import held_command
-        from akunu_py.errors import ConfigError
+        from akunu_py.system.errors import ConfigError
 
         held = held_command(self.folder)
         if held not in {None, command}:
@@ -130,7 +130,7 @@ class Output:
         written, after the result was printed.
         """
         from akunu_py.bench.rows import encode
-        from akunu_py.errors import ConfigError
+        from akunu_py.system.errors import ConfigError
 
         unwritten: ConfigError | None = None
         if self.folder is not None:
@@ -185,7 +185,7 @@ def _interrupted(items: int, folder: Path | None) -> str:
 
 def _write_files(result: "BenchResult", folder: Path) -> None:
     from akunu_py.bench.result_file import write_result, write_text
-    from akunu_py.errors import ConfigError
+    from akunu_py.system.errors import ConfigError
 
     try:
         folder.mkdir(parents=True, exist_ok=True)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import click
 from click.shell_completion import CompletionItem
 
-from akunu_py.errors import AkunuError
+from akunu_py.system.errors import AkunuError
 
 if TYPE_CHECKING:
     from akunu_py.cli.option_settings import Setting
@@ -66,7 +66,7 @@ def commands(context: click.Context, _parameter: click.Parameter, incomplete: st
 
 def keys(context: click.Context, _parameter: click.Parameter, incomplete: str) -> Items:
     """Offer keys of the settings file; those of one command once something is typed."""
-    from akunu_py.settings import FOLDERS_KEY, MODEL_KEY  # TOML
+    from akunu_py.system.settings import FOLDERS_KEY, MODEL_KEY  # TOML
 
     settings = _settings(context)
     shared = {FOLDERS_KEY, MODEL_KEY, *(one.key for one in settings)}
@@ -93,7 +93,7 @@ def _settings(context: click.Context) -> "list[Setting]":
 
 def set_keys(_context: click.Context, _parameter: click.Parameter, incomplete: str) -> Items:
     """Offer the keys that the settings file has."""
-    from akunu_py.settings import load_settings  # TOML
+    from akunu_py.system.settings import load_settings  # TOML
 
     with contextlib.suppress(AkunuError):
         return _beginning(incomplete, _flat(load_settings().values))
@@ -122,7 +122,7 @@ def _aliases(incomplete: str) -> Items:
 
 def _listed(incomplete: str, places: AbstractSet[str]) -> Items:
     from akunu_py.model_store.inventory import inventory  # huggingface_hub
-    from akunu_py.settings import load_settings  # TOML
+    from akunu_py.system.settings import load_settings  # TOML
 
     with contextlib.suppress(AkunuError, OSError, ValueError):
         found = inventory(load_settings())

@@ -22,8 +22,8 @@ from akunu_py.cli.option_settings import (
     unknown_variables,
 )
 from akunu_py.cli.terminal import printable
-from akunu_py.errors import ConfigError
-from akunu_py.settings import (
+from akunu_py.system.errors import ConfigError
+from akunu_py.system.settings import (
     CONFIG_VARIABLE,
     FOLDERS_KEY,
     FOLDERS_VARIABLE,
@@ -36,7 +36,7 @@ from akunu_py.settings import (
     parse_settings,
     settings_content,
 )
-from akunu_py.shown_text import one_line
+from akunu_py.system.shown_text import one_line
 
 _TEMPLATE = """\
 # Settings of akunu. `akunu config --help` says what may stand here, `akunu config show --all`
@@ -185,7 +185,7 @@ def _changeable_path() -> Path:
 
 
 def _write(place: Path, content: bytes) -> None:
-    from akunu_py.atomic_file import replace_file
+    from akunu_py.system.atomic_file import replace_file
 
     try:
         place.parent.mkdir(parents=True, exist_ok=True)

@@ -7,8 +7,8 @@ import click
 import tomlkit
 
 from akunu_py.cli.option_settings import Setting, absolute, typed_value
-from akunu_py.errors import ConfigError
-from akunu_py.settings import FOLDERS_KEY
+from akunu_py.system.errors import ConfigError
+from akunu_py.system.settings import FOLDERS_KEY
 
 
 def changed(

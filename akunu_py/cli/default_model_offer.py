@@ -7,11 +7,11 @@ import sys
 import click
 
 from akunu_py.cli.chat.echo import echo
-from akunu_py.errors import AkunuError
 from akunu_py.model_store.default_model import fetched_model_path
 from akunu_py.model_store.names import fetch
 from akunu_py.model_store.package_index import SMOLLM2
-from akunu_py.settings import FETCH_VARIABLE, cache_folder, load_settings
+from akunu_py.system.errors import AkunuError
+from akunu_py.system.settings import FETCH_VARIABLE, cache_folder, load_settings
 
 _DECLINED = "default-model-declined"
 

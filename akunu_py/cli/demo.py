@@ -73,8 +73,8 @@ def _run(plain: "Engine", drafted: "Engine") -> None:
     """Show the task, both replies as they are made, and the result."""
     from akunu_py.cli.demo_race import Runner, race, warm_up
     from akunu_py.cli.demo_view import SideBySide  # rich
-    from akunu_py.messages import Message
-    from akunu_py.types import GenerationConfig
+    from akunu_py.values.messages import Message
+    from akunu_py.values.types import GenerationConfig
 
     live = sys.stdout.isatty() and not is_dumb()
     click.echo(printable(f"{plain.description.name} edits this function:\n"))

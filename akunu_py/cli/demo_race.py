@@ -4,12 +4,12 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING
 
-from akunu_py.errors import ContractError
+from akunu_py.system.errors import ContractError
 
 if TYPE_CHECKING:
     from akunu_py.engine.engine import Engine
-    from akunu_py.messages import Message
-    from akunu_py.types import GenerationConfig, GenerationResult, StreamEvent
+    from akunu_py.values.messages import Message
+    from akunu_py.values.types import GenerationConfig, GenerationResult, StreamEvent
 
 _SLICE_S = 0.1
 """Seconds of a turn, or one step where that takes longer: short, so that both seem to go on."""

@@ -13,7 +13,7 @@ from akunu_py.cli.reply_view.draft_tint import DraftTint, name_of
 from akunu_py.cli.reply_view.live_lines import Line, LiveLines, Size
 from akunu_py.cli.reply_view.view import terminal_size
 from akunu_py.cli.terminal import printable
-from akunu_py.types import StreamEvent, TextPiece
+from akunu_py.values.types import StreamEvent, TextPiece
 
 _GAP = " \N{BOX DRAWINGS LIGHT VERTICAL} "
 _BOLD, _PALE = Style(bold=True), Style(dim=True)

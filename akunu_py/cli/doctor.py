@@ -14,14 +14,14 @@ from akunu_py.cli.command import Command
 from akunu_py.cli.loading_options import model_argument
 from akunu_py.cli.terminal import fitted, printable
 from akunu_py.cli.verbosity import is_quiet
-from akunu_py.errors import AkunuError, ConfigError
-from akunu_py.settings import config_path
+from akunu_py.system.errors import AkunuError, ConfigError
+from akunu_py.system.settings import config_path
 
 if TYPE_CHECKING:
     from akunu_py.diagnosis.advice import Finding
     from akunu_py.diagnosis.facts import Facts
     from akunu_py.diagnosis.self_test import SelfTest
-    from akunu_py.settings import Settings
+    from akunu_py.system.settings import Settings
 
 
 _MINUTES = 5.0
@@ -129,7 +129,7 @@ def doctor(  # noqa: PLR0917 - click passes by name
     from akunu_py.diagnosis.facts import read_facts
     from akunu_py.diagnosis.system import ThisSystem
     from akunu_py.model_store.hub_cache import cache_folder as hub_folder
-    from akunu_py.settings import cache_folder
+    from akunu_py.system.settings import cache_folder
 
     folders = {
         "measured costs": cache_folder(),
@@ -171,7 +171,7 @@ def _of_settings() -> Iterator["Finding"]:
         unknown_variables,
     )
     from akunu_py.diagnosis.advice import Finding
-    from akunu_py.settings import load_settings
+    from akunu_py.system.settings import load_settings
 
     context = click.get_current_context().find_root()
     assert isinstance(context.command, click.Group)  # noqa: S101

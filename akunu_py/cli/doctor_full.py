@@ -11,7 +11,7 @@ from akunu_py.cli.bench_output import INTERRUPTED
 from akunu_py.cli.count_progress import share_progress
 from akunu_py.cli.loading_options import model_path
 from akunu_py.cli.terminal import fitted, printable
-from akunu_py.errors import ConfigError
+from akunu_py.system.errors import ConfigError
 
 if TYPE_CHECKING:
     from akunu_py.diagnosis.full.report import Report

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 import click
 
 from akunu_py.cli.input_text import is_prompt, names_model, split_words
-from akunu_py.settings import load_settings, nearest
+from akunu_py.system.settings import load_settings, nearest
 
 PHRASES: Mapping[str, str] = {
     "benchmark": "bench speed",

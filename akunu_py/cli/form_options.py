@@ -10,11 +10,11 @@ import click
 
 from akunu_py.cli.command import option, stack
 from akunu_py.cli.input_text import decoded, with_file_errors
-from akunu_py.constraint import MOST_CHARACTERS, Constraint
-from akunu_py.errors import ConfigError
+from akunu_py.system.errors import ConfigError
+from akunu_py.values.constraint import MOST_CHARACTERS, Constraint
 
 if TYPE_CHECKING:
-    from akunu_py.generation_config import GenerationConfig
+    from akunu_py.values.generation_config import GenerationConfig
 
 _P = ParamSpec("_P")
 _R = TypeVar("_R")

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from akunu_py.cli.step_trace import StepTrace
     from akunu_py.engine.engine import Engine
     from akunu_py.engine.reply_stream import ReplyStream
-    from akunu_py.types import GenerationConfig, GenerationResult
+    from akunu_py.values.types import GenerationConfig, GenerationResult
 
 
 @click.command(cls=Command)

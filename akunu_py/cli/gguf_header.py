@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from akunu_py.shown_text import size_text
+from akunu_py.system.shown_text import size_text
 
 if TYPE_CHECKING:
     from akunu_py.gguf import GGUFFile, MetadataValue, TensorInfo

@@ -25,9 +25,9 @@ from akunu_py.cli.option_settings import (
 )
 from akunu_py.cli.plug_ins import commands
 from akunu_py.cli.verbosity import is_quiet
-from akunu_py.errors import AkunuError, ConfigError
-from akunu_py.settings import Settings, config_path, load_settings, nearest
-from akunu_py.shown_text import harmless, one_line
+from akunu_py.system.errors import AkunuError, ConfigError
+from akunu_py.system.settings import Settings, config_path, load_settings, nearest
+from akunu_py.system.shown_text import harmless, one_line
 
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
@@ -37,7 +37,7 @@ OK, ERROR, USAGE, INTERRUPTED, CLOSED_PIPE = 0, 1, 2, 130, 141
 
 _NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 
-_SETTINGS = "akunu_py.settings"
+_SETTINGS = "akunu_py.system.settings"
 _NEEDS_NO_SETTINGS = frozenset({"completion", "config", "doctor"})
 
 

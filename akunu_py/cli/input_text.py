@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 
 import click
 
-from akunu_py.errors import ConfigError
+from akunu_py.system.errors import ConfigError
 
 MOST_BYTES = 64 * 2**20
 """Of one text."""
@@ -65,7 +65,7 @@ def check_model(word: str, asked: str | None = None) -> None:
     What may have been meant as a prompt is told what to type; `asked` is then the whole of it.
     """
     from akunu_py.model_store.names import UnknownNameError, locate  # not for --help
-    from akunu_py.settings import load_settings  # TOML
+    from akunu_py.system.settings import load_settings  # TOML
 
     try:
         locate(word, load_settings())

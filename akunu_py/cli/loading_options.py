@@ -14,8 +14,8 @@ from akunu_py.cli.input_text import GivenPath
 from akunu_py.cli.ranks import follow, is_follower, join
 from akunu_py.cli.reply_options import naming_flags
 from akunu_py.cli.verbosity import is_quiet
-from akunu_py.errors import ModelFormatError
-from akunu_py.settings import load_settings
+from akunu_py.system.errors import ModelFormatError
+from akunu_py.system.settings import load_settings
 
 if TYPE_CHECKING:
     from akunu_py.engine.engine import Engine

@@ -9,7 +9,7 @@ from akunu_py.cli import completing
 from akunu_py.cli.command import Command
 from akunu_py.cli.input_text import GivenPath
 from akunu_py.cli.terminal import printable
-from akunu_py.settings import load_settings
+from akunu_py.system.settings import load_settings
 
 
 @click.command(cls=Command)

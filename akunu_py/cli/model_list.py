@@ -11,8 +11,8 @@ from akunu_py.cli.command import Command
 from akunu_py.cli.terminal import printable
 from akunu_py.model_store.inventory import ListedModel, inventory
 from akunu_py.model_store.package_index import SMOLLM2
-from akunu_py.settings import load_settings
-from akunu_py.shown_text import size_text
+from akunu_py.system.settings import load_settings
+from akunu_py.system.shown_text import size_text
 
 
 @click.command("list", cls=Command)

@@ -11,9 +11,9 @@ from akunu_py.cli import completing
 from akunu_py.cli.command import Command
 from akunu_py.cli.gguf_header import describe, describe_header, header_lines
 from akunu_py.cli.terminal import printable
-from akunu_py.errors import AkunuError, ConfigError, ModelFormatError
-from akunu_py.settings import load_settings
-from akunu_py.shown_text import size_text
+from akunu_py.system.errors import AkunuError, ConfigError, ModelFormatError
+from akunu_py.system.settings import load_settings
+from akunu_py.system.shown_text import size_text
 
 _USUAL_CONTEXTS = (4096, 32_768)
 _CACHES = {"16 bit": None, "8 bit": 8, "4 bit": 4}

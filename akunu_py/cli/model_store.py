@@ -8,7 +8,6 @@ import click
 from akunu_py.cli import completing
 from akunu_py.cli.command import Command
 from akunu_py.cli.terminal import printable
-from akunu_py.errors import ConfigError
 from akunu_py.model_store.aliases import delete_alias, load_aliases
 from akunu_py.model_store.default_model import fetched_model_path
 from akunu_py.model_store.hub_cache import (
@@ -21,8 +20,9 @@ from akunu_py.model_store.hub_cache import (
 from akunu_py.model_store.names import HubName, choose, fetch, locate, resolve_model
 from akunu_py.model_store.package_index import PackagedModel
 from akunu_py.model_store.repository_files import models_of
-from akunu_py.settings import Settings, load_settings
-from akunu_py.shown_text import size_text
+from akunu_py.system.errors import ConfigError
+from akunu_py.system.settings import Settings, load_settings
+from akunu_py.system.shown_text import size_text
 
 
 @click.command(cls=Command)

@@ -14,8 +14,8 @@ from typing import Any, NamedTuple
 
 import click
 
-from akunu_py.errors import ConfigError
-from akunu_py.settings import (
+from akunu_py.system.errors import ConfigError
+from akunu_py.system.settings import (
     FOLDERS_KEY,
     MODEL_KEY,
     MODEL_VARIABLE,

@@ -18,7 +18,7 @@ from click.core import ParameterSource
 
 from akunu_py.cli.command import option
 from akunu_py.cli.input_text import GivenPath
-from akunu_py.errors import ConfigError
+from akunu_py.system.errors import ConfigError
 
 if TYPE_CHECKING:
     from akunu_py.models.load import LoadOptions

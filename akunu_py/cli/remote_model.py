@@ -8,8 +8,8 @@ from akunu_py.model_store.hub_cache import cache_folder
 from akunu_py.model_store.names import HubName, choose, find_cached, locate, own_names
 from akunu_py.model_store.repository_files import models_of
 from akunu_py.model_store.transfer import free_bytes
-from akunu_py.settings import Settings
-from akunu_py.shown_text import size_text
+from akunu_py.system.settings import Settings
+from akunu_py.system.shown_text import size_text
 
 
 def remote_model(name: str, settings: Settings) -> dict[str, Any] | None:

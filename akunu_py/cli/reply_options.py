@@ -14,10 +14,19 @@ from akunu_py.cli import completing
 from akunu_py.cli.command import option, stack, typed_name
 from akunu_py.cli.input_text import GivenPath
 from akunu_py.cli.verbosity import is_quiet
-from akunu_py.errors import ConfigError
-from akunu_py.generation_config import DRAFTING_FIELDS, GenerationConfig
-from akunu_py.option_fields import Biases, Choice, Count, Number, Option, Switch, Texts, options_of
-from akunu_py.regular_file import open_to_append
+from akunu_py.system.errors import ConfigError
+from akunu_py.system.regular_file import open_to_append
+from akunu_py.values.generation_config import DRAFTING_FIELDS, GenerationConfig
+from akunu_py.values.option_fields import (
+    Biases,
+    Choice,
+    Count,
+    Number,
+    Option,
+    Switch,
+    Texts,
+    options_of,
+)
 
 _P = ParamSpec("_P")
 _R = TypeVar("_R")

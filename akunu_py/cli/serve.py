@@ -27,9 +27,9 @@ from akunu_py.cli.loading_options import (
 from akunu_py.cli.ranks import is_follower, on_ranks, ranks_options
 from akunu_py.cli.reply_options import generation_options
 from akunu_py.cli.verbosity import is_quiet
-from akunu_py.errors import ConfigError, MemoryLimitError, ModelFormatError
-from akunu_py.settings import load_settings
-from akunu_py.shown_text import one_line
+from akunu_py.system.errors import ConfigError, MemoryLimitError, ModelFormatError
+from akunu_py.system.settings import load_settings
+from akunu_py.system.shown_text import one_line
 
 if TYPE_CHECKING:
     from akunu_py.engine.engine import Engine
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from akunu_py.server.model_source import ModelFile
     from akunu_py.server.prefix_cache import PrefixCache
     from akunu_py.server.served_models import ServedModels
-    from akunu_py.types import GenerationConfig
+    from akunu_py.values.types import GenerationConfig
 
 _log = logging.getLogger(__name__)
 

@@ -7,7 +7,7 @@ import click
 from akunu_py.cli.command import Command, option
 from akunu_py.cli.group import CommandGroup
 from akunu_py.cli.terminal import fitted, printable
-from akunu_py.errors import ConfigError
+from akunu_py.system.errors import ConfigError
 
 
 def _names(_context: click.Context, _parameter: click.Parameter, incomplete: str) -> list[str]:

@@ -7,8 +7,8 @@ from types import TracebackType
 from typing import Self
 
 from akunu_py.cli.terminal import printable
-from akunu_py.decode_stats import DraftedToken, StepDetail, TreeCut, TreePart
-from akunu_py.types import StreamEvent
+from akunu_py.values.decode_stats import DraftedToken, StepDetail, TreeCut, TreePart
+from akunu_py.values.types import StreamEvent
 
 _SHOWN_TEXT = 72
 """Characters of the text so far that a step shows, from its end."""

@@ -12,10 +12,10 @@ from types import FrameType
 from typing import TYPE_CHECKING, TextIO
 
 from akunu_py.cli.verbosity import is_quiet
-from akunu_py.shown_text import harmless
+from akunu_py.system.shown_text import harmless
 
 if TYPE_CHECKING:
-    from akunu_py.types import GenerationResult
+    from akunu_py.values.types import GenerationResult
 
 _BAR_AFTER_S = 0.3
 """Seconds after which a bar is drawn; what is over by then needs none."""

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import click
 from click.core import ParameterSource
 
-from akunu_py.shown_text import one_line
+from akunu_py.system.shown_text import one_line
 
 VERBOSE_HELP = "Say on stderr what is decided and why."
 QUIET_HELP = "Print no progress, statistics or warnings."

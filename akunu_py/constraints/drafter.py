@@ -1,9 +1,9 @@
 """Drafts of constrained replies: what must come next, and what another drafter thinks."""
 
 from akunu_py.constraints.matcher import Matcher
-from akunu_py.draft_trees import part
 from akunu_py.protocols import Drafter, Extender
-from akunu_py.types import Draft
+from akunu_py.values.draft_trees import part
+from akunu_py.values.types import Draft
 
 GRAMMAR = "grammar"
 """Origin of tokens that a constraint leaves no choice about."""

@@ -9,8 +9,8 @@ from typing import Any
 
 from llguidance import regex_to_lark
 
-from akunu_py.constraint import Constraint
 from akunu_py.constraints.vocabulary import MatcherVocabulary
+from akunu_py.values.constraint import Constraint
 
 LAYOUT = {"whitespace_flexible": False, "item_separator": ", ", "key_separator": ": "}
 """One way to write a value, which is Python's: what must come next is then a sure draft."""

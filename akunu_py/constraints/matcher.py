@@ -7,13 +7,13 @@ import numpy as np
 from llguidance import LLMatcher
 from numpy.typing import NDArray
 
-from akunu_py.constraint import Constraint
 from akunu_py.constraints.compile_child import LIMITS
 from akunu_py.constraints.grammar import Opening, source_of
 from akunu_py.constraints.reasons import reason_of
 from akunu_py.constraints.trial import check_cost
 from akunu_py.constraints.vocabulary import MatcherVocabulary
-from akunu_py.errors import ConstraintError
+from akunu_py.system.errors import ConstraintError
+from akunu_py.values.constraint import Constraint
 
 Mask = NDArray[np.uint32]
 """A set of token ids: id i is bit i % 32 of word i // 32."""

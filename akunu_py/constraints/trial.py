@@ -21,7 +21,7 @@ from typing import Any
 
 from akunu_py.constraints import compile_child
 from akunu_py.constraints.grammar import LAYOUT
-from akunu_py.errors import ConfigError, ConstraintError, EngineStateError, ServerBusyError
+from akunu_py.system.errors import ConfigError, ConstraintError, EngineStateError, ServerBusyError
 
 QUICK_SECONDS = 0.25
 """Of processor time that trying a grammar may take, for the first. Nearly all take a tenth."""

@@ -5,8 +5,8 @@ from typing import Any
 
 from llguidance import LLTokenizer
 
-from akunu_py.errors import ConfigError
 from akunu_py.protocols import Tokenizer
+from akunu_py.system.errors import ConfigError
 
 SPECIAL = b"\xff"
 """llguidance's mark before the name of a token that is not text. No UTF-8 text has this byte."""

@@ -25,9 +25,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from akunu_py.blas import follow_threads, load_blas
-from akunu_py.errors import ConfigError
-from akunu_py.settings import cache_folder
+from akunu_py.cpu.blas import follow_threads, load_blas
+from akunu_py.system.errors import ConfigError
+from akunu_py.system.settings import cache_folder
 
 _log = logging.getLogger(__name__)
 

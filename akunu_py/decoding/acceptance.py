@@ -7,8 +7,8 @@ same source, similar length of match, similar confidence, and a similar share of
 import bisect
 from collections.abc import Sequence
 
-from akunu_py.draft_trees import depths, walk
-from akunu_py.types import Draft
+from akunu_py.values.draft_trees import depths, walk
+from akunu_py.values.types import Draft
 
 _CONFIDENCE_EDGES = (0.35, 0.6, 0.8, 0.95)
 _PRIOR_BY_MATCH = (0.3, 0.4, 0.5, 0.6, 0.75, 0.85)

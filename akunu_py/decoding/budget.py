@@ -12,8 +12,6 @@ The budget decides how much is drafted, never what is chosen, so it cannot chang
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from akunu_py.cost_curve import CostCurve
-from akunu_py.decode_stats import StepStats
 from akunu_py.decoding.acceptance import Acceptance
 from akunu_py.decoding.drafter_time import DrafterTime, DrafterTimes
 from akunu_py.decoding.drawing import Drawing, DrawingState
@@ -22,7 +20,6 @@ from akunu_py.decoding.running_rate import RunningRate
 from akunu_py.decoding.time_saved import TimeSaved
 from akunu_py.decoding.tree_budget import paying_part
 from akunu_py.decoding.tree_choice import RowCosts, TreeChoice, TreeEstimate
-from akunu_py.draft_trees import best_chain, part, walk
 from akunu_py.protocols import (
     CurveUser,
     Drafter,
@@ -32,7 +29,10 @@ from akunu_py.protocols import (
     TokenByToken,
     TreeTarget,
 )
-from akunu_py.types import Draft, PassReport
+from akunu_py.values.cost_curve import CostCurve
+from akunu_py.values.decode_stats import StepStats
+from akunu_py.values.draft_trees import best_chain, part, walk
+from akunu_py.values.types import Draft, PassReport
 
 _LEAST_GAIN = 0.02
 """Least gain of a draft, in tokens, so that a tie goes to the plain step."""

@@ -12,9 +12,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from akunu_py.atomic_file import replace_file
-from akunu_py.regular_file import open_to_read
-from akunu_py.settings import cache_folder
+from akunu_py.system.atomic_file import replace_file
+from akunu_py.system.regular_file import open_to_read
+from akunu_py.system.settings import cache_folder
 
 _log = logging.getLogger(__name__)
 

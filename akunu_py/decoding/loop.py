@@ -15,9 +15,9 @@ from akunu_py.decoding.stats import step_detail, step_stats
 from akunu_py.decoding.stopping import LoopDetector, cut_at_end
 from akunu_py.decoding.tree_choice import TreeChoice
 from akunu_py.decoding.verify import verify_match
-from akunu_py.errors import ContractError
 from akunu_py.protocols import CandidateObserver, CandidateTarget, Drafter, SureDrafter, Target
-from akunu_py.types import Draft, FinishReason, StepStats, Verification
+from akunu_py.system.errors import ContractError
+from akunu_py.values.types import Draft, FinishReason, StepStats, Verification
 
 NUM_CANDIDATES = 8
 """Number of likeliest next tokens of each row that a `CandidateObserver` gets."""

@@ -11,7 +11,7 @@ import statistics
 from collections import deque
 from collections.abc import Mapping, Sequence
 
-from akunu_py.cost_curve import CostCurve
+from akunu_py.values.cost_curve import CostCurve
 
 _CHECK = 0
 """Key, instead of a number of rows, of a step whose draft the step in flight refuted."""

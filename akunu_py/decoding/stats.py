@@ -4,9 +4,9 @@ import dataclasses
 from collections import Counter
 from collections.abc import Callable, Sequence
 
-from akunu_py.decode_stats import UNNAMED, DraftedToken, StepDetail, by_source
 from akunu_py.decoding.tree_choice import TreeChoice
-from akunu_py.types import DecodeStats, Draft, LengthTrace, StepStats, Verification
+from akunu_py.values.decode_stats import UNNAMED, DraftedToken, StepDetail, by_source
+from akunu_py.values.types import DecodeStats, Draft, LengthTrace, StepStats, Verification
 
 
 def step_stats(

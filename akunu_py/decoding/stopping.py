@@ -4,8 +4,8 @@ from collections.abc import Collection, Sequence
 
 import numpy as np
 
-from akunu_py.errors import ConfigError
-from akunu_py.types import FinishReason
+from akunu_py.system.errors import ConfigError
+from akunu_py.values.types import FinishReason
 
 LONGEST_CYCLE = 256
 REPEATED_TOKENS = 128

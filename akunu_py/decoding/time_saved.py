@@ -1,7 +1,7 @@
 """The time that drafting saved in a reply, as precisely as the measured times allow."""
 
-from akunu_py.decode_stats import DecodeStats
 from akunu_py.decoding.pass_costs import PassCosts
+from akunu_py.values.decode_stats import DecodeStats
 
 Range = tuple[float, float]
 

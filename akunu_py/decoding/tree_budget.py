@@ -7,8 +7,8 @@ reach, as many as maximise E[tokens] - lambda cost. Often they all lie on one pa
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from akunu_py.draft_trees import reaches, shared_out, subtree
-from akunu_py.types import Draft
+from akunu_py.values.draft_trees import reaches, shared_out, subtree
+from akunu_py.values.types import Draft
 
 Price = Callable[[int], float]
 """Price, in tokens, of a number of rows beyond a plain step: lambda times their cost."""

@@ -7,9 +7,9 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from akunu_py.decode_stats import TreeCut, TreePart, TreeReason, TreeVerified
-from akunu_py.draft_trees import reaches, shared_out, subtree
-from akunu_py.types import Draft
+from akunu_py.values.decode_stats import TreeCut, TreePart, TreeReason, TreeVerified
+from akunu_py.values.draft_trees import reaches, shared_out, subtree
+from akunu_py.values.types import Draft
 
 
 class RowCosts:

@@ -12,8 +12,8 @@ from importlib.metadata import entry_points
 
 from akunu_py.decoding.budget import Budget
 from akunu_py.decoding.loop import Step, decode
-from akunu_py.errors import ConfigError
-from akunu_py.types import GenerationConfig
+from akunu_py.system.errors import ConfigError
+from akunu_py.values.types import GenerationConfig
 
 ENTRY_POINT_GROUP = "akunu.verifiers"
 

@@ -2,8 +2,8 @@
 
 from collections.abc import Sequence
 
-from akunu_py.errors import ContractError
-from akunu_py.types import Draft, Verification, VerificationKind
+from akunu_py.system.errors import ContractError
+from akunu_py.values.types import Draft, Verification, VerificationKind
 
 
 def verify_match(draft: Draft, choices: Sequence[int]) -> Verification:

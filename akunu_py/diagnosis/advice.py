@@ -5,11 +5,11 @@ from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass
 from typing import Literal
 
-from akunu_py.blas import BLAS_VARIABLE, Blas
 from akunu_py.cpu import KERNELS_VARIABLE
+from akunu_py.cpu.blas import BLAS_VARIABLE, Blas
 from akunu_py.diagnosis.facts import Facts
 from akunu_py.diagnosis.self_test import SelfTest
-from akunu_py.extras import install_command
+from akunu_py.system.extras import install_command
 
 Severity = Literal["error", "warning", "note"]
 

@@ -4,7 +4,7 @@ import re
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from akunu_py.blas import Blas
+from akunu_py.cpu.blas import Blas
 from akunu_py.diagnosis.system import Backend, System
 
 _PACKAGES = ("mlx", "mlx-lm", "numpy", "tokenizers", "huggingface_hub")

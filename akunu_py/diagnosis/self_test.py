@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass
 
 from akunu_py.engine.engine import Engine
-from akunu_py.types import GenerationResult, RowBits
+from akunu_py.values.types import GenerationResult, RowBits
 
 SECONDS = 10.0
 _TOKENS = 48

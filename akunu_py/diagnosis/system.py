@@ -13,9 +13,9 @@ from importlib.metadata import PackageNotFoundError, requires, version
 from pathlib import Path
 from typing import Literal, Protocol
 
-from akunu_py.blas import Blas, load_blas
 from akunu_py.cpu import load_kernels
-from akunu_py.errors import ConfigError
+from akunu_py.cpu.blas import Blas, load_blas
+from akunu_py.system.errors import ConfigError
 
 Backend = Literal["metal", "cuda", "cpu"]
 

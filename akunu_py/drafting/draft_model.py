@@ -12,9 +12,9 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from akunu_py.errors import ConfigError, ContractError
 from akunu_py.protocols import DrawingRule
-from akunu_py.types import Draft, GenerationConfig, LengthTrace
+from akunu_py.system.errors import ConfigError, ContractError
+from akunu_py.values.types import Draft, GenerationConfig, LengthTrace
 
 _NOTHING = Draft.empty()
 

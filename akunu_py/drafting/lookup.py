@@ -7,8 +7,8 @@ tokens, so a loop gives a draft of any length.
 
 from collections.abc import Sequence
 
-from akunu_py.errors import ConfigError
-from akunu_py.types import Draft
+from akunu_py.system.errors import ConfigError
+from akunu_py.values.types import Draft
 
 
 class LookupDrafter:

@@ -14,10 +14,10 @@ from pathlib import Path
 
 import numpy as np
 
-from akunu_py.atomic_file import replace_file
 from akunu_py.drafting.occurrences import OccurrenceIndex
-from akunu_py.errors import ConfigError
-from akunu_py.regular_file import open_to_read
+from akunu_py.system.atomic_file import replace_file
+from akunu_py.system.errors import ConfigError
+from akunu_py.system.regular_file import open_to_read
 
 logger = logging.getLogger(__name__)
 

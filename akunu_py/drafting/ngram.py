@@ -12,8 +12,8 @@ from itertools import islice
 import numpy as np
 from numpy.typing import NDArray
 
-from akunu_py.errors import ConfigError
-from akunu_py.types import Draft
+from akunu_py.system.errors import ConfigError
+from akunu_py.values.types import Draft
 
 FNV_OFFSET = 14695981039346656037
 FNV_PRIME = 1099511628211

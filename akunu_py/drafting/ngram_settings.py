@@ -8,8 +8,8 @@ from dataclasses import dataclass, fields
 
 from akunu_py.drafting.lookup import LookupDrafter
 from akunu_py.drafting.ngram import NgramDrafter, WindowedNgramDrafter
-from akunu_py.errors import ConfigError
-from akunu_py.types import GenerationConfig
+from akunu_py.system.errors import ConfigError
+from akunu_py.values.types import GenerationConfig
 
 NGRAM_DEFAULTS: Mapping[str, Mapping[str, int]] = {
     NgramDrafter.name: {"num_draft_tokens": 4, "order": 4, "min_match": 1},

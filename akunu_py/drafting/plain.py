@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from akunu_py.types import Draft
+from akunu_py.values.types import Draft
 
 
 class PlainDrafter:

@@ -9,7 +9,7 @@ from typing import Protocol
 
 from akunu_py.drafting.draft_model import DraftModelDrafter, TokenModel
 from akunu_py.protocols import Hidden, RowReader
-from akunu_py.types import Draft
+from akunu_py.values.types import Draft
 
 NUM_DRAFT_TOKENS = 4
 """Most heads are trained for one token ahead, and guess each further one from a guess."""

@@ -24,9 +24,9 @@ from akunu_py.drafting.plain import PlainDrafter
 from akunu_py.drafting.prediction_head import NUM_DRAFT_TOKENS as NUM_HEAD_TOKENS
 from akunu_py.drafting.prediction_head import HeadModel, PredictionHeadDrafter, default_length
 from akunu_py.drafting.text_first import TextFirstDrafter
-from akunu_py.errors import ConfigError, ContractError
 from akunu_py.protocols import Drafter
-from akunu_py.types import GenerationConfig
+from akunu_py.system.errors import ConfigError, ContractError
+from akunu_py.values.types import GenerationConfig
 
 ENTRY_POINT_GROUP = "akunu.drafters"
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 
 from akunu_py.drafting.auto import AutoState
 from akunu_py.drafting.memory import Memory
-from akunu_py.errors import ConfigError
+from akunu_py.system.errors import ConfigError
 
 logger = logging.getLogger(__name__)
 

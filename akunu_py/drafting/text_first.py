@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from akunu_py.drafting.auto import AutoDrafter
 from akunu_py.drafting.draft_model import DraftModelDrafter
 from akunu_py.protocols import DrawingRule, RowReader, StateObserver
-from akunu_py.types import Draft, GenerationConfig
+from akunu_py.values.types import Draft, GenerationConfig
 
 
 class TextFirstDrafter:

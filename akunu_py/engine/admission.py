@@ -6,7 +6,7 @@ import weakref
 
 from akunu_py.engine.hold import HeldBlock, Hold
 from akunu_py.engine.reply_stream import ReplyStream
-from akunu_py.errors import EngineStateError
+from akunu_py.system.errors import EngineStateError
 
 _LOCK_TIMEOUT_S = 1.0
 

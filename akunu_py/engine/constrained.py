@@ -12,7 +12,7 @@ from akunu_py.constraints import (
 from akunu_py.engine.drafter_factory import DrafterChoice
 from akunu_py.engine.reasoning import end_of_prompt, opening_of
 from akunu_py.protocols import Drafter, Tokenizer
-from akunu_py.types import GenerationConfig
+from akunu_py.values.types import GenerationConfig
 
 _MOST_FORCED = 64
 """Tokens that a constraint drafts at once, where the caller gives no limit."""

@@ -11,7 +11,7 @@ from akunu_py.models.heads import Head, HeadModel, make_head_model
 from akunu_py.models.load import LoadedModel, LoadOptions, draft_options, load_model
 from akunu_py.models.token_model import CachedTokenModel, make_token_model
 from akunu_py.protocols import Drafter
-from akunu_py.types import GenerationConfig
+from akunu_py.values.types import GenerationConfig
 
 
 @dataclass(frozen=True, slots=True)

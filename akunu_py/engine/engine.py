@@ -33,8 +33,6 @@ from akunu_py.engine.reply_stream import ReplyStream
 from akunu_py.engine.thinking import Thinking
 from akunu_py.engine.tool_use import ChatPlan, ToolChoice, ToolUse
 from akunu_py.engine.trace_file import append_line
-from akunu_py.errors import ConfigError, ContextOverflowError
-from akunu_py.messages import GivenMessage, GivenTool, read_messages, read_tools
 from akunu_py.model_store.default_model import default_model_path
 from akunu_py.models.aligned_rows import BLOCK_ROWS, usable_context
 from akunu_py.models.cached_rows import Progress
@@ -54,8 +52,10 @@ from akunu_py.models.pass_times import ROWS, PassTimes, measure_passes
 from akunu_py.models.session import Session
 from akunu_py.models.token_model import CachedTokenModel
 from akunu_py.protocols import Tokenizer
+from akunu_py.system.errors import ConfigError, ContextOverflowError
 from akunu_py.tool_calls.given_reader import GivenReader
-from akunu_py.types import GenerationConfig, GenerationResult
+from akunu_py.values.messages import GivenMessage, GivenTool, read_messages, read_tools
+from akunu_py.values.types import GenerationConfig, GenerationResult
 
 if TYPE_CHECKING:
     # Not before `akunu_py.models`, which loads a fast BLAS first.
@@ -331,7 +331,7 @@ class Engine:
     ) -> GenerationResult:
         """Answer a conversation, laid out by the model's chat template.
 
-        Messages, and the tools that the model may call, are values of `akunu_py.messages` or
+        Messages, and the tools that the model may call, are values of `akunu_py.values.messages` or
         mappings in OpenAI's chat format. `tool_choice` says whether it calls any: "auto" leaves
         that to the model, "none" forbids it, "required" demands at least one call, and
         {"name": ...} one call of that tool. The result's `message` has text, thoughts and calls

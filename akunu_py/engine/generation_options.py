@@ -5,11 +5,11 @@ import difflib
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypedDict
 
-from akunu_py.constraint import Constraint
-from akunu_py.errors import ConfigError
-from akunu_py.generation_config import Effort
-from akunu_py.option_fields import options_of
-from akunu_py.types import DraftBudget, DraftLength, DraftSampling, GenerationConfig
+from akunu_py.system.errors import ConfigError
+from akunu_py.values.constraint import Constraint
+from akunu_py.values.generation_config import Effort
+from akunu_py.values.option_fields import options_of
+from akunu_py.values.types import DraftBudget, DraftLength, DraftSampling, GenerationConfig
 
 
 class ConstraintOptions(TypedDict, total=False):

@@ -4,17 +4,17 @@ import threading
 from collections.abc import Callable, Generator, Mapping
 from dataclasses import dataclass, replace
 
-from akunu_py.constraint import Constraint
 from akunu_py.constraints import Matcher, PendingMatcher
 from akunu_py.drafting import AutoState
 from akunu_py.engine.drafter_factory import DrafterChoice, DraftingModels
 from akunu_py.engine.reply import Reply, Request
 from akunu_py.engine.tool_use import ChatPlan
-from akunu_py.errors import ConstraintError
 from akunu_py.models.cached_rows import NO_CHECKPOINTS, Progress
 from akunu_py.models.session import Session
+from akunu_py.system.errors import ConstraintError
 from akunu_py.tool_calls.enforceable import unenforceable
-from akunu_py.types import StreamEvent
+from akunu_py.values.constraint import Constraint
+from akunu_py.values.types import StreamEvent
 
 
 @dataclass(frozen=True, slots=True)

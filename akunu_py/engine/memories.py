@@ -9,7 +9,7 @@ from akunu_py.models.budget_memory import BudgetMemory
 from akunu_py.models.load import LoadedModel
 from akunu_py.models.pass_times import PassTimes
 from akunu_py.models.session import Session
-from akunu_py.types import GenerationConfig, RowBits
+from akunu_py.values.types import GenerationConfig, RowBits
 
 _log = logging.getLogger(__name__)
 

@@ -4,9 +4,9 @@ from collections.abc import Iterable, Sequence
 
 import numpy as np
 
-from akunu_py.errors import ConfigError, ContextOverflowError, ModelFormatError
-from akunu_py.messages import Message, Tool
 from akunu_py.protocols import Tokenizer
+from akunu_py.system.errors import ConfigError, ContextOverflowError, ModelFormatError
+from akunu_py.values.messages import Message, Tool
 
 Prompt = str | Sequence[int]
 """Text, or token ids that are used unchanged."""

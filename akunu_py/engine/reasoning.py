@@ -7,7 +7,7 @@ from weakref import WeakKeyDictionary
 
 from akunu_py.constraints import Opening
 from akunu_py.protocols import Tokenizer
-from akunu_py.types import TextPiece
+from akunu_py.values.types import TextPiece
 
 _PROMPT_END = 16
 """Tokens at the end of a prompt in which a marker may open the reasoning."""

@@ -34,7 +34,7 @@ from akunu_py.protocols import (
 )
 from akunu_py.sampling.sampler import Sampler
 from akunu_py.sampling.transforms import TransformChain
-from akunu_py.types import (
+from akunu_py.values.types import (
     FinishReason,
     GenerationConfig,
     GenerationResult,

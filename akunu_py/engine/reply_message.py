@@ -3,17 +3,17 @@
 from collections.abc import Sequence
 
 from akunu_py.engine.reasoning import ReasoningSplitter
-from akunu_py.messages import Message
-from akunu_py.reply_deltas import (
+from akunu_py.tool_calls.given_reader import GivenParser
+from akunu_py.tool_calls.parser import CallParser
+from akunu_py.values.messages import Message
+from akunu_py.values.reply_deltas import (
     CallEnd,
     ContentDelta,
     ReasoningDelta,
     ReplyDelta,
     UnfinishedCall,
 )
-from akunu_py.tool_calls.given_reader import GivenParser
-from akunu_py.tool_calls.parser import CallParser
-from akunu_py.types import TextPiece
+from akunu_py.values.types import TextPiece
 
 
 class MessageReader:

@@ -5,12 +5,12 @@ from collections.abc import Generator, Iterator
 from types import TracebackType
 from typing import Self
 
-from akunu_py.decode_stats import StepStats
 from akunu_py.engine.hold import HeldBlock, Hold
 from akunu_py.engine.reply import Reply, Request
 from akunu_py.engine.trace_file import TraceLine, describe_decoding
-from akunu_py.errors import ConfigError, EngineStateError
-from akunu_py.types import GenerationResult, StreamEvent
+from akunu_py.system.errors import ConfigError, EngineStateError
+from akunu_py.values.decode_stats import StepStats
+from akunu_py.values.types import GenerationResult, StreamEvent
 
 _STEP_TIMEOUT_S = 1.0
 """Longest wait, when a cancelled reply is ended, for the step under way."""

@@ -4,12 +4,12 @@ from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from akunu_py.decode_stats import UNNAMED
 from akunu_py.decoding.loop import Step
 from akunu_py.decoding.stats import cut_step
 from akunu_py.decoding.stopping import StopTexts
 from akunu_py.protocols import Detokenizer
-from akunu_py.types import TextPiece
+from akunu_py.values.decode_stats import UNNAMED
+from akunu_py.values.types import TextPiece
 
 
 @dataclass(slots=True)

@@ -10,10 +10,10 @@ from collections.abc import Mapping
 from functools import cached_property
 from typing import Literal, get_args
 
-from akunu_py.errors import AkunuError
-from akunu_py.generation_config import Effort, GenerationConfig
-from akunu_py.messages import Message
 from akunu_py.protocols import TemplateVariable, Tokenizer
+from akunu_py.system.errors import AkunuError
+from akunu_py.values.generation_config import Effort, GenerationConfig
+from akunu_py.values.messages import Message
 
 _log = logging.getLogger(__name__)
 

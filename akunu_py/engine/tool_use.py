@@ -7,11 +7,8 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Literal
 
-from akunu_py.constraint import Constraint
-from akunu_py.errors import ConfigError, ModelFormatError
-from akunu_py.messages import Message, Tool, ToolCall
 from akunu_py.protocols import Tokenizer
-from akunu_py.reply_deltas import ContentDelta
+from akunu_py.system.errors import ConfigError, ModelFormatError
 from akunu_py.tool_calls.described import with_calls_as_text, with_described_tools
 from akunu_py.tool_calls.enforceable import enforceable
 from akunu_py.tool_calls.format import ToolFormat
@@ -26,6 +23,9 @@ from akunu_py.tool_calls.known import HARMONY, HERMES, known_format
 from akunu_py.tool_calls.parser import CallParser
 from akunu_py.tool_calls.probing import UnknownFormatError, probe_format
 from akunu_py.tool_calls.schemas import by_name
+from akunu_py.values.constraint import Constraint
+from akunu_py.values.messages import Message, Tool, ToolCall
+from akunu_py.values.reply_deltas import ContentDelta
 
 _log = logging.getLogger(__name__)
 

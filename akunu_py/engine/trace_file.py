@@ -7,12 +7,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from akunu_py.decode_stats import StepDetail
-from akunu_py.errors import ConfigError
-from akunu_py.generation_config import SamplingConfig
-from akunu_py.option_fields import options_of
-from akunu_py.regular_file import open_to_append
-from akunu_py.types import GenerationConfig
+from akunu_py.system.errors import ConfigError
+from akunu_py.system.regular_file import open_to_append
+from akunu_py.values.decode_stats import StepDetail
+from akunu_py.values.generation_config import SamplingConfig
+from akunu_py.values.option_fields import options_of
+from akunu_py.values.types import GenerationConfig
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

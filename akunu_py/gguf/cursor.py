@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from akunu_py.errors import ModelFormatError
+from akunu_py.system.errors import ModelFormatError
 
 MetadataValue = bool | int | float | str | list[str] | NDArray[Any]
 """A scalar, a string, a list of strings, or a one-dimensional array of numbers."""

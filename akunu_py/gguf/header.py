@@ -7,9 +7,9 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from akunu_py.errors import UnsupportedQuantizationError
 from akunu_py.gguf.block_types import BLOCK_TYPES, BlockType
 from akunu_py.gguf.cursor import Cursor, MetadataValue, describe, quoted
+from akunu_py.system.errors import UnsupportedQuantizationError
 
 _MAGIC = b"GGUF"
 LFS_POINTER = b"version https://git-lfs"

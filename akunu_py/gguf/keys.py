@@ -5,8 +5,8 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from akunu_py.errors import ModelFormatError, UnsupportedArchitectureError
 from akunu_py.gguf.cursor import MetadataValue
+from akunu_py.system.errors import ModelFormatError, UnsupportedArchitectureError
 
 MAX_SIZE = 1 << 24
 """Upper bound on widths, head counts and vocabularies."""

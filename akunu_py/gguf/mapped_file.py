@@ -10,10 +10,10 @@ from typing import Self
 import numpy as np
 from numpy.typing import NDArray
 
-from akunu_py.errors import ConfigError, ModelFormatError
 from akunu_py.gguf.cursor import REPAIR, Cursor
 from akunu_py.gguf.header import Header, TensorInfo, read_header
-from akunu_py.regular_file import open_to_read
+from akunu_py.system.errors import ConfigError, ModelFormatError
+from akunu_py.system.regular_file import open_to_read
 
 
 def _map(path: Path) -> mmap.mmap:

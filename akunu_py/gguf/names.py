@@ -7,9 +7,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from akunu_py.errors import ModelFormatError
 from akunu_py.gguf.plan import Conversion, Placement, RowOrder
 from akunu_py.gguf.reader import TensorInfo
+from akunu_py.system.errors import ModelFormatError
 
 LAYER = "model.layers.{}"
 ATTENTION = f"{LAYER}.self_attn"

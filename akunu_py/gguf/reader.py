@@ -14,11 +14,11 @@ from typing import Self
 import numpy as np
 from numpy.typing import NDArray
 
-from akunu_py.errors import ModelFormatError
 from akunu_py.gguf.cursor import MetadataValue
 from akunu_py.gguf.header import TensorInfo
 from akunu_py.gguf.mapped_file import MappedFile
 from akunu_py.gguf.split import merge_metadata, merge_tensors, open_parts
+from akunu_py.system.errors import ModelFormatError
 
 __all__ = ["GGUFFile", "TensorInfo"]
 

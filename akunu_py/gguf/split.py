@@ -15,10 +15,10 @@ from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 
-from akunu_py.errors import ConfigError, ModelFormatError
 from akunu_py.gguf.cursor import MetadataValue, describe
 from akunu_py.gguf.header import TensorInfo
 from akunu_py.gguf.mapped_file import MappedFile
+from akunu_py.system.errors import ConfigError, ModelFormatError
 
 SPLIT_PREFIX = "split."
 """Prefix of the keys about parts."""

@@ -15,9 +15,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from akunu_py.errors import ConfigError
-from akunu_py.generation_config import TEMPERATURE, SamplingConfig
-from akunu_py.option_fields import option, options_of
+from akunu_py.system.errors import ConfigError
+from akunu_py.values.generation_config import TEMPERATURE, SamplingConfig
+from akunu_py.values.option_fields import option, options_of
 
 Row = NDArray[np.float64]
 

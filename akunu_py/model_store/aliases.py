@@ -7,10 +7,10 @@ import tomllib
 from collections.abc import Mapping
 from pathlib import Path
 
-from akunu_py.atomic_file import replace_file
-from akunu_py.errors import ConfigError
-from akunu_py.regular_file import open_to_read
-from akunu_py.settings import config_path
+from akunu_py.system.atomic_file import replace_file
+from akunu_py.system.errors import ConfigError
+from akunu_py.system.regular_file import open_to_read
+from akunu_py.system.settings import config_path
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:-]{0,63}")
 _RESERVED_SUFFIX = ".gguf"

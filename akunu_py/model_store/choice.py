@@ -6,11 +6,11 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
-from akunu_py.errors import ConfigError
 from akunu_py.model_store.aliases import load_aliases
 from akunu_py.model_store.inventory import models_below
 from akunu_py.model_store.names import HubName, friendly_name, parse_hub_name, resolve_model
-from akunu_py.settings import Settings
+from akunu_py.system.errors import ConfigError
+from akunu_py.system.settings import Settings
 
 _MOST_MODELS = 1000
 

@@ -3,8 +3,8 @@
 import os
 from pathlib import Path
 
-from akunu_py.errors import ConfigError
 from akunu_py.model_store.package_index import SMOLLM2
+from akunu_py.system.errors import ConfigError
 
 TOY_NAME = "akunu-tiny"
 _TOY_FILE = f"{TOY_NAME}.gguf"

@@ -12,9 +12,9 @@ from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
-from akunu_py.errors import ConfigError, HubError
 from akunu_py.model_store.hub_cache import cache_folder, repository_folder, set_current
 from akunu_py.model_store.transfer import fetch_file, free_bytes
+from akunu_py.system.errors import ConfigError, HubError
 
 _READ_LAST = "config.json"
 

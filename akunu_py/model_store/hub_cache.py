@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from akunu_py.errors import ConfigError
+from akunu_py.system.errors import ConfigError
 
 
 @dataclass(frozen=True, slots=True)

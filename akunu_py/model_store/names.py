@@ -20,7 +20,6 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from akunu_py.errors import ConfigError
 from akunu_py.model_store import hub, hub_cache
 from akunu_py.model_store.aliases import is_alias_name, load_aliases
 from akunu_py.model_store.default_model import (
@@ -32,8 +31,9 @@ from akunu_py.model_store.default_model import (
 )
 from akunu_py.model_store.package_index import SMOLLM2, PackagedModel, fetch_packaged
 from akunu_py.model_store.repository_files import ModelFiles, matching, models_of, part_names
-from akunu_py.settings import MODEL_VARIABLE, Settings, nearest
-from akunu_py.shown_text import one_line, size_text
+from akunu_py.system.errors import ConfigError
+from akunu_py.system.settings import MODEL_VARIABLE, Settings, nearest
+from akunu_py.system.shown_text import one_line, size_text
 
 _HUB = "hf:"
 _SEGMENT = r"[A-Za-z0-9](?:[A-Za-z0-9_.-]{0,94}[A-Za-z0-9_])?"

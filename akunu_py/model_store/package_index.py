@@ -17,8 +17,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
-from akunu_py.errors import HubError
-from akunu_py.shown_text import size_text
+from akunu_py.system.errors import HubError
+from akunu_py.system.shown_text import size_text
 
 _PIECE = 2**20
 _MOST_OF_A_MESSAGE = 300

@@ -14,7 +14,7 @@ import urllib.parse
 from pathlib import Path
 from typing import Any
 
-from akunu_py.errors import HubError
+from akunu_py.system.errors import HubError
 
 _SHA256, _GIT_SHA1 = re.compile("[0-9a-f]{64}"), re.compile("[0-9a-f]{40}")
 _ETAG = re.compile("[0-9A-Za-z_-][0-9A-Za-z._-]{0,127}")

@@ -7,9 +7,9 @@ from typing import Self
 import mlx.core as mx
 from mlx import nn
 
-from akunu_py.errors import ConfigError
 from akunu_py.models.cached_rows import NO_CHECKPOINTS, CachedRows, MakePasses, Passes
 from akunu_py.models.rollback import Saved
+from akunu_py.system.errors import ConfigError
 
 BLOCK_ROWS = 8
 """Rows of every pass, which allows drafts of up to 7 tokens. Metal's attention kernel for few rows

@@ -10,9 +10,8 @@ import mlx.core as mx
 from mlx import nn
 from mlx.utils import tree_flatten
 
-from akunu_py.blas import load_blas
-from akunu_py.cost_curve import CostCurve
 from akunu_py.cpu import load_kernels
+from akunu_py.cpu.blas import load_blas
 from akunu_py.decoding.budget import BudgetState
 from akunu_py.decoding.cost_file import CostFile
 from akunu_py.decoding.pass_costs import roofline
@@ -21,7 +20,8 @@ from akunu_py.models.load import ModelDescription
 from akunu_py.models.model_digest import class_and_arguments
 from akunu_py.models.pass_times import PassTimes
 from akunu_py.models.row_bits import MOST_ROWS
-from akunu_py.types import RowBits
+from akunu_py.values.cost_curve import CostCurve
+from akunu_py.values.types import RowBits
 
 _RIDGE_GPU = 4.0
 _RIDGE_CPU = 3.0

@@ -7,9 +7,9 @@ from mlx import nn
 from mlx_lm.models.cache import KVCache, QuantizedKVCache, make_prompt_cache
 from mlx_lm.models.mla import MultiLinear, QuantizedMultiLinear
 
-from akunu_py.errors import ConfigError
 from akunu_py.models.layers import PlanesMultiLinear
 from akunu_py.models.rollback import with_exact_sinks
+from akunu_py.system.errors import ConfigError
 
 _KV_GROUP_SIZES = (64, 32)
 LATENT_LAYERS = (MultiLinear, QuantizedMultiLinear, PlanesMultiLinear)

@@ -11,7 +11,7 @@ from typing import Any, Self
 import mlx.core as mx
 from mlx import nn
 
-from akunu_py.blas import fit_threads
+from akunu_py.cpu.blas import fit_threads
 from akunu_py.models.cache import Cache, make_caches
 from akunu_py.models.rollback import RollbackCaches, Saved, beside, leaves, take_over
 

@@ -21,7 +21,6 @@ from mlx import nn
 from mlx.utils import tree_flatten, tree_unflatten
 from mlx_lm.models.switch_layers import SwitchLinear
 
-from akunu_py.errors import ConfigError, ModelFormatError
 from akunu_py.gguf.cursor import MetadataValue
 from akunu_py.gguf.metadata_file import write_metadata
 from akunu_py.gguf.plan import ModelPlan, RotaryFactors, RotaryScaling
@@ -50,6 +49,7 @@ from akunu_py.models.ranks.split import Group, prepare
 from akunu_py.models.variants import VARIANT_PREFIX
 from akunu_py.models.weight_files import check_weight_file, check_weight_files
 from akunu_py.models.weights import MATRIX_LAYERS, planes_layer, quantized_layer
+from akunu_py.system.errors import ConfigError, ModelFormatError
 from akunu_py.tokenizers import from_gguf
 from akunu_py.tokenizers.hugging_face import tokenizer_files
 

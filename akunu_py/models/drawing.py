@@ -14,12 +14,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from akunu_py.drafting.draft_model import DrawnToken, DrawSettings, GoesOn, Guess
-from akunu_py.errors import ContractError
-from akunu_py.keyed_noise import Purpose
 from akunu_py.models.device import drafts_stream
 from akunu_py.sampling.draft_sampler import DraftSampler, Draw
 from akunu_py.sampling.probabilities import probabilities
 from akunu_py.sampling.transforms import TransformChain
+from akunu_py.system.errors import ContractError
+from akunu_py.values.keyed_noise import Purpose
 
 _log = logging.getLogger(__name__)
 

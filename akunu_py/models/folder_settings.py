@@ -9,9 +9,9 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from akunu_py.errors import ConfigError, ModelFormatError
 from akunu_py.gguf.header import LFS_POINTER
-from akunu_py.regular_file import open_to_read
+from akunu_py.system.errors import ConfigError, ModelFormatError
+from akunu_py.system.regular_file import open_to_read
 
 DEFAULT_CONTEXT = 4096
 """Assumed for a config that does not state the context."""

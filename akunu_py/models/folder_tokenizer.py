@@ -7,9 +7,7 @@ from typing import Any
 
 from tokenizers import Tokenizer
 
-from akunu_py.errors import ChatTemplateError, ConfigError, ModelFormatError
 from akunu_py.gguf.keys import MAX_SIZE
-from akunu_py.messages import GivenMessage, GivenTool, Message, read_messages, read_tools
 from akunu_py.models.folder_settings import end_ids, read_json
 from akunu_py.models.library_errors import errors_of, from_library
 from akunu_py.models.mlx_folder import submodules
@@ -22,6 +20,7 @@ from akunu_py.models.tokenizer_files import (
 from akunu_py.models.whole_mlx_lm import TokenizerWrapper
 from akunu_py.models.whole_mlx_lm import load_tokenizer as mlx_load_tokenizer
 from akunu_py.protocols import Detokenizer, TemplateVariable
+from akunu_py.system.errors import ChatTemplateError, ConfigError, ModelFormatError
 from akunu_py.tokenizers.bpe import decode_alphabet
 from akunu_py.tokenizers.gguf_tokenizer import partition
 from akunu_py.tokenizers.seam import cut_at, with_mark
@@ -30,6 +29,7 @@ from akunu_py.tokenizers.spm import decode_piece
 from akunu_py.tokenizers.template_choice import Templates
 from akunu_py.tokenizers.template_input import TemplateInput, Value
 from akunu_py.tool_calls.given_reader import GivenReader
+from akunu_py.values.messages import GivenMessage, GivenTool, Message, read_messages, read_tools
 
 _Renderer = Callable[..., str]
 

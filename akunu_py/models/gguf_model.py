@@ -11,7 +11,6 @@ from mlx import nn
 from mlx.utils import tree_flatten, tree_unflatten
 from mlx_lm.models.rope_utils import initialize_rope
 
-from akunu_py.errors import ModelFormatError
 from akunu_py.gguf.plan import ModelPlan, Placement, RotaryFactors, RotaryScaling
 from akunu_py.gguf.quants import release_threads
 from akunu_py.gguf.reader import GGUFFile
@@ -22,6 +21,7 @@ from akunu_py.models.ranks.file_part import own_part
 from akunu_py.models.ranks.split import Group
 from akunu_py.models.variants import VARIANT_PREFIX, variant
 from akunu_py.models.weights import MATRIX_LAYERS, WeightReader
+from akunu_py.system.errors import ModelFormatError
 
 _log = logging.getLogger(__name__)
 

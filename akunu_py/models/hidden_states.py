@@ -7,8 +7,8 @@ from functools import partial
 import mlx.core as mx
 from mlx import nn
 
-from akunu_py.errors import ConfigError
 from akunu_py.protocols import Hidden, StateObserver
+from akunu_py.system.errors import ConfigError
 
 _LAST_NORMS = ("norm", "norm_f", "final_norm", "final_layernorm", "embedding_norm")
 """Names of the norm behind the last layer, in mlx-lm's classes."""

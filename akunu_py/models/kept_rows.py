@@ -5,10 +5,10 @@ from collections.abc import Callable
 import mlx.core as mx
 from mlx_lm.models.cache import KVCache, RotatingKVCache
 
-from akunu_py.errors import ConfigError
 from akunu_py.models.cache import Cache
 from akunu_py.models.cached_rows import CachedRows
 from akunu_py.models.rollback import rows_in_order
+from akunu_py.system.errors import ConfigError
 
 
 class SessionRows:

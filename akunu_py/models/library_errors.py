@@ -6,7 +6,7 @@ import logging
 from collections.abc import Iterator
 from pathlib import Path
 
-from akunu_py.errors import AkunuError, ModelFormatError
+from akunu_py.system.errors import AkunuError, ModelFormatError
 
 _log = logging.getLogger(__name__)
 

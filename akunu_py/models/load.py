@@ -12,7 +12,6 @@ import mlx.core as mx
 from mlx import nn
 from mlx_lm.models.switch_layers import SwitchLinear
 
-from akunu_py.errors import ConfigError, ModelFormatError
 from akunu_py.gguf.architectures import read_plan
 from akunu_py.gguf.plan import ModelPlan
 from akunu_py.gguf.quants.forms import SUPPORTED_TYPES, Q6KForm, form_of
@@ -35,6 +34,7 @@ from akunu_py.models.load_steps import Steps, evaluate, finish
 from akunu_py.models.ranks.split import Group, on_any_rank
 from akunu_py.models.weights import Float16OverflowError, WeightReader
 from akunu_py.protocols import Tokenizer
+from akunu_py.system.errors import ConfigError, ModelFormatError
 from akunu_py.tokenizers import from_gguf
 
 _log = logging.getLogger(__name__)

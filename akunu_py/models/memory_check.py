@@ -8,7 +8,6 @@ from pathlib import Path
 
 import mlx.core as mx
 
-from akunu_py.errors import AkunuError, ConfigError, MemoryLimitError
 from akunu_py.gguf.quants.forms import FITTED
 from akunu_py.gguf.reader import GGUFFile
 from akunu_py.gguf.split import named_parts
@@ -18,6 +17,7 @@ from akunu_py.models.heads.loading import head_place
 from akunu_py.models.heads.needs import HeadNeeds
 from akunu_py.models.load import LoadOptions, wants_dense
 from akunu_py.models.ranks.split import PlannedGroup
+from akunu_py.system.errors import AkunuError, ConfigError, MemoryLimitError
 
 _log = logging.getLogger(__name__)
 

@@ -14,7 +14,6 @@ import mlx.core as mx
 import mlx_lm
 from mlx import nn
 
-from akunu_py.errors import UnsupportedArchitectureError
 from akunu_py.models.device import has_kernels, on_cpu
 from akunu_py.models.expansion import num_parameters
 from akunu_py.models.folder_settings import ASSISTANTS
@@ -31,6 +30,7 @@ from akunu_py.models.whole_mlx_lm import (
 )
 from akunu_py.models.whole_mlx_lm import load_config as mlx_load_config
 from akunu_py.models.whole_mlx_lm import load_model as mlx_load_model
+from akunu_py.system.errors import UnsupportedArchitectureError
 
 _LAYERS = ("num_hidden_layers", "n_layer", "n_layers", "num_layers", "num_transformer_layers")
 

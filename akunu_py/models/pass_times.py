@@ -9,7 +9,7 @@ from akunu_py.models.session import Session
 from akunu_py.models.traffic import MemoryTraffic
 from akunu_py.sampling.sampler import Sampler
 from akunu_py.sampling.transforms import TransformChain
-from akunu_py.types import Draft, GenerationConfig
+from akunu_py.values.types import Draft, GenerationConfig
 
 ROWS = (1, 2, 3, 4, 5, 6, 8, 9, 13, 17, 25, 33)
 """Sizes around which kernels change (tiles of 4, 5 and 8 rows), and larger ones for copies."""

@@ -7,10 +7,10 @@ import mlx.core as mx
 from mlx.utils import tree_flatten, tree_map
 from mlx_lm.models import llama
 
-from akunu_py.errors import ConfigError
 from akunu_py.models.expansion import num_parameters
 from akunu_py.models.load import LoadedModel, ModelDescription
 from akunu_py.protocols import Tokenizer
+from akunu_py.system.errors import ConfigError
 
 _CONTEXT = 8192
 _SEED = 0

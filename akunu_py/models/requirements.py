@@ -13,7 +13,6 @@ import mlx.core as mx
 from mlx import nn
 from mlx.utils import tree_flatten, tree_map
 
-from akunu_py.errors import ConfigError
 from akunu_py.gguf.architectures import read_plan
 from akunu_py.gguf.plan import ModelPlan
 from akunu_py.gguf.reader import GGUFFile
@@ -33,6 +32,7 @@ from akunu_py.models.pass_memory import PassShape, pass_shape
 from akunu_py.models.ranks.split import PlannedGroup, Way, plan
 from akunu_py.models.rollback import RollbackCaches, leaves
 from akunu_py.models.weight_bytes import bytes_in_forms, forms_of
+from akunu_py.system.errors import ConfigError
 from akunu_py.tokenizers.codecs import check_vocabulary
 
 _CGROUP_LIMIT = Path("/sys/fs/cgroup/memory.max")

@@ -9,7 +9,7 @@ import mlx.core as mx
 from akunu_py.protocols import ReplyMasks
 from akunu_py.sampling.probabilities import no_choice
 from akunu_py.sampling.sampler import Choice, Sampler, is_choice
-from akunu_py.types import TokenLogprob
+from akunu_py.values.types import TokenLogprob
 
 
 class PendingChoice(NamedTuple):

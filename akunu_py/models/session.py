@@ -11,8 +11,6 @@ import numpy as np
 from mlx import nn
 from numpy.typing import NDArray
 
-from akunu_py.draft_trees import depths
-from akunu_py.errors import ContractError
 from akunu_py.models.aligned_rows import AlignedRows
 from akunu_py.models.cached_rows import (
     NO_CHECKPOINTS,
@@ -37,7 +35,9 @@ from akunu_py.models.tree import ArrangedTree, Trees, keep_rows
 from akunu_py.protocols import ReplyMasks, RowReader, StateObserver
 from akunu_py.sampling.probabilities import probabilities
 from akunu_py.sampling.sampler import Sampler
-from akunu_py.types import Draft, PassReport, TokenLogprob
+from akunu_py.system.errors import ContractError
+from akunu_py.values.draft_trees import depths
+from akunu_py.values.types import Draft, PassReport, TokenLogprob
 
 _CLEAR_EVERY = 256
 """Steps after which MLX's pool of freed buffers is emptied: the KV cache outgrows them."""

@@ -10,13 +10,13 @@ import mlx.core as mx
 from mlx import nn
 
 from akunu_py.drafting.draft_model import DrawSettings
-from akunu_py.errors import ConfigError, ContractError
 from akunu_py.models.cache import make_caches
 from akunu_py.models.cached_rows import PREFILL_CHUNK, CachedRows
 from akunu_py.models.drawing import DrawingModel, num_equal
 from akunu_py.models.load import LoadedModel
+from akunu_py.system.errors import ConfigError, ContractError
 from akunu_py.tokenizers.vocabulary_match import common_ids
-from akunu_py.types import GenerationConfig
+from akunu_py.values.types import GenerationConfig
 
 _log = logging.getLogger(__name__)
 

@@ -12,9 +12,9 @@ from typing import Annotated, Any
 
 import msgspec
 
-from akunu_py.errors import ModelFormatError
 from akunu_py.gguf.keys import MAX_SIZE
 from akunu_py.models.folder_settings import is_vocabulary, read_file, read_json
+from akunu_py.system.errors import ModelFormatError
 
 TOKENIZER = "tokenizer.json"
 TOKENIZER_CONFIG = "tokenizer_config.json"

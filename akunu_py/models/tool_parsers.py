@@ -4,8 +4,8 @@ import importlib
 
 import mlx_lm
 
-from akunu_py.errors import ConfigError
 from akunu_py.models.mlx_folder import submodules
+from akunu_py.system.errors import ConfigError
 from akunu_py.tool_calls.given_reader import GivenReader
 
 _PACKAGE = "tool_parsers"

@@ -7,9 +7,9 @@ import struct
 from pathlib import Path
 from typing import Any
 
-from akunu_py.errors import ModelFormatError
 from akunu_py.models.folder_settings import refuse_pointer, unreadable
-from akunu_py.regular_file import open_to_read
+from akunu_py.system.errors import ModelFormatError
+from akunu_py.system.regular_file import open_to_read
 
 Shapes = dict[str, tuple[int, ...]]
 

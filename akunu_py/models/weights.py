@@ -12,7 +12,6 @@ from mlx_lm.models.mla import MultiLinear, QuantizedMultiLinear
 from mlx_lm.models.switch_layers import QuantizedSwitchLinear, SwitchLinear
 from numpy.typing import NDArray
 
-from akunu_py.errors import ModelFormatError
 from akunu_py.gguf.plan import Placement
 from akunu_py.gguf.quants import QuantizedMatrix, ResultMemory, dequantize, relayout
 from akunu_py.gguf.quants.forms import DENSE, Q6KForm
@@ -28,6 +27,7 @@ from akunu_py.models.layers import (
     ScaledSwitchLinear,
     StackedLinear,
 )
+from akunu_py.system.errors import ModelFormatError
 
 _FLOAT16_LIMIT = 65520.0
 """The smallest number that rounds to infinity in float16; comparisons are written to catch NaN."""

@@ -13,7 +13,7 @@ hits the lowest cell in 0.9 % of the steps, and a token of negligible probabilit
 
 import mlx.core as mx
 
-from akunu_py.keyed_noise import BELOW_ONE, TOKEN_STRIDE
+from akunu_py.values.keyed_noise import BELOW_ONE, TOKEN_STRIDE
 
 
 def _mix32_device(value: mx.array) -> mx.array:

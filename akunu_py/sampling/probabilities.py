@@ -4,7 +4,7 @@ import mlx.core as mx
 import numpy as np
 from numpy.typing import NDArray
 
-from akunu_py.errors import ModelFormatError
+from akunu_py.system.errors import ModelFormatError
 
 
 def probabilities(

@@ -6,9 +6,9 @@ from typing import NamedTuple
 
 import mlx.core as mx
 
-from akunu_py.keyed_noise import Purpose, noise_key
 from akunu_py.sampling.noise import gumbel_row, token_strides
 from akunu_py.sampling.transforms import TransformChain
+from akunu_py.values.keyed_noise import Purpose, noise_key
 
 
 class Choice(NamedTuple):

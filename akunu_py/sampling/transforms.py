@@ -15,8 +15,8 @@ from dataclasses import dataclass
 
 import mlx.core as mx
 
-from akunu_py.errors import ConfigError
-from akunu_py.types import GenerationConfig
+from akunu_py.system.errors import ConfigError
+from akunu_py.values.types import GenerationConfig
 
 RowTransform = Callable[[mx.array], mx.array]
 """Log-probabilities [1, vocab] to log-probabilities; a dropped token has -inf."""

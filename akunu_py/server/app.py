@@ -14,7 +14,6 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from akunu_py.errors import AkunuError
 from akunu_py.server import chat_completions, completions, messages_api
 from akunu_py.server.connection import check_header_size
 from akunu_py.server.errors import (
@@ -32,6 +31,7 @@ from akunu_py.server.responses import route as responses
 from akunu_py.server.security import Access
 from akunu_py.server.service import Service
 from akunu_py.server.status import health, metrics, present, props
+from akunu_py.system.errors import AkunuError
 
 
 def make_app(service: Service, access: Access) -> Starlette:

@@ -4,9 +4,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Literal, Protocol, Self
 
-from akunu_py.messages import Tool
 from akunu_py.server.events import Event
 from akunu_py.server.requests import ChatRequest, Request
+from akunu_py.values.messages import Tool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -14,16 +14,6 @@ import msgspec
 from starlette.requests import Request as HttpRequest
 from starlette.responses import Response
 
-from akunu_py.constraint import Constraint
-from akunu_py.messages import Message, TextPart, Tool, ToolCall
-from akunu_py.reply_deltas import (
-    ArgumentsDelta,
-    CallEnd,
-    CallStart,
-    ContentDelta,
-    ReasoningDelta,
-    UnfinishedCall,
-)
 from akunu_py.server import sse
 from akunu_py.server.chances import asked_logprobs, chance_fields
 from akunu_py.server.choices import ChoicePlace, in_choices
@@ -57,7 +47,17 @@ from akunu_py.server.generation_fields import EFFORTS, JSON_OBJECT, SamplingFiel
 from akunu_py.server.incoming import Incoming, incoming
 from akunu_py.server.metrics import reply_figures
 from akunu_py.server.requests import ChatRequest, ToolChoice
-from akunu_py.types import FinishReason
+from akunu_py.values.constraint import Constraint
+from akunu_py.values.messages import Message, TextPart, Tool, ToolCall
+from akunu_py.values.reply_deltas import (
+    ArgumentsDelta,
+    CallEnd,
+    CallStart,
+    ContentDelta,
+    ReasoningDelta,
+    UnfinishedCall,
+)
+from akunu_py.values.types import FinishReason
 
 PATH = "/v1/chat/completions"
 

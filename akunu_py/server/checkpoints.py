@@ -14,10 +14,10 @@ from dataclasses import replace
 from itertools import takewhile
 
 from akunu_py.engine.engine import Engine
-from akunu_py.errors import AkunuError
-from akunu_py.generation_config import GenerationConfig
-from akunu_py.messages import Message, Tool
 from akunu_py.server.token_trie import common_length
+from akunu_py.system.errors import AkunuError
+from akunu_py.values.generation_config import GenerationConfig
+from akunu_py.values.messages import Message, Tool
 
 SYSTEM, MESSAGE, REMINDER = "system", "message", "reminder"
 """Names of the places.

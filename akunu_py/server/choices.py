@@ -12,7 +12,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Protocol, Self
 
-from akunu_py.decode_stats import DecodeStats
 from akunu_py.server.backend import Backend, Reply
 from akunu_py.server.errors import Api, Problem, RequestError
 from akunu_py.server.events import (
@@ -29,6 +28,7 @@ from akunu_py.server.events import (
 )
 from akunu_py.server.reply_response import ProgressForm, ReplyForm
 from akunu_py.server.requests import Request
+from akunu_py.values.decode_stats import DecodeStats
 
 _SEEDS = 2**64
 

@@ -10,7 +10,6 @@ import msgspec
 from starlette.requests import Request as HttpRequest
 from starlette.responses import Response
 
-from akunu_py.reply_deltas import ContentDelta, ReasoningDelta
 from akunu_py.server import sse
 from akunu_py.server.chances import CompletionChances, asked_logprobs
 from akunu_py.server.chat_completions import usage_fields
@@ -21,7 +20,8 @@ from akunu_py.server.generation_fields import SamplingFields
 from akunu_py.server.incoming import incoming
 from akunu_py.server.metrics import reply_figures
 from akunu_py.server.requests import CompletionRequest
-from akunu_py.types import FinishReason
+from akunu_py.values.reply_deltas import ContentDelta, ReasoningDelta
+from akunu_py.values.types import FinishReason
 
 PATH = "/v1/completions"
 

@@ -4,10 +4,10 @@ import re
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from akunu_py.errors import ConfigError
-from akunu_py.messages import Message, Tool, ToolCall
 from akunu_py.server.errors import RequestError
 from akunu_py.server.requests import ToolChoice
+from akunu_py.system.errors import ConfigError
+from akunu_py.values.messages import Message, Tool, ToolCall
 
 MOST_MESSAGES = 10_000
 MOST_TOOLS = 1_000

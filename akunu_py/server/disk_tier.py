@@ -21,13 +21,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from akunu_py.atomic_file import replace_file
-from akunu_py.errors import ConfigError
 from akunu_py.models.cached_rows import CachedRows
 from akunu_py.models.row_file import write_arrays
 from akunu_py.models.session import Session
-from akunu_py.regular_file import open_to_read
 from akunu_py.server.token_trie import TokenTrie
+from akunu_py.system.atomic_file import replace_file
+from akunu_py.system.errors import ConfigError
+from akunu_py.system.regular_file import open_to_read
 
 if TYPE_CHECKING:
     import mlx.core as mx

@@ -9,10 +9,7 @@ from typing import Self
 from akunu_py.drafting.auto.drafter import MEMORY
 from akunu_py.engine.engine import Engine
 from akunu_py.engine.tool_use import ToolChoice as EngineToolChoice
-from akunu_py.errors import ConfigError
-from akunu_py.messages import Message
 from akunu_py.protocols import Tokenizer
-from akunu_py.reply_deltas import CallEnd, ContentDelta, ReasoningDelta, ReplyDelta
 from akunu_py.server.backend import Health, ServedModel
 from akunu_py.server.chats import Chats
 from akunu_py.server.events import (
@@ -32,8 +29,11 @@ from akunu_py.server.reply_events import Prefilled as WorkerPrefilled
 from akunu_py.server.reply_events import Started
 from akunu_py.server.requests import ChatRequest, CompletionRequest, Request, ToolChoice
 from akunu_py.server.worker import Job, Prepared, Worker
+from akunu_py.system.errors import ConfigError
 from akunu_py.tokenizers.gguf_tokenizer import GGUFTokenizer
-from akunu_py.types import GenerationResult, StreamEvent, TokenLogprob
+from akunu_py.values.messages import Message
+from akunu_py.values.reply_deltas import CallEnd, ContentDelta, ReasoningDelta, ReplyDelta
+from akunu_py.values.types import GenerationResult, StreamEvent, TokenLogprob
 
 
 class EngineBackend:

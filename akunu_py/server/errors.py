@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from akunu_py.errors import (
+from akunu_py.system.errors import (
     AkunuError,
     ChatTemplateError,
     ConfigError,

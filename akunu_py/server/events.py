@@ -1,6 +1,6 @@
 """Events of a reply, from the backend to a wire format.
 
-A reply is `Accepted`, any number of additions to its message (`akunu_py.reply_deltas`), `Chances`
+A reply is `Accepted`, any number of additions to its message (`values.reply_deltas`), `Chances`
 before a text if they were asked for, and `Finished`; `Loading`, `Prefilled` and `Decoded` tell of
 progress. Where a reply has several choices, `NextChoice` says whose events follow, and `ChoiceEnd`
 ends one (`choices`). Thoughts, text and calls come in the order in which the model wrote them, one
@@ -9,8 +9,8 @@ call after the other. A call without `CallEnd` was cut and must not be carried o
 
 from dataclasses import dataclass, field
 
-from akunu_py.reply_deltas import ReplyDelta
-from akunu_py.types import DecodeStats, FinishReason
+from akunu_py.values.reply_deltas import ReplyDelta
+from akunu_py.values.types import DecodeStats, FinishReason
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +64,7 @@ class TokenChance:
     Attributes:
         text: its text; bytes that are only a part of a character are U+FFFD.
         data: its bytes.
-        logprob: its log probability, as in `akunu_py.types.TokenLogprob`.
+        logprob: its log probability, as in `akunu_py.values.types.TokenLogprob`.
         top: the likeliest tokens at its place, the likeliest first.
 
     """

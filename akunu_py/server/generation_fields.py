@@ -6,10 +6,10 @@ from typing import Any, get_args
 
 import msgspec
 
-from akunu_py.constraint import Constraint
-from akunu_py.errors import ConfigError
-from akunu_py.generation_config import Effort, GenerationConfig
 from akunu_py.server.errors import RequestError
+from akunu_py.system.errors import ConfigError
+from akunu_py.values.constraint import Constraint
+from akunu_py.values.generation_config import Effort, GenerationConfig
 
 JSON_OBJECT = Constraint.json_schema({"type": "object"})
 """What the type "json_object" of OpenAI's APIs asks for."""

@@ -11,9 +11,6 @@ from typing import Any, Generic, TypeVar
 from starlette.requests import Request as HttpRequest
 from starlette.responses import Response
 
-from akunu_py.errors import ConfigError
-from akunu_py.generation_config import GenerationConfig
-from akunu_py.messages import Tool
 from akunu_py.server.backend import ServedModel
 from akunu_py.server.choices import asked_choices
 from akunu_py.server.errors import RequestError
@@ -22,7 +19,10 @@ from akunu_py.server.json_body import decode, read_body, unknown_fields
 from akunu_py.server.reply_response import ReplyForm
 from akunu_py.server.requests import ChatRequest, Request
 from akunu_py.server.service import Service
+from akunu_py.system.errors import ConfigError
 from akunu_py.tool_calls.enforceable import enforceable
+from akunu_py.values.generation_config import GenerationConfig
+from akunu_py.values.messages import Tool
 
 _Body = TypeVar("_Body", bound=ModelBody)
 

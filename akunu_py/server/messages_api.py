@@ -13,16 +13,6 @@ import msgspec
 from starlette.requests import Request as HttpRequest
 from starlette.responses import JSONResponse, Response
 
-from akunu_py.constraint import Constraint
-from akunu_py.messages import Message, Tool
-from akunu_py.reply_deltas import (
-    ArgumentsDelta,
-    CallEnd,
-    CallStart,
-    ContentDelta,
-    ReasoningDelta,
-    UnfinishedCall,
-)
 from akunu_py.server import sse
 from akunu_py.server.begun_json import begun_object
 from akunu_py.server.conversation import (
@@ -41,7 +31,17 @@ from akunu_py.server.generation_fields import EFFORTS, ModelBody
 from akunu_py.server.incoming import Incoming, incoming
 from akunu_py.server.requests import ChatRequest, ToolChoice
 from akunu_py.tokenizers.accepted_turns import with_one_turn_each
-from akunu_py.types import FinishReason
+from akunu_py.values.constraint import Constraint
+from akunu_py.values.messages import Message, Tool
+from akunu_py.values.reply_deltas import (
+    ArgumentsDelta,
+    CallEnd,
+    CallStart,
+    ContentDelta,
+    ReasoningDelta,
+    UnfinishedCall,
+)
+from akunu_py.values.types import FinishReason
 
 PATH = "/v1/messages"
 

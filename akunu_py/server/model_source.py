@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from akunu_py.engine.engine import Engine
-from akunu_py.errors import AkunuError
 from akunu_py.model_store.choice import model_name
 from akunu_py.model_store.names import friendly_name
 from akunu_py.models.load import open_model
@@ -19,6 +18,7 @@ from akunu_py.models.memory_check import (
     with_fitted_forms,
 )
 from akunu_py.server.backend import ServedModel
+from akunu_py.system.errors import AkunuError
 from akunu_py.tokenizers.gguf_tokenizer import GGUFTokenizer
 
 _log = logging.getLogger(__name__)

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, Self
 
-from akunu_py.types import StreamEvent
+from akunu_py.values.types import StreamEvent
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,11 +16,11 @@ from starlette.requests import ClientDisconnect
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
-from akunu_py.errors import ModelLoadingError, ServerBusyError
 from akunu_py.server import sse
 from akunu_py.server.backend import Reply
 from akunu_py.server.errors import Api, Problem, error_body, error_headers, problem_of
 from akunu_py.server.events import Accepted, Addition, Event, Finished, Loading, Progress, Usage
+from akunu_py.system.errors import ModelLoadingError, ServerBusyError
 
 _LOAD_RETRY_S = 30
 

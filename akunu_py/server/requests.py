@@ -3,8 +3,8 @@
 from dataclasses import dataclass
 from typing import Literal
 
-from akunu_py.generation_config import GenerationConfig
-from akunu_py.messages import Message, Tool
+from akunu_py.values.generation_config import GenerationConfig
+from akunu_py.values.messages import Message, Tool
 
 
 @dataclass(frozen=True, slots=True)

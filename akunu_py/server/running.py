@@ -15,8 +15,8 @@ import uvicorn
 from starlette.types import ASGIApp
 
 from akunu_py.constraints import end_trials
-from akunu_py.errors import ConfigError
 from akunu_py.server.connection import MOST_HEADER_BYTES, TimedConnection
+from akunu_py.system.errors import ConfigError
 
 _DRAIN_S = 5
 """Seconds that replies under way have when the server ends."""

@@ -20,13 +20,13 @@ from typing import Any
 from akunu_py.drafting import AutoState, vocabulary_fingerprint
 from akunu_py.engine.engine import Engine
 from akunu_py.engine.lane import Lane
-from akunu_py.errors import ConfigError
 from akunu_py.models.load_steps import Steps, finish
 from akunu_py.models.memory_check import available_memory
 from akunu_py.server.backend import ServedModel
 from akunu_py.server.model_source import ModelSource, served_model
 from akunu_py.server.prefix_cache import PrefixCache
 from akunu_py.server.respelling import Respelling
+from akunu_py.system.errors import ConfigError
 
 _log = logging.getLogger(__name__)
 

@@ -7,15 +7,15 @@ from dataclasses import dataclass, field
 from starlette.requests import Request as HttpRequest
 from starlette.responses import Response
 
-from akunu_py.generation_config import GenerationConfig
-from akunu_py.recent_texts import RecentTexts
 from akunu_py.server.backend import Backend, ServedModel
 from akunu_py.server.choices import submit_choices
 from akunu_py.server.errors import RequestError
 from akunu_py.server.metrics import Metrics
 from akunu_py.server.reply_response import Outcome, Patience, ReplyForm, ReplyResponse
 from akunu_py.server.requests import Request
-from akunu_py.shown_text import one_line
+from akunu_py.system.shown_text import one_line
+from akunu_py.values.generation_config import GenerationConfig
+from akunu_py.values.recent_texts import RecentTexts
 
 _log = logging.getLogger(__name__)
 

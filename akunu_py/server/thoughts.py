@@ -10,8 +10,8 @@ import json
 from collections.abc import Sequence
 from dataclasses import replace
 
-from akunu_py.messages import Message
-from akunu_py.recent_texts import RecentTexts
+from akunu_py.values.messages import Message
+from akunu_py.values.recent_texts import RecentTexts
 
 
 class Thoughts:

@@ -22,13 +22,6 @@ from dataclasses import dataclass, field, replace
 
 from akunu_py.engine.engine import Engine
 from akunu_py.engine.lane import CheckedCall, Lane
-from akunu_py.errors import (
-    AkunuError,
-    ConfigError,
-    EngineStateError,
-    MemoryLimitError,
-    ServerBusyError,
-)
 from akunu_py.models.memory_check import USUAL_CONTEXT
 from akunu_py.models.session import Session
 from akunu_py.protocols import Tokenizer
@@ -39,7 +32,14 @@ from akunu_py.server.reply_events import Loading, Prefilled, ReplyEvents, Starte
 from akunu_py.server.served_models import LoadSteps, Resident, Served, ServedModels
 from akunu_py.server.token_trie import common_length
 from akunu_py.server.waiting_line import WaitingLine
-from akunu_py.types import StreamEvent
+from akunu_py.system.errors import (
+    AkunuError,
+    ConfigError,
+    EngineStateError,
+    MemoryLimitError,
+    ServerBusyError,
+)
+from akunu_py.values.types import StreamEvent
 
 _log = logging.getLogger(__name__)
 

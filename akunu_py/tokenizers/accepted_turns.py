@@ -13,7 +13,7 @@ from dataclasses import replace
 from functools import cache
 from itertools import takewhile
 
-from akunu_py.messages import Message, Role, ToolCall
+from akunu_py.values.messages import Message, Role, ToolCall
 
 _ROLES: dict[str, Role] = {"s": "system", "u": "user", "r": "tool"}
 _NO_RESULT = "(no result)"

@@ -16,7 +16,7 @@ from tokenizers import Regex, Tokenizer
 from tokenizers.models import BPE
 from tokenizers.pre_tokenizers import ByteLevel, PreTokenizer, Sequence, Split
 
-from akunu_py.errors import ModelFormatError
+from akunu_py.system.errors import ModelFormatError
 from akunu_py.tokenizers.detokenizer import TokenBytes
 from akunu_py.tokenizers.split_rules import SplitRule
 from akunu_py.tokenizers.spm import read_byte_ids

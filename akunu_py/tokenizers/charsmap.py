@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from akunu_py.errors import ModelFormatError
+from akunu_py.system.errors import ModelFormatError
 
 _KEY = "tokenizer.ggml.precompiled_charsmap"
 

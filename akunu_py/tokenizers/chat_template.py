@@ -12,7 +12,7 @@ from typing import Any, NoReturn
 
 import jinja2
 
-from akunu_py.errors import ChatTemplateError
+from akunu_py.system.errors import ChatTemplateError
 from akunu_py.tokenizers.sandbox import BoundedEnvironment
 from akunu_py.tokenizers.special_text import texts_in
 from akunu_py.tokenizers.template_input import TemplateInput, Value

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from akunu_py.errors import ConfigError, ModelFormatError
+from akunu_py.system.errors import ConfigError, ModelFormatError
 from akunu_py.tokenizers.bpe import BPECodec
 from akunu_py.tokenizers.detokenizer import TokenBytes
 from akunu_py.tokenizers.sentencepiece_model import ModelKind

@@ -4,7 +4,7 @@ import codecs
 from collections.abc import Callable, Iterable, Mapping
 from typing import Protocol
 
-from akunu_py.errors import ConfigError
+from akunu_py.system.errors import ConfigError
 from akunu_py.tokenizers.vocabulary import TokenType, Vocabulary
 
 _SILENT = (TokenType.CONTROL, TokenType.UNKNOWN, TokenType.UNUSED)

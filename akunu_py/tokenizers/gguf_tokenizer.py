@@ -3,9 +3,8 @@
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
-from akunu_py.errors import ConfigError, ModelFormatError
-from akunu_py.messages import GivenMessage, GivenTool, Message, read_messages, read_tools
 from akunu_py.protocols import TemplateVariable
+from akunu_py.system.errors import ConfigError, ModelFormatError
 from akunu_py.tokenizers.codecs import make_codec
 from akunu_py.tokenizers.detokenizer import ByteDetokenizer
 from akunu_py.tokenizers.seam import cut_at, with_mark
@@ -18,6 +17,7 @@ from akunu_py.tokenizers.vocabulary import (
     get_text,
     read_vocabulary,
 )
+from akunu_py.values.messages import GivenMessage, GivenTool, Message, read_messages, read_tools
 
 _NOT_TEXT = (TokenType.CONTROL, TokenType.UNKNOWN)
 _C_SPACES = " \t\n\v\f\r"
@@ -143,7 +143,7 @@ class GGUFTokenizer:
         Control tokens written out in a message or a tool are text, never control tokens.
 
         Args:
-            messages: the conversation, as values or mappings (`akunu_py.messages`).
+            messages: the conversation, as values or mappings (`akunu_py.values.messages`).
             tools: tools that the model may call, for templates that support tools.
             template: one of `chat_template_names`; by default the file's main one, or "tool_use" if
                 it exists and there are tools.

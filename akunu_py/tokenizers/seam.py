@@ -7,8 +7,8 @@ whatever a template adds behind a message is left out, and white space before th
 from collections.abc import Sequence
 from dataclasses import replace
 
-from akunu_py.errors import ConfigError
-from akunu_py.messages import Message
+from akunu_py.system.errors import ConfigError
+from akunu_py.values.messages import Message
 
 _MARKS = tuple(map(chr, range(0xFDD0, 0xFDF0)))
 """Characters that Unicode keeps for uses within a program."""

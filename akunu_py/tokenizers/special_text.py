@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from akunu_py.errors import ConfigError
+from akunu_py.system.errors import ConfigError
 
 _TEXTS = ("content", "reasoning_content", "reasoning", "thinking")
 """Fields of a message with free text, which may be a control token as a whole."""

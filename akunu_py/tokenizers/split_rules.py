@@ -13,7 +13,7 @@ them from the models' own `tokenizer.json`. Where llama.cpp adapts an expression
 import logging
 from dataclasses import dataclass
 
-from akunu_py.errors import ConfigError, ModelFormatError
+from akunu_py.system.errors import ConfigError, ModelFormatError
 
 _log = logging.getLogger(__name__)
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import sentencepiece
 
-from akunu_py.errors import ModelFormatError
+from akunu_py.system.errors import ModelFormatError
 from akunu_py.tokenizers.charsmap import read_charsmap
 from akunu_py.tokenizers.detokenizer import TokenBytes
 from akunu_py.tokenizers.sentencepiece_model import ModelKind, Normalization, build_model

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from functools import cached_property
 from typing import Any
 
-from akunu_py.errors import ConfigError
+from akunu_py.system.errors import ConfigError
 from akunu_py.tokenizers.chat_template import ChatTemplate
 from akunu_py.tokenizers.fallback_templates import choose_fallback
 from akunu_py.tokenizers.vocabulary import TokenType, Vocabulary, get_text

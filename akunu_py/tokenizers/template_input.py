@@ -12,10 +12,10 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
-from akunu_py.errors import ConfigError, ModelFormatError
-from akunu_py.messages import Message, TextPart, Tool, ToolCall
+from akunu_py.system.errors import ConfigError, ModelFormatError
 from akunu_py.tokenizers.accepted_turns import AcceptedTurns, words_of
 from akunu_py.tokenizers.template_limits import TemplateLimitError
+from akunu_py.values.messages import Message, TextPart, Tool, ToolCall
 
 Value = dict[str, Any]
 """A message or a tool as templates see it."""

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from akunu_py.errors import ModelFormatError
+from akunu_py.system.errors import ModelFormatError
 from akunu_py.tokenizers.special_tokens import fill_ids, find_end_ids, find_special_ids
 
 _log = logging.getLogger(__name__)

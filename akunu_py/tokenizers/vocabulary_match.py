@@ -3,7 +3,7 @@
 import re
 from collections.abc import Sequence
 
-from akunu_py.errors import ConfigError
+from akunu_py.system.errors import ConfigError
 
 # llama.cpp's converter writes these for rows of the embedding without a token; folders of the same
 # model have no text there.

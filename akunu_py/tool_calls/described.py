@@ -9,10 +9,10 @@ import json
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-from akunu_py.messages import Message, Tool, ToolCall
 from akunu_py.tool_calls.format import ToolFormat
 from akunu_py.tool_calls.known import HERMES
 from akunu_py.tool_calls.writing import written_calls
+from akunu_py.values.messages import Message, Tool, ToolCall
 
 _INTRODUCTION = """\
 # Tools

@@ -13,12 +13,12 @@ from dataclasses import dataclass, replace
 from typing import Any
 from urllib.parse import unquote
 
-from akunu_py.constraint import MOST_CHARACTERS, Constraint
 from akunu_py.constraints import try_schema
-from akunu_py.errors import ConfigError
-from akunu_py.messages import Tool
-from akunu_py.recent_texts import RecentTexts
+from akunu_py.system.errors import ConfigError
 from akunu_py.tool_calls.schemas import referred
+from akunu_py.values.constraint import MOST_CHARACTERS, Constraint
+from akunu_py.values.messages import Tool
+from akunu_py.values.recent_texts import RecentTexts
 
 _TYPES = frozenset({"string", "number", "integer", "boolean", "null", "array", "object"})
 _FORMATS = frozenset(

@@ -8,18 +8,18 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol, runtime_checkable
 
-from akunu_py.errors import ConfigError
-from akunu_py.messages import Tool, ToolCall
-from akunu_py.reply_deltas import (
+from akunu_py.system.errors import ConfigError
+from akunu_py.tool_calls.parser import new_id, overlap
+from akunu_py.tool_calls.sources import Sources, sourced_content
+from akunu_py.tool_calls.values import read_json
+from akunu_py.values.messages import Tool, ToolCall
+from akunu_py.values.reply_deltas import (
     ArgumentsDelta,
     CallEnd,
     CallStart,
     ReplyDelta,
     UnfinishedCall,
 )
-from akunu_py.tool_calls.parser import new_id, overlap
-from akunu_py.tool_calls.sources import Sources, sourced_content
-from akunu_py.tool_calls.values import read_json
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +63,7 @@ class GivenParser:
     _taken: list[tuple[int, str]] = field(default_factory=list, init=False)  # of what was taken
 
     def feed(self, text: str, source: str = "") -> list[ReplyDelta]:
-        """Return what is certain after more text; `source` as in `akunu_py.types.TextPiece`."""
+        """Return what is certain after more text; `source` as in `TextPiece`."""
         self._buffer += text
         self._sources.add(len(text), source)
         return list(self._read())

@@ -11,9 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from akunu_py.constraint import MOST_REFERENCES, MOST_TOOL_CHARACTERS
-from akunu_py.errors import ConfigError
-from akunu_py.messages import Tool
+from akunu_py.system.errors import ConfigError
 from akunu_py.tool_calls.enforceable import closed
 from akunu_py.tool_calls.format import (
     PythonArguments,
@@ -28,6 +26,8 @@ from akunu_py.tool_calls.rules import Rules, json_value
 from akunu_py.tool_calls.schemas import alternatives, by_name
 from akunu_py.tool_calls.tagged_rules import tagged
 from akunu_py.tool_calls.text_limits import slashed
+from akunu_py.values.constraint import MOST_REFERENCES, MOST_TOOL_CHARACTERS
+from akunu_py.values.messages import Tool
 
 _log = logging.getLogger(__name__)
 

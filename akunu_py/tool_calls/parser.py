@@ -12,16 +12,7 @@ from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from akunu_py.errors import ConfigError
-from akunu_py.messages import Tool, ToolCall
-from akunu_py.reply_deltas import (
-    ArgumentsDelta,
-    CallEnd,
-    CallStart,
-    ContentDelta,
-    ReplyDelta,
-    UnfinishedCall,
-)
+from akunu_py.system.errors import ConfigError
 from akunu_py.tool_calls.format import (
     ID,
     INDEX,
@@ -36,6 +27,15 @@ from akunu_py.tool_calls.format import (
 from akunu_py.tool_calls.schemas import kinds_of
 from akunu_py.tool_calls.sources import Sources, sourced_content
 from akunu_py.tool_calls.values import KINDS, read_json, read_python_text, read_text
+from akunu_py.values.messages import Tool, ToolCall
+from akunu_py.values.reply_deltas import (
+    ArgumentsDelta,
+    CallEnd,
+    CallStart,
+    ContentDelta,
+    ReplyDelta,
+    UnfinishedCall,
+)
 
 _NAME = re.compile(r"[A-Za-z0-9_.-]*")
 _PLACES = {
@@ -106,7 +106,7 @@ class CallParser:
         self._steps = self._read()
 
     def feed(self, text: str, source: str = "") -> list[ReplyDelta]:
-        """Return what is certain after more text; `source` as in `akunu_py.types.TextPiece`."""
+        """Return what is certain after more text; `source` as in `TextPiece`."""
         if text:
             self._buffer += text
             self._sources.add(len(text), source)

@@ -12,8 +12,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from akunu_py.errors import ConfigError, ModelFormatError
-from akunu_py.messages import Message, Tool, ToolCall
+from akunu_py.system.errors import ConfigError, ModelFormatError
 from akunu_py.tool_calls.format import (
     ID,
     INDEX,
@@ -26,6 +25,7 @@ from akunu_py.tool_calls.format import (
 )
 from akunu_py.tool_calls.known import HARMONY, LONG_MARKERS
 from akunu_py.tool_calls.parser import parse_calls
+from akunu_py.values.messages import Message, Tool, ToolCall
 
 Render = Callable[[Sequence[Message], Sequence[Tool]], str]
 """A template: from messages and tools to text, without the beginning of a further reply."""

@@ -4,10 +4,10 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from akunu_py.messages import Tool
 from akunu_py.tool_calls.format import Kind, PythonArguments
 from akunu_py.tool_calls.rules import Rules, json_value, literal
 from akunu_py.tool_calls.schemas import kinds_of
+from akunu_py.values.messages import Tool
 
 _UNSAFE = re.compile(r"[^\w$.-]|^$")
 _COMBINED = ("$ref", "allOf", "anyOf", "oneOf", "not", "if", "patternProperties")

@@ -5,12 +5,12 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from akunu_py.messages import Tool
 from akunu_py.tool_calls.format import Kind
 from akunu_py.tool_calls.rules import Rules, json_value, literal
 from akunu_py.tool_calls.schemas import kinds_of, referred
 from akunu_py.tool_calls.text_limits import limits_of
 from akunu_py.tool_calls.values import kind_of
+from akunu_py.values.messages import Tool
 
 _UNSAFE = re.compile(r"[^\w$.-]")
 _BOUNDS = ("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf")

@@ -7,11 +7,11 @@ from typing import Any
 
 from llguidance import regex_to_lark
 
-from akunu_py.constraint import Constraint
 from akunu_py.constraints import inline_schema
 from akunu_py.tool_calls.format import ID, INDEX, SPACE
 from akunu_py.tool_calls.schemas import kinds_of
 from akunu_py.tool_calls.text_limits import slashed, without
+from akunu_py.values.constraint import Constraint
 
 _TERMINALS = r"""
 TEXT: /(?s:.*)/

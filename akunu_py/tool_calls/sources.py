@@ -2,7 +2,7 @@
 
 from collections import deque
 
-from akunu_py.reply_deltas import ContentDelta
+from akunu_py.values.reply_deltas import ContentDelta
 
 
 class Sources:
@@ -12,7 +12,7 @@ class Sources:
         self._parts: deque[tuple[int, str]] = deque()  # sizes in characters
 
     def add(self, size: int, source: str) -> None:
-        """Add text of a source; `source` as in `akunu_py.types.TextPiece`."""
+        """Add text of a source; `source` as in `akunu_py.values.types.TextPiece`."""
         if size:
             self._parts.append((size, source))
 

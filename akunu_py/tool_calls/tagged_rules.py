@@ -6,13 +6,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from akunu_py.messages import Tool
 from akunu_py.tool_calls.format import Kind, TaggedArguments, ToolFormat
 from akunu_py.tool_calls.python_rules import words_of
 from akunu_py.tool_calls.rules import Rules, json_value, literal
 from akunu_py.tool_calls.schemas import constants, kinds_of, resolved
 from akunu_py.tool_calls.text_limits import limits_of
 from akunu_py.tool_calls.values import kind_of
+from akunu_py.values.messages import Tool
 
 _UNSAFE = r"[<>\"'\n\r]"
 

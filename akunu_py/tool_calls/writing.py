@@ -4,7 +4,6 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from akunu_py.messages import ToolCall
 from akunu_py.tool_calls.format import (
     ID,
     INDEX,
@@ -14,6 +13,7 @@ from akunu_py.tool_calls.format import (
     ToolFormat,
 )
 from akunu_py.tool_calls.values import kind_of
+from akunu_py.values.messages import ToolCall
 
 _NO_ID = "call00000"
 

@@ -18,9 +18,9 @@ from typing import TYPE_CHECKING
 import mlx.core as mx
 
 from akunu_py.cli import gguf_header
-from akunu_py.errors import AkunuError, ConfigError
 from akunu_py.gguf.reader import GGUFFile
 from akunu_py.models.load import LoadedModel, LoadOptions, load_model
+from akunu_py.system.errors import AkunuError, ConfigError
 from akunu_py.tokenizers import from_gguf, sandbox
 from gguf_fuzzing.mutations import Case, make_case
 from gguf_fuzzing.seeds import Seed, make_seeds

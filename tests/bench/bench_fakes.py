@@ -7,7 +7,7 @@ import numpy as np
 
 from akunu_py.models.pass_times import PassTimes
 from akunu_py.models.traffic import CacheBytes, MemoryTraffic
-from akunu_py.types import DecodeStats, GenerationResult, StepStats, StreamEvent
+from akunu_py.values.types import DecodeStats, GenerationResult, StepStats, StreamEvent
 
 TRAFFIC = MemoryTraffic(1000.0, (CacheBytes(0.0, 10.0),), 12_000.0)
 

@@ -20,8 +20,8 @@ from akunu_py.bench.workloads import (
     order_of,
     parse_prompts,
 )
-from akunu_py.errors import ConfigError, ContractError
 from akunu_py.gguf import GGUFFile
+from akunu_py.system.errors import ConfigError, ContractError
 from akunu_py.tokenizers import from_gguf
 
 PROMPTS = load_prompts()

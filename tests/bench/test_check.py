@@ -17,7 +17,7 @@ from shared_files import ROOT
 from akunu_py.bench.check import check_results
 from akunu_py.bench.result_file import Failure, write_result
 from akunu_py.cli.bench_check import _defaults, check, command_line
-from akunu_py.errors import ConfigError
+from akunu_py.system.errors import ConfigError
 
 BASELINE = ROOT / "tests" / "golden" / "bench" / "hit-rate.json"
 

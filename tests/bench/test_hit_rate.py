@@ -9,9 +9,9 @@ from bench.hit_rate_script import FOUR, ONE, SCRIPT, THREE, TURNS, TWO, five_of
 from akunu_py.bench.hit_rate import run_hit_rate
 from akunu_py.bench.hit_rate_findings import hit_rate_findings, roofline_line
 from akunu_py.bench.result_file import Costs
-from akunu_py.decode_stats import SourceStats
-from akunu_py.errors import ConfigError
-from akunu_py.types import GenerationConfig
+from akunu_py.system.errors import ConfigError
+from akunu_py.values.decode_stats import SourceStats
+from akunu_py.values.types import GenerationConfig
 
 
 def test_rates_over_all_passes_and_tokens():

@@ -11,7 +11,7 @@ from akunu_py.bench.hit_rate import run_hit_rate
 from akunu_py.bench.hit_rate_findings import hit_rate_findings
 from akunu_py.bench.resume import ItemStore
 from akunu_py.bench.workloads import Prompt
-from akunu_py.errors import ConfigError, ModelFormatError
+from akunu_py.system.errors import ConfigError, ModelFormatError
 
 
 def test_a_prompt_that_cannot_be_answered_is_named_and_the_others_go_on():

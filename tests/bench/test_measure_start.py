@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from akunu_py.extras import install_command
+from akunu_py.system.extras import install_command
 
 SCRIPT = Path(__file__).parents[2] / "scripts" / "measure_start.py"
 

@@ -7,9 +7,9 @@ from akunu_py import Engine
 from akunu_py.bench import metrics
 from akunu_py.bench.metrics import Pass, TimedPair
 from akunu_py.bench.workloads import load_prompts
-from akunu_py.cost_curve import CostCurve
 from akunu_py.decoding.stats import StatsRecorder
-from akunu_py.types import DecodeStats, GenerationConfig, StepStats
+from akunu_py.values.cost_curve import CostCurve
+from akunu_py.values.types import DecodeStats, GenerationConfig, StepStats
 
 # Two replies, a line a pass: drafted, tested, accepted, output.
 #   reply one: 4 drafted, 2 accepted, the third rejected (3 tested), 3 out

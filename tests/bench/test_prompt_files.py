@@ -11,7 +11,7 @@ from akunu_py.bench import prompt_files
 from akunu_py.bench.prompt_files import parse_prompt_file, read_prompts
 from akunu_py.bench.result_file import Failure
 from akunu_py.bench.workloads import Prompt
-from akunu_py.errors import ConfigError
+from akunu_py.system.errors import ConfigError
 
 OWN = {"id": "a", "category": "mine", "kind": "raw", "prompt": "p"}
 CHAT = {

@@ -16,7 +16,7 @@ from akunu_py.bench.replay.runner import ReplayItem
 from akunu_py.bench.result_file import parse_result
 from akunu_py.bench.resume import ItemStore
 from akunu_py.cli.main import cli
-from akunu_py.cost_curve import CostCurve
+from akunu_py.values.cost_curve import CostCurve
 
 TEXT = "the draft is the token of the model and the draft is the token of the world "
 

@@ -10,9 +10,9 @@ from akunu_py.bench.replay.arms import known_names, make_arm
 from akunu_py.bench.replay.jobs import LIMITS, Job, JobResult, plan_jobs, run_job, run_jobs
 from akunu_py.bench.replay.results import Against, Results, compared, make_report
 from akunu_py.bench.replay.runner import ItemCounts, ReplayItem
-from akunu_py.cost_curve import CostCurve
-from akunu_py.errors import ConfigError
-from akunu_py.types import DecodeStats
+from akunu_py.system.errors import ConfigError
+from akunu_py.values.cost_curve import CostCurve
+from akunu_py.values.types import DecodeStats
 
 CURVES = {"flat": CostCurve({1: 1.0, 9: 1.0}), "steep": CostCurve({1: 1.0, 2: 2.0})}
 

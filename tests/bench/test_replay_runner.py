@@ -3,8 +3,8 @@
 import pytest
 
 from akunu_py.bench.replay.runner import ItemCounts, ReplayItem, replay_item
-from akunu_py.cost_curve import CostCurve
-from akunu_py.types import DecodeStats, Draft
+from akunu_py.values.cost_curve import CostCurve
+from akunu_py.values.types import DecodeStats, Draft
 
 CURVE = CostCurve({1: 1.0, 2: 1.5, 5: 3.0})
 

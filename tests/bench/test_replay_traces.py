@@ -8,7 +8,7 @@ from akunu_py.bench.replay.curves import load_curves, parse_curves, shipped_curv
 from akunu_py.bench.replay.tokens import tokenize
 from akunu_py.bench.replay.traces import half_of, parse_trace, read_trace
 from akunu_py.drafting.memory import vocabulary_fingerprint
-from akunu_py.errors import ConfigError
+from akunu_py.system.errors import ConfigError
 
 ITEM = {"id": "a", "category": "code", "prompt": "p", "output": "o"}
 

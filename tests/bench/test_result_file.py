@@ -23,9 +23,9 @@ from akunu_py.bench.result_file import (
 )
 from akunu_py.bench.rows import encode, plain
 from akunu_py.bench.tables import Column, Table
-from akunu_py.blas import load_blas
-from akunu_py.cost_curve import CostCurve
-from akunu_py.errors import ConfigError
+from akunu_py.cpu.blas import load_blas
+from akunu_py.system.errors import ConfigError
+from akunu_py.values.cost_curve import CostCurve
 
 SCHEMA = msgspec.json.schema(BenchResult)
 VALIDATOR = jsonschema.Draft202012Validator(SCHEMA)

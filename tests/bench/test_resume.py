@@ -6,7 +6,7 @@ import json
 import pytest
 
 from akunu_py.bench.resume import ItemStore, held_command
-from akunu_py.errors import ConfigError
+from akunu_py.system.errors import ConfigError
 
 RUN = {
     "command": "hit-rate",

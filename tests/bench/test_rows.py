@@ -13,8 +13,8 @@ from akunu_py.bench.resume import ItemStore
 from akunu_py.bench.rows import encode, parse, plain, typed
 from akunu_py.bench.run import BenchRun, Findings
 from akunu_py.bench.tables import Column, ratio_columns, table_of
-from akunu_py.errors import ConfigError
-from akunu_py.types import DecodeStats
+from akunu_py.system.errors import ConfigError
+from akunu_py.values.types import DecodeStats
 
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers(-(2**63), 2**64 - 1)

@@ -18,7 +18,6 @@ from akunu_py.bench.speed import Case, prompt_cases, run_speed
 from akunu_py.bench.speed_report import BASELINE, Run, summary
 from akunu_py.bench.workloads import load_prompts
 from akunu_py.cli.main import cli
-from akunu_py.decode_stats import SourceStats
 from akunu_py.decoding.budget import Budget
 from akunu_py.models.baseline import Baseline, plain_passes
 from akunu_py.models.load import load_model
@@ -27,7 +26,8 @@ from akunu_py.models.random_models import build_random_model
 from akunu_py.models.session import Session
 from akunu_py.sampling.forced import ForcedSampler
 from akunu_py.sampling.transforms import TransformChain
-from akunu_py.types import Draft, GenerationConfig
+from akunu_py.values.decode_stats import SourceStats
+from akunu_py.values.types import Draft, GenerationConfig
 
 PROMPT = tuple(range(5, 25))
 TEXT = tuple(30 + index % 7 for index in range(120))

@@ -6,7 +6,7 @@ import json
 import pytest
 
 from akunu_py.bench.replay.traces import parse_trace
-from akunu_py.errors import ConfigError
+from akunu_py.system.errors import ConfigError
 
 STEPS = [
     {

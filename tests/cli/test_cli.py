@@ -53,7 +53,7 @@ def test_help_imports_nothing_heavy(arguments):
 @pytest.mark.parametrize("argument", ["--version", "--help"])
 def test_what_answers_at_once_imports_little(argument):
     """Each of these would be 3 to 20 ms of the 60 to 90 that these take."""
-    slow = {"akunu_py.types", "dataclasses", "difflib", "logging", "platformdirs", "tomllib"}
+    slow = {"akunu_py.values.types", "dataclasses", "difflib", "logging", "platformdirs", "tomllib"}
     assert printed_and_imported(argument, looked_for=slow)[1] == set()
 
 

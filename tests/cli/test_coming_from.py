@@ -12,9 +12,9 @@ from click.testing import CliRunner
 from akunu_py.cli import first_words
 from akunu_py.cli.chat.config_values import CHAT_DEFAULT, with_field
 from akunu_py.cli.main import cli
-from akunu_py.generation_config import GenerationConfig
-from akunu_py.option_fields import options_of
 from akunu_py.server import running
+from akunu_py.values.generation_config import GenerationConfig
+from akunu_py.values.option_fields import options_of
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "coming-from.md"
 PROGRAMS = ("Ollama", "LM Studio and hf", "llama.cpp", "mlx_lm", "llm")

@@ -17,8 +17,8 @@ from akunu_py.cli import demo_race
 from akunu_py.cli.demo_race import Runner, race
 from akunu_py.cli.demo_view import SideBySide
 from akunu_py.cli.main import cli
-from akunu_py.messages import Message
-from akunu_py.types import GenerationConfig, StreamEvent, TextPiece
+from akunu_py.values.messages import Message
+from akunu_py.values.types import GenerationConfig, StreamEvent, TextPiece
 
 
 @pytest.fixture(scope="module")

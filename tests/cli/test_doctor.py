@@ -11,12 +11,12 @@ import pytest
 from click.testing import CliRunner
 from pty_child import PtyChild
 
-from akunu_py.blas import Blas
 from akunu_py.cli.main import cli
-from akunu_py.decode_stats import DecodeStats
+from akunu_py.cpu.blas import Blas
 from akunu_py.diagnosis import self_test
 from akunu_py.diagnosis.advice import Finding
-from akunu_py.errors import ModelFormatError
+from akunu_py.system.errors import ModelFormatError
+from akunu_py.values.decode_stats import DecodeStats
 
 
 def run(*arguments, code=0):

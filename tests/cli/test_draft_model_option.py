@@ -8,8 +8,8 @@ from gguf_files import write_tiny_llama
 
 from akunu_py.bench.speed import Case, run_speed
 from akunu_py.cli.main import cli
-from akunu_py.errors import ConfigError
 from akunu_py.models.load import load_model
+from akunu_py.system.errors import ConfigError
 
 # The end-of-generation ids of the tiny vocabulary are never chosen.
 ENDLESS = ["--logit-bias", "331=-1e6", "--logit-bias", "335=-1e6", "--max-tokens", "12"]

@@ -7,8 +7,8 @@ from click.testing import CliRunner
 
 from akunu_py.cli.chat.config_values import CHAT_DEFAULT, changed_fields, explained, with_field
 from akunu_py.cli.main import cli
-from akunu_py.errors import ConfigError
 from akunu_py.model_store.default_model import toy_model_path
+from akunu_py.system.errors import ConfigError
 
 SCHEMA = '{"type": "object", "properties": {"a": {"type": "boolean"}}, "required": ["a"], "additionalProperties": false}'
 

@@ -12,10 +12,10 @@ from akunu_py.bench.speed import Case, run_speed
 from akunu_py.bench.workloads import Prompt
 from akunu_py.cli.main import cli
 from akunu_py.engine.engine import Engine
-from akunu_py.errors import ConfigError
 from akunu_py.model_store.package_index import SMOLLM2
 from akunu_py.models.heads import wanted_head
 from akunu_py.models.load import load_model
+from akunu_py.system.errors import ConfigError
 
 PROMPT = ["--raw", "-p", "hello world", "--max-tokens", "12"]
 

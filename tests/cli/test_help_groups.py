@@ -12,8 +12,8 @@ from akunu_py.cli import plug_ins
 from akunu_py.cli.command import HEADINGS, Command
 from akunu_py.cli.main import cli
 from akunu_py.cli.option_settings import leaves
-from akunu_py.generation_config import GenerationConfig
-from akunu_py.option_fields import options_of
+from akunu_py.values.generation_config import GenerationConfig
+from akunu_py.values.option_fields import options_of
 
 CONTEXT = click.Context(cli, info_name="akunu")
 COMMANDS = dict(leaves(cli, CONTEXT))

@@ -14,7 +14,7 @@ from akunu_py.cli.main import cli
 from akunu_py.cli.reply_options import DRAFTERS
 from akunu_py.drafting.memory import Memory
 from akunu_py.engine.engine import Engine
-from akunu_py.errors import ConfigError
+from akunu_py.system.errors import ConfigError
 
 # The end-of-generation ids of the tiny vocabulary are never chosen, so that every reply has text.
 ENDLESS = ["--logit-bias", "331=-1e6", "--logit-bias", "335=-1e6"]

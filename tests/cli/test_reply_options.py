@@ -6,9 +6,9 @@ from click.testing import CliRunner
 
 from akunu_py.cli.chat.config_values import CHAT_DEFAULT
 from akunu_py.cli.reply_options import drafting_options, generation_options, in_flags
-from akunu_py.errors import ConfigError
-from akunu_py.generation_config import GenerationConfig
-from akunu_py.option_fields import options_of
+from akunu_py.system.errors import ConfigError
+from akunu_py.values.generation_config import GenerationConfig
+from akunu_py.values.option_fields import options_of
 
 
 def command_named(name, function=lambda config: click.echo(repr(config))):

@@ -18,7 +18,7 @@ from akunu_py.cli.reply_view.blocks import BlockRenderer, split_blocks
 from akunu_py.cli.reply_view.colors import CODE, MARKDOWN
 from akunu_py.cli.reply_view.draft_tint import DraftTint
 from akunu_py.cli.reply_view.live_lines import Line, LiveLines
-from akunu_py.types import StreamEvent, TextPiece
+from akunu_py.values.types import StreamEvent, TextPiece
 
 SIZES = [(80, 24), pytest.param((200, 50), marks=pytest.mark.slow)]
 

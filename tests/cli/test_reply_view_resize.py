@@ -14,7 +14,7 @@ from resizing_screen import ResizingScreen
 
 from akunu_py.cli.reply_view import make_view
 from akunu_py.cli.reply_view.live_lines import Line, LiveLines
-from akunu_py.types import StreamEvent
+from akunu_py.values.types import StreamEvent
 
 
 @pytest.fixture(autouse=True)

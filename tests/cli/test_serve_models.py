@@ -13,9 +13,9 @@ from gguf_files import write_tiny_llama
 from model_folders import write_folder
 
 from akunu_py.cli.main import cli
-from akunu_py.errors import MemoryLimitError, ModelFormatError
 from akunu_py.model_store.inventory import models_below
 from akunu_py.server import running
+from akunu_py.system.errors import MemoryLimitError, ModelFormatError
 
 
 @pytest.fixture

@@ -12,8 +12,8 @@ from click.testing import CliRunner
 from akunu_py.cli import verbosity
 from akunu_py.cli.group import CommandGroup, RootGroup
 from akunu_py.cli.main import cli
-from akunu_py.errors import ConfigError
-from akunu_py.settings import config_path, load_settings, nearest
+from akunu_py.system.errors import ConfigError
+from akunu_py.system.settings import config_path, load_settings, nearest
 
 
 @click.group(cls=RootGroup)

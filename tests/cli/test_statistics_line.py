@@ -5,7 +5,7 @@ import dataclasses
 import pytest
 
 from akunu_py.cli.terminal import statistics_line
-from akunu_py.types import DecodeStats, GenerationResult
+from akunu_py.values.types import DecodeStats, GenerationResult
 
 STATS = DecodeStats(steps=5, steps_with_draft=4, drafted=8, accepted=5, tested=6, output_tokens=10)
 RESULT = GenerationResult(

@@ -10,8 +10,8 @@ from akunu_py.bench.replay.traces import read_trace
 from akunu_py.cli import step_trace
 from akunu_py.cli.main import cli
 from akunu_py.cli.step_trace import StepTrace
-from akunu_py.decode_stats import DraftedToken, StepDetail, StepStats, TreeCut, TreePart
-from akunu_py.types import StreamEvent
+from akunu_py.values.decode_stats import DraftedToken, StepDetail, StepStats, TreeCut, TreePart
+from akunu_py.values.types import StreamEvent
 
 # The end-of-generation ids of the tiny vocabulary are never chosen.
 ENDLESS = ["--logit-bias", "331=-1e6", "--logit-bias", "335=-1e6"]

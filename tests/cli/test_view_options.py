@@ -6,7 +6,7 @@ import pytest
 from terminal_screen import TerminalScreen
 
 from akunu_py.cli.view_options import view_of
-from akunu_py.types import StreamEvent
+from akunu_py.values.types import StreamEvent
 
 TEXT = "thought</think>**said**"
 

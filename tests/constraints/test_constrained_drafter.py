@@ -4,7 +4,6 @@ import mlx.core as mx
 import numpy as np
 from matched import allowed, ids_of, tiny
 
-from akunu_py.constraint import Constraint
 from akunu_py.constraints import ConstrainedDrafter, make_matcher
 from akunu_py.protocols import (
     CandidateObserver,
@@ -16,7 +15,8 @@ from akunu_py.protocols import (
     TokenByToken,
 )
 from akunu_py.sampling.transforms import only
-from akunu_py.types import Draft, LengthTrace
+from akunu_py.values.constraint import Constraint
+from akunu_py.values.types import Draft, LengthTrace
 
 SCHEMA = {
     "type": "object",

@@ -3,9 +3,9 @@
 import pytest
 from matched import tiny
 
-from akunu_py.constraint import Constraint
 from akunu_py.constraints import inline_schema, make_matcher
-from akunu_py.errors import ConfigError
+from akunu_py.system.errors import ConfigError
+from akunu_py.values.constraint import Constraint
 
 
 def nested(levels):

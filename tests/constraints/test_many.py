@@ -7,8 +7,8 @@ import pytest
 from constrained_replies import ASK, check
 
 from akunu_py import Engine
-from akunu_py.errors import ConstraintError
 from akunu_py.model_store.default_model import toy_model_path
+from akunu_py.system.errors import ConstraintError
 
 
 @pytest.fixture(scope="module")

@@ -7,14 +7,14 @@ from types import SimpleNamespace
 import pytest
 from matched import allowed, ids_of, tiny
 
-from akunu_py.constraint import Constraint
 from akunu_py.constraints import inline_schema, make_matcher
 from akunu_py.constraints.grammar import terms_of
 from akunu_py.constraints.reasons import reason_of
-from akunu_py.errors import ConstraintError
-from akunu_py.messages import Tool
+from akunu_py.system.errors import ConstraintError
 from akunu_py.tool_calls.format import ToolFormat
 from akunu_py.tool_calls.grammar import optional_calls
+from akunu_py.values.constraint import Constraint
+from akunu_py.values.messages import Tool
 
 PERSON = {
     "type": "object",

@@ -3,8 +3,8 @@
 import pytest
 from matched import allowed, ids_of, tiny
 
-from akunu_py.constraint import Constraint
 from akunu_py.constraints import Opening, make_matcher
+from akunu_py.values.constraint import Constraint
 
 # akunu-tiny has few control tokens, so these stand for others.
 THOUGHTS = (("<|system|>", "<|user|>"),)

@@ -7,11 +7,11 @@ import time
 import pytest
 from llguidance import regex_to_lark
 
-from akunu_py.constraint import Constraint
 from akunu_py.constraints import trial as trials
 from akunu_py.constraints.grammar import LAYOUT
 from akunu_py.constraints.trial import CompileTrial, check_cost
-from akunu_py.errors import ConstraintError, EngineStateError, ServerBusyError
+from akunu_py.system.errors import ConstraintError, EngineStateError, ServerBusyError
+from akunu_py.values.constraint import Constraint
 
 
 def intersection(count):

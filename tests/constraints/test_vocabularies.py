@@ -8,10 +8,10 @@ from matched import allowed
 from model_folders import write_folder
 from vocabularies_of import NAMES, shared_tokenizer
 
-from akunu_py.constraint import Constraint
 from akunu_py.constraints import MatcherVocabulary, make_matcher
-from akunu_py.errors import ConfigError
 from akunu_py.models.folder_tokenizer import FolderTokenizer
+from akunu_py.system.errors import ConfigError
+from akunu_py.values.constraint import Constraint
 
 
 def continued(tokenizer, text):

@@ -24,7 +24,7 @@ cp "{KERNELS.path}/$name"-*.so "$last"
 SAY = """
 import sys
 from akunu_py.cpu import load_kernels
-from akunu_py.errors import ConfigError
+from akunu_py.system.errors import ConfigError
 try:
     kernels = load_kernels()
 except ConfigError as error:

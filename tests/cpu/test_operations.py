@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from mlx_lm.models.base import quantized_scaled_dot_product_attention
 
-from akunu_py.blas import fix_threads
 from akunu_py.cpu import load_kernels
+from akunu_py.cpu.blas import fix_threads
 from akunu_py.cpu.library import BLAS_ROWS, open_kernels
 from akunu_py.models.row_bits import MOST_ROWS
 

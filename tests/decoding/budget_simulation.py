@@ -3,10 +3,10 @@
 import random
 from dataclasses import dataclass, field
 
-from akunu_py.cost_curve import CostCurve
 from akunu_py.decoding.budget import Budget, BudgetState
 from akunu_py.decoding.loop import decode
-from akunu_py.types import Draft, PassReport
+from akunu_py.values.cost_curve import CostCurve
+from akunu_py.values.types import Draft, PassReport
 
 PLAIN_S = 0.02
 

@@ -1,8 +1,8 @@
 """A target that only says what its passes were, as `Session` would: for tests of a budget alone."""
 
-from akunu_py.cost_curve import CostCurve
 from akunu_py.decoding.budget import Budget, BudgetState
-from akunu_py.types import PassReport, StepStats
+from akunu_py.values.cost_curve import CostCurve
+from akunu_py.values.types import PassReport, StepStats
 
 UNIT_S = 0.02
 

@@ -11,8 +11,8 @@ import pytest
 from budget_simulation import simulate
 from pairwise import each_value
 
-from akunu_py.cost_curve import CostCurve
 from akunu_py.decoding.budget import BudgetState
+from akunu_py.values.cost_curve import CostCurve
 
 CURVES = {
     "flat": CostCurve({1: 1.0}),

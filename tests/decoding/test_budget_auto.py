@@ -10,10 +10,10 @@ import random
 import pytest
 from budget_simulation import PLAIN_S, SimulatedTarget, simulate
 
-from akunu_py.cost_curve import CostCurve
 from akunu_py.decoding.budget import Budget, BudgetState
 from akunu_py.decoding.loop import decode
 from akunu_py.drafting import AutoDrafter, AutoState
+from akunu_py.values.cost_curve import CostCurve
 
 CURVES = {
     "gentle": CostCurve({1: 1.0, 2: 1.05, 21: 2.0}),

@@ -37,7 +37,7 @@ from akunu_py.decoding.budget import Budget, BudgetState
 from akunu_py.decoding.loop import decode
 from akunu_py.drafting import PlainDrafter
 from akunu_py.testing import OracleDrafter, ToyTarget
-from akunu_py.types import Draft
+from akunu_py.values.types import Draft
 
 
 def draft_of(size, confidence=None, source="test"):

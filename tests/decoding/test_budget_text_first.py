@@ -10,7 +10,6 @@ import pytest
 from budget_simulation import PLAIN_S, SimulatedTarget
 from flight import UNIT_S, Flight, known_state, observe, step
 
-from akunu_py.cost_curve import CostCurve
 from akunu_py.decoding.acceptance import Acceptance
 from akunu_py.decoding.budget import Budget, BudgetState
 from akunu_py.decoding.drawing import DrawingState
@@ -19,7 +18,8 @@ from akunu_py.drafting import AutoDrafter, AutoState
 from akunu_py.drafting.draft_model import DraftModelDrafter, DrawnToken
 from akunu_py.drafting.prediction_head import PredictionHeadDrafter
 from akunu_py.drafting.text_first import TextFirstDrafter
-from akunu_py.types import Draft, GenerationConfig
+from akunu_py.values.cost_curve import CostCurve
+from akunu_py.values.types import Draft, GenerationConfig
 
 FLAT = CostCurve({1: 1.0, 2: 1.05, 21: 2.0})
 STEEP = CostCurve({1: 1.0, 3: 1.115, 5: 1.45, 9: 2.2})

@@ -11,11 +11,11 @@ import pytest
 from budget_simulation import PLAIN_S, SimulatedTarget
 from pairwise import each_value
 
-from akunu_py.cost_curve import CostCurve
 from akunu_py.decoding.budget import Budget, BudgetState
 from akunu_py.decoding.drawing import DrawingState
 from akunu_py.decoding.loop import decode
-from akunu_py.types import Draft
+from akunu_py.values.cost_curve import CostCurve
+from akunu_py.values.types import Draft
 
 FLAT = CostCurve({1: 1.0, 64: 1.02})
 STEP = CostCurve({1: 1.0, 2: 1.5, 8: 1.6, 16: 3.0})

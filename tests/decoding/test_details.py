@@ -2,12 +2,12 @@
 
 import pytest
 
-from akunu_py.decode_stats import DraftedToken
 from akunu_py.decoding.loop import decode
 from akunu_py.decoding.stats import step_detail
-from akunu_py.errors import ContractError
+from akunu_py.system.errors import ContractError
 from akunu_py.testing import ScriptedDrafter, ToyTarget
-from akunu_py.types import Draft, LengthTrace, Verification
+from akunu_py.values.decode_stats import DraftedToken
+from akunu_py.values.types import Draft, LengthTrace, Verification
 
 
 def detail_of(draft, accepted, token, position, *, kind="recovered", length=None):

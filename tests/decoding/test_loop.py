@@ -28,9 +28,9 @@ from akunu_py.decoding.loop import decode
 from akunu_py.decoding.stats import StatsRecorder
 from akunu_py.decoding.stopping import REPEATED_TOKENS, LoopDetector
 from akunu_py.drafting import NgramDrafter, PlainDrafter, WindowedNgramDrafter
-from akunu_py.errors import ContractError
+from akunu_py.system.errors import ContractError
 from akunu_py.testing import OracleDrafter, ScriptedDrafter, ToyTarget, hashed_choice
-from akunu_py.types import Draft
+from akunu_py.values.types import Draft
 
 PROMPT = [1, 2, 3, 1, 2]
 

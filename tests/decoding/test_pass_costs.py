@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from akunu_py.cost_curve import CostCurve
 from akunu_py.decoding.pass_costs import PassCosts, _never_falling, context_bucket, roofline
+from akunu_py.values.cost_curve import CostCurve
 
 STEEP = CostCurve({1: 1.0, 65: 65.0})
 

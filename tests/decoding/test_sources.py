@@ -4,9 +4,9 @@ from dataclasses import replace
 
 import pytest
 
-from akunu_py.decode_stats import SourceStats
 from akunu_py.decoding.stats import StatsRecorder, cut_step, step_stats
-from akunu_py.types import DecodeStats, Draft, Verification
+from akunu_py.values.decode_stats import SourceStats
+from akunu_py.values.types import DecodeStats, Draft, Verification
 
 MIXED = Draft.chain((5, 6, 7, 8), "auto", origins=("prompt", "prompt", "head", "head"))
 

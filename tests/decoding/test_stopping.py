@@ -15,8 +15,8 @@ from akunu_py.decoding.stopping import (
     StopTexts,
     cut_at_end,
 )
-from akunu_py.errors import ConfigError
-from akunu_py.types import StepStats
+from akunu_py.system.errors import ConfigError
+from akunu_py.values.types import StepStats
 
 
 @given(

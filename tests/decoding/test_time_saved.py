@@ -11,12 +11,12 @@ from pairwise import each_value
 from test_budget_rule import UNIT_S, known_state, step
 from test_carried_rows import Replaying
 
-from akunu_py.cost_curve import CostCurve
 from akunu_py.decoding.budget import BudgetState
 from akunu_py.decoding.pass_costs import PassCosts
 from akunu_py.decoding.stats import StatsRecorder
 from akunu_py.decoding.time_saved import TimeSaved
-from akunu_py.types import DecodeStats, PassReport
+from akunu_py.values.cost_curve import CostCurve
+from akunu_py.values.types import DecodeStats, PassReport
 
 GENTLE = CostCurve({1: 1.0, 5: 1.4, 9: 1.8, 65: 8.0})
 STEEP = CostCurve({1: 1.0, 5: 3.6, 9: 6.2, 65: 45.0})

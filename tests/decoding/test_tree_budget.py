@@ -25,14 +25,14 @@ from akunu_py.decoding.acceptance import Acceptance
 from akunu_py.decoding.budget import Budget, BudgetState
 from akunu_py.decoding.loop import decode
 from akunu_py.decoding.tree_budget import paying_part
-from akunu_py.draft_trees import reaches, shared_out, subtree
 from akunu_py.drafting import PlainDrafter
 from akunu_py.models.session import Session
 from akunu_py.models.tree import Trees
 from akunu_py.sampling.sampler import Sampler
 from akunu_py.sampling.transforms import TransformChain
 from akunu_py.testing import ScriptedDrafter, ToyTarget
-from akunu_py.types import Draft, GenerationConfig
+from akunu_py.values.draft_trees import reaches, shared_out, subtree
+from akunu_py.values.types import Draft, GenerationConfig
 
 BUSHY = Draft((1, 2, 3, 4, 5, 6), (-1, -1, 0, 0, 1, 2), "", 0, (0.6, 0.35, 0.9, 0.05, 0.8, 0.9))
 

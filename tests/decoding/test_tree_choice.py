@@ -10,11 +10,11 @@ from test_budget_rule import plain_step
 from test_draft_trees import trees
 from test_tree_budget import BUSHY, Choosy
 
-from akunu_py.decode_stats import TreeCut, TreePart
 from akunu_py.decoding.loop import decode
 from akunu_py.decoding.tree_choice import TreeChoice, TreeCounts
 from akunu_py.testing import ScriptedDrafter, ToyTarget
-from akunu_py.types import Draft
+from akunu_py.values.decode_stats import TreeCut, TreePart
+from akunu_py.values.types import Draft
 
 
 def sloped(slope, *, probes=False):

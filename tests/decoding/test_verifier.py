@@ -4,8 +4,8 @@ import pytest
 
 from akunu_py.decoding import verifier
 from akunu_py.decoding.loop import decode
-from akunu_py.errors import ConfigError
-from akunu_py.types import GenerationConfig
+from akunu_py.system.errors import ConfigError
+from akunu_py.values.types import GenerationConfig
 
 REJECTION = GenerationConfig(temperature=0.8, draft_sampling="rejection")
 

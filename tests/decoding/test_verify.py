@@ -5,8 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from akunu_py.decoding.verify import verify_match
-from akunu_py.errors import ContractError
-from akunu_py.types import Draft, Verification
+from akunu_py.system.errors import ContractError
+from akunu_py.values.types import Draft, Verification
 
 
 @st.composite

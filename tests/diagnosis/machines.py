@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from akunu_py.blas import Blas
+from akunu_py.cpu.blas import Blas
 from akunu_py.diagnosis.system import Device
 
 GB = 10**9

@@ -4,11 +4,11 @@ import json
 
 from scripted_server import call
 
-from akunu_py.errors import ConfigError, ContextOverflowError
-from akunu_py.messages import Tool
-from akunu_py.reply_deltas import ContentDelta
 from akunu_py.server.backend import ServedModel
 from akunu_py.server.events import Accepted, Finished, Usage
+from akunu_py.system.errors import ConfigError, ContextOverflowError
+from akunu_py.values.messages import Tool
+from akunu_py.values.reply_deltas import ContentDelta
 
 SERVED = ServedModel(id="tiny", name="Tiny Model", context=2048, created=1_700_000_000)
 

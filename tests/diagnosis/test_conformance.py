@@ -17,8 +17,8 @@ from akunu_py.diagnosis.conformance import prompts
 from akunu_py.diagnosis.conformance.client import Client
 from akunu_py.diagnosis.conformance.examined import examine
 from akunu_py.diagnosis.conformance.rows import ROWS, result_of
-from akunu_py.errors import ConfigError
 from akunu_py.server.security import Access, digests
+from akunu_py.system.errors import ConfigError
 
 KEY = "0123456789-abcdef"
 NOT_SEEN = {6, 21, 24}

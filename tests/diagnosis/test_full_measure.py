@@ -23,9 +23,9 @@ from akunu_py.diagnosis.full.measure import (
     Turn,
     interleaved,
 )
-from akunu_py.errors import ConfigError, MemoryLimitError, ModelFormatError
 from akunu_py.models.pass_times import PassTimes
 from akunu_py.models.session import Session
+from akunu_py.system.errors import ConfigError, MemoryLimitError, ModelFormatError
 
 SLOW = Pace(step_s=0.3, prefill_s_per_token=0.01, prompt_tokens=100)
 TIMES = PassTimes(20, (0.1,) * 4, {1: (0.1,), 5: (0.2,)})

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from machines import FOLDERS
 
-from akunu_py.blas import Blas
+from akunu_py.cpu.blas import Blas
 from akunu_py.diagnosis.facts import read_facts
 from akunu_py.diagnosis.full.privacy import Privacy, without_paths
 from akunu_py.diagnosis.full.run import describe_machine, published

@@ -15,7 +15,7 @@ from akunu_py.diagnosis.full.measure import CannotBeMeasuredError, Pace, PartInt
 from akunu_py.diagnosis.full.privacy import Privacy
 from akunu_py.diagnosis.full.report import NO_TIME
 from akunu_py.diagnosis.full.run import PLANS, Plan, run_full
-from akunu_py.errors import ConfigError
+from akunu_py.system.errors import ConfigError
 
 PATH = Path("/Users/joe/model.gguf")
 

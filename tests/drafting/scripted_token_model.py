@@ -3,7 +3,7 @@
 import numpy as np
 
 from akunu_py.drafting.draft_model import DraftModelDrafter, DrawnToken
-from akunu_py.types import GenerationConfig
+from akunu_py.values.types import GenerationConfig
 
 CONFIG = GenerationConfig(temperature=0.7, top_k=5)
 

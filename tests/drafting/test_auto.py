@@ -8,14 +8,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from akunu_py.cost_curve import CostCurve
 from akunu_py.decoding.loop import decode
 from akunu_py.drafting import AutoDrafter, AutoState, Memory
 from akunu_py.drafting.auto import calibration, features, vote
 from akunu_py.drafting.auto.drafter import _origins
 from akunu_py.drafting.auto.voters import Chain, Situation
-from akunu_py.errors import ConfigError
+from akunu_py.system.errors import ConfigError
 from akunu_py.testing import ToyTarget
+from akunu_py.values.cost_curve import CostCurve
 
 TOKENS = st.lists(st.integers(0, 4), min_size=1, max_size=60)
 FREE = CostCurve({1: 1.0, 64: 1.0})  # drafting costs nothing

@@ -7,11 +7,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from akunu_py.cost_curve import CostCurve
 from akunu_py.drafting import AutoDrafter, AutoState
 from akunu_py.drafting.auto import calibration, features
 from akunu_py.drafting.auto.calibration import Calibration
 from akunu_py.drafting.auto.length import LengthRule, Pace
+from akunu_py.values.cost_curve import CostCurve
 
 CURVES = st.sampled_from(
     [

@@ -5,8 +5,8 @@ import pytest
 from drafting.scripted_token_model import CONFIG, Scripted, begun
 
 from akunu_py.drafting.draft_model import DraftModelDrafter
-from akunu_py.errors import ConfigError, ContractError
-from akunu_py.types import Draft, GenerationConfig
+from akunu_py.system.errors import ConfigError, ContractError
+from akunu_py.values.types import Draft, GenerationConfig
 
 
 def test_the_prompt_comes_first_then_what_was_committed():

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from akunu_py.decoding.loop import decode
 from akunu_py.drafting import LookupDrafter
-from akunu_py.errors import ConfigError
+from akunu_py.system.errors import ConfigError
 from akunu_py.testing import ToyTarget
 
 TOKENS = st.lists(st.integers(0, 3), max_size=80)

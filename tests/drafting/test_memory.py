@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from akunu_py.drafting import Memory, open_memory, vocabulary_fingerprint
-from akunu_py.errors import ConfigError
+from akunu_py.system.errors import ConfigError
 
 VOCABULARY = vocabulary_fingerprint(["a", "b", "c"])
 

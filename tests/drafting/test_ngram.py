@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from akunu_py.drafting import NgramDrafter, WindowedNgramDrafter
 from akunu_py.drafting.ngram import fnv1a
-from akunu_py.errors import ConfigError
+from akunu_py.system.errors import ConfigError
 
 TOKENS = st.lists(st.integers(0, 5), max_size=120)
 WIDE_TOKENS = st.lists(st.integers(0, 2**31 - 1), max_size=60)

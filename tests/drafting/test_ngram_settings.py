@@ -5,8 +5,8 @@ import pytest
 from akunu_py.drafting import LookupDrafter, NgramDrafter, WindowedNgramDrafter
 from akunu_py.drafting.ngram_settings import NGRAM_DEFAULTS, NgramSettings, make_ngram_drafter
 from akunu_py.drafting.registry import check_drafter, default_num_draft_tokens, make_drafter
-from akunu_py.errors import ConfigError
-from akunu_py.types import GenerationConfig
+from akunu_py.system.errors import ConfigError
+from akunu_py.values.types import GenerationConfig
 
 
 def numbers(drafter):

@@ -10,9 +10,9 @@ from akunu_py.drafting import (
     make_drafter,
     registry,
 )
-from akunu_py.errors import ConfigError, ContractError
+from akunu_py.system.errors import ConfigError, ContractError
 from akunu_py.testing import ScriptedDrafter
-from akunu_py.types import GenerationConfig
+from akunu_py.values.types import GenerationConfig
 
 
 def test_own_drafters_are_made_by_name():

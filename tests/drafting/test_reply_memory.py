@@ -11,7 +11,7 @@ import os
 import pytest
 
 from akunu_py.drafting import AutoDrafter, Memory, ReplyMemory, reply_memory, vocabulary_fingerprint
-from akunu_py.errors import ConfigError
+from akunu_py.system.errors import ConfigError
 
 VOCABULARY = vocabulary_fingerprint(["a", "b"])
 

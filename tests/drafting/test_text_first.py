@@ -18,7 +18,7 @@ from akunu_py.protocols import (
     StateObserver,
     TokenByToken,
 )
-from akunu_py.types import Draft, GenerationConfig
+from akunu_py.values.types import Draft, GenerationConfig
 
 REPEATED = [7, 8, 9, 6, 7, 8, 9, 6, 7, 8, 9, 6, 7]
 NEW = [20, 21, 22, 23]

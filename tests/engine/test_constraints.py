@@ -7,10 +7,10 @@ import re
 import pytest
 
 from akunu_py import Engine
-from akunu_py.constraint import Constraint
-from akunu_py.errors import ConfigError, ConstraintError
-from akunu_py.messages import Tool
 from akunu_py.model_store.default_model import toy_model_path
+from akunu_py.system.errors import ConfigError, ConstraintError
+from akunu_py.values.constraint import Constraint
+from akunu_py.values.messages import Tool
 
 SCHEMA = {
     "type": "object",

@@ -4,9 +4,9 @@ import pytest
 from fake_chat import FakeEngine, say
 
 from akunu_py.engine.conversation import Conversation, Question, Turn
-from akunu_py.errors import ConfigError, ContextOverflowError
-from akunu_py.messages import Message
-from akunu_py.types import GenerationConfig
+from akunu_py.system.errors import ConfigError, ContextOverflowError
+from akunu_py.values.messages import Message
+from akunu_py.values.types import GenerationConfig
 
 
 @pytest.fixture

@@ -19,7 +19,7 @@ from tiny_architectures.builder import build
 from akunu_py import ConfigError, ContractError, Engine
 from akunu_py.drafting import registry
 from akunu_py.drafting.registry import drafter_names
-from akunu_py.types import Draft
+from akunu_py.values.types import Draft
 
 DRAFTERS = [
     *(name for name in drafter_names("text", "candidates") if name != "none"),

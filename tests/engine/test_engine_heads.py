@@ -9,9 +9,9 @@ from assistants import matched_assistant, write_assistant, write_gemma_folder
 from markov_heads import write_headed_folder
 
 from akunu_py import ConfigError, Engine, UnsupportedArchitectureError
-from akunu_py.constraint import Constraint
 from akunu_py.drafting import AutoState
-from akunu_py.types import GenerationConfig
+from akunu_py.values.constraint import Constraint
+from akunu_py.values.types import GenerationConfig
 
 PROMPT = "def hello(world):\n    return world"
 PLAIN = {"max_tokens": 30, "stop_loops": False}

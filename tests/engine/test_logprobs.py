@@ -10,7 +10,7 @@ from drafted_replies import PROMPT, endless
 
 from akunu_py import ConfigError
 from akunu_py.engine.drafter_factory import DrafterFactory
-from akunu_py.types import Draft
+from akunu_py.values.types import Draft
 
 OPTIONS = {
     "greedy": {},

@@ -9,8 +9,8 @@ from akunu_py import ContextOverflowError, Engine
 from akunu_py.engine import prompt_ids
 from akunu_py.engine.prompt_ids import check_chat_length, check_length
 from akunu_py.gguf.reader import GGUFFile
-from akunu_py.messages import Message, TextPart, Tool
 from akunu_py.tokenizers import from_gguf
+from akunu_py.values.messages import Message, TextPart, Tool
 
 
 @pytest.fixture(scope="module")

@@ -3,7 +3,7 @@
 import pytest
 
 from akunu_py.decoding import loop
-from akunu_py.types import Draft, LengthTrace
+from akunu_py.values.types import Draft, LengthTrace
 
 PROMPT = "def hello(world):\n    return world"
 OPTIONS = {"max_tokens": 40, "temperature": 1.2, "seed": 4, "drafter": "ngram"}

@@ -3,8 +3,8 @@
 import pytest
 
 from akunu_py.engine.thinking import Thinking
-from akunu_py.generation_config import GenerationConfig
 from akunu_py.tokenizers.chat_template import ChatTemplate
+from akunu_py.values.generation_config import GenerationConfig
 
 SAID = "{% for m in messages %}[{{ m.role }}]{{ m.content }}{% endfor %}"
 QWEN = SAID + "[assistant]{% if enable_thinking is false %}<think></think>{% endif %}"

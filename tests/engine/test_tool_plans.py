@@ -5,12 +5,12 @@ from types import SimpleNamespace
 
 import pytest
 
-from akunu_py.constraint import Constraint
 from akunu_py.engine.tool_use import ToolUse
-from akunu_py.errors import ConfigError
-from akunu_py.messages import Message, Tool, ToolCall
+from akunu_py.system.errors import ConfigError
 from akunu_py.tokenizers import ChatTemplate
 from akunu_py.tool_calls.given_reader import GivenReader
+from akunu_py.values.constraint import Constraint
+from akunu_py.values.messages import Message, Tool, ToolCall
 
 TOOLS = [Tool("weather", "The weather"), Tool("now", "The time")]
 CALL = ToolCall("weather", {}, "abcdef123")

@@ -6,7 +6,7 @@ import pytest
 from gguf_files import CHAT_TEMPLATE, write_tiny_llama
 
 from akunu_py import ConfigError, Engine, Message, Tool, ToolCall
-from akunu_py.reply_deltas import ArgumentsDelta, CallEnd, CallStart, ContentDelta
+from akunu_py.values.reply_deltas import ArgumentsDelta, CallEnd, CallStart, ContentDelta
 
 PLACE = {
     "type": "object",

@@ -9,8 +9,8 @@ from family_models import build_family
 from fast_blas import needs_fast_blas
 from tiny_families import FAMILIES, VOCABULARY
 
-from akunu_py.blas import load_blas
 from akunu_py.cpu import load_kernels
+from akunu_py.cpu.blas import load_blas
 from akunu_py.cpu.library import open_kernels
 from akunu_py.models.aligned_rows import AlignedRows
 from akunu_py.models.cached_rows import CachedRows

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from akunu_py.errors import ConfigError, ModelFormatError
 from akunu_py.gguf.reader import GGUFFile
+from akunu_py.system.errors import ConfigError, ModelFormatError
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "scripts"))
 

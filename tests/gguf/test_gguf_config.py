@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 from gguf_files import write_tiny_llama
 
-from akunu_py.errors import ModelFormatError, UnsupportedArchitectureError
 from akunu_py.gguf import BLOCK_TYPES, GGUFFile, TensorInfo, read_plan, supported_architectures
 from akunu_py.gguf.architectures import find_reader
 from akunu_py.gguf.keys import Keys
 from akunu_py.gguf.names import halves_from_neighbours, module, parameter, place
+from akunu_py.system.errors import ModelFormatError, UnsupportedArchitectureError
 
 
 @pytest.fixture

@@ -20,9 +20,9 @@ from quant_blocks import (
     set_halves,
 )
 
-from akunu_py.errors import ModelFormatError, UnsupportedQuantizationError
 from akunu_py.gguf import QuantizedMatrix, dense, dequantize, relayout
 from akunu_py.gguf.quants import SUPPORTED_TYPES, ResultMemory, release_threads
+from akunu_py.system.errors import ModelFormatError, UnsupportedQuantizationError
 
 BY_FORMULA = ("Q1_0", "Q2_0")  # which gguf does not dequantize
 BY_GGUF = tuple(kind for kind in QUANTIZED if kind not in BY_FORMULA)

@@ -16,8 +16,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from malformed_files import MALFORMED
 
-from akunu_py.errors import ConfigError, ModelFormatError, UnsupportedQuantizationError
 from akunu_py.gguf import BLOCK_TYPES, GGUFFile
+from akunu_py.system.errors import ConfigError, ModelFormatError, UnsupportedQuantizationError
 
 
 def read(path, raw):

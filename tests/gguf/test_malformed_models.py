@@ -17,9 +17,9 @@ from malformed_models import (
     with_item,
 )
 
-from akunu_py.errors import AkunuError
 from akunu_py.gguf.reader import GGUFFile
 from akunu_py.models.load import LoadOptions, load_model
+from akunu_py.system.errors import AkunuError
 from akunu_py.tokenizers import sandbox
 
 DENSE, QUANTIZED = LoadOptions(weights="dense"), LoadOptions(weights="quantized")

@@ -10,8 +10,8 @@ import pytest
 from gguf_bytes import I32, STRING, U16, U32, build, pair, scalar, string, tensor
 from gguf_files import split_file, write_tiny_llama
 
-from akunu_py.errors import ConfigError, ModelFormatError
 from akunu_py.gguf import GGUFFile
+from akunu_py.system.errors import ConfigError, ModelFormatError
 
 # Each file has 8 floats a tensor.
 NAMES = {0: (), 1: ("a", "b"), 2: ("c",)}

@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from akunu_py.errors import ConfigError
 from akunu_py.lab.adjustment import Adjustment
 from akunu_py.sampling.transforms import TransformChain
-from akunu_py.types import GenerationConfig
+from akunu_py.system.errors import ConfigError
+from akunu_py.values.types import GenerationConfig
 
 SIZE = 200
 RECENT = [5, 7, 5, 199, 0, 7, 7]

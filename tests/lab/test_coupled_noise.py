@@ -8,8 +8,8 @@ import math
 import numpy as np
 import pytest
 
-from akunu_py.keyed_noise import TOKEN_STRIDE, Purpose, gumbels_of_bits, mix_bits, noise_key
 from akunu_py.lab.theory import coupled_acceptance, match_acceptance
+from akunu_py.values.keyed_noise import TOKEN_STRIDE, Purpose, gumbels_of_bits, mix_bits, noise_key
 
 COUNT = 50_000
 

@@ -10,7 +10,6 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from akunu_py.decoding.pass_costs import roofline
-from akunu_py.errors import ConfigError
 from akunu_py.lab.theory import (
     Roofline,
     acceptance,
@@ -26,6 +25,7 @@ from akunu_py.lab.theory import (
     rejection_sampling_acceptance,
     walltime_factor,
 )
+from akunu_py.system.errors import ConfigError
 
 ALPHAS = st.floats(0, 1)
 COSTS = st.floats(0, 2)

@@ -2,10 +2,10 @@
 
 import pytest
 
-from akunu_py.errors import ConfigError
 from akunu_py.model_store.aliases import save_alias
 from akunu_py.model_store.choice import choice_of_models, model_name
-from akunu_py.settings import load_settings
+from akunu_py.system.errors import ConfigError
+from akunu_py.system.settings import load_settings
 
 
 @pytest.fixture(autouse=True)

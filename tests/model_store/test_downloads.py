@@ -9,7 +9,6 @@ import pytest
 from fake_hub import COMMIT
 from hub_server import TOKEN
 
-from akunu_py.errors import ConfigError, HubError
 from akunu_py.model_store.hub_cache import (
     cached_repositories,
     cached_repository,
@@ -17,7 +16,8 @@ from akunu_py.model_store.hub_cache import (
     delete_repository,
 )
 from akunu_py.model_store.names import fetch, find_cached, parse_hub_name, resolve_model
-from akunu_py.settings import load_settings
+from akunu_py.system.errors import ConfigError, HubError
+from akunu_py.system.settings import load_settings
 
 MEGABYTE = 2**20
 LARGE = os.urandom(MEGABYTE)

@@ -10,7 +10,6 @@ from fake_hub import COMMIT, add_to_cache
 from hypothesis import given
 from hypothesis import strategies as st
 
-from akunu_py.errors import ConfigError, HubError
 from akunu_py.model_store import hub_cache as hub_cache_module
 from akunu_py.model_store.aliases import aliases_path, delete_alias, load_aliases, save_alias
 from akunu_py.model_store.default_model import default_model_path
@@ -22,7 +21,8 @@ from akunu_py.model_store.names import (
     parse_hub_name,
     resolve_model,
 )
-from akunu_py.settings import load_settings
+from akunu_py.system.errors import ConfigError, HubError
+from akunu_py.system.settings import load_settings
 
 REPOSITORY = {
     "m-Q4_K_M.gguf": b"four",
@@ -241,7 +241,9 @@ def test_no_network(hub_cache, tmp_path):
             check=False,
         )
     last = result.stderr.splitlines()[-1]
-    assert last.startswith("akunu_py.errors.HubError: o/r cannot be fetched: "), result.stderr
+    assert last.startswith("akunu_py.system.errors.HubError: o/r cannot be fetched: "), (
+        result.stderr
+    )
 
 
 def test_other_revisions_are_not_taken_for_the_current_one(hub, hub_cache):

@@ -8,7 +8,7 @@ from akunu_py.models.cache import make_caches
 from akunu_py.models.token_model import CachedTokenModel
 from akunu_py.sampling.sampler import Sampler
 from akunu_py.sampling.transforms import TransformChain
-from akunu_py.types import GenerationConfig
+from akunu_py.values.types import GenerationConfig
 
 CONFIGS = {
     "greedy": GenerationConfig(),

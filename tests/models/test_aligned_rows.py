@@ -13,7 +13,7 @@ from akunu_py.models.aligned_rows import BLOCK_ROWS, AlignedRows
 from akunu_py.models.session import Session
 from akunu_py.sampling.sampler import Sampler
 from akunu_py.sampling.transforms import TransformChain
-from akunu_py.types import Draft, GenerationConfig
+from akunu_py.values.types import Draft, GenerationConfig
 
 PROMPT = "def hello(world):\n    return world"
 KINDS = ["llama", "llama, sliding", "llama4", "mamba2", "falcon_h1", "deepseek_v41"]

@@ -16,7 +16,7 @@ from akunu_py.models.row_bits import MOST_ROWS
 from akunu_py.models.session import Session
 from akunu_py.sampling.sampler import Sampler
 from akunu_py.sampling.transforms import TransformChain
-from akunu_py.types import Draft, GenerationConfig
+from akunu_py.values.types import Draft, GenerationConfig
 
 MOST = MOST_ROWS[1]
 LENGTHS = (1, 15, 17, 40, 255, 257, 310, 520)

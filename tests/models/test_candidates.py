@@ -18,7 +18,7 @@ from akunu_py.drafting import NgramDrafter, PlainDrafter
 from akunu_py.models.row_choices import top_candidates
 from akunu_py.models.session import Session
 from akunu_py.protocols import CandidateTarget
-from akunu_py.types import Draft
+from akunu_py.values.types import Draft
 
 
 @pytest.fixture(scope="module")

@@ -4,7 +4,7 @@ import pytest
 from tiny_architectures.builder import build
 
 from akunu_py import Engine
-from akunu_py.errors import ConfigError
+from akunu_py.system.errors import ConfigError
 
 
 @pytest.mark.parametrize("weights", ["dense", "quantized"])

@@ -25,7 +25,7 @@ from akunu_py.drafting.prediction_head import PredictionHeadDrafter
 from akunu_py.models.heads import load_head, make_head_model
 from akunu_py.models.hidden_states import StateTap
 from akunu_py.models.session import Session
-from akunu_py.types import Draft
+from akunu_py.values.types import Draft
 
 ROWS = 7
 SCALED = {"rope": LLAMA3}

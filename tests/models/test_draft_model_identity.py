@@ -17,7 +17,7 @@ from akunu_py.models.session import Session
 from akunu_py.models.token_model import CachedTokenModel
 from akunu_py.sampling.sampler import Sampler
 from akunu_py.sampling.transforms import TransformChain
-from akunu_py.types import GenerationConfig
+from akunu_py.values.types import GenerationConfig
 
 CONFIGS = {
     "greedy": GenerationConfig(),

@@ -22,11 +22,11 @@ from tiny_models import prompt_of
 
 from akunu_py.drafting import PlainDrafter
 from akunu_py.drafting.prediction_head import PredictionHeadDrafter
-from akunu_py.errors import ModelFormatError
 from akunu_py.models.heads import load_head
 from akunu_py.models.heads.families import set_draft_vocabulary
 from akunu_py.models.session import Session
-from akunu_py.types import GenerationConfig
+from akunu_py.system.errors import ModelFormatError
+from akunu_py.values.types import GenerationConfig
 
 IDS = np.array([0, 3, 4, 9, 50, 95, 96])
 OFFSETS = mx.array(IDS - np.arange(len(IDS)), dtype=mx.int64)

@@ -6,8 +6,8 @@ import pytest
 from tiny_architectures.builder import build
 
 from akunu_py import Engine
-from akunu_py.errors import ModelFormatError, UnsupportedArchitectureError
 from akunu_py.models.variants.feed_forward import Gemma, GemmaArgs
+from akunu_py.system.errors import ModelFormatError, UnsupportedArchitectureError
 
 
 def test_the_activation_is_the_approximation_by_tanh():

@@ -38,12 +38,12 @@ from tiny_models import VOCABULARY, prompt_of, tiny
 
 from akunu_py.drafting import PlainDrafter
 from akunu_py.drafting.prediction_head import PredictionHeadDrafter
-from akunu_py.errors import ConfigError, ContractError
 from akunu_py.models.heads import make_head_model
 from akunu_py.models.heads.families import family_of
 from akunu_py.models.hidden_states import StateTap
 from akunu_py.models.session import Session
-from akunu_py.types import Draft, GenerationConfig
+from akunu_py.system.errors import ConfigError, ContractError
+from akunu_py.values.types import Draft, GenerationConfig
 
 READS = ["token", "state"]
 ALL = [*READS, "layers"]

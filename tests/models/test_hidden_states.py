@@ -14,13 +14,13 @@ from tiny_models import VOCABULARY, adversary, prompt_of, tiny
 
 from akunu_py.decoding.loop import decode
 from akunu_py.drafting import PlainDrafter
-from akunu_py.errors import ConfigError
 from akunu_py.models.heads.families import BETWEEN_LAYERS
 from akunu_py.models.hidden_states import StateTap, last_norm
 from akunu_py.models.session import Session
 from akunu_py.sampling.sampler import Sampler
 from akunu_py.sampling.transforms import TransformChain
-from akunu_py.types import Draft, GenerationConfig
+from akunu_py.system.errors import ConfigError
+from akunu_py.values.types import Draft, GenerationConfig
 
 # Rows dropped, windows put back, and states that are fed again.
 KINDS = ["llama", "llama, sliding", "qwen3_next"]

@@ -14,7 +14,7 @@ from akunu_py.drafting import PlainDrafter
 from akunu_py.models.session import Session
 from akunu_py.sampling.sampler import Sampler
 from akunu_py.sampling.transforms import TransformChain
-from akunu_py.types import Draft
+from akunu_py.values.types import Draft
 
 
 class Conversation:

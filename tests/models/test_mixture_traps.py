@@ -5,9 +5,9 @@ import pytest
 from tiny_architectures.builder import build
 
 from akunu_py import Engine
-from akunu_py.errors import AkunuError, ModelFormatError, UnsupportedArchitectureError
 from akunu_py.gguf.architectures import read_plan
 from akunu_py.gguf.reader import GGUFFile
+from akunu_py.system.errors import AkunuError, ModelFormatError, UnsupportedArchitectureError
 
 
 def plan_of(tiny, tmp_path):

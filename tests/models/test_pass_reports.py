@@ -14,7 +14,7 @@ from tiny_models import generate, prompt_of, tiny
 from akunu_py.drafting import PlainDrafter
 from akunu_py.models.session import Session
 from akunu_py.protocols import TimedTarget
-from akunu_py.types import Draft, GenerationConfig, PassReport
+from akunu_py.values.types import Draft, GenerationConfig, PassReport
 
 PROMPT = prompt_of(12)
 BRANCHES = ((1, 2, 3, 4), (-1, -1, 0, 1))

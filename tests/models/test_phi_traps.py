@@ -5,8 +5,8 @@ import pytest
 from tiny_architectures.builder import build
 
 from akunu_py import Engine
-from akunu_py.errors import ModelFormatError, UnsupportedArchitectureError
 from akunu_py.gguf import GGUFFile, read_plan
+from akunu_py.system.errors import ModelFormatError, UnsupportedArchitectureError
 
 IDS = [5, 50, 90, 17, 201, 33, 77, 8, 120, 64, 31, 99, 140, 3, 250, 12, 45, 180, 66, 20, 111, 7]
 WINDOW = 4

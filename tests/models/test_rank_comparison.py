@@ -2,10 +2,10 @@
 
 import pytest
 
-from akunu_py.errors import MemoryLimitError
 from akunu_py.models.load import LoadOptions
 from akunu_py.models.ranks import comparison
 from akunu_py.models.ranks.comparison import RanksDisagreeError, compare_once
+from akunu_py.system.errors import MemoryLimitError
 
 
 class Ranks:

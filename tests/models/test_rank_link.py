@@ -14,10 +14,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from akunu_py.errors import ConfigError
 from akunu_py.models.ranks import agreement, link
 from akunu_py.models.ranks.agreement import RanksDifferError, agree, files_digest
 from akunu_py.models.ranks.link import Kind, Link, Message
+from akunu_py.system.errors import ConfigError
 
 # A thread that would end its process ends itself here.
 pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")

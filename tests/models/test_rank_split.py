@@ -14,7 +14,6 @@ from random_block_models import write_model
 from tiny_architectures.builder import build
 from tiny_models import tiny
 
-from akunu_py.errors import ConfigError, ModelFormatError
 from akunu_py.gguf import GGUFFile
 from akunu_py.models import gguf_model, load
 from akunu_py.models.converted_plan import DESCRIPTION
@@ -23,6 +22,7 @@ from akunu_py.models.load import LoadOptions, convert_model, load_model
 from akunu_py.models.ranks import split
 from akunu_py.models.ranks.split import PlannedGroup
 from akunu_py.models.requirements import requirements
+from akunu_py.system.errors import ConfigError, ModelFormatError
 
 
 def parts_of(build, count):

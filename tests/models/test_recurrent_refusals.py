@@ -7,7 +7,7 @@ import pytest
 from tiny_architectures.builder import build
 
 from akunu_py import Engine
-from akunu_py.errors import ModelFormatError, UnsupportedArchitectureError
+from akunu_py.system.errors import ModelFormatError, UnsupportedArchitectureError
 
 UNSUPPORTED = [
     ("lfm2", {"attention.head_count_kv": [0, 2, 0, 4]}, "attention.head_count_kv"),

@@ -9,11 +9,11 @@ from family_models import build_family
 from gguf_files import write_tiny_llama
 from mlx.utils import tree_flatten
 
-from akunu_py.errors import ModelFormatError
 from akunu_py.models import requirements as module
 from akunu_py.models.cache import make_caches
 from akunu_py.models.load import LoadOptions, convert_model, load_model
 from akunu_py.models.requirements import requirements
+from akunu_py.system.errors import ModelFormatError
 
 
 def bytes_of(model):

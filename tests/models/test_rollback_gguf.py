@@ -6,7 +6,7 @@ from tiny_models import adversary, generate, prompt_of
 
 from akunu_py import Engine
 from akunu_py.drafting import PlainDrafter
-from akunu_py.types import GenerationConfig
+from akunu_py.values.types import GenerationConfig
 
 # Own classes, with sliding windows or states among them.
 SUBSET = ["deepseek2", "falcon-h1", "gemma2"]

@@ -19,9 +19,9 @@ from mlx_lm.models.cache import (
 )
 from mlx_lm.models.deepseek_v41 import LayerCache
 
-from akunu_py.errors import RollbackError
 from akunu_py.models.rollback import RollbackCaches, with_exact_sinks
 from akunu_py.models.rollback.rotating import SinkCache, sink_mask
+from akunu_py.system.errors import RollbackError
 
 
 class Text:

@@ -9,7 +9,7 @@ import pytest
 from akunu_py.models.row_choices import RowChoices
 from akunu_py.sampling.sampler import Sampler
 from akunu_py.sampling.transforms import TransformChain
-from akunu_py.types import GenerationConfig
+from akunu_py.values.types import GenerationConfig
 
 VOCABULARY = 97
 

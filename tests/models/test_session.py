@@ -25,7 +25,7 @@ from akunu_py.models.cached_rows import PREFILL_CHUNK
 from akunu_py.models.session import Session
 from akunu_py.sampling.sampler import Sampler
 from akunu_py.sampling.transforms import TransformChain
-from akunu_py.types import Draft, GenerationConfig
+from akunu_py.values.types import Draft, GenerationConfig
 
 CONFIGS = {
     "greedy": GenerationConfig(),

@@ -7,11 +7,11 @@ from family_models import build_family
 from pairwise import each_value
 from tiny_models import VOCABULARY, prompt_of, tiny
 
-from akunu_py.errors import ContractError
 from akunu_py.models.session import Session
 from akunu_py.sampling.sampler import Sampler
 from akunu_py.sampling.transforms import TransformChain
-from akunu_py.types import Draft, GenerationConfig
+from akunu_py.system.errors import ContractError
+from akunu_py.values.types import Draft, GenerationConfig
 
 CONFIGS = {
     "greedy": GenerationConfig(),

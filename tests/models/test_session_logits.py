@@ -9,7 +9,7 @@ from akunu_py.drafting import PlainDrafter
 from akunu_py.engine.engine import Engine
 from akunu_py.models.cached_rows import PREFILL_CHUNK
 from akunu_py.models.session import Session
-from akunu_py.types import GenerationConfig
+from akunu_py.values.types import GenerationConfig
 
 GREEDY = GenerationConfig()
 

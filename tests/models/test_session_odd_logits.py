@@ -13,12 +13,12 @@ from tiny_models import VOCABULARY, prompt_of, tiny
 
 from akunu_py.decoding.verifier import make_verifier
 from akunu_py.drafting import PlainDrafter
-from akunu_py.errors import ModelFormatError
 from akunu_py.models.session import Session
 from akunu_py.sampling.sampler import Sampler
 from akunu_py.sampling.transforms import TransformChain
+from akunu_py.system.errors import ModelFormatError
 from akunu_py.testing import OracleDrafter
-from akunu_py.types import Draft, GenerationConfig
+from akunu_py.values.types import Draft, GenerationConfig
 
 CONFIGS = {
     "greedy": GenerationConfig(),

@@ -10,7 +10,7 @@ from akunu_py.drafting import NgramDrafter, PlainDrafter
 from akunu_py.models.session import Session
 from akunu_py.sampling.sampler import Sampler
 from akunu_py.sampling.transforms import TransformChain
-from akunu_py.types import Draft, GenerationConfig
+from akunu_py.values.types import Draft, GenerationConfig
 
 # By length, cut off, in chunks; and a mixture of restored and cut off ones.
 KINDS = [

@@ -11,13 +11,13 @@ from mlx_lm.models.cache import QuantizedKVCache
 from tiny_models import VOCABULARY, adversary, generate, prompt_of, tiny
 
 from akunu_py.drafting import NgramDrafter, PlainDrafter
-from akunu_py.errors import ConfigError, ContractError
 from akunu_py.models.cache import make_caches
 from akunu_py.models.cached_rows import PREFILL_CHUNK
 from akunu_py.models.session import Session
 from akunu_py.sampling.sampler import Sampler
 from akunu_py.sampling.transforms import TransformChain
-from akunu_py.types import Draft, GenerationConfig
+from akunu_py.system.errors import ConfigError, ContractError
+from akunu_py.values.types import Draft, GenerationConfig
 
 
 @pytest.mark.parametrize("bits", [4, 8])

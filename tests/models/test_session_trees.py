@@ -20,14 +20,14 @@ from tree_matrix import FALL_BACK, TAKEN, TreeAdversary, Watched, largest_differ
 
 from akunu_py.decoding.verify import verify_match
 from akunu_py.drafting import PlainDrafter
-from akunu_py.errors import ContractError
 from akunu_py.models import session as session_module
 from akunu_py.models.session import Session
 from akunu_py.models.tree import Trees
 from akunu_py.models.tree.trees import TOLERANCE
 from akunu_py.sampling.sampler import Sampler
 from akunu_py.sampling.transforms import TransformChain
-from akunu_py.types import Draft, GenerationConfig
+from akunu_py.system.errors import ContractError
+from akunu_py.values.types import Draft, GenerationConfig
 
 # One for each kind of cache a mask can be put on, in both ways positions come in.
 SUBSET = ["llama", "llama, 8-bit caches", "deepseek_v32", "llama, sliding", "ministral3",

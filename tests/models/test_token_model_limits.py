@@ -12,10 +12,10 @@ from mlx_lm.models.cache import KVCache
 from tiny_models import VOCABULARY, prompt_of, tiny
 
 from akunu_py.drafting.draft_model import DrawSettings
-from akunu_py.errors import ConfigError, ContractError
 from akunu_py.sampling.sampler import Sampler
 from akunu_py.sampling.transforms import TransformChain
-from akunu_py.types import GenerationConfig
+from akunu_py.system.errors import ConfigError, ContractError
+from akunu_py.values.types import GenerationConfig
 
 
 @pytest.fixture(scope="module")

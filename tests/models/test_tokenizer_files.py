@@ -19,12 +19,12 @@ from hypothesis import strategies as st
 from tokenizers import AddedToken, Tokenizer, decoders, models, normalizers, pre_tokenizers
 from tokenizers.processors import TemplateProcessing
 
-from akunu_py.errors import AkunuError, ConfigError, ModelFormatError
 from akunu_py.models import folder_settings
 from akunu_py.models.folder_tokenizer import FolderTokenizer
 from akunu_py.models.mlx_folder import read_whole_config
 from akunu_py.models.tokenizer_files import check_tokenizer_files
 from akunu_py.models.weight_files import check_weight_file
+from akunu_py.system.errors import AkunuError, ConfigError, ModelFormatError
 
 TEXTS = ["", "hello world", "h\u00e9llo \U0001f600 </s> <s>foo 12\n\n", "\0", "a" * 40 + "b"]
 FILES = {

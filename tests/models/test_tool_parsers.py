@@ -2,12 +2,12 @@
 
 import pytest
 
-from akunu_py.errors import ConfigError
-from akunu_py.messages import Tool
 from akunu_py.models.mlx_folder import submodules
 from akunu_py.models.tool_parsers import named_parser
-from akunu_py.reply_deltas import CallEnd
+from akunu_py.system.errors import ConfigError
 from akunu_py.tool_calls.given_reader import GivenParser
+from akunu_py.values.messages import Tool
+from akunu_py.values.reply_deltas import CallEnd
 
 KIMI_K3 = (
     '<|open|>tools<|sep|><|open|>call tool="weather" index="1"<|sep|><|open|>argument key="place" '

@@ -16,14 +16,14 @@ from mlx_lm.models.rope_utils import initialize_rope
 from pairwise import each_value
 from tiny_models import tiny
 
-from akunu_py.errors import ContractError, RollbackError
 from akunu_py.models.cache import make_caches
 from akunu_py.models.rollback.rotating import SinkCache
 from akunu_py.models.tree.compaction import keep_rows
 from akunu_py.models.tree.forward import TreeForward, TreeMasks, tree_mask
 from akunu_py.models.tree.positions import RowPositions, RowRope
 from akunu_py.models.tree.rows import ArrangedTree, TreeRows
-from akunu_py.types import Draft
+from akunu_py.system.errors import ContractError, RollbackError
+from akunu_py.values.types import Draft
 
 TREE = TreeRows((-1, 0, 0, 1, 1, 2, 3))
 CHAIN = TreeRows((-1, 0, 1, 2, 3))

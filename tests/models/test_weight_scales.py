@@ -9,9 +9,9 @@ from gguf import GGMLQuantizationType
 from mlx_lm.models.switch_layers import QuantizedSwitchLinear
 from tiny_architectures.builder import build
 
-from akunu_py.errors import ConfigError, ModelFormatError
 from akunu_py.models.layers import ScaledLinear, ScaledSwitchLinear
 from akunu_py.models.load import LoadOptions, convert_model, load_model
+from akunu_py.system.errors import ConfigError, ModelFormatError
 
 GOLDEN = Path(__file__).resolve().parents[1] / "golden" / "architectures"
 

@@ -10,13 +10,13 @@ from mlx_lm.models.mla import MultiLinear
 from mlx_lm.models.switch_layers import SwitchLinear
 from quant_blocks import QUANTIZED, random_blocks
 
-from akunu_py.errors import ModelFormatError
 from akunu_py.gguf import TensorInfo, dequantize
 from akunu_py.gguf.parts.recurrent import depthwise
 from akunu_py.gguf.plan import Placement
 from akunu_py.gguf.quants import form_of
 from akunu_py.models.layers import PlanesLinear, StackedLinear
 from akunu_py.models.weights import Float16OverflowError, WeightReader
+from akunu_py.system.errors import ModelFormatError
 
 ROWS, COLS = 24, 512
 

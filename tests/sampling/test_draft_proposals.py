@@ -6,10 +6,10 @@ import mlx.core as mx
 import numpy as np
 import pytest
 
-from akunu_py.keyed_noise import Purpose, gumbel, noise_key
 from akunu_py.sampling.draft_sampler import DraftSampler
 from akunu_py.sampling.transforms import TransformChain
-from akunu_py.types import GenerationConfig
+from akunu_py.values.keyed_noise import Purpose, gumbel, noise_key
+from akunu_py.values.types import GenerationConfig
 
 VOCABULARY = 12
 

@@ -15,7 +15,7 @@ from akunu_py.models.device import disable_compile_with_kernels
 from akunu_py.sampling.forced import ForcedSampler
 from akunu_py.sampling.sampler import Sampler
 from akunu_py.sampling.transforms import TransformChain
-from akunu_py.types import GenerationConfig
+from akunu_py.values.types import GenerationConfig
 
 SIZE = 300
 VIEWS = {"Broadcast", "Squeeze"}

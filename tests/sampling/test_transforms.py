@@ -11,12 +11,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from mlx_lm import sample_utils
 
-from akunu_py.errors import ConfigError
 from akunu_py.models.device import disable_compile_with_kernels
 from akunu_py.sampling import transforms
 from akunu_py.sampling.sampler import Sampler
 from akunu_py.sampling.transforms import TransformChain
-from akunu_py.types import GenerationConfig
+from akunu_py.system.errors import ConfigError
+from akunu_py.values.types import GenerationConfig
 
 SIZE = 300
 

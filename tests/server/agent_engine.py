@@ -9,7 +9,6 @@ from family_models import Variant, build_family
 from scripted_server import running
 
 from akunu_py.engine.engine import Engine
-from akunu_py.generation_config import GenerationConfig
 from akunu_py.gguf.reader import GGUFFile
 from akunu_py.models.load import LoadedModel, ModelDescription
 from akunu_py.models.load_steps import finish
@@ -18,6 +17,7 @@ from akunu_py.server.engine_backend import EngineBackend
 from akunu_py.server.prefix_cache import PrefixCache
 from akunu_py.server.worker import Worker
 from akunu_py.tokenizers.gguf_tokenizer import GGUFTokenizer
+from akunu_py.values.generation_config import GenerationConfig
 
 CONTEXT = 40_000
 _USER_DEFINED = 4

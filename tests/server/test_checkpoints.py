@@ -5,10 +5,10 @@ from types import SimpleNamespace
 import pytest
 from toy_engine import END, SYSTEM, USER
 
-from akunu_py.generation_config import GenerationConfig
-from akunu_py.messages import Message, TextPart, Tool
 from akunu_py.server.checkpoints import REMINDER, Checkpoints, without_reminders
 from akunu_py.server.checkpoints import SYSTEM as LEAD
+from akunu_py.values.generation_config import GenerationConfig
+from akunu_py.values.messages import Message, TextPart, Tool
 
 S, U, A, T = (
     lambda text, role=role: Message(role, text) for role in ("system", "user", "assistant", "tool")

@@ -15,13 +15,13 @@ from scripted_server import (
 )
 from toy_engine import PLAIN
 
-from akunu_py.errors import ContextOverflowError, ServerBusyError
-from akunu_py.generation_config import GenerationConfig
-from akunu_py.reply_deltas import ContentDelta
 from akunu_py.server.backend import Health
 from akunu_py.server.engine_backend import EngineBackend
 from akunu_py.server.events import Chances, Decoded, TokenChance
 from akunu_py.server.prefix_cache import PrefixCache
+from akunu_py.system.errors import ContextOverflowError, ServerBusyError
+from akunu_py.values.generation_config import GenerationConfig
+from akunu_py.values.reply_deltas import ContentDelta
 
 CHAT, COMPLETIONS = "/v1/chat/completions", "/v1/completions"
 ASK = {"messages": [{"role": "user", "content": "Hi"}], "n": 3}

@@ -22,7 +22,6 @@ from tiny_families import VOCABULARY
 from tiny_models import prompt_of
 from toy_engine import PLAIN, toy_engine
 
-from akunu_py.errors import ConfigError
 from akunu_py.models.load_steps import finish
 from akunu_py.models.row_file import write_arrays
 from akunu_py.models.session import Session
@@ -32,7 +31,8 @@ from akunu_py.server import disk_tier
 from akunu_py.server.disk_tier import DiskTier
 from akunu_py.server.prefix_cache import PrefixCache
 from akunu_py.server.worker import Worker
-from akunu_py.types import GenerationConfig
+from akunu_py.system.errors import ConfigError
+from akunu_py.values.types import GenerationConfig
 
 TEXT = "a cat and a dog, a cat and a bird. " * 2
 OPTIONS = {"max_tokens": 8, "drafter": "none", "logit_bias": PLAIN}

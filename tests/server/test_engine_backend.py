@@ -14,9 +14,7 @@ from model_folders import write_folder
 from scripted_server import events_of, running
 
 from akunu_py.engine.engine import Engine
-from akunu_py.generation_config import GenerationConfig
 from akunu_py.models.session import Session
-from akunu_py.reply_deltas import ContentDelta
 from akunu_py.server.engine_backend import EngineBackend
 from akunu_py.server.events import Finished
 from akunu_py.server.model_source import served_model
@@ -24,6 +22,8 @@ from akunu_py.server.prefix_cache import PrefixCache
 from akunu_py.server.requests import CompletionRequest
 from akunu_py.server.served_models import ClientMemories
 from akunu_py.server.worker import Worker
+from akunu_py.values.generation_config import GenerationConfig
+from akunu_py.values.reply_deltas import ContentDelta
 
 ASK = {"messages": [{"role": "user", "content": "Hello there"}], "max_tokens": 12, "seed": 3}
 CHAT = "/v1/chat/completions"

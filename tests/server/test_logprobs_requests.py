@@ -9,12 +9,12 @@ from hypothesis import strategies as st
 from scripted_server import ACCEPTED, USAGE, ScriptedBackend, events_of, running
 
 from akunu_py.engine.engine import Engine
-from akunu_py.reply_deltas import ContentDelta
 from akunu_py.server.chances import CompletionChances
 from akunu_py.server.engine_backend import EngineBackend
 from akunu_py.server.events import Chances, Finished, TokenChance
 from akunu_py.server.prefix_cache import PrefixCache
 from akunu_py.server.worker import Worker
+from akunu_py.values.reply_deltas import ContentDelta
 
 CHAT, COMPLETIONS, RESPONSES = "/v1/chat/completions", "/v1/completions", "/v1/responses"
 ASK = {"messages": [{"role": "user", "content": "Hello there"}], "max_tokens": 8, "seed": 3}

@@ -20,7 +20,7 @@ from akunu_py.sampling.transforms import TransformChain
 from akunu_py.server import prefix_cache
 from akunu_py.server.disk_tier import DiskTier
 from akunu_py.server.prefix_cache import PrefixCache
-from akunu_py.types import GenerationConfig
+from akunu_py.values.types import GenerationConfig
 
 LEAD = list(range(10, 40))
 

@@ -7,10 +7,10 @@ import pytest
 from agent_engine import agent_engine, readable
 from scripted_server import running
 
-from akunu_py.generation_config import GenerationConfig
 from akunu_py.server.engine_backend import EngineBackend
 from akunu_py.server.prefix_cache import PrefixCache
 from akunu_py.server.worker import Worker
+from akunu_py.values.generation_config import GenerationConfig
 
 CODE = "def total(values):\n    total = 0\n    for value in values:\n        total += value\n"
 PROMPTS = [CODE * 2, CODE * 2 + "    return", CODE + "print(total([1, 2]))\n" + CODE, CODE * 3]

@@ -15,7 +15,6 @@ from scripted_server import running
 from shared_files import ROOT
 
 from akunu_py.engine.engine import Engine
-from akunu_py.errors import EngineStateError, ModelFormatError
 from akunu_py.models.load import LoadOptions
 from akunu_py.models.load_steps import finish
 from akunu_py.models.memory_check import PlannedModel
@@ -27,6 +26,7 @@ from akunu_py.server.reply_events import Loading
 from akunu_py.server.reply_response import Patience
 from akunu_py.server.served_models import ServedModels
 from akunu_py.server.worker import Prepared, Worker
+from akunu_py.system.errors import EngineStateError, ModelFormatError
 
 SIZE = 10_000_000
 """Bytes of a model in the simulated memory; 256 rows of the larger one take 0.1 MB."""

@@ -4,10 +4,10 @@ import pytest
 from scripted_server import running
 from toy_engine import PLAIN, THINK, ToyTokenizer, toy_engine
 
-from akunu_py.generation_config import GenerationConfig
 from akunu_py.server.engine_backend import EngineBackend
 from akunu_py.server.prefix_cache import PrefixCache
 from akunu_py.server.worker import Worker
+from akunu_py.values.generation_config import GenerationConfig
 
 CHAT = "/v1/chat/completions"
 SAID = [{"role": "user", "content": "what is the time of the day in the town of the queen?"}]

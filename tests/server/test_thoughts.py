@@ -1,7 +1,7 @@
 """Thoughts come back to the replies that they belong to, and to no others."""
 
-from akunu_py.messages import Message, ToolCall
 from akunu_py.server.thoughts import Thoughts
+from akunu_py.values.messages import Message, ToolCall
 
 ASKED = (Message("system", "be kind"), Message("user", "why?"))
 REPLY = Message("assistant", "because", reasoning="hm")

@@ -9,11 +9,11 @@ import random
 import pytest
 from toy_engine import END, PLAIN, TEXTS, ToyTokenizer, toy_engine
 
-from akunu_py.messages import Message
 from akunu_py.server.chats import Chats
 from akunu_py.server.prefix_cache import PrefixCache
 from akunu_py.server.reply_events import Started
 from akunu_py.server.worker import Worker
+from akunu_py.values.messages import Message
 
 FAMILIES = [
     "llama",

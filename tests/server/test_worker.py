@@ -12,7 +12,6 @@ import pytest
 from pairwise import each_value
 from toy_engine import PLAIN, toy_engine
 
-from akunu_py.errors import ConfigError, EngineStateError, ModelFormatError, ServerBusyError
 from akunu_py.models.cached_rows import CachedRows
 from akunu_py.models.session import Session
 from akunu_py.server.checkpoints import MESSAGE, REMINDER, SYSTEM
@@ -20,7 +19,8 @@ from akunu_py.server.prefix_cache import PrefixCache
 from akunu_py.server.reply_events import Prefilled, Started
 from akunu_py.server.respelling import Respelling
 from akunu_py.server.waiting_line import WaitingLine
-from akunu_py.types import StreamEvent
+from akunu_py.system.errors import ConfigError, EngineStateError, ModelFormatError, ServerBusyError
+from akunu_py.values.types import StreamEvent
 
 TEXT = "a cat and a dog, a cat and a bird. "
 

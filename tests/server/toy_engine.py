@@ -7,9 +7,9 @@ from family_models import build_family
 from tiny_families import VOCABULARY
 
 from akunu_py.engine.engine import Engine
-from akunu_py.errors import ConfigError
-from akunu_py.messages import read_messages
 from akunu_py.models.load import LoadedModel, ModelDescription
+from akunu_py.system.errors import ConfigError
+from akunu_py.values.messages import read_messages
 
 BEGIN, SYSTEM, USER, ASSISTANT, TOOL, THINK, END = range(7)
 CONTROL = ("<s>", "<sys>", "<user>", "<reply>", "<tool>", "<think>", "<end>")

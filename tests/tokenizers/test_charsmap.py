@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from test_llama_cpp import recorded
 
-from akunu_py.errors import ModelFormatError
+from akunu_py.system.errors import ModelFormatError
 from akunu_py.tokenizers import from_gguf
 from akunu_py.tokenizers.charsmap import read_charsmap
 

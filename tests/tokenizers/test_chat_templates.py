@@ -10,7 +10,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from test_gguf_tokenizers import tiny, tiny_metadata
 
-from akunu_py.errors import ConfigError, ModelFormatError
+from akunu_py.system.errors import ConfigError, ModelFormatError
 from akunu_py.tokenizers import ChatTemplate, chat_template, sandbox
 from akunu_py.tokenizers.fallback_templates import _BY_NAME
 from akunu_py.tokenizers.special_text import SpecialTextGuard

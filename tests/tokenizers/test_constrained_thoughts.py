@@ -4,13 +4,13 @@ import numpy as np
 import pytest
 from vocabularies import small_metadata
 
-from akunu_py.constraint import Constraint
 from akunu_py.constraints import MatcherVocabulary, make_matcher
 from akunu_py.engine.constrained import Matchers
 from akunu_py.engine.reasoning import opening_of
 from akunu_py.tokenizers import from_gguf
 from akunu_py.tokenizers.vocabulary import TokenType
-from akunu_py.types import GenerationConfig
+from akunu_py.values.constraint import Constraint
+from akunu_py.values.types import GenerationConfig
 
 HARMONY = ("<|start|>", "<|channel|>", "<|message|>", "<|end|>", "<|return|>", "<|call|>")
 ANSWER = Constraint.choices(["yes", "no"])

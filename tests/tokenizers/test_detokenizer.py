@@ -4,7 +4,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from akunu_py.errors import ConfigError
+from akunu_py.system.errors import ConfigError
 from akunu_py.tokenizers import ByteDetokenizer
 
 # Parts of characters on purpose: 🦙 is f0 9f a6 99, ö is c3 b6.

@@ -7,9 +7,9 @@ from fuzz_texts import raw_vocabulary
 from gguf_files import add_vocabulary, bpe_vocabulary, spm_vocabulary
 from vocabularies import VOCABS, real
 
-from akunu_py.errors import ConfigError, ModelFormatError
 from akunu_py.gguf import GGUFFile
 from akunu_py.protocols import Detokenizer, Tokenizer
+from akunu_py.system.errors import ConfigError, ModelFormatError
 from akunu_py.tokenizers import GGUFTokenizer, from_gguf
 from akunu_py.tokenizers.split_rules import split_rule, split_rule_names
 

@@ -5,7 +5,7 @@ import pytest
 from test_gguf_tokenizers import raw_tokenizer, tiny, tiny_metadata
 from vocabularies import small
 
-from akunu_py.errors import ConfigError
+from akunu_py.system.errors import ConfigError
 from akunu_py.tokenizers import from_gguf
 from akunu_py.tokenizers.gguf_tokenizer import partition
 

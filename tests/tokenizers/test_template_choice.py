@@ -9,7 +9,7 @@ from gguf_files import CHAT_TEMPLATE
 from test_gguf_tokenizers import tiny, tiny_metadata
 from vocabularies import real
 
-from akunu_py.errors import ConfigError, ModelFormatError
+from akunu_py.system.errors import ConfigError, ModelFormatError
 from akunu_py.tokenizers import from_gguf
 from akunu_py.tokenizers.chat_template import ChatTemplate
 from akunu_py.tokenizers.fallback_templates import _BY_ARCHITECTURE, _BY_NAME, choose_fallback

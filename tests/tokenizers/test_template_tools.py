@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 from shared_files import SHARED
 from test_gguf_tokenizers import tiny, tiny_metadata
 
-from akunu_py.errors import ConfigError, ModelFormatError
 from akunu_py.gguf.reader import GGUFFile
-from akunu_py.messages import Message, TextPart, Tool, ToolCall, read_messages, read_tools
+from akunu_py.system.errors import ConfigError, ModelFormatError
 from akunu_py.tokenizers import ChatTemplate, sandbox
+from akunu_py.values.messages import Message, TextPart, Tool, ToolCall, read_messages, read_tools
 
 TOOLS = [
     {

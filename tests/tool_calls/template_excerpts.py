@@ -3,10 +3,10 @@
 import functools
 from dataclasses import dataclass
 
-from akunu_py.messages import Message, Tool
 from akunu_py.tokenizers import ChatTemplate
 from akunu_py.tool_calls.format import ToolFormat
 from akunu_py.tool_calls.probing import probe_format
+from akunu_py.values.messages import Message, Tool
 
 ENDS = ("<|end|>", "<|call|>")
 

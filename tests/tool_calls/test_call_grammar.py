@@ -8,11 +8,9 @@ import pytest
 from grammar_walks import allows, compile_error, walk
 from template_excerpts import EXCERPTS, format_of
 
-from akunu_py.constraint import Constraint
-from akunu_py.errors import ConfigError
-from akunu_py.messages import Tool, ToolCall
 from akunu_py.server.custom_tools import custom_tool
 from akunu_py.server.errors import RequestError
+from akunu_py.system.errors import ConfigError
 from akunu_py.tool_calls.grammar import (
     MOST_TOOLS,
     goes_with_answers,
@@ -23,6 +21,8 @@ from akunu_py.tool_calls.known import HARMONY
 from akunu_py.tool_calls.parser import parse_calls
 from akunu_py.tool_calls.rules import Rules
 from akunu_py.tool_calls.writing import written_calls
+from akunu_py.values.constraint import Constraint
+from akunu_py.values.messages import Tool, ToolCall
 
 TOOLS = (
     Tool(

@@ -10,11 +10,11 @@ from hypothesis import strategies as st
 from template_excerpts import format_of
 
 from akunu_py.constraints.trial import Verdict
-from akunu_py.errors import ConfigError
-from akunu_py.messages import Tool, ToolCall
+from akunu_py.system.errors import ConfigError
 from akunu_py.tool_calls.enforceable import enforceable
 from akunu_py.tool_calls.grammar import required_calls
 from akunu_py.tool_calls.writing import written_calls
+from akunu_py.values.messages import Tool, ToolCall
 
 TEXT = {"type": "string"}
 OBJECTS = [{"type": "object", "properties": {name: TEXT}} for name in "ab"]

@@ -13,14 +13,14 @@ from hypothesis import strategies as st
 from shared_files import SHARED
 from template_excerpts import ENDS, EXCERPTS, format_of, render_of, renderer
 
-from akunu_py.errors import ConfigError, ModelFormatError
-from akunu_py.messages import Message, Tool, ToolCall
-from akunu_py.reply_deltas import ArgumentsDelta, CallEnd, CallStart, ContentDelta
+from akunu_py.system.errors import ConfigError, ModelFormatError
 from akunu_py.tool_calls.format import TAG, PythonArguments, QuotedArguments, TaggedArguments
 from akunu_py.tool_calls.known import known_format
 from akunu_py.tool_calls.parser import CallParser, parse_calls
 from akunu_py.tool_calls.probing import UnknownFormatError, probe_format, section_of
 from akunu_py.tool_calls.writing import written_calls
+from akunu_py.values.messages import Message, Tool, ToolCall
+from akunu_py.values.reply_deltas import ArgumentsDelta, CallEnd, CallStart, ContentDelta
 
 # Command R+'s template fails on arguments without description, and on such objects.
 WORD = {"description": "a word"}

@@ -4,9 +4,9 @@ import importlib
 
 import pytest
 
-from akunu_py.messages import Tool
-from akunu_py.reply_deltas import CallEnd, ContentDelta, UnfinishedCall
 from akunu_py.tool_calls.given_reader import GivenParser, GivenReader
+from akunu_py.values.messages import Tool
+from akunu_py.values.reply_deltas import CallEnd, ContentDelta, UnfinishedCall
 
 TOOLS = [Tool("get", "words", {"properties": {"place": {"type": "string"}}}), Tool("now", "words")]
 CALL = (

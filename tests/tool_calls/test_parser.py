@@ -7,11 +7,11 @@ import re
 import pytest
 from template_excerpts import format_of
 
-from akunu_py.messages import Tool, ToolCall
-from akunu_py.reply_deltas import CallEnd, ContentDelta, UnfinishedCall
 from akunu_py.tool_calls.known import HARMONY, HERMES
 from akunu_py.tool_calls.parser import CallParser, parse_calls
 from akunu_py.tool_calls.writing import written_calls
+from akunu_py.values.messages import Tool, ToolCall
+from akunu_py.values.reply_deltas import CallEnd, ContentDelta, UnfinishedCall
 
 TOOLS = (
     Tool("get", "words", {"properties": {"a": {"type": "string"}, "n": {"type": "number"}}}),

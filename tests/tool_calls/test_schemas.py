@@ -9,12 +9,12 @@ import pytest
 from grammar_walks import allows, walk
 from template_excerpts import format_of
 
-from akunu_py.messages import Tool, ToolCall
 from akunu_py.tool_calls.enforceable import enforceable
 from akunu_py.tool_calls.grammar import required_calls
 from akunu_py.tool_calls.parser import parse_calls
 from akunu_py.tool_calls.schemas import alternatives, by_name, constants, kinds_of
 from akunu_py.tool_calls.writing import written_calls
+from akunu_py.values.messages import Tool, ToolCall
 
 TEXT = {"enum": ["a", "b"]}
 X, Y = ({"properties": {name: TEXT}, "required": [name]} for name in "xy")

@@ -5,11 +5,11 @@ from hypothesis import given
 from template_excerpts import EXCERPTS, format_of
 from test_formats import TOOLS, ambiguous, calls, hard_calls
 
-from akunu_py.messages import ToolCall
 from akunu_py.tool_calls.format import QuotedArguments, TaggedArguments
 from akunu_py.tool_calls.known import HERMES, known_format
 from akunu_py.tool_calls.parser import parse_calls
 from akunu_py.tool_calls.writing import written_calls
+from akunu_py.values.messages import ToolCall
 
 OTHERS = {"described": HERMES}
 KNOWN = {

@@ -4,14 +4,14 @@ from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from akunu_py.bench.replay.baseline import baselines
-from akunu_py.cost_curve import CostCurve
 from akunu_py.drafting import default_num_draft_tokens, drafter_names, make_drafter
 from akunu_py.drafting.auto import AutoDrafter, AutoState
 from akunu_py.drafting.auto.drafter import MAX_LENGTH
 from akunu_py.drafting.registry import Need, kind_of
-from akunu_py.errors import ConfigError
 from akunu_py.protocols import Drafter
-from akunu_py.types import Draft
+from akunu_py.system.errors import ConfigError
+from akunu_py.values.cost_curve import CostCurve
+from akunu_py.values.types import Draft
 
 _NOT_REPLAYABLE: dict[Need, str] = {
     "candidates": "it learns from the target's logits, and a trace has none",

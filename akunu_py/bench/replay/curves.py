@@ -8,8 +8,8 @@ from typing import Annotated, Any
 from msgspec import Meta
 
 from akunu_py.bench.rows import Row, parse, typed
-from akunu_py.cost_curve import CostCurve
-from akunu_py.errors import ConfigError
+from akunu_py.system.errors import ConfigError
+from akunu_py.values.cost_curve import CostCurve
 
 Rows = Annotated[int, Meta(ge=1, lt=10**6)]
 

@@ -12,8 +12,8 @@ from akunu_py.bench.replay.runner import ItemCounts, ReplayItem, replay_item, sw
 from akunu_py.bench.resume import ItemStore
 from akunu_py.bench.rows import Row, encode
 from akunu_py.bench.worker_pool import run_tasks
-from akunu_py.cost_curve import CostCurve
-from akunu_py.errors import ConfigError
+from akunu_py.system.errors import ConfigError
+from akunu_py.values.cost_curve import CostCurve
 
 T = TypeVar("T")
 

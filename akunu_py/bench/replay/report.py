@@ -10,7 +10,7 @@ from akunu_py.bench.replay.results import CurveReport, Figures, ReplayReport
 from akunu_py.bench.result_file import Failure
 from akunu_py.bench.run import Findings
 from akunu_py.bench.tables import Column, Table, ratio_columns, table_of
-from akunu_py.cost_curve import CostCurve
+from akunu_py.values.cost_curve import CostCurve
 
 _COLUMNS = (
     Column("drafter", "drafter"),

@@ -12,7 +12,7 @@ from akunu_py.bench.replay.baseline import baselines
 from akunu_py.bench.replay.jobs import JobResult, Memory, Trace
 from akunu_py.bench.replay.runner import ItemCounts, ReplayItem
 from akunu_py.bench.rows import Row
-from akunu_py.cost_curve import CostCurve
+from akunu_py.values.cost_curve import CostCurve
 
 TUNING_HALF, REPORTED_HALF = 0, 1
 

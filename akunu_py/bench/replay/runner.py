@@ -14,12 +14,12 @@ from msgspec import field
 
 from akunu_py.bench.replay.baseline import Baseline
 from akunu_py.bench.rows import Number, Row
-from akunu_py.cost_curve import CostCurve
-from akunu_py.decode_stats import SourceStats
 from akunu_py.decoding.stats import StatsRecorder, step_stats
 from akunu_py.decoding.verify import verify_match
 from akunu_py.protocols import Drafter
-from akunu_py.types import DecodeStats, Draft
+from akunu_py.values.cost_curve import CostCurve
+from akunu_py.values.decode_stats import SourceStats
+from akunu_py.values.types import DecodeStats, Draft
 
 _NO_TOKEN = -1
 """The choice beyond the end of an output, which no draft can match."""

@@ -18,7 +18,7 @@ from msgspec.structs import asdict
 from akunu_py.bench.replay.trace_steps import TraceStep, check_steps
 from akunu_py.bench.result_file import Failure
 from akunu_py.bench.rows import Count, FieldError, Row, convert
-from akunu_py.errors import ConfigError
+from akunu_py.system.errors import ConfigError
 
 Text = Annotated[str, Meta(min_length=1)]
 Ids = Annotated[tuple[Count, ...], Meta(min_length=1)]

@@ -33,11 +33,11 @@ from akunu_py.cli.reply_view import Reasoning
 from akunu_py.cli.terminal import statistics_line
 from akunu_py.engine.conversation import Conversation, Question
 from akunu_py.engine.reasoning import answer_of
-from akunu_py.errors import ConfigError
-from akunu_py.generation_config import GenerationConfig
+from akunu_py.system.errors import ConfigError
+from akunu_py.values.generation_config import GenerationConfig
 
 if TYPE_CHECKING:
-    from akunu_py.types import GenerationResult
+    from akunu_py.values.types import GenerationResult
 
 _SHOWN_TURN = 60
 """Characters of a message that a note quotes."""

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from akunu_py.cli.chat.session_file import read_regular_file
-from akunu_py.errors import ConfigError
+from akunu_py.system.errors import ConfigError
 
 MOST_BYTES = 2**20
 

@@ -27,7 +27,7 @@ from akunu_py.cli.view_options import view_options
 if TYPE_CHECKING:
     from akunu_py.cli.reply_view import Reasoning
     from akunu_py.engine.engine import Engine
-    from akunu_py.types import GenerationConfig
+    from akunu_py.values.types import GenerationConfig
 
 
 class _Chat(Command):

@@ -10,7 +10,7 @@ from typing import Literal
 
 from akunu_py.cli.chat.config_values import NAMES
 from akunu_py.cli.chat.tables import tables
-from akunu_py.errors import ConfigError
+from akunu_py.system.errors import ConfigError
 
 Completes = Literal["nothing", "file", "session", "setting", "switch"]
 

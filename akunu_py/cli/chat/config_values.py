@@ -9,10 +9,11 @@ from typing import Any
 
 from akunu_py.cli.chat.tables import tables
 from akunu_py.cli.form_options import FORMS
-from akunu_py.constraint import Constraint
-from akunu_py.errors import ConfigError
-from akunu_py.generation_config import DRAFTING_FIELDS, GenerationConfig
-from akunu_py.option_fields import (
+from akunu_py.system.errors import ConfigError
+from akunu_py.system.settings import nearest
+from akunu_py.values.constraint import Constraint
+from akunu_py.values.generation_config import DRAFTING_FIELDS, GenerationConfig
+from akunu_py.values.option_fields import (
     Biases,
     Choice,
     Count,
@@ -23,7 +24,6 @@ from akunu_py.option_fields import (
     option_named,
     options_of,
 )
-from akunu_py.settings import nearest
 
 CHAT_DEFAULT = GenerationConfig(stop_loops=True)
 """What `akunu chat` begins with."""

@@ -26,14 +26,14 @@ from akunu_py.cli.terminal import (
 from akunu_py.cli.verbosity import held_log, is_quiet
 from akunu_py.cli.view_options import view_of
 from akunu_py.engine.conversation import ChatReply, Conversation, Question
-from akunu_py.errors import AkunuError
+from akunu_py.system.errors import AkunuError
 
 if TYPE_CHECKING:
     from akunu_py.cli.chat.session_file import Session
     from akunu_py.cli.chat.session_store import StoredSession
     from akunu_py.cli.reply_view import Reasoning, ReplyView
     from akunu_py.cli.reply_view.draft_tint import NameOf
-    from akunu_py.types import GenerationResult
+    from akunu_py.values.types import GenerationResult
 
 _log = logging.getLogger(__name__)
 

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from akunu_py.engine.conversation import Conversation
-from akunu_py.errors import ConfigError, MemoryLimitError
+from akunu_py.system.errors import ConfigError, MemoryLimitError
 
 if TYPE_CHECKING:
     from akunu_py.engine.engine import Engine

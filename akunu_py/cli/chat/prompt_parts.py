@@ -4,8 +4,8 @@ import bisect
 from collections.abc import Iterator, Sequence
 
 from akunu_py.cli.chat.attachments import attached
-from akunu_py.messages import Message
 from akunu_py.protocols import Tokenizer
+from akunu_py.values.messages import Message
 
 THIS_CHAT = "this chat"
 

@@ -7,7 +7,7 @@ from akunu_py.cli.terminal import remarks
 if TYPE_CHECKING:
     from rich.text import Text
 
-    from akunu_py.types import GenerationResult
+    from akunu_py.values.types import GenerationResult
 
 _FULL_FROM = 0.7
 """Share of the context from which it is shown how full it is."""

@@ -10,10 +10,10 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
-from akunu_py.atomic_file import replace_file
 from akunu_py.engine.conversation import Turn
-from akunu_py.errors import ConfigError
-from akunu_py.regular_file import open_to_read
+from akunu_py.system.atomic_file import replace_file
+from akunu_py.system.errors import ConfigError
+from akunu_py.system.regular_file import open_to_read
 
 _FORMATS = "akunu-chat-"
 FORMAT = f"{_FORMATS}1"

@@ -16,7 +16,7 @@ from pathlib import Path
 from akunu_py.cli.chat.attachments import question_of
 from akunu_py.cli.chat.commands import line_of
 from akunu_py.cli.chat.session_file import Session, load_session, save_session
-from akunu_py.errors import ConfigError
+from akunu_py.system.errors import ConfigError
 
 MOST = 200
 """Sessions that are kept; the oldest go first."""

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from akunu_py.types import DecodeStats
+from akunu_py.values.types import DecodeStats
 
 
 def statistics_rows(stats: DecodeStats) -> Iterator[tuple[str, str, str]]:

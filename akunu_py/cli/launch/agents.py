@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from akunu_py.cli.launch.local_server import HOST, LocalServer
-from akunu_py.settings import KEY_VARIABLE
+from akunu_py.system.settings import KEY_VARIABLE
 
 _NO_KEY = "local"
 """Sent where the server asks for no key, since agents insist on one."""

@@ -22,7 +22,7 @@ from akunu_py.cli.ranks import join
 from akunu_py.cli.reply_options import naming_flags
 from akunu_py.cli.terminal import wrapped
 from akunu_py.cli.verbosity import is_quiet
-from akunu_py.errors import ConfigError
+from akunu_py.system.errors import ConfigError
 
 if TYPE_CHECKING:
     from akunu_py.cli.launch.local_server import LocalServer
@@ -146,7 +146,7 @@ class _Session:
         from akunu_py.cli.launch.local_server import LocalServer, address
         from akunu_py.model_store.choice import model_name
         from akunu_py.model_store.names import resolve_model
-        from akunu_py.settings import load_settings
+        from akunu_py.system.settings import load_settings
 
         found, port = self._find()
         if found is not None:
@@ -207,10 +207,10 @@ class _Session:
         if ParameterSource.COMMANDLINE not in {_source("model"), _source("model_option")}:
             return None
         assert self._model is not None  # noqa: S101
-        from akunu_py.errors import AkunuError
         from akunu_py.model_store.choice import model_name
         from akunu_py.model_store.names import resolve_model
-        from akunu_py.settings import load_settings
+        from akunu_py.system.errors import AkunuError
+        from akunu_py.system.settings import load_settings
 
         try:
             return model_name(resolve_model(self._model, load_settings(), download=False))

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import IO, Any
 
-from akunu_py.errors import AkunuError, ConfigError
+from akunu_py.system.errors import AkunuError, ConfigError
 
 HOST = "127.0.0.1"
 

@@ -22,7 +22,7 @@ from rich.theme import Theme
 from akunu_py.cli.reply_view.colors import CODE, MARKDOWN
 from akunu_py.cli.reply_view.live_lines import Line
 from akunu_py.cli.reply_view.math_text import with_math
-from akunu_py.shown_text import harmless
+from akunu_py.system.shown_text import harmless
 
 _LEAST_WIDTH = 20
 _LANGUAGE = re.compile(r"[\w+#.-]{0,24}")

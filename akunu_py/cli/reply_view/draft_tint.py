@@ -7,7 +7,7 @@ from rich.style import Style
 from rich.text import Text
 
 from akunu_py.cli.reply_view.colors import BLUE, GREEN, ORANGE, PURPLE, RED, STEEL
-from akunu_py.types import StepStats
+from akunu_py.values.types import StepStats
 
 _TINTS = (BLUE, ORANGE, GREEN, PURPLE, RED, STEEL)
 _LINES = (

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Literal, Protocol, Self, TextIO
 
 from akunu_py.cli.terminal import printable
 from akunu_py.engine.reasoning import ReasoningSplitter
-from akunu_py.types import StreamEvent, TextPiece
+from akunu_py.values.types import StreamEvent, TextPiece
 
 if TYPE_CHECKING:
     from rich.text import Text

@@ -8,7 +8,7 @@ from typing import Any
 
 from akunu_py.diagnosis.conformance.apis import APIS, Api, Body, Reply, Said, Tools
 from akunu_py.diagnosis.conformance.client import Answer, Client, Event, FailedError, SkippedError
-from akunu_py.errors import ConfigError
+from akunu_py.system.errors import ConfigError
 
 _WORDS = (
     "river", "stone", "green", "seven", "paper", "cloud", "early", "music", "north", "table",

@@ -9,10 +9,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from select import select
 
-from akunu_py.blas import BLAS_VARIABLE
-from akunu_py.errors import AkunuError
+from akunu_py.cpu.blas import BLAS_VARIABLE
 from akunu_py.model_store.default_model import DATA_VARIABLE
-from akunu_py.settings import CACHE_VARIABLE, CONFIG_VARIABLE
+from akunu_py.system.errors import AkunuError
+from akunu_py.system.settings import CACHE_VARIABLE, CONFIG_VARIABLE
 
 _KEPT = frozenset({BLAS_VARIABLE, CACHE_VARIABLE, DATA_VARIABLE})
 _OPTIONS = ("generate", "--raw", "--prompt", "The", "--max-tokens", "1")

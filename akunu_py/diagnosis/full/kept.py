@@ -5,11 +5,11 @@ import os
 from itertools import count
 from pathlib import Path
 
-from akunu_py.atomic_file import replace_file
 from akunu_py.diagnosis.full.page import page
 from akunu_py.diagnosis.full.privacy import without_paths
 from akunu_py.diagnosis.full.report import Report
-from akunu_py.errors import ConfigError
+from akunu_py.system.atomic_file import replace_file
+from akunu_py.system.errors import ConfigError
 
 NAME = "akunu-doctor"
 

@@ -31,7 +31,6 @@ from akunu_py.diagnosis.full.report import (
     Start,
 )
 from akunu_py.engine.engine import Engine
-from akunu_py.errors import ConfigError, MemoryLimitError
 from akunu_py.gguf.reader import GGUFFile
 from akunu_py.model_store.names import friendly_name
 from akunu_py.models.aligned_rows import BLOCK_ROWS, usable_context
@@ -41,7 +40,8 @@ from akunu_py.models.memory_check import USUAL_CONTEXT, PlannedModel, check_memo
 from akunu_py.models.pass_times import ROWS, PassTimes
 from akunu_py.models.requirements import Requirements, memory_limit, requirements
 from akunu_py.models.session import Session
-from akunu_py.types import GenerationConfig
+from akunu_py.system.errors import ConfigError, MemoryLimitError
+from akunu_py.values.types import GenerationConfig
 
 DRAFTER = "auto"
 SPEED_CATEGORIES = ("edit", "prose")

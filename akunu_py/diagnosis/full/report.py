@@ -6,7 +6,7 @@ from typing import Any, Literal, TypeVar
 
 from akunu_py.diagnosis.advice import Finding
 from akunu_py.models.row_bits import RowDifference
-from akunu_py.types import RowBits
+from akunu_py.values.types import RowBits
 
 FORMAT = "akunu doctor 1"
 

@@ -20,8 +20,8 @@ from akunu_py.diagnosis.full.measure import (
 from akunu_py.diagnosis.full.privacy import Privacy
 from akunu_py.diagnosis.full.report import NO_TIME, Machine, Part, PartName, Report
 from akunu_py.diagnosis.system import System
-from akunu_py.errors import AkunuError
 from akunu_py.model_store.default_model import is_toy
+from akunu_py.system.errors import AkunuError
 
 SECONDS = 300.0
 """Planned time of all parts; a model that loads slowly leaves less time for the others."""

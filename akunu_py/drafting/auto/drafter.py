@@ -5,15 +5,15 @@ from collections.abc import Sequence
 from functools import cache
 from importlib import resources
 
-from akunu_py.cost_curve import CostCurve
 from akunu_py.drafting.auto.calibration import Calibration
 from akunu_py.drafting.auto.length import LengthRule, Pace
 from akunu_py.drafting.auto.vote import make_chain
 from akunu_py.drafting.auto.voters import Chain, Situation
 from akunu_py.drafting.memory import Memory
 from akunu_py.drafting.occurrences import OccurrenceIndex
-from akunu_py.errors import ConfigError
-from akunu_py.types import Draft
+from akunu_py.system.errors import ConfigError
+from akunu_py.values.cost_curve import CostCurve
+from akunu_py.values.types import Draft
 
 MAX_LENGTH = 48
 

@@ -3,7 +3,7 @@
 import math
 from collections.abc import Sequence
 
-from akunu_py.cost_curve import CostCurve
+from akunu_py.values.cost_curve import CostCurve
 
 # Start of the average, and the factor by which each pass discounts the past.
 _START_TOKENS, _START_COST = 8.0, 6.0

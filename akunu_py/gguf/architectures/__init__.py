@@ -11,12 +11,12 @@ import importlib
 import pkgutil
 from collections.abc import Mapping
 
-from akunu_py.errors import ModelFormatError, UnsupportedArchitectureError
 from akunu_py.gguf.cursor import MetadataValue
 from akunu_py.gguf.keys import Keys
 from akunu_py.gguf.parts.decoder import Decoder, Reader
 from akunu_py.gguf.plan import ModelPlan
 from akunu_py.gguf.reader import TensorInfo
+from akunu_py.system.errors import ModelFormatError, UnsupportedArchitectureError
 
 ASSISTANT = "gemma4-assistant"
 """Files of small models that only draft for another, whose caches they read."""

@@ -3,12 +3,12 @@
 import numpy as np
 from numpy.typing import NDArray
 
-from akunu_py.errors import ModelFormatError
 from akunu_py.gguf.architectures.llama import attention_biases, llama
 from akunu_py.gguf.names import ATTENTION, FEED_FORWARD, LAYER, Rule, modules, parameter
 from akunu_py.gguf.parts import attention, layers, rope, windows
 from akunu_py.gguf.parts.decoder import MAX_CONTEXT, Decoder
 from akunu_py.gguf.plan import ModelPlan
+from akunu_py.system.errors import ModelFormatError
 
 
 def apertus(model: Decoder) -> ModelPlan:

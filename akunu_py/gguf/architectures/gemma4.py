@@ -6,11 +6,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from akunu_py.errors import ModelFormatError
 from akunu_py.gguf.names import ATTENTION, FEED_FORWARD, LAYER, Rule, module, modules, parameter
 from akunu_py.gguf.parts import experts, layers, rope, windows
 from akunu_py.gguf.parts.decoder import FREQUENCY_FACTORS, MAX_HEAD_DIM, MAX_HEADS, Decoder
 from akunu_py.gguf.plan import ModelPlan, RotaryFactors
+from akunu_py.system.errors import ModelFormatError
 
 NORMS = {
     "attn_norm": "input_layernorm",

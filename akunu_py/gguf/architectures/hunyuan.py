@@ -3,11 +3,11 @@
 Norms of q and k follow the rotation. The base in the file already includes the model's scaling.
 """
 
-from akunu_py.errors import UnsupportedArchitectureError
 from akunu_py.gguf.names import ATTENTION, FEED_FORWARD, modules
 from akunu_py.gguf.parts import attention, experts, layers, rope
 from akunu_py.gguf.parts.decoder import Decoder
 from akunu_py.gguf.plan import ModelPlan
+from akunu_py.system.errors import UnsupportedArchitectureError
 
 _HEAD_NORMS = {"attn_q_norm": "query_layernorm", "attn_k_norm": "key_layernorm"}
 

@@ -8,11 +8,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from akunu_py.errors import ModelFormatError, UnsupportedArchitectureError
 from akunu_py.gguf.keys import MAX_SIZE, Keys
 from akunu_py.gguf.names import Rule, place
 from akunu_py.gguf.plan import ModelPlan, RotaryFactors, RotaryScaling
 from akunu_py.gguf.reader import TensorInfo
+from akunu_py.system.errors import ModelFormatError, UnsupportedArchitectureError
 
 MAX_LAYERS = 10_000
 MAX_CONTEXT = 1 << 40

@@ -7,11 +7,11 @@ from enum import IntEnum
 import numpy as np
 from numpy.typing import NDArray
 
-from akunu_py.errors import ModelFormatError
 from akunu_py.gguf.names import FEED_FORWARD, Rule, module, modules, parameter
 from akunu_py.gguf.parts.decoder import Decoder
 from akunu_py.gguf.parts.layers import GATED
 from akunu_py.gguf.plan import RowOrder
+from akunu_py.system.errors import ModelFormatError
 
 MAX_EXPERTS = 1 << 14
 MAX_SHARED = 1 << 10

@@ -7,11 +7,11 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from akunu_py.errors import ModelFormatError
 from akunu_py.gguf.keys import Keys
 from akunu_py.gguf.names import Rule, modules, parameter
 from akunu_py.gguf.parts.decoder import MAX_HEADS, Decoder
 from akunu_py.gguf.plan import Conversion
+from akunu_py.system.errors import ModelFormatError
 
 MAX_KERNEL = 256
 MAX_STATE = 1 << 16

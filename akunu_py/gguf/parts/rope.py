@@ -8,10 +8,10 @@ import math
 from dataclasses import replace
 from typing import Any
 
-from akunu_py.errors import ModelFormatError, UnsupportedArchitectureError
 from akunu_py.gguf.keys import Keys
 from akunu_py.gguf.parts.decoder import FREQUENCY_FACTORS, MAX_CONTEXT, Decoder
 from akunu_py.gguf.plan import RotaryFactors, RotaryScaling
+from akunu_py.system.errors import ModelFormatError, UnsupportedArchitectureError
 
 _SHORT_FACTORS = "rope_factors_short.weight"
 _LONG_FACTORS = "rope_factors_long.weight"

@@ -1,7 +1,7 @@
 """Layers that see only a window of the last tokens."""
 
-from akunu_py.errors import UnsupportedArchitectureError
 from akunu_py.gguf.parts.decoder import MAX_CONTEXT, MAX_LAYERS, Decoder
+from akunu_py.system.errors import UnsupportedArchitectureError
 
 WINDOW = "attention.sliding_window"
 PATTERN = "attention.sliding_window_pattern"

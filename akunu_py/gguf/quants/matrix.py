@@ -16,7 +16,6 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
-from akunu_py.errors import ModelFormatError, UnsupportedQuantizationError
 from akunu_py.gguf.quants import scratch
 from akunu_py.gguf.quants.forms import (
     DENSE,
@@ -30,6 +29,7 @@ from akunu_py.gguf.quants.forms import (
 )
 from akunu_py.gguf.quants.packing import pack, pack_planes
 from akunu_py.gguf.reader import TensorInfo
+from akunu_py.system.errors import ModelFormatError, UnsupportedQuantizationError
 
 # Each chunk takes a few dozen numpy calls, whose overhead serializes threads. So large
 # chunks are better, as long as codes and temporaries stay in a core's cache.

@@ -7,7 +7,6 @@ from pathlib import Path
 from akunu_py.bench.resume import ItemStore
 from akunu_py.bench.workloads import Prompt, first_of_each
 from akunu_py.drafting import LookupDrafter, NgramDrafter, default_num_draft_tokens
-from akunu_py.errors import ConfigError
 from akunu_py.lab.alpha.measure import measure_setting
 from akunu_py.lab.alpha.report import AlphaReport, Prediction, Setting
 from akunu_py.lab.alpha.sources import (
@@ -23,7 +22,8 @@ from akunu_py.lab.alpha.speed import measure_speed
 from akunu_py.lab.alpha.texts import AlphaEngine, Text, generate_texts
 from akunu_py.lab.counts.corpus_model import CorpusCounts
 from akunu_py.lab.counts.fitting import fit_counts, text_pieces
-from akunu_py.types import GenerationConfig
+from akunu_py.system.errors import ConfigError
+from akunu_py.values.types import GenerationConfig
 
 OTHER_REPLIES = "replies at the same temperature to the other half of the prompts"
 SPEED_PROMPTS = 3

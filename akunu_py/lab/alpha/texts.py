@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 from akunu_py.bench.hit_rate import BenchEngine, encode_prompt
 from akunu_py.bench.replay.traces import half_of
 from akunu_py.bench.workloads import Prompt
-from akunu_py.errors import ConfigError
-from akunu_py.types import GenerationConfig
+from akunu_py.system.errors import ConfigError
+from akunu_py.values.types import GenerationConfig
 
 _AHEAD = 8
 """Least number of tokens made beyond a share."""

@@ -8,7 +8,6 @@ from typing import Literal, Required, TypedDict, Unpack, get_args
 
 from akunu_py.engine.engine import Engine, LentModel
 from akunu_py.engine.prompt_ids import Prompt
-from akunu_py.errors import ConfigError, ContextOverflowError
 from akunu_py.lab.beam.rows import BeamRows, CountRows
 from akunu_py.lab.beam.search import BeamModel
 from akunu_py.lab.beam.search import beam_search as search
@@ -16,6 +15,7 @@ from akunu_py.lab.beam.search import speculative_beam_search as speculative_sear
 from akunu_py.lab.counts import NgramModel
 from akunu_py.models.cached_rows import Progress
 from akunu_py.protocols import Tokenizer
+from akunu_py.system.errors import ConfigError, ContextOverflowError
 
 BeamDrafter = Literal["none", "ngram", "draft-model"]
 

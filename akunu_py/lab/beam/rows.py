@@ -13,13 +13,13 @@ import numpy as np
 from mlx import nn
 from numpy.typing import NDArray
 
-from akunu_py.errors import ConfigError, ContractError
 from akunu_py.lab.counts import CountModel
 from akunu_py.models.cached_rows import CachedRows, Progress
 from akunu_py.models.device import replies_stream
 from akunu_py.models.rollback import Saved
 from akunu_py.models.tree import Trees, keep_rows
 from akunu_py.models.tree.rows import TreeRows
+from akunu_py.system.errors import ConfigError, ContractError
 
 _SUBSTITUTE = 0
 """Id that is fed in place of one that the draft model lacks."""

@@ -116,7 +116,7 @@ def compare(  # noqa: PLR0917 - click passes by name
         drafters = ("auto", "ngram", *(["draft-model"] if loading["draft_model"] else []))
     if max_tokens is None:
         max_tokens = _QUICK_TOKENS if quick else _TOKENS
-    from akunu_py.blas import allowed_cores
+    from akunu_py.cpu.blas import allowed_cores
 
     prompts, failures = chosen_prompts(files, categories, limit)
     arguments = {

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import click
 
 from akunu_py.cli.command import Command
-from akunu_py.errors import ConfigError
+from akunu_py.system.errors import ConfigError
 
 if TYPE_CHECKING:
     from akunu_py.bench.result_file import BenchResult

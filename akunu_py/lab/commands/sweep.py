@@ -231,7 +231,7 @@ def _axes(options: dict[str, Any]) -> "dict[str, Sequence[Setting]]":
 def _warn(cells: "Iterable[Cell]", temperature: float) -> None:
     """Warn once if any cell is not exact."""
     from akunu_py.lab.sweep.settings import cell_config  # numpy
-    from akunu_py.types import GenerationConfig
+    from akunu_py.values.types import GenerationConfig
 
     for cell in cells:
         if not cell.is_exact:

@@ -7,7 +7,7 @@ from akunu_py.drafting.registry import default_num_draft_tokens, kind_of, make_d
 from akunu_py.engine.engine import Engine
 from akunu_py.lab.compare.arm import Arm, Decoded, Recorder, Skipped
 from akunu_py.models.load import LoadedModel
-from akunu_py.types import DraftBudget, GenerationConfig
+from akunu_py.values.types import DraftBudget, GenerationConfig
 
 PLAIN = "akunu-plain"
 

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from akunu_py.bench.rows import Count, Number, Row
-from akunu_py.errors import ContractError
+from akunu_py.system.errors import ContractError
 
 if TYPE_CHECKING:
     # The process of a program without MLX does not import it.

@@ -9,8 +9,6 @@ from importlib.metadata import version
 from typing import Any
 from urllib.parse import urlsplit
 
-from akunu_py.errors import ContractError
-from akunu_py.extras import install_command
 from akunu_py.lab.compare.arm import (
     EXTRA,
     Arm,
@@ -20,6 +18,8 @@ from akunu_py.lab.compare.arm import (
     Subject,
     UnavailableError,
 )
+from akunu_py.system.errors import ContractError
+from akunu_py.system.extras import install_command
 
 PLAIN = "llama.cpp-plain"
 MODES = ("ngram-simple", "ngram-map-k", "ngram-map-k4v", "ngram-mod", "ngram-cache")

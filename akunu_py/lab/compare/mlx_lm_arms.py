@@ -4,11 +4,11 @@ import contextlib
 from collections.abc import Callable, Generator, Sequence
 from importlib.metadata import version
 
-from akunu_py.blas import fix_threads
-from akunu_py.errors import ConfigError
+from akunu_py.cpu.blas import fix_threads
 from akunu_py.lab.compare.arm import Arm, Decoded, Program, Recorder, Skipped, Subject
 from akunu_py.models.baseline import LoopPass, drafted_passes, plain_passes
 from akunu_py.models.load import LoadedModel
+from akunu_py.system.errors import ConfigError
 from akunu_py.tokenizers.vocabulary_match import common_ids
 
 PLAIN = "mlx-lm-plain"

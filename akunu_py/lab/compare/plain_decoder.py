@@ -13,9 +13,9 @@ from mlx import nn
 from mlx.utils import tree_flatten
 from numpy.typing import NDArray
 
-from akunu_py.errors import ConfigError
 from akunu_py.models.expansion import STOCK_LAYERS, dense_weight
 from akunu_py.models.layers import FrequencyRope, Planes, Scaled, StackedLinear
+from akunu_py.system.errors import ConfigError
 
 _MODULES = {f"mlx_lm.models.{name}": name for name in ("llama", "qwen2", "qwen3")}
 _ARGUMENTS = (

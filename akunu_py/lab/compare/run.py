@@ -11,10 +11,9 @@ from akunu_py.bench.result_file import BenchResult, Costs, Failure
 from akunu_py.bench.resume import ItemStore
 from akunu_py.bench.run import BenchRun
 from akunu_py.bench.workloads import Prompt
-from akunu_py.blas import fix_threads
+from akunu_py.cpu.blas import fix_threads
 from akunu_py.drafting.registry import kind_of, make_drafter
 from akunu_py.engine.engine import Engine
-from akunu_py.errors import AkunuError, ConfigError, ContextOverflowError
 from akunu_py.lab.compare import akunu_arms
 from akunu_py.lab.compare.arm import Arm, Program, Subject
 from akunu_py.lab.compare.llama_cpp_arms import LLAMA_CPP
@@ -25,7 +24,8 @@ from akunu_py.lab.compare.runner import Item, run_items
 from akunu_py.lab.compare.transformers_arms import TRANSFORMERS
 from akunu_py.models.load import LoadOptions, draft_options, load_model
 from akunu_py.protocols import Tokenizer
-from akunu_py.types import DraftBudget
+from akunu_py.system.errors import AkunuError, ConfigError, ContextOverflowError
+from akunu_py.values.types import DraftBudget
 
 PROGRAMS = {program.name: program for program in (MLX_LM, LLAMA_CPP, TRANSFORMERS)}
 """The programs that akunu is compared with, by name."""

@@ -7,8 +7,6 @@ from typing import Any
 
 import numpy as np
 
-from akunu_py.errors import ConfigError
-from akunu_py.extras import install_command
 from akunu_py.lab.compare.arm import (
     EXTRA,
     Arm,
@@ -20,6 +18,8 @@ from akunu_py.lab.compare.arm import (
     UnavailableError,
 )
 from akunu_py.lab.compare.plain_decoder import PlainDecoder, plain_decoder
+from akunu_py.system.errors import ConfigError
+from akunu_py.system.extras import install_command
 
 PLAIN = "transformers-plain"
 _LOOKUP = "transformers-lookup"

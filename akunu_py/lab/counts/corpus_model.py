@@ -6,7 +6,6 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from akunu_py.errors import ConfigError
 from akunu_py.lab.counts.distribution import SparseDistribution
 from akunu_py.lab.counts.interpolation import (
     DISCOUNT,
@@ -15,6 +14,7 @@ from akunu_py.lab.counts.interpolation import (
     check_vocabulary_size,
     interpolate,
 )
+from akunu_py.system.errors import ConfigError
 
 
 @dataclass(frozen=True, slots=True)

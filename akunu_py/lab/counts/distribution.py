@@ -12,15 +12,15 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from akunu_py.errors import ConfigError
-from akunu_py.keyed_noise import (
+from akunu_py.lab.adjustment import Adjustment
+from akunu_py.system.errors import ConfigError
+from akunu_py.values.keyed_noise import (
     BELOW_ONE,
     gumbels_of_bits,
     hash_tokens,
     tokens_of_bits,
     uniforms_of_bits,
 )
-from akunu_py.lab.adjustment import Adjustment
 
 # Hash bits that are turned back into tokens at once; a typical draw needs few.
 _BATCH_BITS = 1 << 14

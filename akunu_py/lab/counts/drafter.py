@@ -11,13 +11,13 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from akunu_py.errors import ConfigError
-from akunu_py.keyed_noise import Purpose, noise_key
 from akunu_py.lab.adjustment import Adjustment
 from akunu_py.lab.counts.distribution import SparseDistribution
 from akunu_py.lab.counts.interpolation import CountModel
 from akunu_py.lab.drafting.adaptive_length import FixedLength, LengthRule
-from akunu_py.types import Draft, GenerationConfig
+from akunu_py.system.errors import ConfigError
+from akunu_py.values.keyed_noise import Purpose, noise_key
+from akunu_py.values.types import Draft, GenerationConfig
 
 NUM_DRAFT_TOKENS = 4
 

@@ -7,10 +7,10 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from akunu_py.errors import ConfigError, ModelFormatError
 from akunu_py.lab.counts.corpus_model import CorpusCounts
 from akunu_py.lab.counts.interpolation import check_vocabulary_size
 from akunu_py.protocols import Tokenizer
+from akunu_py.system.errors import ConfigError, ModelFormatError
 
 PIECE_CHARACTERS = 1 << 16
 """Approximate size of the pieces in which text is tokenized, cut at a line end if possible."""

@@ -17,8 +17,8 @@ from typing import NamedTuple, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from akunu_py.errors import ConfigError
 from akunu_py.lab.counts.distribution import SparseDistribution
+from akunu_py.system.errors import ConfigError
 
 DISCOUNT = 0.75
 """Usual discount for text (Church & Gale 1991: 0.75 for bigrams of newspaper text)."""

@@ -10,11 +10,11 @@ from typing import Any, BinaryIO
 import numpy as np
 from numpy.typing import NDArray
 
-from akunu_py.atomic_file import replace_file
-from akunu_py.errors import ConfigError, ModelFormatError
 from akunu_py.lab.counts.corpus_model import CorpusCounts
 from akunu_py.lab.counts.interpolation import MAX_VOCABULARY
-from akunu_py.regular_file import open_to_read
+from akunu_py.system.atomic_file import replace_file
+from akunu_py.system.errors import ConfigError, ModelFormatError
+from akunu_py.system.regular_file import open_to_read
 
 MAGIC = b"akunu counts 1\n"
 _MAX_HEADER_BYTES = 4096

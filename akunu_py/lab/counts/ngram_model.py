@@ -5,7 +5,6 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from akunu_py.errors import ConfigError, ContractError
 from akunu_py.lab.counts.distribution import SparseDistribution
 from akunu_py.lab.counts.interpolation import (
     DISCOUNT,
@@ -14,6 +13,7 @@ from akunu_py.lab.counts.interpolation import (
     check_vocabulary_size,
     interpolate,
 )
+from akunu_py.system.errors import ConfigError, ContractError
 
 MAX_ORDER = 8
 _FIRST_CAPACITY = 256

@@ -15,8 +15,8 @@ from typing import Literal, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from akunu_py.errors import ConfigError
-from akunu_py.types import GenerationConfig, LengthTrace
+from akunu_py.system.errors import ConfigError
+from akunu_py.values.types import GenerationConfig, LengthTrace
 
 MIN_DRAFT_TOKENS = 1
 """Default of gamma_min."""

@@ -10,8 +10,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from akunu_py.drafting.ngram import Continuations, NgramDrafter, fnv1a
-from akunu_py.errors import ConfigError
-from akunu_py.types import Draft
+from akunu_py.system.errors import ConfigError
+from akunu_py.values.types import Draft
 
 MAX_CONTEXTS = 100_000
 """Most contexts of one length; the oldest are dropped first."""

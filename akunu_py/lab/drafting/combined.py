@@ -10,7 +10,6 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from akunu_py.errors import ConfigError, ContractError
 from akunu_py.protocols import (
     CandidateObserver,
     Drafter,
@@ -20,7 +19,8 @@ from akunu_py.protocols import (
     SampledDrafter,
     TokenByToken,
 )
-from akunu_py.types import Draft, GenerationConfig
+from akunu_py.system.errors import ConfigError, ContractError
+from akunu_py.values.types import Draft, GenerationConfig
 
 
 @dataclass(frozen=True, slots=True)

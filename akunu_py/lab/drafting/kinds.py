@@ -3,7 +3,6 @@
 from akunu_py.drafting import vocabulary_fingerprint
 from akunu_py.drafting.draft_model import NUM_DRAFT_TOKENS, DraftModelDrafter
 from akunu_py.drafting.registry import DrafterKind, DrafterSetup
-from akunu_py.errors import ConfigError
 from akunu_py.lab.counts import CorpusModel, CountDrafter, CountModel, NgramModel, load_counts
 from akunu_py.lab.counts.drafter import NUM_DRAFT_TOKENS as NUM_COUNT_TOKENS
 from akunu_py.lab.counts.drafter import CountDraws, SampledCountDrafter
@@ -17,7 +16,8 @@ from akunu_py.lab.drafting.recycling import RecyclingDrafter
 from akunu_py.lab.drafting.tree import NUM_DRAFT_TOKENS as NUM_TREE_TOKENS
 from akunu_py.lab.drafting.tree import TreeDrafter
 from akunu_py.protocols import Drafter
-from akunu_py.types import GenerationConfig
+from akunu_py.system.errors import ConfigError
+from akunu_py.values.types import GenerationConfig
 
 _CONFIDENT = 0.5
 """Least confidence with which an n-gram, which costs no pass, goes before a draft model."""

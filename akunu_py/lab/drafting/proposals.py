@@ -12,9 +12,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from akunu_py.drafting.draft_model import NUM_DRAFT_TOKENS, DraftModelDrafter, Guesses, TokenModel
-from akunu_py.errors import ConfigError
 from akunu_py.lab.drafting.adaptive_length import AfterDraws
-from akunu_py.types import Draft, GenerationConfig
+from akunu_py.system.errors import ConfigError
+from akunu_py.values.types import Draft, GenerationConfig
 
 MAX_PROPOSALS = 8
 

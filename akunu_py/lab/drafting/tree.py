@@ -11,12 +11,12 @@ import itertools
 from collections.abc import Sequence
 from dataclasses import replace
 
-from akunu_py.draft_trees import TreeBuilder, depths, reaches, walk
 from akunu_py.drafting.lookup import LookupDrafter
 from akunu_py.drafting.ngram import NgramDrafter
-from akunu_py.errors import ConfigError
 from akunu_py.protocols import CandidateObserver, Drafter
-from akunu_py.types import Draft
+from akunu_py.system.errors import ConfigError
+from akunu_py.values.draft_trees import TreeBuilder, depths, reaches, walk
+from akunu_py.values.types import Draft
 
 NUM_DRAFT_TOKENS = 16
 

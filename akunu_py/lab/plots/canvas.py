@@ -10,8 +10,8 @@ import warnings
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from akunu_py.errors import ConfigError
-from akunu_py.extras import install_command
+from akunu_py.system.errors import ConfigError
+from akunu_py.system.extras import install_command
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -7,9 +7,9 @@ import numpy as np
 
 from akunu_py.bench.bootstrap import Floats, Ratio, estimate, mean_speed, session_weights
 from akunu_py.bench.replay.runner import ItemCounts, ReplayItem
-from akunu_py.cost_curve import CostCurve
 from akunu_py.lab.sweep.replayed import TraceOutcomes
-from akunu_py.types import DecodeStats
+from akunu_py.values.cost_curve import CostCurve
+from akunu_py.values.types import DecodeStats
 
 Traces = Mapping[str, Sequence[ReplayItem]]
 Cost = Callable[[ItemCounts, ItemCounts], float]

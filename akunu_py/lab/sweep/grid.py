@@ -11,8 +11,8 @@ from itertools import product
 
 from akunu_py.drafting.ngram_settings import NGRAM_DEFAULTS
 from akunu_py.drafting.registry import default_num_draft_tokens
-from akunu_py.errors import ConfigError
 from akunu_py.lab.baselines import BASELINES
+from akunu_py.system.errors import ConfigError
 
 Setting = int | float | str | None
 

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 
 from akunu_py.bench.tables import Column, Table
 from akunu_py.cli.terminal import printable
-from akunu_py.errors import ConfigError
 from akunu_py.lab.plots.canvas import INK, PAPER, SHADES
 from akunu_py.lab.sweep.grid import HEADINGS, PLAIN, Cell, Setting, varied
+from akunu_py.system.errors import ConfigError
 
 if TYPE_CHECKING:
     from rich.table import Table as RichTable

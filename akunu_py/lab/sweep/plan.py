@@ -4,7 +4,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from akunu_py.drafting.registry import check_drafter, kind_of
-from akunu_py.errors import ConfigError
 from akunu_py.lab.baselines import BASELINES
 from akunu_py.lab.sweep.grid import (
     METHODS,
@@ -19,7 +18,8 @@ from akunu_py.lab.sweep.grid import (
 )
 from akunu_py.lab.sweep.replayed import check_replayable
 from akunu_py.lab.sweep.settings import cell_config, drafter_choices, is_configuration
-from akunu_py.types import GenerationConfig
+from akunu_py.system.errors import ConfigError
+from akunu_py.values.types import GenerationConfig
 
 _DEFAULT = "auto"
 _REPLAYED = ("ngram", "ngram-window", "lookup", _DEFAULT)

@@ -11,10 +11,10 @@ from typing import Literal
 
 from akunu_py.bench.bootstrap import Ratio
 from akunu_py.bench.replay.results import REPORTED_HALF, TUNING_HALF
-from akunu_py.generation_config import Exactness
 from akunu_py.lab.sweep.figures import CellFigures, Cost, Figures, Traces, compare
 from akunu_py.lab.sweep.grid import PLAIN, Cell
 from akunu_py.lab.sweep.replayed import TraceOutcomes
+from akunu_py.values.generation_config import Exactness
 
 Recommendable = Literal["identical", "law", "any"]
 """Cells with the replies of plain decoding; also cells with other replies of the same law; or all

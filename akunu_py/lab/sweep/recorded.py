@@ -16,13 +16,13 @@ from akunu_py.bench.result_file import Costs, Failure
 from akunu_py.bench.resume import ItemStore
 from akunu_py.bench.rows import Count
 from akunu_py.bench.workloads import Prompt
-from akunu_py.cost_curve import CostCurve
 from akunu_py.engine.engine import Engine
-from akunu_py.errors import AkunuError
 from akunu_py.lab.sweep.grid import Cell
 from akunu_py.lab.sweep.settings import cell_config
 from akunu_py.models.pass_times import ROWS
-from akunu_py.types import GenerationConfig
+from akunu_py.system.errors import AkunuError
+from akunu_py.values.cost_curve import CostCurve
+from akunu_py.values.types import GenerationConfig
 
 Progress = Callable[[int, int], None]
 

@@ -14,13 +14,13 @@ from akunu_py.bench.replay.arms import (
 from akunu_py.bench.replay.jobs import Memory, over_trace
 from akunu_py.bench.replay.runner import ItemCounts, ReplayItem, replay_item
 from akunu_py.bench.worker_pool import run_tasks
-from akunu_py.cost_curve import CostCurve
 from akunu_py.drafting.registry import make_drafter
-from akunu_py.errors import ConfigError
 from akunu_py.lab.baselines import BASELINES
 from akunu_py.lab.sweep.grid import Cell
 from akunu_py.lab.sweep.settings import cell_config
-from akunu_py.types import GenerationConfig
+from akunu_py.system.errors import ConfigError
+from akunu_py.values.cost_curve import CostCurve
+from akunu_py.values.types import GenerationConfig
 
 
 @dataclass(frozen=True, slots=True)

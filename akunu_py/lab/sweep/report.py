@@ -8,7 +8,6 @@ from akunu_py.bench.metrics import NOT_EXACT
 from akunu_py.bench.result_file import Costs, Failure
 from akunu_py.bench.run import Findings
 from akunu_py.bench.tables import Column, Table, table_of
-from akunu_py.cost_curve import CostCurve
 from akunu_py.lab.sweep.figures import (
     CellFigures,
     Cost,
@@ -23,7 +22,8 @@ from akunu_py.lab.sweep.plan import Plan
 from akunu_py.lab.sweep.recommend import Recommendable, Recommendation, eligible_cells, recommend
 from akunu_py.lab.sweep.replayed import TraceOutcomes, is_curve_bound
 from akunu_py.lab.sweep.settings import cell_exactness
-from akunu_py.types import Exactness, GenerationConfig
+from akunu_py.values.cost_curve import CostCurve
+from akunu_py.values.types import Exactness, GenerationConfig
 
 _SHOWN = 12
 """Most rows of the table on the terminal, the fastest cells first."""

@@ -12,9 +12,7 @@ from akunu_py.bench.replay.tokens import Bar, read_traces, tokenize_traces
 from akunu_py.bench.result_file import Costs, Failure
 from akunu_py.bench.resume import ItemStore
 from akunu_py.bench.workloads import load_prompts
-from akunu_py.cost_curve import CostCurve
 from akunu_py.engine.engine import Engine
-from akunu_py.errors import ConfigError
 from akunu_py.lab.sweep.figures import Traces
 from akunu_py.lab.sweep.grid import Cell
 from akunu_py.lab.sweep.plan import Plan
@@ -23,7 +21,9 @@ from akunu_py.lab.sweep.recorded import curve_of, decode_cells, measured_costs, 
 from akunu_py.lab.sweep.replayed import ReplayData, TraceOutcomes, replay_cells
 from akunu_py.lab.sweep.report import Sweep
 from akunu_py.protocols import Tokenizer
-from akunu_py.types import GenerationConfig
+from akunu_py.system.errors import ConfigError
+from akunu_py.values.cost_curve import CostCurve
+from akunu_py.values.types import GenerationConfig
 
 RECORDED = "replies"
 """Name of the trace of the model's own replies."""

@@ -10,10 +10,10 @@ from dataclasses import replace
 
 from akunu_py.bench.metrics import reply_exactness
 from akunu_py.drafting.registry import kind_of, proposes_several
-from akunu_py.errors import ConfigError
-from akunu_py.generation_config import Exactness
 from akunu_py.lab.sweep.grid import METHODS, Cell, Choices, Setting
-from akunu_py.types import GenerationConfig
+from akunu_py.system.errors import ConfigError
+from akunu_py.values.generation_config import Exactness
+from akunu_py.values.types import GenerationConfig
 
 _BY_PROBABILITIES = ("entropy", "lower-bound")
 

@@ -8,8 +8,8 @@ from typing import Protocol
 
 import numpy as np
 
-from akunu_py.keyed_noise import Purpose, hash_token, noise_key
 from akunu_py.lab.verifying.rejection import Probabilities
+from akunu_py.values.keyed_noise import Purpose, hash_token, noise_key
 
 
 class Chance(Protocol):

@@ -14,10 +14,10 @@ The output follows the target's distribution only if a drafter keeps these rules
 
 from dataclasses import dataclass
 
-from akunu_py.errors import ContractError
 from akunu_py.lab.verifying.rejection import Rows
 from akunu_py.protocols import CountedDraws, Drafter, OrderedDraws, SampledDrafter
-from akunu_py.types import Draft
+from akunu_py.system.errors import ContractError
+from akunu_py.values.types import Draft
 
 
 @dataclass(frozen=True, slots=True)

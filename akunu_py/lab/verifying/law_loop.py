@@ -9,13 +9,11 @@ from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, replace
 from functools import partial
 
-from akunu_py.decode_stats import StepDetail
 from akunu_py.decoding.budget import Budget, BudgetState, OwnCost, VerifyAll
 from akunu_py.decoding.loop import Step, observer, propose
 from akunu_py.decoding.stats import step_detail, step_stats
 from akunu_py.decoding.stopping import LoopDetector, cut_at_end
 from akunu_py.decoding.tree_choice import TreeChoice
-from akunu_py.errors import ContractError
 from akunu_py.lab.verifying.draft_law import certain, draft_law
 from akunu_py.lab.verifying.verdict import LawVerifier, Verdict
 from akunu_py.protocols import (
@@ -26,7 +24,9 @@ from akunu_py.protocols import (
     Target,
     TreeTarget,
 )
-from akunu_py.types import Draft
+from akunu_py.system.errors import ContractError
+from akunu_py.values.decode_stats import StepDetail
+from akunu_py.values.types import Draft
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,10 +3,10 @@
 from dataclasses import dataclass
 from typing import Protocol
 
-from akunu_py.decode_stats import Origin
 from akunu_py.lab.verifying.draft_law import DraftLaw
 from akunu_py.lab.verifying.rejection import Rows
-from akunu_py.types import Draft, Verification
+from akunu_py.values.decode_stats import Origin
+from akunu_py.values.types import Draft, Verification
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,9 +12,7 @@ from functools import partial
 
 import numpy as np
 
-from akunu_py.decode_stats import Origin
 from akunu_py.decoding.verifier import Verifier
-from akunu_py.errors import ConfigError, ContractError
 from akunu_py.lab.verifying.chance import Chance, KeyedChance
 from akunu_py.lab.verifying.draft_law import DraftLaw
 from akunu_py.lab.verifying.law_loop import decode_by_law, law_budget
@@ -27,7 +25,9 @@ from akunu_py.lab.verifying.rejection import (
     residual_without,
 )
 from akunu_py.lab.verifying.verdict import Trial, Verdict
-from akunu_py.types import Draft, GenerationConfig, Verification, VerificationKind
+from akunu_py.system.errors import ConfigError, ContractError
+from akunu_py.values.decode_stats import Origin
+from akunu_py.values.types import Draft, GenerationConfig, Verification, VerificationKind
 
 
 class RejectionVerifier:

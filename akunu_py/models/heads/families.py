@@ -24,9 +24,9 @@ from typing import Any
 import mlx.core as mx
 from mlx import nn
 
-from akunu_py.errors import UnsupportedArchitectureError
 from akunu_py.models.heads.draft_vocabulary import DraftOutput, some_rows
 from akunu_py.models.heads.head import PredictionHead, SharedLayers
+from akunu_py.system.errors import UnsupportedArchitectureError
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)

@@ -8,7 +8,6 @@ import mlx.core as mx
 from mlx import nn
 from mlx_lm.models.gemma4_text import ModelArgs
 
-from akunu_py.errors import ConfigError, ModelFormatError
 from akunu_py.gguf.architectures import ASSISTANT
 from akunu_py.gguf.architectures.gemma4 import NORMS
 from akunu_py.gguf.keys import Keys
@@ -22,6 +21,7 @@ from akunu_py.models.heads.assistant import Assistant, make_assistant
 from akunu_py.models.heads.families import decoder_of
 from akunu_py.models.load_steps import finish
 from akunu_py.models.weights import Float16OverflowError, WeightReader
+from akunu_py.system.errors import ConfigError, ModelFormatError
 
 _FURTHER = f"{ASSISTANT}.nextn_predict_layers"
 """As many as there are layers, which no plan would allow."""

@@ -13,7 +13,6 @@ from collections.abc import Iterator, Mapping
 import mlx.core as mx
 from mlx import nn
 
-from akunu_py.errors import ConfigError, ModelFormatError, UnsupportedArchitectureError
 from akunu_py.gguf.architectures import read_plan
 from akunu_py.gguf.cursor import MetadataValue
 from akunu_py.gguf.keys import Keys
@@ -25,6 +24,7 @@ from akunu_py.models.heads.families import Family, decoder_of, drop_copies, make
 from akunu_py.models.heads.head import PredictionHead
 from akunu_py.models.load_steps import finish
 from akunu_py.models.weights import Float16OverflowError, WeightReader
+from akunu_py.system.errors import ConfigError, ModelFormatError, UnsupportedArchitectureError
 
 _REQUIRED = {"eh_proj": "eh_proj", "enorm": "enorm", "hnorm": "hnorm"}
 _OPTIONAL = {"embed_tokens": "embed_tokens", "shared_head_head": "lm_head"}

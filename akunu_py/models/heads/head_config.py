@@ -4,10 +4,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from akunu_py.errors import ModelFormatError
 from akunu_py.models.folder_settings import read_settings
 from akunu_py.models.library_errors import from_library
 from akunu_py.models.number_limits import check_numbers
+from akunu_py.system.errors import ModelFormatError
 
 _MAX_SIZE = 1 << 24
 _ROTATIONS = ("default", "linear", "llama3", "yarn")

@@ -6,7 +6,6 @@ from typing import Literal
 import mlx.core as mx
 from mlx import nn
 
-from akunu_py.errors import ConfigError, UnsupportedArchitectureError
 from akunu_py.gguf.reader import GGUFFile
 from akunu_py.models.cached_rows import Passes
 from akunu_py.models.converted_plan import DESCRIPTION
@@ -20,6 +19,7 @@ from akunu_py.models.heads.stored_dflash import find_dflash, load_dflash
 from akunu_py.models.heads.stored_eagle import find_eagle, load_eagle
 from akunu_py.models.heads.stored_head import find_head, load_stored
 from akunu_py.models.load import LoadedModel, explained
+from akunu_py.system.errors import ConfigError, UnsupportedArchitectureError
 
 OWN = "own"
 """Asks for a model's own head, from `own_place`."""

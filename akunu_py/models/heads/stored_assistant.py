@@ -7,7 +7,6 @@ import mlx.core as mx
 from mlx import nn
 from mlx_lm.models.gemma4_text import ModelArgs
 
-from akunu_py.errors import ModelFormatError
 from akunu_py.models.folder_settings import ASSISTANTS, read_folder_config
 from akunu_py.models.heads.assistant import Assistant, Clusters, make_assistant
 from akunu_py.models.heads.families import decoder_of
@@ -15,6 +14,7 @@ from akunu_py.models.heads.head_config import HeadConfig
 from akunu_py.models.heads.stored_weights import StoredTensor, fill_head, read_tensors
 from akunu_py.models.number_limits import MAX_LAYERS
 from akunu_py.models.weight_files import check_weight_file
+from akunu_py.system.errors import ModelFormatError
 
 _KINDS = ("sliding_attention", "full_attention")
 _ORDERING = "masked_embedding.token_ordering"

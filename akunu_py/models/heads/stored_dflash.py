@@ -8,7 +8,6 @@ from mlx import nn
 from mlx_lm.models.qwen3 import ModelArgs
 
 from akunu_py.drafting.draft_model import MAX_DRAFT_TOKENS
-from akunu_py.errors import UnsupportedArchitectureError
 from akunu_py.models.heads.dflash import DFlashHead
 from akunu_py.models.heads.families import check_between_layers, decoder_of, shared_layers
 from akunu_py.models.heads.head_config import HeadConfig
@@ -20,6 +19,7 @@ from akunu_py.models.heads.stored_weights import (
 )
 from akunu_py.models.library_errors import from_library
 from akunu_py.models.weight_files import check_weight_file
+from akunu_py.system.errors import UnsupportedArchitectureError
 
 _MARK = "hidden_norm.weight"
 """A parameter that no other head has; beside `fc`, no model either."""

@@ -14,7 +14,6 @@ import mlx.core as mx
 from mlx import nn
 from mlx_lm.models.llama import ModelArgs
 
-from akunu_py.errors import UnsupportedArchitectureError
 from akunu_py.models.heads.eagle import EagleHead
 from akunu_py.models.heads.families import (
     check_between_layers,
@@ -35,6 +34,7 @@ from akunu_py.models.heads.stored_weights import (
 )
 from akunu_py.models.library_errors import from_library
 from akunu_py.models.weight_files import check_weight_file
+from akunu_py.system.errors import UnsupportedArchitectureError
 
 _KIND = "an EAGLE-3"
 _LAYER = re.compile(r"(?:model\.)?(?:midlayer|layers\.0)\.")

@@ -10,11 +10,11 @@ import numpy as np
 from mlx import nn
 from mlx.utils import tree_flatten, tree_map_with_path
 
-from akunu_py.errors import ConfigError, ModelFormatError
 from akunu_py.models.expansion import expand
 from akunu_py.models.library_errors import from_library
 from akunu_py.models.load_steps import finish
 from akunu_py.models.weight_files import check_weight_file, read_header
+from akunu_py.system.errors import ConfigError, ModelFormatError
 
 _WHOLE = ("U32", "I32", "I64")
 

@@ -7,7 +7,6 @@ from typing import Any, ClassVar
 import mlx.core as mx
 
 from akunu_py.drafting.draft_model import DrawSettings
-from akunu_py.errors import ConfigError, ContractError
 from akunu_py.models.cached_rows import PREFILL_CHUNK
 from akunu_py.models.drawing import DrawingModel
 from akunu_py.models.heads.dflash import DFlashHead
@@ -16,6 +15,7 @@ from akunu_py.models.heads.head import PredictionHead
 from akunu_py.models.heads.state_queue import StateQueue
 from akunu_py.models.rollback import RollbackCaches
 from akunu_py.protocols import Hidden
+from akunu_py.system.errors import ConfigError, ContractError
 
 CachedHead = PredictionHead | EagleHead | DFlashHead
 """A head with a cache of its own."""

@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
-from akunu_py.errors import ConfigError
 from akunu_py.gguf.split import named_parts
 from akunu_py.models.ranks.link import Link
-from akunu_py.shown_text import one_line
+from akunu_py.system.errors import ConfigError
+from akunu_py.system.shown_text import one_line
 
 _PACKAGES = ("akunu_py", "mlx", "mlx-lm")
 _BEGINNING = 16 * 2**20

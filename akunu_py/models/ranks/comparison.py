@@ -15,15 +15,15 @@ import mlx.core as mx
 import numpy as np
 from mlx.utils import tree_flatten
 
-from akunu_py.atomic_file import replace_file
-from akunu_py.errors import AkunuError, MemoryLimitError
 from akunu_py.models.cached_rows import PREFILL_CHUNK
 from akunu_py.models.load import LoadOptions, load_model
 from akunu_py.models.memory_check import PlannedModel, check_memory
 from akunu_py.models.ranks.agreement import files_digest, versions
 from akunu_py.models.ranks.link import Link
 from akunu_py.models.session import Session
-from akunu_py.settings import cache_folder
+from akunu_py.system.atomic_file import replace_file
+from akunu_py.system.errors import AkunuError, MemoryLimitError
+from akunu_py.system.settings import cache_folder
 
 _log = logging.getLogger(__name__)
 

@@ -12,11 +12,11 @@ from mlx import nn
 from mlx.utils import tree_flatten
 from numpy.typing import NDArray
 
-from akunu_py.errors import ConfigError
 from akunu_py.gguf.plan import Conversion, ModelPlan, Placement, RowOrder
 from akunu_py.gguf.quants.forms import DENSE, form_of
 from akunu_py.models.ranks.split import Group, Kept, Split, prepare, stacked_error
 from akunu_py.models.weights import WeightReader, wrong_shape
+from akunu_py.system.errors import ConfigError
 
 
 def own_part(

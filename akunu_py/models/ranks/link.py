@@ -28,9 +28,9 @@ from typing import Any, NamedTuple, NoReturn
 
 import mlx.core as mx
 
-from akunu_py.errors import AkunuError, ConfigError
 from akunu_py.models.memory_check import available_memory
-from akunu_py.shown_text import one_line
+from akunu_py.system.errors import AkunuError, ConfigError
+from akunu_py.system.shown_text import one_line
 
 SILENCE_S = 8.0
 """A rank that sends nothing for so long is lost. A busy machine delays signs of life by less: the

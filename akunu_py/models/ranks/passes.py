@@ -26,11 +26,11 @@ import mlx.core as mx
 import numpy as np
 from mlx import nn
 
-from akunu_py.errors import ContractError
 from akunu_py.models.cached_rows import Passes
 from akunu_py.models.device import replies_stream
 from akunu_py.models.ranks.link import Kind, Link, Message
 from akunu_py.models.rollback import RollbackCaches, Saved, leaves
+from akunu_py.system.errors import ContractError
 
 _CLEAR_EVERY = 256
 """Passes after which MLX's pool of freed buffers is emptied, as in a `Session`."""

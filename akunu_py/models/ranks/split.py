@@ -17,8 +17,8 @@ from mlx.nn.layers.distributed import shard_inplace
 from mlx.utils import tree_flatten, tree_unflatten
 from numpy.typing import NDArray
 
-from akunu_py.errors import ConfigError
 from akunu_py.models.layers import Scaled, StackedLinear
+from akunu_py.system.errors import ConfigError
 
 Way = Literal["tensor", "pipeline"]
 _WHOLE = "sharded-to-all"

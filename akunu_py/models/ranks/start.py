@@ -9,12 +9,12 @@ import mlx.core as mx
 from mlx import nn
 from mlx.utils import tree_flatten
 
-from akunu_py.errors import AkunuError, ConfigError
 from akunu_py.models.cached_rows import MakePasses, Passes
 from akunu_py.models.load import LoadedModel, LoadOptions, load_model
 from akunu_py.models.ranks.agreement import RanksDifferError, agree, files_digest, versions
 from akunu_py.models.ranks.link import Link
 from akunu_py.models.ranks.passes import CacheKinds, Follower, Leader
+from akunu_py.system.errors import AkunuError, ConfigError
 
 RANK = "MLX_RANK"
 """The variable by which mlx.launch tells a process its rank."""

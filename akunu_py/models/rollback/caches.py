@@ -15,9 +15,9 @@ from mlx_lm.models.cache import (
     RotatingKVCache,
 )
 
-from akunu_py.errors import RollbackError
 from akunu_py.models.rollback.parts import ByLength, Chunked, Compressed, Part, Recurrent
 from akunu_py.models.rollback.rotating import Rotating, SinkCache
+from akunu_py.system.errors import RollbackError
 
 Saved = list[Any]
 """The result of `RollbackCaches.save`: an entry for each part, which only that part can read."""

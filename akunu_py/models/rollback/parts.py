@@ -7,7 +7,7 @@ import mlx.core as mx
 from mlx.utils import tree_map
 from mlx_lm.models.cache import ArraysCache, ChunkedKVCache, KVCache, QuantizedKVCache
 
-from akunu_py.errors import RollbackError
+from akunu_py.system.errors import RollbackError
 
 
 class Part(Protocol):

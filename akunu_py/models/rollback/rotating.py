@@ -18,8 +18,8 @@ from typing import ClassVar
 import mlx.core as mx
 from mlx_lm.models.cache import RotatingKVCache
 
-from akunu_py.errors import RollbackError
 from akunu_py.models.rollback.parts import pack
+from akunu_py.system.errors import RollbackError
 
 
 class SinkCache(RotatingKVCache):  # type: ignore[misc]

@@ -7,9 +7,9 @@ import mlx.core as mx
 from mlx.utils import tree_map
 from mlx_lm.models.cache import KVCache, QuantizedKVCache, RotatingKVCache
 
-from akunu_py.errors import RollbackError
 from akunu_py.models.rollback import leaves
 from akunu_py.models.rollback.rotating import SinkCache, next_row, put_rows
+from akunu_py.system.errors import RollbackError
 
 
 def keep_rows(caches: Sequence[Any], fed: int, kept: Sequence[int]) -> None:

@@ -6,9 +6,9 @@ from typing import TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from akunu_py.draft_trees import subtree
-from akunu_py.errors import ContractError
-from akunu_py.types import Draft
+from akunu_py.system.errors import ContractError
+from akunu_py.values.draft_trees import subtree
+from akunu_py.values.types import Draft
 
 _T = TypeVar("_T")
 _Missing = TypeVar("_Missing")

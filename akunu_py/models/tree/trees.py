@@ -7,11 +7,11 @@ from typing import Any
 import mlx.core as mx
 from mlx import nn
 
-from akunu_py.errors import AkunuError
 from akunu_py.models.rollback import RollbackCaches, leaves
 from akunu_py.models.tree.compaction import keep_rows
 from akunu_py.models.tree.forward import MASKED, TreeForward
 from akunu_py.models.tree.rows import TreeRows
+from akunu_py.system.errors import AkunuError
 
 _log = logging.getLogger(__name__)
 

@@ -10,14 +10,6 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from akunu_py.reply_deltas import (
-    ArgumentsDelta,
-    CallEnd,
-    CallStart,
-    ContentDelta,
-    ReasoningDelta,
-    UnfinishedCall,
-)
 from akunu_py.server import sse
 from akunu_py.server.chances import chance_fields
 from akunu_py.server.custom_tools import custom_input
@@ -25,6 +17,14 @@ from akunu_py.server.errors import Api, Problem, openai_message
 from akunu_py.server.events import Accepted, Addition, Chances, Finished, Usage
 from akunu_py.server.responses.items import hidden_thoughts
 from akunu_py.server.responses.tools import ToolBook
+from akunu_py.values.reply_deltas import (
+    ArgumentsDelta,
+    CallEnd,
+    CallStart,
+    ContentDelta,
+    ReasoningDelta,
+    UnfinishedCall,
+)
 
 
 @dataclass(slots=True)

@@ -12,11 +12,11 @@ from typing import Any
 
 import msgspec
 
-from akunu_py.messages import Message, ToolCall
 from akunu_py.server.conversation import call_at, message_at, unread_part
 from akunu_py.server.errors import RequestError
 from akunu_py.server.json_body import MOST_BODY_BYTES
 from akunu_py.server.responses.tools import ToolBook, shown_name
+from akunu_py.values.messages import Message, ToolCall
 
 _TEXTS = frozenset({"input_text", "output_text", "text", "summary_text", "reasoning_text"})
 _MEDIA = frozenset(

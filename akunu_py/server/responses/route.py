@@ -11,8 +11,6 @@ import msgspec
 from starlette.requests import Request as HttpRequest
 from starlette.responses import Response
 
-from akunu_py.constraint import Constraint
-from akunu_py.messages import Message
 from akunu_py.server.chances import asked_logprobs
 from akunu_py.server.conversation import check_counts, newest_of_user
 from akunu_py.server.errors import RequestError
@@ -22,6 +20,8 @@ from akunu_py.server.requests import ChatRequest
 from akunu_py.server.responses.form import ResponseForm
 from akunu_py.server.responses.items import Conversation, Item
 from akunu_py.server.responses.tools import ToolBook
+from akunu_py.values.constraint import Constraint
+from akunu_py.values.messages import Message
 
 PATH = "/v1/responses"
 

@@ -11,11 +11,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from akunu_py.messages import Tool
 from akunu_py.server.conversation import check_choice, tool_at
 from akunu_py.server.custom_tools import custom_tool
 from akunu_py.server.errors import RequestError
 from akunu_py.server.requests import ToolChoice
+from akunu_py.values.messages import Tool
 
 _LONGEST_NAME = 128
 _CHOICE_FORM = (

@@ -5,7 +5,7 @@ from fake_chat import FakeEngine
 from gguf_files import write_tiny_llama
 
 from akunu_py.engine.conversation import Conversation
-from akunu_py.types import GenerationConfig
+from akunu_py.values.types import GenerationConfig
 
 
 @pytest.fixture(scope="session")

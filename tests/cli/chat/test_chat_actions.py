@@ -14,8 +14,8 @@ from akunu_py.cli.chat.session_store import KeptSession, SessionStore
 from akunu_py.drafting.ngram_settings import NGRAM_DEFAULTS
 from akunu_py.drafting.registry import default_num_draft_tokens
 from akunu_py.engine.conversation import Question, Turn
-from akunu_py.errors import ConfigError, ModelFormatError
-from akunu_py.types import DecodeStats, GenerationConfig
+from akunu_py.system.errors import ConfigError, ModelFormatError
+from akunu_py.values.types import DecodeStats, GenerationConfig
 
 
 class Notes(list):

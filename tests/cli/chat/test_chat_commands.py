@@ -27,8 +27,8 @@ from akunu_py.cli.chat.config_values import (
 from akunu_py.cli.chat.session_file import Session
 from akunu_py.cli.chat.session_store import default_store
 from akunu_py.engine.conversation import Turn
-from akunu_py.errors import ConfigError
-from akunu_py.generation_config import GenerationConfig
+from akunu_py.system.errors import ConfigError
+from akunu_py.values.generation_config import GenerationConfig
 
 
 def completed(before):

@@ -15,8 +15,8 @@ from akunu_py.cli.chat.line_input import Line
 from akunu_py.cli.chat.loop import Chat, note, note_width
 from akunu_py.cli.chat.session_store import KeptSession, SessionStore
 from akunu_py.engine.conversation import Conversation
-from akunu_py.messages import Message
-from akunu_py.types import GenerationConfig
+from akunu_py.values.messages import Message
+from akunu_py.values.types import GenerationConfig
 
 
 class GivenLines:

@@ -9,10 +9,10 @@ from akunu_py import MemoryLimitError, ModelFormatError
 from akunu_py.cli.chat.model_change import change_model
 from akunu_py.cli.main import cli
 from akunu_py.engine.conversation import Conversation
-from akunu_py.errors import ConfigError
-from akunu_py.generation_config import GenerationConfig
 from akunu_py.models import memory_check, requirements
 from akunu_py.models.load import LoadOptions
+from akunu_py.system.errors import ConfigError
+from akunu_py.values.generation_config import GenerationConfig
 
 
 class OneAtATime:

@@ -6,7 +6,7 @@ from fake_chat import do, say
 from akunu_py import Engine
 from akunu_py.cli.chat.actions import Actions, Tools
 from akunu_py.engine.conversation import Conversation, Question
-from akunu_py.types import GenerationConfig
+from akunu_py.values.types import GenerationConfig
 
 
 def test_a_turn_after_a_thousand_tokens_prefills_its_message_alone(roomy_gguf):

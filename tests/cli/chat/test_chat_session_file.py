@@ -18,7 +18,7 @@ from akunu_py.cli.chat.session_file import (
     save_session,
 )
 from akunu_py.engine.conversation import Turn
-from akunu_py.errors import ConfigError
+from akunu_py.system.errors import ConfigError
 
 SESSION = Session("a model", "be brief", (Turn("hällo \x1b[31m", "one\ntwo"), Turn("b", "")))
 

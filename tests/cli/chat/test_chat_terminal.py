@@ -20,7 +20,7 @@ from terminal_screen import TerminalScreen
 from akunu_py.cli.chat.echo import echo
 from akunu_py.cli.command import Command
 from akunu_py.cli.main import cli
-from akunu_py.errors import ConfigError
+from akunu_py.system.errors import ConfigError
 
 # The end-of-generation ids of the tiny vocabulary are never chosen, and nothing is drafted.
 ENDLESS = ["--logit-bias", "331=-1e6", "--logit-bias", "335=-1e6", "--drafter", "none"]

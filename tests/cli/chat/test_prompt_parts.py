@@ -5,7 +5,7 @@ import pytest
 from akunu_py import Engine
 from akunu_py.cli.chat.attachments import Attachment, attached, with_attachments
 from akunu_py.cli.chat.prompt_parts import PromptParts
-from akunu_py.messages import Message
+from akunu_py.values.messages import Message
 
 
 @pytest.fixture(scope="module")

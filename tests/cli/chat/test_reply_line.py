@@ -6,7 +6,7 @@ import pytest
 
 from akunu_py.cli.chat.reply_line import reply_line
 from akunu_py.cli.chat.statistics import statistics_rows
-from akunu_py.types import DecodeStats, GenerationResult
+from akunu_py.values.types import DecodeStats, GenerationResult
 
 RESULT = GenerationResult("text", tuple(range(10)), "stop", 1, 40, 0, 0.5, 2.0, 0, DecodeStats())
 

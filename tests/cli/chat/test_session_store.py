@@ -13,7 +13,7 @@ from akunu_py.cli.chat.line_input import Line, _line
 from akunu_py.cli.chat.session_file import Session, load_session, save_session
 from akunu_py.cli.chat.session_store import KeptSession, SessionStore, described
 from akunu_py.engine.conversation import Turn
-from akunu_py.errors import ConfigError
+from akunu_py.system.errors import ConfigError
 
 NOW = datetime(2026, 11, 22, 18, 34, 5, tzinfo=UTC)
 

@@ -12,8 +12,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from akunu_py.errors import ConfigError, ContractError
 from akunu_py.lab.beam.search import Hypothesis, beam_search, speculative_beam_search
+from akunu_py.system.errors import ConfigError, ContractError
 
 VOCABULARY = 3
 

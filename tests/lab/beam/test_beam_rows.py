@@ -15,11 +15,11 @@ from mlx_lm.models.cache import KVCache
 from models.fresh_draws import expected
 from tiny_models import tiny
 
-from akunu_py.errors import ConfigError, ContractError
 from akunu_py.lab.beam import rows as rows_module
 from akunu_py.lab.beam.rows import BeamRows
 from akunu_py.lab.beam.search import beam_search, speculative_beam_search
 from akunu_py.models.cache import make_caches
+from akunu_py.system.errors import ConfigError, ContractError
 
 SIZE = 97
 PROMPT = [5, 17, 3, 80, 41]

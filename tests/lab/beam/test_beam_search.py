@@ -11,11 +11,16 @@ from long_prompts import MEGABYTES, watch_tokenizer
 from model_folders import change_id, write_folder
 
 from akunu_py import Engine
-from akunu_py.errors import ConfigError, ContextOverflowError, EngineStateError, ModelFormatError
 from akunu_py.lab.beam import beam_search
 from akunu_py.lab.beam.reply import _text
 from akunu_py.lab.beam.rows import CountRows
 from akunu_py.lab.counts import NgramModel
+from akunu_py.system.errors import (
+    ConfigError,
+    ContextOverflowError,
+    EngineStateError,
+    ModelFormatError,
+)
 
 PROMPTS = (
     "def fibonacci(n):\n    if n < 2:\n        return n\n    return fibonacci(",

@@ -16,13 +16,13 @@ from akunu_py.bench.result_file import Failure
 from akunu_py.bench.resume import ItemStore
 from akunu_py.bench.rows import encode, parse, typed
 from akunu_py.bench.run import turned
-from akunu_py.errors import ContractError
 from akunu_py.lab.compare import arm as arm_module
 from akunu_py.lab.compare.arm import Decoded, Recorder, Skipped, Subject
 from akunu_py.lab.compare.figures import arm_figures, identity, ratio
 from akunu_py.lab.compare.peer import PeerError, start_peers
 from akunu_py.lab.compare.report import compare, compare_findings, deterministic, tables, timing
 from akunu_py.lab.compare.runner import ItemRun, Runs, run_items
+from akunu_py.system.errors import ContractError
 
 
 @pytest.fixture

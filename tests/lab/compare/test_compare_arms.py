@@ -20,8 +20,6 @@ from akunu_py import ConfigError, Engine
 from akunu_py.bench.result_file import parse_result
 from akunu_py.bench.workloads import Prompt
 from akunu_py.cli.main import cli
-from akunu_py.errors import ContractError
-from akunu_py.extras import install_command
 from akunu_py.lab.compare import run, transformers_arms
 from akunu_py.lab.compare.akunu_arms import make_arms as make_akunu_arms
 from akunu_py.lab.compare.arm import Decoded, Skipped, Subject, UnavailableError
@@ -33,6 +31,8 @@ from akunu_py.lab.compare.transformers_arms import TRANSFORMERS
 from akunu_py.models.baseline import drafted_passes, plain_passes
 from akunu_py.models.layers import FrequencyRope
 from akunu_py.models.load import load_model
+from akunu_py.system.errors import ContractError
+from akunu_py.system.extras import install_command
 
 PROMPT = tuple(range(5, 45)) * 2
 NO_END = frozenset()

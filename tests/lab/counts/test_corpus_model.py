@@ -11,13 +11,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from akunu_py.errors import AkunuError, ConfigError, ModelFormatError
 from akunu_py.lab.counts import fitting
 from akunu_py.lab.counts.corpus_model import CorpusCounts, CorpusModel
 from akunu_py.lab.counts.drafter import CountDrafter
 from akunu_py.lab.counts.fitting import CorpusCounter, fit_counts, id_pieces, text_pieces
 from akunu_py.lab.counts.model_file import MAGIC, load_counts, read_counts, save_counts
 from akunu_py.lab.counts.ngram_model import NgramModel
+from akunu_py.system.errors import AkunuError, ConfigError, ModelFormatError
 
 PIECES = st.lists(st.lists(st.integers(0, 9), max_size=20), max_size=8)
 FINGERPRINT = "0123abcd"

@@ -10,8 +10,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from akunu_py.decoding.loop import decode
-from akunu_py.errors import ConfigError
-from akunu_py.keyed_noise import Purpose, gumbels, noise_key
 from akunu_py.lab.adjustment import Adjustment
 from akunu_py.lab.counts.drafter import CountDrafter, SampledCountDrafter
 from akunu_py.lab.counts.ngram_model import NgramModel
@@ -19,8 +17,10 @@ from akunu_py.lab.drafting.adaptive_length import EntropyLength, LowerBoundStop
 from akunu_py.protocols import Drafter, SampledDrafter
 from akunu_py.sampling.sampler import Sampler
 from akunu_py.sampling.transforms import TransformChain
+from akunu_py.system.errors import ConfigError
 from akunu_py.testing import ToyTarget
-from akunu_py.types import GenerationConfig
+from akunu_py.values.keyed_noise import Purpose, gumbels, noise_key
+from akunu_py.values.types import GenerationConfig
 
 SIZE = 30
 PROMPT = (np.random.default_rng(1).zipf(1.4, 200) % SIZE).tolist()

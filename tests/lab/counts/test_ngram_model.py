@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from akunu_py.errors import ConfigError, ContractError
 from akunu_py.lab.counts.ngram_model import NgramModel
+from akunu_py.system.errors import ConfigError, ContractError
 
 SIZE = 6
 TOKENS = st.lists(st.integers(0, SIZE - 1), max_size=60)

@@ -7,10 +7,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from akunu_py.errors import ConfigError
-from akunu_py.keyed_noise import Purpose, gumbels, noise_key
 from akunu_py.lab.adjustment import Adjustment
 from akunu_py.lab.counts.distribution import SparseDistribution
+from akunu_py.system.errors import ConfigError
+from akunu_py.values.keyed_noise import Purpose, gumbels, noise_key
 
 
 def distribution_of(vocabulary_size, weights, tail):

@@ -10,7 +10,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from akunu_py.drafting.draft_model import DraftModelDrafter, DrawnToken
-from akunu_py.errors import ConfigError
 from akunu_py.lab.counts.distribution import SparseDistribution
 from akunu_py.lab.drafting.adaptive_length import (
     AfterDraws,
@@ -20,7 +19,8 @@ from akunu_py.lab.drafting.adaptive_length import (
     FixedLength,
     LowerBoundStop,
 )
-from akunu_py.types import LengthTrace
+from akunu_py.system.errors import ConfigError
+from akunu_py.values.types import LengthTrace
 
 
 def spread(*row):

@@ -6,11 +6,11 @@ from hypothesis import strategies as st
 
 from akunu_py.drafting import NgramDrafter
 from akunu_py.drafting.ngram import fnv1a
-from akunu_py.errors import ConfigError
 from akunu_py.lab.drafting import assisted
 from akunu_py.lab.drafting.assisted import AssistedNgramDrafter
 from akunu_py.protocols import CandidateObserver
-from akunu_py.types import Draft
+from akunu_py.system.errors import ConfigError
+from akunu_py.values.types import Draft
 
 TOKENS = st.lists(st.integers(0, 5), max_size=40)
 

@@ -6,14 +6,14 @@ import pytest
 from akunu_py.decoding.loop import decode
 from akunu_py.drafting import LookupDrafter
 from akunu_py.drafting.draft_model import DrawnToken
-from akunu_py.errors import ConfigError, ContractError
 from akunu_py.lab.counts.drafter import CountDrafter, SampledCountDrafter
 from akunu_py.lab.counts.ngram_model import NgramModel
 from akunu_py.lab.drafting.assisted import AssistedNgramDrafter
 from akunu_py.lab.drafting.combined import Source, combine
 from akunu_py.protocols import CandidateObserver, Drafter, SampledDrafter, TokenByToken
+from akunu_py.system.errors import ConfigError, ContractError
 from akunu_py.testing import ToyTarget
-from akunu_py.types import Draft, GenerationConfig, LengthTrace
+from akunu_py.values.types import Draft, GenerationConfig, LengthTrace
 
 SIZE = 12
 PROMPT = [1, 2, 3, 4, 1, 2, 5, 6, 1, 2, 3]

@@ -12,7 +12,6 @@ from akunu_py.drafting import (
     registry,
 )
 from akunu_py.drafting.registry import DrafterSetup
-from akunu_py.errors import ConfigError
 from akunu_py.lab.counts import CorpusModel, fit_counts
 from akunu_py.lab.drafting.adaptive_length import (
     EntropyLength,
@@ -21,7 +20,8 @@ from akunu_py.lab.drafting.adaptive_length import (
     length_rule,
 )
 from akunu_py.protocols import SampledDrafter
-from akunu_py.types import GenerationConfig
+from akunu_py.system.errors import ConfigError
+from akunu_py.values.types import GenerationConfig
 
 
 def test_each_is_made_by_name():

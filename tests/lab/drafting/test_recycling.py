@@ -10,11 +10,11 @@ from tiny_models import generate, prompt_of, tiny
 from akunu_py import Engine
 from akunu_py.decoding.loop import decode
 from akunu_py.drafting import NgramDrafter, PlainDrafter
-from akunu_py.errors import ConfigError
 from akunu_py.lab.drafting import recycling
 from akunu_py.lab.drafting.recycling import RecyclingDrafter
 from akunu_py.models.session import Session
 from akunu_py.protocols import CandidateObserver
+from akunu_py.system.errors import ConfigError
 from akunu_py.testing import ToyTarget
 
 ROWS = st.lists(st.tuples(st.integers(0, 6), st.lists(st.integers(0, 6), max_size=3)), max_size=30)

@@ -13,15 +13,15 @@ from hypothesis import strategies as st
 
 from akunu_py import Engine
 from akunu_py.decoding.loop import decode
-from akunu_py.draft_trees import part, reaches
-from akunu_py.errors import ConfigError
 from akunu_py.lab.drafting import tree as tree_module
 from akunu_py.lab.drafting.recycling import RecyclingDrafter
 from akunu_py.lab.drafting.tree import TreeDrafter
 from akunu_py.models.tree.forward import TreeForward
 from akunu_py.protocols import CandidateObserver, Drafter
+from akunu_py.system.errors import ConfigError
 from akunu_py.testing import ScriptedDrafter, ToyTarget
-from akunu_py.types import Draft
+from akunu_py.values.draft_trees import part, reaches
+from akunu_py.values.types import Draft
 
 
 def paths(draft):

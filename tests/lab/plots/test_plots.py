@@ -7,11 +7,11 @@ import re
 import pytest
 from bench.result_values import HIT_RATE, result
 
-from akunu_py.errors import ConfigError
-from akunu_py.extras import install_command
 from akunu_py.lab.plots import canvas, charts, heat_map, theory_curve
 from akunu_py.lab.plots.pictures import LeftOut, Picture, pictures_of
 from akunu_py.lab.sweep.heat_map import HeatMap
+from akunu_py.system.errors import ConfigError
+from akunu_py.system.extras import install_command
 
 pytest.importorskip("matplotlib", reason="the extra bench is not installed")
 

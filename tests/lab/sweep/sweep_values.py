@@ -4,10 +4,10 @@ import random
 
 from akunu_py.bench.replay.runner import ItemCounts, ReplayItem
 from akunu_py.bench.replay.traces import half_of
-from akunu_py.cost_curve import CostCurve
 from akunu_py.lab.sweep.figures import cost_by_curve
 from akunu_py.lab.sweep.grid import PLAIN, Cell
-from akunu_py.types import DecodeStats
+from akunu_py.values.cost_curve import CostCurve
+from akunu_py.values.types import DecodeStats
 
 CURVE = CostCurve({1: 1.0, 3: 1.3, 9: 2.5})
 AUTO, NGRAM = Cell("auto", 48), Cell("ngram", 4, 4, None, 1)

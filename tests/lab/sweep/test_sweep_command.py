@@ -19,7 +19,7 @@ from akunu_py.lab.sweep.plan import make_plan
 from akunu_py.lab.sweep.recorded import record_replies
 from akunu_py.lab.sweep.report import deterministic_figures, make_report, timing_figures
 from akunu_py.lab.sweep.run import RECORDED, SweepOptions, SweepRun
-from akunu_py.types import GenerationConfig
+from akunu_py.values.types import GenerationConfig
 
 TEXT = "the draft is the token of the model and the draft is the token of the world "
 GRID = ["--drafter", "ngram", "--num-draft-tokens", "1..3", "--order", "3,4"]

@@ -16,12 +16,12 @@ from akunu_py.bench.replay.results import Results
 from akunu_py.bench.replay.runner import ItemCounts
 from akunu_py.bench.result_file import Costs
 from akunu_py.bench.rows import encode, parse, typed
-from akunu_py.cost_curve import CostCurve
 from akunu_py.lab.sweep.figures import Figures, compare, cost_by_clock, cost_by_curve
 from akunu_py.lab.sweep.grid import PLAIN, Cell, default_cell
 from akunu_py.lab.sweep.recorded import curve_of
 from akunu_py.lab.sweep.replayed import ReplayData, replay_cell, replay_cells
-from akunu_py.types import DecodeStats
+from akunu_py.values.cost_curve import CostCurve
+from akunu_py.values.types import DecodeStats
 
 
 @pytest.mark.parametrize("memory", ["trace", "session"])

@@ -6,7 +6,6 @@ from itertools import product
 import pytest
 
 from akunu_py.drafting.registry import make_drafter
-from akunu_py.errors import ConfigError
 from akunu_py.lab.sweep.grid import (
     MOST_CELLS,
     PLAIN,
@@ -20,7 +19,8 @@ from akunu_py.lab.sweep.grid import (
 from akunu_py.lab.sweep.heat_map import choose_axes, make_heat_map
 from akunu_py.lab.sweep.plan import make_plan
 from akunu_py.lab.sweep.settings import cell_config, cell_exactness, drafter_choices
-from akunu_py.types import GenerationConfig
+from akunu_py.system.errors import ConfigError
+from akunu_py.values.types import GenerationConfig
 
 
 @pytest.mark.parametrize(

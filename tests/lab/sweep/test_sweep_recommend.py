@@ -12,10 +12,10 @@ from sweep_values import (
     outcome,
 )
 
-from akunu_py.cost_curve import CostCurve
 from akunu_py.lab.sweep.figures import cost_by_curve
 from akunu_py.lab.sweep.grid import PLAIN, Cell
 from akunu_py.lab.sweep.recommend import eligible_cells, recommend
+from akunu_py.values.cost_curve import CostCurve
 
 
 def test_the_best_of_one_half_is_judged_on_the_other():

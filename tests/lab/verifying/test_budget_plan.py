@@ -9,13 +9,13 @@ from dataclasses import dataclass, field
 import numpy as np
 import pytest
 
-from akunu_py.cost_curve import CostCurve
 from akunu_py.decoding.budget import BudgetState
 from akunu_py.lab.theory import best_num_draft_tokens, walltime_factor
 from akunu_py.lab.verifying.chance import KeyedChance
 from akunu_py.lab.verifying.law_loop import DrawnBudget, decode_by_law, law_budget
 from akunu_py.lab.verifying.verifiers import RejectionVerifier
-from akunu_py.types import Draft
+from akunu_py.values.cost_curve import CostCurve
+from akunu_py.values.types import Draft
 
 PLAIN_S = 0.02
 FLAT = CostCurve({1: 1.0, 2: 1.0})

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from akunu_py.keyed_noise import Purpose
 from akunu_py.lab.verifying.chance import KeyedChance
+from akunu_py.values.keyed_noise import Purpose
 
 COUNT = 20_000
 

@@ -15,7 +15,7 @@ from akunu_py.lab.drafting.combined import Source, combine
 from akunu_py.lab.verifying.draft_law import draft_law
 from akunu_py.lab.verifying.verifiers import RejectionVerifier
 from akunu_py.testing import hashed_law
-from akunu_py.types import GenerationConfig
+from akunu_py.values.types import GenerationConfig
 
 SIZE = 3
 PROMPT = (0, 1, 0, 2, 0, 1, 0)

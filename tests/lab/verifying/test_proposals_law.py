@@ -7,12 +7,12 @@ import pytest
 from enumeration import distance, enumerate_law, extended, plain_law
 
 from akunu_py.drafting.draft_model import DrawnToken
-from akunu_py.errors import ConfigError
 from akunu_py.lab.drafting.proposals import ProposalsDrafter
 from akunu_py.lab.verifying.law_loop import decode_by_law
 from akunu_py.lab.verifying.verifiers import RejectionVerifier
+from akunu_py.system.errors import ConfigError
 from akunu_py.testing import ToyDistributions, hashed_law
-from akunu_py.types import GenerationConfig
+from akunu_py.values.types import GenerationConfig
 
 EXACT = 1e-12
 PROMPT = [9, 1]

@@ -35,7 +35,6 @@ from enumeration import (
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from akunu_py.errors import ConfigError, ContractError
 from akunu_py.lab.theory import acceptance
 from akunu_py.lab.verifying.draft_law import DraftLaw, certain
 from akunu_py.lab.verifying.rejection import (
@@ -46,8 +45,9 @@ from akunu_py.lab.verifying.rejection import (
     softmax,
 )
 from akunu_py.lab.verifying.verifiers import LenientGreedyVerifier, RejectionVerifier
+from akunu_py.system.errors import ConfigError, ContractError
 from akunu_py.testing import hashed_law
-from akunu_py.types import Draft
+from akunu_py.values.types import Draft
 
 EXACT = 1e-12
 

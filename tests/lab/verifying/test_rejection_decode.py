@@ -11,15 +11,14 @@ import numpy as np
 import pytest
 from enumeration import distance, enumerate_law, plain_law
 
-from akunu_py.cost_curve import CostCurve
 from akunu_py.decoding.budget import BudgetState
 from akunu_py.decoding.stats import StatsRecorder
 from akunu_py.drafting import NgramDrafter
-from akunu_py.errors import ContractError
 from akunu_py.lab.theory import expected_tokens
 from akunu_py.lab.verifying.chance import KeyedChance
 from akunu_py.lab.verifying.law_loop import DrawnBudget, decode_by_law
 from akunu_py.lab.verifying.verifiers import LenientGreedyVerifier, RejectionVerifier
+from akunu_py.system.errors import ContractError
 from akunu_py.testing import (
     SampledToyDrafter,
     ScriptedDrafter,
@@ -27,7 +26,8 @@ from akunu_py.testing import (
     ToyTarget,
     hashed_law,
 )
-from akunu_py.types import Draft
+from akunu_py.values.cost_curve import CostCurve
+from akunu_py.values.types import Draft
 
 EXACT = 1e-12
 PROMPT = [9, 1]

@@ -8,14 +8,14 @@ import pytest
 from decoding.flight import known_state
 from enumeration import distance, enumerate_law, extended, laws, plain_law
 
-from akunu_py.decode_stats import TreeCut, TreePart
-from akunu_py.errors import ContractError
 from akunu_py.lab.verifying.chance import KeyedChance
 from akunu_py.lab.verifying.draft_law import DraftLaw, certain, draft_law
 from akunu_py.lab.verifying.law_loop import decode_by_law, law_budget
 from akunu_py.lab.verifying.verifiers import RejectionVerifier
+from akunu_py.system.errors import ContractError
 from akunu_py.testing import ScriptedDrafter, ToyDistributions, hashed_law
-from akunu_py.types import Draft
+from akunu_py.values.decode_stats import TreeCut, TreePart
+from akunu_py.values.types import Draft
 
 EXACT = 1e-12
 

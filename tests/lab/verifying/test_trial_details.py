@@ -2,11 +2,11 @@
 
 from functools import partial
 
-from akunu_py.decode_stats import DraftedToken, StepStats
 from akunu_py.decoding.stats import step_detail
 from akunu_py.lab.verifying.law_loop import LawStep, with_trials
 from akunu_py.lab.verifying.verifiers import Trial, Verdict
-from akunu_py.types import Draft, Verification
+from akunu_py.values.decode_stats import DraftedToken, StepStats
+from akunu_py.values.types import Draft, Verification
 
 STATS = StepStats("x", 0, 0, 0, 0, "bonus", 0.0, 0.0, 0.0)
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from scripted_server import called, said
 
-from akunu_py.reply_deltas import ContentDelta, ReasoningDelta
+from akunu_py.values.reply_deltas import ContentDelta, ReasoningDelta
 
 TASK = "Read notes.txt and change greeting.py as it says."
 NOTES = "The greeting should be: Good morning\n"

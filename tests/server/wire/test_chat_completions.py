@@ -8,13 +8,13 @@ from dataclasses import replace
 import pytest
 from scripted_server import ACCEPTED, MODEL, USAGE, Pause, call, called, events_of, said, thought
 
-from akunu_py.constraint import Constraint
-from akunu_py.messages import TextPart
-from akunu_py.reply_deltas import ContentDelta, ReasoningDelta
 from akunu_py.server.events import Accepted, Decoded, Finished, Loading, Prefilled
 from akunu_py.server.reply_response import Patience
 from akunu_py.server.requests import ToolChoice
 from akunu_py.tool_calls.enforceable import enforceable
+from akunu_py.values.constraint import Constraint
+from akunu_py.values.messages import TextPart
+from akunu_py.values.reply_deltas import ContentDelta, ReasoningDelta
 
 PATH = "/v1/chat/completions"
 ASK = {"model": "tiny", "messages": [{"role": "user", "content": "Hi"}]}
@@ -378,7 +378,7 @@ def test_loop_ends_with_stop(server, backend):
 def test_defaults_of_the_server_hold_where_a_request_says_nothing():
     from scripted_server import running
 
-    from akunu_py.generation_config import GenerationConfig
+    from akunu_py.values.generation_config import GenerationConfig
 
     with running(defaults=GenerationConfig(temperature=0.7, top_k=20)) as server:
         server.post(PATH, ASK | {"top_k": 3})

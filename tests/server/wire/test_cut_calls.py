@@ -9,18 +9,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scripted_server import ACCEPTED, USAGE, events_of, said
 
-from akunu_py.messages import Tool
-from akunu_py.reply_deltas import (
+from akunu_py.server.begun_json import begun_object
+from akunu_py.server.events import Finished
+from akunu_py.tool_calls.known import HERMES
+from akunu_py.tool_calls.parser import CallParser
+from akunu_py.values.messages import Tool
+from akunu_py.values.reply_deltas import (
     CallEnd,
     CallStart,
     ContentDelta,
     ReasoningDelta,
     UnfinishedCall,
 )
-from akunu_py.server.begun_json import begun_object
-from akunu_py.server.events import Finished
-from akunu_py.tool_calls.known import HERMES
-from akunu_py.tool_calls.parser import CallParser
 
 ARGUMENTS = ["null", "[]", '"text"', "NaN", '{"a": NaN}', "Infinity", "", "3", '{"path": "x', "{", None, [], 3, "[" * 100_000]  # fmt: skip
 ASK = {"role": "user", "content": "Hi"}

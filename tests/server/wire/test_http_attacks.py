@@ -10,11 +10,11 @@ from raw_http import head, raw
 from scripted_server import Pause, running, said
 from starlette.datastructures import Headers
 
-from akunu_py.errors import ConfigError
 from akunu_py.server.connection import TimedConnection
 from akunu_py.server.conversation import MOST_MESSAGES, MOST_TOOLS, check_counts
 from akunu_py.server.errors import RequestError
 from akunu_py.server.security import Access, digests, read_key_file
+from akunu_py.system.errors import ConfigError
 
 CHAT, MESSAGES, RESPONSES = "/v1/chat/completions", "/v1/messages", "/v1/responses"
 COMPLETIONS = "/v1/completions"

@@ -15,9 +15,9 @@ from scripted_server import (
     said,
 )
 
-from akunu_py.reply_deltas import ContentDelta, ReasoningDelta
 from akunu_py.server.events import Chances, Finished, TokenChance
 from akunu_py.server.security import Access, digests
+from akunu_py.values.reply_deltas import ContentDelta, ReasoningDelta
 
 PATH = "/v1/responses"
 ASK = {"type": "message", "role": "user", "content": "Hi"}

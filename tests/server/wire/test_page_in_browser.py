@@ -19,15 +19,15 @@ from scripted_server import (
 )
 
 from akunu_py.engine.engine import Engine
-from akunu_py.errors import ContextOverflowError, ServerBusyError
-from akunu_py.generation_config import GenerationConfig
-from akunu_py.reply_deltas import ContentDelta, ReasoningDelta
 from akunu_py.server.backend import Health
 from akunu_py.server.engine_backend import EngineBackend
 from akunu_py.server.events import Accepted, Decoded, Finished, Prefilled
 from akunu_py.server.prefix_cache import PrefixCache
 from akunu_py.server.security import Access, digests
 from akunu_py.server.worker import Worker
+from akunu_py.system.errors import ContextOverflowError, ServerBusyError
+from akunu_py.values.generation_config import GenerationConfig
+from akunu_py.values.reply_deltas import ContentDelta, ReasoningDelta
 
 sync_api = pytest.importorskip("playwright.sync_api")
 expect = sync_api.expect

@@ -16,7 +16,9 @@ from scripted_server import (
     said,
 )
 
-from akunu_py.errors import (
+from akunu_py.server.events import Accepted, Finished, Prefilled
+from akunu_py.server.reply_response import Patience
+from akunu_py.system.errors import (
     ConfigError,
     ContextOverflowError,
     EngineStateError,
@@ -24,9 +26,7 @@ from akunu_py.errors import (
     ModelFormatError,
     ServerBusyError,
 )
-from akunu_py.reply_deltas import ContentDelta, ReasoningDelta
-from akunu_py.server.events import Accepted, Finished, Prefilled
-from akunu_py.server.reply_response import Patience
+from akunu_py.values.reply_deltas import ContentDelta, ReasoningDelta
 
 BODIES = {
     "/v1/chat/completions": {"messages": [{"role": "user", "content": "Hi"}]},

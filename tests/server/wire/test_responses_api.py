@@ -18,13 +18,13 @@ from scripted_server import (
     thought,
 )
 
-from akunu_py.constraint import Constraint
-from akunu_py.errors import ContextOverflowError
-from akunu_py.reply_deltas import ContentDelta
 from akunu_py.server.events import Finished
 from akunu_py.server.reply_response import Patience
 from akunu_py.server.requests import ToolChoice
 from akunu_py.server.responses.tools import shown_name
+from akunu_py.system.errors import ContextOverflowError
+from akunu_py.values.constraint import Constraint
+from akunu_py.values.reply_deltas import ContentDelta
 
 PATH = "/v1/responses"
 ASK = {"model": "tiny", "input": "Hi"}

@@ -6,10 +6,10 @@ import json
 import pytest
 from scripted_server import ACCEPTED, USAGE, Pause, call, called, said, thought
 
-from akunu_py.constraint import Constraint
-from akunu_py.errors import ContextOverflowError, ServerBusyError
-from akunu_py.reply_deltas import ContentDelta, ReasoningDelta
 from akunu_py.server.events import Finished
+from akunu_py.system.errors import ContextOverflowError, ServerBusyError
+from akunu_py.values.constraint import Constraint
+from akunu_py.values.reply_deltas import ContentDelta, ReasoningDelta
 
 KEY = "sk-none-of-ours-is-needed"
 ADD = {

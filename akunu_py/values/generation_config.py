@@ -4,9 +4,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Literal, Self, get_args
 
-from akunu_py.constraint import Constraint
-from akunu_py.errors import ConfigError
-from akunu_py.option_fields import (
+from akunu_py.system.errors import ConfigError
+from akunu_py.values.constraint import Constraint
+from akunu_py.values.option_fields import (
     Biases,
     Choice,
     Count,
@@ -176,7 +176,7 @@ class GenerationConfig(SamplingConfig):
         metavar="N",
         heading="Output",
     )
-    """For programs: see `akunu_py.types.TokenLogprob`."""
+    """For programs: see `akunu_py.values.types.TokenLogprob`."""
     thinking: bool | None = option(
         None,
         Switch(),
@@ -377,7 +377,7 @@ class GenerationConfig(SamplingConfig):
 
     @property
     def exactness(self) -> Exactness:
-        """What drafting keeps unchanged: see `akunu_py.types.GenerationResult`."""
+        """What drafting keeps unchanged: see `akunu_py.values.types.GenerationResult`."""
         if self.lenience < 1 or not self.adjust_residual:
             return "none"
         return "distribution" if self.draft_sampling == "rejection" else "stream"

@@ -3,12 +3,12 @@
 from dataclasses import dataclass
 from typing import Literal
 
-from akunu_py.messages import ToolCall
+from akunu_py.values.messages import ToolCall
 
 
 @dataclass(frozen=True, slots=True)
 class ContentDelta:
-    """More text of the answer; `source` as in `akunu_py.types.TextPiece`."""
+    """More text of the answer; `source` as in `akunu_py.values.types.TextPiece`."""
 
     text: str
     source: str = ""

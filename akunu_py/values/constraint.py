@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, Self
 
-from akunu_py.errors import ConfigError
+from akunu_py.system.errors import ConfigError
 
 ConstraintKind = Literal["json_schema", "regex", "grammar", "choices", "tools"]
 

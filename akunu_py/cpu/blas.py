@@ -25,8 +25,8 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from akunu_py.errors import ConfigError
-from akunu_py.settings import cache_folder
+from akunu_py.system.errors import ConfigError
+from akunu_py.system.settings import cache_folder
 
 _log = logging.getLogger(__name__)
 

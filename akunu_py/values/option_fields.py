@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Generic, TypedDict, TypeVar, Unpack, overload
 
-from akunu_py.errors import ConfigError
+from akunu_py.system.errors import ConfigError
 
 _T = TypeVar("_T")
 

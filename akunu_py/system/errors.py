@@ -21,7 +21,7 @@ Messages say what to do. Errors of libraries below are turned into these at a ro
 
 from collections.abc import Sequence
 
-from akunu_py.shown_text import one_line
+from akunu_py.system.shown_text import one_line
 
 _LONGEST = 2000
 

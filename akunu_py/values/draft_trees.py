@@ -9,7 +9,7 @@ subtree of k nodes.
 import heapq
 from collections.abc import Collection, Iterable, Iterator, Sequence
 
-from akunu_py.types import Draft
+from akunu_py.values.types import Draft
 
 
 def depths(draft: Draft) -> list[int]:

@@ -4,9 +4,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Literal, Self
 
-from akunu_py.decode_stats import DecodeStats, StepStats, VerificationKind
-from akunu_py.errors import ContractError
-from akunu_py.generation_config import (
+from akunu_py.system.errors import ContractError
+from akunu_py.values.decode_stats import DecodeStats, StepStats, VerificationKind
+from akunu_py.values.generation_config import (
     DraftBudget,
     DraftLength,
     DraftSampling,
@@ -14,8 +14,8 @@ from akunu_py.generation_config import (
     GenerationConfig,
     RowBits,
 )
-from akunu_py.messages import Message
-from akunu_py.reply_deltas import ReplyDelta, UnfinishedCall
+from akunu_py.values.messages import Message
+from akunu_py.values.reply_deltas import ReplyDelta, UnfinishedCall
 
 __all__ = [
     "DecodeStats",

@@ -12,8 +12,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, Self, get_args
 
-from akunu_py.constraint import Constraint
-from akunu_py.errors import ConfigError
+from akunu_py.system.errors import ConfigError
+from akunu_py.values.constraint import Constraint
 
 Role = Literal["system", "user", "assistant", "tool"]
 

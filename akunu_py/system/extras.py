@@ -60,7 +60,7 @@ def _record() -> dict[str, object]:
         text = metadata.distribution(_PACKAGE).read_text("direct_url.json")
     except metadata.PackageNotFoundError:
         # Run from its source: Python found the folder without an installer.
-        folder = Path(__file__).resolve().parents[1]
+        folder = Path(__file__).resolve().parents[2]
         return {"url": folder.as_uri(), "dir_info": {"editable": True}}
     found = {} if text is None else json.loads(text)
     return found if isinstance(found, dict) else {}

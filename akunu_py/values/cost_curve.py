@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
-from akunu_py.errors import ConfigError
+from akunu_py.system.errors import ConfigError
 
 NOISE = 0.1
 """Share by which medians of the same pass differ from run to run on a busy machine."""

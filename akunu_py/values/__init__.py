@@ -1,0 +1,1 @@
+"""Values that pass between rooms: frozen, validated and free of MLX."""
