@@ -38,7 +38,7 @@ from akunu_py import ConfigError, Engine, UnsupportedArchitectureError
 from akunu_py.cli.main import cli
 from akunu_py.engine import engine as engine_module
 from akunu_py.models import requirements as requirements_module
-from akunu_py.models.heads import loading, wanted_head
+from akunu_py.models.heads import families, wanted_head
 from akunu_py.models.load import LoadOptions, load_model
 from akunu_py.models.memory_check import (
     MemoryNeeds,
@@ -266,7 +266,7 @@ def test_a_model_is_shown_with_what_its_head_needs(tmp_path, monkeypatch):
     }
     show = ["models", "show", str(path)]
     assert "adds 157.4 kB of weights" in CliRunner().invoke(cli, show).output
-    monkeypatch.setattr(loading, "family_of", lambda _: None)
+    monkeypatch.setattr(families, "family_of", lambda _: None)
     assert "yes, but akunu cannot run the prediction head" in CliRunner().invoke(cli, show).output
 
 

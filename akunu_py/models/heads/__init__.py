@@ -18,12 +18,12 @@ stored_dflash     DFlash heads in folders
 head_config       the numbers of a head's config.json, checked
 stored_weights    tensors of safetensors files, checked and put into a head
 state_queue       hidden states that wait until a head needs them
-making            what draws tokens with a head of either kind
+kinds             the table of the kinds
 loading           the head of a loaded model
 needs             what a head needs of the memory
 """
 
+from akunu_py.models.heads.kinds import Head, HeadModel, make_head_model
 from akunu_py.models.heads.loading import load_head, wanted_head
-from akunu_py.models.heads.making import Head, HeadModel, make_head_model
 
 __all__ = ["Head", "HeadModel", "load_head", "make_head_model", "wanted_head"]

@@ -16,6 +16,7 @@ computes was read in transformers' `gemma4_assistant`, its candidate generator f
 
 import dataclasses
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from types import MappingProxyType
 from typing import ClassVar
 
@@ -25,6 +26,7 @@ from mlx_lm.models.gemma4_text import DecoderLayer, Gemma4TextModel, ModelArgs
 
 from akunu_py.models.heads.families import decoder_of
 from akunu_py.protocols import Hidden
+from akunu_py.system.errors import UnsupportedArchitectureError
 
 Kept = Mapping[str, tuple[mx.array, mx.array]]
 """Kind of layer -> keys and values of the target's rows, each [1, heads, rows, width]."""
@@ -179,6 +181,18 @@ def make_assistant(args: ModelArgs, target: nn.Module) -> Assistant:
                 f"with keys in layers of {kind}"
             )
     return Assistant(args, target, sources)
+
+
+def check_gemma(model: nn.Module, architecture: str, place: Path) -> None:
+    """Check that a model can have the assistant at a place; `architecture` names it in a message.
+
+    Raises UnsupportedArchitectureError for other families than Gemma 4.
+    """
+    if not sources_in(model):
+        raise UnsupportedArchitectureError(
+            f"{place} is an assistant for Gemma 4, and the model is a {architecture} model; use a "
+            "head of this model"
+        )
 
 
 def sources_in(target: nn.Module) -> dict[str, Source]:

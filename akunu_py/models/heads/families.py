@@ -80,6 +80,20 @@ def family_of(model: nn.Module) -> Family | None:
     return next((FAMILIES[name] for name in _modules_of(model) if name in FAMILIES), None)
 
 
+def required_family(model: nn.Module, architecture: str) -> Family:
+    """Return the family of a model; raise UnsupportedArchitectureError if akunu runs no head of it.
+
+    `architecture` names it in the message.
+    """
+    family = family_of(model)
+    if family is None:
+        raise UnsupportedArchitectureError(
+            f"akunu cannot run the prediction head of a {architecture} model; "
+            f"it runs those of {', '.join(FAMILIES)}: leave the head out"
+        )
+    return family
+
+
 def check_between_layers(model: nn.Module, architecture: str, path: Path, kind: str) -> None:
     """Raise UnsupportedArchitectureError where states between a model's layers are not read.
 

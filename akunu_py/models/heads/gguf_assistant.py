@@ -4,7 +4,6 @@ The file has no keys or values, nor the numbers of the clusters of tokens: llama
 logits of all tokens, and so does akunu with such a file.
 """
 
-import mlx.core as mx
 from mlx import nn
 from mlx_lm.models.gemma4_text import ModelArgs
 
@@ -16,12 +15,9 @@ from akunu_py.gguf.parts import layers, windows
 from akunu_py.gguf.parts.decoder import MAX_HEAD_DIM, MAX_HEADS, Decoder
 from akunu_py.gguf.plan import ModelPlan
 from akunu_py.gguf.reader import GGUFFile
-from akunu_py.models.gguf_model import fill_model
-from akunu_py.models.heads.assistant import Assistant, make_assistant
+from akunu_py.models.heads.assistant import Assistant, check_gemma, make_assistant
 from akunu_py.models.heads.families import decoder_of
-from akunu_py.models.load_steps import finish
-from akunu_py.models.weights import Float16OverflowError, WeightReader
-from akunu_py.system.errors import ConfigError, ModelFormatError
+from akunu_py.system.errors import ModelFormatError
 
 _FURTHER = f"{ASSISTANT}.nextn_predict_layers"
 """As many as there are layers, which no plan would allow."""
@@ -35,56 +31,24 @@ and its logits have no cap."""
 _IGNORED = r"rope_freqs\.weight|masked_embd_centroids\.weight|masked_embd_ordering(\.weight)?"
 
 
-def is_assistant(file: GGUFFile) -> bool:
-    """Return whether a file has an assistant."""
-    return file.metadata.get("general.architecture") == ASSISTANT
-
-
-def load_gguf_assistant(
-    file: GGUFFile, target: nn.Module, kind: mx.Dtype, *, dense: bool, fitted: bool
-) -> Assistant:
-    """Return the assistant in an open file, with its weights in the forms of a GGUF model.
-
-    `kind`, `dense` and `fitted` are as in `WeightReader`.
-
-    Raises as `plan_gguf_assistant` does, and for damaged weights; ConfigError for numbers that
-    `kind` cannot hold.
-    """
-    assistant, plan = plan_gguf_assistant(file, target)
-    try:
-        finish(fill_model(assistant, plan, WeightReader(file, kind, dense, fitted)))
-    except Float16OverflowError as error:
-        raise ConfigError(
-            f"the prediction head in {file.path} has numbers in {error} that float16 cannot hold; "
-            "choose another compute type for the model"
-        ) from None
-    except ModelFormatError as error:
-        raise _of_file(file, error) from None
-    return assistant
-
-
-def plan_gguf_assistant(file: GGUFFile, target: nn.Module) -> tuple[Assistant, ModelPlan]:
+def plan_assistant(
+    file: GGUFFile, target: nn.Module, architecture: str
+) -> tuple[Assistant, ModelPlan] | None:
     """Return the assistant in an open file without its weights, and where they come from.
 
-    Raises ModelFormatError, naming file and key or tensor, for one that is incomplete, damaged or
-    of another model.
+    None where the file has none. Raises UnsupportedArchitectureError for another target than
+    Gemma 4, which `architecture` names, ModelFormatError for an assistant that is incomplete,
+    damaged or of another model.
     """
+    if file.metadata.get("general.architecture") != ASSISTANT:
+        return None
+    check_gemma(target, architecture, file.path)
     metadata = {name: value for name, value in file.metadata.items() if name != _FURTHER}
+    model = Decoder(Keys(metadata, ASSISTANT), file.tensors)
     try:
-        model = Decoder(Keys(metadata, ASSISTANT), file.tensors)
         return make_assistant(_arguments(model, target), target), _plan(model)
-    except ModelFormatError as error:
-        raise _of_file(file, error) from None
     except ValueError as error:
-        raise ModelFormatError(
-            f"the prediction head in {file.path} is of another model: {error}; use the assistant "
-            "of this model"
-        ) from None
-
-
-def _of_file(file: GGUFFile, error: ModelFormatError) -> ModelFormatError:
-    """Return an error of the same kind that names the file."""
-    return type(error)(f"the prediction head in {file.path} cannot be loaded: {error.message}")
+        raise ModelFormatError(f"{error}; use the assistant of this model") from None
 
 
 def _arguments(model: Decoder, target: nn.Module) -> ModelArgs:

@@ -6,11 +6,9 @@ in every architecture; `nextn.shared_head_norm`, `embed_tokens` and `shared_head
 absent, and then are the model's own (llama.cpp's `src/models/qwen35.cpp`).
 """
 
-import contextlib
 import dataclasses
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 
-import mlx.core as mx
 from mlx import nn
 
 from akunu_py.gguf.architectures import read_plan
@@ -19,12 +17,9 @@ from akunu_py.gguf.keys import Keys
 from akunu_py.gguf.parts.decoder import MAX_LAYERS
 from akunu_py.gguf.plan import ModelPlan, Placement
 from akunu_py.gguf.reader import GGUFFile, TensorInfo
-from akunu_py.models.gguf_model import fill_model
-from akunu_py.models.heads.families import Family, decoder_of, drop_copies, make_head, single_layer
+from akunu_py.models.heads.families import decoder_of, make_head, required_family, single_layer
 from akunu_py.models.heads.head import PredictionHead
-from akunu_py.models.load_steps import finish
-from akunu_py.models.weights import Float16OverflowError, WeightReader
-from akunu_py.system.errors import ConfigError, ModelFormatError, UnsupportedArchitectureError
+from akunu_py.system.errors import ModelFormatError, UnsupportedArchitectureError
 
 _REQUIRED = {"eh_proj": "eh_proj", "enorm": "enorm", "hnorm": "hnorm"}
 _OPTIONAL = {"embed_tokens": "embed_tokens", "shared_head_head": "lm_head"}
@@ -58,49 +53,33 @@ def find_block(file: GGUFFile) -> int | None:
     return block if present else None
 
 
-def load_gguf_head(
-    file: GGUFFile,
-    block: int,
-    target: nn.Module,
-    family: Family,
-    kind: mx.Dtype,
-    *,
-    dense: bool,
-    fitted: bool,
-) -> PredictionHead:
-    """Return the head in a block of an open file, with its weights in the forms of a GGUF model.
+def plan_mtp(
+    file: GGUFFile, target: nn.Module, architecture: str
+) -> tuple[PredictionHead, ModelPlan] | None:
+    """Return the head in an open file, without its weights, and where these come from.
 
-    `kind`, `dense` and `fitted` are as in `WeightReader`.
-
-    Raises UnsupportedArchitectureError for a head of another family than the target's,
-    ModelFormatError, naming file and tensor, for one that is incomplete, damaged or of another
-    model, ConfigError for numbers that `kind` cannot hold.
+    None where the file has none. Raises UnsupportedArchitectureError for a target whose heads
+    akunu does not run, and for a head of another family; ModelFormatError, naming file and tensor,
+    for one that is incomplete, damaged or of another model. `architecture` names the target.
     """
-    head, plan = plan_gguf_head(file, block, target, family)
-    with _explained(file, block):
-        finish(fill_model(head, plan, WeightReader(file, kind, dense, fitted)))
-    drop_copies(head, target)
-    return head
-
-
-def plan_gguf_head(
-    file: GGUFFile, block: int, target: nn.Module, family: Family
-) -> tuple[PredictionHead, ModelPlan]:
-    """Return the head in a block of an open file, without its weights, and where these come from.
-
-    Raises as `load_gguf_head` does, except for damaged weights.
-    """
-    architecture = str(file.metadata["general.architecture"])
-    if architecture not in family.architectures:
+    block = find_block(file)
+    if block is None:
+        return None
+    family = required_family(target, architecture)
+    own = str(file.metadata["general.architecture"])
+    if own not in family.architectures:
         raise UnsupportedArchitectureError(
-            f"the prediction head in {file.path} is one of the architecture {architecture[:80]!r}, "
+            f"the prediction head in {file.path} is one of the architecture {own[:80]!r}, "
             "which this model does not take; use the head of this model"
         )
     single = single_layer(target, family)
     root, _ = decoder_of(single)
-    with _explained(file, block):
-        plan = _plan(file, block, architecture, root)
+    try:
+        plan = _plan(file, block, own, root)
         head = make_head(target, single, family)
+    except ModelFormatError as error:
+        # The block was planned as the first.
+        raise type(error)(error.message.replace("blk.0.", f"blk.{block}.")) from None
     vocabulary = decoder_of(target)[1].embed_tokens.weight.shape[0]
     placed = {placement.path for placement in plan.placements}
     if "embed_tokens.weight" in placed:
@@ -108,24 +87,6 @@ def plan_gguf_head(
     if "lm_head.weight" in placed:
         head.lm_head = nn.Linear(head.width, vocabulary, bias=False)
     return head, plan
-
-
-@contextlib.contextmanager
-def _explained(file: GGUFFile, block: int) -> Iterator[None]:
-    """Name the file's head in errors of planning and filling it."""
-    try:
-        yield
-    except Float16OverflowError as error:
-        raise ConfigError(
-            f"the prediction head in {file.path} has numbers in {error} that float16 cannot hold; "
-            "choose another compute type for the model"
-        ) from None
-    except ModelFormatError as error:
-        # The block was planned as the first.
-        reason = error.message.replace("blk.0.", f"blk.{block}.")
-        raise type(error)(
-            f"the prediction head in {file.path} cannot be loaded: {reason}"
-        ) from None
 
 
 def _plan(file: GGUFFile, block: int, architecture: str, root: str) -> ModelPlan:

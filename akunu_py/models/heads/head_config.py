@@ -1,13 +1,13 @@
 """The config.json of a head in a folder of its own, whose values are checked as they are read."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from akunu_py.models.folder_settings import read_settings
 from akunu_py.models.library_errors import from_library
 from akunu_py.models.number_limits import check_numbers
-from akunu_py.system.errors import ModelFormatError
+from akunu_py.system.errors import ModelFormatError, UnsupportedArchitectureError
 
 _MAX_SIZE = 1 << 24
 _ROTATIONS = ("default", "linear", "llama3", "yarn")
@@ -99,3 +99,43 @@ class HeadConfig:
                 check_numbers(rope)
         base = self.number(f"{at}rope_theta", 1e4, high=1e15)
         return self.number(f"{name}.rope_theta", base, high=1e15), rope
+
+    def layer_arguments(self, width: int, at: str = "") -> dict[str, Any]:
+        """Return the arguments that layers of mlx-lm's classes have in common.
+
+        `width` is the target's, which the head has, too; `at` begins the names of the entries.
+        """
+        if self.integer(f"{at}hidden_size", width) != width:
+            wanted = f"{width}, as the model has"
+            raise self.error(f"{at}hidden_size", self.value(f"{at}hidden_size"), wanted)
+        if self.value(f"{at}hidden_act") not in (None, "silu"):
+            raise self.error(f"{at}hidden_act", self.value(f"{at}hidden_act"), "silu")
+        heads = self.integer(f"{at}num_attention_heads")
+        groups = self.integer(f"{at}num_key_value_heads", heads)
+        if heads % groups:
+            raise self.error(f"{at}num_key_value_heads", groups, f"a divisor of {heads}")
+        base, rope = self.rotation(at)
+        return {
+            "hidden_size": width,
+            "intermediate_size": self.integer(f"{at}intermediate_size"),
+            "num_attention_heads": heads,
+            "num_key_value_heads": groups,
+            "head_dim": self.integer(f"{at}head_dim", width // heads or 1),
+            "rms_norm_eps": self.number(f"{at}rms_norm_eps", 1e-6, high=1),
+            "max_position_embeddings": self.integer(
+                f"{at}max_position_embeddings", 2048, high=2**40
+            ),
+            "rope_theta": base,
+            "rope_scaling": rope,
+        }
+
+    def refuse(self, path: Path, kind: str, reasons: Sequence[str]) -> None:
+        """Raise UnsupportedArchitectureError for a head that is computed in another way, if any.
+
+        `path` and `kind`, as in "an EAGLE-3", name the head.
+        """
+        if reasons:
+            raise UnsupportedArchitectureError(
+                f"{path} is {kind} head of a kind that akunu does not run: it has "
+                f"{', '.join(reasons)}; use another head of this model, or leave it out"
+            )

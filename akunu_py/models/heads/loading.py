@@ -1,25 +1,24 @@
 """The head of a loaded model: from its own file or folder, or from another place."""
 
+import contextlib
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Literal
 
 import mlx.core as mx
-from mlx import nn
 
 from akunu_py.gguf.reader import GGUFFile
 from akunu_py.models.cached_rows import Passes
 from akunu_py.models.converted_plan import DESCRIPTION
-from akunu_py.models.heads.assistant import sources_in
-from akunu_py.models.heads.families import FAMILIES, Family, decoder_of, family_of
-from akunu_py.models.heads.gguf_assistant import is_assistant, load_gguf_assistant
-from akunu_py.models.heads.gguf_head import find_block, load_gguf_head
-from akunu_py.models.heads.making import Head
-from akunu_py.models.heads.stored_assistant import is_assistant_folder, load_stored_assistant
-from akunu_py.models.heads.stored_dflash import find_dflash, load_dflash
-from akunu_py.models.heads.stored_eagle import find_eagle, load_eagle
-from akunu_py.models.heads.stored_head import find_head, load_stored
+from akunu_py.models.gguf_model import fill_model
+from akunu_py.models.heads.families import decoder_of, drop_copies, set_draft_vocabulary
+from akunu_py.models.heads.kinds import Head, find_planned, find_stored
+from akunu_py.models.heads.stored_weights import OFFSETS, fill_head, read_ids
+from akunu_py.models.library_errors import from_library
 from akunu_py.models.load import LoadedModel, explained
-from akunu_py.system.errors import ConfigError, UnsupportedArchitectureError
+from akunu_py.models.load_steps import finish
+from akunu_py.models.weights import Float16OverflowError, WeightReader
+from akunu_py.system.errors import ConfigError, ModelFormatError
 
 OWN = "own"
 """Asks for a model's own head, from `own_place`."""
@@ -87,39 +86,6 @@ def kind_of(place: Path) -> Literal["gguf", "stored"] | None:
     return "stored" if place.is_dir() or place.suffix == ".safetensors" else "gguf"
 
 
-def required_family(model: nn.Module, architecture: str) -> Family:
-    """Return the family of a model; raise UnsupportedArchitectureError if akunu runs no head of it.
-
-    `architecture` names it in the message.
-    """
-    family = family_of(model)
-    if family is None:
-        raise UnsupportedArchitectureError(
-            f"akunu cannot run the prediction head of a {architecture} model; "
-            f"it runs those of {', '.join(FAMILIES)}: leave the head out"
-        )
-    return family
-
-
-def check_gemma(model: nn.Module, architecture: str, place: Path) -> None:
-    """Check that a model can have the assistant at a place; `architecture` names it in a message.
-
-    Raises UnsupportedArchitectureError for other families than Gemma 4.
-    """
-    if not sources_in(model):
-        raise UnsupportedArchitectureError(
-            f"{place} is an assistant for Gemma 4, and the model is a {architecture} model; use a "
-            "head of this model"
-        )
-
-
-def _load(loaded: LoadedModel, place: Path) -> Head | None:
-    kind = kind_of(place)
-    if kind == "stored":
-        return _load_stored(loaded, place)
-    return _load_gguf(loaded, place) if kind == "gguf" else None
-
-
 def wanted_head(loaded: LoadedModel, heads: str | Path) -> Head:
     """Return the head that a user asked for: "own", or the path of a file or folder.
 
@@ -134,49 +100,74 @@ def wanted_head(loaded: LoadedModel, heads: str | Path) -> Head:
     return head
 
 
+def _load(loaded: LoadedModel, place: Path) -> Head | None:
+    kind = kind_of(place)
+    if kind == "stored":
+        return _load_stored(loaded, place)
+    return _load_gguf(loaded, place) if kind == "gguf" else None
+
+
 def _load_gguf(loaded: LoadedModel, path: Path) -> Head | None:
-    with GGUFFile.open(path) as file:
-        forms = {
-            "dense": loaded.description.weights == "dense",
-            "fitted": loaded.description.weights == "fitted",
-        }
-        if is_assistant(file):
-            _check_one_machine(loaded)
-            check_gemma(loaded.model, loaded.description.architecture, path)
-            return load_gguf_assistant(file, loaded.model, _kind(loaded), **forms)
-        block = find_block(file)
-        if block is None:
+    weights = loaded.description.weights
+    with GGUFFile.open(path) as file, of_gguf_head(file):
+        found = find_planned(file, loaded.model, loaded.description.architecture)
+        if found is None:
             return None
-        return load_gguf_head(file, block, loaded.model, _family(loaded), _kind(loaded), **forms)
+        _check_one_machine(loaded)
+        kind, head, plan = found
+        reader = WeightReader(file, _type_of(loaded), weights == "dense", weights == "fitted")
+        finish(fill_model(head, plan, reader))
+    if kind.shares:
+        drop_copies(head, loaded.model)
+    return head
+
+
+@contextlib.contextmanager
+def of_gguf_head(file: GGUFFile) -> Iterator[None]:
+    """Name the file's head in errors of planning and filling it."""
+    try:
+        yield
+    except Float16OverflowError as error:
+        raise ConfigError(
+            f"the prediction head in {file.path} has numbers in {error} that float16 cannot hold; "
+            "choose another compute type for the model"
+        ) from None
+    except ModelFormatError as error:
+        raise type(error)(
+            f"the prediction head in {file.path} cannot be loaded: {error.message}"
+        ) from None
 
 
 def _load_stored(loaded: LoadedModel, place: Path) -> Head | None:
-    # First: their configs need not be those of models, and their names are those of other heads.
-    for find, load in ((find_eagle, load_eagle), (find_dflash, load_dflash)):
-        found = find(place)
-        if found is not None:
-            _check_one_machine(loaded)
-            kind, dense = _form(loaded)
-            return load(found, loaded.model, loaded.description.architecture, kind, dense=dense)
-    folder = place if place.is_dir() else place.parent
-    if is_assistant_folder(folder):
-        _check_one_machine(loaded)
-        check_gemma(loaded.model, loaded.description.architecture, place)
-        kind, dense = _form(loaded)
-        return load_stored_assistant(folder, loaded.model, kind, dense=dense)
-    stored = find_head(place, len(loaded.model.layers))
-    if stored is None:
+    found = find_stored(place, loaded.model)
+    if found is None:
         return None
-    family = _family(loaded)
-    kind, dense = _form(loaded)
-    return load_stored(stored, loaded.model, family, kind, dense=dense)
-
-
-def _form(loaded: LoadedModel) -> tuple[mx.Dtype, bool]:
-    """Return the type of a stored head, and whether its quantized weights are expanded."""
-    kind = _kind(loaded)
-    # Elsewhere than on the CPU backend, quantized weights are the fast ones.
-    return kind, loaded.description.weights == "dense" and kind == mx.float32
+    _check_one_machine(loaded)
+    kind, stored = found
+    target = loaded.model
+    head = kind.make(stored, target, loaded.description.architecture)
+    with from_library(stored.place, "prediction head"):
+        arrays = stored.read()
+    offsets, ids = arrays.pop(OFFSETS, None), None
+    if offsets is not None:
+        vocabulary = decoder_of(target)[1].embed_tokens.weight.shape[0]
+        ids = read_ids(offsets, stored.tensors[OFFSETS], vocabulary)
+    number = _type_of(loaded)
+    fill_head(
+        head,
+        kind.arrange(stored, arrays, target),
+        stored.place,
+        number,
+        # Elsewhere than on the CPU backend, quantized weights are the fast ones.
+        dense=loaded.description.weights == "dense" and number == mx.float32,
+        is_cast=getattr(target, "cast_predicate", None),
+    )
+    if kind.shares:
+        drop_copies(head, target)
+    if ids is not None:
+        set_draft_vocabulary(head, target, ids)
+        mx.eval(head.parameters())
+    return head
 
 
 def _check_one_machine(loaded: LoadedModel) -> None:
@@ -186,12 +177,7 @@ def _check_one_machine(loaded: LoadedModel) -> None:
         )
 
 
-def _family(loaded: LoadedModel) -> Family:
-    _check_one_machine(loaded)
-    return required_family(loaded.model, loaded.description.architecture)
-
-
-def _kind(loaded: LoadedModel) -> mx.Dtype:
+def _type_of(loaded: LoadedModel) -> mx.Dtype:
     """Return the type of the target's activations."""
     _, decoder = decoder_of(loaded.model)
     # Nothing is computed: only the type is asked for.

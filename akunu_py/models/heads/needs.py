@@ -1,6 +1,5 @@
 """What a prediction head needs, before its weights are read."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -12,20 +11,9 @@ from akunu_py.gguf.reader import GGUFFile
 from akunu_py.models.cache_needs import CacheNeeds, cache_needs, cached_bytes
 from akunu_py.models.expansion import num_parameters
 from akunu_py.models.heads.assistant import Assistant
-from akunu_py.models.heads.gguf_assistant import is_assistant, plan_gguf_assistant
-from akunu_py.models.heads.gguf_head import find_block, plan_gguf_head
-from akunu_py.models.heads.loading import check_gemma, kind_of, required_family
-from akunu_py.models.heads.making import Head
-from akunu_py.models.heads.stored_assistant import (
-    find_assistant,
-    is_assistant_folder,
-    open_assistant,
-)
-from akunu_py.models.heads.stored_dflash import find_dflash, open_dflash
-from akunu_py.models.heads.stored_eagle import find_eagle, open_eagle
-from akunu_py.models.heads.stored_head import find_head, open_stored, takes_rows
-from akunu_py.models.heads.stored_weights import StoredTensor, bytes_in_type
-from akunu_py.models.heads.token_model import CachedHead
+from akunu_py.models.heads.families import set_draft_vocabulary
+from akunu_py.models.heads.kinds import Head, find_planned, find_stored
+from akunu_py.models.heads.loading import kind_of, of_gguf_head
 from akunu_py.models.load import explained
 from akunu_py.models.rollback import leaves
 from akunu_py.models.weight_bytes import bytes_in_forms, forms_of
@@ -94,17 +82,11 @@ def _of_gguf(
     dense: bool,
     fitted: bool,
 ) -> HeadNeeds | None:
-    with GGUFFile.open(path) as file:
-        caches: tuple[CacheNeeds, ...] = ()
-        if is_assistant(file):
-            check_gemma(target, architecture, path)
-            _, plan = plan_gguf_assistant(file, target)
-        else:
-            block = find_block(file)
-            if block is None:
-                return None
-            head, plan = plan_gguf_head(file, block, target, required_family(target, architecture))
-            caches = _caches_of(head)
+    with GGUFFile.open(path) as file, of_gguf_head(file):
+        found = find_planned(file, target, architecture)
+        if found is None:
+            return None
+        _, head, plan = found
         used = {name for placement in plan.placements for name in placement.tensors}
         tensors = [file.tensors[name] for name in used]
 
@@ -112,37 +94,28 @@ def _of_gguf(
         forms = forms_of(tensors, number_bytes, dense=dense, fitted=fitted)
         return bytes_in_forms(tensors, forms, number_bytes)
 
-    return HeadNeeds(size(fitted=fitted), size(fitted=True), caches, number_bytes)
+    return HeadNeeds(size(fitted=fitted), size(fitted=True), _caches_of(head), number_bytes)
 
 
 def _of_stored(
     target: nn.Module, architecture: str, place: Path, number_bytes: int, *, dense: bool
 ) -> HeadNeeds | None:
-    stored: Mapping[str, StoredTensor] | None
-    head: Head
-    folder = place if place.is_dir() else place.parent
-    if (stored := find_eagle(place)) is not None:
-        head = open_eagle(stored, target, architecture)
-    elif (stored := find_dflash(place)) is not None:
-        head = open_dflash(stored, target, architecture)
-    elif is_assistant_folder(folder):
-        check_gemma(target, architecture, place)
-        stored = find_assistant(folder)
-        head = open_assistant(folder, target, len(stored))
-    else:
-        stored = find_head(place, len(target.layers))
-        if stored is None:
-            return None
-        head = open_stored(stored, target, required_family(target, architecture))
+    found = find_stored(place, target)
+    if found is None:
+        return None
+    kind, stored = found
+    head = kind.make(stored, target, architecture)
+    takes_rows = stored.num_guessed is not None and "lm_head" not in head
+    if stored.num_guessed is not None:
+        set_draft_vocabulary(head, target, mx.zeros((stored.num_guessed,), dtype=mx.int32))
     # As `load_head` decides.
     if dense and number_bytes == 4:
         size = number_bytes * num_parameters(head)
     else:
-        size = bytes_in_type(stored, number_bytes)
-        if takes_rows(stored):
+        size = stored.num_bytes(number_bytes)
+        if takes_rows:
             size += _bytes_of(head.lm_head.rows, number_bytes)
-    caches = () if isinstance(head, Assistant) else _caches_of(head)
-    return HeadNeeds(size, size, caches, number_bytes)
+    return HeadNeeds(size, size, _caches_of(head), number_bytes)
 
 
 def _bytes_of(layer: nn.Module, number_bytes: int) -> int:
@@ -154,8 +127,10 @@ def _bytes_of(layer: nn.Module, number_bytes: int) -> int:
     )
 
 
-def _caches_of(head: CachedHead) -> tuple[CacheNeeds, ...]:
+def _caches_of(head: Head) -> tuple[CacheNeeds, ...]:
     """Return the sizes of a head's caches after one pair, of which nothing is computed."""
+    if isinstance(head, Assistant):
+        return ()
     # Numbers that take no memory, in case a class evaluates something.
     head.update(
         tree_map(

@@ -1,6 +1,5 @@
 """Gemma 4's assistant in a folder: config.json beside safetensors files, as Google publishes it."""
 
-from collections.abc import Mapping
 from pathlib import Path
 
 import mlx.core as mx
@@ -8,10 +7,10 @@ from mlx import nn
 from mlx_lm.models.gemma4_text import ModelArgs
 
 from akunu_py.models.folder_settings import ASSISTANTS, read_folder_config
-from akunu_py.models.heads.assistant import Assistant, Clusters, make_assistant
+from akunu_py.models.heads.assistant import Assistant, Clusters, check_gemma, make_assistant
 from akunu_py.models.heads.families import decoder_of
 from akunu_py.models.heads.head_config import HeadConfig
-from akunu_py.models.heads.stored_weights import StoredTensor, fill_head, read_tensors
+from akunu_py.models.heads.stored_weights import StoredHead, StoredTensor
 from akunu_py.models.number_limits import MAX_LAYERS
 from akunu_py.models.weight_files import check_weight_file
 from akunu_py.system.errors import ModelFormatError
@@ -20,39 +19,37 @@ _KINDS = ("sliding_attention", "full_attention")
 _ORDERING = "masked_embedding.token_ordering"
 
 
-def is_assistant_folder(folder: Path) -> bool:
-    """Return whether a folder has an assistant.
+def find_assistant(source: Path, _: nn.Module) -> StoredHead | None:
+    """Return the assistant in a folder, or in that of a file; None where there is none.
 
-    Raises ModelFormatError for a config.json that cannot be read.
+    Raises ModelFormatError for a config.json or a file that cannot be read.
     """
+    folder = source if source.is_dir() else source.parent
     if not (folder / "config.json").is_file():
-        return False
-    return read_folder_config(folder)["model_type"] in ASSISTANTS
-
-
-def find_assistant(folder: Path) -> dict[str, StoredTensor]:
-    """Return where the tensors in a folder are, by their paths in an `Assistant`.
-
-    Raises ModelFormatError for a damaged file.
-    """
-    stored = {
+        return None
+    if read_folder_config(folder)["model_type"] not in ASSISTANTS:
+        return None
+    tensors = {
         name.removeprefix("model."): StoredTensor(path, name)
         for path in sorted(folder.glob("model*.safetensors"))
         for name in check_weight_file(path)
     }
     # A copy of the embedding, in the files of some converters.
-    if "embed_tokens.weight" in stored:
-        stored = {name: t for name, t in stored.items() if not name.startswith("lm_head.")}
-    return stored
+    if "embed_tokens.weight" in tensors:
+        tensors = {name: t for name, t in tensors.items() if not name.startswith("lm_head.")}
+    return StoredHead(folder, tensors)
 
 
-def open_assistant(folder: Path, target: nn.Module, num_tensors: int) -> Assistant:
-    """Return the assistant in a folder without its weights, of which there are `num_tensors`.
+def make_stored_assistant(stored: StoredHead, target: nn.Module, architecture: str) -> Assistant:
+    """Return an assistant without weights; `architecture` names the target in messages.
 
-    Raises ModelFormatError, naming file and number, for one that is damaged or of another model.
+    Raises UnsupportedArchitectureError for another target than Gemma 4, ModelFormatError, naming
+    file and number, for an assistant that is damaged or of another model.
     """
+    folder = stored.source
+    check_gemma(target, architecture, folder)
     config = HeadConfig(folder / "config.json", read_folder_config(folder))
-    args = _arguments(config, num_tensors)
+    args = _arguments(config, len(stored.tensors))
     _, decoder = decoder_of(target)
     vocabulary = decoder.embed_tokens.weight.shape[0]
     if args.vocab_size != vocabulary:
@@ -75,24 +72,22 @@ def open_assistant(folder: Path, target: nn.Module, num_tensors: int) -> Assista
     return assistant
 
 
-def load_stored_assistant(
-    folder: Path, target: nn.Module, kind: mx.Dtype, *, dense: bool
-) -> Assistant:
-    """Return the assistant in a folder with its weights.
-
-    Quantized weights keep their form, unless they are to be `dense`, in float32; all others, and
-    scales, become `kind`, the type of the target's activations.
-
-    Raises ModelFormatError, naming file and number or tensor, for an assistant that is incomplete,
-    damaged or of another model, ConfigError for numbers that `kind` cannot hold.
-    """
-    stored = find_assistant(folder)
-    assistant = open_assistant(folder, target, len(stored))
-    arrays = read_tensors(stored)
-    if "masked_embedding" in assistant:
-        arrays = _with_checked_ordering(folder, arrays, assistant.embed_tokens.weight.shape[0])
-    fill_head(assistant, arrays, folder, kind, dense=dense)
-    return assistant
+def check_ordering(
+    stored: StoredHead, arrays: dict[str, mx.array], target: nn.Module
+) -> dict[str, mx.array]:
+    """Return arrays whose ordering of tokens, if any, is int32, and names every token once."""
+    ordering = arrays.get(_ORDERING)
+    if ordering is None:
+        # What is missing is named with all other missing tensors.
+        return arrays
+    vocabulary = decoder_of(target)[1].embed_tokens.weight.shape[0]
+    whole = mx.issubdtype(ordering.dtype, mx.integer) and ordering.shape == (vocabulary,)
+    if not whole or not mx.array_equal(mx.sort(ordering), mx.arange(vocabulary)).item():
+        raise ModelFormatError(
+            f"tensor {_ORDERING!r} in {stored.source} does not name each of {vocabulary} tokens "
+            "once; the file is damaged, or made for another model: download it again"
+        )
+    return {**arrays, _ORDERING: ordering.astype(mx.int32)}
 
 
 def _arguments(config: HeadConfig, num_tensors: int) -> ModelArgs:
@@ -112,20 +107,3 @@ def _arguments(config: HeadConfig, num_tensors: int) -> ModelArgs:
         raise config.error("text_config.layer_types", kinds, wanted)
     eps = config.number("text_config.rms_norm_eps", 1e-6, high=1)
     return ModelArgs(**size, num_hidden_layers=layers, layer_types=kinds, rms_norm_eps=eps)
-
-
-def _with_checked_ordering(
-    folder: Path, arrays: Mapping[str, mx.array], vocabulary: int
-) -> dict[str, mx.array]:
-    """Return arrays whose ordering of tokens is int32, and names every token once."""
-    ordering = arrays.get(_ORDERING)
-    if ordering is None:
-        # What is missing is named with all other missing tensors.
-        return dict(arrays)
-    whole = mx.issubdtype(ordering.dtype, mx.integer) and ordering.shape == (vocabulary,)
-    if not whole or not mx.array_equal(mx.sort(ordering), mx.arange(vocabulary)).item():
-        raise ModelFormatError(
-            f"tensor {_ORDERING!r} in {folder} does not name each of {vocabulary} tokens once; the "
-            "file is damaged, or made for another model: download it again"
-        )
-    return {**arrays, _ORDERING: ordering.astype(mx.int32)}

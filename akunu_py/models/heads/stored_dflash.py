@@ -3,7 +3,6 @@
 from collections.abc import Mapping
 from pathlib import Path
 
-import mlx.core as mx
 from mlx import nn
 from mlx_lm.models.qwen3 import ModelArgs
 
@@ -11,15 +10,9 @@ from akunu_py.drafting.draft_model import MAX_DRAFT_TOKENS
 from akunu_py.models.heads.dflash import DFlashHead
 from akunu_py.models.heads.families import check_between_layers, decoder_of, shared_layers
 from akunu_py.models.heads.head_config import HeadConfig
-from akunu_py.models.heads.stored_weights import (
-    StoredTensor,
-    fill_head,
-    place_of,
-    read_tensors,
-)
+from akunu_py.models.heads.stored_weights import StoredHead, StoredTensor
 from akunu_py.models.library_errors import from_library
 from akunu_py.models.weight_files import check_weight_file
-from akunu_py.system.errors import UnsupportedArchitectureError
 
 _MARK = "hidden_norm.weight"
 """A parameter that no other head has; beside `fc`, no model either."""
@@ -42,37 +35,42 @@ _NOT_RUN: Mapping[str, tuple[object, ...]] = {
 """Entries of the config that change the forward pass -> the values with which they do not."""
 
 
-def find_dflash(source: Path) -> dict[str, StoredTensor] | None:
-    """Return the tensors of the DFlash head in a file or folder, by their paths in a `DFlashHead`.
+def find_dflash(source: Path, _: nn.Module) -> StoredHead | None:
+    """Return the DFlash head in a file or folder, None where there is none.
 
-    None where there is none. Raises ModelFormatError for a damaged file.
+    Raises ModelFormatError for a damaged file.
     """
     paths = [source] if source.is_file() else sorted(source.glob("model*.safetensors"))
-    stored = {
+    tensors = {
         name.removeprefix("model."): StoredTensor(path, name)
         for path in paths
         for name in check_weight_file(path)
         if not name.endswith("rotary_emb.inv_freq")
     }
-    return stored if {_MARK, "fc.weight"} <= stored.keys() else None
+    return StoredHead(source, tensors) if {_MARK, "fc.weight"} <= tensors.keys() else None
 
 
-def open_dflash(
-    stored: Mapping[str, StoredTensor], target: nn.Module, architecture: str
-) -> DFlashHead:
-    """Return the DFlash head with these tensors, without its weights.
+def make_dflash(stored: StoredHead, target: nn.Module, architecture: str) -> DFlashHead:
+    """Return a DFlash head without weights.
 
     `architecture` names the target in messages. Raises UnsupportedArchitectureError for a target
     or a head that akunu cannot run, ModelFormatError, naming file and value, for a config that is
     missing, damaged or of another model.
     """
-    path = stored[_MARK].path
+    path = stored.tensors[_MARK].path
     check_between_layers(target, architecture, path, _KIND)
     config = HeadConfig.beside(path, _KIND)
     _check_variant(path, config)
     _, decoder = decoder_of(target)
     vocabulary, width = decoder.embed_tokens.weight.shape[0], decoder.norm.weight.shape[0]
-    args = _arguments(config, width)
+    args = ModelArgs(
+        model_type="qwen3",
+        num_hidden_layers=config.integer("num_hidden_layers", high=256),
+        # Only the layers are made.
+        vocab_size=1,
+        tie_word_embeddings=True,
+        **config.layer_arguments(width),
+    )
     layers = _layers(config, len(target.layers))
     nested = f"{_NESTED}.block_size"
     name = "block_size" if config.value(nested) is None else nested
@@ -87,32 +85,7 @@ def open_dflash(
         )
 
 
-def load_dflash(
-    stored: Mapping[str, StoredTensor],
-    target: nn.Module,
-    architecture: str,
-    kind: mx.Dtype,
-    *,
-    dense: bool,
-) -> DFlashHead:
-    """Return the DFlash head with these tensors and their weights.
-
-    Quantized weights keep their form, unless they are to be `dense`, in float32; all others, and
-    scales, become `kind`, the type of the target's activations.
-
-    Raises as `open_dflash` does, ModelFormatError, naming file and tensor, for a head that is
-    incomplete, damaged or of another model, and ConfigError for numbers that `kind` cannot hold.
-    """
-    head = open_dflash(stored, target, architecture)
-    place = place_of(stored)
-    with from_library(place, "prediction head"):
-        arrays = read_tensors(stored)
-    fill_head(head, arrays, place, kind, dense=dense)
-    return head
-
-
 def _check_variant(path: Path, config: HeadConfig) -> None:
-    """Raise UnsupportedArchitectureError for a head that is computed in another way."""
     asked = [
         f"{at}{name}"
         for name, harmless in _NOT_RUN.items()
@@ -122,41 +95,7 @@ def _check_variant(path: Path, config: HeadConfig) -> None:
     kinds = config.value("layer_types") or []
     if not isinstance(kinds, list) or any(kind != "full_attention" for kind in kinds):
         asked.append("layer_types besides full_attention")
-    if asked:
-        raise UnsupportedArchitectureError(
-            f"{path} is {_KIND} head of a kind that akunu does not run: it has "
-            f"{', '.join(asked)}; use another head of this model, or leave it out"
-        )
-
-
-def _arguments(config: HeadConfig, width: int) -> ModelArgs:
-    """Return the arguments of a head's layers; `width` is the model's."""
-    if config.integer("hidden_size", width) != width:
-        value = config.value("hidden_size")
-        raise config.error("hidden_size", value, f"{width}, as the model has")
-    if config.value("hidden_act") not in (None, "silu"):
-        raise config.error("hidden_act", config.value("hidden_act"), "silu")
-    heads = config.integer("num_attention_heads")
-    groups = config.integer("num_key_value_heads", heads)
-    if heads % groups:
-        raise config.error("num_key_value_heads", groups, f"a divisor of {heads}")
-    base, rope = config.rotation()
-    return ModelArgs(
-        model_type="qwen3",
-        hidden_size=width,
-        num_hidden_layers=config.integer("num_hidden_layers", high=256),
-        intermediate_size=config.integer("intermediate_size"),
-        num_attention_heads=heads,
-        num_key_value_heads=groups,
-        head_dim=config.integer("head_dim", width // heads or 1),
-        rms_norm_eps=config.number("rms_norm_eps", 1e-6, high=1),
-        # Only the layers are made.
-        vocab_size=1,
-        tie_word_embeddings=True,
-        max_position_embeddings=config.integer("max_position_embeddings", 2048, high=2**40),
-        rope_theta=base,
-        rope_scaling=rope,
-    )
+    config.refuse(path, _KIND, asked)
 
 
 def _layers(config: HeadConfig, count: int) -> tuple[int, ...]:

@@ -10,33 +10,17 @@ Names are those of the checkpoints and of the programs that split them:
 With a tensor `d2t` among them, a head guesses only some tokens (`draft_vocabulary`).
 """
 
-import math
 import re
-from collections.abc import Container, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 import mlx.core as mx
 from mlx import nn
 
 from akunu_py.models.folder_settings import read_folder_config
-from akunu_py.models.heads.families import (
-    Family,
-    decoder_of,
-    drop_copies,
-    make_head,
-    set_draft_vocabulary,
-    single_layer,
-)
+from akunu_py.models.heads.families import decoder_of, make_head, required_family, single_layer
 from akunu_py.models.heads.head import PredictionHead
-from akunu_py.models.heads.stored_weights import (
-    OFFSETS,
-    StoredTensor,
-    fill_head,
-    place_of,
-    read_ids,
-    read_tensors,
-    shape_of,
-)
+from akunu_py.models.heads.stored_weights import OFFSETS, StoredHead, StoredTensor
 from akunu_py.models.library_errors import from_library
 from akunu_py.models.weight_files import check_weight_file
 
@@ -72,29 +56,32 @@ _OWN_LAYER = re.compile(r"(?:layers\.0|mtp_block)\.")
 _EXPERT = re.compile(r"(.+\.mlp)\.experts\.(\d+)\.((?:gate|up|down)_proj\.\w+)")
 
 
-StoredHead = Mapping[str, StoredTensor]
-"""The tensors of a head by their names in a model of one layer, whose other parts are absent."""
+def find_mtp(source: Path, target: nn.Module) -> StoredHead | None:
+    """Return a head for a target from a safetensors file or a folder; `find_head` says more."""
+    return find_head(source, len(target.layers))
 
 
 def find_head(source: Path, num_layers: int) -> StoredHead | None:
-    """Return the tensors of the head in a safetensors file or a folder, None if it has none.
+    """Return the head in a safetensors file or a folder, None if it has none.
 
     The folder is that of a model, with the head beside its weights or among them, or of a head
     alone. `num_layers` is the number of the model's layers. Raises ModelFormatError for a damaged
-    file.
+    file. Paths are those in a model of one layer, whose other parts are absent.
     """
     if source.is_file():
-        return _find([source], num_layers, bare=True)
+        return _find(source, [source], num_layers, bare=True)
     for name in _SIDE_CARS:
         path = source / name
-        if path.is_file() and (head := _find([path], num_layers, bare=True)):
+        if path.is_file() and (head := _find(source, [path], num_layers, bare=True)):
             return head
     alone = str(read_folder_config(source)["model_type"]).endswith("_mtp")
-    return _find(sorted(source.glob("model*.safetensors")), num_layers, bare=alone)
+    return _find(source, sorted(source.glob("model*.safetensors")), num_layers, bare=alone)
 
 
-def _find(paths: Iterable[Path], num_layers: int, *, bare: bool = False) -> StoredHead | None:
-    """Return the tensors of a head in files; with `bare`, names may lack the prefix."""
+def _find(
+    source: Path, paths: Iterable[Path], num_layers: int, *, bare: bool = False
+) -> StoredHead | None:
+    """Return the head in files; with `bare`, names may lack the prefix."""
     stored = [StoredTensor(path, name) for path in paths for name in check_weight_file(path)]
     prefixed = {
         place: tensor
@@ -102,12 +89,13 @@ def _find(paths: Iterable[Path], num_layers: int, *, bare: bool = False) -> Stor
         if (rest := _without_prefix(tensor.name, num_layers)) and (place := _place(rest))
     }
     if prefixed or not bare:
-        return prefixed or None
+        return StoredHead(source, prefixed) if prefixed else None
     head = {
         place: tensor for tensor in stored if (place := _place(tensor.name.removeprefix("model.")))
     }
     # The other names are those of any model.
-    return head if any(f"model.{part}.weight" in head for part in _HEADS_ALONE) else None
+    known = any(f"model.{part}.weight" in head for part in _HEADS_ALONE)
+    return StoredHead(source, head) if known else None
 
 
 def _without_prefix(name: str, num_layers: int) -> str | None:
@@ -138,74 +126,38 @@ def _place(rest: str) -> str | None:
     return f"model.layers.0.{rest}"
 
 
-def load_stored(
-    stored: StoredHead, target: nn.Module, family: Family, kind: mx.Dtype, *, dense: bool
-) -> PredictionHead:
-    """Return the head of a target with its weights.
+def make_mtp(stored: StoredHead, target: nn.Module, architecture: str) -> PredictionHead:
+    """Return the head of a target without its weights; `architecture` names it in a message.
 
-    Quantized weights keep their form, unless they are to be `dense`, in float32; all others, and
-    scales, become `kind`, the type of the target's activations.
-
-    Raises ModelFormatError, naming file and tensor, for a head that is incomplete, damaged or of
-    another model, ConfigError for numbers that `kind` cannot hold.
+    Raises UnsupportedArchitectureError for a target whose heads akunu does not run,
+    ModelFormatError for a head that is damaged or of another model.
     """
-    place = place_of(stored)
-    single = single_layer(target, family)
-    with from_library(place, "prediction head"):
-        arrays = read_tensors(stored)
-        offsets = arrays.pop(OFFSETS, None)
-        ids = None if offsets is None else read_ids(offsets, stored[OFFSETS], _vocabulary(target))
+    family = required_family(target, architecture)
+    _, decoder = decoder_of(target)
+    vocabulary = decoder.embed_tokens.weight.shape[0]
+    with from_library(stored.place, "prediction head"):
+        head = make_head(target, single_layer(target, family), family)
+        paths = {_path(name) for name in stored.tensors}
+        if "embed_tokens.weight" in paths:
+            head.embed_tokens = nn.Embedding(vocabulary, head.width)
+        if "lm_head.weight" in paths:
+            head.lm_head = nn.Linear(head.width, stored.num_guessed or vocabulary, bias=False)
+    return head
+
+
+def arrange_mtp(
+    stored: StoredHead, arrays: dict[str, mx.array], target: nn.Module
+) -> dict[str, mx.array]:
+    """Return the arrays of a model of one layer by their paths in the head."""
+    family = required_family(target, "")
+    with from_library(stored.place, "prediction head"):
         # Classes drop it where the target has none, and a head may have one all the same.
         output = {name: array for name, array in arrays.items() if name.startswith("lm_head.")}
         arrays = {name: array for name, array in arrays.items() if name not in output}
         if family.minus_one:
             arrays = _with_whole_norms(_with_stacked_experts(arrays))
-        arrays = {_path(name): array for name, array in single.sanitize(arrays).items()} | output
-        head = _empty_head(target, single, family, arrays, None if ids is None else ids.size)
-    is_cast = getattr(target, "cast_predicate", None)
-    fill_head(head, arrays, place, kind, dense=dense, is_cast=is_cast)
-    drop_copies(head, target)
-    if ids is not None:
-        set_draft_vocabulary(head, target, ids)
-        mx.eval(head.parameters())
-    return head
-
-
-def open_stored(stored: StoredHead, target: nn.Module, family: Family) -> PredictionHead:
-    """Return the head of a target without its weights; raise ModelFormatError as `load_stored`."""
-    with from_library(place_of(stored), "prediction head"):
-        paths = {_path(name) for name in stored}
-        size = math.prod(shape_of(stored[OFFSETS])) if OFFSETS in stored else None
-        head = _empty_head(target, single_layer(target, family), family, paths, size)
-    if size is not None:
-        set_draft_vocabulary(head, target, mx.zeros((size,), dtype=mx.int32))
-    return head
-
-
-def takes_rows(stored: StoredHead) -> bool:
-    """Return whether a head gets rows of the target's output head, of its own."""
-    return OFFSETS in stored and "lm_head.weight" not in stored
-
-
-def _empty_head(
-    target: nn.Module, single: nn.Module, family: Family, paths: Container[str], size: int | None
-) -> PredictionHead:
-    """Return a head without weights, with the layers of its own that have parameters at `paths`.
-
-    Its own output head has `size` rows, or None for all.
-    """
-    head = make_head(target, single, family)
-    vocabulary = _vocabulary(target)
-    if "embed_tokens.weight" in paths:
-        head.embed_tokens = nn.Embedding(vocabulary, head.width)
-    if "lm_head.weight" in paths:
-        head.lm_head = nn.Linear(head.width, size or vocabulary, bias=False)
-    return head
-
-
-def _vocabulary(target: nn.Module) -> int:
-    size: int = decoder_of(target)[1].embed_tokens.weight.shape[0]
-    return size
+        sanitized = single_layer(target, family).sanitize(arrays)
+        return {_path(name): array for name, array in sanitized.items()} | output
 
 
 def _with_stacked_experts(arrays: dict[str, mx.array]) -> dict[str, mx.array]:

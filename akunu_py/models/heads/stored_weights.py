@@ -29,51 +29,60 @@ class StoredTensor(NamedTuple):
     name: str
 
 
-def place_of(stored: Mapping[str, StoredTensor]) -> Path:
-    """Return the file of a head, or the folder of its files."""
-    paths = {tensor.path for tensor in stored.values()}
-    path = paths.pop()
-    return path.parent if paths else path
+class StoredHead:
+    """A head in safetensors files, before it is made: where its tensors are, by paths in the head.
 
-
-def shape_of(tensor: StoredTensor) -> tuple[int, ...]:
-    """Return the shape of a tensor; raise ModelFormatError for a damaged file."""
-    return tuple(check_weight_file(tensor.path)[tensor.name])
-
-
-def read_tensors(stored: Mapping[str, StoredTensor]) -> dict[str, mx.array]:
-    """Return tensors by the names they are given.
-
-    Raises ModelFormatError, naming file and tensor, for infinite numbers and NaN.
+    Methods raise ModelFormatError, naming file and tensor, for a damaged file.
     """
-    files: dict[Path, Any] = {
-        path: mx.load(str(path)) for path in {t.path for t in stored.values()}
-    }
-    arrays = {name: files[tensor.path][tensor.name] for name, tensor in stored.items()}
-    for name, array in arrays.items():
-        if _is_float(array) and not mx.isfinite(array).all().item():
-            path, own_name = stored[name]
-            raise ModelFormatError(
-                f"tensor {own_name!r} in {path} has infinite numbers or NaN; the file is damaged: "
-                "download it again"
-            )
-    return arrays
 
+    def __init__(self, source: Path, tensors: Mapping[str, StoredTensor]) -> None:
+        """Take note of tensors found in a file or folder, `source`."""
+        self.source = source
+        self.tensors = dict(tensors)
 
-def bytes_in_type(stored: Mapping[str, StoredTensor], number_bytes: int) -> int:
-    """Return the bytes of a head in memory: codes as they are, numbers of `number_bytes` each.
+    @property
+    def place(self) -> Path:
+        """Return the file of the tensors, or the folder of their files."""
+        paths = {tensor.path for tensor in self.tensors.values()}
+        first = next(iter(paths), self.source)
+        return first if len(paths) < 2 else first.parent
 
-    Raises ModelFormatError for a damaged file.
-    """
-    total = 0
-    for path in {tensor.path for tensor in stored.values()}:
-        shapes = check_weight_file(path)
-        header, _ = read_header(path)
-        for name in (tensor.name for tensor in stored.values() if tensor.path == path):
-            # Codes are packed into whole numbers of 32 bits, and ids become such numbers.
-            size = 4 if header[name]["dtype"] in _WHOLE else number_bytes
-            total += math.prod(shapes[name]) * size
-    return total
+    @property
+    def num_guessed(self) -> int | None:
+        """Return how many tokens of the target it guesses; None for all (`draft_vocabulary`)."""
+        return math.prod(self.shape(OFFSETS)) if OFFSETS in self.tensors else None
+
+    def shape(self, name: str) -> tuple[int, ...]:
+        """Return the shape of a tensor."""
+        path, own_name = self.tensors[name]
+        return tuple(check_weight_file(path)[own_name])
+
+    def read(self) -> dict[str, mx.array]:
+        """Return the tensors; infinite numbers and NaN are damage."""
+        files: dict[Path, Any] = {
+            path: mx.load(str(path)) for path in {t.path for t in self.tensors.values()}
+        }
+        arrays = {name: files[path][own_name] for name, (path, own_name) in self.tensors.items()}
+        for name, array in arrays.items():
+            if _is_float(array) and not mx.isfinite(array).all().item():
+                path, own_name = self.tensors[name]
+                raise ModelFormatError(
+                    f"tensor {own_name!r} in {path} has infinite numbers or NaN; the file is "
+                    "damaged: download it again"
+                )
+        return arrays
+
+    def num_bytes(self, number_bytes: int) -> int:
+        """Return its bytes in memory: codes as they are, numbers of `number_bytes` each."""
+        total = 0
+        for path in {tensor.path for tensor in self.tensors.values()}:
+            shapes = check_weight_file(path)
+            header, _ = read_header(path)
+            for name in (tensor.name for tensor in self.tensors.values() if tensor.path == path):
+                # Codes are packed into whole numbers of 32 bits, and ids become such numbers.
+                size = 4 if header[name]["dtype"] in _WHOLE else number_bytes
+                total += math.prod(shapes[name]) * size
+        return total
 
 
 def fill_head(
