@@ -4,11 +4,10 @@ Which class rotates which rows together, which norms are stored plus one and whe
 hidden constant was taken from llama.cpp's converters and graphs and mlx-lm's classes, and is tested
 against llama.cpp's logits (`tests/models/test_architectures.py`).
 
-To add an architecture, write its reader in the file of its family and add it to READERS there.
+To add an architecture, write its reader in the file of its family and give it a row of `_READERS`.
 """
 
 import importlib
-import pkgutil
 from collections.abc import Mapping
 
 from akunu_py.gguf.cursor import MetadataValue
@@ -21,8 +20,76 @@ from akunu_py.system.errors import ModelFormatError, UnsupportedArchitectureErro
 ASSISTANT = "gemma4-assistant"
 """Files of small models that only draft for another, whose caches they read."""
 
-_COLLECTIONS = ("dense", "mixtures", "hybrids")
-"""Files of single models. Every other file has the name that its architectures begin with."""
+_READERS = {
+    "afmoe": "mixtures.afmoe",
+    "apertus": "dense.apertus",
+    "arcee": "dense.arcee",
+    "bailingmoe": "bailing.bailingmoe",
+    "bailingmoe2": "bailing.bailingmoe2",
+    "cohere2": "dense.cohere2",
+    "command-r": "dense.command_r",
+    "deepseek": "deepseek.deepseek",
+    "deepseek2": "deepseek.deepseek2",
+    "dots1": "mixtures.dots1",
+    "ernie4_5": "ernie.ernie4_5",
+    "ernie4_5-moe": "ernie.ernie4_5_moe",
+    "exaone": "exaone.exaone",
+    "exaone4": "exaone.exaone4",
+    "falcon-h1": "hybrids.falcon_h1",
+    "gemma": "gemma.gemma",
+    "gemma2": "gemma.gemma2",
+    "gemma3": "gemma.gemma3",
+    "gemma3n": "gemma3n.gemma3n",
+    "gemma4": "gemma4.gemma4",
+    "glm4": "glm.glm4",
+    "glm4moe": "glm.glm4_moe",
+    "gpt-oss": "gpt.gpt_oss",
+    "gpt2": "gpt.gpt2",
+    "gptneox": "gpt.gptneox",
+    "granite": "granite.granite",
+    "granitehybrid": "granite.granite_hybrid",
+    "granitemoe": "granite.granite_moe",
+    "hunyuan-dense": "hunyuan.hunyuan_dense",
+    "hunyuan-moe": "hunyuan.hunyuan_moe",
+    # Converters split its fused tensors and reorder q and k.
+    "internlm2": "llama.llama",
+    "jamba": "hybrids.jamba",
+    "kimi-linear": "hybrids.kimi_linear",
+    "lfm2": "lfm2.lfm2",
+    "lfm2moe": "lfm2.lfm2_moe",
+    "llama": "llama.llama",
+    "llama4": "llama.llama4",
+    "mamba": "mamba.mamba",
+    "mamba2": "mamba.mamba2",
+    "mimo2": "mixtures.mimo2",
+    "minicpm": "minicpm.minicpm",
+    "minicpm3": "minicpm.minicpm3",
+    "minimax-m2": "mixtures.minimax_m2",
+    "mistral3": "dense.mistral3",
+    "nemotron": "nemotron.nemotron",
+    "nemotron_h": "nemotron.nemotron_h",
+    "nemotron_h_moe": "nemotron.nemotron_h",
+    "olmo": "olmo.olmo",
+    "olmo2": "olmo.olmo2",
+    "olmoe": "olmo.olmoe",
+    "phi2": "phi.phi2",
+    "phi3": "phi.phi3",
+    "qwen2": "qwen.qwen2",
+    "qwen2moe": "qwen.qwen2_moe",
+    "qwen2vl": "qwen.qwen2",
+    "qwen3": "qwen.qwen3",
+    "qwen35": "qwen.qwen35",
+    "qwen35moe": "qwen.qwen35_moe",
+    "qwen3moe": "qwen.qwen3_moe",
+    "qwen3next": "qwen.qwen3_next",
+    "qwen3vl": "qwen.qwen3",
+    "qwen3vlmoe": "qwen.qwen3_moe",
+    "seed_oss": "dense.seed_oss",
+    "smollm3": "dense.smollm3",
+    "stablelm": "dense.stablelm",
+    "starcoder2": "dense.starcoder2",
+}
+"""Architecture -> the module of its family and the reader in it, so that only one is imported."""
 
 
 def read_plan(
@@ -59,26 +126,14 @@ def read_plan(
 
 
 def find_reader(architecture: str) -> Reader | None:
-    """Return the reader of an architecture, None for an unknown one.
-
-    Only the families that can have it are imported.
-    """
-    named = [family for family in _families() if architecture.startswith(family)]
-    for family in (*sorted(named, key=len, reverse=True), *_COLLECTIONS):
-        if (reader := _readers(family).get(architecture)) is not None:
-            return reader
-    return None
+    """Return the reader of an architecture, None for an unknown one."""
+    if (row := _READERS.get(architecture)) is None:
+        return None
+    family, function = row.split(".")
+    reader: Reader = getattr(importlib.import_module(f"{__name__}.{family}"), function)
+    return reader
 
 
 def supported_architectures() -> tuple[str, ...]:
     """Return the values of `general.architecture` that akunu can run, sorted."""
-    return tuple(sorted(name for family in _families() for name in _readers(family)))
-
-
-def _families() -> list[str]:
-    return [found.name for found in pkgutil.iter_modules(__path__)]
-
-
-def _readers(family: str) -> Mapping[str, Reader]:
-    readers: Mapping[str, Reader] = importlib.import_module(f"{__name__}.{family}").READERS
-    return readers
+    return tuple(sorted(_READERS))

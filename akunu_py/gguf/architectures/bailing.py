@@ -105,6 +105,3 @@ def _plan(
         constants=experts.zero_biases(model, mixture, _ROUTER_BIAS) if biased else None,
         predicts_further=True,
     )
-
-
-READERS = {"bailingmoe": bailingmoe, "bailingmoe2": bailingmoe2}

@@ -89,6 +89,3 @@ def deepseek2(model: Decoder) -> ModelPlan:
         constants=experts.zero_biases(model, mixture),
         predicts_further=True,
     )
-
-
-READERS = {"deepseek": deepseek, "deepseek2": deepseek2}

@@ -253,18 +253,3 @@ def starcoder2(model: Decoder) -> ModelPlan:
         {"norm_epsilon": model.layer_norm_eps},
         rotary=rope.layers(model),
     )
-
-
-READERS = {
-    "apertus": apertus,
-    "arcee": arcee,
-    "cohere2": cohere2,
-    "command-r": command_r,
-    # Converters split its fused tensors and reorder q and k.
-    "internlm2": llama,
-    "mistral3": mistral3,
-    "seed_oss": seed_oss,
-    "smollm3": smollm3,
-    "stablelm": stablelm,
-    "starcoder2": starcoder2,
-}

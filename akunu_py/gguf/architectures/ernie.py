@@ -56,6 +56,3 @@ def ernie4_5_moe(model: Decoder) -> ModelPlan:
         rotary=rope.layers(model, traditional=True),
         constants=experts.zero_biases(model, mixture, _ROUTER_BIAS),
     )
-
-
-READERS = {"ernie4_5": ernie4_5, "ernie4_5-moe": ernie4_5_moe}

@@ -67,6 +67,3 @@ def exaone4(model: Decoder) -> ModelPlan:
         rotary=rope.factors(model),
         predicts_further=True,
     )
-
-
-READERS = {"exaone": exaone, "exaone4": exaone4}

@@ -120,6 +120,3 @@ def _norms(at: str, names: dict[str, str]) -> list[Rule]:
         parameter(f"blk.{{}}.{source}.weight", f"{at}.{target}.weight", convert=layers.minus_one)
         for source, target in names.items()
     ]
-
-
-READERS = {"gemma": gemma, "gemma2": gemma2, "gemma3": gemma3}

@@ -115,6 +115,3 @@ def _sparsity(model: Decoder) -> list[float]:
     if np.isnan(value[:count]).any():
         raise keys.error(_SPARSITY, value, f"{count} numbers")
     return [0.5 * (1 + math.erf(float(scale) / math.sqrt(2))) for scale in value[:count]]
-
-
-READERS = {"gemma3n": gemma3n}

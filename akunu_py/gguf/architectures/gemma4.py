@@ -236,6 +236,3 @@ def _unit_scales(model: Decoder, experts: int | None) -> dict[str, NDArray[np.fl
         if experts and f"blk.{layer}.ffn_down_exps.scale" not in model.tensors:
             scales[f"{at}.router.per_expert_scale"] = np.ones(experts, np.float32)
     return scales
-
-
-READERS = {"gemma4": gemma4}

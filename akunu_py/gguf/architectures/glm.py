@@ -99,6 +99,3 @@ def glm4_moe(model: Decoder) -> ModelPlan:
         constants=experts.zero_biases(model, mixture),
         predicts_further=True,
     )
-
-
-READERS = {"glm4": glm4, "glm4moe": glm4_moe}

@@ -120,6 +120,3 @@ def gpt_oss(model: Decoder) -> ModelPlan:
         },
         wide_range=True,
     )
-
-
-READERS = {"gpt-oss": gpt_oss, "gpt2": gpt2, "gptneox": gptneox}

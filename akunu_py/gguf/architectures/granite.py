@@ -143,6 +143,3 @@ def _scales(model: Decoder) -> dict[str, float]:
 def _scale(model: Decoder, key: str, default: float) -> float:
     """Return a scale; 0 stands for a missing one, as in llama.cpp."""
     return model.keys.number(key, 0.0, low=-1e-30, high=1e6) or default
-
-
-READERS = {"granite": granite, "granitehybrid": granite_hybrid, "granitemoe": granite_moe}

@@ -68,6 +68,3 @@ def hunyuan_moe(model: Decoder) -> ModelPlan:
             "rope_scaling": {"type": "dynamic", "factor": 1.0, "alpha": 1.0},
         },
     )
-
-
-READERS = {"hunyuan-dense": hunyuan_dense, "hunyuan-moe": hunyuan_moe}

@@ -203,6 +203,3 @@ def _kimi_nets(model: Hybrid, head_dim: int) -> list[Rule]:
             layers=model.recurs,
         ),
     ]
-
-
-READERS = {"falcon-h1": falcon_h1, "jamba": jamba, "kimi-linear": kimi_linear}

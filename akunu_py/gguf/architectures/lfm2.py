@@ -89,6 +89,3 @@ def _plan(
             "full_attn_idxs": list(hybrid.attention_layers),
         },
     )
-
-
-READERS = {"lfm2": lfm2, "lfm2moe": lfm2_moe}

@@ -139,6 +139,3 @@ def llama4(model: Decoder) -> ModelPlan:
         shared_arguments=False,
         rotary=rope.factors(model, traditional=True),
     )
-
-
-READERS = {"llama": llama, "llama4": llama4}

@@ -65,6 +65,3 @@ def _plan(model: Decoder, name: str, mixer: list[Rule], arguments: Mapping[str, 
         # Mamba has no heads.
         shared_arguments=False,
     )
-
-
-READERS = {"mamba": mamba, "mamba2": mamba2}

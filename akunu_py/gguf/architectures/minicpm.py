@@ -90,6 +90,3 @@ def minicpm3(model: Decoder) -> ModelPlan:
         rotary=long,
         ignored=rope.LONG_TENSORS,
     )
-
-
-READERS = {"minicpm": minicpm, "minicpm3": minicpm3}

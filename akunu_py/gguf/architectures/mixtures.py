@@ -228,6 +228,3 @@ def _mimo_attention(model: Decoder, sizes: Sequence[tuple[int, int, int]]) -> li
         module("blk.{}.attn_qkv", f"{ATTENTION}.{name}_proj", rows=rows_of(part))
         for part, name in enumerate("qkv")
     ]
-
-
-READERS = {"afmoe": afmoe, "dots1": dots1, "mimo2": mimo2, "minimax-m2": minimax_m2}

@@ -181,6 +181,3 @@ def _mixture_rules(routed: Layers) -> list[Rule]:
         *modules(_MIXER, names, layers=routed),
         *modules(_MIXER, latent, layers=routed, required=False),
     ]
-
-
-READERS = {"nemotron": nemotron, "nemotron_h": nemotron_h, "nemotron_h_moe": nemotron_h}

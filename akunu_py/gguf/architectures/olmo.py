@@ -81,6 +81,3 @@ def olmoe(model: Decoder) -> ModelPlan:
             "rope_scaling": rope.scaling(model),
         },
     )
-
-
-READERS = {"olmo": olmo, "olmo2": olmo2, "olmoe": olmoe}

@@ -55,6 +55,3 @@ def phi3(model: Decoder) -> ModelPlan:
         rotary=rope.long(model, dims=rotated) or rope.layers(model, dims=rotated),
         ignored=rope.LONG_TENSORS,
     )
-
-
-READERS = {"phi2": phi2, "phi3": phi3}

@@ -333,17 +333,3 @@ def _fused_rows(nets: _DeltaNets) -> Indices:
     ]
     rows: Indices = np.concatenate(parts, axis=1).ravel()
     return rows
-
-
-READERS = {
-    "qwen2": qwen2,
-    "qwen2moe": qwen2_moe,
-    "qwen2vl": qwen2,
-    "qwen3": qwen3,
-    "qwen35": qwen35,
-    "qwen35moe": qwen35_moe,
-    "qwen3moe": qwen3_moe,
-    "qwen3next": qwen3_next,
-    "qwen3vl": qwen3,
-    "qwen3vlmoe": qwen3_moe,
-}
