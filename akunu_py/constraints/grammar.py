@@ -28,21 +28,16 @@ class Opening:
     """What may come before a constraint begins: thoughts, and what a model's format asks for.
 
     All texts may contain control tokens.
-
-    Attributes:
-        inside: marker that closes the thoughts which the prompt opened, or "".
-        thoughts: opening and closing marker of thoughts that the reply may open.
-        answers: markers of which one begins the answer; none if it begins without one.
-        speaker: text that may precede a further message, in formats of several messages, or "".
-        space: whether the reply begins with a space, which decoding drops.
-
     """
 
-    inside: str = ""
+    inside: str = ""  # Marker that closes the thoughts which the prompt opened, or "".
+    # Opening and closing marker of thoughts that the reply may open.
     thoughts: tuple[tuple[str, str], ...] = ()
+    # Markers of which one begins the answer; none if it begins without one.
     answers: tuple[str, ...] = ()
+    # Text that may precede a further message, in formats of several messages, or "".
     speaker: str = ""
-    space: bool = False
+    space: bool = False  # Whether the reply begins with a space, which decoding drops.
 
 
 def source_of(

@@ -58,20 +58,12 @@ _REASONS = {
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What a child found.
+    """What a child found."""
 
-    Attributes:
-        error: what llguidance says against the grammar; "" if nothing.
-        seconds: processor time that it took, the limit where it took longer.
-        refused: why it cannot be afforded, or "".
-        late: whether more time might do.
-
-    """
-
-    error: str
-    seconds: float
-    refused: str = ""
-    late: bool = False
+    error: str  # What llguidance says against the grammar; "" if nothing.
+    seconds: float  # Processor time that it took, the limit where it took longer.
+    refused: str = ""  # Why it cannot be afforded, or "".
+    late: bool = False  # Whether more time might do.
 
 
 class CompileTrial:

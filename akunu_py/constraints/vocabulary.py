@@ -37,11 +37,6 @@ class MatcherVocabulary:
         tokenizer: the model's tokenizer.
         num_logits: number of the model's logits; ids without a token are never allowed.
 
-    Attributes:
-        size: number of ids, which is that of the model's logits.
-        tokens: bytes of each id as llguidance has them.
-        control_ids: id of each control token by its text.
-
     Raises ConfigError for a vocabulary without an end token.
 
     """
@@ -64,6 +59,7 @@ class MatcherVocabulary:
                 tokens[id_] = SPECIAL + text.encode()
                 self.control_ids[text] = id_
         tokens += [b""] * (num_logits - len(tokens))
+        # As llguidance has them.
         self.tokens: Sequence[bytes] = tokens
         encode = _Continuation(tokenizer)
         self.drops_space = encode.drops_space
@@ -76,12 +72,7 @@ class MatcherVocabulary:
 
 
 class _Continuation:
-    """Text to ids as within a longer text, without begin token or a space in front.
-
-    Attributes:
-        drops_space: whether decoding drops a space at the beginning of a reply.
-
-    """
+    """Text to ids as within a longer text, without begin token or a space in front."""
 
     def __init__(self, tokenizer: Tokenizer) -> None:
         self._encode = tokenizer.encode
@@ -92,6 +83,7 @@ class _Continuation:
         spaced = self(" a")
         detokenizer = tokenizer.detokenizer()
         shown = detokenizer.feed(spaced) + detokenizer.finish()
+        # Whether decoding drops a space at the beginning of a reply.
         self.drops_space = bool(spaced) and not shown.startswith(" ")
 
     def __call__(self, text: str) -> list[int]:

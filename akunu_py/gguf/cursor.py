@@ -44,12 +44,6 @@ def describe(value: object) -> str:
 class Cursor:
     """Reads fields one after another; its errors name field and byte offset.
 
-    Attributes:
-        data: the mapped file, or its bytes.
-        size: size of the file in bytes.
-        position: position of the next byte to read.
-        path: path of the file, for messages.
-
     Every method that reads raises ModelFormatError if the file ends before the field does.
 
     """

@@ -27,24 +27,14 @@ _MIN_TENSOR_BYTES = 8 + 1 + 4 + 8 + 4 + 8
 
 @dataclass(frozen=True, slots=True)
 class TensorInfo:
-    """The type, shape and place of a tensor.
-
-    Attributes:
-        name: the name in the file, such as "blk.0.attn_q.weight".
-        type: its GGML type.
-        shape_ggml: dimensions in the file's order, the contiguous one first.
-        offset: position of its first byte in its file.
-        nbytes: its size in bytes.
-        part: index of its file among the parts of a split model; 0 for a model in one file.
-
-    """
+    """The type, shape and place of a tensor."""
 
     name: str
     type: BlockType
-    shape_ggml: tuple[int, ...]
-    offset: int
+    shape_ggml: tuple[int, ...]  # The contiguous dimension first, as in the file.
+    offset: int  # Bytes from the start of its file.
     nbytes: int
-    part: int = 0
+    part: int = 0  # Index of its file among the parts of a split model.
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -69,22 +59,13 @@ class TensorInfo:
 
 @dataclass(frozen=True, slots=True)
 class Header:
-    """A checked header.
-
-    Attributes:
-        version: 2 or 3.
-        metadata: key -> value, in the file's order.
-        tensors: name -> TensorInfo, in the file's order.
-        key_positions: key -> position of its value's type, for messages.
-        tensor_positions: tensor name -> position of its entry in the table, for messages.
-
-    """
+    """A checked header."""
 
     version: int
-    metadata: dict[str, MetadataValue]
+    metadata: dict[str, MetadataValue]  # This and `tensors` are in the order of the file.
     tensors: dict[str, TensorInfo]
-    key_positions: dict[str, int]
-    tensor_positions: dict[str, int]
+    key_positions: dict[str, int]  # Position of a value's type, for messages.
+    tensor_positions: dict[str, int]  # Position of a tensor's entry in the table, for messages.
 
 
 def _read_version(cursor: Cursor) -> int:

@@ -33,14 +33,7 @@ def _map(path: Path) -> mmap.mmap:
 
 
 class MappedFile:
-    """An open GGUF file, which may be one part of a split model.
-
-    Attributes:
-        path: path of the file.
-        size: size in bytes.
-        header: the checked header.
-
-    """
+    """An open GGUF file, which may be one part of a split model."""
 
     def __init__(self, path: Path, data: mmap.mmap, header: Header) -> None:
         self.path = path

@@ -20,104 +20,67 @@ Conversion = Callable[[NDArray[np.float32]], NDArray[np.float32]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Placement:
-    """One parameter of the model, and the GGUF tensors it is made of.
+    """One parameter of the model, and the GGUF tensors it is made of."""
 
-    Attributes:
-        path: path of the parameter, such as "model.layers.0.self_attn.q_proj.weight".
-        tensors: GGUF names; the rows of several follow one another.
-        rows: which of their rows the parameter has, in its order (elements for a vector); None
-            takes all in order. For a stack of experts they are rows of the flattened stack.
-        columns: for each column of the parameter the column of the tensor; None takes all in order.
-        convert: applied to the dense numbers, after `rows` and `columns`. A tensor with a
-            conversion is never kept quantized.
-        float32: whether the parameter stays in float32 whatever the model computes in.
-        scales: for each tensor the name of the tensor that scales it, or None; empty if there are
-            none. A scale has one number, or one for each expert of a stack.
-
-    """
-
-    path: str
-    tensors: tuple[str, ...]
+    path: str  # Such as "model.layers.0.self_attn.q_proj.weight".
+    tensors: tuple[str, ...]  # GGUF names; the rows of several follow one another.
+    # Which of their rows the parameter has, in its order (elements for a vector; rows of the
+    # flattened stack for experts); None takes all in order.
     rows: RowOrder | None = None
+    # For each column of the parameter the column of the tensor; None takes all in order.
     columns: NDArray[np.intp] | None = None
+    # Applied to the dense numbers, after `rows` and `columns`. A tensor with a conversion is
+    # never kept quantized.
     convert: Conversion | None = None
-    float32: bool = False
+    float32: bool = False  # Whether the parameter stays in float32 whatever the model computes in.
+    # For each tensor the name of the tensor that scales it, or None; empty if there are none. A
+    # scale has one number, or one for each expert of a stack.
     scales: tuple[str | None, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RotaryFactors:
-    """Rotary frequencies that the model class has no argument for.
+    """Rotary frequencies that the model class has no argument for."""
 
-    Attributes:
-        dims: rotated dimensions of a head.
-        base: frequency i is base ** (-2 i / dims) / factor i.
-        tensor: name of the GGUF tensor of the factors, [dims / 2].
-        long_tensor: name of the factors to use if the context exceeds `original_context`.
-        original_context: see long_tensor, in tokens.
-        scale: factor of cosines and sines (`rope.scaling.attn_factor`).
-        traditional: whether neighbours rotate together, rather than halves of the head.
-        modules: a regular expression for the paths of the rotary modules to replace.
-
-    """
-
-    dims: int
-    base: float
-    tensor: str
-    long_tensor: str | None = None
+    dims: int  # Rotated dimensions of a head.
+    base: float  # Frequency i is base ** (-2 i / dims) / factor i.
+    tensor: str  # GGUF name of the factors, [dims / 2].
+    long_tensor: str | None = None  # Factors to use if the context exceeds `original_context`.
     original_context: int | None = None
-    scale: float = 1.0
-    traditional: bool = False
+    scale: float = 1.0  # Of cosines and sines (`rope.scaling.attn_factor`).
+    traditional: bool = False  # Whether neighbours rotate together, rather than halves of the head.
+    # A regular expression for the paths of the rotary modules to replace.
     modules: str = r".*\.rope"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RotaryScaling:
-    """Rotary layers for a model class without an argument for scaled positions.
+    """Rotary layers for a model class without an argument for scaled positions."""
 
-    Attributes:
-        dims: rotated dimensions of a head.
-        base: base of the frequencies, base ** (-2 i / dims).
-        scaling: mlx-lm's `rope_scaling`.
-        traditional: whether neighbours rotate together, rather than halves of the head.
-        modules: a regular expression for the paths of the rotary modules to replace.
-
-    """
-
-    dims: int
+    dims: int  # This and the rest as in `RotaryFactors`.
     base: float
-    scaling: Mapping[str, Any]
+    scaling: Mapping[str, Any]  # mlx-lm's `rope_scaling`.
     traditional: bool = False
     modules: str = r".*\.rope"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelPlan:
-    """A model to build, and where its parameters come from.
-
-    Attributes:
-        architecture: `general.architecture`.
-        model: module of the class in `mlx_lm.models`, or "variants.<name>", a class of
-            `akunu_py.models.variants`.
-        arguments: arguments of the class (ModelArgs).
-        placements: every parameter that the file holds.
-        constants: parameters of the class with fixed values, which the file leaves out.
-        num_layers: number of blocks to run.
-        context_length: tokens the model was trained for.
-        vocabulary_size: rows of the embedding.
-        rotary: the rotary layers, if the class has no argument for them.
-        wide_range: whether activations of the family are known to exceed float16's range. On a GPU
-            such a model computes in bfloat16; others are checked when they are loaded.
-
-    """
+    """A model to build, and where its parameters come from."""
 
     architecture: str
+    # Module of the class in `mlx_lm.models`, or "variants.<name>", a class of
+    # `akunu_py.models.variants`.
     model: str
-    arguments: dict[str, Any]
+    arguments: dict[str, Any]  # Of the class (ModelArgs).
     placements: tuple[Placement, ...]
-    num_layers: int
-    context_length: int
+    num_layers: int  # Blocks to run; the file may have further ones.
+    context_length: int  # Tokens the model was trained for.
     vocabulary_size: int
+    # The rotary layers, if the class has no argument for them.
     rotary: RotaryFactors | RotaryScaling | None = None
+    # Parameters of the class with fixed values, which the file leaves out.
     constants: Mapping[str, NDArray[np.float32]] = field(default_factory=dict)
+    # Whether activations of the family are known to exceed float16's range. On a GPU such a model
+    # computes in bfloat16; others are checked when they are loaded.
     wide_range: bool = False

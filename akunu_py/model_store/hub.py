@@ -21,17 +21,11 @@ _READ_LAST = "config.json"
 
 @dataclass(frozen=True, slots=True)
 class RemoteRepository:
-    """A repository as it is on the hub.
+    """A repository as it is on the hub."""
 
-    Attributes:
-        name: OWNER/REPO.
-        commit: the commit of `main`.
-        sizes: bytes of each file by its path there; paths outside the repository are left out.
-
-    """
-
-    name: str
-    commit: str
+    name: str  # OWNER/REPO.
+    commit: str  # Of `main`.
+    # Bytes of each file by its path there; paths outside the repository are left out.
     sizes: Mapping[str, int]
 
 

@@ -19,34 +19,20 @@ from akunu_py.system.errors import ConfigError
 
 @dataclass(frozen=True, slots=True)
 class CachedFile:
-    """A file of a snapshot in the cache.
+    """A file of a snapshot in the cache."""
 
-    Attributes:
-        path: the file in the snapshot's folder, a link to the content or the content itself.
-        content: the file that `path` leads to; other snapshots may lead there as well.
-        num_bytes: size of the content.
-
-    """
-
-    path: Path
-    content: Path
+    path: Path  # In the snapshot's folder: a link to the content, or the content itself.
+    content: Path  # The file that `path` leads to; other snapshots may lead there as well.
     num_bytes: int
 
 
 @dataclass(frozen=True, slots=True)
 class CachedSnapshot:
-    """One revision of a repository in the cache, as far as it was downloaded.
-
-    Attributes:
-        folder: the folder of the files.
-        files: files by their path in the repository.
-        current: whether `main` led to this revision when it was last asked for.
-
-    """
+    """One revision of a repository in the cache, as far as it was downloaded."""
 
     folder: Path
-    files: dict[str, CachedFile]
-    current: bool
+    files: dict[str, CachedFile]  # By their path in the repository.
+    current: bool  # Whether `main` led to this revision when it was last asked for.
 
     @property
     def sizes(self) -> dict[str, int]:
@@ -56,20 +42,12 @@ class CachedSnapshot:
 
 @dataclass(frozen=True, slots=True)
 class CachedRepository:
-    """A model repository in the cache.
+    """A model repository in the cache."""
 
-    Attributes:
-        name: OWNER/REPO, or REPO for very old ones.
-        folder: the folder of the whole repository.
-        snapshots: revisions with files in the cache.
-        unfinished_bytes: size of partly fetched files.
-
-    """
-
-    name: str
+    name: str  # OWNER/REPO, or REPO for very old ones.
     folder: Path
     snapshots: tuple[CachedSnapshot, ...]
-    unfinished_bytes: int = 0
+    unfinished_bytes: int = 0  # Of partly fetched files.
 
     @property
     def snapshot(self) -> CachedSnapshot | None:

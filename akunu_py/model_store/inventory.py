@@ -25,24 +25,14 @@ _MOST_CONFIG_BYTES = 2**20
 
 @dataclass(frozen=True, slots=True)
 class ListedModel:
-    """A model to choose from.
-
-    Attributes:
-        name: the name that commands take.
-        place: "akunu", "hub", "folder" or "alias".
-        path: the path to open; None if the model is not completely here.
-        num_bytes: size on disk; None for an alias.
-        quantization: from file names or the config; "" if unknown.
-        target: the target of an alias; "" for other models.
-
-    """
+    """A model to choose from."""
 
     name: str
-    place: str
-    path: Path | None
-    num_bytes: int | None
-    quantization: str
-    target: str = ""
+    place: str  # "akunu", "hub", "folder" or "alias".
+    path: Path | None  # None if the model is not completely here.
+    num_bytes: int | None  # None for an alias.
+    quantization: str  # From file names or the config; "" if unknown.
+    target: str = ""  # Of an alias.
 
 
 def inventory(settings: Settings) -> list[ListedModel]:

@@ -27,26 +27,15 @@ _STDERR = 2
 
 @dataclass(frozen=True, slots=True)
 class PackagedModel:
-    """A GGUF file in a wheel.
+    """A GGUF file in a wheel."""
 
-    Attributes:
-        name: the name that users give.
-        title: its full name.
-        licence: licence of the model and the package.
-        requirement: the package with its version.
-        member: path of the file in the wheel.
-        num_bytes: size of the file.
-        sha256: hash of the file, in hexadecimal digits.
-
-    """
-
-    name: str
+    name: str  # What users give.
     title: str
-    licence: str
-    requirement: str
-    member: str
+    licence: str  # Of the model and the package.
+    requirement: str  # The package with its version.
+    member: str  # Path of the file in the wheel.
     num_bytes: int
-    sha256: str
+    sha256: str  # Of the file, in hexadecimal digits.
 
     def __str__(self) -> str:
         return self.name

@@ -34,22 +34,13 @@ _FOLDER_FILES = (
 
 @dataclass(frozen=True, slots=True)
 class ModelFiles:
-    """The files of one model of a repository.
+    """The files of one model of a repository."""
 
-    Attributes:
-        quantization: from the names, such as "Q4_K_M"; the file's name if that has none, "" for an
-            MLX model.
-        files: paths in the repository, parts in order.
-        main: the file to open; None for an MLX model, which is opened as a folder.
-        num_bytes: size of all files that are there.
-        missing: parts that are missing.
-
-    """
-
+    # From the names, such as "Q4_K_M"; the file's name if that has none, "" for an MLX model.
     quantization: str
-    files: tuple[str, ...]
-    main: str | None
-    num_bytes: int
+    files: tuple[str, ...]  # Paths in the repository, parts in order.
+    main: str | None  # The file to open; None for an MLX model, which is opened as a folder.
+    num_bytes: int  # Of all files that are there.
     missing: tuple[str, ...] = ()
 
 

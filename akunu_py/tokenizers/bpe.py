@@ -77,17 +77,12 @@ def decode_alphabet(text: str) -> bytes:
 
 
 class BPECodec:
-    """Text without control tokens to ids, and the bytes of each id.
-
-    Attributes:
-        token_bytes: bytes of each token id, empty for control, unknown and unused tokens.
-        strip_space: always False, since nothing is put in front of a text.
+    """The `Codec` of byte-level BPE, and of BPE of characters.
 
     Raises ModelFormatError for merges that do not fit the vocabulary.
-
     """
 
-    strip_space = False
+    strip_space = False  # Nothing is put in front of a text.
 
     def __init__(
         self, metadata: Mapping[str, Any], vocabulary: Vocabulary, rule: SplitRule

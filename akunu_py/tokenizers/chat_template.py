@@ -58,10 +58,6 @@ class ChatTemplate:
         source: jinja2 text, with the names that Hugging Face's transformers defines.
         special_texts: "bos", "eos", "unknown", "padding" -> text, for `bos_token` and so on.
 
-    Attributes:
-        source: the text of the template.
-        input: converts messages and tools to what `render` takes.
-
     Raises ChatTemplateError for a source that is too long or not jinja2.
 
     """
@@ -73,6 +69,7 @@ class ChatTemplate:
                 "use another model"
             )
         self.source = source
+        # Converts messages and tools to what `render` takes.
         self.input = TemplateInput(lambda messages, tools: self.render(messages, tools=tools))
         self._environment = BoundedEnvironment()
         self._environment.add_filter("tojson", _to_json)

@@ -36,16 +36,10 @@ _UNKNOWN: Mapping[str, str] = {
 
 
 class Codec(Protocol):
-    """Text without control tokens to ids, and the bytes of each id.
+    """Text without control tokens to ids, and the bytes of each id."""
 
-    Attributes:
-        token_bytes: bytes of each token id, empty for control, unknown and unused tokens.
-        strip_space: whether decoding drops the space that encoding puts in front.
-
-    """
-
-    token_bytes: TokenBytes
-    strip_space: bool
+    token_bytes: TokenBytes  # Bytes of each token id, empty for control, unknown and unused tokens.
+    strip_space: bool  # Whether decoding drops the space that encoding puts in front.
 
     def encode(self, text: str) -> Sequence[int]:
         """Return the ids of a text between special tokens."""
@@ -53,18 +47,11 @@ class Codec(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class BeginRule:
-    """Whether texts begin with a begin token.
+    """Whether texts begin with a begin token."""
 
-    Attributes:
-        usually: whether they do if the file does not say.
-        always: whether they do whatever the file says.
-        required: whether a vocabulary without the token is damaged.
-
-    """
-
-    usually: bool
-    always: bool = False
-    required: bool = False
+    usually: bool  # Whether they do if the file does not say.
+    always: bool = False  # Whether they do whatever the file says.
+    required: bool = False  # Whether a vocabulary without the token is damaged.
 
 
 def check_vocabulary(metadata: Mapping[str, Any]) -> None:

@@ -19,18 +19,11 @@ _MERGED_SYSTEM = (
 
 @dataclass(frozen=True, slots=True)
 class Format:
-    """A conversation's format.
-
-    Attributes:
-        name: its usual name.
-        tokens: the control tokens that it writes.
-        source: template in jinja2.
-
-    """
+    """A conversation's format."""
 
     name: str
-    tokens: tuple[str, ...]
-    source: str
+    tokens: tuple[str, ...]  # The control tokens that it writes.
+    source: str  # In jinja2.
 
 
 def _turns(name: str, tokens: tuple[str, ...], turn: str, reply: str, start: str = "") -> Format:

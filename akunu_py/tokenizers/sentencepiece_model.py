@@ -29,18 +29,11 @@ class ModelKind(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class Normalization:
-    """Changes of a text before it is cut into pieces.
+    """Changes of a text before it is cut into pieces."""
 
-    Attributes:
-        charsmap: SentencePiece's compiled replacements, may be empty.
-        add_prefix: whether to put a space in front of a text.
-        remove_spaces: whether to merge runs of spaces and drop them at the ends.
-
-    """
-
-    charsmap: bytes
-    add_prefix: bool
-    remove_spaces: bool
+    charsmap: bytes  # SentencePiece's compiled replacements, may be empty.
+    add_prefix: bool  # Whether to put a space in front of a text.
+    remove_spaces: bool  # Whether to merge runs of spaces and drop them at the ends.
 
 
 def _varint(value: int) -> bytes:

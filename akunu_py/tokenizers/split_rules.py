@@ -20,25 +20,18 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class SplitRule:
-    """How one kind of byte-level BPE splits a text.
+    """How one kind of byte-level BPE splits a text."""
 
-    Attributes:
-        patterns: regular expressions in Oniguruma's syntax, applied one after another.
-        ignore_merges: whether a piece that is a token is taken whole, whatever the merges say.
-        add_bos: whether texts begin with a begin token unless the file says otherwise.
-        always_bos: whether they do whatever the file says.
-        raw: whether to merge the characters themselves, with spaces written as in SentencePiece,
-            instead of bytes written as characters.
-        whole_newlines: whether a run of newlines that is a token is taken whole.
-
-    """
-
+    # Regular expressions in Oniguruma's syntax, applied one after another.
     patterns: tuple[str, ...]
+    # Whether a piece that is a token is taken whole, whatever the merges say.
     ignore_merges: bool = False
-    add_bos: bool = False
-    always_bos: bool = False
+    add_bos: bool = False  # Whether texts begin with a begin token unless the file says otherwise.
+    always_bos: bool = False  # Whether they do whatever the file says.
+    # Whether to merge the characters themselves, with spaces written as in SentencePiece, instead
+    # of bytes written as characters.
     raw: bool = False
-    whole_newlines: bool = False
+    whole_newlines: bool = False  # Whether a run of newlines that is a token is taken whole.
 
 
 def _either(alternatives: tuple[str, ...]) -> str:

@@ -21,15 +21,7 @@ _BYTE = re.compile(r"<0x([0-9A-F]{2})>")
 
 
 class SPMCodec:
-    """Text without control tokens to ids, and the bytes of each id.
-
-    Attributes:
-        token_bytes: bytes of each token id, empty for control, unknown and unused tokens.
-        strip_space: whether decoding drops the space that encoding puts in front.
-
-    Raises ModelFormatError for an unusable vocabulary.
-
-    """
+    """The `Codec` of SentencePiece. Raises ModelFormatError for an unusable vocabulary."""
 
     def __init__(
         self, metadata: Mapping[str, Any], vocabulary: Vocabulary, kind: ModelKind

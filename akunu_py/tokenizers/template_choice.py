@@ -15,13 +15,7 @@ _KEY = "tokenizer.chat_template"
 
 
 class Templates:
-    """The templates of a file.
-
-    Attributes:
-        source: origin of the main one: "file", "fallback:" and a format's name, or None.
-        names: names of further ones in the file.
-
-    """
+    """The templates of a file."""
 
     def __init__(
         self,
@@ -30,6 +24,7 @@ class Templates:
         named: Mapping[str, str],
         special_texts: Mapping[str, str],
     ) -> None:
+        # Origin of the main one: "file", "fallback:" and a format's name, or None.
         self.source = source
         self.names = tuple(sorted(named))
         self._special_texts = special_texts

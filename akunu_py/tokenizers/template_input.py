@@ -23,17 +23,12 @@ Value = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Form:
-    """How to give messages to a template.
+    """How to give messages to a template."""
 
-    Attributes:
-        parts: whether a user's content of several texts is a list; otherwise it is one text.
-        json_text: whether the arguments of a call are JSON text; otherwise an object.
-        no_text: the content of a message with calls and no text: "", None or a space.
-
-    """
-
+    # Whether a user's content of several texts is a list; otherwise it is one text.
     parts: bool = False
-    json_text: bool = False
+    json_text: bool = False  # Whether the arguments of a call are JSON text; otherwise an object.
+    # The content of a message with calls and no text: "", None or a space.
     no_text: str | None = ""
 
 

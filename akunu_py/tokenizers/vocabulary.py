@@ -54,21 +54,13 @@ _DEFAULT_IDS: Mapping[str, tuple[tuple[str, int, TokenType], ...]] = {
 
 @dataclass(frozen=True, slots=True)
 class Vocabulary:
-    """A checked vocabulary.
+    """A checked vocabulary."""
 
-    Attributes:
-        tokens: text of each id, as the file writes it.
-        types: type of each id.
-        special_ids: the named ids: "bos", "eos", "unknown", "fim_pre", ...
-        end_ids: the ids that end a reply.
-        uncommon: text, id and type of each token that is not NORMAL, by id.
-
-    """
-
-    tokens: tuple[str, ...]
+    tokens: tuple[str, ...]  # By id, as the file writes them.
     types: tuple[TokenType, ...]
-    special_ids: Mapping[str, int]
-    end_ids: frozenset[int]
+    special_ids: Mapping[str, int]  # "bos", "eos", "unknown", "fim_pre", ...
+    end_ids: frozenset[int]  # Ids that end a reply.
+    # Text, id and type of each token that is not NORMAL, by id.
     uncommon: tuple[tuple[str, int, TokenType], ...]
 
     def texts(self, *types: TokenType) -> list[tuple[str, int]]:

@@ -94,20 +94,13 @@ def _read_head(model: Decoder, kind: str, default: int | None = None) -> int:
 
 @dataclass(frozen=True, slots=True)
 class _Layers:
-    """The differences between layers.
-
-    Attributes:
-        windowed: whether each layer sees only a window.
-        own_keys: number of layers with their own keys and values; later layers use those of the
-            last such layer of the same kind.
-        equal: whether layers that see everything use their keys also as values.
-        arguments: the resulting arguments of the class.
-
-    """
+    """The differences between layers."""
 
     windowed: list[bool]
+    # Number of layers with their own keys and values; later layers use those of the last such
+    # layer of the same kind.
     own_keys: int
-    equal: bool
+    equal: bool  # Whether layers that see everything use their keys also as values.
     arguments: dict[str, Any]
 
     def has_keys(self, layer: int) -> bool:

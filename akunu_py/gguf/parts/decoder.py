@@ -47,25 +47,17 @@ class Decoder:
     Sizes that every model has are read and checked at once, others when they are first used, since
     a file need not have what no reader uses. Each raises ModelFormatError, naming key or tensor, if
     the file contradicts itself.
-
-    Attributes:
-        keys: the metadata of the architecture.
-        tensors: the tensor table.
-        hidden_size: width of the residual stream.
-        num_layers: number of blocks to run; blocks that predict further tokens follow them.
-        context_length: tokens the model was trained for.
-        vocabulary_size: rows of the embedding.
-        tied: whether the embedding also makes the logits.
-
     """
 
     def __init__(self, keys: Keys, tensors: Mapping[str, TensorInfo]) -> None:
         self.keys = keys
         self.tensors = tensors
         self.hidden_size = keys.integer("embedding_length")
+        # Blocks to run; those that predict further tokens follow them.
         self.num_layers = _num_layers(keys, tensors)
         self.context_length = keys.integer("context_length", high=MAX_CONTEXT)
         self.vocabulary_size = _vocabulary_size(keys, tensors, self.hidden_size)
+        # Whether the embedding also makes the logits.
         self.tied = f"{OUTPUT}.weight" not in tensors
 
     @property

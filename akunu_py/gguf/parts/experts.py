@@ -38,20 +38,12 @@ class Gating(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class Mixture:
-    """Sizes of a mixture.
-
-    Attributes:
-        count: number of experts of a layer.
-        used: number of experts that each token uses.
-        feed_forward_size: inner width of an expert.
-        layers: layers with experts; the others have a plain feed-forward part.
-
-    """
+    """Sizes of a mixture."""
 
     count: int
-    used: int
-    feed_forward_size: int
-    layers: frozenset[int]
+    used: int  # Experts that each token uses.
+    feed_forward_size: int  # Of one expert.
+    layers: frozenset[int]  # The other layers have a plain feed-forward part.
 
     def routed(self, layer: int) -> bool:
         """Return whether a layer has experts."""

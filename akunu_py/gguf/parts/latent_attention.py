@@ -21,26 +21,15 @@ LATENT_QUERIES = {
 
 @dataclass(frozen=True, slots=True)
 class Heads:
-    """Sizes of latent attention.
-
-    Attributes:
-        count: number of query heads.
-        plain: dimensions of a key that do not rotate and come from the latent vector.
-        rotated: dimensions of a key that rotate, the same for all heads.
-        value: dimensions of a value.
-        latent: dimensions of the latent vector.
-        query_latent: dimensions of the queries' latent vector; None if they come from the input.
-        split: whether the file has separate matrices from the latent vector, as new files do.
-
-    """
+    """Sizes of latent attention."""
 
     count: int
-    plain: int
-    rotated: int
-    value: int
+    plain: int  # Dimensions of a key that do not rotate and come from the latent vector.
+    rotated: int  # Dimensions of a key that rotate, the same for all heads.
+    value: int  # Dimensions of a value.
     latent: int
-    query_latent: int | None
-    split: bool
+    query_latent: int | None  # None if queries come from the input.
+    split: bool  # Whether the file has separate matrices from the latent vector, as new files do.
 
     @property
     def arguments(self) -> dict[str, Any]:

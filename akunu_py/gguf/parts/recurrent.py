@@ -72,20 +72,12 @@ class Hybrid(Decoder):
 
 @dataclass(frozen=True, slots=True)
 class Channels:
-    """Sizes of the mixers of Mamba 1.
+    """Sizes of the mixers of Mamba 1."""
 
-    Attributes:
-        kernel: taps of the causal convolution over time.
-        inner_size: number of channels.
-        state_size: size of a channel's state.
-        rank: rank of the matrix for time steps.
-
-    """
-
-    kernel: int
+    kernel: int  # Taps of the causal convolution over time.
     inner_size: int
-    state_size: int
-    rank: int
+    state_size: int  # Of each channel.
+    rank: int  # Of the matrix for time steps.
 
 
 def read_channels(keys: Keys) -> Channels:
@@ -100,22 +92,13 @@ def read_channels(keys: Keys) -> Channels:
 
 @dataclass(frozen=True, slots=True)
 class StateSpace:
-    """Sizes of the Mamba 2 mixers of a model.
+    """Sizes of the Mamba 2 mixers of a model."""
 
-    Attributes:
-        kernel: taps of the causal convolution over time.
-        inner_size: heads times head_dim.
-        state_size: size of the state of each channel of a head.
-        heads: number of heads.
-        groups: number of groups of heads that share B and C.
-
-    """
-
-    kernel: int
-    inner_size: int
-    state_size: int
+    kernel: int  # Taps of the causal convolution over time.
+    inner_size: int  # heads * head_dim.
+    state_size: int  # Of each channel of a head.
     heads: int
-    groups: int
+    groups: int  # Groups of heads that share B and C.
 
     @property
     def head_dim(self) -> int:

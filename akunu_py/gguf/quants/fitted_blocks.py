@@ -73,16 +73,11 @@ def iq2_xxs(blocks: Bytes, codes: Bytes) -> Parts:
 
 @dataclass(frozen=True, slots=True)
 class _PairFit:
-    """The best lattices of 16 symmetric points for two halves of a group with separate scales.
+    """The best lattices of 16 symmetric points for two halves of a group with separate scales."""
 
-    Attributes:
-        steps: steps of the lattice by the two integer scales, float32 [scales ** 2].
-        codes: codes of the ranks 0, 1 and 2, by the two integer scales and further indices, with a
-            code in each byte; three arrays of uint64 [scales ** 2 * k].
-
-    """
-
-    steps: Floats
+    steps: Floats  # Steps of the lattice by the two integer scales, float32 [scales ** 2].
+    # Codes of the ranks 0, 1 and 2, by the two integer scales and further indices, with a code in
+    # each byte; three arrays of uint64 [scales ** 2 * k].
     codes: tuple[Words, Words, Words]
 
     def codes_of(self, ranks: Words, index: NDArray[np.intp]) -> Words:

@@ -49,17 +49,11 @@ E2M1_VALUES = (0, 0.5, 1, 1.5, 2, 3, 4, 6, -0.0, -0.5, -1, -1.5, -2, -3, -4, -6)
 
 @dataclass(frozen=True, slots=True)
 class Planes:
-    """How codes are cut into planes; see the module's docstring.
+    """How codes are cut into planes; see the module's docstring."""
 
-    Attributes:
-        multipliers: multiplier of the layer's input for each plane; the first plane has the upper
-            bits of a code.
-        step: the stored scale, in units of the weights' scale.
-
-    """
-
+    # Of the layer's input for each plane; the first plane has the upper bits of a code.
     multipliers: tuple[float, ...]
-    step: float
+    step: float  # The stored scale, in units of the weights' scale.
 
 
 _BIT_PLANES = {bits: Planes((1.0, 2.0**-bits), 2.0**bits) for bits in (1, 2, 3)}
@@ -70,22 +64,14 @@ _SIGN_PLANES = Planes((35 / 64, 33 / 64, 18 / 64, 0.0), 64.0)
 
 @dataclass(frozen=True, slots=True)
 class WeightForm:
-    """The form of a type's weights in memory.
+    """The form of a type's weights in memory."""
 
-    Attributes:
-        bits: bits of a stored code, or of a number if `mode` is "dense".
-        group_size: stored codes per scale; 0 if `mode` is "dense".
-        mode: MLX's quantization mode, or "dense".
-        multipliers: multiplier of the layer's input for each code of a weight; empty for one code
-            per weight. See the module's docstring.
-        exact: whether the weights are the file's with float32 scales, up to float32's rounding.
-
-    """
-
-    bits: int
-    group_size: int
+    bits: int  # Of a stored code, or of a number if `mode` is "dense".
+    group_size: int  # Stored codes per scale; 0 if `mode` is "dense".
     mode: Mode | Literal["dense"] = "affine"
+    # Of the layer's input for each code of a weight; empty for one code per weight.
     multipliers: tuple[float, ...] = ()
+    # Whether the weights are the file's with float32 scales, up to float32's rounding.
     exact: bool = True
 
     @property
@@ -104,26 +90,17 @@ class WeightForm:
 
 @dataclass(frozen=True, slots=True)
 class Lattice:
-    """How to read the blocks of one type as codes, scales and biases.
-
-    Attributes:
-        bits: bits of a code.
-        group: weights per scale.
-        decode: function from blocks to codes, scales and biases; see `simple_blocks`.
-        zero: the code of weight 0; biases are `-zero * scale`. None if `decode` returns biases.
-        mode: MLX's quantization mode.
-        values: value of each code, in scales; empty for `code - zero`.
-        planes: how codes are cut; None if they are stored whole.
-
-    """
+    """How to read the blocks of one type as codes, scales and biases."""
 
     bits: int
-    group: int
+    group: int  # Weights per scale.
+    # From blocks to codes, scales and biases; see `simple_blocks`.
     decode: Callable[[Bytes, Bytes], Parts]
+    # The code of weight 0; biases are `-zero * scale`. None if `decode` returns biases.
     zero: float | None = None
     mode: Mode = "affine"
-    values: tuple[float, ...] = ()
-    planes: Planes | None = None
+    values: tuple[float, ...] = ()  # Value of each code, in scales; empty for `code - zero`.
+    planes: Planes | None = None  # How codes are cut; None if they are stored whole.
 
     def form(self, *, exact: bool = True) -> WeightForm:
         """Return the stored form of these codes."""

@@ -45,22 +45,14 @@ def _sign_masks() -> Words:
 
 @dataclass(frozen=True, slots=True)
 class Units:
-    """The content of blocks of an IQ1, IQ2 or IQ3 type, independent of a lattice.
+    """The content of blocks of an IQ1, IQ2 or IQ3 type, independent of a lattice."""
 
-    Attributes:
-        grid: name of the type with the grid.
-        index: indices of patterns in the grid, [n, 32], or [n, 64] for patterns of 4 weights.
-        signs: bit i of a byte says that weight i of a unit is negative, uint8 [n, 32].
-        d: the block's scale, float32 [n, 1].
-        steps: integer scales of groups of 32 weights, [n, 8], or of 16, [n, 16].
-
-    """
-
-    grid: str
+    grid: str  # Name of the type with the grid.
+    # Indices of patterns in the grid, [n, 32], or [n, 64] for patterns of 4 weights.
     index: NDArray[Any]
-    signs: Bytes
-    d: Floats
-    steps: Bytes
+    signs: Bytes  # Bit i of a byte says that weight i of a unit is negative, uint8 [n, 32].
+    d: Floats  # The block's scale, float32 [n, 1].
+    steps: Bytes  # Integer scales of groups of 32 weights, [n, 8], or of 16, [n, 16].
 
     def codes(self, *of_rank: int) -> Words:
         """Return the code for each weight's rank, 8 bytes per word, uint64 [n, 32]."""

@@ -43,28 +43,19 @@ _NAN_E4M3 = 0x7F
 
 @dataclass(frozen=True, slots=True)
 class QuantizedMatrix:
-    """A matrix [rows, cols] in the form `mlx.core.quantized_matmul` takes.
+    """A matrix [rows, cols] in the form `mlx.core.quantized_matmul` takes."""
 
-    Attributes:
-        packed: uint32 [rows, stored * bits / 32], element 0 in the lowest bits; stored is cols
-            times the number of `multipliers`, if any.
-        scales: float16 or float32 [rows, stored / group_size] in mode "affine"; else uint8.
-        biases: as scales; None unless the mode is "affine".
-        bits: bits of a stored code.
-        group_size: stored codes per scale.
-        mode: MLX's quantization mode.
-        multipliers: multipliers of planes, or empty; see `forms`. A group has a part
-            `scale * code + bias` of each weight for each plane, and the weight is the sum of the
-            parts times their multipliers.
-
-    """
-
+    # uint32 [rows, stored * bits / 32], element 0 in the lowest bits; stored is cols times the
+    # number of `multipliers`, if any.
     packed: NDArray[np.uint32]
+    # float16 or float32 [rows, stored / group_size] in mode "affine"; else uint8.
     scales: NDArray[Any]
-    biases: NDArray[Any] | None
+    biases: NDArray[Any] | None  # As scales; None unless the mode is "affine".
     bits: int
-    group_size: int
+    group_size: int  # Stored codes per scale.
     mode: Mode = "affine"
+    # Of planes, or empty; see `forms`. A group has a part `scale * code + bias` of each weight
+    # for each plane, and the weight is the sum of the parts times their multipliers.
     multipliers: tuple[float, ...] = ()
 
     @property
