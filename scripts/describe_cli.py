@@ -1,30 +1,19 @@
 #!/usr/bin/env python3
-"""Write docs/cli.md: every command with its options, from what --help says.
+"""Print one page of Markdown with every command and its options, from what --help says."""
 
-    python scripts/describe_cli.py          print the page
-    python scripts/describe_cli.py --write  into docs/cli.md
-
-tests/cli/test_cli_page.py checks that the page is that of the commands.
-"""
-
-import argparse
 import inspect
 import os
 import sys
 from collections.abc import Iterator
-from pathlib import Path
 
 import click
 
 from akunu_py.cli.command import HEADINGS, SHARED
 
-ROOT = Path(__file__).resolve().parents[1]
-PAGE = ROOT / "docs" / "cli.md"
 HEAD = """# Commands
 
-Written by `scripts/describe_cli.py` from the commands themselves; `akunu COMMAND --help` says the same. Every command
-also takes `-v`, `--verbose`, `-q`, `--quiet`, `-h` and `--help`, and `--help-all` where it has rare options.
-[coming-from.md](coming-from.md) has the words of Ollama, llama.cpp, mlx_lm and llm."""
+`akunu COMMAND --help` says the same. Every command also takes `-v`, `--verbose`, `-q`, `--quiet`, `-h` and `--help`, and `--help-all` where it has rare options.
+docs/coming-from.md has the words of Ollama, llama.cpp, mlx_lm and llm."""
 
 
 def page() -> str:
@@ -96,15 +85,5 @@ def _escaped(text: str) -> str:
     return text
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--write", action="store_true", help="write docs/cli.md")
-    arguments = parser.parse_args()
-    if arguments.write:
-        PAGE.write_text(page(), encoding="utf-8")
-    else:
-        sys.stdout.write(page())
-
-
 if __name__ == "__main__":
-    main()
+    sys.stdout.write(page())

@@ -1,4 +1,4 @@
-"""docs/cli.md is what the commands say of themselves, and every command says enough."""
+"""What the commands say of themselves is enough, and one page has all of it."""
 
 import subprocess
 import sys
@@ -15,16 +15,6 @@ CONTEXT = click.Context(cli, info_name="akunu")
 COMMANDS = dict(leaves(cli, CONTEXT))
 
 
-@pytest.mark.lab
-def test_the_page_is_up_to_date():
-    script = ROOT / "scripts" / "describe_cli.py"
-    done = subprocess.run(
-        [sys.executable, script], capture_output=True, text=True, check=True, encoding="utf-8"
-    )
-    page = (ROOT / "docs" / "cli.md").read_text(encoding="utf-8")
-    assert page == done.stdout, "run python scripts/describe_cli.py --write"
-
-
 @pytest.mark.parametrize("words", COMMANDS, ids=" ".join)
 def test_every_command_has_examples_and_every_option_says_what_it_does(words):
     command = COMMANDS[words]
@@ -35,8 +25,12 @@ def test_every_command_has_examples_and_every_option_says_what_it_does(words):
             assert option.help, option.opts
 
 
-def test_the_page_has_every_command_and_the_exit_codes():
-    page = (ROOT / "docs" / "cli.md").read_text(encoding="utf-8")
+@pytest.mark.lab
+def test_the_page_of_all_help_has_every_command_and_the_exit_codes():
+    script = ROOT / "scripts" / "describe_cli.py"
+    page = subprocess.run(
+        [sys.executable, script], capture_output=True, text=True, check=True, encoding="utf-8"
+    ).stdout
     for words in COMMANDS:
         assert f"# akunu {' '.join(words)}\n" in page
     for code in ("    0 ", "    1 ", "    2 ", "    130 ", "    141 "):

@@ -21,7 +21,7 @@ from akunu_py.model_store.default_model import toy_model_path
 CHILD = [str(TESTS / "rank_child.py")]
 AKUNU = ["-m", "akunu_py"]
 # Of all weights: in parts, with recurrent layers among them (qwen3_5), and in a pipeline
-# (qwen3_next). scripts/compare_rank_families.py has all families.
+# (qwen3_next).
 SHARES = {
     "llama": 0.6, "qwen3": 0.6, "qwen3_moe": 0.6, "qwen3_5, in parts": 0.6, "qwen3_next": 0.65,
 }  # fmt: skip

@@ -101,10 +101,7 @@ WHOLE = {
     "window": ("responses", False),
     "recurrent": ("chat", True),
 }
-"""Format, and whether the model thinks and the client drops its thoughts.
-
-scripts/replay_agent_session.py runs the other combinations, and 20,000 tokens in each.
-"""
+"""Format, and whether the model thinks and the client drops its thoughts."""
 
 
 @pytest.mark.slow
