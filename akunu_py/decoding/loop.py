@@ -22,6 +22,9 @@ from akunu_py.values.types import Draft, FinishReason, StepStats, Verification
 NUM_CANDIDATES = 8
 """Number of likeliest next tokens of each row that a `CandidateObserver` gets."""
 
+Verify = Callable[[int, Draft, int], Verification]
+"""Runs a pass over a token and a draft behind it, whose first position is given, and decides."""
+
 
 @dataclass(frozen=True, slots=True)
 class Step:
@@ -55,6 +58,7 @@ def decode(
     end_ids: Collection[int] = (),
     loops: LoopDetector | None = None,
     budget: Budget | VerifyAll | None = None,
+    verify: Verify | None = None,
     position: int = 0,
     clock: Callable[[], float] = time.perf_counter,
 ) -> Iterator[Step]:
@@ -62,13 +66,15 @@ def decode(
 
     The target holds the prompt except its last token, `last`; the drafter has observed the whole
     prompt. A budget trims each draft to the length that pays; without one, whole drafts are
-    verified. `position` is the position of the next token, counted from the beginning of the
+    verified. `verify` decides which tokens are accepted; without it, those that the target chooses
+    are. `position` is the position of the next token, counted from the beginning of the
     prompt. `clock` returns seconds. Closing the iterator between steps cancels the reply; every
     committed token has been yielded then.
 
     Raises ContractError for a draft longer than allowed, and whatever `target` raises.
     """
     budget = budget or VerifyAll(target)
+    verify = verify or by_choice(target)
     observe = observer(drafter, target)
     num_sure = drafter.num_sure if isinstance(drafter, SureDrafter) else int
     remaining = max_tokens
@@ -79,7 +85,7 @@ def decode(
         proposed = propose(drafter, max(budget.limit(room), min(num_sure(), room)))
         draft = budget.trim(proposed)
         drafted = clock()
-        verification = verify_match(draft, target.choose(last, draft))
+        verification = verify(last, draft, position)
         chosen = clock()
         target.commit(verification.accepted)
         committed = clock()
@@ -106,6 +112,11 @@ def decode(
         yield Step(output, stats, reason, draft, verification, budget.tree)
         if reason is not None:
             return
+
+
+def by_choice(target: Target) -> Verify:
+    """Accept the longest path of a draft whose tokens the target chooses itself."""
+    return lambda last, draft, _: verify_match(draft, target.choose(last, draft))
 
 
 def propose(drafter: Drafter, limit: int) -> Draft:

@@ -71,7 +71,7 @@ def step_detail(
         )
     if not draft.tokens:
         length = None
-    return StepDetail(
+    detail = StepDetail(
         position=position,
         source=draft.source,
         match_length=draft.match_length,
@@ -83,6 +83,7 @@ def step_detail(
         gamma=None if length is None else length.num_draft_tokens,
         tree=None if tree is None else tree.explain(),
     )
+    return verification.explain(detail)
 
 
 def cut_step(step: StepStats, num_output_tokens: int) -> StepStats:

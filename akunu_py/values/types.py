@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Literal, Self
 
 from akunu_py.system.errors import ContractError
-from akunu_py.values.decode_stats import DecodeStats, StepStats, VerificationKind
+from akunu_py.values.decode_stats import DecodeStats, StepDetail, StepStats, VerificationKind
 from akunu_py.values.generation_config import (
     DraftBudget,
     DraftLength,
@@ -177,6 +177,10 @@ class Verification:
         if not self.accepted:
             return (self.next_token,)
         return (*(draft.tokens[node] for node in self.accepted), self.next_token)
+
+    def explain(self, detail: StepDetail) -> StepDetail:
+        """Return a step's detail with what only the rule that decided knows: here nothing."""
+        return detail
 
 
 @dataclass(frozen=True, slots=True)

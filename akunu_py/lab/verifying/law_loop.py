@@ -1,18 +1,14 @@
-"""The decode loop of verifiers by probability: rejection sampling, lenience, sampled trees.
+"""Decoding with verifiers by probability: rejection sampling, lenience, sampled trees.
 
-The steps are the ones of `akunu_py.decoding.loop.decode`, with two differences: the target returns
-distributions instead of choices, and the budget never cuts a draft after it was drawn.
+The loop is that of `akunu_py.decoding.loop`, with another rule. The target returns distributions
+instead of choices, and the budget never cuts a draft after it was drawn.
 """
 
-import time
-from collections.abc import Callable, Collection, Iterator
-from dataclasses import dataclass, replace
-from functools import partial
+from collections.abc import Callable, Iterator
+from typing import Any
 
 from akunu_py.decoding.budget import Budget, BudgetState, OwnCost, VerifyAll
-from akunu_py.decoding.loop import Step, observer, propose
-from akunu_py.decoding.stats import step_detail, step_stats
-from akunu_py.decoding.stopping import LoopDetector, cut_at_end
+from akunu_py.decoding.loop import Step, decode
 from akunu_py.decoding.tree_choice import TreeChoice
 from akunu_py.lab.verifying.draft_law import certain, draft_law
 from akunu_py.lab.verifying.verdict import LawVerifier, Verdict
@@ -25,15 +21,7 @@ from akunu_py.protocols import (
     TreeTarget,
 )
 from akunu_py.system.errors import ContractError
-from akunu_py.values.decode_stats import StepDetail
 from akunu_py.values.types import Draft
-
-
-@dataclass(frozen=True, slots=True)
-class LawStep(Step):
-    """A step with the verifier's decision on its draft."""
-
-    verdict: Verdict | None = None
 
 
 def decode_by_law(
@@ -42,17 +30,13 @@ def decode_by_law(
     last: int,
     *,
     rule: LawVerifier,
-    num_draft_tokens: int,
-    max_tokens: int,
-    end_ids: Collection[int] = (),
-    loops: LoopDetector | None = None,
     budget: Budget | VerifyAll | None = None,
-    position: int = 0,
-    clock: Callable[[], float] = time.perf_counter,
-) -> Iterator[LawStep]:
+    **settings: Any,
+) -> Iterator[Step]:
     """Yield steps as `akunu_py.decoding.loop.decode` does; `rule` accepts drafted tokens.
 
-    `budget` comes from `law_budget`; without one, whole drafts are verified.
+    `budget` comes from `law_budget`; without one, whole drafts are verified. `settings` are those
+    of `decode`. A step's verification is a `Verdict`.
 
     Raises ContractError as `decode` does, and for a target without distributions.
     """
@@ -62,55 +46,12 @@ def decode_by_law(
         )
     drawn = rule.uses_q and isinstance(drafter, SampledDrafter)
     budget = budget or (VerifyAllDrawn(target, drafter) if drawn else VerifyAll(target))
-    observe = observer(drafter, target)
-    remaining = max_tokens
-    while remaining > 0:
-        started = clock()
-        room = min(num_draft_tokens, target.max_draft_tokens(), remaining - 1)
-        proposed = propose(drafter, budget.limit(room))
-        draft = budget.trim(proposed)
-        drafted = clock()
+
+    def verify(last: int, draft: Draft, position: int) -> Verdict:
         law = draft_law(drafter, draft) if rule.uses_q else certain(draft)
-        verdict = rule.verify(draft, law, target.distributions(last, draft), position)
-        verification = verdict.verification
-        chosen = clock()
-        target.commit(verification.accepted)
-        committed = clock()
-        output, reason = cut_at_end(verification.output(draft), end_ids, loops)
-        observe(output)
-        observed = clock()
-        detail = partial(step_detail, draft, verification, position, budget.tree, proposed.length)
-        stats = step_stats(
-            draft,
-            verification,
-            output,
-            propose_s=drafted - started + observed - committed,
-            target_s=chosen - drafted,
-            commit_s=committed - chosen,
-            describe=partial(with_trials, detail, verdict),
-        )
-        budget.observe(stats, output)
-        position += len(output)
-        remaining -= len(output)
-        last = output[-1]
-        if reason is None and not remaining:
-            reason = "length"
-        yield LawStep(output, stats, reason, draft, verification, budget.tree, verdict)
-        if reason is not None:
-            return
+        return rule.verify(draft, law, target.distributions(last, draft), position)
 
-
-def with_trials(detail: Callable[[], StepDetail], verdict: Verdict) -> StepDetail:
-    """Return a step's detail with the trial of each token; of several trials, the last."""
-    trials = {trial.node: trial for trial in verdict.trials}
-    step = detail()
-    drafted = tuple(
-        replace(token, accepted=trial.accepted, p=trial.p, q=trial.q, uniform=trial.uniform)
-        if (trial := trials.get(node)) is not None
-        else replace(token, accepted=None)
-        for node, token in enumerate(step.drafted)
-    )
-    return replace(step, drafted=drafted, origin=verdict.origin)
+    return decode(target, drafter, last, verify=verify, budget=budget, **settings)
 
 
 class VerifyAllDrawn(VerifyAll):

@@ -1,11 +1,11 @@
 """The protocol of verifiers by probability, and the records of their decisions."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 from akunu_py.lab.verifying.draft_law import DraftLaw
 from akunu_py.lab.verifying.rejection import Rows
-from akunu_py.values.decode_stats import Origin
+from akunu_py.values.decode_stats import Origin, StepDetail
 from akunu_py.values.types import Draft, Verification
 
 
@@ -39,12 +39,22 @@ class Trial:
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class Verdict(Verification):
     """A verifier's decision on a draft, with its trials in order."""
 
-    verification: Verification
     trials: tuple[Trial, ...]
     origin: Origin
+
+    def explain(self, detail: StepDetail) -> StepDetail:
+        """Return a step's detail with the trial of each token; of several trials, the last."""
+        trials = {trial.node: trial for trial in self.trials}
+        drafted = tuple(
+            replace(token, accepted=trial.accepted, p=trial.p, q=trial.q, uniform=trial.uniform)
+            if (trial := trials.get(node)) is not None
+            else replace(token, accepted=None)
+            for node, token in enumerate(detail.drafted)
+        )
+        return replace(detail, drafted=drafted, origin=self.origin)
 
 
 class LawVerifier(Protocol):

@@ -27,7 +27,7 @@ from akunu_py.lab.verifying.rejection import (
 from akunu_py.lab.verifying.verdict import Trial, Verdict
 from akunu_py.system.errors import ConfigError, ContractError
 from akunu_py.values.decode_stats import Origin
-from akunu_py.values.types import Draft, GenerationConfig, Verification, VerificationKind
+from akunu_py.values.types import Draft, GenerationConfig, VerificationKind
 
 
 class RejectionVerifier:
@@ -84,8 +84,7 @@ class RejectionVerifier:
             accepted.append(node)
         token = self._chance.token(tried.left, here)
         kind: VerificationKind = "recovered" if draws else "bonus"
-        verification = Verification(tuple(accepted), token, kind)
-        return Verdict(verification, tuple(trials), tried.origin)
+        return Verdict(tuple(accepted), token, kind, tuple(trials), tried.origin)
 
     def _try_draws(
         self,
@@ -183,7 +182,7 @@ class LenientGreedyVerifier:
             accepted.append(child)
             node = child
         kind: VerificationKind = "recovered" if children else "bonus"
-        return Verdict(Verification(tuple(accepted), best, kind), tuple(trials), "target")
+        return Verdict(tuple(accepted), best, kind, tuple(trials), "target")
 
 
 def rejection(config: GenerationConfig, seed: int) -> Verifier:

@@ -57,7 +57,7 @@ def law_of(p, make_rule, drop_below=0.0, combined=False):
             draft = drafter.propose(len(PROMPT) + TOKENS - 1 - len(context))
             rows = np.stack([p((*context, *draft.tokens[:n])) for n in range(len(draft) + 1)])
             verdict = verifier.verify(draft, draft_law(drafter, draft), rows, len(context))
-            output = verdict.verification.output(draft)
+            output = verdict.output(draft)
             drafter.observe(output)
             context += output
         return context[len(PROMPT) :]

@@ -68,7 +68,7 @@ def one_step(p, q, length, **options):
         target = np.stack([p(tuple(tokens[:i])) for i in range(length + 1)])
         law = chain_law(rows) if rows else certain(draft)
         verdict = RejectionVerifier(branch, **options).verify(draft, law, target, 0)
-        return verdict.verification.output(draft)
+        return verdict.output(draft)
 
     return enumerate_law(run)
 
@@ -189,7 +189,7 @@ def test_a_token_that_q_cannot_draw_is_rejected_and_p_kept():
             assert not verdict.trials[0].accepted
             assert verdict.trials[0].ratio is None
             assert verdict.origin == "target"
-        return verdict.verification.output(draft)
+        return verdict.output(draft)
 
     found = extended(enumerate_law(run), lambda _: p, (), 2)
     assert distance(found, plain_law(lambda _: p, (), 2)) < EXACT
@@ -203,7 +203,7 @@ def test_certain_drafts_need_no_rows():
         def run(branch, token=token):
             draft = Draft.chain([token, 2])
             rows = np.stack([p(()), p((token,)), p((token, 2))])
-            return RejectionVerifier(branch).verify(draft, certain(draft), rows, 0).verification.output(draft)  # fmt: skip
+            return RejectionVerifier(branch).verify(draft, certain(draft), rows, 0).output(draft)  # fmt: skip
 
         found = enumerate_law(run)
         assert distance(extended(found, p, (), 3), plain_law(p, (), 3)) < EXACT
@@ -258,9 +258,9 @@ def test_lenient_greedy(lenience, accepted, ending, kind):
     rows = np.array([[0.4, 0.5, 0.1], [0.1, 0.3, 0.6], [0.8, 0.1, 0.1]])
     verifier = LenientGreedyVerifier(lenience)
     verdict = verifier.verify(draft, certain(draft), rows, 10)
-    assert verdict.verification.accepted == accepted
-    assert verdict.verification.next_token == ending
-    assert verdict.verification.kind == kind
+    assert verdict.accepted == accepted
+    assert verdict.next_token == ending
+    assert verdict.kind == kind
     assert verifier.exact == (lenience == 1)
     assert [trial.position for trial in verdict.trials] == list(range(10, 10 + len(verdict.trials)))
 
@@ -269,7 +269,7 @@ def test_lenient_greedy_takes_the_likeliest_sibling():
     draft = Draft((0, 2, 1), (-1, -1, 1))
     rows = np.array([[0.3, 0.3, 0.4], [1.0, 0, 0], [0.2, 0.7, 0.1], [0.0, 1.0, 0.0]])
     verdict = LenientGreedyVerifier(0.5).verify(draft, certain(draft), rows, 0)
-    assert verdict.verification.output(draft) == (2, 1, 1)
+    assert verdict.output(draft) == (2, 1, 1)
 
 
 # What is traced, and contracts
@@ -288,7 +288,7 @@ def test_trials_tell_how_it_went():
     assert second.ratio == pytest.approx(0.25)
     assert second.uniform == pytest.approx(1.25 / 2)
     assert verdict.origin == "residual"
-    assert verdict.verification.kind == "recovered"
+    assert verdict.kind == "recovered"
 
 
 @pytest.mark.parametrize("lenience", [0, -1, 1.5, float("nan")])

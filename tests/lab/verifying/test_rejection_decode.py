@@ -317,7 +317,7 @@ def test_runs_can_be_repeated():
     p, q = hashed_law(5, 1), hashed_law(5, 2)
     first, again, other = (keyed_run(p, q, seed, count=60, length=3) for seed in (4, 4, 5))
     assert [step.token_ids for step in first] == [step.token_ids for step in again]
-    assert [step.verdict for step in first] == [step.verdict for step in again]
+    assert [step.verification for step in first] == [step.verification for step in again]
     assert [step.token_ids for step in first] != [step.token_ids for step in other]
 
 
@@ -335,8 +335,8 @@ def test_measured_tokens_a_pass_are_the_formulas(alpha):
     recorder = StatsRecorder()
     for step in steps:
         recorder.add(step.stats)
-        assert step.stats.num_tested_tokens == len(step.verdict.trials)
-        assert step.stats.kind == ("bonus" if step.verdict.origin == "target" else "recovered")
+        assert step.stats.num_tested_tokens == len(step.verification.trials)
+        assert step.stats.kind == ("bonus" if step.verification.origin == "target" else "recovered")
     stats = recorder.stats
     assert abs(stats.alpha - alpha) < 4 * math.sqrt(alpha * (1 - alpha) / stats.tested)
     tokens = [token for step in steps for token in step.token_ids]
@@ -348,7 +348,7 @@ def test_positions_of_trials_count_from_the_prompt():
     p, q = hashed_law(4, 1), hashed_law(4, 2)
     position = len(PROMPT)
     for step in keyed_run(p, q, 1, count=30, length=3):
-        places = [trial.position for trial in step.verdict.trials]
+        places = [trial.position for trial in step.verification.trials]
         assert places == list(range(position, position + len(places)))
         position += len(step.token_ids)
 
@@ -393,9 +393,8 @@ def test_a_verifier_that_needs_no_q_asks_for_none():
 
 
 def test_a_target_that_only_chooses_is_named():
-    steps = decode_by_law(
-        ToyTarget(PROMPT), NgramDrafter(), 1, num_draft_tokens=2, max_tokens=3,
-        rule=RejectionVerifier(KeyedChance(1)),
-    )  # fmt: skip
+    rule = RejectionVerifier(KeyedChance(1))
     with pytest.raises(ContractError, match="'rejection' needs a target with distributions"):
-        next(steps)
+        decode_by_law(
+            ToyTarget(PROMPT), NgramDrafter(), 1, num_draft_tokens=2, max_tokens=3, rule=rule
+        )

@@ -60,7 +60,7 @@ class Tree:
         rows = np.stack([p(path) for path in self.paths])
         verifier = RejectionVerifier(branch)
         verdict = verifier.verify(self.draft, law or self.ordered(), rows, 0)
-        return verdict.verification.output(self.draft)
+        return verdict.output(self.draft)
 
 
 def from_chains(branch, q, counts, depth):

@@ -1,37 +1,25 @@
 """What a step by rejection did, token by token."""
 
-from functools import partial
-
 from akunu_py.decoding.stats import step_detail
-from akunu_py.lab.verifying.law_loop import LawStep, with_trials
 from akunu_py.lab.verifying.verifiers import Trial, Verdict
-from akunu_py.values.decode_stats import DraftedToken, StepStats
-from akunu_py.values.types import Draft, Verification
-
-STATS = StepStats("x", 0, 0, 0, 0, "bonus", 0.0, 0.0, 0.0)
+from akunu_py.values.decode_stats import DraftedToken
+from akunu_py.values.types import Draft
 
 
-def detail_of(step, position):
-    detail = partial(step_detail, step.draft, step.verification, position, step.tree, None)
-    return with_trials(detail, step.verdict)
-
-
-def made(draft, accepted, token, kind="recovered", *, trials, origin="residual"):
-    verification = Verification(accepted, token, kind)
-    verdict = Verdict(verification, trials, origin)
-    return LawStep((), STATS, None, draft, verification, None, verdict)
+def detail_of(draft, accepted, token, position, *, trials, origin="residual"):
+    return step_detail(draft, Verdict(accepted, token, "recovered", trials, origin), position)
 
 
 def test_a_token_after_the_tested_ones_keeps_its_source():
     draft = Draft.chain((5, 6, 7), "copy+model", origins=("copy", "copy", "model"))
     trials = (Trial(0, 5, 40, 0.5, 1.0, 0.25, True),)
-    assert detail_of(made(draft, (0,), 9, trials=trials), 40).drafted[2].source == "model"
+    assert detail_of(draft, (0,), 9, 40, trials=trials).drafted[2].source == "model"
 
 
 def test_what_a_verifier_tried():
     draft = Draft((1, 2, 3), (-1, -1, 0))
     trials = (Trial(1, 2, 7, 0.0, 0.5, 0.25, False), Trial(0, 1, 7, 0.25, 0.5, 0.125, True))
-    detail = detail_of(made(draft, (0,), 6, trials=trials), 7)
+    detail = detail_of(draft, (0,), 6, 7, trials=trials)
     assert detail.drafted == (
         DraftedToken(1, -1, True, None, 0.25, 0.5, 0.125),
         DraftedToken(2, -1, False, None, 0.0, 0.5, 0.25),
@@ -40,4 +28,4 @@ def test_what_a_verifier_tried():
     assert detail.origin == "residual"
     assert [drafted.ratio for drafted in detail.drafted] == [0.5, 0, None]
     assert detail.to_dict()["drafted"][1]["p"] == 0.0
-    assert detail_of(made(draft, (0,), 6, trials=trials, origin="target"), 7).origin == "target"  # fmt: skip
+    assert detail_of(draft, (0,), 6, 7, trials=trials, origin="target").origin == "target"  # fmt: skip
