@@ -14,10 +14,8 @@ import numpy as np
 import pytest
 from assistants import (
     CLUSTERS,
-    KEYS,
     LAYERS,
     checkpoint,
-    config_of,
     gguf_tensors,
     kept_rows,
     random_assistant,
@@ -25,11 +23,10 @@ from assistants import (
     write_assistant,
     write_gguf,
 )
-from mlx import nn
 from mlx_lm.models import gemma4
-from prediction_heads import loaded_from, parameters_of, tiny_target, write
+from prediction_heads import loaded_from, parameters_of, write
 
-from akunu_py import ConfigError, ModelFormatError, UnsupportedArchitectureError
+from akunu_py import ConfigError, UnsupportedArchitectureError
 from akunu_py.models.heads import load_head
 from akunu_py.models.load import load_model
 
@@ -176,34 +173,6 @@ def test_the_target_of_a_model_with_images(target, assistant, tmp_path):
     same(target, found, assistant)
 
 
-@pytest.mark.parametrize("clusters", [False, True])
-def test_a_quantized_assistant_stays_so_and_is_expanded_where_the_target_is(
-    target, tmp_path, clusters
-):
-    assistant = random_assistant(target, clusters=clusters)
-    nn.quantize(
-        assistant, group_size=32, bits=4,
-        class_predicate=lambda _, part: hasattr(part, "to_quantized")
-        and part.weight.shape[-1] % 32 == 0,
-    )  # fmt: skip
-    folder = write_assistant(tmp_path, assistant)
-    found = load_head(loaded_from(tmp_path, target, weights="quantized"), folder)
-    assert isinstance(found.embed_tokens, nn.QuantizedEmbedding)
-    same(target, found, assistant)
-    found = load_head(loaded_from(tmp_path, target, weights="dense"), folder)
-    assert type(found.embed_tokens) is nn.Embedding
-    np.testing.assert_allclose(outputs(target, found), outputs(target, assistant), atol=1e-3)
-
-
-def test_an_assistant_computes_in_the_type_of_its_target(assistant, tmp_path):
-    half = tiny_gemma()
-    half.set_dtype(mx.bfloat16)
-    found = load_head(loaded_from(tmp_path, half), write_assistant(tmp_path, assistant))
-    assert {array.dtype for array in parameters_of(found).values()} == {mx.bfloat16}
-    states, kept = kept_rows(half, found, TOKENS[:-1])
-    assert found(states[:, -1:], mx.array([[3]]), kept, 29).dtype == mx.bfloat16
-
-
 def test_an_assistant_is_the_same_from_a_gguf_file(target, assistant, tmp_path):
     loaded = loaded_from(tmp_path / "model", target)
     tensors = gguf_tensors(assistant)
@@ -222,140 +191,6 @@ def test_a_quantized_assistant_in_a_gguf_file(target, assistant, tmp_path):
     dense = load_head(loaded_from(tmp_path, target, weights="dense"), path)
     assert "scales" not in dense.pre_projection
     np.testing.assert_allclose(outputs(target, found), outputs(target, dense), atol=1e-3)
-
-
-def without(name):
-    return lambda arrays, _: arrays.pop(name)
-
-
-def put(name, array):
-    return lambda arrays, _: arrays.update({name: array})
-
-
-def stated(name, value):
-    def change(_, config):
-        place = config["text_config"] if name in config["text_config"] else config
-        place[name] = value
-
-    return change
-
-
-FIRST = "model.layers.0.self_attn.q_norm.weight"
-DAMAGE = {
-    "no projection": (without("pre_projection.weight"), "lacks the tensors of pre_projection.we"),
-    "no norm": (without(FIRST), "lacks the tensors of layers.0.self_attn.q_norm.weight; it is inc"),
-    "keys of its own": (
-        put("model.layers.0.self_attn.k_proj.weight", mx.zeros((32, 32))),
-        "do not have: layers.0.self_attn.k_proj.weight; it is incomplete, or made for another",
-    ),
-    "an output head alone": (
-        lambda arrays, _: arrays.update({"lm_head.weight": arrays.pop("model.embed_tokens.weight")}),
-        "lacks the tensors of embed_tokens.weight",
-    ),
-    "NaN": (
-        put(FIRST, mx.array([float("nan")] * 16)), f"tensor '{FIRST}' in .* has infinite numbers",
-    ),
-    "another target": (
-        put("pre_projection.weight", mx.zeros((32, 96))),
-        r"pre_projection.weight in the shape \(32, 96\) where this model asks for \(32, 128\)",
-    ),
-    "no ordering": (without("masked_embedding.token_ordering"), "lacks the tensors of masked_emb"),
-    "a token twice": (
-        put("masked_embedding.token_ordering", mx.zeros(96, dtype=mx.int64)),
-        "does not name each of 96 tokens once; the file is damaged, or made for another model",
-    ),
-    "an ordering of numbers": (
-        put("masked_embedding.token_ordering", mx.zeros(96)), "does not name each of 96 tokens",
-    ),
-    "width": (stated("hidden_size", 0), "'0' for text_config.hidden_size, not a whole number from"),
-    "text for a number": (stated("intermediate_size", "48"), "not a whole number from 1 to"),
-    "a flag for a number": (stated("num_attention_heads", True), "not a whole number from 1 to"),
-    "heads": (stated("num_attention_heads", 3), "it has 3 heads, and the model 2 with keys in"),
-    "head width": (stated("head_dim", 8), "layers of sliding_attention are 8 wide, and the model's"),
-    "a wide head": (stated("global_head_dim", 512), "full_attention are 512 wide, and the model's"),
-    "layers": (stated("num_hidden_layers", 10**6), "num_hidden_layers, not a whole number from 1"),
-    "kinds": (stated("layer_types", ["full_attention"]), "sliding_attention and full_attention for"),
-    "an unknown kind": (stated("layer_types", ["x"] * 3), "for each of 3 layers; use a"),
-    "kinds in a text": (stated("layer_types", "abc"), "'abc' for text_config.layer_types, not one"),
-    "kinds of kinds": (stated("layer_types", [[1]] * 3), "for each of 3 layers"),
-    "epsilon": (stated("rms_norm_eps", 2), "'2' for text_config.rms_norm_eps, not a number between"),
-    "an endless epsilon": (stated("rms_norm_eps", float("nan")), "not a number between 0 and 1"),
-    "vocabulary": (stated("vocab_size", 97), "'97' for text_config.vocab_size, not 96, as the"),
-    "clusters": (stated("num_centroids", 7), "'7' for num_centroids, not a divisor of 96"),
-    "many clusters": (stated("num_centroids", 10**9), "num_centroids, not a whole number from 1 to"),
-    "active clusters": (
-        stated("centroid_intermediate_top_k", 13), "top_k, not a whole number from 1 to 12",
-    ),
-    "no flag": (stated("use_ordered_embeddings", 1), "use_ordered_embeddings, not true or false"),
-    "no sizes": (stated("text_config", None), "'None' for text_config.hidden_size, not a whole"),
-}  # fmt: skip
-
-
-@pytest.mark.parametrize("damage", DAMAGE)
-def test_a_damaged_folder_is_refused(target, tmp_path, damage):
-    change, message = DAMAGE[damage]
-    assistant = random_assistant(target, clusters=True)
-    arrays, config = checkpoint(assistant), config_of(assistant)
-    change(arrays, config)
-    write(tmp_path / "model.safetensors", arrays)
-    (tmp_path / "config.json").write_text(json.dumps(config))
-    with pytest.raises(ModelFormatError, match=message):
-        load_head(loaded_from(tmp_path / "model", target), tmp_path)
-
-
-GGUF_DAMAGE = {
-    "no projection": (
-        lambda tensors, _: tensors.pop("nextn.pre_projection.weight"),
-        "a.gguf cannot be loaded: 1 tensors are missing: nextn.pre_projection.weight; the file is",
-    ),
-    "keys of its own": (
-        lambda tensors, _: tensors.update({"blk.0.attn_k.weight": np.zeros((32, 32), np.float32)}),
-        "has a tensor 'blk.0.attn_k.weight' that akunu does not know there",
-    ),
-    "another width": (
-        lambda tensors, _: tensors.update({"blk.1.attn_norm.weight": np.ones(16, np.float32)}),
-        r"tensor 'blk.1.attn_norm.weight' has the shape \(16,\) where",
-    ),
-    "another target": (
-        lambda _, keys: keys.update({"embedding_length_out": 96}),
-        "made for a model of 96 wide, and this one has 64; use the assistant of this model",
-    ),
-    "another vocabulary": (
-        lambda tensors, _: tensors.update({"token_embd.weight": np.ones((50, 32), np.float32)}),
-        "made for a model of 50 tokens, and this one has 96; use the assistant of this model",
-    ),
-    "no target": (lambda _, keys: keys.pop("embedding_length_out"), "has no gemma4-assistant.embe"),
-    "heads": (
-        lambda _, keys: keys.update({"attention.head_count": 3}),
-        "it has 3 heads, and the model 2 with keys in layers of sliding_attention; use the",
-    ),
-    "no kinds": (
-        lambda _, keys: keys.pop("attention.sliding_window_pattern"), "layers.*|attn_q.*shape",
-    ),
-    "a scale": (
-        lambda _, keys: keys.update({"attention.scale": 0.5}),
-        "sets gemma4-assistant.attention.scale, which akunu cannot apply to",
-    ),
-}  # fmt: skip
-
-
-@pytest.mark.parametrize("damage", GGUF_DAMAGE)
-def test_a_damaged_gguf_file_is_refused(target, assistant, tmp_path, damage):
-    change, message = GGUF_DAMAGE[damage]
-    tensors, keys = gguf_tensors(assistant), dict(KEYS)
-    change(tensors, keys)
-    path = write_gguf(tmp_path / "a.gguf", tensors, keys)
-    with pytest.raises(ModelFormatError, match=message):
-        load_head(loaded_from(tmp_path / "model", target), path)
-
-
-def test_a_model_that_is_no_gemma(assistant, tmp_path):
-    other = loaded_from(tmp_path / "model", tiny_target("mimo"))
-    folder = write_assistant(tmp_path, assistant)
-    path = write_gguf(tmp_path / "a.gguf", gguf_tensors(assistant))
-    for place in (folder, path):
-        with pytest.raises(UnsupportedArchitectureError, match="is an assistant for Gemma 4, and"):
-            load_head(other, place)
 
 
 def test_an_assistant_is_no_model(assistant, tmp_path):

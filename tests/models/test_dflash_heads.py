@@ -15,12 +15,11 @@ from dflash_heads import BLOCK, LAYERS, MASK, dflash_config, random_dflash, writ
 from eagle_heads import LLAMA3, write_eagle
 from family_models import Variant, build_family
 from markov_heads import reply
-from mlx import nn
 from model_folders import write_family_folder
-from prediction_heads import loaded_from, parameters_of, tiny_target, write
+from prediction_heads import loaded_from, parameters_of
 from test_eagle_heads import llama3, rms, rotated
 
-from akunu_py import Engine, GenerationConfig, ModelFormatError, UnsupportedArchitectureError
+from akunu_py import Engine, GenerationConfig
 from akunu_py.drafting.prediction_head import PredictionHeadDrafter
 from akunu_py.models.heads import load_head, make_head_model
 from akunu_py.models.hidden_states import StateTap
@@ -117,21 +116,6 @@ def test_the_numbers_of_a_head_from_a_folder(target, tmp_path, options, nested, 
         found = load_head(loaded, place)
         np.testing.assert_allclose(outputs(found, known), logits, atol=1e-4)
         assert found.takes == LAYERS
-
-
-def test_a_quantized_head_stays_so_and_is_expanded_where_the_target_is(target, tmp_path):
-    head = random_dflash(target)
-    nn.quantize(
-        head, group_size=32, bits=8, class_predicate=lambda _, part: hasattr(part, "to_quantized")
-        and part.weight.shape[-1] % 32 == 0,
-    )  # fmt: skip
-    write_dflash(tmp_path, head)
-    found = load_head(loaded_from(tmp_path / "model", target, weights="quantized"), tmp_path)
-    assert isinstance(found.fc, nn.QuantizedLinear)
-    np.testing.assert_array_equal(outputs(found), outputs(head))
-    found = load_head(loaded_from(tmp_path / "model", target), tmp_path)
-    assert type(found.fc) is nn.Linear
-    np.testing.assert_allclose(outputs(found), outputs(head), atol=1e-3)
 
 
 def head_model(head, context=600):
@@ -243,109 +227,6 @@ def test_rejection_sampling_has_the_rows_of_the_block(target, head, config):
     else:
         assert found.argmax(-1).tolist() == mx.argmax(logits, axis=-1).tolist()
         assert list(draft.tokens) == found.argmax(-1).tolist()
-
-
-def put(**changes):
-    return lambda arrays, config: config.update(changes)
-
-
-def put_inside(**changes):
-    return lambda arrays, config: config["dflash_config"].update(changes)
-
-
-def store(name, array):
-    return lambda arrays, config: arrays.update({name: array})
-
-
-IDS = "dflash_config.target_layer_ids"
-DAMAGE = {
-    "no layer": (
-        lambda arrays, _: arrays.pop("layers.1.mlp.up_proj.weight"),
-        "head in .*safetensors lacks the tensors of layers.1.mlp.up_proj.weight; it is incomplete",
-    ),
-    "a third layer": (
-        store("layers.2.mlp.up_proj.weight", mx.zeros((2, 2))),
-        "do not have: layers.2.mlp.up_proj.weight",
-    ),
-    "another width of the joined states": (
-        store("fc.weight", mx.zeros((64, 64))),
-        r"has fc.weight in the shape \(64, 64\) where this model asks for \(64, 128\)",
-    ),
-    "NaN": (
-        store("norm.weight", mx.array([float("nan")] * 64)),
-        r"tensor 'norm.weight' in .*model.safetensors has infinite numbers or NaN",
-    ),
-    "another model's width": (
-        put(hidden_size=96), "config.json has '96' for hidden_size, not 64, as the model has",
-    ),
-    "a deeper model": (put(num_target_layers=36), "'36' for num_target_layers, not 4, as the"),
-    "another activation": (put(hidden_act="gelu"), "'gelu' for hidden_act, not silu; use a head"),
-    "odd groups": (put(num_key_value_heads=4), "'4' for num_key_value_heads, not a divisor of 6"),
-    "no layers": (put(num_hidden_layers=0), "'0' for num_hidden_layers, not a whole number from 1"),
-    "thousands of layers": (put(num_hidden_layers=4096), "not a whole number from 1 to 256"),
-    "another rotation": (put(rope_scaling={"rope_type": "longrope"}), "'longrope' for rope_scaling"),
-    "a block of the last token": (put(block_size=1), "'1' for block_size, not a whole number from 2"),
-    "a long block": (put(block_size=66), "'66' for block_size, not a whole number from 2 to 65"),
-    "no block": (put(block_size=None), "'None' for block_size, not a whole number"),
-    "a mask beyond": (put_inside(mask_token_id=97), "'97' for dflash_config.mask_token_id, not"),
-    "no mask": (put_inside(mask_token_id=None), "'None' for dflash_config.mask_token_id, not"),
-    "no target layers": (put_inside(target_layer_ids=[]), rf"'\[\]' for {IDS}, not layers of the"),
-    "the last layer": (
-        put_inside(target_layer_ids=[0, 3]),
-        rf"'\[0, 3\]' for {IDS}, not layers of the model's 4 before the last, in ascending order",
-    ),
-    "a layer below": (put_inside(target_layer_ids=[-1, 2]), "not layers of the model's 4"),
-    "a layer twice": (put_inside(target_layer_ids=[1, 1]), "not layers of the model's 4"),
-    "layers in words": (put_inside(target_layer_ids="all"), rf"'all' for {IDS}, not layers"),
-    "no numbers of its own": (put(dflash_config=None), rf"'None' for {IDS}, not layers"),
-    "a flag in words": (put(attention_bias="no"), "'no' for attention_bias, not true"),
-}  # fmt: skip
-
-
-@pytest.mark.parametrize("damage", DAMAGE)
-def test_a_damaged_head_is_refused(target, head, tmp_path, damage):
-    change, message = DAMAGE[damage]
-    arrays, config = dict(parameters_of(head)), dflash_config(head)
-    change(arrays, config)
-    write_eagle(tmp_path, arrays, config)
-    with pytest.raises(ModelFormatError, match=message):
-        load_head(loaded_from(tmp_path / "model", target), tmp_path)
-
-
-UNKNOWN = {
-    "windows": (
-        put(layer_types=["full_attention", "sliding_attention"]), "has layer_types besides full_att"
-    ),
-    "a window": (put(use_sliding_window=True), "it has use_sliding_window; use another head"),
-    "layers in words": (put(layer_types="full"), "has layer_types besides full_attention;"),
-    "causal": (put(is_causal=True), "it has is_causal; use another head"),
-    "causal, inside": (put_inside(causal=True), "it has dflash_config.causal; use another"),
-    "DFlash 2": (
-        put_inside(conv_kernel_size=2, selector_rank=256),
-        "has dflash_config.conv_kernel_size, dflash_config.selector_rank; use another head",
-    ),
-    "scaled embeddings": (put_inside(input_embedding_scale=8.0), "input_embedding_scale; use"),
-}  # fmt: skip
-
-
-@pytest.mark.parametrize("kind", UNKNOWN)
-def test_a_head_that_is_computed_in_another_way_is_refused(target, head, tmp_path, kind):
-    change, message = UNKNOWN[kind]
-    arrays, config = dict(parameters_of(head)), dflash_config(head)
-    change(arrays, config)
-    write_eagle(tmp_path, arrays, config)
-    with pytest.raises(
-        UnsupportedArchitectureError, match=rf"model.safetensors is a DFl.*{message}"
-    ):
-        load_head(loaded_from(tmp_path / "model", target), tmp_path)
-
-
-def test_a_head_of_another_family_and_one_without_its_config(target, head, tmp_path):
-    path = write(tmp_path / "alone.safetensors", dict(parameters_of(head)))
-    with pytest.raises(ModelFormatError, match=r"is a DFlash head, and there is no .*config\.json"):
-        load_head(loaded_from(tmp_path / "model", target), path)
-    with pytest.raises(UnsupportedArchitectureError, match="the model is a tiny model; akunu runs"):
-        load_head(loaded_from(tmp_path / "model", tiny_target("mimo")), path)
 
 
 def test_an_engine_drafts_whole_blocks_with_it(tmp_path):

@@ -16,11 +16,10 @@ from eagle_heads import (
     write_eagle,
 )
 from family_models import Variant, build_family
-from mlx import nn
 from model_folders import write_family_folder
-from prediction_heads import loaded_from, parameters_of, tiny_target, write
+from prediction_heads import loaded_from, parameters_of
 
-from akunu_py import Engine, ModelFormatError, UnsupportedArchitectureError
+from akunu_py import Engine
 from akunu_py.models.heads import load_head
 
 IDS = "eagle_aux_hidden_state_layer_ids"
@@ -168,21 +167,6 @@ def test_nothing_of_the_target_counts_as_the_heads_own(target, head, tmp_path):
         assert np.abs(outputs(found) - copied).max() > 0.1
 
 
-def test_a_quantized_head_stays_so_and_is_expanded_where_the_target_is(target, tmp_path):
-    head = random_eagle(target, vocabulary=40)
-    nn.quantize(
-        head, group_size=32, bits=8, class_predicate=lambda _, part: hasattr(part, "to_quantized")
-        and part.weight.shape[-1] % 32 == 0,
-    )  # fmt: skip
-    write_eagle(tmp_path, eagle_tensors(head), eagle_config(head))
-    found = load_head(loaded_from(tmp_path / "model", target, weights="quantized"), tmp_path)
-    assert isinstance(found.fc, nn.QuantizedLinear)
-    same(found, head)
-    found = load_head(loaded_from(tmp_path / "model", target), tmp_path)
-    assert type(found.fc) is nn.Linear
-    np.testing.assert_allclose(outputs(found), outputs(head), atol=1e-3)
-
-
 @pytest.mark.parametrize(
     ("stated", "layers"),
     [
@@ -200,119 +184,6 @@ def test_the_layers_that_a_head_reads(tmp_path, stated, layers):
     del config["eagle_config"]
     write_eagle(tmp_path, eagle_tensors(random_eagle(target)), {**config, **stated})
     assert load_head(loaded_from(tmp_path / "model", target), tmp_path).takes == layers
-
-
-def put(**changes):
-    return lambda arrays, config: config.update(changes)
-
-
-def store(name, array):
-    return lambda arrays, config: arrays.update({name: array})
-
-
-DAMAGE = {
-    "no layer": (
-        lambda arrays, _: arrays.pop("midlayer.mlp.up_proj.weight"),
-        "head in .*safetensors lacks the tensors of midlayer.mlp.up_proj.weight; it is incomplete",
-    ),
-    "no output head": (
-        lambda arrays, _: arrays.pop("lm_head.weight"), "lacks the tensors of lm_head.weight",
-    ),
-    "a second layer": (
-        store("layers.1.mlp.up_proj.weight", mx.zeros((2, 2))),
-        "do not have: layers.1.mlp.up_proj.weight",
-    ),
-    "another width of the joined states": (
-        store("fc.weight", mx.zeros((64, 128))),
-        r"has fc.weight in the shape \(64, 128\) where this model asks for \(64, 192\)",
-    ),
-    "another output": (
-        store("lm_head.weight", mx.zeros((41, 64))), r"lm_head.weight in the shape \(41, 64\)",
-    ),
-    "a whole output without d2t": (
-        lambda arrays, _: arrays.pop("d2t"), r"lm_head.weight in the shape \(40, 64\)",
-    ),
-    "NaN": (
-        store("norm.weight", mx.array([float("nan")] * 64)),
-        r"tensor 'norm.weight' in .*model.safetensors has infinite numbers or NaN",
-    ),
-    "a token twice": (
-        store("d2t", -mx.arange(40)), "tensor 'd2t' in .*safetensors does not name different tok",
-    ),
-    "a token beyond": (store("d2t", mx.full((40,), 58, dtype=mx.int64)), "of the 97 of this model"),
-    "a table of tokens": (store("d2t", mx.zeros((4, 10), dtype=mx.int64)), "not name different"),
-    "another model's width": (
-        put(hidden_size=96), "config.json has '96' for hidden_size, not 64, as the model has",
-    ),
-    "another width of the states": (put(target_hidden_size=96), "'96' for target_hidden_size"),
-    "more layers": (put(num_hidden_layers=2), "has '2' for num_hidden_layers, not 1, the layer"),
-    "another activation": (put(hidden_act="gelu"), "'gelu' for hidden_act, not silu; use a head"),
-    "odd groups": (put(num_key_value_heads=4), "'4' for num_key_value_heads, not a divisor of 6"),
-    "heads in words": (put(num_attention_heads="six"), "'six' for num_attention_heads, not a whol"),
-    "another rotation": (
-        put(rope_scaling={"rope_type": "longrope"}), "'longrope' for rope_scaling.rope_type, not",
-    ),
-    "a rotation without numbers": (
-        put(rope_scaling={"rope_type": "llama3", "factor": "four"}), "safetensors cannot be loaded",
-    ),
-    "a rotation out of range": (
-        put(rope_scaling={"rope_type": "linear", "factor": 0}), "factor is 0, not a number from",
-    ),
-    "no base": (put(rope_theta=-1), "'-1' for rope_theta, not a number between 0 and 1e"),
-    "no number": (put(rms_norm_eps="small"), "'small' for rms_norm_eps, not a number between"),
-    "layers of a deeper model": (
-        put(eagle_config={IDS: [2, 18, 33]}),
-        rf"'\[2, 18, 33\]' for eagle_config.{IDS}, not three of the model's 4 layers",
-    ),
-    "two layers": (put(**{IDS: [0, 2]}), rf"'\[0, 2\]' for {IDS}, not three of"),
-    "a layer twice": (put(**{IDS: [0, 2, 2]}), "not three of the model's 4 layers, in ascending"),
-    "the output of the last layer": (put(**{IDS: [1, 2, 3]}), "not three of the model's 4 layers"),
-    "a layer below": (put(**{IDS: [-1, 0, 2]}), "not three of the model's 4 layers"),
-    "layers in words": (put(**{IDS: "all"}), "'all' for eagle.*, not three of"),
-    "no layers where four are too few": (
-        put(eagle_config={}), f"'None' for eagle_config.{IDS}, not three of the model's 4 layers",
-    ),
-    "a flag in words": (put(norm_before_residual="no"), "'no' for norm_before_residual, not true"),
-}  # fmt: skip
-
-
-@pytest.mark.parametrize("damage", DAMAGE)
-def test_a_damaged_head_is_refused(target, head, tmp_path, damage):
-    change, message = DAMAGE[damage]
-    arrays, config = eagle_tensors(head), eagle_config(head)
-    change(arrays, config)
-    write_eagle(tmp_path, arrays, config)
-    with pytest.raises(ModelFormatError, match=message):
-        load_head(loaded_from(tmp_path / "model", target), tmp_path)
-
-
-UNKNOWN = {
-    "norms before fc": (put(norm_before_fc=True), "not run: it has norm_before_fc; use another"),
-    "a normed output": (put(eagle_config={"norm_output": True}), "has eagle_config.norm_output;"),
-    "windows": (put(use_sliding_window=True), "it has use_sliding_window; use another head"),
-    "no states between layers": (
-        put(eagle_config={"use_aux_hidden_state": False}), "use_aux_hidden_state false; use",
-    ),
-    "no projection": (lambda arrays, _: arrays.pop("fc.weight"), "it has no tensor fc.weight;"),
-}  # fmt: skip
-
-
-@pytest.mark.parametrize("kind", UNKNOWN)
-def test_a_head_that_is_computed_in_another_way_is_refused(target, head, tmp_path, kind):
-    change, message = UNKNOWN[kind]
-    arrays, config = eagle_tensors(head), eagle_config(head)
-    change(arrays, config)
-    write_eagle(tmp_path, arrays, config)
-    with pytest.raises(UnsupportedArchitectureError, match=rf"model.safetensors is an.*{message}"):
-        load_head(loaded_from(tmp_path / "model", target), tmp_path)
-
-
-def test_a_head_of_another_family_and_one_without_its_config(target, head, tmp_path):
-    path = write(tmp_path / "alone.safetensors", eagle_tensors(head))
-    with pytest.raises(ModelFormatError, match=r"and there is no .*config\.json; put the"):
-        load_head(loaded_from(tmp_path / "model", target), path)
-    with pytest.raises(UnsupportedArchitectureError, match="the model is a tiny model; akunu runs"):
-        load_head(loaded_from(tmp_path / "model", tiny_target("mimo")), path)
 
 
 def test_an_engine_drafts_with_it(tmp_path):

@@ -28,7 +28,7 @@ from prediction_heads import (
     write_config,
 )
 
-from akunu_py import ConfigError, ModelFormatError, UnsupportedArchitectureError
+from akunu_py import ConfigError, ModelFormatError
 from akunu_py.models.heads import load_head
 
 
@@ -277,81 +277,12 @@ def test_the_bias_of_a_router_keeps_its_type(tmp_path):
     assert kept == ["body.layers.0.mlp.gate.e_score_correction_bias"]
 
 
-def without(name):
-    return lambda arrays: arrays.pop(name)
-
-
-def put(name, array):
-    return lambda arrays: arrays.update({name: array})
-
-
-DAMAGE = {
-    "no projection": (
-        without("mtp.fc.weight"), r"mtp.safetensors lacks the tensors of eh_proj.weight; it is inc",
-    ),
-    "no norm in the layer": (
-        without("mtp.layers.0.input_layernorm.weight"), "lacks the tensors of layers.0.input_layer",
-    ),
-    "an unknown tensor": (
-        put("mtp.layers.0.x.weight", mx.zeros(3)), "do not have: layers.0.x.weight; it is",
-    ),
-    "another width": (
-        put("mtp.fc.weight", mx.zeros((32, 64))),
-        r"eh_proj.weight in the shape \(32, 64\) where this model asks for \(64, 128\); use",
-    ),
-    "scales of nothing": (
-        put("mtp.norm.scales", mx.zeros(3)), "do not have: norm.scales; it is",
-    ),
-    "scales of no known form": (
-        put("mtp.fc.scales", mx.zeros((64, 0))), "prediction head in .* cannot be loaded: ZeroDiv",
-    ),
-    "numbers of another type": (
-        put("mtp.norm.weight", mx.ones(64, dtype=mx.int32)),
-        r"has norm.weight in the type mlx.core.int32, which a head cannot have there",
-    ),
-    "NaN": (
-        put("mtp.norm.weight", mx.array([float("nan")] * 64)),
-        r"tensor 'mtp.norm.weight' in .*mtp.safetensors has infinite numbers or NaN",
-    ),
-}  # fmt: skip
-
-
-@pytest.mark.parametrize("damage", DAMAGE)
-def test_a_damaged_head_is_refused(target, head, tmp_path, damage):
-    change, message = DAMAGE[damage]
-    arrays = named(parameters_of(head), QWEN, "mtp.")
-    change(arrays)
-    path = write(tmp_path / "mtp.safetensors", arrays)
-    with pytest.raises(ModelFormatError, match=message):
-        load_head(loaded_from(tmp_path, target), path)
-
-
 def test_a_missing_expert_is_named(tmp_path):
     target = tiny_target("qwen3_next")
     arrays = with_single_experts(named(parameters_of(random_head(target)), QWEN, "mtp."))
     arrays.pop("mtp.layers.0.mlp.experts.2.up_proj.weight")
     path = write(tmp_path / "mtp.safetensors", arrays)
     with pytest.raises(ModelFormatError, match=r"the experts \[0, 1, 3\] for .*up_proj"):
-        load_head(loaded_from(tmp_path, target), path)
-
-
-def test_a_file_that_is_cut_short(target, tmp_path):
-    path = tmp_path / "mtp.safetensors"
-    path.write_bytes(b"\x10\x00\x00")
-    with pytest.raises(ModelFormatError, match=r"mtp.safetensors is truncated, damaged or not a"):
-        load_head(loaded_from(tmp_path, target), path)
-
-
-def test_a_file_that_may_not_be_read(target, head, tmp_path, monkeypatch):
-    path = write(tmp_path / "mtp.safetensors", named(parameters_of(head), QWEN, "mtp."))
-
-    def refuse(*_):
-        raise PermissionError(13, "Permission denied")
-
-    monkeypatch.setattr("akunu_py.models.weight_files.open_to_read", refuse)
-    with pytest.raises(
-        ModelFormatError, match=r"mtp\.safetensors cannot be read: Permission denied"
-    ):
         load_head(loaded_from(tmp_path, target), path)
 
 
@@ -373,12 +304,3 @@ def test_a_model_on_several_machines_takes_no_head(target, head, tmp_path):
     loaded = dataclasses.replace(loaded_from(tmp_path, target), make_passes=lambda *_: None)
     with pytest.raises(ConfigError, match="work on one machine only; leave them out, or run"):
         load_head(loaded, path)
-
-
-def test_models_that_take_no_head(target, head, tmp_path):
-    path = write(tmp_path / "mtp.safetensors", named(parameters_of(head), QWEN, "mtp."))
-    target = nn.Sequential()
-    with pytest.raises(
-        UnsupportedArchitectureError, match="of a tiny model; it runs those of qwen"
-    ):
-        load_head(loaded_from(tmp_path, target), path)

@@ -1,0 +1,500 @@
+"""What holds for heads of every kind, and what is refused in their files.
+
+A further kind is a row of KINDS, with tests of what its config alone can have.
+"""
+
+import dataclasses
+import json
+import re
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import mlx.core as mx
+import numpy as np
+import pytest
+from assistants import (
+    CLUSTERS,
+    KEYS,
+    checkpoint,
+    config_of,
+    gguf_tensors,
+    kept_rows,
+    random_assistant,
+    tiny_gemma,
+    write_gguf,
+)
+from dflash_heads import dflash_config, random_dflash
+from eagle_heads import eagle_config, eagle_tensors, random_eagle
+from family_models import build_family
+from mlx import nn
+from prediction_heads import (
+    QWEN,
+    loaded_from,
+    named,
+    parameters_of,
+    random_head,
+    tiny_target,
+    write,
+)
+from tiny_architectures.builder import build
+
+from akunu_py import ConfigError, ModelFormatError, UnsupportedArchitectureError
+from akunu_py.models.heads import load_head
+from akunu_py.models.load import load_model
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Kind:
+    """A kind of head in a safetensors file, perhaps with a config."""
+
+    target: Callable[[], nn.Module]
+    head: Callable[[nn.Module], nn.Module]
+    tensors: Callable[[nn.Module], dict[str, mx.array]]
+    config: Callable[[nn.Module], dict[str, Any]]
+    matrix: str
+    """A matrix of the head as wide as what it takes, by its name in files and its own path."""
+
+    norm: str
+    """A norm, likewise."""
+
+    path: Callable[[str], str] = lambda name: name
+    """The path of a tensor that messages show."""
+
+    no_target: str = "the model is a tiny model; akunu runs such heads of"
+    """What is said about a model of another family."""
+
+    file: str = "model.safetensors"
+    damage: Sequence[tuple[Callable[..., object], str]] = ()
+    unknown: Sequence[tuple[Callable[..., object], str]] = ()
+    """Forms of a head that are not run, and their names in the message."""
+
+
+Damage = tuple[Callable[..., object], str]
+"""What is done to tensors and config, and what is said about it."""
+
+
+def stated(name, value):
+    """State a number in a config; dots in its name lead into objects."""
+
+    def change(_, config):
+        *parts, last = name.split(".")
+        for part in parts:
+            config[part] = config.get(part) or {}
+            config = config[part]
+        config[last] = value
+
+    return change
+
+
+def bad(name, value, wanted) -> Damage:
+    return stated(name, value), re.escape(f"json has {str(value)!r} for {name}, not {wanted}")
+
+
+def store(name, array):
+    return lambda arrays, _: arrays.update({name: array})
+
+
+def without(name):
+    return lambda arrays, _: arrays.pop(name)
+
+
+WHOLE = "a whole number from"
+LAYER = [
+    bad("hidden_size", 96, "64, as the model has; use a head of this model, or download it again"),
+    bad("hidden_act", "gelu", "silu"),
+    bad("num_key_value_heads", 4, "a divisor of 6"),
+    bad("num_attention_heads", "six", WHOLE),
+    bad("rope_scaling.rope_type", "longrope", "one of default, linear, llama3, yarn"),
+    bad("rope_theta", -1, "a number between 0 and 1e"),
+    bad("rms_norm_eps", "small", "a number between"),
+    bad("attention_bias", "no", "true or false"),
+    (stated("rope_scaling", {"type": "llama3", "factor": "four"}), "safetensors cannot be loaded"),
+    (stated("rope_scaling", {"type": "linear", "factor": 0}), "factor is 0, not a number from"),
+]
+"""Damage in the arguments of a layer, which the configs of several kinds have."""
+
+OTHER_LAYERS = "eagle_aux_hidden_state_layer_ids"
+THREE = "three of the model's 4 layers, in ascending order"
+EAGLE = [
+    (without("lm_head.weight"), "lacks the tensors of lm_head.weight"),
+    (store("layers.1.x.weight", mx.zeros(2)), "do not have: layers.1.x.weight"),
+    (store("lm_head.weight", mx.zeros((41, 64))), r"lm_head.weight in the shape \(41, 64\)"),
+    # A whole output head, tokens twice or beyond the last, and a table of tokens.
+    (without("d2t"), r"lm_head.weight in the shape \(40, 64\)"),
+    (store("d2t", -mx.arange(40)), "tensor 'd2t' in .*safetensors does not name different tok"),
+    (store("d2t", mx.full((40,), 58, dtype=mx.int64)), "of the 97 of this model"),
+    (store("d2t", mx.zeros((4, 10), dtype=mx.int64)), "not name different"),
+    bad("target_hidden_size", 96, "64, as the model has"),
+    bad("num_hidden_layers", 2, "1, the layer of an EAGLE-3 head"),
+    bad("norm_before_residual", "no", "true or false"),
+    bad(f"eagle_config.{OTHER_LAYERS}", [2, 18, 33], THREE),
+    # Four layers are too few for those that a config need not name.
+    bad(f"eagle_config.{OTHER_LAYERS}", None, THREE),
+    bad(OTHER_LAYERS, [0, 2], THREE),
+    bad(OTHER_LAYERS, [0, 2, 2], THREE),
+    # Outputs of layers, of which the last is none's input.
+    bad(OTHER_LAYERS, [1, 2, 3], THREE),
+    bad(OTHER_LAYERS, [-1, 0, 2], THREE),
+    bad(OTHER_LAYERS, "all", THREE),
+]
+EAGLE_UNKNOWN = [
+    (stated("norm_before_fc", True), "norm_before_fc"),
+    (stated("eagle_config.norm_output", True), "eagle_config.norm_output"),
+    (stated("use_sliding_window", True), "use_sliding_window"),
+    (
+        stated("eagle_config.use_aux_hidden_state", False),
+        "eagle_config.use_aux_hidden_state false",
+    ),
+    (without("fc.weight"), "no tensor fc.weight"),
+]
+
+IDS = "dflash_config.target_layer_ids"
+ASCENDING = "layers of the model's 4 before the last, in ascending order"
+DFLASH = [
+    (store("layers.2.x.weight", mx.zeros(2)), "do not have: layers.2.x.weight"),
+    bad("num_target_layers", 36, "4, as the model has"),
+    bad("num_hidden_layers", 0, WHOLE),
+    bad("num_hidden_layers", 4096, "a whole number from 1 to 256"),
+    bad("block_size", 1, "a whole number from 2 to 65"),
+    bad("block_size", 66, "a whole number from 2 to 65"),
+    bad("block_size", None, WHOLE),
+    bad("dflash_config.mask_token_id", 97, "a whole number from 0 to 96"),
+    bad("dflash_config.mask_token_id", None, WHOLE),
+    *(bad(IDS, layers, ASCENDING) for layers in ([], [0, 3], [-1, 2], [1, 1], "all", None)),
+    (stated("dflash_config", None), f"'None' for {IDS}, not layers"),
+]
+DFLASH_UNKNOWN = [
+    (stated("layer_types", ["sliding_attention"]), "layer_types besides full_attention"),
+    (stated("layer_types", "full"), "layer_types besides full_attention"),
+    (stated("use_sliding_window", True), "use_sliding_window"),
+    (stated("is_causal", True), "is_causal"),
+    (stated("dflash_config.causal", True), "dflash_config.causal"),
+    (stated("dflash_config.input_embedding_scale", 8.0), "dflash_config.input_embedding_scale"),
+    # DFlash 2.
+    (stated("dflash_config.conv_kernel_size", 2), "dflash_config.conv_kernel_size"),
+    (stated("dflash_config.selector_rank", 256), "dflash_config.selector_rank"),
+]
+
+TEXT, EMBEDDING = "text_config.", "model.embed_tokens.weight"
+ORDERING = "masked_embedding.token_ordering"
+TYPES = "one of sliding_attention and full_attention for each of 3 layers"
+ASSISTANT = [
+    (store("model.layers.0.self_attn.k_proj.weight", mx.zeros(2)), "have: layers.0.self_attn.k_pr"),
+    # An output head in place of the embedding.
+    (lambda arrays, _: arrays.update({"lm_head.weight": arrays.pop(EMBEDDING)}), "of embed_tokens"),
+    (without(ORDERING), "lacks the tensors of masked_emb"),
+    (store(ORDERING, mx.zeros(96, dtype=mx.int64)), "does not name each of 96 tokens once; the fi"),
+    (store(ORDERING, mx.zeros(96)), "does not name each of 96 tokens"),
+    bad(f"{TEXT}hidden_size", 0, WHOLE),
+    bad(f"{TEXT}intermediate_size", "48", WHOLE),
+    bad(f"{TEXT}num_attention_heads", True, WHOLE),
+    bad(f"{TEXT}num_hidden_layers", 10**6, WHOLE),
+    *(bad(f"{TEXT}layer_types", kinds, TYPES)
+      for kinds in (["full_attention"], ["x"] * 3, "abc", [[1]] * 3)),
+    bad(f"{TEXT}rms_norm_eps", 2, "a number between 0 and 1"),
+    bad(f"{TEXT}rms_norm_eps", float("nan"), "a number between 0 and 1"),
+    bad(f"{TEXT}vocab_size", 97, "96, as the model has"),
+    bad("num_centroids", 7, "a divisor of 96"),
+    bad("num_centroids", 10**9, "a whole number from 1 to 96"),
+    bad("centroid_intermediate_top_k", CLUSTERS + 1, f"a whole number from 1 to {CLUSTERS}"),
+    bad("use_ordered_embeddings", 1, "true or false"),
+    (stated("text_config", None), "'None' for text_config.hidden_size, not a whole"),
+    (stated(f"{TEXT}num_attention_heads", 3), "it has 3 heads, and the model 2 with keys in"),
+    (stated(f"{TEXT}head_dim", 8), "layers of sliding_attention are 8 wide, and the model's"),
+    (stated(f"{TEXT}global_head_dim", 512), "full_attention are 512 wide, and the model's"),
+]  # fmt: skip
+
+KINDS = {
+    "multi-token prediction": Kind(
+        target=lambda: tiny_target("qwen3_5"),
+        head=random_head,
+        tensors=lambda head: named(parameters_of(head), QWEN, "mtp."),
+        config=lambda _: {"model_type": "qwen3_5"},
+        matrix="mtp.fc.weight",
+        norm="mtp.norm.weight",
+        path=lambda name: name.removeprefix("mtp.").replace("fc.", "eh_proj."),
+        no_target="of a tiny model; it runs those of qwen",
+        file="mtp.safetensors",
+    ),
+    "EAGLE-3": Kind(
+        target=lambda: build_family("llama"),
+        head=lambda target: random_eagle(target, vocabulary=40),
+        tensors=eagle_tensors,
+        config=eagle_config,
+        matrix="fc.weight",
+        norm="norm.weight",
+        damage=LAYER + EAGLE,
+        unknown=EAGLE_UNKNOWN,
+    ),
+    "DFlash": Kind(
+        target=lambda: build_family("llama"),
+        head=random_dflash,
+        tensors=lambda head: dict(parameters_of(head)),
+        config=dflash_config,
+        matrix="fc.weight",
+        norm="norm.weight",
+        damage=LAYER + DFLASH,
+        unknown=DFLASH_UNKNOWN,
+    ),
+    "assistant": Kind(
+        target=tiny_gemma,
+        head=lambda target: random_assistant(target, clusters=True),
+        tensors=checkpoint,
+        config=config_of,
+        matrix="pre_projection.weight",
+        norm="model.layers.0.self_attn.q_norm.weight",
+        path=lambda name: name.removeprefix("model."),
+        no_target="is an assistant for Gemma 4, and the model is a tiny model",
+        damage=ASSISTANT,
+    ),
+}
+each_kind = pytest.mark.parametrize("name", KINDS)
+
+
+@pytest.fixture(scope="module")
+def made():
+    """A target and a head of each kind."""
+    targets = {name: kind.target() for name, kind in KINDS.items()}
+    return {name: (targets[name], kind.head(targets[name])) for name, kind in KINDS.items()}
+
+
+def write_head(kind, head, folder, change=lambda *_: None):
+    """Write a head into a folder; return where it is loaded from."""
+    arrays, config = kind.tensors(head), kind.config(head)
+    change(arrays, config)
+    (folder / "config.json").write_text(json.dumps(config))
+    path = write(folder / kind.file, arrays)
+    return folder if kind.file == "model.safetensors" else path
+
+
+def load(target, place, **options):
+    return load_head(loaded_from(place.parent / "model", target, **options), place)
+
+
+def files_damage(kind):
+    """Damage in the tensors of a head of any kind, and what is said about it."""
+    matrix, norm = kind.matrix, kind.norm
+    shown, shown_norm = re.escape(kind.path(matrix)), re.escape(kind.path(norm))
+    unknown = norm.replace("weight", "x")
+    shown_unknown = re.escape(kind.path(unknown))
+    shape = r"the shape \(2, 3\) where this model asks for \(\d+, \d+\)"
+    yield without(norm), rf"lacks the tensors of {shown_norm}; it is incomplete, or made for anoth"
+    yield store(unknown, mx.zeros(3)), f"has tensors that .* do not have: {shown_unknown}; it is"
+    yield store(norm.replace("weight", "scales"), mx.zeros(3)), "do not have: .*norm.scales; it is"
+    yield store(matrix, mx.zeros((2, 3))), f"has {shown} in {shape}; use the head of this model"
+    yield (
+        lambda arrays, _: arrays.update({norm: arrays[norm].astype(mx.int32)}),
+        f"has {shown_norm} in the type mlx.core.int32, which a head cannot have there",
+    )
+    yield (
+        lambda arrays, _: arrays.update({norm: arrays[norm] * mx.nan}),
+        rf"tensor '{norm}' in .*{kind.file} has infinite numbers or NaN",
+    )
+    yield (
+        store(matrix.replace("weight", "scales"), mx.zeros((64, 0))),
+        "prediction head in .* cannot be loaded: ZeroDiv",
+    )
+
+
+@each_kind
+def test_damaged_tensors_are_refused(made, tmp_path, name):
+    target, head = made[name]
+    for change, message in files_damage(KINDS[name]):
+        place = write_head(KINDS[name], head, tmp_path, change)
+        with pytest.raises(ModelFormatError, match=message):
+            load(target, place)
+
+
+@each_kind
+def test_a_projection_is_part_of_every_head(made, tmp_path, name):
+    """Also where its absence means another kind, or no head at all."""
+    target, head = made[name]
+    place = write_head(KINDS[name], head, tmp_path, without(KINDS[name].matrix))
+    missing = f"lacks the tensors of {KINDS[name].path(KINDS[name].matrix)}|no tensor fc|no predict"
+    with pytest.raises((ModelFormatError, ConfigError), match=missing):
+        load(target, place)
+
+
+@pytest.mark.parametrize(
+    ("name", "change", "message"),
+    [(name, *case) for name, kind in KINDS.items() for case in kind.damage],
+)
+def test_damage_of_a_kind_is_refused(made, tmp_path, name, change, message):
+    target, head = made[name]
+    place = write_head(KINDS[name], head, tmp_path, change)
+    with pytest.raises(ModelFormatError, match=message):
+        load(target, place)
+
+
+@pytest.mark.parametrize(
+    ("name", "change", "message"),
+    [(name, *case) for name, kind in KINDS.items() for case in kind.unknown],
+)
+def test_a_head_that_is_computed_in_another_way_is_refused(made, tmp_path, name, change, message):
+    target, head = made[name]
+    place = write_head(KINDS[name], head, tmp_path, change)
+    message = (
+        rf"model.safetensors is an? {name} head of a kind that .*: it has {message}; use another"
+    )
+    with pytest.raises(UnsupportedArchitectureError, match=message):
+        load(target, place)
+
+
+@each_kind
+def test_a_head_of_another_family(made, tmp_path, name):
+    place = write_head(KINDS[name], made[name][1], tmp_path)
+    other = nn.Sequential() if name == "multi-token prediction" else tiny_target("mimo")
+    with pytest.raises(UnsupportedArchitectureError, match=KINDS[name].no_target):
+        load(other, place)
+
+
+@pytest.mark.parametrize("name", ["EAGLE-3", "DFlash"])
+def test_a_head_without_its_config(made, tmp_path, name):
+    target, head = made[name]
+    path = write(tmp_path / "alone.safetensors", KINDS[name].tensors(head))
+    message = rf"is an? {name} head, and there is no .*config\.json; put the"
+    with pytest.raises(ModelFormatError, match=message):
+        load(target, path)
+
+
+@each_kind
+def test_a_file_that_is_cut_short_or_may_not_be_read(made, tmp_path, monkeypatch, name):
+    target, head = made[name]
+    place = write_head(KINDS[name], head, tmp_path)
+    path = tmp_path / KINDS[name].file
+    whole = path.read_bytes()
+    path.write_bytes(b"\x10\x00\x00")
+    cut = rf"{path.name} is truncated, damaged or not a"
+    with pytest.raises(ModelFormatError, match=cut):
+        load(target, place)
+    path.write_bytes(whole)
+
+    def refuse(*_):
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr("akunu_py.models.weight_files.open_to_read", refuse)
+    with pytest.raises(ModelFormatError, match=rf"{path.name} cannot be read: Permission denied"):
+        load(target, place)
+
+
+def outputs(target, head):
+    """Logits of a head behind a few states of its target, drawn at random."""
+    tokens = [number * 7 % 96 for number in range(6)]
+    if hasattr(head, "sources"):
+        states, kept = kept_rows(target, head, tokens[:-1])
+        found = head(states[:, -1:], mx.array([tokens[-1:]]), kept, len(tokens) - 1)
+    else:
+        # EAGLE-3 joins the states of three layers, each as wide as its own.
+        width = head.width * len(head.takes) if "midlayer" in head else head.width
+        states = mx.random.normal((1, 6, width), key=mx.random.key(5))
+        found = head(states, mx.array([tokens]), head.make_cache())
+    return np.array(head.logits(found))
+
+
+@each_kind
+@pytest.mark.parametrize("bits", [4, 8])
+def test_a_quantized_head_stays_so_and_is_expanded_where_the_target_is(made, tmp_path, name, bits):
+    kind, (target, _) = KINDS[name], made[name]
+    head = kind.head(target)
+    nn.quantize(
+        head, group_size=32, bits=bits, class_predicate=lambda _, part: (
+            hasattr(part, "to_quantized") and part.weight.shape[-1] % 32 == 0
+        ),
+    )  # fmt: skip
+    place = write_head(kind, head, tmp_path)
+    layer = kind.path(kind.matrix).removesuffix(".weight")
+    found = load(target, place, weights="quantized")
+    assert isinstance(found[layer], nn.QuantizedLinear)
+    assert (found[layer].bits, found[layer].group_size) == (bits, 32)
+    np.testing.assert_array_equal(outputs(target, found), outputs(target, head))
+    found = load(target, place, weights="dense")
+    assert type(found[layer]) is nn.Linear
+    np.testing.assert_allclose(outputs(target, found), outputs(target, head), atol=1e-3)
+
+
+@each_kind
+def test_a_head_computes_in_the_type_of_its_target(made, tmp_path, name):
+    kind = KINDS[name]
+    target = kind.target()
+    target.set_dtype(mx.bfloat16)
+    found = load(target, write_head(kind, made[name][1], tmp_path))
+    kinds = {array.dtype for array in parameters_of(found).values()} - {mx.int32}
+    assert kinds == {mx.bfloat16}
+
+
+def give(name, array):
+    return store(name, np.float32(array))
+
+
+def key(name, value=None):
+    """Set a key, or take it out."""
+    return lambda _, keys: keys.pop(name) if value is None else keys.update({name: value})
+
+
+GGUF_DAMAGE = {
+    "qwen35": [
+        (without("blk.4.nextn.eh_proj.weight"),
+         "a.gguf cannot be loaded: the tensor 'blk.4.nextn.eh_proj.weight' is missing"),
+        (without("blk.4.attn_q.weight"),
+         "1 tensors are missing: blk.4.attn_q.weight; the file is incomplete"),
+        (give("blk.4.nextn.eh_proj.weight", np.zeros((64, 64))),
+         r"tensor 'blk.4.nextn.eh_proj.weight' has the shape \(64, 64\) where .* \(64, 128\)"),
+        (give("blk.4.nextn.x.weight", np.zeros(8)),
+         "has a tensor 'blk.4.nextn.x.weight' that akunu does not know there"),
+        (give("blk.4.x.weight", np.zeros(8)),
+         "has a tensor 'blk.4.x.weight' that akunu does not know there"),
+        (give("blk.4.nextn.enorm.weight", np.full(64, np.nan)),
+         "tensor 'blk.4.nextn.enorm.weight' makes enorm.weight infinite or NaN"),
+        # All blocks are heads.
+        (key("qwen35.nextn_predict_layers", 5), "qwen35.block_count is 5, not a whole number from 6"),
+    ],
+    "assistant": [
+        (without("nextn.pre_projection.weight"),
+         "a.gguf cannot be loaded: 1 tensors are missing: nextn.pre_projection.weight; the file"),
+        (give("blk.0.attn_k.weight", np.zeros((32, 32))),
+         "has a tensor 'blk.0.attn_k.weight' that akunu does not know there"),
+        (give("blk.1.attn_norm.weight", np.ones(16)),
+         r"tensor 'blk.1.attn_norm.weight' has the shape \(16,\) where"),
+        (key("embedding_length_out", 96),
+         "made for a model of 96 wide, and this one has 64; use the assistant of this model"),
+        (give("token_embd.weight", np.ones((50, 32))),
+         "made for a model of 50 tokens, and this one has 96; use the assistant of this model"),
+        (key("embedding_length_out"), "has no gemma4-assistant.embe"),
+        (key("attention.head_count", 3),
+         "it has 3 heads, and the model 2 with keys in layers of sliding_attention; use the"),
+        (key("attention.sliding_window_pattern"), "layers.*|attn_q.*shape"),
+        (key("attention.scale", 0.5),
+         "sets gemma4-assistant.attention.scale, which akunu cannot apply to"),
+    ],
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def qwen(tmp_path_factory):
+    return load_model(build("qwen35").write(tmp_path_factory.mktemp("qwen") / "qwen.gguf"))
+
+
+@pytest.mark.parametrize(
+    ("name", "change", "message"),
+    [(name, *case) for name, cases in GGUF_DAMAGE.items() for case in cases],
+)
+def test_a_damaged_gguf_file_is_refused(made, qwen, tmp_path, name, change, message):
+    path = tmp_path / "a.gguf"
+    if name == "assistant":
+        target, head = made["assistant"]
+        tensors, keys = gguf_tensors(head), dict(KEYS)
+        change(tensors, keys)
+        write_gguf(path, tensors, keys)
+        loaded = loaded_from(tmp_path / "model", target)
+    else:
+        model, loaded = build(name), qwen
+        change(model.tensors, model.metadata)
+        model.write(path)
+    with pytest.raises(ModelFormatError, match=message):
+        load_head(loaded, path)
+
+
+def test_an_assistant_of_another_family_in_a_gguf_file(made, tmp_path):
+    path = write_gguf(tmp_path / "a.gguf", gguf_tensors(made["assistant"][1]))
+    with pytest.raises(UnsupportedArchitectureError, match=KINDS["assistant"].no_target):
+        load(tiny_target("mimo"), path)
