@@ -180,7 +180,7 @@ class Engine:
             kv_bits: 4 or 8 to quantize the KV cache.
             reproducible: give every position a fixed place in passes of one size. Drafting then
                 changes no token as long as a kernel's result for a row depends only on shapes and
-                on what the row sees (docs/architecture.md). `akunu tune` measures the price.
+                on what the row sees (docs/decisions.md). `akunu tune` measures the price.
             memory: folder for the texts that `auto` drafts from (docs/drafting.md).
             draft_model: smaller model with the same vocabulary to draft with (docs/methods.md).
             heads: "own" to draft with the model's own prediction head, or the path of a file or

@@ -207,7 +207,7 @@ class Worker:
 
     Replies wait in a line with `places`, fair between clients. `step` begins replies while there
     are fewer than `parallel` and then makes one turn of one reply. The text of a reply depends on
-    neither the others nor the cache, as far as rows are bit-equal (docs/architecture.md).
+    neither the others nor the cache, as far as rows are bit-equal (docs/decisions.md).
 
     The first of the line may have to wait: for memory, until a reply ends, or for its model to be
     loaded. The others then wait behind it.
