@@ -26,16 +26,14 @@ def deepseek(model: Decoder) -> ModelPlan:
     return model.plan(
         "deepseek",
         [
-            *layers.llama(model, reorder=True, copied=True),
+            *layers.llama(model, feed_forward={}, reorder=True, copied=True),
             *modules(FEED_FORWARD, {"ffn_gate_inp": "gate"}, layers=mixture.routed),
             *experts.rules(model, mixture, shared="shared_experts"),
         ],
         {
             "rms_norm_eps": model.rms_eps,
-            "moe_intermediate_size": mixture.feed_forward_size,
-            "n_routed_experts": mixture.count,
+            **mixture.arguments("n_routed_experts"),
             "n_shared_experts": experts.shared_count(model, low=1),
-            "num_experts_per_tok": mixture.used,
             "first_k_dense_replace": dense,
         },
         rotary=rope.layers(model),
@@ -68,9 +66,7 @@ def deepseek2(model: Decoder) -> ModelPlan:
     groups, chosen = experts.groups(model, mixture)
     shared = experts.shared_count(model)
     arguments |= {
-        "n_routed_experts": mixture.count,
-        "num_experts_per_tok": mixture.used,
-        "moe_intermediate_size": mixture.feed_forward_size,
+        **mixture.arguments("n_routed_experts"),
         "n_shared_experts": shared or None,
         "scoring_func": experts.scoring(model, Gating.SIGMOID if lite else Gating.SOFTMAX),
         "norm_topk_prob": experts.normed(model),

@@ -4,7 +4,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from akunu_py.gguf.architectures.llama import attention_biases, llama
-from akunu_py.gguf.names import ATTENTION, FEED_FORWARD, LAYER, Rule, modules, parameter
+from akunu_py.gguf.names import ATTENTION, FEED_FORWARD, parameter
 from akunu_py.gguf.parts import attention, layers, rope, windows
 from akunu_py.gguf.parts.decoder import MAX_CONTEXT, Decoder
 from akunu_py.gguf.plan import ModelPlan
@@ -20,13 +20,7 @@ def apertus(model: Decoder) -> ModelPlan:
     norms = {"attn_norm": "attention_layernorm", "ffn_norm": "feedforward_layernorm"}
     return model.plan(
         "apertus",
-        [
-            *layers.frame(model),
-            *modules(LAYER, norms),
-            *attention.rules(model),
-            *modules(ATTENTION, layers.HEAD_NORMS),
-            *modules(FEED_FORWARD, layers.UNGATED),
-        ],
+        layers.llama(model, norms=norms, heads=layers.HEAD_NORMS, feed_forward=layers.UNGATED),
         {
             "rms_norm_eps": model.rms_eps,
             "mlp_bias": False,
@@ -66,7 +60,7 @@ def arcee(model: Decoder) -> ModelPlan:
     attention.require_whole_heads(model)
     return model.plan(
         "variants.arcee",
-        [*layers.llama(model), *modules(FEED_FORWARD, layers.UNGATED)],
+        layers.llama(model, feed_forward=layers.UNGATED),
         {
             "rms_norm_eps": model.rms_eps,
             "rope_traditional": True,
@@ -85,7 +79,9 @@ def command_r(model: Decoder) -> ModelPlan:
     normed = "blk.0.attn_q_norm.weight" in model.tensors
     return model.plan(
         "cohere",
-        _cohere_rules(model) + (modules(ATTENTION, layers.HEAD_NORMS) if normed else []),
+        layers.llama(
+            model, norms=layers.ONE_NORM, heads=layers.HEAD_NORMS if normed else {}, tied=True
+        ),
         {
             "layer_norm_eps": model.layer_norm_eps,
             # Without the key llama.cpp leaves logits unscaled.
@@ -104,7 +100,7 @@ def cohere2(model: Decoder) -> ModelPlan:
     attention.require_plain_heads(model)
     return model.plan(
         "cohere2",
-        _cohere_rules(model),
+        layers.llama(model, norms=layers.ONE_NORM, tied=True),
         {
             "layer_norm_eps": model.layer_norm_eps,
             "logit_scale": model.keys.number("logit_scale", low=-1, high=1e6) or 1.0,
@@ -113,16 +109,6 @@ def cohere2(model: Decoder) -> ModelPlan:
         },
         rotary=rope.layers(model, traditional=True),
     )
-
-
-def _cohere_rules(model: Decoder) -> list[Rule]:
-    """Return the rules of a block with one norm for both attention and feed-forward part."""
-    return [
-        *layers.frame(model, tied=True),
-        *modules(LAYER, {"attn_norm": "input_layernorm"}),
-        *attention.rules(model),
-        *modules(FEED_FORWARD, layers.GATED),
-    ]
 
 
 def mistral3(model: Decoder) -> ModelPlan:
@@ -146,7 +132,7 @@ def mistral3(model: Decoder) -> ModelPlan:
     }
     return model.plan(
         "ministral3",
-        [*layers.llama(model, reorder=True), *modules(FEED_FORWARD, layers.GATED)],
+        layers.llama(model, reorder=True),
         {"rms_norm_eps": model.rms_eps, "rope_parameters": parameters},
     )
 
@@ -154,19 +140,9 @@ def mistral3(model: Decoder) -> ModelPlan:
 def seed_oss(model: Decoder) -> ModelPlan:
     """Seed OSS for `mlx_lm.models.seed_oss`."""
     attention.require_whole_heads(model)
-    norms = {
-        "attn_norm": "input_layernorm",
-        # Named after the part it follows; it precedes the feed-forward part.
-        "post_attention_norm": "post_attention_layernorm",
-    }
     return model.plan(
         "seed_oss",
-        [
-            *layers.frame(model),
-            *modules(LAYER, norms),
-            *attention.rules(model),
-            *modules(FEED_FORWARD, layers.GATED),
-        ],
+        layers.llama(model, norms=layers.NORMS_BETWEEN),
         {
             "rms_norm_eps": model.rms_eps,
             "attention_bias": attention.has_biases(model),
@@ -181,7 +157,7 @@ def smollm3(model: Decoder) -> ModelPlan:
     biases, constants = attention_biases(model)
     return model.plan(
         "smollm3",
-        [*layers.llama(model), *modules(FEED_FORWARD, layers.GATED)],
+        layers.llama(model),
         {
             "rms_norm_eps": model.rms_eps,
             "attention_bias": biases,
@@ -206,15 +182,7 @@ def stablelm(model: Decoder) -> ModelPlan:
     model.keys.ignore("use_parallel_residual")
     parallel = "blk.0.ffn_norm.weight" not in model.tensors
     head_norms = "blk.0.attn_q_norm.weight" in model.tensors
-    norms = {"attn_norm": "input_layernorm"}
-    if not parallel:
-        norms["ffn_norm"] = "post_attention_layernorm"
-    rules = [
-        *layers.frame(model, tied=False),
-        *modules(LAYER, norms),
-        *attention.rules(model),
-        *modules(FEED_FORWARD, layers.GATED),
-    ]
+    rules = layers.llama(model, norms=layers.ONE_NORM if parallel else layers.NORMS, tied=False)
     if head_norms:
         for part, heads in (("q", model.num_heads), ("k", model.num_kv_heads)):
             rules += [
@@ -246,10 +214,9 @@ def starcoder2(model: Decoder) -> ModelPlan:
     llama.cpp nor akunu applies it.
     """
     attention.require_plain_heads(model)
-    names = {"ffn_up": "c_fc", "ffn_down": "c_proj"}
     return model.plan(
         "variants.starcoder2",
-        [*layers.llama(model), *modules(FEED_FORWARD, names)],
+        layers.llama(model, feed_forward={"ffn_up": "c_fc", "ffn_down": "c_proj"}),
         {"norm_epsilon": model.layer_norm_eps},
         rotary=rope.layers(model),
     )

@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from akunu_py.gguf.names import FEED_FORWARD, modules
+from akunu_py.gguf.names import FEED_FORWARD
 from akunu_py.gguf.parts import attention, experts, layers, rope
 from akunu_py.gguf.parts.decoder import Decoder
 from akunu_py.gguf.parts.recurrent import flat
@@ -17,7 +17,7 @@ def ernie4_5(model: Decoder) -> ModelPlan:
     attention.require_whole_heads(model)
     return model.plan(
         "ernie4_5",
-        [*layers.llama(model), *modules(FEED_FORWARD, layers.GATED)],
+        layers.llama(model),
         {"rms_norm_eps": model.rms_eps, "use_bias": False},
         rotary=rope.layers(model, traditional=True),
     )
@@ -38,7 +38,7 @@ def ernie4_5_moe(model: Decoder) -> ModelPlan:
     return model.plan(
         "variants.ernie4_5_moe",
         [
-            *layers.llama(model),
+            *layers.llama(model, feed_forward={}),
             *experts.rules(model, mixture, shared="shared_experts" if shared else None),
             weight,
             # A matrix of one row, as in the released models.

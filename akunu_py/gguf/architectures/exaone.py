@@ -1,6 +1,6 @@
 """EXAONE 3, 3.5 and 4."""
 
-from akunu_py.gguf.names import ATTENTION, FEED_FORWARD, LAYER, modules
+from akunu_py.gguf.names import modules
 from akunu_py.gguf.parts import attention, layers, rope, windows
 from akunu_py.gguf.parts.decoder import Decoder
 from akunu_py.gguf.plan import ModelPlan
@@ -51,13 +51,7 @@ def exaone4(model: Decoder) -> ModelPlan:
         pattern = "".join("L" if flag else "G" for flag in windowed)
     return model.plan(
         "exaone4",
-        [
-            *layers.frame(model),
-            *modules(LAYER, layers.NORMS_BEHIND),
-            *attention.rules(model),
-            *modules(ATTENTION, layers.HEAD_NORMS),
-            *modules(FEED_FORWARD, layers.GATED),
-        ],
+        layers.llama(model, norms=layers.NORMS_BEHIND, heads=layers.HEAD_NORMS),
         {
             "rms_norm_eps": model.rms_eps,
             "rope_scaling": rope.scaling(model),

@@ -13,12 +13,6 @@ MAX_CAP = 1e6
 # is not a key, so llama.cpp also decides by the number of layers.
 _GEMMA2_27B_LAYERS = 46
 _GEMMA3_27B_LAYERS = 62
-_FOUR_NORMS = {
-    "attn_norm": "input_layernorm",
-    "post_attention_norm": "post_attention_layernorm",
-    "ffn_norm": "pre_feedforward_layernorm",
-    "post_ffw_norm": "post_feedforward_layernorm",
-}
 
 
 def gemma(model: Decoder) -> ModelPlan:
@@ -50,7 +44,7 @@ def gemma2(model: Decoder) -> ModelPlan:
         "variants.gemma2",
         [
             *_frame(model, tied=True),
-            *_norms(LAYER, _FOUR_NORMS),
+            *_norms(LAYER, layers.FOUR_NORMS),
             *attention.rules(model),
             *modules(FEED_FORWARD, layers.GATED),
         ],
@@ -85,7 +79,7 @@ def gemma3(model: Decoder) -> ModelPlan:
         "variants.gemma3",
         [
             *_frame(model, tied=model.tied),
-            *_norms(LAYER, _FOUR_NORMS),
+            *_norms(LAYER, layers.FOUR_NORMS),
             *attention.rules(model),
             *_norms(ATTENTION, layers.HEAD_NORMS),
             *modules(FEED_FORWARD, layers.GATED),

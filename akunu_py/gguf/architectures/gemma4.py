@@ -12,12 +12,6 @@ from akunu_py.gguf.parts.decoder import FREQUENCY_FACTORS, MAX_HEAD_DIM, MAX_HEA
 from akunu_py.gguf.plan import ModelPlan, RotaryFactors
 from akunu_py.system.errors import ModelFormatError
 
-NORMS = {
-    "attn_norm": "input_layernorm",
-    "post_attention_norm": "post_attention_layernorm",
-    "ffn_norm": "pre_feedforward_layernorm",
-    "post_ffw_norm": "post_feedforward_layernorm",
-}
 _MIXTURE_NORMS = {
     "post_ffw_norm_1": "post_feedforward_layernorm_1",
     "post_ffw_norm_2": "post_feedforward_layernorm_2",
@@ -49,7 +43,7 @@ def gemma4(model: Decoder) -> ModelPlan:
         [
             *layers.frame(model),
             *_attention_rules(of_layers),
-            *modules(LAYER, NORMS),
+            *modules(LAYER, layers.FOUR_NORMS),
             *modules(FEED_FORWARD, layers.GATED),
             scale,
             *mixture_rules,

@@ -1,6 +1,6 @@
 """GLM 4, dense, also Z1; the mixtures 4.5 to 4.7."""
 
-from akunu_py.gguf.names import ATTENTION, FEED_FORWARD, LAYER, modules
+from akunu_py.gguf.names import ATTENTION, modules
 from akunu_py.gguf.parts import attention, experts, layers, rope
 from akunu_py.gguf.parts.decoder import Decoder
 from akunu_py.gguf.plan import ModelPlan
@@ -25,12 +25,7 @@ def glm4(model: Decoder) -> ModelPlan:
     }
     return model.plan(
         "glm4",
-        [
-            *layers.frame(model, copied=True),
-            *modules(LAYER, norms),
-            *attention.rules(model),
-            *modules(FEED_FORWARD, {"ffn_up": "gate_up_proj", "ffn_down": "down_proj"}),
-        ],
+        layers.llama(model, norms=norms, feed_forward=layers.GATE_IN_UP, copied=True),
         {
             "rms_norm_eps": model.rms_eps,
             "attention_bias": attention.has_biases(model),
@@ -68,13 +63,10 @@ def glm4_moe(model: Decoder) -> ModelPlan:
     if normed:
         experts.require_several(model, [mixture.used])
     shared = experts.shared_count(model)
-    norms = {"attn_norm": "input_layernorm", "post_attention_norm": "post_attention_layernorm"}
     return model.plan(
         "glm4_moe",
         [
-            *layers.frame(model, copied=True),
-            *modules(LAYER, norms),
-            *attention.rules(model),
+            *layers.llama(model, norms=layers.NORMS_BETWEEN, feed_forward={}, copied=True),
             *modules(ATTENTION, layers.HEAD_NORMS, required=False),
             *experts.rules(model, mixture, shared="shared_experts" if shared else None),
             *experts.router(mixture.routed),
@@ -86,9 +78,7 @@ def glm4_moe(model: Decoder) -> ModelPlan:
             "partial_rotary_factor": rope.share(rotated, model.head_dim),
             "rope_scaling": None,
             "first_k_dense_replace": dense,
-            "n_routed_experts": mixture.count,
-            "num_experts_per_tok": mixture.used,
-            "moe_intermediate_size": mixture.feed_forward_size,
+            **mixture.arguments("n_routed_experts"),
             "n_shared_experts": shared or None,
             "n_group": 1,
             "topk_group": 1,

@@ -3,7 +3,7 @@
 import numpy as np
 from numpy.typing import NDArray
 
-from akunu_py.gguf.names import ATTENTION, FEED_FORWARD, LAYER, module, modules, parameter
+from akunu_py.gguf.names import ATTENTION, module, modules, parameter
 from akunu_py.gguf.parts import attention, experts, layers, rope, windows
 from akunu_py.gguf.parts.decoder import Decoder
 from akunu_py.gguf.plan import ModelPlan
@@ -98,15 +98,16 @@ def gpt_oss(model: Decoder) -> ModelPlan:
     attention.require_whole_heads(model)
     rope.require_one_base(model)
     mixture = experts.read(model)
-    norms = {"attn_norm": "input_layernorm", "post_attention_norm": "post_attention_layernorm"}
     return model.plan(
         "gpt_oss",
         [
-            *layers.frame(model, tied=False),
-            *modules(LAYER, norms),
-            *attention.rules(model),
+            *layers.llama(
+                model,
+                norms=layers.NORMS_BETWEEN,
+                feed_forward={"ffn_gate_inp": "router"},
+                tied=False,
+            ),
             parameter("blk.{}.attn_sinks.weight", f"{ATTENTION}.sinks"),
-            *modules(FEED_FORWARD, {"ffn_gate_inp": "router"}),
             *experts.rules(model, mixture, routed="experts"),
         ],
         {

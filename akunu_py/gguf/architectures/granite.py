@@ -52,7 +52,7 @@ def _plan(
         rope.require_unscaled(model)
     return model.plan(
         name,
-        [*layers.llama(model, reorder=True), *feed_forward],
+        [*layers.llama(model, feed_forward={}, reorder=True), *feed_forward],
         {
             **arguments,
             **_scales(model),
@@ -87,7 +87,7 @@ def granite_hybrid(model: Decoder) -> ModelPlan:
     return hybrid.plan(
         "variants.granite_hybrid",
         [
-            *layers.llama(hybrid, reorder=True),
+            *layers.llama(hybrid, feed_forward={}, reorder=True),
             *recurrent.mamba2_rules(f"{LAYER}.mamba", layers=hybrid.recurs),
             *feed_forward,
         ],

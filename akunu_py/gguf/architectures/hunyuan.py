@@ -3,7 +3,6 @@
 Norms of q and k follow the rotation. The base in the file already includes the model's scaling.
 """
 
-from akunu_py.gguf.names import ATTENTION, FEED_FORWARD, modules
 from akunu_py.gguf.parts import attention, experts, layers, rope
 from akunu_py.gguf.parts.decoder import Decoder
 from akunu_py.gguf.plan import ModelPlan
@@ -20,11 +19,7 @@ def hunyuan_dense(model: Decoder) -> ModelPlan:
         raise model.keys.unsupported("expert_count", count, "no experts")
     return model.plan(
         "hunyuan_v1_dense",
-        [
-            *layers.llama(model),
-            *modules(ATTENTION, _HEAD_NORMS),
-            *modules(FEED_FORWARD, layers.GATED),
-        ],
+        layers.llama(model, heads=_HEAD_NORMS),
         {"rms_norm_eps": model.rms_eps},
         rotary=rope.layers(model),
     )
@@ -45,9 +40,7 @@ def hunyuan_moe(model: Decoder) -> ModelPlan:
     return model.plan(
         "variants.hunyuan_moe",
         [
-            *layers.llama(model),
-            *modules(ATTENTION, _HEAD_NORMS),
-            *modules(FEED_FORWARD, {"ffn_gate_inp": "gate.wg"}),
+            *layers.llama(model, heads=_HEAD_NORMS, feed_forward={"ffn_gate_inp": "gate.wg"}),
             *experts.rules(model, mixture, shared="shared_mlp"),
         ],
         {

@@ -38,9 +38,7 @@ def lfm2_moe(model: Decoder) -> ModelPlan:
         *experts.router(mixture.routed, weight, bias, required=True),
     ]
     arguments = {
-        "moe_intermediate_size": mixture.feed_forward_size,
-        "num_experts": mixture.count,
-        "num_experts_per_tok": mixture.used,
+        **mixture.arguments(),
         "num_dense_layers": dense,
         "norm_topk_prob": True,
         "use_expert_bias": True,

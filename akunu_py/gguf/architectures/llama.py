@@ -28,7 +28,7 @@ def llama(model: Decoder) -> ModelPlan:
         "rope_traditional": True,
         "rope_scaling": rope.scaling_with_multiplier(model),
     }
-    rules = layers.llama(model)
+    rules = layers.llama(model, feed_forward={})
     name = "llama"
     if experts.present(model):
         name = "variants.llama_experts"

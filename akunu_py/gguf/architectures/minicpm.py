@@ -24,7 +24,7 @@ def minicpm(model: Decoder) -> ModelPlan:
     logits = model.hidden_size / _BASE_WIDTH
     return model.plan(
         "granite",
-        [*layers.llama(model, reorder=True), *modules(FEED_FORWARD, layers.GATED)],
+        layers.llama(model, reorder=True),
         {
             "rms_norm_eps": model.rms_eps,
             "attention_bias": False,

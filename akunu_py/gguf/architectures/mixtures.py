@@ -32,10 +32,12 @@ def afmoe(model: Decoder) -> ModelPlan:
     return model.plan(
         "afmoe",
         [
-            *layers.frame(model),
-            *modules(LAYER, norms),
-            *attention.rules(model),
-            *modules(ATTENTION, {"attn_gate": "gate_proj", **layers.HEAD_NORMS}),
+            *layers.llama(
+                model,
+                norms=norms,
+                heads={"attn_gate": "gate_proj", **layers.HEAD_NORMS},
+                feed_forward={},
+            ),
             *experts.rules(
                 model, mixture, routed="experts", shared="shared_experts" if shared else None
             ),
@@ -51,9 +53,7 @@ def afmoe(model: Decoder) -> ModelPlan:
             "layer_types": windows.layer_types(windowed),
             "sliding_window": windows.size(model),
             "rope_scaling": rope.scaling(model),
-            "num_experts": mixture.count,
-            "num_experts_per_tok": mixture.used,
-            "moe_intermediate_size": mixture.feed_forward_size,
+            **mixture.arguments(),
             "num_shared_experts": shared,
             "num_dense_layers": dense,
             "route_norm": experts.normed(model),
@@ -74,18 +74,15 @@ def dots1(model: Decoder) -> ModelPlan:
     return model.plan(
         "dots1",
         [
-            *layers.llama(model),
-            *modules(ATTENTION, layers.HEAD_NORMS),
+            *layers.llama(model, heads=layers.HEAD_NORMS, feed_forward={}),
             *experts.rules(model, mixture, routed="experts", shared="shared_experts"),
             *experts.router(mixture.routed),
         ],
         {
             "rms_norm_eps": model.rms_eps,
             "first_k_dense_replace": dense,
-            "moe_intermediate_size": mixture.feed_forward_size,
-            "n_routed_experts": mixture.count,
+            **mixture.arguments("n_routed_experts"),
             "n_shared_experts": experts.shared_count(model, low=1),
-            "num_experts_per_tok": mixture.used,
             "norm_topk_prob": experts.normed(model),
             "routed_scaling_factor": experts.weights_scale(model),
             "rope_scaling": rope.scaling(model),
@@ -108,8 +105,7 @@ def minimax_m2(model: Decoder) -> ModelPlan:
     return model.plan(
         "minimax",
         [
-            *layers.llama(model),
-            *modules(ATTENTION, layers.HEAD_NORMS),
+            *layers.llama(model, heads=layers.HEAD_NORMS, feed_forward={}),
             *experts.rules(model, mixture, target),
             *experts.router(mixture.routed, f"{target}.gate.weight", bias, required=True),
         ],
@@ -181,9 +177,7 @@ def mimo2(model: Decoder) -> ModelPlan:
             "attention_value_scale": keys.number("attention.value_scale", 1.0, low=0, high=1e3),
             "swa_rope_theta": rope.window_base(model),
             "layernorm_epsilon": model.rms_eps,
-            "moe_intermediate_size": mixture.feed_forward_size,
-            "n_routed_experts": mixture.count,
-            "num_experts_per_tok": mixture.used,
+            **mixture.arguments("n_routed_experts"),
             "n_shared_experts": None,
             "moe_layer_freq": [int(flag) for flag in routed],
             "topk_method": "noaux_tc",

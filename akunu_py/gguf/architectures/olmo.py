@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from akunu_py.gguf.names import ATTENTION, FEED_FORWARD, LAYER, modules
+from akunu_py.gguf.names import FEED_FORWARD, modules
 from akunu_py.gguf.parts import attention, experts, layers, rope, windows
 from akunu_py.gguf.parts.decoder import Decoder
 from akunu_py.gguf.plan import ModelPlan
@@ -47,13 +47,7 @@ def olmo2(model: Decoder) -> ModelPlan:
         arguments["layer_types"] = windows.layer_types(windowed)
     return model.plan(
         "olmo3" if window else "olmo2",
-        [
-            *layers.frame(model),
-            *modules(LAYER, layers.NORMS_BEHIND),
-            *attention.rules(model),
-            *modules(ATTENTION, layers.HEAD_NORMS),
-            *modules(FEED_FORWARD, layers.GATED),
-        ],
+        layers.llama(model, norms=layers.NORMS_BEHIND, heads=layers.HEAD_NORMS),
         arguments,
     )
 
@@ -68,9 +62,7 @@ def olmoe(model: Decoder) -> ModelPlan:
     return model.plan(
         "olmoe",
         [
-            *layers.llama(model),
-            *modules(ATTENTION, layers.HEAD_NORMS),
-            *modules(FEED_FORWARD, {"ffn_gate_inp": "gate"}),
+            *layers.llama(model, heads=layers.HEAD_NORMS, feed_forward={"ffn_gate_inp": "gate"}),
             *experts.rules(model, mixture),
         ],
         {

@@ -14,7 +14,7 @@ def phi2(model: Decoder) -> ModelPlan:
         "phi",
         [
             *layers.frame(model, norm="model.final_layernorm", tied=False),
-            *modules(LAYER, {"attn_norm": "input_layernorm"}),
+            *modules(LAYER, layers.ONE_NORM),
             *attention.rules(model, output="dense"),
             *modules(FEED_FORWARD, {"ffn_up": "fc1", "ffn_down": "fc2"}),
         ],
@@ -45,7 +45,7 @@ def phi3(model: Decoder) -> ModelPlan:
             *modules(LAYER, layers.NORMS),
             module(parts, f"{ATTENTION}.qkv_proj"),
             *modules(ATTENTION, {"attn_output": "o_proj"}),
-            *modules(FEED_FORWARD, {"ffn_up": "gate_up_proj", "ffn_down": "down_proj"}),
+            *modules(FEED_FORWARD, layers.GATE_IN_UP),
         ],
         {
             "rms_norm_eps": model.rms_eps,

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from akunu_py.gguf.names import ATTENTION, FEED_FORWARD, Rule, module, modules, parameter
+from akunu_py.gguf.names import FEED_FORWARD, Rule, module, modules, parameter
 from akunu_py.gguf.parts import attention, experts, layers, recurrent, rope
 from akunu_py.gguf.parts.decoder import MAX_LAYERS, Decoder
 from akunu_py.gguf.parts.recurrent import StateSpace
@@ -28,7 +28,7 @@ def qwen2(model: Decoder) -> ModelPlan:
     attention.require_plain_heads(model)
     return model.plan(
         "qwen2",
-        [*layers.llama(model), *modules(FEED_FORWARD, layers.GATED)],
+        layers.llama(model),
         {"rms_norm_eps": model.rms_eps, "rope_scaling": rope.scaling(model)},
         constants=attention.missing_biases(model),
     )
@@ -44,10 +44,13 @@ def qwen2_moe(model: Decoder) -> ModelPlan:
     mixture = _read_mixture(model)
     return model.plan(
         "qwen2_moe",
-        [*layers.llama(model), *_mixture_rules(model, mixture, FEED_FORWARD, shared=True)],
+        [
+            *layers.llama(model, feed_forward={}),
+            *_mixture_rules(model, mixture, FEED_FORWARD, shared=True),
+        ],
         {
             "rms_norm_eps": model.rms_eps,
-            **_mixture_arguments(mixture),
+            **mixture.arguments(),
             "shared_expert_intermediate_size": model.keys.integer(
                 "expert_shared_feed_forward_length", model.feed_forward_size
             ),
@@ -62,11 +65,7 @@ def qwen3(model: Decoder) -> ModelPlan:
     attention.require_whole_heads(model)
     return model.plan(
         "qwen3",
-        [
-            *layers.llama(model),
-            *modules(ATTENTION, layers.HEAD_NORMS),
-            *modules(FEED_FORWARD, layers.GATED),
-        ],
+        layers.llama(model, heads=layers.HEAD_NORMS),
         {"rms_norm_eps": model.rms_eps, "rope_scaling": rope.scaling(model)},
     )
 
@@ -82,13 +81,12 @@ def qwen3_moe(model: Decoder) -> ModelPlan:
     return model.plan(
         "qwen3_moe",
         [
-            *layers.llama(model),
-            *modules(ATTENTION, layers.HEAD_NORMS),
+            *layers.llama(model, heads=layers.HEAD_NORMS, feed_forward={}),
             *_mixture_rules(model, mixture, FEED_FORWARD, shared=False),
         ],
         {
             "rms_norm_eps": model.rms_eps,
-            **_mixture_arguments(mixture),
+            **mixture.arguments(),
             "norm_topk_prob": True,
             "decoder_sparse_step": 1,
             "mlp_only_layers": [],
@@ -118,14 +116,6 @@ def _mixture_rules(
         convert=lambda weight: weight.reshape(1, -1),
     )
     return [*rules, *experts.rules(model, mixture, at, shared="shared_expert"), gate]
-
-
-def _mixture_arguments(mixture: experts.Mixture) -> dict[str, Any]:
-    return {
-        "num_experts": mixture.count,
-        "num_experts_per_tok": mixture.used,
-        "moe_intermediate_size": mixture.feed_forward_size,
-    }
 
 
 class _DeltaNets(Decoder):
@@ -250,13 +240,9 @@ def _qwen35_plan(
 
 def _attention_rules(nets: _DeltaNets, body: str) -> list[Rule]:
     layer = f"{body}.layers.{{}}"
-    norms = {
-        "attn_norm": "input_layernorm",
-        "post_attention_norm": "post_attention_layernorm",
-    }
     target = f"{layer}.self_attn"
     return [
-        *modules(layer, norms),
+        *modules(layer, layers.NORMS_BETWEEN),
         # The rows of each query are followed by its gate's.
         *attention.rules(nets, target, query_parts=2),
         *modules(target, layers.HEAD_NORMS, layers=nets.attends),
@@ -290,7 +276,7 @@ def _delta_net_arguments(nets: _DeltaNets) -> dict[str, Any]:
 
 def _delta_mixture_arguments(nets: _DeltaNets, mixture: experts.Mixture) -> dict[str, Any]:
     return {
-        **_mixture_arguments(mixture),
+        **mixture.arguments(),
         "shared_expert_intermediate_size": nets.keys.integer("expert_shared_feed_forward_length"),
         "norm_topk_prob": True,
         "decoder_sparse_step": 1,

@@ -45,6 +45,14 @@ class Mixture:
     feed_forward_size: int  # Of one expert.
     layers: frozenset[int]  # The other layers have a plain feed-forward part.
 
+    def arguments(self, count: str = "num_experts") -> dict[str, int]:
+        """Return the sizes as most classes name them; they differ in the name of `count`."""
+        return {
+            count: self.count,
+            "num_experts_per_tok": self.used,
+            "moe_intermediate_size": self.feed_forward_size,
+        }
+
     def routed(self, layer: int) -> bool:
         """Return whether a layer has experts."""
         return layer in self.layers

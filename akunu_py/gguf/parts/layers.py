@@ -4,20 +4,38 @@ llama.cpp and mlx-lm each have one set of names for nearly all decoders. A reade
 {tensor of a layer: module} for what differs in its model.
 """
 
+from collections.abc import Mapping
+from types import MappingProxyType
+
 import numpy as np
 from numpy.typing import NDArray
 
-from akunu_py.gguf.names import LAYER, Rule, module, modules
+from akunu_py.gguf.names import ATTENTION, FEED_FORWARD, LAYER, Rule, module, modules
 from akunu_py.gguf.parts import attention
 from akunu_py.gguf.parts.decoder import EMBEDDING, OUTPUT, Decoder
 
 NORMS = {"attn_norm": "input_layernorm", "ffn_norm": "post_attention_layernorm"}
+ONE_NORM = {"attn_norm": "input_layernorm"}
+"""For both attention and feed-forward part, where they run in parallel."""
+NORMS_BETWEEN = {
+    "attn_norm": "input_layernorm",
+    # Named after the part it follows; it precedes the feed-forward part.
+    "post_attention_norm": "post_attention_layernorm",
+}
+FOUR_NORMS = {
+    "attn_norm": "input_layernorm",
+    "post_attention_norm": "post_attention_layernorm",
+    "ffn_norm": "pre_feedforward_layernorm",
+    "post_ffw_norm": "post_feedforward_layernorm",
+}
 NORMS_BEHIND = {
     "post_attention_norm": "post_attention_layernorm",
     "post_ffw_norm": "post_feedforward_layernorm",
 }
 HEAD_NORMS = {"attn_q_norm": "q_norm", "attn_k_norm": "k_norm"}
 GATED = {"ffn_gate": "gate_proj", "ffn_up": "up_proj", "ffn_down": "down_proj"}
+GATE_IN_UP = {"ffn_up": "gate_up_proj", "ffn_down": "down_proj"}
+"""The rows of the gate are before those of up, in one tensor of that name."""
 UNGATED = {"ffn_up": "up_proj", "ffn_down": "down_proj"}
 
 
@@ -26,15 +44,27 @@ def minus_one(weight: NDArray[np.float32]) -> NDArray[np.float32]:
     return weight - np.float32(1)
 
 
-def llama(model: Decoder, *, reorder: bool = False, copied: bool = False) -> list[Rule]:
-    """Return the rules of a decoder with llama's names, except the feed-forward part.
+def llama(
+    model: Decoder,
+    *,
+    norms: Mapping[str, str] = NORMS,
+    heads: Mapping[str, str] = MappingProxyType({}),
+    feed_forward: Mapping[str, str] = GATED,
+    tied: bool | None = None,
+    copied: bool = False,
+    reorder: bool = False,
+) -> list[Rule]:
+    """Return the rules of a decoder with llama's names, but for the modules that differ.
 
-    `reorder`: see `attention.rules`. `copied`: see `frame`.
+    `norms` are those of a layer, `heads` those of q and k. For a mixture `feed_forward` has only
+    what is beside the experts. `tied` and `copied`: see `frame`. `reorder`: see `attention.rules`.
     """
     return [
-        *frame(model, copied=copied),
-        *modules(LAYER, NORMS),
+        *frame(model, tied=tied, copied=copied),
+        *modules(LAYER, norms),
         *attention.rules(model, reorder=reorder),
+        *modules(ATTENTION, heads),
+        *modules(FEED_FORWARD, feed_forward),
     ]
 
 

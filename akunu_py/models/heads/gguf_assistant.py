@@ -8,7 +8,6 @@ from mlx import nn
 from mlx_lm.models.gemma4_text import ModelArgs
 
 from akunu_py.gguf.architectures import ASSISTANT
-from akunu_py.gguf.architectures.gemma4 import NORMS
 from akunu_py.gguf.keys import Keys
 from akunu_py.gguf.names import module, modules, parameter
 from akunu_py.gguf.parts import layers, windows
@@ -87,7 +86,7 @@ def _plan(model: Decoder) -> ModelPlan:
         [
             *layers.frame(model, "embed_tokens", "norm", tied=True),
             *(module(f"nextn.{name}", name) for name in ("pre_projection", "post_projection")),
-            *modules("layers.{}", NORMS),
+            *modules("layers.{}", layers.FOUR_NORMS),
             *modules(
                 "layers.{}.self_attn",
                 {"attn_q": "q_proj", "attn_q_norm": "q_norm", "attn_output": "o_proj"},
