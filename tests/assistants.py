@@ -11,6 +11,7 @@ import json
 import gguf
 import mlx.core as mx
 import numpy as np
+from gguf_files import finish
 from markov_heads import SIZE, STEP, filled, without_outputs
 from mlx_lm.models import gemma4_text
 from model_folders import write_tokenizer
@@ -261,10 +262,7 @@ def write_gguf(path, tensors, keys=KEYS, architecture="gemma4-assistant", kind=N
             writer.add_tensor(name, gguf.quantize(array, kind), raw_dtype=kind)
         else:
             writer.add_tensor(name, array)
-    writer.write_header_to_file()
-    writer.write_kv_data_to_file()
-    writer.write_tensors_to_file()
-    writer.close()
+    finish(writer)
     return path
 
 

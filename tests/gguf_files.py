@@ -21,6 +21,14 @@ CONTROL_TOKENS = ("<s>", "</s>", "<|system|>", "<|user|>", "<|assistant|>", "<|e
 _WORDS = ("the", "and", "token", "draft", "model", "ing", "hello", "world", "def", "return")
 
 
+def finish(writer: gguf.GGUFWriter) -> None:
+    """Write what a writer was given, and close its file."""
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+
+
 def raw_type(kind: str) -> int:
     """Return the number of a type, for `add_tensor(raw_dtype=)`, of types too that the gguf package lacks."""
     block = next(block for block in BLOCK_TYPES.values() if block.name == kind)
@@ -163,10 +171,7 @@ def write_tiny_llama(
         matrix(block + "ffn_gate.weight", feed_forward, width, scale)
         matrix(block + "ffn_up.weight", feed_forward, width, scale)
         matrix(block + "ffn_down.weight", width, feed_forward, feed_forward**-0.5)
-    writer.write_header_to_file()
-    writer.write_kv_data_to_file()
-    writer.write_tensors_to_file()
-    writer.close()
+    finish(writer)
     return path
 
 
@@ -189,9 +194,6 @@ def split_file(path: Path, count: int) -> list[Path]:
         writer.add_int32("split.tensors.count", len(reader.tensors))
         for item in tensors[index - 1] if index else ():
             writer.add_tensor(item.name, item.data, raw_dtype=item.tensor_type)
-        writer.write_header_to_file()
-        writer.write_kv_data_to_file()
-        writer.write_tensors_to_file()
-        writer.close()
+        finish(writer)
         paths.append(part_path)
     return paths

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import gguf
 import numpy as np
-from gguf_files import raw_type
+from gguf_files import finish, raw_type
 
 GOLDEN = Path(__file__).resolve().parent / "golden" / "quantizations"
 WIDTH, HEAD, HEADS, FEED_FORWARD, LAYERS, CONTEXT = 256, 8, 2, 16, 1, 128
@@ -103,10 +103,7 @@ def write_llama(path, tensors):
         writer.add_tensor(f"blk.{layer}.ffn_norm.weight", norm(2 * layer + 2))
     for name, (kind, array) in tensors.items():
         writer.add_tensor(f"{name}.weight", array, raw_dtype=raw_type(kind))
-    writer.write_header_to_file()
-    writer.write_kv_data_to_file()
-    writer.write_tensors_to_file()
-    writer.close()
+    finish(writer)
     return path
 
 

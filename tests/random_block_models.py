@@ -2,7 +2,7 @@
 
 import gguf
 import numpy as np
-from gguf_files import CHAT_TEMPLATE, add_vocabulary, raw_type
+from gguf_files import CHAT_TEMPLATE, add_vocabulary, finish, raw_type
 from quant_blocks import random_blocks
 
 WIDTH, FEED_FORWARD, LAYERS = 256, 512, 2
@@ -40,8 +40,5 @@ def write_model(path, kind, *, kv_heads=2, others=None, feed_forward=FEED_FORWAR
         taken = (others or {}).get(name.rpartition(".")[2], kind)
         _, raw = random_blocks(taken, out, into, seed)
         writer.add_tensor(f"{name}.weight", raw, raw_dtype=raw_type(taken))
-    writer.write_header_to_file()
-    writer.write_kv_data_to_file()
-    writer.write_tensors_to_file()
-    writer.close()
+    finish(writer)
     return path

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from gguf_bytes import I32, STRING, U16, U32, build, pair, scalar, string, tensor
-from gguf_files import split_file, write_tiny_llama
+from gguf_files import finish, split_file, write_tiny_llama
 
 from akunu_py.gguf import GGUFFile
 from akunu_py.system.errors import ConfigError, ModelFormatError
@@ -104,10 +104,7 @@ def test_the_files_of_the_gguf_package(tmp_path):
     arrays = {f"t{index}": np.full((2, 32), index, np.float32) for index in range(4)}
     for key, value in arrays.items():
         writer.add_tensor(key, value)
-    writer.write_header_to_file()
-    writer.write_kv_data_to_file()
-    writer.write_tensors_to_file()
-    writer.close()
+    finish(writer)
     with GGUFFile.open(tmp_path / name(1)) as file:
         assert file.metadata["general.name"] == "split in three"
         for key, value in arrays.items():

@@ -30,7 +30,7 @@ def qwen_mixture(architecture, arrays=None):
     qwen_linear.predictor(model, 4)
     for name in ("gate", "up", "down"):
         del model.tensors[f"blk.4.ffn_{name}.weight"]
-    qwen_linear.mixture(model, "blk.4.")
+    qwen_linear.shared_mixture(model, "blk.4.")
     return model
 
 

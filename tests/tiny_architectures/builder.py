@@ -7,9 +7,26 @@ from typing import Any
 
 import gguf
 import numpy as np
-from gguf_files import add_vocabulary, bpe_vocabulary
+from gguf_files import add_vocabulary, bpe_vocabulary, finish
 
 VOCABULARY_SIZE = len(bpe_vocabulary()[0])
+
+
+EXPERTS = {"expert_count": 8, "expert_used_count": 3, "expert_feed_forward_length": 32}
+"""Keys of most mixtures here."""
+
+
+def yarn(factor: float, original_context: int) -> dict[str, Any]:
+    """Keys of an extended context, for `TinyModel.keys`."""
+    return {
+        "rope__scaling__type": "yarn",
+        "rope__scaling__factor": factor,
+        "rope__scaling__original_context_length": original_context,
+    }
+
+
+def linear_scaling(factor: float) -> dict[str, Any]:
+    return {"rope__scaling__type": "linear", "rope__scaling__factor": factor}
 
 
 class TinyModel:
@@ -61,6 +78,41 @@ class TinyModel:
         if bias:
             self.vector(f"{name}.bias", out)
 
+    def attention(
+        self,
+        block: str,
+        width: int = 64,
+        *,
+        heads: int = 4,
+        kv_heads: int = 2,
+        head_dim: int = 16,
+        bias: bool = False,
+        out_bias: bool | None = None,
+        std: float = 2.0,
+        out_std: float = 1.0,
+    ) -> None:
+        """Add q, k, v and the output; `std` of q and k says how sharply a head attends."""
+        self.linear(block + "attn_q", heads * head_dim, width, bias=bias, std=std)
+        self.linear(block + "attn_k", kv_heads * head_dim, width, bias=bias, std=std)
+        self.linear(block + "attn_v", kv_heads * head_dim, width, bias=bias)
+        out_bias = bias if out_bias is None else out_bias
+        self.linear(block + "attn_output", width, heads * head_dim, bias=out_bias, std=out_std)
+
+    def gated(
+        self,
+        block: str,
+        suffix: str = "",
+        *,
+        feed_forward: int = 96,
+        width: int = 64,
+        bias: bool = False,
+        out_std: float = 1.0,
+    ) -> None:
+        """Add a gated feed-forward part, such as the expert that all tokens go through."""
+        self.linear(f"{block}ffn_gate{suffix}", feed_forward, width, bias=bias)
+        self.linear(f"{block}ffn_up{suffix}", feed_forward, width, bias=bias)
+        self.linear(f"{block}ffn_down{suffix}", width, feed_forward, bias=bias, std=out_std)
+
     def frame(
         self, width: int, *, tied: bool = False, norm_bias: bool = False, std: float = 1.0
     ) -> None:
@@ -78,18 +130,21 @@ class TinyModel:
         width: int = 64,
         heads: int = 4,
         kv_heads: int = 2,
+        head_dim: int | None = None,
         feed_forward: int = 96,
         context: int = 256,
         rms_eps: float | None = 1e-5,
         norm_eps: float | None = None,
         rope_base: float | None = 10000.0,
     ) -> None:
-        """Set the keys that nearly every decoder has."""
+        """Set the keys that nearly every decoder has; those of `head_dim` only if it is given."""
         self.keys(
             block_count=layers, context_length=context, embedding_length=width,
             feed_forward_length=feed_forward, attention__head_count=heads,
             attention__head_count_kv=kv_heads,
         )  # fmt: skip
+        if head_dim is not None:
+            self.keys(attention__key_length=head_dim, attention__value_length=head_dim)
         if rms_eps is not None:
             self.key("attention.layer_norm_rms_epsilon", rms_eps)
         if norm_eps is not None:
@@ -132,10 +187,7 @@ class TinyModel:
                 writer.add_tensor(name, self.blocks[name], raw_dtype=kind)
             else:
                 writer.add_tensor(name, gguf.quantize(values, kind), raw_dtype=kind)
-        writer.write_header_to_file()
-        writer.write_kv_data_to_file()
-        writer.write_tensors_to_file()
-        writer.close()
+        finish(writer)
         return path
 
 

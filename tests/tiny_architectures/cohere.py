@@ -16,13 +16,10 @@ def cohere_blocks(
             for part, count in (("q", heads), ("k", kv_heads)):
                 weight = model.random.normal(1, 0.5, (count, head_dim))
                 model.tensor(f"{block}attn_{part}_norm.weight", weight)
-        model.linear(block + "attn_q", heads * head_dim, width, std=std)
-        model.linear(block + "attn_k", kv_heads * head_dim, width, std=std)
-        model.linear(block + "attn_v", kv_heads * head_dim, width)
-        model.linear(block + "attn_output", width, heads * head_dim, std=out)
-        model.linear(block + "ffn_gate", feed_forward, width)
-        model.linear(block + "ffn_up", feed_forward, width)
-        model.linear(block + "ffn_down", width, feed_forward, std=out)
+        model.attention(
+            block, width, heads=heads, kv_heads=kv_heads, head_dim=head_dim, std=std, out_std=out
+        )
+        model.gated(block, feed_forward=feed_forward, width=width, out_std=out)
 
 
 @tiny("command-r")

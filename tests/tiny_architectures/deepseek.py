@@ -1,7 +1,7 @@
 """DeepSeek 2 and 3."""
 
-from tiny_architectures.builder import TinyModel, tiny
-from tiny_architectures.mixtures import expert_stacks, gated
+from tiny_architectures.builder import EXPERTS, TinyModel, tiny, yarn
+from tiny_architectures.mixtures import drafting_block, mixture
 
 HEADS, PLAIN, ROTATED, VALUE, LATENT = 4, 32, 16, 32, 32
 
@@ -40,25 +40,14 @@ def latent_attention(model: TinyModel, block, *, width=64, split=True, query_lat
     model.norm(block + "ffn_norm", width)
 
 
-def mixture(model: TinyModel, block, *, bias=False, shared=32, fused=False) -> None:
-    model.linear(block + "ffn_gate_inp", 8, 64, std=2)
-    if bias:
-        model.vector(block + "exp_probs_b.bias", 8, mean=-0.8, std=0.5)
-    expert_stacks(model, block, experts=8, feed_forward=32, width=64, fused=fused)
-    if shared:
-        gated(model, block, "_shexp", feed_forward=shared, width=64)
-
-
 @tiny("deepseek2")
 def deepseek_v3(model: TinyModel) -> None:
     """V3: sigmoid with a bias, groups, normed and scaled weights, yarn, a block for drafting."""
     latent_sizes(model, layers=4)
     model.keys(
-        leading_dense_block_count=1, expert_count=8, expert_used_count=3, expert_shared_count=1,
-        expert_feed_forward_length=32, expert_gating_func=2, expert_weights_norm=True,
-        expert_weights_scale=2.5, expert_group_count=4, expert_group_used_count=2,
-        rope__scaling__type="yarn", rope__scaling__factor=8.0,
-        rope__scaling__original_context_length=16, rope__scaling__yarn_log_multiplier=0.1,
+        leading_dense_block_count=1, **EXPERTS, expert_shared_count=1, expert_gating_func=2,
+        expert_weights_norm=True, expert_weights_scale=2.5, expert_group_count=4,
+        expert_group_used_count=2, **yarn(8.0, 16), rope__scaling__yarn_log_multiplier=0.1,
         nextn_predict_layers=1,
     )  # fmt: skip
     model.frame(64)
@@ -66,13 +55,11 @@ def deepseek_v3(model: TinyModel) -> None:
         block = f"blk.{layer}."
         latent_attention(model, block)
         if layer == 0:
-            gated(model, block, "", feed_forward=96, width=64)
+            model.gated(block)
         else:
-            mixture(model, block, bias=True)
+            mixture(model, block, shared=32, bias=-0.8)
     # Not run: the last block drafts.
-    model.linear("blk.3.nextn.eh_proj", 64, 128)
-    for name in ("enorm", "hnorm", "shared_head_norm"):
-        model.norm(f"blk.3.nextn.{name}", 64)
+    drafting_block(model, 3)
 
 
 @tiny("deepseek2-v2", "deepseek2")
@@ -80,17 +67,16 @@ def deepseek_v2(model: TinyModel) -> None:
     """V2: softmax, weights as they are and scaled, groups, yarn of another strength."""
     latent_sizes(model)
     model.keys(
-        leading_dense_block_count=1, expert_count=8, expert_used_count=3, expert_shared_count=2,
-        expert_feed_forward_length=32, expert_weights_scale=4.0, expert_group_count=4,
-        expert_group_used_count=2, rope__scaling__type="yarn", rope__scaling__factor=40.0,
-        rope__scaling__original_context_length=16, rope__scaling__yarn_log_multiplier=0.0707,
+        leading_dense_block_count=1, **EXPERTS, expert_shared_count=2, expert_weights_scale=4.0,
+        expert_group_count=4, expert_group_used_count=2, **yarn(40.0, 16),
+        rope__scaling__yarn_log_multiplier=0.0707,
     )  # fmt: skip
     model.frame(64)
     for layer in range(3):
         block = f"blk.{layer}."
         latent_attention(model, block)
         if layer == 0:
-            gated(model, block, "", feed_forward=96, width=64)
+            model.gated(block)
         else:
             mixture(model, block, shared=64, fused=True)
 
@@ -103,15 +89,14 @@ def deepseek_v2_lite(model: TinyModel) -> None:
     """
     latent_sizes(model, layers=26, split=False, query_latent=0)
     model.keys(
-        leading_dense_block_count=24, expert_count=8, expert_used_count=3, expert_shared_count=2,
-        expert_feed_forward_length=32, expert_weights_scale=1.0,
+        leading_dense_block_count=24, **EXPERTS, expert_shared_count=2, expert_weights_scale=1.0,
     )  # fmt: skip
     model.frame(64)
     for layer in range(26):
         block = f"blk.{layer}."
         latent_attention(model, block, split=False, query_latent=0)
         if layer < 24:
-            gated(model, block, "", feed_forward=96, width=64)
+            model.gated(block)
         else:
             mixture(model, block, shared=64)
 
@@ -120,11 +105,9 @@ def deepseek_v2_lite(model: TinyModel) -> None:
 def deepseek_dense(model: TinyModel) -> None:
     """No mixture, the embedding makes the logits: Youtu."""
     latent_sizes(model)
-    model.keys(
-        leading_dense_block_count=3, expert_feed_forward_length=96, expert_shared_count=0
-    )  # fmt: skip
+    model.keys(leading_dense_block_count=3, expert_feed_forward_length=96, expert_shared_count=0)
     model.frame(64, tied=True, std=0.3)
     for layer in range(3):
         block = f"blk.{layer}."
         latent_attention(model, block)
-        gated(model, block, "", feed_forward=96, width=64)
+        model.gated(block)

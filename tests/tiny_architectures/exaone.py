@@ -1,28 +1,19 @@
 """EXAONE 3 and 4."""
 
-import numpy as np
-
 from tiny_architectures.builder import TinyModel, tiny
-from tiny_architectures.llama import llama_blocks
+from tiny_architectures.llama import llama_model
 from tiny_architectures.qwen import head_norms
 
 
 @tiny("exaone")
 def exaone(model: TinyModel) -> None:
     """EXAONE 3.5: rotary factors."""
-    model.sizes(rope_base=1000000.0)
-    model.key("rope.dimension_count", 16)
-    model.frame(64)
-    model.tensor("rope_freqs.weight", np.linspace(1, 8, 8))
-    llama_blocks(model)
+    llama_model(model, rotary_factors=True, rope_base=1000000.0, rope__dimension_count=16)
 
 
 @tiny("exaone-tied", "exaone")
 def exaone_tied(model: TinyModel) -> None:
-    model.sizes()
-    model.key("rope.dimension_count", 16)
-    model.frame(64, tied=True, std=0.3)
-    llama_blocks(model)
+    llama_model(model, tied=True, rope__dimension_count=16)
 
 
 def post_norms(model: TinyModel, *, layers=3, width=64, mean=1.0):
@@ -37,10 +28,7 @@ def post_norms(model: TinyModel, *, layers=3, width=64, mean=1.0):
 @tiny("exaone4")
 def exaone4(model: TinyModel) -> None:
     """The 1.2B model: every layer sees and rotates everything."""
-    model.sizes(rope_base=1000000.0)
-    model.frame(64, tied=True, std=0.3)
-    model.tensor("rope_freqs.weight", np.linspace(1, 8, 8))
-    llama_blocks(model)
+    llama_model(model, tied=True, rotary_factors=True, rope_base=1000000.0)
     head_norms(model)
     post_norms(model)
 
@@ -48,13 +36,10 @@ def exaone4(model: TinyModel) -> None:
 @tiny("exaone4-windowed", "exaone4")
 def exaone4_windowed(model: TinyModel) -> None:
     """The 32B model, which llama.cpp knows by its 64 layers; here the windows are stated."""
-    model.sizes(layers=64, width=32, heads=2, kv_heads=1, feed_forward=32)
-    model.keys(
+    llama_model(
+        model, rotary_factors=True, layers=64, width=32, heads=2, kv_heads=1, feed_forward=32,
         attention__sliding_window=6,
         attention__sliding_window_pattern=[layer % 4 < 3 for layer in range(64)],
     )  # fmt: skip
-    model.frame(32)
-    model.tensor("rope_freqs.weight", np.linspace(1, 8, 8))
-    llama_blocks(model, layers=64, width=32, heads=2, kv_heads=1, feed_forward=32)
     head_norms(model, layers=64)
     post_norms(model, layers=64, width=32, mean=0.3)

@@ -2,25 +2,20 @@
 
 from tiny_architectures.builder import TinyModel, tiny
 from tiny_architectures.mamba import mamba2_keys, mamba2_mixer
-from tiny_architectures.mixtures import gated
 
 
 def falcon_model(model: TinyModel, *, groups, tied, norm, layers=3) -> None:
-    model.sizes(layers=layers, rms_eps=0.02, rope_base=1e11)
-    model.keys(attention__key_length=16, attention__value_length=16)
+    model.sizes(layers=layers, rms_eps=0.02, rope_base=1e11, head_dim=16)
     # Inner sizes need not be twice the width.
     mamba2_keys(model, inner=96, heads=6, groups=groups)
     model.frame(64, tied=tied, std=0.3)
     for layer in range(layers):
         block = f"blk.{layer}."
         model.norm(block + "attn_norm", 64)
-        model.linear(block + "attn_q", 64, 64, std=2)
-        model.linear(block + "attn_k", 32, 64, std=2)
-        model.linear(block + "attn_v", 32, 64)
-        model.linear(block + "attn_output", 64, 64)
+        model.attention(block)
         mamba2_mixer(model, block, inner=96, heads=6, groups=groups, norm=norm)
         model.vector(block + "ffn_norm", 64, mean=1.0)
-        gated(model, block, "", feed_forward=96, width=64)
+        model.gated(block)
 
 
 @tiny("falcon-h1")

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from tiny_architectures.builder import TinyModel, tiny
+from tiny_architectures.builder import TinyModel, linear_scaling, tiny, yarn
 from tiny_architectures.mixtures import expert_stacks
 
 NORM = 1.4
@@ -19,18 +19,13 @@ def gemma_blocks(
         if head_norms:
             model.norm(block + "attn_q_norm", head_dim, mean=query)
             model.norm(block + "attn_k_norm", head_dim, mean=query)
-        model.linear(block + "attn_q", heads * head_dim, width, std=query)
-        model.linear(block + "attn_k", kv_heads * head_dim, width, std=query)
-        model.linear(block + "attn_v", kv_heads * head_dim, width)
-        model.linear(block + "attn_output", width, heads * head_dim)
+        model.attention(block, width, heads=heads, kv_heads=kv_heads, head_dim=head_dim, std=query)
         if four_norms:
             model.norm(block + "post_attention_norm", width, mean=post)
             # llama.cpp's GELU has half precision, so that much of this part hides other errors.
             model.norm(block + "post_ffw_norm", width, mean=post / 3)
         model.norm(block + "ffn_norm", width, mean=NORM)
-        model.linear(block + "ffn_gate", feed_forward, width)
-        model.linear(block + "ffn_up", feed_forward, width)
-        model.linear(block + "ffn_down", width, feed_forward)
+        model.gated(block, feed_forward=feed_forward, width=width)
 
 
 def gemma_frame(model: TinyModel, width=64, *, tied=True) -> None:
@@ -40,8 +35,7 @@ def gemma_frame(model: TinyModel, width=64, *, tied=True) -> None:
 
 @tiny("gemma")
 def gemma(model: TinyModel) -> None:
-    model.sizes(kv_heads=1)
-    model.keys(attention__key_length=32, attention__value_length=32)
+    model.sizes(kv_heads=1, head_dim=32)
     gemma_frame(model)
     gemma_blocks(model, kv_heads=1, four_norms=False)
 
@@ -49,11 +43,8 @@ def gemma(model: TinyModel) -> None:
 @tiny("gemma2")
 def gemma2(model: TinyModel) -> None:
     """A window of 8, and caps low enough that scores and logits meet them."""
-    model.sizes(layers=4)
-    model.keys(
-        attention__key_length=32, attention__value_length=32, attention__sliding_window=8,
-        attn_logit_softcapping=3.0, final_logit_softcapping=0.3,
-    )  # fmt: skip
+    model.sizes(layers=4, head_dim=32)
+    model.keys(attention__sliding_window=8, attn_logit_softcapping=3.0, final_logit_softcapping=0.3)
     gemma_frame(model)
     gemma_blocks(model, layers=4)
 
@@ -61,10 +52,9 @@ def gemma2(model: TinyModel) -> None:
 @tiny("gemma2-27b", "gemma2")
 def gemma2_27b(model: TinyModel) -> None:
     """As many layers as the size with another scale of the queries; each adds little."""
-    model.sizes(layers=46, width=32, feed_forward=32)
+    model.sizes(layers=46, width=32, feed_forward=32, head_dim=32)
     model.keys(
-        attention__key_length=32, attention__value_length=32, attention__sliding_window=8,
-        attn_logit_softcapping=50.0, final_logit_softcapping=30.0,
+        attention__sliding_window=8, attn_logit_softcapping=50.0, final_logit_softcapping=30.0,
     )  # fmt: skip
     gemma_frame(model, 32)
     gemma_blocks(model, layers=46, width=32, feed_forward=32, post=0.2, query=0.7)
@@ -73,11 +63,8 @@ def gemma2_27b(model: TinyModel) -> None:
 @tiny("gemma3")
 def gemma3(model: TinyModel) -> None:
     """Two rotary bases, linear scaling of the layers that see everything, six to a period."""
-    model.sizes(layers=7, rope_base=1000000.0)
-    model.keys(
-        attention__key_length=32, attention__value_length=32, attention__sliding_window=8,
-        rope__scaling__type="linear", rope__scaling__factor=8.0,
-    )  # fmt: skip
+    model.sizes(layers=7, rope_base=1000000.0, head_dim=32)
+    model.keys(attention__sliding_window=8, **linear_scaling(8.0))
     gemma_frame(model)
     gemma_blocks(model, layers=7, head_norms=True)
 
@@ -85,10 +72,8 @@ def gemma3(model: TinyModel) -> None:
 @tiny("gemma3-27b", "gemma3")
 def gemma3_27b(model: TinyModel) -> None:
     """As many layers as the size with another scale of the queries; each adds little."""
-    model.sizes(layers=62, width=32, feed_forward=32)
-    model.keys(
-        attention__key_length=32, attention__value_length=32, attention__sliding_window=8
-    )  # fmt: skip
+    model.sizes(layers=62, width=32, feed_forward=32, head_dim=32)
+    model.keys(attention__sliding_window=8)
     gemma_frame(model, 32)
     gemma_blocks(model, layers=62, width=32, feed_forward=32, head_norms=True, post=0.2, query=0.7)
 
@@ -96,12 +81,8 @@ def gemma3_27b(model: TinyModel) -> None:
 @tiny("gemma3-capped", "gemma3")
 def gemma3_capped(model: TinyModel) -> None:
     """No windows, a cap of the logits, output weights of its own, YaRN: Rnj-1."""
-    model.sizes()
-    model.keys(
-        attention__key_length=32, attention__value_length=32, final_logit_softcapping=1.0,
-        rope__scaling__type="yarn", rope__scaling__factor=4.0,
-        rope__scaling__original_context_length=32,
-    )  # fmt: skip
+    model.sizes(head_dim=32)
+    model.keys(final_logit_softcapping=1.0, **yarn(4.0, 32))
     gemma_frame(model, tied=False)
     gemma_blocks(model, head_norms=True)
 
@@ -109,20 +90,19 @@ def gemma3_capped(model: TinyModel) -> None:
 @tiny("gemma3-pattern", "gemma3")
 def gemma3_pattern(model: TinyModel) -> None:
     """The layers' kinds and the base of the windowed ones from the file."""
-    model.sizes(layers=4)
+    model.sizes(layers=4, head_dim=32)
     model.keys(
-        attention__key_length=32, attention__value_length=32, attention__sliding_window=8,
-        attention__sliding_window_pattern=[True, False, True, False], rope__freq_base_swa=500.0,
+        attention__sliding_window=8, attention__sliding_window_pattern=[True, False, True, False],
+        rope__freq_base_swa=500.0,
     )  # fmt: skip
     gemma_frame(model)
     gemma_blocks(model, layers=4, head_norms=True)
 
 
 def gemma4_sizes(model: TinyModel, windowed, **more) -> None:
-    model.sizes(layers=len(windowed), rope_base=1000000.0)
+    model.sizes(layers=len(windowed), rope_base=1000000.0, head_dim=64)
     model.keys(
-        attention__key_length=64, attention__value_length=64, attention__key_length_swa=32,
-        attention__value_length_swa=32, attention__sliding_window=8,
+        attention__key_length_swa=32, attention__value_length_swa=32, attention__sliding_window=8,
         attention__sliding_window_pattern=windowed, rope__dimension_count=64,
         rope__dimension_count_swa=32, rope__freq_base_swa=10000.0, final_logit_softcapping=0.3,
         attention__shared_kv_layers=0, embedding_length_per_layer_input=0,
@@ -160,15 +140,13 @@ def gemma4_blocks(
         model.norm(block + "post_ffw_norm", width, mean=0.4)
         model.tensor(block + "layer_output_scale.weight", np.array([0.6 + 0.1 * layer]))
         size = feed_forward[layer]
-        model.linear(block + "ffn_gate", size, width)
-        model.linear(block + "ffn_up", size, width)
-        model.linear(block + "ffn_down", width, size)
+        model.gated(block, feed_forward=size, width=width)
         if mixture:
             for name in ("post_ffw_norm_1", "post_ffw_norm_2", "pre_ffw_norm_2"):
                 model.norm(block + name, width)
             model.linear(block + "ffn_gate_inp", 8, width, std=8)
             model.vector(block + "ffn_gate_inp.scale", width, mean=1, std=0.3)
-            expert_stacks(model, block, experts=8, feed_forward=32, width=width, fused=fused)
+            expert_stacks(model, block, fused=fused)
             model.vector(block + "ffn_down_exps.scale", 8, mean=1, std=0.4)
         if embedding:
             model.linear(block + "inp_gate", embedding, width)
@@ -190,8 +168,8 @@ def gemma4_moe(model: TinyModel) -> None:
     """A mixture, as the size of 26B."""
     windowed = [True, True, False]
     gemma4_sizes(
-        model, windowed, attention__head_count_kv=[2, 2, 1], expert_count=8,
-        expert_used_count=2, expert_feed_forward_length=32,
+        model, windowed, attention__head_count_kv=[2, 2, 1], expert_count=8, expert_used_count=2,
+        expert_feed_forward_length=32,
     )  # fmt: skip
     gemma_frame(model)
     gemma4_blocks(model, windowed, kv_heads=(2, 1), values=False, mixture=True, fused=True)

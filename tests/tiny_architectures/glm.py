@@ -1,6 +1,7 @@
 """GLM 4, dense."""
 
 from tiny_architectures.builder import TinyModel, tiny
+from tiny_architectures.mixtures import drafting_block
 
 
 def glm4_blocks(
@@ -11,10 +12,16 @@ def glm4_blocks(
     for layer in range(layers):
         block = f"blk.{layer}."
         model.norm(block + "attn_norm", width)
-        model.linear(block + "attn_q", heads * head_dim, width, bias=bias, std=1.5)
-        model.linear(block + "attn_k", kv_heads * head_dim, width, bias=bias, std=1.5)
-        model.linear(block + "attn_v", kv_heads * head_dim, width, bias=bias)
-        model.linear(block + "attn_output", width, heads * head_dim)
+        model.attention(
+            block,
+            width,
+            heads=heads,
+            kv_heads=kv_heads,
+            head_dim=head_dim,
+            bias=bias,
+            out_bias=False,
+            std=1.5,
+        )
         model.norm(block + "post_attention_norm", width)
         model.norm(block + "ffn_norm", width)
         model.linear(block + "ffn_up", 2 * feed_forward, width)
@@ -23,10 +30,8 @@ def glm4_blocks(
 
 
 def glm4_sizes(model: TinyModel, layers=3) -> None:
-    model.sizes(layers=layers)
-    model.keys(
-        attention__key_length=32, attention__value_length=32, rope__dimension_count=16
-    )  # fmt: skip
+    model.sizes(layers=layers, head_dim=32)
+    model.keys(rope__dimension_count=16)
 
 
 @tiny("glm4")
@@ -44,7 +49,4 @@ def glm4_sections(model: TinyModel) -> None:
     model.keys(nextn_predict_layers=1, rope__dimension_sections=[2, 3, 3, 0])
     model.frame(64, tied=True, std=0.3)
     glm4_blocks(model, layers=4)
-    block = "blk.3.nextn."
-    model.linear(block + "eh_proj", 64, 128)
-    for name in ("enorm", "hnorm", "shared_head_norm"):
-        model.norm(block + name, 64)
+    drafting_block(model, 3)

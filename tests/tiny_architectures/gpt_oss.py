@@ -2,7 +2,7 @@
 
 import gguf
 
-from tiny_architectures.builder import TinyModel, tiny
+from tiny_architectures.builder import TinyModel, tiny, yarn
 from tiny_architectures.mixtures import expert_stacks
 
 
@@ -10,24 +10,19 @@ def gpt_oss_blocks(model: TinyModel, *, layers, width=64, heads=4, kv_heads=2, h
     for layer in range(layers):
         block = f"blk.{layer}."
         model.norm(block + "attn_norm", width)
-        model.linear(block + "attn_q", heads * head_dim, width, bias=True, std=2)
-        model.linear(block + "attn_k", kv_heads * head_dim, width, bias=True, std=2)
-        model.linear(block + "attn_v", kv_heads * head_dim, width, bias=True)
-        model.linear(block + "attn_output", width, heads * head_dim, bias=True)
+        model.attention(block, width, heads=heads, kv_heads=kv_heads, head_dim=head_dim, bias=True)
         model.vector(block + "attn_sinks.weight", heads, std=2)
         model.norm(block + "post_attention_norm", width)
         model.linear(block + "ffn_gate_inp", 8, width, bias=True, std=2)
         # So wide that the limit of the activation is often reached.
-        expert_stacks(model, block, experts=8, feed_forward=64, width=width, bias=True, std=4)
+        expert_stacks(model, block, feed_forward=64, bias=True, std=4)
 
 
 def gpt_oss_sizes(model: TinyModel, layers=4) -> None:
-    model.sizes(layers=layers, rope_base=150000.0)
+    model.sizes(layers=layers, rope_base=150000.0, head_dim=32)
     model.keys(
-        attention__key_length=32, attention__value_length=32, attention__sliding_window=8,
-        expert_count=8, expert_used_count=4, expert_feed_forward_length=64,
-        rope__scaling__type="yarn", rope__scaling__factor=32.0,
-        rope__scaling__original_context_length=16,
+        attention__sliding_window=8, expert_count=8, expert_used_count=4,
+        expert_feed_forward_length=64, **yarn(32.0, 16),
     )  # fmt: skip
 
 

@@ -4,7 +4,7 @@ import numpy as np
 
 from tiny_architectures.builder import TinyModel, tiny
 from tiny_architectures.llama import llama_blocks
-from tiny_architectures.mixtures import expert_stacks, gated
+from tiny_architectures.mixtures import mixture
 
 
 def granite_sizes(model: TinyModel, **values) -> None:
@@ -19,15 +19,9 @@ def granite_mixture(model: TinyModel, *, shared=False) -> None:
     for layer in range(3):
         block = f"blk.{layer}."
         model.norm(block + "attn_norm", 64)
-        model.linear(block + "attn_q", 64, 64, std=2)
-        model.linear(block + "attn_k", 32, 64, std=2)
-        model.linear(block + "attn_v", 32, 64)
-        model.linear(block + "attn_output", 64, 64)
+        model.attention(block)
         model.norm(block + "ffn_norm", 64)
-        model.linear(block + "ffn_gate_inp", 8, 64, std=2)
-        expert_stacks(model, block, experts=8, feed_forward=32, width=64)
-        if shared:
-            gated(model, block, "_shexp", feed_forward=96, width=64)
+        mixture(model, block, shared=96 if shared else 0)
 
 
 @tiny("granite")

@@ -4,16 +4,14 @@ import numpy as np
 
 from tiny_architectures.builder import TinyModel, tiny
 from tiny_architectures.mamba import mamba2_keys, mamba2_mixer
-from tiny_architectures.mixtures import expert_stacks, gated
+from tiny_architectures.mixtures import mixture
 
 
 def granite_model(model: TinyModel, kv_heads, *, groups, rotates, tied) -> None:
     model.sizes(layers=len(kv_heads), feed_forward=32, rms_eps=0.02)
     model.key("attention.head_count_kv", kv_heads)
     model.key("rope.scaling.finetuned", rotates)
-    model.keys(
-        attention__scale=0.1, embedding_scale=2.0, residual_scale=0.6, logit_scale=1.7,
-    )  # fmt: skip
+    model.keys(attention__scale=0.1, embedding_scale=2.0, residual_scale=0.6, logit_scale=1.7)
     mamba2_keys(model, groups=groups)
     model.frame(64, tied=tied, std=0.3)
 
@@ -21,10 +19,7 @@ def granite_model(model: TinyModel, kv_heads, *, groups, rotates, tied) -> None:
 def granite_operator(model: TinyModel, block, kv_heads, *, groups, bias) -> None:
     model.norm(block + "attn_norm", 64)
     if kv_heads:
-        model.linear(block + "attn_q", 64, 64, bias=bias, std=2)
-        model.linear(block + "attn_k", 16 * kv_heads, 64, bias=bias, std=2)
-        model.linear(block + "attn_v", 16 * kv_heads, 64, bias=bias)
-        model.linear(block + "attn_output", 64, 64, bias=bias)
+        model.attention(block, kv_heads=kv_heads, bias=bias)
     else:
         mamba2_mixer(model, block, groups=groups)
         # Time steps below 0.001, the least that mlx-lm's class takes unless told otherwise.
@@ -41,9 +36,7 @@ def granite_hybrid(model: TinyModel) -> None:
     for layer, count in enumerate(kv_heads):
         block = f"blk.{layer}."
         granite_operator(model, block, count, groups=1, bias=False)
-        model.linear(block + "ffn_gate_inp", 8, 64, std=2)
-        expert_stacks(model, block, experts=8, feed_forward=32, width=64, std=2)
-        gated(model, block, "_shexp", feed_forward=64, width=64)
+        mixture(model, block, shared=64, std=2)
 
 
 @tiny("granitehybrid-dense", "granitehybrid")
@@ -54,7 +47,7 @@ def granite_hybrid_dense(model: TinyModel) -> None:
     for layer, count in enumerate(kv_heads):
         block = f"blk.{layer}."
         granite_operator(model, block, count, groups=2, bias=True)
-        gated(model, block, "", feed_forward=32, width=64)
+        model.gated(block, feed_forward=32)
 
 
 @tiny("granitehybrid-fused", "granitehybrid")

@@ -1,7 +1,7 @@
 """Kimi Linear."""
 
-from tiny_architectures.builder import TinyModel, tiny
-from tiny_architectures.mixtures import expert_stacks, gated
+from tiny_architectures.builder import EXPERTS, TinyModel, tiny
+from tiny_architectures.mixtures import mixture
 
 WIDTH, HEADS, KDA, PLAIN, ROTATED, VALUE, LATENT = 64, 4, 16, 16, 8, 16, 32
 
@@ -41,9 +41,8 @@ def kimi_linear(model: TinyModel) -> None:
         attention__kv_lora_rank=LATENT, attention__key_length=LATENT + ROTATED,
         attention__value_length=LATENT, attention__key_length_mla=PLAIN + ROTATED,
         attention__value_length_mla=VALUE, rope__dimension_count=ROTATED, ssm__conv_kernel=4,
-        kda__head_dim=KDA, expert_count=8, expert_used_count=3, expert_feed_forward_length=32,
-        expert_shared_count=2, leading_dense_block_count=1, expert_weights_scale=2.446,
-        expert_gating_func=2,
+        kda__head_dim=KDA, **EXPERTS, expert_shared_count=2, leading_dense_block_count=1,
+        expert_weights_scale=2.446, expert_gating_func=2,
     )  # fmt: skip
     model.frame(WIDTH)
     for layer, attends in enumerate(kv_heads):
@@ -55,9 +54,6 @@ def kimi_linear(model: TinyModel) -> None:
             delta_net(model, block)
         model.norm(block + "ffn_norm", WIDTH)
         if layer == 0:
-            gated(model, block, "", feed_forward=96, width=WIDTH)
+            model.gated(block)
             continue
-        model.linear(block + "ffn_gate_inp", 8, WIDTH, std=2)
-        model.vector(block + "exp_probs_b.bias", 8, std=0.5)
-        expert_stacks(model, block, experts=8, feed_forward=32, width=WIDTH, std=2)
-        gated(model, block, "_shexp", feed_forward=64, width=WIDTH)
+        mixture(model, block, shared=64, bias=0.0, std=2)

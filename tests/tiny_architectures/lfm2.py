@@ -1,7 +1,7 @@
 """LFM 2: short convolutions, attention where head_count_kv is not 0."""
 
-from tiny_architectures.builder import VOCABULARY_SIZE, TinyModel, tiny
-from tiny_architectures.mixtures import expert_stacks, gated
+from tiny_architectures.builder import EXPERTS, VOCABULARY_SIZE, TinyModel, tiny
+from tiny_architectures.mixtures import mixture
 
 
 def lfm2_frame(model: TinyModel, width=64):
@@ -13,10 +13,7 @@ def lfm2_operator(model: TinyModel, block, kv_heads, *, width=64, heads=4, taps=
     head_dim = width // heads
     model.norm(block + "attn_norm", width)
     if kv_heads:
-        model.linear(block + "attn_q", width, width)
-        model.linear(block + "attn_k", kv_heads * head_dim, width)
-        model.linear(block + "attn_v", kv_heads * head_dim, width)
-        model.linear(block + "attn_output", width, width)
+        model.attention(block, width, heads=heads, kv_heads=kv_heads, head_dim=head_dim, std=1)
         # The norms set how sharply a head attends.
         model.norm(block + "attn_q_norm", head_dim, mean=2.0)
         model.norm(block + "attn_k_norm", head_dim)
@@ -41,7 +38,7 @@ def lfm2(model: TinyModel) -> None:
     for layer, count in enumerate(kv_heads):
         block = f"blk.{layer}."
         lfm2_operator(model, block, count)
-        gated(model, block, "", feed_forward=96, width=64)
+        model.gated(block)
 
 
 @tiny("lfm2moe")
@@ -49,17 +46,12 @@ def lfm2_moe(model: TinyModel) -> None:
     """One dense layer, then experts, chosen with a bias that changes the choice only."""
     kv_heads = [0, 2, 0]
     lfm2_sizes(model, kv_heads)
-    model.keys(
-        expert_count=8, expert_used_count=3, expert_feed_forward_length=32, expert_gating_func=2,
-        leading_dense_block_count=1,
-    )  # fmt: skip
+    model.keys(**EXPERTS, expert_gating_func=2, leading_dense_block_count=1)
     lfm2_frame(model)
     for layer, count in enumerate(kv_heads):
         block = f"blk.{layer}."
         lfm2_operator(model, block, count)
         if layer == 0:
-            gated(model, block, "", feed_forward=96, width=64)
+            model.gated(block)
             continue
-        model.linear(block + "ffn_gate_inp", 8, 64, std=2)
-        model.vector(block + "exp_probs_b.bias", 8, std=0.5)
-        expert_stacks(model, block, experts=8, feed_forward=32, width=64, std=2)
+        mixture(model, block, bias=0.0, std=2)

@@ -3,31 +3,27 @@
 import numpy as np
 
 from tiny_architectures.builder import TinyModel, tiny
-from tiny_architectures.mixtures import expert_stacks, gated
+from tiny_architectures.mixtures import expert_stacks
 
 
 def llama4_blocks(model: TinyModel, *, experts, step) -> None:
-    model.sizes(layers=4, rope_base=500000.0)
+    model.sizes(layers=4, rope_base=500000.0, head_dim=32)
     model.keys(
-        attention__key_length=32, attention__value_length=32, rope__dimension_count=32,
-        expert_count=experts, expert_used_count=1, expert_feed_forward_length=32,
-        interleave_moe_layer_step=step,
+        rope__dimension_count=32, expert_count=experts, expert_used_count=1,
+        expert_feed_forward_length=32, interleave_moe_layer_step=step,
     )  # fmt: skip
     model.frame(64)
     for layer in range(4):
         block = f"blk.{layer}."
         model.norm(block + "attn_norm", 64)
-        model.linear(block + "attn_q", 128, 64, std=2)
-        model.linear(block + "attn_k", 64, 64, std=2)
-        model.linear(block + "attn_v", 64, 64)
-        model.linear(block + "attn_output", 64, 128)
+        model.attention(block, head_dim=32)
         model.norm(block + "ffn_norm", 64)
         if (layer + 1) % step:
-            gated(model, block, "", feed_forward=96, width=64)
+            model.gated(block)
             continue
         model.linear(block + "ffn_gate_inp", experts, 64)
-        expert_stacks(model, block, experts=experts, feed_forward=32, width=64, std=2)
-        gated(model, block, "_shexp", feed_forward=32, width=64)
+        expert_stacks(model, block, experts=experts, std=2)
+        model.gated(block, "_shexp", feed_forward=32)
 
 
 @tiny("llama4")

@@ -1,7 +1,7 @@
 """Mamba 2, and the mixers that hybrids share with it."""
 
 from tiny_architectures.builder import TinyModel, tiny
-from tiny_architectures.mixtures import expert_stacks, gated
+from tiny_architectures.mixtures import mixture
 
 
 def mamba2_keys(model: TinyModel, *, inner=128, state=16, heads=8, groups=2, kernel=4) -> None:
@@ -119,18 +119,14 @@ def jamba_model(model: TinyModel, kv_heads, routed, *, tied) -> None:
         block = f"blk.{layer}."
         model.norm(block + "attn_norm", 64)
         if count:
-            model.linear(block + "attn_q", 64, 64, std=2)
-            model.linear(block + "attn_k", 16 * count, 64, std=2)
-            model.linear(block + "attn_v", 16 * count, 64)
-            model.linear(block + "attn_output", 64, 64)
+            model.attention(block, kv_heads=count)
         else:
             mamba_mixer(model, block, norms=True)
         model.norm(block + "ffn_norm", 64)
         if layer in routed:
-            model.linear(block + "ffn_gate_inp", 8, 64, std=2)
-            expert_stacks(model, block, experts=8, feed_forward=64, width=64, std=2)
+            mixture(model, block, feed_forward=64, std=2)
         else:
-            gated(model, block, "", feed_forward=64, width=64)
+            model.gated(block, feed_forward=64)
 
 
 @tiny("jamba")

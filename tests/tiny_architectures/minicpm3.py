@@ -3,7 +3,6 @@
 import numpy as np
 
 from tiny_architectures.builder import TinyModel, tiny
-from tiny_architectures.mixtures import gated
 
 
 def minicpm3_blocks(model: TinyModel) -> None:
@@ -23,7 +22,7 @@ def minicpm3_blocks(model: TinyModel) -> None:
         model.linear(block + "attn_kv_b", 4 * (32 + 16), 32)
         model.linear(block + "attn_output", 64, 64)
         model.norm(block + "ffn_norm", 64)
-        gated(model, block, "", feed_forward=96, width=64)
+        model.gated(block)
 
 
 @tiny("minicpm3")

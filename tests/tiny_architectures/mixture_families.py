@@ -1,29 +1,17 @@
 """Families that are mixtures of experts only: Hunyuan A13B, MiniMax M2, Ling, Trinity, MiMo."""
 
-from tiny_architectures.builder import TinyModel, tiny
-from tiny_architectures.mixtures import expert_stacks, gated
+from tiny_architectures.builder import EXPERTS, TinyModel, tiny
+from tiny_architectures.mixtures import drafting_block, mixture
 
 
 def attention(model: TinyModel, block, *, head_dim=16, fused=False) -> None:
     model.norm(block + "attn_norm", 64)
-    query, key = 4 * head_dim, 2 * head_dim
     if fused:
-        model.linear(block + "attn_qkv", query + 2 * key, 64, std=2)
+        model.linear(block + "attn_qkv", 8 * head_dim, 64, std=2)
+        model.linear(block + "attn_output", 64, 4 * head_dim)
     else:
-        model.linear(block + "attn_q", query, 64, std=2)
-        model.linear(block + "attn_k", key, 64, std=2)
-        model.linear(block + "attn_v", key, 64)
-    model.linear(block + "attn_output", 64, query)
+        model.attention(block, head_dim=head_dim)
     model.norm(block + "ffn_norm", 64)
-
-
-def mixture(model: TinyModel, block, *, feed_forward=32, shared=0, bias=None) -> None:
-    model.linear(block + "ffn_gate_inp", 8, 64, std=2)
-    if bias is not None:
-        model.vector(block + "exp_probs_b.bias", 8, mean=bias, std=0.5)
-    expert_stacks(model, block, experts=8, feed_forward=feed_forward, width=64)
-    if shared:
-        gated(model, block, "_shexp", feed_forward=shared, width=64)
 
 
 @tiny("hunyuan-moe")
@@ -31,8 +19,7 @@ def hunyuan_moe(model: TinyModel) -> None:
     """Norms of q and k after the rotation, a dense part beside the experts."""
     model.sizes(feed_forward=32, rope_base=11158839.0)
     model.keys(
-        expert_count=8, expert_used_count=3, expert_feed_forward_length=32,
-        expert_shared_count=1, expert_shared_feed_forward_length=96,
+        **EXPERTS, expert_shared_count=1, expert_shared_feed_forward_length=96,
         rope__scaling__type="none", rope__scaling__factor=1.0,
     )  # fmt: skip
     model.frame(64, tied=True, std=0.12)
@@ -48,11 +35,8 @@ def hunyuan_moe(model: TinyModel) -> None:
 @tiny("minimax-m2")
 def minimax_m2(model: TinyModel) -> None:
     """Norms over all heads, half of each head rotated."""
-    model.sizes(feed_forward=32, rope_base=5000000.0)
-    model.keys(
-        attention__key_length=32, attention__value_length=32, rope__dimension_count=16,
-        expert_count=8, expert_used_count=3, expert_feed_forward_length=32, expert_gating_func=2,
-    )  # fmt: skip
+    model.sizes(feed_forward=32, rope_base=5000000.0, head_dim=32)
+    model.keys(rope__dimension_count=16, **EXPERTS, expert_gating_func=2)
     model.frame(64)
     for layer in range(3):
         block = f"blk.{layer}."
@@ -67,8 +51,7 @@ def ling(model: TinyModel) -> None:
     """Ling 1: softmax, q, k and v apart."""
     model.sizes()
     model.keys(
-        rope__dimension_count=16, leading_dense_block_count=0, expert_count=8,
-        expert_used_count=3, expert_feed_forward_length=32, expert_shared_count=2,
+        rope__dimension_count=16, leading_dense_block_count=0, **EXPERTS, expert_shared_count=2,
         expert_weights_scale=1.0, expert_weights_norm=True,
     )  # fmt: skip
     model.frame(64)
@@ -83,8 +66,7 @@ def ling_2(model: TinyModel) -> None:
     """Ling 2: sigmoid with a bias, groups, half of each head rotated, a last block for drafting."""
     model.sizes(layers=4)
     model.keys(
-        rope__dimension_count=8, leading_dense_block_count=1, expert_count=8,
-        expert_used_count=3, expert_feed_forward_length=32, expert_shared_count=1,
+        rope__dimension_count=8, leading_dense_block_count=1, **EXPERTS, expert_shared_count=1,
         expert_shared_feed_forward_length=48, expert_weights_scale=2.5, expert_weights_norm=True,
         expert_gating_func=2, expert_group_count=4, expert_group_used_count=2,
         nextn_predict_layers=1,
@@ -96,23 +78,20 @@ def ling_2(model: TinyModel) -> None:
         model.norm(block + "attn_q_norm", 16)
         model.norm(block + "attn_k_norm", 16, mean=1.5)
         if layer == 0:
-            gated(model, block, "", feed_forward=96, width=64)
+            model.gated(block)
         else:
             mixture(model, block, shared=48, bias=-0.8)
-    model.linear("blk.3.nextn.eh_proj", 64, 128)
-    for name in ("nextn.enorm", "nextn.hnorm", "nextn.shared_head_norm", "layer_output_norm"):
-        model.norm(f"blk.3.{name}", 64)
+    drafting_block(model, 3)
+    model.norm("blk.3.layer_output_norm", 64)
 
 
 @tiny("afmoe")
 def trinity(model: TinyModel) -> None:
     """Windows, gated attention, norms before and after each part, a wide embedding."""
-    model.sizes(layers=5)
+    model.sizes(layers=5, head_dim=32)
     model.keys(
-        attention__key_length=32, attention__value_length=32, rope__dimension_count=32,
-        attention__sliding_window=8, leading_dense_block_count=2, expert_count=8,
-        expert_used_count=3, expert_feed_forward_length=32, expert_shared_count=1,
-        expert_weights_norm=True, expert_weights_scale=2.8,
+        rope__dimension_count=32, attention__sliding_window=8, leading_dense_block_count=2,
+        **EXPERTS, expert_shared_count=1, expert_weights_norm=True, expert_weights_scale=2.8,
     )  # fmt: skip
     model.frame(64, std=0.1)
     for layer in range(5):
@@ -124,7 +103,7 @@ def trinity(model: TinyModel) -> None:
         model.norm(block + "post_attention_norm", 64)
         model.norm(block + "post_ffw_norm", 64)
         if layer < 2:
-            gated(model, block, "", feed_forward=96, width=64)
+            model.gated(block)
         else:
             mixture(model, block, shared=32, bias=-0.3)
 
@@ -147,7 +126,7 @@ def mimo_blocks(model: TinyModel, *, layers, fused) -> None:
             model.vector(block + "attn_sinks.weight", 4, std=2)
         model.norm(block + "ffn_norm", 64)
         if layer == 0:
-            gated(model, block, "", feed_forward=96, width=64)
+            model.gated(block)
         else:
             mixture(model, block, bias=-0.3)
 
@@ -158,8 +137,7 @@ def mimo_sizes(model: TinyModel, *, layers) -> None:
         attention__head_count_kv=[2 if layer in {1, 2} else 1 for layer in range(layers)],
         attention__key_length=32, attention__value_length=24, rope__dimension_count=16,
         attention__sliding_window=8, rope__freq_base_swa=1000.0,
-        attention__sliding_window_pattern=[layer in {1, 2} for layer in range(layers)],
-        expert_count=8, expert_used_count=3, expert_feed_forward_length=32,
+        attention__sliding_window_pattern=[layer in {1, 2} for layer in range(layers)], **EXPERTS,
     )  # fmt: skip
 
 
@@ -178,6 +156,4 @@ def mimo_fused(model: TinyModel) -> None:
     model.keys(nextn_predict_layers=1, attention__value_scale=0.7)
     model.frame(64)
     mimo_blocks(model, layers=5, fused=True)
-    model.linear("blk.4.nextn.eh_proj", 64, 128)
-    for name in ("nextn.enorm", "nextn.hnorm", "layer_output_norm"):
-        model.norm(f"blk.4.{name}", 64)
+    drafting_block(model, 4, ("nextn.enorm", "nextn.hnorm", "layer_output_norm"))

@@ -1,6 +1,6 @@
 """Nemotron 4, dense."""
 
-from tiny_architectures.builder import TinyModel, tiny
+from tiny_architectures.builder import TinyModel, linear_scaling, tiny
 
 
 def nemotron_blocks(
@@ -10,10 +10,7 @@ def nemotron_blocks(
     for layer in range(layers):
         block = f"blk.{layer}."
         model.norm(block + "attn_norm", width, mean=1.4, bias=True)
-        model.linear(block + "attn_q", width, width, bias=bias)
-        model.linear(block + "attn_k", kv_width, width, bias=bias)
-        model.linear(block + "attn_v", kv_width, width, bias=bias)
-        model.linear(block + "attn_output", width, width, bias=bias)
+        model.attention(block, bias=bias, std=1)
         model.norm(block + "ffn_norm", width, mean=1.4, bias=True)
         model.linear(block + "ffn_up", feed_forward, width, bias=bias)
         model.linear(block + "ffn_down", width, feed_forward, bias=bias, std=0.5)
@@ -31,8 +28,6 @@ def nemotron(model: TinyModel) -> None:
 def nemotron_bias(model: TinyModel) -> None:
     """Biases, and scaled positions."""
     model.sizes(rms_eps=None, norm_eps=1e-5)
-    model.keys(
-        rope__dimension_count=8, rope__scaling__type="linear", rope__scaling__factor=4.0
-    )  # fmt: skip
+    model.keys(rope__dimension_count=8, **linear_scaling(4.0))
     model.frame(64, norm_bias=True)
     nemotron_blocks(model, bias=True)

@@ -23,10 +23,7 @@ def nemotron_sizes(model: TinyModel, pattern, *, feed_forward, mixture) -> None:
 
 
 def attention(model: TinyModel, block, *, bias=False) -> None:
-    model.linear(block + "attn_q", HEADS * HEAD_DIM, WIDTH, bias=bias, std=2)
-    model.linear(block + "attn_k", KV_HEADS * HEAD_DIM, WIDTH, bias=bias, std=2)
-    model.linear(block + "attn_v", KV_HEADS * HEAD_DIM, WIDTH, bias=bias)
-    model.linear(block + "attn_output", WIDTH, HEADS * HEAD_DIM, bias=bias)
+    model.attention(block, WIDTH, heads=HEADS, kv_heads=KV_HEADS, head_dim=HEAD_DIM, bias=bias)
 
 
 def squared(model: TinyModel, block, suffix, *, feed_forward, bias=False) -> None:
@@ -100,7 +97,7 @@ def nemotron_h_puzzle(model: TinyModel) -> None:
     widths, used = [0, 32, 0, 64, 96], [0, 2, 0, 3, 5]
     nemotron_sizes(model, "ME*EE", feed_forward=32, mixture=True)
     model.keys(
-        feed_forward_length=widths, expert_feed_forward_length=widths, expert_used_count=used
+        feed_forward_length=widths, expert_feed_forward_length=widths, expert_used_count=used,
     )  # fmt: skip
     model.frame(WIDTH)
     for layer, kind in enumerate("ME*EE"):

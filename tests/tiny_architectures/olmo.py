@@ -1,22 +1,17 @@
 """OLMo 2 and 3."""
 
-from tiny_architectures.builder import TinyModel, tiny
+from tiny_architectures.builder import TinyModel, tiny, yarn
 
 
 def olmo2_blocks(model: TinyModel, *, layers, width=64, kv_width=32, feed_forward=96) -> None:
     for layer in range(layers):
         block = f"blk.{layer}."
-        model.linear(block + "attn_q", width, width)
-        model.linear(block + "attn_k", kv_width, width)
-        model.linear(block + "attn_v", kv_width, width)
-        model.linear(block + "attn_output", width, width)
+        model.attention(block, std=1)
         # Over all heads together.
         model.norm(block + "attn_q_norm", width, mean=1.5)
         model.norm(block + "attn_k_norm", kv_width, mean=1.5)
         model.norm(block + "post_attention_norm", width)
-        model.linear(block + "ffn_gate", feed_forward, width)
-        model.linear(block + "ffn_up", feed_forward, width)
-        model.linear(block + "ffn_down", width, feed_forward)
+        model.gated(block, feed_forward=feed_forward, width=width)
         model.norm(block + "post_ffw_norm", width)
 
 
@@ -35,8 +30,7 @@ def olmo3(model: TinyModel) -> None:
     model.sizes(rope_base=500000.0)
     model.keys(
         rope__dimension_count=16, attention__sliding_window=8,
-        attention__sliding_window_pattern=pattern, rope__scaling__type="yarn",
-        rope__scaling__factor=8.0, rope__scaling__original_context_length=32,
+        attention__sliding_window_pattern=pattern, **yarn(8.0, 32),
         rope__scaling__yarn_attn_factor=1.2, rope__scaling__yarn_beta_fast=32.0,
         rope__scaling__yarn_beta_slow=1.0,
     )  # fmt: skip

@@ -1,8 +1,8 @@
 """Qwen 3 Next and Qwen 3.5."""
 
-from tiny_architectures.builder import TinyModel, tiny
+from tiny_architectures.builder import EXPERTS, TinyModel, tiny
 from tiny_architectures.mamba import decay, kernel_of, mamba2_keys
-from tiny_architectures.mixtures import expert_stacks, gated
+from tiny_architectures.mixtures import mixture
 
 WIDTH, HEAD_DIM, HEADS, KV_HEADS = 64, 32, 4, 2
 KEY_HEADS, VALUE_HEADS, STATE = 2, 6, 16
@@ -10,21 +10,15 @@ KEY_HEADS, VALUE_HEADS, STATE = 2, 6, 16
 
 def sizes(model: TinyModel, *, layers=4, interval=2, extra=0, value_heads=VALUE_HEADS) -> None:
     # Heads are normed to unit length with this epsilon, whatever the file has.
-    model.sizes(layers=layers + extra, rms_eps=1e-6, rope_base=1e6)
-    model.keys(
-        attention__key_length=HEAD_DIM, attention__value_length=HEAD_DIM,
-        rope__dimension_count=8, full_attention_interval=interval,
-    )  # fmt: skip
+    model.sizes(layers=layers + extra, rms_eps=1e-6, rope_base=1e6, head_dim=HEAD_DIM)
+    model.keys(rope__dimension_count=8, full_attention_interval=interval)
     mamba2_keys(model, inner=value_heads * STATE, state=STATE, heads=value_heads, groups=KEY_HEADS)
     if extra:
         model.key("nextn_predict_layers", extra)
 
 
 def experts_keys(model: TinyModel) -> None:
-    model.keys(
-        expert_count=8, expert_used_count=3, expert_feed_forward_length=32,
-        expert_shared_feed_forward_length=64,
-    )  # fmt: skip
+    model.keys(**EXPERTS, expert_shared_feed_forward_length=64)
 
 
 def attention(model: TinyModel, block) -> None:
@@ -56,10 +50,8 @@ def delta_net(model: TinyModel, block, *, split, fused, value_heads=VALUE_HEADS)
     model.linear(block + "ssm_out", WIDTH, values)
 
 
-def mixture(model: TinyModel, block) -> None:
-    model.linear(block + "ffn_gate_inp", 8, WIDTH, std=2)
-    expert_stacks(model, block, experts=8, feed_forward=32, width=WIDTH, std=2)
-    gated(model, block, "_shexp", feed_forward=64, width=WIDTH)
+def shared_mixture(model: TinyModel, block) -> None:
+    mixture(model, block, shared=64, std=2)
     model.vector(block + "ffn_gate_inp_shexp.weight", WIDTH, std=0.3)
 
 
@@ -74,9 +66,9 @@ def blocks(model: TinyModel, *, layers=4, interval=2, experts, **net) -> None:
         else:
             delta_net(model, block, **net)
         if experts:
-            mixture(model, block)
+            shared_mixture(model, block)
         else:
-            gated(model, block, "", feed_forward=96, width=WIDTH)
+            model.gated(block)
 
 
 def predictor(model: TinyModel, layer) -> None:
@@ -85,7 +77,7 @@ def predictor(model: TinyModel, layer) -> None:
     for name in ("attn_norm", "post_attention_norm", "nextn.enorm", "nextn.hnorm"):
         model.norm(block + name, WIDTH)
     attention(model, block)
-    gated(model, block, "", feed_forward=96, width=WIDTH)
+    model.gated(block)
     model.linear(block + "nextn.eh_proj", WIDTH, 2 * WIDTH)
     model.norm(block + "nextn.shared_head_norm", WIDTH)
 

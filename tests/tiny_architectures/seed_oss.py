@@ -1,17 +1,13 @@
 """Seed OSS."""
 
 from tiny_architectures.builder import TinyModel, tiny
-from tiny_architectures.llama import llama_blocks
-from tiny_architectures.qwen import qkv_biases
+from tiny_architectures.llama import llama_model, qkv_biases
 
 
 @tiny("seed_oss")
 def seed_oss(model: TinyModel) -> None:
     """Heads that are together wider than the model; biases of q, k and v."""
-    model.sizes(rope_base=10000000.0)
-    model.keys(attention__key_length=32, attention__value_length=32)
-    model.frame(64)
-    llama_blocks(model, head_dim=32)
+    llama_model(model, head_dim=32, rope_base=10000000.0)
     qkv_biases(model, head_dim=32)
     for layer in range(3):
         norm = model.tensors.pop(f"blk.{layer}.ffn_norm.weight")

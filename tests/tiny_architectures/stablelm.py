@@ -18,9 +18,7 @@ def stablelm_blocks(model: TinyModel, *, layers=3, heads=4, kv_heads=2, bias=Fal
                 model.tensor(f"{block}attn_{part}_norm.weight", values)
         else:
             model.norm(block + "ffn_norm", width, bias=True)
-        model.linear(block + "ffn_gate", 96, width)
-        model.linear(block + "ffn_up", 96, width)
-        model.linear(block + "ffn_down", width, 96)
+        model.gated(block, feed_forward=96, width=width)
 
 
 @tiny("stablelm")

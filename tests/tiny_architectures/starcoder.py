@@ -1,16 +1,13 @@
 """StarCoder 2."""
 
-from tiny_architectures.builder import TinyModel, tiny
+from tiny_architectures.builder import TinyModel, linear_scaling, tiny
 
 
 def starcoder2_blocks(model: TinyModel, *, layers=3):
     for layer in range(layers):
         block = f"blk.{layer}."
         model.norm(block + "attn_norm", 64, bias=True)
-        model.linear(block + "attn_q", 64, 64, bias=True, std=2)
-        model.linear(block + "attn_k", 32, 64, bias=True, std=2)
-        model.linear(block + "attn_v", 32, 64, bias=True)
-        model.linear(block + "attn_output", 64, 64, bias=True)
+        model.attention(block, bias=True)
         model.norm(block + "ffn_norm", 64, bias=True)
         model.linear(block + "ffn_up", 128, 64, bias=True, std=2)
         model.linear(block + "ffn_down", 64, 128, bias=True)
@@ -26,6 +23,8 @@ def starcoder2(model: TinyModel) -> None:
 @tiny("starcoder2-linear", "starcoder2")
 def starcoder2_linear(model: TinyModel) -> None:
     model.sizes(feed_forward=128, rms_eps=None, norm_eps=1e-5)
-    model.keys(rope__scaling__type="linear", rope__scaling__factor=2.0)
+    model.keys(
+        **linear_scaling(2.0),
+    )
     model.frame(64, norm_bias=True)
     starcoder2_blocks(model)

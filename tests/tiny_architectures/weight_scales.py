@@ -5,9 +5,10 @@ The weights are numbers that NVFP4 holds, in float32: beside NVFP4 llama.cpp rou
 
 import numpy as np
 
-from tiny_architectures.builder import TinyModel, tiny
-from tiny_architectures.llama import llama_blocks
-from tiny_architectures.qwen import experts, head_norms
+from tiny_architectures.builder import EXPERTS, TinyModel, tiny
+from tiny_architectures.llama import llama_model
+from tiny_architectures.mixtures import experts
+from tiny_architectures.qwen import head_norms
 
 ATTENTION = ("attn_q", "attn_k", "attn_v", "attn_output")
 FEED_FORWARD = ("ffn_gate", "ffn_up", "ffn_down")
@@ -44,10 +45,7 @@ def add_scales(model: TinyModel, parts) -> None:
 
 @tiny("llama-scales", "llama")
 def llama_scales(model: TinyModel) -> None:
-    model.sizes(feed_forward=128)
-    model.key("rope.dimension_count", 16)
-    model.frame(64)
-    llama_blocks(model, feed_forward=128)
+    llama_model(model, feed_forward=128, rope__dimension_count=16)
     for layer in range(3):
         for part, size in zip(ATTENTION, (64, 32, 32, 64), strict=True):
             model.vector(f"blk.{layer}.{part}.bias", size)
@@ -56,13 +54,8 @@ def llama_scales(model: TinyModel) -> None:
 
 @tiny("qwen3moe-scales", "qwen3moe")
 def qwen3moe_scales(model: TinyModel) -> None:
-    model.sizes(rope_base=1000000.0)
-    model.keys(
-        attention__key_length=32, attention__value_length=32, expert_count=8,
-        expert_used_count=3, expert_feed_forward_length=64,
-    )  # fmt: skip
-    model.frame(64)
-    llama_blocks(model, head_dim=32)
+    keys = {**EXPERTS, "expert_feed_forward_length": 64}
+    llama_model(model, head_dim=32, rope_base=1000000.0, **keys)
     head_norms(model, head_dim=32)
     experts(model, feed_forward=64)
     add_scales(model, (*ATTENTION, *(f"{part}_exps" for part in FEED_FORWARD)))
