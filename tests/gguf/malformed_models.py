@@ -125,12 +125,25 @@ class Malformed:
     chat: bool = False
 
 
-def _tokens(tokens: list[Any], **more: Any) -> Pairs:
-    return {T + "tokens": items(STRING, tokens), **more}
+def key(name: str, value: tuple[int, bytes] | None, words: str) -> Malformed:
+    return Malformed(model({name: value}), words)
 
 
-def _template(source: str | bytes) -> bytes:
-    return model({"tokenizer.chat_template": text(source)})
+def spm_key(name: str, value: tuple[int, bytes] | None, words: str) -> Malformed:
+    return Malformed(spm({name: value}), words)
+
+
+def spm_byte(token: str, words: str) -> Malformed:
+    """One token that stands for a byte is another."""
+    return spm_key(T + "tokens", items(STRING, with_item(SPM_TOKENS, 7, token)), words)
+
+
+def weights(name: str, entry: tuple[tuple[int, ...], int] | None, words: str) -> Malformed:
+    return Malformed(model(tensors={name: entry}), words)
+
+
+def template(source: str | bytes) -> Malformed:
+    return Malformed(model({"tokenizer.chat_template": text(source)}), "template", chat=True)
 
 
 _ADD_ROW: Tensors = {"token_embd.weight": ((32, ROWS + 1), 8)}
@@ -138,170 +151,101 @@ _DROP_ROW: Tensors = {"token_embd.weight": ((32, ROWS - 1), 8)}
 
 MALFORMED_MODELS: dict[str, Malformed] = {
     # Architecture and sizes.
-    "no architecture": Malformed(model({"general.architecture": None}), "general.architecture"),
-    "architecture is a number": Malformed(
-        model({"general.architecture": u32(1)}), "general.architecture"
-    ),
-    "architecture is a path": Malformed(
-        model({"general.architecture": text("../../etc")}), "architecture"
-    ),
-    "block_count 10**9": Malformed(model({M + "block_count": u32(10**9)}), "block_count"),
-    "block_count 2**63": Malformed(
-        model({M + "block_count": u64(2**63)}), "block_count"
-    ),
-    "block_count 0": Malformed(model({M + "block_count": u32(0)}), "block_count"),
-    "block_count -1": Malformed(model({M + "block_count": i32(-1)}), "block_count"),
-    "block_count 2": Malformed(model({M + "block_count": u32(2)}), "layers"),
-    "block_count is text": Malformed(model({M + "block_count": text("1")}), "block_count"),
-    "block_count is missing": Malformed(model({M + "block_count": None}), "block_count"),
-    "embedding_length 10**9": Malformed(
-        model({M + "embedding_length": u32(10**9)}), "embedding_length|token_embd"
-    ),
-    "embedding_length 64": Malformed(model({M + "embedding_length": u32(64)}), "token_embd"),
-    "head_count 0": Malformed(model({M + "attention.head_count": u32(0)}), "head_count"),
-    "head_count 3": Malformed(
-        model({M + "attention.head_count": u32(3), M + "attention.head_count_kv": u32(1)}),
-        "heads|head_count",
-    ),
-    "head_count 2**32 - 1": Malformed(
-        model({M + "attention.head_count": u32(2**32 - 1)}), "head_count"
-    ),
-    "head_count_kv 0": Malformed(model({M + "attention.head_count_kv": u32(0)}), "head_count_kv"),
-    "head_count_kv 3": Malformed(model({M + "attention.head_count_kv": u32(3)}), "head_count_kv"),
-    "head_count_kv is an empty array": Malformed(
-        model({M + "attention.head_count_kv": items(U32, [])}), "head_count_kv"
-    ),
-    "key_length 15": Malformed(model({M + "attention.key_length": u32(15)}), "key_length"),
-    "key_length 2**31": Malformed(model({M + "attention.key_length": u32(2**31)}), "key_length"),
-    "feed_forward_length 10**9": Malformed(
-        model({M + "feed_forward_length": u32(10**9)}), "feed_forward_length|ffn_"
-    ),
-    "context_length 0": Malformed(model({M + "context_length": u32(0)}), "context_length"),
-    "context_length is missing": Malformed(model({M + "context_length": None}), "context_length"),
-    "epsilon is not a number": Malformed(
-        model({M + "attention.layer_norm_rms_epsilon": f32(NAN)}), "epsilon"
-    ),
-    "epsilon 0": Malformed(model({M + "attention.layer_norm_rms_epsilon": f32(0)}), "epsilon"),
-    "epsilon is infinite": Malformed(
-        model({M + "attention.layer_norm_rms_epsilon": f32(INF)}), "epsilon"
-    ),
-    "rope base 0": Malformed(model({M + "rope.freq_base": f32(0)}), "freq_base"),
-    "rope base is infinite": Malformed(model({M + "rope.freq_base": f32(INF)}), "freq_base"),
-    "rope base is true": Malformed(model({M + "rope.freq_base": (BOOL, b"\1")}), "freq_base"),
-    "scaling of an unknown kind": Malformed(
-        model({M + "rope.scaling.type": text("magic")}), "magic"
-    ),
+    "no architecture": key("general.architecture", None, "general.architecture"),
+    "architecture is a number": key("general.architecture", u32(1), "general.architecture"),
+    "architecture is a path": key("general.architecture", text("../../etc"), "architecture"),
+    "block_count 10**9": key(M + "block_count", u32(10**9), "block_count"),
+    "block_count 2**63": key(M + "block_count", u64(2**63), "block_count"),
+    "block_count 0": key(M + "block_count", u32(0), "block_count"),
+    "block_count -1": key(M + "block_count", i32(-1), "block_count"),
+    "block_count 2": key(M + "block_count", u32(2), "layers"),
+    "block_count is text": key(M + "block_count", text("1"), "block_count"),
+    "block_count is missing": key(M + "block_count", None, "block_count"),
+    "embedding_length 10**9": key(M + "embedding_length", u32(10**9), "embedding_length|token_embd"),
+    "embedding_length 64": key(M + "embedding_length", u32(64), "token_embd"),
+    "head_count 0": key(M + "attention.head_count", u32(0), "head_count"),
+    "head_count 3": Malformed(model({M + "attention.head_count": u32(3), M + "attention.head_count_kv": u32(1)}), "heads|head_count"),
+    "head_count 2**32 - 1": key(M + "attention.head_count", u32(2**32 - 1), "head_count"),
+    "head_count_kv 0": key(M + "attention.head_count_kv", u32(0), "head_count_kv"),
+    "head_count_kv 3": key(M + "attention.head_count_kv", u32(3), "head_count_kv"),
+    "head_count_kv is an empty array": key(M + "attention.head_count_kv", items(U32, []), "head_count_kv"),
+    "key_length 15": key(M + "attention.key_length", u32(15), "key_length"),
+    "key_length 2**31": key(M + "attention.key_length", u32(2**31), "key_length"),
+    "feed_forward_length 10**9": key(M + "feed_forward_length", u32(10**9), "feed_forward_length|ffn_"),
+    "context_length 0": key(M + "context_length", u32(0), "context_length"),
+    "context_length is missing": key(M + "context_length", None, "context_length"),
+    "epsilon is not a number": key(M + "attention.layer_norm_rms_epsilon", f32(NAN), "epsilon"),
+    "epsilon 0": key(M + "attention.layer_norm_rms_epsilon", f32(0), "epsilon"),
+    "epsilon is infinite": key(M + "attention.layer_norm_rms_epsilon", f32(INF), "epsilon"),
+    "rope base 0": key(M + "rope.freq_base", f32(0), "freq_base"),
+    "rope base is infinite": key(M + "rope.freq_base", f32(INF), "freq_base"),
+    "rope base is true": key(M + "rope.freq_base", (BOOL, b"\1"), "freq_base"),
+    "scaling of an unknown kind": key(M + "rope.scaling.type", text("magic"), "magic"),
     # Tensors.
-    "no embedding": Malformed(model(tensors={"token_embd.weight": None}), "token_embd"),
-    "a matrix is missing": Malformed(model(tensors={"blk.0.attn_q.weight": None}), "attn_q"),
-    "an unknown tensor": Malformed(model(tensors={"blk.0.magic.weight": ((32,), 0)}), "magic"),
-    "a name with a path": Malformed(model(tensors={"../../x": ((32,), 0)}), r"\.\./"),
-    "a name with a newline": Malformed(model(tensors={"x\n": ((32,), 0)}), r"'x\\n'"),
-    "a matrix is transposed": Malformed(
-        model(tensors={"blk.0.ffn_up.weight": ((64, 32), 0)}), "ffn_up"
-    ),
-    "a matrix is a vector": Malformed(
-        model(tensors={"blk.0.attn_q.weight": ((1024,), 8)}), "attn_q"
-    ),
-    "a matrix has three dimensions": Malformed(
-        model(tensors={"blk.0.attn_q.weight": ((32, 16, 2), 8)}), "attn_q"
-    ),
-    "a matrix of integers": Malformed(
-        model(tensors={"blk.0.attn_q.weight": ((32, 32), 24)}), "attn_q"
-    ),
-    "a layer too many": Malformed(model(tensors={"blk.1.attn_q.weight": ((32, 32), 8)}), "layer"),
-    "factors of another size": Malformed(
-        model(tensors={"rope_freqs.weight": ((7,), 0)}), "rope_freqs"
-    ),
+    "no embedding": weights("token_embd.weight", None, "token_embd"),
+    "a matrix is missing": weights("blk.0.attn_q.weight", None, "attn_q"),
+    "an unknown tensor": weights("blk.0.magic.weight", ((32,), 0), "magic"),
+    "a name with a path": weights("../../x", ((32,), 0), r"\.\./"),
+    "a name with a newline": weights("x\n", ((32,), 0), r"'x\\n'"),
+    "a matrix is transposed": weights("blk.0.ffn_up.weight", ((64, 32), 0), "ffn_up"),
+    "a matrix is a vector": weights("blk.0.attn_q.weight", ((1024,), 8), "attn_q"),
+    "a matrix has three dimensions": weights("blk.0.attn_q.weight", ((32, 16, 2), 8), "attn_q"),
+    "a matrix of integers": weights("blk.0.attn_q.weight", ((32, 32), 24), "attn_q"),
+    "a layer too many": weights("blk.1.attn_q.weight", ((32, 32), 8), "layer"),
+    "factors of another size": weights("rope_freqs.weight", ((7,), 0), "rope_freqs"),
     # The vocabulary.
     "a token less than rows": Malformed(model(tensors=_ADD_ROW), f"{ROWS} tokens|{ROWS + 1}"),
     "a token more than rows": Malformed(model(tensors=_DROP_ROW), f"{ROWS} tokens|{ROWS - 1}"),
-    "no tokens": Malformed(model({T + "tokens": None}), "tokens"),
-    "tokens are numbers": Malformed(model({T + "tokens": items(U32, [1] * ROWS)}), "tokens"),
-    "tokens are one text": Malformed(model({T + "tokens": text("a b c")}), "tokens"),
-    "tokens are empty": Malformed(model({T + "tokens": items(STRING, [])}), "token"),
-    "types are too few": Malformed(
-        model({T + "token_type": items(I32, BPE_TYPES[:-1])}), "token_type"
-    ),
-    "types are not whole numbers": Malformed(
-        model({T + "token_type": items(F32, BPE_TYPES)}), "token_type"
-    ),
-    "an unknown type": Malformed(
-        model({T + "token_type": items(I32, with_item(BPE_TYPES, 5, 99))}), "99"
-    ),
-    "a negative type": Malformed(
-        model({T + "token_type": items(I32, with_item(BPE_TYPES, 5, -1))}), "-1"
-    ),
-    "eos beyond the vocabulary": Malformed(model({T + "eos_token_id": u32(ROWS)}), "eos_token_id"),
-    "eos 2**32 - 1": Malformed(model({T + "eos_token_id": u32(2**32 - 1)}), "eos_token_id"),
-    "bos beyond the vocabulary": Malformed(model({T + "bos_token_id": u32(ROWS)}), "bos_token_id"),
-    "bos -1": Malformed(model({T + "bos_token_id": i32(-1)}), "bos_token_id"),
-    "eos is text": Malformed(model({T + "eos_token_id": text("</s>")}), "eos_token_id"),
-    "eos is true": Malformed(model({T + "eos_token_id": (BOOL, b"\1")}), "eos_token_id"),
-    "eot is a fraction": Malformed(model({T + "eot_token_id": f32(1.5)}), "eot_token_id"),
-    "add_bos_token is a number": Malformed(model({T + "add_bos_token": u32(1)}), "add_bos_token"),
-    "an unknown tokenizer": Malformed(model({T + "model": text("magic")}), "magic"),
-    "the tokenizer is a number": Malformed(model({T + "model": u32(1)}), "tokenizer.ggml.model"),
-    "no tokenizer": Malformed(model({T + "model": None}), "tokenizer.ggml.model"),
-    "unknown split rules": Malformed(model({T + "pre": text("magic")}), "magic"),
-    "split rules are a number": Malformed(model({T + "pre": u32(1)}), "pre"),
-    "no merges": Malformed(model({T + "merges": None}), "merges"),
-    "merges are numbers": Malformed(model({T + "merges": items(U32, [1, 2])}), "merges"),
-    "a merge without a space": Malformed(
-        model({T + "merges": items(STRING, [*MERGES, "th"])}), "merges"
-    ),
-    "a merge with two spaces": Malformed(
-        model({T + "merges": items(STRING, [*MERGES, "t h e"])}), "merges"
-    ),
-    "an empty merge": Malformed(model({T + "merges": items(STRING, [*MERGES, ""])}), "merges"),
-    "a merge of no tokens": Malformed(
-        model({T + "merges": items(STRING, [*MERGES, "zz qq"])}), "merges"
-    ),
+    "no tokens": key(T + "tokens", None, "tokens"),
+    "tokens are numbers": key(T + "tokens", items(U32, [1] * ROWS), "tokens"),
+    "tokens are one text": key(T + "tokens", text("a b c"), "tokens"),
+    "tokens are empty": key(T + "tokens", items(STRING, []), "token"),
+    "types are too few": key(T + "token_type", items(I32, BPE_TYPES[:-1]), "token_type"),
+    "types are not whole numbers": key(T + "token_type", items(F32, BPE_TYPES), "token_type"),
+    "an unknown type": key(T + "token_type", items(I32, with_item(BPE_TYPES, 5, 99)), "99"),
+    "a negative type": key(T + "token_type", items(I32, with_item(BPE_TYPES, 5, -1)), "-1"),
+    "eos beyond the vocabulary": key(T + "eos_token_id", u32(ROWS), "eos_token_id"),
+    "eos 2**32 - 1": key(T + "eos_token_id", u32(2**32 - 1), "eos_token_id"),
+    "bos beyond the vocabulary": key(T + "bos_token_id", u32(ROWS), "bos_token_id"),
+    "bos -1": key(T + "bos_token_id", i32(-1), "bos_token_id"),
+    "eos is text": key(T + "eos_token_id", text("</s>"), "eos_token_id"),
+    "eos is true": key(T + "eos_token_id", (BOOL, b"\1"), "eos_token_id"),
+    "eot is a fraction": key(T + "eot_token_id", f32(1.5), "eot_token_id"),
+    "add_bos_token is a number": key(T + "add_bos_token", u32(1), "add_bos_token"),
+    "an unknown tokenizer": key(T + "model", text("magic"), "magic"),
+    "the tokenizer is a number": key(T + "model", u32(1), "tokenizer.ggml.model"),
+    "no tokenizer": key(T + "model", None, "tokenizer.ggml.model"),
+    "unknown split rules": key(T + "pre", text("magic"), "magic"),
+    "split rules are a number": key(T + "pre", u32(1), "pre"),
+    "no merges": key(T + "merges", None, "merges"),
+    "merges are numbers": key(T + "merges", items(U32, [1, 2]), "merges"),
+    "a merge without a space": key(T + "merges", items(STRING, [*MERGES, "th"]), "merges"),
+    "a merge with two spaces": key(T + "merges", items(STRING, [*MERGES, "t h e"]), "merges"),
+    "an empty merge": key(T + "merges", items(STRING, [*MERGES, ""]), "merges"),
+    "a merge of no tokens": key(T + "merges", items(STRING, [*MERGES, "zz qq"]), "merges"),
     # The vocabulary of SentencePiece.
-    "scores are small numbers": Malformed(
-        spm({T + "scores": items(U8, [0] * len(SCORES))}), "scores"
-    ),
-    "scores are missing": Malformed(spm({T + "scores": None}), "scores"),
-    "scores are too few": Malformed(spm({T + "scores": items(F32, SCORES[:-1])}), "scores"),
-    "a score that is no number": Malformed(
-        spm({T + "scores": items(F32, with_item(SCORES, 9, NAN))}), "scores"
-    ),
-    "types are missing": Malformed(spm({T + "token_type": None}), "token_type"),
-    "byte token <0x-1>": Malformed(spm(_tokens(with_item(SPM_TOKENS, 7, "<0x-1>"))), "0x-1"),
-    "byte token <0xZZ>": Malformed(spm(_tokens(with_item(SPM_TOKENS, 7, "<0xZZ>"))), "0xZZ"),
-    "byte token <0x0>": Malformed(spm(_tokens(with_item(SPM_TOKENS, 7, "<0x0>"))), "0x0"),
-    "byte token twice": Malformed(spm(_tokens(with_item(SPM_TOKENS, 7, "<0x01>"))), "byte"),
+    "scores are small numbers": spm_key(T + "scores", items(U8, [0] * len(SCORES)), "scores"),
+    "scores are missing": spm_key(T + "scores", None, "scores"),
+    "scores are too few": spm_key(T + "scores", items(F32, SCORES[:-1]), "scores"),
+    "a score that is no number": spm_key(T + "scores", items(F32, with_item(SCORES, 9, NAN)), "scores"),
+    "types are missing": spm_key(T + "token_type", None, "token_type"),
+    "byte token <0x-1>": spm_byte("<0x-1>", "0x-1"),
+    "byte token <0xZZ>": spm_byte("<0xZZ>", "0xZZ"),
+    "byte token <0x0>": spm_byte("<0x0>", "0x0"),
+    "byte token twice": spm_byte("<0x01>", "byte"),
     # Weights.
     "scales are not finite": Malformed(model(fill=struct.pack("<H", 0x7C00)), "not finite"),
     # Templates.
-    "template is a number": Malformed(model({"tokenizer.chat_template": u32(1)}), "template"),
-    "template never ends": Malformed(_template("{% for x in y %}"), "template", chat=True),
-    "template of a megabyte": Malformed(_template("x" * 2**20), "template", chat=True),
-    "template nests too deep": Malformed(
-        _template("{{" + "[" * 5000 + "]" * 5000 + "}}"), "template", chat=True
-    ),
-    "template loops for hours": Malformed(
-        _template("{% for a in range(10**5) %}{% for b in range(10**5) %}{% endfor %}{% endfor %}"),
-        "template",
-        chat=True,
-    ),
-    "template doubles a text": Malformed(
-        _template("{% set n = namespace(x='x') %}{% for i in range(60) %}{% set n.x = n.x + n.x %}"
-                  "{% endfor %}{{ n.x }}"),
-        "template", chat=True,
-    ),
-    "template repeats a text": Malformed(_template("{{ 'x' * 10**10 }}"), "template", chat=True),
-    "template makes a huge number": Malformed(_template("{{ 9 ** (9 ** 9) }}"), "template", chat=True),
-    "template pads a text": Malformed(
-        _template("{{ '%1000000000d' % 1 }}"), "template", chat=True
-    ),
-    "template reaches for Python": Malformed(
-        _template("{{ ''.__class__.__mro__[1].__subclasses__() }}"), "template", chat=True
-    ),
-    "template reaches for globals": Malformed(
-        _template("{{ cycler.__init__.__globals__.os.popen('id').read() }}"), "template", chat=True
-    ),
-    "template includes a file": Malformed(
-        _template("{% include '/etc/passwd' %}"), "template", chat=True
-    ),
+    "template is a number": key("tokenizer.chat_template", u32(1), "template"),
+    "template never ends": template("{% for x in y %}"),
+    "template of a megabyte": template("x" * 2**20),
+    "template nests too deep": template("{{" + "[" * 5000 + "]" * 5000 + "}}"),
+    "template loops for hours": template("{% for a in range(10**5) %}{% for b in range(10**5) %}{% endfor %}{% endfor %}"),
+    "template doubles a text": template("{% set n = namespace(x='x') %}{% for i in range(60) %}{% set n.x = n.x + n.x %}{% endfor %}{{ n.x }}"),
+    "template repeats a text": template("{{ 'x' * 10**10 }}"),
+    "template makes a huge number": template("{{ 9 ** (9 ** 9) }}"),
+    "template pads a text": template("{{ '%1000000000d' % 1 }}"),
+    "template reaches for Python": template("{{ ''.__class__.__mro__[1].__subclasses__() }}"),
+    "template reaches for globals": template("{{ cycler.__init__.__globals__.os.popen('id').read() }}"),
+    "template includes a file": template("{% include '/etc/passwd' %}"),
 }  # fmt: skip
