@@ -39,7 +39,7 @@ def architectures(options: argparse.Namespace) -> None:
 
 def trained(options: argparse.Namespace) -> None:
     from references.trained_models import record
-    from trained_files import PATHS
+    from shared_files import PATHS
     from trained_references import GOLDEN
 
     for name in options.names or PATHS:
@@ -70,7 +70,7 @@ def known_names(kind: str) -> list[str]:
         from tiny_architectures import BUILDERS
 
         return sorted(BUILDERS)
-    from trained_files import PATHS
+    from shared_files import PATHS
 
     return list(PATHS)
 

@@ -3,6 +3,7 @@
 `/api/models/REPO[/revision/main]` and `/api/models/REPO/tree/COMMIT` describe a repository,
 `/REPO/resolve/REVISION/FILE` answers HEAD and GET: small files at once, large ones (LFS) by sending
 on to a second host, which knows Range. Errors are told by X-Error-Code, as the hub does.
+`add_to_cache` fills the hub's cache on this machine without a hub.
 """
 
 import contextlib
@@ -13,10 +14,26 @@ import threading
 import urllib.parse
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-
-from fake_hub import COMMIT
+from pathlib import Path
 
 TOKEN = "hf_right"  # noqa: S105 - of nobody
+COMMIT = "a" * 40
+
+
+def add_to_cache(cache: Path, repository: str, files: dict, commit: str = COMMIT) -> Path:
+    """Put files (path -> bytes) of a repository into the cache; return its snapshot's folder."""
+    folder = cache / f"models--{repository.replace('/', '--')}"
+    snapshot = folder / "snapshots" / commit
+    for part in (folder / "blobs", folder / "refs", snapshot):
+        part.mkdir(parents=True, exist_ok=True)
+    (folder / "refs" / "main").write_text(commit)
+    for name, content in files.items():
+        blob = folder / "blobs" / hashlib.sha256(content).hexdigest()
+        blob.write_bytes(content)
+        place = snapshot / name
+        place.parent.mkdir(parents=True, exist_ok=True)
+        place.symlink_to(blob)
+    return snapshot
 
 
 @dataclass

@@ -10,8 +10,8 @@ import mlx.core as mx
 import numpy as np
 import pytest
 from mlx.utils import tree_flatten
+from shared_files import path_of
 from tiny_models import VOCABULARY, tiny
-from trained_files import path_of
 
 from akunu_py import Engine, GenerationConfig
 from akunu_py.models.heads.families import decoder_of

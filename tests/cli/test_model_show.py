@@ -7,8 +7,8 @@ import shutil
 import numpy as np
 import pytest
 from click.testing import CliRunner
-from fake_hub import add_to_cache
 from gguf_files import write_tiny_llama
+from hub_server import add_to_cache
 
 from akunu_py.cli.main import cli
 from akunu_py.engine.engine import Engine

@@ -5,8 +5,8 @@ import os
 
 import pytest
 from click.testing import CliRunner
-from fake_hub import add_to_cache
 from gguf_files import write_tiny_llama
+from hub_server import add_to_cache
 from huggingface_hub.errors import HTTPError
 
 from akunu_py.cli.main import cli

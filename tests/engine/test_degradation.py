@@ -12,9 +12,9 @@ from itertools import cycle
 import gguf_files
 import numpy as np
 import pytest
-from drafted_replies import PROMPT, details, endless
 from gguf_files import write_tiny_llama
 from tiny_architectures.builder import build
+from whole_replies import PROMPT, details, endless
 
 from akunu_py import ConfigError, ContractError, Engine
 from akunu_py.drafting import registry

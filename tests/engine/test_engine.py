@@ -4,8 +4,8 @@ from itertools import cycle, product
 
 import numpy as np
 import pytest
-from drafted_replies import PROMPT, endless
 from gguf_files import CHAT_TEMPLATE, write_tiny_llama
+from whole_replies import PROMPT, endless
 
 import akunu_py
 from akunu_py import (

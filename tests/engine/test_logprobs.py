@@ -6,7 +6,7 @@ draft off by one; the first row of a tree's nodes taken for `last`; the tokens b
 
 import numpy as np
 import pytest
-from drafted_replies import PROMPT, endless
+from whole_replies import PROMPT, endless
 
 from akunu_py import ConfigError
 from akunu_py.engine.drafter_factory import DrafterFactory

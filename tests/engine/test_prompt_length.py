@@ -3,7 +3,7 @@
 import random
 
 import pytest
-from long_prompts import MEGABYTES, watch_tokenizer
+from whole_replies import MEGABYTES, watch_tokenizer
 
 from akunu_py import ContextOverflowError, Engine
 from akunu_py.engine import prompt_ids

@@ -15,7 +15,7 @@ import itertools
 
 import mlx.core as mx
 import pytest
-from law_of_texts import above_the_mean
+from whole_replies import above_the_mean
 
 from akunu_py import Engine, GenerationConfig
 from akunu_py.sampling.transforms import TransformChain

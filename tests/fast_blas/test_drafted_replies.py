@@ -3,8 +3,7 @@
 import gguf
 import pytest
 from fast_blas import needs_fast_blas
-from shared_files import ROOT
-from trained_files import REAL, path_of
+from shared_files import REAL, ROOT, path_of
 from trained_prompts import SMOLLM2
 
 from akunu_py import Engine, GenerationConfig

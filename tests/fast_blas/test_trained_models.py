@@ -4,7 +4,7 @@ import hashlib
 
 import pytest
 from fast_blas import needs_fast_blas
-from trained_files import PATHS, REAL, path_of
+from shared_files import PATHS, REAL, path_of
 from trained_references import arrays, check_logits, encoded, never_ending, references
 
 from akunu_py import Engine

@@ -6,8 +6,7 @@ import os
 import threading
 
 import pytest
-from fake_hub import COMMIT
-from hub_server import TOKEN
+from hub_server import COMMIT, TOKEN
 
 from akunu_py.model_store.hub_cache import (
     cached_repositories,

@@ -6,7 +6,7 @@ import subprocess
 import sys
 
 import pytest
-from fake_hub import COMMIT, add_to_cache
+from hub_server import COMMIT, add_to_cache
 from hypothesis import given
 from hypothesis import strategies as st
 

@@ -7,8 +7,8 @@ width of the vocabulary not looked at.
 
 import numpy as np
 import pytest
-from long_prompts import MEGABYTES, watch_tokenizer
 from model_folders import change_id, write_folder
+from whole_replies import MEGABYTES, watch_tokenizer
 
 from akunu_py import Engine
 from akunu_py.lab.beam import beam_search

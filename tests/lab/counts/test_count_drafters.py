@@ -8,9 +8,9 @@ import itertools
 
 import mlx.core as mx
 import pytest
-from law_of_texts import above_the_mean
 from pairwise import each_value
 from shared_files import ROOT
+from whole_replies import above_the_mean
 
 from akunu_py import ConfigError, Engine, GenerationConfig, ModelFormatError
 from akunu_py.drafting import vocabulary_fingerprint

@@ -1,7 +1,7 @@
 """Replies by rejection through the engine: the model's distribution, another text than by match."""
 
 import pytest
-from drafted_replies import PROMPT, details, endless
+from whole_replies import PROMPT, details, endless
 
 from akunu_py import Engine
 
