@@ -9,7 +9,7 @@ import click
 
 from akunu_py.cli import completing
 from akunu_py.cli.command import Command
-from akunu_py.cli.gguf_header import describe, describe_header, header_lines
+from akunu_py.cli.gguf_header import describe_header, header_lines
 from akunu_py.cli.terminal import printable
 from akunu_py.system.errors import AkunuError, ConfigError, ModelFormatError
 from akunu_py.system.settings import load_settings
@@ -110,13 +110,16 @@ def describe_model(path: Path, context: int | None) -> dict[str, Any]:
     `context`, in tokens, is what memory is reckoned for. Raises as `akunu_py.models.requirements`.
     """
     from akunu_py.model_store.names import friendly_name  # not for --help
+    from akunu_py.models.heads.loading import has_own_head  # imports MLX
     from akunu_py.models.memory_check import PROGRAM_BYTES
-    from akunu_py.models.requirements import memory_limit, requirements  # imports MLX
+    from akunu_py.models.requirements import memory_limit, requirements
+    from akunu_py.models.sources import source_of
     from akunu_py.models.stored_tensors import by_class
 
     needs = requirements(path)
     _check_context(context, needs.context)
-    described = _describe_folder(path) if path.is_dir() else _describe_gguf(path)
+    stored = source_of(path).describe()
+    has_head = has_own_head(path)
     limit = memory_limit()
     sizes = (context,) if context else (*_USUAL_CONTEXTS, needs.context)
     contexts = sorted({min(size, needs.context) for size in sizes})
@@ -147,13 +150,17 @@ def describe_model(path: Path, context: int | None) -> dict[str, Any]:
     return {
         "path": str(path),
         "name": friendly_name(path),
-        **described,
-        "heads": _head_sizes(path, contexts) if described["prediction_head"] else None,
+        "kind": stored.kind,
+        "tokenizer": stored.tokenizer,
+        "vocabulary": stored.vocabulary,
+        "chat_template": stored.chat_template,
+        "prediction_head": has_head,
+        "heads": _head_sizes(path, contexts) if has_head else None,
         "architecture": needs.architecture,
         "parameters": needs.parameters,
         "context_length": needs.context,
         "file_bytes": needs.file_bytes,
-        "quantization": by_class(described["quantization"]),
+        "quantization": by_class(stored.tensors),
         "weights": "dense" if needs.dense else "quantized",
         "weights_bytes": needs.weights_bytes,
         "fitted_weights_bytes": needs.fitted_bytes,
@@ -235,56 +242,6 @@ def _rank_lines(ranks: Mapping[str, Any]) -> Iterator[str]:
             f"caches {size_text(need['kv_bytes']):>8}, pass {size_text(need['pass_bytes']):>8}, "
             f"all {size_text(need['total_bytes']):>8}"
         )
-
-
-def _describe_gguf(path: Path) -> dict[str, Any]:
-    from akunu_py.gguf.reader import GGUFFile
-    from akunu_py.models.heads.gguf_head import find_block
-    from akunu_py.models.heads.loading import own_place
-    from akunu_py.models.stored_tensors import gguf_tensors
-
-    with GGUFFile.open(path) as file:
-        known = describe(file, tensors=False)
-        tensors = list(gguf_tensors(file))
-        head = find_block(file) is not None or own_place(path) != path
-    tokenizer = known["tokenizer"]
-    return {
-        "kind": "GGUF" if len(known["parts"]) == 1 else f"GGUF in {len(known['parts'])} files",
-        "tokenizer": " ".join(filter(None, (tokenizer["model"], tokenizer["pre"]))),
-        "vocabulary": tokenizer["tokens"],
-        "chat_template": tokenizer["chat_template"],
-        "prediction_head": head,
-        "quantization": tensors,
-    }
-
-
-def _describe_folder(folder: Path) -> dict[str, Any]:
-    from akunu_py.models.converted_plan import DESCRIPTION
-    from akunu_py.models.folder_settings import read_folder_config
-    from akunu_py.models.folder_tokenizer import FolderTokenizer
-    from akunu_py.models.heads.stored_head import find_head
-    from akunu_py.models.stored_tensors import folder_tensors
-    from akunu_py.models.weight_files import check_weight_files
-
-    check_weight_files(folder)
-    config = read_folder_config(folder)
-    if (folder / DESCRIPTION).is_file():
-        known = _describe_gguf(folder / "metadata.gguf")
-        known["kind"] = "MLX folder, converted from GGUF"
-    else:
-        tokenizer = FolderTokenizer(folder, config)
-        # Of a model with images, the part that reads text has these arguments.
-        arguments = {**config, **(config.get("text_config") or {})}
-        layers = arguments.get("num_hidden_layers")
-        num_layers = layers if isinstance(layers, int) else 0
-        known = {
-            "kind": "MLX folder",
-            "tokenizer": "tokenizer.json" if (folder / "tokenizer.json").is_file() else "other",
-            "vocabulary": tokenizer.vocabulary_size,
-            "chat_template": tokenizer.has_chat_template,
-            "prediction_head": find_head(folder, num_layers) is not None,
-        }
-    return {**known, "quantization": list(folder_tensors(folder, config))}
 
 
 def _lines(record: Mapping[str, Any]) -> Iterator[str]:

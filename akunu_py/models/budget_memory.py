@@ -16,7 +16,7 @@ from akunu_py.decoding.budget import BudgetState
 from akunu_py.decoding.cost_file import CostFile
 from akunu_py.decoding.pass_costs import roofline
 from akunu_py.models.device import on_cpu
-from akunu_py.models.load import ModelDescription
+from akunu_py.models.loaded_model import ModelDescription
 from akunu_py.models.model_digest import class_and_arguments
 from akunu_py.models.pass_times import PassTimes
 from akunu_py.models.row_bits import MOST_ROWS

@@ -1,12 +1,13 @@
-"""The errors and output of libraries that read a model's files."""
+"""The errors of reading a model's files, and the output of libraries that do."""
 
 import contextlib
 import io
 import logging
+import os
 from collections.abc import Iterator
 from pathlib import Path
 
-from akunu_py.system.errors import AkunuError, ModelFormatError
+from akunu_py.system.errors import AkunuError, ConfigError, ModelFormatError
 
 _log = logging.getLogger(__name__)
 
@@ -52,3 +53,27 @@ def errors_of(failure: str, advice: str = "download it again") -> Iterator[None]
         if not (reason and said):
             reason = f"{type(error).__name__} {reason}"
         raise ModelFormatError(f"{failure}: {reason}; {advice}") from error
+
+
+@contextlib.contextmanager
+def explained(path: str | Path | None) -> Iterator[None]:
+    """Turn errors of the system and of MLX into a ConfigError that names the path.
+
+    A ModelFormatError gets the path in front if it names no file, as those about metadata.
+    """
+    try:
+        yield
+    except ModelFormatError as error:
+        named = path is None or os.sep in error.message or Path(path).name in error.message
+        if named:
+            raise
+        raise type(error)(f"{path}: {error.message}") from error
+    except PermissionError as error:
+        raise ConfigError(f"{path} cannot be read: {error.strerror}") from None
+    except OSError as error:
+        raise ConfigError(f"{path} cannot be opened: {error.strerror or error}") from None
+    except (RuntimeError, MemoryError) as error:
+        # MLX's own errors, mostly for failed allocations, and an unknown "~user".
+        raise ConfigError(
+            f"{path} cannot be loaded: {error}; if memory is short, use a smaller model"
+        ) from error

@@ -8,15 +8,14 @@ from pathlib import Path
 
 import mlx.core as mx
 
-from akunu_py.gguf.quants.forms import FITTED
-from akunu_py.gguf.reader import GGUFFile
 from akunu_py.gguf.split import named_parts
 from akunu_py.models import requirements as needs
 from akunu_py.models.device import free_memory
 from akunu_py.models.heads.loading import head_place
 from akunu_py.models.heads.needs import HeadNeeds
-from akunu_py.models.load import LoadOptions, wants_dense
+from akunu_py.models.load_options import LoadOptions
 from akunu_py.models.ranks.split import PlannedGroup
+from akunu_py.models.sources import source_of
 from akunu_py.system.errors import AkunuError, ConfigError, MemoryLimitError
 
 _log = logging.getLogger(__name__)
@@ -221,7 +220,8 @@ def with_fitted_forms(models: Sequence[PlannedModel]) -> list[PlannedModel]:
     """
     return [
         model
-        if model.options.exact_weights is not None or model.path.expanduser().is_dir()
+        if model.options.exact_weights is not None
+        or not source_of(model.path.expanduser()).has_forms
         else replace(model, options=replace(model.options, exact_weights=False))
         for model in models
     ]
@@ -229,11 +229,8 @@ def with_fitted_forms(models: Sequence[PlannedModel]) -> list[PlannedModel]:
 
 def _has_choice(model: PlannedModel) -> bool:
     """Return whether a model has fitted forms and its options do not demand exact ones."""
-    if model.options.exact_weights is not None or model.path.is_dir():
-        return False
-    with GGUFFile.open(model.path) as file:
-        fitted = any(info.type.name in FITTED for info in file.tensors.values())
-        return fitted and not wants_dense(model.options.weights, file.num_weights)
+    is_open = model.options.exact_weights is None
+    return is_open and source_of(model.path).has_fitted_forms(model.options)
 
 
 def _settle(

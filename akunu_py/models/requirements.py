@@ -5,52 +5,34 @@ all shapes without computing anything. Freed buffers, which MLX keeps for the ne
 back where memory is short, are not counted.
 """
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
 
 import mlx.core as mx
-from mlx import nn
-from mlx.utils import tree_flatten, tree_map
+from mlx.utils import tree_map
 
-from akunu_py.gguf.architectures import read_plan
-from akunu_py.gguf.plan import ModelPlan
-from akunu_py.gguf.reader import GGUFFile
 from akunu_py.models.cache import make_caches
 from akunu_py.models.cache_needs import CacheNeeds, cache_needs, cached_bytes
 from akunu_py.models.cached_rows import PREFILL_CHUNK
-from akunu_py.models.converted_plan import DESCRIPTION, read_converted_plan
-from akunu_py.models.device import has_kernels, on_cpu, physical_memory
-from akunu_py.models.expansion import num_parameters
-from akunu_py.models.folder_settings import folder_context, read_folder_config
-from akunu_py.models.gguf_model import make_model
+from akunu_py.models.device import on_cpu, physical_memory
 from akunu_py.models.heads.loading import head_place
 from akunu_py.models.heads.needs import HeadNeeds, head_needs
-from akunu_py.models.library_errors import from_library
-from akunu_py.models.load import LoadOptions, compute_types, explained, held, wants_dense
+from akunu_py.models.library_errors import explained
+from akunu_py.models.load_options import LoadOptions
 from akunu_py.models.pass_memory import PassShape, pass_shape
 from akunu_py.models.ranks.split import PlannedGroup, Way, plan
 from akunu_py.models.rollback import RollbackCaches, leaves
-from akunu_py.models.weight_bytes import bytes_in_forms, forms_of
+from akunu_py.models.sources import EmptyModel, ModelFigures, source_of
 from akunu_py.system.errors import ConfigError
-from akunu_py.tokenizers.codecs import check_vocabulary
 
 _CGROUP_LIMIT = Path("/sys/fs/cgroup/memory.max")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Requirements:
+class Requirements(ModelFigures):
     """What a model needs and can do.
 
     Attributes:
-        architecture: `general.architecture`, or `model_type` of an MLX folder.
-        parameters: number of parameters.
-        dense: whether its weights will be dense rather than quantized.
-        context: tokens it was trained for.
-        file_bytes: size of its weights on disk.
-        weights_bytes: size of its weights in memory.
-        fitted_bytes: size in memory if types with a smaller, fitted form get it.
-        number_bytes: size of a number in unquantized caches.
         caches: one entry for each cache that holds rows.
         quantizable: whether its caches can be quantized (`kv_bits`).
         rollback: the ways its caches roll back; empty where they cannot, and nothing is drafted.
@@ -60,14 +42,6 @@ class Requirements:
 
     """
 
-    architecture: str
-    parameters: int
-    dense: bool
-    context: int
-    file_bytes: int
-    weights_bytes: int
-    fitted_bytes: int
-    number_bytes: int
     caches: tuple[CacheNeeds, ...]
     quantizable: bool
     rollback: tuple[str, ...]
@@ -130,9 +104,10 @@ def requirements(
     options = options or LoadOptions()
     head = None if heads is None else head_place(path, heads)
     with explained(path):
-        if not path.is_dir():
-            return _of_gguf(path, options, group, head)
-        return _of_folder(path, options, group, head)
+        source = source_of(path)
+        empty = source.empty_model(options, group)
+        with source.errors():
+            return _completed(empty, group, head, fitted=options.fitted)
 
 
 def memory_limit() -> int:
@@ -153,108 +128,19 @@ def memory_limit() -> int:
     return min(physical, allowed)
 
 
-def _of_gguf(
-    path: Path, options: LoadOptions, group: PlannedGroup | None, head: Path | None
+def _completed(
+    empty: EmptyModel, group: PlannedGroup | None, head: Path | None, *, fitted: bool
 ) -> Requirements:
-    with GGUFFile.open(path) as file:
-        model_plan = read_plan(file.metadata, file.tensors)
-        check_vocabulary(file.metadata)
-        parameters = file.num_weights
-        dense = wants_dense(options.weights, held(parameters, group)) or not file.is_quantized
-        number_bytes = compute_types(file, model_plan, options, on_gpu=not on_cpu())[0].size
-        used = {name for placement in model_plan.placements for name in placement.tensors}
-        tensors = [file.tensors[name] for name in used]
-        forms, fitted_forms = (
-            forms_of(tensors, number_bytes, dense=dense, fitted=fitted, q6k=options.q6k)
-            for fitted in (options.fitted, True)
-        )
-        file_bytes = file.nbytes
-    model = make_model(model_plan)
-    return _described(
-        model,
-        architecture=model_plan.architecture,
-        parameters=parameters,
-        dense=dense,
-        context=model_plan.context_length,
-        file_bytes=file_bytes,
-        weights_bytes=bytes_in_forms(tensors, forms, number_bytes),
-        fitted_bytes=bytes_in_forms(tensors, fitted_forms, number_bytes),
-        number_bytes=number_bytes,
-        planes=max((form.codes_per_weight for form in forms), default=1),
-        group=group,
-        head=head,
-        fitted=options.fitted,
-    )
+    """Return requirements, by the caches of an empty model and by the head at `head`.
 
-
-def _loaded_bytes(array: mx.array) -> int:
-    """Return the bytes of an array of a folder model in memory: kernels compute in float32."""
-    widened = on_cpu() and has_kernels() and mx.issubdtype(array.dtype, mx.floating)
-    return 4 * array.size if widened else array.nbytes
-
-
-def _of_folder(
-    folder: Path, options: LoadOptions, group: PlannedGroup | None, head: Path | None
-) -> Requirements:
-    # Imports transformers, which GGUF files do without.
-    from akunu_py.models import mlx_folder
-
-    files = filter(Path.is_file, folder.glob("*.safetensors"))
-    file_bytes = sum(place.stat().st_size for place in files)
-    known_plan: ModelPlan | None = None
-    planes = 1
-    if (folder / DESCRIPTION).is_file():
-        known_plan, planes = read_converted_plan(folder)
-        model: nn.Module = make_model(known_plan)
-        architecture, context = known_plan.architecture, known_plan.context_length
-        quantized = True
-        stored_bytes = file_bytes
-    else:
-        config = read_folder_config(folder)
-        architecture, context = config["model_type"], folder_context(config)
-        quantized = "quantization" in config or "quantization_config" in config
-        model = mlx_folder.open_folder_model(folder, config)
-        # Files may hold what the model is loaded without, such as a head.
-        stored_bytes = sum(_loaded_bytes(array) for _, array in tree_flatten(model.parameters()))
-    parameters = num_parameters(model)
-    dense = wants_dense(options.weights, held(parameters, group)) or not quantized
-    number_bytes = 4 if on_cpu() and (dense or known_plan is not None or has_kernels()) else 2
-    weights_bytes = parameters * number_bytes if dense else stored_bytes
-    with from_library(folder, "model"):
-        return _described(
-            model,
-            architecture=architecture,
-            parameters=parameters,
-            dense=dense,
-            context=context,
-            file_bytes=file_bytes,
-            weights_bytes=weights_bytes,
-            fitted_bytes=weights_bytes,
-            number_bytes=number_bytes,
-            planes=1 if dense else planes,
-            group=group,
-            head=head,
-        )
-
-
-def _described(
-    model: nn.Module,
-    *,
-    planes: int = 1,
-    group: PlannedGroup | None = None,
-    head: Path | None = None,
-    fitted: bool = False,
-    **known: Any,
-) -> Requirements:
-    """Return requirements, completed by the model's caches and by the head at `head`.
-
-    With a `group`, `known` is of the whole model, and the result of the part of a rank. `fitted`
-    says whether a head in a GGUF file gets fitted forms.
+    With a `group` they are those of a rank's part. `fitted` says whether a head in a GGUF file gets
+    fitted forms.
     """
+    model, figures, way = empty.model, asdict(empty.figures), None
     if group is not None:
-        known["way"], share = plan(model, group, known["architecture"])
+        way, share = plan(model, group, empty.figures.architecture)
         for name in ("weights_bytes", "fitted_bytes"):
-            known[name] = round(known[name] * share)
+            figures[name] = round(figures[name] * share)
     # Numbers that take no memory, in case a class evaluates something.
     model.update(
         tree_map(
@@ -266,10 +152,11 @@ def _described(
     rollback = RollbackCaches(caches)
     logits = model(mx.zeros((1, 1), dtype=mx.int32), cache=caches)
     kept = tuple(cache_needs(leaf) for leaf in leaves(caches))
+    head_found = None
     if head is not None:
-        known["head"] = head_needs(
-            model, known["architecture"], head, known["number_bytes"],
-            dense=known["dense"], fitted=fitted,
+        head_found = head_needs(
+            model, figures["architecture"], head, figures["number_bytes"],
+            dense=figures["dense"], fitted=fitted,
         )  # fmt: skip
     try:
         make_caches(model, kv_bits=8)
@@ -277,6 +164,7 @@ def _described(
     except ConfigError:
         quantizable = False
     return Requirements(
+        **figures,
         caches=kept,
         quantizable=quantizable,
         rollback=tuple(rollback.methods),
@@ -284,7 +172,8 @@ def _described(
             model,
             head_width=max((cache.head_width for cache in kept), default=0),
             vocabulary=logits.shape[-1],
-            planes=planes,
+            planes=empty.planes,
         ),
-        **known,
+        way=way,
+        head=head_found,
     )

@@ -15,13 +15,14 @@ from tiny_architectures.builder import build
 from tiny_models import tiny
 
 from akunu_py.gguf import GGUFFile
-from akunu_py.models import gguf_model, load
+from akunu_py.models import gguf_model
 from akunu_py.models.converted_plan import DESCRIPTION
 from akunu_py.models.layers import PlanesLinear, Scaled
 from akunu_py.models.load import LoadOptions, convert_model, load_model
 from akunu_py.models.ranks import split
 from akunu_py.models.ranks.split import PlannedGroup
 from akunu_py.models.requirements import requirements
+from akunu_py.models.sources import gguf as gguf_source
 from akunu_py.system.errors import ConfigError, ModelFormatError
 
 
@@ -297,9 +298,9 @@ def test_all_ranks_take_the_same_type(tmp_path, monkeypatch, overflows):
         asked.append(found)
         return overflows
 
-    monkeypatch.setattr(load, "on_cpu", lambda: False)
-    monkeypatch.setattr(load, "on_any_rank", on_any_rank)
-    monkeypatch.setattr(load, "overflows", lambda *_: False)
+    monkeypatch.setattr(gguf_source, "on_cpu", lambda: False)
+    monkeypatch.setattr(gguf_source, "on_any_rank", on_any_rank)
+    monkeypatch.setattr(gguf_source, "overflows", lambda *_: False)
     model = load_model(path, LoadOptions(weights="quantized"), group=PlannedGroup(0, 2)).model
     assert model.model.norm.weight.dtype == (mx.bfloat16 if overflows else mx.float16)
     assert asked[0] is False

@@ -13,6 +13,7 @@ from akunu_py.models import requirements as module
 from akunu_py.models.cache import make_caches
 from akunu_py.models.load import LoadOptions, convert_model, load_model
 from akunu_py.models.requirements import requirements
+from akunu_py.models.sources import EmptyModel, ModelFigures
 from akunu_py.system.errors import ModelFormatError
 
 
@@ -71,10 +72,13 @@ def test_caches_of_families(family):
     """After 40 tokens, beyond the windows of 16: rows of caches, and states, as foretold."""
     model = build_family(family)
     mx.eval(model.parameters())
-    described = module._described(
-        build_family(family), architecture=family, parameters=1, dense=True, context=100, file_bytes=1,
+    figures = ModelFigures(
+        architecture=family, parameters=1, dense=True, context=100, file_bytes=1,
         weights_bytes=1, fitted_bytes=1, number_bytes=4,
     )  # fmt: skip
+    described = module._completed(
+        EmptyModel(build_family(family), figures), None, None, fitted=False
+    )
     caches = make_caches(model)
     for token in range(40):
         model(mx.array([[token]]), cache=caches)

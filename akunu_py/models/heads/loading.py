@@ -9,14 +9,17 @@ import mlx.core as mx
 
 from akunu_py.gguf.reader import GGUFFile
 from akunu_py.models.cached_rows import Passes
-from akunu_py.models.converted_plan import DESCRIPTION
+from akunu_py.models.folder_settings import read_folder_config
 from akunu_py.models.gguf_model import fill_model
 from akunu_py.models.heads.families import decoder_of, drop_copies, set_draft_vocabulary
+from akunu_py.models.heads.gguf_head import find_block
 from akunu_py.models.heads.kinds import Head, find_planned, find_stored
+from akunu_py.models.heads.stored_head import find_head
 from akunu_py.models.heads.stored_weights import OFFSETS, fill_head, read_ids
-from akunu_py.models.library_errors import from_library
-from akunu_py.models.load import LoadedModel, explained
+from akunu_py.models.library_errors import explained, from_library
 from akunu_py.models.load_steps import finish
+from akunu_py.models.loaded_model import LoadedModel
+from akunu_py.models.sources import source_of
 from akunu_py.models.weights import Float16OverflowError, WeightReader
 from akunu_py.system.errors import ConfigError, ModelFormatError
 
@@ -80,10 +83,23 @@ def head_place(model: Path, heads: str | Path) -> Path:
 
 def kind_of(place: Path) -> Literal["gguf", "stored"] | None:
     """Return the format in which a file or folder may have a head, None where it has none."""
-    if (place / DESCRIPTION).is_file() or not place.exists():
-        # A converted folder was made from a GGUF file, without the head.
+    if not place.exists():
         return None
-    return "stored" if place.is_dir() or place.suffix == ".safetensors" else "gguf"
+    return "stored" if place.suffix == ".safetensors" else source_of(place).heads
+
+
+def has_own_head(model: Path) -> bool:
+    """Return whether a sound model seems to have a head of its own, by the names of tensors."""
+    place = own_place(model)
+    if place != model or kind_of(place) is None:
+        return place != model
+    if kind_of(place) == "gguf":
+        with GGUFFile.open(place) as file:
+            return find_block(file) is not None
+    config = read_folder_config(place)
+    # Of a model with images, the part that reads text has these arguments.
+    layers = {**config, **(config.get("text_config") or {})}.get("num_hidden_layers")
+    return find_head(place, layers if isinstance(layers, int) else 0) is not None
 
 
 def wanted_head(loaded: LoadedModel, heads: str | Path) -> Head:

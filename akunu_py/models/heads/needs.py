@@ -14,7 +14,7 @@ from akunu_py.models.heads.assistant import Assistant
 from akunu_py.models.heads.families import set_draft_vocabulary
 from akunu_py.models.heads.kinds import Head, find_planned, find_stored
 from akunu_py.models.heads.loading import kind_of, of_gguf_head
-from akunu_py.models.load import explained
+from akunu_py.models.library_errors import explained
 from akunu_py.models.rollback import leaves
 from akunu_py.models.weight_bytes import bytes_in_forms, forms_of
 

@@ -1,0 +1,78 @@
+"""A loaded model, and facts about it."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from mlx import nn
+
+from akunu_py.model_store.names import friendly_name
+from akunu_py.models.cached_rows import MakePasses, Passes
+from akunu_py.protocols import Tokenizer
+
+
+@dataclass(frozen=True, slots=True)
+class ModelDescription:
+    """Facts about a loaded model.
+
+    Attributes:
+        path: its file or folder.
+        name: what people call it, by its file, folder or repository.
+        architecture: `general.architecture`, or `model_type` of an MLX folder.
+        parameters: number of parameters.
+        weights: how they are kept; "fitted" is quantized, with some types not exactly the file's.
+        context: tokens it was trained for.
+        file_bytes: size on disk.
+        fitted_types: the GGML types that are not exactly the file's.
+
+    """
+
+    path: Path
+    name: str
+    architecture: str
+    parameters: int
+    weights: Literal["quantized", "dense", "fitted"]
+    context: int
+    file_bytes: int
+    fitted_types: tuple[str, ...] = ()
+
+    @classmethod
+    def of(
+        cls, path: Path, *, dense: bool, fitted_types: Sequence[str] = (), **facts: Any
+    ) -> "ModelDescription":
+        """Return the description of a model at a path; `facts` are the other fields."""
+        return cls(
+            path=path,
+            name=friendly_name(path),
+            weights="dense" if dense else "fitted" if fitted_types else "quantized",
+            fitted_types=tuple(fitted_types),
+            **facts,
+        )
+
+    @property
+    def weights_text(self) -> str:
+        """Return how weights are kept, in words."""
+        if self.weights == "dense":
+            return "dense weights"
+        if self.weights == "quantized":
+            return "exact quantized weights"
+        return f"fitted quantized weights ({', '.join(self.fitted_types)})"
+
+
+@dataclass(frozen=True, slots=True)
+class LoadedModel:
+    """A model with its tokenizer.
+
+    Attributes:
+        model: the model, or this rank's part of it.
+        tokenizer: its tokenizer.
+        description: facts about the whole model.
+        make_passes: how passes are run; on several ranks, all of them run each.
+
+    """
+
+    model: nn.Module
+    tokenizer: Tokenizer
+    description: ModelDescription
+    make_passes: MakePasses = Passes

@@ -1,0 +1,130 @@
+"""What every kind of place that has a model can do."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+from pathlib import Path
+from typing import ClassVar, Literal
+
+from mlx import nn
+
+from akunu_py.models.library_errors import from_library
+from akunu_py.models.load_options import LoadOptions
+from akunu_py.models.load_steps import Steps
+from akunu_py.models.loaded_model import LoadedModel
+from akunu_py.models.ranks.split import Group, PlannedGroup
+from akunu_py.models.stored_tensors import StoredTensor
+from akunu_py.system.errors import ConfigError
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelFigures:
+    """The sizes of a model on disk and, once it is loaded, in memory.
+
+    Attributes:
+        architecture: `general.architecture`, or `model_type` of an MLX folder.
+        parameters: number of parameters.
+        dense: whether its weights will be dense rather than quantized.
+        context: tokens it was trained for.
+        file_bytes: size of its weights on disk.
+        weights_bytes: size of its weights in memory.
+        fitted_bytes: size in memory if types with a smaller, fitted form get it.
+        number_bytes: size of a number in unquantized caches.
+
+    """
+
+    architecture: str
+    parameters: int
+    dense: bool
+    context: int
+    file_bytes: int
+    weights_bytes: int
+    fitted_bytes: int
+    number_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class EmptyModel:
+    """A model without its weights: its class, and what is known of them.
+
+    Attributes:
+        planes: the most codes for one weight.
+
+    """
+
+    model: nn.Module
+    figures: ModelFigures
+    planes: int = 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoredModel:
+    """How a model is stored, in words, and its tensors."""
+
+    kind: str
+    tokenizer: str
+    vocabulary: int
+    chat_template: bool
+    tensors: Sequence[StoredTensor]
+
+
+class ModelSource(ABC):
+    """A place that has a model. Methods raise ConfigError and ModelFormatError as `load_model`."""
+
+    has_forms: ClassVar[bool] = False
+    """Whether the forms of weights are chosen when it is loaded; in folders they are fixed."""
+
+    heads: ClassVar[Literal["gguf", "stored"] | None] = None
+    """The format in which it may have a prediction head."""
+
+    def __init__(self, path: Path) -> None:
+        """Take note of a path; nothing is read."""
+        self.path = path
+
+    @abstractmethod
+    def open(
+        self, options: LoadOptions, context: int | None, group: Group | None
+    ) -> Steps[LoadedModel]:
+        """Open the files and read the tokenizer; return the steps that load the model."""
+
+    @abstractmethod
+    def empty_model(self, options: LoadOptions, group: PlannedGroup | None) -> EmptyModel:
+        """Return the model without its weights, which are not read.
+
+        Figures are of the whole model; a rank's share may decide how weights are kept.
+        """
+
+    @abstractmethod
+    def describe(self) -> StoredModel:
+        """Return how a sound model is stored; weights are not read."""
+
+    def errors(self) -> AbstractContextManager[None]:
+        """Frame calls of the model's class; what files contradict becomes a ModelFormatError."""
+        return nullcontext()
+
+    def has_fitted_forms(self, options: LoadOptions) -> bool:  # noqa: ARG002 - for other kinds
+        """Return whether weights that would be quantized have smaller, fitted forms."""
+        return False
+
+
+class FolderSource(ModelSource):
+    """A folder with a model."""
+
+    @property
+    def file_bytes(self) -> int:
+        """Return the bytes of its files with weights."""
+        files = filter(Path.is_file, self.path.glob("*.safetensors"))
+        return sum(file.stat().st_size for file in files)
+
+    def errors(self) -> AbstractContextManager[None]:
+        return from_library(self.path, "model")
+
+    def refuse_gguf_options(self, options: LoadOptions) -> None:
+        """Raise ConfigError for options that do not apply to a folder, whose forms are fixed."""
+        for name in ("compute_type", "exact_weights", "q6k", "pre_tokenizer"):
+            if getattr(options, name) != getattr(LoadOptions(), name):
+                raise ConfigError(
+                    f"{name} is for GGUF files, and {self.path} is a folder; leave it out, or give "
+                    "it when the file is converted"
+                )
