@@ -1,11 +1,4 @@
-"""A GGUF model kept as a folder of MLX arrays, so that it opens without a re-layout.
-
-config.json, model*.safetensors   as mlx-lm writes them; mlx-lm loads them too if every layer has
-                                  one of MLX's own forms
-akunu.json, akunu.safetensors     the forms of all layers, and arrays unknown to mlx-lm
-metadata.gguf                     the unchanged metadata, with tokenizer and chat template
-tokenizer.json, ...               the tokenizer for mlx-lm, if its kind can be written so
-"""
+"""Writes GGUF models as folders; `akunu_py.models.sources.converted` says what these hold."""
 
 import dataclasses
 import json
@@ -18,45 +11,26 @@ from typing import Any
 
 import mlx.core as mx
 from mlx import nn
-from mlx.utils import tree_flatten, tree_unflatten
-from mlx_lm.models.switch_layers import SwitchLinear
+from mlx.utils import tree_flatten
 
 from akunu_py.gguf.cursor import MetadataValue
 from akunu_py.gguf.metadata_file import write_metadata
 from akunu_py.gguf.plan import ModelPlan, RotaryFactors, RotaryScaling
-from akunu_py.gguf.reader import GGUFFile
-from akunu_py.models.converted_plan import (
-    DESCRIPTION,
-    EXTRA,
-    FORMAT,
-    METADATA,
-    errors_of_converted,
-    plan_of,
-    read_description,
-)
 from akunu_py.models.expansion import STOCK_LAYERS
-from akunu_py.models.gguf_model import make_model, set_rotary_scaling
 from akunu_py.models.layers import (
     FrequencyRope,
     Planes,
     Scaled,
-    ScaledLinear,
-    ScaledSwitchLinear,
     StackedLinear,
 )
-from akunu_py.models.load_steps import try_passes
-from akunu_py.models.ranks.split import Group, prepare
+from akunu_py.models.sources.converted import DESCRIPTION, EXTRA, FORMAT, METADATA
+from akunu_py.models.sources.gguf import TYPES
 from akunu_py.models.variants import VARIANT_PREFIX
-from akunu_py.models.weight_files import check_weight_file, check_weight_files
-from akunu_py.models.weights import MATRIX_LAYERS, planes_layer, quantized_layer
-from akunu_py.system.errors import ConfigError, ModelFormatError
+from akunu_py.system.errors import ConfigError
 from akunu_py.tokenizers import from_gguf
 from akunu_py.tokenizers.hugging_face import tokenizer_files
 
 _log = logging.getLogger(__name__)
-
-_GROUP_SIZES = (16, 32, 64, 128)
-_TYPES = {"float16": mx.float16, "bfloat16": mx.bfloat16, "float32": mx.float32}
 
 
 def check_new(folder: Path, num_bytes: int = 0) -> None:
@@ -151,55 +125,6 @@ def save_converted(
     return read_by_mlx_lm
 
 
-def load_converted(
-    folder: Path, context: int | None, group: Group | None = None
-) -> tuple[nn.Module, ModelPlan, tuple[str, ...], GGUFFile]:
-    """Return model, plan (without placements), fitted types and open metadata of a converted model.
-
-    The model's weights are still on disk. With a `group` of several ranks, it is the part of this
-    rank.
-
-    Raises ModelFormatError where the files of the folder contradict each other, ConfigError for a
-    context that needs other rotary factors than the folder has.
-    """
-    check_weight_files(folder)
-    with errors_of_converted(folder):
-        check_weight_file(folder / EXTRA)
-        description = read_description(folder / DESCRIPTION)
-        plan = plan_of(description)
-        arrays: dict[str, mx.array] = {}
-        for path in (*sorted(folder.glob("model*.safetensors")), folder / EXTRA):
-            arrays.update(mx.load(str(path)).items())  # type: ignore[union-attr]
-        del arrays["akunu.format"]
-        model = make_model(plan)
-        if isinstance(plan.rotary, RotaryScaling):
-            set_rotary_scaling(model, plan.rotary, plan.context_length)
-        fitted_types = tuple(map(str, description["fitted_types"]))
-        change = description["factors_change_at"]
-        if change is not None:
-            change = int(change)
-        kind = _TYPES[description["compute_type"]]
-        _restore(model, description["layers"], arrays, kind)
-        model.load_weights(list(arrays.items()), strict=True)
-        try_passes(model)
-    _check_context(change, plan.context_length, context)
-    model.eval()
-    if group is not None:
-        prepare(model, group, folder.name).apply(model)
-    file = GGUFFile.open(folder / METADATA)
-    tokens = file.metadata.get("tokenizer.ggml.tokens")
-    if (
-        file.metadata.get("general.architecture") != plan.architecture
-        or not isinstance(tokens, list)
-        or len(tokens) != plan.vocabulary_size
-    ):
-        file.close()
-        raise ModelFormatError(
-            f"{folder / METADATA} belongs to another model; convert it again from its GGUF file"
-        )
-    return model, plan, fitted_types, file
-
-
 def _tokenizer_loads(folder: Path, config: dict[str, Any]) -> bool:
     """Return whether mlx-lm can load the tokenizer of a folder with this config."""
     from akunu_py.models.folder_tokenizer import FolderTokenizer
@@ -253,99 +178,6 @@ def _part_rows(part: nn.Module) -> int:
     return int(part.weight.shape[0])
 
 
-def _restore(
-    model: nn.Module,
-    forms: dict[str, dict[str, Any]],
-    arrays: dict[str, mx.array],
-    kind: mx.Dtype,
-) -> None:
-    """Put layers of the described forms into a fresh model; take extra arrays out of `arrays`."""
-    # A stacked layer comes before its parts: their paths begin with its path.
-    for path, form in sorted(forms.items()):
-        modules = dict(model.named_modules())
-        old = modules[path]
-        new: nn.Module
-        if form["form"] == "rotary":
-            wavelengths = arrays.pop(f"{path}.wavelengths")
-            if wavelengths.shape != (int(form["dims"]) // 2,):
-                raise ValueError(f"{path} has {wavelengths.shape} wavelengths")
-            new = FrequencyRope(
-                int(form["dims"]),
-                wavelengths,
-                traditional=bool(form["traditional"]),
-                scale=float(form["scale"]),
-            )
-        elif form["form"] == "stacked":
-            rows = [int(count) for count in form["parts"]]
-            parts = [nn.Linear(old.weight.shape[1], count, bias=False) for count in rows]
-            order = arrays.pop(f"{path}.order", None)
-            if old.weight.shape[0] != (sum(rows) if order is None else order.size):
-                raise ValueError(f"the parts of {path} do not add up to its size")
-            new = StackedLinear(parts, order)
-        elif form["form"] == "scaled":
-            new = _scaled_layer(path, old)
-        else:
-            new = _matrix_layer(path, form, old, arrays, kind=kind)
-        if "bias" in old:
-            new.bias = old.bias
-        model.update_modules(tree_unflatten([(path, new)]))
-
-
-def _scaled_layer(path: str, old: nn.Module) -> Scaled:
-    if not isinstance(old, (nn.Linear, SwitchLinear)):
-        raise TypeError(f"{path} is not a linear layer")
-    shape = old.weight.shape
-    row_scale = mx.zeros(shape[:-1])
-    if isinstance(old, SwitchLinear):
-        experts, rows, cols = shape
-        return ScaledSwitchLinear(SwitchLinear(cols, rows, experts, bias=False), row_scale)
-    return ScaledLinear(nn.Linear(shape[1], shape[0], bias=False), row_scale)
-
-
-def _matrix_layer(
-    path: str,
-    form: dict[str, Any],
-    old: nn.Module,
-    arrays: dict[str, mx.array],
-    *,
-    kind: mx.Dtype,
-) -> nn.Module:
-    if not isinstance(old, MATRIX_LAYERS):
-        raise TypeError(f"{path} is not a matrix")
-    packed, scales = arrays[f"{path}.weight"], arrays[f"{path}.scales"]
-    biases = arrays.get(f"{path}.biases")
-    bits, group = int(form["bits"]), int(form["group_size"])
-    if group not in _GROUP_SIZES:
-        raise ValueError(f"{path} has groups of {group}")
-    multipliers = [float(number) for number in form.get("multipliers", ())]
-    planes = form["form"] == "planes"
-    if planes and (len(multipliers) not in (2, 4) or not all(0 <= m <= 1 for m in multipliers)):
-        raise ValueError(f"{path} has planes with the multipliers {multipliers}")
-    stored = old.weight.shape[-1] * max(1, len(multipliers))
-    lead = old.weight.shape[:-1]
-    wanted = {(*lead, stored * bits // 32), (*lead, stored // group)}
-    if packed.dtype != mx.uint32 or {packed.shape, scales.shape} != wanted:
-        raise ValueError(f"{path} has arrays whose shapes do not fit its model")
-    if biases is not None and biases.shape != scales.shape:
-        raise ValueError(f"{path} has biases and scales of different shapes")
-    if planes:
-        if biases is None:
-            raise ValueError(f"{path} has no biases")
-        form = {"bits": bits, "group_size": group, "multipliers": multipliers}
-        return planes_layer(old, packed, scales, biases, form=form)
-    mode = str(form["mode"])
-    if (biases is None) != (mode != "affine"):
-        raise ValueError(f"{path} has the mode {mode!r}, which does not go with its biases")
-    return quantized_layer(
-        old,
-        packed,
-        scales,
-        biases,
-        kind=kind,
-        form={"bits": bits, "group_size": group, "mode": mode},
-    )
-
-
 def _config(
     plan: ModelPlan, forms: dict[str, dict[str, Any]], end_ids: list[int], *, stock: bool
 ) -> dict[str, Any]:
@@ -363,15 +195,6 @@ def _config(
     return config
 
 
-def _check_context(change: int | None, trained: int, context: int | None) -> None:
-    """Raise ConfigError where a context needs other rotary factors than the folder has."""
-    if change is not None and ((context or trained) > change) != (trained > change):
-        raise ConfigError(
-            f"the model rotates positions differently for contexts of up to {change} tokens, and "
-            "was converted for longer ones; open its GGUF file, or leave the context out"
-        )
-
-
 def _compute_type(model: nn.Module) -> str:
     """Return the name of the most frequent type of a model's dense arrays and scales."""
     kinds = [
@@ -379,7 +202,7 @@ def _compute_type(model: nn.Module) -> str:
         for _, array in tree_flatten(model.parameters())
         if mx.issubdtype(array.dtype, mx.floating)
     ]
-    return next(name for name, kind in _TYPES.items() if kind == max(kinds, key=kinds.count))
+    return next(name for name, kind in TYPES.items() if kind == max(kinds, key=kinds.count))
 
 
 def _write_json(path: Path, content: Any) -> None:

@@ -10,14 +10,13 @@ from tokenizers import Tokenizer
 from akunu_py.gguf.keys import MAX_SIZE
 from akunu_py.models.folder_settings import end_ids, read_json
 from akunu_py.models.library_errors import errors_of, from_library
-from akunu_py.models.mlx_folder import submodules
 from akunu_py.models.tokenizer_files import (
     TOKENIZER,
     TOKENIZER_CONFIG,
     AddedToken,
     check_tokenizer_files,
 )
-from akunu_py.models.whole_mlx_lm import TokenizerWrapper
+from akunu_py.models.whole_mlx_lm import TokenizerWrapper, submodules
 from akunu_py.models.whole_mlx_lm import load_tokenizer as mlx_load_tokenizer
 from akunu_py.protocols import Detokenizer, TemplateVariable
 from akunu_py.system.errors import ChatTemplateError, ConfigError, ModelFormatError

@@ -4,7 +4,7 @@ import importlib
 
 import mlx_lm
 
-from akunu_py.models.mlx_folder import submodules
+from akunu_py.models.whole_mlx_lm import submodules
 from akunu_py.system.errors import ConfigError
 from akunu_py.tool_calls.given_reader import GivenReader
 

@@ -4,7 +4,9 @@ Model folders, conversion and comparisons need them; GGUF files do not.
 """
 
 import contextlib
+import importlib
 import io
+import pkgutil
 import resource
 from collections.abc import Iterator
 
@@ -58,3 +60,9 @@ __all__ = [
     "save_model",
     "speculative_generate_step",
 ]
+
+
+def submodules(package: str) -> frozenset[str]:
+    """Return the names of the modules in one of mlx-lm's packages."""
+    parent = importlib.import_module(f"mlx_lm.{package}")
+    return frozenset(module.name for module in pkgutil.iter_modules(parent.__path__))

@@ -16,13 +16,13 @@ from tiny_models import tiny
 
 from akunu_py.gguf import GGUFFile
 from akunu_py.models import gguf_model
-from akunu_py.models.converted_plan import DESCRIPTION
 from akunu_py.models.layers import PlanesLinear, Scaled
 from akunu_py.models.load import LoadOptions, convert_model, load_model
 from akunu_py.models.ranks import split
 from akunu_py.models.ranks.split import PlannedGroup
 from akunu_py.models.requirements import requirements
 from akunu_py.models.sources import gguf as gguf_source
+from akunu_py.models.sources.converted import DESCRIPTION
 from akunu_py.system.errors import ConfigError, ModelFormatError
 
 

@@ -21,7 +21,7 @@ from tokenizers.processors import TemplateProcessing
 
 from akunu_py.models import folder_settings
 from akunu_py.models.folder_tokenizer import FolderTokenizer
-from akunu_py.models.mlx_folder import read_whole_config
+from akunu_py.models.sources.mlx_folder import read_whole_config
 from akunu_py.models.tokenizer_files import check_tokenizer_files
 from akunu_py.models.weight_files import check_weight_file
 from akunu_py.system.errors import AkunuError, ConfigError, ModelFormatError

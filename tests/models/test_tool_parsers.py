@@ -2,8 +2,8 @@
 
 import pytest
 
-from akunu_py.models.mlx_folder import submodules
 from akunu_py.models.tool_parsers import named_parser
+from akunu_py.models.whole_mlx_lm import submodules
 from akunu_py.system.errors import ConfigError
 from akunu_py.tool_calls.given_reader import GivenParser
 from akunu_py.values.messages import Tool

@@ -8,8 +8,7 @@ mlx_folder  a folder as mlx-lm writes it
 
 from pathlib import Path
 
-from akunu_py.models.converted_plan import DESCRIPTION
-from akunu_py.models.sources.converted import ConvertedSource
+from akunu_py.models.sources.converted import DESCRIPTION, ConvertedSource
 from akunu_py.models.sources.gguf import GGUFSource
 from akunu_py.models.sources.source import EmptyModel, ModelFigures, ModelSource, StoredModel
 

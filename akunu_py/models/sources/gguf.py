@@ -30,7 +30,7 @@ from akunu_py.tokenizers.codecs import check_vocabulary
 
 _log = logging.getLogger(__name__)
 
-_TYPES = {"float16": mx.float16, "bfloat16": mx.bfloat16, "float32": mx.float32}
+TYPES = {"float16": mx.float16, "bfloat16": mx.bfloat16, "float32": mx.float32}
 
 _TRIED_ON_CPU = 50_000_000
 """Parameters of the largest model whose activations are checked on the CPU backend."""
@@ -208,7 +208,7 @@ def compute_types(
     scales, which are float16; bfloat16 would round them.
     """
     if options.compute_type != "auto":
-        return [_TYPES[options.compute_type]]
+        return [TYPES[options.compute_type]]
     if not on_gpu:
         return [mx.float32]
     kinds = {info.type.name for info in file.tensors.values() if len(info.shape) > 1}
