@@ -69,7 +69,6 @@ class _Rules:
 
     @property
     def used(self) -> bool:
-        """Whether there is a rule."""
         return bool(self._lines)
 
     def __str__(self) -> str:

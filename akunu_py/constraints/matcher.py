@@ -56,7 +56,6 @@ class Matcher:
 
     @property
     def ended(self) -> bool:
-        """Whether the reply has its end token."""
         return self._ended
 
     @property

@@ -212,7 +212,6 @@ class _Child:
         return self._process.returncode
 
     def close(self) -> None:
-        """End the process."""
         self.kill()
         self._process.communicate()
 

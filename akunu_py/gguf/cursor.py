@@ -56,7 +56,6 @@ class Cursor:
 
     @property
     def remaining(self) -> int:
-        """Number of bytes after the position."""
         return self.size - self.position
 
     def error(
@@ -72,14 +71,12 @@ class Cursor:
             raise self.error(field, f"needs {count} bytes where the file has {self.remaining} left")
 
     def u32(self, field: str) -> int:
-        """Read an unsigned 32-bit number."""
         self.need(4, field)
         (value,) = struct.unpack_from("<I", self.data, self.position)
         self.position += 4
         return int(value)
 
     def u64(self, field: str) -> int:
-        """Read an unsigned 64-bit number."""
         self.need(8, field)
         (value,) = struct.unpack_from("<Q", self.data, self.position)
         self.position += 8

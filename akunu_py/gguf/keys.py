@@ -136,7 +136,6 @@ class Keys:
         return [bool(flag) for flag in value[:layers]]
 
     def integers(self, key: str, *, low: int = 0, high: int = MAX_SIZE) -> list[int]:
-        """Return an array of whole numbers."""
         value = self._value(key, None)
         if not isinstance(value, np.ndarray) or value.dtype.kind not in "iu":
             raise self.error(key, value, "an array of whole numbers")
@@ -158,7 +157,6 @@ class Keys:
         return float(value)
 
     def flag(self, key: str, default: bool | None = None) -> bool:
-        """Return a boolean."""
         value = self._value(key, default)
         if not isinstance(value, bool):
             raise self.error(key, value, "a boolean")

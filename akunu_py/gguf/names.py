@@ -39,7 +39,6 @@ class Rule:
     float32: bool = False
 
     def applies(self, layer: int) -> bool:
-        """Return whether the rule applies to a layer."""
         return self.layers is None or self.layers(layer)
 
 

@@ -69,12 +69,10 @@ class GGUFFile:
 
     @property
     def num_weights(self) -> int:
-        """Return the number of weights in all tensors."""
         return sum(info.rows * info.cols for info in self.tensors.values())
 
     @property
     def is_quantized(self) -> bool:
-        """Return whether any tensor is quantized."""
         return any(info.type.block_elements > 1 for info in self.tensors.values())
 
     def tensor_bytes(self, name: str) -> NDArray[np.uint8]:

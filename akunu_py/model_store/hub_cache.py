@@ -36,7 +36,6 @@ class CachedSnapshot:
 
     @property
     def sizes(self) -> dict[str, int]:
-        """Return the bytes of each file by its path in the repository."""
         return {name: file.num_bytes for name, file in self.files.items()}
 
 

@@ -47,7 +47,6 @@ class PackagedModel:
 
     @property
     def file_name(self) -> str:
-        """Return the name of the file without its folder."""
         return self.member.rpartition("/")[2]
 
 

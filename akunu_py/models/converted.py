@@ -14,7 +14,7 @@ from mlx import nn
 from mlx.utils import tree_flatten
 
 from akunu_py.gguf.cursor import MetadataValue
-from akunu_py.gguf.metadata_file import write_metadata
+from akunu_py.gguf.header import write_metadata
 from akunu_py.gguf.plan import ModelPlan, RotaryFactors, RotaryScaling
 from akunu_py.models.expansion import STOCK_LAYERS
 from akunu_py.models.layers import (

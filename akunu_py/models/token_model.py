@@ -15,7 +15,7 @@ from akunu_py.models.cached_rows import PREFILL_CHUNK, CachedRows
 from akunu_py.models.drawing import DrawingModel, num_equal
 from akunu_py.models.load import LoadedModel
 from akunu_py.system.errors import ConfigError, ContractError
-from akunu_py.tokenizers.vocabulary_match import common_ids
+from akunu_py.tokenizers.vocabulary import common_ids
 from akunu_py.values.types import GenerationConfig
 
 _log = logging.getLogger(__name__)
@@ -32,7 +32,7 @@ class CachedTokenModel(DrawingModel):
     stay, the others are dropped, and other committed tokens are fed in one pass. Caches that cannot
     drop rows go back to before the draw, and its committed tokens are fed again in the same pass.
 
-    `common` is the number of ids that the two vocabularies share (`tokenizers.vocabulary_match`).
+    `common` is the number of ids that the two vocabularies share (`vocabulary.common_ids`).
 
     Raises ConfigError for a model whose caches can neither drop rows nor be restored.
     """

@@ -50,7 +50,6 @@ class TokenBytes:
                 self._known[id_] = text.encode()
 
     def __len__(self) -> int:
-        """Return the number of ids."""
         return len(self._tokens)
 
     def __getitem__(self, id_: int) -> bytes:

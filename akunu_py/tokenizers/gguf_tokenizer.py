@@ -7,10 +7,10 @@ from akunu_py.protocols import TemplateVariable
 from akunu_py.system.errors import ConfigError, ModelFormatError
 from akunu_py.tokenizers.codecs import make_codec
 from akunu_py.tokenizers.detokenizer import ByteDetokenizer
-from akunu_py.tokenizers.seam import cut_at, with_mark
 from akunu_py.tokenizers.special_text import SpecialTextGuard
 from akunu_py.tokenizers.special_tokens import fill_ids
 from akunu_py.tokenizers.template_choice import read_templates
+from akunu_py.tokenizers.template_input import cut_at, with_mark
 from akunu_py.tokenizers.vocabulary import (
     TokenType,
     get_flag,

@@ -137,7 +137,6 @@ class _GenerationBlock(Extension):
     tags = {"generation"}  # noqa: RUF012 - as the base class declares it
 
     def parse(self, parser: Parser) -> list[nodes.Node]:
-        """Return the content of the block."""
         next(parser.stream)
         return parser.parse_statements(("name:endgeneration",), drop_needle=True)
 
@@ -169,15 +168,12 @@ class _BoundedCode(CodeGenerator):
         self.write(")")
 
     def visit_List(self, node: nodes.List, frame: Frame) -> None:
-        """Compile a list to its measured value."""
         self._measured(node, frame, super().visit_List)
 
     def visit_Tuple(self, node: nodes.Tuple, frame: Frame) -> None:
-        """Compile a tuple to its measured value."""
         self._measured(node, frame, super().visit_Tuple)
 
     def visit_Dict(self, node: nodes.Dict, frame: Frame) -> None:
-        """Compile a dictionary to its measured value."""
         self._measured(node, frame, super().visit_Dict)
 
     def visit_Getitem(self, node: nodes.Getitem, frame: Frame) -> None:
@@ -230,12 +226,10 @@ class BoundedEnvironment(ImmutableSandboxedEnvironment):
             return self.concat(template.generate(names))
 
     def concat(self, pieces: Iterable[str]) -> str:
-        """Join the output of a template, a macro or a block."""
         text: str = account("".join(joined("", pieces)))
         return text
 
     def steps(self, values: Iterable[Any]) -> Iterator[Any]:
-        """Yield values while there is time."""
         for value in values:
             check_time()
             yield value

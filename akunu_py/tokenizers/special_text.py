@@ -24,7 +24,6 @@ class HiddenMessages:
     tools: Sequence[dict[str, Any]] | None = None
 
     def reveal(self, text: str) -> str:
-        """Put the replaced text back."""
         for character, original in self.replaced.items():
             text = text.replace(character, original)
         return text

@@ -34,7 +34,6 @@ class Templates:
 
     @property
     def has_main(self) -> bool:
-        """Return whether there is an unnamed template."""
         return self._main is not None
 
     @property

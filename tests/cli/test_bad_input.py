@@ -15,7 +15,7 @@ from gguf_files import write_tiny_llama
 from pairwise import each_value
 
 from akunu_py.cli.main import cli
-from akunu_py.gguf.metadata_file import write_metadata
+from akunu_py.gguf.header import write_metadata
 
 AKUNU = [sys.executable, "-c", "from akunu_py.cli.main import main; main()"]
 

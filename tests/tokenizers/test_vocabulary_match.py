@@ -3,7 +3,7 @@
 import pytest
 
 from akunu_py.system.errors import ConfigError
-from akunu_py.tokenizers.vocabulary_match import common_ids
+from akunu_py.tokenizers.vocabulary import common_ids
 
 TEXTS = ["<unk>", "a", "b", "ab"]
 

@@ -1,10 +1,10 @@
-"""Single dense models; most are llama with a difference."""
+"""Dense models, Phi and EXAONE among them; most are llama with a difference."""
 
 import numpy as np
 from numpy.typing import NDArray
 
 from akunu_py.gguf.architectures.llama import attention_biases, llama
-from akunu_py.gguf.names import ATTENTION, FEED_FORWARD, parameter
+from akunu_py.gguf.names import ATTENTION, FEED_FORWARD, LAYER, module, modules, parameter
 from akunu_py.gguf.parts import attention, layers, rope, windows
 from akunu_py.gguf.parts.decoder import MAX_CONTEXT, Decoder
 from akunu_py.gguf.plan import ModelPlan
@@ -219,4 +219,113 @@ def starcoder2(model: Decoder) -> ModelPlan:
         layers.llama(model, feed_forward={"ffn_up": "c_fc", "ffn_down": "c_proj"}),
         {"norm_epsilon": model.layer_norm_eps},
         rotary=rope.layers(model),
+    )
+
+
+def phi2(model: Decoder) -> ModelPlan:
+    """Phi 1, 1.5 and 2 for `mlx_lm.models.phi`."""
+    rotated = rope.rotated(model)
+    attention.require_plain_heads(model, partial=True)
+    return model.plan(
+        "phi",
+        [
+            *layers.frame(model, norm="model.final_layernorm", tied=False),
+            *modules(LAYER, layers.ONE_NORM),
+            *attention.rules(model, output="dense"),
+            *modules(FEED_FORWARD, {"ffn_up": "fc1", "ffn_down": "fc2"}),
+        ],
+        {
+            "layer_norm_eps": model.layer_norm_eps,
+            "partial_rotary_factor": rope.share(rotated, model.head_dim),
+        },
+        rotary=rope.layers(model, dims=rotated),
+    )
+
+
+def phi3(model: Decoder) -> ModelPlan:
+    """Phi 3, 3.5 and 4 for `variants.phi3`.
+
+    Files have q, k and v fused, as in the class, or separate. Gate and up are always fused, under
+    the name of up.
+    """
+    rotated = rope.rotated(model)
+    attention.require_plain_heads(model, partial=True)
+    fused = f"blk.0.{attention.FUSED}.weight" in model.tensors
+    parts = [f"blk.{{}}.{part}" for part in ([attention.FUSED] if fused else attention.INPUTS)]
+    # Files of models trained without a window may state one as long as the context.
+    window = windows.size(model, 0)
+    return model.plan(
+        "variants.phi3",
+        [
+            *layers.frame(model),
+            *modules(LAYER, layers.NORMS),
+            module(parts, f"{ATTENTION}.qkv_proj"),
+            *modules(ATTENTION, {"attn_output": "o_proj"}),
+            *modules(FEED_FORWARD, layers.GATE_IN_UP),
+        ],
+        {
+            "rms_norm_eps": model.rms_eps,
+            "partial_rotary_factor": rope.share(rotated, model.head_dim),
+            "sliding_window": window if 0 < window < model.context_length else None,
+        },
+        rotary=rope.long(model, dims=rotated) or rope.layers(model, dims=rotated),
+        ignored=rope.LONG_TENSORS,
+    )
+
+
+_WINDOWED_LAYERS = 64
+"""Layers of the 32B model, whose old files have no keys for its windows."""
+
+
+def exaone(model: Decoder) -> ModelPlan:
+    """EXAONE 3 and 3.5 for `mlx_lm.models.exaone`."""
+    attention.require_plain_heads(model)
+    layer = "transformer.h.{}"
+    names = {
+        "attn_norm": "ln_1",
+        "ffn_norm": "ln_2",
+        "ffn_gate": "mlp.c_fc_0",
+        "ffn_up": "mlp.c_fc_1",
+        "ffn_down": "mlp.c_proj",
+    }
+    return model.plan(
+        "exaone",
+        [
+            *layers.frame(model, "transformer.wte", "transformer.ln_f"),
+            *attention.rules(model, f"{layer}.attn.attention", output="out_proj"),
+            *modules(layer, names),
+        ],
+        {
+            "num_layers": model.num_layers,
+            "layer_norm_epsilon": model.rms_eps,
+            "rope_scaling": rope.scaling(model),
+        },
+        rotary=rope.factors(model),
+    )
+
+
+def exaone4(model: Decoder) -> ModelPlan:
+    """EXAONE 4 for `mlx_lm.models.exaone4`.
+
+    Norms follow attention and feed-forward part. If some layers are windowed, as in the 32B model,
+    only those rotate.
+    """
+    attention.require_whole_heads(model)
+    window = windows.size(model, 4096 if model.num_layers == _WINDOWED_LAYERS else 0)
+    pattern = None
+    if window:
+        windowed = windows.windowed(model, 4)
+        windows.require_both_kinds(model, windowed)
+        pattern = "".join("L" if flag else "G" for flag in windowed)
+    return model.plan(
+        "exaone4",
+        layers.llama(model, norms=layers.NORMS_BEHIND, heads=layers.HEAD_NORMS),
+        {
+            "rms_norm_eps": model.rms_eps,
+            "rope_scaling": rope.scaling(model),
+            "sliding_window": window or None,
+            "sliding_window_pattern": pattern,
+        },
+        rotary=rope.factors(model),
+        predicts_further=True,
     )

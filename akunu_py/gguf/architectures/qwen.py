@@ -143,7 +143,6 @@ class _DeltaNets(Decoder):
 
     @cached_property
     def attention_layers(self) -> tuple[int, ...]:
-        """The layers with attention."""
         return tuple(range(self.interval - 1, self.num_layers, self.interval))
 
     @property

@@ -62,7 +62,6 @@ class Decoder:
 
     @property
     def num_heads(self) -> int:
-        """Number of query heads of a layer."""
         return self._heads[0]
 
     @property
@@ -89,7 +88,6 @@ class Decoder:
 
     @cached_property
     def feed_forward_size(self) -> int:
-        """Inner width of the feed-forward part."""
         return self.keys.integer("feed_forward_length")
 
     @property
@@ -113,7 +111,6 @@ class Decoder:
         return tuple(range(self.num_layers))
 
     def attends(self, layer: int) -> bool:
-        """Return whether a layer has attention."""
         return layer in self.attention_layers
 
     def recurs(self, layer: int) -> bool:

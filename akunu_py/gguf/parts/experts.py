@@ -54,11 +54,9 @@ class Mixture:
         }
 
     def routed(self, layer: int) -> bool:
-        """Return whether a layer has experts."""
         return layer in self.layers
 
     def dense(self, layer: int) -> bool:
-        """Return whether a layer has no experts."""
         return layer not in self.layers
 
 

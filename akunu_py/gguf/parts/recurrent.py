@@ -30,7 +30,6 @@ class Hybrid(Decoder):
 
     @classmethod
     def of(cls, model: Decoder) -> "Hybrid":
-        """Return the same model as a hybrid."""
         return cls(model.keys, model.tensors)
 
     @cached_property
@@ -39,7 +38,6 @@ class Hybrid(Decoder):
 
     @cached_property
     def attention_layers(self) -> tuple[int, ...]:
-        """The layers with attention."""
         return tuple(layer for layer, heads in enumerate(self._kv_heads) if heads)
 
     @cached_property
@@ -102,7 +100,6 @@ class StateSpace:
 
     @property
     def head_dim(self) -> int:
-        """Number of channels of a head."""
         return self.inner_size // self.heads
 
 

@@ -76,7 +76,6 @@ class WeightForm:
 
     @property
     def codes_per_weight(self) -> int:
-        """Number of codes stored per weight."""
         return max(1, len(self.multipliers))
 
     @property

@@ -126,7 +126,6 @@ class _Threads:
             return self._pool.map(work, parts)
 
     def release(self) -> None:
-        """End the threads and free their memory."""
         with self._lock:
             pool, self._pool = self._pool, None
         if pool is not None:
@@ -171,7 +170,6 @@ class _Relayout:
         return _each_chunk(self.info, self._chunk)
 
     def matrix(self) -> QuantizedMatrix:
-        """Return the filled arrays."""
         return QuantizedMatrix(
             packed=self.packed.view("<u4"),
             scales=self.scales,

@@ -17,7 +17,7 @@ from akunu_py.lab.counts.fitting import fit_counts
 from akunu_py.lab.counts.interpolation import CountModel
 from akunu_py.lab.counts.ngram_model import NgramModel
 from akunu_py.protocols import Drafter
-from akunu_py.tokenizers.vocabulary_match import common_ids
+from akunu_py.tokenizers.vocabulary import common_ids
 
 Row = NDArray[np.float64]
 """One distribution, float64 [vocab]."""

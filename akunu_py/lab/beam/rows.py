@@ -79,7 +79,7 @@ class BeamRows:
     """A model with its own caches over one prompt, asked for several continuations at once.
 
     `prompt` has at least one token. `context` is the model's limit. `common` is the number of ids
-    that a draft model shares with the target (`tokenizers.vocabulary_match`): rows are normalised
+    that a draft model shares with the target (`vocabulary.common_ids`): rows are normalised
     over these, and the other columns, up to `vocabulary_size`, are -inf. `check` is called before
     every pass and may raise; `progress` reports the prefill.
 

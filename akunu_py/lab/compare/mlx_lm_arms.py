@@ -9,7 +9,7 @@ from akunu_py.lab.compare.arm import Arm, Decoded, Program, Recorder, Skipped, S
 from akunu_py.models.baseline import LoopPass, drafted_passes, plain_passes
 from akunu_py.models.load import LoadedModel
 from akunu_py.system.errors import ConfigError
-from akunu_py.tokenizers.vocabulary_match import common_ids
+from akunu_py.tokenizers.vocabulary import common_ids
 
 PLAIN = "mlx-lm-plain"
 _DRAFT = "mlx-lm-draft"
