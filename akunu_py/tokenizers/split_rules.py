@@ -34,7 +34,7 @@ class SplitRule:
     whole_newlines: bool = False  # Whether a run of newlines that is a token is taken whole.
 
 
-def _either(alternatives: tuple[str, ...]) -> str:
+def _either(*alternatives: str) -> str:
     return "|".join(alternatives)
 
 
@@ -49,7 +49,7 @@ _THREE_DIGITS = r"\p{N}{1,3}"
 
 def _llama(digits: str) -> str:
     """Return Llama 3's expression with `digits` for runs of digits; Qwen 2 splits single digits."""
-    return _either((_CONTRACTION, _WORD, digits, _OTHER, _SPACES))
+    return _either(_CONTRACTION, _WORD, digits, _OTHER, _SPACES)
 
 
 _UPPER = r"[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]"
@@ -60,7 +60,7 @@ def _cased(digits: str, ending: str) -> str:
     """Return o200k's expression, which also splits before a capital, with `ending` of a word."""
     start = r"[^\r\n\p{L}\p{N}]?"
     words = f"{start}{_UPPER}*{_LOWER}+{ending}|{start}{_UPPER}+{_LOWER}*{ending}"
-    return _either((words, digits, r" ?[^\s\p{L}\p{N}]+[\r\n/]*", _SPACES))
+    return _either(words, digits, r" ?[^\s\p{L}\p{N}]+[\r\n/]*", _SPACES)
 
 
 _DEEPSEEK = (
@@ -98,17 +98,16 @@ _YOUTU = (
     "|[\u3105-\u312f]+|[\u4e00-\u9fa5\u3040-\u309f\u30a0-\u30ff]+"
 )
 _BAILING = _either(
-    (
-        r"'(?:[sSdDmMtT]|[lL][lL]|[vV][eE]|[rR][eE])",
-        _WORD,
-        _DIGIT,
-        _OTHER,
-        r"\s*[\r\n]|\s+(?!\S)|\s+",
-    )
+    r"'(?:[sSdDmMtT]|[lL][lL]|[vV][eE]|[rR][eE])",
+    _WORD,
+    _DIGIT,
+    _OTHER,
+    r"\s*[\r\n]|\s+(?!\S)|\s+",
 )
 _JAIS2_SPACES = _either(
-    (*(rf"\s{{{2**power}}}(?!\S)" for power in range(9, 1, -1)), r"\s{1,2}(?!\S)|\s{1}")
+    *(rf"\s{{{2**power}}}(?!\S)" for power in range(9, 1, -1)), r"\s{1,2}(?!\S)|\s{1}"
 )
+_JAIS2 = _either(_CONTRACTION, _WORD, _THREE_DIGITS, _OTHER, r"\s*[\r\n]+", _JAIS2_SPACES)
 _CHAMELEON = (
     "<sentinel:[0-9]+>",
     "(IMGIMG)((A|B|C|D|E|F|G|H|I){1,4})Z",
@@ -118,21 +117,17 @@ _CHAMELEON = (
     _GPT2,
 )
 _EXAONE_MOE = _either(
-    (
-        _CONTRACTION,
-        r"[^\r\n\p{L}\p{N}]?(?:\p{L}\p{M}*(?: \p{L}\p{M}*)*)+",
-        _DIGIT,
-        r" ?[^\s\p{L}\p{N}]+[\r\n/]?|\s*[\r\n]|\s+(?!\S)|\s+",
-    )
+    _CONTRACTION,
+    r"[^\r\n\p{L}\p{N}]?(?:\p{L}\p{M}*(?: \p{L}\p{M}*)*)+",
+    _DIGIT,
+    r" ?[^\s\p{L}\p{N}]+[\r\n/]?|\s*[\r\n]|\s+(?!\S)|\s+",
 )
 _QWEN35 = _either(
-    (
-        _CONTRACTION,
-        r"[^\r\n\p{L}\p{N}]?[\p{L}\p{M}]+",
-        _DIGIT,
-        r" ?[^\s\p{L}\p{M}\p{N}]+[\r\n]*",
-        _SPACES,
-    )
+    _CONTRACTION,
+    r"[^\r\n\p{L}\p{N}]?[\p{L}\p{M}]+",
+    _DIGIT,
+    r" ?[^\s\p{L}\p{M}\p{N}]+[\r\n]*",
+    _SPACES,
 )
 # A run of digits in threes from its right end: first the run, then the rest on its left, and the
 # threes. A single expression would take the square of the run's length.
@@ -142,7 +137,7 @@ _AFMOE_SCRIPTS = (
     "\u2f00-\u2fdf\u0e40-\u0e7f\u0e80-\u0eff\u1780-\u17ff\u1000-\u109f\uaa60-\uaa7f"
     "\ua9e0-\ua9ff\uac00-\ud7af\u1100-\u11ff]+"
 )
-_SEED_CODER = _either((_CONTRACTION, _WORD, r"\p{N}{1}", r" ?[^\s\p{L}\p{N}\r\n]+", _SPACES))
+_SEED_CODER = _either(_CONTRACTION, _WORD, r"\p{N}{1}", r" ?[^\s\p{L}\p{N}\r\n]+", _SPACES)
 
 
 def _kimi() -> str:
@@ -154,7 +149,7 @@ def _kimi() -> str:
     lower = r"[\p{Ll}\p{Lm}\p{Lo}\p{M}&&[^\p{Han}]]"
     start, ending = r"[^\r\n\p{L}\p{N}]?", _CONTRACTION + "?"
     words = f"{start}{upper}*{lower}+{ending}|{start}{upper}+{lower}*{ending}"
-    return _either((r"\p{Han}+", words, _THREE_DIGITS, _OTHER, _SPACES))
+    return _either(r"\p{Han}+", words, _THREE_DIGITS, _OTHER, _SPACES)
 
 
 _LINES = r"[^\n]+|[\n]+"
@@ -165,56 +160,24 @@ _LLAMA3_MERGING = SplitRule((_llama(_THREE_DIGITS),))
 _QWEN2 = SplitRule((_llama(_DIGIT),))
 _O200K = SplitRule((_cased(_THREE_DIGITS, _CONTRACTION + "?"),))
 
-_FAMILIES: tuple[tuple[SplitRule, tuple[str, ...]], ...] = (
-    (
-        SplitRule(
-            (r"[\p{P}\$\+<=>\^~\|]+", _GPT2, r"\p{N}+", "[0-9][0-9][0-9]"),
-        ),
-        ("default",),
-    ),
+_FAMILIES: tuple[tuple[SplitRule, str], ...] = (
+    (SplitRule((r"[\p{P}\$\+<=>\^~\|]+", _GPT2, r"\p{N}+", "[0-9][0-9][0-9]")), "default"),
     (
         _PLAIN,
-        (
-            "gpt-2", "phi-2", "jina-es", "jina-de", "jina-v2-es", "jina-v2-de", "gigachat",
-            "a.x-4.0", "mellum", "modern-bert", "mpt", "olmo", "jais", "trillion",
-            "granite-docling", "exaone4", "jina-v1-en", "jina-v2-code", "roberta-bpe",
-        ),
+        ("gpt-2 phi-2 jina-es jina-de jina-v2-es jina-v2-de gigachat a.x-4.0 mellum modern-bert "
+         "mpt olmo jais trillion granite-docling exaone4 jina-v1-en jina-v2-code roberta-bpe"),
     ),
-    (
-        _SINGLE_DIGITS,
-        (
-            "starcoder", "refact", "command-r", "smollm", "codeshell", "exaone", "minerva-7b",
-            "mellum2",
-        ),
-    ),
-    (
-        _LLAMA3,
-        (
-            "llama3", "llama-v3", "llama-bpe", "falcon3", "falcon-h1", "pixtral", "midm-2.0",
-            "lfm2", "jina-v5-nano",
-        ),
-    ),
-    (_LLAMA3_MERGING, ("dbrx", "smaug-bpe", "chatglm-bpe")),
-    (SplitRule(_LLAMA3.patterns, ignore_merges=True), ("glm4", "glm5")),
-    (
-        _QWEN2,
-        (
-            "qwen2", "deepseek-r1-qwen", "kormo", "f2llmv2", "megrez", "stablelm2", "hunyuan",
-            "grok-2", "solar-open",
-        ),
-    ),
-    (SplitRule((_QWEN35,)), ("qwen35",)),
-    (_O200K, ("gpt-4o", "llama4", "kanana2", "talkie", "minimax-m2")),
-    (SplitRule(_O200K.patterns, ignore_merges=True), ("granite-embed-multi-97m",)),
-    (SplitRule((_cased(_DIGIT, ""),), ignore_merges=True, add_bos=True), ("tekken",)),
-    (
-        SplitRule((r"\d{1,3}(?=(?:\d{3})*\b)", *_O200K.patterns)),
-        ("tiny_aya", "cohere2moe"),
-    ),
-    (
-        SplitRule((_YOUTU, _cased(_DIGIT, _CONTRACTION + "?")), ignore_merges=True),
-        ("youtu",),
-    ),
+    (_SINGLE_DIGITS, "starcoder refact command-r smollm codeshell exaone minerva-7b mellum2"),
+    (_LLAMA3, "llama3 llama-v3 llama-bpe falcon3 falcon-h1 pixtral midm-2.0 lfm2 jina-v5-nano"),
+    (_LLAMA3_MERGING, "dbrx smaug-bpe chatglm-bpe"),
+    (SplitRule(_LLAMA3.patterns, ignore_merges=True), "glm4 glm5"),
+    (_QWEN2, "qwen2 deepseek-r1-qwen kormo f2llmv2 megrez stablelm2 hunyuan grok-2 solar-open"),
+    (SplitRule((_QWEN35,)), "qwen35"),
+    (_O200K, "gpt-4o llama4 kanana2 talkie minimax-m2"),
+    (SplitRule(_O200K.patterns, ignore_merges=True), "granite-embed-multi-97m"),
+    (SplitRule((_cased(_DIGIT, ""),), ignore_merges=True, add_bos=True), "tekken"),
+    (SplitRule((r"\d{1,3}(?=(?:\d{3})*\b)", *_O200K.patterns)), "tiny_aya cohere2moe"),
+    (SplitRule((_YOUTU, _cased(_DIGIT, _CONTRACTION + "?")), ignore_merges=True), "youtu"),
     (
         SplitRule(
             (
@@ -226,57 +189,36 @@ _FAMILIES: tuple[tuple[SplitRule, tuple[str, ...]], ...] = (
                 r"\p{N}+",
             )
         ),
-        ("deepseek-llm",),
+        "deepseek-llm",
     ),
+    (SplitRule(("[\r\n]", r"\s?\p{L}+", r"\s?\p{P}+", _CJK, _DIGIT)), "deepseek-coder"),
+    (SplitRule(_DEEPSEEK_V3), "deepseek-v3 hunyuan-dense hy_v4 joyai-llm"),
+    (SplitRule((*_DEEPSEEK_V3[:2], _DEEPSEEK + "|[\r\n]|\\s+(?!\\S)|\\s+", _DIGIT)), "spark2_5"),
+    (SplitRule((r"[\p{P}\$\+<=>\^~\|`]+", _GPT2, "[0-9][0-9][0-9]")), "falcon"),
+    (SplitRule((_BLOOM,)), "bloom gpt3-finnish poro-chat"),
+    (SplitRule((_BLOOM, _DIGIT)), "viking"),
+    (SplitRule((_BAILING,)), "bailingmoe bailingmoe2 llada-moe"),
+    (SplitRule((_SEED_CODER,)), "seed-coder"),
+    (SplitRule((_EXAONE_MOE,)), "exaone-moe"),
+    (SplitRule((_JAIS2,)), "jais-2"),
+    (SplitRule((_THREE_DIGITS, _llama(r"\p{N}+")), ignore_merges=True), "minicpm5"),
+    (SplitRule((_either(_WORD, _DIGIT, _OTHER, _SPACES),)), "ufakzeka"),
+    (SplitRule((_LINES, _llama(_DIGIT))), "laguna"),
+    (SplitRule((_kimi(),)), "kimi-k2"),
     (
-        SplitRule(("[\r\n]", r"\s?\p{L}+", r"\s?\p{P}+", _CJK, _DIGIT)),
-        ("deepseek-coder",),
-    ),
-    (SplitRule(_DEEPSEEK_V3), ("deepseek-v3", "hunyuan-dense", "hy_v4", "joyai-llm")),
-    (
-        SplitRule((*_DEEPSEEK_V3[:2], _DEEPSEEK + "|[\r\n]|\\s+(?!\\S)|\\s+", _DIGIT)),
-        ("spark2_5",),
-    ),
-    (
-        SplitRule((r"[\p{P}\$\+<=>\^~\|`]+", _GPT2, "[0-9][0-9][0-9]")),
-        ("falcon",),
-    ),
-    (SplitRule((_BLOOM,)), ("bloom", "gpt3-finnish", "poro-chat")),
-    (SplitRule((_BLOOM, _DIGIT)), ("viking",)),
-    (SplitRule((_BAILING,)), ("bailingmoe", "bailingmoe2", "llada-moe")),
-    (SplitRule((_SEED_CODER,)), ("seed-coder",)),
-    (SplitRule((_EXAONE_MOE,)), ("exaone-moe",)),
-    (
-        SplitRule(
-            (
-                _either((_CONTRACTION, _WORD, _THREE_DIGITS, _OTHER, r"\s*[\r\n]+", _JAIS2_SPACES)
-                ),
-            )
-        ),
-        ("jais-2",),
-    ),
-    (
-        SplitRule((_THREE_DIGITS, _llama(r"\p{N}+")), ignore_merges=True),
-        ("minicpm5",),
-    ),
-    (SplitRule((_either((_WORD, _DIGIT, _OTHER, _SPACES)),)), ("ufakzeka",)),
-    (SplitRule((_LINES, _llama(_DIGIT))), ("laguna",)),
-    (SplitRule((_kimi(),)), ("kimi-k2",)),
-    (
-        SplitRule(
-            (*_DIGITS_FROM_RIGHT, _AFMOE_SCRIPTS, _DEEPSEEK_V3[2].replace("\r\n", r"\r\n"))
-        ),
-        ("afmoe",),
+        SplitRule((*_DIGITS_FROM_RIGHT, _AFMOE_SCRIPTS, _DEEPSEEK_V3[2].replace("\r\n", r"\r\n"))),
+        "afmoe",
     ),
     (
         SplitRule((_LINES,), raw=True, whole_newlines=True, always_bos=True),
-        ("gemma4", "granite-embed-multi-311m"),
+        "gemma4 granite-embed-multi-311m",
     ),
-    (SplitRule((_LINES,), raw=True), ("sarvam-moe",)),
-    (SplitRule((r"\p{N}+", r"(?=(\d{3})+(?!\d))")), ("superbpe",)),
-    (SplitRule(_CHAMELEON, add_bos=True), ("chameleon",)),
+    (SplitRule((_LINES,), raw=True), "sarvam-moe"),
+    (SplitRule((r"\p{N}+", r"(?=(\d{3})+(?!\d))")), "superbpe"),
+    (SplitRule(_CHAMELEON, add_bos=True), "chameleon"),
 )  # fmt: skip
-_RULES = {name: rule for rule, names in _FAMILIES for name in names}
+"""Rules and the names of each, with spaces between them."""
+_RULES = {name: rule for rule, names in _FAMILIES for name in names.split()}
 
 
 def split_rule(name: str | None, *, chosen: bool = False) -> SplitRule:
