@@ -89,7 +89,7 @@ class _Rules:
 
     def opening(self, opening: Opening) -> str:
         """Return terms for what may come before the constraint."""
-        literal = partial(_joined_terms, vocabulary=self._vocabulary)
+        literal = partial(_join_terms, vocabulary=self._vocabulary)
         speaker = f"[{literal(opening.speaker)}]" if opening.speaker else ""
         blocks = [f"{literal(begin)} {self.until(end)} [SPACE]" for begin, end in opening.thoughts]
         answer = ""
@@ -106,7 +106,7 @@ class _Rules:
         return f"{first} {more} {answer}".strip()
 
 
-def _joined_terms(text: str, vocabulary: MatcherVocabulary) -> str:
+def _join_terms(text: str, vocabulary: MatcherVocabulary) -> str:
     return " ".join(terms_of(text, vocabulary))
 
 

@@ -45,7 +45,7 @@ def ask_hub(repository: str) -> RemoteRepository:
     import huggingface_hub
     from huggingface_hub import constants
 
-    with _explained(repository):
+    with _translate_errors(repository):
         try:
             found = huggingface_hub.HfApi().model_info(repository, files_metadata=True)
         except (KeyError, TypeError, AttributeError):
@@ -70,7 +70,7 @@ def download(repository: RemoteRepository, files: Collection[str]) -> Path:
     # The config comes last: with it the files count as a model.
     absent.sort(key=lambda name: PurePosixPath(name).name == _READ_LAST)
     _check_disk(cache, sum(repository.sizes[name] for name in absent))
-    with _explained(repository.name):
+    with _translate_errors(repository.name):
         for name in absent:
             fetch_file(repository.name, name, repository.commit, cache)
         set_current(repository.name, repository.commit)
@@ -105,7 +105,7 @@ def _reason(error: Exception) -> str:
 
 
 @contextlib.contextmanager
-def _explained(repository: str) -> Iterator[None]:
+def _translate_errors(repository: str) -> Iterator[None]:
     """Turn the library's errors into ones that say what to do."""
     from huggingface_hub import constants, errors
 

@@ -62,7 +62,7 @@ def _of_cache() -> Iterator[ListedModel]:
             continue
         models = models_of(snapshot.sizes)
         for name, model in zip(own_names(repository.name, models), models, strict=True):
-            yield _listed(str(name), "hub", snapshot.folder, model)
+            yield _list_model(str(name), "hub", snapshot.folder, model)
 
 
 def _of_folders(settings: Settings) -> Iterator[ListedModel]:
@@ -72,7 +72,7 @@ def _of_folders(settings: Settings) -> Iterator[ListedModel]:
                 continue  # nothing of it is here
             found = here if model.main is None else here / model.main
             name = found.relative_to(folder).as_posix()
-            yield _listed(name if found != folder else str(found), "folder", here, model)
+            yield _list_model(name if found != folder else str(found), "folder", here, model)
 
 
 def models_below(
@@ -115,7 +115,7 @@ def _of_aliases(settings: Settings) -> Iterator[ListedModel]:
         yield ListedModel(name, "alias", path, None, "", target)
 
 
-def _listed(name: str, place: str, folder: Path, model: ModelFiles) -> ListedModel:
+def _list_model(name: str, place: str, folder: Path, model: ModelFiles) -> ListedModel:
     if model.main is None:
         path, quantization = folder, _folder_quantization(folder)
     else:

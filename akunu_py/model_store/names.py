@@ -124,7 +124,7 @@ def resolve_model(name: str | None, settings: Settings, *, download: bool = True
                 f"the default model, set in {source}: {error.message}", choices=error.choices
             ) from None
     with _target(name) as target:
-        return _located(target, settings, download=download)
+        return _find_or_fetch(target, settings, download=download)
 
 
 def friendly_name(path: Path) -> str:
@@ -272,7 +272,7 @@ def _is_repository(name: str) -> bool:
     return _REPOSITORY.fullmatch(name) is not None and ".." not in name and "--" not in name
 
 
-def _located(name: str, settings: Settings, *, download: bool) -> Path:
+def _find_or_fetch(name: str, settings: Settings, *, download: bool) -> Path:
     meant = _meaning(name, settings)
     if isinstance(meant, Path):
         return meant
@@ -297,11 +297,11 @@ def _meaning(name: str, settings: Settings) -> HubName | PackagedModel | Path:
     try:
         path = path.expanduser()
         if path.exists() or path.is_symlink():
-            return _checked(path)
+            return _refuse_broken_link(path)
         for folder in settings.model_folders:
             for place in (folder / name, folder / f"{name}.gguf"):
                 if not path.is_absolute() and ".." not in path.parts and place.exists():
-                    return _checked(place)
+                    return _refuse_broken_link(place)
     except ConfigError:
         raise
     except RuntimeError as error:
@@ -335,7 +335,7 @@ def near_names(name: str, settings: Settings) -> Iterator[str]:
             yield from (f"{start}{file.name}" for file in place.glob("*.gguf"))
 
 
-def _checked(path: Path) -> Path:
+def _refuse_broken_link(path: Path) -> Path:
     """Return a path; raise ConfigError for a broken link."""
     if not path.exists():
         raise ConfigError(f"{path} is a broken or circular link; correct it")

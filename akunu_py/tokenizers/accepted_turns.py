@@ -38,7 +38,7 @@ class AcceptedTurns:
         """
         said = self._with_systems(messages)
         said = self._with_calls(said)
-        said = list(self._merged(said))
+        said = list(self._merge_neighbours(said))
         leading = _leading(said)
         lacks_question = said[leading].role != "user" if said[leading:] else tools
         if lacks_question:
@@ -99,7 +99,7 @@ class AcceptedTurns:
         if waiting and not self._takes("uc") and self._takes("ucr"):
             yield Message("tool", _NO_RESULT, tool_call_id=waiting)
 
-    def _merged(self, messages: Sequence[Message]) -> Iterator[Message]:
+    def _merge_neighbours(self, messages: Sequence[Message]) -> Iterator[Message]:
         """Yield messages; neighbours that the template does not take apart are one."""
         last: Message | None = None
         for message in messages:

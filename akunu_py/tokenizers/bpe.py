@@ -157,7 +157,7 @@ def _model(
         with contextlib.suppress(Exception):
             return BPE(vocab=ids, merges=[(left, right) for left, right in parts], **options)
     try:
-        return BPE(vocab=ids, merges=_checked_merges(lines, ids, controls), **options)
+        return BPE(vocab=ids, merges=_check_merges(lines, ids, controls), **options)
     except (ModelFormatError, KeyboardInterrupt, SystemExit):
         raise
     except BaseException as error:
@@ -167,7 +167,7 @@ def _model(
         ) from error
 
 
-def _checked_merges(
+def _check_merges(
     lines: list[str], ids: Mapping[str, int], controls: frozenset[str]
 ) -> list[tuple[str, str]]:
     """Return the merges except those of control tokens; raise ModelFormatError for bad ones."""

@@ -29,12 +29,12 @@ def _to_json(value: Any, indent: int | None = None, **options: Any) -> str:
     if indent is not None and not 0 <= indent <= _MAX_INDENT:
         raise TemplateLimitError(f"indents JSON by more than {_MAX_INDENT}")
     # Piece by piece, since indents and separators can make a small value large.
-    given: dict[str, Any] = {"ensure_ascii": False, "default": _listed} | options
+    given: dict[str, Any] = {"ensure_ascii": False, "default": _list_iterator} | options
     encoder = json.JSONEncoder(indent=indent, **given)
     return "".join(joined("", encoder.iterencode(value)))
 
 
-def _listed(value: object) -> list[Any]:
+def _list_iterator(value: object) -> list[Any]:
     # llama.cpp's `map` gives a list, Jinja's a generator, and templates are written for both.
     if isinstance(value, Iterator):
         return list(value)

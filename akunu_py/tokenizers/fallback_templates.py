@@ -166,33 +166,25 @@ _FORMATS = (
 )  # fmt: skip
 _BY_NAME = {format_.name: format_ for format_ in _FORMATS}
 
-# Architecture -> formats of its models, the most specific first. "chatml" is the last for all.
-_BY_ARCHITECTURE: dict[str, tuple[str, ...]] = {
-    "llama": ("llama3", "mistral", "deepseek", "exaone", "granite"),
-    "llama4": ("llama4",),
-    "mistral3": ("mistral",),
-    "gemma": ("gemma",),
-    "gemma2": ("gemma",),
-    "gemma3": ("gemma",),
-    "gemma3n": ("gemma",),
-    "gemma4": ("gemma4",),
-    "phi3": ("phi3", "phi4"),
-    "phimoe": ("phi3",),
-    "glm4": ("glm4",),
-    "glm4moe": ("glm4",),
-    "chatglm": ("glm4",),
-    "command-r": ("command-r",),
-    "cohere2": ("command-r",),
-    "granite": ("granite",),
-    "granitemoe": ("granite",),
-    "granitehybrid": ("granite",),
-    "deepseek": ("deepseek",),
-    "deepseek2": ("deepseek",),
-    "qwen2": ("deepseek",),
-    "qwen3": ("deepseek",),
-    "exaone": ("exaone",),
-    "exaone4": ("exaone",),
-    "gpt-oss": ("harmony",),
+# Formats of the models of each architecture, the most specific first. "chatml" is the last for all.
+_BY_ARCHITECTURE = {
+    architecture: formats.split()
+    for architectures, formats in (
+        ("llama", "llama3 mistral deepseek exaone granite"),
+        ("llama4", "llama4"),
+        ("mistral3", "mistral"),
+        ("gemma gemma2 gemma3 gemma3n", "gemma"),
+        ("gemma4", "gemma4"),
+        ("phi3", "phi3 phi4"),
+        ("phimoe", "phi3"),
+        ("glm4 glm4moe chatglm", "glm4"),
+        ("command-r cohere2", "command-r"),
+        ("granite granitemoe granitehybrid", "granite"),
+        ("deepseek deepseek2 qwen2 qwen3", "deepseek"),
+        ("exaone exaone4", "exaone"),
+        ("gpt-oss", "harmony"),
+    )
+    for architecture in architectures.split()
 }
 
 

@@ -40,7 +40,10 @@ from akunu_py.tokenizers.template_limits import (
 
 TIME_LIMIT_S = 5.0
 _MAX_INDENT = 64
-_MAX_NUMBER = 1000  # argument of filters that take a width or a count
+# Filters that take a width or a count -> the most that it may be.
+_MAX_NUMBERS = {
+    "indent": _MAX_INDENT, "round": _MAX_INDENT, "batch": 1000, "center": 1000, "slice": 1000,
+}  # fmt: skip
 
 _FILTERS = frozenset(
     (
@@ -78,10 +81,9 @@ def _bounded_filter(name: str, function: Callable[..., Any]) -> Callable[..., An
         check_time()
         value, rest = args[first], args[first + 1 :]
         numbers = [n for n in (*rest, *kwargs.values()) if isinstance(n, int)]
-        if name in ("indent", "round") and any(abs(n) > _MAX_INDENT for n in numbers):
-            raise TemplateLimitError(f"it uses {name} with a number above {_MAX_INDENT}")
-        if name in ("batch", "center", "slice") and any(abs(n) > _MAX_NUMBER for n in numbers):
-            raise TemplateLimitError(f"it uses {name} with a number above {_MAX_NUMBER}")
+        most = _MAX_NUMBERS.get(name)
+        if most is not None and any(abs(number) > most for number in numbers):
+            raise TemplateLimitError(f"it uses {name} with a number above {most}")
         if name == "indent":
             widths = [len(t) for t in (*rest, *kwargs.values()) if isinstance(t, str)]
             text = str(value)

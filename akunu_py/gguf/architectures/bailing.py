@@ -58,7 +58,7 @@ def bailingmoe2(model: Decoder) -> ModelPlan:
     }
     arguments = {
         "use_qk_norm": True,
-        "rotary_dim": rope.rotated(model),
+        "rotary_dim": rope.rotated_dims(model),
         "score_function": experts.scoring(model, Gating.NONE),
         "moe_router_enable_expert_bias": True,
     }

@@ -177,7 +177,7 @@ def stablelm(model: Decoder) -> ModelPlan:
     norm for each head of q and k.
     """
     attention.require_plain_heads(model, partial=True)
-    rotated = rope.rotated(model)
+    rotated = rope.rotated_dims(model)
     # Converters also write it for models without parallel parts.
     model.keys.ignore("use_parallel_residual")
     parallel = "blk.0.ffn_norm.weight" not in model.tensors
@@ -224,7 +224,7 @@ def starcoder2(model: Decoder) -> ModelPlan:
 
 def phi2(model: Decoder) -> ModelPlan:
     """Phi 1, 1.5 and 2 for `mlx_lm.models.phi`."""
-    rotated = rope.rotated(model)
+    rotated = rope.rotated_dims(model)
     attention.require_plain_heads(model, partial=True)
     return model.plan(
         "phi",
@@ -248,7 +248,7 @@ def phi3(model: Decoder) -> ModelPlan:
     Files have q, k and v fused, as in the class, or separate. Gate and up are always fused, under
     the name of up.
     """
-    rotated = rope.rotated(model)
+    rotated = rope.rotated_dims(model)
     attention.require_plain_heads(model, partial=True)
     fused = f"blk.0.{attention.FUSED}.weight" in model.tensors
     parts = [f"blk.{{}}.{part}" for part in ([attention.FUSED] if fused else attention.INPUTS)]

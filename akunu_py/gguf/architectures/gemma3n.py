@@ -78,8 +78,8 @@ def gemma3n(model: Decoder) -> ModelPlan:
             module("per_layer_token_embd", f"{_BODY}.embed_tokens_per_layer"),
             module("per_layer_model_proj", f"{_BODY}.per_layer_model_projection"),
             module("per_layer_proj_norm", f"{_BODY}.per_layer_projection_norm"),
-            *_unstacked(model, "altup_proj", "altup_projections", streams),
-            *_unstacked(model, "altup_unembd_proj", "altup_unembed_projections", streams),
+            *_unstack(model, "altup_proj", "altup_projections", streams),
+            *_unstack(model, "altup_unembd_proj", "altup_unembed_projections", streams),
         ],
         {"text_config": model.arguments(text)},
         shared_arguments=False,
@@ -87,7 +87,7 @@ def gemma3n(model: Decoder) -> ModelPlan:
     )
 
 
-def _unstacked(model: Decoder, source: str, target: str, streams: int) -> list[Rule]:
+def _unstack(model: Decoder, source: str, target: str, streams: int) -> list[Rule]:
     """Map a stack of matrices, one for each stream but the first, to a list of modules."""
     width = model.hidden_size
     return [

@@ -15,7 +15,7 @@ def glm4(model: Decoder) -> ModelPlan:
     rows so that halves rotate. The positions of text are equal in all their sections.
     """
     attention.require_equal_widths(model)
-    rotated = rope.rotated(model)
+    rotated = rope.rotated_dims(model)
     neighbours = not _has_sections(model)
     norms = {
         "attn_norm": "input_layernorm",
@@ -54,7 +54,7 @@ def glm4_moe(model: Decoder) -> ModelPlan:
     biases of q, k and v.
     """
     attention.require_equal_widths(model)
-    rotated = rope.rotated(model)
+    rotated = rope.rotated_dims(model)
     dense = experts.leading_dense(model)
     mixture = experts.read(model, dense=dense)
     experts.require_sigmoid(model)

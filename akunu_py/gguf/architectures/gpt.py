@@ -46,7 +46,7 @@ def gptneox(model: Decoder) -> ModelPlan:
     Converters put all queries first, then all keys; the class groups them by head.
     """
     _require_common_sizes(model)
-    rotated = rope.rotated(model)
+    rotated = rope.rotated_dims(model)
     names = {
         "attn_norm": "input_layernorm",
         "attn_output": "attention.dense",

@@ -55,7 +55,7 @@ def minicpm3(model: Decoder) -> ModelPlan:
         wanted = "values of all heads as wide as the model"
         raise keys.unsupported("attention.value_length", value, wanted)
     attention.require_own_keys(model)
-    rotated = rope.rotated(model)
+    rotated = rope.rotated_dims(model)
     if rotated == model.head_dim:
         raise keys.error("rope.dimension_count", rotated, f"less than {model.head_dim}")
     long = rope.long(model, dims=rotated)

@@ -97,7 +97,7 @@ def minimax_m2(model: Decoder) -> ModelPlan:
     Norms of q and k span all heads; part of each head rotates.
     """
     attention.require_equal_widths(model)
-    rotated = rope.rotated(model)
+    rotated = rope.rotated_dims(model)
     mixture = experts.read(model, "feed_forward_length")
     experts.require_sigmoid(model)
     target = f"{LAYER}.block_sparse_moe"
@@ -141,7 +141,7 @@ def mimo2(model: Decoder) -> ModelPlan:
             raise keys.error(kv_key, kv_count, f"a divisor of {count}")
     head_dim = read_head_dim(keys, model.hidden_size, heads[0])
     value_dim = keys.integer("attention.value_length", head_dim, high=MAX_HEAD_DIM)
-    rotated = rope.rotated(model, head_dim)
+    rotated = rope.rotated_dims(model, head_dim)
     rope.require_unscaled(model)
     sinks = [f"blk.{layer}.attn_sinks.weight" in model.tensors for layer in all_layers]
     sinks_of = _of_both_kinds(model, "attention sinks", sinks, windowed)

@@ -18,7 +18,7 @@ def nemotron(model: Decoder) -> ModelPlan:
 
     Half of a head rotates, and the feed-forward part has no gate.
     """
-    rotated = rope.rotated(model)
+    rotated = rope.rotated_dims(model)
     attention.require_plain_heads(model, partial=True)
     norms = {"output_norm": "model.norm"}
     norms |= {f"blk.{{}}.{norm}": f"{LAYER}.{target}" for norm, target in layers.NORMS.items()}

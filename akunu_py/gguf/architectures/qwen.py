@@ -284,7 +284,7 @@ def _delta_mixture_arguments(nets: _DeltaNets, mixture: experts.Mixture) -> dict
 
 def _rotary_share(nets: _DeltaNets) -> float:
     # Rounded up, since the class truncates its product with the head's width.
-    return math.nextafter(rope.rotated(nets) / nets.head_dim, 1.0)
+    return math.nextafter(rope.rotated_dims(nets) / nets.head_dim, 1.0)
 
 
 def _grouped_heads(nets: _DeltaNets) -> Indices:

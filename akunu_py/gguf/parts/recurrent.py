@@ -154,8 +154,7 @@ def mamba2_rules(at: str, *, layers: Layers | None = None, norm: bool = True) ->
         *modules(at, {"ssm_in": "in_proj", "ssm_out": "out_proj"}, layers=layers),
         kernel_rule(at, layers=layers),
         parameter("blk.{}.ssm_conv1d.bias", f"{at}.conv1d.bias", layers=layers, required=False),
-        parameter("blk.{}.ssm_dt.bias", f"{at}.dt_bias", layers=layers, float32=True),
-        parameter("blk.{}.ssm_a", f"{at}.A_log", convert=log_of_decay, layers=layers, float32=True),
+        *decay_rules(at, layers=layers),
         parameter("blk.{}.ssm_d", f"{at}.D", convert=flat, layers=layers),
     ]
     if norm:

@@ -22,7 +22,7 @@ _ORIGINAL = "rope.scaling.original_context_length"
 _LOG_MULTIPLIER = "rope.scaling.yarn_log_multiplier"
 
 
-def rotated(model: Decoder, head_dim: int | None = None) -> int:
+def rotated_dims(model: Decoder, head_dim: int | None = None) -> int:
     """Return the number of rotating dimensions of a head, an even number."""
     key = "rope.dimension_count"
     head_dim = head_dim or model.head_dim
