@@ -50,57 +50,41 @@ def words(extra="bench"):
     return shlex.split(install_command(extra))
 
 
-def test_a_checkout(installed, tmp_path):
+URL, COMMIT = "https://example.org/akunu", "0" * 40
+TOOL = {"pip": False, "active": False}
+# The folder that akunu was installed from, as its record says, or a record of another kind; how it was
+# installed; the command, with {source} for the folder and {python} for the environment's.
+WAYS = {
+    "a checkout": ({"editable": True}, {}, "pip install -e {source}"),
+    "a folder": ({}, {}, "pip install {source}"),
+    "an environment that is not active": ({}, {"active": False}, "{python} -m pip install {source}"),
+    "uv's, without pip": ({"editable": True}, {"pip": False}, "uv pip install --python {python} -e {source}"),
+    "uv tool": ({}, {"tool": "uv tool", **TOOL}, "uv tool install --force {source}"),
+    "uv tool, a checkout": ({"editable": True}, {"tool": "uv tool", **TOOL}, "uv tool install --force -e {source}"),
+    "uvx": ({}, {"tool": "uvx", **TOOL}, "uvx --from {source} akunu"),
+    "a repository": (
+        {"url": URL, "vcs_info": {"vcs": "git", "commit_id": COMMIT}}, {},
+        f"pip install 'akunu-py[bench] @ git+{URL}@{COMMIT}'",
+    ),
+    "an archive": ({"url": f"{URL}.whl", "archive_info": {}}, {}, f"pip install 'akunu-py[bench] @ {URL}.whl'"),
+    "an index": (None, {}, "pip install 'akunu-py[bench]'"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_the_command_of_each_way_to_install(installed, tmp_path, way):
+    record, options, command = WAYS[way]
     source = tmp_path / "my akunu"
-    installed(folder(source, editable=True))
-    assert words() == ["pip", "install", "-e", f"{source}[bench]"]
-    assert words("compare")[-1] == f"{source}[compare]"
+    if record is not None and "url" not in record:
+        record = folder(source, **record)
+    prefix = installed(record, **options)
+    expected = command.format(source=shlex.quote(f"{source}[bench]"), python=f"{prefix}/bin/python")
+    assert words() == shlex.split(expected)
 
 
-def test_pip_install_of_a_folder(installed, tmp_path):
-    installed(folder(tmp_path / "src"))
-    assert words() == ["pip", "install", f"{tmp_path / 'src'}[bench]"]
-
-
-def test_an_environment_that_is_not_active_is_named(installed, tmp_path):
-    prefix = installed(folder(tmp_path / "src"), active=False)
-    assert words()[:4] == [f"{prefix}/bin/python", "-m", "pip", "install"]
-
-
-def test_an_environment_of_uv_has_no_pip(installed, tmp_path):
-    prefix = installed(folder(tmp_path / "src", editable=True), pip=False)
-    python = f"{prefix}/bin/python"
-    source = f"{tmp_path / 'src'}[bench]"
-    assert words() == ["uv", "pip", "install", "--python", python, "-e", source]
-
-
-@pytest.mark.parametrize("info", [{}, {"editable": True}])
-def test_uv_tool(installed, tmp_path, info):
-    installed(folder(tmp_path / "src", **info), tool="uv tool", pip=False, active=False)
-    edit = ["-e"] if info else []
-    source = f"{tmp_path / 'src'}[bench]"
-    assert words() == ["uv", "tool", "install", "--force", *edit, source]
-
-
-def test_uvx(installed, tmp_path):
-    installed(folder(tmp_path / "src"), tool="uvx", pip=False, active=False)
-    assert words() == ["uvx", "--from", f"{tmp_path / 'src'}[bench]", "akunu"]
-
-
-def test_a_repository(installed):
-    url, commit = "https://example.org/akunu", "0" * 40
-    installed({"url": url, "vcs_info": {"vcs": "git", "commit_id": commit}})
-    assert words() == ["pip", "install", f"akunu-py[bench] @ git+{url}@{commit}"]
-
-
-def test_an_archive(installed):
-    installed({"url": "https://example.org/akunu.whl", "archive_info": {}})
-    assert words() == ["pip", "install", "akunu-py[bench] @ https://example.org/akunu.whl"]
-
-
-def test_an_index(installed):
-    installed(None)
-    assert words() == ["pip", "install", "akunu-py[bench]"]
+def test_another_extra(installed, tmp_path):
+    installed(folder(tmp_path / "src", editable=True))
+    assert words("compare")[-1] == f"{tmp_path / 'src'}[compare]"
 
 
 def test_a_folder_that_is_gone(installed, tmp_path, monkeypatch):

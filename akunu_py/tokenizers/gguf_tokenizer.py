@@ -11,12 +11,7 @@ from akunu_py.tokenizers.special_text import SpecialTextGuard
 from akunu_py.tokenizers.special_tokens import fill_ids
 from akunu_py.tokenizers.template_choice import read_templates
 from akunu_py.tokenizers.template_input import cut_at, with_mark
-from akunu_py.tokenizers.vocabulary import (
-    TokenType,
-    get_flag,
-    get_text,
-    read_vocabulary,
-)
+from akunu_py.tokenizers.vocabulary import TokenType, get_flag, get_text, read_vocabulary
 from akunu_py.values.messages import GivenMessage, GivenTool, Message, read_messages, read_tools
 
 _NOT_TEXT = (TokenType.CONTROL, TokenType.UNKNOWN)

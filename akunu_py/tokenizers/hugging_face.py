@@ -13,12 +13,7 @@ from tokenizers import AddedToken, Regex, Tokenizer, decoders, normalizers, pre_
 from tokenizers.models import BPE
 from tokenizers.processors import TemplateProcessing
 
-from akunu_py.tokenizers.bpe import (
-    decode_alphabet,
-    missing_letters,
-    split_steps,
-    write_alphabet,
-)
+from akunu_py.tokenizers.bpe import decode_alphabet, missing_letters, split_steps, write_alphabet
 from akunu_py.tokenizers.gguf_tokenizer import from_gguf, ids_that_strip
 from akunu_py.tokenizers.split_rules import split_rule
 from akunu_py.tokenizers.vocabulary import (
@@ -77,10 +72,7 @@ def tokenizer_files(metadata: Mapping[str, Any]) -> dict[str, Any] | None:
             config[key] = vocabulary.tokens[vocabulary.special_ids[name]]
     if (template := get_text(metadata, "tokenizer.chat_template")) is not None:
         config["chat_template"] = template
-    return {
-        "tokenizer.json": json.loads(tokenizer.to_str()),
-        "tokenizer_config.json": config,
-    }
+    return {"tokenizer.json": json.loads(tokenizer.to_str()), "tokenizer_config.json": config}
 
 
 def _byte_level(metadata: Mapping[str, Any], vocabulary: Vocabulary) -> Tokenizer | None:

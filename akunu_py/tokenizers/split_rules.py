@@ -98,11 +98,7 @@ _YOUTU = (
     "|[\u3105-\u312f]+|[\u4e00-\u9fa5\u3040-\u309f\u30a0-\u30ff]+"
 )
 _BAILING = _either(
-    r"'(?:[sSdDmMtT]|[lL][lL]|[vV][eE]|[rR][eE])",
-    _WORD,
-    _DIGIT,
-    _OTHER,
-    r"\s*[\r\n]|\s+(?!\S)|\s+",
+    r"'(?:[sSdDmMtT]|[lL][lL]|[vV][eE]|[rR][eE])", _WORD, _DIGIT, _OTHER, r"\s*[\r\n]|\s+(?!\S)|\s+"
 )
 _JAIS2_SPACES = _either(
     *(rf"\s{{{2**power}}}(?!\S)" for power in range(9, 1, -1)), r"\s{1,2}(?!\S)|\s{1}"

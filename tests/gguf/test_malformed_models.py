@@ -7,15 +7,7 @@ import tracemalloc
 import pytest
 from gguf_bytes import STRING, items, text, u32
 from malformed_files import MALFORMED
-from malformed_models import (
-    BPE_TOKENS,
-    MALFORMED_MODELS,
-    TENSORS,
-    T,
-    model,
-    spm,
-    with_item,
-)
+from malformed_models import BPE_TOKENS, MALFORMED_MODELS, TENSORS, T, model, spm, with_item
 
 from akunu_py.gguf.reader import GGUFFile
 from akunu_py.models.load import LoadOptions, load_model

@@ -43,9 +43,7 @@ def experts(model: TinyModel, *, first=0, count=8, feed_forward=32, shared=0) ->
 
 
 def drafting_block(
-    model: TinyModel,
-    layer,
-    names=("nextn.enorm", "nextn.hnorm", "nextn.shared_head_norm"),
+    model: TinyModel, layer, names=("nextn.enorm", "nextn.hnorm", "nextn.shared_head_norm")
 ) -> None:
     """Add to the last block what makes it predict a further token; nothing runs it."""
     model.linear(f"blk.{layer}.nextn.eh_proj", 64, 128)

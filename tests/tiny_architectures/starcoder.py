@@ -23,8 +23,6 @@ def starcoder2(model: TinyModel) -> None:
 @tiny("starcoder2-linear", "starcoder2")
 def starcoder2_linear(model: TinyModel) -> None:
     model.sizes(feed_forward=128, rms_eps=None, norm_eps=1e-5)
-    model.keys(
-        **linear_scaling(2.0),
-    )
+    model.keys(**linear_scaling(2.0))
     model.frame(64, norm_bias=True)
     starcoder2_blocks(model)

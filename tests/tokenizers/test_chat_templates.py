@@ -101,8 +101,7 @@ MANY = ("many texts", "many slices", "many blocks")
 
 # template -> part of the message
 @pytest.mark.parametrize(
-    "name",
-    [pytest.param(name, marks=pytest.mark.slow if name in MANY else ()) for name in HOSTILE],
+    "name", [pytest.param(name, marks=pytest.mark.slow if name in MANY else ()) for name in HOSTILE]
 )
 def test_hostile_templates_fail_soon(name, monkeypatch):
     monkeypatch.setattr(sandbox, "TIME_LIMIT_S", 0.1)

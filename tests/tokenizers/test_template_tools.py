@@ -111,11 +111,7 @@ def written(source, messages, tools=None):
 def by_transformers(source, messages, tools):
     chat = pytest.importorskip("transformers.utils.chat_template_utils")
     texts, _ = chat.render_jinja_template(
-        [messages],
-        tools=tools,
-        chat_template=source,
-        add_generation_prompt=True,
-        bos_token="<s>",
+        [messages], tools=tools, chat_template=source, add_generation_prompt=True, bos_token="<s>"
     )
     return texts[0]
 

@@ -5,14 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from akunu_py.gguf.names import (
-    FEED_FORWARD,
-    LAYER,
-    Rule,
-    halves_from_neighbours,
-    module,
-    modules,
-)
+from akunu_py.gguf.names import FEED_FORWARD, LAYER, Rule, halves_from_neighbours, module, modules
 from akunu_py.gguf.parts import attention, experts, layers, rope
 from akunu_py.gguf.parts.decoder import Decoder
 from akunu_py.gguf.parts.experts import Gating

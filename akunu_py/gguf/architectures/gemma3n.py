@@ -91,11 +91,7 @@ def _unstack(model: Decoder, source: str, target: str, streams: int) -> list[Rul
     """Map a stack of matrices, one for each stream but the first, to a list of modules."""
     width = model.hidden_size
     return [
-        module(
-            source,
-            f"{_BODY}.{target}.{index}",
-            rows=slice(index * width, (index + 1) * width),
-        )
+        module(source, f"{_BODY}.{target}.{index}", rows=slice(index * width, (index + 1) * width))
         for index in range(streams - 1)
     ]
 

@@ -44,11 +44,7 @@ def llama(model: Decoder) -> ModelPlan:
         arguments["mlp_bias"] = model.has_biases(layers.GATED, "feed-forward")
         rules += modules(FEED_FORWARD, layers.GATED)
     return model.plan(
-        name,
-        rules,
-        arguments,
-        rotary=rope.factors(model, traditional=True),
-        constants=constants,
+        name, rules, arguments, rotary=rope.factors(model, traditional=True), constants=constants
     )
 
 
@@ -118,21 +114,13 @@ def llama4(model: Decoder) -> ModelPlan:
         "llama4",
         [
             *layers.frame(
-                model,
-                f"{body}.embed_tokens",
-                f"{body}.norm",
-                "language_model.lm_head",
-                copied=True,
+                model, f"{body}.embed_tokens", f"{body}.norm", "language_model.lm_head", copied=True
             ),
             *modules(layer, layers.NORMS),
             *attention.rules(model, f"{layer}.self_attn"),
             *modules(layer, router, layers=mixture.routed),
             *experts.rules(
-                model,
-                mixture,
-                f"{layer}.feed_forward",
-                routed="experts",
-                shared="shared_expert",
+                model, mixture, f"{layer}.feed_forward", routed="experts", shared="shared_expert"
             ),
         ],
         {"text_config": model.arguments(text)},

@@ -35,10 +35,7 @@ def olmo2(model: Decoder) -> ModelPlan:
     of a block follow its parts.
     """
     attention.require_plain_heads(model)
-    arguments: dict[str, Any] = {
-        "rms_norm_eps": model.rms_eps,
-        "rope_scaling": rope.scaling(model),
-    }
+    arguments: dict[str, Any] = {"rms_norm_eps": model.rms_eps, "rope_scaling": rope.scaling(model)}
     if window := windows.size(model, 0):
         windowed = windows.windowed(model, 4)
         windows.require_both_kinds(model, windowed)

@@ -15,11 +15,7 @@ from akunu_py.system.errors import ModelFormatError
 
 MAX_EXPERTS = 1 << 14
 MAX_SHARED = 1 << 10
-SHARED = {
-    "ffn_gate_shexp": "gate_proj",
-    "ffn_up_shexp": "up_proj",
-    "ffn_down_shexp": "down_proj",
-}
+SHARED = {"ffn_gate_shexp": "gate_proj", "ffn_up_shexp": "up_proj", "ffn_down_shexp": "down_proj"}
 """The shared experts, through which all tokens go; GGUF always fuses them."""
 
 ROUTER = f"{FEED_FORWARD}.gate.weight"
@@ -231,13 +227,7 @@ def router(
     """
     return [
         parameter("blk.{}.ffn_gate_inp.weight", weight, layers=layers, float32=True),
-        parameter(
-            "blk.{}.exp_probs_b.bias",
-            bias,
-            layers=layers,
-            required=required,
-            float32=True,
-        ),
+        parameter("blk.{}.exp_probs_b.bias", bias, layers=layers, required=required, float32=True),
     ]
 
 

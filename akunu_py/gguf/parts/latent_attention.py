@@ -12,11 +12,7 @@ from akunu_py.gguf.parts.decoder import MAX_HEAD_DIM, Decoder, read_head_dim
 from akunu_py.gguf.plan import Conversion
 
 INPUTS = {"attn_kv_a_mqa": "kv_a_proj_with_mqa", "attn_kv_a_norm": "kv_a_layernorm"}
-LATENT_QUERIES = {
-    "attn_q_a": "q_a_proj",
-    "attn_q_a_norm": "q_a_layernorm",
-    "attn_q_b": "q_b_proj",
-}
+LATENT_QUERIES = {"attn_q_a": "q_a_proj", "attn_q_a_norm": "q_a_layernorm", "attn_q_b": "q_b_proj"}
 
 
 @dataclass(frozen=True, slots=True)

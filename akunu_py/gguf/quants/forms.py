@@ -107,10 +107,7 @@ class Lattice:
             return WeightForm(self.bits, self.group, self.mode, exact=exact)
         count = len(self.planes.multipliers)
         return WeightForm(
-            self.bits // count,
-            self.group * count,
-            multipliers=self.planes.multipliers,
-            exact=exact,
+            self.bits // count, self.group * count, multipliers=self.planes.multipliers, exact=exact
         )
 
 

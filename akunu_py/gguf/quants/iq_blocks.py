@@ -14,13 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from akunu_py.gguf.codebooks import (
-    IQ2_MAGNITUDES,
-    IQ3_XXS_MAGNITUDES,
-    IQ4_VALUES,
-    grid,
-    sign_bytes,
-)
+from akunu_py.gguf.codebooks import IQ2_MAGNITUDES, IQ3_XXS_MAGNITUDES, IQ4_VALUES, grid, sign_bytes
 from akunu_py.gguf.quants.simple_blocks import Bytes, Floats, Parts, field, half
 
 Words = NDArray[np.uint64]

@@ -34,10 +34,7 @@ def _scales_and_minima(blocks: Bytes) -> tuple[Floats, Floats]:
     scales[:, 1] = third & nibble | first >> two & upper
     minima[:, 0] = second & low
     minima[:, 1] = third >> four & nibble | second >> two & upper
-    return (
-        scales.view(np.uint8) * half(blocks, 0),
-        minima.view(np.uint8) * -half(blocks, 2),
-    )
+    return (scales.view(np.uint8) * half(blocks, 0), minima.view(np.uint8) * -half(blocks, 2))
 
 
 def q4_k(blocks: Bytes, codes: Bytes) -> Parts:
