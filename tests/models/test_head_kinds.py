@@ -306,6 +306,14 @@ def test_damaged_tensors_are_refused(made, tmp_path, name):
 
 
 @each_kind
+def test_frequencies_follow_from_the_arguments(made, tmp_path, name):
+    target, head = made[name]
+    frequencies = KINDS[name].norm.replace("norm.weight", "rotary_emb.inv_freq")
+    place = write_head(KINDS[name], head, tmp_path, store(frequencies, mx.zeros(8)))
+    np.testing.assert_array_equal(outputs(target, load(target, place)), outputs(target, head))
+
+
+@each_kind
 def test_a_projection_is_part_of_every_head(made, tmp_path, name):
     """Also where its absence means another kind, or no head at all."""
     target, head = made[name]

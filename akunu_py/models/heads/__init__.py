@@ -19,6 +19,7 @@ head_config       the numbers of a head's config.json, checked
 stored_weights    tensors of safetensors files, checked and put into a head
 state_queue       hidden states that wait until a head needs them
 kinds             the table of the kinds
+found             a head that was found at a place: its needs, and its weights
 loading           the head of a loaded model
 needs             what a head needs of the memory
 """

@@ -93,23 +93,3 @@ def make_head_model(head: Head, *, context: int, vocabulary_size: int) -> HeadMo
     """
     kind = next(kind for kind in KINDS if isinstance(head, kind.head))
     return kind.model(head, context=context, vocabulary_size=vocabulary_size)
-
-
-def find_stored(place: Path, target: nn.Module) -> tuple[HeadKind, StoredHead] | None:
-    """Return the head in a safetensors file or a folder, and its kind; None where there is none."""
-    for kind in KINDS:
-        stored = kind.find(place, target)
-        if stored is not None:
-            return kind, stored
-    return None
-
-
-def find_planned(
-    file: GGUFFile, target: nn.Module, architecture: str
-) -> tuple[HeadKind, Head, ModelPlan] | None:
-    """Return the head in a GGUF file, without weights, its kind and its plan, if it has one."""
-    for kind in KINDS:
-        found = kind.plan(file, target, architecture)
-        if found is not None:
-            return kind, *found
-    return None

@@ -1,27 +1,17 @@
 """The head of a loaded model: from its own file or folder, or from another place."""
 
-import contextlib
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Literal
-
-import mlx.core as mx
 
 from akunu_py.gguf.reader import GGUFFile
 from akunu_py.models.cached_rows import Passes
 from akunu_py.models.folder_settings import read_folder_config
-from akunu_py.models.gguf_model import fill_model
-from akunu_py.models.heads.families import decoder_of, drop_copies, set_draft_vocabulary
+from akunu_py.models.heads.found import find_head, format_of
 from akunu_py.models.heads.gguf_head import find_block
-from akunu_py.models.heads.kinds import Head, find_planned, find_stored
-from akunu_py.models.heads.stored_head import find_head
-from akunu_py.models.heads.stored_weights import OFFSETS, fill_head, read_ids
-from akunu_py.models.library_errors import explained, from_library
-from akunu_py.models.load_steps import finish
+from akunu_py.models.heads.kinds import Head
+from akunu_py.models.heads.stored_head import find_layer_head
+from akunu_py.models.library_errors import explained
 from akunu_py.models.loaded_model import LoadedModel
-from akunu_py.models.sources import source_of
-from akunu_py.models.weights import Float16OverflowError, WeightReader
-from akunu_py.system.errors import ConfigError, ModelFormatError
+from akunu_py.system.errors import ConfigError
 
 OWN = "own"
 """Asks for a model's own head, from `own_place`."""
@@ -50,8 +40,11 @@ def load_head(loaded: LoadedModel, source: Path | None) -> Head | None:
             f"{place} does not exist; give a GGUF or safetensors file, or a folder, with a "
             "prediction head"
         )
-    with explained(place):
-        head = _load(loaded, place)
+    target, weights, head = loaded.model, loaded.description.weights, None
+    with explained(place), find_head(place, target, loaded.description.architecture) as found:
+        if found is not None:
+            _check_one_machine(loaded)
+            head = found.load(dense=weights == "dense", fitted=weights == "fitted")
     if head is None and source is not None:
         raise ConfigError(
             f"{place} has no prediction head for this model; give a file or folder that has one"
@@ -81,25 +74,18 @@ def head_place(model: Path, heads: str | Path) -> Path:
         return own_place(model.expanduser()) if own else Path(heads).expanduser()
 
 
-def kind_of(place: Path) -> Literal["gguf", "stored"] | None:
-    """Return the format in which a file or folder may have a head, None where it has none."""
-    if not place.exists():
-        return None
-    return "stored" if place.suffix == ".safetensors" else source_of(place).heads
-
-
 def has_own_head(model: Path) -> bool:
     """Return whether a sound model seems to have a head of its own, by the names of tensors."""
     place = own_place(model)
-    if place != model or kind_of(place) is None:
+    if place != model or format_of(place) is None:
         return place != model
-    if kind_of(place) == "gguf":
+    if format_of(place) == "gguf":
         with GGUFFile.open(place) as file:
             return find_block(file) is not None
     config = read_folder_config(place)
     # Of a model with images, the part that reads text has these arguments.
     layers = {**config, **(config.get("text_config") or {})}.get("num_hidden_layers")
-    return find_head(place, layers if isinstance(layers, int) else 0) is not None
+    return find_layer_head(place, layers if isinstance(layers, int) else 0) is not None
 
 
 def wanted_head(loaded: LoadedModel, heads: str | Path) -> Head:
@@ -116,86 +102,8 @@ def wanted_head(loaded: LoadedModel, heads: str | Path) -> Head:
     return head
 
 
-def _load(loaded: LoadedModel, place: Path) -> Head | None:
-    kind = kind_of(place)
-    if kind == "stored":
-        return _load_stored(loaded, place)
-    return _load_gguf(loaded, place) if kind == "gguf" else None
-
-
-def _load_gguf(loaded: LoadedModel, path: Path) -> Head | None:
-    weights = loaded.description.weights
-    with GGUFFile.open(path) as file, of_gguf_head(file):
-        found = find_planned(file, loaded.model, loaded.description.architecture)
-        if found is None:
-            return None
-        _check_one_machine(loaded)
-        kind, head, plan = found
-        reader = WeightReader(file, _type_of(loaded), weights == "dense", weights == "fitted")
-        finish(fill_model(head, plan, reader))
-    if kind.shares:
-        drop_copies(head, loaded.model)
-    return head
-
-
-@contextlib.contextmanager
-def of_gguf_head(file: GGUFFile) -> Iterator[None]:
-    """Name the file's head in errors of planning and filling it."""
-    try:
-        yield
-    except Float16OverflowError as error:
-        raise ConfigError(
-            f"the prediction head in {file.path} has numbers in {error} that float16 cannot hold; "
-            "choose another compute type for the model"
-        ) from None
-    except ModelFormatError as error:
-        raise type(error)(
-            f"the prediction head in {file.path} cannot be loaded: {error.message}"
-        ) from None
-
-
-def _load_stored(loaded: LoadedModel, place: Path) -> Head | None:
-    found = find_stored(place, loaded.model)
-    if found is None:
-        return None
-    _check_one_machine(loaded)
-    kind, stored = found
-    target = loaded.model
-    head = kind.make(stored, target, loaded.description.architecture)
-    with from_library(stored.place, "prediction head"):
-        arrays = stored.read()
-    offsets, ids = arrays.pop(OFFSETS, None), None
-    if offsets is not None:
-        vocabulary = decoder_of(target)[1].embed_tokens.weight.shape[0]
-        ids = read_ids(offsets, stored.tensors[OFFSETS], vocabulary)
-    number = _type_of(loaded)
-    fill_head(
-        head,
-        kind.arrange(stored, arrays, target),
-        stored.place,
-        number,
-        # Elsewhere than on the CPU backend, quantized weights are the fast ones.
-        dense=loaded.description.weights == "dense" and number == mx.float32,
-        is_cast=getattr(target, "cast_predicate", None),
-    )
-    if kind.shares:
-        drop_copies(head, target)
-    if ids is not None:
-        set_draft_vocabulary(head, target, ids)
-        mx.eval(head.parameters())
-    return head
-
-
 def _check_one_machine(loaded: LoadedModel) -> None:
     if loaded.make_passes is not Passes:
         raise ConfigError(
             "prediction heads work on one machine only; leave them out, or run the model on one"
         )
-
-
-def _type_of(loaded: LoadedModel) -> mx.Dtype:
-    """Return the type of the target's activations."""
-    _, decoder = decoder_of(loaded.model)
-    # Nothing is computed: only the type is asked for.
-    kind: mx.Dtype = decoder.embed_tokens(mx.zeros((1, 1), dtype=mx.int32)).dtype
-    return kind

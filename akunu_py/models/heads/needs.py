@@ -5,18 +5,14 @@ from pathlib import Path
 
 import mlx.core as mx
 from mlx import nn
-from mlx.utils import tree_flatten, tree_map
+from mlx.utils import tree_map
 
-from akunu_py.gguf.reader import GGUFFile
 from akunu_py.models.cache_needs import CacheNeeds, cache_needs, cached_bytes
-from akunu_py.models.expansion import num_parameters
 from akunu_py.models.heads.assistant import Assistant
-from akunu_py.models.heads.families import set_draft_vocabulary
-from akunu_py.models.heads.kinds import Head, find_planned, find_stored
-from akunu_py.models.heads.loading import kind_of, of_gguf_head
+from akunu_py.models.heads.found import find_head
+from akunu_py.models.heads.kinds import Head
 from akunu_py.models.library_errors import explained
 from akunu_py.models.rollback import leaves
-from akunu_py.models.weight_bytes import bytes_in_forms, forms_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,67 +60,11 @@ def head_needs(
 
     Raises as `load_head` does, except for damaged weights.
     """
-    with explained(place):
-        kind = kind_of(place)
-        if kind == "stored":
-            return _of_stored(target, architecture, place, number_bytes, dense=dense)
-        if kind == "gguf":
-            return _of_gguf(target, architecture, place, number_bytes, dense=dense, fitted=fitted)
-    return None
-
-
-def _of_gguf(
-    target: nn.Module,
-    architecture: str,
-    path: Path,
-    number_bytes: int,
-    *,
-    dense: bool,
-    fitted: bool,
-) -> HeadNeeds | None:
-    with GGUFFile.open(path) as file, of_gguf_head(file):
-        found = find_planned(file, target, architecture)
+    with explained(place), find_head(place, target, architecture) as found:
         if found is None:
             return None
-        _, head, plan = found
-        used = {name for placement in plan.placements for name in placement.tensors}
-        tensors = [file.tensors[name] for name in used]
-
-    def size(*, fitted: bool) -> int:
-        forms = forms_of(tensors, number_bytes, dense=dense, fitted=fitted)
-        return bytes_in_forms(tensors, forms, number_bytes)
-
-    return HeadNeeds(size(fitted=fitted), size(fitted=True), _caches_of(head), number_bytes)
-
-
-def _of_stored(
-    target: nn.Module, architecture: str, place: Path, number_bytes: int, *, dense: bool
-) -> HeadNeeds | None:
-    found = find_stored(place, target)
-    if found is None:
-        return None
-    kind, stored = found
-    head = kind.make(stored, target, architecture)
-    takes_rows = stored.num_guessed is not None and "lm_head" not in head
-    if stored.num_guessed is not None:
-        set_draft_vocabulary(head, target, mx.zeros((stored.num_guessed,), dtype=mx.int32))
-    # As `load_head` decides.
-    if dense and number_bytes == 4:
-        size = number_bytes * num_parameters(head)
-    else:
-        size = stored.num_bytes(number_bytes)
-        if takes_rows:
-            size += _bytes_of(head.lm_head.rows, number_bytes)
-    return HeadNeeds(size, size, _caches_of(head), number_bytes)
-
-
-def _bytes_of(layer: nn.Module, number_bytes: int) -> int:
-    """Return the bytes of a layer whose codes keep their type; a number has `number_bytes`."""
-    arrays = [array for _, array in tree_flatten(layer.parameters())]
-    return sum(
-        array.size * (number_bytes if mx.issubdtype(array.dtype, mx.floating) else array.itemsize)
-        for array in arrays
-    )
+        sizes = found.sizes(number_bytes, dense=dense, fitted=fitted)
+        return HeadNeeds(*sizes, _caches_of(found.make()), number_bytes)
 
 
 def _caches_of(head: Head) -> tuple[CacheNeeds, ...]:

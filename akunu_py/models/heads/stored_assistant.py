@@ -10,9 +10,8 @@ from akunu_py.models.folder_settings import ASSISTANTS, read_folder_config
 from akunu_py.models.heads.assistant import Assistant, Clusters, check_gemma, make_assistant
 from akunu_py.models.heads.families import decoder_of
 from akunu_py.models.heads.head_config import HeadConfig
-from akunu_py.models.heads.stored_weights import StoredHead, StoredTensor
+from akunu_py.models.heads.stored_weights import StoredHead
 from akunu_py.models.number_limits import MAX_LAYERS
-from akunu_py.models.weight_files import check_weight_file
 from akunu_py.system.errors import ModelFormatError
 
 _KINDS = ("sliding_attention", "full_attention")
@@ -29,15 +28,12 @@ def find_assistant(source: Path, _: nn.Module) -> StoredHead | None:
         return None
     if read_folder_config(folder)["model_type"] not in ASSISTANTS:
         return None
-    tensors = {
-        name.removeprefix("model."): StoredTensor(path, name)
-        for path in sorted(folder.glob("model*.safetensors"))
-        for name in check_weight_file(path)
-    }
+    stored = StoredHead.of(folder, lambda name: name.removeprefix("model."))
     # A copy of the embedding, in the files of some converters.
-    if "embed_tokens.weight" in tensors:
-        tensors = {name: t for name, t in tensors.items() if not name.startswith("lm_head.")}
-    return StoredHead(folder, tensors)
+    if "embed_tokens.weight" in stored.tensors:
+        for name in [name for name in stored.tensors if name.startswith("lm_head.")]:
+            del stored.tensors[name]
+    return stored
 
 
 def make_stored_assistant(stored: StoredHead, target: nn.Module, architecture: str) -> Assistant:

@@ -10,9 +10,8 @@ from akunu_py.drafting.draft_model import MAX_DRAFT_TOKENS
 from akunu_py.models.heads.dflash import DFlashHead
 from akunu_py.models.heads.families import check_between_layers, decoder_of, shared_layers
 from akunu_py.models.heads.head_config import HeadConfig
-from akunu_py.models.heads.stored_weights import StoredHead, StoredTensor
+from akunu_py.models.heads.stored_weights import StoredHead
 from akunu_py.models.library_errors import from_library
-from akunu_py.models.weight_files import check_weight_file
 
 _MARK = "hidden_norm.weight"
 """A parameter that no other head has; beside `fc`, no model either."""
@@ -40,14 +39,8 @@ def find_dflash(source: Path, _: nn.Module) -> StoredHead | None:
 
     Raises ModelFormatError for a damaged file.
     """
-    paths = [source] if source.is_file() else sorted(source.glob("model*.safetensors"))
-    tensors = {
-        name.removeprefix("model."): StoredTensor(path, name)
-        for path in paths
-        for name in check_weight_file(path)
-        if not name.endswith("rotary_emb.inv_freq")
-    }
-    return StoredHead(source, tensors) if {_MARK, "fc.weight"} <= tensors.keys() else None
+    stored = StoredHead.of(source, lambda name: name.removeprefix("model."))
+    return stored if {_MARK, "fc.weight"} <= stored.tensors.keys() else None
 
 
 def make_dflash(stored: StoredHead, target: nn.Module, architecture: str) -> DFlashHead:

@@ -14,9 +14,8 @@ from mlx_lm.models.llama import ModelArgs
 from akunu_py.models.heads.eagle import EagleHead
 from akunu_py.models.heads.families import check_between_layers, decoder_of, shared_layers
 from akunu_py.models.heads.head_config import HeadConfig
-from akunu_py.models.heads.stored_weights import StoredHead, StoredTensor
+from akunu_py.models.heads.stored_weights import StoredHead
 from akunu_py.models.library_errors import from_library
-from akunu_py.models.weight_files import check_weight_file
 
 _KIND = "an EAGLE-3"
 _LAYER = re.compile(r"(?:model\.)?(?:midlayer|layers\.0)\.")
@@ -35,15 +34,14 @@ def find_eagle(source: Path, _: nn.Module) -> StoredHead | None:
 
     Raises ModelFormatError for a damaged file.
     """
-    paths = [source] if source.is_file() else sorted(source.glob("model*.safetensors"))
-    tensors = {
-        _LAYER.sub("midlayer.", name, count=1).removeprefix("model."): StoredTensor(path, name)
-        for path in paths
-        for name in check_weight_file(path)
-        # Whether the target's tokens are among the head's, and frequencies: both follow.
-        if name != "t2d" and not name.endswith("rotary_emb.inv_freq")
-    }
-    return StoredHead(source, tensors) if _MARK in tensors else None
+    stored = StoredHead.of(source, _own_name)
+    return stored if _MARK in stored.tensors else None
+
+
+def _own_name(name: str) -> str | None:
+    # "t2d" says whether the target's tokens are among the head's, which follows from "d2t".
+    own = _LAYER.sub("midlayer.", name, count=1).removeprefix("model.")
+    return None if name == "t2d" else own
 
 
 def make_eagle(stored: StoredHead, target: nn.Module, architecture: str) -> EagleHead:

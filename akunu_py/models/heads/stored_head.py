@@ -20,9 +20,8 @@ from mlx import nn
 from akunu_py.models.folder_settings import read_folder_config
 from akunu_py.models.heads.families import decoder_of, make_head, required_family, single_layer
 from akunu_py.models.heads.head import PredictionHead
-from akunu_py.models.heads.stored_weights import OFFSETS, StoredHead, StoredTensor
+from akunu_py.models.heads.stored_weights import OFFSETS, StoredHead
 from akunu_py.models.library_errors import from_library
-from akunu_py.models.weight_files import check_weight_file
 
 _SIDE_CARS = (
     "mtp.safetensors",
@@ -57,11 +56,11 @@ _EXPERT = re.compile(r"(.+\.mlp)\.experts\.(\d+)\.((?:gate|up|down)_proj\.\w+)")
 
 
 def find_mtp(source: Path, target: nn.Module) -> StoredHead | None:
-    """Return a head for a target from a safetensors file or a folder; `find_head` says more."""
-    return find_head(source, len(target.layers))
+    """Return a head for a target, as `find_layer_head` does."""
+    return find_layer_head(source, len(target.layers))
 
 
-def find_head(source: Path, num_layers: int) -> StoredHead | None:
+def find_layer_head(source: Path, num_layers: int) -> StoredHead | None:
     """Return the head in a safetensors file or a folder, None if it has none.
 
     The folder is that of a model, with the head beside its weights or among them, or of a head
@@ -69,33 +68,24 @@ def find_head(source: Path, num_layers: int) -> StoredHead | None:
     file. Paths are those in a model of one layer, whose other parts are absent.
     """
     if source.is_file():
-        return _find(source, [source], num_layers, bare=True)
+        return _find(source, num_layers, bare=True)
     for name in _SIDE_CARS:
         path = source / name
-        if path.is_file() and (head := _find(source, [path], num_layers, bare=True)):
+        if path.is_file() and (head := _find(path, num_layers, bare=True)):
             return head
     alone = str(read_folder_config(source)["model_type"]).endswith("_mtp")
-    return _find(source, sorted(source.glob("model*.safetensors")), num_layers, bare=alone)
+    return _find(source, num_layers, bare=alone)
 
 
-def _find(
-    source: Path, paths: Iterable[Path], num_layers: int, *, bare: bool = False
-) -> StoredHead | None:
-    """Return the head in files; with `bare`, names may lack the prefix."""
-    stored = [StoredTensor(path, name) for path in paths for name in check_weight_file(path)]
-    prefixed = {
-        place: tensor
-        for tensor in stored
-        if (rest := _without_prefix(tensor.name, num_layers)) and (place := _place(rest))
-    }
-    if prefixed or not bare:
-        return StoredHead(source, prefixed) if prefixed else None
-    head = {
-        place: tensor for tensor in stored if (place := _place(tensor.name.removeprefix("model.")))
-    }
-    # The other names are those of any model.
-    known = any(f"model.{part}.weight" in head for part in _HEADS_ALONE)
-    return StoredHead(source, head) if known else None
+def _find(source: Path, num_layers: int, *, bare: bool) -> StoredHead | None:
+    """Return the head in a file or folder; with `bare`, names may lack the prefix."""
+    head = StoredHead.of(source, lambda name: _place(_without_prefix(name, num_layers)))
+    if not head.tensors and bare:
+        head = StoredHead.of(source, lambda name: _place(name.removeprefix("model.")))
+        # The other names are those of any model.
+        known = any(f"model.{part}.weight" in head.tensors for part in _HEADS_ALONE)
+        return head if known else None
+    return head if head.tensors else None
 
 
 def _without_prefix(name: str, num_layers: int) -> str | None:
@@ -107,14 +97,9 @@ def _without_prefix(name: str, num_layers: int) -> str | None:
     return found["rest"] if found and found["layer"] == str(num_layers) else None
 
 
-def _place(rest: str) -> str | None:
-    """Return the place of a head's tensor in a model of one layer.
-
-    None for further heads, and for frequencies that follow from the arguments.
-    """
-    if rest.endswith("rotary_emb.inv_freq"):
-        return None
-    if rest == OFFSETS:
+def _place(rest: str | None) -> str | None:
+    """Return the place of a head's tensor in a model of one layer; None for further heads."""
+    if rest is None or rest == OFFSETS:
         return rest
     module, _, suffix = rest.rpartition(".")
     if part := _PART_OF.get(module):

@@ -1,0 +1,186 @@
+"""A head that was found at a place: what it needs, and how its weights are read."""
+
+import contextlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+import mlx.core as mx
+from mlx import nn
+from mlx.utils import tree_flatten
+
+from akunu_py.gguf.plan import ModelPlan
+from akunu_py.gguf.reader import GGUFFile
+from akunu_py.models.expansion import num_parameters
+from akunu_py.models.gguf_model import fill_model
+from akunu_py.models.heads.families import decoder_of, drop_copies, set_draft_vocabulary
+from akunu_py.models.heads.kinds import KINDS, Head, HeadKind
+from akunu_py.models.heads.stored_weights import OFFSETS, StoredHead, fill_head, read_ids
+from akunu_py.models.library_errors import from_library
+from akunu_py.models.load_steps import finish
+from akunu_py.models.sources import source_of
+from akunu_py.models.weight_bytes import bytes_in_forms, forms_of
+from akunu_py.models.weights import Float16OverflowError, WeightReader
+from akunu_py.system.errors import ConfigError, ModelFormatError
+
+
+@dataclass(frozen=True, slots=True)
+class GGUFHead:
+    """A head in an open GGUF file, before its weights are read, and where they come from."""
+
+    kind: HeadKind
+    target: nn.Module
+    file: GGUFFile
+    head: Head
+    plan: ModelPlan
+
+    def make(self) -> Head:
+        """Return the head without weights."""
+        return self.head
+
+    def sizes(self, number_bytes: int, *, dense: bool, fitted: bool) -> tuple[int, int]:
+        """Return the bytes of its weights in memory, as they will be, and in fitted forms.
+
+        A number of its target has `number_bytes`, and the weights are `dense` or `fitted`.
+        """
+        used = {name for placement in self.plan.placements for name in placement.tensors}
+        tensors = [self.file.tensors[name] for name in used]
+        exact, smaller = (
+            forms_of(tensors, number_bytes, dense=dense, fitted=small) for small in (fitted, True)
+        )
+        return (
+            bytes_in_forms(tensors, exact, number_bytes),
+            bytes_in_forms(tensors, smaller, number_bytes),
+        )
+
+    def load(self, *, dense: bool, fitted: bool) -> Head:
+        """Return the head with its weights, which are `dense` or `fitted` as the target's."""
+        reader = WeightReader(self.file, _number_of(self.target), dense, fitted)
+        finish(fill_model(self.head, self.plan, reader))
+        if self.kind.shares:
+            drop_copies(self.head, self.target)
+        return self.head
+
+
+@dataclass(frozen=True, slots=True)
+class SafetensorsHead:
+    """A head in safetensors files, before its weights are read; methods as those of `GGUFHead`.
+
+    `architecture` names the target in messages.
+    """
+
+    kind: HeadKind
+    target: nn.Module
+    stored: StoredHead
+    architecture: str
+
+    def make(self) -> Head:
+        return self.kind.make(self.stored, self.target, self.architecture)
+
+    def sizes(self, number_bytes: int, *, dense: bool, fitted: bool) -> tuple[int, int]:  # noqa: ARG002
+        head, guessed = self.make(), self.stored.num_guessed
+        takes_rows = guessed is not None and "lm_head" not in head
+        if guessed is not None:
+            set_draft_vocabulary(head, self.target, mx.zeros((guessed,), dtype=mx.int32))
+        if _is_expanded(dense, number_bytes):
+            size = number_bytes * num_parameters(head)
+        else:
+            size = self.stored.num_bytes(number_bytes)
+            if takes_rows:
+                size += _bytes_of(head.lm_head.rows, number_bytes)
+        return size, size
+
+    def load(self, *, dense: bool, fitted: bool) -> Head:  # noqa: ARG002
+        stored, target, head, ids = self.stored, self.target, self.make(), None
+        number = _number_of(target)
+        with from_library(stored.place, "prediction head"):
+            arrays = stored.read()
+        offsets = arrays.pop(OFFSETS, None)
+        if offsets is not None:
+            vocabulary = decoder_of(target)[1].embed_tokens.weight.shape[0]
+            ids = read_ids(offsets, stored.tensors[OFFSETS], vocabulary)
+        fill_head(
+            head,
+            self.kind.arrange(stored, arrays, target),
+            stored.place,
+            number,
+            dense=_is_expanded(dense, number.size),
+            is_cast=getattr(target, "cast_predicate", None),
+        )
+        if self.kind.shares:
+            drop_copies(head, target)
+        if ids is not None:
+            set_draft_vocabulary(head, target, ids)
+            mx.eval(head.parameters())
+        return head
+
+
+FoundHead = GGUFHead | SafetensorsHead
+
+
+@contextlib.contextmanager
+def find_head(place: Path, target: nn.Module, architecture: str) -> Iterator[FoundHead | None]:
+    """Return the head at a place for a target, which `architecture` names; None without one.
+
+    The place is open meanwhile. Raises what the kinds of heads raise for damaged files.
+    """
+    form = format_of(place)
+    if form == "gguf":
+        with GGUFFile.open(place) as file, _of_gguf_head(file):
+            planned = ((kind, kind.plan(file, target, architecture)) for kind in KINDS)
+            yield next(
+                (GGUFHead(kind, target, file, *found) for kind, found in planned if found), None
+            )
+    elif form == "stored":
+        stored = ((kind, kind.find(place, target)) for kind in KINDS)
+        yield next(
+            (SafetensorsHead(kind, target, one, architecture) for kind, one in stored if one), None
+        )
+    else:
+        yield None
+
+
+def format_of(place: Path) -> Literal["gguf", "stored"] | None:
+    """Return the format in which a file or folder may have a head, None where it has none."""
+    if not place.exists():
+        return None
+    return "stored" if place.suffix == ".safetensors" else source_of(place).heads
+
+
+@contextlib.contextmanager
+def _of_gguf_head(file: GGUFFile) -> Iterator[None]:
+    """Name the file's head in errors of planning and filling it."""
+    try:
+        yield
+    except Float16OverflowError as error:
+        raise ConfigError(
+            f"the prediction head in {file.path} has numbers in {error} that float16 cannot hold; "
+            "choose another compute type for the model"
+        ) from None
+    except ModelFormatError as error:
+        raise type(error)(
+            f"the prediction head in {file.path} cannot be loaded: {error.message}"
+        ) from None
+
+
+def _number_of(target: nn.Module) -> mx.Dtype:
+    """Return the type of a target's activations."""
+    _, decoder = decoder_of(target)
+    # Nothing is computed: only the type is asked for.
+    kind: mx.Dtype = decoder.embed_tokens(mx.zeros((1, 1), dtype=mx.int32)).dtype
+    return kind
+
+
+def _is_expanded(dense: bool, number_bytes: int) -> bool:
+    """Return whether stored codes are expanded; on a GPU quantized weights are the fast ones."""
+    return dense and number_bytes == 4
+
+
+def _bytes_of(layer: nn.Module, number_bytes: int) -> int:
+    """Return the bytes of a layer whose codes keep their type; a number has `number_bytes`."""
+    arrays = [array for _, array in tree_flatten(layer.parameters())]
+    return sum(
+        array.size * (number_bytes if mx.issubdtype(array.dtype, mx.floating) else array.itemsize)
+        for array in arrays
+    )
