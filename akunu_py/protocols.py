@@ -1,7 +1,8 @@
-"""Protocols between the rooms: what drafters, targets and tokenizers can do.
+"""The contracts between the rooms: what drafters, targets and tokenizers can do.
 
-`Drafter`, `Target` and `Tokenizer` are required. The other protocols are optional capabilities,
-checked with `isinstance` once, when a reply is put together.
+A drafter is any object with `observe` and `propose`; `Drafter` has what else it may do. `Target`
+and `Tokenizer` are required as they stand. The other protocols of targets are optional
+capabilities, checked with `isinstance` once, when a reply is put together.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -10,89 +11,14 @@ from typing import Literal, Protocol, runtime_checkable
 import numpy as np
 from numpy.typing import NDArray
 
+from akunu_py.system.errors import ContractError
 from akunu_py.values.cost_curve import CostCurve
 from akunu_py.values.messages import GivenMessage, GivenTool
 from akunu_py.values.types import Draft, GenerationConfig, PassReport
 
-
-@runtime_checkable
-class Drafter(Protocol):
-    """Guesses the next tokens of one reply; each reply gets a new drafter."""
-
-    def observe(self, tokens: Sequence[int]) -> None:
-        """Take in committed tokens, in order: first the prompt, then each step's output."""
-
-    def propose(self, limit: int) -> Draft:
-        """Guess at most `limit` tokens to follow the observed ones; the draft may be empty."""
-
-
-@runtime_checkable
-class ReplyDrafter(Protocol):
-    """A drafter whose draws depend on how the reply is sampled."""
-
-    def begin_reply(
-        self, config: GenerationConfig, seed: int, check: Callable[[], None] | None = None
-    ) -> None:
-        """Draft for a reply with these transforms and this seed; called before the prompt.
-
-        `check`, to be called between the drafter's own passes over the prompt, may raise.
-        """
-
-
-@runtime_checkable
-class PromptReader(Protocol):
-    """A drafter that reads the prompt in passes of its own, between which others have a turn."""
-
-    def reading(self, prompt: Sequence[int]) -> Iterator[None]:
-        """Take in the prompt as `observe` does, yielding between passes."""
-
-
-@runtime_checkable
-class CandidateObserver(Protocol):
-    """A drafter that learns from the target's own runners-up.
-
-    The target computes them only for such a drafter.
-    """
-
-    def observe_candidates(self, rows: Sequence[tuple[int, Sequence[int]]]) -> None:
-        """Take in the rows of a pass, before `observe` gets its output.
-
-        A row is (token fed, the target's most likely next ids, best first). Rows of rejected draft
-        tokens are included, since the target's candidates after them are known as well. Rows of the
-        prompt are not.
-        """
-
-
 Hidden = Literal["normed", "raw"] | tuple[int, ...]
 """Hidden states of a target: after its last norm, or before; or, side by side, those that go into
 the layers of these numbers, in ascending order."""
-
-
-@runtime_checkable
-class StateObserver(Protocol):
-    """A drafter that reads the target's hidden states, such as a prediction head.
-
-    The target keeps them only for such a drafter. They are arrays of the target's own kind, which
-    stay on its device: [1, rows, width]. Each row of the text comes once, in order.
-    """
-
-    @property
-    def hidden(self) -> Hidden:
-        """Return which states it reads."""
-
-    def begin_states(self, prompt: Sequence[int], held: int) -> None:
-        """Begin a reply to a prompt; called before its prefill.
-
-        The target holds the first `held` rows from earlier replies and does not compute them again.
-        The states of row `held` come first.
-        """
-
-    def observe_states(self, states: object, start: int, end: int) -> None:
-        """Take in the states of the next rows: those from `start` to before `end` of `states`.
-
-        They are rows of the prompt, after each of its passes, and later rows of committed tokens,
-        before `observe` gets a step's output.
-        """
 
 
 class KeptRows(Protocol):
@@ -106,30 +32,6 @@ class KeptRows(Protocol):
         is not held. To be read between two passes of the target, and not kept longer: an array that
         somebody else holds cannot be written into.
         """
-
-
-@runtime_checkable
-class RowReader(Protocol):
-    """A `StateObserver` that also reads the keys and values of the target's rows."""
-
-    def use_rows(self, rows: KeptRows) -> None:
-        """Read rows here from now on; called before `begin_states`."""
-
-
-@runtime_checkable
-class SureDrafter(Protocol):
-    """A drafter that sometimes knows what must come next, and drafts it whatever it costs."""
-
-    def num_sure(self) -> int:
-        """Return how many tokens are sure to follow the observed ones: `Draft.sure`, unlimited."""
-
-
-@runtime_checkable
-class Extender(Protocol):
-    """A drafter that can continue another drafter's chain."""
-
-    def extend(self, before: Draft, limit: int) -> Draft:
-        """Draft a chain of at most `limit` tokens to follow the observed ones and `before`."""
 
 
 class DrawnToken(Protocol):
@@ -162,69 +64,208 @@ class DrawingRule(Protocol):
         """Return whether to draw up to `room` tokens rather than verify a copied draft."""
 
 
-@runtime_checkable
-class TokenByToken(Protocol):
-    """A drafter that pays for every drafted token, and so asks before each."""
-
-    def use_rule(self, rule: DrawingRule) -> None:
-        """Draft a further token only if it pays by the rule."""
-
-
-@runtime_checkable
-class CurveUser(Protocol):
-    """A drafter that uses the costs of passes itself."""
-
-    def use_curve(self, curve: CostCurve) -> None:
-        """Use these costs from now on; called again as they become better known."""
+_TOLD_BY = {
+    "reads_candidates": "observe_candidates",
+    "uses_curve": "use_curve",
+    "draws": "draft_probabilities",
+}
+"""Flag of a drafter -> the method that says it."""
 
 
-@runtime_checkable
-class SampledDrafter(Protocol):
-    """A drafter that draws its tokens and knows their distributions (`akunu_py.lab.verifying`)."""
+class Drafter:
+    """Guesses the next tokens of one reply; each reply gets a new drafter.
 
-    def draft_probabilities(self) -> NDArray[np.floating] | None:
-        """Return the distributions the last draft was drawn from, [draws, vocab].
+    It must have `observe` and `propose`. The other methods do nothing unless a class has its own.
+    An object of any other class with these two, and with any of the others, serves as well:
+    `as_drafter` gives it what it lacks.
+    """
 
-        There is one per node, in order, unless the drafter has `draw_order`. None means that every
-        token was certain (q was 1), as for a greedy drafter or the k likeliest tokens.
+    hidden: Hidden | None = None
+    """The target's hidden states that it reads, as a prediction head does; None for none. The
+    target keeps them only for such a drafter."""
+
+    reads_candidates = False
+    """Whether it learns from the target's own runners-up, which are computed only then. This and
+    the next two follow from the methods that a class has of its own."""
+
+    uses_curve = False
+    """Whether it uses the costs of passes itself."""
+
+    draws = False
+    """Whether it draws its tokens and knows their distributions (`akunu_py.lab.verifying`)."""
+
+    def __init_subclass__(cls) -> None:
+        for flag, method in _TOLD_BY.items():
+            if method in vars(cls):
+                setattr(cls, flag, True)
+
+    def observe(self, tokens: Sequence[int]) -> None:
+        """Take in committed tokens, in order: first the prompt, then each step's output."""
+        raise NotImplementedError
+
+    def propose(self, limit: int) -> Draft:
+        """Guess at most `limit` tokens to follow the observed ones; the draft may be empty."""
+        raise NotImplementedError
+
+    def extend(self, before: Draft, limit: int) -> Draft:
+        """Draft a chain of at most `limit` tokens to follow the observed ones and `before`."""
+        return _EMPTY if before.tokens else self.propose(limit)
+
+    def begin_reply(
+        self, config: GenerationConfig, seed: int, check: Callable[[], None] | None = None
+    ) -> None:
+        """Draft for a reply with these transforms and this seed; called before the prompt.
+
+        `check`, to be called between the drafter's own passes over the prompt, may raise.
         """
 
+    def reading(self, prompt: Sequence[int]) -> Iterator[None]:
+        """Take in the prompt, yielding between passes of its own, so that others have a turn."""
+        self.observe(prompt)
+        yield from ()
 
-@runtime_checkable
-class OrderedDraws(Protocol):
-    """A `SampledDrafter` of trees that knows in which order its tokens were drawn."""
+    def observe_candidates(self, rows: Sequence[tuple[int, Sequence[int]]]) -> None:
+        """Take in the rows of a pass, before `observe` gets its output, if `reads_candidates`.
 
-    def draw_order(self) -> Sequence[int]:
+        A row is (token fed, the target's most likely next ids, best first). Rows of rejected draft
+        tokens are included, since the target's candidates after them are known as well. Rows of the
+        prompt are not.
+        """
+
+    def begin_states(self, prompt: Sequence[int], held: int) -> None:
+        """Begin a reply to a prompt, if `hidden`; called before its prefill.
+
+        The target holds the first `held` rows from earlier replies and does not compute them again.
+        The states of row `held` come first.
+        """
+
+    def observe_states(self, states: object, start: int, end: int) -> None:
+        """Take in the states of the next rows: those from `start` to before `end` of `states`.
+
+        They are arrays of the target's own kind, which stay on its device: [1, rows, width]. Each
+        row of the text comes once, in order: rows of the prompt, after each of its passes, and
+        later rows of committed tokens, before `observe` gets a step's output.
+        """
+
+    def use_rows(self, rows: KeptRows) -> None:
+        """Read keys and values of the target's rows here, if `hidden`; before `begin_states`."""
+
+    def num_sure(self) -> int:
+        """Return how many tokens are sure to follow the observed ones: `Draft.sure`, unlimited.
+
+        They are drafted whatever that costs.
+        """
+        return 0
+
+    def use_rule(self, rule: DrawingRule) -> None:
+        """Draft a further token only if it pays by the rule, if every token takes time."""
+
+    def use_curve(self, curve: CostCurve) -> None:
+        """Use these costs, if `uses_curve`; called again as they become better known."""
+
+    def draft_probabilities(self) -> NDArray[np.floating] | None:
+        """Return the distributions the last draft was drawn from, [draws, vocab], if it `draws`.
+
+        There is one per node, in order, unless there is a `draw_order`. None means that every token
+        was certain (q was 1), as for a greedy drafter or the k likeliest tokens.
+        """
+        return None
+
+    def draw_order(self) -> Sequence[int] | None:
         """Return the node of each draw, in the order drawn; a token drawn twice appears twice.
 
         Siblings are tried in this order, and `draft_probabilities` has a row for each draw. So this
         also serves draws from different distributions: several drafters, or draws without
-        replacement, whose q excludes the tokens drawn before.
+        replacement, whose q excludes the tokens drawn before. None stands for one draw a node.
         """
+        return None
 
-
-@runtime_checkable
-class CountedDraws(Protocol):
-    """A `SampledDrafter` of trees that merges equal siblings and counts their draws."""
-
-    def draw_counts(self) -> Sequence[int]:
-        """Return how often each node was drawn, at least once.
+    def draw_counts(self) -> Sequence[int] | None:
+        """Return how often each node was drawn, at least once; None where equal draws are apart.
 
         Siblings must be independent draws from one distribution; they are tried in random order,
         each as often as it was drawn.
         """
-
-
-@runtime_checkable
-class BranchingDrafter(Protocol):
-    """A `SampledDrafter` of trees that can drop their branches."""
+        return None
 
     def without_branches(self, draft: Draft) -> Draft:
-        """Return a chain of the last draft, chosen independently of its tokens.
+        """Return a chain of the last draft, a tree, chosen independently of its tokens.
 
         Called for a target that takes no trees, even if the tree is a chain because its draws were
         equal. Afterwards probabilities and counts describe the chain.
         """
+        return draft
+
+
+_EMPTY = Draft.empty()
+
+
+def as_drafter(given: object, name: str = "it") -> Drafter:
+    """Return a drafter; an object of another class gets the methods that it lacks.
+
+    Raises ContractError, with `name`, for an object without `observe` or `propose`.
+    """
+    if isinstance(given, Drafter):
+        return given
+    if not all(callable(getattr(given, method, None)) for method in ("observe", "propose")):
+        raise ContractError(
+            f"{name} is a {type(given).__name__}; a drafter has the methods observe and propose"
+        )
+    return _Completed(given)
+
+
+class DrafterAround(Drafter):
+    """A drafter around another one, which is told everything and makes the drafts."""
+
+    def __init__(self, inner: Drafter) -> None:
+        self._inner = inner = as_drafter(inner)
+        self.hidden = inner.hidden
+        self.reads_candidates = inner.reads_candidates
+        self.uses_curve = inner.uses_curve
+
+    def observe(self, tokens: Sequence[int]) -> None:
+        self._inner.observe(tokens)
+
+    def propose(self, limit: int) -> Draft:
+        return self._inner.propose(limit)
+
+    def begin_reply(
+        self, config: GenerationConfig, seed: int, check: Callable[[], None] | None = None
+    ) -> None:
+        self._inner.begin_reply(config, seed, check)
+
+    def reading(self, prompt: Sequence[int]) -> Iterator[None]:
+        return self._inner.reading(prompt)
+
+    def observe_candidates(self, rows: Sequence[tuple[int, Sequence[int]]]) -> None:
+        self._inner.observe_candidates(rows)
+
+    def begin_states(self, prompt: Sequence[int], held: int) -> None:
+        self._inner.begin_states(prompt, held)
+
+    def observe_states(self, states: object, start: int, end: int) -> None:
+        self._inner.observe_states(states, start, end)
+
+    def use_rows(self, rows: KeptRows) -> None:
+        self._inner.use_rows(rows)
+
+    def use_rule(self, rule: DrawingRule) -> None:
+        self._inner.use_rule(rule)
+
+    def use_curve(self, curve: CostCurve) -> None:
+        self._inner.use_curve(curve)
+
+
+class _Completed(Drafter):
+    """A drafter of a class of its own, with the methods that it lacks."""
+
+    def __init__(self, given: object) -> None:
+        for flag, method in _TOLD_BY.items():
+            setattr(self, flag, hasattr(given, method))
+        for name in vars(Drafter):
+            own = None if name.startswith("_") else getattr(given, name, None)
+            if own is not None:
+                setattr(self, name, own)
 
 
 class Target(Protocol):
@@ -249,7 +290,7 @@ class Target(Protocol):
 
 @runtime_checkable
 class CandidateTarget(Protocol):
-    """A target that can return its candidates, for drafters that are a `CandidateObserver`."""
+    """A target that can return its candidates, for drafters that read them."""
 
     def track_candidates(self, count: int) -> None:
         """Look for the `count` likeliest ids after every row evaluated from now on."""

@@ -7,7 +7,7 @@ from mlx.utils import tree_map
 from mlx_lm.models import llama
 
 from akunu_py.decoding.loop import decode
-from akunu_py.protocols import ReplyDrafter, StateObserver
+from akunu_py.protocols import as_drafter
 from akunu_py.sampling.sampler import Sampler
 from akunu_py.sampling.transforms import TransformChain
 from akunu_py.testing import OracleDrafter
@@ -31,24 +31,24 @@ def tiny(seed=3, **options):
 
 
 def generate(session, prompt, config, drafter, *, max_tokens=60, num_draft_tokens=8, seed=7):
+    given, drafter = drafter, as_drafter(drafter)
     chain = TransformChain.from_config(config, session.vocabulary_size)
     sampler = Sampler(chain, seed, session.vocabulary_size)
     session.begin(
         prompt, sampler, max_tokens,
-        states=drafter if isinstance(drafter, StateObserver) else None,
+        states=None if drafter.hidden is None else drafter,
     )  # fmt: skip
-    if isinstance(drafter, ReplyDrafter):
-        drafter.begin_reply(config, seed)
+    drafter.begin_reply(config, seed)
     drafter.observe(prompt)
     steps = list(
         decode(
             session, drafter, prompt[-1], num_draft_tokens=num_draft_tokens, max_tokens=max_tokens
         )
     )
-    if isinstance(drafter, Adversary) and max_tokens >= 20 and num_draft_tokens >= 8:
+    if isinstance(given, Adversary) and max_tokens >= 20 and num_draft_tokens >= 8:
         # Otherwise it says nothing that the text is the plain one.
         assert any(step.stats.num_draft_tokens for step in steps)
-        if drafter.kind in ("right", "half"):
+        if given.kind in ("right", "half"):
             assert any(step.stats.num_accepted_tokens for step in steps)
     return [token for step in steps for token in step.token_ids]
 

@@ -30,7 +30,7 @@ from akunu_py.models.load import LoadedModel
 from akunu_py.models.pass_times import PassTimes, measure_passes
 from akunu_py.models.session import Session
 from akunu_py.models.token_model import make_token_model
-from akunu_py.protocols import Drafter, ReplyDrafter, StateObserver, Tokenizer
+from akunu_py.protocols import Drafter, Tokenizer, as_drafter
 from akunu_py.sampling.forced import ForcedSampler
 from akunu_py.sampling.sampler import Sampler
 from akunu_py.sampling.transforms import TransformChain
@@ -258,15 +258,14 @@ def _akunu(bench: _Bench, arm: str, case: Case, max_tokens: int) -> Run:
         if case.text is None
         else ForcedSampler(chain, len(prompt), case.text, session.vocabulary_size)
     )
-    drafter = _drafter(bench, arm)
+    drafter = as_drafter(_drafter(bench, arm))
     most = bench.num_draft_tokens
     if most is None:
         most = default_num_draft_tokens(arm)
     with session.measured():
-        states = drafter if isinstance(drafter, StateObserver) else None
+        states = None if drafter.hidden is None else drafter
         session.begin(prompt, sampler, max_tokens + _MARGIN, states=states)
-        if isinstance(drafter, ReplyDrafter):
-            drafter.begin_reply(config, 0)
+        drafter.begin_reply(config, 0)
         drafter.observe(prompt)
         budget = Budget(
             bench.states[arm],

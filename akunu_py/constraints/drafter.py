@@ -1,21 +1,15 @@
 """Drafts of constrained replies: what must come next, and what another drafter thinks."""
 
 from akunu_py.constraints.matcher import Matcher
-from akunu_py.protocols import Drafter, Extender
+from akunu_py.protocols import Drafter, DrafterAround
 from akunu_py.values.draft_trees import part
 from akunu_py.values.types import Draft
 
 GRAMMAR = "grammar"
 """Origin of tokens that a constraint leaves no choice about."""
 
-_CAPABILITIES = (
-    "begin_reply", "reading", "observe_candidates", "use_rule", "use_curve", "hidden",
-    "begin_states", "observe_states", "use_rows",
-)  # fmt: skip
-"""Methods of the optional protocols that a loop, a budget or a reply calls on a drafter."""
 
-
-class ConstrainedDrafter:
+class ConstrainedDrafter(DrafterAround):
     """Drafts what must come next, and then what another drafter proposes and the constraint allows.
 
     The matcher is read here, not moved: whoever makes the reply advances it.
@@ -28,22 +22,16 @@ class ConstrainedDrafter:
     """
 
     def __init__(self, inner: Drafter, matcher: Matcher, num_draft_tokens: int) -> None:
-        self._inner = inner
+        super().__init__(inner)
         self._matcher = matcher
         self._most = num_draft_tokens
-        self._extender = inner if isinstance(inner, Extender) else None
-        self.observe = inner.observe
-        # Protocols are checked by the methods that an object has.
-        for name in _CAPABILITIES:
-            if hasattr(inner, name):
-                setattr(self, name, getattr(inner, name))
 
     def num_sure(self) -> int:
         """Return how many tokens must come next."""
         return len(self._matcher.forced())
 
     def propose(self, limit: int) -> Draft:
-        """Draft what must come next, followed by the inner drafter's tokens if it is an `Extender`.
+        """Draft what must come next, followed by the inner drafter's tokens if it can go on.
 
         Where nothing must come, draft as the inner drafter does.
         """
@@ -52,9 +40,9 @@ class ConstrainedDrafter:
         if not sure:
             return self._allowed(self._inner.propose(more))
         chain = Draft.chain(sure, GRAMMAR, 0, (1.0,) * len(sure), sure=len(sure))
-        if self._extender is None or more <= 0:
+        if more <= 0:
             return chain
-        return self._allowed(_joined(chain, self._extender.extend(chain, more)))
+        return self._allowed(_joined(chain, self._inner.extend(chain, more)))
 
     def _allowed(self, draft: Draft) -> Draft:
         """Return the part of a draft that the constraint allows."""

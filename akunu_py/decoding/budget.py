@@ -20,15 +20,7 @@ from akunu_py.decoding.running_rate import RunningRate
 from akunu_py.decoding.time_saved import TimeSaved
 from akunu_py.decoding.tree_budget import paying_part
 from akunu_py.decoding.tree_choice import RowCosts, TreeChoice, TreeEstimate
-from akunu_py.protocols import (
-    CurveUser,
-    Drafter,
-    DrawnToken,
-    Target,
-    TimedTarget,
-    TokenByToken,
-    TreeTarget,
-)
+from akunu_py.protocols import Drafter, DrawnToken, Target, TimedTarget, TreeTarget, as_drafter
 from akunu_py.values.cost_curve import CostCurve
 from akunu_py.values.decode_stats import StepStats
 from akunu_py.values.draft_trees import best_chain, part, walk
@@ -109,8 +101,8 @@ class Budget:
     """The draft budget of one reply.
 
     The budget uses optional abilities of its partners: a `TimedTarget` reports what its passes
-    were, a `TreeTarget` says which trees it takes, a `TokenByToken` drafter asks it before each
-    token, a `CurveUser` gets the cost curve.
+    were, a `TreeTarget` says which trees it takes. A drafter whose tokens take time asks it before
+    each, and one that uses the cost curve gets it.
 
     Args:
         state: what earlier replies taught.
@@ -139,7 +131,8 @@ class Budget:
         self._state = state
         self._target = target if isinstance(target, TimedTarget) else _Untimed()
         self._trees = target if isinstance(target, TreeTarget) else None
-        self._tell = drafter.use_curve if isinstance(drafter, CurveUser) else None
+        drafter = None if drafter is None else as_drafter(drafter)
+        self._tell = drafter.use_curve if drafter is not None and drafter.uses_curve else None
         self._pipelined = pipelined and self._target.pipelined
         self._costs = state.costs if self._pipelined else state.costs_alone
         self._acceptance = state.acceptance
@@ -159,7 +152,7 @@ class Budget:
         self._source = name
         self._most = self._proposed = 0
         self._samples_told = -1
-        if isinstance(drafter, TokenByToken):
+        if drafter is not None:
             drafter.use_rule(self)
         self._costs.begin(context)
         self._tell_curve()

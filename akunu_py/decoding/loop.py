@@ -15,12 +15,12 @@ from akunu_py.decoding.stats import step_detail, step_stats
 from akunu_py.decoding.stopping import LoopDetector, cut_at_end
 from akunu_py.decoding.tree_choice import TreeChoice
 from akunu_py.decoding.verify import verify_match
-from akunu_py.protocols import CandidateObserver, CandidateTarget, Drafter, SureDrafter, Target
+from akunu_py.protocols import CandidateTarget, Drafter, Target, as_drafter
 from akunu_py.system.errors import ContractError
 from akunu_py.values.types import Draft, FinishReason, StepStats, Verification
 
 NUM_CANDIDATES = 8
-"""Number of likeliest next tokens of each row that a `CandidateObserver` gets."""
+"""Number of likeliest next tokens of each row that a drafter gets if it reads candidates."""
 
 Verify = Callable[[int, Draft, int], Verification]
 """Runs a pass over a token and a draft behind it, whose first position is given, and decides."""
@@ -73,16 +73,16 @@ def decode(
 
     Raises ContractError for a draft longer than allowed, and whatever `target` raises.
     """
+    drafter = as_drafter(drafter)
     budget = budget or VerifyAll(target)
     verify = verify or by_choice(target)
     observe = observer(drafter, target)
-    num_sure = drafter.num_sure if isinstance(drafter, SureDrafter) else int
     remaining = max_tokens
     while remaining > 0:
         started = clock()
         # A pass always adds one token of its own to the accepted ones.
         room = min(num_draft_tokens, target.max_draft_tokens(), remaining - 1)
-        proposed = propose(drafter, max(budget.limit(room), min(num_sure(), room)))
+        proposed = propose(drafter, max(budget.limit(room), min(drafter.num_sure(), room)))
         draft = budget.trim(proposed)
         drafted = clock()
         verification = verify(last, draft, position)
@@ -141,9 +141,9 @@ _EMPTY = Draft.empty()
 def observer(drafter: Drafter, target: Target) -> Callable[[Sequence[int]], None]:
     """Return a function that tells the drafter which tokens a step committed.
 
-    A `CandidateObserver` first gets the likeliest tokens of each row, if the target knows them.
+    One that reads candidates first gets the likeliest tokens of each row, if the target knows them.
     """
-    if not (isinstance(drafter, CandidateObserver) and isinstance(target, CandidateTarget)):
+    if not (drafter.reads_candidates and isinstance(target, CandidateTarget)):
         return drafter.observe
     target.track_candidates(NUM_CANDIDATES)
 

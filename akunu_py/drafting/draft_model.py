@@ -12,7 +12,7 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from akunu_py.protocols import DrawingRule
+from akunu_py.protocols import Drafter, DrawingRule
 from akunu_py.system.errors import ConfigError, ContractError
 from akunu_py.values.types import Draft, GenerationConfig, LengthTrace
 
@@ -119,7 +119,7 @@ class TokenModel(Protocol):
         """
 
 
-class DraftModelDrafter:
+class DraftModelDrafter(Drafter):
     """Drafts the choices of a smaller model (`--drafter draft-model`).
 
     With coupled draws (the default) the small model chooses with the target's own noise, and the

@@ -7,11 +7,12 @@ tokens, so a loop gives a draft of any length.
 
 from collections.abc import Sequence
 
+from akunu_py.protocols import Drafter
 from akunu_py.system.errors import ConfigError
 from akunu_py.values.types import Draft
 
 
-class LookupDrafter:
+class LookupDrafter(Drafter):
     """Prompt lookup over the whole text of one reply (`--drafter lookup`).
 
     A table for each length of context has the position after its last occurrence. The longest

@@ -12,6 +12,7 @@ from itertools import islice
 import numpy as np
 from numpy.typing import NDArray
 
+from akunu_py.protocols import Drafter
 from akunu_py.system.errors import ConfigError
 from akunu_py.values.types import Draft
 
@@ -73,7 +74,7 @@ class Continuations:
                     self.best, self.best_count = candidate, times
 
 
-class NgramDrafter:
+class NgramDrafter(Drafter):
     """n-gram tables whose counts grow over the whole reply (`--drafter ngram`).
 
     The history holds the last `history` tokens. Counts stay when a token leaves it: the window

@@ -2,10 +2,11 @@
 
 from collections.abc import Sequence
 
+from akunu_py.protocols import Drafter
 from akunu_py.values.types import Draft
 
 
-class PlainDrafter:
+class PlainDrafter(Drafter):
     """Proposes nothing (`--drafter none`)."""
 
     name = "none"

@@ -5,10 +5,10 @@ head guesses the token after the next from the model's own hidden state.
 """
 
 from collections.abc import Sequence
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from akunu_py.drafting.draft_model import DraftModelDrafter, TokenModel
-from akunu_py.protocols import Hidden, RowReader
+from akunu_py.protocols import Hidden, KeptRows
 from akunu_py.values.types import Draft
 
 NUM_DRAFT_TOKENS = 4
@@ -27,10 +27,18 @@ class HeadModel(TokenModel, Protocol):
         """Return how many tokens one pass guesses; where it is more than one, these are all."""
 
     def begin_states(self, prompt: Sequence[int], held: int) -> None:
-        """Begin a reply; see `StateObserver`."""
+        """Begin a reply; see `Drafter`."""
 
     def observe_states(self, states: object, start: int, end: int) -> None:
-        """Take in hidden states; see `StateObserver`."""
+        """Take in hidden states; see `Drafter`."""
+
+
+@runtime_checkable
+class RowReader(Protocol):
+    """A head that also reads the keys and values of the target's rows."""
+
+    def use_rows(self, rows: KeptRows) -> None:
+        """Read rows here from now on; called before `begin_states`."""
 
 
 def default_length(head: HeadModel) -> int:
@@ -39,9 +47,7 @@ def default_length(head: HeadModel) -> int:
 
 
 class PredictionHeadDrafter(DraftModelDrafter):
-    """Drafts with a prediction head, as `DraftModelDrafter` does with a model; a `StateObserver`.
-
-    With a head that is a `RowReader` it is one as well.
+    """Drafts with a prediction head, as `DraftModelDrafter` does with a model.
 
     Raises as `DraftModelDrafter` does.
     """
@@ -59,10 +65,17 @@ class PredictionHeadDrafter(DraftModelDrafter):
         super().__init__(head, num_draft_tokens=most, rejection=rejection)
         self.further_passes = 1 if head.at_once == 1 else 0
         self.hidden = head.hidden
-        self.begin_states = head.begin_states
-        self.observe_states = head.observe_states
-        if isinstance(head, RowReader):
-            self.use_rows = head.use_rows
+        self._head = head
+
+    def begin_states(self, prompt: Sequence[int], held: int) -> None:
+        self._head.begin_states(prompt, held)
+
+    def observe_states(self, states: object, start: int, end: int) -> None:
+        self._head.observe_states(states, start, end)
+
+    def use_rows(self, rows: KeptRows) -> None:
+        if isinstance(self._head, RowReader):
+            self._head.use_rows(rows)
 
     def extend(self, before: Draft, limit: int) -> Draft:
         """Draft at most min(limit, num_draft_tokens - len(before)) tokens after a chain.

@@ -24,14 +24,14 @@ from akunu_py.drafting.plain import PlainDrafter
 from akunu_py.drafting.prediction_head import NUM_DRAFT_TOKENS as NUM_HEAD_TOKENS
 from akunu_py.drafting.prediction_head import HeadModel, PredictionHeadDrafter, default_length
 from akunu_py.drafting.text_first import TextFirstDrafter
-from akunu_py.protocols import Drafter
+from akunu_py.protocols import Drafter, as_drafter
 from akunu_py.system.errors import ConfigError, ContractError
 from akunu_py.values.types import GenerationConfig
 
 ENTRY_POINT_GROUP = "akunu.drafters"
 
 Need = Literal["text", "candidates", "draft model", "counts", "prediction head"]
-"""Sources of a drafter besides the text: the target's likeliest tokens (`CandidateObserver`), a
+"""Sources of a drafter besides the text: the target's likeliest tokens, a
 second model, a file of counts, or a prediction head of the model itself."""
 
 
@@ -288,13 +288,7 @@ def make(name: str, setup: DrafterSetup) -> Drafter:
     """
     kind = _checked_kind(name, setup.config)
     kind.check(setup.config, setup.num_draft_tokens)
-    drafter = kind.make(setup)
-    if not isinstance(drafter, Drafter):
-        raise ContractError(
-            f"the drafter {name!r} is a {type(drafter).__name__}; a drafter has the methods "
-            "observe and propose"
-        )
-    return drafter
+    return as_drafter(kind.make(setup), f"the drafter {name!r}")
 
 
 def _checked_kind(name: str, config: GenerationConfig) -> DrafterKind:

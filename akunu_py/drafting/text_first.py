@@ -5,19 +5,20 @@ and is asked where there is nothing to copy, in place of a copy that is expected
 for the tokens behind a copy.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 
 from akunu_py.drafting.auto import AutoDrafter
 from akunu_py.drafting.draft_model import DraftModelDrafter
-from akunu_py.protocols import DrawingRule, RowReader, StateObserver
-from akunu_py.values.types import Draft, GenerationConfig
+from akunu_py.protocols import DrafterAround, DrawingRule
+from akunu_py.values.cost_curve import CostCurve
+from akunu_py.values.types import Draft
 
 
-class TextFirstDrafter:
+class TextFirstDrafter(DrafterAround):
     """Drafts from earlier text, and with a model where that pays; `auto` with a model.
 
     The rule decides what pays. Without one the model goes on behind every copy, as far as it may.
-    It is a `StateObserver` or a `RowReader` if the model is one.
+    It reads hidden states and rows if the model does.
 
     Args:
         text: drafts copies.
@@ -28,23 +29,11 @@ class TextFirstDrafter:
     name = AutoDrafter.name
 
     def __init__(self, text: AutoDrafter, model: DraftModelDrafter) -> None:
+        super().__init__(model)
+        self.uses_curve = True
         self._text = text
         self._model = model
         self._rule: DrawingRule | None = None
-        self.use_curve = text.use_curve
-        if isinstance(model, StateObserver):
-            # Protocols are checked by the methods that an object has.
-            self.hidden = model.hidden
-            self.begin_states = model.begin_states
-            self.observe_states = model.observe_states
-        if isinstance(model, RowReader):
-            self.use_rows = model.use_rows
-
-    def begin_reply(
-        self, config: GenerationConfig, seed: int, check: Callable[[], None] | None = None
-    ) -> None:
-        """Draw with these transforms and this seed; see `ReplyDrafter`."""
-        self._model.begin_reply(config, seed, check)
 
     def reading(self, prompt: Sequence[int]) -> Iterator[None]:
         self._text.observe(prompt)
@@ -55,9 +44,11 @@ class TextFirstDrafter:
         self._model.observe(tokens)
 
     def use_rule(self, rule: DrawingRule) -> None:
-        """Ask this rule what pays."""
         self._rule = rule
         self._model.use_rule(rule)
+
+    def use_curve(self, curve: CostCurve) -> None:
+        self._text.use_curve(curve)
 
     def propose(self, limit: int) -> Draft:
         copied = self._text.propose(limit)

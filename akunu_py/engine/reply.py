@@ -25,13 +25,7 @@ from akunu_py.engine.reply_message import MessageReader
 from akunu_py.engine.reply_text import ReplyText
 from akunu_py.models.cached_rows import Progress
 from akunu_py.models.session import Session
-from akunu_py.protocols import (
-    Drafter,
-    PromptReader,
-    ReplyDrafter,
-    StateObserver,
-    Tokenizer,
-)
+from akunu_py.protocols import Drafter, Tokenizer, as_drafter
 from akunu_py.sampling.sampler import Sampler
 from akunu_py.sampling.transforms import TransformChain
 from akunu_py.values.types import (
@@ -101,6 +95,7 @@ class Reply:
     def __init__(self, request: Request, cancelled: threading.Event) -> None:
         config, session, tokenizer = request.config, request.session, request.tokenizer
         self._request = request
+        self._drafter = as_drafter(request.drafter)
         self._cancelled = cancelled
         self._seed = secrets.randbits(64) if config.seed is None else config.seed
         self._verifier = make_verifier(config, self._seed)
@@ -151,7 +146,7 @@ class Reply:
 
     def _prefill(self) -> Generator[None, None, bool]:
         """Show the prompt to the model and to the drafter; return False if cancelled."""
-        request, session, drafter = self._request, self._request.session, self._request.drafter
+        request, session, drafter = self._request, self._request.session, self._drafter
         chain = TransformChain.from_config(self._verifier.sampling, session.vocabulary_size)
         sampler = Sampler(chain, self._seed, session.vocabulary_size)
         self._started = self._prefilled = time.perf_counter()
@@ -164,7 +159,7 @@ class Reply:
                 self._max_tokens,
                 request.checkpoints,
                 allowed=request.matcher,
-                states=drafter if isinstance(drafter, StateObserver) else None,
+                states=None if drafter.hidden is None else drafter,
             )
             with contextlib.closing(prefill):
                 self._num_cached = next(prefill)
@@ -177,14 +172,10 @@ class Reply:
                     # Whoever cancelled meanwhile gets no further layer.
                     self._check()
             self._prefill_progress(total, total)
-            if isinstance(drafter, ReplyDrafter):
-                drafter.begin_reply(request.config, self._seed, self._check)
-            if isinstance(drafter, PromptReader):
-                for _ in drafter.reading(request.prompt):
-                    yield
-                    self._check()
-            else:
-                drafter.observe(request.prompt)
+            drafter.begin_reply(request.config, self._seed, self._check)
+            for _ in drafter.reading(request.prompt):
+                yield
+                self._check()
         except _CancelledError:
             return False
         finally:
@@ -193,7 +184,7 @@ class Reply:
 
     def _decode(self) -> Iterator[Step]:
         """Return the steps of the decode loop."""
-        request, session, drafter = self._request, self._request.session, self._request.drafter
+        request, session, drafter = self._request, self._request.session, self._drafter
         if request.budgets is not None:
             self._budget = self._verifier.budget(
                 request.budgets,

@@ -7,7 +7,7 @@ from functools import partial
 import mlx.core as mx
 from mlx import nn
 
-from akunu_py.protocols import Hidden, StateObserver
+from akunu_py.protocols import Drafter, Hidden
 from akunu_py.system.errors import ConfigError
 
 _LAST_NORMS = ("norm", "norm_f", "final_norm", "final_layernorm", "embedding_norm")
@@ -103,9 +103,10 @@ class HandedStates:
     place, once they are sure to stay.
     """
 
-    def __init__(self, model: nn.Module, observer: StateObserver, prompt: Sequence[int]) -> None:
+    def __init__(self, model: nn.Module, observer: Drafter, prompt: Sequence[int]) -> None:
         self._observer = observer
         self._prompt = prompt
+        assert observer.hidden is not None  # noqa: S101 - else nobody hands it states
         self._tap = StateTap(model, observer.hidden)
         self.listening = self._tap.listening
         # Place of the next row to hand; None before the prefill.

@@ -32,7 +32,7 @@ from akunu_py.models.row_choices import ConstrainedChoices, PendingChoice, RowCh
 from akunu_py.models.row_file import Layout, describe_rows, read_rows
 from akunu_py.models.traffic import MemoryTraffic, memory_traffic
 from akunu_py.models.tree import ArrangedTree, Trees, keep_rows
-from akunu_py.protocols import ReplyMasks, RowReader, StateObserver
+from akunu_py.protocols import Drafter, ReplyMasks
 from akunu_py.sampling.probabilities import probabilities
 from akunu_py.sampling.sampler import Sampler
 from akunu_py.system.errors import ContractError
@@ -119,15 +119,14 @@ class Session:
         progress: Progress | None = None,
         *,
         allowed: ReplyMasks | None = None,
-        states: StateObserver | None = None,
+        states: Drafter | None = None,
     ) -> int:
         """Prefill all but the last token of a prompt; return how many were cached already.
 
         The longest common prefix with the cached rows is kept, as far as the caches can go back to
         it. At most `max_tokens` tokens will be asked for; no row is computed for tokens beyond.
         `allowed` gives the tokens among which the reply's are chosen; by default, all. `states`
-        gets the hidden states of the reply's rows, and may read their keys and values if it is a
-        `RowReader`.
+        gets the hidden states of the reply's rows, and may read their keys and values.
         """
         total = len(prompt)
         kept: int | None = None
@@ -147,7 +146,7 @@ class Session:
         checkpoints: Mapping[str, int] = NO_CHECKPOINTS,
         *,
         allowed: ReplyMasks | None = None,
-        states: StateObserver | None = None,
+        states: Drafter | None = None,
     ) -> Generator[int, None, None]:
         """Prefill as `begin` does, with pauses in which the caller may act.
 
@@ -165,8 +164,7 @@ class Session:
         self.largest_pass = 1
         if states is not None:
             self._states = HandedStates(self._rows.model, states, prompt)
-            if isinstance(states, RowReader):
-                states.use_rows(SessionRows(lambda: self._rows))
+            states.use_rows(SessionRows(lambda: self._rows))
         with contextlib.closing(self._rows.prefilling(prompt[:-1], checkpoints)) as steps:
             while True:
                 # Not around the `yield`: other work of this thread has streams of its own.

@@ -2,18 +2,10 @@
 
 import mlx.core as mx
 import numpy as np
+import pytest
 from matched import allowed, ids_of, tiny
 
 from akunu_py.constraints import ConstrainedDrafter, make_matcher
-from akunu_py.protocols import (
-    CandidateObserver,
-    CurveUser,
-    Drafter,
-    PromptReader,
-    ReplyDrafter,
-    SureDrafter,
-    TokenByToken,
-)
 from akunu_py.sampling.transforms import only
 from akunu_py.values.constraint import Constraint
 from akunu_py.values.types import Draft, LengthTrace
@@ -41,15 +33,6 @@ class Extending(Scripted):
     def extend(self, before, limit):
         self.drafted = before.tokens
         return self.draft.first(limit)
-
-
-class Able(Extending):
-    """An inner drafter with every capability."""
-
-    def used(self, *_arguments):
-        self.was_used = True
-
-    begin_reply = reading = observe_candidates = use_rule = use_curve = used
 
 
 def drafter(inner, constraint=None, most=8):
@@ -123,17 +106,28 @@ def test_the_inner_draft_is_cut_by_the_form():
     assert (branching.propose(8).tokens, branching.propose(8).parents) == ((y, n, n), (-1, -1, 1))
 
 
-def test_capabilities_are_those_of_the_inner_drafter():
-    plain, _ = drafter(Scripted(Draft.empty()))
-    inner = Able(Draft.empty())
-    able, _ = drafter(inner)
-    assert isinstance(plain, Drafter)
-    assert isinstance(plain, SureDrafter)
-    for capability in (ReplyDrafter, PromptReader, CandidateObserver, TokenByToken, CurveUser):
-        assert isinstance(able, capability)
-        assert not isinstance(plain, capability)
-    able.use_curve(None)
-    assert inner.was_used
+TOLD = {
+    "observe": ([1],),
+    "begin_reply": (None, 7, None),
+    "observe_candidates": ([],),
+    "begin_states": ([1], 0),
+    "observe_states": ("states", 0, 1),
+    "use_rows": ("rows",),
+    "use_rule": ("rule",),
+    "use_curve": ("curve",),
+    "reading": ([1],),
+}
+
+
+@pytest.mark.parametrize("name", TOLD)
+def test_what_a_drafter_is_told_goes_on_to_the_inner_one(name):
+    inner, told = Scripted(Draft.empty()), []
+    setattr(inner, name, lambda *arguments: told.append(arguments))
+    made, _ = drafter(inner)
+    getattr(made, name)(*TOLD[name])
+    assert told == [TOLD[name]]
+    assert made.reads_candidates == (name == "observe_candidates")
+    assert made.uses_curve == (name == "use_curve")
 
 
 def test_a_mask_on_the_device_is_the_one_on_the_host():

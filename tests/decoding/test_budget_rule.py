@@ -270,7 +270,10 @@ def test_the_pause_of_a_dear_drafter_ends_when_it_was_right(second):
 
 class Listening(PlainDrafter):
     def __init__(self, told):
-        self.use_curve = told.append
+        self.told = told
+
+    def use_curve(self, curve):
+        self.told.append(curve)
 
 
 def test_drafters_that_look_at_costs_are_told_them():

@@ -12,6 +12,7 @@ from itertools import pairwise
 
 from msgspec import field
 
+from akunu_py.bench.replay.arms import Arm
 from akunu_py.bench.replay.baseline import Baseline
 from akunu_py.bench.rows import Number, Row
 from akunu_py.decoding.stats import StatsRecorder, step_stats
@@ -73,7 +74,7 @@ class ItemCounts(Row, frozen=True):
         )
 
 
-def replay_item(item: ReplayItem, drafter: Drafter, limit: int) -> ItemCounts:
+def replay_item(item: ReplayItem, drafter: Drafter | Arm, limit: int) -> ItemCounts:
     """Play an item back with at most `limit` tokens drafted for a pass.
 
     The drafter must be new; it observes the prompt here. `target_s` and `commit_s` of the

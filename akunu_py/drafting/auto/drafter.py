@@ -11,6 +11,7 @@ from akunu_py.drafting.auto.vote import make_chain
 from akunu_py.drafting.auto.voters import Chain, Situation
 from akunu_py.drafting.memory import Memory
 from akunu_py.drafting.occurrences import OccurrenceIndex
+from akunu_py.protocols import Drafter
 from akunu_py.system.errors import ConfigError
 from akunu_py.values.cost_curve import CostCurve
 from akunu_py.values.types import Draft
@@ -86,7 +87,7 @@ class AutoState:
             self.memory.add(reply)
 
 
-class AutoDrafter:
+class AutoDrafter(Drafter):
     """Drafts from all earlier text, as far as it pays (`--drafter auto`).
 
     All earlier occurrences of the last tokens vote on each next token. An online estimate gives the

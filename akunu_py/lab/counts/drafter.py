@@ -15,6 +15,7 @@ from akunu_py.lab.adjustment import Adjustment
 from akunu_py.lab.counts.distribution import SparseDistribution
 from akunu_py.lab.counts.interpolation import CountModel
 from akunu_py.lab.drafting.adaptive_length import FixedLength, LengthRule
+from akunu_py.protocols import Drafter
 from akunu_py.system.errors import ConfigError
 from akunu_py.values.keyed_noise import Purpose, noise_key
 from akunu_py.values.types import Draft, GenerationConfig
@@ -24,7 +25,7 @@ NUM_DRAFT_TOKENS = 4
 CountDraws = Literal["greedy", "coupled"]
 
 
-class CountDrafter:
+class CountDrafter(Drafter):
     """Drafts from a count model, verified by the target's own choices.
 
     `draws` is "greedy", the likeliest token at each position, or "coupled", the token that the
@@ -132,7 +133,7 @@ class CountDrafter:
 class SampledCountDrafter(CountDrafter):
     """Draws from a count model with independent noise, for rejection sampling.
 
-    It is a `SampledDrafter`: `draft_probabilities` returns q of each draw. There is no
+    `draft_probabilities` returns q of each draw. There is no
     `confidence`, so that no budget cuts a draft depending on its tokens. At temperature 0 q is
     one-hot.
     """

@@ -32,7 +32,7 @@ class _Found:
 
 
 class AssistedNgramDrafter(NgramDrafter):
-    """n-grams of the text, supplemented by the target's candidates; a `CandidateObserver`.
+    """n-grams of the text, supplemented by the target's candidates.
 
     The longest known context decides each token, and the text comes before candidates. The i-th
     best of `num_candidates` counts like num_candidates - i occurrences. The confidence of a token

@@ -10,15 +10,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from akunu_py.protocols import (
-    CandidateObserver,
-    Drafter,
-    DrawingRule,
-    Extender,
-    ReplyDrafter,
-    SampledDrafter,
-    TokenByToken,
-)
+from akunu_py.protocols import Drafter, DrawingRule, as_drafter
 from akunu_py.system.errors import ConfigError, ContractError
 from akunu_py.values.types import Draft, GenerationConfig
 
@@ -39,6 +31,7 @@ class Source:
     max_tokens: int | None = None
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "drafter", as_drafter(self.drafter))
         if not 0 <= self.min_confidence <= 1:
             raise ConfigError(f"min_confidence is {self.min_confidence!r}; give 0 to 1")
         if self.max_tokens is not None and self.max_tokens < 1:
@@ -50,12 +43,7 @@ class Source:
 
     def piece(self, before: Draft, limit: int) -> Draft:
         """Return the confident part of this drafter's draft after `before`; may be empty."""
-        if isinstance(self.drafter, Extender):
-            draft = self.drafter.extend(before, limit)
-        elif not before:
-            draft = self.drafter.propose(limit)
-        else:
-            return Draft.empty()
+        draft = self.drafter.extend(before, limit)
         if not draft.is_chain or len(draft) > limit:
             raise ContractError(
                 f"the drafter {draft.source!r} drafted a tree or more than {limit} tokens; a "
@@ -67,7 +55,7 @@ class Source:
         return draft
 
 
-class CombinedDrafter:
+class CombinedDrafter(Drafter):
     """Chains from several drafters; made by `combine`.
 
     The sources are asked in order. The first with a confident piece adds it. Then all are asked
@@ -83,6 +71,7 @@ class CombinedDrafter:
             raise ConfigError(f"num_draft_tokens is {num_draft_tokens}; give 0 to 64")
         self.sources = tuple(sources)
         self.num_draft_tokens = num_draft_tokens
+        self.reads_candidates = any(source.drafter.reads_candidates for source in sources)
         self._pieces: list[Draft] = []
 
     def begin_reply(
@@ -90,14 +79,16 @@ class CombinedDrafter:
     ) -> None:
         """Begin a reply in the sources that need its sampling."""
         for source in self.sources:
-            if isinstance(source.drafter, ReplyDrafter):
-                source.drafter.begin_reply(config, seed, check)
+            source.drafter.begin_reply(config, seed, check)
 
     def use_rule(self, rule: DrawingRule) -> None:
         """Pass a rule to the sources that ask before each token."""
         for source in self.sources:
-            if isinstance(source.drafter, TokenByToken):
-                source.drafter.use_rule(rule)
+            source.drafter.use_rule(rule)
+
+    def observe_candidates(self, rows: Sequence[tuple[int, Sequence[int]]]) -> None:
+        for source in self.sources:
+            source.drafter.observe_candidates(rows)
 
     def observe(self, tokens: Sequence[int]) -> None:
         for source in self.sources:
@@ -150,7 +141,7 @@ class _SampledCombination(CombinedDrafter):
     ) -> None:
         super().__init__(sources, num_draft_tokens=num_draft_tokens)
         for source in sources:
-            if isinstance(source.drafter, SampledDrafter) and source.min_confidence > 0:
+            if source.drafter.draws and source.min_confidence > 0:
                 raise ConfigError(
                     "a drafter whose draws go to rejection sampling cannot be cut by confidence; "
                     "give min_confidence 0"
@@ -170,9 +161,7 @@ class _SampledCombination(CombinedDrafter):
 
     def _take(self, source: Source, piece: Draft) -> None:
         super()._take(source, piece)
-        rows = None
-        if isinstance(source.drafter, SampledDrafter):
-            rows = source.drafter.draft_probabilities()
+        rows = source.drafter.draft_probabilities()
         if rows is None:
             rows = np.zeros((len(piece), self.vocabulary_size))
             rows[np.arange(len(piece)), list(piece.tokens)] = 1.0
@@ -182,33 +171,18 @@ class _SampledCombination(CombinedDrafter):
         return replace(super()._joined(), confidence=())
 
 
-class _CandidateDrafter(CombinedDrafter):
-    """A combination with a source that observes the target's candidates."""
-
-    def observe_candidates(self, rows: Sequence[tuple[int, Sequence[int]]]) -> None:
-        """Pass the rows to the sources that observe candidates."""
-        for source in self.sources:
-            if isinstance(source.drafter, CandidateObserver):
-                source.drafter.observe_candidates(rows)
-
-
-class _SampledCandidateDrafter(_CandidateDrafter, _SampledCombination):
-    """A combination for rejection sampling with a source that observes candidates."""
-
-
 def combine(
     sources: Sequence[Source], *, num_draft_tokens: int, vocabulary_size: int | None = None
 ) -> CombinedDrafter:
     """Make one drafter of several, most trusted first.
 
-    It is a `CandidateObserver` if a source is one. With the size of a vocabulary it is a
-    `SampledDrafter` for rejection sampling; its sources must then draw with independent noise.
+    It reads candidates if a source does. With the size of a vocabulary it draws for rejection
+    sampling; its sources must then draw with independent noise.
     Raises ConfigError without a source, for numbers out of range, and for a source that draws for
     rejection sampling with a minimal confidence.
     """
-    learns = any(isinstance(source.drafter, CandidateObserver) for source in sources)
     if vocabulary_size is None:
-        plain = _CandidateDrafter if learns else CombinedDrafter
-        return plain(sources, num_draft_tokens=num_draft_tokens)
-    sampled = _SampledCandidateDrafter if learns else _SampledCombination
-    return sampled(sources, num_draft_tokens=num_draft_tokens, vocabulary_size=vocabulary_size)
+        return CombinedDrafter(sources, num_draft_tokens=num_draft_tokens)
+    return _SampledCombination(
+        sources, num_draft_tokens=num_draft_tokens, vocabulary_size=vocabulary_size
+    )

@@ -7,6 +7,7 @@ the token was last fed, in a rejected draft or not. So it drafts where no text m
 
 from collections.abc import Sequence
 
+from akunu_py.protocols import Drafter
 from akunu_py.system.errors import ConfigError
 from akunu_py.values.types import Draft
 
@@ -16,8 +17,8 @@ _DECAY = 0.95
 _START_HITS, _START_TRIES = 0.5, 1.0
 
 
-class RecyclingDrafter:
-    """Chains of the target's candidates (`--drafter recycling`); a `CandidateObserver`.
+class RecyclingDrafter(Drafter):
+    """Chains of the target's candidates (`--drafter recycling`), which it reads.
 
     Raises ConfigError for a negative number of draft tokens.
     """

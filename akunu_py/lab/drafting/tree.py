@@ -13,7 +13,7 @@ from dataclasses import replace
 
 from akunu_py.drafting.lookup import LookupDrafter
 from akunu_py.drafting.ngram import NgramDrafter
-from akunu_py.protocols import CandidateObserver, Drafter
+from akunu_py.protocols import Drafter, as_drafter
 from akunu_py.system.errors import ConfigError
 from akunu_py.values.draft_trees import TreeBuilder, depths, reaches, walk
 from akunu_py.values.types import Draft
@@ -59,7 +59,7 @@ class _Rates:
         return cell
 
 
-class TreeDrafter:
+class TreeDrafter(Drafter):
     """Trees from several drafters and the target's candidates (`--drafter tree`).
 
     `sources` draft chains or trees; the default ones are lookup and n-grams. The confidence of a
@@ -84,9 +84,11 @@ class TreeDrafter:
         self.num_draft_tokens = num_draft_tokens
         self.num_branches = num_branches
         self._sources: Sequence[Drafter] = (
-            (LookupDrafter(), NgramDrafter()) if sources is None else tuple(sources)
+            (LookupDrafter(), NgramDrafter())
+            if sources is None
+            else tuple(as_drafter(source) for source in sources)
         )
-        self._learners = [part for part in self._sources if isinstance(part, CandidateObserver)]
+        self._learners = [part for part in self._sources if part.reads_candidates]
         # Ordered by when their tokens were last fed.
         self._candidates: dict[int | None, tuple[int, ...]] = {}
         self._rates = _Rates()

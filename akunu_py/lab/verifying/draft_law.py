@@ -15,7 +15,7 @@ The output follows the target's distribution only if a drafter keeps these rules
 from dataclasses import dataclass
 
 from akunu_py.lab.verifying.rejection import Rows
-from akunu_py.protocols import CountedDraws, Drafter, OrderedDraws, SampledDrafter
+from akunu_py.protocols import Drafter, as_drafter
 from akunu_py.system.errors import ContractError
 from akunu_py.values.types import Draft
 
@@ -52,33 +52,29 @@ def certain(draft: Draft) -> DraftLaw:
 def draft_law(drafter: Drafter, draft: Draft) -> DraftLaw:
     """Return the law of a drafter's last draft.
 
-    A drafter that is not a `SampledDrafter` draws nothing: its tokens follow from the history.
-
     Raises ContractError if the draws do not match the draft or the rows.
     """
     size = len(draft)
-    if not size or not isinstance(drafter, SampledDrafter):
-        return certain(draft)
-    rows = drafter.draft_probabilities()
+    rows = as_drafter(drafter).draft_probabilities() if size else None
     if rows is None:
         return certain(draft)
     draws: tuple[tuple[int, int], ...]
-    ordered = isinstance(drafter, OrderedDraws)
-    if isinstance(drafter, OrderedDraws):
-        draws = tuple((node, row) for row, node in enumerate(drafter.draw_order()))
+    drafter = as_drafter(drafter)
+    order, counts = drafter.draw_order(), drafter.draw_counts()
+    if order is not None:
+        draws = tuple((node, row) for row, node in enumerate(order))
         nodes = sorted({node for node, _ in draws})
         fits = nodes == list(range(size))
-    elif isinstance(drafter, CountedDraws):
-        counts = drafter.draw_counts()
+    elif counts is not None:
         fits = len(counts) == size and all(count >= 1 for count in counts)
         draws = tuple((node, node) for node, count in enumerate(counts) for _ in range(count))
     else:
         draws, fits = tuple((node, node) for node in range(size)), True
-    needed = len(draws) if ordered else size
+    needed = size if order is None else len(draws)
     if not fits or rows.ndim != 2 or len(rows) != needed:
         raise ContractError(
             f"the drafter {draft.source!r} drafted {size} tokens and gave {len(draws)} draws of "
             f"them and probabilities of shape {rows.shape}; every token needs a draw, and every "
             "draw a row"
         )
-    return DraftLaw(rows, draws, ordered)
+    return DraftLaw(rows, draws, ordered=order is not None)

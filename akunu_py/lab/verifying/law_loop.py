@@ -12,14 +12,7 @@ from akunu_py.decoding.loop import Step, decode
 from akunu_py.decoding.tree_choice import TreeChoice
 from akunu_py.lab.verifying.draft_law import certain, draft_law
 from akunu_py.lab.verifying.verdict import LawVerifier, Verdict
-from akunu_py.protocols import (
-    BranchingDrafter,
-    DistributionTarget,
-    Drafter,
-    SampledDrafter,
-    Target,
-    TreeTarget,
-)
+from akunu_py.protocols import DistributionTarget, Drafter, Target, TreeTarget, as_drafter
 from akunu_py.system.errors import ContractError
 from akunu_py.values.types import Draft
 
@@ -44,7 +37,8 @@ def decode_by_law(
         raise ContractError(
             f"the verifier {rule.name!r} needs a target with distributions; this one has none"
         )
-    drawn = rule.uses_q and isinstance(drafter, SampledDrafter)
+    drafter = as_drafter(drafter)
+    drawn = rule.uses_q and drafter.draws
     budget = budget or (VerifyAllDrawn(target, drafter) if drawn else VerifyAll(target))
 
     def verify(last: int, draft: Draft, position: int) -> Verdict:
@@ -122,7 +116,7 @@ def law_budget(
     rule: LawVerifier,
 ) -> Budget:
     """Return the budget of a reply whose drafts are verified by `rule`."""
-    if rule.uses_q and isinstance(drafter, SampledDrafter):
+    if rule.uses_q and as_drafter(drafter).draws:
         return DrawnBudget(state, context=context, target=target, drafter=drafter, name=name)
     return Budget(
         state, context=context, target=target, drafter=drafter, pipelined=False, name=name
@@ -131,8 +125,9 @@ def law_budget(
 
 def _without_branches(target: Target, drafter: Drafter) -> Callable[[Draft], Draft]:
     """Return a function that turns a tree into a chain where the target refuses the tree."""
-    if not (isinstance(target, TreeTarget) and isinstance(drafter, BranchingDrafter)):
+    if not isinstance(target, TreeTarget):
         return lambda draft: draft
+    drafter = as_drafter(drafter)
 
     def chain(draft: Draft) -> Draft:
         # Equal draws share a node, so a sampled tree may be a chain by chance. Chance must not

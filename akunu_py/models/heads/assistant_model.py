@@ -45,7 +45,7 @@ class AssistantTokenModel(DrawingModel):
         return self._open_assistant.takes
 
     def use_rows(self, rows: KeptRows) -> None:
-        """Read the target's rows here; see `akunu_py.protocols.RowReader`."""
+        """Read the target's rows here; see `akunu_py.drafting.prediction_head.RowReader`."""
         self._rows = rows
 
     def begin_states(self, prompt: Sequence[int], held: int) -> None:

@@ -8,7 +8,6 @@ from akunu_py.drafting import NgramDrafter
 from akunu_py.drafting.ngram import fnv1a
 from akunu_py.lab.drafting import assisted
 from akunu_py.lab.drafting.assisted import AssistedNgramDrafter
-from akunu_py.protocols import CandidateObserver
 from akunu_py.system.errors import ConfigError
 from akunu_py.values.types import Draft
 
@@ -21,7 +20,7 @@ def counts_of(drafter, *context):
 
 
 def test_it_is_an_observer_of_candidates():
-    assert isinstance(AssistedNgramDrafter(), CandidateObserver)
+    assert AssistedNgramDrafter().reads_candidates
 
 
 def test_candidates_stand_behind_every_context_of_their_row():

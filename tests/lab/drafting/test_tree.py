@@ -17,7 +17,7 @@ from akunu_py.lab.drafting import tree as tree_module
 from akunu_py.lab.drafting.recycling import RecyclingDrafter
 from akunu_py.lab.drafting.tree import TreeDrafter
 from akunu_py.models.tree.forward import TreeForward
-from akunu_py.protocols import CandidateObserver, Drafter
+from akunu_py.protocols import Drafter
 from akunu_py.system.errors import ConfigError
 from akunu_py.testing import ScriptedDrafter, ToyTarget
 from akunu_py.values.draft_trees import part, reaches
@@ -34,7 +34,7 @@ def paths(draft):
 def test_it_is_a_drafter_that_learns_candidates():
     drafter = TreeDrafter()
     assert isinstance(drafter, Drafter)
-    assert isinstance(drafter, CandidateObserver)
+    assert drafter.reads_candidates
     assert drafter.propose(4) == Draft.empty("tree")
     drafter.observe([])
     drafter.observe([1])
