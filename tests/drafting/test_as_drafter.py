@@ -46,7 +46,7 @@ def test_an_object_gets_the_methods_that_it_lacks():
     tree = Draft((1, 2), (-1, -1))
     assert drafter.without_branches(tree) is tree
     assert drafter.hidden is None
-    assert not (drafter.reads_candidates or drafter.uses_curve or drafter.draws)
+    assert (drafter.reads_candidates, drafter.uses_curve, drafter.draws) == (False, False, False)
 
 
 def test_what_an_object_has_is_known_by_its_methods():

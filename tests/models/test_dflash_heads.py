@@ -131,7 +131,7 @@ class Checked(PredictionHeadDrafter):
 
     def __init__(self, target, head, model, before):
         super().__init__(model)
-        self._target, self._head, self._before = target, head, before
+        self._target, self._draft_head, self._before = target, head, before
         self._rng = random.Random(4)
         self.text, self.drafts = [], 0
 
@@ -140,12 +140,12 @@ class Checked(PredictionHeadDrafter):
         self.text += tokens
 
     def expected(self):
-        tap = StateTap(self._target, self._head.takes)
+        tap = StateTap(self._target, self._draft_head.takes)
         with tap.listening():
             self._target(mx.array([self.text[:-1]]))
         tokens = mx.array([[*self.text[1:], *self._before]])
-        states = self._head(tap.states, tokens, self._head.make_cache())
-        return mx.argmax(self._head.logits(states)[0], axis=-1).tolist()
+        states = self._draft_head(tap.states, tokens, self._draft_head.make_cache())
+        return mx.argmax(self._draft_head.logits(states)[0], axis=-1).tolist()
 
     def propose(self, limit):
         if self._rng.random() < 0.3:

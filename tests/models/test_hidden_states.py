@@ -17,6 +17,7 @@ from akunu_py.drafting import PlainDrafter
 from akunu_py.models.heads.families import BETWEEN_LAYERS
 from akunu_py.models.hidden_states import StateTap, last_norm
 from akunu_py.models.session import Session
+from akunu_py.protocols import Drafter
 from akunu_py.sampling.sampler import Sampler
 from akunu_py.sampling.transforms import TransformChain
 from akunu_py.system.errors import ConfigError
@@ -28,7 +29,7 @@ GREEDY = GenerationConfig()
 PENALTIES = GenerationConfig(repetition_penalty=1.2)
 
 
-class Recorder:
+class Recorder(Drafter):
     """Keeps the states that it is handed, by their places."""
 
     def __init__(self, hidden="normed"):
