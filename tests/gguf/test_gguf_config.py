@@ -106,10 +106,25 @@ def test_unknown_tensors_are_refused(parts, name):
         read_plan(metadata, tensors)
 
 
-def test_a_tensor_of_a_layer_too_many_is_refused(parts):
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"blk.7.attn_q.weight": vector("blk.7.attn_q.weight", 4)}, "2 layers"),
+        ({"blk.1.ffn_up.weight": None}, r"1 tensors are missing: blk\.1\.ffn_up\.weight"),
+        (None, "only a vocabulary"),
+        # llama.cpp would run these blocks for further tokens.
+        ({"llama.nextn_predict_layers": 1}, r"blk\.1\."),
+    ],
+)
+def test_tensors_that_do_not_fit_are_named(parts, changes, words):
+    """Changes of the tensors, or of the metadata; None leaves one out, or all."""
     metadata, tensors = parts
-    tensors["blk.7.attn_q.weight"] = vector("blk.7.attn_q.weight", 4)
-    with pytest.raises(ModelFormatError, match="2 layers"):
+    for name, value in (changes or dict.fromkeys(tensors)).items():
+        if value is None:
+            del tensors[name]
+        else:
+            (metadata if name.startswith("llama.") else tensors)[name] = value
+    with pytest.raises(ModelFormatError, match=words):
         read_plan(metadata, tensors)
 
 
@@ -257,25 +272,6 @@ def test_biases_all_or_none(parts):
     assert not arguments["mlp_bias"]
     del tensors["blk.1.attn_k.bias"]
     with pytest.raises(UnsupportedArchitectureError, match="5 of 6 attention"):
-        read_plan(metadata, tensors)
-
-
-def test_missing_tensors_are_named(parts):
-    metadata, tensors = parts
-    del tensors["blk.1.ffn_up.weight"]
-    with pytest.raises(ModelFormatError, match=r"1 tensors are missing: blk\.1\.ffn_up\.weight"):
-        read_plan(metadata, tensors)
-
-
-def test_a_vocabulary_only_file_says_so(parts):
-    with pytest.raises(ModelFormatError, match="only a vocabulary"):
-        read_plan(parts[0], {})
-
-
-def test_blocks_for_further_tokens_are_refused_where_llama_cpp_would_run_them(parts):
-    metadata, tensors = parts
-    metadata["llama.nextn_predict_layers"] = 1
-    with pytest.raises(ModelFormatError, match=r"blk\.1\."):
         read_plan(metadata, tensors)
 
 

@@ -32,6 +32,13 @@ def expected(name, text):
     return text.replace("▁", " ") if name in SPACED else text
 
 
+def check_small(text):
+    for name in NAMES:
+        tokenizer, _ = small(name)
+        if fits(name, text):
+            assert tokenizer.decode(tokenizer.encode(text)) == expected(name, text), name
+
+
 def fits(name, text):
     return name not in WITHOUT_UPPER_PLANES or max(text, default="") < "\U00040000"
 
@@ -46,20 +53,14 @@ def test_every_text_comes_back(text):
 @settings(max_examples=settings.default.max_examples * 2)
 @given(text=texts)
 def test_every_text_comes_back_from_small_vocabularies(text):
-    for name in NAMES:
-        tokenizer, _ = small(name)
-        if fits(name, text):
-            assert tokenizer.decode(tokenizer.encode(text)) == expected(name, text), name
+    check_small(text)
 
 
 @pytest.mark.parametrize("text", examples, ids=ascii)
 def test_these_come_back(text):
     for name, tokenizer in TINY.items():
         assert tokenizer.decode(tokenizer.encode(text)) == expected(name, text), name
-    for name in NAMES:
-        tokenizer, _ = small(name)
-        if fits(name, text):
-            assert tokenizer.decode(tokenizer.encode(text)) == expected(name, text), name
+    check_small(text)
 
 
 @pytest.mark.slow

@@ -116,13 +116,24 @@ def by_transformers(source, messages, tools):
     return texts[0]
 
 
-@pytest.fixture(scope="module")
-def gemma():
-    path = SHARED / "vocabs" / "ggml-vocab-gemma-4.gguf"
+def real_template(name):
+    path = SHARED / "vocabs" / f"ggml-vocab-{name}.gguf"
     if not path.is_file():
         pytest.skip(f"{path} is not there")
     with GGUFFile.open(path) as file:
         return file.metadata["tokenizer.chat_template"]
+
+
+@pytest.fixture(scope="module")
+def gemma():
+    return real_template("gemma-4")
+
+
+def count_renders(template):
+    """Return a list that gets an item each time the template is tried."""
+    asked, render = [], template.input._render
+    template.input._render = lambda *arguments: asked.append(1) or render(*arguments)
+    return asked
 
 
 @pytest.mark.parametrize("name", CONVERSATIONS)
@@ -238,11 +249,7 @@ def test_tools_that_only_a_system_message_holds():
 
 @pytest.mark.parametrize("name", ["phi-3", "qwen2"])
 def test_real_templates_without_tools(name):
-    path = SHARED / "vocabs" / f"ggml-vocab-{name}.gguf"
-    if not path.is_file():
-        pytest.skip(f"{path} is not there")
-    with GGUFFile.open(path) as file:
-        source = file.metadata["tokenizer.chat_template"]
+    source = real_template(name)
     with pytest.raises(ConfigError, match="leaves tools out"):
         written(source, ASKED, TOOLS)
 
@@ -260,11 +267,7 @@ def test_a_template_that_fails_says_why_itself():
 
 def test_a_template_is_asked_once():
     template = ChatTemplate(OBJECTS, {})
-    asked = []
-    render, template.input._render = (
-        template.input._render,
-        lambda *a: asked.append(1) or render(*a),
-    )
+    asked = count_renders(template)
     for count in (0, 0, 7, 7):
         messages, tools = (GOES_ON, TOOLS) if count else (ASKED, None)
         template.input.of(read_messages(messages), read_tools(tools))
@@ -275,11 +278,7 @@ def test_a_template_is_asked_once():
 def test_hostile_templates_are_not_asked_again(name, monkeypatch):
     monkeypatch.setattr(sandbox, "TIME_LIMIT_S", 0.1)
     template = ChatTemplate(HOSTILE[name], {})
-    asked = []
-    render, template.input._render = (
-        template.input._render,
-        lambda *a: asked.append(1) or render(*a),
-    )
+    asked = count_renders(template)
     with pytest.raises(ModelFormatError, match="chat template fails"):
         template.input.of(read_messages(CALLED), ())
     assert len(asked) == 1
