@@ -20,6 +20,13 @@ LLAMA3 = {
 }  # fmt: skip
 
 
+def llama3(frequencies):
+    """Llama 3.1's change of frequencies, for the numbers in `LLAMA3`."""
+    turns = 32 * frequencies / (2 * np.pi)
+    smooth = np.clip((turns - 1.0) / (4.0 - 1.0), 0, 1)
+    return frequencies * (smooth + (1 - smooth) / 4.0)
+
+
 def eagle_of(target, *, layers=LAYERS, rope=None, vocabulary=None, **options):
     """A head without weights; its layer has other sizes than those of the target."""
     _, decoder = decoder_of(target)

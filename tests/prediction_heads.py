@@ -7,6 +7,7 @@ import math
 from pathlib import Path
 
 import mlx.core as mx
+import numpy as np
 from mlx.utils import tree_flatten, tree_map_with_path
 from tiny_families import DELTA_NET, FAMILIES, FRAME, GROUPED, LATENT, QWEN_EXPERTS, VOCABULARY
 
@@ -158,3 +159,28 @@ def outputs(head, seed=3, rows=6):
     first = head(hidden, tokens, cache)
     second = head(first[:, -1:], tokens[:, :1], cache)
     return mx.concatenate([head.logits(first), head.logits(second)], axis=1)
+
+
+def rms(x, weight, eps=1e-6):
+    """NumPy's RMS norm over the last axis."""
+    return x / np.sqrt((x * x).mean(-1, keepdims=True) + eps) * weight
+
+
+def rotated(x, angles):
+    """Rotate the first numbers of the last axis, whose pairs lie as far apart as there are angles."""
+    half = angles.shape[-1]
+    low, high, rest = x[..., :half], x[..., half : 2 * half], x[..., 2 * half :]
+    turned = [
+        low * np.cos(angles) - high * np.sin(angles),
+        low * np.sin(angles) + high * np.cos(angles),
+    ]
+    return np.concatenate([*turned, rest], axis=-1)
+
+
+def softmax(scores):
+    shares = np.exp(scores - scores.max(-1, keepdims=True))
+    return shares / shares.sum(-1, keepdims=True)
+
+
+def silu(x):
+    return x / (1 + np.exp(-x))

@@ -24,7 +24,7 @@ from assistants import (
     write_gguf,
 )
 from mlx_lm.models import gemma4
-from prediction_heads import loaded_from, parameters_of, write
+from prediction_heads import loaded_from, parameters_of, rms, rotated, softmax, write
 
 from akunu_py import ConfigError, UnsupportedArchitectureError
 from akunu_py.models.heads import load_head
@@ -58,22 +58,6 @@ def same(target, found, assistant):
     np.testing.assert_array_equal(outputs(target, found), outputs(target, assistant))
 
 
-def rms(x, weight, eps=1e-6):
-    return x / np.sqrt((x * x).mean(-1, keepdims=True) + eps) * weight
-
-
-def rotate(x, position, base, rotated):
-    """Rotate [heads, head_dim] to a position; `rotated` of its pairs turn, half a head apart."""
-    half = x.shape[-1] // 2
-    angles = position * base ** (-2 * np.arange(half) / x.shape[-1]) * (np.arange(half) < rotated)
-    low, high = x[:, :half], x[:, half:]
-    turned = [
-        low * np.cos(angles) - high * np.sin(angles),
-        low * np.sin(angles) + high * np.cos(angles),
-    ]
-    return np.concatenate(turned, axis=-1)
-
-
 def gelu(x):
     return 0.5 * x * (1 + np.tanh(np.sqrt(2 / np.pi) * (x + 0.044715 * x**3)))
 
@@ -93,14 +77,14 @@ def in_numpy(weights, embedding, state, token, kept, position, *, clusters):
         q = rms(q, weights[f"{at}self_attn.q_norm.weight"])
         # In layers that see everything a quarter of the pairs rotates.
         full = kind == "full_attention"
-        q = rotate(q, position, 1e6 if full else 1e4, head_dim // (8 if full else 2))
+        half, base = head_dim // 2, 1e6 if full else 1e4
+        turning = np.arange(half) < head_dim // (8 if full else 2)
+        q = rotated(q, position * base ** (-2 * np.arange(half) / head_dim) * turning)
         groups = 4 // len(keys)
         keys, values = keys.repeat(groups, 0), values.repeat(groups, 0)
         # Scores are not scaled.
         scores = (keys @ q[:, :, None])[..., 0]
-        shares = np.exp(scores - scores.max(-1, keepdims=True))
-        shares /= shares.sum(-1, keepdims=True)
-        attended = (shares[:, None] @ values)[:, 0].reshape(-1)
+        attended = (softmax(scores)[:, None] @ values)[:, 0].reshape(-1)
         added = weights[f"{at}self_attn.o_proj.weight"] @ attended
         x = x + rms(added, weights[f"{at}post_attention_layernorm.weight"])
         normed = rms(x, weights[f"{at}pre_feedforward_layernorm.weight"])

@@ -12,12 +12,11 @@ import mlx.core as mx
 import numpy as np
 import pytest
 from dflash_heads import BLOCK, LAYERS, MASK, dflash_config, random_dflash, write_dflash
-from eagle_heads import LLAMA3, write_eagle
+from eagle_heads import LLAMA3, llama3, write_eagle
 from family_models import Variant, build_family
 from markov_heads import reply
 from model_folders import write_family_folder
-from prediction_heads import loaded_from, parameters_of
-from test_eagle_heads import llama3, rms, rotated
+from prediction_heads import loaded_from, parameters_of, rms, rotated, silu, softmax
 
 from akunu_py import Engine, GenerationConfig
 from akunu_py.drafting.prediction_head import PredictionHeadDrafter
@@ -50,7 +49,7 @@ def in_numpy(weights, embedding, states, known, *, scaled=False):
     frequencies = 5000.0 ** (-np.arange(8) / 8)
     if scaled:
         frequencies = llama3(frequencies)
-    features = rms(states @ weights["fc.weight"].T, weights["hidden_norm.weight"])
+    features = rms(states @ weights["fc.weight"].T, weights["hidden_norm.weight"], 1e-5)
     x = embedding[[*known, *[MASK] * (BLOCK - len(known))]]
     rows = len(features)
     for number in range(2):
@@ -65,21 +64,20 @@ def in_numpy(weights, embedding, states, known, *, scaled=False):
             return found + layer.get(f"self_attn.{name}.bias", 0.0)
 
         # Features and block side by side: each row of the block sees all of them.
-        inner = np.concatenate([features, rms(x, layer["input_layernorm.weight"])])
+        inner = np.concatenate([features, rms(x, layer["input_layernorm.weight"], 1e-5)])
         q, k, v = (projected(f"{name}_proj", inner).reshape(rows + BLOCK, -1, 16) for name in "qkv")
-        q = rotated(rms(q, layer["self_attn.q_norm.weight"]), frequencies)[rows:]
-        k = rotated(rms(k, layer["self_attn.k_norm.weight"]), frequencies)
+        angles = np.arange(rows + BLOCK)[:, None, None] * frequencies
+        q = rotated(rms(q, layer["self_attn.q_norm.weight"], 1e-5), angles)[rows:]
+        k = rotated(rms(k, layer["self_attn.k_norm.weight"], 1e-5), angles)
         # Two heads of queries share one of keys.
         k, v = k.repeat(2, axis=1), v.repeat(2, axis=1)
         scores = np.einsum("ihd,jhd->hij", q, k) / 4.0
-        shares = np.exp(scores - scores.max(-1, keepdims=True))
-        shares /= shares.sum(-1, keepdims=True)
-        attended = np.einsum("hij,jhd->ihd", shares, v).reshape(BLOCK, -1)
+        attended = np.einsum("hij,jhd->ihd", softmax(scores), v).reshape(BLOCK, -1)
         x = x + projected("o_proj", attended)
-        inner = rms(x, layer["post_attention_layernorm.weight"])
+        inner = rms(x, layer["post_attention_layernorm.weight"], 1e-5)
         gate, up = (inner @ layer[f"mlp.{name}_proj.weight"].T for name in ("gate", "up"))
-        x = x + (gate / (1 + np.exp(-gate)) * up) @ layer["mlp.down_proj.weight"].T
-    return rms(x, weights["norm.weight"])[len(known) :]
+        x = x + (silu(gate) * up) @ layer["mlp.down_proj.weight"].T
+    return rms(x, weights["norm.weight"], 1e-5)[len(known) :]
 
 
 def outputs(head, known=(4,)):

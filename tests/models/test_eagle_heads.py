@@ -11,13 +11,14 @@ from eagle_heads import (
     LLAMA3,
     eagle_config,
     eagle_tensors,
+    llama3,
     nested_config,
     random_eagle,
     write_eagle,
 )
 from family_models import Variant, build_family
 from model_folders import write_family_folder
-from prediction_heads import loaded_from, parameters_of
+from prediction_heads import loaded_from, parameters_of, rms, rotated, silu, softmax
 
 from akunu_py import Engine
 from akunu_py.models.heads import load_head
@@ -52,28 +53,6 @@ def same(found, head):
     np.testing.assert_array_equal(outputs(found), outputs(head))
 
 
-def rms(x, weight):
-    return x / np.sqrt((x * x).mean(-1, keepdims=True) + 1e-5) * weight
-
-
-def rotated(x, frequencies):
-    """Rotate [rows, heads, 16] to the places of its rows; pairs lie half a head apart."""
-    angles = np.arange(len(x))[:, None, None] * frequencies
-    low, high = x[..., :8], x[..., 8:]
-    turned = [
-        low * np.cos(angles) - high * np.sin(angles),
-        low * np.sin(angles) + high * np.cos(angles),
-    ]
-    return np.concatenate(turned, axis=-1)
-
-
-def llama3(frequencies):
-    """Llama 3.1's change of frequencies, for the numbers in `LLAMA3`."""
-    turns = 32 * frequencies / (2 * np.pi)
-    smooth = np.clip((turns - 1.0) / (4.0 - 1.0), 0, 1)
-    return frequencies * (smooth + (1 - smooth) / 4.0)
-
-
 def in_numpy(weights, embedding, states, tokens, *, normed_residual=False, scaled=False):
     """A head's logits of seven pairs, the last with its own state; float64, without a cache."""
     weights = {name: np.array(array, np.float64) for name, array in weights.items()}
@@ -83,30 +62,29 @@ def in_numpy(weights, embedding, states, tokens, *, normed_residual=False, scale
         frequencies = llama3(frequencies)
     features = states @ weights["fc.weight"].T
     for rows in (6, 7):
-        normed = rms(features, layer["hidden_norm.weight"])
-        embedded = rms(embedding[tokens[:rows]], layer["input_layernorm.weight"])
+        normed = rms(features, layer["hidden_norm.weight"], 1e-5)
+        embedded = rms(embedding[tokens[:rows]], layer["input_layernorm.weight"], 1e-5)
         joined = np.concatenate([embedded, normed], axis=-1)
         q, k, v = (
             (joined @ layer[f"self_attn.{name}_proj.weight"].T).reshape(rows, -1, 16)
             for name in "qkv"
         )
-        q, k = rotated(q, frequencies), rotated(k, frequencies)
+        angles = np.arange(rows)[:, None, None] * frequencies
+        q, k = rotated(q, angles), rotated(k, angles)
         # Two heads of queries share one of keys.
         k, v = k.repeat(2, axis=1), v.repeat(2, axis=1)
         scores = np.einsum("ihd,jhd->hij", q, k) / 4.0
         scores[:, np.triu_indices(rows, 1)[0], np.triu_indices(rows, 1)[1]] = -np.inf
-        shares = np.exp(scores - scores.max(-1, keepdims=True))
-        shares /= shares.sum(-1, keepdims=True)
-        attended = np.einsum("hij,jhd->ihd", shares, v).reshape(rows, -1)
+        attended = np.einsum("hij,jhd->ihd", softmax(scores), v).reshape(rows, -1)
         x = (normed if normed_residual else features) + attended @ layer[
             "self_attn.o_proj.weight"
         ].T
-        inner = rms(x, layer["post_attention_layernorm.weight"])
+        inner = rms(x, layer["post_attention_layernorm.weight"], 1e-5)
         gate, up = (inner @ layer[f"mlp.{name}_proj.weight"].T for name in ("gate", "up"))
-        x = x + (gate / (1 + np.exp(-gate)) * up) @ layer["mlp.down_proj.weight"].T
+        x = x + (silu(gate) * up) @ layer["mlp.down_proj.weight"].T
         features = np.concatenate([features, x[-1:]])
     rows = weights.get("lm_head.rows.weight", weights.get("lm_head.weight"))
-    logits = rms(x, weights["norm.weight"]) @ rows.T
+    logits = rms(x, weights["norm.weight"], 1e-5) @ rows.T
     found = np.full((len(x), len(embedding)), -np.inf)
     found[:, weights["lm_head.ids"].astype(int) if "lm_head.ids" in weights else slice(None)] = (
         logits

@@ -3,7 +3,18 @@
 import mlx.core as mx
 import numpy as np
 import pytest
-from prediction_heads import EXTRA_LAYER, QWEN, named, outputs, parameters_of, write
+from prediction_heads import (
+    EXTRA_LAYER,
+    QWEN,
+    named,
+    outputs,
+    parameters_of,
+    rms,
+    rotated,
+    silu,
+    softmax,
+    write,
+)
 from tiny_architectures import BUILDERS, TinyModel, qwen_linear
 from tiny_architectures.builder import build
 
@@ -65,21 +76,6 @@ def test_a_head_is_the_same_from_gguf_and_from_safetensors(name, tmp_path):
     assert head.width == 64
 
 
-def rms(x, weight, eps=1e-6):
-    return x / np.sqrt((x * x).mean(-1, keepdims=True) + eps) * weight
-
-
-def rotate(x, dims, base=1e6):
-    """Rotate the first `dims` of [heads, n, head_dim] by halves, row i by the position i."""
-    angles = np.arange(x.shape[1])[:, None] * base ** (-np.arange(0, dims, 2) / dims)
-    low, high = x[..., : dims // 2], x[..., dims // 2 : dims]
-    turned = [
-        low * np.cos(angles) - high * np.sin(angles),
-        low * np.sin(angles) + high * np.cos(angles),
-    ]
-    return np.concatenate([*turned, x[..., dims:]], axis=-1)
-
-
 def sigmoid(x):
     return 1 / (1 + np.exp(-x))
 
@@ -100,18 +96,21 @@ def head_in_numpy(tensors, block, hidden, tokens):
     queries = (normed @ weights["attn_q"].T).reshape(rows, heads, 2, head_dim)
     keys = (normed @ weights["attn_k"].T).reshape(rows, kv_heads, head_dim)
     values = (normed @ weights["attn_v"].T).reshape(rows, kv_heads, head_dim)
-    q = rotate(rms(queries[:, :, 0], weights["attn_q_norm"]).swapaxes(0, 1), 8)
-    k = rotate(rms(keys, weights["attn_k_norm"]).swapaxes(0, 1), 8).repeat(heads // kv_heads, 0)
+    # Of 32 numbers the first 8 turn.
+    angles = np.arange(rows)[:, None] * 1e6 ** (-np.arange(0, 8, 2) / 8)
+    q = rotated(rms(queries[:, :, 0], weights["attn_q_norm"]).swapaxes(0, 1), angles)
+    k = rotated(rms(keys, weights["attn_k_norm"]).swapaxes(0, 1), angles).repeat(
+        heads // kv_heads, 0
+    )
     v = values.swapaxes(0, 1).repeat(heads // kv_heads, 0)
     scores = q @ k.swapaxes(-1, -2) / np.sqrt(head_dim)
     scores = np.where(np.tri(rows, dtype=bool), scores, -np.inf)
-    shares = np.exp(scores - scores.max(-1, keepdims=True))
-    attended = (shares / shares.sum(-1, keepdims=True)) @ v
+    attended = softmax(scores) @ v
     gated = attended.swapaxes(0, 1) * sigmoid(queries[:, :, 1])
     x = x + gated.reshape(rows, -1) @ weights["attn_output"].T
     normed = rms(x, weights["post_attention_norm"])
     gate = normed @ weights["ffn_gate"].T
-    x = x + (gate * sigmoid(gate) * (normed @ weights["ffn_up"].T)) @ weights["ffn_down"].T
+    x = x + (silu(gate) * (normed @ weights["ffn_up"].T)) @ weights["ffn_down"].T
     return rms(x, weights["nextn.shared_head_norm"])
 
 
