@@ -11,14 +11,13 @@ import random
 import mlx.core as mx
 import numpy as np
 import pytest
-from dflash_heads import BLOCK, LAYERS, MASK, dflash_config, random_dflash, write_dflash
+from dflash_heads import BLOCK, LAYERS, MASK, dflash_config, random_dflash
 from eagle_heads import LLAMA3, llama3, write_eagle
-from family_models import Variant, build_family
+from family_models import build_family
 from markov_heads import reply
-from model_folders import write_family_folder
 from prediction_heads import loaded_from, parameters_of, rms, rotated, silu, softmax
 
-from akunu_py import Engine, GenerationConfig
+from akunu_py import GenerationConfig
 from akunu_py.drafting.prediction_head import PredictionHeadDrafter
 from akunu_py.models.heads import load_head, make_head_model
 from akunu_py.models.hidden_states import StateTap
@@ -225,27 +224,3 @@ def test_rejection_sampling_has_the_rows_of_the_block(target, head, config):
     else:
         assert found.argmax(-1).tolist() == mx.argmax(logits, axis=-1).tolist()
         assert list(draft.tokens) == found.argmax(-1).tolist()
-
-
-def test_an_engine_drafts_whole_blocks_with_it(tmp_path):
-    """And the reply is the same, whatever the random head guesses."""
-    path = write_family_folder(tmp_path / "model", "qwen3")
-    target = build_family(Variant("qwen3", changes=(("vocab_size", 257),)))
-    (tmp_path / "head").mkdir()
-    heads = write_dflash(tmp_path / "head", random_dflash(target, mask=256), vocab_size=257)
-    with Engine.load(path, heads=heads) as engine:
-        for options in ({}, {"temperature": 0.9, "seed": 3}, {"repetition_penalty": 1.2}):
-            plain = engine.generate("One, two", max_tokens=30, drafter="none", **options)
-            for drafter in ("mtp", "auto"):
-                found = engine.generate(
-                    "One, two", max_tokens=30, drafter=drafter, draft_budget="always", **options
-                )
-                assert found.token_ids == plain.token_ids
-                drafted = {one.source: one.drafted for one in found.stats.sources}
-                assert drafted["mtp"] > 5
-            if not options:
-                # By default the whole block, of which the last token is the first row.
-                found = engine.generate(
-                    "One, two", max_tokens=30, drafter="mtp", draft_budget="always"
-                )
-                assert len(found.stats.drafted_per_position) == BLOCK - 1

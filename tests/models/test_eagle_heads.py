@@ -17,10 +17,8 @@ from eagle_heads import (
     write_eagle,
 )
 from family_models import Variant, build_family
-from model_folders import write_family_folder
 from prediction_heads import loaded_from, parameters_of, rms, rotated, silu, softmax
 
-from akunu_py import Engine
 from akunu_py.models.heads import load_head
 
 IDS = "eagle_aux_hidden_state_layer_ids"
@@ -162,22 +160,3 @@ def test_the_layers_that_a_head_reads(tmp_path, stated, layers):
     del config["eagle_config"]
     write_eagle(tmp_path, eagle_tensors(random_eagle(target)), {**config, **stated})
     assert load_head(loaded_from(tmp_path / "model", target), tmp_path).takes == layers
-
-
-def test_an_engine_drafts_with_it(tmp_path):
-    """And the reply is the same, whatever the random head guesses."""
-    path = write_family_folder(tmp_path / "model", "qwen3")
-    target = build_family(Variant("qwen3", changes=(("vocab_size", 257),)))
-    head = random_eagle(target, vocabulary=100)
-    (tmp_path / "head").mkdir()
-    heads = write_eagle(tmp_path / "head", eagle_tensors(head), nested_config(head))
-    with Engine.load(path, heads=heads) as engine:
-        for options in ({}, {"temperature": 0.9, "seed": 3}):
-            plain = engine.generate("One, two", max_tokens=30, drafter="none", **options)
-            for drafter in ("mtp", "auto"):
-                found = engine.generate(
-                    "One, two", max_tokens=30, drafter=drafter, draft_budget="always", **options
-                )
-                assert found.token_ids == plain.token_ids
-                drafted = {one.source: one.drafted for one in found.stats.sources}
-                assert drafted["mtp"] > 5

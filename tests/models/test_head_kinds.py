@@ -23,10 +23,11 @@ from assistants import (
     tiny_gemma,
     write_gguf,
 )
-from dflash_heads import dflash_config, random_dflash
-from eagle_heads import eagle_config, eagle_tensors, random_eagle
-from family_models import build_family
+from dflash_heads import BLOCK, dflash_config, random_dflash, write_dflash
+from eagle_heads import eagle_config, eagle_tensors, nested_config, random_eagle, write_eagle
+from family_models import Variant, build_family
 from mlx import nn
+from model_folders import write_family_folder
 from prediction_heads import (
     QWEN,
     loaded_from,
@@ -38,7 +39,7 @@ from prediction_heads import (
 )
 from tiny_architectures.builder import build
 
-from akunu_py import ConfigError, ModelFormatError, UnsupportedArchitectureError
+from akunu_py import ConfigError, Engine, ModelFormatError, UnsupportedArchitectureError
 from akunu_py.models.heads import load_head
 from akunu_py.models.load import load_model
 
@@ -428,6 +429,38 @@ def test_a_head_computes_in_the_type_of_its_target(made, tmp_path, name):
     found = load(target, write_head(kind, made[name][1], tmp_path))
     kinds = {array.dtype for array in parameters_of(found).values()} - {mx.int32}
     assert kinds == {mx.bfloat16}
+
+
+def eagle_beside(target, folder):
+    head = random_eagle(target, vocabulary=100)
+    return write_eagle(folder, eagle_tensors(head), nested_config(head))
+
+
+def dflash_beside(target, folder):
+    return write_dflash(folder, random_dflash(target, mask=256), vocab_size=257)
+
+
+@pytest.mark.parametrize(
+    ("write_beside", "drafted"), [(eagle_beside, 4), (dflash_beside, BLOCK - 1)]
+)
+def test_an_engine_drafts_with_it(tmp_path, write_beside, drafted):
+    """And the reply is the same, whatever the random head guesses."""
+    path = write_family_folder(tmp_path / "model", "qwen3")
+    target = build_family(Variant("qwen3", changes=(("vocab_size", 257),)))
+    (tmp_path / "head").mkdir()
+    ask = {"max_tokens": 30}
+    with Engine.load(path, heads=write_beside(target, tmp_path / "head")) as engine:
+        for options in ({}, {"temperature": 0.9, "seed": 3}, {"repetition_penalty": 1.2}):
+            plain = engine.generate("One, two", drafter="none", **ask, **options)
+            for drafter in ("mtp", "auto"):
+                found = engine.generate(
+                    "One, two", drafter=drafter, draft_budget="always", **ask, **options
+                )
+                assert found.token_ids == plain.token_ids
+                assert {one.source: one.drafted for one in found.stats.sources}["mtp"] > 5
+        # By default a head that guesses blocks drafts a whole one, less the row of the last token.
+        found = engine.generate("One, two", drafter="mtp", draft_budget="always", **ask)
+        assert len(found.stats.drafted_per_position) == drafted
 
 
 def give(name, array):

@@ -200,26 +200,6 @@ def test_a_heads_own_embedding_and_output_head(tmp_path):
     )
 
 
-def quantized(head, bits):
-    nn.quantize(
-        head, group_size=32, bits=bits, class_predicate=lambda _, part: isinstance(part, nn.Linear)
-    )
-    return head
-
-
-@pytest.mark.parametrize("bits", [4, 8])
-def test_a_quantized_head_stays_so_and_is_expanded_where_the_target_is(target, tmp_path, bits):
-    head = quantized(random_head(target), bits)
-    path = write(tmp_path / "mtp.safetensors", named(parameters_of(head), QWEN, "mtp."))
-    found = load_head(loaded_from(tmp_path, target, weights="quantized"), path)
-    assert isinstance(found.eh_proj, nn.QuantizedLinear)
-    assert (found.eh_proj.bits, found.eh_proj.group_size) == (bits, 32)
-    same(found, head)
-    found = load_head(loaded_from(tmp_path, target, weights="dense"), path)
-    assert isinstance(found.eh_proj, nn.Linear)
-    np.testing.assert_allclose(np.array(outputs(found)), np.array(outputs(head)), atol=1e-4)
-
-
 def test_a_head_in_a_form_without_biases(target, tmp_path):
     head = random_head(target)
     nn.quantize(
