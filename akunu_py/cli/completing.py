@@ -19,6 +19,9 @@ if TYPE_CHECKING:
 
 Items = list[CompletionItem]
 
+DRAFTERS = ("auto", "ngram", "ngram-window", "lookup", "draft-model", "mtp", "none")
+"""Akunu's own, for --help and Tab, which do without the registry; a test compares the two."""
+
 ENTRY_POINTS = "akunu.drafters"
 """Where plug-ins name their drafters, as the registry has it, which needs numpy."""
 
@@ -45,8 +48,6 @@ def aliases(_context: click.Context, _parameter: click.Parameter, incomplete: st
 def drafters(_context: click.Context, _parameter: click.Parameter, incomplete: str) -> Items:
     """Offer drafters, those of plug-ins too."""
     from importlib.metadata import entry_points
-
-    from akunu_py.cli.reply_options import DRAFTERS  # it imports this module
 
     offered = sorted({point.name for point in entry_points(group=ENTRY_POINTS)} - {*DRAFTERS})
     return _beginning(incomplete, (*DRAFTERS, *offered))

@@ -31,12 +31,8 @@ from akunu_py.values.option_fields import (
 _P = ParamSpec("_P")
 _R = TypeVar("_R")
 
-DRAFTERS = ("auto", "ngram", "ngram-window", "lookup", "draft-model", "mtp", "none")
-"""Akunu's own, for --help and Tab, which do without the registry; a test compares the two."""
-
 DRAFTER_NAMES = (
-    "auto, ngram, ngram-window, lookup, draft-model, mtp, another of docs/methods.md or of a "
-    "package, or none"
+    f"{', '.join(completing.DRAFTERS[:-1])}, another of docs/methods.md or of a package, or none"
 )
 """What --drafter takes, for --help."""
 

@@ -15,8 +15,8 @@ from click.testing import CliRunner
 from pty_child import PtyChild
 
 from akunu_py.cli import completing, shell_scripts
+from akunu_py.cli.completing import DRAFTERS
 from akunu_py.cli.main import cli
-from akunu_py.cli.reply_options import DRAFTERS
 from akunu_py.drafting.registry import BUILT_IN, ENTRY_POINT_GROUP
 
 MAIN = "from akunu_py.cli.main import main; main()"

@@ -10,8 +10,8 @@ from click.testing import CliRunner
 
 from akunu_py.bench.replay.tokens import tokenize
 from akunu_py.bench.replay.traces import read_trace
+from akunu_py.cli.completing import DRAFTERS
 from akunu_py.cli.main import cli
-from akunu_py.cli.reply_options import DRAFTERS
 from akunu_py.drafting.memory import Memory
 from akunu_py.engine.engine import Engine
 from akunu_py.system.errors import ConfigError
