@@ -24,7 +24,7 @@ from akunu_py.tokenizers.gguf_tokenizer import GGUFTokenizer
 _log = logging.getLogger(__name__)
 
 
-class ModelSource(Protocol):
+class LoadableModel(Protocol):
     """A model on disk that can be loaded again and again."""
 
     @property

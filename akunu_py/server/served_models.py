@@ -23,7 +23,7 @@ from akunu_py.engine.lane import Lane
 from akunu_py.models.load_steps import Steps, finish
 from akunu_py.models.memory_check import available_memory
 from akunu_py.server.backend import ServedModel
-from akunu_py.server.model_source import ModelSource, served_model
+from akunu_py.server.model_source import LoadableModel, served_model
 from akunu_py.server.prefix_cache import PrefixCache
 from akunu_py.server.respelling import Respelling
 from akunu_py.system.errors import ConfigError
@@ -96,7 +96,7 @@ class Served:
 
     """
 
-    def __init__(self, source: ModelSource | None, description: ServedModel) -> None:
+    def __init__(self, source: LoadableModel | None, description: ServedModel) -> None:
         self.source = source
         self.description = description
         self.lock = threading.Lock()
@@ -151,7 +151,7 @@ class ServedModels:
 
     def __init__(
         self,
-        sources: Sequence[ModelSource],
+        sources: Sequence[LoadableModel],
         make_cache: Callable[[Engine], Steps[PrefixCache]] = no_cache,
         *,
         engine: Engine | None = None,

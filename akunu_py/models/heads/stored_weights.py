@@ -22,7 +22,7 @@ OFFSETS = "d2t"
 """Name of the tensor that limits what a head guesses; see `draft_vocabulary`."""
 
 
-class StoredTensor(NamedTuple):
+class TensorPlace(NamedTuple):
     """Where a tensor of a head is: the file, and the tensor's name there."""
 
     path: Path
@@ -35,7 +35,7 @@ class StoredHead:
     Methods raise ModelFormatError, naming file and tensor, for a damaged file.
     """
 
-    def __init__(self, source: Path, tensors: Mapping[str, StoredTensor]) -> None:
+    def __init__(self, source: Path, tensors: Mapping[str, TensorPlace]) -> None:
         """Take note of tensors found in a file or folder, `source`."""
         self.source = source
         self.tensors = dict(tensors)
@@ -47,7 +47,7 @@ class StoredHead:
         So are frequencies, which follow from a head's arguments.
         """
         paths = [source] if source.is_file() else sorted(source.glob("model*.safetensors"))
-        stored = (StoredTensor(path, name) for path in paths for name in check_weight_file(path))
+        stored = (TensorPlace(path, name) for path in paths for name in check_weight_file(path))
         used = (tensor for tensor in stored if not tensor.name.endswith("rotary_emb.inv_freq"))
         return cls(source, {own: tensor for tensor in used if (own := rename(tensor.name))})
 
@@ -191,7 +191,7 @@ def _set_type(
     mx.eval(head.parameters())
 
 
-def read_ids(offsets: mx.array, tensor: StoredTensor, vocabulary: int) -> mx.array:
+def read_ids(offsets: mx.array, tensor: TensorPlace, vocabulary: int) -> mx.array:
     """Return the target's ids of a draft vocabulary, int32 [n], from its tensor `d2t`.
 
     Raises ModelFormatError, naming file and tensor, unless these are different ids below
