@@ -13,7 +13,7 @@ from akunu_py.models.load_options import ComputeType, LoadOptions, Weights
 from akunu_py.models.load_steps import Steps, finish
 from akunu_py.models.loaded_model import LoadedModel, ModelDescription
 from akunu_py.models.ranks.split import Group
-from akunu_py.models.sources import source_of
+from akunu_py.models.sources import place_kind, source_of
 from akunu_py.models.sources.gguf import build, fitted_types_of
 from akunu_py.system.errors import ConfigError
 from akunu_py.tokenizers import from_gguf
@@ -36,7 +36,8 @@ def draft_options(path: str | Path, target: LoadOptions) -> LoadOptions:
     exact_weights = target.exact_weights
     # `load_model` explains what is wrong with a path.
     with contextlib.suppress(OSError, RuntimeError, ValueError):
-        if not source_of(Path(path).expanduser()).has_forms:
+        if place_kind(Path(path).expanduser()) != "gguf":
+            # The forms of a folder's weights are fixed.
             exact_weights = None
     return LoadOptions(weights=target.weights, exact_weights=exact_weights)
 

@@ -15,7 +15,7 @@ from akunu_py.models.heads.loading import head_place
 from akunu_py.models.heads.needs import HeadNeeds
 from akunu_py.models.load_options import LoadOptions
 from akunu_py.models.ranks.split import PlannedGroup
-from akunu_py.models.sources import source_of
+from akunu_py.models.sources import place_kind, source_of
 from akunu_py.system.errors import AkunuError, ConfigError, MemoryLimitError
 
 _log = logging.getLogger(__name__)
@@ -220,8 +220,7 @@ def with_fitted_forms(models: Sequence[PlannedModel]) -> list[PlannedModel]:
     """
     return [
         model
-        if model.options.exact_weights is not None
-        or not source_of(model.path.expanduser()).has_forms
+        if model.options.exact_weights is not None or place_kind(model.path.expanduser()) != "gguf"
         else replace(model, options=replace(model.options, exact_weights=False))
         for model in models
     ]

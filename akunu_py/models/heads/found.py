@@ -19,7 +19,7 @@ from akunu_py.models.heads.kinds import KINDS, Head, HeadKind
 from akunu_py.models.heads.stored_weights import OFFSETS, StoredHead, fill_head, read_ids
 from akunu_py.models.library_errors import from_library
 from akunu_py.models.load_steps import finish
-from akunu_py.models.sources import source_of
+from akunu_py.models.sources import place_kind
 from akunu_py.models.weight_bytes import bytes_in_forms, forms_of
 from akunu_py.models.weights import Float16OverflowError, WeightReader
 from akunu_py.system.errors import ConfigError, ModelFormatError
@@ -143,9 +143,11 @@ def find_head(place: Path, target: nn.Module, architecture: str) -> Iterator[Fou
 
 def format_of(place: Path) -> Literal["gguf", "stored"] | None:
     """Return the format in which a file or folder may have a head, None where it has none."""
-    if not place.exists():
+    kind = place_kind(place)
+    if kind == "converted" or not place.exists():
+        # A converted folder was made from a GGUF file, without the head.
         return None
-    return "stored" if place.suffix == ".safetensors" else source_of(place).heads
+    return "stored" if kind == "mlx" or place.suffix == ".safetensors" else "gguf"
 
 
 @contextlib.contextmanager

@@ -1,7 +1,6 @@
 """Models in GGUF files."""
 
 import logging
-from typing import ClassVar, Literal
 
 import mlx.core as mx
 from mlx import nn
@@ -38,9 +37,6 @@ _TRIED_ON_CPU = 50_000_000
 
 class GGUFSource(ModelSource):
     """A GGUF file, or the first of several."""
-
-    has_forms: ClassVar[bool] = True
-    heads: ClassVar[Literal["gguf", "stored"] | None] = "gguf"
 
     def open(
         self, options: LoadOptions, context: int | None, group: Group | None

@@ -7,7 +7,7 @@ import types
 import typing
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, ClassVar, Literal
+from typing import Any
 
 import mlx.core as mx
 from mlx import nn
@@ -47,8 +47,6 @@ _LAYERS = ("num_hidden_layers", "n_layer", "n_layers", "num_layers", "num_transf
 
 class MLXFolderSource(FolderSource):
     """A folder with config.json, model*.safetensors and the files of a tokenizer."""
-
-    heads: ClassVar[Literal["gguf", "stored"] | None] = "stored"
 
     def open(
         self,

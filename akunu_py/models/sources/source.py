@@ -5,7 +5,6 @@ from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
-from typing import ClassVar, Literal
 
 from mlx import nn
 
@@ -71,12 +70,6 @@ class StoredModel:
 
 class ModelSource(ABC):
     """A place that has a model. Methods raise ConfigError and ModelFormatError as `load_model`."""
-
-    has_forms: ClassVar[bool] = False
-    """Whether the forms of weights are chosen when it is loaded; in folders they are fixed."""
-
-    heads: ClassVar[Literal["gguf", "stored"] | None] = None
-    """The format in which it may have a prediction head."""
 
     def __init__(self, path: Path) -> None:
         """Take note of a path; nothing is read."""
