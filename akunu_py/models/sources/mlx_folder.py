@@ -13,6 +13,7 @@ import mlx.core as mx
 from mlx import nn
 from mlx.utils import tree_flatten
 
+from akunu_py.models import whole_mlx_lm
 from akunu_py.models.device import has_kernels, on_cpu
 from akunu_py.models.expansion import num_parameters
 from akunu_py.models.folder_settings import ASSISTANTS, folder_context, read_folder_config
@@ -27,18 +28,6 @@ from akunu_py.models.sources.source import EmptyModel, FolderSource, ModelFigure
 from akunu_py.models.stored_tensors import folder_tensors
 from akunu_py.models.tokenizer_files import check_tokenizer_files
 from akunu_py.models.weight_files import check_weight_files
-from akunu_py.models.whole_mlx_lm import (
-    MODEL_ARCHITECTURE_REMAPPING,
-    MODEL_REMAPPING,
-    dequantize_model,
-    submodules,
-)
-from akunu_py.models.whole_mlx_lm import (
-    load_config as mlx_load_config,
-)
-from akunu_py.models.whole_mlx_lm import (
-    load_model as mlx_load_model,
-)
 from akunu_py.protocols import Tokenizer
 from akunu_py.system.errors import UnsupportedArchitectureError
 
@@ -85,7 +74,7 @@ class MLXFolderSource(FolderSource):
                 mx.eval(array)
             yield
         if dense:
-            model = dequantize_model(model)
+            model = whole_mlx_lm.dequantize_model(model)
         if on_cpu() and (dense or has_kernels()):
             # The CPU backend is many times slower in 16 bits than in 32.
             model.set_dtype(mx.float32)
@@ -105,7 +94,9 @@ class MLXFolderSource(FolderSource):
         """Return the model with its weights still on disk."""
         classes = _check_folder(self.path, config)
         with self.errors():
-            model, _ = mlx_load_model(self.path, lazy=True, get_model_classes=lambda **_: classes)
+            model, _ = whole_mlx_lm.load_model(
+                self.path, lazy=True, get_model_classes=lambda **_: classes
+            )
         return model
 
     def empty_model(self, options: LoadOptions, group: PlannedGroup | None) -> EmptyModel:
@@ -151,7 +142,7 @@ def read_whole_config(folder: Path) -> dict[str, Any]:
     Raises ModelFormatError for malformed files.
     """
     with from_library(folder, "config"):
-        config: dict[str, Any] = mlx_load_config(folder)
+        config: dict[str, Any] = whole_mlx_lm.load_config(folder)
     return config
 
 
@@ -164,9 +155,9 @@ def _model_classes(config: Mapping[str, Any]) -> tuple[type[nn.Module], type]:
     named = config.get("architectures")
     for architecture in named if isinstance(named, list) else [named]:
         if isinstance(architecture, str):
-            kind = MODEL_ARCHITECTURE_REMAPPING.get((kind, architecture), kind)
-    kind = MODEL_REMAPPING.get(kind, kind)
-    if kind in submodules("models"):
+            kind = whole_mlx_lm.MODEL_ARCHITECTURE_REMAPPING.get((kind, architecture), kind)
+    kind = whole_mlx_lm.MODEL_REMAPPING.get(kind, kind)
+    if kind in whole_mlx_lm.submodules("models"):
         with contextlib.suppress(ImportError, AttributeError, SystemExit):
             # A module may need a package that is absent; one of them then exits the program.
             module = importlib.import_module(f"mlx_lm.models.{kind}")
