@@ -14,11 +14,11 @@ not take it, or a target asked before the budget.
 from itertools import combinations
 
 import pytest
+from drafted_trees import trees
 from flight import budget_of, observe
 from hypothesis import given
 from hypothesis import strategies as st
 from test_budget_rule import UNIT_S, known_state, step
-from test_draft_trees import trees
 from tiny_models import VOCABULARY, generate, prompt_of, tiny
 
 from akunu_py.decoding.acceptance import Acceptance

@@ -3,11 +3,11 @@
 import json
 
 import pytest
+from drafted_trees import trees
 from flight import budget_of, known_state
 from hypothesis import given
 from hypothesis import strategies as st
 from test_budget_rule import plain_step
-from test_draft_trees import trees
 from test_tree_budget import BUSHY, Choosy
 
 from akunu_py.decoding.loop import decode

@@ -8,6 +8,7 @@ nodes in the order they were added.
 from itertools import combinations
 
 import pytest
+from drafted_trees import trees
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -25,14 +26,6 @@ from akunu_py.values.draft_trees import (
 from akunu_py.values.types import Draft
 
 TREE = Draft((5, 6, 7, 5, 8, 9), (-1, -1, 0, 0, 1, 4), "t", 3, (0.5, 0.4, 0.9, 0.1, 0.5, 0.5))
-
-
-@st.composite
-def trees(draw, most=9):
-    size = draw(st.integers(1, most))
-    parents = [draw(st.integers(-1, node - 1)) for node in range(size)]
-    confidence = [draw(st.floats(0.01, 1.0)) for _ in range(size)]
-    return Draft(tuple(range(size)), tuple(parents), "t", 0, tuple(confidence))
 
 
 def closed_parts(draft, size):
