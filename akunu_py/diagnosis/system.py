@@ -25,21 +25,13 @@ _DISTRIBUTION = "akunu-py"
 
 @dataclass(frozen=True, slots=True)
 class Device:
-    """MLX's device.
-
-    Attributes:
-        backend: "metal", "cuda" or "cpu".
-        name: MLX's name of the device.
-        working_set_bytes: limit that Metal recommends; None elsewhere.
-        blas: BLAS library of the CPU backend; None on a GPU.
-        no_kernels: why the CPU backend has none of akunu's kernels; "" if it has; None on a GPU.
-
-    """
+    """MLX's device."""
 
     backend: Backend
     name: str
-    working_set_bytes: int | None
-    blas: Blas | None = None
+    working_set_bytes: int | None  # Limit that Metal recommends; None elsewhere.
+    blas: Blas | None = None  # Of the CPU backend.
+    # Why the CPU backend has none of akunu's kernels; "" if it has; None on a GPU.
     no_kernels: str | None = None
 
 

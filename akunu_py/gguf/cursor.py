@@ -27,7 +27,7 @@ _SCALAR_DTYPES = {code: np.dtype(name) for code, name in _SCALARS.items()}
 _SHOWN_CHARACTERS = 80
 
 
-def quoted(text: str) -> str:
+def quote(text: str) -> str:
     """Return a text for a message: quoted, escaped and shortened."""
     return repr(text) if len(text) <= _SHOWN_CHARACTERS else f"{text[:_SHOWN_CHARACTERS]!r}..."
 
@@ -35,7 +35,7 @@ def quoted(text: str) -> str:
 def describe(value: object) -> str:
     """Return a short description of any metadata value for a message."""
     if isinstance(value, str):
-        return quoted(value)
+        return quote(value)
     if isinstance(value, list | np.ndarray):
         return f"an array of {len(value)}"
     return "missing" if value is None else repr(value)

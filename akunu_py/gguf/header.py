@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 
 from akunu_py.gguf.block_types import BLOCK_TYPES, BlockType
-from akunu_py.gguf.cursor import Cursor, MetadataValue, describe, quoted
+from akunu_py.gguf.cursor import Cursor, MetadataValue, describe, quote
 from akunu_py.system.errors import UnsupportedQuantizationError
 
 _MAGIC = b"GGUF"
@@ -114,7 +114,7 @@ def _read_metadata(cursor: Cursor, count: int) -> tuple[dict[str, MetadataValue]
                 f"has {size} bytes, not 1 to {_MAX_KEY_BYTES}",
                 position=start,
             )
-        name = quoted(key)
+        name = quote(key)
         if key in metadata:
             raise cursor.error(f"metadata key {name}", "is there twice", position=start)
         positions[key] = cursor.position

@@ -26,19 +26,11 @@ __all__ = ["GGUFFile", "TensorInfo"]
 class GGUFFile:
     """An open GGUF model: checked metadata and tensor table, with weights still on disk.
 
-    Any part of a split model opens the whole model.
-
-    Attributes:
-        path: the path given to `open`.
-        paths: paths of all parts in order, or of the one file.
-        nbytes: size of all parts together.
-        version: 2 or 3, the first part's.
-        metadata: key -> value, read-only; without the keys `split.*` of a split model.
-        tensors: name -> TensorInfo in the file's order, read-only.
+    Any part of a split model opens the whole model: `paths` are those of all parts in order, and
+    `metadata` is without the keys about parts.
 
     The files must not be shortened while they are open. `tensor_bytes` checks it, but the operating
     system ends a process that accesses mapped bytes that are gone.
-
     """
 
     def __init__(self, path: Path, parts: list[MappedFile]) -> None:

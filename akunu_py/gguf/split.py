@@ -32,7 +32,7 @@ _ADVICE = "download all parts of the model again into one folder"
 _LISTED = 8
 
 
-def named_parts(path: Path) -> list[Path]:
+def paths_of_parts(path: Path) -> list[Path]:
     """Return the paths of a model's parts from the name of one of them, without opening any."""
     match = _NAME.fullmatch(path.name)
     if match is None:
@@ -56,7 +56,7 @@ def _whole_number(file: MappedFile, key: str, limit: int) -> int:
     return value
 
 
-def _part_paths(file: MappedFile, count: int) -> list[Path]:
+def _existing_parts(file: MappedFile, count: int) -> list[Path]:
     """Return the paths of all parts, from the name of one of them."""
     match = _NAME.fullmatch(file.path.name)
     if match is None:
@@ -74,7 +74,7 @@ def _part_paths(file: MappedFile, count: int) -> list[Path]:
         raise file.key_error(
             _COUNT, f"is {count}, but the file's name says part {int(match[2])}", _ADVICE
         )
-    paths = named_parts(file.path)
+    paths = paths_of_parts(file.path)
     try:
         missing = [path.name for path in paths if not path.exists()]
     except OSError as error:
@@ -123,19 +123,19 @@ def open_parts(path: Path) -> list[MappedFile]:
     """
     with ExitStack() as stack:
 
-        def opened(part: Path) -> MappedFile:
+        def open_part(part: Path) -> MappedFile:
             file = MappedFile.open(part)
             stack.callback(file.close)
             return file
 
-        given = opened(path)
+        given = open_part(path)
         split = _COUNT in given.header.metadata
         count = _whole_number(given, _COUNT, _MAX_PARTS) if split else 1
         if count <= 1:
             parts = [given]
         else:
-            paths = _part_paths(given, count)
-            parts = [given if part == path else opened(part) for part in paths]
+            paths = _existing_parts(given, count)
+            parts = [given if part == path else open_part(part) for part in paths]
             for index, part in enumerate(parts):
                 _check_part(part, index, parts[0])
         stack.pop_all()

@@ -39,7 +39,7 @@ def choice_of_models(
             found.setdefault(path.resolve(), (name, path.absolute()))
     if len(found) > _MOST_MODELS:
         raise ConfigError(f"there are {len(found)} models to choose from; give at most 1,000")
-    return _told_apart(list(found.values()))
+    return _distinct_names(list(found.values()))
 
 
 def model_name(path: Path) -> str:
@@ -88,7 +88,7 @@ def _models_of_entry(
             yield model_name(path), path
 
 
-def _told_apart(models: Sequence[tuple[str, Path]]) -> dict[str, Path]:
+def _distinct_names(models: Sequence[tuple[str, Path]]) -> dict[str, Path]:
     """Return the paths by names of which each is there once."""
     given = Counter(name for name, _ in models)
     found: dict[str, Path] = {}

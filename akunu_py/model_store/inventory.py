@@ -92,14 +92,14 @@ def models_below(
         below.sort()
         sizes = {name: _file_size(here / name) for name in files}
         found = models_of({name: size or 0 for name, size in sizes.items()})
-        if not found and (lacks := _lacking(here, files)):
+        if not found and (lacks := _missing_half(here, files)):
             found = [ModelFiles("", (), None, 0, (lacks,))]
         for model in found:
             odd = tuple(name for name in model.files if sizes[name] is None)
             yield here, replace(model, missing=(*model.missing, *odd))
 
 
-def _lacking(folder: Path, files: Collection[str]) -> str:
+def _missing_half(folder: Path, files: Collection[str]) -> str:
     """Return what makes a folder half an MLX model, "" for any other folder."""
     if fnmatch.filter(files, "model*.safetensors"):
         return "config.json"

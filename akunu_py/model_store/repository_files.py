@@ -90,7 +90,7 @@ def models_of(sizes: Mapping[str, int]) -> list[ModelFiles]:
     return [] if folder is None else [folder]
 
 
-def matching(models: Iterable[ModelFiles], quantization: str) -> list[ModelFiles]:
+def with_quantization(models: Iterable[ModelFiles], quantization: str) -> list[ModelFiles]:
     """Return the models of a quantization, ignoring case; "UD-" is optional."""
     wanted = quantization.casefold()
     models = list(models)

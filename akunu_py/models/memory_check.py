@@ -8,7 +8,7 @@ from pathlib import Path
 
 import mlx.core as mx
 
-from akunu_py.gguf.split import named_parts
+from akunu_py.gguf.split import paths_of_parts
 from akunu_py.models import requirements as needs
 from akunu_py.models.device import free_memory
 from akunu_py.models.heads.loading import head_place
@@ -293,7 +293,7 @@ def _warn(models: Sequence[PlannedModel]) -> None:
 
 def _size_on_disk(path: Path) -> int:
     try:
-        files = named_parts(path)
+        files = paths_of_parts(path)
         if path.is_dir():
             # Heads may lie in a folder of their own.
             files = [*path.glob("*.safetensors"), *path.glob("*/*.safetensors")]

@@ -103,7 +103,7 @@ def test_the_list_shows_one_that_is_there(stand_in):
 
 def test_one_name_and_one_size_wherever_it_is_shown(stand_in):
     title, size = "SmolLM2-135M-Instruct", "98.4 MB"
-    offered = SMOLLM2.described
+    offered = SMOLLM2.description
     listed = next(line for line in run("models", "list").stdout.splitlines() if "smollm2" in line)
     for shown in (offered, listed):
         assert title in shown

@@ -5,10 +5,10 @@ import pytest
 from akunu_py.model_store.repository_files import (
     folder_model,
     gguf_models,
-    matching,
     models_of,
     part_names,
     quantization_of,
+    with_quantization,
 )
 
 MLX = {
@@ -84,9 +84,9 @@ def test_metadata_of_a_converted_model_is_no_model_of_its_own():
 
 def test_quantizations_match_in_any_case_and_exact_ones_first():
     models = gguf_models({"a-Q4_K_M.gguf": 1, "a-UD-Q4_K_M.gguf": 2, "a-UD-Q2_K.gguf": 3})
-    assert [model.main for model in matching(models, "q4_k_m")] == ["a-Q4_K_M.gguf"]
-    assert [model.main for model in matching(models, "q2_k")] == ["a-UD-Q2_K.gguf"]
-    assert matching(models, "Q4_K") == []
+    assert [model.main for model in with_quantization(models, "q4_k_m")] == ["a-Q4_K_M.gguf"]
+    assert [model.main for model in with_quantization(models, "q2_k")] == ["a-UD-Q2_K.gguf"]
+    assert with_quantization(models, "Q4_K") == []
 
 
 def test_part_names_of_nonsense_are_the_name():

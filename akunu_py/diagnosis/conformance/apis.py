@@ -12,7 +12,7 @@ from typing import Any, Protocol
 from akunu_py.diagnosis.conformance.client import Event, FailedError
 
 Body = dict[str, Any]
-Said = Sequence[tuple[str, str]]
+Turns = Sequence[tuple[str, str]]
 """A conversation: roles and texts."""
 
 Tools = Mapping[str, Mapping[str, Any]]
@@ -20,7 +20,7 @@ Tools = Mapping[str, Mapping[str, Any]]
 
 
 @dataclass(frozen=True, slots=True)
-class Called:
+class ReplyCall:
     """A call: the tool's name, its namespace ("" for none), and the arguments as JSON."""
 
     name: str
@@ -29,23 +29,13 @@ class Called:
 
 
 @dataclass(slots=True)
-class Reply:
-    """A reply.
-
-    Attributes:
-        text: its text.
-        calls: its calls.
-        cut: whether it ended at the limit of tokens.
-        prompt: tokens of the prompt, cached ones included; None if usage does not say.
-        cached: how many were reused; None if usage has no such field.
-        completion: tokens of the reply; None if usage does not say.
-
-    """
+class ApiReply:
+    """A reply; of its usage what the server does not say is None."""
 
     text: str = ""
-    calls: list[Called] = field(default_factory=list)
-    cut: bool = False
-    prompt: int | None = None
+    calls: list[ReplyCall] = field(default_factory=list)
+    cut: bool = False  # Whether it ended at the limit of tokens.
+    prompt: int | None = None  # Tokens, cached ones included.
     cached: int | None = None
     completion: int | None = None
 
@@ -58,7 +48,7 @@ class Api(Protocol):
     def body(
         self,
         model: str,
-        said: Said,
+        said: Turns,
         *,
         tokens: int,
         tools: Tools | None = None,
@@ -67,17 +57,17 @@ class Api(Protocol):
     ) -> Body:
         """Return a request; `choice` is auto, none, required, or the name of a tool."""
 
-    def reply(self, value: Any) -> Reply:
+    def read_body(self, value: Any) -> ApiReply:
         """Return what a whole answer says."""
 
-    def streamed(self, events: Iterable[Event]) -> Reply:
+    def read_stream(self, events: Iterable[Event]) -> ApiReply:
         """Return what a stream says; raises FailedError if it does not end as it should."""
 
     def is_error(self, value: Any) -> bool:
         """Return whether a body has the shape of the API's errors."""
 
 
-class Chat:
+class ChatApi:
     """/v1/chat/completions."""
 
     path = "/v1/chat/completions"
@@ -85,7 +75,7 @@ class Chat:
     def body(
         self,
         model: str,
-        said: Said,
+        said: Turns,
         *,
         tokens: int,
         tools: Tools | None = None,
@@ -113,18 +103,18 @@ class Chat:
             body["response_format"] = {"type": "json_schema", "json_schema": form}
         return body
 
-    def reply(self, value: Any) -> Reply:
+    def read_body(self, value: Any) -> ApiReply:
         choice = value["choices"][0]
         message = choice["message"]
         calls = [
-            Called(call["function"]["name"], call["function"]["arguments"])
+            ReplyCall(call["function"]["name"], call["function"]["arguments"])
             for call in message.get("tool_calls") or ()
         ]
-        reply = Reply(message.get("content") or "", calls, choice["finish_reason"] == "length")
+        reply = ApiReply(message.get("content") or "", calls, choice["finish_reason"] == "length")
         return _with_chat_usage(reply, value.get("usage"))
 
-    def streamed(self, events: Iterable[Event]) -> Reply:
-        reply, calls, ended = Reply(), dict[int, dict[str, str]](), False
+    def read_stream(self, events: Iterable[Event]) -> ApiReply:
+        reply, calls, ended = ApiReply(), dict[int, dict[str, str]](), False
         for event in events:
             value = event.value
             if not isinstance(value, dict):
@@ -150,14 +140,16 @@ class Chat:
                     reply.cut = choice["finish_reason"] == "length"
         if not ended:
             raise FailedError(f"{self.path}: the stream ends without a finish_reason")
-        reply.calls = [Called(call.get("name", ""), call["arguments"]) for call in calls.values()]
+        reply.calls = [
+            ReplyCall(call.get("name", ""), call["arguments"]) for call in calls.values()
+        ]
         return reply
 
     def is_error(self, value: Any) -> bool:
         return _has_error(value)
 
 
-class Messages:
+class MessagesApi:
     """/v1/messages."""
 
     path = "/v1/messages"
@@ -165,7 +157,7 @@ class Messages:
     def body(
         self,
         model: str,
-        said: Said,
+        said: Turns,
         *,
         tokens: int,
         tools: Tools | None = None,
@@ -191,17 +183,17 @@ class Messages:
             body["output_config"] = {"format": {"type": "json_schema", "schema": schema}}
         return body
 
-    def reply(self, value: Any) -> Reply:
-        reply = Reply(cut=value["stop_reason"] == "max_tokens")
+    def read_body(self, value: Any) -> ApiReply:
+        reply = ApiReply(cut=value["stop_reason"] == "max_tokens")
         for block in value["content"]:
             if block["type"] == "text":
                 reply.text += block["text"]
             elif block["type"] == "tool_use":
-                reply.calls.append(Called(block["name"], json.dumps(block["input"])))
+                reply.calls.append(ReplyCall(block["name"], json.dumps(block["input"])))
         return _with_messages_usage(reply, value["usage"])
 
-    def streamed(self, events: Iterable[Event]) -> Reply:
-        reply, usage, block, opened, last = Reply(), dict[str, Any](), Body(), -1, ""
+    def read_stream(self, events: Iterable[Event]) -> ApiReply:
+        reply, usage, block, opened, last = ApiReply(), dict[str, Any](), Body(), -1, ""
         for event in events:
             value = event.value if isinstance(event.value, dict) else {}
             last = value.get("type", "")
@@ -222,7 +214,7 @@ class Messages:
                     block["json"] += value["delta"].get("partial_json") or ""
                 case "content_block_stop":
                     if block.get("type") == "tool_use":
-                        reply.calls.append(Called(block["name"], block["json"] or "{}"))
+                        reply.calls.append(ReplyCall(block["name"], block["json"] or "{}"))
                     block = {}
                 case "message_delta":
                     reply.cut = value["delta"].get("stop_reason") == "max_tokens"
@@ -236,7 +228,7 @@ class Messages:
         return _has_error(value) and value.get("type") == "error"
 
 
-class Responses:
+class ResponsesApi:
     """/v1/responses."""
 
     path = "/v1/responses"
@@ -244,7 +236,7 @@ class Responses:
     def body(
         self,
         model: str,
-        said: Said,
+        said: Turns,
         *,
         tokens: int,
         tools: Tools | None = None,
@@ -272,14 +264,14 @@ class Responses:
             body["text"] = {"format": form}
         return body
 
-    def reply(self, value: Any) -> Reply:
-        reply = Reply(cut=value["status"] == "incomplete")
+    def read_body(self, value: Any) -> ApiReply:
+        reply = ApiReply(cut=value["status"] == "incomplete")
         for item in value["output"]:
             self._add(reply, item)
         return _with_responses_usage(reply, value.get("usage"))
 
-    def streamed(self, events: Iterable[Event]) -> Reply:
-        reply, last = Reply(), None
+    def read_stream(self, events: Iterable[Event]) -> ApiReply:
+        reply, last = ApiReply(), None
         for event in events:
             value = event.value if isinstance(event.value, dict) else {}
             if value.get("type") == "response.output_item.done":
@@ -295,11 +287,11 @@ class Responses:
         return _has_error(value)
 
     @staticmethod
-    def _add(reply: Reply, item: Mapping[str, Any]) -> None:
+    def _add(reply: ApiReply, item: Mapping[str, Any]) -> None:
         if item["type"] == "message":
             reply.text += "".join(part.get("text") or "" for part in item["content"])
         elif item["type"] == "function_call":
-            call = Called(item["name"], item["arguments"], item.get("namespace") or "")
+            call = ReplyCall(item["name"], item["arguments"], item.get("namespace") or "")
             reply.calls.append(call)
 
 
@@ -310,14 +302,14 @@ def _has_error(value: Any) -> bool:
     return False
 
 
-def _with_chat_usage(reply: Reply, usage: Any) -> Reply:
+def _with_chat_usage(reply: ApiReply, usage: Any) -> ApiReply:
     if isinstance(usage, dict):
         reply.prompt, reply.completion = usage["prompt_tokens"], usage["completion_tokens"]
         reply.cached = (usage.get("prompt_tokens_details") or {}).get("cached_tokens")
     return reply
 
 
-def _with_messages_usage(reply: Reply, usage: Mapping[str, Any]) -> Reply:
+def _with_messages_usage(reply: ApiReply, usage: Mapping[str, Any]) -> ApiReply:
     reply.cached = usage.get("cache_read_input_tokens")
     created = usage.get("cache_creation_input_tokens") or 0
     reply.prompt = usage["input_tokens"] + (reply.cached or 0) + created
@@ -325,12 +317,12 @@ def _with_messages_usage(reply: Reply, usage: Mapping[str, Any]) -> Reply:
     return reply
 
 
-def _with_responses_usage(reply: Reply, usage: Any) -> Reply:
+def _with_responses_usage(reply: ApiReply, usage: Any) -> ApiReply:
     if isinstance(usage, dict):
         reply.prompt, reply.completion = usage["input_tokens"], usage["output_tokens"]
         reply.cached = (usage.get("input_tokens_details") or {}).get("cached_tokens")
     return reply
 
 
-CHAT, MESSAGES, RESPONSES = Chat(), Messages(), Responses()
+CHAT, MESSAGES, RESPONSES = ChatApi(), MessagesApi(), ResponsesApi()
 APIS: tuple[Api, ...] = (CHAT, MESSAGES, RESPONSES)

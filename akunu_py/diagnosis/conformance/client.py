@@ -26,7 +26,7 @@ class SkippedError(AkunuError):
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class HttpAnswer:
     """An answer: `value` is the body as JSON, None if it is not JSON."""
 
     status: int
@@ -73,20 +73,20 @@ class Client:
             self._headers |= {"authorization": f"Bearer {key}", "x-api-key": key}
         self.url = f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{self._prefix}"
 
-    def call(self, method: str, path: str, body: object = None) -> Answer:
+    def call(self, method: str, path: str, body: object = None) -> HttpAnswer:
         """Send a request and return its answer; a body that is not bytes is sent as JSON.
 
         Raises FailedError if there is none.
         """
-        with self._sent(method, path, body) as response:
+        with self._exchange(method, path, body) as response:
             data = self._read(path, response)
         try:
             value = json.loads(data) if data else None
         except ValueError:
             value = None
-        return Answer(response.status, data, value)
+        return HttpAnswer(response.status, data, value)
 
-    def post(self, path: str, body: object) -> Answer:
+    def post(self, path: str, body: object) -> HttpAnswer:
         """Send a body; return the answer."""
         return self.call("POST", path, body)
 
@@ -96,7 +96,7 @@ class Client:
         Raises FailedError for another status than 200, and for a stream that breaks off.
         """
         started = time.perf_counter()
-        with self._sent("POST", path, body) as response:
+        with self._exchange("POST", path, body) as response:
             if response.status != 200:
                 said = self._read(path, response).decode(errors="replace")
                 raise FailedError(f"POST {path}, streamed: {response.status} {said:.200}")
@@ -120,7 +120,7 @@ class Client:
         connection.close()
 
     @contextlib.contextmanager
-    def _sent(self, method: str, path: str, body: object) -> Iterator[http.client.HTTPResponse]:
+    def _exchange(self, method: str, path: str, body: object) -> Iterator[http.client.HTTPResponse]:
         connection = self._connection()
         try:
             try:

@@ -6,8 +6,14 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
-from akunu_py.diagnosis.conformance.apis import APIS, Api, Body, Reply, Said, Tools
-from akunu_py.diagnosis.conformance.client import Answer, Client, Event, FailedError, SkippedError
+from akunu_py.diagnosis.conformance.apis import APIS, Api, ApiReply, Body, Tools, Turns
+from akunu_py.diagnosis.conformance.client import (
+    Client,
+    Event,
+    FailedError,
+    HttpAnswer,
+    SkippedError,
+)
 from akunu_py.system.errors import ConfigError
 
 _WORDS = (
@@ -24,69 +30,61 @@ def words(count: int) -> str:
 
 
 @dataclass(frozen=True)
-class Examined:
-    """A server.
-
-    Attributes:
-        client: sends the requests.
-        model: the model that they name.
-        context: its context in tokens; None if the server does not say.
-        apis: the formats that the server speaks.
-
-    """
+class ExaminedServer:
+    """A server, and the formats that it speaks."""
 
     client: Client
-    model: str
-    context: int | None
+    model: str  # Named in all requests.
+    context: int | None  # In tokens; None if the server does not say.
     apis: tuple[Api, ...]
 
-    def having(self, api: Api) -> Api:
+    def require_api(self, api: Api) -> Api:
         """Return a format; raises SkippedError if the server does not speak it."""
         if api not in self.apis:
             raise SkippedError(f"the server has no {api.path}")
         return api
 
-    def body(self, api: Api, said: Said | str, tokens: int = 1, **fields: Any) -> Body:
+    def body(self, api: Api, said: Turns | str, tokens: int = 1, **fields: Any) -> Body:
         conversation = [("user", said)] if isinstance(said, str) else said
         return api.body(self.model, conversation, tokens=tokens, **fields)
 
     def ask(
         self,
         api: Api,
-        said: Said | str,
+        said: Turns | str,
         tokens: int = 1,
         *,
         tools: Tools | None = None,
         choice: str = "",
         schema: Mapping[str, Any] | None = None,
-    ) -> Reply:
+    ) -> ApiReply:
         """Return the reply to a conversation; raises FailedError if there is none."""
         return self.send(
             api, self.body(api, said, tokens, tools=tools, choice=choice, schema=schema)
         )
 
-    def send(self, api: Api, body: Body) -> Reply:
+    def send(self, api: Api, body: Body) -> ApiReply:
         """Return the reply to a request, which must be a whole one."""
-        value = self.accepted(api.path, body).value
-        return _read(api, lambda: api.reply(value))
+        value = self.expect_success(api.path, body).value
+        return _read(api, lambda: api.read_body(value))
 
-    def stream(self, api: Api, body: Body) -> Reply:
+    def stream(self, api: Api, body: Body) -> ApiReply:
         """Return the reply to a request as a stream."""
-        return self.read(api, self.client.events(api.path, {**body, "stream": True}))
+        return self.read_stream(api, self.client.events(api.path, {**body, "stream": True}))
 
     @staticmethod
-    def read(api: Api, events: Iterable[Event]) -> Reply:
+    def read_stream(api: Api, events: Iterable[Event]) -> ApiReply:
         """Return the reply that events make."""
-        return _read(api, lambda: api.streamed(events))
+        return _read(api, lambda: api.read_stream(events))
 
-    def accepted(self, path: str, body: object) -> Answer:
+    def expect_success(self, path: str, body: object) -> HttpAnswer:
         """Return the answer to a body; raises FailedError for another status than 200."""
         answer = self.client.post(path, body)
         if answer.status != 200:
             raise FailedError(f"POST {path}: {answer.status} {_text(answer):.200}")
         return answer
 
-    def refused(self, api: Api, body: object) -> Answer:
+    def expect_refusal(self, api: Api, body: object) -> HttpAnswer:
         """Return the answer to a body, which must be an error of the client in the API's shape."""
         answer = self.client.post(api.path, body)
         if not 400 <= answer.status < 500:
@@ -95,7 +93,7 @@ class Examined:
             raise FailedError(f"POST {api.path}: {_text(answer):.200} has not the API's shape")
         return answer
 
-    def sized(self, tokens: int) -> int:
+    def word_count(self, tokens: int) -> int:
         """Return the number of words for a prompt of `tokens` tokens; fewer for a small context."""
         most = min(tokens, (self.context or _UNKNOWN_CONTEXT) // 8)
         return max(1, int(most / self._tokens_per_word))
@@ -110,19 +108,19 @@ class Examined:
     def caches(self) -> bool:
         """Whether usage tells that a repeated prompt was in a cache."""
         for api in self.apis:
-            said = words(self.sized(400))
+            said = words(self.word_count(400))
             self.ask(api, said)
             if self.ask(api, said).cached:
                 return True
         return False
 
-    def must_cache(self) -> None:
+    def require_cache(self) -> None:
         """Raise SkippedError if usage never tells of cached tokens."""
         if not self.caches:
             raise SkippedError("usage tells of no cached tokens")
 
 
-def examine(client: Client, model: str | None) -> Examined:
+def examine(client: Client, model: str | None) -> ExaminedServer:
     """Find out what a server offers.
 
     Raises ConfigError if nobody answers, or if the server asks for a key.
@@ -143,7 +141,7 @@ def examine(client: Client, model: str | None) -> Examined:
     if not apis:
         paths = ", ".join(api.path for api in APIS)
         raise ConfigError(f"the server at {client.url} has none of {paths}")
-    found = Examined(client, model, None, apis)
+    found = ExaminedServer(client, model, None, apis)
     return replace(found, context=_context(client, entries, model))
 
 
@@ -163,7 +161,7 @@ def _context(client: Client, entries: list[dict[str, Any]], model: str) -> int |
     return None
 
 
-def _read(api: Api, read: Callable[[], Reply]) -> Reply:
+def _read(api: Api, read: Callable[[], ApiReply]) -> ApiReply:
     """Return what a reader makes of an answer; a field that is missing is the server's mistake."""
     try:
         return read()
@@ -173,5 +171,5 @@ def _read(api: Api, read: Callable[[], Reply]) -> Reply:
         ) from None
 
 
-def _text(answer: Answer) -> str:
+def _text(answer: HttpAnswer) -> str:
     return answer.body.decode(errors="replace")

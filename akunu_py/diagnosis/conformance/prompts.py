@@ -4,9 +4,9 @@ import contextlib
 import time
 from concurrent.futures import ThreadPoolExecutor
 
-from akunu_py.diagnosis.conformance.apis import CHAT, MESSAGES, Api, Reply, Said
+from akunu_py.diagnosis.conformance.apis import CHAT, MESSAGES, Api, ApiReply, Turns
 from akunu_py.diagnosis.conformance.client import FailedError, SkippedError
-from akunu_py.diagnosis.conformance.examined import Examined, words
+from akunu_py.diagnosis.conformance.examined import ExaminedServer, words
 
 _BLOCK = 256
 """Tokens that a cache may drop at the end of a prompt; 256 is the largest block of a peer."""
@@ -20,7 +20,7 @@ _SLOWER_S = 5.0
 _TURNS = 6
 
 
-def system_messages(server: Examined) -> str:
+def system_messages(server: ExaminedServer) -> str:
     """Check that system messages anywhere are neither dropped nor moved to the beginning."""
     asked = False
     for api in (CHAT, MESSAGES):
@@ -37,7 +37,7 @@ def system_messages(server: Examined) -> str:
     return "" if server.caches else "whether they stay in place is not seen without cached tokens"
 
 
-def _check_shown(server: Examined, api: Api, said: Said, place: int, count: int) -> None:
+def _check_shown(server: ExaminedServer, api: Api, said: Turns, place: int, count: int) -> None:
     """See by the size of the prompt that system messages at a place are part of it.
 
     Long ones are compared with short ones, since some templates write a system message of their own
@@ -55,13 +55,13 @@ def _check_shown(server: Examined, api: Api, said: Said, place: int, count: int)
         )
 
 
-def _check_stays(server: Examined) -> None:
+def _check_stays(server: ExaminedServer) -> None:
     """See by the cache that a later system message does not change what is before it."""
     for api in (CHAT, MESSAGES):
         if api not in server.apis:
             continue
-        long = server.sized(600)
-        before: Said = [("user", words(long)), ("assistant", "Yes."), ("user", "Go on.")]
+        long = server.word_count(600)
+        before: Turns = [("user", words(long)), ("assistant", "Yes."), ("user", "Go on.")]
         size = _prompt(api, server.ask(api, before))
         after = server.ask(api, [*before, ("system", words(20)), ("user", "And?")])
         if (after.cached or 0) < min(size - _BLOCK, size // 2):
@@ -71,11 +71,11 @@ def _check_stays(server: Examined) -> None:
             )
 
 
-def billing_block(server: Examined) -> str:
+def billing_block(server: ExaminedServer) -> str:
     """Check that Claude Code's block, another one in every request, does not spoil the cache."""
-    api = server.having(MESSAGES)
-    server.must_cache()
-    rules = {"type": "text", "text": words(server.sized(600))}
+    api = server.require_api(MESSAGES)
+    server.require_cache()
+    rules = {"type": "text", "text": words(server.word_count(600))}
     replies = []
     for number in ("a1b2c", "d3e4f"):
         bill = {"type": "text", "text": f"x-anthropic-billing-header: cc_version=2; cch={number};"}
@@ -86,9 +86,9 @@ def billing_block(server: Examined) -> str:
     return f"{cached} of {size} tokens in the cache"
 
 
-def signs_of_life(server: Examined) -> str:
+def signs_of_life(server: ExaminedServer) -> str:
     """Check that a stream begins at once, and that events come while a prompt is read."""
-    long = server.sized(4000) * 4
+    long = server.word_count(4000) * 4
     longest = 0.0
     for api in server.apis:
         body = {**server.body(api, words(long)), "stream": True}
@@ -107,7 +107,7 @@ def signs_of_life(server: Examined) -> str:
     return f"a prompt of {long} words took {longest:.0f} s"
 
 
-def disconnects(server: Examined) -> str:
+def disconnects(server: ExaminedServer) -> str:
     """Leave while prompts are read and replies are made, and see that others are served."""
     for api in server.apis:
         started = time.perf_counter()
@@ -121,7 +121,7 @@ def disconnects(server: Examined) -> str:
             with contextlib.suppress(FailedError):
                 next(events, None)
             events.close()
-            server.client.leave(api.path, server.body(api, words(server.sized(600)), many))
+            server.client.leave(api.path, server.body(api, words(server.word_count(600)), many))
         started = time.perf_counter()
         server.ask(api, "Say hello.", 4)
         seconds = time.perf_counter() - started
@@ -133,26 +133,26 @@ def disconnects(server: Examined) -> str:
     return ""
 
 
-def same_request_twice(server: Examined) -> str:
+def same_request_twice(server: ExaminedServer) -> str:
     """Send the same request twice at once; both must be answered."""
     for api in server.apis:
-        body = server.body(api, words(server.sized(400)), 8)
+        body = server.body(api, words(server.word_count(400)), 8)
         with ThreadPoolExecutor(2) as pool:
             list(pool.map(lambda _, api=api, body=body: server.stream(api, body), range(2)))
     return "both answered; whether it was computed once is not seen from outside"
 
 
-def growing_conversation(server: Examined) -> str:
+def growing_conversation(server: ExaminedServer) -> str:
     """Check that each turn of a conversation reads its new text alone."""
-    server.must_cache()
+    server.require_cache()
     worst = 0
     for api in server.apis:
-        said: list[tuple[str, str]] = [("system", words(server.sized(300)))]
+        said: list[tuple[str, str]] = [("system", words(server.word_count(300)))]
         if api is MESSAGES:
             said = [("user", said[0][1]), ("assistant", "Yes.")]
         before = 0
         for turn in range(_TURNS):
-            said.append(("user", f"Turn {turn}: {words(server.sized(300) // 3)}"))
+            said.append(("user", f"Turn {turn}: {words(server.word_count(300) // 3)}"))
             reply = server.ask(api, said, 8)
             size = _prompt(api, reply)
             old = size - (reply.cached or 0) - (size - before)
@@ -164,11 +164,11 @@ def growing_conversation(server: Examined) -> str:
     return f"{_TURNS} turns, at most {worst} old tokens read again"
 
 
-def usage(server: Examined) -> str:
+def usage(server: ExaminedServer) -> str:
     """Check that usage is the same in a stream, and tells of cached tokens."""
     told = []
     for api in server.apis:
-        body = server.body(api, words(server.sized(600)), 8)
+        body = server.body(api, words(server.word_count(600)), 8)
         whole = server.send(api, body)
         options = {"stream_options": {"include_usage": True}} if api is CHAT else {}
         streamed = server.stream(api, body | options)
@@ -185,7 +185,7 @@ def usage(server: Examined) -> str:
     return f"cached of a repeated prompt: {', '.join(told)}"
 
 
-def _prompt(api: Api, reply: Reply) -> int:
+def _prompt(api: Api, reply: ApiReply) -> int:
     if reply.prompt is None:
         raise FailedError(f"{api.path}: usage has no tokens of the prompt")
     return reply.prompt

@@ -5,9 +5,9 @@ from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
-from akunu_py.diagnosis.conformance.apis import CHAT, RESPONSES, Api, Called, Reply
+from akunu_py.diagnosis.conformance.apis import CHAT, RESPONSES, Api, ApiReply, ReplyCall
 from akunu_py.diagnosis.conformance.client import FailedError, SkippedError
-from akunu_py.diagnosis.conformance.examined import Examined
+from akunu_py.diagnosis.conformance.examined import ExaminedServer
 
 # A model that is too weak to write a call still ends these: all values are given.
 _PLACE = {
@@ -33,19 +33,19 @@ _ANSWER = {
 }
 
 
-def calls(server: Examined) -> str:
+def calls(server: ExaminedServer) -> str:
     """Check calls, whole and streamed: valid arguments, names and ids once."""
     for api in server.apis:
         if server.ask(api, "Say hello.", 8).calls:
             raise FailedError(f"{api.path}: a reply without tools has a call")
         body = server.body(api, _QUESTION, _CALL_TOKENS, tools=_TOOLS, choice="required")
         for reply in (server.send(api, body), server.stream(api, body)):
-            for call in _made(api, reply):
+            for call in _required_calls(api, reply):
                 _check_arguments(api, call)
     return "parallel and very long calls depend on the model"
 
 
-def tool_choice(server: Examined) -> str:
+def tool_choice(server: ExaminedServer) -> str:
     """Check tool_choice none, required and by name."""
     refused = []
     for api in server.apis:
@@ -58,13 +58,13 @@ def tool_choice(server: Examined) -> str:
             if answer.status == 400 and api.is_error(answer.value):
                 refused.append(f"{api.path} refuses {choice}")
                 continue
-            made = _made(api, server.send(api, body))
+            made = _required_calls(api, server.send(api, body))
             if choice in _TOOLS and {call.name for call in made} != {choice}:
                 raise FailedError(f"{api.path}: {made[0].name} was called instead of {choice}")
     return "; ".join(refused)
 
 
-def cut_call(server: Examined) -> str:
+def cut_call(server: ExaminedServer) -> str:
     """Check that a reply that ends inside of a call says so."""
     for api in server.apis:
         body = server.body(api, _QUESTION, 3, tools=_TOOLS, choice="required")
@@ -78,9 +78,9 @@ def cut_call(server: Examined) -> str:
     return ""
 
 
-def namespaces(server: Examined) -> str:
+def namespaces(server: ExaminedServer) -> str:
     """Check two namespaces with a function of the same name, as Codex sends them."""
-    api = server.having(RESPONSES)
+    api = server.require_api(RESPONSES)
     body = server.body(api, _QUESTION, _CALL_TOKENS)
     member = {"type": "function", "name": "ask", "description": "Asks.", "parameters": _PLACE}
     body["tools"] = [
@@ -88,22 +88,22 @@ def namespaces(server: Examined) -> str:
         for name in ("mcp__one", "mcp__two")
     ]
     body["tool_choice"] = "required"
-    for call in _made(api, server.send(api, body)):
+    for call in _required_calls(api, server.send(api, body)):
         if call.name != "ask" or call.namespace not in {"mcp__one", "mcp__two"}:
             raise FailedError(f"the call has the name {call.name!r}, namespace {call.namespace!r}")
     return ""
 
 
-def custom_tool(server: Examined) -> str:
+def custom_tool(server: ExaminedServer) -> str:
     """Check a custom tool with a grammar, as Codex sends apply_patch."""
-    api = server.having(RESPONSES)
+    api = server.require_api(RESPONSES)
     body = server.body(api, "Do you agree? Use the tool.", _CALL_TOKENS)
     grammar = {"type": "grammar", "syntax": "lark", "definition": 'start: "yes" | "no"'}
     body["tools"] = [
         {"type": "custom", "name": "answer", "description": "Answers.", "format": grammar}
     ]
     body["tool_choice"] = "required"
-    output = server.accepted(api.path, body).value["output"]
+    output = server.expect_success(api.path, body).value["output"]
     made = [
         item
         for item in output
@@ -117,14 +117,14 @@ def custom_tool(server: Examined) -> str:
     return ""
 
 
-def answer_schema(server: Examined) -> str:
+def answer_schema(server: ExaminedServer) -> str:
     """Check answers by a JSON schema, and that a malformed one is refused."""
     for api in server.apis:
         body = server.body(api, "Which color and size?", _CALL_TOKENS, schema=_ANSWER)
         for reply in (server.send(api, body), server.stream(api, body)):
             _check_answer(api, reply)
         wrong = {"type": "object", "properties": {"x": {"type": "no such type"}}}
-        server.refused(api, server.body(api, "Which?", 8, schema=wrong))
+        server.expect_refusal(api, server.body(api, "Which?", 8, schema=wrong))
         both = server.body(api, "Which color?", _CALL_TOKENS, schema=_ANSWER, tools=_TOOLS)
         answer = server.client.post(api.path, both)
         if answer.status == 200:
@@ -136,9 +136,9 @@ def answer_schema(server: Examined) -> str:
     return ""
 
 
-def seeds(server: Examined) -> str:
+def seeds(server: ExaminedServer) -> str:
     """Check that a seed gives the same text, alone and in company."""
-    api = server.having(CHAT)
+    api = server.require_api(CHAT)
     body = server.body(api, "Tell a story about a river.", 24) | {"temperature": 1.0, "seed": 7}
     alone = server.send(api, body).text
     again = server.send(api, body).text
@@ -151,7 +151,7 @@ def seeds(server: Examined) -> str:
     return "drafts and batches cannot be turned on and off from outside"
 
 
-def _made(api: Api, reply: Reply) -> list[Called]:
+def _required_calls(api: Api, reply: ApiReply) -> list[ReplyCall]:
     """Return the calls of a reply that must have one; raises SkippedError if it was cut before."""
     made = reply.calls[:-1] if reply.cut else reply.calls  # the last one may be a beginning
     if not made:
@@ -161,7 +161,7 @@ def _made(api: Api, reply: Reply) -> list[Called]:
     return made
 
 
-def _check_arguments(api: Api, call: Called) -> None:
+def _check_arguments(api: Api, call: ReplyCall) -> None:
     schema = _TOOLS.get(call.name)
     try:
         arguments = json.loads(call.arguments)
@@ -171,7 +171,7 @@ def _check_arguments(api: Api, call: Called) -> None:
         raise FailedError(f"{api.path}: {call.name} does not take {call.arguments:.100}")
 
 
-def _check_answer(api: Api, reply: Reply) -> None:
+def _check_answer(api: Api, reply: ApiReply) -> None:
     if reply.cut:
         raise SkippedError(f"{api.path}: the model ended no answer in {_CALL_TOKENS} tokens")
     try:

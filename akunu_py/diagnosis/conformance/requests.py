@@ -5,7 +5,7 @@ from typing import Any
 
 from akunu_py.diagnosis.conformance.apis import CHAT, MESSAGES, RESPONSES
 from akunu_py.diagnosis.conformance.client import FailedError, SkippedError
-from akunu_py.diagnosis.conformance.examined import Examined
+from akunu_py.diagnosis.conformance.examined import ExaminedServer
 
 _ENTRY_FIELDS = ("object", "created", "owned_by", "type", "display_name", "created_at")
 _LIST_FIELDS = ("has_more", "first_id", "last_id", "models")
@@ -17,7 +17,7 @@ _PIXEL = (
 _READ = {"type": "object", "properties": {"path": {"type": "string"}}}
 
 
-def probes(server: Examined) -> str:
+def probes(server: ExaminedServer) -> str:
     """Check HEAD of the paths with which clients look for a server."""
     for path in ("/", "/api/hello", "/v1/models"):
         answer = server.client.call("HEAD", path)
@@ -26,7 +26,7 @@ def probes(server: Examined) -> str:
     return ""
 
 
-def model_list(server: Examined) -> str:
+def model_list(server: ExaminedServer) -> str:
     """Check that the list of models is one that OpenAI's, Anthropic's and Codex's clients read."""
     value = server.client.call("GET", "/v1/models").value
     entries = value["data"]
@@ -40,12 +40,12 @@ def model_list(server: Examined) -> str:
     return f"{len(entries)} names"
 
 
-def unknown_fields(server: Examined) -> str:
+def unknown_fields(server: ExaminedServer) -> str:
     """Send a request of Claude Code with all its fields, and one that nobody has heard of."""
-    api = server.having(MESSAGES)
+    api = server.require_api(MESSAGES)
     cache = {"cache_control": {"type": "ephemeral"}}
     text = {"type": "text", "text": "Say hello.", **cache}
-    server.accepted(f"{api.path}?beta=true", {
+    server.expect_success(f"{api.path}?beta=true", {
         "model": server.model,
         "max_tokens": 1,
         "system": [{"type": "text", "text": "You are an agent.", **cache}],
@@ -60,7 +60,7 @@ def unknown_fields(server: Examined) -> str:
         "metadata": {"user_id": "u"},
         "a_field_of_tomorrow": {"x": 1},
     })  # fmt: skip
-    counted = server.accepted(
+    counted = server.expect_success(
         f"{api.path}/count_tokens",
         {"model": server.model, "messages": [{"role": "user", "content": "Say hello."}]},
     )
@@ -69,9 +69,9 @@ def unknown_fields(server: Examined) -> str:
     return ""
 
 
-def tool_results(server: Examined) -> str:
+def tool_results(server: ExaminedServer) -> str:
     """Send results of tools as Claude Code sends them."""
-    api = server.having(MESSAGES)
+    api = server.require_api(MESSAGES)
     image = {"type": "base64", "media_type": "image/png", "data": _PIXEL}
     contents: dict[str, dict[str, Any]] = {
         "a text": {"content": "42"},
@@ -95,9 +95,9 @@ def tool_results(server: Examined) -> str:
     return ""
 
 
-def foreign_tools(server: Examined) -> str:
+def foreign_tools(server: ExaminedServer) -> str:
     """Send tools and items that only OpenAI's servers have, and unknown ones."""
-    api = server.having(RESPONSES)
+    api = server.require_api(RESPONSES)
     body = server.body(api, "Say hello.", tools={"read": _READ})
     kinds = ("web_search", "tool_search", "image_generation", "a_tool_of_tomorrow")
     body["tools"] += [{"type": kind} for kind in kinds]
@@ -107,11 +107,11 @@ def foreign_tools(server: Examined) -> str:
         {"type": "an_item_of_tomorrow", "content": "x"},
         *body["input"],
     ]
-    server.accepted(api.path, body)
+    server.expect_success(api.path, body)
     return ""
 
 
-def overflow(server: Examined) -> str:
+def overflow(server: ExaminedServer) -> str:
     """Check that a prompt longer than the context is refused in the words clients look for."""
     if server.context is None:
         raise SkippedError("the server does not say how long its context is")
@@ -119,7 +119,7 @@ def overflow(server: Examined) -> str:
         raise SkippedError(f"a context of {server.context} tokens is too long to fill")
     for api in server.apis:
         said = "word " * (server.context + 500)
-        answer = server.refused(api, server.body(api, said))
+        answer = server.expect_refusal(api, server.body(api, said))
         error = answer.value["error"]
         numbers = re.findall(r"\d{2,}", error["message"])
         if api is MESSAGES:
@@ -132,16 +132,16 @@ def overflow(server: Examined) -> str:
     return ""
 
 
-def errors(server: Examined) -> str:
+def errors(server: ExaminedServer) -> str:
     """Check that malformed requests are refused in each API's shape."""
     for api in server.apis:
-        server.refused(api, b"{")
-        server.refused(api, b'{"model": ["x"], "messages": 5, "input": 5}')
-        server.refused(api, {"model": server.model})
+        server.expect_refusal(api, b"{")
+        server.expect_refusal(api, b'{"model": ["x"], "messages": 5, "input": 5}')
+        server.expect_refusal(api, {"model": server.model})
     return "not tried: a queue that is full, a model that is loading"
 
 
-def thinking(server: Examined) -> str:
+def thinking(server: ExaminedServer) -> str:
     """Turn thinking on and off, and send thoughts back in the fields of each API."""
     efforts = ("none", "low", "high")
     bodies: dict[str, list[dict[str, Any]]] = {
@@ -155,7 +155,7 @@ def thinking(server: Examined) -> str:
     }
     for api in server.apis:
         for fields in bodies[api.path]:
-            server.accepted(api.path, {**server.body(api, "Say hello."), **fields})
+            server.expect_success(api.path, {**server.body(api, "Say hello."), **fields})
     said = [("user", "Hi"), ("assistant", "Hello."), ("user", "Again.")]
     for api in server.apis:
         for echoed in _ECHOES[api.path]:
@@ -167,7 +167,7 @@ def thinking(server: Examined) -> str:
                 body["messages"][1]["content"] = [echoed, text]
             else:
                 body["messages"][1] |= echoed
-            server.accepted(api.path, body)
+            server.expect_success(api.path, body)
     return "taken; whether they change the reply depends on the model"
 
 

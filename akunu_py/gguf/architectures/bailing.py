@@ -89,7 +89,7 @@ def _plan(
             "moe_shared_expert_intermediate_size": shared_size or None,
             "n_group": groups,
             "topk_group": chosen,
-            "norm_topk_prob": experts.normed(model),
+            "norm_topk_prob": experts.normalizes_weights(model),
             "routed_scaling_factor": experts.weights_scale(model),
         },
         rotary=rope.factors(model, dims=arguments.get("rotary_dim")),

@@ -69,7 +69,7 @@ def deepseek2(model: Decoder) -> ModelPlan:
         **mixture.arguments("n_routed_experts"),
         "n_shared_experts": shared or None,
         "scoring_func": experts.scoring(model, Gating.SIGMOID if lite else Gating.SOFTMAX),
-        "norm_topk_prob": experts.normed(model),
+        "norm_topk_prob": experts.normalizes_weights(model),
         "routed_scaling_factor": experts.weights_scale(model),
         "n_group": groups,
         "topk_group": chosen,

@@ -105,7 +105,7 @@ def cohere2(model: Decoder) -> ModelPlan:
             "layer_norm_eps": model.layer_norm_eps,
             "logit_scale": model.keys.number("logit_scale", low=-1, high=1e6) or 1.0,
             "sliding_window": windows.size(model),
-            "sliding_window_pattern": windows.period(model, windows.windowed(model, 4)),
+            "sliding_window_pattern": windows.period(model, windows.windowed_layers(model, 4)),
         },
         rotary=rope.layers(model, traditional=True),
     )
@@ -314,7 +314,7 @@ def exaone4(model: Decoder) -> ModelPlan:
     window = windows.size(model, 4096 if model.num_layers == _WINDOWED_LAYERS else 0)
     pattern = None
     if window:
-        windowed = windows.windowed(model, 4)
+        windowed = windows.windowed_layers(model, 4)
         windows.require_both_kinds(model, windowed)
         pattern = "".join("L" if flag else "G" for flag in windowed)
     return model.plan(

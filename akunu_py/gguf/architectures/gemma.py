@@ -36,7 +36,7 @@ def gemma2(model: Decoder) -> ModelPlan:
     keys = model.keys
     attention.require_whole_heads(model)
     rope.require_one_base(model)
-    windowed = windows.windowed(model, 2)
+    windowed = windows.windowed_layers(model, 2)
     # In llama.cpp a window of 0 tokens stands for none.
     window = windows.size(model, 4096)
     attention_cap = keys.number("attn_logit_softcapping", 50.0, low=0, high=MAX_CAP)
@@ -70,7 +70,7 @@ def gemma3(model: Decoder) -> ModelPlan:
     keys = model.keys
     attention.require_whole_heads(model)
     window = windows.size(model, 0)
-    period = windows.period(model, windows.windowed(model, 6)) if window else 1
+    period = windows.period(model, windows.windowed_layers(model, 6)) if window else 1
     scaling = rope.scaling(model)
     if window and scaling is not None and scaling["type"] != "linear":
         raise keys.unsupported("rope.scaling.type", scaling["type"], "linear scaling of positions")

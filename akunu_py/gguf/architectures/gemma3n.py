@@ -55,7 +55,7 @@ def gemma3n(model: Decoder) -> ModelPlan:
         ),
         "vocab_size_per_layer_input": model.rows_of("per_layer_token_embd.weight"),
         "sliding_window": windows.size(model),
-        "layer_types": windows.layer_types(windows.windowed(model, 5)),
+        "layer_types": windows.layer_types(windows.windowed_layers(model, 5)),
         "rope_local_base_freq": rope.window_base(model),
         "final_logit_softcapping": keys.number("final_logit_softcapping", 30.0, low=0, high=1e6),
         "activation_sparsity_pattern": _sparsity(model),

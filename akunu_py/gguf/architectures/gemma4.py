@@ -107,7 +107,7 @@ class _Layers:
 def _read_layers(model: Decoder) -> _Layers:
     keys, count = model.keys, model.num_layers
     kv_key, size_key = "attention.head_count_kv", "feed_forward_length"
-    windowed = windows.windowed(model, 0)
+    windowed = windows.windowed_layers(model, 0)
     shared = keys.integer("attention.shared_kv_layers", 0, low=0, high=count - 1)
     own = count - shared
     if set(windowed[own:]) - set(windowed[:own]):

@@ -59,7 +59,7 @@ def glm4_moe(model: Decoder) -> ModelPlan:
     mixture = experts.read(model, dense=dense)
     experts.require_sigmoid(model)
     experts.require_one_group(model, mixture)
-    normed = experts.normed(model)
+    normed = experts.normalizes_weights(model)
     if normed:
         experts.require_several(model, [mixture.used])
     shared = experts.shared_count(model)

@@ -116,7 +116,7 @@ def gpt_oss(model: Decoder) -> ModelPlan:
             "num_experts_per_tok": mixture.used,
             "rms_norm_eps": model.rms_eps,
             "sliding_window": windows.size(model),
-            "layer_types": windows.layer_types(windows.windowed(model, 2)),
+            "layer_types": windows.layer_types(windows.windowed_layers(model, 2)),
             "rope_scaling": rope.scaling(model),
         },
         wide_range=True,

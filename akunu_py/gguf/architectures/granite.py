@@ -76,7 +76,7 @@ def granite_hybrid(model: Decoder) -> ModelPlan:
     rotates = keys.flag("rope.scaling.finetuned", True)
     if rotates:
         attention.require_whole_heads(hybrid)
-    if experts.present(hybrid):
+    if experts.has_experts(hybrid):
         feed_forward, arguments = _mixture(hybrid)
         if "shared_intermediate_size" not in arguments:
             raise keys.unsupported(_SHARED_SIZE, 0, "shared experts")

@@ -30,7 +30,7 @@ def llama(model: Decoder) -> ModelPlan:
     }
     rules = layers.llama(model, feed_forward={})
     name = "llama"
-    if experts.present(model):
+    if experts.has_experts(model):
         name = "variants.llama_experts"
         mixture = experts.read(model, "feed_forward_length")
         arguments["num_local_experts"] = mixture.count

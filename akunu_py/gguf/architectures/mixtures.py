@@ -16,7 +16,7 @@ def afmoe(model: Decoder) -> ModelPlan:
     embedding is multiplied by the root of its width, without a key.
     """
     attention.require_whole_heads(model)
-    windowed = windows.windowed(model, 4)
+    windowed = windows.windowed_layers(model, 4)
     if (period := windows.period(model, windowed)) != 4:
         raise model.keys.unsupported(windows.PATTERN, period, "a period of four layers")
     dense = experts.leading_dense(model)
@@ -56,7 +56,7 @@ def afmoe(model: Decoder) -> ModelPlan:
             **mixture.arguments(),
             "num_shared_experts": shared,
             "num_dense_layers": dense,
-            "route_norm": experts.normed(model),
+            "route_norm": experts.normalizes_weights(model),
             "route_scale": experts.weights_scale(model),
             "score_func": experts.scoring(model, Gating.SIGMOID),
             "mup_enabled": True,
@@ -83,7 +83,7 @@ def dots1(model: Decoder) -> ModelPlan:
             "first_k_dense_replace": dense,
             **mixture.arguments("n_routed_experts"),
             "n_shared_experts": experts.shared_count(model, low=1),
-            "norm_topk_prob": experts.normed(model),
+            "norm_topk_prob": experts.normalizes_weights(model),
             "routed_scaling_factor": experts.weights_scale(model),
             "rope_scaling": rope.scaling(model),
         },

@@ -56,7 +56,7 @@ def nemotron_h(model: Decoder) -> ModelPlan:
     keys = hybrid.keys
     attention.require_equal_widths(hybrid)
     widths = keys.layer_integers("feed_forward_length", hybrid.num_layers)
-    part = _EXPERTS if experts.present(hybrid) else _DENSE
+    part = _EXPERTS if experts.has_experts(hybrid) else _DENSE
     kinds = [
         part if width else (_ATTENTION if hybrid.attends(layer) else _STATE)
         for layer, width in enumerate(widths)
@@ -123,7 +123,7 @@ def _mixture_arguments(model: Decoder, widths: list[int]) -> dict[str, Any]:
     size, used = sizes[0] if sizes else (1, 1)
     count = keys.integer("expert_count", high=experts.MAX_EXPERTS)
     experts.require_one_group(model, experts.Mixture(count, used, size, frozenset()))
-    normed = experts.normed(model)
+    normed = experts.normalizes_weights(model)
     if normed:
         experts.require_several(model, [number for _, number in sizes])
     keys.ignore("expert_shared_count")

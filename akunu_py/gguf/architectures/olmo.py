@@ -37,7 +37,7 @@ def olmo2(model: Decoder) -> ModelPlan:
     attention.require_plain_heads(model)
     arguments: dict[str, Any] = {"rms_norm_eps": model.rms_eps, "rope_scaling": rope.scaling(model)}
     if window := windows.size(model, 0):
-        windowed = windows.windowed(model, 4)
+        windowed = windows.windowed_layers(model, 4)
         windows.require_both_kinds(model, windowed)
         rope.require_one_base(model)
         arguments["sliding_window"] = window

@@ -56,7 +56,7 @@ class Mixture:
         return layer not in self.layers
 
 
-def present(model: Decoder) -> bool:
+def has_experts(model: Decoder) -> bool:
     """Return whether a model has experts, in an architecture where they are optional."""
     return model.keys.integer("expert_count", 0, low=0, high=MAX_EXPERTS) > 0
 
@@ -141,7 +141,7 @@ def require_one_group(model: Decoder, mixture: Mixture) -> None:
         raise model.keys.unsupported("expert_group_count", count, "experts in one group")
 
 
-def normed(model: Decoder) -> bool:
+def normalizes_weights(model: Decoder) -> bool:
     """Return whether the weights of the chosen experts are scaled to sum to one."""
     return model.keys.flag("expert_weights_norm", False)
 

@@ -15,7 +15,7 @@ def size(model: Decoder, default: int | None = None) -> int:
     return model.keys.integer(WINDOW, default, low=1 if default is None else 0, high=MAX_CONTEXT)
 
 
-def windowed(model: Decoder, period: int) -> list[bool]:
+def windowed_layers(model: Decoder, period: int) -> list[bool]:
     """Return for each layer whether it is windowed.
 
     The file lists the layers, or states a period p: the last of each p layers sees everything, no

@@ -48,7 +48,7 @@ E2M1_VALUES = (0, 0.5, 1, 1.5, 2, 3, 4, 6, -0.0, -0.5, -1, -1.5, -2, -3, -4, -6)
 
 
 @dataclass(frozen=True, slots=True)
-class Planes:
+class CodePlanes:
     """How codes are cut into planes; see the module's docstring."""
 
     # Of the layer's input for each plane; the first plane has the upper bits of a code.
@@ -56,10 +56,10 @@ class Planes:
     step: float  # The stored scale, in units of the weights' scale.
 
 
-_BIT_PLANES = {bits: Planes((1.0, 2.0**-bits), 2.0**bits) for bits in (1, 2, 3)}
+_BIT_PLANES = {bits: CodePlanes((1.0, 2.0**-bits), 2.0**bits) for bits in (1, 2, 3)}
 """Bits of a plane -> how codes of twice as many bits are cut."""
 
-_SIGN_PLANES = Planes((35 / 64, 33 / 64, 18 / 64, 0.0), 64.0)
+_SIGN_PLANES = CodePlanes((35 / 64, 33 / 64, 18 / 64, 0.0), 64.0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +99,7 @@ class Lattice:
     zero: float | None = None
     mode: Mode = "affine"
     values: tuple[float, ...] = ()  # Value of each code, in scales; empty for `code - zero`.
-    planes: Planes | None = None  # How codes are cut; None if they are stored whole.
+    planes: CodePlanes | None = None  # How codes are cut; None if they are stored whole.
 
     def form(self, *, exact: bool = True) -> WeightForm:
         """Return the stored form of these codes."""

@@ -104,7 +104,7 @@ def _each_chunk(info: TensorInfo, work: Callable[[slice], bool]) -> bool:
     return all(_threads.map(threads, work, parts))
 
 
-class _Threads:
+class _ChunkThreads:
     """The threads of re-layouts, kept between tensors for the memory that each has."""
 
     def __init__(self) -> None:
@@ -132,7 +132,7 @@ class _Threads:
             pool.shutdown()
 
 
-_threads = _Threads()
+_threads = _ChunkThreads()
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_threads.forget)
 

@@ -74,7 +74,7 @@ def _arguments(model: Decoder, target: nn.Module) -> ModelArgs:
         global_head_dim=head_dim,
         rms_norm_eps=model.rms_eps,
         vocab_size=model.vocabulary_size,
-        layer_types=windows.layer_types(windows.windowed(model, 0)),
+        layer_types=windows.layer_types(windows.windowed_layers(model, 0)),
     )
 
 

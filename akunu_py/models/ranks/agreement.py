@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
-from akunu_py.gguf.split import named_parts
+from akunu_py.gguf.split import paths_of_parts
 from akunu_py.models.ranks.link import Link
 from akunu_py.system.errors import ConfigError
 from akunu_py.system.shown_text import one_line
@@ -31,7 +31,7 @@ def files_digest(path: Path) -> str:
     if path.is_dir():
         files = sorted(place for place in path.iterdir() if place.is_file())
     else:
-        files = list(named_parts(path))
+        files = list(paths_of_parts(path))
     for file in files:
         # A file may have another name on another machine; those of a folder have fixed ones.
         name = file.name if path.is_dir() else ""
