@@ -1,12 +1,12 @@
 """The contracts between the rooms: what drafters, targets and tokenizers can do.
 
-A drafter is any object with `observe` and `propose`; `Drafter` has what else it may do. `Target`
-and `Tokenizer` are required as they stand. The other protocols of targets are optional
-capabilities, checked with `isinstance` once, when a reply is put together.
+A drafter is any object with `observe` and `propose`, a target one with `max_draft_tokens`, `choose`
+and `commit`; `Drafter` and `Target` have what else they may do, with defaults. `Tokenizer` is
+required as it stands.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Literal, Protocol, runtime_checkable
+from typing import Any, Literal, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -268,11 +268,36 @@ class _Completed(Drafter):
                 setattr(self, name, own)
 
 
-class Target(Protocol):
-    """The model that decides, over a cache that holds every committed token but the last."""
+class Target:
+    """The model that decides, over a cache that holds every committed token but the last.
+
+    It must have `max_draft_tokens`, `choose` and `commit`. An object of any other class with these
+    serves as well: `as_target` gives it what it lacks.
+
+    While nothing is drafted a target may keep a step in flight: the pass over the token being
+    chosen is queued before that token is read. A target whose caches cannot drop rows carries the
+    accepted rows of a rejected draft: it feeds them again in front of its next pass. It tells a
+    budget of both, since the kind of a pass decides its cost.
+    """
+
+    has_distributions = False
+    """Whether it has `distributions`; follows from the methods that a class has of its own."""
+
+    look_ahead = True
+    """Whether to queue the next step where nothing is drafted. A budget clears it where it expects
+    a model to draw the next draft: a draw would wait for that step."""
+
+    last_pass: PassReport | None = None
+    """What the last `choose` or `distributions` did; None if it fed the last token and the draft.
+    """
+
+    def __init_subclass__(cls) -> None:
+        if "distributions" in vars(cls):
+            cls.has_distributions = True
 
     def max_draft_tokens(self) -> int:
         """Return how many draft tokens the next pass can take and still roll back; may be 0."""
+        raise NotImplementedError
 
     def choose(self, last: int, draft: Draft) -> Sequence[int]:
         """Return the target's own next token after `last` and after each node of the draft.
@@ -280,78 +305,51 @@ class Target(Protocol):
         Entry 0 follows `last`, entry i + 1 follows node i: len(draft) + 1 ids. Entries that the
         walk of `verify_match` cannot reach may hold -1.
         """
+        raise NotImplementedError
 
     def commit(self, accepted: Sequence[int]) -> None:
         """Keep `last` and the accepted nodes of the last `choose` in the cache, drop the others.
 
         Raises RollbackError if the cache cannot.
         """
+        raise NotImplementedError
 
+    def takes_tree(self, draft: Draft) -> bool:  # noqa: ARG002 - for targets that look at it
+        """Return whether `choose` can be called with this tree now.
 
-@runtime_checkable
-class CandidateTarget(Protocol):
-    """A target that can return its candidates, for drafters that read them."""
+        If not, it is called with one of its paths.
+        """
+        return True
 
     def track_candidates(self, count: int) -> None:
         """Look for the `count` likeliest ids after every row evaluated from now on."""
 
     def candidates(self) -> Sequence[tuple[int, Sequence[int]]]:
         """Return candidates of the last `choose`: (token fed, ids by raw logits, best first)."""
-
-
-@runtime_checkable
-class TreeTarget(Protocol):
-    """A target that cannot always take trees; one without this protocol can."""
-
-    def takes_tree(self, draft: Draft) -> bool:
-        """Return whether `choose` can be called with this tree now.
-
-        If not, it is called with one of its paths.
-        """
-
-
-@runtime_checkable
-class TimedTarget(Protocol):
-    """A target that describes its passes to a budget, since their kind decides their cost.
-
-    While nothing is drafted such a target may keep a step in flight: the pass over the token being
-    chosen is queued before that token is read. A target whose caches cannot drop rows carries the
-    accepted rows of a rejected draft: it feeds them again in front of its next pass.
-
-    Attributes:
-        look_ahead: whether to queue the next step where nothing is drafted. A budget clears it
-            where it expects a model to draw the next draft: a draw would wait for that step.
-
-    """
-
-    look_ahead: bool
+        return ()
 
     @property
     def pipelined(self) -> bool:
         """Return whether it keeps a step in flight in this reply."""
+        return False
 
     @property
     def in_flight(self) -> bool:
         """Return whether a step is in flight now."""
+        return False
 
     def wait_in_flight(self) -> float:
         """Wait for the step in flight, if one is; return the seconds that took."""
-
-    @property
-    def last_pass(self) -> PassReport:
-        """Return what the last `choose` or `distributions` did."""
+        return 0.0
 
     @property
     def carried_rows(self) -> int:
         """Return how many rows the next pass feeds again, before the last token's row."""
+        return 0
 
-    def replay_rows(self, num_accepted: int = 0) -> int:
+    def replay_rows(self, num_accepted: int = 0) -> int:  # noqa: ARG002 - for targets that replay
         """Return how many rows are fed again if the next draft is rejected after `num_accepted`."""
-
-
-@runtime_checkable
-class DistributionTarget(Target, Protocol):
-    """A target that can return its distributions instead of its choices."""
+        return 0
 
     def distributions(self, last: int, draft: Draft) -> NDArray[np.floating]:
         """Return the target's distributions after `last` and after each node, [len + 1, vocab].
@@ -359,6 +357,29 @@ class DistributionTarget(Target, Protocol):
         It would draw from these, after penalties, filters and temperature. Row 0 follows `last`,
         row i + 1 follows node i. `commit` keeps rows of this pass as after `choose`.
         """
+        raise NotImplementedError
+
+
+def as_target(given: object) -> Target:
+    """Return a target; an object of another class gets what it lacks."""
+    return given if isinstance(given, Target) else _CompletedTarget(given)
+
+
+class _CompletedTarget(Target):
+    """A target of a class of its own, with what it lacks; it is read and written through."""
+
+    def __init__(self, given: object) -> None:
+        object.__setattr__(self, "_given", given)
+        object.__setattr__(self, "has_distributions", hasattr(given, "distributions"))
+
+    def __getattribute__(self, name: str) -> Any:
+        given = object.__getattribute__(self, "_given")
+        return getattr(given, name) if hasattr(given, name) else super().__getattribute__(name)
+
+    def __setattr__(self, name: str, value: object) -> None:
+        given = object.__getattribute__(self, "_given")
+        if hasattr(given, name):
+            setattr(given, name, value)
 
 
 class ReplyMasks(Protocol):

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+from akunu_py.protocols import Target
 from akunu_py.system.errors import RollbackError
 from akunu_py.values.types import Draft
 
@@ -34,7 +35,7 @@ def hashed_choice(vocabulary_size: int, seed: int) -> NextToken:
     return choose
 
 
-class ToyTarget:
+class ToyTarget(Target):
     """A target whose next token is a function of the context, over a cache of plain token ids.
 
     `cache` holds what a KV cache would: every row that was fed and not rolled back. A row fed after
@@ -57,7 +58,6 @@ class ToyTarget:
         self._pending: tuple[int, Draft] | None = None
 
     def max_draft_tokens(self) -> int:
-        """Return the given limit."""
         return self._limit
 
     def choose(self, last: int, draft: Draft) -> list[int]:

@@ -20,7 +20,7 @@ from akunu_py.decoding.running_rate import RunningRate
 from akunu_py.decoding.time_saved import TimeSaved
 from akunu_py.decoding.tree_budget import paying_part
 from akunu_py.decoding.tree_choice import RowCosts, TreeChoice, TreeEstimate
-from akunu_py.protocols import Drafter, DrawnToken, Target, TimedTarget, TreeTarget, as_drafter
+from akunu_py.protocols import Drafter, DrawnToken, Target, as_drafter, as_target
 from akunu_py.values.cost_curve import CostCurve
 from akunu_py.values.decode_stats import StepStats
 from akunu_py.values.draft_trees import best_chain, part, walk
@@ -83,26 +83,11 @@ class OwnCost:
         return self.a_pass * (self.passes + self.further * (more - 1)) if more > 0 else 0.0
 
 
-class _Untimed:
-    """Stands in for a `TimedTarget`: a pass has the rows of the last token and the draft."""
-
-    pipelined = in_flight = look_ahead = False
-    last_pass = None
-    carried_rows = 0
-
-    def wait_in_flight(self) -> float:
-        return 0.0
-
-    def replay_rows(self, num_accepted: int = 0) -> int:  # noqa: ARG002 - the protocol's signature
-        return 0
-
-
 class Budget:
     """The draft budget of one reply.
 
-    The budget uses optional abilities of its partners: a `TimedTarget` reports what its passes
-    were, a `TreeTarget` says which trees it takes. A drafter whose tokens take time asks it before
-    each, and one that uses the cost curve gets it.
+    A target reports what its passes were and says which trees it takes. A drafter whose tokens take
+    time asks the budget before each, and one that uses the cost curve gets it.
 
     Args:
         state: what earlier replies taught.
@@ -129,8 +114,7 @@ class Budget:
         name: str = "",
     ) -> None:
         self._state = state
-        self._target = target if isinstance(target, TimedTarget) else _Untimed()
-        self._trees = target if isinstance(target, TreeTarget) else None
+        self._target = Target() if target is None else as_target(target)
         drafter = None if drafter is None else as_drafter(drafter)
         self._tell = drafter.use_curve if drafter is not None and drafter.uses_curve else None
         self._pipelined = pipelined and self._target.pipelined
@@ -194,7 +178,7 @@ class Budget:
             kept = draft.first(max(size, draft.sure))
         else:
             kept, gain, weighed = self._best_part(draft, probabilities)
-            taken = kept.is_chain or self._trees is None or self._trees.takes_tree(kept)
+            taken = kept.is_chain or self._target.takes_tree(kept)
             if not taken:
                 kept, gain, path = self._best_path(draft)
                 weighed = replace(weighed, path=path)
@@ -491,7 +475,7 @@ class VerifyAll:
     """
 
     def __init__(self, target: Target) -> None:
-        self._trees = target if isinstance(target, TreeTarget) else None
+        self._target = as_target(target)
         self.tree: TreeChoice | None = None
 
     def limit(self, most: int) -> int:
@@ -503,7 +487,7 @@ class VerifyAll:
         self.tree = None
         if draft.is_chain:
             return draft
-        taken = self._trees is None or self._trees.takes_tree(draft)
+        taken = self._target.takes_tree(draft)
         kept = draft if taken else best_chain(draft)
         self.tree = TreeChoice(draft, kept, "all" if taken else "target")
         return kept

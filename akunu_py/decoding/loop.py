@@ -15,7 +15,7 @@ from akunu_py.decoding.stats import step_detail, step_stats
 from akunu_py.decoding.stopping import LoopDetector, cut_at_end
 from akunu_py.decoding.tree_choice import TreeChoice
 from akunu_py.decoding.verify import verify_match
-from akunu_py.protocols import CandidateTarget, Drafter, Target, as_drafter
+from akunu_py.protocols import Drafter, Target, as_drafter, as_target
 from akunu_py.system.errors import ContractError
 from akunu_py.values.types import Draft, FinishReason, StepStats, Verification
 
@@ -73,7 +73,7 @@ def decode(
 
     Raises ContractError for a draft longer than allowed, and whatever `target` raises.
     """
-    drafter = as_drafter(drafter)
+    target, drafter = as_target(target), as_drafter(drafter)
     budget = budget or VerifyAll(target)
     verify = verify or by_choice(target)
     observe = observer(drafter, target)
@@ -141,9 +141,9 @@ _EMPTY = Draft.empty()
 def observer(drafter: Drafter, target: Target) -> Callable[[Sequence[int]], None]:
     """Return a function that tells the drafter which tokens a step committed.
 
-    One that reads candidates first gets the likeliest tokens of each row, if the target knows them.
+    One that reads candidates first gets the likeliest tokens of each row.
     """
-    if not (drafter.reads_candidates and isinstance(target, CandidateTarget)):
+    if not drafter.reads_candidates:
         return drafter.observe
     target.track_candidates(NUM_CANDIDATES)
 

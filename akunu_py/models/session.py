@@ -32,7 +32,7 @@ from akunu_py.models.row_choices import ConstrainedChoices, PendingChoice, RowCh
 from akunu_py.models.row_file import Layout, describe_rows, read_rows
 from akunu_py.models.traffic import MemoryTraffic, memory_traffic
 from akunu_py.models.tree import ArrangedTree, Trees, keep_rows
-from akunu_py.protocols import Drafter, ReplyMasks
+from akunu_py.protocols import Drafter, ReplyMasks, Target
 from akunu_py.sampling.probabilities import probabilities
 from akunu_py.sampling.sampler import Sampler
 from akunu_py.system.errors import ContractError
@@ -46,8 +46,8 @@ _MAX_CARRIED = 8
 """Rows carried over rejections before one pass goes without a draft: see `Session`."""
 
 
-class Session:
-    """One conversation's caches over a model; a `Target` with all optional capabilities.
+class Session(Target):
+    """One conversation's caches over a model; a `Target` that can do everything.
 
     While nothing is drafted, one step is kept in flight, as in mlx-lm's plain loop: the pass over
     the token being chosen is queued before that token is read back. A draft that then arrives loses

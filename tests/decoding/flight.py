@@ -8,7 +8,7 @@ UNIT_S = 0.02
 
 
 class Flight:
-    """A `TimedTarget` without a model; `replays` is what `replay_rows` answers besides its argument."""
+    """A target without a model; `replays` is what `replay_rows` answers besides its argument."""
 
     def __init__(self, *, pipelined=True, carried_rows=0, replays=None):
         self.pipelined = pipelined

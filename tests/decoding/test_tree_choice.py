@@ -12,6 +12,7 @@ from test_tree_budget import BUSHY, Choosy
 
 from akunu_py.decoding.loop import decode
 from akunu_py.decoding.tree_choice import TreeChoice, TreeCounts
+from akunu_py.protocols import as_target
 from akunu_py.testing import ScriptedDrafter, ToyTarget
 from akunu_py.values.decode_stats import TreeCut, TreePart
 from akunu_py.values.types import Draft
@@ -98,7 +99,7 @@ def test_a_path_that_measures_and_a_target_without_trees_are_told_apart():
             return False
 
     budget = sloped(0.02)
-    budget._trees = Chains()
+    budget._target = as_target(Chains())
     budget.trim(BUSHY)
     cut = budget.tree.explain()
     assert (cut.verified, cut.reason, cut.kept.nodes) == ("chain", "target", 3)

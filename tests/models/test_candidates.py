@@ -17,7 +17,6 @@ from akunu_py.decoding.loop import NUM_CANDIDATES
 from akunu_py.drafting import NgramDrafter, PlainDrafter
 from akunu_py.models.row_choices import top_candidates
 from akunu_py.models.session import Session
-from akunu_py.protocols import CandidateTarget
 from akunu_py.values.types import Draft
 
 
@@ -151,7 +150,3 @@ def test_fewer_tokens_than_candidates():
     session.choose(2, Draft.chain([3]))
     assert [sorted(ids) for _, ids in session.candidates()] == [[0, 1, 2, 3, 4]] * 2
     session.commit(())
-
-
-def test_the_session_is_a_candidate_target(session):
-    assert isinstance(session, CandidateTarget)

@@ -13,7 +13,6 @@ from tiny_models import generate, prompt_of, tiny
 
 from akunu_py.drafting import PlainDrafter
 from akunu_py.models.session import Session
-from akunu_py.protocols import TimedTarget
 from akunu_py.values.types import Draft, GenerationConfig, PassReport
 
 PROMPT = prompt_of(12)
@@ -35,7 +34,6 @@ def ran(session, last, draft=None, accepted=()):
 def test_plain_steps_keep_one_in_flight(truth):
     session = Session(tiny(), context=200)
     begin(session, PROMPT)
-    assert isinstance(session, TimedTarget)
     assert session.pipelined
     assert ran(session, PROMPT[-1]) == PassReport(1, in_flight=True)
     assert ran(session, truth[0]) == PassReport(0, was_in_flight=True, in_flight=True)

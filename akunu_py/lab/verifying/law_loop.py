@@ -12,7 +12,7 @@ from akunu_py.decoding.loop import Step, decode
 from akunu_py.decoding.tree_choice import TreeChoice
 from akunu_py.lab.verifying.draft_law import certain, draft_law
 from akunu_py.lab.verifying.verdict import LawVerifier, Verdict
-from akunu_py.protocols import DistributionTarget, Drafter, Target, TreeTarget, as_drafter
+from akunu_py.protocols import Drafter, Target, as_drafter, as_target
 from akunu_py.system.errors import ContractError
 from akunu_py.values.types import Draft
 
@@ -33,7 +33,8 @@ def decode_by_law(
 
     Raises ContractError as `decode` does, and for a target without distributions.
     """
-    if not isinstance(target, DistributionTarget):
+    target = as_target(target)
+    if not target.has_distributions:
         raise ContractError(
             f"the verifier {rule.name!r} needs a target with distributions; this one has none"
         )
@@ -125,9 +126,7 @@ def law_budget(
 
 def _without_branches(target: Target, drafter: Drafter) -> Callable[[Draft], Draft]:
     """Return a function that turns a tree into a chain where the target refuses the tree."""
-    if not isinstance(target, TreeTarget):
-        return lambda draft: draft
-    drafter = as_drafter(drafter)
+    target, drafter = as_target(target), as_drafter(drafter)
 
     def chain(draft: Draft) -> Draft:
         # Equal draws share a node, so a sampled tree may be a chain by chance. Chance must not
