@@ -16,8 +16,8 @@ from mlx.utils import tree_flatten
 from tiny_models import VOCABULARY, adversary, generate, prompt_of
 
 from akunu_py.drafting.plain import PlainDrafter
+from akunu_py.models import rank_split
 from akunu_py.models.load import LoadOptions, load_model
-from akunu_py.models.ranks import split
 from akunu_py.models.ranks.link import Link
 from akunu_py.models.ranks.passes import Follower
 from akunu_py.models.ranks.start import passes_on_ranks
@@ -48,7 +48,7 @@ def part_of_model(name, group):
     if Path(name).exists():
         return load_model(name, LoadOptions(weights="quantized"), group=group).model
     model = family(name)
-    split.prepare(model, group, name).apply(model)
+    rank_split.prepare(model, group, name).apply(model)
     mx.eval(model.parameters())
     return model
 

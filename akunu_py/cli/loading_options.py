@@ -357,7 +357,7 @@ def planned_models(
     """Return a model, and its draft model, as `model_options` says to load them."""
     from akunu_py.models.load import LoadOptions, draft_options  # imports MLX
     from akunu_py.models.memory_check import PlannedModel
-    from akunu_py.models.ranks.split import PlannedGroup
+    from akunu_py.models.rank_split import PlannedGroup
 
     names = ("weights", "compute_type", "exact_weights", "q6k", "pre_tokenizer")
     options = LoadOptions(**{name: loading[name] for name in names if name in loading})

@@ -199,7 +199,7 @@ def describe_ranks(path: Path, count: int, context: int | None) -> dict[str, Any
     Raises ConfigError for a model that cannot be split so.
     """
     from akunu_py.models.memory_check import PROGRAM_BYTES, USUAL_CONTEXT
-    from akunu_py.models.ranks.split import PlannedGroup  # imports MLX
+    from akunu_py.models.rank_split import PlannedGroup  # imports MLX
     from akunu_py.models.requirements import requirements
 
     found = [requirements(path, group=PlannedGroup(rank, count)) for rank in range(count)]

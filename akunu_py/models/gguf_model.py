@@ -17,8 +17,8 @@ from akunu_py.gguf.reader import GGUFFile
 from akunu_py.models.layers import FrequencyRope
 from akunu_py.models.library_errors import errors_of
 from akunu_py.models.load_steps import Steps
-from akunu_py.models.ranks.file_part import own_part
-from akunu_py.models.ranks.split import Group
+from akunu_py.models.rank_plan import own_part
+from akunu_py.models.rank_split import Group
 from akunu_py.models.variants import VARIANT_PREFIX, variant
 from akunu_py.models.weights import MATRIX_LAYERS, WeightReader
 from akunu_py.system.errors import ModelFormatError

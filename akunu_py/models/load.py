@@ -12,7 +12,7 @@ from akunu_py.models.library_errors import explained
 from akunu_py.models.load_options import ComputeType, LoadOptions, Weights
 from akunu_py.models.load_steps import Steps, finish
 from akunu_py.models.loaded_model import LoadedModel, ModelDescription
-from akunu_py.models.ranks.split import Group
+from akunu_py.models.rank_split import Group
 from akunu_py.models.sources import place_kind, source_of
 from akunu_py.models.sources.gguf import build, fitted_types_of
 from akunu_py.system.errors import ConfigError

@@ -6,7 +6,7 @@ from typing import Literal, get_args
 
 from akunu_py.gguf.quants.forms import Q6KForm
 from akunu_py.models.device import has_kernels, on_cpu, physical_memory
-from akunu_py.models.ranks.split import Group, PlannedGroup
+from akunu_py.models.rank_split import Group, PlannedGroup
 from akunu_py.system.errors import ConfigError
 
 _log = logging.getLogger(__name__)

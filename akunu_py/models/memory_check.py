@@ -14,7 +14,7 @@ from akunu_py.models.device import free_memory
 from akunu_py.models.heads.loading import head_place
 from akunu_py.models.heads.needs import HeadNeeds
 from akunu_py.models.load_options import LoadOptions
-from akunu_py.models.ranks.split import PlannedGroup
+from akunu_py.models.rank_split import PlannedGroup
 from akunu_py.models.sources import place_kind, source_of
 from akunu_py.system.errors import AkunuError, ConfigError, MemoryLimitError
 

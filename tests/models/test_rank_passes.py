@@ -10,10 +10,11 @@ from pairwise import each_value
 from tiny_models import ADVERSARIES, VOCABULARY, adversary, generate, prompt_of, tiny
 
 from akunu_py.drafting.plain import PlainDrafter
+from akunu_py.models import rank_split
 from akunu_py.models.cached_rows import Passes
-from akunu_py.models.ranks import passes, split
+from akunu_py.models.rank_split import PlannedGroup
+from akunu_py.models.ranks import passes
 from akunu_py.models.ranks.passes import Follower, Leader
-from akunu_py.models.ranks.split import PlannedGroup
 from akunu_py.models.session import Session
 from akunu_py.sampling.sampler import Sampler
 from akunu_py.sampling.transforms import TransformChain
@@ -245,7 +246,7 @@ def test_all_conversations_share_a_stream(ranks, monkeypatch):
 
 def collectives(model, group, rows, monkeypatch):
     """(number, bytes) of what one rank gives to MLX's collectives in a pass over `rows`."""
-    split.prepare(model, group, "the model").apply(model)
+    rank_split.prepare(model, group, "the model").apply(model)
     given = []
 
     def count(array, *_args, **_group):

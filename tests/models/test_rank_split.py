@@ -15,11 +15,10 @@ from tiny_architectures.builder import build
 from tiny_models import tiny
 
 from akunu_py.gguf import GGUFFile
-from akunu_py.models import gguf_model
+from akunu_py.models import gguf_model, rank_split
 from akunu_py.models.layers import PlanesLinear, Scaled
 from akunu_py.models.load import LoadOptions, convert_model, load_model
-from akunu_py.models.ranks import split
-from akunu_py.models.ranks.split import PlannedGroup
+from akunu_py.models.rank_split import PlannedGroup
 from akunu_py.models.requirements import requirements
 from akunu_py.models.sources import gguf as gguf_source
 from akunu_py.models.sources.converted import DESCRIPTION
@@ -31,7 +30,7 @@ def parts_of(build, count):
     parts = []
     for rank in range(count):
         model = build()
-        split.prepare(model, PlannedGroup(rank, count), "the model").apply(model)
+        rank_split.prepare(model, PlannedGroup(rank, count), "the model").apply(model)
         parts.append(model)
     return parts
 
@@ -63,7 +62,7 @@ def test_the_parts_make_the_whole():
 def test_a_bias_is_added_once():
     model = tiny(attention_bias=True)
     bias = model.layers[0].self_attn.o_proj.bias
-    split.prepare(model, PlannedGroup(1, 2), "the model").apply(model)
+    rank_split.prepare(model, PlannedGroup(1, 2), "the model").apply(model)
     summed = model.layers[0].self_attn.o_proj
     assert mx.array_equal(summed.bias, bias)
     assert "bias" not in summed.inner
@@ -79,19 +78,19 @@ def test_a_bias_is_added_once():
 )
 def test_sizes_that_do_not_divide_are_refused_by_name(options, reason):
     with pytest.raises(ConfigError, match=reason):
-        split.prepare(tiny(**options), PlannedGroup(0, 2), "the model")
+        rank_split.prepare(tiny(**options), PlannedGroup(0, 2), "the model")
 
 
 def test_heads_that_split_inside_are_refused():
     """Their widths divide by two, and mlx-lm would cut a head in half."""
     model = tiny(num_attention_heads=6, num_key_value_heads=3, head_dim=16)
     with pytest.raises(ConfigError, match=r"n_kv_heads = 3 does not divide by 2.*no pipeline"):
-        split.prepare(model, PlannedGroup(0, 2), "the model")
+        rank_split.prepare(model, PlannedGroup(0, 2), "the model")
 
 
 def test_a_pipeline_is_taken_where_sizes_do_not_divide():
     model = build_family("qwen3_moe")
-    found = split.prepare(model, PlannedGroup(0, 3), "the model")
+    found = rank_split.prepare(model, PlannedGroup(0, 3), "the model")
     assert found.way == "pipeline"
     # As if nothing had been tried before.
     fresh = build_family("qwen3_moe")
@@ -115,12 +114,12 @@ def test_a_pipeline_has_all_layers_once():
 
 def test_more_ranks_than_layers_are_refused():
     with pytest.raises(ConfigError, match="4 layers, too few for a pipeline of 5 ranks"):
-        split.prepare(build_family("qwen3_next"), PlannedGroup(0, 5), "the model")
+        rank_split.prepare(build_family("qwen3_next"), PlannedGroup(0, 5), "the model")
 
 
 def test_a_family_that_cannot_be_split_is_refused():
     with pytest.raises(ConfigError, match="mlx-lm cannot split the layers of gemma"):
-        split.prepare(build_family("gemma2"), PlannedGroup(0, 2), "gemma")
+        rank_split.prepare(build_family("gemma2"), PlannedGroup(0, 2), "gemma")
 
 
 @pytest.mark.parametrize("kind", ["Q4_K", "Q6_K", "Q8_0", "NVFP4"])
@@ -219,7 +218,7 @@ def test_a_part_read_alone_is_a_part_of_the_whole(tmp_path, architecture, weight
     for rank in range(2):
         group = PlannedGroup(rank, 2)
         whole = load_model(path, options).model
-        split.prepare(whole, group, "the model").apply(whole)
+        rank_split.prepare(whole, group, "the model").apply(whole)
         expected = dict(tree_flatten(whole.parameters()))
         found = dict(tree_flatten(load_model(path, options, group=group).model.parameters()))
         assert found.keys() == expected.keys()

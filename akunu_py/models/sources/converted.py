@@ -35,7 +35,7 @@ from akunu_py.models.load_options import LoadOptions, wants_dense
 from akunu_py.models.load_steps import Steps, evaluate, try_passes
 from akunu_py.models.loaded_model import LoadedModel, ModelDescription
 from akunu_py.models.number_limits import check_numbers
-from akunu_py.models.ranks.split import Group, PlannedGroup, prepare
+from akunu_py.models.rank_split import Group, PlannedGroup, prepare
 from akunu_py.models.sources.gguf import TYPES, GGUFSource
 from akunu_py.models.sources.source import EmptyModel, FolderSource, ModelFigures, StoredModel
 from akunu_py.models.stored_tensors import folder_tensors

@@ -17,7 +17,7 @@ from akunu_py.models.gguf_model import build_gguf_model, make_model, overflows
 from akunu_py.models.load_options import LoadOptions, wants_dense
 from akunu_py.models.load_steps import Steps
 from akunu_py.models.loaded_model import LoadedModel, ModelDescription
-from akunu_py.models.ranks.split import Group, PlannedGroup, on_any_rank
+from akunu_py.models.rank_split import Group, PlannedGroup, on_any_rank
 from akunu_py.models.sources.source import EmptyModel, ModelFigures, ModelSource, StoredModel
 from akunu_py.models.stored_tensors import gguf_tensors
 from akunu_py.models.weight_bytes import bytes_in_forms, forms_of

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from akunu_py.gguf.plan import Conversion, ModelPlan, Placement, RowOrder
 from akunu_py.gguf.quants.forms import DENSE, form_of
-from akunu_py.models.ranks.split import Group, Kept, Split, prepare, stacked_error
+from akunu_py.models.rank_split import Group, Kept, Split, prepare, stacked_error
 from akunu_py.models.weights import WeightReader, wrong_shape
 from akunu_py.system.errors import ConfigError
 
