@@ -24,12 +24,16 @@ from akunu_py.bench.result_file import Failure
 from akunu_py.bench.resume import ItemStore
 from akunu_py.bench.workloads import Prompt
 from akunu_py.drafting.registry import check_drafter, default_num_draft_tokens
-from akunu_py.engine.generation_options import GenerationOptions, with_options
+from akunu_py.engine.generation_options import with_options
 from akunu_py.models.pass_times import ROWS, PassTimes
 from akunu_py.protocols import Tokenizer
 from akunu_py.system.errors import AkunuError, ConfigError, ContextOverflowError
-from akunu_py.values.generation_config import DRAFTING_FIELDS
-from akunu_py.values.types import GenerationConfig, GenerationResult, StreamEvent
+from akunu_py.values.generation_config import (
+    DRAFTING_FIELDS,
+    GenerationConfig,
+    GenerationOptions,
+)
+from akunu_py.values.types import GenerationResult, StreamEvent
 
 DEFAULT = GenerationConfig(max_tokens=128, seed=0, drafter="ngram", draft_budget="always")
 """Verifies every draft: the rates are the drafter's, and the same on every machine."""

@@ -15,7 +15,7 @@ from akunu_py.drafting import AutoState, open_memory, vocabulary_fingerprint
 from akunu_py.engine.admission import Admission
 from akunu_py.engine.constrained import Matchers, constrained_drafter
 from akunu_py.engine.drafter_factory import DrafterChoice, DrafterFactory, DraftingModels
-from akunu_py.engine.generation_options import GenerationOptions, with_options
+from akunu_py.engine.generation_options import with_options
 from akunu_py.engine.lane import CheckedCall, Lane
 from akunu_py.engine.memories import Memories
 from akunu_py.engine.prompt_ids import (
@@ -54,8 +54,9 @@ from akunu_py.models.token_model import CachedTokenModel
 from akunu_py.protocols import Tokenizer
 from akunu_py.system.errors import ConfigError, ContextOverflowError
 from akunu_py.tool_calls.given_reader import GivenReader
+from akunu_py.values.generation_config import GenerationConfig, GenerationOptions
 from akunu_py.values.messages import GivenMessage, GivenTool, read_messages, read_tools
-from akunu_py.values.types import GenerationConfig, GenerationResult
+from akunu_py.values.types import GenerationResult
 
 if TYPE_CHECKING:
     # Not before `akunu_py.models`, which loads a fast BLAS first.

@@ -43,7 +43,7 @@ from akunu_py.server.events import (
     TokenChance,
     Usage,
 )
-from akunu_py.server.generation_fields import EFFORTS, JSON_OBJECT, SamplingFields
+from akunu_py.server.generation_fields import EFFORTS, JSON_OBJECT, OpenAIBody
 from akunu_py.server.incoming import Incoming, incoming
 from akunu_py.server.metrics import reply_figures
 from akunu_py.server.requests import ChatRequest, ToolChoice
@@ -125,10 +125,6 @@ class _Prediction(msgspec.Struct):
     type: str = "content"
 
 
-class _StreamOptions(msgspec.Struct):
-    include_usage: bool | None = None
-
-
 class _Own(msgspec.Struct):
     """akunu's own wishes.
 
@@ -140,14 +136,11 @@ class _Own(msgspec.Struct):
     sources: bool = False
 
 
-class Body(SamplingFields, kw_only=True):
+class ChatBody(OpenAIBody, kw_only=True):
     """The body of a request."""
 
     messages: list[_Message]
-    stream: bool | None = None
-    stream_options: _StreamOptions | None = None
     max_completion_tokens: int | None = None
-    n: int | None = None
     logprobs: bool | None = None
     top_logprobs: int | None = None
     prediction: _Prediction | None = None
@@ -163,20 +156,18 @@ class Body(SamplingFields, kw_only=True):
     chat_template_kwargs: dict[str, Any] | None = None
     continue_final_message: bool | None = None
     add_generation_prompt: bool | None = None
-    timings_per_token: bool | None = None
     return_progress: bool | None = None
     akunu: _Own | None = None
 
 
 async def chat_completions(http: HttpRequest) -> Response:
     """Answer `POST /v1/chat/completions`."""
-    asked = await incoming(http, Body, refused=_REFUSED, no_effect=_NO_EFFECT)
+    asked = await incoming(http, ChatBody, refused=_REFUSED, no_effect=_NO_EFFECT)
     request, body = _read_request(asked), asked.body
-    options = body.stream_options
     form = partial(
         ChatForm,
         request.model,
-        include_usage=bool(options and options.include_usage),
+        include_usage=body.include_usage,
         figures=bool(body.timings_per_token or (body.akunu and body.akunu.metrics)),
         sources=bool(body.akunu and body.akunu.sources),
         progress=bool(body.return_progress),
@@ -188,7 +179,7 @@ async def chat_completions(http: HttpRequest) -> Response:
     )
 
 
-def _read_request(asked: Incoming[Body]) -> ChatRequest:
+def _read_request(asked: Incoming[ChatBody]) -> ChatRequest:
     """Return what a body asks for; raises RequestError and ConfigError naming the field."""
     body = asked.body
     if body.modalities and body.modalities != ["text"]:
@@ -222,7 +213,7 @@ def _read_request(asked: Incoming[Body]) -> ChatRequest:
     )
 
 
-def _continued(body: Body) -> bool:
+def _continued(body: ChatBody) -> bool:
     """Return whether a last message of the assistant is continued; vLLM's fields say so or deny it.
 
     Raises RequestError for fields that contradict each other or the messages.
@@ -389,7 +380,7 @@ def _answer_form(given: dict[str, Any] | None) -> Constraint | None:
     )
 
 
-def _thinking(asked: Incoming[Body]) -> dict[str, Any]:
+def _thinking(asked: Incoming[ChatBody]) -> dict[str, Any]:
     """Return the options about thinking, for which clients have several fields.
 
     Those of the template's own variables come first.

@@ -6,7 +6,6 @@ Editors use it with `suffix`, for models whose vocabulary has the tokens of fill
 from functools import partial
 from typing import Any
 
-import msgspec
 from starlette.requests import Request as HttpRequest
 from starlette.responses import Response
 
@@ -16,7 +15,7 @@ from akunu_py.server.chat_completions import usage_fields
 from akunu_py.server.choices import ChoicePlace, in_choices
 from akunu_py.server.errors import Api, Problem, RequestError, openai_error
 from akunu_py.server.events import Accepted, Addition, Chances, Finished, TokenChance
-from akunu_py.server.generation_fields import SamplingFields
+from akunu_py.server.generation_fields import OpenAIBody
 from akunu_py.server.incoming import incoming
 from akunu_py.server.metrics import reply_figures
 from akunu_py.server.requests import CompletionRequest
@@ -38,26 +37,18 @@ _FINISH: dict[FinishReason, str] = {
 }  # fmt: skip
 
 
-class _StreamOptions(msgspec.Struct):
-    include_usage: bool | None = None
-
-
-class Body(SamplingFields, kw_only=True):
+class CompletionBody(OpenAIBody, kw_only=True):
     """The body of a request."""
 
     prompt: str | list[str | int | list[int]]
     suffix: str | None = None
-    stream: bool | None = None
-    stream_options: _StreamOptions | None = None
-    n: int | None = None
     best_of: int | None = None
     logprobs: int | None = None
-    timings_per_token: bool | None = None
 
 
 async def completions(http: HttpRequest) -> Response:
     """Answer `POST /v1/completions`."""
-    asked = await incoming(http, Body, refused=_REFUSED, no_effect=_NO_EFFECT)
+    asked = await incoming(http, CompletionBody, refused=_REFUSED, no_effect=_NO_EFFECT)
     body, model = asked.body, asked.model
     if body.suffix and model.loaded and not model.fills_in:
         raise RequestError(
@@ -79,11 +70,10 @@ async def completions(http: HttpRequest) -> Response:
         suffix=body.suffix or None,
         config=asked.config(options),
     )
-    usage = body.stream_options
     form = partial(
         CompletionForm,
         model.id,
-        include_usage=bool(usage and usage.include_usage),
+        include_usage=body.include_usage,
         figures=bool(body.timings_per_token),
     )
     return await asked.respond(

@@ -1,8 +1,9 @@
 """Fields of a request that say how to sample and when to end; the same in several APIs."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, get_args
+from functools import cache
+from typing import Any, ClassVar, TypeVar, cast, get_args
 
 import msgspec
 
@@ -10,6 +11,17 @@ from akunu_py.server.errors import RequestError
 from akunu_py.system.errors import ConfigError
 from akunu_py.values.constraint import Constraint
 from akunu_py.values.generation_config import Effort, GenerationConfig
+from akunu_py.values.option_fields import (
+    Biases,
+    Count,
+    Kind,
+    Number,
+    Option,
+    Switch,
+    Texts,
+    WireFormat,
+    options_of,
+)
 
 JSON_OBJECT = Constraint.json_schema({"type": "object"})
 """What the type "json_object" of OpenAI's APIs asks for."""
@@ -17,11 +29,68 @@ JSON_OBJECT = Constraint.json_schema({"type": "object"})
 EFFORTS: tuple[str, ...] = get_args(Effort)
 """Words for how much to think."""
 
+_NAMES: Mapping[tuple[WireFormat | None, str], tuple[str, ...]] = {
+    ("completions", "repetition_penalty"): ("repetition_penalty", "repeat_penalty"),
+    ("messages", "stop"): ("stop_sequences",),
+    ("responses", "max_tokens"): ("max_output_tokens",),
+}
+"""Fields of options that are called otherwise in a format; the first that is given counts."""
 
-class ModelBody(msgspec.Struct, kw_only=True):
-    """The body of a request in any format."""
+_TYPES: Mapping[type[Kind[Any]], Any] = {
+    Number: float, Count: int, Switch: bool, Texts: list[str], Biases: dict[str, float],
+}  # fmt: skip
+"""JSON types of the kinds of options; those of the others are texts."""
+
+_OTHER_VALUES: Mapping[str, tuple[int, int | None]] = {
+    "top_k": (-1, 0),
+    "seed": (-1, None),
+    "max_tokens": (-1, None),
+}
+"""What vLLM and llama.cpp write for all tokens, any seed, and no limit."""
+
+
+class RequestBody(msgspec.Struct, kw_only=True):
+    """The body of a request in any format; `with_options` adds the fields of its options."""
+
+    wire: ClassVar[WireFormat | None] = None
+    """The format whose options are its fields; None for none."""
 
     model: str | None = None
+
+    def options(self) -> dict[str, Any]:
+        """Return the options that the fields give, by name; None for one that was left out."""
+        return {one.name: self._option(one) for one in _options(self.wire)}
+
+    def _option(self, one: Option) -> Any:
+        given = (getattr(self, name) for name in _names(self.wire, one))
+        value = next((value for value in given if value is not None), None)
+        if isinstance(one.kind, Biases) and value is not None:
+            return {_id(token): bias for token, bias in value.items()}
+        return value
+
+
+_Body = TypeVar("_Body", bound=RequestBody)
+
+
+@cache
+def with_options(body: type[_Body]) -> type[_Body]:
+    """Return a class of bodies with a field for each option that its format has."""
+    fields = [
+        (name, _TYPES.get(type(one.kind), str) | None, None)
+        for one in _options(body.wire)
+        for name in _names(body.wire, one)
+        if name not in body.__struct_fields__
+    ]
+    made = msgspec.defstruct(body.__name__, fields, bases=(body,), kw_only=True)
+    return cast("type[_Body]", made)
+
+
+def _options(wire: WireFormat | None) -> Sequence[Option]:
+    return [one for one in options_of(GenerationConfig) if wire in one.wire]
+
+
+def _names(wire: WireFormat | None, one: Option) -> tuple[str, ...]:
+    return _NAMES.get((wire, one.name), (one.name,))
 
 
 class _StructuredOutputs(msgspec.Struct):
@@ -32,40 +101,39 @@ class _StructuredOutputs(msgspec.Struct):
     choice: list[str] | None = None
 
 
-class SamplingFields(ModelBody, kw_only=True):
-    """Sampling, the end and the form of a reply as OpenAI's APIs, vLLM and llama.cpp name them."""
+class _StreamOptions(msgspec.Struct):
+    include_usage: bool | None = None
 
-    temperature: float | None = None
-    top_p: float | None = None
-    top_k: int | None = None
-    min_p: float | None = None
-    repetition_penalty: float | None = None
-    repeat_penalty: float | None = None
-    presence_penalty: float | None = None
-    frequency_penalty: float | None = None
-    logit_bias: dict[str, float] | None = None
-    seed: int | None = None
+
+class OpenAIBody(RequestBody, kw_only=True):
+    """What both of OpenAI's older APIs have, with what vLLM and llama.cpp add to them."""
+
+    wire: ClassVar[WireFormat] = "completions"
+
+    stream: bool | None = None
+    stream_options: _StreamOptions | None = None
+    n: int | None = None
+    timings_per_token: bool | None = None
     stop: str | list[str] | None = None
-    max_tokens: int | None = None
     json_schema: dict[str, Any] | None = None
     guided_json: dict[str, Any] | str | None = None
     guided_regex: str | None = None
     guided_choice: list[str] | None = None
     structured_outputs: _StructuredOutputs | None = None
 
+    @property
+    def include_usage(self) -> bool:
+        """Whether a stream ends with the usage."""
+        return bool(self.stream_options and self.stream_options.include_usage)
+
     def options(self) -> dict[str, Any]:
-        """Return the fields that were given, as those of a `GenerationConfig`."""
-        given = {name: getattr(self, name) for name in _SAMPLING}
-        if self.repetition_penalty is None:
-            given["repetition_penalty"] = self.repeat_penalty
-        for name, (said, meant) in _OTHER_VALUES.items():
-            if given[name] == said:
+        given = super().options()
+        for name, (written, meant) in _OTHER_VALUES.items():
+            if given[name] == written:
                 given[name] = meant
         given["constraint"] = self._form()
         if isinstance(self.stop, str):
             given["stop"] = [self.stop]
-        if self.logit_bias is not None:
-            given["logit_bias"] = {_id(token): bias for token, bias in self.logit_bias.items()}
         return given
 
     def _form(self) -> Constraint | None:
@@ -89,20 +157,6 @@ class SamplingFields(ModelBody, kw_only=True):
             except ConfigError as error:
                 raise RequestError(error.message, param=name) from None
         return None
-
-
-_SAMPLING = (
-    "temperature", "top_p", "top_k", "min_p", "repetition_penalty", "presence_penalty",
-    "frequency_penalty", "logit_bias", "seed", "stop", "max_tokens",
-)  # fmt: skip
-"""Fields with the names of a `GenerationConfig`."""
-
-_OTHER_VALUES: Mapping[str, tuple[int, int | None]] = {
-    "top_k": (-1, 0),
-    "seed": (-1, None),
-    "max_tokens": (-1, None),
-}
-"""What vLLM and llama.cpp write for all tokens, any seed, and no limit."""
 
 
 def configured(defaults: GenerationConfig, given: Mapping[str, Any]) -> GenerationConfig:

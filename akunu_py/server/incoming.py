@@ -14,7 +14,7 @@ from starlette.responses import Response
 from akunu_py.server.backend import ServedModel
 from akunu_py.server.choices import asked_choices
 from akunu_py.server.errors import RequestError
-from akunu_py.server.generation_fields import ModelBody, configured, refuse
+from akunu_py.server.generation_fields import RequestBody, configured, refuse, with_options
 from akunu_py.server.json_body import decode, read_body, unknown_fields
 from akunu_py.server.reply_response import ReplyForm
 from akunu_py.server.requests import ChatRequest, Request
@@ -24,7 +24,7 @@ from akunu_py.tool_calls.enforceable import enforceable
 from akunu_py.values.generation_config import GenerationConfig
 from akunu_py.values.messages import Tool
 
-_Body = TypeVar("_Body", bound=ModelBody)
+_Body = TypeVar("_Body", bound=RequestBody)
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,6 +148,7 @@ async def incoming(
 
     """
     service: Service = http.app.state.service
+    kind = with_options(kind)
     raw = await read_body(http)
     body = decode(raw, kind)
     refused = refused or {}

@@ -7,7 +7,7 @@ newest message are refused.
 
 import hashlib
 import secrets
-from typing import Any, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 import msgspec
 from starlette.requests import Request as HttpRequest
@@ -27,12 +27,13 @@ from akunu_py.server.conversation import (
 )
 from akunu_py.server.errors import Api, Problem, RequestError, anthropic_error
 from akunu_py.server.events import Accepted, Addition, Chances, Finished, Usage
-from akunu_py.server.generation_fields import EFFORTS, ModelBody
+from akunu_py.server.generation_fields import EFFORTS, RequestBody
 from akunu_py.server.incoming import Incoming, incoming
 from akunu_py.server.requests import ChatRequest, ToolChoice
 from akunu_py.tokenizers.accepted_turns import with_one_turn_each
 from akunu_py.values.constraint import Constraint
 from akunu_py.values.messages import Message, Tool
+from akunu_py.values.option_fields import WireFormat
 from akunu_py.values.reply_deltas import (
     ArgumentsDelta,
     CallEnd,
@@ -106,7 +107,7 @@ class _OutputConfig(msgspec.Struct):
     format: dict[str, Any] | None = None
 
 
-class CountBody(ModelBody, kw_only=True):
+class CountBody(RequestBody, kw_only=True):
     """The body of a request to count tokens, and the conversation of one for a reply."""
 
     messages: list[_Message]
@@ -118,15 +119,12 @@ class CountBody(ModelBody, kw_only=True):
     output_format: dict[str, Any] | None = None
 
 
-class Body(CountBody, kw_only=True):
+class MessagesBody(CountBody, kw_only=True):
     """The body of a request for a reply."""
 
-    max_tokens: int | None = None
+    wire: ClassVar[WireFormat] = "messages"
+
     stream: bool | None = None
-    stop_sequences: list[str] | None = None
-    temperature: float | None = None
-    top_p: float | None = None
-    top_k: int | None = None
 
 
 _Count = TypeVar("_Count", bound=CountBody)
@@ -134,16 +132,9 @@ _Count = TypeVar("_Count", bound=CountBody)
 
 async def messages(http: HttpRequest) -> Response:
     """Answer `POST /v1/messages`."""
-    asked = await incoming(http, Body, no_effect=_NO_EFFECT, prefixes=_MODEL_PREFIXES)
+    asked = await incoming(http, MessagesBody, no_effect=_NO_EFFECT, prefixes=_MODEL_PREFIXES)
     body = asked.body
-    options = {
-        "max_tokens": body.max_tokens,
-        "stop": body.stop_sequences,
-        "temperature": body.temperature,
-        "top_p": body.top_p,
-        "top_k": body.top_k,
-    }
-    request = _read_request(asked, options)
+    request = _read_request(asked)
     form = MessageForm(body.model or request.model)
     return await asked.respond(request, form, stream=body.stream)
 
@@ -151,15 +142,12 @@ async def messages(http: HttpRequest) -> Response:
 async def count_tokens(http: HttpRequest) -> Response:
     """Answer `POST /v1/messages/count_tokens`."""
     asked = await incoming(http, CountBody, prefixes=_MODEL_PREFIXES)
-    count = await asked.service.backend.count_tokens(_read_request(asked, {}))
+    count = await asked.service.backend.count_tokens(_read_request(asked))
     return JSONResponse({"input_tokens": count})
 
 
-def _read_request(asked: Incoming[_Count], options: dict[str, Any]) -> ChatRequest:
-    """Return what a body asks for, with further options of its reply.
-
-    Raises RequestError that names the field at fault.
-    """
+def _read_request(asked: Incoming[_Count]) -> ChatRequest:
+    """Return what a body asks for; raises RequestError that names the field at fault."""
     body, ignored = asked.body, asked.ignored
     check_counts(body.messages, body.tools or ())
     if not body.messages:
@@ -181,7 +169,7 @@ def _read_request(asked: Incoming[_Count], options: dict[str, Any]) -> ChatReque
     return ChatRequest(
         model=asked.model.id,
         messages=with_one_turn_each(said),
-        config=asked.config(options | _thinking(asked) | {"constraint": form}),
+        config=asked.config(body.options() | _thinking(asked) | {"constraint": form}),
         tools=tools,
         tool_choice=_tool_choice(choice, tools),
         parallel_tool_calls=not (choice and choice.disable_parallel_tool_use),

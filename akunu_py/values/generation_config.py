@@ -1,8 +1,8 @@
 """How a reply is sampled, drafted and ended: the one declaration of its options."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Literal, Self, get_args
+from typing import Any, Literal, Self, TypedDict, get_args
 
 from akunu_py.system.errors import ConfigError
 from akunu_py.values.constraint import Constraint
@@ -50,6 +50,7 @@ class SamplingConfig:
         "0 takes the likeliest token, more draws at random.",
         metavar="T",
         also=("t", "temp"),
+        wire=("completions", "messages", "responses"),
     )
     top_k: int = option(
         0,
@@ -58,6 +59,7 @@ class SamplingConfig:
         metavar="K",
         group="filter",
         heading="Sampling",
+        wire=("completions", "messages"),
     )
     top_p: float = option(
         1.0,
@@ -66,6 +68,7 @@ class SamplingConfig:
         metavar="P",
         group="filter",
         heading="Sampling",
+        wire=("completions", "messages", "responses"),
     )
     min_p: float = option(
         0.0,
@@ -74,6 +77,7 @@ class SamplingConfig:
         metavar="P",
         group="filter",
         heading="Sampling",
+        wire=("completions",),
     )
     repetition_penalty: float = option(
         1.0,
@@ -83,6 +87,7 @@ class SamplingConfig:
         group="logits",
         heading="Sampling",
         also=("repeat_penalty",),
+        wire=("completions",),
     )
     """Keskar et al. 2019, arXiv:1909.05858, section 4.1."""
     presence_penalty: float = option(
@@ -92,6 +97,7 @@ class SamplingConfig:
         metavar="X",
         group="logits",
         heading="Sampling",
+        wire=("completions",),
     )
     frequency_penalty: float = option(
         0.0,
@@ -100,6 +106,7 @@ class SamplingConfig:
         metavar="X",
         group="logits",
         heading="Sampling",
+        wire=("completions",),
     )
     penalty_window: int = option(
         20,
@@ -115,6 +122,7 @@ class SamplingConfig:
         metavar="ID=BIAS",
         group="logits",
         heading="Sampling",
+        wire=("completions",),
     )
 
     def __post_init__(self) -> None:
@@ -141,6 +149,7 @@ class GenerationConfig(SamplingConfig):
         "Generate at most N tokens; else until the context ends.",
         metavar="N",
         also=("n", "num_predict", "n_predict", "predict"),
+        wire=("completions", "messages", "responses"),
     )
     seed: int | None = option(
         None,
@@ -148,10 +157,16 @@ class GenerationConfig(SamplingConfig):
         "Draw the same tokens again; else a new seed each time.",
         metavar="N",
         also=("s",),
+        wire=("completions",),
     )
     """Seed of the noise. The result reports the one used."""
     stop: tuple[str, ...] = option(
-        (), Texts(), "End before TEXT.", metavar="TEXT", heading="Output"
+        (),
+        Texts(),
+        "End before TEXT.",
+        metavar="TEXT",
+        heading="Output",
+        wire=("completions", "messages"),
     )
     stop_loops: bool = option(
         False,
@@ -389,3 +404,52 @@ DRAFTING_FIELDS = tuple(
     if declared.heading == "Drafting" and declared.rare
 )
 """Fields of a `GenerationConfig` that are ignored or refused without a drafter."""
+
+
+class ConstraintOptions(TypedDict, total=False):
+    """Keywords that make a `GenerationConfig.constraint`; at most one of them is given."""
+
+    json_schema: Mapping[str, Any] | bool | str
+    regex: str
+    grammar: str
+    choices: Sequence[str]
+
+
+class GenerationOptions(ConstraintOptions, total=False):
+    """The fields of `GenerationConfig`, as keyword arguments, and what makes a constraint.
+
+    They are written out for type checkers; a test finds missing ones.
+    """
+
+    temperature: float
+    top_k: int
+    top_p: float
+    min_p: float
+    repetition_penalty: float
+    presence_penalty: float
+    frequency_penalty: float
+    penalty_window: int
+    logit_bias: Mapping[int, float]
+    max_tokens: int | None
+    seed: int | None
+    stop: tuple[str, ...]
+    stop_loops: bool
+    constraint: Constraint | None
+    logprobs: int | None
+    thinking: bool | None
+    effort: Effort | None
+    drafter: str | None
+    num_draft_tokens: int | None
+    draft_budget: DraftBudget
+    draft_sampling: DraftSampling
+    draft_temperature: float | None
+    draft_length: DraftLength
+    min_draft_tokens: int | None
+    draft_length_beta: float | None
+    draft_length_bound: float | None
+    ngram_order: int | None
+    ngram_window: int | None
+    ngram_min_match: int | None
+    num_proposals: int
+    lenience: float
+    adjust_residual: bool

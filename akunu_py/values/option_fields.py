@@ -1,7 +1,8 @@
 """Options as fields of a dataclass: default, range and help, declared together once.
 
-The checks of a configuration, the flags of the command line and the chat's `/set` follow from the
-declarations. `--help` imports this module, so it must stay cheap.
+The checks of a configuration, the flags of the command line, the chat's `/set` and the fields of
+requests to the server follow from the declarations. `--help` imports this module, so it must stay
+cheap.
 """
 
 import dataclasses
@@ -10,11 +11,14 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, Generic, TypedDict, TypeVar, Unpack, overload
+from typing import Any, Generic, Literal, TypedDict, TypeVar, Unpack, overload
 
 from akunu_py.system.errors import ConfigError
 
 _T = TypeVar("_T")
+
+WireFormat = Literal["completions", "messages", "responses"]
+"""A format of requests to the server; "completions" are OpenAI's of chats and of texts."""
 
 
 class Kind(ABC, Generic[_T]):
@@ -154,6 +158,8 @@ class Option:
             first.
         rare: whether it is for studies, and shown only where all options are asked for.
         also: other names for it: one letter, or what other programs call it.
+        wire: formats of requests with a field for it, of the same name unless
+            `server.generation_fields` has another.
 
     """
 
@@ -166,6 +172,7 @@ class Option:
     heading: str
     rare: bool
     also: tuple[str, ...]
+    wire: tuple[WireFormat, ...]
 
     def is_changed(self, config: object) -> bool:
         """Return whether a configuration's value is not the default."""
@@ -173,13 +180,14 @@ class Option:
 
 
 class _Shown(TypedDict, total=False):
-    """Attributes of `Option` that say how it is shown and called."""
+    """Attributes of `Option` that say how it is shown and called, and where."""
 
     metavar: str
     group: str
     heading: str
     rare: bool
     also: tuple[str, ...]
+    wire: tuple[WireFormat, ...]
 
 
 @overload
@@ -204,7 +212,7 @@ def option(
     """
     declared = {
         "default": default, "kind": kind, "help": help,
-        "metavar": "", "group": "", "heading": "", "rare": False, "also": (), **shown,
+        "metavar": "", "group": "", "heading": "", "rare": False, "also": (), "wire": (), **shown,
     }  # fmt: skip
     if isinstance(default, dict):
         return dataclasses.field(default_factory=default.copy, metadata=declared)

@@ -4,8 +4,13 @@ import typing
 
 import pytest
 
-from akunu_py.engine.generation_options import ConstraintOptions, GenerationOptions
-from akunu_py.values.generation_config import DRAFTING_FIELDS, GenerationConfig, SamplingConfig
+from akunu_py.values.generation_config import (
+    DRAFTING_FIELDS,
+    ConstraintOptions,
+    GenerationConfig,
+    GenerationOptions,
+    SamplingConfig,
+)
 from akunu_py.values.option_fields import Count, Number, options_of
 
 OPTIONS = options_of(GenerationConfig)

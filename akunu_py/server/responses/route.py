@@ -5,7 +5,7 @@ listed in a header; refused is only what asks for a response that this server do
 """
 
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, ClassVar
 
 import msgspec
 from starlette.requests import Request as HttpRequest
@@ -14,7 +14,7 @@ from starlette.responses import Response
 from akunu_py.server.chances import asked_logprobs
 from akunu_py.server.conversation import check_counts, newest_of_user
 from akunu_py.server.errors import RequestError
-from akunu_py.server.generation_fields import EFFORTS, JSON_OBJECT, ModelBody
+from akunu_py.server.generation_fields import EFFORTS, JSON_OBJECT, RequestBody
 from akunu_py.server.incoming import Incoming, incoming
 from akunu_py.server.requests import ChatRequest
 from akunu_py.server.responses.form import ResponseForm
@@ -22,6 +22,7 @@ from akunu_py.server.responses.items import Conversation, Item
 from akunu_py.server.responses.tools import ToolBook
 from akunu_py.values.constraint import Constraint
 from akunu_py.values.messages import Message
+from akunu_py.values.option_fields import WireFormat
 
 PATH = "/v1/responses"
 
@@ -51,8 +52,10 @@ class _Text(msgspec.Struct):
     format: dict[str, Any] | None = None
 
 
-class Body(ModelBody, kw_only=True):
+class ResponsesBody(RequestBody, kw_only=True):
     """The body of a request."""
+
+    wire: ClassVar[WireFormat] = "responses"
 
     input: str | list[Item]
     instructions: str | None = None
@@ -65,14 +68,11 @@ class Body(ModelBody, kw_only=True):
     include: list[str] | None = None
     store: bool | None = None
     top_logprobs: int | None = None
-    max_output_tokens: int | None = None
-    temperature: float | None = None
-    top_p: float | None = None
 
 
 async def responses(http: HttpRequest) -> Response:
     """Answer `POST /v1/responses`."""
-    asked = await incoming(http, Body, refused=_REFUSED, no_effect=_NO_EFFECT)
+    asked = await incoming(http, ResponsesBody, refused=_REFUSED, no_effect=_NO_EFFECT)
     book = ToolBook()
     items, client = asked.service.items, http.state.client
     request = _read_request(asked, book, lambda id_: items.get((client, id_)))
@@ -86,7 +86,7 @@ async def responses(http: HttpRequest) -> Response:
 
 
 def _read_request(
-    asked: Incoming[Body], book: ToolBook, kept: Callable[[str], bytes | None]
+    asked: Incoming[ResponsesBody], book: ToolBook, kept: Callable[[str], bytes | None]
 ) -> ChatRequest:
     """Return what a body asks for, and fill the book; `kept` as in `Conversation`.
 
@@ -108,9 +108,7 @@ def _read_request(
         raise RequestError("input is empty; give a text or at least one item", param="input")
     asked.check_grammars(book.shown, refuse=False)
     options = {
-        "max_tokens": body.max_output_tokens,
-        "temperature": body.temperature,
-        "top_p": body.top_p,
+        **body.options(),
         "constraint": _answer_form(body.text.format if body.text else None),
         "logprobs": asked_logprobs(
             _LOGPROBS in (body.include or ()) or bool(body.top_logprobs),
@@ -129,7 +127,7 @@ def _read_request(
     )
 
 
-def _thinking(asked: Incoming[Body]) -> dict[str, Any]:
+def _thinking(asked: Incoming[ResponsesBody]) -> dict[str, Any]:
     effort = asked.body.reasoning and asked.body.reasoning.effort
     if effort is not None and effort not in EFFORTS:
         asked.ignored.append("reasoning.effort")
@@ -151,23 +149,23 @@ def _answer_form(given: dict[str, Any] | None) -> Constraint | None:
     )
 
 
-def _echoed(asked: Incoming[Body]) -> dict[str, Any]:
+def _echoed(asked: Incoming[ResponsesBody]) -> dict[str, Any]:
     """Return the fields of a request that its response repeats."""
-    body, given = asked.body, asked.fields()
+    body, given, options = asked.body, asked.fields(), asked.body.options()
     reasoning = body.reasoning or _Reasoning()
     return {
         **{name: given.get(name) for name in _ECHOED},
         "model": body.model or asked.model.id,
         "instructions": body.instructions,
-        "max_output_tokens": body.max_output_tokens,
+        "max_output_tokens": options["max_tokens"],
         "parallel_tool_calls": body.parallel_tool_calls is not False,
         "previous_response_id": None,
         "reasoning": {"effort": reasoning.effort, "summary": reasoning.summary},
-        "temperature": body.temperature,
+        "temperature": options["temperature"],
         "text": {"format": (body.text and body.text.format) or {"type": "text"}},
         "tool_choice": body.tool_choice or "auto",
         "tools": body.tools or [],
         "top_logprobs": body.top_logprobs or 0,
-        "top_p": body.top_p,
+        "top_p": options["top_p"],
         "truncation": "disabled",
     }
