@@ -7,7 +7,7 @@ from types import TracebackType
 from typing import Self
 
 from akunu_py.cli.terminal import printable
-from akunu_py.values.decode_stats import DraftedToken, StepDetail, TreeCut, TreePart
+from akunu_py.values.decode_stats import DraftedToken, StepDetail
 from akunu_py.values.types import StreamEvent
 
 _SHOWN_TEXT = 72
@@ -35,8 +35,7 @@ class StepTrace:
         if detail is None:
             return
         self._number += 1
-        cut = () if detail.tree is None else (_tree(detail.tree),)
-        lines = (self._head(detail), *cut, *self._tokens(detail))
+        lines = (self._head(detail), *self._tokens(detail))
         # The text is quoted already; a source is a plug-in's own word.
         sys.stdout.write(printable("\n".join((*lines, self._so_far(), ""))))
         sys.stdout.flush()
@@ -98,33 +97,6 @@ def _numbers(drafted: DraftedToken) -> list[tuple[str, float]]:
         ("uniform", drafted.uniform),
     )
     return [(name, value) for name, value in named if value is not None]
-
-
-def _tree(cut: TreeCut) -> str:
-    """Return what a drafted tree was cut to, and what for."""
-    kept = cut.kept.nodes
-    words = f"  tree of {cut.nodes}"
-    if cut.verified == "nothing":
-        words += ", nothing of it verified"
-    elif kept == cut.nodes:
-        words += ", all of it verified"
-    else:
-        words += f" cut to a {cut.verified} of {kept}"
-    words += {
-        "gain": "", "all": "", "target": ": the model takes chains",
-        "probe": ", to learn what rows cost",
-    }[cut.reason]  # fmt: skip
-    if cut.rate is None:
-        return words
-    parts = [f"expected {_expected(cut.kept)}"] if kept else []
-    if kept < cut.nodes:
-        parts.append(f"all of it {_expected(cut.whole)}")
-    parts.append(f"elsewhere a plain step's time brings {cut.rate:.2f}")
-    return f"{words}; {', '.join(parts)}"
-
-
-def _expected(part: TreePart) -> str:
-    return f"{part.tokens:+.2f} tokens for {part.cost:+.2f} plain steps"
 
 
 def _quote(text: str) -> str:

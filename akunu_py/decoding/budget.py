@@ -10,7 +10,7 @@ The budget decides how much is drafted, never what is chosen, so it cannot chang
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from akunu_py.decoding.acceptance import Acceptance
 from akunu_py.decoding.drafter_time import DrafterTime, DrafterTimes
@@ -19,7 +19,6 @@ from akunu_py.decoding.pass_costs import DEFAULT_PRIOR, PassCosts
 from akunu_py.decoding.running_rate import RunningRate
 from akunu_py.decoding.time_saved import TimeSaved
 from akunu_py.decoding.tree_budget import paying_part
-from akunu_py.decoding.tree_choice import RowCosts, TreeChoice, TreeEstimate
 from akunu_py.protocols import Drafter, DrawnToken, Target, as_drafter, as_target
 from akunu_py.values.cost_curve import CostCurve
 from akunu_py.values.decode_stats import StepStats
@@ -44,8 +43,6 @@ _CURVE_EVERY = 16
 _CURVE_ROWS = 65
 
 _NOTHING = Draft.empty()
-
-_Path = tuple[Draft, float, list[float]]
 
 
 class BudgetState:
@@ -98,7 +95,6 @@ class Budget:
         name: name of the drafter, under which its times are remembered.
 
     Attributes:
-        tree: how the last draft was cut, if it was a tree.
         saved: time that drafting saved so far.
 
     """
@@ -126,7 +122,6 @@ class Budget:
         # A draft as it was proposed, and the tokens that the target has chosen in its place so far.
         self._shadow: Draft | None = None
         self._chosen: list[int] = []
-        self.tree: TreeChoice | None = None
         self.saved = TimeSaved(self._costs)
         self._allowance = _PROBE_START
         self._steps = 0
@@ -161,7 +156,6 @@ class Budget:
         Where the target refuses the part of a tree, the best path is cut instead. The target is
         asked only about a part that pays, because its first answer may cost many passes.
         """
-        self.tree = None
         self._proposed = len(draft)
         self._drawing.copied = len(draft) - draft.drawn
         if len(draft) == draft.sure:
@@ -177,12 +171,9 @@ class Budget:
             size, gain = self._best_size(probabilities, self._rate_behind(self._drawing.copied))
             kept = draft.first(max(size, draft.sure))
         else:
-            kept, gain, weighed = self._best_part(draft, probabilities)
-            taken = kept.is_chain or self._target.takes_tree(kept)
-            if not taken:
-                kept, gain, path = self._best_path(draft)
-                weighed = replace(weighed, path=path)
-            self.tree = TreeChoice.weighed(draft, kept, gain, weighed, taken=taken)
+            kept, gain = self._best_part(draft, probabilities)
+            if not (kept.is_chain or self._target.takes_tree(kept)):
+                kept, gain = self._best_path(draft)
         self._drafter.pace(gain, self.rate)
         return kept
 
@@ -339,30 +330,31 @@ class Budget:
             return hoped_size, gain
         return best, gain
 
-    def _best_part(
-        self, draft: Draft, probabilities: list[float]
-    ) -> tuple[Draft, float, TreeEstimate]:
-        """Return the part of a tree with the largest gain, the gain in tokens, and the estimate."""
+    def _best_part(self, draft: Draft, probabilities: list[float]) -> tuple[Draft, float]:
+        """Return the part of a tree with the largest gain, and the gain in tokens."""
         rate, costs, context = self.rate, self._costs, self._context
         base = 1 + self._target.carried_rows
         plain = 1.0 if base == 1 else costs.cost(context, base)
-        price = RowCosts(lambda rows: costs.cost(context, base + rows) - plain, rate)
         flying = self._in_flight
         checking = costs.check_cost(context) - 1.0 if flying else 0.0
-        best = paying_part(draft, probabilities, price, in_flight=flying, checking=rate * checking)
-        weighed = TreeEstimate(probabilities, price.known, rate, checking if flying else None)
+        best = paying_part(
+            draft,
+            probabilities,
+            lambda rows: rate * (costs.cost(context, base + rows) - plain),
+            in_flight=flying,
+            checking=rate * checking,
+        )
         if best.gain > _LEAST_GAIN:
-            return part(draft, best.nodes), best.gain, weighed
+            return part(draft, best.nodes), best.gain
         # Probes are chains: the cost of rows does not depend on the shape of the tree.
-        cut, gain, path = self._best_path(draft)
-        return cut, gain, replace(weighed, path=path)
+        return self._best_path(draft)
 
-    def _best_path(self, draft: Draft) -> _Path:
-        """Return the part of a tree's best path that pays, its gain and its probabilities."""
+    def _best_path(self, draft: Draft) -> tuple[Draft, float]:
+        """Return the part of a tree's best path that pays, and its gain in tokens."""
         chain = best_chain(draft)
         probabilities = self._acceptance.probabilities(chain)
         size, gain = self._best_size(probabilities, self.rate)
-        return chain.first(size), gain, probabilities[:size]
+        return chain.first(size), gain
 
     def _measure(self, stats: StepStats, done: PassReport) -> float:
         """Add a step's time to the cost samples; return the step's cost for lambda."""
@@ -476,7 +468,6 @@ class VerifyAll:
 
     def __init__(self, target: Target) -> None:
         self._target = as_target(target)
-        self.tree: TreeChoice | None = None
 
     def limit(self, most: int) -> int:
         """Return `most`."""
@@ -484,13 +475,9 @@ class VerifyAll:
 
     def trim(self, draft: Draft) -> Draft:
         """Return the draft, or the best path of a tree that the target refuses."""
-        self.tree = None
-        if draft.is_chain:
+        if draft.is_chain or self._target.takes_tree(draft):
             return draft
-        taken = self._target.takes_tree(draft)
-        kept = draft if taken else best_chain(draft)
-        self.tree = TreeChoice(draft, kept, "all" if taken else "target")
-        return kept
+        return best_chain(draft)
 
     def observe(self, stats: StepStats, output: Sequence[int]) -> None:
         """Learn nothing."""

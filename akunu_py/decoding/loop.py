@@ -13,7 +13,6 @@ from functools import partial
 from akunu_py.decoding.budget import Budget, VerifyAll
 from akunu_py.decoding.stats import step_detail, step_stats
 from akunu_py.decoding.stopping import LoopDetector, cut_at_end
-from akunu_py.decoding.tree_choice import TreeChoice
 from akunu_py.decoding.verify import verify_match
 from akunu_py.protocols import Drafter, Target, as_drafter, as_target
 from akunu_py.system.errors import ContractError
@@ -36,7 +35,6 @@ class Step:
         finish_reason: why the reply ends here; None if it goes on.
         draft: the draft that was verified, after trimming.
         verification: which of its nodes were accepted, and the token that follows them.
-        tree: how much of a drafted tree was verified, and why; None for a chain.
 
     """
 
@@ -45,7 +43,6 @@ class Step:
     finish_reason: FinishReason | None
     draft: Draft
     verification: Verification
-    tree: TreeChoice | None = None
 
 
 def decode(
@@ -99,9 +96,7 @@ def decode(
             propose_s=drafted - started + observed - committed,
             target_s=chosen - drafted,
             commit_s=committed - chosen,
-            describe=partial(
-                step_detail, draft, verification, position, budget.tree, proposed.length
-            ),
+            describe=partial(step_detail, draft, verification, position, proposed.length),
         )
         budget.observe(stats, output)
         position += len(output)
@@ -109,7 +104,7 @@ def decode(
         last = output[-1]
         if reason is None and not remaining:
             reason = "length"
-        yield Step(output, stats, reason, draft, verification, budget.tree)
+        yield Step(output, stats, reason, draft, verification)
         if reason is not None:
             return
 

@@ -4,7 +4,6 @@ import dataclasses
 from collections import Counter
 from collections.abc import Callable, Sequence
 
-from akunu_py.decoding.tree_choice import TreeChoice
 from akunu_py.values.decode_stats import UNNAMED, DraftedToken, StepDetail, by_source
 from akunu_py.values.types import DecodeStats, Draft, LengthTrace, StepStats, Verification
 
@@ -44,7 +43,6 @@ def step_detail(
     draft: Draft,
     verification: Verification,
     position: int,
-    tree: TreeChoice | None = None,
     length: LengthTrace | None = None,
 ) -> StepDetail:
     """Return what a step did with each drafted token.
@@ -81,7 +79,6 @@ def step_detail(
         origin="target",
         entropy=None if length is None else length.entropy,
         gamma=None if length is None else length.num_draft_tokens,
-        tree=None if tree is None else tree.explain(),
     )
     return verification.explain(detail)
 

@@ -6,7 +6,6 @@ reply from any thread.
 """
 
 import contextlib
-import logging
 import secrets
 import threading
 import time
@@ -18,7 +17,6 @@ from akunu_py.decoding.budget import Budget, BudgetState
 from akunu_py.decoding.loop import Step
 from akunu_py.decoding.stats import StatsRecorder
 from akunu_py.decoding.stopping import LoopDetector
-from akunu_py.decoding.tree_choice import TreeCounts
 from akunu_py.decoding.verifier import make_verifier
 from akunu_py.engine.reasoning import reasoning_marks
 from akunu_py.engine.reply_message import MessageReader
@@ -37,8 +35,6 @@ from akunu_py.values.types import (
     TextPiece,
     TokenLogprob,
 )
-
-_log = logging.getLogger(__name__)
 
 
 class _CancelledError(Exception):
@@ -108,7 +104,7 @@ class Reply:
         room = session.context - len(request.prompt)
         self._max_tokens = room if config.max_tokens is None else min(config.max_tokens, room)
         self._recorder = StatsRecorder()
-        self._trees = TreeCounts()
+        self._verified_trees = False
         self._token_ids: list[int] = []
         self._logprobs: list[TokenLogprob] = []
         self._budget: Budget | None = None
@@ -209,8 +205,7 @@ class Reply:
         """Add a step to text and statistics; return it, cut at a stop text, and its event."""
         if self._first_s is None:
             self._first_s = time.perf_counter() - self._started
-        if step.tree is not None:
-            self._trees.add(step.tree)
+        self._verified_trees |= not step.draft.is_chain
         if self._request.matcher is not None:
             self._request.matcher.advance(step.token_ids)
         logprobs = self._step_logprobs(step)
@@ -238,8 +233,6 @@ class Reply:
 
     def _with_result(self, last: StreamEvent, reason: FinishReason) -> StreamEvent:
         """Return the last event with the result and the text that was held back."""
-        if str(self._trees):
-            _log.info("%s", self._trees)
         late = self._text.finish()
         pieces = (*last.pieces, *late)
         deltas, message, unfinished = last.deltas, None, None
@@ -279,7 +272,7 @@ class Reply:
             return "equal"
         measure = self._request.row_bits
         found = "unknown" if measure is None else measure()
-        return "unknown" if found == "equal" and self._trees.verified else found
+        return "unknown" if found == "equal" and self._verified_trees else found
 
     def _constraint_met(self, reason: FinishReason) -> bool | None:
         """Return whether the whole text has the form that was asked for."""

@@ -10,12 +10,6 @@ Origin = Literal["target", "residual"]
 """Origin of a step's last token: the target's own row, or the residual after rejections."""
 
 
-TreeVerified = Literal["tree", "chain", "nothing"]
-TreeReason = Literal["gain", "probe", "target", "all"]
-"""Why that part of a tree was verified: it gains most for its time; to learn the cost of rows; the
-target takes no trees; nothing bounds it."""
-
-
 @dataclass(frozen=True, slots=True)
 class DraftedToken:
     """A drafted token and its outcome.
@@ -52,42 +46,6 @@ class DraftedToken:
 
 
 @dataclass(frozen=True, slots=True)
-class TreePart:
-    """A number of nodes of a tree, and their expected effect beyond plain decoding.
-
-    `tokens` is their gain in tokens, `cost` the cost of their rows in plain steps; None if not
-    estimated.
-    """
-
-    nodes: int
-    tokens: float | None = None
-    cost: float | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class TreeCut:
-    """A drafted tree and the part of it that was verified.
-
-    Attributes:
-        nodes: number of nodes drafted.
-        verified: form of the verified part.
-        reason: why that part.
-        kept: the verified part.
-        whole: the whole tree.
-        rate: tokens that the time of a plain step is worth elsewhere. The verified part has the
-            largest `tokens - rate * cost`. None if not estimated.
-
-    """
-
-    nodes: int
-    verified: TreeVerified
-    reason: TreeReason
-    kept: TreePart
-    whole: TreePart
-    rate: float | None = None
-
-
-@dataclass(frozen=True, slots=True)
 class StepDetail:
     """One step, token by token, for display; decoding does not need it.
 
@@ -101,7 +59,6 @@ class StepDetail:
         origin: what it was drawn from.
         entropy: H of an entropy-adaptive length, 0 to 1; None without one.
         gamma: that length.
-        tree: the cut of a drafted tree; None if no tree was drafted.
 
     """
 
@@ -114,7 +71,6 @@ class StepDetail:
     origin: Origin
     entropy: float | None = None
     gamma: int | None = None
-    tree: TreeCut | None = None
 
     @property
     def accepted(self) -> tuple[int, ...]:
@@ -123,18 +79,14 @@ class StepDetail:
 
     def to_dict(self) -> dict[str, object]:
         """Return the step as JSON-ready values, without None."""
-        record = _known(asdict(self))
-        record["drafted"] = [_known(asdict(replace(one, place=None))) for one in self.drafted]
+        record = _known(self)
+        record["drafted"] = [_known(replace(one, place=None)) for one in self.drafted]
         record["accepted"] = len(self.accepted)
         return record
 
 
-def _known(record: dict[str, object]) -> dict[str, object]:
-    return {
-        name: _known(value) if isinstance(value, dict) else value
-        for name, value in record.items()
-        if value is not None
-    }
+def _known(value: DraftedToken | StepDetail) -> dict[str, object]:
+    return {name: entry for name, entry in asdict(value).items() if entry is not None}
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,7 @@ from akunu_py.bench.replay.traces import read_trace
 from akunu_py.cli import step_trace
 from akunu_py.cli.main import cli
 from akunu_py.cli.step_trace import StepTrace
-from akunu_py.values.decode_stats import DraftedToken, StepDetail, StepStats, TreeCut, TreePart
+from akunu_py.values.decode_stats import DraftedToken, StepDetail, StepStats
 from akunu_py.values.types import StreamEvent
 
 # The end-of-generation ids of the tiny vocabulary are never chosen.
@@ -61,42 +61,6 @@ def test_matches_trees_and_plain_steps(capsys):
     assert lines[6] == "step 2 · position 7 · nothing drafted"
     assert lines[7] == '  bonus "a" (1): from the target\'s distribution'
     assert lines[8] == f'  text: …"{"x" * 72}"'
-
-
-@pytest.mark.parametrize(
-    ("cut", "words"),
-    [
-        (
-            TreeCut(9, "chain", "gain", TreePart(3, 1.41, 0.38), TreePart(9, 1.6, 1.31), 1.2),
-            (
-                "tree of 9 cut to a chain of 3; expected +1.41 tokens for +0.38 plain steps, all of "
-                "it +1.60 tokens for +1.31 plain steps, elsewhere a plain step's time brings 1.20"
-            ),
-        ),
-        (
-            TreeCut(9, "nothing", "gain", TreePart(0, 0.0, 0.0), TreePart(9, 0.2, 1.31), 1.0),
-            (
-                "tree of 9, nothing of it verified; all of it +0.20 tokens for +1.31 plain steps, "
-                "elsewhere a plain step's time brings 1.00"
-            ),
-        ),
-        (
-            TreeCut(9, "tree", "gain", TreePart(9, 1.6, 0.31), TreePart(9, 1.6, 0.31), 1.0),
-            (
-                "tree of 9, all of it verified; expected +1.60 tokens for +0.31 plain steps, "
-                "elsewhere a plain step's time brings 1.00"
-            ),
-        ),
-        (
-            TreeCut(9, "chain", "target", TreePart(3), TreePart(9)),
-            "tree of 9 cut to a chain of 3: the model takes chains",
-        ),
-    ],
-)
-def test_what_a_tree_was_cut_to_and_why(capsys, cut, words):
-    detail = StepDetail(4, "tree", 0, (), 1, "bonus", "target", tree=cut)
-    lines = printed(capsys, event("x", detail))
-    assert lines[:2] == ["step 1 · position 4 · nothing drafted", f"  {words}"]
 
 
 @pytest.mark.parametrize("terminal", [False, True])

@@ -11,7 +11,7 @@ from akunu_py.values.types import Draft, LengthTrace, Verification
 
 
 def detail_of(draft, accepted, token, position, *, kind="recovered", length=None):
-    return step_detail(draft, Verification(accepted, token, kind), position, None, length)
+    return step_detail(draft, Verification(accepted, token, kind), position, length)
 
 
 def test_a_chain_compared_with_choices():

@@ -18,7 +18,7 @@ from drafted_trees import trees
 from flight import budget_of, observe
 from hypothesis import given
 from hypothesis import strategies as st
-from test_budget_rule import UNIT_S, known_state, step
+from test_budget_rule import UNIT_S, known_state, plain_step, step
 from tiny_models import VOCABULARY, generate, prompt_of, tiny
 
 from akunu_py.decoding.acceptance import Acceptance
@@ -106,6 +106,20 @@ def test_the_budget_keeps_the_part_that_pays(slope, expected):
     budget._allowance = 0.0
     budget._acceptance.probabilities = lambda draft: list(draft.confidence)
     assert budget.trim(BUSHY).tokens == expected
+
+
+def test_with_a_step_in_flight_the_first_level_is_free_and_one_branch_is_paid_for():
+    """At 0.4 a row the two below 1 (0.9 and 0.81) and that below 2 (0.8) pay; 4 (0.05) does not."""
+    budget = budget_of(known_state({1 + rows: 1 + 0.4 * rows for rows in range(1, 9)}))
+    budget._allowance = -100.0
+    budget._acceptance.probabilities = lambda draft: list(draft.confidence)
+    plain_step(budget)
+    assert budget._in_flight
+    assert budget.trim(BUSHY).tokens == (1, 2, 3, 5, 6)
+    # The part gains 0.6 * (1.71 - 0.8) + 0.35 * (0.8 - 0.4) = 0.686 tokens, less the comparison.
+    for price, kept in ((0.6, 5), (0.7, 0)):
+        budget._costs.check_cost = lambda _, price=price: 1.0 + price
+        assert len(budget.trim(BUSHY)) == kept
 
 
 def test_where_no_part_pays_a_chain_probes():

@@ -94,3 +94,11 @@ def test_a_measurement_that_fails_costs_no_reply(tiny_gguf, monkeypatch):
 
     monkeypatch.setattr(Session, "bit_equal_to", fail)
     assert row_bits(tiny_gguf, **DRAFTED) == "unknown"
+
+
+@pytest.mark.lab
+def test_nothing_is_said_of_passes_over_trees(tiny_gguf, monkeypatch):
+    """They have other kernels than chains."""
+    monkeypatch.setattr(Session, "bit_equal_to", lambda *_: 1000)
+    assert row_bits(tiny_gguf, **DRAFTED) == "equal"
+    assert row_bits(tiny_gguf, **{**DRAFTED, "drafter": "tree"}) == "unknown"

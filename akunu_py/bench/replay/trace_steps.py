@@ -5,7 +5,7 @@ give the token ids.
 """
 
 from collections.abc import Sequence
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from msgspec import UNSET, Meta, UnsetType
 
@@ -28,25 +28,6 @@ class DraftedToken(Row, frozen=True):
     source: str | UnsetType = UNSET
 
 
-class TreePart(Row, frozen=True):
-    """A number of nodes of a tree, with their expected tokens and cost."""
-
-    nodes: Count
-    tokens: float | UnsetType = UNSET
-    cost: float | UnsetType = UNSET
-
-
-class Tree(Row, frozen=True):
-    """A drafted tree and its verified part."""
-
-    nodes: Annotated[int, Meta(ge=1)]
-    verified: Literal["tree", "chain", "nothing"]
-    reason: Literal["gain", "probe", "target", "all"]
-    kept: TreePart
-    whole: TreePart
-    rate: float | UnsetType = UNSET
-
-
 class TraceStep(Row, frozen=True):
     """One step: a draft, its accepted tokens, and the last token."""
 
@@ -60,7 +41,8 @@ class TraceStep(Row, frozen=True):
     origin: Literal["target", "residual"]
     entropy: Share | UnsetType = UNSET
     gamma: Count | UnsetType = UNSET
-    tree: Tree | UnsetType = UNSET
+    tree: Any = UNSET
+    """Written by earlier versions, and ignored."""
 
 
 def check_steps(
@@ -88,12 +70,6 @@ def check_steps(
 
 def _accepted(name: str, step: TraceStep) -> list[int]:
     """Return the tokens that a step accepted, checked by themselves."""
-    if step.tree is not UNSET:
-        parts = (("kept", step.tree.kept, len(step.drafted)),
-                 ("whole", step.tree.whole, step.tree.nodes))  # fmt: skip
-        for field, part, nodes in parts:
-            if part.nodes != nodes:
-                raise FieldError(f"{name}.tree.{field}.nodes", f"is {part.nodes} and not {nodes}")
     accepted: list[int] = []
     last = -1
     for place, drafted in enumerate(step.drafted):

@@ -9,7 +9,6 @@ from typing import Any
 
 from akunu_py.decoding.budget import Budget, BudgetState, OwnCost, VerifyAll
 from akunu_py.decoding.loop import Step, decode
-from akunu_py.decoding.tree_choice import TreeChoice
 from akunu_py.lab.verifying.draft_law import certain, draft_law
 from akunu_py.lab.verifying.verdict import LawVerifier, Verdict
 from akunu_py.protocols import Drafter, Target, as_drafter, as_target
@@ -58,9 +57,7 @@ class VerifyAllDrawn(VerifyAll):
 
     def trim(self, draft: Draft) -> Draft:
         """Return the draft, or the drafter's chain in place of a tree that the target refuses."""
-        kept = self._without_branches(draft)
-        self.tree = _choice(draft, kept)
-        return kept
+        return self._without_branches(draft)
 
 
 class DrawnBudget(Budget):
@@ -98,7 +95,6 @@ class DrawnBudget(Budget):
     def trim(self, draft: Draft) -> Draft:
         """Return the draft, or the drafter's chain in place of a tree that the target refuses."""
         kept = self._without_branches(draft)
-        self.tree = _choice(draft, kept)
         self._proposed = len(kept)
         if kept.tokens:
             self._source = kept.source
@@ -136,10 +132,3 @@ def _without_branches(target: Target, drafter: Drafter) -> Callable[[Draft], Dra
         return drafter.without_branches(draft)
 
     return chain
-
-
-def _choice(proposed: Draft, kept: Draft) -> TreeChoice | None:
-    """Return how a drafted tree was verified; None for a chain."""
-    if proposed.is_chain:
-        return None
-    return TreeChoice(proposed, kept, "all" if kept is proposed else "target")

@@ -14,7 +14,6 @@ from akunu_py.lab.verifying.law_loop import decode_by_law, law_budget
 from akunu_py.lab.verifying.verifiers import RejectionVerifier
 from akunu_py.system.errors import ContractError
 from akunu_py.testing import ScriptedDrafter, ToyDistributions, hashed_law
-from akunu_py.values.decode_stats import TreeCut, TreePart
 from akunu_py.values.types import Draft
 
 EXACT = 1e-12
@@ -294,8 +293,8 @@ def test_draws_that_do_not_fit_are_named(kind, rows, said):
         draft_law(drafter, SIBLINGS)
 
 
-def test_a_tree_drawn_for_rejection_is_weighed_by_nobody():
-    """How much is drawn is decided before; what the budget said of another tree is not told."""
+def test_a_tree_drawn_for_rejection_is_verified_whole():
+    """How much is drawn is decided before."""
 
     class Certain(ScriptedDrafter):
         def draft_probabilities(self):
@@ -314,4 +313,4 @@ def test_a_tree_drawn_for_rejection_is_weighed_by_nobody():
     (step, *_) = decode_by_law(
         target, drafter, 2, num_draft_tokens=2, max_tokens=4, budget=budget, rule=rule, position=2
     )
-    assert step.tree.explain() == TreeCut(2, "tree", "all", TreePart(2), TreePart(2))
+    assert (step.draft.tokens, step.draft.parents) == ((1, 2), (-1, -1))
