@@ -1,13 +1,9 @@
-"""Write docs/models.md: every architecture, its model class, and how far it is from llama.cpp.
-
-    python scripts/describe_models.py          print the table
-    python scripts/describe_models.py --write  into docs/models.md, between its markers
+"""Print every architecture, its class, and how far it is from llama.cpp, for docs/models.md.
 
 Runs each tiny random model of tests/tiny_architectures and compares it with the results of
 llama.cpp recorded in tests/golden/architectures.
 """
 
-import argparse
 import sys
 import tempfile
 from collections import defaultdict
@@ -15,22 +11,21 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-from marked_pages import write_between
+from marked_pages import parser_of, print_or_write
 
 ROOT = Path(__file__).resolve().parents[1]
-DOCUMENT = ROOT / "docs" / "models.md"
-START, END = "<!-- scripts/describe_models.py writes from here -->", "<!-- to here -->"
+sys.path.insert(0, str(ROOT / "tests"))
 
 
 @dataclass
-class Result:
+class Comparison:
     model: str
     difference: float
     same: int
     greedy: int
 
 
-def compare(name: str, folder: Path) -> Result:
+def compare(name: str, folder: Path) -> Comparison:
     from tiny_architectures.builder import build
 
     from akunu_py import Engine
@@ -45,7 +40,7 @@ def compare(name: str, folder: Path) -> Result:
         difference = np.abs(engine.logits(ids) - golden["logits"]).max() / golden["logits"].std()
         start = ids[:8]
         rows = engine.logits([*start, *greedy])[len(start) - 1 : -1]
-    return Result(model, float(difference), int((rows.argmax(1) == greedy).sum()), len(greedy))
+    return Comparison(model, float(difference), int((rows.argmax(1) == greedy).sum()), len(greedy))
 
 
 def first_line(model: str) -> str:
@@ -61,7 +56,7 @@ def table() -> str:
 
     from akunu_py.gguf import supported_architectures
 
-    results: dict[str, list[tuple[str, Result]]] = defaultdict(list)
+    results: dict[str, list[tuple[str, Comparison]]] = defaultdict(list)
     with tempfile.TemporaryDirectory() as folder:
         for name, (architecture, _) in sorted(BUILDERS.items()):
             results[architecture].append((name, compare(name, Path(folder))))
@@ -98,15 +93,8 @@ def table() -> str:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--write", action="store_true", help="into docs/models.md")
-    arguments = parser.parse_args()
-    sys.path.insert(0, str(ROOT / "tests"))
-    text = table()
-    if not arguments.write:
-        print(text)
-        return
-    write_between(DOCUMENT, START, END, text)
+    options = parser_of(__doc__, "models.md").parse_args()
+    print_or_write("models.md", "describe_models.py", table, write=options.write)
 
 
 if __name__ == "__main__":

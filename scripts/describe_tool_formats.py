@@ -47,7 +47,7 @@ def cells(path: Path) -> tuple[str, str]:
     def without_tools(messages: Sequence[Message], _: Sequence[Tool]) -> str:
         return render(messages, ())
 
-    prompt, reason = shown_tools(render)
+    prompt, reason = prompt_with_tools(render)
     try:
         format_ = probe_format(render if prompt else without_tools, ENDS)
         how = ""
@@ -67,10 +67,10 @@ def cells(path: Path) -> tuple[str, str]:
         return error.message.split(";")[0], ""
     if not prompt:
         how += "; no place for tools: described in a message"
-    return described(format_) + how, marker(format_)
+    return format_label(format_) + how, marker(format_)
 
 
-def shown_tools(render: Render) -> tuple[str, str]:
+def prompt_with_tools(render: Render) -> tuple[str, str]:
     """Return a prompt with a tool, "" if the template has no place for one; or why it fails."""
     reason = ""
     for system in ((), (Message("system", "words"),)):
@@ -93,7 +93,7 @@ def has_calls(render: Render) -> bool:
     return True
 
 
-def described(format_: ToolFormat) -> str:
+def format_label(format_: ToolFormat) -> str:
     return format_.name if format_.several else f"{format_.name}, one call"
 
 

@@ -1,43 +1,33 @@
 #!/usr/bin/env python3
-"""Write into docs/methods.md which families verify trees in one pass, and where a tree pays.
-
-    python scripts/describe_trees.py          print the table
-    python scripts/describe_trees.py --write  into docs/methods.md, between its markers
+"""Print which families verify trees in one pass, and where a tree pays, for docs/methods.md.
 
 Families: tiny random models with adversarial trees, against mlx-lm's plain loop, as in
 tests/models/test_session_trees.py; takes minutes. Where a tree pays: the budget's rule over the
 curves of akunu_py/bench/replay/cost_curves.json, lambda at its optimum.
 """
 
-import argparse
 import heapq
 import sys
+import textwrap
 from pathlib import Path
 
-from marked_pages import write_between
+from marked_pages import parser_of, print_or_write
 
-ROOT = Path(__file__).resolve().parents[1]
-DOCUMENT = ROOT / "docs" / "methods.md"
-START = "<!-- scripts/describe_trees.py writes from here -->"
-END = "<!-- end of describe_trees.py -->"
-
-sys.path.insert(0, str(ROOT / "tests"))
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
 
 CELLS = [(temperature, size) for temperature in (0.0, 0.8) for size in (5, 40)]
 NUM_TOKENS = 40
-
 
 RATES = [(0.3, 0.1, 0.05), (0.5, 0.15, 0.08), (0.7, 0.12, 0.05), (0.9, 0.04, 0.02)]
 """How often a node's first, second and third child is right."""
 
 
 NOTE = """\
-The table shows the largest difference of logits between trees and chains, and between trees and single rows, as a
-share of a row's largest logit. *Replies the same* compares four replies of 40 tokens, drafted with random trees of 3
-to 12 nodes, with mlx-lm's plain loop: greedy and at temperature 0.8, float32, on the CPU."""
+Each family answers four prompts with 40 tokens, greedy and at temperature 0.8, drafted with random trees of 3 to 12
+nodes, and is compared with mlx-lm's plain loop (float32, CPU). Differences of logits are a share of a row's largest."""
 
 
-def grown(rates, size=60):
+def best_tree(rates, size=60):
     """Return the best tree of that size in which every node has children with these rates."""
     from akunu_py.values.draft_trees import TreeBuilder
 
@@ -52,7 +42,7 @@ def grown(rates, size=60):
     return builder.draft(range(size), "grown")
 
 
-def paying(draft, curve):
+def paying_tree(draft, curve):
     """Return the part of a draft with the most tokens for its time, and these a plain step."""
     from akunu_py.decoding.tree_budget import paying_part
     from akunu_py.values.draft_trees import part, reaches
@@ -79,8 +69,8 @@ def shapes() -> str:
     for name, curve in shipped_curves().items():
         cells = []
         for rates in RATES:
-            kept, speed = paying(grown(rates), curve)
-            _, alone = paying(grown(rates[:1]), curve)
+            kept, speed = paying_tree(best_tree(rates), curve)
+            _, alone = paying_tree(best_tree(rates[:1]), curve)
             shape = "chain" if kept.is_chain else "tree"
             against = "" if kept.is_chain else f", a chain {alone:.2f}"
             text = f"{shape} of {len(kept)}: {speed:.2f}{against}"
@@ -94,48 +84,43 @@ def families() -> str:
     from rollback_matrix import Family
     from tree_matrix import FALL_BACK, TAKEN, largest_differences, tree_cell
 
-    lines = [
-        "| family | from chains | from single rows | passes over trees | nodes accepted | replies the same |",
-        "|---|---|---|---|---|---|",
-    ]
-    chains = singles = 0
+    replies = same = chains = singles = 0
+    farthest = 0.0
     for name in TAKEN:
-        from_chains, from_rows, count = largest_differences(
+        from_chains, from_rows, _ = largest_differences(
             build_family(name), variant_of(name).kv_bits
         )
         chains += from_chains == 0
         singles += from_rows == 0
+        farthest = max(farthest, from_chains, from_rows)
         cells = [tree_cell(Family(name), *cell, NUM_TOKENS) for cell in CELLS]
-        same = sum(cell.difference is None for cell in cells)
-        passes, accepted = (
-            sum(getattr(cell, what) for cell in cells) for what in ("passes", "accepted")
-        )
-        apart = " | ".join(f"{value:.1e}" if value else "0" for value in (from_chains, from_rows))
-        lines.append(f"| {name} | {apart} | {passes} | {accepted} | {same} of {len(cells)} |")
-        print(lines[-1], file=sys.stderr)
+        replies += len(cells)
+        same += sum(cell.difference is None for cell in cells)
+        print(f"{name}: {from_chains:.1e}, {from_rows:.1e}; {same} of {replies}", file=sys.stderr)
     summary = (
-        f"{len(TAKEN)} configurations, {count} rows each; bit-equal to chains: {chains}, to single "
-        f"rows: {singles}. Verified as chains:"
+        f"{len(TAKEN)} configurations take trees; {same} of {replies} replies are the same. Logits "
+        f"are bit-equal to those of chains in {chains}, of single rows in {singles}; the largest "
+        f"difference is {farthest:.1e}. They are {'; '.join(TAKEN)}."
     )
-    lines += ["", summary, ""]
+    lines = [*textwrap.wrap(summary, 120), "", "Verified as chains:", ""]
     reasons: dict[str, list[str]] = {}
     for name in FALL_BACK:
         cell = tree_cell(Family(name), 0.8, 12, NUM_TOKENS)
         outcome = "" if cell.difference is None else f" (differs at token {cell.difference})"
         reasons.setdefault(cell.refusal, []).append(name + outcome)
-    lines += [f"- {reason}: {'; '.join(names)}" for reason, names in reasons.items()]
+    for reason, names in reasons.items():
+        lines += textwrap.wrap(f"- {reason}: {'; '.join(names)}", 120, subsequent_indent="  ")
     return "\n".join(lines)
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--write", action="store_true", help="into docs/methods.md")
-    arguments = parser.parse_args()
-    text = f"{shapes()}\n\n### Families\n\n{NOTE}\n\n{families()}"
-    if not arguments.write:
-        print(text)
-        return
-    write_between(DOCUMENT, START, END, text)
+    options = parser_of(__doc__, "methods.md").parse_args()
+    print_or_write(
+        "methods.md",
+        "describe_trees.py",
+        lambda: f"{shapes()}\n\n### Families\n\n{NOTE}\n\n{families()}",
+        write=options.write,
+    )
 
 
 if __name__ == "__main__":

@@ -64,7 +64,7 @@ class Ranks:
                 await asyncio.to_thread(process.wait, 3 * longest_s)
         return time.monotonic() - begun
 
-    def said(self, rank: int) -> str:
+    def error_output(self, rank: int) -> str:
         return self.errors[rank].read_text(errors="replace").strip()
 
 
@@ -192,7 +192,7 @@ async def load(ranks: Ranks, options: argparse.Namespace) -> list[str]:
             alone = {number: await ask(client, bodies[number]) for number in sorted(answers)}
             health = (await client.get("/health")).json()
         except FAILURES as error:
-            return [*wrong, f"the server does not stay up: {error!r}", ranks.said(0)]
+            return [*wrong, f"the server does not stay up: {error!r}", ranks.error_output(0)]
         wrong += [
             f"request {number}: {answers[number]} among others, {answer} alone"
             for number, answer in alone.items()
@@ -245,7 +245,7 @@ async def interrupt(ranks: Ranks, options: argparse.Namespace) -> list[str]:
     print(f"Ctrl-C under load: all ended after {taken:.1f} s, with {codes}", flush=True)
     if codes == [128 + signal.SIGINT, *[0] * (len(codes) - 1)]:
         return []
-    return [f"after Ctrl-C the ranks ended with {codes}: {ranks.said(0)}"]
+    return [f"after Ctrl-C the ranks ended with {codes}: {ranks.error_output(0)}"]
 
 
 async def kill(ranks: Ranks, lost: int, options: argparse.Namespace) -> list[str]:
@@ -260,7 +260,7 @@ async def kill(ranks: Ranks, lost: int, options: argparse.Namespace) -> list[str
     for rank, process in enumerate(ranks.processes):
         if rank == lost:
             continue
-        code, said = process.poll(), ranks.said(rank)
+        code, said = process.poll(), ranks.error_output(rank)
         # Lines of MLX's ring, without their ends, may stand around it.
         told = re.search(rf"Error: rank {lost} .*", said)
         print(f"  rank {rank}, exit code {code}: {told[0] if told else said}", flush=True)
@@ -288,12 +288,12 @@ def main() -> int:
             from model_folders import write_family_folder
 
             options.model = write_family_folder(Path(folder) / options.family, options.family)
-        wrong = checked(options)
+        wrong = run_parts(options)
     print(*wrong or ["everything holds"], sep="\n")
     return int(bool(wrong))
 
 
-def checked(options: argparse.Namespace) -> list[str]:
+def run_parts(options: argparse.Namespace) -> list[str]:
     """Run all parts; return what does not hold."""
     with serving(options.model, options.ranks) as ranks:
         wrong = asyncio.run(load(ranks, options))

@@ -119,7 +119,7 @@ class Load:
         messages = [{"role": "system", "content": system}, {"role": "user", "content": words}]
         return {"messages": messages, "max_tokens": self.rng.randrange(1, 24), **options}
 
-    async def answered(self, body: dict[str, object]) -> None:
+    async def send(self, body: dict[str, object]) -> None:
         """Send a request until it is answered; raises if it is lost."""
         self.counts["requests"] += 1
         while True:
@@ -165,7 +165,7 @@ async def streams(load: Load, options: argparse.Namespace) -> None:
 
     async def one() -> None:
         while time.monotonic() < end:
-            await load.answered(load.body(stream=True))
+            await load.send(load.body(stream=True))
 
     await asyncio.gather(*(one() for _ in range(options.streams)))
 
@@ -175,7 +175,7 @@ async def disconnects(load: Load, options: argparse.Namespace) -> None:
         for number in range(count):
             await load.leave()
             if number % 10 == 0:
-                await load.answered(load.body())
+                await load.send(load.body())
 
     await asyncio.gather(*(some(options.disconnects // CLIENTS + 1) for _ in range(CLIENTS)))
 
@@ -193,7 +193,7 @@ async def sockets(load: Load, options: argparse.Namespace) -> None:
         opened.append((reader, writer))
     slowest = 0.0
 
-    async def closed(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def wait_until_closed(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         async with asyncio.timeout(options.body_s + 30):
             with contextlib.suppress(ConnectionError):
                 while await reader.read(1000):
@@ -201,12 +201,12 @@ async def sockets(load: Load, options: argparse.Namespace) -> None:
         writer.close()
         load.counts["closed by the server"] += 1
 
-    waiting = asyncio.gather(*(closed(*one) for one in opened))
+    waiting = asyncio.gather(*(wait_until_closed(*one) for one in opened))
     while not waiting.done():
         start = time.monotonic()
         (await load.client.get("/health")).raise_for_status()
         slowest = max(slowest, time.monotonic() - start)
-        await load.answered(load.body())
+        await load.send(load.body())
         await asyncio.sleep(0.2)
     await waiting
     load.counts["slowest /health, ms"] = round(slowest * 1000)
@@ -215,7 +215,7 @@ async def sockets(load: Load, options: argparse.Namespace) -> None:
 async def requests(load: Load, options: argparse.Namespace) -> None:
     async def some(count: int) -> None:
         for _ in range(count):
-            await load.answered(load.body(max_tokens=2))
+            await load.send(load.body(max_tokens=2))
 
     await asyncio.gather(*(some(options.requests // CLIENTS) for _ in range(CLIENTS)))
 
@@ -226,7 +226,7 @@ PARTS: dict[str, Callable[[Load, argparse.Namespace], Coroutine[None, None, None
 
 
 @contextlib.asynccontextmanager
-async def watched(server: Server, client: httpx.AsyncClient) -> AsyncIterator[None]:
+async def watch_server(server: Server, client: httpx.AsyncClient) -> AsyncIterator[None]:
     async def watch() -> None:
         while True:
             server.samples.append(await server.sample(client))
@@ -252,7 +252,7 @@ async def run(name: str, server: Server, options: argparse.Namespace) -> list[st
         httpx.AsyncClient(base_url=server.url, timeout=60, trust_env=False) as watcher,
     ):
         load = Load(server, client, random.Random(0))
-        async with watched(server, watcher):
+        async with watch_server(server, watcher):
             await PARTS[name](load, options)
         taken = time.monotonic() - start
         for _ in range(100):

@@ -4,7 +4,7 @@
     pip install '.[train]'
     python scripts/train_default_model.py tiny  --hours 2 --work-dir ~/akunu-train
     python scripts/train_default_model.py draft --hours 0.3 --work-dir ~/akunu-train
-    python scripts/evaluate_default_model.py --work-dir ~/akunu-train
+    python scripts/evaluate_default_model.py models/akunu-tiny.gguf
 
 The tokenizer and the token ids are made once for each working folder; both models share them. An
 interrupted run goes on from its last checkpoint when the same command is given again.

@@ -34,7 +34,7 @@ load_blas()
 
 from head_training.accepted import acceptances
 from head_training.replies import collect, read_replies
-from head_training.training import Settings, Trainer, write_side_car
+from head_training.training import Trainer, TrainingSettings, write_side_car
 from mlx_lm.models.llama import Model as Llama
 
 from akunu_py.models.heads import load_head
@@ -82,7 +82,7 @@ def run_train(options: argparse.Namespace, loaded: LoadedModel) -> None:
             f"there are no replies in {options.work_dir}; collect them first: "
             f"train_heads.py collect --work-dir {options.work_dir}"
         )
-    settings = Settings(
+    settings = TrainingSettings(
         depths=options.depths,
         epochs=options.epochs,
         rate=options.rate,
@@ -148,7 +148,7 @@ def _parser() -> argparse.ArgumentParser:
     adding.set_defaults(run=run_collect)
 
     training = commands.add_parser("train", parents=[common, timed], help="train on them")
-    defaults = Settings()
+    defaults = TrainingSettings()
     training.add_argument("--epochs", type=_positive(int), default=defaults.epochs)
     training.add_argument(
         "--depths", type=_positive(int), default=defaults.depths, help="tokens ahead; default: 3"

@@ -22,8 +22,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "scripts"))
 from head_training import prompts, replies
 from head_training.accepted import acceptances
 from head_training.training import (
-    Settings,
     Trainer,
+    TrainingSettings,
     batch_of,
     draft_vocabulary,
     initial_head,
@@ -32,7 +32,7 @@ from head_training.training import (
 from head_training.unrolled import unrolled_states
 
 MOST_REPLY = 32
-SETTINGS = Settings(depths=2, epochs=8, batch=120, rate=2e-3, vocabulary=512)
+SETTINGS = TrainingSettings(depths=2, epochs=8, batch=120, rate=2e-3, vocabulary=512)
 ENDS = frozenset({90})
 
 

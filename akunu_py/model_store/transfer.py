@@ -14,6 +14,7 @@ import urllib.parse
 from pathlib import Path
 from typing import Any
 
+from akunu_py.model_store.hub_cache import repository_folder
 from akunu_py.system.errors import HubError
 
 _SHA256, _GIT_SHA1 = re.compile("[0-9a-f]{64}"), re.compile("[0-9a-f]{40}")
@@ -31,7 +32,7 @@ def fetch_file(repository: str, name: str, commit: str, cache: Path) -> Path:
         WeakFileLock,
     )
 
-    folder = cache / f"models--{repository.replace('/', '--')}"
+    folder = repository_folder(repository)
     place = folder / "snapshots" / commit / name
     if place.exists():
         return place

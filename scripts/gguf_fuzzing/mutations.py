@@ -64,18 +64,11 @@ _NAMES = (
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """A mutated model.
+    """A mutated model."""
 
-    Attributes:
-        seed: name of the model it was made of.
-        files: name -> bytes; the one to open is `given`.
-        given: name of the file to open.
-
-    """
-
-    seed: str
+    seed: str  # Name of the model it was made of.
     files: dict[str, bytes]
-    given: str
+    given: str  # Name of the file to open.
 
 
 def _edge(draw: random.Random, kind: int, near: bytes = b"") -> bytes:

@@ -46,28 +46,16 @@ _MESSAGES = [{"role": "user", "content": "hello <s> the model ü"}]
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """What became of a case.
-
-    Attributes:
-        index: of the case.
-        stage: the last one that was begun: open, info, tokenizer, load, forward, done.
-        outcome: "accepted", or the name of the error class.
-        message: of the error.
-        failure: what is wrong with that, None where nothing is.
-        warnings: what numpy or others warned of, which a user would see; no failure.
-        seconds: for the whole case.
-        peak: the most memory the process has had, in bytes.
-
-    """
+    """What became of a case."""
 
     index: int
-    stage: str
-    outcome: str
+    stage: str  # The last one that was begun: open, info, tokenizer, load, forward, done.
+    outcome: str  # "accepted", or the name of the error class.
     message: str
-    failure: str | None
-    warnings: list[str]
+    failure: str | None  # What is wrong with that, None where nothing is.
+    warnings: list[str]  # What numpy or others warned of, which a user would see; no failure.
     seconds: float
-    peak: int
+    peak: int  # The most memory the process has had, in bytes.
 
 
 def _peak_bytes() -> int:

@@ -27,20 +27,13 @@ _ROWS = 512
 
 @dataclass(frozen=True, slots=True)
 class Acceptance:
-    """Of drafts that begin at every place of replies.
-
-    Attributes:
-        temperature: of the replies.
-        places: number of drafts.
-        texts: number of replies.
-        rates: of each position, the share of drafts in which it and all before it are accepted,
-            with the ends of a 95 % interval over replies.
-
-    """
+    """Acceptance of drafts that begin at every place of replies."""
 
     temperature: float
     places: int
     texts: int
+    # For each position the share of drafts in which it and all before it are accepted, with the
+    # ends of a 95 % interval over replies.
     rates: tuple[tuple[float, float, float], ...]
 
     def __str__(self) -> str:

@@ -38,19 +38,11 @@ _FEWEST_ROWS = 6
 
 @dataclass(frozen=True, slots=True)
 class Text:
-    """A prompt and its reply.
+    """A prompt and its reply."""
 
-    Attributes:
-        ids: int32 [n].
-        states: float16 [n, width], the model's states after its last norm.
-        prompt: how many ids are the prompt's.
-        temperature: at which the reply was sampled.
-
-    """
-
-    ids: np.ndarray
-    states: np.ndarray
-    prompt: int
+    ids: np.ndarray  # int32 [n].
+    states: np.ndarray  # float16 [n, width], the model's states after its last norm.
+    prompt: int  # How many ids are the prompt's.
     temperature: float
 
 

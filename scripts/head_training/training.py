@@ -47,45 +47,26 @@ _STORED = {"eh_proj": "fc", "enorm": "pre_fc_norm_embedding", "hnorm": "pre_fc_n
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Settings:
-    """How to train; a checkpoint of other settings is not continued.
+class TrainingSettings:
+    """How to train; a checkpoint of other settings is not continued."""
 
-    Attributes:
-        depths: tokens ahead that the head learns to guess from its own states.
-        epochs: how often each reply is seen.
-        batch: tokens a step, padding included.
-        rate: greatest learning rate.
-        vocabulary: number of tokens that the head guesses.
-        seed: of the order of texts.
-
-    """
-
-    depths: int = 3
+    depths: int = 3  # Tokens ahead that the head learns to guess from its own states.
     epochs: int = 3
-    batch: int = 512
-    rate: float = 1e-3
-    vocabulary: int = 8192
-    seed: int = 0
+    batch: int = 512  # Tokens a step, padding included.
+    rate: float = 1e-3  # Greatest learning rate.
+    vocabulary: int = 8192  # Number of tokens that the head guesses.
+    seed: int = 0  # Of the order of texts.
 
 
 @dataclass(frozen=True, slots=True)
 class _Batch:
-    """Texts of similar lengths, padded at the end.
+    """Texts of similar lengths, padded at the end."""
 
-    Attributes:
-        states: [texts, n, width].
-        tokens: the token after each state, [texts, n + depths - 1].
-        starts: flat indices of the places at which a draft can begin, int32 [m].
-        answers: flat indices of the states that know what comes after them, int32 [m].
-        alive: whether answer `m` of each depth is one of the same text, float32 [depths, m].
-
-    """
-
-    states: mx.array
-    tokens: mx.array
-    starts: mx.array
-    answers: list[mx.array]
-    alive: list[mx.array]
+    states: mx.array  # [texts, n, width].
+    tokens: mx.array  # The token after each state, [texts, n + depths - 1].
+    starts: mx.array  # Flat indices of the places at which a draft can begin, int32 [m].
+    answers: list[mx.array]  # Flat indices of the states that know what follows, int32 [m].
+    alive: list[mx.array]  # Whether each answer is of the same text, float32 [depths, m].
 
 
 def initial_head(model: nn.Module) -> PredictionHead:
@@ -126,12 +107,7 @@ def _safe_gain(model: nn.Module) -> mx.array:
 class Trainer:
     """Trains a head on texts, from its checkpoint on if there is one.
 
-    Attributes:
-        head: the head.
-        ids: the tokens that it learns to guess, ascending.
-        step: number of steps done.
-        num_steps: number of steps in all.
-
+    `ids` are the tokens that the head learns to guess, ascending; `step` counts those done.
     """
 
     def __init__(
@@ -139,7 +115,7 @@ class Trainer:
         model: nn.Module,
         end_ids: Collection[int],
         texts: Sequence[Text],
-        settings: Settings,
+        settings: TrainingSettings,
         checkpoint: Path,
     ) -> None:
         self.head = initial_head(model)
@@ -212,7 +188,7 @@ class Trainer:
         mx.eval(self.head.parameters(), self._optimizer.state)
 
     def _name(self) -> str:
-        settings = {name: getattr(self._settings, name) for name in Settings.__slots__}
+        settings = {name: getattr(self._settings, name) for name in TrainingSettings.__slots__}
         return json.dumps({**settings, "texts": len(self._texts), "steps": self.num_steps})
 
     def _take_step(self, batch: _Batch) -> float:
@@ -286,7 +262,7 @@ def draft_vocabulary(
     return sorted(order[:size])
 
 
-def _plan(texts: Sequence[Text], settings: Settings) -> list[list[int]]:
+def _plan(texts: Sequence[Text], settings: TrainingSettings) -> list[list[int]]:
     """Return the numbers of the texts of each step."""
     plan: list[list[int]] = []
     for epoch in range(settings.epochs):

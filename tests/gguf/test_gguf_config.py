@@ -151,33 +151,13 @@ def test_layers_that_differ(parts):
         keys.layer_integers("a", 3, high=2)
 
 
+# The other values that are refused are in malformed_models.py.
 WRONG = [
-    ("llama.block_count", 0, "block_count"),
-    ("llama.block_count", 10**9, "block_count"),
-    ("llama.block_count", 3, "3 layers"),
     ("llama.block_count", 1, "1 layers"),
     ("llama.block_count", True, "block_count"),
-    ("llama.block_count", "2", "block_count"),
-    ("llama.embedding_length", 0, "embedding_length"),
-    ("llama.embedding_length", 128, "token_embd"),
-    ("llama.attention.head_count", 0, "head_count"),
-    ("llama.attention.head_count", -4, "head_count"),
-    ("llama.attention.head_count", 7, "head_count_kv|multiple"),
-    ("llama.attention.head_count_kv", 3, "divisor"),
-    ("llama.attention.head_count_kv", np.array([], np.uint32), "head_count_kv"),
     ("llama.attention.head_count_kv", np.array([1.5]), "head_count_kv"),
-    ("llama.attention.key_length", 15, "even"),
-    ("llama.feed_forward_length", 0, "feed_forward_length"),
-    ("llama.feed_forward_length", None, "feed_forward_length"),
-    ("llama.attention.layer_norm_rms_epsilon", float("nan"), "epsilon"),
-    ("llama.attention.layer_norm_rms_epsilon", 0.0, "epsilon"),
-    ("llama.rope.freq_base", float("inf"), "freq_base"),
     ("llama.rope.freq_base", -1.0, "freq_base"),
     ("llama.rope.scaling.type", 5, "scaling.type"),
-    ("llama.context_length", 0, "context_length"),
-    ("general.architecture", None, "architecture"),
-    ("general.architecture", 7, "architecture"),
-    ("tokenizer.ggml.tokens", ["a"], "1 tokens"),
 ]
 
 
@@ -275,21 +255,12 @@ def test_biases_all_or_none(parts):
         read_plan(metadata, tensors)
 
 
-def test_supported_architectures():
-    assert "llama" in supported_architectures()
+def test_every_architecture_is_found_by_its_name():
     assert list(supported_architectures()) == sorted(supported_architectures())
-
-
-@pytest.mark.parametrize("architecture", supported_architectures())
-def test_every_architecture_is_found_by_its_name(architecture):
-    assert callable(find_reader(architecture))
-
-
-@pytest.mark.parametrize(
-    "name", ["", "llam", "llama5", "gemma.", "dense", "__init__", "../llama", "os"]
-)
-def test_what_is_no_architecture_is_not_found(name):
-    assert find_reader(name) is None
+    for architecture in supported_architectures():
+        assert callable(find_reader(architecture))
+    for name in ("", "llam", "llama5", "gemma.", "dense", "__init__", "../llama", "os"):
+        assert find_reader(name) is None
 
 
 def test_a_file_brings_in_its_own_family_only():

@@ -70,7 +70,7 @@ def test_alignment_of_the_file_is_followed(tmp_path):
 
 @pytest.mark.parametrize("name", MALFORMED)
 def test_malformed_files_are_refused(tmp_path, name):
-    raw, words = MALFORMED[name]
+    raw, words, at = MALFORMED[name]
     path = tmp_path / "bad.gguf"
     path.write_bytes(raw)
     started = time.thread_time()
@@ -88,39 +88,9 @@ def test_malformed_files_are_refused(tmp_path, name):
     place = re.search(r"at byte (\d+)", message)
     assert place is not None
     assert 0 <= int(place[1]) <= len(raw)
+    assert at in ([], [int(place[1])])
     assert ";" in message  # what to do
     assert len(message) < 400 + len(str(path))
-
-
-PLACES = {
-    "four bytes": 4,
-    "version 99": 4,
-    "big-endian": 4,
-    "2**63 tensors": 8,
-    "2**64 - 1 keys": 16,
-    "empty key": 24,
-    "key twice": 24 + 17,
-    "unknown value type": 24 + 9,
-    "boolean 2": 24 + 9 + 4,
-    "array of arrays": 24 + 9 + 4,
-    "array of 2**60": 24 + 9 + 4 + 4,
-    "texts that are not UTF-8": 24 + 9 + 4 + 12 + 8,
-    "alignment 0": 24 + 8 + 17,
-    "no name": 24,
-    "99 dimensions": 24 + 9,
-    "dimension 0": 24 + 9 + 4,
-    "unknown type 9999": 24 + 9 + 4 + 8,
-    "row is no multiple of a block": 24 + 9 + 4,
-    "offset not aligned": 24,
-    "name twice": 24 + 33,
-    "tensors overlap": 24 + 33,
-}
-
-
-@pytest.mark.parametrize("name", PLACES)
-def test_the_byte_offset_is_that_of_the_field(tmp_path, name):
-    with pytest.raises(ModelFormatError, match=f"at byte {PLACES[name]} "):
-        read(tmp_path / "bad.gguf", MALFORMED[name][0])
 
 
 def test_messages_cut_long_keys(tmp_path):
@@ -155,9 +125,8 @@ def test_a_file_that_shrinks_while_it_is_open(tmp_path):
 
 
 def test_unknown_type_is_its_own_error(tmp_path):
-    raw, _ = MALFORMED["unknown type 9999"]
     with pytest.raises(UnsupportedQuantizationError, match="'t'"):
-        read(tmp_path / "bad.gguf", raw)
+        read(tmp_path / "bad.gguf", MALFORMED["unknown type 9999"][0])
 
 
 def test_truncation_at_every_byte(tmp_path):
@@ -191,9 +160,9 @@ def test_mutations_are_read_or_refused(tmp_path_factory, data):
         pass
 
 
-@pytest.mark.parametrize("kind", ["missing", "folder", "fifo", "loop", "forbidden"])
+@pytest.mark.parametrize("kind", ["missing", "folder", "fifo", "loop", "forbidden", "a\0b"])
 def test_paths_that_cannot_be_read(tmp_path, kind):
-    path = tmp_path / "m.gguf"
+    path = tmp_path / (kind if "\0" in kind else "m.gguf")
     if kind == "folder":
         path.mkdir()
     elif kind == "fifo":
@@ -207,16 +176,6 @@ def test_paths_that_cannot_be_read(tmp_path, kind):
             pytest.skip("this user may read everything")
     with pytest.raises(ConfigError, match="path"):
         GGUFFile.open(path)
-
-
-def test_nul_in_a_path_is_a_config_error():
-    with pytest.raises(ConfigError, match="path"):
-        GGUFFile.open("a\0b.gguf")
-
-
-def test_empty_file(tmp_path):
-    with pytest.raises(ModelFormatError, match="empty"):
-        read(tmp_path / "m.gguf", b"")
 
 
 def test_close_is_harmless_with_views_alive(tmp_path):

@@ -1,6 +1,6 @@
 """Tiny random models of every architecture, with the metadata that llama.cpp expects.
 
-A builder fills a `TinyModel`; `BUILDERS` has them by name. `scripts/record_llama_cpp.py` runs each
+A builder fills a `TinyModel`; `BUILDERS` has them by name. `scripts/record_references.py` runs each
 with llama.cpp and keeps its logits in `tests/golden/architectures`; `tests/models/
 test_architectures.py` runs each with akunu and compares.
 """
