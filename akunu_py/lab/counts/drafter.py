@@ -107,7 +107,7 @@ class CountDrafter(Drafter):
             context = (*text, *tokens)
             q = self.model.distribution(context).adjusted(self._adjustment, context)
             # Asked before the draw: the length must not depend on the token.
-            if not self.length.wants(place, q):
+            if not self.length.wants(place, q, first=place == 0):
                 break
             token = self._chosen(q, start + place)
             tokens.append(token)

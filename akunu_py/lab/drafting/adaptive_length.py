@@ -3,8 +3,8 @@
 A rule is asked before the token of a position is drawn, and it sees the spread of q there. So the
 length depends only on the history and on q. Rejection sampling needs this: a drafter that stopped,
 or went on, because of the token it drew would change which of its tokens are tested, and bias the
-output (`docs/methods.md`). Where q costs a pass, the rule is asked before the pass and uses the
-position before; `AfterDraws` gives it that form.
+output (`docs/methods.md`). Where q costs a pass, the rule is asked before the pass and sees q of
+the position before (`AfterDraws`).
 """
 
 import math
@@ -15,6 +15,7 @@ from typing import Literal, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from akunu_py.drafting.draft_model import DrawnToken
 from akunu_py.system.errors import ConfigError
 from akunu_py.values.types import GenerationConfig, LengthTrace
 
@@ -63,17 +64,12 @@ class DenseSpread:
 class LengthRule(Protocol):
     """Decides, position by position, whether to draft one more token."""
 
-    def wants(self, place: int, spread: Spread) -> bool:
+    def wants(self, place: int, spread: Spread, *, first: bool) -> bool:
         """Return whether to draft the token at this place of the draft, counted from 0.
 
-        `spread` describes q at this place, before anything is drawn. Calls are for places 0, 1, ...
-        in turn, until the first False; place 0 begins a new draft.
-        """
-
-    def wants_next(self, place: int, spread: Spread) -> bool:
-        """Return whether to draft the token at this place, 1 or more, before its q is known.
-
-        `spread` describes q at the place before. Calls are for places 1, 2, ... in turn.
+        `spread` describes the last q that is known before the draw: q at this place, or at the
+        place before where q costs a pass. `first` says that it is q at place 0, with which a draft
+        begins. Calls are for places in turn.
         """
 
     @property
@@ -84,23 +80,15 @@ class LengthRule(Protocol):
 class FixedLength:
     """Drafts a fixed number of tokens. Raises ConfigError for a negative number."""
 
+    trace = None
+
     def __init__(self, num_draft_tokens: int) -> None:
         if num_draft_tokens < 0:
             raise ConfigError(f"num_draft_tokens is {num_draft_tokens}; give 0 or more")
         self.num_draft_tokens = num_draft_tokens
 
-    @property
-    def trace(self) -> LengthTrace | None:
-        """Return None."""
-        return None
-
-    def wants(self, place: int, spread: Spread) -> bool:  # noqa: ARG002 - the protocol's signature
-        """Return whether the place is below the number."""
+    def wants(self, place: int, spread: Spread, *, first: bool) -> bool:  # noqa: ARG002 - as above
         return place < self.num_draft_tokens
-
-    def wants_next(self, place: int, spread: Spread) -> bool:
-        """Return whether the place is below the number."""
-        return self.wants(place, spread)
 
 
 class EntropyLength:
@@ -123,34 +111,20 @@ class EntropyLength:
         self.shortest = shortest
         self.longest = longest
         self.beta = beta
-        self._trace: LengthTrace | None = None
+        self.trace: LengthTrace | None = None
 
-    @property
-    def trace(self) -> LengthTrace | None:
-        return self._trace
+    def wants(self, place: int, spread: Spread, *, first: bool) -> bool:
+        if first or self.trace is None:
+            self.trace = self._measure(spread)
+        return place < self.trace.num_draft_tokens
 
-    def wants(self, place: int, spread: Spread) -> bool:
-        """Return whether the place is below gamma, which is computed at place 0."""
-        if place == 0 or self._trace is None:
-            self._trace = self._begun(spread)
-        return place < self._trace.num_draft_tokens
-
-    def wants_next(self, place: int, spread: Spread) -> bool:
-        """Return whether the place is below gamma, which is computed from q at place 0.
-
-        A draft has at least one token, because q at place 0 is known only after its draw.
-        """
-        if place == 1 or self._trace is None:
-            self._trace = self._begun(spread)
-        return place < self._trace.num_draft_tokens
-
-    def _begun(self, spread: Spread) -> LengthTrace:
+    def _measure(self, spread: Spread) -> LengthTrace:
         size = spread.vocabulary_size
         # Rounding may put the entropy of a uniform q above ln V.
         entropy = min(1.0, spread.entropy() / math.log(size)) if size > 1 else 0.0
         smoothed = entropy
-        if self._trace is not None:
-            smoothed = self.beta * self._trace.smoothed + (1 - self.beta) * entropy
+        if self.trace is not None:
+            smoothed = self.beta * self.trace.smoothed + (1 - self.beta) * entropy
         length = round(self.longest - (self.longest - self.shortest) * smoothed)
         return LengthTrace(entropy, smoothed, length)
 
@@ -165,6 +139,8 @@ class LowerBoundStop:
 
     Raises ConfigError for a bound outside 0 ... 1, a scale not above 0 or an unknown estimate.
     """
+
+    trace = None
 
     def __init__(
         self,
@@ -186,25 +162,15 @@ class LowerBoundStop:
         self.scale = scale
         self._product = 1.0
 
-    @property
-    def trace(self) -> LengthTrace | None:
-        """Return None."""
-        return None
-
-    def wants(self, place: int, spread: Spread) -> bool:
-        """Return whether the estimate, or the product of all so far, reaches the bound."""
+    def wants(self, place: int, spread: Spread, *, first: bool) -> bool:  # noqa: ARG002 - as above
         if self.estimate == "largest":
             estimate = spread.largest()
         else:
             estimate = max(0.0, 1 - math.sqrt(self.scale * spread.entropy()))
         if not self.whole:
             return estimate >= self.bound
-        self._product = estimate * (1.0 if place == 0 else self._product)
+        self._product = estimate * (1.0 if first else self._product)
         return self._product >= self.bound
-
-    def wants_next(self, place: int, spread: Spread) -> bool:
-        """Return whether the estimate of the place before, or the product, reaches the bound."""
-        return self.wants(place - 1, spread)
 
 
 class AllOf:
@@ -222,38 +188,17 @@ class AllOf:
     def trace(self) -> LengthTrace | None:
         return next((rule.trace for rule in self.rules if rule.trace is not None), None)
 
-    def wants(self, place: int, spread: Spread) -> bool:
-        """Return whether all rules want the token; every rule is asked in any case."""
+    def wants(self, place: int, spread: Spread, *, first: bool) -> bool:
         # A rule that is not asked would miss the beginning of a draft.
-        wanted = [rule.wants(place, spread) for rule in self.rules]
+        wanted = [rule.wants(place, spread, first=first) for rule in self.rules]
         return all(wanted)
-
-    def wants_next(self, place: int, spread: Spread) -> bool:
-        """Return whether all rules want the token; every rule is asked in any case."""
-        wanted = [rule.wants_next(place, spread) for rule in self.rules]
-        return all(wanted)
-
-
-class Drawn(Protocol):
-    """A drawn token, with the properties that rules for later tokens may use.
-
-    `probability` is q of the token; `entropy` is the entropy of q, in units of ln V.
-    """
-
-    @property
-    def probability(self) -> float:
-        """Return q of the token."""
-
-    @property
-    def entropy(self) -> float:
-        """Return the entropy of q, 0 to 1."""
 
 
 @dataclass(frozen=True, slots=True)
 class _DrawnSpread:
     """The spread at a position after its draw; q of the drawn token stands for the largest."""
 
-    drawn: Drawn
+    drawn: DrawnToken
     vocabulary_size: int
 
     def entropy(self) -> float:
@@ -277,18 +222,18 @@ class AfterDraws:
         self._asked = 0
         self._end: int | None = None
 
-    def __call__(self, drawn: Sequence[Drawn]) -> bool:
+    def __call__(self, drawn: Sequence[DrawnToken]) -> bool:
         """Return whether to draw another token after these."""
         if not drawn:
             self._asked, self._end = 0, None
         for place in range(self._asked + 1, len(drawn) + 1):
             spread = _DrawnSpread(drawn[place - 1], self._vocabulary_size)
-            if not self.rule.wants_next(place, spread) and self._end is None:
+            if not self.rule.wants(place, spread, first=place == 1) and self._end is None:
                 self._end = place
             self._asked = place
         return self._end is None
 
-    def length(self, drawn: Sequence[Drawn]) -> int:
+    def length(self, drawn: Sequence[DrawnToken]) -> int:
         # The first token's q gives H, also if there was no room for a second token.
         self(drawn[: max(1, len(drawn) - 1)])
         return len(drawn) if self._end is None else min(self._end, len(drawn))

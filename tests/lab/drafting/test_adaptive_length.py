@@ -34,7 +34,7 @@ ONE_HOT = spread(0.0, 1.0, 0.0, 0.0)
 
 def length_of(rule, spreads):
     for place, shown in enumerate(spreads):
-        if not rule.wants(place, shown):
+        if not rule.wants(place, shown, first=place == 0):
             return place
     return len(spreads)
 
@@ -66,20 +66,20 @@ def test_halves_are_rounded_to_the_even_number():
 
 def test_smoothing_by_hand():
     rule = EntropyLength(shortest=0, longest=8, beta=0.75)
-    rule.wants(0, UNIFORM)
+    rule.wants(0, UNIFORM, first=True)
     assert rule.trace == LengthTrace(pytest.approx(1.0), pytest.approx(1.0), 0)
-    rule.wants(0, ONE_HOT)  # h = 3/4
+    rule.wants(0, ONE_HOT, first=True)  # h = 3/4
     assert rule.trace == LengthTrace(0.0, pytest.approx(0.75), 2)
-    rule.wants(0, HALVES)  # h = 9/16 + 1/8 = 11/16: 8 - 5.5
+    rule.wants(0, HALVES, first=True)  # h = 9/16 + 1/8 = 11/16: 8 - 5.5
     assert rule.trace == LengthTrace(pytest.approx(0.5), pytest.approx(11 / 16), 2)
-    rule.wants(1, ONE_HOT)  # within the draft nothing moves
+    rule.wants(1, ONE_HOT, first=False)  # within the draft nothing moves
     assert rule.trace.smoothed == pytest.approx(11 / 16)
 
 
 def test_without_beta_the_past_is_forgotten():
     rule = EntropyLength(shortest=0, longest=4)
-    rule.wants(0, UNIFORM)
-    rule.wants(0, ONE_HOT)
+    rule.wants(0, UNIFORM, first=True)
+    rule.wants(0, ONE_HOT, first=True)
     assert rule.trace == LengthTrace(0.0, 0.0, 4)
 
 
@@ -97,7 +97,7 @@ def test_gamma_stays_between_its_ends(rows, shortest, more, beta):
     rule = EntropyLength(shortest=shortest, longest=shortest + more, beta=beta)
     for weights in rows:
         row = np.array(weights) + 1e-3
-        rule.wants(0, DenseSpread(row / row.sum()))
+        rule.wants(0, DenseSpread(row / row.sum()), first=True)
         assert shortest <= rule.trace.num_draft_tokens <= shortest + more
         assert 0 <= rule.trace.smoothed <= 1
 
@@ -146,7 +146,7 @@ def test_a_sparse_distribution_is_a_spread():
     assert q.entropy() == pytest.approx(dense.entropy(), abs=1e-15)
     assert q.largest() == dense.largest()
     assert dense.vocabulary_size == 4
-    assert EntropyLength().wants(0, q)
+    assert EntropyLength().wants(0, q, first=True)
 
 
 @dataclass
