@@ -11,7 +11,6 @@ from akunu_py.engine.prompt_ids import Prompt
 from akunu_py.lab.beam.rows import BeamRows, CountRows
 from akunu_py.lab.beam.search import BeamModel
 from akunu_py.lab.beam.search import beam_search as search
-from akunu_py.lab.beam.search import speculative_beam_search as speculative_search
 from akunu_py.lab.counts import NgramModel
 from akunu_py.models.cached_rows import Progress
 from akunu_py.protocols import Tokenizer
@@ -187,18 +186,15 @@ def _search(source: LentModel, prompt: Sequence[int], options: BeamOptions) -> B
         draft_rows.prefill()
     end_ids = source.tokenizer.end_ids
     started = time.perf_counter()
-    if draft is None:
-        found = search(rows, width=options.width, max_tokens=options.max_tokens, end_ids=end_ids)
-    else:
-        found = speculative_search(
-            rows,
-            draft,
-            width=options.width,
-            draft_width=wide,
-            num_draft_steps=options.num_draft_steps,
-            max_tokens=options.max_tokens,
-            end_ids=end_ids,
-        )
+    found = search(
+        rows,
+        draft,
+        width=options.width,
+        draft_width=wide,
+        num_draft_steps=options.num_draft_steps,
+        max_tokens=options.max_tokens,
+        end_ids=end_ids,
+    )
     stats = BeamStats(
         steps=found.steps,
         passes=sum(call.passes for call in rows.calls),

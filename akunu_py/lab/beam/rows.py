@@ -5,6 +5,7 @@ tree (`akunu_py.models.tree`). For a model that takes no trees, continuations ar
 pass each, and the caches are rolled back in between.
 """
 
+import itertools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -20,6 +21,8 @@ from akunu_py.models.rollback import Saved
 from akunu_py.models.tree import Trees, keep_rows
 from akunu_py.models.tree.rows import TreeRows
 from akunu_py.system.errors import ConfigError, ContractError
+from akunu_py.values.draft_trees import TreeBuilder, walk
+from akunu_py.values.types import Draft
 
 _SUBSTITUTE = 0
 """Id that is fed in place of one that the draft model lacks."""
@@ -39,40 +42,6 @@ class BeamPass:
     continuations: int
     rows: int
     passes: int
-
-
-class _Trie:
-    """Texts as the rows of a pass; texts share the rows of a common beginning."""
-
-    def __init__(self, texts: Sequence[Sequence[int]]) -> None:
-        self.tokens: list[int] = []
-        self.parents: list[int] = []
-        self._rows: dict[tuple[int, int], int] = {}
-        # The row of each text's last token.
-        self.ends = [self._add(text) for text in texts]
-
-    def _add(self, text: Sequence[int]) -> int:
-        row = -1
-        for token in text:
-            child = self._rows.get((row, token))
-            if child is None:
-                child = self._rows[row, token] = len(self.tokens)
-                self.tokens.append(token)
-                self.parents.append(row)
-            row = child
-        return row
-
-    def path(self, text: Sequence[int]) -> list[int]:
-        """Return the rows of the longest known beginning of a text."""
-        found: list[int] = []
-        row = -1
-        for token in text:
-            child = self._rows.get((row, token))
-            if child is None:
-                break
-            found.append(child)
-            row = child
-        return found
 
 
 class BeamRows:
@@ -117,7 +86,7 @@ class BeamRows:
         self._tree_passes = Trees(model, context)
         self._stream = replies_stream()
         # The last pass, whose rows are still in the caches, and the caches' marks before it.
-        self._last: tuple[_Trie, Saved] | None = None
+        self._last: tuple[Draft, Saved] | None = None
         self.calls: list[BeamPass] = []
         self.trees = False
 
@@ -146,41 +115,43 @@ class BeamRows:
         shared = _common_prefix(texts)[: min(map(len, texts)) - 1]
         self._hold_beginning_of(shared)
         start = len(self._held.tokens)
-        trie = _Trie([text[start:] for text in texts])
-        rows = TreeRows(trie.parents)
+        tree, ends = _tree_of([text[start:] for text in texts])
+        rows = TreeRows(tree.parents)
         self.trees = not rows.is_chain and self._takes_trees(int(rows.depths.max()) + 1)
         if self.trees or rows.is_chain:
-            logits = self._pass(trie, rows)
-            after = {row: self._log_probabilities(logits[row : row + 1]) for row in trie.ends}
-            self.calls.append(BeamPass(len(texts), len(rows), 1))
+            logits = self._pass(tree, rows)
+            after = {row: self._log_probabilities(logits[row : row + 1]) for row in set(ends)}
+            fed, passes = len(rows), 1
         else:
-            after = self._passes_over_chains(trie, rows, shared[start:], len(texts))
+            after, fed, passes = self._passes_over_chains(tree, rows, set(ends), shared[start:])
+        self.calls.append(BeamPass(len(texts), fed, passes))
         mx.eval(after)
         found = np.full((len(texts), self._vocabulary_size), -np.inf, np.float32)
-        for place, row in enumerate(trie.ends):
+        for place, row in enumerate(ends):
             found[place, : self._common] = np.array(after[row][0])
         return found
 
-    def _pass(self, trie: _Trie, rows: TreeRows) -> mx.array:
+    def _pass(self, tree: Draft, rows: TreeRows) -> mx.array:
         """Feed all rows in one pass; they stay in the caches until the next call."""
         held = self._held
         self._check()
         before = held.rollback.save()
         with held.changing():
             if rows.is_chain:
-                logits = held.feed(mx.array(trie.tokens))
+                logits = held.feed(mx.array(tree.tokens))
             else:
-                logits = self._tree_passes.forward(trie.tokens, rows, held.caches)
+                logits = self._tree_passes.forward(tree.tokens, rows, held.caches)
             mx.eval(logits)
-            self._last = (trie, before)
+            self._last = (tree, before)
         return logits[0]
 
     def _passes_over_chains(
-        self, trie: _Trie, rows: TreeRows, shared: Sequence[int], asked: int
-    ) -> dict[int, mx.array]:
+        self, tree: Draft, rows: TreeRows, ends: set[int], shared: Sequence[int]
+    ) -> tuple[dict[int, mx.array], int, int]:
         """Feed the common rows once, then each leaf's path, and roll the caches back after it.
 
-        Returns log-probabilities [1, common] after the rows that are ends of texts.
+        Returns log-probabilities [1, common] after the rows that are ends of texts, and the numbers
+        of rows and of passes.
         """
         held = self._held
         fed = passes = 0
@@ -191,14 +162,13 @@ class BeamRows:
             held.mark("shared")
             fed, passes = len(shared), 1
         before = held.rollback.save()
-        ends = set(trie.ends)
         after: dict[int, mx.array] = {}
         for leaf in rows.leaves():
             # The common rows come first on every path.
             path = rows.path(leaf)[len(shared) :]
             self._check()
             with held.changing():
-                logits = held.feed(mx.array([trie.tokens[row] for row in path]))[0]
+                logits = held.feed(mx.array([tree.tokens[row] for row in path]))[0]
                 for index, row in enumerate(path):
                     if row in ends and row not in after:
                         after[row] = self._log_probabilities(logits[index : index + 1])
@@ -206,8 +176,7 @@ class BeamRows:
                 held.rollback.restore(before)
             fed += len(path)
             passes += 1
-        self.calls.append(BeamPass(asked, fed, passes))
-        return after
+        return after, fed, passes
 
     def _hold_beginning_of(self, shared: list[int]) -> None:
         """Make the caches hold a beginning of `shared`, at least the prompt but its last token."""
@@ -218,19 +187,19 @@ class BeamRows:
             with held.changing():
                 self._keep_of_last(*self._last, shared)
                 self._last = None
-        common = len(_common_prefix([held.tokens, shared]))
-        held.go_back(common)
+        held.go_back(len(_common_prefix([held.tokens, shared])))
         lead = self._prompt[:-1]
         if len(held.tokens) < len(lead):
             held.prefill(lead, self._prefilled)
 
-    def _keep_of_last(self, trie: _Trie, before: Saved, shared: list[int]) -> None:
+    def _keep_of_last(self, tree: Draft, before: Saved, shared: list[int]) -> None:
         """Keep the rows of the last pass that continue the held tokens along `shared`."""
         held = self._held
         rollback = held.rollback
-        fed = len(trie.tokens)
+        fed = len(tree)
         # Where `shared` differs from the held tokens the caller goes further back.
-        path = trie.path(shared[len(held.tokens) :])
+        walked = walk(tree, shared[len(held.tokens) :])
+        path = [row for _, row in walked if row is not None]
         in_front = path == list(range(len(path)))
         if in_front and path and rollback.can_drop(fed - len(path)):
             rollback.drop(fed - len(path))
@@ -239,7 +208,7 @@ class BeamRows:
         else:
             rollback.restore(before)
             path = []
-        held.tokens += (trie.tokens[row] for row in path)
+        held.tokens += (tree.tokens[row] for row in path)
 
     def _takes_trees(self, depth: int) -> bool:
         held = self._held
@@ -280,15 +249,22 @@ class CountRows:
 
 
 def _common_prefix(texts: Sequence[list[int]]) -> list[int]:
-    """Return the longest common beginning."""
     # In sorted order the first and the last text differ soonest.
     first, last = min(texts), max(texts)
-    size = 0
-    for ours, theirs in zip(first, last, strict=False):
-        if ours != theirs:
-            break
-        size += 1
-    return first[:size]
+    same = itertools.takewhile(lambda pair: pair[0] == pair[1], zip(first, last, strict=False))
+    return first[: len(list(same))]
+
+
+def _tree_of(texts: Sequence[Sequence[int]]) -> tuple[Draft, list[int]]:
+    """Return the prefix tree of texts, and the node of each text's last token."""
+    builder = TreeBuilder()
+    ends: list[int] = []
+    for text in texts:
+        node = -1
+        for token in text:
+            node = builder.add(node, token, 1.0)
+        ends.append(node)
+    return Draft(tuple(builder.tokens), tuple(builder.parents)), ends
 
 
 def _nothing() -> None:

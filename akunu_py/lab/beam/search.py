@@ -67,56 +67,27 @@ class BeamSearch:
 
 
 def beam_search(
-    model: BeamModel, *, width: int, max_tokens: int, end_ids: Collection[int] = ()
-) -> BeamSearch:
-    """Return the `width` best hypotheses of at most `max_tokens` tokens in the beam.
-
-    Raises ConfigError for a width or a number of tokens below 1, ContractError for rows of a wrong
-    shape.
-    """
-    return _search(model, None, width=width, max_tokens=max_tokens, end_ids=end_ids)
-
-
-def speculative_beam_search(
     model: BeamModel,
-    draft: BeamModel,
+    draft: BeamModel | None = None,
     *,
     width: int,
-    draft_width: int,
-    num_draft_steps: int,
     max_tokens: int,
     end_ids: Collection[int] = (),
-) -> BeamSearch:
-    """Return the result of `beam_search`, in fewer passes if `draft` resembles the model.
-
-    Before each pass `draft` searches up to `num_draft_steps` steps ahead with `draft_width`. Raises
-    as `beam_search` does, and ConfigError for a draft width below the width or no draft steps.
-    """
-    if draft_width < width:
-        raise ConfigError(f"draft_width is {draft_width}; give the width {width} or more")
-    if num_draft_steps < 1:
-        raise ConfigError(f"num_draft_steps is {num_draft_steps}; give 1 or more")
-    return _search(
-        model,
-        draft,
-        width=width,
-        max_tokens=max_tokens,
-        end_ids=end_ids,
-        draft_width=draft_width,
-        num_draft_steps=num_draft_steps,
-    )
-
-
-def _search(
-    model: BeamModel,
-    draft: BeamModel | None,
-    *,
-    width: int,
-    max_tokens: int,
-    end_ids: Collection[int],
     draft_width: int = 0,
     num_draft_steps: int = 0,
 ) -> BeamSearch:
+    """Return the `width` best hypotheses of at most `max_tokens` tokens in the beam.
+
+    With `draft` the result is the same, in fewer passes if it resembles the model: before each pass
+    it searches up to `num_draft_steps` steps ahead with `draft_width`.
+
+    Raises ConfigError for a width or a number of tokens below 1, and with `draft` for a draft width
+    below the width or no draft steps; ContractError for rows of a wrong shape.
+    """
+    if draft is not None and draft_width < width:
+        raise ConfigError(f"draft_width is {draft_width}; give the width {width} or more")
+    if draft is not None and num_draft_steps < 1:
+        raise ConfigError(f"num_draft_steps is {num_draft_steps}; give 1 or more")
     if width < 1:
         raise ConfigError(f"width is {width}; give 1 or more")
     if max_tokens < 1:
@@ -130,14 +101,14 @@ def _search(
                 live = _live(ahead)
                 if not live:
                     break
-                ahead = _extended(ahead, _rows(draft, live), draft_width, end_ids)
+                ahead = _extend(ahead, _rows(draft, live), draft_width, end_ids)
                 asked += _live(ahead)
                 draft_steps += 1
         rows = _rows(model, asked)
         passes += 1
         num_rows += len(asked)
         while steps < max_tokens and (live := _live(beam)) and rows.keys() >= set(live):
-            beam = _extended(beam, rows, width, end_ids)
+            beam = _extend(beam, rows, width, end_ids)
             steps += 1
     return BeamSearch(tuple(beam), steps, passes, num_rows, draft_steps)
 
@@ -155,7 +126,7 @@ def _rows(
     return dict(zip(continuations, rows, strict=True))
 
 
-def _extended(
+def _extend(
     beam: Sequence[Hypothesis],
     rows: dict[tuple[int, ...], NDArray[np.floating]],
     width: int,

@@ -5,7 +5,7 @@ copy, or for the tokens after the copy. Or the draft model begins and n-grams go
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,12 +16,12 @@ from akunu_py.values.types import Draft, GenerationConfig
 
 
 @dataclass(frozen=True, slots=True)
-class Source:
+class CombinedSource:
     """A drafter of a combination.
 
     A piece of its draft ends before the first token whose confidence is below `min_confidence`;
     tokens without a confidence are kept. `max_tokens` limits a piece, which is useful for a drafter
-    with dearer tokens than the drafters before it; None is no limit.
+    with more expensive tokens than the drafters before it; None is no limit.
 
     Raises ConfigError for numbers out of range.
     """
@@ -56,15 +56,27 @@ class Source:
 
 
 class CombinedDrafter(Drafter):
-    """Chains from several drafters; made by `combine`.
+    """One chain from several drafters, most trusted first.
 
     The sources are asked in order. The first with a confident piece adds it. Then all are asked
     again for the next piece, until there is no room or no source has one. A source that ended its
     piece itself is not asked again before another one went on. Drafters without `extend` can only
     begin. The draft's `source` joins the names of the sources, and `origins` has one per token.
+
+    With the size of a vocabulary it draws for rejection sampling: its sources must then draw with
+    independent noise. Drawn pieces have their q, others a one-hot q.
+
+    Raises ConfigError without a source, for numbers out of range, and for a source that draws for
+    rejection sampling with a minimal confidence.
     """
 
-    def __init__(self, sources: Sequence[Source], *, num_draft_tokens: int) -> None:
+    def __init__(
+        self,
+        sources: Sequence[CombinedSource],
+        *,
+        num_draft_tokens: int,
+        vocabulary_size: int | None = None,
+    ) -> None:
         if not sources:
             raise ConfigError("a combination needs at least one drafter")
         if not 0 <= num_draft_tokens <= 64:
@@ -72,7 +84,14 @@ class CombinedDrafter(Drafter):
         self.sources = tuple(sources)
         self.num_draft_tokens = num_draft_tokens
         self.reads_candidates = any(source.drafter.reads_candidates for source in sources)
-        self._pieces: list[Draft] = []
+        self.draws = vocabulary_size is not None
+        if self.draws and any(one.drafter.draws and one.min_confidence > 0 for one in sources):
+            raise ConfigError(
+                "a drafter whose draws go to rejection sampling cannot be cut by confidence; "
+                "give min_confidence 0"
+            )
+        self._vocabulary_size = vocabulary_size or 0
+        self._rows: list[NDArray[np.floating]] = []
 
     def begin_reply(
         self, config: GenerationConfig, seed: int, check: Callable[[], None] | None = None
@@ -96,9 +115,10 @@ class CombinedDrafter(Drafter):
 
     def propose(self, limit: int) -> Draft:
         limit = min(limit, self.num_draft_tokens)
-        self._begin()
+        self._rows = []
+        pieces: list[Draft] = []
         draft = Draft.empty()
-        ended: Source | None = None
+        ended: CombinedSource | None = None
         while len(draft) < limit:
             for source in self.sources:
                 if source is ended:
@@ -106,25 +126,20 @@ class CombinedDrafter(Drafter):
                 most = source.limit(limit - len(draft))
                 piece = source.piece(draft, most)
                 if len(piece):
-                    self._take(source, piece)
-                    draft = self._joined()
+                    if self.draws:
+                        self._rows.append(self._probabilities(source.drafter, piece))
+                    pieces.append(piece)
+                    draft = self._join(pieces)
                     ended = source if len(piece) < most else None
                     break
             else:
                 break
         return draft
 
-    def _begin(self) -> None:
-        self._pieces = []
-
-    def _take(self, source: Source, piece: Draft) -> None:  # noqa: ARG002 - see below
-        self._pieces.append(piece)
-
-    def _joined(self) -> Draft:
-        pieces = self._pieces
+    def _join(self, pieces: Sequence[Draft]) -> Draft:
         tokens = (token for piece in pieces for token in piece.tokens)
         confidence: tuple[float, ...] = ()
-        if all(piece.confidence for piece in pieces):
+        if not self.draws and all(piece.confidence for piece in pieces):
             confidence = tuple(value for piece in pieces for value in piece.confidence)
         names = "+".join(dict.fromkeys(piece.source for piece in pieces))
         match_length = pieces[0].match_length
@@ -132,57 +147,15 @@ class CombinedDrafter(Drafter):
         length = next((piece.length for piece in pieces if piece.length), None)
         return Draft.chain(tokens, names, match_length, confidence, origins, length=length)
 
-
-class _SampledCombination(CombinedDrafter):
-    """A combination for rejection sampling: drawn pieces have their q, others a one-hot q."""
-
-    def __init__(
-        self, sources: Sequence[Source], *, num_draft_tokens: int, vocabulary_size: int
-    ) -> None:
-        super().__init__(sources, num_draft_tokens=num_draft_tokens)
-        for source in sources:
-            if source.drafter.draws and source.min_confidence > 0:
-                raise ConfigError(
-                    "a drafter whose draws go to rejection sampling cannot be cut by confidence; "
-                    "give min_confidence 0"
-                )
-        self.vocabulary_size = vocabulary_size
-        self._rows: list[NDArray[np.floating]] = []
-
-    def draft_probabilities(self) -> NDArray[np.floating]:
-        """Return q of each token of the last draft, [n, vocab]."""
-        if not self._rows:
-            return np.zeros((0, self.vocabulary_size))
-        return np.concatenate(self._rows)
-
-    def _begin(self) -> None:
-        super()._begin()
-        self._rows = []
-
-    def _take(self, source: Source, piece: Draft) -> None:
-        super()._take(source, piece)
-        rows = source.drafter.draft_probabilities()
+    def _probabilities(self, drafter: Drafter, piece: Draft) -> NDArray[np.floating]:
+        rows = drafter.draft_probabilities()
         if rows is None:
-            rows = np.zeros((len(piece), self.vocabulary_size))
+            rows = np.zeros((len(piece), self._vocabulary_size))
             rows[np.arange(len(piece)), list(piece.tokens)] = 1.0
-        self._rows.append(rows)
+        return rows
 
-    def _joined(self) -> Draft:
-        return replace(super()._joined(), confidence=())
-
-
-def combine(
-    sources: Sequence[Source], *, num_draft_tokens: int, vocabulary_size: int | None = None
-) -> CombinedDrafter:
-    """Make one drafter of several, most trusted first.
-
-    It reads candidates if a source does. With the size of a vocabulary it draws for rejection
-    sampling; its sources must then draw with independent noise.
-    Raises ConfigError without a source, for numbers out of range, and for a source that draws for
-    rejection sampling with a minimal confidence.
-    """
-    if vocabulary_size is None:
-        return CombinedDrafter(sources, num_draft_tokens=num_draft_tokens)
-    return _SampledCombination(
-        sources, num_draft_tokens=num_draft_tokens, vocabulary_size=vocabulary_size
-    )
+    def draft_probabilities(self) -> NDArray[np.floating] | None:
+        """Return q of each token of the last draft, [n, vocab]; None if nothing is drawn."""
+        if not self.draws:
+            return None
+        return np.concatenate(self._rows or [np.zeros((0, self._vocabulary_size))])

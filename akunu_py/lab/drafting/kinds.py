@@ -9,7 +9,7 @@ from akunu_py.lab.counts.drafter import CountDraws, SampledCountDrafter
 from akunu_py.lab.counts.interpolation import MAX_VOCABULARY
 from akunu_py.lab.drafting.adaptive_length import AfterDraws, length_rule
 from akunu_py.lab.drafting.assisted import AssistedNgramDrafter
-from akunu_py.lab.drafting.combined import Source, combine
+from akunu_py.lab.drafting.combined import CombinedDrafter, CombinedSource
 from akunu_py.lab.drafting.hierarchical import NgramGuesses
 from akunu_py.lab.drafting.proposals import ProposalsDrafter
 from akunu_py.lab.drafting.recycling import RecyclingDrafter
@@ -88,11 +88,11 @@ def _draft_model_ngram(setup: DrafterSetup) -> Drafter:
 
 def _ngram_draft_model(setup: DrafterSetup) -> Drafter:
     sources = (
-        Source(AssistedNgramDrafter(num_draft_tokens=setup.num_draft_tokens), _CONFIDENT),
-        Source(_draft_model(setup)),
+        CombinedSource(AssistedNgramDrafter(num_draft_tokens=setup.num_draft_tokens), _CONFIDENT),
+        CombinedSource(_draft_model(setup)),
     )
     size = setup.known_vocabulary_size if setup.rejection else None
-    return combine(sources, num_draft_tokens=setup.num_draft_tokens, vocabulary_size=size)
+    return CombinedDrafter(sources, num_draft_tokens=setup.num_draft_tokens, vocabulary_size=size)
 
 
 ngram_assisted = DrafterKind(

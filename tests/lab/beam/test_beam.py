@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from akunu_py.lab.beam.search import Hypothesis, beam_search, speculative_beam_search
+from akunu_py.lab.beam.search import Hypothesis, beam_search
 from akunu_py.system.errors import ConfigError, ContractError
 
 VOCABULARY = 3
@@ -94,7 +94,7 @@ def test_each_step_keeps_the_best(seed, width, length, end_ids):
 def test_searching_ahead_changes_nothing(seed, width, wider, ahead, length, end_ids, mixed):
     target, draft = Toy(seed), Toy(seed, mixed)
     plain = beam_search(target, width=width, max_tokens=length, end_ids=end_ids)
-    found = speculative_beam_search(
+    found = beam_search(
         target, draft, width=width, draft_width=width + wider, num_draft_steps=ahead,
         max_tokens=length, end_ids=end_ids,
     )  # fmt: skip
@@ -109,15 +109,11 @@ def test_searching_ahead_changes_nothing(seed, width, wider, ahead, length, end_
 
 def test_a_draft_that_searches_alike_saves_passes():
     target = Toy(5)
-    found = speculative_beam_search(
-        target, Toy(5), width=2, draft_width=2, num_draft_steps=3, max_tokens=12
-    )
+    found = beam_search(target, Toy(5), width=2, draft_width=2, num_draft_steps=3, max_tokens=12)
     assert (found.steps, found.passes) == (12, 3)
     assert (found.draft_steps, found.kept_draft_steps) == (9, 9)
     assert found.rows == sum(map(len, target.asked)) == 1 + 2 * 3 + 2 * 4 * 2
-    other = speculative_beam_search(
-        Toy(5), Toy(77), width=2, draft_width=2, num_draft_steps=3, max_tokens=12
-    )
+    other = beam_search(Toy(5), Toy(77), width=2, draft_width=2, num_draft_steps=3, max_tokens=12)
     assert 3 < other.passes < 12
     assert other.draft_steps > other.kept_draft_steps == 12 - other.passes
     assert other.hypotheses == found.hypotheses
@@ -127,7 +123,7 @@ def test_a_draft_that_searches_alike_saves_passes():
 def test_wider_drafts_keep_more_steps():
     def passes(wide):
         return sum(
-            speculative_beam_search(
+            beam_search(
                 Toy(seed), Toy(seed, 0.3), width=2, draft_width=wide, num_draft_steps=4,
                 max_tokens=10,
             ).passes
@@ -165,9 +161,7 @@ def test_what_a_search_refuses():
             beam_search(toy, **options)
     for wide, ahead in ((1, 2), (2, 0)):
         with pytest.raises(ConfigError):
-            speculative_beam_search(
-                toy, toy, width=2, draft_width=wide, num_draft_steps=ahead, max_tokens=4
-            )
+            beam_search(toy, toy, width=2, draft_width=wide, num_draft_steps=ahead, max_tokens=4)
     for rows in ([[np.nan, 0.0]], [[-np.inf, -np.inf]], [0.0, 0.0]):
         with pytest.raises(ContractError):
             beam_search(Fixed(*rows), width=2, max_tokens=1)

@@ -17,7 +17,7 @@ from tiny_models import tiny
 
 from akunu_py.lab.beam import rows as rows_module
 from akunu_py.lab.beam.rows import BeamRows
-from akunu_py.lab.beam.search import beam_search, speculative_beam_search
+from akunu_py.lab.beam.search import beam_search
 from akunu_py.models.cache import make_caches
 from akunu_py.system.errors import ConfigError, ContractError
 
@@ -121,9 +121,7 @@ def test_searching_ahead_with_another_model_changes_nothing(name):
     for draft_model, common, draft_width in drafts:
         rows = BeamRows(model, PROMPT, vocabulary_size=SIZE, context=600)
         draft = BeamRows(draft_model, PROMPT, vocabulary_size=SIZE, context=600, common=common)
-        found = speculative_beam_search(
-            rows, draft, draft_width=draft_width, num_draft_steps=3, **options
-        )
+        found = beam_search(rows, draft, draft_width=draft_width, num_draft_steps=3, **options)
         if draft_width == 3:
             # The same model in the same beams: every step it searches ahead is kept.
             assert found.passes == 3

@@ -9,7 +9,8 @@ from akunu_py.drafting.draft_model import DrawnToken
 from akunu_py.lab.counts.drafter import CountDrafter, SampledCountDrafter
 from akunu_py.lab.counts.ngram_model import NgramModel
 from akunu_py.lab.drafting.assisted import AssistedNgramDrafter
-from akunu_py.lab.drafting.combined import Source, combine
+from akunu_py.lab.drafting.combined import CombinedDrafter
+from akunu_py.lab.drafting.combined import CombinedSource as Source
 from akunu_py.protocols import Drafter
 from akunu_py.system.errors import ConfigError, ContractError
 from akunu_py.testing import ToyTarget
@@ -50,7 +51,7 @@ class FirstOnly(Table):
 
 
 def drafted(*sources, room=8, num_draft_tokens=8, **fields):
-    drafter = combine(sources, num_draft_tokens=num_draft_tokens, **fields)
+    drafter = CombinedDrafter(sources, num_draft_tokens=num_draft_tokens, **fields)
     drafter.observe([0])
     return drafter, drafter.propose(room)
 
@@ -117,9 +118,9 @@ def test_limits():
 
 def test_candidates_reach_those_who_want_them():
     observer, other = AssistedNgramDrafter(), LookupDrafter()
-    drafter = combine([Source(other), Source(observer)], num_draft_tokens=4)
+    drafter = CombinedDrafter([Source(other), Source(observer)], num_draft_tokens=4)
     assert drafter.reads_candidates
-    assert not combine([Source(other)], num_draft_tokens=4).reads_candidates
+    assert not CombinedDrafter([Source(other)], num_draft_tokens=4).reads_candidates
     drafter.observe([1, 2])
     drafter.observe_candidates([(2, [7])])
     assert drafter.propose(4).tokens == (7,)
@@ -132,7 +133,9 @@ def counts(kind, **fields):
 def test_in_rejection_mode_every_token_has_its_q():
     copy = Table("copy", {0: 1, 1: 2}, (0.9, 0.8))
     model = counts(SampledCountDrafter, num_draft_tokens=2)
-    drafter = combine([Source(copy), Source(model)], num_draft_tokens=6, vocabulary_size=SIZE)
+    drafter = CombinedDrafter(
+        [Source(copy), Source(model)], num_draft_tokens=6, vocabulary_size=SIZE
+    )
     assert drafter.draws
     assert drafter.draft_probabilities().shape == (0, SIZE)
     drafter.begin_reply(GenerationConfig(temperature=1.0), 3)
@@ -157,20 +160,20 @@ def test_in_rejection_mode_every_token_has_its_q():
 def test_in_rejection_mode_draws_are_not_cut_by_confidence():
     model = counts(SampledCountDrafter)
     with pytest.raises(ConfigError, match="cannot be cut"):
-        combine([Source(model, 0.5)], num_draft_tokens=4, vocabulary_size=SIZE)
+        CombinedDrafter([Source(model, 0.5)], num_draft_tokens=4, vocabulary_size=SIZE)
 
 
 def test_both_at_once():
     sources = [Source(AssistedNgramDrafter()), Source(counts(SampledCountDrafter))]
-    drafter = combine(sources, num_draft_tokens=4, vocabulary_size=SIZE)
+    drafter = CombinedDrafter(sources, num_draft_tokens=4, vocabulary_size=SIZE)
     assert drafter.draws
     assert drafter.reads_candidates
-    assert not combine(sources, num_draft_tokens=4).draws
+    assert not CombinedDrafter(sources, num_draft_tokens=4).draws
 
 
 def test_coupled_counts_behind_an_ngram_change_nothing_in_the_loop():
     target = ToyTarget(PROMPT, vocabulary_size=SIZE, seed=2)
-    drafter = combine(
+    drafter = CombinedDrafter(
         [Source(AssistedNgramDrafter(), 0.6), Source(counts(CountDrafter), max_tokens=1)],
         num_draft_tokens=5,
     )
@@ -200,9 +203,9 @@ def test_trees_and_drafts_beyond_the_limit_are_refused(kind):
 @pytest.mark.parametrize(
     "make",
     [
-        lambda: combine([], num_draft_tokens=4),
-        lambda: combine([Source(LookupDrafter())], num_draft_tokens=-1),
-        lambda: combine([Source(LookupDrafter())], num_draft_tokens=65),
+        lambda: CombinedDrafter([], num_draft_tokens=4),
+        lambda: CombinedDrafter([Source(LookupDrafter())], num_draft_tokens=-1),
+        lambda: CombinedDrafter([Source(LookupDrafter())], num_draft_tokens=65),
         lambda: Source(LookupDrafter(), min_confidence=1.5),
         lambda: Source(LookupDrafter(), max_tokens=0),
     ],
@@ -246,7 +249,7 @@ class UpTo:
 def test_a_rule_is_shown_the_whole_draft(confidence):
     copy = Table("copy", {0: 1, 1: 2}, confidence)
     model = Asking("model", {2: 3, 3: 4, 4: 5, 5: 6}, (0.7, 0.6, 0.5, 0.4))
-    drafter = combine((Source(copy), Source(model)), num_draft_tokens=8)
+    drafter = CombinedDrafter((Source(copy), Source(model)), num_draft_tokens=8)
     rule = UpTo()
     drafter.use_rule(rule)
     drafter.observe([0])
@@ -258,7 +261,7 @@ def test_a_rule_is_shown_the_whole_draft(confidence):
 def test_what_a_length_came_from_is_the_sources_that_has_a_rule():
     copy = Table("copy", {0: 1, 1: 2, 9: 1})
     model = Asking("model", {2: 3, 3: 4}, (0.7, 0.6))
-    drafter = combine((Source(copy), Source(model)), num_draft_tokens=8)
+    drafter = CombinedDrafter((Source(copy), Source(model)), num_draft_tokens=8)
     drafter.use_rule(UpTo())
     drafter.observe([0])
     assert drafter.propose(8).length.num_draft_tokens == 2

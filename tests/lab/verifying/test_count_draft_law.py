@@ -11,7 +11,8 @@ from akunu_py.lab.counts.drafter import SampledCountDrafter
 from akunu_py.lab.counts.ngram_model import NgramModel
 from akunu_py.lab.drafting.adaptive_length import AllOf, EntropyLength, FixedLength, LowerBoundStop
 from akunu_py.lab.drafting.assisted import AssistedNgramDrafter
-from akunu_py.lab.drafting.combined import Source, combine
+from akunu_py.lab.drafting.combined import CombinedDrafter
+from akunu_py.lab.drafting.combined import CombinedSource as Source
 from akunu_py.lab.verifying.draft_law import draft_law
 from akunu_py.lab.verifying.verifiers import RejectionVerifier
 from akunu_py.testing import hashed_law
@@ -48,7 +49,7 @@ def law_of(p, make_rule, drop_below=0.0, combined=False):
         drafter.branch, drafter.drop_below = branch, drop_below
         if combined:
             sources = [Source(AssistedNgramDrafter(), 0.6), Source(drafter, max_tokens=1)]
-            drafter = combine(sources, num_draft_tokens=2, vocabulary_size=SIZE)
+            drafter = CombinedDrafter(sources, num_draft_tokens=2, vocabulary_size=SIZE)
         drafter.begin_reply(GenerationConfig(temperature=1.2), 5)
         drafter.observe(PROMPT)
         verifier = RejectionVerifier(branch)
