@@ -358,7 +358,6 @@ class Budget:
 
     def _measure(self, stats: StepStats, done: PassReport) -> float:
         """Add a step's time to the cost samples; return the step's cost for lambda."""
-        costs, context = self._costs, self._context
         drafted = stats.num_draft_tokens
         waited_s, passes = self._drawing.waited_s, self._drawing.passes
         own_s, target_s = stats.propose_s - waited_s, stats.target_s + waited_s
@@ -366,49 +365,61 @@ class Budget:
         # The drafter ran beside the step in flight, unless it needs the same device.
         beside = done.was_in_flight and not passes
         pass_s = whole_s if beside else target_s + stats.commit_s
-        unit_s = costs.unit_s
+        unit_s = self._costs.unit_s
         if unit_s is not None:
             taken = own_s / unit_s
             if passes:
                 self._drawing.add_time(taken)
             else:
                 self._drafter.add(taken, self._proposed, drafted=drafted > 0)
-        # `due` is the expected time of this step: it may include part of the step that it queues.
-        again = done.rows > 1 and not drafted
-        if done.was_in_flight and done.rows:
-            checked = costs.check_cost(context)
-            expected = checked + costs.cost(context, done.rows)
-            due = expected - costs.prepaid
-            if unit_s is not None:
-                checked_s = max(0.0, checked - costs.prepaid) * unit_s
-                costs.add_pass(context, done.rows, max(0.1 * unit_s, pass_s - checked_s))
-        elif done.was_in_flight and drafted:
-            expected = due = costs.check_cost(context)
-            costs.add_check(context, pass_s)
-        elif drafted:
-            expected = due = costs.cost(context, done.rows)
-            costs.add_pass(context, done.rows, pass_s)
-        elif self._pipelined and not done.in_flight and not again:
-            # Nothing was queued: no step like those that the unit is measured by.
-            expected, due = 1.0, 1.0 - (costs.prepaid if done.was_in_flight else 0.0)
-        elif done.was_in_flight or (not self._pipelined and not again):
-            expected = due = 1.0
-            costs.add_plain(pass_s)
-        elif not again:
-            expected, due = 1.0, 1.0 + costs.prepaid
-            costs.add_restart(pass_s)
-        else:
-            # Carried rows are fed again, and the next step may be queued as well.
-            prepaid = costs.prepaid if self._pipelined else 0.0
-            expected, due = 1.0, costs.cost(context, done.rows) + prepaid
-            if unit_s is not None:
-                costs.add_pass(context, done.rows, max(0.1 * unit_s, pass_s - prepaid * unit_s))
+        expected, due = self._add_sample(done, pass_s, drafted=drafted > 0)
         self.saved.add_drafter(own_s, hidden=beside)
+        again = done.rows > 1 and not drafted
         settled = done.in_flight or not self._pipelined
         self.saved.add(due, pass_s, drafted=drafted > 0 or again, settled=settled)
         if unit_s is None:
             return expected
         return min(whole_s / unit_s, _OUTLIER * expected)
+
+    def _add_sample(self, done: PassReport, pass_s: float, *, drafted: bool) -> tuple[float, float]:
+        """Add a step's time to the samples of its kind; return its expected cost, and what was due.
+
+        `due` is the part of the cost that falls into this step: the step before may have waited for
+        some of it, and this one may wait for some of the step that it queues.
+        """
+        costs, context, rows, prepaid = self._costs, self._context, done.rows, self._costs.prepaid
+        if done.was_in_flight and (rows or drafted):
+            checked = costs.check_cost(context)
+            if not rows:
+                # The step in flight refuted the draft.
+                costs.add_check(context, pass_s)
+                return checked, checked
+            expected = checked + costs.cost(context, rows)
+            self._add_rest(pass_s, rows, max(0.0, checked - prepaid))
+            return expected, expected - prepaid
+        if drafted:
+            expected = costs.cost(context, rows)
+            costs.add_pass(context, rows, pass_s)
+            return expected, expected
+        if rows > 1:
+            # Carried rows are fed again, and the next step may be queued as well.
+            queued = prepaid if self._pipelined else 0.0
+            due = costs.cost(context, rows) + queued
+            self._add_rest(pass_s, rows, queued)
+            return 1.0, due
+        if self._pipelined and not done.in_flight:
+            # Nothing was queued: no step like those that the unit is measured by.
+            return 1.0, 1.0 - (prepaid if done.was_in_flight else 0.0)
+        if self._pipelined and not done.was_in_flight:
+            costs.add_restart(pass_s)
+            return 1.0, 1.0 + prepaid
+        costs.add_plain(pass_s)
+        return 1.0, 1.0
+
+    def _add_rest(self, pass_s: float, rows: int, other: float) -> None:
+        """Add a pass whose step took `other` plain steps besides."""
+        if (unit_s := self._costs.unit_s) is not None:
+            self._costs.add_pass(self._context, rows, max(0.1 * unit_s, pass_s - other * unit_s))
 
     def _settle(self, num_drafted: int, done: PassReport, num_output: int) -> None:
         """Charge the model for what it drew, and credit it with what that brought."""
