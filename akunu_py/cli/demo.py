@@ -63,7 +63,7 @@ def demo(model: str | None) -> None:
 
     if model is None:
         offer_default_model()
-    with load_engine(model, {}) as engine, engine.beside() as other:
+    with load_engine(model, {}) as engine, engine.sibling() as other:
         if not engine.tokenizer.has_chat_template:
             raise click.ClickException("this model has no chat template, and the demo is a chat")
         _run(engine, other)

@@ -12,12 +12,7 @@ _LOCK_TIMEOUT_S = 1.0
 
 
 class Admission:
-    """Keeps the current reply of an engine, and the lock for calls that must not overlap.
-
-    Attributes:
-        closed: whether the engine is closed; set by the engine.
-
-    """
+    """Keeps the current reply of an engine, and the lock for calls that must not overlap."""
 
     def __init__(self) -> None:
         self.closed = False

@@ -56,29 +56,19 @@ class Question:
 
 
 class Conversation:
-    """The turns with an engine, which may be exchanged between two turns.
-
-    Attributes:
-        engine: engine that answers.
-        config: configuration of the replies.
-        system: system message, or None.
-        turns: all turns, oldest first.
-        forgotten: number of oldest turns that the model no longer sees.
-        stats: drafting statistics of all replies.
-        replies: number of replies.
-        unanswered: last message if it has no reply, else None.
-        interrupted: whether the last reply was interrupted.
-
-    """
+    """The turns with an engine, which may be exchanged between two turns."""
 
     def __init__(self, engine: "Engine", config: GenerationConfig, system: str | None) -> None:
         self.engine = engine
         self.config = config
         self.system = system
+        # All turns, oldest first.
         self.turns: tuple[Turn, ...] = ()
+        # Number of oldest turns that the model no longer sees.
         self.forgotten = 0
         self.stats = DecodeStats()
         self.replies = 0
+        # Last message if it has no reply, else None.
         self.unanswered: Question | None = None
         self.interrupted = False
         self._id = uuid.uuid4().hex
@@ -237,26 +227,23 @@ class ChatReply:
     """A reply in a conversation.
 
     Iterate over its events within a `with` block; at the end of the block it joins the turns.
-
-    Attributes:
-        conversation: the conversation.
-        stream: stream of the engine.
-        question: text of the message.
-        before: earlier turns.
-        forgotten: number of these that the model does not see.
-        dropped: number of turns that are newly dropped.
-        messages: what the model sees, the message last.
-        text: text so far.
-
     """
 
     conversation: Conversation
     stream: "ReplyStream"
     question: str
+    """Text of the message."""
+
     before: tuple[Turn, ...]
     forgotten: int
+    """Number of turns before it that the model does not see."""
+
     dropped: int
+    """Number of turns that are newly dropped."""
+
     messages: Sequence[Message]
+    """What the model sees, the message last."""
+
     text: str = ""
 
     @property

@@ -16,29 +16,19 @@ from akunu_py.values.types import GenerationConfig
 
 @dataclass(frozen=True, slots=True)
 class DrafterChoice:
-    """The drafter of a reply.
-
-    Attributes:
-        name: name of the drafter.
-        config: configuration of the reply, with that name filled in.
-        num_draft_tokens: upper limit of a draft, in tokens.
-
-    """
+    """The drafter of a reply."""
 
     name: str
     config: GenerationConfig
+    """Configuration of the reply, with that name filled in."""
+
     num_draft_tokens: int
+    """Upper limit of a draft, in tokens."""
 
 
 @dataclass(frozen=True, slots=True)
 class DraftingModels:
-    """What draws drafts for the replies of one session, with caches of its own.
-
-    Attributes:
-        draft_model: the engine's draft model, if it has one.
-        head: the prediction head of the engine's model, if it was loaded.
-
-    """
+    """What draws drafts for the replies of one session, with caches of its own."""
 
     draft_model: CachedTokenModel | None = None
     head: HeadModel | None = None

@@ -67,23 +67,15 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class LentModel:
-    """The parts that an engine lends for work that is not a reply.
-
-    Attributes:
-        model: a model of mlx-lm.
-        tokenizer: the model's tokenizer.
-        vocabulary_size: number of the model's logits.
-        context: context length in tokens.
-        kv_bits: bits of the engine's KV caches; None for unquantized ones.
-        draft_model: the engine's draft model, if it has one.
-
-    """
+    """The parts that an engine lends for work that is not a reply."""
 
     model: "nn.Module"
     tokenizer: Tokenizer
     vocabulary_size: int
     context: int
     kv_bits: int | None
+    """Bits of the engine's KV caches; None for unquantized ones."""
+
     draft_model: CachedTokenModel | None
 
 
@@ -93,13 +85,6 @@ class Engine:
     One reply is made at a time. A second call from the same thread ends an unfinished stream; a
     call from another thread while a reply is under way raises EngineStateError. The caches keep the
     last conversation, so a call whose prompt begins with it prefills only the new tail.
-
-    Attributes:
-        ranks: rank 0's connection to the others; None on one machine.
-        compares_rows: whether results say if rows of passes are bit-equal (`row_bits`). Once for a
-            model and a length of the text, that takes some passes behind a reply; without it they
-            say "unknown" of a reply with drafts.
-
     """
 
     def __init__(
@@ -116,7 +101,11 @@ class Engine:
         ranks: "Link | None" = None,
         tool_parser: str | None = None,
     ) -> None:
+        # Rank 0's connection to the others; None on one machine.
         self.ranks = ranks
+        # Whether results say if rows of passes are bit-equal (`row_bits`). Once for a model and a
+        # length of the text, that takes some passes behind a reply; without it they say "unknown"
+        # of a reply with drafts.
         self.compares_rows = True
         self.reproducible = reproducible
         block_rows = BLOCK_ROWS if reproducible else None
@@ -538,7 +527,7 @@ class Engine:
             self._admission.end_reply("this reply was ended by forgetting what the engine learned")
             self._memories.forget()
 
-    def beside(self) -> "Engine":
+    def sibling(self) -> "Engine":
         """Return another engine over the same weights, with caches and memories of its own.
 
         Each is closed by itself. Raises EngineStateError for a closed engine.
@@ -586,7 +575,7 @@ class Engine:
         config = with_options(config or GenerationConfig(), options)
         form = config.constraint
         if plan is not None:
-            config = replace(config, constraint=plan.constrained(form))
+            config = replace(config, constraint=plan.constraint_with(form))
         choice = self._drafters.choose(config)
         check_reply(
             prompt,

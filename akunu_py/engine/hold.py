@@ -15,13 +15,10 @@ class HeldBlock(io.BytesIO):
     Python raises KeyboardInterrupt behind calls, and also when a function begins, so a `with` whose
     two ends are Python can lose one of them. Those of `io.BytesIO` are C: this is closed as soon as
     the block has ended.
-
-    Attributes:
-        taken: whether the block has the hold.
-
     """
 
     taken = False
+    """Whether the block has the hold."""
 
 
 class Hold:

@@ -19,22 +19,20 @@ from akunu_py.values.types import StreamEvent
 
 @dataclass(frozen=True, slots=True)
 class CheckedCall:
-    """A call whose prompt and options an engine has checked, for one reply.
-
-    Attributes:
-        prompt: token ids.
-        choice: the drafter, and the configuration with its name filled in.
-        plan: that of a conversation; None for a reply that continues the prompt's text.
-        matcher: the reply's place in its constraint; None for a reply in any form.
-        form: the constraint that the caller gave; with tools it is a part of the reply's.
-
-    """
+    """A call whose prompt and options an engine has checked, for one reply."""
 
     prompt: tuple[int, ...]
     choice: DrafterChoice
+    """The drafter, and the configuration with its name filled in."""
+
     plan: ChatPlan | None = None
+    """The plan of a conversation; None for a reply that continues the prompt's text."""
+
     matcher: PendingMatcher | None = None
+    """The reply's place in its constraint; None for a reply in any form."""
+
     form: Constraint | None = None
+    """The constraint that the caller gave; with tools it is a part of the reply's."""
 
     def compile(self) -> Matcher | None:
         """Return the matcher; only the first call takes its time.
@@ -63,10 +61,6 @@ class Lane:
     Lanes share the engine's weights, its drafters' files and its costs of passes. They have no
     lock: one thread uses all of them, and no other reply of the engine runs meanwhile. A draft
     model and a prediction head have caches for each lane.
-
-    Attributes:
-        session: the model with the caches of this lane.
-
     """
 
     def __init__(self, session: Session, models: DraftingModels, make: MakeRequest) -> None:

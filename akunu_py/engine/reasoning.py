@@ -172,10 +172,6 @@ class ReasoningSplitter:
     Only the beginning of a reply can be thoughts: a marker after the first word is text. In formats
     of several messages each message may be thoughts, and a blank line separates two of the same
     kind. Text that may become a marker is held back. White space next to markers is dropped.
-
-    Attributes:
-        inside: whether the text so far ends within thoughts.
-
     """
 
     def __init__(self, prompt_end: str = "", said: str = "") -> None:
@@ -183,6 +179,7 @@ class ReasoningSplitter:
 
         `said` is the text behind it that the reply continues.
         """
+        # Whether the text so far ends within thoughts.
         self.inside = False
         # Marker that ends the open block; "": the reply's end; None: no block is open.
         self._close: str | None = None

@@ -43,46 +43,50 @@ class _CancelledError(Exception):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Request:
-    """Everything that one reply is made from.
-
-    Attributes:
-        session: the model with the conversation's caches.
-        tokenizer: the model's tokenizer.
-        prompt: token ids; checked, not empty, shorter than the context.
-        config: sampling, drafting and ending; the field `drafter` is set.
-        drafter: made for this reply.
-        num_draft_tokens: upper limit of a draft, in tokens; overrides the config.
-        matcher: the reply's place in its constraint; None for a reply in any form.
-        budgets: state of the draft budget; None verifies whole drafts.
-        row_bits: measures whether rows of passes are bit-equal; called if anything was drafted.
-            None leaves it unknown.
-        continues: whether the text continues the prompt's text, so that a space at its beginning
-            is kept.
-        message: reads the reply's message from its text; None for a prompt that is continued.
-        marks: texts of further control tokens that are part of the reply's text, by id.
-        progress: called with the number of prompt tokens done and in all.
-        checkpoints: places in the prompt to which caches should be able to go back, by name.
-        admit: called before each step; may raise.
-        ended: called once when the reply is over, also after an error.
-
-    """
+    """Everything that one reply is made from."""
 
     session: Session
     tokenizer: Tokenizer
     prompt: tuple[int, ...]
+    """Token ids; checked, not empty, shorter than the context."""
+
     config: GenerationConfig
+    """Sampling, drafting and ending; the field `drafter` is set."""
+
     drafter: Drafter
     num_draft_tokens: int
+    """Upper limit of a draft, in tokens; overrides the config."""
+
     matcher: Matcher | None = None
+    """The reply's place in its constraint; None for a reply in any form."""
+
     budgets: BudgetState | None = None
+    """State of the draft budget; None verifies whole drafts."""
+
     row_bits: Callable[[], RowBits] | None = None
+    """Measures whether rows of passes are bit-equal; called if anything was drafted. None leaves it
+    unknown."""
+
     continues: bool = False
+    """Whether the text continues the prompt's text, so that a space at its beginning is kept."""
+
     message: MessageReader | None = None
+    """Reads the reply's message from its text; None for a prompt that is continued."""
+
     marks: Mapping[int, str] = field(default_factory=dict)
+    """Texts of further control tokens that are part of the reply's text, by id."""
+
     progress: Progress | None = None
+    """Called with the number of prompt tokens done and in all."""
+
     checkpoints: Mapping[str, int] = field(default_factory=dict)
+    """Places in the prompt to which caches should be able to go back, by name."""
+
     admit: Callable[[], None] = lambda: None
+    """Called before each step; may raise."""
+
     ended: Callable[[], None] = lambda: None
+    """Called once when the reply is over, also after an error."""
 
 
 class Reply:
@@ -217,7 +221,7 @@ class Reply:
         reader = self._request.message
         deltas = reader.feed(pieces) if reader is not None else ()
         event = StreamEvent(
-            _joined(pieces), step.token_ids, step.stats, pieces=pieces, deltas=deltas,
+            _join(pieces), step.token_ids, step.stats, pieces=pieces, deltas=deltas,
             logprobs=logprobs,
         )  # fmt: skip
         return step, event
@@ -264,7 +268,7 @@ class Reply:
             logprobs=None if self._request.config.logprobs is None else tuple(self._logprobs),
             stop_text=self._text.stop_text,
         )
-        return replace(last, text=_joined(pieces), result=result, pieces=pieces, deltas=deltas)
+        return replace(last, text=_join(pieces), result=result, pieces=pieces, deltas=deltas)
 
     def _row_bits(self) -> RowBits:
         """Return whether rows are bit-equal; passes over trees have other kernels than chains."""
@@ -291,5 +295,5 @@ class Reply:
             raise _CancelledError
 
 
-def _joined(pieces: Iterable[TextPiece]) -> str:
+def _join(pieces: Iterable[TextPiece]) -> str:
     return "".join([piece.text for piece in pieces])

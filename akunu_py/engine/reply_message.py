@@ -23,10 +23,6 @@ class MessageReader:
         prompt_end: end of the prompt, which may have opened the thoughts.
         said: text behind it that the reply continues, which is not part of the message.
         parser: reads calls; None where there are none.
-
-    Attributes:
-        unfinished: a call that was begun and is not complete, or None.
-
     """
 
     def __init__(
@@ -35,10 +31,11 @@ class MessageReader:
         self._splitter = ReasoningSplitter(prompt_end, said)
         self._parser = parser
         self._all: list[ReplyDelta] = []
+        # A call that was begun and is not complete, or None.
         self.unfinished: UnfinishedCall | None = None
 
     def feed(self, pieces: Sequence[TextPiece]) -> tuple[ReplyDelta, ...]:
-        return self._kept(self._deltas(self._splitter.feed(pieces)))
+        return self._keep(self._deltas(self._splitter.feed(pieces)))
 
     def finish(self, *, cut: bool) -> tuple[ReplyDelta, ...]:
         """Return the additions of text that was held back until the reply ended.
@@ -48,7 +45,7 @@ class MessageReader:
         deltas = self._deltas(self._splitter.finish())
         if self._parser is not None:
             deltas += self._parser.finish(cut=cut)
-        return self._kept(deltas)
+        return self._keep(deltas)
 
     @property
     def message(self) -> Message:
@@ -71,7 +68,7 @@ class MessageReader:
                 deltas += self._parser.feed(piece.text, piece.source)
         return deltas
 
-    def _kept(self, deltas: list[ReplyDelta]) -> tuple[ReplyDelta, ...]:
+    def _keep(self, deltas: list[ReplyDelta]) -> tuple[ReplyDelta, ...]:
         self._all += deltas
         for delta in deltas:
             if isinstance(delta, UnfinishedCall):

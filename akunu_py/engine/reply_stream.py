@@ -25,16 +25,10 @@ class ReplyStream(Iterator[StreamEvent]):
 
     A cancelled reply is ended by its reader or by the engine's next call, whichever comes first;
     the engine leaves the last event for the reader. Only one thread at a time is inside a step.
-
-    Attributes:
-        prompt: token ids that the model was given.
-        config: configuration of the reply.
-        result: set when the reply is over; None before, and for a reply that was closed.
-        thread: the thread that made the stream or read it last.
-
     """
 
     def __init__(self, request: Request) -> None:
+        # The thread that made the stream or read it last.
         self.thread = threading.current_thread()
         # Held during a step and while the reply is ended; a callback inside must not wait for it.
         self._hold = Hold()
@@ -45,8 +39,10 @@ class ReplyStream(Iterator[StreamEvent]):
         self._events: Generator[StreamEvent, None, None] | None = Reply(
             request, self._cancelled
         ).events()
+        # Token ids that the model was given.
         self.prompt = request.prompt
         self.config = request.config
+        # Set when the reply is over; None before, and for a reply that was closed.
         self.result: GenerationResult | None = None
         # Last event of a cancelled reply that the engine's next call ended.
         self._last_event: StreamEvent | None = None

@@ -58,7 +58,7 @@ class Thinking:
         thinking, effort = config.thinking, config.effort
         if thinking is None and effort is None:
             return {}
-        if self.heeded != frozenset(get_args(ThinkingOption)):
+        if self.supported != frozenset(get_args(ThinkingOption)):
             _ = self._noticed
         if thinking is None:
             thinking = effort != "none"
@@ -73,7 +73,7 @@ class Thinking:
         return values
 
     @cached_property
-    def heeded(self) -> frozenset[ThinkingOption]:
+    def supported(self) -> frozenset[ThinkingOption]:
         """The options that change something here."""
         found: set[ThinkingOption] = set()
         if self._switch is not None or "none" in self._efforts:
@@ -120,7 +120,7 @@ class Thinking:
 
     @cached_property
     def _noticed(self) -> bool:
-        missing = sorted(frozenset(get_args(ThinkingOption)) - self.heeded)
+        missing = sorted(frozenset(get_args(ThinkingOption)) - self.supported)
         _log.warning(
             "the model's chat template has no switch for %s; it is ignored", " and ".join(missing)
         )

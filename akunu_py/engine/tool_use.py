@@ -48,33 +48,33 @@ _CALL = ToolCall("probe_tool", {}, "probe0001")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChatPlan:
-    """A conversation as it is given to the tokenizer, and what its reply may call.
-
-    Attributes:
-        messages: the conversation.
-        tools: tools for the template.
-        parser: reads the calls of the reply; None where there are none.
-        constraint: grammar of the calls, or None.
-        calls_or_answer: makes the grammar of a reply that is either calls or an answer in the form
-            of a JSON schema; None where tools must be called, where a given reader reads the
-            calls, and where these have no marker and are not JSON: their beginning hides that of
-            an answer.
-        from_start: whether the constraint holds for the whole reply, thoughts included.
-        marks: texts of the control tokens around calls, by id.
-        continued: the assistant's message that the reply continues, or None.
-
-    """
+    """A conversation as it is given to the tokenizer, and what its reply may call."""
 
     messages: Sequence[Message]
     tools: Sequence[Tool] = ()
-    parser: CallParser | GivenParser | None = None
-    constraint: Constraint | None = None
-    calls_or_answer: Callable[[Constraint], Constraint] | None = None
-    from_start: bool = False
-    marks: Mapping[int, str] = field(default_factory=dict)
-    continued: Message | None = None
+    """Tools for the template."""
 
-    def constrained(self, given: Constraint | None) -> Constraint | None:
+    parser: CallParser | GivenParser | None = None
+    """Reads the calls of the reply; None where there are none."""
+
+    constraint: Constraint | None = None
+    """Grammar of the calls, or None."""
+
+    calls_or_answer: Callable[[Constraint], Constraint] | None = None
+    """Makes the grammar of a reply that is either calls or an answer in the form of a JSON schema;
+    None where tools must be called, where a given reader reads the calls, and where these have no
+    marker and are not JSON: their beginning hides that of an answer."""
+
+    from_start: bool = False
+    """Whether the constraint holds for the whole reply, thoughts included."""
+
+    marks: Mapping[int, str] = field(default_factory=dict)
+    """Texts of the control tokens around calls, by id."""
+
+    continued: Message | None = None
+    """The assistant's message that the reply continues, or None."""
+
+    def constraint_with(self, given: Constraint | None) -> Constraint | None:
         """Return the constraint of the reply, where the caller has given one, too.
 
         Raises ConfigError if the two do not go together.
@@ -331,13 +331,13 @@ def _choice(tools: Sequence[Tool], choice: ToolChoice) -> tuple[Sequence[Tool], 
                 raise ConfigError("tool_choice is 'required', but there are no tools; give tools")
             return tools, True
         case {"name": str(name)} if len(choice) == 1:
-            return _named(tools, [name]), True
+            return _tools_named(tools, [name]), True
         case {"mode": "auto" | "required" as mode, "names": [_, *_] as names} if len(choice) == 2:
-            return _named(tools, names), mode == "required"
+            return _tools_named(tools, names), mode == "required"
     raise ConfigError(f"tool_choice is {choice!r:.60}; {_CHOICES}")
 
 
-def _named(tools: Sequence[Tool], names: Sequence[str]) -> Sequence[Tool]:
+def _tools_named(tools: Sequence[Tool], names: Sequence[str]) -> Sequence[Tool]:
     known = [tool.name for tool in tools]
     for name in names:
         if name not in known:

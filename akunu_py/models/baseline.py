@@ -146,7 +146,7 @@ def drafted_passes(
     done = 0
     token_ids: list[int] = []
 
-    def passed(num_accepted: int) -> LoopPass:
+    def loop_pass(num_accepted: int) -> LoopPass:
         return LoopPass(tuple(token_ids), min(max_tokens - done, num_draft_tokens), num_accepted)
 
     with _frame(model):
@@ -155,11 +155,11 @@ def drafted_passes(
                 token_ids.append(int(token))
                 # The last token of a pass is the model's own, unless `max_tokens` cut it off.
                 if not drafted:
-                    yield passed(len(token_ids) - 1)
+                    yield loop_pass(len(token_ids) - 1)
                     done += len(token_ids)
                     token_ids.clear()
             if token_ids:
-                yield passed(len(token_ids))
+                yield loop_pass(len(token_ids))
         finally:
             # Closing it rolls back the rejected rows.
             steps.close()

@@ -32,13 +32,7 @@ _SAVE_AFTER = 32
 
 
 class BudgetMemory:
-    """A `BudgetState` that begins with the last run's costs, and whether rows are bit-equal.
-
-    Attributes:
-        file: where both are kept.
-        state: what budgets learn.
-
-    """
+    """A `BudgetState` that begins with the last run's costs, and whether rows are bit-equal."""
 
     def __init__(
         self,

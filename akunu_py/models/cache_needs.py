@@ -15,20 +15,19 @@ _STEP = int(KVCache.step)
 
 @dataclass(frozen=True, slots=True)
 class CacheNeeds:
-    """Sizes of one cache.
-
-    Attributes:
-        per_token: numbers per token.
-        window: the most tokens it keeps; None for all.
-        fixed_bytes: size of a state that does not grow.
-        head_width: width of a key; 0 without keys.
-
-    """
+    """Sizes of one cache."""
 
     per_token: int
+    """Numbers per token."""
+
     window: int | None
+    """The most tokens it keeps; None for all."""
+
     fixed_bytes: int
+    """Size of a state that does not grow."""
+
     head_width: int = 0
+    """Width of a key; 0 without keys."""
 
 
 def cache_needs(cache: Any) -> CacheNeeds:

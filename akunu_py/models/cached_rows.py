@@ -13,7 +13,7 @@ from mlx import nn
 
 from akunu_py.cpu.blas import fit_threads
 from akunu_py.models.cache import Cache, make_caches
-from akunu_py.models.rollback import RollbackCaches, Saved, beside, leaves, take_over
+from akunu_py.models.rollback import RollbackCaches, Saved, alias, leaves, take_over
 
 PREFILL_CHUNK = 512
 """Most rows of one prompt pass: enough for full speed."""
@@ -32,16 +32,10 @@ NO_CHECKPOINTS: Mapping[str, int] = MappingProxyType({})
 
 
 class Passes:
-    """Passes of a model over one set of fresh caches.
-
-    Attributes:
-        caches: the model's caches.
-        rollback: how they roll back.
-        takes_trees: whether a pass over a tree may be run on the model and `caches`.
-
-    """
+    """Passes of a model over one set of fresh caches."""
 
     takes_trees = True
+    """Whether a pass over a tree may be run on the model and `caches`."""
 
     def __init__(self, model: nn.Module, kv_bits: int | None) -> None:
         self._model = model
@@ -58,7 +52,7 @@ class Passes:
         Yields, at a pause, the number of layers done. Closed there, the caches are to be restored.
         """
         known = self.rollback.supported
-        fed = [beside(cache) for cache in self.caches] if known else self.caches
+        fed = [alias(cache) for cache in self.caches] if known else self.caches
         # The logits are never evaluated, so they are not computed.
         self._run(rows, fed)
         since = time.perf_counter()

@@ -33,17 +33,13 @@ class DrawingModel(abc.ABC):
 
     Only ids below `common` are drawn, and q is normalised over these. `target_size` is the number
     of the target's logits. Where logits are not numbers nothing is drawn, with one warning.
-
-    Attributes:
-        context: most tokens of a text.
-        num_passes: passes run so far.
-
     """
 
     what: ClassVar[str]
     """What draws, for messages."""
 
     def __init__(self, *, context: int, common: int, target_size: int) -> None:
+        # Most tokens of a text.
         self.context = context
         self.common = common
         self.num_passes = 0

@@ -75,13 +75,13 @@ def read_json(path: Path) -> dict[str, Any]:
 
 
 def read_file(path: Path) -> bytes:
-    """Return the content of a model's file; raise ModelFormatError where `_opened` does."""
-    with _opened(path) as stream:
+    """Return the content of a model's file; raise ModelFormatError where `_open_regular` does."""
+    with _open_regular(path) as stream:
         return stream.read()
 
 
 @contextlib.contextmanager
-def _opened(path: Path) -> Iterator[BinaryIO]:
+def _open_regular(path: Path) -> Iterator[BinaryIO]:
     """Open a file that is read whole.
 
     Raises ModelFormatError for one that cannot be read, is not a file, or is far too large.
@@ -126,7 +126,7 @@ def _check_files(folder: Path) -> None:
     """Refuse files that transformers and mlx-lm would read whole, wait for, or fail at."""
     for pattern in ("*.json", "*.jinja", "*.txt", "*.model", "*.tiktoken", "*/*.jinja"):
         for path in folder.glob(pattern):
-            with _opened(path):
+            with _open_regular(path):
                 pass
 
 

@@ -23,11 +23,6 @@ class StateTap:
     pass alone, so the model is the same for everybody else.
 
     Raises ConfigError for a model whose norms are not found.
-
-    Attributes:
-        states: [1, rows, width] as built, without waiting for the device; None before a pass. With
-            numbers of layers, the states of all of them side by side, [1, rows, layers * width].
-
     """
 
     def __init__(self, model: nn.Module, hidden: Hidden) -> None:
@@ -38,6 +33,8 @@ class StateTap:
         self._normed = hidden == "normed"
         # States of the first norms of a pass that is being built.
         self._found: list[mx.array] = []
+        # [1, rows, width] as built, without waiting for the device; None before a pass. With
+        # numbers of layers, the states of all of them side by side, [1, rows, layers * width].
         self.states: mx.array | None = None
 
     @contextlib.contextmanager

@@ -164,15 +164,15 @@ class Planes(nn.Module):  # type: ignore[misc]
             group_size=self.group_size,
             bits=self.bits,
         )
-        return self._joined(parts)
+        return self._join(parts)
 
-    def _widened(self, x: mx.array) -> mx.array:
+    def _widen(self, x: mx.array) -> mx.array:
         """Return the input of all planes: for each group of columns, x times each multiplier."""
         width = self.group_size // len(self.multipliers)
         x = x.reshape(*x.shape[:-1], -1, 1, width) * self._factors(x.dtype)
         return x.reshape(*x.shape[:-3], -1)
 
-    def _joined(self, parts: mx.array) -> mx.array:
+    def _join(self, parts: mx.array) -> mx.array:
         """Return the weights, given all of their planes along the last axis of `parts`."""
         count = len(self.multipliers)
         parts = parts.reshape(*parts.shape[:-1], -1, count, self.group_size // count)
@@ -200,7 +200,7 @@ class PlanesLinear(Planes):
 
     def __call__(self, x: mx.array) -> mx.array:
         """Multiply x [..., in]; the result is [..., out]."""
-        y = self._product(self._widened(x))
+        y = self._product(self._widen(x))
         return y + self["bias"] if "bias" in self else y
 
 
@@ -216,11 +216,11 @@ class PlanesEmbedding(Planes):
             group_size=self.group_size,
             bits=self.bits,
         )
-        return self._joined(parts)
+        return self._join(parts)
 
     def as_linear(self, x: mx.array) -> mx.array:
         """Return the product of x [..., width] with every row, [..., rows]."""
-        return self._product(self._widened(x))
+        return self._product(self._widen(x))
 
 
 class PlanesMultiLinear(Planes):
@@ -229,8 +229,8 @@ class PlanesMultiLinear(Planes):
     def __call__(self, x: mx.array, transpose: bool = True) -> mx.array:
         """Multiply x [..., heads, length, in] by the transposed matrices, or as they are."""
         if transpose:
-            return self._product(self._widened(x))
-        return self._joined(self._product(x, transpose=False))
+            return self._product(self._widen(x))
+        return self._join(self._product(x, transpose=False))
 
 
 class PlanesSwitchLinear(Planes):
@@ -239,7 +239,7 @@ class PlanesSwitchLinear(Planes):
     def __call__(self, x: mx.array, indices: mx.array, sorted_indices: bool = False) -> mx.array:
         """Multiply x by the matrix of the expert each index names."""
         y = mx.gather_qmm(
-            self._widened(x),
+            self._widen(x),
             self.weight,
             self.scales,
             self.biases,

@@ -56,7 +56,7 @@ def errors_of(failure: str, advice: str = "download it again") -> Iterator[None]
 
 
 @contextlib.contextmanager
-def explained(path: str | Path | None) -> Iterator[None]:
+def explain_errors(path: str | Path | None) -> Iterator[None]:
     """Turn errors of the system and of MLX into a ConfigError that names the path.
 
     A ModelFormatError gets the path in front if it names no file, as those about metadata.

@@ -8,7 +8,7 @@ from akunu_py.gguf.reader import GGUFFile
 from akunu_py.model_store.default_model import default_model_path
 from akunu_py.models.converted import check_new, save_converted
 from akunu_py.models.device import disable_compile_with_kernels
-from akunu_py.models.library_errors import explained
+from akunu_py.models.library_errors import explain_errors
 from akunu_py.models.load_options import ComputeType, LoadOptions, Weights
 from akunu_py.models.load_steps import Steps, finish
 from akunu_py.models.loaded_model import LoadedModel, ModelDescription
@@ -80,7 +80,7 @@ def open_model(
             "the model's path is empty; give a GGUF file or an MLX model folder, or None for the "
             "default model"
         )
-    with explained(path):
+    with explain_errors(path):
         place = default_model_path() if path is None else Path(path).expanduser()
         if place.is_dir() or place.is_file():
             steps = source_of(place).open(options, context, group)
@@ -95,7 +95,7 @@ def open_model(
 
 
 def _explained_steps(path: str | Path | None, steps: Steps[LoadedModel]) -> Steps[LoadedModel]:
-    with explained(path):
+    with explain_errors(path):
         return (yield from steps)
 
 

@@ -20,27 +20,27 @@ _DENSE_SHARE_OF_MEMORY = 0.5
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoadOptions:
-    """How to load a model; values are checked at construction, which raises ConfigError.
-
-    Attributes:
-        weights: "quantized" as in the file, "dense", or "auto": quantized, but dense float32 on
-            a CPU without kernels if they fit, since MLX's own quantized products are very slow.
-        compute_type: of activations, scales and dense weights of a GGUF file. "auto" is float32 on
-            the CPU backend; elsewhere float16, or bfloat16 where the model does not fit float16.
-        exact_weights: whether quantized weights of the IQ types are exactly the file's; False
-            takes smaller forms close to them (docs/gguf.md). With None they are exact, unless
-            `memory_check` finds that memory does not hold them.
-        q6k: Q6_K as "planes" (exact, 8 bits a weight) or quantized anew to "8bit" (9 bits).
-        pre_tokenizer: how a byte-level BPE of a GGUF file splits texts, in place of the file's
-            `tokenizer.ggml.pre`.
-
-    """
+    """How to load a model; values are checked at construction, which raises ConfigError."""
 
     weights: Weights = "auto"
+    """As in the file ("quantized"), "dense", or "auto": quantized, but dense float32 on a CPU
+    without kernels if they fit, since MLX's own quantized products are very slow."""
+
     compute_type: ComputeType = "auto"
+    """Of activations, scales and dense weights of a GGUF file. "auto" is float32 on the CPU
+    backend; elsewhere float16, or bfloat16 where the model does not fit float16."""
+
     exact_weights: bool | None = None
+    """Whether quantized weights of the IQ types are exactly the file's; False takes smaller forms
+    close to them (docs/gguf.md). With None they are exact, unless `memory_check` finds that memory
+    does not hold them."""
+
     q6k: Q6KForm = "planes"
+    """Q6_K as "planes" (exact, 8 bits a weight) or quantized anew to "8bit" (9 bits)."""
+
     pre_tokenizer: str | None = None
+    """How a byte-level BPE of a GGUF file splits texts, in place of the file's
+    `tokenizer.ggml.pre`."""
 
     def __post_init__(self) -> None:
         for name, value, known in (

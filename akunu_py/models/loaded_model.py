@@ -14,28 +14,25 @@ from akunu_py.protocols import Tokenizer
 
 @dataclass(frozen=True, slots=True)
 class ModelDescription:
-    """Facts about a loaded model.
-
-    Attributes:
-        path: its file or folder.
-        name: what people call it, by its file, folder or repository.
-        architecture: `general.architecture`, or `model_type` of an MLX folder.
-        parameters: number of parameters.
-        weights: how they are kept; "fitted" is quantized, with some types not exactly the file's.
-        context: tokens it was trained for.
-        file_bytes: size on disk.
-        fitted_types: the GGML types that are not exactly the file's.
-
-    """
+    """Facts about a loaded model."""
 
     path: Path
     name: str
+    """What people call it, by its file, folder or repository."""
+
     architecture: str
+    """`general.architecture`, or `model_type` of an MLX folder."""
+
     parameters: int
     weights: Literal["quantized", "dense", "fitted"]
+    """How they are kept; "fitted" is quantized, with some types not exactly the file's."""
+
     context: int
+    """Tokens it was trained for."""
+
     file_bytes: int
     fitted_types: tuple[str, ...] = ()
+    """The GGML types that are not exactly the file's."""
 
     @classmethod
     def of(
@@ -62,17 +59,12 @@ class ModelDescription:
 
 @dataclass(frozen=True, slots=True)
 class LoadedModel:
-    """A model with its tokenizer.
-
-    Attributes:
-        model: the model, or this rank's part of it.
-        tokenizer: its tokenizer.
-        description: facts about the whole model.
-        make_passes: how passes are run; on several ranks, all of them run each.
-
-    """
+    """A model with its tokenizer."""
 
     model: nn.Module
+    """The model, or this rank's part of it."""
+
     tokenizer: Tokenizer
     description: ModelDescription
     make_passes: MakePasses = Passes
+    """How passes are run; on several ranks, all of them run each."""

@@ -32,22 +32,18 @@ _NOTICED = 10_000_000
 
 @dataclass(frozen=True, slots=True)
 class PlannedModel:
-    """A model to load.
-
-    Attributes:
-        path: its file or folder.
-        options: how to load it.
-        kv_bits: of its caches; None for unquantized ones.
-        group: the rank that loads its part; None for the whole model.
-        heads: "own" for its own prediction head, the path of another, or None for none.
-
-    """
+    """A model to load."""
 
     path: Path
     options: LoadOptions
     kv_bits: int | None = None
+    """Of its caches; None for unquantized ones."""
+
     group: PlannedGroup | None = None
+    """The rank that loads its part; None for the whole model."""
+
     heads: str | Path | None = None
+    """The prediction head: "own", the path of another, or None for none."""
 
     def requirements(self) -> needs.Requirements:
         """Return what it needs; raises as `requirements` does."""
@@ -75,7 +71,7 @@ def memory_parts(
     is assumed. Raises as `requirements` does.
     """
     found = [model.requirements() for model in models]
-    return [*_own_parts(models, found, context=context, fitted=False), *_parts_beside(others)]
+    return [*_own_parts(models, found, context=context, fitted=False), *_other_parts(others)]
 
 
 def available_memory() -> int:
@@ -159,7 +155,7 @@ def _head_parts(head: HeadNeeds | None, *, fitted: bool) -> list[MemoryPart]:
     return [MemoryPart("its prediction head", weights)]
 
 
-def _parts_beside(others: Sequence[MemoryPart]) -> list[MemoryPart]:
+def _other_parts(others: Sequence[MemoryPart]) -> list[MemoryPart]:
     """Return the parts that are in use besides models to load."""
     parts = list(others)
     held = mx.get_active_memory()
@@ -243,7 +239,7 @@ def _settle(
     if available is None and context is None and _surely_fit(models, others):
         return False, None
     held = mx.get_active_memory()
-    beside = _parts_beside(others)
+    beside = _other_parts(others)
     limit = needs.memory_limit() if available is None else available + _total(beside)
     requirements = [model.requirements() for model in models]
     exact, fitted = (

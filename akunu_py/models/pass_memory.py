@@ -28,24 +28,25 @@ _WIDTH_FACTOR, _HIDDEN_FACTOR, _SCORES_FACTOR, _WIDENED_FACTOR = 1.25, 8.0, 1.1,
 
 @dataclass(frozen=True, slots=True)
 class PassShape:
-    """Sizes on which the memory of a pass depends.
-
-    Attributes:
-        heads: the most heads of any attention or state space.
-        head_width: width of a key.
-        width: total output width of all matrices in the widest block.
-        hidden: width between blocks.
-        vocabulary: number of logits of a row.
-        planes: most codes per weight, by which the inputs of a layer are widened.
-
-    """
+    """Sizes on which the memory of a pass depends."""
 
     heads: int
+    """The most heads of any attention or state space."""
+
     head_width: int
+    """Width of a key."""
+
     width: int
+    """Total output width of all matrices in the widest block."""
+
     hidden: int
+    """Width between blocks."""
+
     vocabulary: int
+    """Number of logits of a row."""
+
     planes: int = 1
+    """Most codes per weight, by which the inputs of a layer are widened."""
 
     def working_bytes(
         self, tokens: int, *, columns: int, number_bytes: int, quantized_cache: bool = False

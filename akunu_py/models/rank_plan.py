@@ -41,13 +41,13 @@ def own_part(
     for item in plan.placements:
         if item.path in absent:
             continue
-        kept = split.kept(item.path, shapes[item.path]) if item.path in shapes else None
+        kept = split.part_of(item.path, shapes[item.path]) if item.path in shapes else None
         if kept is not None:
             _check_quantized(item, kept, shapes[item.path], group.size(), reader)
             item = _part(item, kept, shapes[item.path], reader)  # noqa: PLW2901
         placements.append(item)
     constants = {
-        path: value if (kept := split.kept(path, value.shape)) is None else _taken(value, kept)
+        path: value if (kept := split.part_of(path, value.shape)) is None else _take(value, kept)
         for path, value in plan.constants.items()
         if path not in absent
     }
@@ -71,7 +71,7 @@ def _part(item: Placement, kept: Kept, shape: tuple[int, ...], reader: WeightRea
         raise wrong_shape(item, (found,), shape)
     num_rows = math.prod(shape) // num_columns
     available = sum(info.rows if len(shape) > 1 else math.prod(info.shape) for info in infos)
-    rows = np.arange(available) if item.rows is None else _resolved(item.rows, available)
+    rows = np.arange(available) if item.rows is None else _resolve(item.rows, available)
     if len(rows) != num_rows:
         raise wrong_shape(item, (len(rows),), shape)
     if len(shape) > 1 and kept.axis == len(shape) - 1:
@@ -82,7 +82,7 @@ def _part(item: Placement, kept: Kept, shape: tuple[int, ...], reader: WeightRea
     return dataclasses.replace(item, rows=_as_slice(own))
 
 
-def _resolved(rows: RowOrder, available: int) -> NDArray[np.intp]:
+def _resolve(rows: RowOrder, available: int) -> NDArray[np.intp]:
     if isinstance(rows, slice):
         # A file with too few rows is found by the reader.
         stop = available if rows.stop is None else rows.stop
@@ -101,12 +101,12 @@ def _then_cut(convert: Conversion, kept: Kept, shape: tuple[int, ...]) -> Conver
         whole = convert(values)
         if whole.shape != shape:
             raise ValueError(f"{whole.shape} instead of {shape}")
-        return _taken(whole, kept)
+        return _take(whole, kept)
 
     return cut
 
 
-def _taken(values: NDArray[np.float32], kept: Kept) -> NDArray[np.float32]:
+def _take(values: NDArray[np.float32], kept: Kept) -> NDArray[np.float32]:
     return values.take(kept.indices, kept.axis)
 
 

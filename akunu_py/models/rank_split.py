@@ -2,7 +2,7 @@
 
 mlx-lm's classes know how they are split. `shard` gives each rank a share of the heads and of the
 feed-forward widths; `pipeline` gives each rank a run of layers. Neither reads a weight here:
-`shard` says what it would cut (`_recorded`), and the cuts are made where weights are read.
+`shard` says what it would cut (`_record_cuts`), and the cuts are made where weights are read.
 """
 
 import contextlib
@@ -76,19 +76,17 @@ def on_any_rank(group: Group | None, found: bool) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Cut:
-    """What a rank keeps of one layer.
-
-    Attributes:
-        sharding: mlx's name for it: "all-to-sharded" keeps some outputs, "sharded-to-all" some
-            inputs. Or a function of parameter and array that returns axis and segments.
-        segments: parts of the layer that are cut one by one, or where they end.
-        summed: whether the layer itself adds up the ranks' results.
-
-    """
+    """What a rank keeps of one layer."""
 
     sharding: str | Callable[..., Any]
+    """MLX's name for it: "all-to-sharded" keeps some outputs, "sharded-to-all" some inputs. Or a
+    function of parameter and array that returns axis and segments."""
+
     segments: Any = 1
+    """Parts of the layer that are cut one by one, or where they end."""
+
     summed: bool = False
+    """Whether the layer itself adds up the ranks' results."""
 
 
 class Kept(NamedTuple):
@@ -100,22 +98,19 @@ class Kept(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Split:
-    """How a model is split, and the part of one rank.
-
-    Attributes:
-        way: "tensor" cuts every layer, "pipeline" gives each rank some layers.
-        group: the ranks.
-        cuts: by the path of each layer that is cut.
-        whole_model: whether the class changes further weights, so that it must see all of them.
-
-    """
+    """How a model is split, and the part of one rank."""
 
     way: Way
+    """Whether every layer is cut ("tensor") or each rank gets some layers ("pipeline")."""
+
     group: Any
     cuts: dict[str, Cut] = field(default_factory=dict)
-    whole_model: bool = False
+    """By the path of each layer that is cut."""
 
-    def kept(self, path: str, shape: tuple[int, ...]) -> Kept | None:
+    whole_model: bool = False
+    """Whether the class changes further weights, so that it must see all of them."""
+
+    def part_of(self, path: str, shape: tuple[int, ...]) -> Kept | None:
         """Return what this rank keeps of a dense parameter of that shape; None for all of it.
 
         Raises ConfigError for one that does not divide.
@@ -147,7 +142,7 @@ class Split:
         try:
             shard_inplace(inner, cut.sharding, segments=cut.segments, group=self.group)
         except ValueError:
-            raise _undivided(f"the layer {path}", self.group.size()) from None
+            raise _cannot_divide(f"the layer {path}", self.group.size()) from None
 
     def cut_array(self, path: str, array: mx.array) -> mx.array:
         """Return this rank's part of a parameter; see `cut`."""
@@ -252,11 +247,11 @@ def _tensor_split(model: nn.Module, group: Group) -> Split:
         if type(value) is int
     ]
     arrays = dict(tree_flatten(model.parameters()))
-    with _recorded(model) as record:
+    with _record_cuts(model) as record:
         try:
             model.shard(group)
         except (ArithmeticError, AssertionError, ValueError):
-            raise _undivided("its width", size) from None
+            raise _cannot_divide("its width", size) from None
         except AttributeError:
             # A class that inherits `shard`, of another one's layers.
             raise ConfigError("mlx-lm splits other layers than this model has") from None
@@ -265,7 +260,7 @@ def _tensor_split(model: nn.Module, group: Group) -> Split:
         # Some classes repeat heads that are fewer than the ranks; each rank then has one.
         repeated = after == 1 and before < size and size % before == 0
         if after not in (before, before / size) and not repeated:
-            raise _undivided(f"{key} = {before}", size)
+            raise _cannot_divide(f"{key} = {before}", size)
     changed = any(array is not arrays.get(path) for path, array in tree_flatten(model.parameters()))
     cuts = {paths[id(module)]: cut for module, cut in record}
     split = Split("tensor", group, cuts, whole_model=changed)
@@ -283,12 +278,12 @@ def stacked_error(path: str) -> ConfigError:
     )
 
 
-def _undivided(what: str, size: int) -> ConfigError:
+def _cannot_divide(what: str, size: int) -> ConfigError:
     return ConfigError(f"{what} does not divide by {size}")
 
 
 @contextlib.contextmanager
-def _recorded(model: nn.Module) -> Iterator[list[tuple[nn.Module, Cut]]]:
+def _record_cuts(model: nn.Module) -> Iterator[list[tuple[nn.Module, Cut]]]:
     """Have `shard` of mlx-lm's classes say which layers it cuts, instead of cutting them.
 
     MLX's own functions cut its own layers only, and whole ones. So the two names by which the

@@ -26,7 +26,7 @@ class _WiredLimit:
         self._users = self._before = 0
 
     @contextlib.contextmanager
-    def raised(self, most: int) -> Iterator[None]:
+    def raise_to(self, most: int) -> Iterator[None]:
         with self._lock:
             if not self._users:
                 self._before = int(mx.set_wired_limit(most))
@@ -57,14 +57,14 @@ class ReplyFrame:
         Replies may overlap; their peaks then count from where the last of them began.
         """
         mx.reset_peak_memory()
-        with self._wired(model):
+        with self._keep_wired(model):
             try:
                 yield
             finally:
                 # A pass may still be running: its thread must not end, nor the limit change.
                 mx.synchronize(self._stream)
 
-    def _wired(self, model: nn.Module) -> contextlib.AbstractContextManager[None]:
+    def _keep_wired(self, model: nn.Module) -> contextlib.AbstractContextManager[None]:
         """Keep the model in memory while it is used; without Metal, do nothing.
 
         Otherwise macOS may page weights out between passes.
@@ -81,4 +81,4 @@ class ReplyFrame:
                 size / 1e9,
                 int(most) / 1e9,
             )
-        return _wired_limit.raised(int(most))
+        return _wired_limit.raise_to(int(most))

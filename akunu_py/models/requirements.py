@@ -17,7 +17,7 @@ from akunu_py.models.cached_rows import PREFILL_CHUNK
 from akunu_py.models.device import on_cpu, physical_memory
 from akunu_py.models.heads.loading import head_place
 from akunu_py.models.heads.needs import HeadNeeds, head_needs
-from akunu_py.models.library_errors import explained
+from akunu_py.models.library_errors import explain_errors
 from akunu_py.models.load_options import LoadOptions
 from akunu_py.models.pass_memory import PassShape, pass_shape
 from akunu_py.models.rank_split import PlannedGroup, Way, plan
@@ -30,24 +30,23 @@ _CGROUP_LIMIT = Path("/sys/fs/cgroup/memory.max")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Requirements(ModelFigures):
-    """What a model needs and can do.
-
-    Attributes:
-        caches: one entry for each cache that holds rows.
-        quantizable: whether its caches can be quantized (`kv_bits`).
-        rollback: the ways its caches roll back; empty where they cannot, and nothing is drafted.
-        shape: sizes on which the memory of a pass depends.
-        way: how the model is split over ranks; None for the whole model.
-        head: what the prediction head needs that drafts for it; None without one.
-
-    """
+    """What a model needs and can do."""
 
     caches: tuple[CacheNeeds, ...]
+    """One entry for each cache that holds rows."""
+
     quantizable: bool
+    """Whether its caches can be quantized (`kv_bits`)."""
+
     rollback: tuple[str, ...]
+    """The ways its caches roll back; empty where they cannot, and nothing is drafted."""
+
     shape: PassShape
     way: Way | None = None
+    """How the model is split over ranks; None for the whole model."""
+
     head: HeadNeeds | None = None
+    """What the prediction head needs that drafts for it; None without one."""
 
     def cache_bytes(self, tokens: int, *, kv_bits: int | None = None) -> int:
         """Return the bytes of the caches after `tokens`, with `kv_bits` (4, 8) a number.
@@ -103,11 +102,11 @@ def requirements(
     """
     options = options or LoadOptions()
     head = None if heads is None else head_place(path, heads)
-    with explained(path):
+    with explain_errors(path):
         source = source_of(path)
         empty = source.empty_model(options, group)
         with source.errors():
-            return _completed(empty, group, head, fitted=options.fitted)
+            return _count(empty, group, head, fitted=options.fitted)
 
 
 def memory_limit() -> int:
@@ -128,7 +127,7 @@ def memory_limit() -> int:
     return min(physical, allowed)
 
 
-def _completed(
+def _count(
     empty: EmptyModel, group: PlannedGroup | None, head: Path | None, *, fitted: bool
 ) -> Requirements:
     """Return requirements, by the caches of an empty model and by the head at `head`.

@@ -17,20 +17,17 @@ _GROWING = (2, 5, 9, 17, 33)
 
 @dataclass(frozen=True, slots=True)
 class RowDifference:
-    """A text fed in passes of one size, compared with the same text fed row by row.
-
-    Attributes:
-        rows: rows of each pass.
-        compared: rows of the text in whole passes of that size.
-        different: compared rows whose logits differ in some bit.
-        largest: the largest difference of a logit; not finite if one of the logits is not.
-
-    """
+    """A text fed in passes of one size, compared with the same text fed row by row."""
 
     rows: int
     compared: int
+    """Rows of the text in whole passes of that size."""
+
     different: int
+    """Compared rows whose logits differ in some bit."""
+
     largest: float
+    """The largest difference of a logit; not finite if one of the logits is not."""
 
 
 def rows_bit_equal(new_rows: Callable[[], CachedRows], vocabulary_size: int, most: int) -> bool:

@@ -13,37 +13,31 @@ from akunu_py.values.types import TokenLogprob
 
 
 class PendingChoice(NamedTuple):
-    """The choice after a row, not read yet.
-
-    Attributes:
-        choice: the sampler's; its token may be fed to the next pass.
-        told: what is read: the token, followed by the row's candidates if they are tracked.
-        kind: the type of the logits.
-        chances: log probabilities of the row, if they are reported.
-
-    """
+    """The choice after a row, not read yet."""
 
     choice: Choice
-    told: mx.array
+    """The sampler's; its token may be fed to the next pass."""
+
+    to_read: mx.array
+    """What is read: the token, followed by the row's candidates if they are tracked."""
+
     kind: mx.Dtype
-    chances: "RowChances | None" = None
+    logprobs: "RowLogprobs | None" = None
+    """Log probabilities of the row, if they are reported."""
 
     def queue(self) -> None:
         """Have the device compute it, without waiting."""
-        mx.async_eval(self.told, self.choice.total, *(self.chances or ()))  # type: ignore[no-untyped-call]
+        mx.async_eval(self.to_read, self.choice.total, *(self.logprobs or ()))  # type: ignore[no-untyped-call]
 
 
-class RowChances(NamedTuple):
-    """Log probabilities of a row by its raw logits, not evaluated yet.
-
-    Attributes:
-        ids: the chosen token and the likeliest ones, uint32 [1 + n].
-        values: their log probabilities, float32 [1 + n].
-
-    """
+class RowLogprobs(NamedTuple):
+    """Log probabilities of a row by its raw logits, not evaluated yet."""
 
     ids: mx.array
+    """The chosen token and the likeliest ones, uint32 [1 + n]."""
+
     values: mx.array
+    """Their log probabilities, float32 [1 + n]."""
 
     @classmethod
     def of(cls, logits: mx.array, token: mx.array, count: int) -> Self:
@@ -67,17 +61,14 @@ class RowChoices:
 
     `fed` are the tokens of the caches' rows before a pass. A row's path are the tokens of the pass
     up to the row. Together they are the text that the row's choice follows.
-
-    Attributes:
-        found: candidates of the last pass, (token fed, ids by raw logits, best first).
-        chances: log probabilities of the choices of the last pass, if they are reported.
-
     """
 
     def __init__(self, sampler: Sampler, vocabulary_size: int) -> None:
         self.sampler = sampler
+        # Candidates of the last pass, (token fed, ids by raw logits, best first).
         self.found: list[tuple[int, list[int]]] = []
-        self.chances: list[TokenLogprob] = []
+        # Log probabilities of the choices of the last pass, if they are reported.
+        self.logprobs: list[TokenLogprob] = []
         self._vocabulary_size = vocabulary_size
         self._width = 0
         self._reported: int | None = None
@@ -90,10 +81,10 @@ class RowChoices:
         """Report log probabilities of every choice from now on, and of the likeliest tokens."""
         self._reported = min(count, self._vocabulary_size)
 
-    def _chances(self, logits: mx.array, choice: Choice) -> RowChances | None:
+    def _row_logprobs(self, logits: mx.array, choice: Choice) -> RowLogprobs | None:
         if self._reported is None:
             return None
-        return RowChances.of(logits, choice.token, self._reported)
+        return RowLogprobs.of(logits, choice.token, self._reported)
 
     @property
     def needs_tokens(self) -> bool:
@@ -118,24 +109,24 @@ class RowChoices:
         """Choose after a row; `logits` are [1, vocab]."""
         (mask,) = self.masks(logits, fed, (path,))
         choice = self.sampler.choice(logits, len(fed) + len(path), self.recent(fed, path), mask)
-        told = choice.token
+        to_read = choice.token
         if self._width:
-            told = mx.concatenate([told, top_candidates(logits, self._width)[0]])
-        return PendingChoice(choice, told, logits.dtype, self._chances(logits, choice))
+            to_read = mx.concatenate([to_read, top_candidates(logits, self._width)[0]])
+        return PendingChoice(choice, to_read, logits.dtype, self._row_logprobs(logits, choice))
 
     def read(self, pending: PendingChoice, last: int) -> int:
         """Bring a choice to the host; `last` is the token of its row.
 
         Raises ModelFormatError for a row from which no token can be chosen.
         """
-        ids: list[int] = pending.told.tolist()  # type: ignore[assignment]
+        ids: list[int] = pending.to_read.tolist()  # type: ignore[assignment]
         total: float = pending.choice.total.item()  # type: ignore[assignment]
         if not is_choice(total):
             raise no_choice(pending.kind)
         if self._width:
             self.found = [(last, ids[1:])]
-        if pending.chances is not None:
-            self.chances = [pending.chances.read()]
+        if pending.logprobs is not None:
+            self.logprobs = [pending.logprobs.read()]
         return ids[0]
 
     def read_rows(
@@ -158,16 +149,16 @@ class RowChoices:
         width, count = self._width, len(paths)
         if width:
             results.append(top_candidates(rows, width).flatten())
-        told = mx.concatenate(results)
+        to_read = mx.concatenate(results)
         totals = mx.concatenate([choice.total for choice in choices])
-        found_chances = map(self._chances, split, choices)
-        chances = [one for one in found_chances if one is not None]
-        mx.eval(told, totals, *itertools.chain(*chances))
-        ids: list[int] = told.tolist()  # type: ignore[assignment]
+        found_logprobs = map(self._row_logprobs, split, choices)
+        logprobs = [one for one in found_logprobs if one is not None]
+        mx.eval(to_read, totals, *itertools.chain(*logprobs))
+        ids: list[int] = to_read.tolist()  # type: ignore[assignment]
         found: list[list[float]] = totals.tolist()  # type: ignore[assignment]
         if not all(is_choice(total) for (total,) in found):
             raise no_choice(logits.dtype)
-        self.chances += [one.read() for one in chances]
+        self.logprobs += [one.read() for one in logprobs]
         if width:
             self.found += [
                 (path[-1], ids[first : first + width])

@@ -145,7 +145,7 @@ def _fill(
         if one["fields"].keys() != vars(leaf).keys():
             raise ValueError("a cache has other fields than the model's")
         values = {
-            name: _restored(value, f"{prefix}{number}.{name}", arrays)
+            name: _restore(value, f"{prefix}{number}.{name}", arrays)
             for name, value in one["fields"].items()
         }
         _check_numbers(values, vars(leaf), len(tokens))
@@ -158,29 +158,29 @@ def _described_leaf(leaf: Any, prefix: str, arrays: dict[str, mx.array]) -> dict
     return {
         "kind": type(leaf).__name__,
         "fields": {
-            name: _described(value, prefix + name, arrays) for name, value in vars(leaf).items()
+            name: _describe(value, prefix + name, arrays) for name, value in vars(leaf).items()
         },
     }
 
 
-def _described(value: Any, name: str, arrays: dict[str, mx.array]) -> Any:
+def _describe(value: Any, name: str, arrays: dict[str, mx.array]) -> Any:
     """Return a field as JSON; its arrays are added by name."""
     if isinstance(value, mx.array):
         arrays[name] = value
         return _ARRAY
     if isinstance(value, list | tuple):
-        return [_described(part, f"{name}.{place}", arrays) for place, part in enumerate(value)]
+        return [_describe(part, f"{name}.{place}", arrays) for place, part in enumerate(value)]
     if value is None or type(value) is int:
         return value
     raise ValueError(f"a cache holds {type(value).__name__} in {name}")
 
 
-def _restored(value: Any, name: str, arrays: dict[str, mx.array]) -> Any:
+def _restore(value: Any, name: str, arrays: dict[str, mx.array]) -> Any:
     """Return a described field, and take its arrays out."""
     if value == _ARRAY:
         return arrays.pop(name)
     if isinstance(value, list):
-        return [_restored(part, f"{name}.{place}", arrays) for place, part in enumerate(value)]
+        return [_restore(part, f"{name}.{place}", arrays) for place, part in enumerate(value)]
     if value is None or type(value) is int:
         return value
     raise ValueError(f"{name} is {json.dumps(value)[:40]}")

@@ -23,16 +23,11 @@ _ROWS = -2
 
 @dataclass(eq=False, slots=True)
 class Piece:
-    """Some rows of all caches by length; nobody writes into its arrays.
-
-    Attributes:
-        count: number of rows.
-        arrays: keys and values of each cache.
-
-    """
+    """Some rows of all caches by length; nobody writes into its arrays."""
 
     count: int
     arrays: list[Any]
+    """Keys and values of each cache."""
 
     @property
     def nbytes(self) -> int:
@@ -90,7 +85,7 @@ def put_together(rows: CachedRows, pieces: Sequence[Piece]) -> None:
     for place, leaf in enumerate(held):
         parts = [piece.arrays[place] for piece in pieces]
         # Array objects of their own: a pass writes through them.
-        leaf.keys, leaf.values = tree_map(_joined, *parts)
+        leaf.keys, leaf.values = tree_map(_join, *parts)
     mx.eval(_arrays([(leaf.keys, leaf.values) for leaf in held]))
 
 
@@ -116,7 +111,7 @@ def _caches(rows: CachedRows) -> list[Any]:
     return [leaf for leaf in leaves(rows.caches) if by_length(leaf) and leaf.offset]
 
 
-def _joined(*parts: mx.array) -> mx.array:
+def _join(*parts: mx.array) -> mx.array:
     return mx.concatenate(list(parts), axis=_ROWS) if len(parts) > 1 else parts[0][...]
 
 

@@ -263,7 +263,7 @@ class Session(Target):
     def wait_in_flight(self) -> float:
         started = time.perf_counter()
         if self._in_flight is not None:
-            mx.eval(self._in_flight.told)
+            mx.eval(self._in_flight.to_read)
         return time.perf_counter() - started
 
     @property
@@ -311,7 +311,7 @@ class Session(Target):
 
         None stands for a node without a row.
         """
-        found = self._choosing.chances
+        found = self._choosing.logprobs
         if self._report_tree is None or not found:
             return found
         tree, start = self._report_tree
@@ -395,7 +395,7 @@ class Session(Target):
             raise ContractError("choose was called twice without commit")
         self._rows.settled = False
         self._choosing.found = []
-        self._choosing.chances = []
+        self._choosing.logprobs = []
         self._report_tree = None
 
     def commit(self, accepted: Sequence[int]) -> None:
@@ -406,7 +406,7 @@ class Session(Target):
         kept = self._pass[: self._draft_start + len(accepted)]
         rejected = len(self._pass) - len(kept)
         if self._tree is not None:
-            path = self._tree.kept(accepted)
+            path = self._tree.rows_of(accepted)
             keep_rows(self._rows.caches, len(self._pass), path)
             self._rows.tokens += (self._pass[row] for row in path)
             self._tree = None

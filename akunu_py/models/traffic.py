@@ -46,19 +46,15 @@ class CacheBytes:
 
 @dataclass(frozen=True, slots=True)
 class MemoryTraffic:
-    """Bytes that a step of plain decoding reads, and the speed of a large copy.
-
-    Attributes:
-        weight_bytes: size of the weights that one token is multiplied with. Experts count by the
-            share a token visits, and an embedding that is only looked up in not at all.
-        caches: the cache of each layer.
-        copy_bytes_per_s: bytes read and written together, as the STREAM benchmark counts a copy.
-
-    """
+    """Bytes that a step of plain decoding reads, and the speed of a large copy."""
 
     weight_bytes: float
+    """Size of the weights that one token is multiplied with. Experts count by the share a token
+    visits, and an embedding that is only looked up in not at all."""
+
     caches: tuple[CacheBytes, ...]
     copy_bytes_per_s: float
+    """Bytes read and written together, as the STREAM benchmark counts a copy."""
 
     def step_bytes(self, context: float) -> float:
         """Return the bytes that one step reads with that many tokens in the cache."""

@@ -44,24 +44,21 @@ class Float16OverflowError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class WeightReader:
-    """Reads the tensors of placements, in the form the model will have.
-
-    Attributes:
-        file: the file to read.
-        kind: the type of dense weights and scales, and so of activations.
-        dense: whether to expand quantized tensors.
-        fitted: whether types with a smaller, fitted form get it; see `akunu_py.gguf.quants`.
-        q6k: the form of Q6_K tensors.
-        memory: buffer for results before MLX copies them.
-
-    """
+    """Reads the tensors of placements, in the form the model will have."""
 
     file: GGUFFile
     kind: mx.Dtype
+    """The type of dense weights and scales, and so of activations."""
+
     dense: bool = False
     fitted: bool = False
+    """Whether types with a smaller, fitted form get it; see `akunu_py.gguf.quants`."""
+
     q6k: Q6KForm = "planes"
+    """The form of Q6_K tensors."""
+
     memory: ResultMemory = field(default_factory=ResultMemory, repr=False)
+    """Buffer for results before MLX copies them."""
 
     def vector(self, name: str) -> NDArray[np.float32]:
         """Return a small tensor's numbers, flat."""
@@ -112,10 +109,10 @@ class WeightReader:
             return None
         shape = tuple(old.weight.shape)
         if len({info.type.id for info in infos}) > 1:
-            return self._stacked(placement, infos, old)
+            return self._stacked_layer(placement, infos, old)
         if placement.rows is None and len(infos) == 1 and infos[0].shape[:-1] != shape[:-1]:
             raise wrong_shape(placement, infos[0].shape, shape)
-        info, raw, columns = self._selected(placement, infos)
+        info, raw, columns = self._select(placement, infos)
         found = (info.rows, info.cols if columns is None else len(columns))
         if found != (math.prod(shape[:-1]), shape[-1]):
             raise wrong_shape(placement, found, shape)
@@ -126,7 +123,7 @@ class WeightReader:
                 return None
             matrix = moved
         new = self._make(matrix, old, shape[:-1])
-        return self._scaled(placement, infos, new) if placement.scales else new
+        return self._scaled_layer(placement, infos, new) if placement.scales else new
 
     def _numbers(self, placement: Placement, shape: tuple[int, ...]) -> NDArray[np.float32]:
         """Return the dense numbers of a placement, before its conversion."""
@@ -135,7 +132,7 @@ class WeightReader:
             _check_stackable(placement, infos)
         columns = placement.columns
         if len(infos[0].shape) > 1 and len({info.type.id for info in infos}) == 1:
-            info, raw, columns = self._selected(placement, infos)
+            info, raw, columns = self._select(placement, infos)
             values = dequantize(info, raw)
         else:
             pieces = [dequantize(info, self.file.tensor_bytes(info.name)) for info in infos]
@@ -155,7 +152,7 @@ class WeightReader:
             return values.reshape(*infos[0].shape[:-1], values.shape[-1])
         return values.reshape(shape) if math.prod(shape) == values.size else values
 
-    def _selected(
+    def _select(
         self, placement: Placement, infos: list[TensorInfo]
     ) -> tuple[TensorInfo, NDArray[np.uint8], NDArray[np.intp] | None]:
         """Return the blocks that hold the numbers of a placement, as one tensor of one type.
@@ -203,7 +200,9 @@ class WeightReader:
             )
         return np.broadcast_to(scale.reshape(-1, *(1,) * (len(lead) > 1)), lead)
 
-    def _scaled(self, placement: Placement, infos: list[TensorInfo], inner: nn.Module) -> Scaled:
+    def _scaled_layer(
+        self, placement: Placement, infos: list[TensorInfo], inner: nn.Module
+    ) -> Scaled:
         """Return a layer that multiplies the outputs of `inner`, whose bias it takes."""
         if self.kind == mx.float16:
             # Unscaled outputs are thousands of times too large.
@@ -234,7 +233,7 @@ class WeightReader:
             raise Float16OverflowError(info.name)
         return matrix
 
-    def _stacked(
+    def _stacked_layer(
         self, placement: Placement, infos: list[TensorInfo], old: nn.Module
     ) -> nn.Module | None:
         shape = tuple(old.weight.shape)

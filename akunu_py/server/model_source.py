@@ -143,7 +143,7 @@ def served_model(engine: Engine) -> ServedModel:
         trained=description.context,
         created=_created(path),
         thinks=thinks == 1,
-        heeds=engine.thinking.heeded,
+        heeds=engine.thinking.supported,
         holds_grammars=_holds_grammars(engine),
         unwritten=engine.tool_use.unwritten,
         template=getattr(tokenizer, "chat_template", ""),

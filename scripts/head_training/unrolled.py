@@ -32,7 +32,7 @@ def unrolled_states(
     attention = _Attention(layer.self_attn, rows, states.dtype)
     found = []
     for depth in range(depths):
-        inner = head.joined(states, tokens[:, depth : depth + rows])
+        inner = head.join(states, tokens[:, depth : depth + rows])
         inner = inner + attention(layer.input_layernorm(inner), depth)
         inner = inner + layer.mlp(layer.post_attention_layernorm(inner))
         states = head.body.norm(inner)

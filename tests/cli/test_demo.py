@@ -132,7 +132,7 @@ def test_two_engines_over_the_same_weights_do_not_disturb_each_other(model):
     config = GenerationConfig(max_tokens=12, logit_bias={2: -1e6, 6: -1e6})
     with Engine.load(model) as engine:
         alone = engine.chat(messages, config).token_ids
-        other = engine.beside()
+        other = engine.sibling()
         assert other._loaded.model is engine._loaded.model
         engine.reset()
         streams = [engine.stream_chat(messages, config), other.stream_chat(messages, config)]

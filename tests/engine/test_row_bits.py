@@ -39,7 +39,7 @@ def test_nobody_measures_for_a_reader_who_does_not_look(tiny_gguf, monkeypatch):
     monkeypatch.setattr(Session, "bit_equal_to", lambda *_: pytest.fail("measured"))
     with Engine.load(tiny_gguf) as engine:
         engine.compares_rows = False
-        with engine.beside() as other:
+        with engine.sibling() as other:
             for each in (engine, other):
                 drafted = each.generate(PROMPT, max_tokens=12, **DRAFTED)
                 assert drafted.stats.drafted

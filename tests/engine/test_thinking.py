@@ -78,7 +78,7 @@ def test_variables_that_serve_a_wish(source, wish, expected):
 
 
 @pytest.mark.parametrize(
-    ("source", "heeded"),
+    ("source", "supported"),
     [
         (QWEN, {"thinking"}),
         (GPT_OSS, {"effort"}),
@@ -88,8 +88,8 @@ def test_variables_that_serve_a_wish(source, wish, expected):
         ("{{ raise_exception('no') }}", set()),
     ],
 )
-def test_options_that_a_template_heeds(source, heeded):
-    assert Thinking(Rendered(source)).heeded == heeded
+def test_options_that_a_template_heeds(source, supported):
+    assert Thinking(Rendered(source)).supported == supported
 
 
 def test_template_is_not_tried_without_a_wish():

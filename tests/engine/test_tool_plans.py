@@ -152,7 +152,7 @@ def test_a_chosen_reader_goes_before_a_format_that_is_understood(caplog):
     assert end.call.name == "now"
     assert not caplog.text
     with pytest.raises(ConfigError, match="cannot have a constraint, too"):
-        plan.constrained(Constraint.json_schema({}))
+        plan.constraint_with(Constraint.json_schema({}))
     with pytest.raises(ConfigError, match="are read by mlx-lm, so they cannot be required"):
         use.plan(SAID[:1], TOOLS, {"name": "now"})
 

@@ -126,7 +126,7 @@ def test_a_parser_can_be_chosen(tmp_path):
         Engine.load(tmp_path / "never.gguf", tool_parser="kimi")
     path = tmp_path / "model.gguf"
     write_tiny_llama(path, context=2048, chat_template=HERMES)
-    with Engine.load(path, tool_parser="kimi_k3") as loaded, loaded.beside() as another:
+    with Engine.load(path, tool_parser="kimi_k3") as loaded, loaded.sibling() as another:
         for engine in (loaded, another):
             with pytest.raises(ConfigError, match="by mlx-lm's parser kimi_k3, so they cannot be"):
                 engine.chat(ASK, tools=TOOLS, tool_choice="required")

@@ -95,14 +95,14 @@ def test_they_are_waited_for_with_the_choice_and_the_next_step_is_under_way(sess
     session.track_candidates(NUM_CANDIDATES)
     session.choose(prompt[-1], Draft.empty())
     session.commit(())
-    assert session._in_flight.told.shape == (1 + NUM_CANDIDATES,)
+    assert session._in_flight.to_read.shape == (1 + NUM_CANDIDATES,)
     queued = []
     monkeypatch.setattr(mx, "async_eval", lambda *arrays: queued.append(arrays))
-    first = int(session._in_flight.told[0].item())
+    first = int(session._in_flight.to_read[0].item())
     session.choose(first, Draft.empty())
     session.commit(())
-    ((told, total),) = queued
-    assert told is session._in_flight.told
+    ((to_read, total),) = queued
+    assert to_read is session._in_flight.to_read
     assert total is session._in_flight.choice.total
 
 

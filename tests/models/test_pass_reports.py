@@ -48,7 +48,7 @@ def test_the_step_in_flight_can_be_waited_for(truth, monkeypatch):
     waited, evaluate = [], mx.eval
     monkeypatch.setattr(mx, "eval", lambda *arrays: waited.extend(arrays) or evaluate(*arrays))
     session.wait_in_flight()
-    assert [id(array) for array in waited] == [id(session._in_flight.told)]
+    assert [id(array) for array in waited] == [id(session._in_flight.to_read)]
     assert session.in_flight
     assert session.choose(truth[0], Draft.empty()) == [truth[1]]
     session.commit(())

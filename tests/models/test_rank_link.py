@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from akunu_py.models.ranks import agreement, link
 from akunu_py.models.ranks.agreement import RanksDifferError, agree, files_digest
-from akunu_py.models.ranks.link import Kind, Link, Message
+from akunu_py.models.ranks.link import Link, MessageKind, RankMessage
 from akunu_py.system.errors import ConfigError
 
 # A thread that would end its process ends itself here.
@@ -127,11 +127,15 @@ def test_texts_are_exchanged_with_rank_0(connect):
 
 def test_commands_arrive_in_order(connect):
     links, _ = connect(2)
-    sent = [Message(Kind.NEW, 1), Message(Kind.FEED, 1, 5), Message(Kind.DROP, 1, 2)]
+    sent = [
+        RankMessage(MessageKind.NEW, 1),
+        RankMessage(MessageKind.FEED, 1, 5),
+        RankMessage(MessageKind.DROP, 1, 2),
+    ]
     links[0].send(sent[:2])
     links[0].send(sent[2:])
     links[0].stop()
-    assert [links[1].next_command() for _ in range(4)] == [*sent, Message(Kind.STOP)]
+    assert [links[1].next_command() for _ in range(4)] == [*sent, RankMessage(MessageKind.STOP)]
     assert (links[0].num_messages, links[0].num_bytes) == (3, 64)
 
 
@@ -149,7 +153,7 @@ def test_strangers_are_turned_away(connect):
     while 0 not in found:
         time.sleep(0.01)
     found[0].stop()
-    assert links[1].next_command() == Message(Kind.STOP)
+    assert links[1].next_command() == RankMessage(MessageKind.STOP)
 
 
 def test_a_rank_that_ends_ends_all_and_is_named(connect, ends):
@@ -239,7 +243,7 @@ def test_the_rank_with_the_least_memory_counts(connect, monkeypatch):
 def test_an_end_after_stop_is_none_to_report(connect, ends):
     links, _ = connect(2)
     links[0].stop()
-    assert links[1].next_command() == Message(Kind.STOP)
+    assert links[1].next_command() == RankMessage(MessageKind.STOP)
     links[1]._peers[0]._connection.close()
     links[0]._watching.join()
     assert ends.empty()
@@ -254,8 +258,10 @@ def test_what_is_not_a_message_ends_the_rank(connect, ends):
 
 MESSAGES = st.lists(
     st.builds(
-        Message,
-        st.sampled_from([kind for kind in Kind if kind not in (Kind.TEXT, Kind.LOST)]),
+        RankMessage,
+        st.sampled_from(
+            [kind for kind in MessageKind if kind not in (MessageKind.TEXT, MessageKind.LOST)]
+        ),
         st.integers(0, 2**31 - 1),
         st.integers(-(2**31), 2**31 - 1),
         st.integers(0, 9),
@@ -269,14 +275,14 @@ def test_messages_survive_any_pieces(messages, text, size):
     peer = link._Peer(1, None)
     data = text.encode()
     stream = b"".join(message.bytes() for message in messages)
-    stream += Message(Kind.TEXT, 0, len(data)).bytes() + data
+    stream += RankMessage(MessageKind.TEXT, 0, len(data)).bytes() + data
     found = []
     for start in range(0, len(stream), size):
         peer._received += stream[start : start + size]
         found += peer.messages()
     assert found == [
         *((message, "") for message in messages),
-        (Message(Kind.TEXT, 0, len(data)), text),
+        (RankMessage(MessageKind.TEXT, 0, len(data)), text),
     ]
 
 
@@ -288,7 +294,7 @@ def test_any_bytes_are_messages_or_refused(data):
         found = list(peer.messages())
     except ValueError:
         return
-    assert all(isinstance(message.kind, Kind) for message, _ in found)
+    assert all(isinstance(message.kind, MessageKind) for message, _ in found)
 
 
 def test_ranks_that_agree_go_on(connect):

@@ -146,12 +146,12 @@ def test_a_step_is_kept_in_flight_only_without_drafts_or_penalties(session):
     session.commit(())
     assert session._in_flight is not None
     # A draft that begins wrongly leaves the pipeline running, one that begins rightly ends it.
-    ahead = session._in_flight.told.item()
+    ahead = session._in_flight.to_read.item()
     wrong = session.choose(first[0], Draft.chain([(ahead + 1) % VOCABULARY, 3]))
     session.commit(())
     assert wrong == [ahead, -1, -1]
     assert session._in_flight is not None
-    following = session._in_flight.told.item()
+    following = session._in_flight.to_read.item()
     right = session.choose(ahead, Draft.chain([following, 3]))
     assert right[0] == following
     assert len(right) == 3

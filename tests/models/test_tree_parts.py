@@ -59,8 +59,8 @@ def test_nodes_become_rows_and_choices_come_back_to_nodes():
     assert whole.tokens == (3, 9, 5, 5, 6, 7)
     assert whole.rows.parents == (-1, 0, 1, 0, 3, 3)
     assert whole.choices((30, 31, 32, 33, 34, 35)) == [31, 32, 33, 34, 35]
-    assert whole.kept(()) == [0]
-    assert whole.kept((2, 4)) == [0, 3, 5]
+    assert whole.rows_of(()) == [0]
+    assert whole.rows_of((2, 4)) == [0, 3, 5]
     assert whole.tokens_along(5) == (3, 5, 7)
 
 
@@ -71,7 +71,7 @@ def test_the_first_token_leaves_one_branch():
     assert left.tokens == (5, 6, 7)
     assert left.rows.parents == (-1, 0, 0)
     assert left.choices((40, 41, 42)) == [-1, -1, 40, 41, 42]
-    assert left.kept((2, 4)) == [0, 2]
+    assert left.rows_of((2, 4)) == [0, 2]
     assert ArrangedTree.below(draft, 6) is None
 
 

@@ -46,7 +46,7 @@ def served(loaded):
 
 def test_reply_is_that_of_the_engine(served, loaded):
     body = served.post(CHAT, ASK | {"temperature": 0.9}).json()
-    with loaded.beside() as other:
+    with loaded.sibling() as other:
         expected = other.chat(ASK["messages"], max_tokens=12, seed=3, temperature=0.9)
     assert body["choices"][0]["message"]["content"] == expected.text
     assert body["usage"]["prompt_tokens"] == expected.num_prompt_tokens
@@ -108,7 +108,7 @@ def test_second_request_uses_the_rows_of_the_first(served):
 
 def test_prompt_is_continued(served, loaded):
     body = served.post("/v1/completions", {"prompt": "Once upon", "max_tokens": 8}).json()
-    with loaded.beside() as other:
+    with loaded.sibling() as other:
         assert body["choices"][0]["text"] == other.generate("Once upon", max_tokens=8).text
 
 

@@ -41,7 +41,7 @@ def test_same_seed_same_tokens(kind, temperature, default_model):
         plain = GenerationConfig(
             temperature=temperature, logit_bias=readable(engine), drafter="none"
         )
-        with engine.beside() as other:
+        with engine.sibling() as other:
             expected = []
             for seed, prompt in enumerate(PROMPTS):
                 other.reset()

@@ -101,7 +101,7 @@ class Source:
             raise self.late_error
         self.loads += 1
         self.memory.used += self.size
-        engine = self.lasting.beside()
+        engine = self.lasting.sibling()
         close = engine.close
 
         def closed():
@@ -240,7 +240,7 @@ def test_model_is_loaded_when_a_request_names_it(bench, lasting):
     assert [entry["id"] for entry in listed[:2]] == ["one", "other"]
     assert bench.loaded() == []
     for name, engine in zip(("one", "other"), lasting, strict=True):
-        with engine.beside() as alone:
+        with engine.sibling() as alone:
             expected = alone.chat(ASK["messages"], max_tokens=6, seed=3).text
         assert text_of(bench.ask(name)) == expected
         assert bench.loaded() == [name]
@@ -403,7 +403,7 @@ class TestLoadInSteps:
             assert (other.made - before[0], len(reply.reply) - before[1]) in {(1, 1), (0, 1)}
         assert other.made == 20
         self.until(worker, lambda: late.reply)
-        with one.lasting.beside() as alone:
+        with one.lasting.sibling() as alone:
             call = reply.call
             expected = alone.generate(call.prompt, call.choice.config).token_ids
         self.until(worker, lambda: len(reply.reply) == 200)

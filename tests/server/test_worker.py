@@ -663,7 +663,7 @@ class TestJobs:
         job = make_worker().submit(call(toy))
         asked = []
         job.prepare = lambda engine: asked.append(engine) or job._prepared
-        with toy.beside() as other:
+        with toy.sibling() as other:
             for engine in (toy, other, other, toy):
                 job.fit(engine)
             assert asked == [other, toy]

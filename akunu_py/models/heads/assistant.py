@@ -33,19 +33,15 @@ Kept = Mapping[str, tuple[mx.array, mx.array]]
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Source:
-    """The target's layer whose keys and values the assistant's layers of a kind attend to.
-
-    Attributes:
-        attention: the attention of that layer.
-        cache: which of the target's caches has its rows.
-        most: how many rows before its own a query of that layer sees; None for all.
-
-    """
+class AttendedCache:
+    """The target's layer whose keys and values the assistant's layers of a kind attend to."""
 
     attention: nn.Module
     cache: int
+    """Which of the target's caches has its rows."""
+
     most: int | None
+    """How many rows before its own a query of that layer sees; None for all."""
 
 
 class Clusters(nn.Module):  # type: ignore[misc]  # mlx.nn has no types
@@ -53,17 +49,13 @@ class Clusters(nn.Module):  # type: ignore[misc]  # mlx.nn has no types
 
     The assistants of the two small models have it (`use_ordered_embeddings`), since most of their
     time would go into the logits of 262,144 tokens.
-
-    Attributes:
-        centroids: states [.., hidden] to scores of clusters [.., count].
-        token_ordering: the ids of the tokens, cluster by cluster, int32 [vocabulary].
-        num_active: how many clusters are looked at.
-
     """
 
     def __init__(self, hidden: int, count: int, vocabulary: int, num_active: int) -> None:
         super().__init__()
+        # States [.., hidden] to scores of clusters [.., count].
         self.centroids = nn.Linear(hidden, count, bias=False)
+        # The ids of the tokens, cluster by cluster, int32 [vocabulary].
         self.token_ordering = mx.zeros((vocabulary,), dtype=mx.int32)
         self.num_active = num_active
 
@@ -79,18 +71,14 @@ class Clusters(nn.Module):  # type: ignore[misc]  # mlx.nn has no types
 
 
 class Assistant(nn.Module):  # type: ignore[misc]
-    """Gemma 4's assistant, over one target.
-
-    Attributes:
-        takes: the target's states are taken after the final norm.
-        width: the target's width.
-        sources: what its layers attend to, by their kind.
-
-    """
+    """Gemma 4's assistant, over one target."""
 
     takes: ClassVar[Hidden] = "normed"
+    """The target's states are taken after the final norm."""
 
-    def __init__(self, args: ModelArgs, target: nn.Module, sources: Mapping[str, Source]) -> None:
+    def __init__(
+        self, args: ModelArgs, target: nn.Module, sources: Mapping[str, AttendedCache]
+    ) -> None:
         """Make an assistant without weights.
 
         Arguments:
@@ -101,8 +89,9 @@ class Assistant(nn.Module):  # type: ignore[misc]
         """
         super().__init__()
         _, decoder = decoder_of(target)
+        # The target's width.
         self.width = decoder.norm.weight.shape[0]
-        # No dictionary: modules take those for parameters.
+        # What its layers attend to, by kind. No dictionary: modules take those for parameters.
         self.sources = MappingProxyType({kind: sources[kind] for kind in args.layer_types})
         self.pre_projection = nn.Linear(2 * self.width, args.hidden_size, bias=False)
         self.layers = [DecoderLayer(args, index) for index in range(args.num_hidden_layers)]
@@ -195,7 +184,7 @@ def check_gemma(model: nn.Module, architecture: str, place: Path) -> None:
         )
 
 
-def sources_in(target: nn.Module) -> dict[str, Source]:
+def sources_in(target: nn.Module) -> dict[str, AttendedCache]:
     """Return what assistants can attend to in a target, by kind; nothing for another family."""
     decoder = target.get("language_model", target).get("model")
     if not isinstance(decoder, Gemma4TextModel):
@@ -205,5 +194,5 @@ def sources_in(target: nn.Module) -> dict[str, Source]:
     for cache, layer in enumerate(layer for layer in decoder.layers if layer.self_attn.has_kv):
         sliding = layer.self_attn.is_sliding
         most = decoder.window_size - 1 if sliding else None
-        found[layer.layer_type] = Source(layer.self_attn, cache, most)
+        found[layer.layer_type] = AttendedCache(layer.self_attn, cache, most)
     return found

@@ -27,17 +27,16 @@ class DFlashHead(nn.Module):  # type: ignore[misc]  # mlx.nn has no types
     """A DFlash head: from the states of all rows before the last token, the tokens after it.
 
     Parameters have the names of the published files.
-
-    Attributes:
-        takes: the numbers of the target's layers whose inputs it takes.
-        width: W, of what it takes: that of the target's state times the number of layers.
-        block: rows of a block, the last token's among them.
-
     """
 
     takes: Hidden
+    """The numbers of the target's layers whose inputs it takes."""
+
     width: int
+    """W, of what it takes: that of the target's state times the number of layers."""
+
     block: int
+    """Rows of a block, the last token's among them."""
 
     def __init__(
         self,
@@ -91,7 +90,7 @@ class DFlashHead(nn.Module):  # type: ignore[misc]  # mlx.nn has no types
         masks = mx.full((1, self.block - known.shape[1]), self._mask, dtype=known.dtype)
         x = self._shared.embed(mx.concatenate([known, masks], axis=1))
         for layer, rows in zip(self.layers, cache, strict=True):
-            x = x + _attended(layer.self_attn, layer.input_layernorm(x), rows)
+            x = x + _attend(layer.self_attn, layer.input_layernorm(x), rows)
             x = x + layer.mlp(layer.post_attention_layernorm(x))
         states: mx.array = x[:, known.shape[1] :]
         return states
@@ -112,7 +111,7 @@ class DFlashHead(nn.Module):  # type: ignore[misc]  # mlx.nn has no types
         return [KVCache() for _ in self.layers]
 
 
-def _attended(attention: Attention, x: mx.array, cache: KVCache) -> mx.array:
+def _attend(attention: Attention, x: mx.array, cache: KVCache) -> mx.array:
     """Return what attention adds to a block, [1, n, H], whose first row comes after the cache's."""
     queries = _split(attention.q_proj(x), attention.n_heads)
     queries = attention.rope(attention.q_norm(queries), offset=cache.offset)

@@ -13,19 +13,15 @@ from mlx import nn
 
 
 class DraftOutput(nn.Module):  # type: ignore[misc]  # mlx.nn has no types
-    """An output head of which only some rows are computed; the logits of all others are -inf.
-
-    Attributes:
-        rows: an output head, or an embedding that serves as one, with n rows.
-        ids: the target's token of each row, int32 [n], ascending.
-        vocabulary: number of the target's tokens.
-
-    """
+    """An output head of which only some rows are computed; the logits of all others are -inf."""
 
     def __init__(self, rows: nn.Module, ids: mx.array, vocabulary: int) -> None:
         super().__init__()
+        # An output head, or an embedding that serves as one, with n rows.
         self.rows = rows
+        # The target's token of each row, int32 [n], ascending.
         self.ids = ids
+        # Number of the target's tokens.
         self.vocabulary = vocabulary
 
     def __call__(self, states: mx.array) -> mx.array:

@@ -31,20 +31,19 @@ from akunu_py.system.errors import UnsupportedArchitectureError
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Family:
-    """The heads of a family.
-
-    Attributes:
-        architectures: the GGUF architectures whose heads it takes.
-        changes: arguments of the class that make its layer 0 a layer like the head's.
-        embedding_first: whether the projection takes the embedding before the state.
-        minus_one: whether checkpoints of the family store the weights of norms less 1.
-
-    """
+    """The heads of a family."""
 
     architectures: tuple[str, ...] = ()
+    """The GGUF architectures whose heads it takes."""
+
     changes: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    """Arguments of the class that make its layer 0 a layer like the head's."""
+
     embedding_first: bool = True
+    """Whether the projection takes the embedding before the state."""
+
     minus_one: bool = False
+    """Whether checkpoints of the family store the weights of norms less 1."""
 
 
 _ATTENTION = {"full_attention_interval": 1}

@@ -16,15 +16,13 @@ class SharedLayers:
     """Layers of the target that a head computes with.
 
     They are functions and no modules, so that a head's parameters are its own only.
-
-    Attributes:
-        embed: token ids [1, n] to embeddings [1, n, H].
-        logits: states [1, m, H] to logits [1, m, vocab].
-
     """
 
     embed: Callable[[mx.array], mx.array]
+    """Token ids [1, n] to embeddings [1, n, H]."""
+
     logits: Callable[[mx.array], mx.array]
+    """States [1, m, H] to logits [1, m, vocab]."""
 
 
 class PredictionHead(nn.Module):  # type: ignore[misc]  # mlx.nn has no types
@@ -86,10 +84,10 @@ class PredictionHead(nn.Module):  # type: ignore[misc]  # mlx.nn has no types
             cache: from `make_cache`; it takes up n rows. None stands for an empty one.
 
         """
-        states: mx.array = self.body(self.joined(hidden, tokens), cache)
+        states: mx.array = self.body(self.join(hidden, tokens), cache)
         return states
 
-    def joined(self, hidden: mx.array, tokens: mx.array) -> mx.array:
+    def join(self, hidden: mx.array, tokens: mx.array) -> mx.array:
         """Return what the head's layer takes, [1, n, H], for states and the tokens after them."""
         embed = self.embed_tokens if "embed_tokens" in self else self._shared.embed
         parts = [self.enorm(embed(tokens)), self.hnorm(hidden)]

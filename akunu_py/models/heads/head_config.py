@@ -17,10 +17,6 @@ class HeadConfig:
     """The values of a config.json, by names in which dots lead into its objects.
 
     Methods raise ModelFormatError, naming file and value, for a value of another kind.
-
-    Attributes:
-        path: the file.
-
     """
 
     def __init__(self, path: Path, content: Mapping[str, Any]) -> None:
@@ -35,7 +31,7 @@ class HeadConfig:
         )
 
     @classmethod
-    def beside(cls, path: Path, kind: str) -> "HeadConfig":
+    def next_to(cls, path: Path, kind: str) -> "HeadConfig":
         """Return the config beside a file with a head of a kind, which a message names.
 
         Raises ModelFormatError where there is none.

@@ -9,7 +9,7 @@ from akunu_py.models.heads.found import find_head, format_of
 from akunu_py.models.heads.gguf_head import find_block
 from akunu_py.models.heads.kinds import Head
 from akunu_py.models.heads.stored_head import find_layer_head
-from akunu_py.models.library_errors import explained
+from akunu_py.models.library_errors import explain_errors
 from akunu_py.models.loaded_model import LoadedModel
 from akunu_py.system.errors import ConfigError
 
@@ -41,7 +41,7 @@ def load_head(loaded: LoadedModel, source: Path | None) -> Head | None:
             "prediction head"
         )
     target, weights, head = loaded.model, loaded.description.weights, None
-    with explained(place), find_head(place, target, loaded.description.architecture) as found:
+    with explain_errors(place), find_head(place, target, loaded.description.architecture) as found:
         if found is not None:
             _check_one_machine(loaded)
             head = found.load(dense=weights == "dense", fitted=weights == "fitted")
@@ -69,7 +69,7 @@ def head_place(model: Path, heads: str | Path) -> Path:
 
     Raises ConfigError for an unknown home directory.
     """
-    with explained(heads):
+    with explain_errors(heads):
         own = str(heads) == OWN
         return own_place(model.expanduser()) if own else Path(heads).expanduser()
 

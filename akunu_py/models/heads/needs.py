@@ -11,28 +11,27 @@ from akunu_py.models.cache_needs import CacheNeeds, cache_needs, cached_bytes
 from akunu_py.models.heads.assistant import Assistant
 from akunu_py.models.heads.found import find_head
 from akunu_py.models.heads.kinds import Head
-from akunu_py.models.library_errors import explained
+from akunu_py.models.library_errors import explain_errors
 from akunu_py.models.rollback import leaves
 
 
 @dataclass(frozen=True, slots=True)
 class HeadNeeds:
-    """What a prediction head needs beside its target.
-
-    Attributes:
-        weights_bytes: size of its weights in memory. Copies of the target's embedding and output
-            head count, since only their numbers show that they are copies. Rows that a head takes
-            of the output head of a GGUF file count as dense.
-        fitted_bytes: the same if types with a smaller, fitted form get it.
-        caches: one entry for each cache that holds rows; an assistant has none.
-        number_bytes: size of a number in them; they are never quantized.
-
-    """
+    """What a prediction head needs beside its target."""
 
     weights_bytes: int
+    """Size of its weights in memory. Copies of the target's embedding and output head count, since
+    only their numbers show that they are copies. Rows that a head takes of the output head of a
+    GGUF file count as dense."""
+
     fitted_bytes: int
+    """The same if types with a smaller, fitted form get it."""
+
     caches: tuple[CacheNeeds, ...]
+    """One entry for each cache that holds rows; an assistant has none."""
+
     number_bytes: int
+    """Size of a number in them; they are never quantized."""
 
     def cache_bytes(self, tokens: int) -> int:
         """Return the bytes of its caches for a text of `tokens` tokens."""
@@ -60,7 +59,7 @@ def head_needs(
 
     Raises as `load_head` does, except for damaged weights.
     """
-    with explained(place), find_head(place, target, architecture) as found:
+    with explain_errors(place), find_head(place, target, architecture) as found:
         if found is None:
             return None
         sizes = found.sizes(number_bytes, dense=dense, fitted=fitted)

@@ -52,7 +52,7 @@ def make_dflash(stored: StoredHead, target: nn.Module, architecture: str) -> DFl
     """
     path = stored.tensors[_MARK].path
     check_between_layers(target, architecture, path, _KIND)
-    config = HeadConfig.beside(path, _KIND)
+    config = HeadConfig.next_to(path, _KIND)
     _check_variant(path, config)
     _, decoder = decoder_of(target)
     vocabulary, width = decoder.embed_tokens.weight.shape[0], decoder.norm.weight.shape[0]

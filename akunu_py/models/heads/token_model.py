@@ -39,10 +39,6 @@ class HeadTokenModel(DrawingModel):
     `vocabulary_size` is the number of the target's logits.
 
     Raises ConfigError for a head whose caches cannot drop slots.
-
-    Attributes:
-        at_once: how many tokens a pass guesses.
-
     """
 
     what: ClassVar[str] = "the prediction head"

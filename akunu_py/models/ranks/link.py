@@ -43,7 +43,7 @@ _PLACE_BYTES = 2048
 _MIB = 1 << 20
 
 
-class Kind(enum.IntEnum):
+class MessageKind(enum.IntEnum):
     """What a message says; see `passes` for the commands."""
 
     BEAT = 0
@@ -62,10 +62,10 @@ class Kind(enum.IntEnum):
     COPY = 13
 
 
-class Message(NamedTuple):
+class RankMessage(NamedTuple):
     """A message: its kind, the caches it is about, and two numbers."""
 
-    kind: Kind
+    kind: MessageKind
     target: int = 0
     first: int = 0
     second: int = 0
@@ -106,7 +106,9 @@ class _Peer:
         if self._sending.acquire(blocking=False):
             try:
                 with contextlib.suppress(OSError):
-                    self._connection.sendall(Message(Kind.BEAT, 0, available // _MIB).bytes())
+                    self._connection.sendall(
+                        RankMessage(MessageKind.BEAT, 0, available // _MIB).bytes()
+                    )
             finally:
                 self._sending.release()
 
@@ -123,15 +125,19 @@ class _Peer:
         self._received += data
         return bool(data)
 
-    def messages(self) -> Iterator[tuple[Message, str]]:
+    def messages(self) -> Iterator[tuple[RankMessage, str]]:
         """Yield the complete messages that have arrived, with their texts.
 
         Raises ValueError for something else.
         """
         while len(self._received) >= _MESSAGE.size:
             kind, target, first, second = _MESSAGE.unpack_from(self._received)
-            message = Message(Kind(kind), target, first, second)
-            size = message.first if message.kind is Kind.TEXT or message.kind is Kind.LOST else 0
+            message = RankMessage(MessageKind(kind), target, first, second)
+            size = (
+                message.first
+                if message.kind is MessageKind.TEXT or message.kind is MessageKind.LOST
+                else 0
+            )
             if not 0 <= size <= _MOST_TEXT:
                 raise ValueError("a text is too long")
             if len(self._received) < _MESSAGE.size + size:
@@ -146,12 +152,6 @@ class Link:
 
     A rank that is lost ends this process with a message and the exit code 1, whatever the main
     thread is doing: it may be waiting inside MLX.
-
-    Attributes:
-        rank: number of this rank.
-        size: number of ranks.
-        group: MLX's group.
-
     """
 
     def __init__(self, group: Any) -> None:
@@ -159,7 +159,7 @@ class Link:
         self.rank: int = group.rank()
         self.size: int = group.size()
         self.num_messages = self.num_bytes = 0
-        self._commands: queue.Queue[Message] = queue.Queue()
+        self._commands: queue.Queue[RankMessage] = queue.Queue()
         self._ended = False
         connect = _accept if self.rank == 0 else _connect
         self._peers = [_Peer(rank, connection) for rank, connection in connect(group)]
@@ -173,14 +173,14 @@ class Link:
         """Give every other end a text, and return theirs by rank; all ranks must call it."""
         data = text.encode()
         for peer in self._peers:
-            peer.send(Message(Kind.TEXT, 0, len(data)).bytes() + data)
+            peer.send(RankMessage(MessageKind.TEXT, 0, len(data)).bytes() + data)
         return {peer.rank: peer.texts.get() for peer in self._peers}
 
     def name(self, rank: int) -> str:
         """Return a connected rank and its host, for messages."""
         return next(peer.name for peer in self._peers if peer.rank == rank)
 
-    def send(self, messages: Sequence[Message]) -> None:
+    def send(self, messages: Sequence[RankMessage]) -> None:
         """Send commands to all other ranks, in one piece."""
         data = b"".join(message.bytes() for message in messages)
         self.num_messages += len(self._peers)
@@ -188,7 +188,7 @@ class Link:
         for peer in self._peers:
             peer.send(data)
 
-    def next_command(self) -> Message:
+    def next_command(self) -> RankMessage:
         """Wait for a command of rank 0."""
         return self._commands.get()
 
@@ -196,7 +196,7 @@ class Link:
         """Have the other ranks end; a second call does nothing."""
         if not self._ended:
             self._ended = True
-            self.send([Message(Kind.STOP)])
+            self.send([RankMessage(MessageKind.STOP)])
 
     def available_memory(self) -> int:
         """Return the bytes that every rank can take, by what the others said last."""
@@ -243,17 +243,17 @@ class Link:
         goes_on = peer.receive()
         try:
             for message, text in peer.messages():
-                if message.kind is Kind.TEXT:
+                if message.kind is MessageKind.TEXT:
                     peer.texts.put(text)
-                elif message.kind is Kind.LOST:
+                elif message.kind is MessageKind.LOST:
                     self._end(text)
-                elif message.kind is Kind.STOP and self.rank == 0:
+                elif message.kind is MessageKind.STOP and self.rank == 0:
                     peer.done = True
-                elif message.kind is Kind.BEAT:
+                elif message.kind is MessageKind.BEAT:
                     peer.available = message.first * _MIB
                 else:
                     self._commands.put(message)
-                    peer.done = message.kind is Kind.STOP
+                    peer.done = message.kind is MessageKind.STOP
         except ValueError:
             self._lost(peer, "sent something that is not a message of akunu's")
         if not goes_on and not peer.done:
@@ -272,14 +272,12 @@ class Link:
         with contextlib.suppress(OSError):
             os.write(2, text.encode(errors="replace"))
         data = reason.encode()[:_MOST_TEXT]
+        lost = RankMessage(MessageKind.LOST, 0, len(data))
         # In threads: an end that does not read must not hold up the others, nor this process.
         tellers = [
-            threading.Thread(
-                target=peer.send, args=(Message(Kind.LOST, 0, len(data)).bytes() + data,),
-                daemon=True,
-            )
+            threading.Thread(target=peer.send, args=(lost.bytes() + data,), daemon=True)
             for peer in self._peers
-        ]  # fmt: skip
+        ]
         for teller in tellers:
             teller.start()
         for teller in tellers:

@@ -28,7 +28,7 @@ from mlx import nn
 
 from akunu_py.models.cached_rows import Passes
 from akunu_py.models.device import replies_stream
-from akunu_py.models.ranks.link import Kind, Link, Message
+from akunu_py.models.ranks.link import Link, MessageKind, RankMessage
 from akunu_py.models.rollback import RollbackCaches, Saved, leaves
 from akunu_py.system.errors import ContractError
 
@@ -76,37 +76,39 @@ class _Announced(RollbackCaches):
     def drop(self, count: int) -> None:
         super().drop(count)
         if count:
-            self._leader.add(Message(Kind.DROP, self._number, count))
+            self._leader.add(RankMessage(MessageKind.DROP, self._number, count))
 
     def save(self) -> Saved:
-        saved = self._numbered(super().save())
-        self._leader.add(Message(Kind.SAVE, self._number, saved.number))
+        saved = self._with_number(super().save())
+        self._leader.add(RankMessage(MessageKind.SAVE, self._number, saved.number))
         return saved
 
     def save_at(self, length: int) -> Saved:
         """Return the state at an earlier length; the other ranks keep theirs as in `save`."""
-        saved = self._numbered(super().save_at(length))
-        self._leader.add(Message(Kind.SAVE_AT, self._number, saved.number, length))
+        saved = self._with_number(super().save_at(length))
+        self._leader.add(RankMessage(MessageKind.SAVE_AT, self._number, saved.number, length))
         return saved
 
-    def _numbered(self, found: Saved) -> "_SavedState":
+    def _with_number(self, found: Saved) -> "_SavedState":
         saved = _SavedState(found)
         saved.number = self._leader.new_number()
         weakref.finalize(
-            saved, self._leader.add_later, Message(Kind.FORGET, self._number, saved.number)
+            saved,
+            self._leader.add_later,
+            RankMessage(MessageKind.FORGET, self._number, saved.number),
         )
         return saved
 
     def restore(self, saved: Saved) -> None:
         super().restore(saved)
-        self._leader.add(Message(Kind.RESTORE, self._number, _number_of(saved)))
+        self._leader.add(RankMessage(MessageKind.RESTORE, self._number, _number_of(saved)))
 
     def copy(self, source: RollbackCaches, saved: Saved) -> None:
         super().copy(source, saved)
         if not isinstance(source, _Announced):
             raise ContractError("caches of rank 0 alone cannot be copied on all ranks")
         self._leader.add(
-            Message(Kind.COPY, self._number, source._number, _number_of(saved))  # noqa: SLF001
+            RankMessage(MessageKind.COPY, self._number, source._number, _number_of(saved))  # noqa: SLF001
         )
 
 
@@ -123,20 +125,15 @@ def _number_of(saved: Saved) -> int:
 
 
 class Leader:
-    """Announces what rank 0 does to its caches.
-
-    Attributes:
-        kinds: how the caches of all ranks roll back.
-
-    """
+    """Announces what rank 0 does to its caches."""
 
     def __init__(self, link: Link, kinds: CacheKinds) -> None:
         self.kinds = kinds
         self._link = link
         self._numbers = itertools.count(1)
-        self._waiting: list[Message] = []
+        self._waiting: list[RankMessage] = []
         # Filled by finalizers, in whatever thread they run.
-        self._later: deque[Message] = deque()
+        self._later: deque[RankMessage] = deque()
 
     def new_number(self) -> int:
         """Return a number for caches or a saved state."""
@@ -146,11 +143,11 @@ class Leader:
         """Return passes over fresh caches, on all ranks."""
         return _LeaderPasses(self, model, kv_bits)
 
-    def add(self, message: Message) -> None:
+    def add(self, message: RankMessage) -> None:
         """Announce something together with the next pass."""
         self._waiting.append(message)
 
-    def add_later(self, message: Message) -> None:
+    def add_later(self, message: RankMessage) -> None:
         """Announce that something is no longer needed, at some time."""
         self._later.append(message)
 
@@ -160,13 +157,13 @@ class Leader:
 
         If it fails on rank 0, all ranks end: the others wait for it, inside MLX.
         """
-        with _uninterrupted(), mx.stream(replies_stream()):
+        with _without_interrupts(), mx.stream(replies_stream()):
             try:
                 yield
             except Exception as error:  # noqa: BLE001 - of whatever kind, the others wait
                 self._link.fail_by(error)
 
-    def announce(self, message: Message, rows: mx.array) -> mx.array:
+    def announce(self, message: RankMessage, rows: mx.array) -> mx.array:
         """Announce a pass now; return the ids that all ranks feed."""
         later = [self._later.popleft() for _ in range(len(self._later))]
         waiting, self._waiting = self._waiting, []
@@ -183,14 +180,14 @@ class _LeaderPasses(Passes):
         super().__init__(model, kv_bits)
         self._leader = leader
         self._number = leader.new_number()
-        leader.add(Message(Kind.NEW, self._number, kv_bits or 0))
+        leader.add(RankMessage(MessageKind.NEW, self._number, kv_bits or 0))
         self.rollback = _Announced(self.caches, leader, self._number)
-        weakref.finalize(self, leader.add_later, Message(Kind.FREE, self._number))
+        weakref.finalize(self, leader.add_later, RankMessage(MessageKind.FREE, self._number))
 
     def feed(self, rows: mx.array) -> mx.array:
         """Run a pass over rows [n] on all ranks; return their logits [1, n, vocab], queued."""
         with self._leader.whole_pass():
-            message = Message(Kind.FEED, self._number, rows.size)
+            message = RankMessage(MessageKind.FEED, self._number, rows.size)
             logits = super().feed(self._leader.announce(message, rows))
             mx.async_eval(logits)  # type: ignore[no-untyped-call]
         return logits
@@ -198,7 +195,7 @@ class _LeaderPasses(Passes):
     def feeding(self, rows: mx.array) -> Generator[int, None, None]:
         """Run a pass over rows [n] on all ranks without its logits, and without a pause."""
         with self._leader.whole_pass():
-            message = Message(Kind.FEED_APART, self._number, rows.size)
+            message = RankMessage(MessageKind.FEED_APART, self._number, rows.size)
             for _ in super().feeding(self._leader.announce(message, rows)):
                 pass
         yield from ()
@@ -213,7 +210,7 @@ def _shared_ids(link: Link, ids: mx.array) -> mx.array:
 
 
 @contextlib.contextmanager
-def _uninterrupted() -> Iterator[None]:
+def _without_interrupts() -> Iterator[None]:
     """Put off Ctrl-C until a pass that was announced is queued."""
     if threading.current_thread() is not threading.main_thread():
         yield
@@ -242,37 +239,37 @@ class Follower:
         """Follow rank 0 until it stops."""
         while True:
             message = self._link.next_command()
-            if message.kind is Kind.STOP:
+            if message.kind is MessageKind.STOP:
                 mx.synchronize()
                 return
             self._do(message)
 
-    def _do(self, message: Message) -> None:
+    def _do(self, message: RankMessage) -> None:
         target = message.target
         match message.kind:
-            case Kind.NEW:
+            case MessageKind.NEW:
                 self._held[target] = Passes(self._model, message.first or None)
-            case Kind.FREE:
+            case MessageKind.FREE:
                 del self._held[target]
-            case Kind.FEED:
+            case MessageKind.FEED:
                 mx.async_eval(self._held[target].feed(self._ids(message.first)))  # type: ignore[no-untyped-call]
                 self._count_pass()
-            case Kind.FEED_APART:
+            case MessageKind.FEED_APART:
                 for _ in self._held[target].feeding(self._ids(message.first)):
                     pass
                 mx.clear_cache()
-            case Kind.DROP:
+            case MessageKind.DROP:
                 self._held[target].rollback.drop(message.first)
-            case Kind.SAVE:
+            case MessageKind.SAVE:
                 self._saved[message.first] = self._held[target].rollback.save()
-            case Kind.SAVE_AT:
+            case MessageKind.SAVE_AT:
                 saved = self._held[target].rollback.save_at(message.second)
                 self._saved[message.first] = saved
-            case Kind.RESTORE:
+            case MessageKind.RESTORE:
                 self._held[target].rollback.restore(self._saved[message.first])
-            case Kind.FORGET:
+            case MessageKind.FORGET:
                 del self._saved[message.first]
-            case Kind.COPY:
+            case MessageKind.COPY:
                 source = self._held[message.first].rollback
                 copied = self._held[target]
                 copied.rollback.copy(source, self._saved[message.second])

@@ -13,7 +13,7 @@ With a cache of an unknown kind nothing is drafted: decoding is then plain and c
 from akunu_py.models.rollback.caches import (
     RollbackCaches,
     Saved,
-    beside,
+    alias,
     by_length,
     leaves,
     take_over,
@@ -24,7 +24,7 @@ from akunu_py.models.rollback.rotating import rows_in_order
 __all__ = [
     "RollbackCaches",
     "Saved",
-    "beside",
+    "alias",
     "by_length",
     "leaves",
     "rows_in_order",

@@ -15,14 +15,14 @@ from mlx_lm.models.cache import (
     RotatingKVCache,
 )
 
-from akunu_py.models.rollback.parts import ByLength, Chunked, Compressed, Part, Recurrent
+from akunu_py.models.rollback.parts import ByLength, CachePart, Chunked, Compressed, Recurrent
 from akunu_py.models.rollback.rotating import Rotating, SinkCache
 from akunu_py.system.errors import RollbackError
 
 Saved = list[Any]
 """The result of `RollbackCaches.save`: an entry for each part, which only that part can read."""
 
-_PARTS: dict[type, Callable[[Any], Part]] = {
+_PARTS: dict[type, Callable[[Any], CachePart]] = {
     KVCache: ByLength,
     QuantizedKVCache: ByLength,
     RotatingKVCache: Rotating,
@@ -30,32 +30,29 @@ _PARTS: dict[type, Callable[[Any], Part]] = {
     ChunkedKVCache: Chunked,
     ArraysCache: Recurrent,
 }
-_PARTS_OF_ONE_MODEL: dict[tuple[str, str], Callable[[Any], Part]] = {
+_PARTS_OF_ONE_MODEL: dict[tuple[str, str], Callable[[Any], CachePart]] = {
     ("mlx_lm.models.deepseek_v41", "LayerCache"): Compressed,
 }
 """By module and name of the class: the module is loaded only for its model."""
 
 
 class RollbackCaches:
-    """The caches of one model, rolled back together; they may be fewer than the model's layers.
-
-    Attributes:
-        supported: whether every cache is of a known kind. If not, nothing can be undone.
-        replays: whether some cache cannot drop rows. Then all caches are restored to their state
-            before a pass, and the rows to keep are fed again.
-        by_length: whether any number of rows can be dropped at any time.
-        methods: the names of the ways used, sorted.
-    """
+    """The caches of one model, rolled back together; they may be fewer than the model's layers."""
 
     def __init__(self, caches: Sequence[Any]) -> None:
         held = list(leaves(caches))
         kinds = [_kind(leaf) for leaf in held]
+        # Whether every cache is of a known kind. If not, nothing can be undone.
         self.supported = bool(kinds) and None not in kinds
-        self._parts: list[Part] = [
+        self._parts: list[CachePart] = [
             kind(leaf) for kind, leaf in zip(kinds, held, strict=True) if kind is not None
         ]
+        # Whether some cache cannot drop rows. Then all caches are restored to their state before a
+        # pass, and the rows to keep are fed again.
         self.replays = not all(part.drops_rows for part in self._parts)
+        # Whether any number of rows can be dropped at any time.
         self.by_length = self.supported and all(part.by_length for part in self._parts)
+        # The names of the ways used, sorted.
         self.methods = sorted({part.method for part in self._parts}) if self.supported else []
 
     def can_drop(self, count: int) -> bool:
@@ -114,14 +111,14 @@ def with_exact_sinks(cache: Any) -> Any:
     return cache
 
 
-def beside(cache: Any) -> Any:
+def alias(cache: Any) -> Any:
     """Return another cache that holds the same arrays; passes over it leave `cache` as it is.
 
     For the known kinds of caches.
     """
     other = copy.copy(cache)
     if type(cache) is CacheList:
-        other.caches = tuple(beside(part) for part in cache.caches)
+        other.caches = tuple(alias(part) for part in cache.caches)
     else:
         # Array objects of its own: a pass may write through them.
         vars(other).update(tree_map(_handle, vars(cache)))
@@ -129,7 +126,7 @@ def beside(cache: Any) -> Any:
 
 
 def take_over(cache: Any, other: Any) -> None:
-    """Let a cache hold what `other` holds, which is it or was made of it by `beside`."""
+    """Let a cache hold what `other` holds, which is it or was made of it by `alias`."""
     for mine, theirs in zip(leaves([cache]), leaves([other]), strict=True):
         vars(mine).update(vars(theirs))
 
@@ -138,7 +135,7 @@ def _handle(value: Any) -> Any:
     return value[...] if isinstance(value, mx.array) else value
 
 
-def _kind(cache: Any) -> Callable[[Any], Part] | None:
+def _kind(cache: Any) -> Callable[[Any], CachePart] | None:
     """Return the way a cache rolls back, None for an unknown kind."""
     # A subclass may keep its rows in another way, so the exact type counts.
     exact = type(cache)

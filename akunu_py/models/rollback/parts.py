@@ -10,20 +10,18 @@ from mlx_lm.models.cache import ArraysCache, ChunkedKVCache, KVCache, QuantizedK
 from akunu_py.system.errors import RollbackError
 
 
-class Part(Protocol):
-    """One of mlx-lm's caches that holds rows itself, and the way it rolls back.
-
-    Attributes:
-        method: name of the way.
-        drops_rows: whether rows can be dropped. Otherwise the cache is restored to its state before
-            a pass, and the rows to keep are fed again.
-        by_length: whether any number of rows can be dropped at any time.
-
-    """
+class CachePart(Protocol):
+    """One of mlx-lm's caches that holds rows itself, and the way it rolls back."""
 
     method: ClassVar[str]
+    """Name of the way."""
+
     drops_rows: ClassVar[bool]
+    """Whether rows can be dropped. Otherwise the cache is restored to its state before a pass, and
+    the rows to keep are fed again."""
+
     by_length: ClassVar[bool]
+    """Whether any number of rows can be dropped at any time."""
 
     def can_drop(self, count: int) -> bool:
         """Return whether the last `count` rows can be dropped now without loss."""
@@ -92,7 +90,7 @@ class ByLength:
         pack(self._cache, int(self._cache.offset))
 
 
-def _owned(arrays: Any) -> Any:
+def _own_copies(arrays: Any) -> Any:
     """Return arrays, and what stands beside them, with no memory but their own; evaluates them."""
     found = tree_map(
         lambda held: mx.contiguous(held) if isinstance(held, mx.array) else held, arrays
@@ -212,7 +210,7 @@ class Recurrent(_Restored):
 
     def pack(self) -> None:
         """Hold states in memory of their own: many are views of all rows of a pass."""
-        self.restore(_owned(self.save()))
+        self.restore(_own_copies(self.save()))
 
 
 class Compressed(_Restored):
@@ -238,4 +236,4 @@ class Compressed(_Restored):
 
     def pack(self) -> None:
         """Hold states in memory of their own, as those of recurrent layers."""
-        self.restore(_owned(self.save()))
+        self.restore(_own_copies(self.save()))

@@ -19,42 +19,37 @@ from akunu_py.system.errors import ConfigError
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelFigures:
-    """The sizes of a model on disk and, once it is loaded, in memory.
-
-    Attributes:
-        architecture: `general.architecture`, or `model_type` of an MLX folder.
-        parameters: number of parameters.
-        dense: whether its weights will be dense rather than quantized.
-        context: tokens it was trained for.
-        file_bytes: size of its weights on disk.
-        weights_bytes: size of its weights in memory.
-        fitted_bytes: size in memory if types with a smaller, fitted form get it.
-        number_bytes: size of a number in unquantized caches.
-
-    """
+    """The sizes of a model on disk and, once it is loaded, in memory."""
 
     architecture: str
+    """`general.architecture`, or `model_type` of an MLX folder."""
+
     parameters: int
     dense: bool
+    """Whether its weights will be dense rather than quantized."""
+
     context: int
+    """Tokens it was trained for."""
+
     file_bytes: int
     weights_bytes: int
+    """Size of its weights in memory."""
+
     fitted_bytes: int
+    """Size in memory if types with a smaller, fitted form get it."""
+
     number_bytes: int
+    """Size of a number in unquantized caches."""
 
 
 @dataclass(frozen=True, slots=True)
 class EmptyModel:
-    """A model without its weights: its class, and what is known of them.
-
-    Attributes:
-        planes: the most codes for one weight.
-
-    """
+    """A model without its weights: its class, and what is known of them."""
 
     model: nn.Module
     figures: ModelFigures
     planes: int = 1
+    """The most codes for one weight."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

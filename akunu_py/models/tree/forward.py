@@ -26,16 +26,12 @@ MakeMask = Callable[..., mx.array]
 
 
 class TreeMasks:
-    """The masks of one pass; layers with equal masks share the array.
-
-    Attributes:
-        windows: lengths of the windows that layers asked for.
-
-    """
+    """The masks of one pass; layers with equal masks share the array."""
 
     def __init__(self, rows: TreeRows) -> None:
         self._rows = rows
         self._made: dict[tuple[int, int | None, int], mx.array] = {}
+        # Lengths of the windows that layers asked for.
         self.windows: set[int] = set()
 
     def of(self, cache: Any) -> MakeMask:
@@ -90,17 +86,12 @@ def tree_mask(rows: TreeRows, before: int, window: int | None = None, sinks: int
 
 
 class TreeForward:
-    """Passes of one model over trees.
-
-    Attributes:
-        positions: the places where the model uses positions.
-        windows: lengths of the sliding windows that its layers asked for in passes so far.
-
-    """
+    """Passes of one model over trees."""
 
     def __init__(self, model: nn.Module) -> None:
         self._model = model
         self.positions = RowPositions(model)
+        # Lengths of the sliding windows that its layers asked for in passes so far.
         self.windows: set[int] = set()
 
     def __call__(self, tokens: Sequence[int], rows: TreeRows, caches: Sequence[Any]) -> mx.array:

@@ -83,15 +83,11 @@ class _Slot:
 
 
 class RowPositions:
-    """The places where one model uses positions.
-
-    Attributes:
-        by_slot: whether some module uses the places of rows in the cache: see `BY_SLOT`.
-
-    """
+    """The places where one model uses positions."""
 
     def __init__(self, model: nn.Module) -> None:
         modules: Sequence[nn.Module] = model.modules()
+        # Whether some module uses the places of rows in the cache: see `BY_SLOT`.
         self.by_slot = any(type(module).__module__ in BY_SLOT for module in modules)
         ropes = [
             value for module in modules for key, value in module.items() if _is_rope(key, value)

@@ -22,12 +22,6 @@ class TreeRows:
     its depth.
 
     Raises ContractError for no rows and for parents out of order.
-
-    Attributes:
-        parents: as given.
-        depths: int32 [n]; 0 for rows that directly follow the caches.
-        ancestors: bool [n, n]; whether row j is row i or one of its ancestors.
-
     """
 
     def __init__(self, parents: Sequence[int]) -> None:
@@ -35,7 +29,9 @@ class TreeRows:
             raise ContractError("a pass over a tree has no rows")
         self.parents = tuple(parents)
         size = len(self.parents)
+        # 0 for rows that directly follow the caches.
         self.depths: NDArray[np.int32] = np.zeros(size, np.int32)
+        # [n, n], whether row j is row i or one of its ancestors.
         self.ancestors: NDArray[np.bool_] = np.eye(size, dtype=bool)
         for row, parent in enumerate(self.parents):
             if not -1 <= parent < row:
@@ -62,13 +58,7 @@ class TreeRows:
 
 
 class ArrangedTree:
-    """The rows of a pass over nodes of a draft, with `last` in front where it is given.
-
-    Attributes:
-        tokens: tokens of the rows.
-        rows: which row follows which.
-
-    """
+    """The rows of a pass over nodes of a draft, with `last` in front where it is given."""
 
     def __init__(self, draft: Draft, nodes: Sequence[int], last: int | None = None) -> None:
         self._num_nodes = len(draft)
@@ -99,7 +89,7 @@ class ArrangedTree:
         places = (self._row_of.get(node) for node in range(self._num_nodes))
         return [missing if row is None else found[row] for row in places]
 
-    def kept(self, accepted: Sequence[int]) -> list[int]:
+    def rows_of(self, accepted: Sequence[int]) -> list[int]:
         """Return the rows that stay when these nodes, a path in order, are accepted."""
         return [*range(self._start), *(self._row_of[node] for node in accepted)]
 

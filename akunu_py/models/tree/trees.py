@@ -43,10 +43,6 @@ class Trees:
 
     `context` bounds the rows of a try, since a model with learned positions has no further ones.
     Where a try would exceed it, trees are refused until a shorter text is tried.
-
-    Attributes:
-        refusal: why trees were last refused; empty if they were not.
-
     """
 
     def __init__(self, model: nn.Module, context: int) -> None:
@@ -54,6 +50,7 @@ class Trees:
         self._model = model
         self._context = context
         self._found: dict[frozenset[int], str] = {}
+        # Why trees were last refused; empty if they were not.
         self.refusal = ""
 
     def usable(

@@ -12,16 +12,13 @@ from mlx_lm.models.cache import KVCache, RotatingKVCache
 
 @dataclass
 class Gemma2Args(gemma2.ModelArgs):  # type: ignore[misc]  # mlx_lm has no types
-    """Arguments of mlx-lm's class, and of the window.
-
-    Attributes:
-        sliding_window: tokens that a token of a windowed layer sees, itself included.
-        windowed_layers: whether each layer is windowed.
-
-    """
+    """Arguments of mlx-lm's class, and of the window."""
 
     sliding_window: int = 4096
+    """Tokens that a token of a windowed layer sees, itself included."""
+
     windowed_layers: tuple[bool, ...] = ()
+    """Whether each layer is windowed."""
 
 
 class _Gemma2Body(gemma2.GemmaModel):  # type: ignore[misc]
@@ -60,14 +57,10 @@ class Gemma2(gemma2.Model):  # type: ignore[misc]
 
 @dataclass
 class Phi3Args(phi3.ModelArgs):  # type: ignore[misc]
-    """Arguments of mlx-lm's class, and the window.
-
-    Attributes:
-        sliding_window: tokens that a token sees, itself included; None for all before it.
-
-    """
+    """Arguments of mlx-lm's class, and the window."""
 
     sliding_window: int | None = None
+    """Tokens that a token sees, itself included; None for all before it."""
 
 
 class _Phi3Body(phi3.Phi3Model):  # type: ignore[misc]

@@ -10,16 +10,13 @@ from mlx_lm.models import gemma3_text, gpt2, minicpm3
 
 @dataclass
 class Gemma3Args(gemma3_text.ModelArgs):  # type: ignore[misc]  # mlx_lm has no types
-    """Arguments of mlx-lm's class, and two that it lacks.
-
-    Attributes:
-        tie_word_embeddings: whether the embedding also makes the logits.
-        final_logit_softcapping: c in c tanh(logits / c); None leaves the logits as they are.
-
-    """
+    """Arguments of mlx-lm's class, and two that it lacks."""
 
     tie_word_embeddings: bool = True
+    """Whether the embedding also makes the logits."""
+
     final_logit_softcapping: float | None = None
+    """The c in c tanh(logits / c); None leaves the logits as they are."""
 
 
 class Gemma3(gemma3_text.Model):  # type: ignore[misc]
