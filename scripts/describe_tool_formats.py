@@ -5,12 +5,13 @@ the authors of the models.
 """
 
 import argparse
+from collections import defaultdict
 from collections.abc import Sequence
 from pathlib import Path
 
 from akunu_py.system.errors import AkunuError, ConfigError
 from akunu_py.tokenizers import ChatTemplate
-from akunu_py.tool_calls.format import ID, INDEX, TAG, ToolFormat
+from akunu_py.tool_calls.format import TAG
 from akunu_py.tool_calls.known import known_format
 from akunu_py.tool_calls.probing import Render, UnknownFormatError, probe_format
 from akunu_py.values.messages import Message, Tool, ToolCall
@@ -29,15 +30,17 @@ BAR = "\\|"
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("folders", type=Path, nargs="+")
-    print("| template | calls | marker |\n|---|---|---|")
+    names: dict[str, list[str]] = defaultdict(list)
     for folder in parser.parse_args().folders:
         for path in sorted(folder.glob("*.jinja"), key=lambda path: path.name.lower()):
-            found, text = cells(path)
-            print(f"| {path.stem} | {found.replace('|', BAR)} | {text.replace('|', BAR)} |")
+            names[describe_calls(path).replace("|", BAR)].append(path.stem)
+    print("| calls | templates |\n|---|---|")
+    for calls, templates in sorted(names.items(), key=lambda item: -len(item[1])):
+        print(f"| {calls} | {', '.join(templates)} |")
 
 
-def cells(path: Path) -> tuple[str, str]:
-    """Return what is found in a template, and the marker of its calls."""
+def describe_calls(path: Path) -> str:
+    """Return how a template writes calls, or why akunu cannot tell."""
     template = ChatTemplate(path.read_text(), {"bos": "<begin>", "eos": "<end>"})
 
     def render(messages: Sequence[Message], tools: Sequence[Tool]) -> str:
@@ -56,7 +59,7 @@ def cells(path: Path) -> tuple[str, str]:
         found = known_format(prompt, tokens)
         if found is None:
             plain = "no place for tools: described in a message"
-            return (error.message if prompt or reason else plain), ""
+            return error.message if prompt or reason else plain
         if has_calls(without_tools if not prompt else render):
             # Earlier calls are written so all the same.
             how = f"; read as its prompt says, since {error.message}"
@@ -64,10 +67,10 @@ def cells(path: Path) -> tuple[str, str]:
             how = "; akunu writes earlier calls, since the template does not"
         format_ = found
     except AkunuError as error:
-        return error.message.split(";")[0], ""
+        return error.message.split(";")[0]
     if not prompt:
         how += "; no place for tools: described in a message"
-    return format_label(format_) + how, marker(format_)
+    return (format_.name if format_.several else f"{format_.name}, one call") + how
 
 
 def prompt_with_tools(render: Render) -> tuple[str, str]:
@@ -91,15 +94,6 @@ def has_calls(render: Render) -> bool:
     except AkunuError:
         return False
     return True
-
-
-def format_label(format_: ToolFormat) -> str:
-    return format_.name if format_.several else f"{format_.name}, one call"
-
-
-def marker(format_: ToolFormat) -> str:
-    text = format_.marker.replace(ID, "ID").replace(INDEX, "N")
-    return f"`{text.encode('unicode_escape').decode() if text.isascii() else text}`"
 
 
 if __name__ == "__main__":
