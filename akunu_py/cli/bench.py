@@ -5,7 +5,6 @@ import click
 from akunu_py.cli.group import CommandGroup
 
 _LATER = {
-    "check": "akunu_py.cli.bench_check:check",
     "hit-rate": "akunu_py.cli.bench_hit_rate:hit_rate",
     "replay": "akunu_py.cli.bench_replay:replay",
     "speed": "akunu_py.cli.bench_speed:speed",

@@ -2,6 +2,7 @@
 
 import io
 import json
+import shlex
 import signal
 import subprocess
 import sys
@@ -21,11 +22,11 @@ from akunu_py.bench.tables import Column, Table
 from akunu_py.bench.workloads import CATEGORIES, load_prompts
 from akunu_py.cli import bench_hit_rate as command
 from akunu_py.cli.bench import bench
-from akunu_py.cli.bench_check import command_line
 from akunu_py.cli.bench_output import rich_table
 from akunu_py.cli.count_progress import count_progress
 from akunu_py.cli.main import cli
 from akunu_py.drafting.draft_model import NUM_DRAFT_TOKENS
+from akunu_py.lab.commands.report import command_text
 
 DRAFTED = {
     "steps": 10, "steps_with_draft": 4, "drafted": 16, "accepted": 12, "tested": 15,
@@ -178,13 +179,15 @@ def test_options_of_drafting_reach_the_replies_and_the_file(fake):
     assert f"{said}adjust residual False" in " ".join(shown.stdout.split())
 
 
-def test_a_result_with_such_options_is_checked_by_the_same_ones(fake, tmp_path):
+def test_the_command_of_a_result_gives_the_same_options(fake, tmp_path):
     words = ["--limit", "1", "--lenience", "0.5", "--no-adjust", "--draft-sampling", "rejection"]
     run(*words, "--temperature", "0.7", "--output", str(tmp_path))
-    fake.drafting = None
-    found = CliRunner().invoke(cli, ["bench", "check", str(tmp_path), "--deterministic", "--force"])
-    assert found.exit_code == 0, found.output
-    assert (fake.drafting.lenience, fake.drafting.adjust_residual) == (0.5, False)
+    first, fake.drafting = fake.drafting, None
+    program, *again = shlex.split(command_text(read_result(tmp_path)))
+    assert program == "akunu"
+    assert CliRunner().invoke(cli, again).exit_code == 0
+    assert fake.drafting == first
+    assert (first.lenience, first.adjust_residual) == (0.5, False)
 
 
 def test_defaults(fake):
@@ -297,7 +300,7 @@ def test_a_folder_gets_the_result_and_the_tables(fake, tmp_path):
 
 @pytest.mark.fast_every(2)
 @pytest.mark.parametrize("kept", ["items.jsonl", "result.json"])
-@pytest.mark.parametrize("command", ["compare", "speed", "alpha", "sweep", "check"])
+@pytest.mark.parametrize("command", ["compare", "speed", "alpha", "sweep"])
 def test_a_folder_is_for_one_command(fake, tmp_path, command, kept):
     """As observed: versions and arguments were listed, and the command among them."""
     folder = tmp_path / "out"
@@ -306,8 +309,7 @@ def test_a_folder_is_for_one_command(fake, tmp_path, command, kept):
         if path.name != kept:
             path.unlink()
     before = (folder / kept).read_bytes()
-    words = [str(folder)] if command == "check" else []
-    other = CliRunner().invoke(cli, ["bench", command, *words, "--output", str(folder)])
+    other = CliRunner().invoke(cli, ["bench", command, "--output", str(folder)])
     assert other.exit_code == 2
     said = " ".join(other.output.split())
     assert (
@@ -513,4 +515,3 @@ def test_a_model_is_given_as_in_a_chat(name):
         assert spellings["-t"] == spellings[long]
     if "--seed" in spellings:
         assert spellings["-s"] == spellings["--seed"]
-    assert command_line(measuring, {"model": "a.gguf"}) == ([], ["a.gguf"])

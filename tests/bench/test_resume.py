@@ -90,13 +90,13 @@ def test_another_run_is_refused_and_its_items_stay(tmp_path):
 def test_whose_a_folder_is(tmp_path):
     assert held_command(tmp_path / "none") is None
     assert held_command(tmp_path) is None
-    (tmp_path / "result.json").write_text('{"command": "check"}')
-    assert held_command(tmp_path) == "check"
+    (tmp_path / "result.json").write_text('{"command": "speed"}')
+    assert held_command(tmp_path) == "speed"
     # An interrupted run has items alone.
     ItemStore(tmp_path, RUN).close()
     assert held_command(tmp_path) == "hit-rate"
     (tmp_path / "items.jsonl").write_bytes(b'{"format": "aku')
-    assert held_command(tmp_path) == "check"
+    assert held_command(tmp_path) == "speed"
     (tmp_path / "result.json").write_text("words")
     assert held_command(tmp_path) is None
 

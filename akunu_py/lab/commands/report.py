@@ -1,6 +1,7 @@
 """`akunu bench report`: results as a page."""
 
 import shlex
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -61,15 +62,39 @@ def report(results: tuple[Path, ...], folder: Path, *, no_pictures: bool) -> Non
 def command_text(result: "BenchResult") -> str:
     """Return the command that repeats a result, as one would type it."""
     from akunu_py.cli.bench import bench  # that module offers this one
-    from akunu_py.cli.bench_check import command_line
 
     command = bench.get_command(click.Context(bench), result.command)
-    name = f"akunu bench {result.command}"
-    if command is None:
-        return name
-    try:
-        options, positional = command_line(command, result.arguments)
-    except ConfigError:
-        # A result of another version, or without a model: only the name is known.
-        return name
-    return shlex.join(["akunu", "bench", result.command, *positional, *options])
+    words = None if command is None else _command_words(command, result.arguments)
+    # Of a result of another version only the name may be known.
+    return shlex.join(["akunu", "bench", result.command, *(words or ())])
+
+
+def _command_words(command: click.Command, arguments: Mapping[str, object]) -> list[str] | None:
+    """Return what gives a command these arguments; None if it does not have one of them.
+
+    An argument has the name of an option, or that of the parameter it becomes.
+    """
+    known = {
+        word.removeprefix("--").replace("-", "_"): parameter
+        for parameter in command.params
+        for word in parameter.opts
+    }
+    # MODEL is also an option, which says the same.
+    known |= {parameter.name or "": parameter for parameter in command.params}
+    options: list[str] = []
+    positional: list[str] = []
+    for name, value in arguments.items():
+        if value is None:
+            continue
+        found = known.get(name)
+        values = value if isinstance(value, list | tuple) else [value]
+        if found is None:
+            return None
+        if isinstance(found, click.Argument):
+            positional += map(str, values)
+        elif isinstance(found, click.Option) and found.is_flag:
+            options += [found.opts[0]] if value else found.secondary_opts[:1]
+        else:
+            word = max(found.opts, key=len)
+            options += [f"{word}={entry}" for entry in values]
+    return positional + options
