@@ -5,7 +5,8 @@ from dataclasses import dataclass
 from typing import Any
 
 import mlx.core as mx
-from mlx.utils import tree_flatten
+from mlx import nn
+from mlx.utils import tree_flatten, tree_map
 from mlx_lm.models.cache import ChunkedKVCache, KVCache, RotatingKVCache
 
 _QUANTIZED_GROUP = 64
@@ -39,6 +40,16 @@ def cache_needs(cache: Any) -> CacheNeeds:
         return CacheNeeds(per_token, window, 0, cache.keys.shape[-1])
     state = [array for _, array in tree_flatten(cache.state) if isinstance(array, mx.array)]
     return CacheNeeds(0, None, sum(array.nbytes for array in state))
+
+
+def drop_numbers(model: nn.Module) -> None:
+    """Give parameters numbers that take no memory, in case a class evaluates something."""
+    model.update(
+        tree_map(
+            lambda array: mx.broadcast_to(mx.zeros((), array.dtype), array.shape),
+            model.parameters(),
+        )
+    )
 
 
 def cached_bytes(

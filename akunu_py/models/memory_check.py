@@ -107,16 +107,12 @@ class MemoryNeeds:
         return _total(_own_parts(self._models, self._found, context=self._context, fitted=False))
 
     def rows(self, tokens: int) -> int:
-        return sum(
-            found.cache_bytes(tokens, kv_bits=model.kv_bits if found.quantizable else None)
-            for model, found in zip(self._models, self._found, strict=True)
-        )
+        pairs = zip(self._models, self._found, strict=True)
+        return sum(found.cache_bytes(tokens, kv_bits=model.kv_bits) for model, found in pairs)
 
     def largest_pass(self, tokens: int) -> int:
-        return max(
-            found.working_bytes(tokens, kv_bits=model.kv_bits if found.quantizable else None)
-            for model, found in zip(self._models, self._found, strict=True)
-        )
+        pairs = zip(self._models, self._found, strict=True)
+        return max(found.working_bytes(tokens, kv_bits=model.kv_bits) for model, found in pairs)
 
     @cached_property
     def _found(self) -> list[needs.Requirements]:
@@ -135,7 +131,7 @@ def _own_parts(
     largest = 0
     for model, found in zip(models, requirements, strict=True):
         tokens = min(context or USUAL_CONTEXT, found.context)
-        bits = model.kv_bits if found.quantizable else None
+        bits = model.kv_bits
         name = model.path.name
         smaller = fitted and model.options.exact_weights is None
         weights = found.fitted_bytes if smaller else found.weights_bytes

@@ -9,10 +9,9 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import mlx.core as mx
-from mlx.utils import tree_map
 
 from akunu_py.models.cache import make_caches
-from akunu_py.models.cache_needs import CacheNeeds, cache_needs, cached_bytes
+from akunu_py.models.cache_needs import CacheNeeds, cache_needs, cached_bytes, drop_numbers
 from akunu_py.models.cached_rows import PREFILL_CHUNK
 from akunu_py.models.device import on_cpu, physical_memory
 from akunu_py.models.heads.loading import head_place
@@ -51,8 +50,10 @@ class Requirements(ModelFigures):
     def cache_bytes(self, tokens: int, *, kv_bits: int | None = None) -> int:
         """Return the bytes of the caches after `tokens`, with `kv_bits` (4, 8) a number.
 
-        The cache of a head counts too; it is never quantized.
+        Where they cannot be quantized, bits do not matter. The cache of a head counts too; it is
+        never quantized.
         """
+        kv_bits = kv_bits if self.quantizable else None
         own = cached_bytes(self.caches, tokens, self.number_bytes, kv_bits=kv_bits)
         return own if self.head is None else own + self.head.cache_bytes(tokens)
 
@@ -83,7 +84,7 @@ class Requirements(ModelFigures):
             tokens,
             columns=columns,
             number_bytes=self.number_bytes,
-            quantized_cache=kv_bits is not None,
+            quantized_cache=kv_bits is not None and self.quantizable,
         )
 
 
@@ -140,13 +141,7 @@ def _count(
         way, share = plan(model, group, empty.figures.architecture)
         for name in ("weights_bytes", "fitted_bytes"):
             figures[name] = round(figures[name] * share)
-    # Numbers that take no memory, in case a class evaluates something.
-    model.update(
-        tree_map(
-            lambda array: mx.broadcast_to(mx.zeros((), array.dtype), array.shape),
-            model.parameters(),
-        )
-    )
+    drop_numbers(model)
     caches = make_caches(model)
     rollback = RollbackCaches(caches)
     logits = model(mx.zeros((1, 1), dtype=mx.int32), cache=caches)

@@ -81,11 +81,8 @@ class Assistant(nn.Module):  # type: ignore[misc]
     ) -> None:
         """Make an assistant without weights.
 
-        Arguments:
-            args: arguments of the class of Gemma 4's layers, all of which share keys.
-            target: the model it drafts for.
-            sources: see the class; it has every kind of `args.layer_types`.
-
+        `args` are those of the class of Gemma 4's layers, all of which share keys; `sources` has
+        every kind of `args.layer_types`.
         """
         super().__init__()
         _, decoder = decoder_of(target)
@@ -107,13 +104,9 @@ class Assistant(nn.Module):  # type: ignore[misc]
     def __call__(self, hidden: mx.array, tokens: mx.array, kept: Kept, position: int) -> mx.array:
         """Return the assistant's state [1, 1, hidden].
 
-        Arguments:
-            hidden: the target's state of the row before the token's, or what `state` returned,
-                [1, 1, width].
-            tokens: the token, int32 [1, 1].
-            kept: keys and values of the target's rows, for each kind in `sources`.
-            position: place of the text's last token.
-
+        `hidden` is the target's state of the row before the token's, or what `state` returned,
+        [1, 1, width]; `kept` has keys and values of the target's rows, for each kind in `sources`;
+        `position` is the place of the text's last token.
         """
         embedded = self._embed(tokens) * self._embed_scale
         x = self.pre_projection(mx.concatenate([embedded, hidden], axis=-1))

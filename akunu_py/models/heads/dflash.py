@@ -19,21 +19,11 @@ from mlx import nn
 from mlx_lm.models.cache import KVCache
 from mlx_lm.models.qwen3 import Attention, ModelArgs, TransformerBlock
 
-from akunu_py.models.heads.head import SharedLayers
-from akunu_py.protocols import Hidden
+from akunu_py.models.heads.head import CachedHead, SharedLayers
 
 
-class DFlashHead(nn.Module):  # type: ignore[misc]  # mlx.nn has no types
-    """A DFlash head: from the states of all rows before the last token, the tokens after it.
-
-    Parameters have the names of the published files.
-    """
-
-    takes: Hidden
-    """The numbers of the target's layers whose inputs it takes."""
-
-    width: int
-    """W, of what it takes: that of the target's state times the number of layers."""
+class DFlashHead(CachedHead):
+    """A DFlash head: from the states of all rows before the last token, the tokens after it."""
 
     block: int
     """Rows of a block, the last token's among them."""
@@ -48,19 +38,13 @@ class DFlashHead(nn.Module):  # type: ignore[misc]  # mlx.nn has no types
         mask: int,
         bias: bool = False,
     ) -> None:
-        """Make a head without weights.
+        """Make a head without weights, which takes the inputs of the target's `layers`.
 
-        Arguments:
-            args: arguments of the class of its layers.
-            shared: embedding and output head of the target.
-            layers: `takes`.
-            block: see the class.
-            mask: id of the token that stands for an unknown one.
-            bias: whether the projections of attention have biases.
-
+        `mask` is the id of the token that stands for an unknown one; `bias` says whether the
+        projections of attention have biases.
         """
-        super().__init__()
-        self.fc = nn.Linear(len(layers) * args.hidden_size, args.hidden_size, bias=False)
+        super().__init__(shared, tuple(layers), len(layers) * args.hidden_size)
+        self.fc = nn.Linear(self.width, args.hidden_size, bias=False)
         self.hidden_norm = nn.RMSNorm(args.hidden_size, eps=args.rms_norm_eps)
         self.layers = [TransformerBlock(args) for _ in range(args.num_hidden_layers)]
         if bias:
@@ -69,11 +53,8 @@ class DFlashHead(nn.Module):  # type: ignore[misc]  # mlx.nn has no types
                     rows, columns = layer.self_attn[name].weight.shape
                     layer.self_attn[name] = nn.Linear(columns, rows, bias=True)
         self.norm = nn.RMSNorm(args.hidden_size, eps=args.rms_norm_eps)
-        self.takes = tuple(layers)
-        self.width = len(layers) * args.hidden_size
         self.block = block
         self._mask = mask
-        self._shared = shared
 
     def __call__(self, hidden: mx.array, tokens: mx.array, cache: list[Any]) -> mx.array:
         """Take in states and guess a block; return its states [1, block - k, H], one for each mask.
@@ -88,7 +69,7 @@ class DFlashHead(nn.Module):  # type: ignore[misc]  # mlx.nn has no types
         self.read(hidden, cache)
         known = tokens[:, hidden.shape[1] - 1 :]
         masks = mx.full((1, self.block - known.shape[1]), self._mask, dtype=known.dtype)
-        x = self._shared.embed(mx.concatenate([known, masks], axis=1))
+        x = self.embed(mx.concatenate([known, masks], axis=1))
         for layer, rows in zip(self.layers, cache, strict=True):
             x = x + _attend(layer.self_attn, layer.input_layernorm(x), rows)
             x = x + layer.mlp(layer.post_attention_layernorm(x))
@@ -102,12 +83,9 @@ class DFlashHead(nn.Module):  # type: ignore[misc]  # mlx.nn has no types
             rows.update_and_fetch(*_keys_and_values(layer.self_attn, feature, rows.offset))
 
     def logits(self, hidden: mx.array) -> mx.array:
-        """Return the logits [1, m, vocab] of states [1, m, H] that a call returned."""
-        logits: mx.array = self._shared.logits(self.norm(hidden))
-        return logits
+        return super().logits(self.norm(hidden))
 
     def make_cache(self) -> list[Any]:
-        """Return fresh caches of the head's layers; they can be trimmed."""
         return [KVCache() for _ in self.layers]
 
 

@@ -1,4 +1,4 @@
-"""A multi-token prediction head: one layer that guesses the token after the next."""
+"""What heads with a cache have in common, and the head of multi-token prediction among them."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -25,23 +25,44 @@ class SharedLayers:
     """States [1, m, H] to logits [1, m, vocab]."""
 
 
-class PredictionHead(nn.Module):  # type: ignore[misc]  # mlx.nn has no types
+class CachedHead(nn.Module):  # type: ignore[misc]  # mlx.nn has no types
+    """A head with a cache, called with states, the tokens that follow them, and the cache.
+
+    A call returns states of the head's own, whose width is that of the target's. Parameters have
+    the names of the published files. A head may have modules `embed_tokens` and `lm_head`, which
+    are used in place of the target's; `DraftOutput` is one for some tokens alone.
+    """
+
+    def __init__(self, shared: SharedLayers, takes: Hidden, width: int) -> None:
+        super().__init__()
+        # The target's states that it takes, and their width.
+        self.takes = takes
+        self.width = width
+        self._shared = shared
+
+    def embed(self, tokens: mx.array) -> mx.array:
+        """Return the embeddings [1, n, H] of token ids [1, n]."""
+        embed = self.embed_tokens if "embed_tokens" in self else self._shared.embed
+        embedded: mx.array = embed(tokens)
+        return embedded
+
+    def logits(self, hidden: mx.array) -> mx.array:
+        """Return the logits [1, m, vocab] of states [1, m, H] that a call returned."""
+        logits: mx.array = (self.lm_head if "lm_head" in self else self._shared.logits)(hidden)
+        return logits
+
+    def make_cache(self) -> list[Any]:
+        """Return fresh caches of the head's own layers; they can be trimmed."""
+        raise NotImplementedError
+
+
+class PredictionHead(CachedHead):
     """A multi-token prediction head: from the target's state at row i and token i+1, token i+2.
 
     The state and the embedding of the token are normed, joined and projected to the model's width;
     one decoder layer of the target's own class and a norm follow. The target's output head makes
     logits of that. For a guess further ahead, the head's own state takes the place of the target's.
-
-    Attributes:
-        takes: whether it takes the target's states after or before the target's final norm.
-        width: H, of the states it takes.
-        embed_tokens: an embedding of its own, in place of the target's, if the file has one.
-        lm_head: an output head of its own, likewise, or one for some tokens alone (`DraftOutput`).
-
     """
-
-    takes: Hidden
-    width: int
 
     def __init__(
         self,
@@ -54,54 +75,32 @@ class PredictionHead(nn.Module):  # type: ignore[misc]  # mlx.nn has no types
     ) -> None:
         """Make a head without weights.
 
-        Arguments:
-            body: a decoder of one layer that takes embeddings, [1, n, H], in place of token ids and
-                ends with the head's own norm, `norm`.
-            shared: embedding and output head of the target.
-            width: H.
-            embedding_first: whether the projection takes the embedding before the state.
-            takes: see the class.
-
+        `body` is a decoder of one layer that takes embeddings, [1, n, H], in place of token ids and
+        ends with the head's own norm, `norm`. `embedding_first` says whether the projection takes
+        the embedding before the state.
         """
-        super().__init__()
+        super().__init__(shared, takes, width)
         self.enorm = nn.RMSNorm(width, eps=body.norm.eps)
         self.hnorm = nn.RMSNorm(width, eps=body.norm.eps)
         self.eh_proj = nn.Linear(2 * width, width, bias=False)
         self.body = body
-        self.takes = takes
-        self.width = width
-        self._shared = shared
         self._embedding_first = embedding_first
 
     def __call__(
         self, hidden: mx.array, tokens: mx.array, cache: list[Any] | None = None
     ) -> mx.array:
-        """Return the head's states [1, n, H], the `hidden` of the next depth.
-
-        Arguments:
-            hidden: the target's states, or the head's own, [1, n, H].
-            tokens: the token that follows each state, int32 [1, n].
-            cache: from `make_cache`; it takes up n rows. None stands for an empty one.
-
-        """
+        """Return states for the target's, or the head's own; without a cache, of an empty one."""
         states: mx.array = self.body(self.join(hidden, tokens), cache)
         return states
 
     def join(self, hidden: mx.array, tokens: mx.array) -> mx.array:
         """Return what the head's layer takes, [1, n, H], for states and the tokens after them."""
-        embed = self.embed_tokens if "embed_tokens" in self else self._shared.embed
-        parts = [self.enorm(embed(tokens)), self.hnorm(hidden)]
+        parts = [self.enorm(self.embed(tokens)), self.hnorm(hidden)]
         if not self._embedding_first:
             parts.reverse()
         joined: mx.array = self.eh_proj(mx.concatenate(parts, axis=-1))
         return joined
 
-    def logits(self, hidden: mx.array) -> mx.array:
-        """Return the logits [1, m, vocab] of states [1, m, H] that a call returned."""
-        logits: mx.array = (self.lm_head if "lm_head" in self else self._shared.logits)(hidden)
-        return logits
-
     def make_cache(self) -> list[Any]:
-        """Return fresh caches of the head's own layer; they can be trimmed."""
         caches: list[Any] = make_prompt_cache(self.body)
         return caches

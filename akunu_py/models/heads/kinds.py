@@ -16,7 +16,7 @@ from akunu_py.models.heads.dflash import DFlashHead
 from akunu_py.models.heads.eagle import EagleHead
 from akunu_py.models.heads.gguf_assistant import plan_assistant
 from akunu_py.models.heads.gguf_head import plan_mtp
-from akunu_py.models.heads.head import PredictionHead
+from akunu_py.models.heads.head import CachedHead, PredictionHead
 from akunu_py.models.heads.stored_assistant import (
     check_ordering,
     find_assistant,
@@ -26,7 +26,7 @@ from akunu_py.models.heads.stored_dflash import find_dflash, make_dflash
 from akunu_py.models.heads.stored_eagle import find_eagle, make_eagle
 from akunu_py.models.heads.stored_head import arrange_mtp, find_mtp, make_mtp
 from akunu_py.models.heads.stored_weights import StoredHead
-from akunu_py.models.heads.token_model import CachedHead, HeadTokenModel
+from akunu_py.models.heads.token_model import HeadTokenModel
 
 Head = CachedHead | Assistant
 """A head with its weights."""

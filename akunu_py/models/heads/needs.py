@@ -5,9 +5,8 @@ from pathlib import Path
 
 import mlx.core as mx
 from mlx import nn
-from mlx.utils import tree_map
 
-from akunu_py.models.cache_needs import CacheNeeds, cache_needs, cached_bytes
+from akunu_py.models.cache_needs import CacheNeeds, cache_needs, cached_bytes, drop_numbers
 from akunu_py.models.heads.assistant import Assistant
 from akunu_py.models.heads.found import find_head
 from akunu_py.models.heads.kinds import Head
@@ -49,14 +48,8 @@ def head_needs(
 ) -> HeadNeeds | None:
     """Return what the head at a place needs; None where there is none, which loading explains.
 
-    Arguments:
-        target: the model it drafts for; its weights are not read.
-        architecture: the target's, for messages.
-        place: the file or folder with the head, which may be the target's own.
-        number_bytes: size of the numbers in which the target computes.
-        dense: whether the target's weights are dense.
-        fitted: whether types with a smaller, fitted form get it.
-
+    `place` may be the target's own file or folder. The target, whose weights are not read, computes
+    in numbers of `number_bytes`; whether they are `dense` or `fitted` holds for the head as well.
     Raises as `load_head` does, except for damaged weights.
     """
     with explain_errors(place), find_head(place, target, architecture) as found:
@@ -70,13 +63,7 @@ def _caches_of(head: Head) -> tuple[CacheNeeds, ...]:
     """Return the sizes of a head's caches after one pair, of which nothing is computed."""
     if isinstance(head, Assistant):
         return ()
-    # Numbers that take no memory, in case a class evaluates something.
-    head.update(
-        tree_map(
-            lambda array: mx.broadcast_to(mx.zeros((), array.dtype), array.shape),
-            head.parameters(),
-        )
-    )
+    drop_numbers(head)
     caches = head.make_cache()
     head(mx.zeros((1, 1, head.width)), mx.zeros((1, 1), dtype=mx.int32), caches)
     return tuple(cache_needs(leaf) for leaf in leaves(caches))

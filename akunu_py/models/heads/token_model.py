@@ -9,16 +9,11 @@ import mlx.core as mx
 from akunu_py.drafting.draft_model import DrawSettings
 from akunu_py.models.cached_rows import PREFILL_CHUNK
 from akunu_py.models.drawing import DrawingModel
-from akunu_py.models.heads.dflash import DFlashHead
-from akunu_py.models.heads.eagle import EagleHead
-from akunu_py.models.heads.head import PredictionHead
+from akunu_py.models.heads.head import CachedHead
 from akunu_py.models.heads.state_queue import StateQueue
 from akunu_py.models.rollback import RollbackCaches
 from akunu_py.protocols import Hidden
 from akunu_py.system.errors import ConfigError, ContractError
-
-CachedHead = PredictionHead | EagleHead | DFlashHead
-"""A head with a cache of its own."""
 
 
 class HeadTokenModel(DrawingModel):
@@ -209,7 +204,8 @@ class HeadTokenModel(DrawingModel):
     def _run(self, states: mx.array, tokens: mx.array) -> mx.array:
         """Run a pass over pairs; return the head's states [1, n, width]."""
         self.num_passes += 1
-        return self._open_head(states, tokens[None], self._caches)
+        found: mx.array = self._open_head(states, tokens[None], self._caches)
+        return found
 
     def _logits(self, states: mx.array) -> mx.array:
         return self._open_head.logits(states)[..., : self.common]
