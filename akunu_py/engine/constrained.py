@@ -31,8 +31,8 @@ class Matchers:
     ) -> PendingMatcher | None:
         """Return the matcher of a reply, None for a reply in any form.
 
-        A constraint holds from the answer on: thoughts that come before it are free. A reply that
-        `continues` a text begins with the answer. `said` are thoughts at the end of the prompt that
+        A constraint holds from the answer on: reasoning that comes before it is free. A reply that
+        `continues` a text begins with the answer. `said` is reasoning at the end of the prompt that
         it goes on with.
 
         Raises ConstraintError for an expression that is malformed.

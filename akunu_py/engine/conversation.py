@@ -41,7 +41,7 @@ _NOTHING_SAID = "nothing has been said yet"
 
 @dataclass(frozen=True, slots=True)
 class Turn:
-    """A message and its reply, including a marker with which the prompt opened its thoughts."""
+    """A message and its reply, including a marker with which the prompt opened its reasoning."""
 
     user: str
     assistant: str

@@ -324,9 +324,9 @@ class Engine:
         Messages, and the tools that the model may call, are values of `akunu_py.values.messages` or
         mappings in OpenAI's chat format. `tool_choice` says whether it calls any: "auto" leaves
         that to the model, "none" forbids it, "required" demands at least one call, and
-        {"name": ...} one call of that tool. The result's `message` has text, thoughts and calls
+        {"name": ...} one call of that tool. The result's `message` has text, reasoning and calls
         apart (docs/tools.md). A last message of the assistant is `continued`: the prompt ends with
-        its text, or with its thoughts if it has no text, and the reply has what follows; otherwise
+        its text, or with its reasoning if it has no text, and the reply has what follows; otherwise
         a new message begins. The options `thinking` and `effort` are passed on to the template,
         if it has a switch for them.
 

@@ -71,7 +71,7 @@ def check_chat_length(
     """Check a conversation and its tools as `check_length` does.
 
     Messages of users and tools and descriptions of tools are counted. A template may leave out
-    other messages or thoughts, and shorten the rest of a schema.
+    other messages or reasoning, and shorten the rest of a schema.
     """
     texts = [message.text for message in messages if message.role in ("user", "tool")]
     texts += [tool.description for tool in tools]

@@ -12,7 +12,7 @@ from akunu_py.values.types import TextPiece
 _PROMPT_END = 16
 """Tokens at the end of a prompt in which a marker may open the reasoning."""
 
-THOUGHTS = {
+REASONING = {
     "<think>": "</think>",
     "<thinking>": "</thinking>",
     "<seed:think>": "</seed:think>",
@@ -25,7 +25,7 @@ THOUGHTS = {
     "<|channel|>analysis<|message|>": "<|end|>",
     "<|think|>": "<|end|>",
 }
-"""Opening and closing markers of thoughts.
+"""Opening and closing markers of reasoning.
 
 In order: DeepSeek and Qwen, others, Seed-OSS, Magistral, Cohere's Command A, Apertus, LongCat and
 others (mlx-lm's `tokenizer_utils.py`), Gemma 4, gpt-oss (OpenAI's "Harmony response format") and
@@ -65,7 +65,7 @@ _TOKEN = re.compile(r"<[^<>]*>|\[/?[A-Z]+\]")
 
 _SPEAKERS = ("<|start|>assistant", "<|begin|>assistant")
 _MESSAGE_END = "<|end|>"
-_BLOCKS = THOUGHTS | _ANSWERS
+_BLOCKS = REASONING | _ANSWERS
 _MARKERS = (*_BLOCKS, *_SPEAKERS)
 _LEFT_TO_TEMPLATES = "<think>"
 
@@ -76,7 +76,7 @@ def reasoning_marks(tokenizer: Tokenizer) -> Mapping[int, str]:
     """Return the control tokens around reasoning in a vocabulary, as texts by id.
 
     These are part of a reply's text, unlike other control tokens. Otherwise nobody could tell
-    thoughts from the answer: a reply of gpt-oss would begin with "analysis" and go on with
+    reasoning from the answer: a reply of gpt-oss would begin with "analysis" and go on with
     "assistantfinal". Markers that a vocabulary has as plain or user-defined tokens are in the text
     anyway.
     """
@@ -100,8 +100,8 @@ def reasoning_marks(tokenizer: Tokenizer) -> Mapping[int, str]:
 def opening_of(prompt_end: str, tokenizer: Tokenizer, *, space: bool = False) -> Opening:
     """Return what may come before the answer of a reply to this prompt.
 
-    Thoughts may, if the prompt opens them or the vocabulary has their markers as tokens. `space` is
-    as in `Opening`.
+    Reasoning may, if the prompt opens it or the vocabulary has its markers as tokens. `space` is as
+    in `Opening`.
     """
     begin = len(tokenizer.encode(""))
 
@@ -113,14 +113,14 @@ def opening_of(prompt_end: str, tokenizer: Tokenizer, *, space: bool = False) ->
     if marker in _ANSWERS:
         return Opening()
     messages = any(known(opens, closes) for opens, closes in _ANSWERS.items())
-    thoughts = tuple(pair for pair in THOUGHTS.items() if known(*pair))
+    reasoning = tuple(pair for pair in REASONING.items() if known(*pair))
     if not messages:
-        inside = "" if marker is None else THOUGHTS[marker]
-        return Opening(inside, () if inside else thoughts, space=space and not inside)
+        inside = "" if marker is None else REASONING[marker]
+        return Opening(inside, () if inside else reasoning, space=space and not inside)
     answers = tuple(opens for opens in _FINAL if known(opens, _MESSAGE_END))
     return Opening(
-        "" if marker is None else THOUGHTS[marker],
-        thoughts,
+        "" if marker is None else REASONING[marker],
+        reasoning,
         answers,
         next((speaker for speaker in _SPEAKERS if known(speaker)), ""),
     )
@@ -150,42 +150,42 @@ def opening_text(prompt_end: str) -> str:
 
 
 def for_history(reply: str) -> str:
-    """Return a reply as later prompts contain it: without its thoughts.
+    """Return a reply as later prompts contain it: without its reasoning.
 
-    Thoughts between <think> and </think> stay, since templates look for them in the text; most
-    then drop them (Qwen, DeepSeek). Other templates expect thoughts in a field of their own or
-    refuse texts with markers (gpt-oss), and most drop earlier thoughts, too.
+    Reasoning between <think> and </think> stays, since templates look for it in the text; most
+    then drop it (Qwen, DeepSeek). Other templates expect reasoning in a field of their own or
+    refuse texts with markers (gpt-oss), and most drop earlier reasoning, too.
     """
     return reply if reply.lstrip().startswith(_LEFT_TO_TEMPLATES) else answer_of(reply)
 
 
 def answer_of(reply: str) -> str:
-    """Return a reply without its thoughts."""
+    """Return a reply without its reasoning."""
     splitter = ReasoningSplitter()
     parts = [*splitter.feed([TextPiece(reply)]), *splitter.finish()]
-    return "".join(piece.text for is_thought, piece in parts if not is_thought)
+    return "".join(piece.text for is_reasoning, piece in parts if not is_reasoning)
 
 
 class ReasoningSplitter:
-    """Separates thoughts from the answer, piece by piece.
+    """Separates reasoning from the answer, piece by piece.
 
-    Only the beginning of a reply can be thoughts: a marker after the first word is text. In formats
-    of several messages each message may be thoughts, and a blank line separates two of the same
-    kind. Text that may become a marker is held back. White space next to markers is dropped.
+    Only the beginning of a reply can be reasoning: a marker after the first word is text. In
+    formats of several messages each message may be reasoning, and a blank line separates two of the
+    same kind. Text that may become a marker is held back. White space next to markers is dropped.
     """
 
     def __init__(self, prompt_end: str = "", said: str = "") -> None:
-        """Begin inside thoughts if the prompt ends with a marker that opens them.
+        """Begin inside reasoning if the prompt ends with a marker that opens it.
 
         `said` is the text behind it that the reply continues.
         """
-        # Whether the text so far ends within thoughts.
+        # Whether the text so far ends within reasoning.
         self.inside = False
         # Marker that ends the open block; "": the reply's end; None: no block is open.
         self._close: str | None = None
         self._at_border = False  # whether white space that comes next is dropped
         self._apart = False  # whether a blank line is due
-        self._seen: set[bool] = set()  # what was returned: thoughts, answer
+        self._seen: set[bool] = set()  # what was returned: reasoning, answer
         self._held: list[TextPiece] = []
         if (marker := opening_marker(prompt_end)) is not None:
             self._open(marker)
@@ -199,7 +199,7 @@ class ReasoningSplitter:
         return not self.inside and self._close is not None
 
     def feed(self, pieces: Sequence[TextPiece]) -> list[tuple[bool, TextPiece]]:
-        """Return the pieces that can be shown now, each with whether it is thought."""
+        """Return the pieces that can be shown now, each with whether it is reasoning."""
         self._held += pieces
         found: list[tuple[bool, TextPiece]] = []
         while self._close is not None or self._begin_block():
@@ -245,7 +245,7 @@ class ReasoningSplitter:
             self._at_border = True
 
     def _open(self, marker: str) -> None:
-        self.inside, self._close = marker in THOUGHTS, _BLOCKS[marker]
+        self.inside, self._close = marker in REASONING, _BLOCKS[marker]
         self._at_border, self._apart = True, self.inside in self._seen
 
     def _shown(self, pieces: list[TextPiece]) -> list[tuple[bool, TextPiece]]:

@@ -1,4 +1,4 @@
-"""The message of a reply: its thoughts, its text and its calls, read from the text as it comes."""
+"""The message of a reply: its reasoning, its text and its calls, read from the text as it comes."""
 
 from collections.abc import Sequence
 
@@ -20,7 +20,7 @@ class MessageReader:
     """Turns the text of a reply into additions to a message, and these into the message.
 
     Args:
-        prompt_end: end of the prompt, which may have opened the thoughts.
+        prompt_end: end of the prompt, which may have opened the reasoning.
         said: text behind it that the reply continues, which is not part of the message.
         parser: reads calls; None where there are none.
     """
@@ -59,8 +59,8 @@ class MessageReader:
 
     def _deltas(self, parts: Sequence[tuple[bool, TextPiece]]) -> list[ReplyDelta]:
         deltas: list[ReplyDelta] = []
-        for is_thought, piece in parts:
-            if is_thought:
+        for is_reasoning, piece in parts:
+            if is_reasoning:
                 deltas.append(ReasoningDelta(piece.text, piece.source))
             elif self._parser is None:
                 deltas.append(ContentDelta(piece.text, piece.source))

@@ -18,7 +18,7 @@ from akunu_py.values.messages import Message
 _log = logging.getLogger(__name__)
 
 ThinkingOption = Literal["thinking", "effort"]
-"""Options of a reply that only a template can heed."""
+"""Options of a reply that only a template can follow."""
 
 _SWITCHES: tuple[tuple[str, TemplateVariable, TemplateVariable], ...] = (
     ("enable_thinking", True, False),
@@ -52,7 +52,7 @@ class Thinking:
     def variables(self, config: GenerationConfig) -> Mapping[str, TemplateVariable]:
         """Return the template's variables for a reply; none where it asks for nothing special.
 
-        An effort asks for thoughts, and "none" for no thoughts, unless `thinking` says otherwise. A
+        An effort asks for reasoning, and "none" for none, unless `thinking` says otherwise. A
         template that lacks a word of effort gets the nearest one.
         """
         thinking, effort = config.thinking, config.effort

@@ -66,7 +66,7 @@ class ChatPlan:
     marker and are not JSON: their beginning hides that of an answer."""
 
     from_start: bool = False
-    """Whether the constraint holds for the whole reply, thoughts included."""
+    """Whether the constraint holds for the whole reply, reasoning included."""
 
     marks: Mapping[int, str] = field(default_factory=dict)
     """Texts of the control tokens around calls, by id."""

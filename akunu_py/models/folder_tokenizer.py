@@ -163,7 +163,7 @@ class FolderTokenizer:
         """Return the ids of a conversation, laid out by the folder's template.
 
         Control tokens written out in a message or a tool are text, never control tokens. With
-        `continued` the ids end with the text of the assistant's last message, or its thoughts if it
+        `continued` the ids end with the text of the last message, or its reasoning if it
         has no text. Raises ConfigError for malformed messages or tools, a missing template, one
         that leaves out tools or tool calls, or a last message that cannot be continued;
         ModelFormatError for a template that fails.
@@ -180,7 +180,7 @@ class FolderTokenizer:
         given, given_tools = given_to.of(said, checked_tools)
         hidden = self._guard.hide(given, template.source if template else "", given_tools)
         if template:
-            # As in mlx-lm: the model is asked to think if its vocabulary has marks for thoughts.
+            # As in mlx-lm: the model is asked to think if its vocabulary has marks for that.
             thinking = {"enable_thinking": bool(self._wrapper.has_thinking)}
             text = template.render(
                 hidden.messages,

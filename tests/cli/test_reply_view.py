@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from terminal_screen import TerminalScreen
 
 from akunu_py.cli.reply_view import make_view
-from akunu_py.engine.reasoning import THOUGHTS as MARKERS
+from akunu_py.engine.reasoning import REASONING as MARKERS
 from akunu_py.engine.reasoning import ReasoningSplitter, for_history
 from akunu_py.values.decode_stats import DraftedToken, StepDetail
 from akunu_py.values.types import StepStats, StreamEvent, TextPiece
