@@ -18,12 +18,11 @@ from akunu_py.cli.bench_output import Output, model_line, output_options, quick_
 from akunu_py.cli.command import Command
 from akunu_py.cli.count_progress import count_progress
 from akunu_py.cli.loading_options import (
-    counts_option,
-    draft_model_option,
-    heads_option,
+    LoadingOptions,
     load_engine,
+    loading_options,
     model_argument,
-    model_options,
+    recorded,
 )
 from akunu_py.cli.reply_options import DRAFTER_NAMES, drafting_options, warn_if_not_exact
 from akunu_py.values.generation_config import DRAFTING_FIELDS
@@ -81,10 +80,7 @@ _EXACTNESS = {
 @limit_option
 @quick_option
 @drafting_options
-@model_options
-@draft_model_option
-@heads_option()
-@counts_option
+@loading_options(draft_model=True, heads=True, counts=True)
 @output_options
 def hit_rate(  # noqa: PLR0917 - click passes by name
     model: str | None,
@@ -92,7 +88,7 @@ def hit_rate(  # noqa: PLR0917 - click passes by name
     files: tuple[Path, ...],
     limit: int | None,
     quick: bool,
-    loading: dict[str, Any],
+    loading: LoadingOptions,
     drafting: dict[str, Any],
     output: Output,
     **measuring: Any,
@@ -131,7 +127,7 @@ def hit_rate(  # noqa: PLR0917 - click passes by name
         "limit": limit,
         **measuring,
         **drafting,
-        **loading,
+        **recorded(loading),
     }
     with (
         load_engine(model, loading) as engine,

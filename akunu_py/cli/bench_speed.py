@@ -13,12 +13,12 @@ from akunu_py.cli.bench_output import Output, model_line, output_options, quick_
 from akunu_py.cli.command import Command
 from akunu_py.cli.count_progress import count_progress
 from akunu_py.cli.loading_options import (
-    check_memory,
-    draft_model_option,
-    heads_option,
+    LoadingOptions,
+    loading_options,
     model_argument,
-    model_options,
     model_path,
+    recorded,
+    settle_weights,
 )
 
 if TYPE_CHECKING:
@@ -104,9 +104,7 @@ _TEXT_BEYOND = 66
     help="Leave out items of a trace with longer prompts.",
 )
 @quick_option
-@model_options
-@draft_model_option
-@heads_option()
+@loading_options(draft_model=True, heads=True)
 @output_options
 def speed(  # noqa: PLR0917 - click passes by name
     model: str | None,
@@ -116,7 +114,7 @@ def speed(  # noqa: PLR0917 - click passes by name
     limit: int | None,
     quick: bool,
     max_prompt_tokens: int,
-    loading: dict[str, Any],
+    loading: LoadingOptions,
     output: Output,
     **measuring: Any,
 ) -> None:
@@ -143,21 +141,17 @@ def speed(  # noqa: PLR0917 - click passes by name
     from akunu_py.bench.speed import content_hash, prompt_cases, run_speed
     from akunu_py.bench.workloads import load_prompts
 
-    draft_path = None
-    if loading["draft_model"] is not None:
-        draft_path = model_path(str(loading["draft_model"]))
-    loaded = _loaded(model, random_model, tokenizer_path, draft_path, loading)
+    loaded, draft_path, loading = _loaded(model, random_model, tokenizer_path, loading)
     draft_model = None
     if draft_path is not None:
-        from akunu_py.models.load import LoadOptions, draft_options, load_model
+        from akunu_py.models.load import draft_options, load_model
 
-        options = LoadOptions(weights=loading["weights"], exact_weights=loading["exact_weights"])
-        draft_model = load_model(draft_path, draft_options(draft_path, options))
+        draft_model = load_model(draft_path, draft_options(draft_path, loading))
     head = None
-    if loading["heads"] is not None:
+    if loading.heads is not None:
         from akunu_py.models.heads import wanted_head
 
-        head = wanted_head(loaded, loading["heads"])
+        head = wanted_head(loaded, loading.heads)
     failures: list[Failure] = []
     if traces:
         cases = _trace_cases(
@@ -178,7 +172,7 @@ def speed(  # noqa: PLR0917 - click passes by name
         "limit": limit,
         "max_prompt_tokens": max_prompt_tokens,
         **measuring,
-        **loading,
+        **recorded(loading),
     }
     described = model_from(loaded.description)
     draft = None if draft_model is None else model_from(draft_model.description)
@@ -199,31 +193,32 @@ def _loaded(
     model: str | None,
     random_model: str | None,
     tokenizer: Path | None,
-    draft: Path | None,
-    loading: dict[str, Any],
-) -> "LoadedModel":
+    loading: LoadingOptions,
+) -> tuple["LoadedModel", Path | None, LoadingOptions]:
+    """Return the model, the place of its draft model, and how it was loaded."""
     from akunu_py.models.aligned_rows import usable_context  # imports MLX
-    from akunu_py.models.load import LoadOptions, load_model
+    from akunu_py.models.load import load_model
 
     for name in ("kv_bits", "reproducible"):
-        if loading[name]:
+        if getattr(loading, name):
             raise click.UsageError(
                 f"--{name.replace('_', '-')} has no counterpart in mlx-lm's loop"
             )
+    given = loading.draft_model
+    draft = None if given is None else model_path(str(given))
     if random_model is not None:
         _refuse_options_of_files()
         from akunu_py.cli.bench_replay import load_tokenizer
         from akunu_py.models.random_models import build_random_model
 
-        return build_random_model(random_model, load_tokenizer(tokenizer))
-    context = loading["context"]
-    names = ("weights", "compute_type", "exact_weights", "q6k", "pre_tokenizer")
+        return build_random_model(random_model, load_tokenizer(tokenizer)), draft, loading
     path = model_path(model)
-    loading["exact_weights"] = check_memory(path, draft, loading)
-    options = LoadOptions(**{name: loading[name] for name in names})
-    loaded = load_model(path, options, context=context)
-    usable = usable_context(context, loaded.description.context)
-    return replace(loaded, description=replace(loaded.description, context=usable))
+    placed = settle_weights(path, replace(loading, draft_model=draft))
+    loading = replace(loading, exact_weights=placed.exact_weights)
+    loaded = load_model(path, loading.of_model(), context=loading.context)
+    usable = usable_context(loading.context, loaded.description.context)
+    loaded = replace(loaded, description=replace(loaded.description, context=usable))
+    return loaded, draft, loading
 
 
 def _refuse_options_of_files() -> None:

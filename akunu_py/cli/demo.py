@@ -7,7 +7,7 @@ import click
 
 from akunu_py.cli import completing
 from akunu_py.cli.command import Command
-from akunu_py.cli.loading_options import load_engine
+from akunu_py.cli.loading_options import LoadingOptions, load_engine
 from akunu_py.cli.terminal import fitted, is_dumb, printable
 
 if TYPE_CHECKING:
@@ -63,7 +63,7 @@ def demo(model: str | None) -> None:
 
     if model is None:
         offer_default_model()
-    with load_engine(model, {}) as engine, engine.sibling() as other:
+    with load_engine(model, LoadingOptions()) as engine, engine.sibling() as other:
         if not engine.tokenizer.has_chat_template:
             raise click.ClickException("this model has no chat template, and the demo is a chat")
         _run(engine, other)

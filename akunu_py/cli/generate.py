@@ -4,8 +4,9 @@ import json
 import sys
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
@@ -21,14 +22,12 @@ from akunu_py.cli.input_text import (
     split_words,
 )
 from akunu_py.cli.loading_options import (
-    counts_option,
-    draft_model_option,
-    heads_option,
+    LoadingOptions,
     load_engine,
+    loading_options,
     model_option,
-    model_options,
 )
-from akunu_py.cli.ranks import is_follower, on_ranks, ranks_options
+from akunu_py.cli.ranks import is_follower, on_ranks
 from akunu_py.cli.reply_options import generation_options, keeping_options
 from akunu_py.cli.terminal import prompt_progress, show, statistics_line
 from akunu_py.cli.verbosity import held_log, is_quiet
@@ -64,11 +63,7 @@ if TYPE_CHECKING:
 )  # fmt: skip
 @generation_options
 @form_options
-@model_options
-@draft_model_option
-@heads_option(shipped=True)
-@counts_option
-@ranks_options
+@loading_options(ranks=True, draft_model=True, heads=True, shipped_head=True, counts=True)
 @view_options
 def generate(  # noqa: PLR0917 - click passes by name
     words: tuple[str, ...],
@@ -83,7 +78,7 @@ def generate(  # noqa: PLR0917 - click passes by name
     trace_file: Path | None,
     trace_category: str,
     config: "GenerationConfig",
-    loading: dict[str, Any],
+    loading: LoadingOptions,
     plain: bool,
     reasoning: "Reasoning",
 ) -> None:
@@ -126,7 +121,7 @@ def generate(  # noqa: PLR0917 - click passes by name
         asked = None if prompted else " ".join(word for word in words if word != "-")
         check_model(model, asked)
     text = "" if is_follower() else _prompt_text(prompt, path, model, from_stdin=from_stdin)
-    with load_engine(model, loading, memory=memory, several=True) as engine:
+    with load_engine(model, replace(loading, memory=memory), several=True) as engine:
         engine.compares_rows = as_json
         tokenizer = engine.tokenizer
         if not raw and not tokenizer.has_chat_template:

@@ -2,6 +2,7 @@
 
 import functools
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
@@ -11,21 +12,35 @@ from click.core import ParameterSource
 from akunu_py.cli import completing
 from akunu_py.cli.command import option, stack
 from akunu_py.cli.input_text import GivenPath
-from akunu_py.cli.ranks import follow, is_follower, join
+from akunu_py.cli.ranks import RANKS_OPTIONS, follow, is_follower, join
 from akunu_py.cli.reply_options import naming_flags
 from akunu_py.cli.verbosity import is_quiet
 from akunu_py.system.errors import ModelFormatError
 from akunu_py.system.settings import load_settings
+from akunu_py.values.load_options import EngineOptions
 
 if TYPE_CHECKING:
     from akunu_py.engine.engine import Engine
-    from akunu_py.models.memory_check import MemoryPart, PlannedModel
+    from akunu_py.models.memory_check import MemoryPart
     from akunu_py.models.ranks.link import Link
 
 _P = ParamSpec("_P")
 _R = TypeVar("_R")
 
-_FORCE = "akunu_py.force"
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LoadingOptions(EngineOptions):
+    """What a command was told about loading."""
+
+    force: bool = False
+    """Load a model that is too large for the memory."""
+
+    check_ranks: bool | None = None
+    """As in `Engine.load`."""
+
+    shipped_head: bool = False
+    """Draft with the head that akunu ships for the default model, if that is the model."""
+
 
 _TOY_ANSWERS = (
     "akunu-tiny answers, a toy that edits short Python functions, often wrongly. For a real model: "
@@ -76,9 +91,7 @@ _MODEL_OPTIONS = (
     option(
         "--force",
         is_flag=True,
-        expose_value=False,
         group="Model",
-        callback=lambda context, _option, force: context.meta.update({_FORCE: force}),
         help="Load a model that is too large for the memory.",
     ),
     option(
@@ -137,109 +150,100 @@ def model_option(function: Callable[_P, _R]) -> Callable[_P, _R]:
     return added
 
 
-def model_options(function: Callable[_P, _R]) -> Callable[..., _R]:
-    """Add the options of loading; the command gets one `loading` in their place."""
-    names = (
-        "weights", "compute_type", "exact_weights", "q6k", "pre_tokenizer", "context", "kv_bits",
-        "reproducible",
+_DRAFT_MODEL_OPTION = option(
+    "--draft-model", type=GivenPath(path_type=Path), metavar="MODEL",
+    shell_complete=completing.models,
+    help="Draft with this smaller model of the same vocabulary.",
+)  # fmt: skip
+
+
+def _heads_option(*, shipped: bool) -> Callable[..., Any]:
+    default = " and with the default model" if shipped else ""
+    return option(
+        "--heads", type=GivenPath(), metavar="own|none|PATH", group="Drafting",
+        help="Draft with a prediction head: the model's own, or that of a file or folder. "
+        f"Left out: own with --drafter mtp{default}, else none.",
     )  # fmt: skip
 
-    @functools.wraps(function)
-    def wrapped(*args: Any, **options: Any) -> _R:
-        options["loading"] = {name: options.pop(name) for name in names}
-        with naming_flags():
-            return function(*args, **options)
 
-    return stack(_MODEL_OPTIONS, wrapped)
+_COUNTS_OPTION = option(
+    "--counts", type=GivenPath(path_type=Path, dir_okay=False), metavar="FILE",
+    group="Drafting", rare=True,
+    help="Counts of a corpus that `akunu counts fit` wrote, for --drafter corpus.",
+)  # fmt: skip
 
-
-def draft_model_option(function: Callable[_P, _R]) -> Callable[..., _R]:
-    """Add `--draft-model` to what `model_options` collects; to be put below it."""
-
-    @functools.wraps(function)
-    def wrapped(*args: Any, **options: Any) -> _R:
-        options["loading"]["draft_model"] = options.pop("draft_model")
-        return function(*args, **options)
-
-    return option(
-        "--draft-model", type=GivenPath(path_type=Path), metavar="MODEL",
-        shell_complete=completing.models,
-        help="Draft with this smaller model of the same vocabulary.",
-    )(wrapped)  # fmt: skip
+_TOOL_PARSER_OPTION = option(
+    "--tool-parser", metavar="NAME", group="Model", rare=True,
+    help="Read tool calls with this parser of mlx-lm, such as kimi_k3, where the chat template "
+    "does not show how they look, or shows it wrong.",
+)  # fmt: skip
 
 
-def heads_option(*, shipped: bool = False) -> Callable[[Callable[_P, _R]], Callable[..., _R]]:
-    """Add `--heads` to what `model_options` collects; to be put below it.
+def loading_options(
+    *,
+    ranks: bool = False,
+    draft_model: bool = False,
+    heads: bool = False,
+    shipped_head: bool = False,
+    counts: bool = False,
+    tool_parser: bool = False,
+) -> Callable[[Callable[_P, _R]], Callable[..., _R]]:
+    """Add the options of loading, and those asked for; the command gets one `loading`.
 
-    A command that is told to draft with a head takes the model's own. With `shipped` it drafts with
-    the head that akunu ships for the default model, unless it is told otherwise.
+    A command that is told to draft with a head takes the model's own. With `shipped_head` it drafts
+    with the head that akunu ships for the default model, unless it is told otherwise.
     """
+    options = [
+        *_MODEL_OPTIONS,
+        *(RANKS_OPTIONS if ranks else ()),
+        *([_DRAFT_MODEL_OPTION] if draft_model else []),
+        *([_heads_option(shipped=shipped_head)] if heads else []),
+        *([_COUNTS_OPTION] if counts else []),
+        *([_TOOL_PARSER_OPTION] if tool_parser else []),
+    ]
+    declared = click.Command(None)
+    for each in options:
+        each(declared)
+    names = [parameter.name for parameter in declared.params if parameter.expose_value]
 
     def add(function: Callable[_P, _R]) -> Callable[..., _R]:
         @functools.wraps(function)
-        def wrapped(*args: Any, **options: Any) -> _R:
-            heads = options.pop("heads")
-            if heads is None and _HEAD_DRAFTER in _named_drafters(options):
-                heads = "own"
-            options["loading"]["heads"] = None if heads == "none" else heads
-            if shipped and heads is None:
-                options["loading"][_SHIPPED_HEAD] = True
-            return function(*args, **options)
+        def wrapped(*args: Any, **given: Any) -> _R:
+            loading = {name: given.pop(name) for name in names}
+            if heads:
+                loading |= _chosen_head(loading["heads"], given, shipped=shipped_head)
+            given["loading"] = LoadingOptions(**loading)
+            with naming_flags():
+                return function(*args, **given)
 
-        return option(
-            "--heads", type=GivenPath(), metavar="own|none|PATH", group="Drafting",
-            help="Draft with a prediction head: the model's own, or that of a file or folder. "
-            "Left out: own with --drafter mtp" + _SHIPPED_HELP * shipped + ", else none.",
-        )(wrapped)  # fmt: skip
+        return stack(options, wrapped)
 
     return add
 
 
-_SHIPPED_HEAD = "shipped_head"
-"""Entry of `loading`: whether the default model is to draft with the head that akunu ships."""
+def _chosen_head(heads: str | None, options: Mapping[str, Any], *, shipped: bool) -> dict[str, Any]:
+    """Return the fields that `--heads`, and the drafters that a command was told to use, mean."""
+    if heads is None:
+        config = options.get("config")
+        drafters = {
+            options.get("drafter"),
+            *options.get("drafters", ()),
+            None if config is None else config.drafter,
+        }
+        if "mtp" in drafters:
+            heads = "own"
+    return {"heads": None if heads == "none" else heads, "shipped_head": shipped and heads is None}
 
-_SHIPPED_HELP = " and with the default model"
-_HEAD_DRAFTER = "mtp"
 
-
-def _named_drafters(options: Mapping[str, Any]) -> set[str | None]:
-    """Return the drafters that a command was told to use, in whichever option it has."""
-    config = options.get("config")
+def recorded(loading: LoadingOptions) -> dict[str, Any]:
+    """Return the options of loading that the command has, by name, for its result."""
+    # A command's `--memory` says something else, in a sweep what drafters remember.
+    names = {parameter.name for parameter in click.get_current_context().command.params}
     return {
-        options.get("drafter"),
-        *options.get("drafters", ()),
-        None if config is None else config.drafter,
+        field.name: getattr(loading, field.name)
+        for field in fields(EngineOptions)
+        if field.name in names - {"memory"}
     }
-
-
-def counts_option(function: Callable[_P, _R]) -> Callable[..., _R]:
-    """Add `--counts` to what `model_options` collects; to be put below it."""
-
-    @functools.wraps(function)
-    def wrapped(*args: Any, **options: Any) -> _R:
-        options["loading"]["counts"] = options.pop("counts")
-        return function(*args, **options)
-
-    return option(
-        "--counts", type=GivenPath(path_type=Path, dir_okay=False), metavar="FILE",
-        group="Drafting", rare=True,
-        help="Counts of a corpus that `akunu counts fit` wrote, for --drafter corpus.",
-    )(wrapped)  # fmt: skip
-
-
-def tool_parser_option(function: Callable[_P, _R]) -> Callable[..., _R]:
-    """Add `--tool-parser` to what `model_options` collects; to be put below it."""
-
-    @functools.wraps(function)
-    def wrapped(*args: Any, **options: Any) -> _R:
-        options["loading"]["tool_parser"] = options.pop("tool_parser")
-        return function(*args, **options)
-
-    return option(
-        "--tool-parser", metavar="NAME", group="Model", rare=True,
-        help="Read tool calls with this parser of mlx-lm, such as kimi_k3, where the chat template "
-        "does not show how they look, or shows it wrong.",
-    )(wrapped)  # fmt: skip
 
 
 def model_path(name: str | None) -> Path:
@@ -254,12 +258,11 @@ def model_path(name: str | None) -> Path:
 
 def load_engine(
     model: str | None,
-    loading: dict[str, Any],
+    loading: LoadingOptions,
     *,
-    memory: Path | None = None,
     several: bool = False,
 ) -> "Engine":
-    """Load the model a command was given, with what `model_options` collected.
+    """Load the model a command was given, with what `loading_options` collected.
 
     A command that says so with `several` runs on several ranks; those other than 0 follow it here,
     and end with it.
@@ -276,19 +279,14 @@ def load_engine(
     path = model_path(model)
     if model is None and is_toy(path) and not is_quiet() and not is_follower():
         click.echo(_TOY_ANSWERS, err=True)
-    draft = loading.get("draft_model")
-    if draft is not None:
-        draft = model_path(str(draft))
-        loading = {**loading, "draft_model": draft}
-    loading = with_shipped_head(loading, path, ranks)
+    loading = with_drafting_models(loading, path, ranks)
     from akunu_py.engine.engine import Engine  # mlx-lm takes over a second
 
     try:
-        exact_weights = check_memory(path, draft, loading, ranks=ranks)
-        loading = {**loading, "exact_weights": exact_weights}
+        loading = settle_weights(path, loading, ranks=ranks)
         if ranks is not None and ranks.rank != 0:
-            follow(ranks, path, planned_models(path, None, loading)[0].options, loading)
-        engine = Engine.load(path, memory=memory, ranks=ranks, **loading)
+            follow(ranks, path, loading)
+        engine = Engine.load(path, loading, ranks=ranks, check_ranks=loading.check_ranks)
     except ModelFormatError as error:
         if path == fetched_model_path():
             raise ModelFormatError(f"{error}: akunu models pull smollm2") from None
@@ -297,74 +295,50 @@ def load_engine(
     return engine
 
 
-def with_shipped_head(
-    loading: Mapping[str, Any], path: Path, ranks: "Link | None"
-) -> dict[str, Any]:
-    """Return `loading` with the head of the default model, if that is the model at `path`.
+def with_drafting_models(
+    loading: LoadingOptions, path: Path, ranks: "Link | None"
+) -> LoadingOptions:
+    """Return `loading` with the place of the draft model, or with the default model's head.
 
-    Only if the command left it to akunu what to draft with, and nothing else draws: neither a draft
-    model nor ranks go together with a head.
+    That head drafts if the default model is the one at `path`, the command left it to akunu what to
+    draft with, and nothing else draws: neither a draft model nor ranks go together with a head.
     """
     from akunu_py.model_store.default_model import fetched_model_path  # for --help
     from akunu_py.models.heads.loading import OWN, own_place  # imports MLX
 
-    loading = dict(loading)
-    wanted = loading.pop(_SHIPPED_HEAD, False)
-    alone = loading.get("draft_model") is None and ranks is None
-    if wanted and alone and path.absolute() == fetched_model_path() and own_place(path) != path:
-        loading["heads"] = OWN
+    if loading.draft_model is not None:
+        return replace(loading, draft_model=model_path(str(loading.draft_model)))
+    wanted = loading.shipped_head and ranks is None
+    if wanted and path.absolute() == fetched_model_path() and own_place(path) != path:
+        return replace(loading, heads=OWN)
     return loading
 
 
-def check_memory(
+def settle_weights(
     path: Path,
-    draft: Path | None,
-    loading: Mapping[str, Any],
+    loading: LoadingOptions,
     others: "Sequence[MemoryPart]" = (),
     *,
     ranks: "Link | None" = None,
-) -> bool | None:
-    """Return `exact_weights`: what was asked for, or False where memory does not hold exact ones.
+) -> LoadingOptions:
+    """Return `loading` without exact forms of weights where memory does not hold them.
 
     Refuses models that do not fit into this machine's memory together, unless `--force` says so.
-    `loading` is what `model_options` collected, `others` what the command holds besides, `ranks`
-    the machines that the model is split over. Raises ConfigError.
+    `others` is what the command holds besides, `ranks` are the machines that the model is split
+    over. Raises ConfigError.
     """
-    exact_weights: bool | None = loading.get("exact_weights")
-    if is_forced():
-        return exact_weights
-    from akunu_py.models import memory_check  # imports MLX
-
-    models = planned_models(path, draft, loading, ranks)
-    # What is neither a file nor a folder is refused when it is loaded.
-    if all(model.path.is_file() or model.path.is_dir() for model in models):
-        fitted = memory_check.check_memory(models, context=loading.get("context"), others=others)
-        # An MLX folder's weights have their form, whatever its draft model gets.
-        if fitted and path.is_file():
-            return False
-    return exact_weights
-
-
-def is_forced() -> bool:
-    """Return whether `--force` was given."""
-    context = click.get_current_context(silent=True)
-    return context is not None and bool(context.meta.get(_FORCE))
-
-
-def planned_models(
-    path: Path, draft: Path | None, loading: Mapping[str, Any], ranks: "Link | None" = None
-) -> "list[PlannedModel]":
-    """Return a model, and its draft model, as `model_options` says to load them."""
-    from akunu_py.models.load import LoadOptions, draft_options  # imports MLX
-    from akunu_py.models.memory_check import PlannedModel
+    if loading.force:
+        return loading
+    from akunu_py.models.memory_check import check_memory, planned_models  # imports MLX
     from akunu_py.models.rank_split import PlannedGroup
 
-    names = ("weights", "compute_type", "exact_weights", "q6k", "pre_tokenizer")
-    options = LoadOptions(**{name: loading[name] for name in names if name in loading})
-    part = None if ranks is None else PlannedGroup(ranks.rank, ranks.size)
-    heads = loading.get("heads")
-    models = [PlannedModel(path, options, loading.get("kv_bits"), part, heads)]
-    if draft is not None:
-        # Its cache is never quantized.
-        models.append(PlannedModel(draft, draft_options(draft, options)))
-    return models
+    models = planned_models(
+        path, loading, None if ranks is None else PlannedGroup(ranks.rank, ranks.size)
+    )
+    # What is neither a file nor a folder is refused when it is loaded.
+    if all(model.path.is_file() or model.path.is_dir() for model in models):
+        fitted = check_memory(models, context=loading.context, others=others)
+        # An MLX folder's weights have their form, whatever its draft model gets.
+        if fitted and path.is_file():
+            return replace(loading, exact_weights=False)
+    return loading

@@ -4,14 +4,12 @@ mlx.launch starts the same command once for each rank. All read their options; r
 the prompt and prints.
 """
 
-import functools
 import os
 import shutil
 import signal
 import sys
-from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, NoReturn
 
 import click
 from click.core import ParameterSource
@@ -21,8 +19,8 @@ from akunu_py.cli.input_text import GivenPath
 from akunu_py.system.errors import ConfigError
 
 if TYPE_CHECKING:
-    from akunu_py.models.load import LoadOptions
     from akunu_py.models.ranks.link import Link
+    from akunu_py.values.load_options import EngineOptions
 
 _RANK = "MLX_RANK"
 _LINK = "akunu_py.ranks"
@@ -64,50 +62,15 @@ def join(*, several: bool) -> "Link | None":
     return link
 
 
-def follow(
-    link: "Link", path: Path, options: "LoadOptions", loading: Mapping[str, Any]
-) -> NoReturn:
+def follow(link: "Link", path: Path, options: "EngineOptions") -> NoReturn:
     """Load this rank's part of a model, do what rank 0 does, and end the process with it."""
     from akunu_py.models.ranks import start  # imports MLX
 
     # Ctrl-C and the end of a terminal reach every process; rank 0 decides what they mean.
     for number in (signal.SIGINT, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
-    start.follow(
-        link,
-        path,
-        options,
-        context=loading.get("context"),
-        kv_bits=loading.get("kv_bits"),
-        reproducible=bool(loading.get("reproducible")),
-    )
+    start.follow(link, path, options)
     sys.exit(0)
-
-
-def ranks_options(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Add `--hosts`, which starts the command again on the machines of a file, and `--check-ranks`.
-
-    The latter goes to what `model_options` collected; to be put below it.
-    """
-
-    @functools.wraps(function)
-    def wrapped(*args: Any, check_ranks: bool | None, **options: Any) -> Any:
-        if check_ranks and not on_ranks():
-            raise click.UsageError("--check-ranks is for several ranks; give --hosts as well")
-        options["loading"]["check_ranks"] = check_ranks
-        return function(*args, **options)
-
-    checked = option(
-        "--check-ranks/--no-check-ranks", default=None, group="Model", rare=True,
-        help="First compare what all ranks compute with the whole model on rank 0. [default: once "
-        "for a model and its ranks, where the whole model fits]",
-    )(wrapped)  # fmt: skip
-    added: Callable[..., Any] = option(
-        "--hosts", type=GivenPath(path_type=Path, dir_okay=False), metavar="FILE",
-        group="Model", is_eager=True, expose_value=False, callback=_start_on_hosts,
-        help="Run on the machines of this file, in the format of mlx.launch.",
-    )(checked)  # fmt: skip
-    return added
 
 
 def _start_on_hosts(context: click.Context, hosts: click.Parameter, file: Path | None) -> None:
@@ -128,6 +91,29 @@ def _start_on_hosts(context: click.Context, hosts: click.Parameter, file: Path |
     sys.stdout.flush()
     command = [program, "--hostfile", str(file), "--", sys.executable, "-m", "akunu_py", *words]
     os.execv(program, command)  # noqa: S606 - no shell
+
+
+def _check_ranks(
+    _context: click.Context, _option: click.Parameter, wanted: bool | None
+) -> bool | None:
+    if wanted and not on_ranks():
+        raise click.UsageError("--check-ranks is for several ranks; give --hosts as well")
+    return wanted
+
+
+RANKS_OPTIONS = (
+    option(
+        "--hosts", type=GivenPath(path_type=Path, dir_okay=False), metavar="FILE",
+        group="Model", is_eager=True, expose_value=False, callback=_start_on_hosts,
+        help="Run on the machines of this file, in the format of mlx.launch.",
+    ),
+    option(
+        "--check-ranks/--no-check-ranks", default=None, group="Model", rare=True,
+        callback=_check_ranks,
+        help="First compare what all ranks compute with the whole model on rank 0. [default: once "
+        "for a model and its ranks, where the whole model fits]",
+    ),
+)  # fmt: skip
 
 
 def _without_hosts(words: list[str]) -> list[str]:

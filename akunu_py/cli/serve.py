@@ -3,6 +3,7 @@
 import logging
 import re
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,19 +13,14 @@ from akunu_py.cli import completing
 from akunu_py.cli.command import Command, option
 from akunu_py.cli.input_text import GivenPath
 from akunu_py.cli.loading_options import (
-    counts_option,
-    draft_model_option,
-    heads_option,
-    is_forced,
+    LoadingOptions,
     load_engine,
+    loading_options,
     model_argument,
-    model_options,
     model_path,
-    planned_models,
-    tool_parser_option,
-    with_shipped_head,
+    with_drafting_models,
 )
-from akunu_py.cli.ranks import is_follower, on_ranks, ranks_options
+from akunu_py.cli.ranks import is_follower, on_ranks
 from akunu_py.cli.reply_options import generation_options
 from akunu_py.cli.verbosity import is_quiet
 from akunu_py.system.errors import ConfigError, MemoryLimitError, ModelFormatError
@@ -46,9 +42,6 @@ _UNITS = {"": 1, "K": 10**3, "M": 10**6, "G": 10**9, "T": 10**12}
 _SECONDS = {"": 1, "S": 1, "M": 60, "H": 3600}
 _DISK_SHARE = 4
 """Bytes on disk for each byte of the cache in memory."""
-
-_ENGINE_OPTIONS = ("context", "kv_bits", "reproducible", "counts", "heads")
-"""Options of loading that are not those of the weights."""
 
 
 class _Size(click.ParamType[int]):
@@ -128,12 +121,9 @@ class _Duration(click.ParamType[float]):
     help="Answer web pages of ORIGIN, such as http://localhost:3000; repeatable.",
 )  # fmt: skip
 @generation_options
-@model_options
-@ranks_options
-@draft_model_option
-@heads_option(shipped=True)
-@counts_option
-@tool_parser_option
+@loading_options(
+    ranks=True, draft_model=True, heads=True, shipped_head=True, counts=True, tool_parser=True
+)
 def serve(  # noqa: PLR0917 - click passes by name
     model: str | None,
     models: tuple[str, ...],
@@ -148,7 +138,7 @@ def serve(  # noqa: PLR0917 - click passes by name
     allowed_hosts: tuple[str, ...],
     allowed_origins: tuple[str, ...],
     config: "GenerationConfig",
-    loading: dict[str, Any],
+    loading: LoadingOptions,
 ) -> None:
     """Serve a model to coding agents and other clients, until Ctrl-C.
 
@@ -234,7 +224,7 @@ def _check_for_ranks(models: tuple[str, ...], idle_unload: float, cache_dir: Pat
 def _served_models(
     paths: Mapping[str, Path],
     left_out: list[str],
-    loading: dict[str, Any],
+    loading: LoadingOptions,
     *,
     named: bool,
     model: str | None,
@@ -247,17 +237,18 @@ def _served_models(
     If it was `named`, it is `model`, and has to load. What cannot be served of the others is left
     out, with a line for each.
     """
-    from akunu_py.models.memory_check import available_memory  # imports MLX
+    from akunu_py.models.memory_check import available_memory, planned_models  # imports MLX
+    from akunu_py.models.rank_split import PlannedGroup
     from akunu_py.server.model_source import ModelFile, readable
     from akunu_py.server.served_models import ServedModels
 
-    def source(name: str, options: dict[str, Any], ranks: "Link | None" = None) -> ModelFile:
-        planned = planned_models(paths[name], options["draft_model"], options, ranks)
-        engine_options = {name: options[name] for name in _ENGINE_OPTIONS}
-        return ModelFile(name, planned, engine_options, checked=not is_forced())
+    def source(name: str, options: LoadingOptions, ranks: "Link | None" = None) -> ModelFile:
+        group = None if ranks is None else PlannedGroup(ranks.rank, ranks.size)
+        planned = planned_models(paths[name], options, group)
+        return ModelFile(name, planned, options, checked=not options.force)
 
     # A draft model, heads, counts and a parser belong to one model, so the others have none.
-    alone = loading | {"draft_model": None, "heads": None, "counts": None, "tool_parser": None}
+    alone = replace(loading, draft_model=None, heads=None, counts=None, tool_parser=None)
     sources = [source(name, alone) for name in paths]
     if named:
         engine = load_engine(model, loading, several=True)
@@ -266,9 +257,7 @@ def _served_models(
         sources = readable(sources, left_out.append)
         engine = _first_that_loads(sources, left_out, loading)
     default = sources[0].id
-    loading = with_shipped_head(loading, paths[default], engine.ranks)
-    if loading["draft_model"] is not None:
-        loading["draft_model"] = model_path(str(loading["draft_model"]))
+    loading = with_drafting_models(loading, paths[default], engine.ranks)
     sources[0] = source(default, loading, engine.ranks)
     return ServedModels(
         sources,
@@ -281,12 +270,12 @@ def _served_models(
 
 
 def _first_that_loads(
-    sources: list["ModelFile"], left_out: list[str], loading: dict[str, Any]
+    sources: list["ModelFile"], left_out: list[str], loading: LoadingOptions
 ) -> "Engine":
     """Load the first model that can be, and take those before it off the list."""
     while sources:
         try:
-            own = loading | {"context": sources[0].context}
+            own = replace(loading, context=sources[0].context)
             return load_engine(str(sources[0].path), own, several=True)
         except (ModelFormatError, MemoryLimitError) as error:
             left_out.append(f"{sources[0].path}: {error.message}")

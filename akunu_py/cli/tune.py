@@ -1,12 +1,17 @@
 """`akunu tune`: measure what passes cost here, remember it, and say what it means for drafting."""
 
 import json
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
 from akunu_py.cli.command import Command
-from akunu_py.cli.loading_options import load_engine, model_argument, model_options
+from akunu_py.cli.loading_options import (
+    LoadingOptions,
+    load_engine,
+    loading_options,
+    model_argument,
+)
 from akunu_py.cli.terminal import printable, prompt_progress
 
 if TYPE_CHECKING:
@@ -29,9 +34,9 @@ _SHORT = 4
     "--repeats", type=click.IntRange(min=3), default=7, show_default=True, help="Rounds measured."
 )
 @click.option("--json", "as_json", is_flag=True, help="Print one line of JSON instead of a table.")
-@model_options
+@loading_options()
 def tune(
-    model: str | None, context_tokens: int, repeats: int, as_json: bool, loading: dict[str, Any]
+    model: str | None, context_tokens: int, repeats: int, as_json: bool, loading: LoadingOptions
 ) -> None:
     """Measure the cost of a pass by its number of rows, and say which drafts pay.
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Literal, Self, Unpack
+from typing import TYPE_CHECKING, Self, Unpack
 
 import numpy as np
 from numpy.typing import NDArray
@@ -37,17 +37,9 @@ from akunu_py.model_store.default_model import default_model_path
 from akunu_py.models.aligned_rows import BLOCK_ROWS, usable_context
 from akunu_py.models.cached_rows import Progress
 from akunu_py.models.heads import Head, wanted_head
-from akunu_py.models.load import (
-    ComputeType,
-    LoadedModel,
-    LoadOptions,
-    ModelDescription,
-    Weights,
-    draft_options,
-    open_model,
-)
+from akunu_py.models.load import LoadedModel, ModelDescription, open_model
 from akunu_py.models.load_steps import Steps, finish
-from akunu_py.models.memory_check import PlannedModel, settle_forms
+from akunu_py.models.memory_check import planned_models, settle_forms
 from akunu_py.models.pass_times import ROWS, PassTimes, measure_passes
 from akunu_py.models.session import Session
 from akunu_py.models.token_model import CachedTokenModel
@@ -55,6 +47,7 @@ from akunu_py.protocols import Tokenizer
 from akunu_py.system.errors import ConfigError, ContextOverflowError
 from akunu_py.tool_calls.given_reader import GivenReader
 from akunu_py.values.generation_config import GenerationConfig, GenerationOptions
+from akunu_py.values.load_options import EngineKeywords, EngineOptions
 from akunu_py.values.messages import GivenMessage, GivenTool, read_messages, read_tools
 from akunu_py.values.types import GenerationResult
 
@@ -90,54 +83,49 @@ class Engine:
     def __init__(
         self,
         loaded: LoadedModel,
+        options: EngineOptions | None = None,
         *,
-        context: int | None = None,
-        kv_bits: int | None = None,
-        reproducible: bool = False,
-        memory: str | Path | None = None,
         draft_model: LoadedModel | None = None,
         head: Head | None = None,
-        counts: str | Path | None = None,
         ranks: "Link | None" = None,
-        tool_parser: str | None = None,
     ) -> None:
+        options = options or EngineOptions()
         # Rank 0's connection to the others; None on one machine.
         self.ranks = ranks
         # Whether results say if rows of passes are bit-equal (`row_bits`). Once for a model and a
         # length of the text, that takes some passes behind a reply; without it they say "unknown"
         # of a reply with drafts.
         self.compares_rows = True
-        self.reproducible = reproducible
-        block_rows = BLOCK_ROWS if reproducible else None
-        context = usable_context(context, loaded.description.context, block_rows)
+        self.reproducible = options.reproducible
+        block_rows = BLOCK_ROWS if options.reproducible else None
+        context = usable_context(options.context, loaded.description.context, block_rows)
         self._admission = Admission()
         # `close` deletes these parts, and every call asks `_admission` before it uses them.
         self._loaded = loaded
-        self._kv_bits = kv_bits
+        self._options = options
         self._session = self._new_session(context)
-        self._tool_parser = tool_parser
-        self.tool_use = ToolUse(loaded.tokenizer, _call_reader(tool_parser))
+        self.tool_use = ToolUse(loaded.tokenizer, _call_reader(options.tool_parser))
         self.thinking = Thinking(loaded.tokenizer)
         self._vocabulary = ""  # fingerprint, once a trace needs it
         self._drafters = DrafterFactory(
             loaded,
             self._session.vocabulary_size,
             context=self._session.context,
-            most=BLOCK_ROWS - 1 if reproducible else None,
+            most=BLOCK_ROWS - 1 if options.reproducible else None,
             draft_model=draft_model,
             head=head,
-            counts=counts,
+            counts=options.counts,
         )
         self._matchers = Matchers(self.tokenizer, self._session.vocabulary_size)
         self._memories = Memories(
             loaded,
-            open_memory(memory, self.tokenizer.token_texts, self._session.vocabulary_size),
-            kv_bits=kv_bits,
+            open_memory(options.memory, self.tokenizer.token_texts, self._session.vocabulary_size),
+            kv_bits=options.kv_bits,
             block_rows=block_rows,
         )
         self.description: ModelDescription = loaded.description
         self.draft_model = None if draft_model is None else draft_model.description
-        self.has_counts = counts is not None
+        self.has_counts = options.counts is not None
         self.has_head = head is not None
         self.context: int = self._session.context
 
@@ -145,138 +133,82 @@ class Engine:
     def load(
         cls,
         path: str | Path | None = None,
+        options: EngineOptions | None = None,
         *,
-        weights: Weights = "auto",
-        compute_type: ComputeType = "auto",
-        exact_weights: bool | None = None,
-        q6k: Literal["planes", "8bit"] = "planes",
-        pre_tokenizer: str | None = None,
-        context: int | None = None,
-        kv_bits: int | None = None,
-        reproducible: bool = False,
-        memory: str | Path | None = None,
-        draft_model: str | Path | None = None,
-        heads: str | Path | None = None,
-        counts: str | Path | None = None,
         ranks: "Link | None" = None,
         check_ranks: bool | None = None,
-        tool_parser: str | None = None,
+        **keywords: Unpack[EngineKeywords],
     ) -> Self:
         """Load a GGUF file or an MLX model folder; without a path, the default model.
 
+        Keywords override fields of the options, which `EngineOptions` describes. Without
+        `exact_weights`, exact forms are used if they fit into memory.
+
         Args:
             path: path of the file or folder.
-            context: limit of the context, in tokens.
-            kv_bits: 4 or 8 to quantize the KV cache.
-            reproducible: give every position a fixed place in passes of one size. Drafting then
-                changes no token as long as a kernel's result for a row depends only on shapes and
-                on what the row sees (docs/decisions.md). `akunu tune` measures the price.
-            memory: folder for the texts that `auto` drafts from (docs/drafting.md).
-            draft_model: smaller model with the same vocabulary to draft with (docs/methods.md).
-            heads: "own" to draft with the model's own prediction head, or the path of a file or
-                folder that has one (docs/drafting.md).
-            counts: file of `akunu counts fit`, for the drafter `corpus`.
+            options: how to load it.
             ranks: rank 0's connection to the others, if the model is split over several machines
                 (docs/several-machines.md).
             check_ranks: whether to compare what all ranks compute with the whole model on this one
                 first. By default, once for a model and its ranks, if the whole model fits.
-            tool_parser: mlx-lm's name of the parser that reads tool calls, in place of the format
-                that the chat template shows (docs/tools.md).
-            weights, compute_type, exact_weights, q6k, pre_tokenizer: as in `LoadOptions`; without
-                `exact_weights`, exact forms are used if they fit into memory.
+            keywords: fields of the options, such as `context` or `draft_model`.
 
         Raises ConfigError for a path that is not a model or an option out of range,
         ModelFormatError for a damaged or mislabelled file.
         """
-        options = LoadOptions(
-            weights=weights,
-            compute_type=compute_type,
-            exact_weights=exact_weights,
-            q6k=q6k,
-            pre_tokenizer=pre_tokenizer,
-        )
-        _call_reader(tool_parser)  # a wrong name is said before anything is loaded
+        options = replace(options or EngineOptions(), **keywords)
+        _call_reader(options.tool_parser)  # a wrong name is said before anything is loaded
         place = default_model_path() if path is None else Path(path)
         if ranks is not None:
-            return cls._load_on_ranks(
-                ranks, place, options, check=check_ranks, context=context, kv_bits=kv_bits,
-                reproducible=reproducible, memory=memory, draft_model=draft_model, heads=heads,
-                counts=counts, tool_parser=tool_parser,
-            )  # fmt: skip
-        models = [PlannedModel(place, options, kv_bits, heads=heads)]
-        if draft_model is not None:
-            beside = draft_options(draft_model, options)
-            models.append(PlannedModel(Path(draft_model), beside))
-        target, *drafts = settle_forms(models, context=context)
-        opened = [open_model(path, target.options, context=context)]
-        if drafts:
-            opened.append(open_model(draft_model, drafts[0].options, context=context))
-        steps = cls.loading(
-            opened, heads=heads, context=context, kv_bits=kv_bits, reproducible=reproducible,
-            memory=memory, counts=counts, tool_parser=tool_parser,
-        )  # fmt: skip
-        return finish(steps)
+            return cls._load_on_ranks(ranks, place, options, check=check_ranks)
+        planned = settle_forms(planned_models(place, options), context=options.context)
+        # As they were given: messages say what is wrong with them.
+        opened = [
+            open_model(given, model.options, context=options.context)
+            for given, model in zip((path, options.draft_model), planned, strict=False)
+        ]
+        return finish(cls.loading(opened, options))
 
     @classmethod
     def _load_on_ranks(
-        cls,
-        ranks: "Link",
-        path: Path,
-        options: LoadOptions,
-        *,
-        check: bool | None,
-        context: int | None,
-        kv_bits: int | None,
-        reproducible: bool,
-        draft_model: str | Path | None,
-        heads: str | Path | None,
-        **others: Any,
+        cls, ranks: "Link", path: Path, options: EngineOptions, *, check: bool | None
     ) -> Self:
-        """Load rank 0's part of a model; `others` are options of the constructor."""
+        """Load rank 0's part of a model."""
         # Not at the start of every command.
         from akunu_py.models.ranks.comparison import compare_once, compare_with_one
         from akunu_py.models.ranks.start import load_part
 
-        if draft_model is not None:
+        if options.draft_model is not None:
             raise ConfigError(
                 "a draft model does not draft for a model on several ranks; leave it out, and "
                 "drafts come from the text"
             )
-        if heads is not None:
+        if options.heads is not None:
             raise ConfigError(
                 "a prediction head does not draft for a model on several ranks; leave heads out, "
                 "and drafts come from the text"
             )
-        how: dict[str, Any] = {
-            "context": context, "kv_bits": kv_bits, "reproducible": reproducible
-        }  # fmt: skip
-        engine = cls(load_part(ranks, path, options, **how), ranks=ranks, **how, **others)
-        limits: dict[str, Any] = {"context": engine.context, "kv_bits": kv_bits}
+        engine = cls(load_part(ranks, path, options), options, ranks=ranks)
+        session, model, context = engine._session, options.of_model(), engine.context
         if check:
-            compare_with_one(engine._session, path, options, **limits)
+            compare_with_one(session, path, model, context=context, kv_bits=options.kv_bits)
         elif check is None:
-            compare_once(ranks, engine._session, path, options, **limits)
+            compare_once(ranks, session, path, model, context=context, kv_bits=options.kv_bits)
         return engine
 
     @classmethod
-    def loading(
-        cls,
-        opened: Sequence[Steps[LoadedModel]],
-        *,
-        heads: str | Path | None = None,
-        **options: Any,
-    ) -> Steps[Self]:
+    def loading(cls, opened: Sequence[Steps[LoadedModel]], options: EngineOptions) -> Steps[Self]:
         """Load an engine in steps, over an opened model and its draft model if there are two.
 
-        `heads` is as in `load`; other options are those of the constructor. Raises as `load` does.
+        Raises as `load` does.
         """
         target, *drafts = opened
         loaded = yield from target
-        if heads is not None:
-            options["head"] = wanted_head(loaded, heads)
+        head = None if options.heads is None else wanted_head(loaded, options.heads)
+        draft_model = None
         for draft in drafts:
-            options["draft_model"] = yield from draft
-        return cls(loaded, **options)
+            draft_model = yield from draft
+        return cls(loaded, options, draft_model=draft_model, head=head)
 
     def generate(
         self,
@@ -442,7 +374,7 @@ class Engine:
                     self._loaded.tokenizer,
                     self._session.vocabulary_size,
                     self.context,
-                    self._kv_bits,
+                    self._options.kv_bits,
                     self._drafters.models.draft_model,
                 )
 
@@ -534,9 +466,9 @@ class Engine:
         """
         self._admission.check()
         engine = type(self)(
-            self._loaded, context=self.context, kv_bits=self._kv_bits,
-            reproducible=self.reproducible, tool_parser=self._tool_parser,
-        )  # fmt: skip
+            self._loaded,
+            replace(self._options, context=self.context, memory=None, counts=None),
+        )
         engine.compares_rows = self.compares_rows
         return engine
 
@@ -704,7 +636,7 @@ class Engine:
         return Session(
             self._loaded.model,
             context=context,
-            kv_bits=self._kv_bits,
+            kv_bits=self._options.kv_bits,
             reproducible=self.reproducible,
             make_passes=self._loaded.make_passes,
         )

@@ -9,7 +9,6 @@ from akunu_py.model_store.default_model import default_model_path
 from akunu_py.models.converted import check_new, save_converted
 from akunu_py.models.device import disable_compile_with_kernels
 from akunu_py.models.library_errors import explain_errors
-from akunu_py.models.load_options import ComputeType, LoadOptions, Weights
 from akunu_py.models.load_steps import Steps, finish
 from akunu_py.models.loaded_model import LoadedModel, ModelDescription
 from akunu_py.models.rank_split import Group
@@ -17,6 +16,7 @@ from akunu_py.models.sources import place_kind, source_of
 from akunu_py.models.sources.gguf import build, fitted_types_of
 from akunu_py.system.errors import ConfigError
 from akunu_py.tokenizers import from_gguf
+from akunu_py.values.load_options import ComputeType, LoadOptions, Weights
 
 __all__ = [
     "ComputeType",

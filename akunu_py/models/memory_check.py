@@ -13,10 +13,11 @@ from akunu_py.models import requirements as needs
 from akunu_py.models.device import free_memory
 from akunu_py.models.heads.loading import head_place
 from akunu_py.models.heads.needs import HeadNeeds
-from akunu_py.models.load_options import LoadOptions
+from akunu_py.models.load import draft_options
 from akunu_py.models.rank_split import PlannedGroup
 from akunu_py.models.sources import place_kind, source_of
 from akunu_py.system.errors import AkunuError, ConfigError, MemoryLimitError
+from akunu_py.values.load_options import EngineOptions, LoadOptions
 
 _log = logging.getLogger(__name__)
 
@@ -48,6 +49,18 @@ class PlannedModel:
     def requirements(self) -> needs.Requirements:
         """Return what it needs; raises as `requirements` does."""
         return needs.requirements(self.path, self.options, self.group, heads=self.heads)
+
+
+def planned_models(
+    path: Path, options: EngineOptions, group: PlannedGroup | None = None
+) -> list[PlannedModel]:
+    """Return the models of an engine: the one at `path`, and its draft model."""
+    models = [PlannedModel(path, options.of_model(), options.kv_bits, group, options.heads)]
+    if options.draft_model is not None:
+        draft = Path(options.draft_model)
+        # Its cache is never quantized.
+        models.append(PlannedModel(draft, draft_options(draft, models[0].options)))
+    return models
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,12 +17,12 @@ from akunu_py.models.device import on_cpu, physical_memory
 from akunu_py.models.heads.loading import head_place
 from akunu_py.models.heads.needs import HeadNeeds, head_needs
 from akunu_py.models.library_errors import explain_errors
-from akunu_py.models.load_options import LoadOptions
 from akunu_py.models.pass_memory import PassShape, pass_shape
 from akunu_py.models.rank_split import PlannedGroup, Way, plan
 from akunu_py.models.rollback import RollbackCaches, leaves
 from akunu_py.models.sources import EmptyModel, ModelFigures, source_of
 from akunu_py.system.errors import ConfigError
+from akunu_py.values.load_options import LoadOptions
 
 _CGROUP_LIMIT = Path("/sys/fs/cgroup/memory.max")
 

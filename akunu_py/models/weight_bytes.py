@@ -2,8 +2,9 @@
 
 from collections.abc import Iterable, Sequence
 
-from akunu_py.gguf.quants.forms import Q6KForm, WeightForm, form_of
+from akunu_py.gguf.quants.forms import WeightForm, form_of
 from akunu_py.gguf.reader import TensorInfo
+from akunu_py.values.load_options import Q6KForm
 
 
 def forms_of(

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from akunu_py.gguf.plan import Placement
 from akunu_py.gguf.quants import QuantizedMatrix, ResultMemory, dequantize, relayout
-from akunu_py.gguf.quants.forms import DENSE, Q6KForm
+from akunu_py.gguf.quants.forms import DENSE
 from akunu_py.gguf.reader import GGUFFile, TensorInfo
 from akunu_py.models.layers import (
     FloatEmbedding,
@@ -28,6 +28,7 @@ from akunu_py.models.layers import (
     StackedLinear,
 )
 from akunu_py.system.errors import ModelFormatError
+from akunu_py.values.load_options import Q6KForm
 
 _FLOAT16_LIMIT = 65520.0
 """The smallest number that rounds to infinity in float16; comparisons are written to catch NaN."""

@@ -1,9 +1,10 @@
 """What a server's models are loaded from, and what is known of them before."""
 
 import logging
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Protocol
 
 from akunu_py.engine.engine import Engine
 from akunu_py.model_store.choice import model_name
@@ -20,6 +21,7 @@ from akunu_py.models.memory_check import (
 from akunu_py.server.backend import ServedModel
 from akunu_py.system.errors import AkunuError
 from akunu_py.tokenizers.gguf_tokenizer import GGUFTokenizer
+from akunu_py.values.load_options import EngineOptions
 
 _log = logging.getLogger(__name__)
 
@@ -52,7 +54,7 @@ class LoadableModel(Protocol):
 
 
 class ModelFile:
-    """A GGUF file or an MLX folder; `options` are those of `Engine`.
+    """A GGUF file or an MLX folder, and the options of its engine.
 
     `planned` are the models that this takes, with a draft model two. With `checked` False it is
     loaded, and replies, whether memory holds that or not.
@@ -62,7 +64,7 @@ class ModelFile:
         self,
         id_: str,
         planned: Sequence[PlannedModel],
-        options: Mapping[str, Any],
+        options: EngineOptions,
         *,
         checked: bool = True,
     ) -> None:
@@ -70,7 +72,7 @@ class ModelFile:
         self._planned = planned
         self._options = options
         self._checked = checked
-        self._needs = MemoryNeeds(planned, context=options.get("context"))
+        self._needs = MemoryNeeds(planned, context=options.context)
 
     @property
     def path(self) -> Path:
@@ -86,7 +88,7 @@ class ModelFile:
     @property
     def context(self) -> int | None:
         """Return the context asked for, as far as the model has one; None if nobody asked."""
-        return None if self._options.get("context") is None else self._needs.context
+        return None if self._options.context is None else self._needs.context
 
     def loading(self) -> int:
         return self._needs.loading()
@@ -114,7 +116,7 @@ class ModelFile:
         elif check_memory(models, context=context, available=available):
             models = with_fitted_forms(models)
         opened = [open_model(one.path, one.options, context=context) for one in models]
-        return Engine.loading(opened, **{**self._options, "context": context})
+        return Engine.loading(opened, replace(self._options, context=context))
 
 
 def readable(sources: Iterable[ModelFile], leave_out: Callable[[str], None]) -> list[ModelFile]:

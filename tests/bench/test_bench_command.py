@@ -123,7 +123,7 @@ def test_json_is_one_line(fake):
     assert result.arguments["category"] == ["edit", "config"]
     model, options = fake.loaded
     assert model == "model.gguf"
-    assert (options["weights"], options["context"], options["kv_bits"]) == ("auto", None, 8)
+    assert (options.weights, options.context, options.kv_bits) == ("auto", None, 8)
     assert fake.calls[-1] == "close"
 
 
@@ -244,7 +244,7 @@ def test_a_draft_model_is_loaded_with_the_model(fake):
     )
     found = measuring(json.loads(result.stdout))
     assert (found["drafter"], found["num_draft_tokens"]) == ("draft-model", NUM_DRAFT_TOKENS)
-    assert str(fake.loaded[1]["draft_model"]) == "small.gguf"
+    assert str(fake.loaded[1].draft_model) == "small.gguf"
 
 
 def test_prompts_beyond_the_context_are_named_and_the_others_answered(fake):

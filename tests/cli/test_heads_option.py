@@ -80,8 +80,8 @@ def default_model(tiny_gguf, tmp_path, monkeypatch):
     shutil.copy(tiny_gguf, model)
     (tmp_path / f"{model.stem}.head.safetensors").write_bytes(b"")
 
-    def load(path, **options):
-        raise StopError(path, options["heads"])
+    def load(path, options, **_ranks):
+        raise StopError(path, options.heads)
 
     monkeypatch.setattr(Engine, "load", load)
     return model

@@ -18,6 +18,7 @@ from akunu_py.server.prefix_cache import PrefixCache
 from akunu_py.server.worker import Worker
 from akunu_py.tokenizers.gguf_tokenizer import GGUFTokenizer
 from akunu_py.values.generation_config import GenerationConfig
+from akunu_py.values.load_options import EngineOptions
 
 CONTEXT = 40_000
 _USER_DEFINED = 4
@@ -100,7 +101,7 @@ def agent_engine(kind: str, vocabulary_of: Path, *, thinks: bool = False) -> Eng
         context=CONTEXT, file_bytes=1,
     )  # fmt: skip
     model = _model(kind, tokenizer.vocabulary_size)
-    return Engine(LoadedModel(model, tokenizer, description), context=CONTEXT)
+    return Engine(LoadedModel(model, tokenizer, description), EngineOptions(context=CONTEXT))
 
 
 def readable(engine: Engine):

@@ -11,6 +11,7 @@ from akunu_py.server.engine_backend import EngineBackend
 from akunu_py.server.prefix_cache import PrefixCache
 from akunu_py.server.worker import Worker
 from akunu_py.tokenizers.gguf_tokenizer import GGUFTokenizer
+from akunu_py.values.load_options import EngineOptions
 
 CHAT = "/v1/chat/completions"
 ASK = {"messages": [{"role": "user", "content": "Hi"}], "max_tokens": 2}
@@ -114,7 +115,7 @@ def strict(roomy_gguf):
         with GGUFFile.open(roomy_gguf) as file:
             metadata = file.metadata | {"tokenizer.chat_template": STRICT}
         loaded = replace(engine._loaded, tokenizer=GGUFTokenizer(metadata))
-        strict = Engine(loaded, context=engine.context)
+        strict = Engine(loaded, EngineOptions(context=engine.context))
         worker = Worker(strict, parallel=1, cache=PrefixCache(1 << 24))
         worker.start()
         with running(EngineBackend(worker, places=1)) as server:

@@ -26,7 +26,8 @@ from akunu_py.server.reply_events import Loading
 from akunu_py.server.reply_response import Patience
 from akunu_py.server.served_models import ServedModels
 from akunu_py.server.worker import Prepared, Worker
-from akunu_py.system.errors import EngineStateError, ModelFormatError
+from akunu_py.system.errors import ConfigError, EngineStateError, ModelFormatError
+from akunu_py.values.load_options import EngineOptions
 
 SIZE = 10_000_000
 """Bytes of a model in the simulated memory; 256 rows of the larger one take 0.1 MB."""
@@ -699,7 +700,7 @@ def test_memories_of_auto_are_those_of_client_and_model(lasting):
 
 def test_file_says_what_it_needs(lasting):
     path = ROOT / "models" / "akunu-tiny.gguf"
-    source = ModelFile("tiny", [PlannedModel(path, LoadOptions())], {"context": 512})
+    source = ModelFile("tiny", [PlannedModel(path, LoadOptions())], EngineOptions(context=512))
     described = source.describe()
     assert (described.id, described.context, described.loaded) == ("tiny", 512, False)
     assert (described.name, described.trained) == ("akunu-tiny", 2048)
@@ -709,11 +710,22 @@ def test_file_says_what_it_needs(lasting):
     with finish(source.open(1 << 40)) as engine:
         assert engine.context == 512
         assert served_model(engine).trained == 2048
-    beyond = ModelFile("tiny", [PlannedModel(path, LoadOptions())], {"context": 4096})
+    beyond = ModelFile("tiny", [PlannedModel(path, LoadOptions())], EngineOptions(context=4096))
     assert beyond.describe().context == 2048
     with finish(beyond.open(1 << 40)) as engine:
         assert engine.context == 2048
-    forced = ModelFile("tiny", [PlannedModel(path, LoadOptions())], {}, checked=False)
+    forced = ModelFile("tiny", [PlannedModel(path, LoadOptions())], EngineOptions(), checked=False)
     assert forced.rows(512) == forced.largest_pass(512) == 0
     with finish(forced.open(0)) as engine:
         assert engine.context > 512
+
+
+def test_a_model_that_is_loaded_again_reads_calls_with_the_same_parser(tiny_gguf):
+    options = EngineOptions(tool_parser="kimi_k3")
+    source = ModelFile("tiny", [PlannedModel(tiny_gguf, options.of_model())], options)
+    tool = {"type": "function", "function": {"name": "look", "parameters": {"type": "object"}}}
+    with (
+        finish(source.open(1 << 40)) as engine,
+        pytest.raises(ConfigError, match="by mlx-lm's parser kimi_k3"),
+    ):
+        engine.chat([{"role": "user", "content": "hello"}], tools=[tool], tool_choice="required")

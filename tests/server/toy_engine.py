@@ -9,6 +9,7 @@ from tiny_families import VOCABULARY
 from akunu_py.engine.engine import Engine
 from akunu_py.models.load import LoadedModel, ModelDescription
 from akunu_py.system.errors import ConfigError
+from akunu_py.values.load_options import EngineOptions
 from akunu_py.values.messages import read_messages
 
 BEGIN, SYSTEM, USER, ASSISTANT, TOOL, THINK, END = range(7)
@@ -112,7 +113,7 @@ def toy_engine(name="llama", *, tokenizer=None, context=1024, **options):
         context=4096, file_bytes=1,
     )  # fmt: skip
     loaded = LoadedModel(family(name), tokenizer or ToyTokenizer(), description)
-    return Engine(loaded, context=context, **options)
+    return Engine(loaded, EngineOptions(context=context, **options))
 
 
 # Only plain text: replies end by their length.

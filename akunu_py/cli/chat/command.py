@@ -1,8 +1,9 @@
 """`akunu chat`: the command."""
 
 import contextlib
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 from click.core import ParameterSource
@@ -12,14 +13,12 @@ from akunu_py.cli.command import Command, option
 from akunu_py.cli.editor import edit_text
 from akunu_py.cli.input_text import GivenPath, check_model, check_text
 from akunu_py.cli.loading_options import (
-    counts_option,
-    draft_model_option,
-    heads_option,
+    LoadingOptions,
     load_engine,
+    loading_options,
     model_argument,
-    model_options,
 )
-from akunu_py.cli.ranks import is_follower, ranks_options
+from akunu_py.cli.ranks import is_follower
 from akunu_py.cli.reply_options import generation_options, keeping_options
 from akunu_py.cli.verbosity import is_quiet
 from akunu_py.cli.view_options import view_options
@@ -67,11 +66,7 @@ class _Chat(Command):
 )
 @keeping_options
 @generation_options
-@model_options
-@draft_model_option
-@heads_option(shipped=True)
-@counts_option
-@ranks_options
+@loading_options(ranks=True, draft_model=True, heads=True, shipped_head=True, counts=True)
 @view_options
 def chat(  # noqa: PLR0917 - click passes by name
     model: str | None,
@@ -82,7 +77,7 @@ def chat(  # noqa: PLR0917 - click passes by name
     memory: Path | None,
     trace_file: Path | None,
     config: "GenerationConfig",
-    loading: dict[str, Any],
+    loading: LoadingOptions,
     plain: bool,
     reasoning: "Reasoning",
 ) -> None:
@@ -143,7 +138,7 @@ def chat(  # noqa: PLR0917 - click passes by name
         offer_default_model()
 
     def load(name: str | None) -> "Engine":
-        return load_engine(name, loading, memory=memory, several=True)
+        return load_engine(name, replace(loading, memory=memory), several=True)
 
     engine = load(model)
     conversation = Conversation(engine, config, system)

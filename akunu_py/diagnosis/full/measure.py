@@ -41,6 +41,7 @@ from akunu_py.models.pass_times import ROWS, PassTimes
 from akunu_py.models.requirements import Requirements, memory_limit, requirements
 from akunu_py.models.session import Session
 from akunu_py.system.errors import ConfigError, MemoryLimitError
+from akunu_py.values.load_options import EngineOptions
 from akunu_py.values.types import GenerationConfig
 
 DRAFTER = "auto"
@@ -369,7 +370,7 @@ def _replies(
         drafter=DRAFTER,
         draft_budget="always",
     )
-    with Engine(loaded, reproducible=is_reproducible) as engine:
+    with Engine(loaded, EngineOptions(reproducible=is_reproducible)) as engine:
         report = run_hit_rate(
             engine,
             prompts,

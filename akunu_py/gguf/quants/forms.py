@@ -38,10 +38,9 @@ from typing import Literal
 
 from akunu_py.gguf.quants import fitted_blocks, iq_blocks, k_blocks, simple_blocks
 from akunu_py.gguf.quants.simple_blocks import Bytes, Parts
+from akunu_py.values.load_options import Q6KForm
 
 Mode = Literal["affine", "mxfp4", "nvfp4"]
-Q6KForm = Literal["planes", "8bit"]
-
 
 E2M1_VALUES = (0, 0.5, 1, 1.5, 2, 3, 4, 6, -0.0, -0.5, -1, -1.5, -2, -3, -4, -6)
 """Values of the codes of MXFP4 and NVFP4."""

@@ -23,13 +23,13 @@ from akunu_py.gguf.quants.forms import (
     SUPPORTED_TYPES,
     Lattice,
     Mode,
-    Q6KForm,
     WeightForm,
     lattice_of,
 )
 from akunu_py.gguf.quants.packing import pack, pack_planes
 from akunu_py.gguf.reader import TensorInfo
 from akunu_py.system.errors import ModelFormatError, UnsupportedQuantizationError
+from akunu_py.values.load_options import Q6KForm
 
 # Each chunk takes a few dozen numpy calls, whose overhead serializes threads. So large
 # chunks are better, as long as codes and temporaries stay in a core's cache.

@@ -1,6 +1,7 @@
 """`akunu bench alpha`: the probability that a model accepts a drafted token, by source."""
 
 import contextlib
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,7 +18,13 @@ from akunu_py.cli.bench_options import (
 from akunu_py.cli.bench_output import Output, output_options, quick_option
 from akunu_py.cli.command import Command, option
 from akunu_py.cli.count_progress import count_progress
-from akunu_py.cli.loading_options import load_engine, model_argument, model_options
+from akunu_py.cli.loading_options import (
+    LoadingOptions,
+    load_engine,
+    loading_options,
+    model_argument,
+    recorded,
+)
 from akunu_py.model_store.default_model import default_model_path
 
 if TYPE_CHECKING:
@@ -81,7 +88,7 @@ _DEFAULT_DRAFT = "akunu-tiny-draft.gguf"
     help="Also compare predicted with measured speed, for the drafter ngram and the draft model.",
 )
 @quick_option
-@model_options
+@loading_options()
 @output_options
 def alpha(  # noqa: PLR0917 - click passes by name
     model: str | None,
@@ -91,7 +98,7 @@ def alpha(  # noqa: PLR0917 - click passes by name
     num_tokens: int | None,
     limit: int | None,
     quick: bool,
-    loading: dict[str, Any],
+    loading: LoadingOptions,
     output: Output,
     **measuring: Any,
 ) -> None:
@@ -133,7 +140,7 @@ def alpha(  # noqa: PLR0917 - click passes by name
         "limit": limit,
         "speed": speed,
         **measuring,
-        **loading,
+        **recorded(replace(loading, draft_model=draft_model)),
     }
     with contextlib.ExitStack() as stack:
         engine = stack.enter_context(load_engine(model, loading))
@@ -158,7 +165,7 @@ def alpha(  # noqa: PLR0917 - click passes by name
     if speed and report.finished:
         # A second engine, in which the draft model drafts.
         with (
-            load_engine(model, {**loading, "draft_model": draft_model}) as engine,
+            load_engine(model, replace(loading, draft_model=draft_model)) as engine,
             count_progress("replies", "measuring passes") as progress,
         ):
             report = with_predictions(report, engine, prompts, progress=progress)

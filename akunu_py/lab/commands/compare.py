@@ -15,11 +15,12 @@ from akunu_py.cli.bench_output import Output, output_options, quick_option
 from akunu_py.cli.command import Command
 from akunu_py.cli.count_progress import count_progress
 from akunu_py.cli.loading_options import (
-    check_memory,
-    draft_model_option,
+    LoadingOptions,
+    loading_options,
     model_argument,
-    model_options,
     model_path,
+    recorded,
+    settle_weights,
 )
 
 if TYPE_CHECKING:
@@ -78,8 +79,7 @@ _MODULES = {"mlx-lm": "mlx_lm", "llama.cpp": "xllamacpp", "transformers": "torch
     "are the same in every run.",
 )
 @output_options
-@model_options
-@draft_model_option
+@loading_options(draft_model=True)
 def compare(  # noqa: PLR0917 - click passes by name
     model: str | None,
     drafters: tuple[str, ...],
@@ -91,7 +91,7 @@ def compare(  # noqa: PLR0917 - click passes by name
     quick: bool,
     max_tokens: int | None,
     draft_budget: str,
-    loading: dict[str, Any],
+    loading: LoadingOptions,
     output: Output,
 ) -> None:
     """Compare akunu with mlx-lm, llama.cpp and transformers, greedily, in one run.
@@ -110,10 +110,10 @@ def compare(  # noqa: PLR0917 - click passes by name
     """  # noqa: D301 - \b keeps click from wrapping the examples
     limit = limited(limit, _QUICK_LIMIT, is_quick=quick)
     for name in ("kv_bits", "reproducible"):
-        if loading[name]:
+        if getattr(loading, name):
             raise click.UsageError(f"--{name.replace('_', '-')} has no counterpart elsewhere")
     if not drafters:
-        drafters = ("auto", "ngram", *(["draft-model"] if loading["draft_model"] else []))
+        drafters = ("auto", "ngram", *(["draft-model"] if loading.draft_model else []))
     if max_tokens is None:
         max_tokens = _QUICK_TOKENS if quick else _TOKENS
     from akunu_py.cpu.blas import allowed_cores
@@ -129,28 +129,27 @@ def compare(  # noqa: PLR0917 - click passes by name
         "limit": limit,
         "max_tokens": max_tokens,
         "draft_budget": draft_budget,
-        **loading,
+        **recorded(loading),
     }
-    result = _run(arguments, prompts, failures, output)
+    result = _run(arguments, loading, prompts, failures, output)
     output.emit(result, _head(result))
 
 
 def _run(
     arguments: dict[str, Any],
+    loading: LoadingOptions,
     prompts: Sequence["Prompt"],
     failures: Sequence["Failure"],
     output: Output,
 ) -> "BenchResult":
     from akunu_py.lab.compare.run import PROGRAMS, CompareOptions, run_compare  # imports MLX
-    from akunu_py.models.load import LoadOptions
 
-    names = ("weights", "compute_type", "exact_weights", "q6k", "pre_tokenizer")
     path, draft_path = model_path(arguments["model"]), None
-    if arguments["draft_model"] is not None:
-        draft_path = model_path(str(arguments["draft_model"]))
-    options = LoadOptions(**{name: arguments[name] for name in names})
-    others = _others(path, options, arguments["programs"])
-    arguments["exact_weights"] = check_memory(path, draft_path, arguments, others)
+    if loading.draft_model is not None:
+        draft_path = model_path(str(loading.draft_model))
+    others = _others(path, loading.of_model(), arguments["programs"])
+    loading = settle_weights(path, replace(loading, draft_model=draft_path), others)
+    arguments["exact_weights"] = loading.exact_weights
     with count_progress("replies", "setting up") as progress:
         return run_compare(
             path,
@@ -162,8 +161,8 @@ def _run(
                 draft_budget=arguments["draft_budget"],
                 num_threads=arguments["threads"],
             ),
-            load_options=replace(options, exact_weights=arguments["exact_weights"]),
-            context=arguments["context"],
+            load_options=loading.of_model(),
+            context=loading.context,
             draft_path=draft_path,
             begin=partial(output.run, "compare", arguments),
             failures=failures,

@@ -20,11 +20,11 @@ from akunu_py.cli.bench_output import Output, output_options, quick_option
 from akunu_py.cli.command import Command
 from akunu_py.cli.count_progress import count_progress
 from akunu_py.cli.loading_options import (
-    counts_option,
-    draft_model_option,
+    LoadingOptions,
     load_engine,
+    loading_options,
     model_argument,
-    model_options,
+    recorded,
 )
 from akunu_py.cli.reply_options import warn_if_not_exact
 
@@ -149,11 +149,9 @@ _TOKENS = 128
 @processes_option
 @quick_option
 @output_options
-@model_options
-@draft_model_option
-@counts_option
+@loading_options(draft_model=True, counts=True)
 def sweep(
-    drafters: tuple[str, ...], output: Output, loading: dict[str, Any], **options: Any
+    drafters: tuple[str, ...], output: Output, loading: LoadingOptions, **options: Any
 ) -> None:
     """Find the drafter and the settings that are fastest here.
 
@@ -191,8 +189,8 @@ def sweep(
         axes,
         live=options["live"],
         temperature=options["temperature"],
-        has_draft_model=loading["draft_model"] is not None,
-        has_counts=loading["counts"] is not None,
+        has_draft_model=loading.draft_model is not None,
+        has_counts=loading.counts is not None,
         quick=quick,
     )
     choose_axes(dict.fromkeys(plan.grid.cells, 1.0), options["heat_axes"], plan.default.drafter)
@@ -200,7 +198,7 @@ def sweep(
     settled = SweepOptions(plan=plan, processes=processes, **options)
     arguments = {
         "model": model, "drafters": drafters, "axes": axes, "tokenizer": tokenizer, **options,
-        **loading,
+        **recorded(loading),
     }  # fmt: skip
     if not settled.needs_model:
         found = load_tokenizer(tokenizer)

@@ -7,6 +7,7 @@ from akunu_py.drafting.registry import default_num_draft_tokens, kind_of, make_d
 from akunu_py.engine.engine import Engine
 from akunu_py.lab.compare.arm import Arm, Decoded, Recorder, Skipped
 from akunu_py.models.load import LoadedModel
+from akunu_py.values.load_options import EngineOptions
 from akunu_py.values.types import DraftBudget, GenerationConfig
 
 PLAIN = "akunu-plain"
@@ -72,7 +73,7 @@ def make_arms(
 
     Raises ConfigError for an unknown drafter.
     """
-    engine = Engine(loaded, context=context)
+    engine = Engine(loaded, EngineOptions(context=context))
     # It would be in the time of a reply.
     engine.compares_rows = False
     arms: list[Arm] = [AkunuArm(engine, "none", draft_budget)]
@@ -88,7 +89,7 @@ def make_arms(
                 Skipped(f"akunu-{name}", "it asks a draft model; give one: --draft-model")
             )
         else:
-            own = Engine(loaded, context=context, draft_model=draft_model)
+            own = Engine(loaded, EngineOptions(context=context), draft_model=draft_model)
             own.compares_rows = False
             arms.append(AkunuArm(own, name, draft_budget))
     return arms, skipped

@@ -25,6 +25,7 @@ from akunu_py.lab.compare.transformers_arms import TRANSFORMERS
 from akunu_py.models.load import LoadOptions, draft_options, load_model
 from akunu_py.protocols import Tokenizer
 from akunu_py.system.errors import AkunuError, ConfigError, ContextOverflowError
+from akunu_py.values.load_options import EngineOptions
 from akunu_py.values.types import DraftBudget
 
 PROGRAMS = {program.name: program for program in (MLX_LM, LLAMA_CPP, TRANSFORMERS)}
@@ -100,7 +101,7 @@ def run_compare(
         reason = unfit[0].error if unfit else "there are none"
         raise ConfigError(f"there are no prompts to compare with: {reason}")
     fix_threads(options.num_threads)
-    with Engine(loaded, context=bound) as engine:
+    with Engine(loaded, EngineOptions(context=bound)) as engine:
         probe = items[0].prompt[:_PROBE_TOKENS]
         subject = Subject(
             path=loaded.description.path,

@@ -10,11 +10,12 @@ from mlx import nn
 from mlx.utils import tree_flatten
 
 from akunu_py.models.cached_rows import MakePasses, Passes
-from akunu_py.models.load import LoadedModel, LoadOptions, load_model
+from akunu_py.models.load import LoadedModel, load_model
 from akunu_py.models.ranks.agreement import RanksDifferError, agree, files_digest, versions
 from akunu_py.models.ranks.link import Link
 from akunu_py.models.ranks.passes import CacheKinds, Follower, Leader
 from akunu_py.system.errors import AkunuError, ConfigError
+from akunu_py.values.load_options import EngineOptions
 
 RANK = "MLX_RANK"
 """The variable by which mlx.launch tells a process its rank."""
@@ -54,23 +55,15 @@ def join() -> Link | None:
     return Link(group)
 
 
-def load_part(
-    link: Link,
-    path: Path,
-    options: LoadOptions,
-    *,
-    context: int | None,
-    kv_bits: int | None,
-    reproducible: bool,
-) -> LoadedModel:
+def load_part(link: Link, path: Path, options: EngineOptions) -> LoadedModel:
     """Load this rank's part of a model; all ranks call it with the same values.
 
     Raises ConfigError where ranks differ in anything, and as `load_model` does; the other ranks
     then end as well.
     """
     given = {
-        **dataclasses.asdict(options), "context": context, "kv_bits": kv_bits,
-        "reproducible": reproducible,
+        **dataclasses.asdict(options.of_model()), "context": options.context,
+        "kv_bits": options.kv_bits, "reproducible": options.reproducible,
     }  # fmt: skip
     agree(
         link,
@@ -80,7 +73,7 @@ def load_part(
             **{f"option {name}": str(value) for name, value in given.items()},
         },
     )
-    loaded = load_model(path, options, context=context, group=link.group)
+    loaded = load_model(path, options.of_model(), context=options.context, group=link.group)
     kinds = sorted({str(array.dtype) for _, array in tree_flatten(loaded.model.parameters())})
     agree(
         link,
@@ -91,7 +84,9 @@ def load_part(
             "way of splitting": "a pipeline" if _in_pipeline(loaded.model) else "every layer",
         },
     )
-    return dataclasses.replace(loaded, make_passes=passes_on_ranks(link, loaded.model, kv_bits))
+    return dataclasses.replace(
+        loaded, make_passes=passes_on_ranks(link, loaded.model, options.kv_bits)
+    )
 
 
 def passes_on_ranks(link: Link, model: nn.Module, kv_bits: int | None = None) -> MakePasses:
@@ -100,23 +95,13 @@ def passes_on_ranks(link: Link, model: nn.Module, kv_bits: int | None = None) ->
     return Leader(link, kinds).passes if link.rank == 0 else Passes
 
 
-def follow(
-    link: Link,
-    path: Path,
-    options: LoadOptions,
-    *,
-    context: int | None = None,
-    kv_bits: int | None = None,
-    reproducible: bool = False,
-) -> None:
+def follow(link: Link, path: Path, options: EngineOptions) -> None:
     """Load this rank's part, and do what rank 0 does with it until rank 0 stops.
 
     Ends the process where that fails, or a rank is lost.
     """
     try:
-        loaded = load_part(
-            link, path, options, context=context, kv_bits=kv_bits, reproducible=reproducible
-        )
+        loaded = load_part(link, path, options)
         Follower(link, loaded.model).run()
     except RanksDifferError:
         # Rank 0 says so.

@@ -31,7 +31,6 @@ from akunu_py.models.layers import (
     StackedLinear,
 )
 from akunu_py.models.library_errors import errors_of
-from akunu_py.models.load_options import LoadOptions, wants_dense
 from akunu_py.models.load_steps import Steps, evaluate, try_passes
 from akunu_py.models.loaded_model import LoadedModel, ModelDescription
 from akunu_py.models.number_limits import check_numbers
@@ -41,10 +40,12 @@ from akunu_py.models.sources.source import EmptyModel, FolderSource, ModelFigure
 from akunu_py.models.stored_tensors import folder_tensors
 from akunu_py.models.weight_files import check_weight_file, check_weight_files
 from akunu_py.models.weights import MATRIX_LAYERS, planes_layer, quantized_layer
+from akunu_py.models.weights_choice import wants_dense
 from akunu_py.protocols import Tokenizer
 from akunu_py.system.errors import ConfigError, ModelFormatError
 from akunu_py.tokenizers import from_gguf
 from akunu_py.tokenizers.codecs import check_vocabulary
+from akunu_py.values.load_options import LoadOptions
 
 _GROUP_SIZES = (16, 32, 64, 128)
 

@@ -19,7 +19,6 @@ from akunu_py.models.expansion import num_parameters
 from akunu_py.models.folder_settings import ASSISTANTS, folder_context, read_folder_config
 from akunu_py.models.folder_tokenizer import FolderTokenizer
 from akunu_py.models.library_errors import from_library
-from akunu_py.models.load_options import LoadOptions, wants_dense
 from akunu_py.models.load_steps import Steps, evaluate, largest_first, try_passes
 from akunu_py.models.loaded_model import LoadedModel, ModelDescription
 from akunu_py.models.number_limits import check_numbers
@@ -28,8 +27,10 @@ from akunu_py.models.sources.source import EmptyModel, FolderSource, ModelFigure
 from akunu_py.models.stored_tensors import folder_tensors
 from akunu_py.models.tokenizer_files import check_tokenizer_files
 from akunu_py.models.weight_files import check_weight_files
+from akunu_py.models.weights_choice import wants_dense
 from akunu_py.protocols import Tokenizer
 from akunu_py.system.errors import UnsupportedArchitectureError
+from akunu_py.values.load_options import LoadOptions
 
 _LAYERS = ("num_hidden_layers", "n_layer", "n_layers", "num_layers", "num_transformer_layers")
 
