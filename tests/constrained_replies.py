@@ -1,7 +1,4 @@
-"""Replies under random forms: they fit, and drafting changes none.
-
-`scripts/check_constraints.py` makes thousands of them, tests a few.
-"""
+"""Replies under random forms: they fit, and drafting changes none."""
 
 import json
 import re

@@ -127,7 +127,7 @@ def doctor(  # noqa: PLR0917 - click passes by name
             raise click.UsageError(f"{words} goes with --full")
     from akunu_py.diagnosis.advice import findings  # imports MLX
     from akunu_py.diagnosis.facts import read_facts
-    from akunu_py.diagnosis.system import ThisSystem
+    from akunu_py.diagnosis.system import System
     from akunu_py.model_store.hub_cache import cache_folder as hub_folder
     from akunu_py.system.settings import cache_folder
 
@@ -136,7 +136,7 @@ def doctor(  # noqa: PLR0917 - click passes by name
         "models of the hub": hub_folder(),
         "settings": config_path().parent,
     }
-    facts = read_facts(ThisSystem(), __version__, folders)
+    facts = read_facts(System(), __version__, folders)
     test = _test() if self_test and facts.backend is not None else None
     found = [*_of_settings(), *findings(facts, test)]
     if as_json:

@@ -20,9 +20,9 @@ if TYPE_CHECKING:
 def full_doctor(model: str | None, output: Path | None, minutes: float, *, as_json: bool) -> None:
     """Measure a model for `minutes`; keep page and figures in a folder, and sum them up."""
     from akunu_py.diagnosis.facts import read_facts  # imports MLX
-    from akunu_py.diagnosis.system import ThisSystem
+    from akunu_py.diagnosis.system import System
 
-    system = ThisSystem()
+    system = System()
     facts = read_facts(system, __version__, {})
     if facts.backend is None:
         raise ConfigError(f"MLX cannot be imported: {facts.device}; akunu doctor says what to do")

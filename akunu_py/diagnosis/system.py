@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, requires, version
 from pathlib import Path
-from typing import Literal, Protocol
+from typing import Literal
 
 from akunu_py.cpu import load_kernels
 from akunu_py.cpu.blas import Blas, load_blas
@@ -35,58 +35,18 @@ class Device:
     no_kernels: str | None = None
 
 
-class System(Protocol):
-    """A machine; no method raises, and None means unknown."""
-
-    name: str
-    """Name of the operating system, as in `platform.system()`: "Darwin", "Linux"."""
-    release: str
-    machine: str
-    python: str
-    environment: Mapping[str, str]
-
-    def output(self, *words: str) -> str | None:
-        """Return the output of a program, stripped of white space."""
-
-    def text(self, path: str) -> str | None:
-        """Return the content of a file."""
-
-    def version(self, package: str) -> str | None:
-        """Return the version of an installed distribution."""
-
-    def needed(self) -> dict[str, str]:
-        """Return which versions of a distribution are supported: "mlx-lm" to ">=0.32,<0.33"."""
-
-    def memory_bytes(self) -> int | None:
-        """Return the memory of the machine."""
-
-    def processors(self) -> int:
-        """Return the number of logical processors that the process may use."""
-
-    def load(self) -> float | None:
-        """Return the load of the machine, a mean over one minute."""
-
-    def free_bytes(self, folder: Path) -> int | None:
-        """Return the free space at the place of a folder, which need not exist."""
-
-    def writable(self, folder: Path) -> bool:
-        """Return whether files, or a missing folder itself, can be created."""
-
-    def device(self) -> Device | str:
-        """Return MLX's default device, or the reason why MLX cannot be imported."""
-
-
-class ThisSystem:
-    """The machine this process runs on."""
+class System:
+    """The machine this process runs on; no method raises, and None means unknown."""
 
     def __init__(self) -> None:
-        self.name = platform.system()
+        self.name = platform.system()  # "Darwin", "Linux".
         self.release = platform.mac_ver()[0] or platform.release()
         self.machine = platform.machine()
         self.python = platform.python_version()
         self.environment: Mapping[str, str] = os.environ
 
     def output(self, *words: str) -> str | None:
+        """Return the output of a program, stripped of white space."""
         program = shutil.which(words[0])
         if program is None:
             return None
@@ -105,18 +65,21 @@ class ThisSystem:
         return done.stdout.strip()
 
     def text(self, path: str) -> str | None:
+        """Return the content of a file."""
         try:
             return Path(path).read_text(encoding="utf-8", errors="replace")
         except OSError:
             return None
 
     def version(self, package: str) -> str | None:
+        """Return the version of an installed distribution."""
         try:
             return version(package)
         except PackageNotFoundError:
             return None
 
     def needed(self) -> dict[str, str]:
+        """Return which versions of a distribution are supported: "mlx-lm" to ">=0.32,<0.33"."""
         try:
             lines = requires(_DISTRIBUTION) or []
         except PackageNotFoundError:
@@ -138,17 +101,20 @@ class ThisSystem:
             return None
 
     def processors(self) -> int:
+        """Return the number of logical processors that the process may use."""
         # Only Linux tells which processors a process may use.
         affinity = getattr(os, "sched_getaffinity", None)
         return len(affinity(0)) if affinity is not None else os.cpu_count() or 1
 
     def load(self) -> float | None:
+        """Return the load of the machine, a mean over one minute."""
         try:
             return os.getloadavg()[0]
         except OSError:
             return None
 
     def free_bytes(self, folder: Path) -> int | None:
+        """Return the free space at the place of a folder, which need not exist."""
         place = _existing(folder)
         try:
             return None if place is None else shutil.disk_usage(place).free
@@ -156,6 +122,7 @@ class ThisSystem:
             return None
 
     def writable(self, folder: Path) -> bool:
+        """Return whether files, or a missing folder itself, can be created."""
         place = _existing(folder)
         try:
             # Permissions are not enough: root has all of them, also on a read-only disk.
@@ -165,6 +132,7 @@ class ThisSystem:
             return error.errno == errno.ENOSPC
 
     def device(self) -> Device | str:
+        """Return MLX's default device, or the reason why MLX cannot be imported."""
         try:
             blas, kernels = load_blas(), load_kernels()
             import mlx.core as mx  # a broken installation is a finding

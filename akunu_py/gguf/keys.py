@@ -1,6 +1,5 @@
 """Typed, range-checked access to the metadata of one architecture."""
 
-import math
 from collections.abc import Mapping
 
 import numpy as np
@@ -145,14 +144,9 @@ class Keys:
         return numbers
 
     def number(self, key: str, default: float | None = None, *, low: float, high: float) -> float:
-        """Return a number in (low, high]."""
+        """Return a number in (low, high], which leaves out NaN."""
         value = self._value(key, default)
-        if (
-            isinstance(value, bool)
-            or not isinstance(value, int | float)
-            or not math.isfinite(value)
-            or not low < value <= high
-        ):
+        if isinstance(value, bool) or not isinstance(value, int | float) or not low < value <= high:
             raise self.error(key, value, f"a number above {low}, at most {high}")
         return float(value)
 

@@ -9,7 +9,7 @@ from shared_files import ROOT
 from akunu_py.diagnosis.advice import findings
 from akunu_py.diagnosis.facts import read_facts
 from akunu_py.diagnosis.self_test import SelfTest
-from akunu_py.diagnosis.system import Device, ThisSystem
+from akunu_py.diagnosis.system import Device, System
 
 GOOD = SelfTest(
     replies=6, different=0, row_bits="equal", drafted=100, accepted=60, plain_tokens_per_s=50.0, tokens_per_s=70.0,
@@ -68,9 +68,9 @@ def test_packages_that_are_too_old_or_too_new():
 
 
 def test_what_akunu_itself_needs():
-    needed = ThisSystem().needed()
+    needed = System().needed()
     assert {"mlx", "mlx-lm", "numpy", "huggingface-hub"} <= needed.keys()
-    facts = read_facts(ThisSystem(), "1", {})
+    facts = read_facts(System(), "1", {})
     assert facts.needed.keys() == VERSIONS.keys()
 
 
@@ -81,7 +81,7 @@ def test_metadata_in_any_order_of_its_versions(monkeypatch):
         "huggingface_hub (>=1.31)", "numpy", "click ; extra == 'x'",
     ]  # fmt: skip
     monkeypatch.setattr("akunu_py.diagnosis.system.requires", lambda _: lines)
-    assert ThisSystem().needed() == {
+    assert System().needed() == {
         "mlx": ">=0.32.2,<0.33", "mlx-lm": ">=0.32.2,<0.33", "huggingface-hub": ">=1.31",
         "numpy": "", "click": "",
     }  # fmt: skip
@@ -188,7 +188,7 @@ def test_the_worst_comes_first():
 
 
 def test_this_machine(tmp_path):
-    system = ThisSystem()
+    system = System()
     assert system.output("sh", "-c", "echo hello") == "hello"
     assert system.output("sh", "-c", "exit 3") is None
     assert system.output("no-such-program-at-all") is None

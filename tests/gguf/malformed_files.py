@@ -85,6 +85,7 @@ _CASES: dict[str, tuple[bytes, str] | tuple[bytes, str, int]] = {
     "no dimensions": (one((), 0, 0), "dimensions"),
     "5 dimensions": (one((1,) * 5, 0, 0), "dimensions", 33),
     "dimension 0": (one((4, 0), 0, 0), "empty shape", 37),
+    "first dimension 0": (one((0, 4), 0, 0), "empty shape"),
     "dimension 2**64 - 1": (one((2**64 - 1,), 0, 0), "past the end"),
     "no name": (tensors(32, tensor("", (4,), 0, 0)), "name of tensor 0", 24),
     "long name": (tensors(32, tensor("n" * 64, (4,), 0, 0)), "name of tensor 0"),

@@ -40,22 +40,25 @@ class ApiReply:
     completion: int | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class ApiRequest:
+    """What is asked of any format."""
+
+    model: str
+    turns: Turns
+    tokens: int
+    tools: Tools | None = None
+    choice: str = ""  # auto, none, required, or the name of a tool.
+    schema: Mapping[str, Any] | None = None  # Of the answer.
+
+
 class Api(Protocol):
     """One of the formats."""
 
     path: str
 
-    def body(
-        self,
-        model: str,
-        said: Turns,
-        *,
-        tokens: int,
-        tools: Tools | None = None,
-        choice: str = "",
-        schema: Mapping[str, Any] | None = None,
-    ) -> Body:
-        """Return a request; `choice` is auto, none, required, or the name of a tool."""
+    def body(self, request: ApiRequest) -> Body:
+        """Return a request in this format, at temperature 0."""
 
     def read_body(self, value: Any) -> ApiReply:
         """Return what a whole answer says."""
@@ -65,41 +68,32 @@ class Api(Protocol):
 
     def is_error(self, value: Any) -> bool:
         """Return whether a body has the shape of the API's errors."""
+        return _has_error(value)
 
 
-class ChatApi:
+class ChatApi(Api):
     """/v1/chat/completions."""
 
     path = "/v1/chat/completions"
 
-    def body(
-        self,
-        model: str,
-        said: Turns,
-        *,
-        tokens: int,
-        tools: Tools | None = None,
-        choice: str = "",
-        schema: Mapping[str, Any] | None = None,
-    ) -> Body:
-        """Return a request, at temperature 0."""
+    def body(self, request: ApiRequest) -> Body:
         body: Body = {
-            "model": model,
-            "messages": [{"role": role, "content": text} for role, text in said],
-            "max_tokens": tokens,
+            "model": request.model,
+            "messages": [{"role": role, "content": text} for role, text in request.turns],
+            "max_tokens": request.tokens,
             "temperature": 0,
         }
-        if tools is not None:
+        if request.tools is not None:
             body["tools"] = [
                 {"type": "function", "function": {"name": name, "parameters": parameters}}
-                for name, parameters in tools.items()
+                for name, parameters in request.tools.items()
             ]
-        if choice in {"auto", "none", "required"}:
-            body["tool_choice"] = choice
-        elif choice:
-            body["tool_choice"] = {"type": "function", "function": {"name": choice}}
-        if schema is not None:
-            form = {"name": "answer", "schema": schema, "strict": True}
+        if request.choice in {"auto", "none", "required"}:
+            body["tool_choice"] = request.choice
+        elif request.choice:
+            body["tool_choice"] = {"type": "function", "function": {"name": request.choice}}
+        if request.schema is not None:
+            form = {"name": "answer", "schema": request.schema, "strict": True}
             body["response_format"] = {"type": "json_schema", "json_schema": form}
         return body
 
@@ -145,42 +139,32 @@ class ChatApi:
         ]
         return reply
 
-    def is_error(self, value: Any) -> bool:
-        return _has_error(value)
 
-
-class MessagesApi:
+class MessagesApi(Api):
     """/v1/messages."""
 
     path = "/v1/messages"
 
-    def body(
-        self,
-        model: str,
-        said: Turns,
-        *,
-        tokens: int,
-        tools: Tools | None = None,
-        choice: str = "",
-        schema: Mapping[str, Any] | None = None,
-    ) -> Body:
-        """Return a request, at temperature 0."""
+    def body(self, request: ApiRequest) -> Body:
         body: Body = {
-            "model": model,
-            "messages": [{"role": role, "content": text} for role, text in said],
-            "max_tokens": tokens,
+            "model": request.model,
+            "messages": [{"role": role, "content": text} for role, text in request.turns],
+            "max_tokens": request.tokens,
             "temperature": 0,
         }
-        if tools is not None:
+        if request.tools is not None:
             body["tools"] = [
-                {"name": name, "input_schema": parameters} for name, parameters in tools.items()
+                {"name": name, "input_schema": parameters}
+                for name, parameters in request.tools.items()
             ]
-        if choice:
+        if request.choice:
             kinds = {"auto": "auto", "none": "none", "required": "any"}
-            kind = kinds.get(choice)
-            body["tool_choice"] = {"type": kind} if kind else {"type": "tool", "name": choice}
-        if schema is not None:
-            body["output_config"] = {"format": {"type": "json_schema", "schema": schema}}
+            kind = kinds.get(request.choice)
+            body["tool_choice"] = (
+                {"type": kind} if kind else {"type": "tool", "name": request.choice}
+            )
+        if request.schema is not None:
+            body["output_config"] = {"format": {"type": "json_schema", "schema": request.schema}}
         return body
 
     def read_body(self, value: Any) -> ApiReply:
@@ -228,39 +212,38 @@ class MessagesApi:
         return _has_error(value) and value.get("type") == "error"
 
 
-class ResponsesApi:
+class ResponsesApi(Api):
     """/v1/responses."""
 
     path = "/v1/responses"
 
-    def body(
-        self,
-        model: str,
-        said: Turns,
-        *,
-        tokens: int,
-        tools: Tools | None = None,
-        choice: str = "",
-        schema: Mapping[str, Any] | None = None,
-    ) -> Body:
-        """Return a request, at temperature 0."""
+    def body(self, request: ApiRequest) -> Body:
         body: Body = {
-            "model": model,
-            "input": [{"type": "message", "role": role, "content": text} for role, text in said],
-            "max_output_tokens": tokens,
+            "model": request.model,
+            "input": [
+                {"type": "message", "role": role, "content": text} for role, text in request.turns
+            ],
+            "max_output_tokens": request.tokens,
             "temperature": 0,
             "store": False,
         }
-        if tools is not None:
+        if request.tools is not None:
             body["tools"] = [
                 {"type": "function", "name": name, "parameters": parameters, "strict": False}
-                for name, parameters in tools.items()
+                for name, parameters in request.tools.items()
             ]
-        if choice:
-            named = {"type": "function", "name": choice}
-            body["tool_choice"] = choice if choice in {"auto", "none", "required"} else named
-        if schema is not None:
-            form = {"type": "json_schema", "name": "answer", "schema": schema, "strict": True}
+        if request.choice:
+            named = {"type": "function", "name": request.choice}
+            body["tool_choice"] = (
+                request.choice if request.choice in {"auto", "none", "required"} else named
+            )
+        if request.schema is not None:
+            form = {
+                "type": "json_schema",
+                "name": "answer",
+                "schema": request.schema,
+                "strict": True,
+            }
             body["text"] = {"format": form}
         return body
 
@@ -282,9 +265,6 @@ class ResponsesApi:
             raise FailedError(f"{self.path}: the stream ends without response.completed")
         reply.cut = last["status"] == "incomplete"
         return _with_responses_usage(reply, last.get("usage"))
-
-    def is_error(self, value: Any) -> bool:
-        return _has_error(value)
 
     @staticmethod
     def _add(reply: ApiReply, item: Mapping[str, Any]) -> None:

@@ -1,12 +1,12 @@
 """The server that is examined: what it offers, and requests that must succeed."""
 
 import random
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
-from akunu_py.diagnosis.conformance.apis import APIS, Api, ApiReply, Body, Tools, Turns
+from akunu_py.diagnosis.conformance.apis import APIS, Api, ApiReply, ApiRequest, Body, Turns
 from akunu_py.diagnosis.conformance.client import (
     Client,
     Event,
@@ -45,23 +45,13 @@ class ExaminedServer:
         return api
 
     def body(self, api: Api, said: Turns | str, tokens: int = 1, **fields: Any) -> Body:
-        conversation = [("user", said)] if isinstance(said, str) else said
-        return api.body(self.model, conversation, tokens=tokens, **fields)
+        """Return a request; `fields` are the further ones of `ApiRequest`."""
+        turns = [("user", said)] if isinstance(said, str) else said
+        return api.body(ApiRequest(self.model, turns, tokens, **fields))
 
-    def ask(
-        self,
-        api: Api,
-        said: Turns | str,
-        tokens: int = 1,
-        *,
-        tools: Tools | None = None,
-        choice: str = "",
-        schema: Mapping[str, Any] | None = None,
-    ) -> ApiReply:
+    def ask(self, api: Api, said: Turns | str, tokens: int = 1, **fields: Any) -> ApiReply:
         """Return the reply to a conversation; raises FailedError if there is none."""
-        return self.send(
-            api, self.body(api, said, tokens, tools=tools, choice=choice, schema=schema)
-        )
+        return self.send(api, self.body(api, said, tokens, **fields))
 
     def send(self, api: Api, body: Body) -> ApiReply:
         """Return the reply to a request, which must be a whole one."""

@@ -81,7 +81,6 @@ def _plan(
         ],
         {
             **arguments,
-            "rms_norm_eps": model.rms_eps,
             "rope_scaling": rope.scaling(model),
             "first_k_dense_replace": dense,
             **mixture.arguments(),

@@ -31,7 +31,6 @@ def deepseek(model: Decoder) -> ModelPlan:
             *experts.rules(model, mixture, shared="shared_experts"),
         ],
         {
-            "rms_norm_eps": model.rms_eps,
             **mixture.arguments("n_routed_experts"),
             "n_shared_experts": experts.shared_count(model, low=1),
             "first_k_dense_replace": dense,
@@ -47,7 +46,6 @@ def deepseek2(model: Decoder) -> ModelPlan:
     arguments: dict[str, Any] = {
         **heads.arguments,
         "model_type": "deepseek_v3",
-        "rms_norm_eps": model.rms_eps,
         "rope_scaling": rope.scaling_with_mscale(model),
         "first_k_dense_replace": dense,
     }

@@ -22,7 +22,6 @@ def apertus(model: Decoder) -> ModelPlan:
         "apertus",
         layers.llama(model, norms=norms, heads=layers.HEAD_NORMS, feed_forward=layers.UNGATED),
         {
-            "rms_norm_eps": model.rms_eps,
             "mlp_bias": False,
             "attention_bias": False,
             "post_norm": False,
@@ -62,7 +61,6 @@ def arcee(model: Decoder) -> ModelPlan:
         "variants.arcee",
         layers.llama(model, feed_forward=layers.UNGATED),
         {
-            "rms_norm_eps": model.rms_eps,
             "rope_traditional": True,
             "rope_scaling": rope.scaling(model),
         },
@@ -133,7 +131,7 @@ def mistral3(model: Decoder) -> ModelPlan:
     return model.plan(
         "ministral3",
         layers.llama(model, reorder=True),
-        {"rms_norm_eps": model.rms_eps, "rope_parameters": parameters},
+        {"rope_parameters": parameters},
     )
 
 
@@ -144,7 +142,6 @@ def seed_oss(model: Decoder) -> ModelPlan:
         "seed_oss",
         layers.llama(model, norms=layers.NORMS_BETWEEN),
         {
-            "rms_norm_eps": model.rms_eps,
             "attention_bias": attention.has_biases(model),
             "rope_scaling": rope.scaling(model),
         },
@@ -159,7 +156,6 @@ def smollm3(model: Decoder) -> ModelPlan:
         "smollm3",
         layers.llama(model),
         {
-            "rms_norm_eps": model.rms_eps,
             "attention_bias": biases,
             "rope_traditional": True,
             "rope_scaling": rope.scaling(model),
@@ -264,7 +260,6 @@ def phi3(model: Decoder) -> ModelPlan:
             *modules(FEED_FORWARD, layers.GATE_IN_UP),
         ],
         {
-            "rms_norm_eps": model.rms_eps,
             "partial_rotary_factor": rope.share(rotated, model.head_dim),
             "sliding_window": window if 0 < window < model.context_length else None,
         },
@@ -321,7 +316,6 @@ def exaone4(model: Decoder) -> ModelPlan:
         "exaone4",
         layers.llama(model, norms=layers.NORMS_BEHIND, heads=layers.HEAD_NORMS),
         {
-            "rms_norm_eps": model.rms_eps,
             "rope_scaling": rope.scaling(model),
             "sliding_window": window or None,
             "sliding_window_pattern": pattern,

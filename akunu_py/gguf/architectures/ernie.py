@@ -18,7 +18,7 @@ def ernie4_5(model: Decoder) -> ModelPlan:
     return model.plan(
         "ernie4_5",
         layers.llama(model),
-        {"rms_norm_eps": model.rms_eps, "use_bias": False},
+        {"use_bias": False},
         rotary=rope.layers(model, traditional=True),
     )
 
@@ -45,7 +45,6 @@ def ernie4_5_moe(model: Decoder) -> ModelPlan:
             replace(bias, convert=flat),
         ],
         {
-            "rms_norm_eps": model.rms_eps,
             "use_bias": False,
             "moe_num_experts": mixture.count,
             "moe_k": mixture.used,

@@ -26,7 +26,7 @@ def gemma(model: Decoder) -> ModelPlan:
             *attention.rules(model),
             *modules(FEED_FORWARD, layers.GATED),
         ],
-        {"rms_norm_eps": model.rms_eps},
+        {},
         wide_range=True,
     )
 
@@ -49,7 +49,6 @@ def gemma2(model: Decoder) -> ModelPlan:
             *modules(FEED_FORWARD, layers.GATED),
         ],
         {
-            "rms_norm_eps": model.rms_eps,
             "query_pre_attn_scalar": _query_scalar(model, _GEMMA2_27B_LAYERS),
             "attn_logit_softcapping": attention_cap,
             "final_logit_softcapping": keys.number(
@@ -85,7 +84,6 @@ def gemma3(model: Decoder) -> ModelPlan:
             *modules(FEED_FORWARD, layers.GATED),
         ],
         {
-            "rms_norm_eps": model.rms_eps,
             "query_pre_attn_scalar": _query_scalar(model, _GEMMA3_27B_LAYERS),
             "rope_local_base_freq": rope.window_base(model),
             "rope_scaling": scaling,

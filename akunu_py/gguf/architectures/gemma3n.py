@@ -49,7 +49,6 @@ def gemma3n(model: Decoder) -> ModelPlan:
     with_keys = max(0, count - _LAYERS_WITH_KEYS)
     text = {
         "model_type": "gemma3n",
-        "rms_norm_eps": model.rms_eps,
         "num_kv_shared_layers": keys.integer(
             "attention.shared_kv_layers", with_keys, low=0, high=count - 1
         ),

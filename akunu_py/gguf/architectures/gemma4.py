@@ -53,7 +53,6 @@ def gemma4(model: Decoder) -> ModelPlan:
             **of_layers.arguments,
             **mixture_arguments,
             **embedding_arguments,
-            "rms_norm_eps": model.rms_eps,
             "head_dim": _read_head(model, "_swa", head_dim),
             "global_head_dim": head_dim,
             "rope_parameters": {

@@ -27,7 +27,6 @@ def glm4(model: Decoder) -> ModelPlan:
         "glm4",
         layers.llama(model, norms=norms, feed_forward=layers.GATE_IN_UP, copied=True),
         {
-            "rms_norm_eps": model.rms_eps,
             "attention_bias": attention.has_biases(model),
             "partial_rotary_factor": rope.share(rotated, model.head_dim),
             "rope_traditional": neighbours,
@@ -72,7 +71,6 @@ def glm4_moe(model: Decoder) -> ModelPlan:
             *experts.router(mixture.routed),
         ],
         {
-            "rms_norm_eps": model.rms_eps,
             "attention_bias": attention.has_biases(model),
             "use_qk_norm": "blk.0.attn_q_norm.weight" in model.tensors,
             "partial_rotary_factor": rope.share(rotated, model.head_dim),

@@ -58,7 +58,6 @@ def _plan(
             **_scales(model),
             # The only scale that divides.
             "logits_scaling": model.keys.number("logit_scale", low=0, high=1e6),
-            "rms_norm_eps": model.rms_eps,
             "rope_scaling": rope.scaling(model),
         },
         rotary=rope.factors(model),
@@ -108,7 +107,6 @@ def granite_hybrid(model: Decoder) -> ModelPlan:
             "mamba_proj_bias": False,
             "mamba_conv_bias": hybrid.has_any(".ssm_conv1d.bias"),
             "time_step_limit": recurrent.NO_LIMIT,
-            "rms_norm_eps": hybrid.rms_eps,
         },
     )
 

@@ -20,7 +20,7 @@ def hunyuan_dense(model: Decoder) -> ModelPlan:
     return model.plan(
         "hunyuan_v1_dense",
         layers.llama(model, heads=_HEAD_NORMS),
-        {"rms_norm_eps": model.rms_eps},
+        {},
         rotary=rope.layers(model),
     )
 
@@ -45,7 +45,6 @@ def hunyuan_moe(model: Decoder) -> ModelPlan:
         ],
         {
             "model_type": "hunyuan",
-            "rms_norm_eps": model.rms_eps,
             "attention_bias": False,
             "intermediate_size": model.keys.integer(
                 "expert_shared_feed_forward_length", model.feed_forward_size

@@ -47,7 +47,6 @@ def falcon_h1(model: Decoder) -> ModelPlan:
             # The class multiplies the logits of tied embeddings by their ratio.
             "embedding_multiplier": 1.0,
             "lm_head_multiplier": 1.0,
-            "rms_norm_eps": model.rms_eps,
             "rope_scaling": rope.scaling(model),
         },
     )
@@ -102,7 +101,6 @@ def jamba(model: Decoder) -> ModelPlan:
             "mamba_dt_rank": mixer.rank,
             # Required, but not used.
             "rope_theta": 10000.0,
-            "rms_norm_eps": hybrid.rms_eps,
         },
     )
 
@@ -160,7 +158,6 @@ def kimi_linear(model: Decoder) -> ModelPlan:
             },
             # Required, but not used.
             "rope_theta": 10000.0,
-            "rms_norm_eps": hybrid.rms_eps,
             "model_max_length": hybrid.context_length,
             # The class always has a head, which may be a copy of the embedding.
             "tie_word_embeddings": False,

@@ -23,7 +23,6 @@ def llama(model: Decoder) -> ModelPlan:
     attention.require_whole_heads(model)
     biases, constants = attention_biases(model)
     arguments: dict[str, Any] = {
-        "rms_norm_eps": model.rms_eps,
         "attention_bias": biases,
         "rope_traditional": True,
         "rope_scaling": rope.scaling_with_multiplier(model),
@@ -107,7 +106,6 @@ def llama4(model: Decoder) -> ModelPlan:
         "attn_scale": 0.1,
         "attention_bias": attention.has_biases(model),
         "use_qk_norm": mixture.count != _MAVERICK_EXPERTS,
-        "rms_norm_eps": model.rms_eps,
         "rope_scaling": rope.scaling(model),
     }
     return model.plan(

@@ -26,7 +26,6 @@ def minicpm(model: Decoder) -> ModelPlan:
         "granite",
         layers.llama(model, reorder=True),
         {
-            "rms_norm_eps": model.rms_eps,
             "attention_bias": False,
             "mlp_bias": False,
             "attention_multiplier": model.head_dim**-0.5,
@@ -76,7 +75,6 @@ def minicpm3(model: Decoder) -> ModelPlan:
             *modules(FEED_FORWARD, layers.GATED),
         ],
         {
-            "rms_norm_eps": model.rms_eps,
             "q_lora_rank": keys.integer("attention.q_lora_rank"),
             "kv_lora_rank": keys.integer("attention.kv_lora_rank"),
             "qk_rope_head_dim": rotated,

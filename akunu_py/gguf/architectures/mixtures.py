@@ -49,7 +49,6 @@ def afmoe(model: Decoder) -> ModelPlan:
             ),
         ],
         {
-            "rms_norm_eps": model.rms_eps,
             "layer_types": windows.layer_types(windowed),
             "sliding_window": windows.size(model),
             "rope_scaling": rope.scaling(model),
@@ -79,7 +78,6 @@ def dots1(model: Decoder) -> ModelPlan:
             *experts.router(mixture.routed),
         ],
         {
-            "rms_norm_eps": model.rms_eps,
             "first_k_dense_replace": dense,
             **mixture.arguments("n_routed_experts"),
             "n_shared_experts": experts.shared_count(model, low=1),
@@ -110,7 +108,6 @@ def minimax_m2(model: Decoder) -> ModelPlan:
             *experts.router(mixture.routed, f"{target}.gate.weight", bias, required=True),
         ],
         {
-            "rms_norm_eps": model.rms_eps,
             "num_local_experts": mixture.count,
             "num_experts_per_tok": mixture.used,
             "shared_intermediate_size": 0,

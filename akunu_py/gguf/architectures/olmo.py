@@ -35,7 +35,7 @@ def olmo2(model: Decoder) -> ModelPlan:
     of a block follow its parts.
     """
     attention.require_plain_heads(model)
-    arguments: dict[str, Any] = {"rms_norm_eps": model.rms_eps, "rope_scaling": rope.scaling(model)}
+    arguments: dict[str, Any] = {"rope_scaling": rope.scaling(model)}
     if window := windows.size(model, 0):
         windowed = windows.windowed_layers(model, 4)
         windows.require_both_kinds(model, windowed)
@@ -63,7 +63,6 @@ def olmoe(model: Decoder) -> ModelPlan:
             *experts.rules(model, mixture),
         ],
         {
-            "rms_norm_eps": model.rms_eps,
             "num_experts": mixture.count,
             "num_experts_per_tok": mixture.used,
             "norm_topk_prob": False,

@@ -29,7 +29,7 @@ def qwen2(model: Decoder) -> ModelPlan:
     return model.plan(
         "qwen2",
         layers.llama(model),
-        {"rms_norm_eps": model.rms_eps, "rope_scaling": rope.scaling(model)},
+        {"rope_scaling": rope.scaling(model)},
         constants=attention.missing_biases(model),
     )
 
@@ -49,7 +49,6 @@ def qwen2_moe(model: Decoder) -> ModelPlan:
             *_mixture_rules(model, mixture, FEED_FORWARD, shared=True),
         ],
         {
-            "rms_norm_eps": model.rms_eps,
             **mixture.arguments(),
             "shared_expert_intermediate_size": model.keys.integer(
                 "expert_shared_feed_forward_length", model.feed_forward_size
@@ -66,7 +65,7 @@ def qwen3(model: Decoder) -> ModelPlan:
     return model.plan(
         "qwen3",
         layers.llama(model, heads=layers.HEAD_NORMS),
-        {"rms_norm_eps": model.rms_eps, "rope_scaling": rope.scaling(model)},
+        {"rope_scaling": rope.scaling(model)},
     )
 
 
@@ -85,7 +84,6 @@ def qwen3_moe(model: Decoder) -> ModelPlan:
             *_mixture_rules(model, mixture, FEED_FORWARD, shared=False),
         ],
         {
-            "rms_norm_eps": model.rms_eps,
             **mixture.arguments(),
             "norm_topk_prob": True,
             "decoder_sparse_step": 1,
@@ -268,7 +266,6 @@ def _delta_net_arguments(nets: _DeltaNets) -> dict[str, Any]:
         "linear_key_head_dim": nets.mixer.state_size,
         "linear_value_head_dim": nets.mixer.head_dim,
         "linear_conv_kernel_dim": nets.mixer.kernel,
-        "rms_norm_eps": nets.rms_eps,
         "attention_bias": False,
     }
 

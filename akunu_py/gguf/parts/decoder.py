@@ -35,6 +35,7 @@ _SHARED_ARGUMENTS = {
     "head_dim": "head_dim",
     "vocab_size": "vocabulary_size",
     "max_position_embeddings": "context_length",
+    "rms_norm_eps": "rms_eps",
     "rope_theta": "rope_base",
     "tie_word_embeddings": "tied",
 }
@@ -146,12 +147,14 @@ class Decoder:
     def arguments(self, given: Mapping[str, Any]) -> dict[str, Any]:
         """Return `given`, completed by the arguments that most classes share.
 
-        A class ignores arguments that it does not have.
+        A class ignores arguments that it does not have. `given` has the epsilon of a class that
+        names it otherwise.
         """
+        has_epsilon = any(name.endswith(("eps", "epsilon")) for name in given)
         shared = {
             argument: getattr(self, size)
             for argument, size in _SHARED_ARGUMENTS.items()
-            if argument not in given
+            if argument not in given and not (has_epsilon and argument == "rms_norm_eps")
         }
         return {**shared, **given}
 
