@@ -14,7 +14,7 @@ from akunu_py.cli.terminal import fitted, printable
 from akunu_py.system.errors import ConfigError
 
 if TYPE_CHECKING:
-    from akunu_py.diagnosis.full.report import Report
+    from akunu_py.diagnosis.full.report import FullReport
 
 
 def full_doctor(model: str | None, output: Path | None, minutes: float, *, as_json: bool) -> None:
@@ -36,7 +36,7 @@ def full_doctor(model: str | None, output: Path | None, minutes: float, *, as_js
     kept = KeptReport(folder)
     unwritten: list[ConfigError] = []
 
-    def keep(report: "Report") -> None:
+    def keep(report: "FullReport") -> None:
         unwritten.clear()
         try:
             kept.write(report)
@@ -66,7 +66,7 @@ def full_doctor(model: str | None, output: Path | None, minutes: float, *, as_js
         raise click.exceptions.Exit(1)
 
 
-def _sum_up(report: "Report") -> None:
+def _sum_up(report: "FullReport") -> None:
     from akunu_py.diagnosis.full.page import summary
 
     lines = summary(report)

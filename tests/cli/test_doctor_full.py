@@ -2,6 +2,7 @@
 
 import json
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -10,12 +11,11 @@ from click.testing import CliRunner
 from akunu_py.cli.count_progress import share_progress
 from akunu_py.cli.main import cli
 from akunu_py.diagnosis.full import run as run_module
-from akunu_py.diagnosis.full.measure import Pace
-from akunu_py.diagnosis.full.report import Memory, Start
-from akunu_py.diagnosis.full.run import PLANS, Plan
+from akunu_py.diagnosis.full.parts import PARTS
+from akunu_py.diagnosis.full.planning import ModelPace
+from akunu_py.diagnosis.full.start import StartFigures
 
-GB = 10**9
-FIGURES = {"memory": Memory(64, GB, 1, 1, 2 * GB), "start": Start((1.5,))}
+FIGURES = {"start": StartFigures((1.5,))}
 
 
 @pytest.fixture
@@ -24,20 +24,17 @@ def parts(monkeypatch):
     does = {}
 
     def measure(name):
-        def measured(bench, turn):
-            turn.tell("half of it")
+        def measured(subject, run):
+            run.tell("half of it")
             if name in does:
                 raise does[name]
-            bench.pace = Pace(0.01, 0.001, 100)
+            subject.pace = ModelPace(0.01, 0.001, 100)
             return FIGURES.get(name)
 
         return measured
 
-    plans = tuple(
-        Plan(plan.name, plan.title, plan.share, measure(plan.name), plan.needs_model)
-        for plan in PLANS
-    )
-    monkeypatch.setattr(run_module, "PLANS", plans)
+    replaced = tuple(replace(part, measure=measure(part.name)) for part in PARTS)
+    monkeypatch.setattr(run_module, "PARTS", replaced)
     return does
 
 
@@ -100,13 +97,6 @@ def test_a_full_disk_prints_the_page(run, monkeypatch):
     result = run(code=2)
     assert "# akunu doctor --full" in result.stderr
     assert "cannot write akunu-doctor.md: No space left on device" in result.stderr
-
-
-def test_the_model_of_the_settings_is_measured(parts, default_model, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("AKUNU_MODEL", str(default_model))
-    result = CliRunner().invoke(cli, ["doctor", "--full"])
-    assert result.exit_code == 0, result.output
 
 
 @pytest.mark.parametrize(

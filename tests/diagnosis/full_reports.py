@@ -5,28 +5,21 @@ from machines import FOLDERS, mac
 from akunu_py.diagnosis.advice import findings
 from akunu_py.diagnosis.facts import read_facts
 from akunu_py.diagnosis.full.conclusions import conclusions
+from akunu_py.diagnosis.full.costs import CostFigures, SizeCost
+from akunu_py.diagnosis.full.loading import LoadFigures, MemoryFigures
+from akunu_py.diagnosis.full.machine import describe_machine, published
+from akunu_py.diagnosis.full.parts import PARTS
+from akunu_py.diagnosis.full.prefill import PrefillFigures, PrefillLength
 from akunu_py.diagnosis.full.privacy import Privacy
-from akunu_py.diagnosis.full.report import (
-    ArmSpeed,
-    Costs,
-    Load,
-    Memory,
-    Model,
-    Part,
-    Prefill,
-    PrefillLength,
-    Replies,
-    Report,
-    Rows,
-    SizeCost,
-    Speed,
-    Start,
-)
-from akunu_py.diagnosis.full.run import PLANS, describe_machine, published
+from akunu_py.diagnosis.full.replies import ReplyFigures
+from akunu_py.diagnosis.full.report import FullReport, ModelFacts, ReportPart
+from akunu_py.diagnosis.full.row_bits import RowFigures
+from akunu_py.diagnosis.full.speed import ArmSpeed, SpeedFigures
+from akunu_py.diagnosis.full.start import StartFigures
 from akunu_py.models.row_bits import RowDifference
 
 GB = 10**9
-MODEL = Model(
+MODEL = ModelFacts(
     "Qwen3-8B-Q4_K_M.gguf", "qwen3", 8_190_735_360, "GGUF, Q4_K", 5 * GB, "quantized", 40_960, True
 )
 PROFILE = """Graphics/Displays:
@@ -54,7 +47,7 @@ def replies(temperature=0.0, reproducible=False, **changes):
         "shipped": 176, "left_out": 0, "identical": 30, "drafted": 900, "accepted": 500,
         "differences": (),
     }  # fmt: skip
-    return Replies(**{**values, **changes})
+    return ReplyFigures(**{**values, **changes})
 
 
 def arm(category, name, ratio=None, low=None, high=None, pairs=12):
@@ -67,38 +60,40 @@ def size_cost(rows, cost, pays):
 
 
 FIGURES = {
-    "memory": Memory(4096, 5 * GB, GB // 2, GB // 10, 22 * GB),
-    "start": Start((3.1, 1.4, 1.5)),
-    "load": Load(0.9),
-    "rows": Rows(False, True, (RowDifference(2, 32, 0, 0.0), RowDifference(5, 30, 30, 0.0125))),
-    "costs": Costs(
+    "memory": MemoryFigures(4096, 5 * GB, GB // 2, GB // 10, 22 * GB),
+    "start": StartFigures((3.1, 1.4, 1.5)),
+    "load": LoadFigures(0.9),
+    "rows": RowFigures(False, True, (RowDifference(2, 32, 0, 0.0), RowDifference(5, 30, 30, 0.0125))),
+    "costs": CostFigures(
         128, 0.025, 9,
         (size_cost(1, 1.0, 0.0), size_cost(2, 1.1, 0.1), size_cost(5, 1.5, 0.34), size_cost(9, 2.0, 0.5)),
         200e9, 5e9,
     ),
     "greedy": replies(),
-    "speed": Speed(96, (
+    "speed": SpeedFigures(96, (
         arm("edit", "mlx-lm"), arm("edit", "none", 1.01, 0.99, 1.03), arm("edit", "auto", 2.5, 2.1, 2.9),
         arm("prose", "mlx-lm"), arm("prose", "none", 1.0, 0.98, 1.02), arm("prose", "auto", 1.1, 1.0, 1.2),
     )),
     "reproducible": replies(reproducible=True),
     "sampled": replies(0.8),
-    "prefill": Prefill((PrefillLength(512, (0.6, 0.5, 0.55), 6 * GB, 6 * GB),)),
+    "prefill": PrefillFigures((PrefillLength(512, (0.6, 0.5, 0.55), 6 * GB, 6 * GB),)),
 }  # fmt: skip
 
 
 def report(system=None, model=MODEL, state="finished", **figures):
-    """A report of a Mac; `figures` are other parts' ones, or a `Part`."""
+    """A report of a Mac; `figures` are other parts' ones, or a `ReportPart`."""
     system = system or a_mac()
     privacy = Privacy([], [])
     facts = published(read_facts(system, "1.2.3", FOLDERS), privacy)
     parts = {}
-    for plan in PLANS:
+    for plan in PARTS:
         found = figures.get(plan.name, FIGURES[plan.name])
         parts[plan.name] = (
-            found if isinstance(found, Part) else Part("measured", 1.0, 18.0, figures=found)
+            found
+            if isinstance(found, ReportPart)
+            else ReportPart("measured", 1.0, 18.0, figures=found)
         )
-    made = Report(
+    made = FullReport(
         started="2026-01-02T03:04:05+00:00", limit_s=300.0, machine=describe_machine(facts, system),
         parts=parts, model=model, state=state, seconds=290.0,
     )  # fmt: skip

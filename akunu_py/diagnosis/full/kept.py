@@ -7,7 +7,7 @@ from pathlib import Path
 
 from akunu_py.diagnosis.full.page import page
 from akunu_py.diagnosis.full.privacy import without_paths
-from akunu_py.diagnosis.full.report import Report
+from akunu_py.diagnosis.full.report import FullReport
 from akunu_py.system.atomic_file import replace_file
 from akunu_py.system.errors import ConfigError
 
@@ -15,15 +15,10 @@ NAME = "akunu-doctor"
 
 
 class KeptReport:
-    """`akunu-doctor.md` and `akunu-doctor.json` in a folder, with a number if these exist.
+    """`page` and `record`: `akunu-doctor.md` and `.json` in a folder, numbered if these exist.
 
     Both are created empty at once, so that an unwritable folder is reported before anything is
     measured. Raises ConfigError.
-
-    Attributes:
-        page: path of the page.
-        record: path of the figures.
-
     """
 
     def __init__(self, folder: Path) -> None:
@@ -36,7 +31,7 @@ class KeptReport:
                 "another folder"
             ) from None
 
-    def write(self, report: Report) -> None:
+    def write(self, report: FullReport) -> None:
         """Replace both files; raises ConfigError if they cannot be written."""
         texts = {self.page: page(report), self.record: json_text(report) + "\n"}
         for path, text in texts.items():
@@ -46,7 +41,7 @@ class KeptReport:
                 raise ConfigError(f"cannot write {path}: {error.strerror or error}") from None
 
 
-def json_text(report: Report) -> str:
+def json_text(report: FullReport) -> str:
     """Return the figures as one line of JSON without any path."""
     return json.dumps(_without_paths(report.to_dict()), allow_nan=False)
 
@@ -61,17 +56,9 @@ def _without_paths(value: object) -> object:
 
 def _new_files(folder: Path) -> tuple[Path, Path]:
     """Create the first pair of files whose names are both free."""
-    for number in count(1):
-        name = NAME if number == 1 else f"{NAME}-{number}"
-        paths = (folder / f"{name}.md", folder / f"{name}.json")
-        made: list[Path] = []
-        try:
-            for path in paths:
-                os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666))
-                made.append(path)
-        except FileExistsError:
-            for path in made:
-                path.unlink()
-            continue
-        return paths
-    raise AssertionError
+    names = (NAME if number == 1 else f"{NAME}-{number}" for number in count(1))
+    pairs = ((folder / f"{name}.md", folder / f"{name}.json") for name in names)
+    page_path, record = next(pair for pair in pairs if not any(map(os.path.lexists, pair)))
+    page_path.touch(exist_ok=False)
+    record.touch(exist_ok=False)
+    return page_path, record

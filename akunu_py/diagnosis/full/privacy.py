@@ -14,25 +14,24 @@ _PATH = re.compile(r"(?<![^\s'\"`(=:,\[])~?/(?!/)[^\s'\"`)\],;]+")
 
 _PLACE, _NAME = "(path)", "(name)"
 _LEAST_NAME = 2
+_NOTHING = "(?!)"
+"""An expression that matches no text."""
 
 
 class Privacy:
     """Cleans texts from outside, such as errors of libraries and names of files.
 
-    Args:
-        folders: known folders; their names may contain spaces, which would end any other path.
-        names: names of the user and of the machine.
-
+    The names of known `folders` may contain spaces, which would end any other path. `names` are
+    those of the user and of the machine.
     """
 
     def __init__(self, folders: Iterable[Path], names: Iterable[str]) -> None:
         places = {str(folder) for folder in folders} - {"/", ".", ""}
         # A folder comes before its parents.
         self._places = sorted(places, key=len, reverse=True)
-        words = {name for name in names if len(name) >= _LEAST_NAME}
-        longest_first = sorted(map(re.escape, words), key=len, reverse=True)
+        words = {re.escape(name) for name in names if len(name) >= _LEAST_NAME}
+        longest_first = sorted(words, key=len, reverse=True) or [_NOTHING]
         self._names = re.compile(rf"(?<!\w)({'|'.join(longest_first)})(?!\w)", re.IGNORECASE)
-        self._has_names = bool(words)
 
     @classmethod
     def of_this_user(cls, *places: Path) -> Self:
@@ -55,8 +54,7 @@ class Privacy:
         """Return a text without paths and names; the last part of a path may stay."""
         for place in self._places:
             text = text.replace(place, _PLACE)
-        text = without_paths(text)
-        return self._names.sub(_NAME, text) if self._has_names else text
+        return self._names.sub(_NAME, without_paths(text))
 
 
 def without_paths(text: str) -> str:

@@ -1,0 +1,46 @@
+"""The parts of a report, in the order of measurement."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+
+from akunu_py.diagnosis.full.costs import measure_costs
+from akunu_py.diagnosis.full.loading import measure_load, measure_memory
+from akunu_py.diagnosis.full.part_run import PartRun, Subject
+from akunu_py.diagnosis.full.prefill import measure_prefill
+from akunu_py.diagnosis.full.replies import measure_replies
+from akunu_py.diagnosis.full.report import PartFigures, PartName
+from akunu_py.diagnosis.full.row_bits import measure_rows
+from akunu_py.diagnosis.full.speed import measure_speed
+from akunu_py.diagnosis.full.start import measure_start
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedPart:
+    """A part of the report: its name, the words for it, and how it is measured."""
+
+    name: PartName
+    title: str
+    share: float
+    """Weight of its time among all parts."""
+    measure: Callable[[Subject, PartRun], PartFigures]
+    needs_model: bool = True
+    """Whether it is skipped if the model could not be loaded."""
+
+
+# The most valuable parts come first: the time may be over before the last one.
+PARTS = (
+    PlannedPart("memory", "the memory that the model needs", 1, measure_memory, needs_model=False),
+    PlannedPart("start", "the start of a process", 9, measure_start, needs_model=False),
+    PlannedPart("load", "loading the model", 4, measure_load, needs_model=False),
+    PlannedPart("rows", "the bits of rows", 6, measure_rows),
+    PlannedPart("prefill", "reading prompts", 6, measure_prefill),
+    PlannedPart("costs", "the costs of passes", 12, measure_costs),
+    PlannedPart("greedy", "greedy replies", 14, measure_replies),
+    PlannedPart("speed", "the speed next to mlx-lm", 28, measure_speed),
+    PlannedPart(
+        "reproducible", "reproducible replies", 12, partial(measure_replies, reproducible=True)
+    ),
+    PlannedPart("sampled", "sampled replies", 8, partial(measure_replies, temperature=0.8)),
+)
+TITLES = {part.name: part.title for part in PARTS}

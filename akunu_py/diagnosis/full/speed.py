@@ -1,0 +1,124 @@
+"""The part "speed": decoding next to mlx-lm's own loop."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+from akunu_py.bench.bootstrap import NOT_ENOUGH, Ratio
+from akunu_py.bench.speed import prompt_cases, run_speed
+from akunu_py.bench.speed_report import BASELINE, SpeedReport
+from akunu_py.diagnosis.advice import Finding
+from akunu_py.diagnosis.full.part_run import PartRun, Subject
+from akunu_py.diagnosis.full.planning import FEWEST_ROUNDS, TIMED_TOKENS, interleaved, shortened
+from akunu_py.diagnosis.full.report import REPORT_IT, PartFigures, with_interval
+
+CATEGORIES = ("edit", "prose")
+"""The shipped categories that profit most and least from drafts."""
+_ARMS = {BASELINE: "mlx-lm's loop", "none": "plain decoding", "auto": "decoding with drafts"}
+_SLOWER = 0.97
+"""Least promised share of mlx-lm's speed where nothing can be copied."""
+
+
+@dataclass(frozen=True, slots=True)
+class ArmSpeed:
+    """One way of decoding over the prompts of a category."""
+
+    category: str
+    arm: str
+    """ "mlx-lm", "none" (akunu without drafting) or "auto" (with drafting)."""
+    tokens_per_s: float | None
+    """Speed over all tokens after the first step; None if no time passed."""
+    ratio: float | None
+    """Ratio of the speed to mlx-lm's, median of the pairs, with `low` and `high`, the ends of its
+    95 % interval; None with too few prompts for an interval, and for mlx-lm itself."""
+    low: float | None
+    high: float | None
+    pairs: int
+    """Number of prompts decoded both ways."""
+    identical: int
+    """Number of replies equal to mlx-lm's among these."""
+
+
+@dataclass(frozen=True, slots=True)
+class SpeedFigures(PartFigures):
+    """Speed of decoding compared with mlx-lm's own loop, in turns."""
+
+    section = "Is it faster?"
+    explanation = (
+        "mlx-lm's own loop, akunu without drafting (*none*), and akunu with its default drafting "
+        "(*auto*) decode the same prompts in turns, so that heat or other work slows all three "
+        "alike. Replies are greedy; prefill is not counted. *Ratio* is the median over the prompts "
+        "of the speed divided by that of mlx-lm's loop. *Edits* repeat much of their prompt, "
+        "*prose* little: drafting should speed up edits and not slow down prose. *Identical* "
+        "replies, of so many *pairs*, have the same tokens as mlx-lm's; where passes round "
+        "differently, near-ties may differ."
+    )
+    max_tokens: int
+    arms: tuple[ArmSpeed, ...]
+
+    def answers(self) -> Iterator[str]:
+        for arm in self.arms:
+            if arm.arm == BASELINE:
+                continue
+            ratio = with_interval(arm.ratio, arm.low, arm.high)
+            found = f"{ratio} times the speed of mlx-lm's loop"
+            if arm.ratio is None:
+                found = f"{NOT_ENOUGH} ({arm.pairs}) to compare with mlx-lm's loop"
+            yield f"{_ARMS[arm.arm].capitalize()}, {arm.category} prompts: {found}."
+
+    def findings(self) -> Iterator[Finding]:
+        for arm in self.arms:
+            if arm.high is not None and arm.high < _SLOWER:
+                yield Finding(
+                    "warning",
+                    f"{_ARMS[arm.arm]} of {arm.category} prompts ran at "
+                    f"{with_interval(arm.ratio, arm.low, arm.high)} times the speed of mlx-lm's "
+                    "loop",
+                    f"Let nothing else run and measure again. {REPORT_IT}",
+                )
+
+    def lacks_ratios(self) -> bool:
+        return any(arm.ratio is None for arm in self.arms if arm.arm != BASELINE)
+
+
+def measure_speed(subject: Subject, run: PartRun) -> SpeedFigures:
+    """Decode prompts with mlx-lm's loop and with akunu in turns, until the time is over."""
+    loaded, pace = subject.ready()
+    cases, _ = prompt_cases(loaded.tokenizer, interleaved(CATEGORIES))
+    max_tokens = pace.timed_tokens(run.seconds)
+    report = run_speed(
+        loaded,
+        cases,
+        drafters=[arm for arm in _ARMS if arm != BASELINE],
+        max_tokens=max_tokens,
+        repeats=FEWEST_ROUNDS,
+        times=subject.times,
+        progress=lambda done, _total: run.tell(f"{done} replies"),
+        until=run.is_over,
+    )
+    figures = SpeedFigures(max_tokens, tuple(_arm_speeds(report)))
+    if not report.finished:
+        run.so_far = figures if figures.arms else None
+        raise KeyboardInterrupt
+    done = sum(arm.pairs for arm in figures.arms if arm.arm == BASELINE)
+    fewer = f"{done} of {len(cases)} prompts" if done < len(cases) else ""
+    run.note = ", ".join(filter(None, [fewer, shortened(max_tokens, TIMED_TOKENS)]))
+    return figures
+
+
+def _arm_speeds(report: SpeedReport) -> Iterator[ArmSpeed]:
+    for category in CATEGORIES:
+        own = tuple(run for run in report.runs if run.case.startswith(f"{category}/"))
+        for arm in sorted(
+            replace(report, runs=own).arms, key=lambda arm: list(_ARMS).index(arm.arm)
+        ):
+            ratio = Ratio(None, None, None, 0) if arm.arm == BASELINE else arm.median_ratio
+            yield ArmSpeed(
+                category=category,
+                arm=arm.arm,
+                tokens_per_s=arm.tokens_per_s,
+                ratio=ratio.ratio,
+                low=ratio.low,
+                high=ratio.high,
+                pairs=arm.pairs,
+                identical=arm.identical,
+            )
