@@ -187,7 +187,7 @@ def serve(  # noqa: PLR0917 - click passes by name
             limit=cache_memory, folder=cache_dir, idle_s=idle_unload,
         )  # fmt: skip
         worker = Worker(served, parallel=parallel, places=queue)
-        service = Service(EngineBackend(worker, places=parallel), config)
+        service = Service(EngineBackend(worker), config)
         server = server_of(make_app(service, access), end_replies=worker.stop)
         worker.start()
         with ending_by_signals(server):

@@ -31,7 +31,7 @@ from akunu_py.engine.reply import Request
 from akunu_py.engine.reply_message import MessageReader
 from akunu_py.engine.reply_stream import ReplyStream
 from akunu_py.engine.thinking import Thinking
-from akunu_py.engine.tool_use import ChatPlan, ToolChoice, ToolUse
+from akunu_py.engine.tool_use import ChatPlan, ToolUse
 from akunu_py.engine.trace_file import append_line
 from akunu_py.model_store.default_model import default_model_path
 from akunu_py.models.aligned_rows import BLOCK_ROWS, usable_context
@@ -48,7 +48,13 @@ from akunu_py.system.errors import ConfigError, ContextOverflowError
 from akunu_py.tool_calls.given_reader import GivenReader
 from akunu_py.values.generation_config import GenerationConfig, GenerationOptions
 from akunu_py.values.load_options import EngineKeywords, EngineOptions
-from akunu_py.values.messages import GivenMessage, GivenTool, read_messages, read_tools
+from akunu_py.values.messages import (
+    GivenMessage,
+    GivenTool,
+    ToolChoice,
+    read_messages,
+    read_tools,
+)
 from akunu_py.values.types import GenerationResult
 
 if TYPE_CHECKING:

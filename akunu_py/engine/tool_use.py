@@ -5,7 +5,6 @@ import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Literal
 
 from akunu_py.protocols import Tokenizer
 from akunu_py.system.errors import ConfigError, ModelFormatError
@@ -24,17 +23,10 @@ from akunu_py.tool_calls.parser import CallParser
 from akunu_py.tool_calls.probing import UnknownFormatError, probe_format
 from akunu_py.tool_calls.schemas import by_name
 from akunu_py.values.constraint import Constraint
-from akunu_py.values.messages import Message, Tool, ToolCall
+from akunu_py.values.messages import Message, Tool, ToolCall, ToolChoice
 from akunu_py.values.reply_deltas import ContentDelta
 
 _log = logging.getLogger(__name__)
-
-ToolChoice = Literal["auto", "none", "required"] | Mapping[str, str | Sequence[str]]
-"""Whether a model may call tools: as it likes, not at all, at least one, or {"name": NAME} once.
-
-{"mode": "auto" or "required", "names": [NAME, ...]} allows some of the tools. The model is told of
-all of them in any case, so that prompts with different choices begin alike.
-"""
 
 _CHOICES = (
     "give 'auto', 'none', 'required', {'name': ...} with the name of a tool, or {'mode': 'auto' or "

@@ -19,10 +19,10 @@ from akunu_py.server.chances import asked_logprobs, chance_fields
 from akunu_py.server.choices import ChoicePlace, in_choices
 from akunu_py.server.conversation import (
     call_at,
-    check_choice,
     check_counts,
     message_at,
     newest_of_user,
+    openai_choice,
     tool_at,
     unread_part,
     without_equal_names,
@@ -46,9 +46,9 @@ from akunu_py.server.events import (
 from akunu_py.server.generation_fields import EFFORTS, JSON_OBJECT, OpenAIBody
 from akunu_py.server.incoming import Incoming, incoming
 from akunu_py.server.metrics import reply_figures
-from akunu_py.server.requests import ChatRequest, ToolChoice
+from akunu_py.server.requests import ChatRequest
 from akunu_py.values.constraint import Constraint
-from akunu_py.values.messages import Message, TextPart, Tool, ToolCall
+from akunu_py.values.messages import Message, TextPart, Tool, ToolCall, ToolChoice
 from akunu_py.values.reply_deltas import (
     ArgumentsDelta,
     CallEnd,
@@ -328,39 +328,19 @@ def _custom_names(tools: Sequence[Mapping[str, Any]]) -> frozenset[str]:
 
 
 def _tool_choice(given: str | dict[str, Any] | None, tools: tuple[Tool, ...]) -> ToolChoice:
-    choice = ToolChoice()
-    match given:
-        case None | "auto":
-            pass
-        case "none":
-            choice = ToolChoice("none")
-        case "required":
-            choice = ToolChoice("required")
-        case {"type": "function" | "custom"}:
-            choice = ToolChoice("required", (_chosen_name(given),))
-        case {
-            "type": "allowed_tools",
-            "allowed_tools": {"mode": "auto" | "required" as mode, "tools": [*allowed]},
-        }:
-            choice = ToolChoice(mode, tuple(map(_chosen_name, allowed)))
-        case _:
-            raise _malformed_choice()
-    return check_choice(choice, tools)
+    allowed = given.get("allowed_tools") if isinstance(given, dict) else None
+    malformed = (
+        "tool_choice is malformed; give 'auto', 'none', 'required' or "
+        '{"type": "function", "function": {"name": ...}}'
+    )
+    return openai_choice(given, allowed, tools, name_of=_chosen_name, malformed=malformed)
 
 
-def _chosen_name(tool: object) -> str:
+def _chosen_name(tool: object) -> str | None:
     match tool:
         case {"function": {"name": str(name)}} | {"custom": {"name": str(name)}}:
             return name
-    raise _malformed_choice()
-
-
-def _malformed_choice() -> RequestError:
-    return RequestError(
-        "tool_choice is malformed; give 'auto', 'none', 'required' or "
-        '{"type": "function", "function": {"name": ...}}',
-        param="tool_choice",
-    )
+    return None
 
 
 def _answer_form(given: dict[str, Any] | None) -> Constraint | None:

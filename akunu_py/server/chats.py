@@ -5,13 +5,19 @@ from collections.abc import Sequence
 from typing import Unpack
 
 from akunu_py.engine.engine import Engine
-from akunu_py.engine.tool_use import ToolChoice
 from akunu_py.server.checkpoints import Checkpoints
 from akunu_py.server.thoughts import Thoughts
 from akunu_py.server.worker import Job, Prepared, Worker
 from akunu_py.tool_calls.enforceable import enforceable
 from akunu_py.values.generation_config import GenerationConfig, GenerationOptions
-from akunu_py.values.messages import GivenMessage, GivenTool, Message, read_messages, read_tools
+from akunu_py.values.messages import (
+    GivenMessage,
+    GivenTool,
+    Message,
+    ToolChoice,
+    read_messages,
+    read_tools,
+)
 
 
 class Chats:

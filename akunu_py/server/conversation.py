@@ -1,16 +1,16 @@
 """Parts of a conversation that all chat formats read alike."""
 
 import re
-from collections.abc import Iterable, Sequence
-from typing import Any
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, Literal
 
 from akunu_py.server.errors import RequestError
-from akunu_py.server.requests import ToolChoice
 from akunu_py.system.errors import ConfigError
-from akunu_py.values.messages import Message, Tool, ToolCall
+from akunu_py.values.messages import Message, Tool, ToolCall, ToolChoice
 
 MOST_MESSAGES = 10_000
 MOST_TOOLS = 1_000
+Mode = Literal["auto", "none", "required"]
 _API_WORDS = re.compile(r"^(?:input|output)_|_url$")
 
 
@@ -71,20 +71,66 @@ def without_equal_names(tools: Sequence[Tool]) -> tuple[Tool, ...]:
     return tuple(tools)
 
 
-def check_choice(choice: ToolChoice, tools: Sequence[Tool]) -> ToolChoice:
-    """Return a choice; raises RequestError if it names or demands a tool that is not offered."""
-    names = [tool.name for tool in tools]
-    if choice.mode == "required" and not names:
+def choice_of(mode: Mode, names: Sequence[str], tools: Sequence[Tool]) -> ToolChoice:
+    """Return a choice among some or all tools; raises RequestError where they are not offered."""
+    offered = [tool.name for tool in tools]
+    if mode == "required" and not offered:
         raise RequestError(
             "tool_choice demands a call, but there are no tools", param="tool_choice"
         )
-    for name in choice.names:
-        if name not in names:
+    for name in names:
+        if name not in offered:
             raise RequestError(
                 f"tool_choice names {name!r:.100}, which is not one of the tools",
                 param="tool_choice",
             )
-    return choice
+    match mode, names:
+        case _, []:
+            return mode
+        case "required", [name]:
+            return {"name": name}
+    return {"mode": mode, "names": names}
+
+
+def openai_choice(
+    given: object,
+    allowed: object,
+    tools: Sequence[Tool],
+    *,
+    name_of: Callable[[object], str | None],
+    malformed: str,
+) -> ToolChoice:
+    """Return a choice as OpenAI's APIs have it.
+
+    Args:
+        given: the field.
+        allowed: what has `mode` and `tools`, if its type is "allowed_tools".
+        tools: the tools that are offered.
+        name_of: returns the name of a tool in a choice; None for a malformed one.
+        malformed: what is said of a malformed choice.
+
+    Raises RequestError.
+
+    """
+    mode: Mode = "required"
+    chosen: Sequence[object] = ()
+    match given, allowed:
+        case ((None | "auto"), _):
+            mode = "auto"
+        case (("none" | "required" as mode), _):
+            pass
+        case {"type": "function" | "custom"}, _:
+            chosen = [given]
+        case {"type": "allowed_tools"}, {"mode": "auto" | "required" as mode, "tools": [*chosen]}:
+            pass
+        case _:
+            raise RequestError(malformed, param="tool_choice")
+    names = []
+    for tool in chosen:
+        if (name := name_of(tool)) is None:
+            raise RequestError(malformed, param="tool_choice")
+        names.append(name)
+    return choice_of(mode, names, tools)
 
 
 def newest_of_user(roles: Iterable[str | None]) -> int:

@@ -8,7 +8,6 @@ from typing import Self
 
 from akunu_py.drafting.auto.drafter import MEMORY
 from akunu_py.engine.engine import Engine
-from akunu_py.engine.tool_use import ToolChoice as EngineToolChoice
 from akunu_py.protocols import Tokenizer
 from akunu_py.server.backend import Health, ServedModel
 from akunu_py.server.chats import Chats
@@ -18,16 +17,11 @@ from akunu_py.server.events import (
     Decoded,
     Event,
     Finished,
-    Loading,
-    Prefilled,
     TokenChance,
     Usage,
 )
 from akunu_py.server.panics import panics_as_errors
-from akunu_py.server.reply_events import Loading as WorkerLoading
-from akunu_py.server.reply_events import Prefilled as WorkerPrefilled
-from akunu_py.server.reply_events import Started
-from akunu_py.server.requests import ChatRequest, CompletionRequest, Request, ToolChoice
+from akunu_py.server.requests import ChatRequest, CompletionRequest, Request
 from akunu_py.server.worker import Job, Prepared, Worker
 from akunu_py.system.errors import ConfigError
 from akunu_py.tokenizers.gguf_tokenizer import GGUFTokenizer
@@ -39,13 +33,11 @@ from akunu_py.values.types import GenerationResult, StreamEvent, TokenLogprob
 class EngineBackend:
     """Answers requests with the replies of a worker; used from one event loop.
 
-    Prompts are laid out and tokenized in threads of the loop's pool. `places` is the number of
-    replies that the worker makes at once.
+    Prompts are laid out and tokenized in threads of the loop's pool.
     """
 
-    def __init__(self, worker: Worker, *, places: int) -> None:
+    def __init__(self, worker: Worker) -> None:
         self._worker = worker
-        self._places = places
         self._chats = {model.id: Chats(worker, model.id) for model in worker.models}
         self._tokens: dict[str, TokenTexts] = {}
 
@@ -76,29 +68,17 @@ class EngineBackend:
         return counts[-1]
 
     def models(self) -> Sequence[ServedModel]:
-        """Return the models."""
         return tuple(model.description for model in self._worker.models)
 
     def health(self) -> Health:
-        state, models = self._worker.health(), self._worker.models
-        return Health(
-            state="ok" if state.alive else "dead",
-            running=state.running,
-            waiting=state.waiting,
-            places=self._places,
-            cache_bytes=models.cache_bytes,
-            loading=models.loading,
-            loads=models.counts.loads,
-            evictions=models.counts.evictions,
-            unloads=models.counts.unloads,
-        )
+        return self._worker.health()
 
     def _chat(self, request: ChatRequest, client: str) -> Job:
         return self._chats[request.model].ask(
             request.messages,
             request.config,
             tools=request.tools,
-            tool_choice=_engine_choice(request.tool_choice),
+            tool_choice=request.tool_choice,
             client=client,
             continued=request.continued,
             prediction=request.prediction,
@@ -204,16 +184,12 @@ class EngineReply:
         job = await asyncio.shield(self._asking)
         while not self._ready:
             event = await anext(job.events)
-            match event:
-                case WorkerLoading(model):
-                    self._ready.append(Loading(model))
-                case Started(total, cached, reason):
-                    self._note = reason
-                    self._ready.append(Accepted(total, cached, reason))
-                case WorkerPrefilled(done):
-                    self._ready.append(Prefilled(done))
-                case StreamEvent():
-                    self._add(event, job)
+            if isinstance(event, StreamEvent):
+                self._add(event, job)
+                continue
+            if isinstance(event, Accepted):
+                self._note = event.cache_note
+            self._ready.append(event)
         return self._ready.popleft()
 
     def _add(self, event: StreamEvent, job: Job) -> None:
@@ -223,11 +199,11 @@ class EngineReply:
             self._decoded = Decoded(before.num_tokens + len(event.token_ids), before.num_passes + 1)
             self._ready.append(self._decoded)
         deltas: Sequence[ReplyDelta] = event.deltas
-        if job.call.plan is None and event.text:
+        if job.prepared.call.plan is None and event.text:
             deltas = (ContentDelta(event.text),)
         if any(isinstance(delta, ReasoningDelta) for delta in deltas):
             self._reasoning_tokens += len(event.token_ids)
-        if job.prediction and event.step is not None:
+        if job.prepared.prediction and event.step is not None:
             detail = event.step.detail
             for token in detail.drafted if detail is not None else ():
                 self._accepted += token.source == MEMORY and token.accepted is True
@@ -277,16 +253,6 @@ class EngineReply:
             ),
             result.stop_text,
         )
-
-
-def _engine_choice(choice: ToolChoice) -> EngineToolChoice:
-    """Return a choice of tools in the engine's words."""
-    match choice:
-        case ToolChoice("required", (name,)):
-            return {"name": name}
-        case ToolChoice("auto" | "required" as mode, (_, *_) as names):
-            return {"mode": mode, "names": names}
-    return choice.mode
 
 
 def _cancel(asking: "asyncio.Future[Job]") -> None:

@@ -15,7 +15,7 @@ from akunu_py.values.types import DecodeStats, FinishReason
 
 @dataclass(frozen=True, slots=True)
 class Loading:
-    """The model is not in memory; the prompt is read when it is. Only comes first."""
+    """The model of this name is not in memory; the prompt is read when it is. Only comes first."""
 
     model: str
 
@@ -38,7 +38,7 @@ class Accepted:
 
 @dataclass(frozen=True, slots=True)
 class Prefilled:
-    """So many of the prompt's tokens are in the cache; a sign of life."""
+    """So many of the prompt's tokens are in the cache."""
 
     num_tokens: int
 

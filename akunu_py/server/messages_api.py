@@ -17,8 +17,8 @@ from akunu_py.server import sse
 from akunu_py.server.begun_json import begun_object
 from akunu_py.server.conversation import (
     call_at,
-    check_choice,
     check_counts,
+    choice_of,
     message_at,
     newest_of_user,
     tool_at,
@@ -29,10 +29,10 @@ from akunu_py.server.errors import Api, Problem, RequestError, anthropic_error
 from akunu_py.server.events import Accepted, Addition, Chances, Finished, Usage
 from akunu_py.server.generation_fields import EFFORTS, RequestBody
 from akunu_py.server.incoming import Incoming, incoming
-from akunu_py.server.requests import ChatRequest, ToolChoice
+from akunu_py.server.requests import ChatRequest
 from akunu_py.tokenizers.accepted_turns import with_one_turn_each
 from akunu_py.values.constraint import Constraint
-from akunu_py.values.messages import Message, Tool
+from akunu_py.values.messages import Message, Tool, ToolChoice
 from akunu_py.values.option_fields import WireFormat
 from akunu_py.values.reply_deltas import (
     ArgumentsDelta,
@@ -325,19 +325,17 @@ def _tools(given: list[_Tool], ignored: list[str]) -> tuple[Tool, ...]:
 def _tool_choice(given: _ToolChoice | None, tools: tuple[Tool, ...]) -> ToolChoice:
     match given:
         case None | _ToolChoice(type="auto"):
-            choice = ToolChoice()
+            return "auto"
         case _ToolChoice(type="none"):
-            choice = ToolChoice("none")
+            return "none"
         case _ToolChoice(type="any"):
-            choice = ToolChoice("required")
+            return choice_of("required", (), tools)
         case _ToolChoice(type="tool", name=str(name)):
-            choice = ToolChoice("required", (name,))
-        case _:
-            raise RequestError(
-                "tool_choice is malformed; give the type auto, any, none, or tool with a name",
-                param="tool_choice",
-            )
-    return check_choice(choice, tools)
+            return choice_of("required", (name,), tools)
+    raise RequestError(
+        "tool_choice is malformed; give the type auto, any, none, or tool with a name",
+        param="tool_choice",
+    )
 
 
 def _answer_form(given: dict[str, Any] | None) -> Constraint | None:

@@ -5,48 +5,17 @@ import contextlib
 import threading
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Iterator
-from dataclasses import dataclass
 from functools import partial
 from typing import Any, Self
 
+from akunu_py.server.events import Accepted, Loading, Prefilled
 from akunu_py.values.types import StreamEvent
 
-
-@dataclass(frozen=True, slots=True)
-class Loading:
-    """The model of this name is not in memory: it is loaded when the reply's turn comes."""
-
-    model: str
+WorkerEvent = Loading | Accepted | Prefilled | StreamEvent
+"""An event of the server's own, or a step of the engine."""
 
 
-@dataclass(frozen=True, slots=True)
-class Started:
-    """The reply has begun.
-
-    Attributes:
-        num_prompt_tokens: tokens of the prompt.
-        num_cached: how many of them need no prefill.
-        reason: why these and not more, in words.
-
-    """
-
-    num_prompt_tokens: int
-    num_cached: int
-    reason: str
-
-
-@dataclass(frozen=True, slots=True)
-class Prefilled:
-    """`done` of the prompt's `total` tokens have been read; cached ones are included."""
-
-    done: int
-    total: int
-
-
-Event = Loading | Started | Prefilled | StreamEvent
-
-
-class ReplyEvents(Iterator[Event], AsyncIterator[Event]):
+class ReplyEvents(Iterator[WorkerEvent], AsyncIterator[WorkerEvent]):
     """Events in order, for a reader that waits for them in a thread or on an event loop.
 
     They are not bounded: a reply has at most one event per token. An error of the reply is raised
@@ -55,12 +24,12 @@ class ReplyEvents(Iterator[Event], AsyncIterator[Event]):
 
     def __init__(self) -> None:
         self._changed = threading.Condition()
-        self._events: deque[Event] = deque()
+        self._events: deque[WorkerEvent] = deque()
         self._over = False
         self._error: Exception | None = None
         self._wake: Callable[[], Any] | None = None
 
-    def put(self, event: Event) -> None:
+    def put(self, event: WorkerEvent) -> None:
         """Add an event."""
         with self._changed:
             self._events.append(event)
@@ -83,7 +52,7 @@ class ReplyEvents(Iterator[Event], AsyncIterator[Event]):
             with contextlib.suppress(RuntimeError):
                 wake()
 
-    def _next(self) -> Event | None:
+    def _next(self) -> WorkerEvent | None:
         """Return the next event, or None if there is none yet; raise what ends the events."""
         if self._events:
             return self._events.popleft()
@@ -94,7 +63,7 @@ class ReplyEvents(Iterator[Event], AsyncIterator[Event]):
     def __iter__(self) -> Self:
         return self
 
-    def __next__(self) -> Event:
+    def __next__(self) -> WorkerEvent:
         with self._changed:
             while (event := self._next()) is None:
                 if self._over:
@@ -105,7 +74,7 @@ class ReplyEvents(Iterator[Event], AsyncIterator[Event]):
     def __aiter__(self) -> Self:
         return self
 
-    async def __anext__(self) -> Event:
+    async def __anext__(self) -> WorkerEvent:
         loop = asyncio.get_running_loop()
         while True:
             arrived = asyncio.Event()

@@ -1,24 +1,9 @@
 """What the wire formats make of a request, and the backend answers."""
 
 from dataclasses import dataclass
-from typing import Literal
 
 from akunu_py.values.generation_config import GenerationConfig
-from akunu_py.values.messages import Message, Tool
-
-
-@dataclass(frozen=True, slots=True)
-class ToolChoice:
-    """Whether tools are called, and which.
-
-    Attributes:
-        mode: "auto" leaves it to the model, "none" forbids calls, "required" demands one.
-        names: the tools that may be called; empty for all.
-
-    """
-
-    mode: Literal["auto", "none", "required"] = "auto"
-    names: tuple[str, ...] = ()
+from akunu_py.values.messages import Message, Tool, ToolChoice
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,7 +26,7 @@ class ChatRequest:
     messages: tuple[Message, ...]
     config: GenerationConfig
     tools: tuple[Tool, ...] = ()
-    tool_choice: ToolChoice = ToolChoice()
+    tool_choice: ToolChoice = "auto"
     parallel_tool_calls: bool = True
     continued: bool = True
     prediction: str = ""

@@ -25,10 +25,12 @@ from akunu_py.engine.lane import CheckedCall, Lane
 from akunu_py.models.memory_check import USUAL_CONTEXT
 from akunu_py.models.session import Session
 from akunu_py.protocols import Tokenizer
+from akunu_py.server.backend import Health
 from akunu_py.server.checkpoints import SYSTEM
+from akunu_py.server.events import Accepted, Loading, Prefilled
 from akunu_py.server.panics import panics_as_errors
 from akunu_py.server.prefix_cache import PrefixCache, Taken
-from akunu_py.server.reply_events import Loading, Prefilled, ReplyEvents, Started
+from akunu_py.server.reply_events import ReplyEvents
 from akunu_py.server.served_models import LoadSteps, Resident, Served, ServedModels
 from akunu_py.server.token_trie import common_length
 from akunu_py.server.waiting_line import WaitingLine
@@ -56,24 +58,6 @@ _LONGEST_RETRY_S = 60
 
 _LOAD_TURN_S = 0.1
 """Seconds after which a load lets a reply have its turn; its last step may take longer."""
-
-
-@dataclass(frozen=True, slots=True)
-class Health:
-    """The state of a worker.
-
-    Attributes:
-        alive: whether its thread runs.
-        running: number of replies under way.
-        waiting: number of replies that wait for a lane.
-        last_turn_s: seconds since the last turn ended; None before the first.
-
-    """
-
-    alive: bool
-    running: int
-    waiting: int
-    last_turn_s: float | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,28 +99,11 @@ class Job:
     cancelled: threading.Event = field(default_factory=threading.Event)
     reply: list[int] = field(default_factory=list)
     """Tokens of the reply so far."""
+    prepared: Prepared = field(init=False)
+    """What `prepare` made for the engine that `fit` was given, in the worker's spelling."""
     tokenizer: Tokenizer = field(init=False)
-    """The model's, once the prompt was prepared; it outlives the engine."""
-    _prepared: Prepared | None = None
+    """That engine's, which it outlives."""
     _engine: Engine | None = None
-
-    @property
-    def call(self) -> CheckedCall:
-        """The checked prompt and options, once it was prepared; in the worker's spelling."""
-        assert self._prepared is not None  # noqa: S101 - asked for once it is
-        return self._prepared.call
-
-    @property
-    def checkpoints(self) -> Mapping[str, int]:
-        """Places in the prompt, once it was prepared."""
-        assert self._prepared is not None  # noqa: S101 - asked for once it is
-        return self._prepared.checkpoints
-
-    @property
-    def prediction(self) -> Sequence[int]:
-        """Tokens of a text that the reply may repeat, once the prompt was prepared."""
-        assert self._prepared is not None  # noqa: S101 - asked for once it is
-        return self._prepared.prediction
 
     def fit(self, engine: Engine) -> bool:
         """Lay the prompt out for an engine; return False if no reply is to be made.
@@ -144,26 +111,35 @@ class Job:
         Whoever calls it holds the model's lock, and compiles the constraint without. Raises what
         `prepare` does.
         """
-        if self._engine is not engine:
-            self._prepared, self._engine = self.prepare(engine), engine
-            self.tokenizer = engine.tokenizer
-        return self._prepared is not None
+        if self._engine is engine:
+            return True
+        prepared = self.prepare(engine)
+        if prepared is None:
+            return False
+        self.prepared, self.tokenizer, self._engine = prepared, engine.tokenizer, engine
+        return True
+
+    @property
+    def prompt(self) -> tuple[int, ...]:
+        """The tokens of the prompt, once `fit` has laid it out."""
+        return self.prepared.call.prompt
 
     @property
     def uncompiled(self) -> bool:
         """Whether it has a constraint that is not compiled."""
-        matcher = None if self._prepared is None else self._prepared.call.matcher
+        matcher = None if self._engine is None else self.prepared.call.matcher
         return matcher is not None and not matcher.compiled
 
     def spell(self, prompt: tuple[int, ...]) -> None:
         """Write the prompt in other ids."""
         # The last places are near the end, where the spelling is the given one.
-        longer = len(prompt) - len(self.call.prompt)
+        longer = len(prompt) - len(self.prompt)
         places = {
             name: place if name == SYSTEM else place + longer
-            for name, place in self.checkpoints.items()
+            for name, place in self.prepared.checkpoints.items()
         }
-        self._prepared = Prepared(replace(self.call, prompt=prompt), places, self.prediction)
+        call = replace(self.prepared.call, prompt=prompt)
+        self.prepared = replace(self.prepared, call=call, checkpoints=places)
 
     def cancel(self) -> None:
         """End the reply within one turn, from any thread.
@@ -249,7 +225,6 @@ class Worker:
         # Replies that read their prompts, and where.
         self._reading: dict[Job, Lane] = {}
         self._mean_s = _USUAL_REPLY_S
-        self._last_turn: float | None = None
         self._stopping = False
         self._why_no_more = "the server is shutting down; send the request again later"
         self._thread: threading.Thread | None = None
@@ -310,7 +285,7 @@ class Worker:
                 job.events.end()
                 return job
         if job.uncompiled:
-            job.call.compile()
+            job.prepared.call.compile()
         with self._changed:
             if self._stopping:
                 raise EngineStateError(self._why_no_more)
@@ -324,14 +299,20 @@ class Worker:
         return job
 
     def health(self) -> Health:
-        last = self._last_turn
+        alive = self._thread is not None and self._thread.is_alive()
         with self._changed:
             waiting = len(self._line) + len(self._compiling) + (self._load is not None)
+        counts = self.models.counts
         return Health(
-            alive=self._thread is not None and self._thread.is_alive(),
+            state="ok" if alive else "dead",
             running=len(self._running),
             waiting=waiting,
-            last_turn_s=None if last is None else self._clock() - last,
+            places=self._parallel,
+            cache_bytes=self.models.cache_bytes,
+            loading=self.models.loading,
+            loads=counts.loads,
+            evictions=counts.evictions,
+            unloads=counts.unloads,
         )
 
     def step(self) -> bool:
@@ -346,7 +327,6 @@ class Worker:
             return loaded
         running = next((one for one in self._running if one.job.cancelled.is_set()), None)
         self._turn(running or self._running[0])
-        self._last_turn = self._clock()
         return True
 
     def stop(self) -> None:
@@ -445,7 +425,7 @@ class Worker:
                 self._compiling.add(job)
                 threading.Thread(target=self._compile, args=(job,), daemon=True).start()
                 return True
-            tokens = _most_tokens(job.call, resident.engine)
+            tokens = _most_tokens(job.prepared.call, resident.engine)
             if not self._has_room(job, tokens, resident):
                 return False
             largest = 0 if job.model.source is None else job.model.source.largest_pass(tokens)
@@ -465,7 +445,7 @@ class Worker:
         """Compile a job's constraint, in a thread of its own; then it is the next of the line."""
         try:
             with panics_as_errors():
-                job.call.compile()
+                job.prepared.call.compile()
         except Exception as error:  # noqa: BLE001 - of whatever kind, it ends this reply alone
             self._fail(job, error)
         with self._changed:
@@ -523,13 +503,13 @@ class Worker:
                 break
         taken = self._take_rows(job, resident, lane)
         learned = job.model.clients.state(job.client)
-        if job.prediction:
-            learned.remember(job.prediction)
+        if job.prepared.prediction:
+            learned.remember(job.prepared.prediction)
         turns = lane.turns(
-            job.call,
+            job.prepared.call,
             learned,
             job.cancelled,
-            checkpoints=job.checkpoints,
+            checkpoints=job.prepared.checkpoints,
             progress=_Report(job.events, taken.reason),
         )
         self._reading[job] = lane
@@ -549,14 +529,14 @@ class Worker:
 
         None where too little would be gained by waiting for it.
         """
-        prompt = job.call.prompt
+        prompt = job.prompt
         others = self._sessions(resident, job)
         found: tuple[Job, int] | None = None
         most = resident.cache.reach(prompt, others) + _WORTH_WAITING - 1
         for other in self._reading:
             if other.model is not job.model:
                 continue
-            common = min(common_length(other.call.prompt, prompt), len(prompt) - 1)
+            common = min(common_length(other.prompt, prompt), len(prompt) - 1)
             if common > most and self._reads(other, common):
                 found, most = (other, common), common
         return found
@@ -582,11 +562,11 @@ class Worker:
         """Give a lane the rows that a job can use, and spell the job's prompt as they are."""
         cache, others = resident.cache, self._sessions(resident, job)
         if job.respell:
-            given = job.call.prompt
+            given = job.prompt
             prompt = resident.spelling.longest(given, cache.nearest(given, others))
             if len(prompt) < resident.engine.context:
                 job.spell(prompt)
-        return cache.take(job.call.prompt, lane.session, others)
+        return cache.take(job.prompt, lane.session, others)
 
     def _has_room(self, job: Job, tokens: int, resident: Resident) -> bool:
         """Return whether memory holds a reply beside those under way, if cached rows make room.
@@ -596,7 +576,7 @@ class Worker:
         source = job.model.source
         if source is None:
             return True
-        prompt, others = job.call.prompt, self._sessions(resident, job)
+        prompt, others = job.prompt, self._sessions(resident, job)
         while True:
             held = resident.cache.touch(prompt, others)
             # Passes are made one after another.
@@ -653,8 +633,8 @@ class Worker:
 
     def _keep_rows(self, resident: Resident, lane: Lane, job: Job) -> None:
         """Hand a lane's rows to the cache, and the lane back."""
-        prompt = job.call.prompt
-        ends = [place for name, place in job.checkpoints.items() if name != SYSTEM]
+        prompt = job.prompt
+        ends = [place for name, place in job.prepared.checkpoints.items() if name != SYSTEM]
         last_message = min(ends, default=len(prompt) - 1)
         rows = lane.session.exchange(None)
         try:
@@ -695,9 +675,9 @@ class _Report:
         if not self._started:
             self._started = True
             _log.info("%d of %d tokens of a prompt are cached: %s", done, total, self._reason)
-            self._events.put(Started(total, done, self._reason))
+            self._events.put(Accepted(total, done, self._reason))
         else:
-            self._events.put(Prefilled(done, total))
+            self._events.put(Prefilled(done))
 
 
 def _most_tokens(call: CheckedCall, engine: Engine) -> int:

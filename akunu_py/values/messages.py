@@ -229,6 +229,13 @@ _MESSAGE_FIELDS = (
     "role", "content", "tool_calls", "tool_call_id", "name", "reasoning", "reasoning_content"
 )  # fmt: skip
 
+ToolChoice = Literal["auto", "none", "required"] | Mapping[str, str | Sequence[str]]
+"""Whether a model may call tools: as it likes, not at all, at least one, or {"name": NAME} once.
+
+{"mode": "auto" or "required", "names": [NAME, ...]} allows some of the tools. The model is told of
+all of them in any case, so that prompts with different choices begin alike.
+"""
+
 
 def read_messages(messages: Sequence[GivenMessage]) -> tuple[Message, ...]:
     """Return a conversation as messages; raise ConfigError for an empty or malformed one."""

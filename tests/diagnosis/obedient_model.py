@@ -72,10 +72,11 @@ class ObedientModel:
         if constraint is not None and "no such type" in constraint.source:
             raise ConfigError("no such type")
         choice, tools = request.tool_choice, {tool.name: tool for tool in request.tools}
-        chosen = [tools[name] for name in choice.names] or list(tools.values())
+        named = choice if isinstance(choice, dict) else {"mode": choice, "names": [*tools]}
+        chosen = [tools[name] for name in named.get("names", [named.get("name")])]
         if "any tool" in self.mistakes:
             chosen = list(tools.values())
-        wanted = choice.mode == "required" or "always calls" in self.mistakes
+        wanted = named.get("mode", "required") == "required" or "always calls" in self.mistakes
         if tools and wanted and "never calls" not in self.mistakes:
             return self._call(request, chosen[0], limit)
         text = "Hello"

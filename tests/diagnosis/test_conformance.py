@@ -314,7 +314,7 @@ def test_akunu_with_its_smallest_model(default_model):
     with Engine.load(default_model) as engine:
         worker = Worker(engine, parallel=4, places=32, cache=PrefixCache(1 << 28))
         worker.start()
-        with running(EngineBackend(worker, places=4)) as server:
+        with running(EngineBackend(worker)) as server:
             examined = examine(Client(server.url), None)
             numbers = (9, 11, 13, 14, 19, 20, 23)
             results = [result_of(ROWS[number - 1], examined) for number in numbers]

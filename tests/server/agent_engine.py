@@ -87,7 +87,7 @@ def agent_server(
         worker.start()
         defaults = GenerationConfig(temperature=1.0, seed=1, logit_bias=readable(engine))
         try:
-            with running(EngineBackend(worker, places=1), defaults=defaults) as server:
+            with running(EngineBackend(worker), defaults=defaults) as server:
                 yield server
         finally:
             worker.close()

@@ -199,7 +199,7 @@ def test_choices_of_an_engine_are_the_replies_of_their_seeds(toy, make_worker, c
     worker = make_worker(parallel=3, places=3, cache=PrefixCache(1 << 26))
     worker.start()
     defaults = GenerationConfig(logit_bias=PLAIN, temperature=1.0, max_tokens=8)
-    with running(EngineBackend(worker, places=3), defaults=defaults) as server:
+    with running(EngineBackend(worker), defaults=defaults) as server:
         body = server.post(COMPLETIONS, {"prompt": LONG, "n": 3, "seed": 5}).json()
     with toy.sibling() as other:
         expected = [other.generate(LONG, defaults, seed=seed) for seed in (5, 6, 7)]

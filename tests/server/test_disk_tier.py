@@ -57,7 +57,7 @@ def replies(engine, folder, *prompts, **options):
         while worker.step():
             pass
         started, *_, last = list(job.events)
-        found.append((last.result.token_ids, started.num_cached))
+        found.append((last.result.token_ids, started.num_cached_tokens))
     worker.close()
     return found
 
@@ -394,7 +394,7 @@ def ask(engine, folder, prompt, **checkpoints):
         pass
     started, *_, last = list(job.events)
     worker.close()
-    return last.result.token_ids, started.num_cached
+    return last.result.token_ids, started.num_cached_tokens
 
 
 @pytest.fixture(scope="module")
@@ -638,7 +638,7 @@ def test_whatever_a_write_raises_costs_the_entry_alone(engine, tmp_path, monkeyp
     assert tried.wait(60)
     *_, last = worker.submit(engine.check(prompt, **OPTIONS)).events
     assert last.result.token_ids == engine.generate(prompt, **OPTIONS).token_ids
-    assert worker.health().alive
+    assert worker.health().state == "ok"
     worker.close()
 
 

@@ -39,7 +39,7 @@ def loaded(roomy_gguf):
 def served(loaded):
     worker = Worker(loaded, parallel=2, places=4, cache=PrefixCache(1 << 26))
     worker.start()
-    with running(EngineBackend(worker, places=2)) as server:
+    with running(EngineBackend(worker)) as server:
         yield server
     worker.close()
 
@@ -193,7 +193,7 @@ def test_cancel_ends_a_reply_within_a_step(loaded, started):
 
     worker.step = held_step
     worker.start()
-    events = asyncio.run(read(EngineBackend(worker, places=1)))
+    events = asyncio.run(read(EngineBackend(worker)))
     worker.close()
     ends = [event for event in events if isinstance(event, Finished)]
     # The worker drops a reply that was cancelled before its turn came.
@@ -246,7 +246,7 @@ def test_the_template_is_that_of_the_file(served, tmp_path, tiny_gguf):
 
 def test_health_knows_whether_the_worker_lives(loaded):
     worker = Worker(loaded, parallel=1, places=1)
-    with running(EngineBackend(worker, places=1)) as server:
+    with running(EngineBackend(worker)) as server:
         assert server.get("/health").status_code == 503
         worker.start()
         assert server.get("/health").status_code == 200
@@ -363,7 +363,7 @@ def test_prediction_is_drafted_from(loaded):
     worker = Worker(loaded, parallel=1, places=1)
     worker.start()
     defaults = GenerationConfig(draft_budget="always")
-    with running(EngineBackend(worker, places=1), defaults=defaults) as server:
+    with running(EngineBackend(worker), defaults=defaults) as server:
         texts, details = [], []
         for predicted in (False, True):
             more = {"prediction": {"type": "content", "content": texts[0]}} if predicted else {}

@@ -22,7 +22,7 @@ def served(roomy_gguf):
     with Engine.load(roomy_gguf) as engine:
         worker = Worker(engine, parallel=1, cache=PrefixCache(1 << 24))
         worker.start()
-        with running(EngineBackend(worker, places=1)) as server:
+        with running(EngineBackend(worker)) as server:
             yield server
         worker.close()
 
@@ -118,7 +118,7 @@ def strict(roomy_gguf):
         strict = Engine(loaded, EngineOptions(context=engine.context))
         worker = Worker(strict, parallel=1, cache=PrefixCache(1 << 24))
         worker.start()
-        with running(EngineBackend(worker, places=1)) as server:
+        with running(EngineBackend(worker)) as server:
             yield server
         worker.close()
         strict.close()

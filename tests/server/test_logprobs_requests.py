@@ -45,7 +45,7 @@ def served(roomy_gguf):
     with Engine.load(roomy_gguf) as engine:
         worker = Worker(engine, parallel=1, places=2, cache=PrefixCache(1 << 26))
         worker.start()
-        with running(EngineBackend(worker, places=1)) as server:
+        with running(EngineBackend(worker)) as server:
             yield server
         worker.close()
 

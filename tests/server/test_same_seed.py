@@ -22,7 +22,7 @@ def served(engine, config):
     worker = Worker(engine, parallel=4, cache=PrefixCache(1 << 26))
     worker.start()
     try:
-        with running(EngineBackend(worker, places=4), defaults=config) as server:
+        with running(EngineBackend(worker), defaults=config) as server:
             yield server
     finally:
         worker.close()

@@ -20,9 +20,9 @@ from akunu_py.models.load_steps import finish
 from akunu_py.models.memory_check import PlannedModel
 from akunu_py.server.disk_tier import DiskTier
 from akunu_py.server.engine_backend import EngineBackend
+from akunu_py.server.events import Loading
 from akunu_py.server.model_source import ModelFile, served_model
 from akunu_py.server.prefix_cache import PrefixCache
-from akunu_py.server.reply_events import Loading
 from akunu_py.server.reply_response import Patience
 from akunu_py.server.served_models import ServedModels
 from akunu_py.server.worker import Prepared, Worker
@@ -168,7 +168,7 @@ class Bench:
 
         self.worker.step = held_step
         self.worker.start()
-        self._running = running(EngineBackend(self.worker, places=parallel), patience=patience)
+        self._running = running(EngineBackend(self.worker), patience=patience)
 
     def __enter__(self):
         self.server = self._running.__enter__()
@@ -405,7 +405,7 @@ class TestLoadInSteps:
         assert other.made == 20
         self.until(worker, lambda: late.reply)
         with one.lasting.sibling() as alone:
-            call = reply.call
+            call = reply.prepared.call
             expected = alone.generate(call.prompt, call.choice.config).token_ids
         self.until(worker, lambda: len(reply.reply) == 200)
         assert tuple(reply.reply) == expected

@@ -21,7 +21,7 @@ def served(request):
     with toy_engine(tokenizer=tokenizer) as engine:
         worker = Worker(engine, parallel=1, cache=PrefixCache(1 << 24))
         worker.start()
-        with running(EngineBackend(worker, places=1), defaults=DEFAULTS) as server:
+        with running(EngineBackend(worker), defaults=DEFAULTS) as server:
             server.has_switch = bool(request.param)
             yield server
         worker.close()

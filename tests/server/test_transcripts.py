@@ -10,8 +10,8 @@ import pytest
 from toy_engine import END, PLAIN, TEXTS, ToyTokenizer, toy_engine
 
 from akunu_py.server.chats import Chats
+from akunu_py.server.events import Accepted
 from akunu_py.server.prefix_cache import PrefixCache
-from akunu_py.server.reply_events import Started
 from akunu_py.server.worker import Worker
 from akunu_py.values.messages import Message
 
@@ -56,7 +56,7 @@ class Talk:
     def end(self, thinks=False):
         """Return how many tokens were prefilled, and how many of the prompt are new."""
         started, *_, last = list(self.job.events)
-        assert isinstance(started, Started)
+        assert isinstance(started, Accepted)
         self.result = last.result
         reply = Message("assistant", self.result.text)
         if thinks:
@@ -67,8 +67,8 @@ class Talk:
         self.messages.append(shown)
         new = started.num_prompt_tokens - self.before
         self.before = started.num_prompt_tokens + len(self.result.token_ids)
-        self.cached = started.num_cached
-        return started.num_prompt_tokens - started.num_cached, new
+        self.cached = started.num_cached_tokens
+        return started.num_prompt_tokens - started.num_cached_tokens, new
 
     def turn(self, **options):
         self.begin(**options)
@@ -108,11 +108,11 @@ def test_each_turn_prefills_the_new_text(make, turns):
             prefilled, new = talk.turn()
             assert prefilled <= new + BLOCK, number
             if number in (3, 19, 29):
-                expected = cold.generate(talk.job.call.prompt, **talk.options)
+                expected = cold.generate(talk.job.prompt, **talk.options)
                 assert talk.result.token_ids == expected.token_ids
                 cold.reset()
     # The text did come back in other ids: without them most would have been read again.
-    assert turns < 30 or talk.job.call.prompt != tuple(worker.engine.chat_ids(talk.messages[:-1]))
+    assert turns < 30 or talk.job.prompt != tuple(worker.engine.chat_ids(talk.messages[:-1]))
 
 
 @TURNS
@@ -135,7 +135,7 @@ def test_a_template_that_drops_thoughts_goes_back_to_the_last_message(make, turn
     talk = Talk(worker)
     talk.turn(thinks=True)
     for number in range(1, turns):
-        place = len(talk.job.call.prompt) - 2  # before the two tokens that open thoughts
+        place = len(talk.job.prompt) - 2  # before the two tokens that open thoughts
         talk.turn(thinks=True)
         assert talk.cached == place, number
 
@@ -160,7 +160,7 @@ def test_conversations_share_the_system_message_and_keep_their_own(make):
     with toy_engine(worker.engine.description.name, context=4000) as cold:
         for talk in talks:
             cold.reset()
-            expected = cold.generate(talk.job.call.prompt, **talk.options)
+            expected = cold.generate(talk.job.prompt, **talk.options)
             assert talk.result.token_ids == expected.token_ids
 
 
@@ -181,7 +181,7 @@ def test_a_prompt_copies_from_a_reply_under_way(make):
     with toy_engine(worker.engine.description.name, context=4000) as cold:
         for talk in (first, second):
             cold.reset()
-            expected = cold.generate(talk.job.call.prompt, **talk.options)
+            expected = cold.generate(talk.job.prompt, **talk.options)
             assert talk.result.token_ids == expected.token_ids
 
 

@@ -15,8 +15,8 @@ from toy_engine import PLAIN, toy_engine
 from akunu_py.models.cached_rows import CachedRows
 from akunu_py.models.session import Session
 from akunu_py.server.checkpoints import MESSAGE, REMINDER, SYSTEM
+from akunu_py.server.events import Accepted, Prefilled
 from akunu_py.server.prefix_cache import PrefixCache
-from akunu_py.server.reply_events import Prefilled, Started
 from akunu_py.server.respelling import Respelling
 from akunu_py.server.waiting_line import WaitingLine
 from akunu_py.system.errors import ConfigError, EngineStateError, ModelFormatError, ServerBusyError
@@ -69,7 +69,7 @@ def tokens_of(job):
 def seen_of(job):
     """How many tokens of the prompt were read, and how many events of text came, so far."""
     events = list(job.events._events)
-    done = [event.done for event in events if isinstance(event, Prefilled)]
+    done = [event.num_tokens for event in events if isinstance(event, Prefilled)]
     return done[-1] if done else 0, sum(isinstance(event, StreamEvent) for event in events)
 
 
@@ -81,7 +81,7 @@ def test_a_reply_is_that_of_the_engine(toy, make_worker):
     expected = toy.generate(TEXT, max_tokens=12, logit_bias=PLAIN, drafter="none")
     assert last.result.token_ids == expected.token_ids
     assert last.result.text == expected.text
-    assert started == Started(
+    assert started == Accepted(
         expected.num_prompt_tokens, 0, "nothing that begins like it is cached"
     )
 
@@ -190,7 +190,7 @@ def test_others_have_turns_within_a_prompt_pass(toy, make_worker, pauses):
         worker.step()
     before = seen_of(short)[1]
     long = worker.submit(call(toy, "abcdefg, " * 40))
-    while seen_of(long)[0] < len(long.call.prompt) - 1:
+    while seen_of(long)[0] < len(long.prompt) - 1:
         worker.step()
     layers = len(worker._running[0].lane.session.rows.caches)
     assert layers > 1
@@ -274,7 +274,7 @@ class TestCancelling:
         # The whole passes before it are not lost.
         again = worker.submit(call(toy, text))
         run(worker)
-        assert started_of(again).num_cached == 64
+        assert started_of(again).num_cached_tokens == 64
         assert tokens_of(again) == expected
 
     def test_in_decoding_before_the_turns_of_others(self, toy, make_worker):
@@ -479,7 +479,7 @@ def test_a_draft_model_that_reads_a_prompt_does_not_keep_others_from_their_turns
     while not seen_of(long)[1]:
         worker.step()
         done = [event for event in long.events._events if isinstance(event, Prefilled)]
-        if done and done[-1].done == done[-1].total and not ended:
+        if done and done[-1].num_tokens == started_of(long).num_prompt_tokens and not ended:
             ended = seen_of(short)[1]
     # One turn of the other for each pass of the target, and as many while the draft model reads.
     assert ended - before > 5
@@ -504,7 +504,7 @@ class TestThread:
         expected = toy.generate(TEXT, max_tokens=12, logit_bias=PLAIN).token_ids
         worker = make_worker(parallel=2)
         worker.start()
-        assert worker.health().alive
+        assert worker.health().state == "ok"
 
         async def read_all():
             async def one():
@@ -517,8 +517,7 @@ class TestThread:
         job = worker.submit(call(toy))
         assert list(job.events)[-1].result.token_ids == expected
         worker.close()
-        assert not worker.health().alive
-        assert worker.health().last_turn_s >= 0
+        assert worker.health().state == "dead"
 
     def test_a_reader_whose_loop_is_gone_harms_nobody(self, toy, make_worker):
         worker = make_worker(parallel=1)
@@ -543,7 +542,7 @@ class TestThread:
         worker.close()
         with pytest.raises(EngineStateError, match="has failed"):
             worker.submit(call(toy))
-        assert not worker.health().alive
+        assert worker.health().state == "dead"
         assert "ZeroDivisionError" in caplog.text
 
     def test_a_cancelled_reply_frees_its_lane(self, toy, make_worker):
@@ -560,7 +559,7 @@ LONG = "abcdefg, " * 40
 
 
 def started_of(job):
-    return next(event for event in job.events._events if isinstance(event, Started))
+    return next(event for event in job.events._events if isinstance(event, Accepted))
 
 
 @pytest.mark.parametrize("cache_bytes", [pytest.param(0, marks=pytest.mark.slow), 1 << 26])
@@ -569,7 +568,7 @@ def test_the_same_prompt_twice_at_once_is_read_once(toy, make_worker, small_pass
     jobs = [worker.submit(call(toy, LONG)) for _ in range(3)]
     run(worker)
     size = started_of(jobs[0]).num_prompt_tokens
-    assert [started_of(job).num_cached for job in jobs] == [0, size - 1, size - 1]
+    assert [started_of(job).num_cached_tokens for job in jobs] == [0, size - 1, size - 1]
     assert len({tokens_of(job) for job in jobs}) == 1
 
 
@@ -582,7 +581,7 @@ def test_a_prompt_waits_only_for_the_beginning_that_it_shares(toy, make_worker, 
     while not seen_of(short)[1]:
         worker.step()
     assert not seen_of(long)[1]
-    common = started_of(short).num_cached
+    common = started_of(short).num_cached_tokens
     assert common >= len(toy.prompt_ids(LONG)) - 1
     run(worker)
 
@@ -597,7 +596,7 @@ def test_a_prompt_waits_for_the_pass_under_way(toy, make_worker, pauses, monkeyp
     assert not worker._running[0].lane.session.rows.settled
     other = worker.submit(call(toy, LONG[:150] + "xyz"))
     run(worker)
-    assert started_of(other).num_cached > 64
+    assert started_of(other).num_cached_tokens > 64
 
 
 def test_prompt_goes_on_where_the_one_before_it_was_cancelled(toy, make_worker, small_passes):
@@ -608,7 +607,7 @@ def test_prompt_goes_on_where_the_one_before_it_was_cancelled(toy, make_worker, 
     assert not jobs[1].events._events
     jobs[0].cancel()
     run(worker)
-    assert 100 <= started_of(jobs[1]).num_cached < started_of(jobs[1]).num_prompt_tokens - 1
+    assert 100 <= started_of(jobs[1]).num_cached_tokens < started_of(jobs[1]).num_prompt_tokens - 1
     expected = toy.generate(LONG, max_tokens=12, logit_bias=PLAIN, drafter="none").token_ids
     assert tokens_of(jobs[1]) == expected
 
@@ -662,7 +661,7 @@ class TestJobs:
     def test_a_prompt_is_laid_out_anew_for_another_engine(self, toy, make_worker):
         job = make_worker().submit(call(toy))
         asked = []
-        job.prepare = lambda engine: asked.append(engine) or job._prepared
+        job.prepare = lambda engine: asked.append(engine) or job.prepared
         with toy.sibling() as other:
             for engine in (toy, other, other, toy):
                 job.fit(engine)
@@ -674,8 +673,8 @@ class TestJobs:
         job = make_worker().submit(call(toy), checkpoints=places)
         job.spell((*prompt[:5], prompt[5], *prompt[5:]))
         moved = {REMINDER: len(prompt) - 2, MESSAGE: len(prompt) - 1}
-        assert job.checkpoints == {"system": 3, **moved}
-        assert len(job.call.prompt) == len(prompt) + 1
+        assert job.prepared.checkpoints == {"system": 3, **moved}
+        assert len(job.prompt) == len(prompt) + 1
 
     @pytest.mark.parametrize(
         ("room", "asked", "spelled"), [(0, True, False), (1, True, True), (1, False, False)]
@@ -685,11 +684,11 @@ class TestJobs:
     ):
         worker = make_worker()
         job = worker.submit(call(toy), respell=asked)
-        longer = tuple(job.call.prompt[:1]) * (toy.context - room)
+        longer = tuple(job.prompt[:1]) * (toy.context - room)
         monkeypatch.setattr(Respelling, "longest", lambda *_: longer)
         resident = worker.models.default.resident
         worker._take_rows(job, resident, resident.take_lane())
-        assert (job.call.prompt == longer) == spelled
+        assert (job.prompt == longer) == spelled
 
     def test_rows_come_from_sessions_of_the_same_model_alone(self, make_worker):
         worker = make_worker()
@@ -741,7 +740,7 @@ class TestJobs:
             job = worker.submit(call(toy), checkpoints=places)
             run(worker)
             (entry,) = worker.cache._entries
-            assert entry.text == (*job.call.prompt, *tokens_of(job))
+            assert entry.text == (*job.prompt, *tokens_of(job))
             assert entry.last_message == expected
             worker.cache.close()
 
@@ -758,10 +757,10 @@ class TestJobs:
         for _ in range(4):
             worker.step()
         (lane,) = (one.lane for one in worker._running)
-        growth = len(running.call.prompt) + 20 - len(lane.session.rows.tokens)
+        growth = len(running.prompt) + 20 - len(lane.session.rows.tokens)
         assert growth > 0
         again = worker.submit(call(toy))  # it is handed the rows of the first
-        held = len(again.call.prompt) - 1
+        held = len(again.prompt) - 1
         assert worker._has_room(again, 70, model.resident)
         assert asked[-1] == (10 * (70 - held + growth) + 3, 10 * held)
 

@@ -11,14 +11,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from akunu_py.server.conversation import check_choice, tool_at
+from akunu_py.server.conversation import openai_choice, tool_at
 from akunu_py.server.custom_tools import custom_tool
 from akunu_py.server.errors import RequestError
-from akunu_py.server.requests import ToolChoice
-from akunu_py.values.messages import Tool
+from akunu_py.values.messages import Tool, ToolChoice
 
 _LONGEST_NAME = 128
-_CHOICE_FORM = (
+_MALFORMED_CHOICE = (
     "tool_choice is malformed; give 'auto', 'none', 'required', or "
     '{"type": "function", "name": ...} with the name of a tool'
 )
@@ -100,20 +99,9 @@ class ToolBook:
 
     def choice(self, given: str | Mapping[str, Any] | None) -> ToolChoice:
         """Return the choice of a request; raises RequestError for a malformed one."""
-        match given:
-            case None | "auto":
-                choice = ToolChoice()
-            case "none":
-                choice = ToolChoice("none")
-            case "required":
-                choice = ToolChoice("required")
-            case {"type": "allowed_tools", "mode": "auto" | "required" as mode, "tools": [*tools]}:
-                choice = ToolChoice(mode, tuple(map(_chosen_name, tools)))
-            case {"type": "function" | "custom"}:
-                choice = ToolChoice("required", (_chosen_name(given),))
-            case _:
-                raise RequestError(_CHOICE_FORM, param="tool_choice")
-        return check_choice(choice, self.shown)
+        return openai_choice(
+            given, given, self.shown, name_of=_chosen_name, malformed=_MALFORMED_CHOICE
+        )
 
 
 def shown_name(namespace: str, name: str) -> str:
@@ -130,10 +118,10 @@ def shown_name(namespace: str, name: str) -> str:
     return f"{joined[: _LONGEST_NAME - 17]}_{digest}"
 
 
-def _chosen_name(tool: object) -> str:
+def _chosen_name(tool: object) -> str | None:
     match tool:
         case {"name": str(name), "namespace": str(namespace)}:
             return shown_name(namespace, name)
         case {"name": str(name)}:
             return name
-    raise RequestError(_CHOICE_FORM, param="tool_choice")
+    return None

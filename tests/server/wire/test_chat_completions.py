@@ -10,7 +10,6 @@ from scripted_server import ACCEPTED, MODEL, USAGE, Pause, call, called, events_
 
 from akunu_py.server.events import Accepted, Decoded, Finished, Loading, Prefilled
 from akunu_py.server.reply_response import Patience
-from akunu_py.server.requests import ToolChoice
 from akunu_py.tool_calls.enforceable import enforceable
 from akunu_py.values.constraint import Constraint
 from akunu_py.values.messages import TextPart
@@ -194,11 +193,11 @@ def test_tools_and_history_reach_the_backend(server, backend):
 @pytest.mark.parametrize(
     ("given", "choice"),
     [
-        (None, ToolChoice()),
-        ("auto", ToolChoice()),
-        ("none", ToolChoice("none")),
-        ("required", ToolChoice("required")),
-        ({"type": "function", "function": {"name": "list"}}, ToolChoice("required", ("list",))),
+        (None, "auto"),
+        ("auto", "auto"),
+        ("none", "none"),
+        ("required", "required"),
+        ({"type": "function", "function": {"name": "list"}}, {"name": "list"}),
         (
             {
                 "type": "allowed_tools",
@@ -207,7 +206,7 @@ def test_tools_and_history_reach_the_backend(server, backend):
                     "tools": [{"type": "function", "function": {"name": "read"}}],
                 },
             },
-            ToolChoice("auto", ("read",)),
+            {"mode": "auto", "names": ["read"]},
         ),
     ],
 )
@@ -519,7 +518,7 @@ def test_custom_tools(server, backend):
     assert (one["type"], other["type"]) == ("custom", "function")
     assert json.loads(other["function"]["arguments"]) == {"path": "a"}
     assert backend.request.tools[0].input_form == Constraint.grammar("start: /[a-z]+/")
-    assert backend.request.tool_choice == ToolChoice("required", ("patch",))
+    assert backend.request.tool_choice == {"name": "patch"}
     pieces = [
         call
         for chunk in streamed(server, body)

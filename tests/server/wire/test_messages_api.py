@@ -18,7 +18,6 @@ from scripted_server import (
 
 from akunu_py.server.events import Accepted, Finished, Prefilled
 from akunu_py.server.reply_response import Patience
-from akunu_py.server.requests import ToolChoice
 from akunu_py.system.errors import ContextOverflowError
 from akunu_py.values.constraint import Constraint
 from akunu_py.values.reply_deltas import ContentDelta
@@ -267,14 +266,14 @@ def test_redacted_thoughts_are_skipped(server, backend):
 @pytest.mark.parametrize(
     ("given", "choice", "parallel"),
     [
-        ({"type": "auto"}, ToolChoice(), True),
+        ({"type": "auto"}, "auto", True),
         (
             {"type": "any", "disable_parallel_tool_use": True},
-            ToolChoice("required"),
+            "required",
             False,
         ),
-        ({"type": "tool", "name": "read"}, ToolChoice("required", ("read",)), True),
-        ({"type": "none"}, ToolChoice("none"), True),
+        ({"type": "tool", "name": "read"}, {"name": "read"}, True),
+        ({"type": "none"}, "none", True),
     ],
 )
 def test_tool_choice(server, backend, given, choice, parallel):

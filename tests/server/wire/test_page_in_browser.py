@@ -553,7 +553,7 @@ def test_reply_of_an_engine(default_model, open_page):
         worker.start()
         # No measured time decides whether anything is drafted.
         defaults = GenerationConfig(draft_budget="always")
-        with running(EngineBackend(worker, places=1), defaults=defaults) as server:
+        with running(EngineBackend(worker), defaults=defaults) as server:
             page = open_page(server)
             question = "Repeat this function:\n\ndef add(first, second):\n    return first + second"
             ask(page, question)

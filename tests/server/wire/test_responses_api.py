@@ -20,7 +20,6 @@ from scripted_server import (
 
 from akunu_py.server.events import Finished
 from akunu_py.server.reply_response import Patience
-from akunu_py.server.requests import ToolChoice
 from akunu_py.server.responses.tools import shown_name
 from akunu_py.system.errors import ContextOverflowError
 from akunu_py.values.constraint import Constraint
@@ -299,13 +298,13 @@ def test_instructions_come_before_developer_messages(server):
 @pytest.mark.parametrize(
     ("given", "choice"),
     [
-        ("auto", ToolChoice()),
-        ("required", ToolChoice("required")),
-        ({"type": "function", "name": "read"}, ToolChoice("required", ("read",))),
-        ({"type": "custom", "name": "apply_patch"}, ToolChoice("required", ("apply_patch",))),
+        ("auto", "auto"),
+        ("required", "required"),
+        ({"type": "function", "name": "read"}, {"name": "read"}),
+        ({"type": "custom", "name": "apply_patch"}, {"name": "apply_patch"}),
         (
             {"type": "function", "name": "read", "namespace": "n"},
-            ToolChoice("required", ("n__read",)),
+            {"name": "n__read"},
         ),
         (
             {
@@ -313,7 +312,7 @@ def test_instructions_come_before_developer_messages(server):
                 "mode": "auto",
                 "tools": [{"type": "function", "name": "read"}],
             },
-            ToolChoice("auto", ("read",)),
+            {"mode": "auto", "names": ["read"]},
         ),
     ],
 )
