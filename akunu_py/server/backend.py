@@ -20,7 +20,7 @@ class ServedModel:
         trained: the most that `--context` can make of it; None if that is not known.
         created: when the file was made, in seconds since 1970.
         loaded: whether it is in memory.
-        thinks: whether its replies can begin with thoughts.
+        thinks: whether its replies can begin with reasoning.
         heeds: the options about thinking that its template has a switch for; all where that is not
             known yet.
         holds_grammars: whether calls of custom tools follow their grammars.
@@ -75,7 +75,7 @@ class Health:
     unloads: int = 0
 
 
-class Reply(Protocol):
+class ServedReply(Protocol):
     """The events of one reply, which end with `Finished` or an exception."""
 
     def __aiter__(self) -> Self:
@@ -91,7 +91,7 @@ class Reply(Protocol):
 class Backend(Protocol):
     """Makes replies for many clients; called from the thread of the event loop alone."""
 
-    def submit(self, request: Request, client: str) -> Reply:
+    def submit(self, request: Request, client: str) -> ServedReply:
         """Queue a request; returns at once.
 
         `client` tells clients apart, for fairness and for what must not pass between them. Raises

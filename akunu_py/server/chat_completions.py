@@ -1,7 +1,7 @@
 """/v1/chat/completions: OpenAI's format, with the fields that other local servers have added.
 
 A field that akunu lacks is refused if a reply without it would be another one than was asked for;
-others are ignored and listed in a header. Thoughts are sent as `reasoning_content` and `reasoning`,
+others are ignored and listed in a header. Reasoning is sent as `reasoning_content` and `reasoning`,
 since clients read one or the other, and accepted as either and as `reasoning_details`.
 """
 
@@ -15,7 +15,6 @@ from starlette.requests import Request as HttpRequest
 from starlette.responses import Response
 
 from akunu_py.server import sse
-from akunu_py.server.chances import asked_logprobs, chance_fields
 from akunu_py.server.choices import ChoicePlace, in_choices
 from akunu_py.server.conversation import (
     call_at,
@@ -32,19 +31,20 @@ from akunu_py.server.errors import Api, Problem, RequestError, openai_error
 from akunu_py.server.events import (
     Accepted,
     Addition,
-    Chances,
     ChoiceEnd,
     Decoded,
     Finished,
     Loading,
+    Logprob,
+    Logprobs,
     NextChoice,
     Prefilled,
     Progress,
-    TokenChance,
     Usage,
 )
 from akunu_py.server.generation_fields import EFFORTS, JSON_OBJECT, OpenAIBody
 from akunu_py.server.incoming import Incoming, incoming
+from akunu_py.server.logprobs import asked_logprobs, logprob_fields
 from akunu_py.server.metrics import reply_figures
 from akunu_py.server.requests import ChatRequest
 from akunu_py.values.constraint import Constraint
@@ -447,11 +447,11 @@ class ChatForm:
         self._place = place
         self._custom = custom
         self._inputs: dict[int, str] = {}  # arguments of open calls of custom tools, by index
-        self._chances: list[TokenChance] = []  # of the text that comes next
+        self._logprobs: list[Logprob] = []  # of the text that comes next
         # What all chunks had together.
         self._text = self._reasoning = ""
         self._calls: dict[int, dict[str, Any]] = {}
-        self._all_chances: list[TokenChance] = []
+        self._all_logprobs: list[Logprob] = []
 
     def opening(self, accepted: Accepted | None) -> bytes:
         """Return the chunk with the role."""
@@ -460,17 +460,17 @@ class ChatForm:
 
     def addition(self, delta: Addition) -> bytes:
         match delta:
-            case Chances(tokens):
-                self._chances += tokens
-                self._all_chances += tokens
+            case Logprobs(tokens):
+                self._logprobs += tokens
+                self._all_logprobs += tokens
                 return b""
             case ContentDelta(text, source):
                 self._text += text
                 return self._chunk({"content": text}, **self._own(source))
             case ReasoningDelta(text, source):
                 self._reasoning += text
-                thoughts = {"reasoning_content": text, "reasoning": text}
-                return self._chunk(thoughts, **self._own(source))
+                both = {"reasoning_content": text, "reasoning": text}
+                return self._chunk(both, **self._own(source))
             case CallStart(index, id_, name):
                 if name in self._custom:
                     self._inputs[index] = ""
@@ -490,7 +490,7 @@ class ChatForm:
             case CallEnd(index) | UnfinishedCall(index):
                 return self._end_input(index)
 
-    def alive(self) -> bytes:
+    def keep_alive(self) -> bytes:
         """Return a chunk that adds nothing."""
         return self._chunk({})
 
@@ -555,7 +555,7 @@ class ChatForm:
         choice = {
             "index": self._place.index,
             "message": message,
-            "logprobs": _chances(self._all_chances),
+            "logprobs": _logprobs(self._all_logprobs),
             "finish_reason": _FINISH[finished.reason],
         }
         fields = self._fields("chat.completion") | {
@@ -584,12 +584,12 @@ class ChatForm:
 
     def _chunk(self, delta: dict[str, Any], finish_reason: str | None = None, **more: Any) -> bytes:
         fields = self._fields("chat.completion.chunk") | more
-        chances, self._chances = _chances(self._chances), []
+        logprobs, self._logprobs = _logprobs(self._logprobs), []
         fields["choices"] = [
             {
                 "index": self._place.index,
                 "delta": delta,
-                "logprobs": chances,
+                "logprobs": logprobs,
                 "finish_reason": finish_reason,
             }
         ]
@@ -606,5 +606,5 @@ class ChatForm:
         }
 
 
-def _chances(tokens: Sequence[TokenChance]) -> dict[str, Any] | None:
-    return {"content": chance_fields(tokens), "refusal": None} if tokens else None
+def _logprobs(tokens: Sequence[Logprob]) -> dict[str, Any] | None:
+    return {"content": logprob_fields(tokens), "refusal": None} if tokens else None

@@ -6,8 +6,8 @@ from typing import Unpack
 
 from akunu_py.engine.engine import Engine
 from akunu_py.server.checkpoints import Checkpoints
-from akunu_py.server.thoughts import Thoughts
-from akunu_py.server.worker import Job, Prepared, Worker
+from akunu_py.server.reasoning_memory import ReasoningMemory
+from akunu_py.server.worker import Prepared, ReplyJob, Worker
 from akunu_py.tool_calls.enforceable import enforceable
 from akunu_py.values.generation_config import GenerationConfig, GenerationOptions
 from akunu_py.values.messages import (
@@ -31,7 +31,7 @@ class Chats:
         self._worker = worker
         self._model = model
         self._checkpoints: tuple[Engine, Checkpoints] | None = None
-        self._thoughts = Thoughts()
+        self._reasoning = ReasoningMemory()
         self._lock = threading.Lock()
 
     def ask(
@@ -45,10 +45,10 @@ class Chats:
         continued: bool = True,
         prediction: str = "",
         **options: Unpack[GenerationOptions],
-    ) -> Job:
+    ) -> ReplyJob:
         """Ask for the reply to a conversation.
 
-        Thoughts that the client left out of earlier replies are put back. `prediction` is a text
+        Reasoning that the client left out of earlier replies is put back. `prediction` is a text
         that the reply may repeat. Raises as `Engine.chat` and `Worker.ask` do.
         """
         offered, read = read_tools(tools), read_messages(messages)
@@ -57,7 +57,7 @@ class Chats:
 
         def prepare(engine: Engine) -> Prepared:
             with self._lock:
-                said = self._thoughts.restored(client, read)
+                said = self._reasoning.restored(client, read)
             call = engine.check_chat(
                 said, config, tools=offered, tool_choice=tool_choice, continued=continued, **options
             )
@@ -74,6 +74,6 @@ class Chats:
         return self._checkpoints[1]
 
     def remember(self, messages: Sequence[GivenMessage], reply: Message, client: str = "") -> None:
-        """Keep the thoughts of a finished reply, for a client that sends it back without them."""
+        """Keep the reasoning of a finished reply, for a client that sends back only the answer."""
         with self._lock:
-            self._thoughts.remember(client, read_messages(messages), reply)
+            self._reasoning.remember(client, read_messages(messages), reply)

@@ -2,7 +2,7 @@
 
 Recurrent states and sliding windows go back only to marks. A later prompt shares with this one its
 system message, in any case, and its last message, if no earlier one was edited. What follows that
-message, the opening of the reply, may differ: some templates open thoughts there, and leave them
+message, the opening of the reply, may differ: some templates open the reasoning there, and leave it
 out of history. Claude Code ends its messages with reminders that are others in each request, so
 what comes before them is a place, too.
 """

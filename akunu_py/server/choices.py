@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Protocol, Self
 
-from akunu_py.server.backend import Backend, Reply
+from akunu_py.server.backend import Backend, ServedReply
 from akunu_py.server.errors import Api, Problem, RequestError
 from akunu_py.server.events import (
     Accepted,
@@ -46,11 +46,11 @@ def asked_choices(n: int | None, places: int) -> int:
     )
 
 
-def submit_choices(backend: Backend, request: Request, client: str, count: int) -> Reply:
+def submit_choices(backend: Backend, request: Request, client: str, count: int) -> ServedReply:
     """Queue a request, or as many as it has choices; raises as `Backend.submit` does."""
     if count == 1:
         return backend.submit(request, client)
-    replies: list[Reply] = []
+    replies: list[ServedReply] = []
     try:
         replies.extend(backend.submit(_with_seed(request, index), client) for index in range(count))
     except Exception:
@@ -75,7 +75,7 @@ class Choices:
     reply that reads it. The first error ends all of them.
     """
 
-    def __init__(self, replies: Sequence[Reply]) -> None:
+    def __init__(self, replies: Sequence[ServedReply]) -> None:
         self._replies = replies
         self._arrived: asyncio.Queue[tuple[int, Event | Exception]] = asyncio.Queue()
         self._readers = [
@@ -87,7 +87,7 @@ class Choices:
         self._first: int | None = None  # the reply that reads the prompt
         self._ended: dict[int, Finished] = {}
 
-    async def _read(self, index: int, reply: Reply) -> None:
+    async def _read(self, index: int, reply: ServedReply) -> None:
         """Pass the events of a reply on, with its error as the last one."""
         try:
             event = None
@@ -211,8 +211,8 @@ class _ChoicesForm:
     def addition(self, delta: Addition) -> bytes:
         return self._choice.addition(delta)
 
-    def alive(self) -> bytes:
-        return self._choice.alive()
+    def keep_alive(self) -> bytes:
+        return self._choice.keep_alive()
 
     def progress(self, event: Progress) -> bytes:
         match event:

@@ -10,13 +10,13 @@ from starlette.requests import Request as HttpRequest
 from starlette.responses import Response
 
 from akunu_py.server import sse
-from akunu_py.server.chances import CompletionChances, asked_logprobs
 from akunu_py.server.chat_completions import usage_fields
 from akunu_py.server.choices import ChoicePlace, in_choices
 from akunu_py.server.errors import Api, Problem, RequestError, openai_error
-from akunu_py.server.events import Accepted, Addition, Chances, Finished, TokenChance
+from akunu_py.server.events import Accepted, Addition, Finished, Logprob, Logprobs
 from akunu_py.server.generation_fields import OpenAIBody
 from akunu_py.server.incoming import incoming
+from akunu_py.server.logprobs import CompletionLogprobs, asked_logprobs
 from akunu_py.server.metrics import reply_figures
 from akunu_py.server.requests import CompletionRequest
 from akunu_py.values.reply_deltas import ContentDelta, ReasoningDelta
@@ -109,29 +109,29 @@ class CompletionForm:
         self._include_usage = include_usage
         self._figures = figures
         self._place = place
-        self._chances: list[TokenChance] = []  # of the text that comes next
-        self._spelled = CompletionChances()
+        self._logprobs: list[Logprob] = []  # of the text that comes next
+        self._spelled = CompletionLogprobs()
         # What all chunks had together.
         self._text = ""
-        self._all_chances: list[TokenChance] = []
+        self._all_logprobs: list[Logprob] = []
 
     def opening(self, accepted: Accepted | None) -> bytes:
         """Return a chunk without text, so that the first byte does not wait for the prefill."""
         del accepted
-        return self.alive()
+        return self.keep_alive()
 
     def addition(self, delta: Addition) -> bytes:
-        """Return the chunk of more text; a continued text has neither thoughts nor calls."""
+        """Return the chunk of more text; a continued text has neither reasoning nor calls."""
         match delta:
-            case Chances(tokens):
-                self._chances += tokens
-                self._all_chances += tokens
+            case Logprobs(tokens):
+                self._logprobs += tokens
+                self._all_logprobs += tokens
             case ContentDelta(text) | ReasoningDelta(text):
                 self._text += text
                 return sse.data(self._fields(text))
         return b""
 
-    def alive(self) -> bytes:
+    def keep_alive(self) -> bytes:
         """Return a chunk without text."""
         return sse.data(self._fields(""))
 
@@ -159,18 +159,18 @@ class CompletionForm:
 
     def whole(self, finished: Finished) -> dict[str, Any]:
         """Return the text completion."""
-        self._chances, self._spelled = self._all_chances, CompletionChances()
+        self._logprobs, self._spelled = self._all_logprobs, CompletionLogprobs()
         fields = self._fields(self._text, _FINISH[finished.reason])
         fields["usage"] = usage_fields(finished.usage)
         return fields | reply_figures(finished.usage) if self._figures else fields
 
     def _fields(self, text: str, finish_reason: str | None = None) -> dict[str, Any]:
-        chances = self._spelled.fields(self._chances) if self._chances else None
-        self._chances = []
+        logprobs = self._spelled.fields(self._logprobs) if self._logprobs else None
+        self._logprobs = []
         choice = {
             "index": self._place.index,
             "text": text,
-            "logprobs": chances,
+            "logprobs": logprobs,
             "finish_reason": finish_reason,
         }
         fields: dict[str, Any] = {

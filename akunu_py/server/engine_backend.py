@@ -13,16 +13,16 @@ from akunu_py.server.backend import Health, ServedModel
 from akunu_py.server.chats import Chats
 from akunu_py.server.events import (
     Accepted,
-    Chances,
     Decoded,
     Event,
     Finished,
-    TokenChance,
+    Logprob,
+    Logprobs,
     Usage,
 )
 from akunu_py.server.panics import panics_as_errors
 from akunu_py.server.requests import ChatRequest, CompletionRequest, Request
-from akunu_py.server.worker import Job, Prepared, Worker
+from akunu_py.server.worker import Prepared, ReplyJob, Worker
 from akunu_py.system.errors import ConfigError
 from akunu_py.tokenizers.gguf_tokenizer import GGUFTokenizer
 from akunu_py.values.messages import Message
@@ -73,7 +73,7 @@ class EngineBackend:
     def health(self) -> Health:
         return self._worker.health()
 
-    def _chat(self, request: ChatRequest, client: str) -> Job:
+    def _chat(self, request: ChatRequest, client: str) -> ReplyJob:
         return self._chats[request.model].ask(
             request.messages,
             request.config,
@@ -84,7 +84,7 @@ class EngineBackend:
             prediction=request.prediction,
         )
 
-    def _complete(self, request: CompletionRequest, client: str) -> Job:
+    def _complete(self, request: CompletionRequest, client: str) -> ReplyJob:
         def prepare(engine: Engine) -> Prepared:
             if request.suffix is not None and isinstance(engine.tokenizer, GGUFTokenizer):
                 if not isinstance(request.prompt, str):
@@ -96,7 +96,7 @@ class EngineBackend:
 
         return self._worker.ask(prepare, model=request.model, client=client)
 
-    def _token_texts(self, job: Job) -> "TokenTexts":
+    def _token_texts(self, job: ReplyJob) -> "TokenTexts":
         """Return the texts of the tokens of a job that was prepared."""
         known = self._tokens.get(job.model.id)
         if known is None or known.tokenizer is not job.tokenizer:
@@ -117,10 +117,10 @@ class TokenTexts:
         self.tokenizer = tokenizer
         self.end_ids = tokenizer.end_ids
 
-    def chance(self, one: TokenLogprob) -> TokenChance:
+    def logprob(self, one: TokenLogprob) -> Logprob:
         """Return how likely a token was, with its text and those of the likeliest."""
-        top = tuple(TokenChance(*self._of(token), value) for token, value in one.top)
-        return TokenChance(*self._of(one.token), one.logprob, top)
+        top = tuple(Logprob(*self._of(token), value) for token, value in one.top)
+        return Logprob(*self._of(one.token), one.logprob, top)
 
     def _of(self, token: int) -> tuple[str, bytes]:
         known = self._bytes
@@ -151,8 +151,8 @@ class EngineReply:
 
     def __init__(
         self,
-        ask: Callable[[], Job],
-        tokens: Callable[[Job], TokenTexts],
+        ask: Callable[[], ReplyJob],
+        tokens: Callable[[ReplyJob], TokenTexts],
         *,
         one_call: bool = False,
         remember: Callable[[Message], None] = lambda _: None,
@@ -163,7 +163,7 @@ class EngineReply:
         self._remember = remember
         self._ready: deque[Event] = deque()
         self._note = ""
-        self._chances: list[TokenLogprob] = []  # of text that has not come yet
+        self._logprobs: list[TokenLogprob] = []  # of text that has not come yet
         self._reasoning_tokens = 0
         self._accepted = self._rejected = 0  # tokens of a prediction
         self._decoded = Decoded(0, 0)
@@ -192,7 +192,7 @@ class EngineReply:
             self._ready.append(event)
         return self._ready.popleft()
 
-    def _add(self, event: StreamEvent, job: Job) -> None:
+    def _add(self, event: StreamEvent, job: ReplyJob) -> None:
         """Add the events of a step."""
         if event.step is not None:
             before = self._decoded
@@ -208,8 +208,8 @@ class EngineReply:
             for token in detail.drafted if detail is not None else ():
                 self._accepted += token.source == MEMORY and token.accepted is True
                 self._rejected += token.source == MEMORY and token.accepted is False
-        if event.logprobs or self._chances:
-            self._add_chances(event, deltas, self._tokens(job))
+        if event.logprobs or self._logprobs:
+            self._add_logprobs(event, deltas, self._tokens(job))
         for delta in deltas:
             if self._has_call:
                 break  # what follows the only call is left out
@@ -222,19 +222,19 @@ class EngineReply:
                 self._remember(result.message)
             self._ready.append(self._finished(result))
 
-    def _add_chances(
+    def _add_logprobs(
         self, event: StreamEvent, deltas: Sequence[ReplyDelta], tokens: TokenTexts
     ) -> None:
-        """Add how likely tokens were, before their text; those of thoughts and calls are dropped.
+        """Add how likely tokens were, before their text; those of reasoning and calls are dropped.
 
         Text that is held back, and marks, have no addition of their own: their tokens wait for one.
         """
         ends = tokens.end_ids
-        self._chances += (one for one in event.logprobs if one.token not in ends)
+        self._logprobs += (one for one in event.logprobs if one.token not in ends)
         if any(isinstance(delta, ContentDelta) for delta in deltas):
-            self._ready.append(Chances(tuple(map(tokens.chance, self._chances))))
+            self._ready.append(Logprobs(tuple(map(tokens.logprob, self._logprobs))))
         if deltas:
-            self._chances.clear()
+            self._logprobs.clear()
 
     def _finished(self, result: GenerationResult) -> Finished:
         return Finished(
@@ -255,6 +255,6 @@ class EngineReply:
         )
 
 
-def _cancel(asking: "asyncio.Future[Job]") -> None:
+def _cancel(asking: "asyncio.Future[ReplyJob]") -> None:
     if not asking.cancelled() and asking.exception() is None:
         asking.result().cancel()

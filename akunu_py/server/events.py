@@ -1,9 +1,9 @@
 """Events of a reply, from the backend to a wire format.
 
-A reply is `Accepted`, any number of additions to its message (`values.reply_deltas`), `Chances`
+A reply is `Accepted`, any number of additions to its message (`values.reply_deltas`), `Logprobs`
 before a text if they were asked for, and `Finished`; `Loading`, `Prefilled` and `Decoded` tell of
 progress. Where a reply has several choices, `NextChoice` says whose events follow, and `ChoiceEnd`
-ends one (`choices`). Thoughts, text and calls come in the order in which the model wrote them, one
+ends one (`choices`). Reasoning, text and calls come in the order in which the model wrote them, one
 call after the other. A call without `CallEnd` was cut and must not be carried out.
 """
 
@@ -58,7 +58,7 @@ class Decoded:
 
 
 @dataclass(frozen=True, slots=True)
-class TokenChance:
+class Logprob:
     """A token of an answer, and how likely it was.
 
     Attributes:
@@ -72,14 +72,14 @@ class TokenChance:
     text: str
     data: bytes
     logprob: float
-    top: tuple["TokenChance", ...] = ()
+    top: tuple["Logprob", ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
-class Chances:
+class Logprobs:
     """How likely the tokens of the text were that comes next."""
 
-    tokens: tuple[TokenChance, ...]
+    tokens: tuple[Logprob, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -89,8 +89,8 @@ class Usage:
     Attributes:
         prompt_tokens: tokens of the prompt.
         cached_tokens: how many of them were reused from a cache.
-        completion_tokens: generated tokens, thoughts included.
-        reasoning_tokens: how many of them were thoughts.
+        completion_tokens: generated tokens, reasoning included.
+        reasoning_tokens: how many of them were reasoning.
         accepted_predictions: how many of them were drafted from the client's prediction, or from
             its earlier replies.
         rejected_predictions: tokens drafted from there that the model did not choose.
@@ -149,6 +149,6 @@ class ChoiceEnd:
 Progress = Loading | Accepted | Prefilled | Decoded | NextChoice | ChoiceEnd
 """Events that add nothing to the message."""
 
-Addition = ReplyDelta | Chances
+Addition = ReplyDelta | Logprobs
 
 Event = Progress | Addition | Finished

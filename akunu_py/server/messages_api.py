@@ -26,7 +26,7 @@ from akunu_py.server.conversation import (
     without_equal_names,
 )
 from akunu_py.server.errors import Api, Problem, RequestError, anthropic_error
-from akunu_py.server.events import Accepted, Addition, Chances, Finished, Usage
+from akunu_py.server.events import Accepted, Addition, Finished, Logprobs, Usage
 from akunu_py.server.generation_fields import EFFORTS, RequestBody
 from akunu_py.server.incoming import Incoming, incoming
 from akunu_py.server.requests import ChatRequest
@@ -251,14 +251,14 @@ def _add_text(found: list[Message], role: str, texts: list[str], place: str) -> 
 
 
 def _assistant(blocks: list[_Block], place: str, ignored: list[str]) -> Message:
-    thoughts, texts, calls = [], [], []
+    reasoning, texts, calls = [], [], []
     for index, block in enumerate(blocks):
         where = f"{place}.content[{index}]"
         match block.type:
             case kind if kind in _READ:
                 texts.append(_text(block, where, ignored))
             case "thinking":
-                thoughts.append(block.thinking or "")
+                reasoning.append(block.thinking or "")
             case "tool_use":
                 arguments = {} if block.input is None else block.input
                 calls.append(call_at(where, block.name or "", arguments, block.id or ""))
@@ -268,7 +268,7 @@ def _assistant(blocks: list[_Block], place: str, ignored: list[str]) -> Message:
         place,
         role="assistant",
         content="".join(texts),
-        reasoning="\n\n".join(thoughts),
+        reasoning="\n\n".join(reasoning),
         tool_calls=tuple(calls),
     )
 
@@ -401,10 +401,10 @@ class MessageForm:
                 return self._delta(type="input_json_delta", partial_json=text)
             case CallEnd():
                 return self._end_block()
-            case UnfinishedCall() | Chances():
+            case UnfinishedCall() | Logprobs():
                 return b""
 
-    def alive(self) -> bytes:
+    def keep_alive(self) -> bytes:
         return sse.named({"type": "ping"})
 
     def closing(self, finished: Finished) -> bytes:
@@ -475,6 +475,6 @@ def _stop(finished: Finished) -> tuple[str, str | None]:
     return _STOP[finished.reason], None
 
 
-def _signature(thoughts: str) -> str:
-    """Return a name of thoughts; clients expect one, and send it back with them."""
-    return "akunu-" + hashlib.sha256(thoughts.encode()).hexdigest()
+def _signature(reasoning: str) -> str:
+    """Return a name of reasoning; clients expect one, and send it back with the text."""
+    return "akunu-" + hashlib.sha256(reasoning.encode()).hexdigest()

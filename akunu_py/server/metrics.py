@@ -8,7 +8,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, gene
 
 from akunu_py.server.backend import Health, ServedModel
 from akunu_py.server.events import Usage
-from akunu_py.server.reply_response import Outcome
+from akunu_py.server.reply_response import ResponseOutcome
 
 _SECONDS = (0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 600)
 
@@ -69,7 +69,7 @@ class Metrics:
             ["event"], registry=registry,
         )  # fmt: skip
 
-    def add(self, path: str, outcome: Outcome) -> None:
+    def add(self, path: str, outcome: ResponseOutcome) -> None:
         """Count one response."""
         status = 499 if outcome.disconnected else outcome.status
         self._requests.labels(path, str(status)).inc()

@@ -1,8 +1,8 @@
 """One reply as an HTTP response, streamed or whole, in the form of an API.
 
 The same rules hold for all APIs. An error before the first byte has a status of its own, and a
-later one is an event of the stream: a stream never just ends. While nothing comes, signs of life
-do. A client that goes away, or does not read, ends its reply at once.
+later one is an event of the stream: a stream never just ends. Keep-alive events are sent while
+nothing else comes. A client that goes away, or does not read, ends its reply at once.
 """
 
 import asyncio
@@ -17,7 +17,7 @@ from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from akunu_py.server import sse
-from akunu_py.server.backend import Reply
+from akunu_py.server.backend import ServedReply
 from akunu_py.server.errors import Api, Problem, error_body, error_headers, problem_of
 from akunu_py.server.events import Accepted, Addition, Event, Finished, Loading, Progress, Usage
 from akunu_py.system.errors import ModelLoadingError, ServerBusyError
@@ -43,8 +43,8 @@ class ReplyForm(Protocol):
     def addition(self, delta: Addition) -> bytes:
         """Return the bytes of an addition; none if nothing is to be said yet."""
 
-    def alive(self) -> bytes:
-        """Return what the API's clients take for a sign of life."""
+    def keep_alive(self) -> bytes:
+        """Return what keeps the API's clients waiting."""
 
     def closing(self, finished: Finished) -> bytes:
         """Return the last bytes of a stream."""
@@ -58,7 +58,7 @@ class ReplyForm(Protocol):
 
 @runtime_checkable
 class ProgressForm(Protocol):
-    """A form whose client may have asked for more than signs of life."""
+    """A form whose client may have asked for more than keep-alive events."""
 
     def progress(self, event: Progress) -> bytes:
         """Return the bytes that tell of progress; none where the client did not ask for them."""
@@ -70,21 +70,21 @@ class Patience:
 
     Attributes:
         first_s: for the prompt's size or an error, before a stream begins without them.
-        alive_s: for the next event, before a sign of life. Clients give up after 15 seconds.
+        keep_alive_s: for the next event, before a keep-alive. Clients give up after 15 seconds.
         send_s: for the client to read.
-        load_s: for a model that is loaded or waits for memory, where no sign of life can be sent.
+        load_s: for a model that is loaded or waits for memory, where no keep-alive can be sent.
             The load goes on.
 
     """
 
     first_s: float = 0.5
-    alive_s: float = 8.0
+    keep_alive_s: float = 8.0
     send_s: float = 60.0
     load_s: float = 120.0
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class ResponseOutcome:
     """How a response went, for metrics and the log.
 
     `usage` is None unless the reply finished; `first_s` is the time to the first addition, None
@@ -114,13 +114,13 @@ class ReplyResponse(Response):
 
     def __init__(
         self,
-        reply: Reply,
+        reply: ServedReply,
         form: ReplyForm,
         *,
         stream: bool,
         headers: Callable[[], Mapping[str, str]],
         request_id: str,
-        record: Callable[[Outcome], None] = lambda _: None,
+        record: Callable[[ResponseOutcome], None] = lambda _: None,
         patience: Patience = Patience(),
     ) -> None:
         self._reply = reply
@@ -156,7 +156,9 @@ class ReplyResponse(Response):
         if disconnected:
             # Nobody reads its words; but what the client has of the reply may come back.
             self._form.failing(Problem(499, "the client left"), self._request_id)
-        self._record(Outcome(self._status, self._usage, self._first_s, total_s, disconnected))
+        self._record(
+            ResponseOutcome(self._status, self._usage, self._first_s, total_s, disconnected)
+        )
         if error is not None and not disconnected:
             raise error
 
@@ -218,11 +220,11 @@ class ReplyResponse(Response):
         await self._write(send, self._form.opening(accepted))
         try:
             if event is None or isinstance(event, Progress):
-                event = await self._next_with_life(send)
+                event = await self._next_with_keep_alive(send)
             while not isinstance(event, Finished):
                 self._notice(event)
                 await self._write(send, self._form.addition(event))
-                event = await self._next_with_life(send)
+                event = await self._next_with_keep_alive(send)
             last = self._form.closing(_checked(event))
             self._usage = event.usage
         except ClientDisconnect:
@@ -234,19 +236,19 @@ class ReplyResponse(Response):
         await self._write(send, last)
         await self._send(send, {"type": "http.response.body", "body": b"", "more_body": False})
 
-    async def _next_with_life(self, send: Send) -> Addition | Finished:
-        """Return the next event that is more than progress, with signs of life until it comes."""
-        until = time.perf_counter() + self._patience.alive_s
+    async def _next_with_keep_alive(self, send: Send) -> Addition | Finished:
+        """Return the next event that is more than progress; keep the client waiting until then."""
+        until = time.perf_counter() + self._patience.keep_alive_s
         while True:
             event = await self._events.next(max(0.0, until - time.perf_counter()))
             if event is not None and not isinstance(event, Progress):
                 return event
-            sign = b"" if event is None else self._progress(event)
-            if not sign and time.perf_counter() >= until:
-                sign = self._form.alive()
-            if sign:
-                await self._write(send, sign)
-                until = time.perf_counter() + self._patience.alive_s
+            kept = b"" if event is None else self._progress(event)
+            if not kept and time.perf_counter() >= until:
+                kept = self._form.keep_alive()
+            if kept:
+                await self._write(send, kept)
+                until = time.perf_counter() + self._patience.keep_alive_s
 
     def _notice(self, event: Event) -> None:
         if self._first_s is None and not isinstance(event, Progress | Finished):
@@ -283,7 +285,7 @@ class ReplyResponse(Response):
 class _Events:
     """Reads events with a limit on the wait, without losing one."""
 
-    def __init__(self, reply: Reply) -> None:
+    def __init__(self, reply: ServedReply) -> None:
         self._reply = reply
         self._pending: asyncio.Task[Event] | None = None
 

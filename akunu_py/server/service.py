@@ -11,7 +11,7 @@ from akunu_py.server.backend import Backend, ServedModel
 from akunu_py.server.choices import submit_choices
 from akunu_py.server.errors import RequestError
 from akunu_py.server.metrics import Metrics
-from akunu_py.server.reply_response import Outcome, Patience, ReplyForm, ReplyResponse
+from akunu_py.server.reply_response import Patience, ReplyForm, ReplyResponse, ResponseOutcome
 from akunu_py.server.requests import Request
 from akunu_py.system.shown_text import one_line
 from akunu_py.values.generation_config import GenerationConfig
@@ -109,7 +109,7 @@ class Service:
                 _log.info("%s: %s is ignored", path, name)
         return {"x-akunu-ignored": ", ".join(names)[:_LONGEST_LIST].strip()}
 
-    def _record(self, path: str, client: str, outcome: Outcome) -> None:
+    def _record(self, path: str, client: str, outcome: ResponseOutcome) -> None:
         self.metrics.add(path, outcome)
         usage = outcome.usage
         if usage is None:

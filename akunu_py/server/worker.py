@@ -79,7 +79,7 @@ Prepare = Callable[[Engine], Prepared | None]
 
 
 @dataclass(eq=False, slots=True)
-class Job:
+class ReplyJob:
     """A reply that was asked for.
 
     Attributes:
@@ -157,7 +157,7 @@ class _Running:
     pass of it takes besides.
     """
 
-    job: Job
+    job: ReplyJob
     resident: Resident
     lane: Lane
     turns: Generator[StreamEvent | None, None, None]
@@ -174,7 +174,7 @@ class _Running:
 class _Load:
     """A load under way, and the job that needs it."""
 
-    job: Job
+    job: ReplyJob
     steps: LoadSteps
 
 
@@ -190,7 +190,7 @@ class Worker:
 
     An engine, with its `cache`, may stand for models that are loaded on demand; it stays open.
 
-    `submit`, `ask`, `Job.cancel` and `health` may be called from any thread, the rest from one.
+    `submit`, `ask`, `ReplyJob.cancel` and `health` may be called from any thread.
 
     Raises ConfigError for numbers out of range.
     """
@@ -214,16 +214,16 @@ class Worker:
         self._parallel = parallel
         self._clock = clock
         self._changed = threading.Condition()
-        self._line: WaitingLine[Job] = WaitingLine(places)
+        self._line: WaitingLine[ReplyJob] = WaitingLine(places)
         # The reply whose turn it is comes first.
         self._running: deque[_Running] = deque()
         # Whether the first of the line waits until a reply ends.
         self._held_up = False
         self._load: _Load | None = None
         # Jobs whose constraints are compiled.
-        self._compiling: set[Job] = set()
+        self._compiling: set[ReplyJob] = set()
         # Replies that read their prompts, and where.
-        self._reading: dict[Job, Lane] = {}
+        self._reading: dict[ReplyJob, Lane] = {}
         self._mean_s = _USUAL_REPLY_S
         self._stopping = False
         self._why_no_more = "the server is shutting down; send the request again later"
@@ -259,14 +259,14 @@ class Worker:
         checkpoints: Mapping[str, int] | None = None,
         respell: bool = False,
         prediction: Sequence[int] = (),
-    ) -> Job:
+    ) -> ReplyJob:
         """Ask for a reply to a call that the default model's engine has checked; see `ask`."""
         prepared = Prepared(call, dict(checkpoints or {}), prediction)
         return self.ask(lambda _: prepared, client=client, respell=respell)
 
     def ask(
         self, prepare: Prepare, *, model: str = "", client: str = "", respell: bool = False
-    ) -> Job:
+    ) -> ReplyJob:
         """Ask for a reply of a model; without a name, of the default one.
 
         The prompt is laid out now if the model is in memory, else when it is loaded: a first event
@@ -277,7 +277,7 @@ class Worker:
         replies wait, EngineStateError if the worker has ended.
         """
         served = self.models.named(model) if model else self.models.default
-        job = Job(served, client, prepare, respell)
+        job = ReplyJob(served, client, prepare, respell)
         with served.lock:
             if served.resident is None:
                 job.events.put(Loading(served.id))
@@ -407,7 +407,7 @@ class Worker:
                 with self._changed:
                     self._line.put_back(job)
 
-    def _begin(self, job: Job) -> bool:
+    def _begin(self, job: ReplyJob) -> bool:
         """Begin a reply or a load; return False if memory is short."""
         try:
             self.models.touch(job.model)
@@ -441,7 +441,7 @@ class Worker:
         self._turn(running)
         return True
 
-    def _compile(self, job: Job) -> None:
+    def _compile(self, job: ReplyJob) -> None:
         """Compile a job's constraint, in a thread of its own; then it is the next of the line."""
         try:
             with panics_as_errors():
@@ -488,7 +488,7 @@ class Worker:
         return True
 
     def _turns(
-        self, job: Job, resident: Resident, lane: Lane
+        self, job: ReplyJob, resident: Resident, lane: Lane
     ) -> Generator[StreamEvent | None, None, None]:
         """Make a reply in turns, after those that read the same prompt have read it.
 
@@ -524,14 +524,14 @@ class Worker:
         finally:
             self._reading.pop(job, None)
 
-    def _reader(self, job: Job, resident: Resident) -> tuple[Job, int] | None:
+    def _reader(self, job: ReplyJob, resident: Resident) -> tuple[ReplyJob, int] | None:
         """Return the reply that will read most of a job's prompt, and how many of its tokens.
 
         None where too little would be gained by waiting for it.
         """
         prompt = job.prompt
         others = self._sessions(resident, job)
-        found: tuple[Job, int] | None = None
+        found: tuple[ReplyJob, int] | None = None
         most = resident.cache.reach(prompt, others) + _WORTH_WAITING - 1
         for other in self._reading:
             if other.model is not job.model:
@@ -541,7 +541,7 @@ class Worker:
                 found, most = (other, common), common
         return found
 
-    def _reads(self, job: Job, count: int) -> bool:
+    def _reads(self, job: ReplyJob, count: int) -> bool:
         """Whether a reply has not read `count` tokens of its prompt yet."""
         lane = self._reading.get(job)
         if lane is None:
@@ -550,7 +550,7 @@ class Worker:
         rows = lane.session.rows
         return len(rows.tokens) < count or not rows.settled
 
-    def _sessions(self, resident: Resident, job: Job) -> list[Session]:
+    def _sessions(self, resident: Resident, job: ReplyJob) -> list[Session]:
         """Return the sessions of other replies of a model."""
         return [
             one.lane.session
@@ -558,7 +558,7 @@ class Worker:
             if one.resident is resident and one.job is not job
         ]
 
-    def _take_rows(self, job: Job, resident: Resident, lane: Lane) -> Taken:
+    def _take_rows(self, job: ReplyJob, resident: Resident, lane: Lane) -> Taken:
         """Give a lane the rows that a job can use, and spell the job's prompt as they are."""
         cache, others = resident.cache, self._sessions(resident, job)
         if job.respell:
@@ -568,7 +568,7 @@ class Worker:
                 job.spell(prompt)
         return cache.take(job.prompt, lane.session, others)
 
-    def _has_room(self, job: Job, tokens: int, resident: Resident) -> bool:
+    def _has_room(self, job: ReplyJob, tokens: int, resident: Resident) -> bool:
         """Return whether memory holds a reply beside those under way, if cached rows make room.
 
         Raises MemoryLimitError if not even with them ended.
@@ -631,7 +631,7 @@ class Worker:
         self._mean_s = _RECENT * self._mean_s + (1 - _RECENT) * taken_s
         running.job.events.end(error)
 
-    def _keep_rows(self, resident: Resident, lane: Lane, job: Job) -> None:
+    def _keep_rows(self, resident: Resident, lane: Lane, job: ReplyJob) -> None:
         """Hand a lane's rows to the cache, and the lane back."""
         prompt = job.prompt
         ends = [place for name, place in job.prepared.checkpoints.items() if name != SYSTEM]
@@ -643,7 +643,7 @@ class Worker:
         finally:
             resident.give_back(lane)
 
-    def _fail(self, job: Job, error: BaseException) -> None:
+    def _fail(self, job: ReplyJob, error: BaseException) -> None:
         """End a reply with its error; raise one again that is meant to end the worker."""
         if isinstance(error, AkunuError):
             _log.info("a reply failed: %s", error)

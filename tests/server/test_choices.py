@@ -17,7 +17,7 @@ from toy_engine import PLAIN
 
 from akunu_py.server.backend import Health
 from akunu_py.server.engine_backend import EngineBackend
-from akunu_py.server.events import Chances, Decoded, TokenChance
+from akunu_py.server.events import Decoded, Logprob, Logprobs
 from akunu_py.server.prefix_cache import PrefixCache
 from akunu_py.system.errors import ContextOverflowError, ServerBusyError
 from akunu_py.values.generation_config import GenerationConfig
@@ -112,7 +112,7 @@ def test_stream_has_the_same(server, backend, path):
 def test_calls_and_log_probabilities_stay_with_their_choice(server, backend):
     backend.play(
         called(("read", {"path": "a"})),
-        [ACCEPTED, Chances((TokenChance("B", b"B", -1.0),)), ContentDelta("B"), said()[-1]],
+        [ACCEPTED, Logprobs((Logprob("B", b"B", -1.0),)), ContentDelta("B"), said()[-1]],
         called(("read", {"path": "c"})),
     )
     asked = {"tools": [{"type": "function", "function": {"name": "read"}}], "logprobs": True}

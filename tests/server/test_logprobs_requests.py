@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 from scripted_server import ACCEPTED, USAGE, ScriptedBackend, events_of, running
 
 from akunu_py.engine.engine import Engine
-from akunu_py.server.chances import CompletionChances
 from akunu_py.server.engine_backend import EngineBackend
-from akunu_py.server.events import Chances, Finished, TokenChance
+from akunu_py.server.events import Finished, Logprob, Logprobs
+from akunu_py.server.logprobs import CompletionLogprobs
 from akunu_py.server.prefix_cache import PrefixCache
 from akunu_py.server.worker import Worker
 from akunu_py.values.reply_deltas import ContentDelta
@@ -21,14 +21,14 @@ ASK = {"messages": [{"role": "user", "content": "Hello there"}], "max_tokens": 8
 INCLUDE = {"include": ["message.output_text.logprobs"]}
 
 # Half of "é" in each token.
-HALF = TokenChance("\ufffd", b"\xc3", -0.5, (TokenChance("\ufffd", b"\xc3", -0.5),))
-OTHER = TokenChance("\ufffd", b"\xa9", float("-inf"), (TokenChance("!", b"!", -1.0),))
-LAST = TokenChance(" b", b" b", -0.25)
+HALF = Logprob("\ufffd", b"\xc3", -0.5, (Logprob("\ufffd", b"\xc3", -0.5),))
+OTHER = Logprob("\ufffd", b"\xa9", float("-inf"), (Logprob("!", b"!", -1.0),))
+LAST = Logprob(" b", b" b", -0.25)
 SCRIPT = [
     ACCEPTED,
-    Chances((HALF, OTHER)),
+    Logprobs((HALF, OTHER)),
     ContentDelta("é"),
-    Chances((LAST,)),
+    Logprobs((LAST,)),
     ContentDelta(" b"),
     Finished("stop", USAGE),
 ]
@@ -161,8 +161,8 @@ def test_offsets_of_completions_are_places_of_the_text(text, rest, cuts):
     whole = data.decode(errors="replace")
     ends = sorted({*(cut for cut in cuts if cut < len(data)), len(data)} - {0})
     pieces = [data[first:last] for first, last in pairwise([0, *ends])]
-    tokens = [TokenChance("", piece, -1.0) for piece in pieces]
-    spelled = CompletionChances()
+    tokens = [Logprob("", piece, -1.0) for piece in pieces]
+    spelled = CompletionLogprobs()
     found = [place for part in (tokens[:3], tokens[3:]) for place in _offsets(spelled, part)]
     assert found == sorted(found)
     for place, piece in zip(found, pieces, strict=True):

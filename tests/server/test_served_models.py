@@ -285,7 +285,7 @@ def test_rows_share_one_limit(lasting):
 
 @pytest.mark.parametrize("path", BODIES)
 def test_stream_lives_while_a_model_is_loaded(lasting, path):
-    with Bench(lasting, patience=Patience(first_s=0.01, alive_s=0.02)) as bench:
+    with Bench(lasting, patience=Patience(first_s=0.01, keep_alive_s=0.02)) as bench:
         bench.one.go_on.clear()
         found = b""
         with bench.server.client.stream(

@@ -1,4 +1,4 @@
-"""Checks of how prompts are read: system messages, caches, signs of life, who is served when."""
+"""Checks of how prompts are read: system messages, caches, keep-alive, who is served when."""
 
 import contextlib
 import time
@@ -86,7 +86,7 @@ def billing_block(server: ExaminedServer) -> str:
     return f"{cached} of {size} tokens in the cache"
 
 
-def signs_of_life(server: ExaminedServer) -> str:
+def keep_alive(server: ExaminedServer) -> str:
     """Check that a stream begins at once, and that events come while a prompt is read."""
     long = server.word_count(4000) * 4
     longest = 0.0

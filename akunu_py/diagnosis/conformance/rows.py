@@ -43,7 +43,7 @@ _LIST: tuple[tuple[int, str, Check | str], ...] = (
     (3, "all fields of Claude Code, and unknown ones", requests.unknown_fields),
     (4, "system messages anywhere", prompts.system_messages),
     (5, "the billing block does not spoil the cache", prompts.billing_block),
-    (6, "signs of life while a prompt is read", prompts.signs_of_life),
+    (6, "keep-alive while a prompt is read", prompts.keep_alive),
     (7, "clients that leave make room", prompts.disconnects),
     (8, "the same request twice at once", prompts.same_request_twice),
     (9, "calls are whole and valid", replies.calls),

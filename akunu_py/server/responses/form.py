@@ -11,11 +11,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from akunu_py.server import sse
-from akunu_py.server.chances import chance_fields
 from akunu_py.server.custom_tools import custom_input
 from akunu_py.server.errors import Api, Problem, openai_message
-from akunu_py.server.events import Accepted, Addition, Chances, Finished, Usage
-from akunu_py.server.responses.items import hidden_thoughts
+from akunu_py.server.events import Accepted, Addition, Finished, Logprobs, Usage
+from akunu_py.server.logprobs import logprob_fields
+from akunu_py.server.responses.items import hidden_reasoning
 from akunu_py.server.responses.tools import ToolBook
 from akunu_py.values.reply_deltas import (
     ArgumentsDelta,
@@ -28,7 +28,7 @@ from akunu_py.values.reply_deltas import (
 
 
 @dataclass(slots=True)
-class _Thoughts:
+class _Reasoning:
     text: str
 
 
@@ -45,7 +45,7 @@ class _Call:
     complete: bool = False
 
 
-_Part = _Thoughts | _Text | _Call
+_Part = _Reasoning | _Text | _Call
 
 
 class ResponseForm:
@@ -76,26 +76,26 @@ class ResponseForm:
         self._output: list[dict[str, Any]] = []  # items that are done
         self._open: _Part | None = None
         # How likely tokens were: of the open text, and of the addition that comes next.
-        self._chances: list[dict[str, Any]] = []
-        self._next_chances: list[dict[str, Any]] = []
+        self._logprobs: list[dict[str, Any]] = []
+        self._next_logprobs: list[dict[str, Any]] = []
 
     def opening(self, accepted: Accepted | None) -> bytes:
         """Return `response.created` and `response.in_progress`."""
         del accepted
         created = self._event("response.created", response=self._response("in_progress"))
-        return created + self.alive()
+        return created + self.keep_alive()
 
     def addition(self, delta: Addition) -> bytes:
         match delta:
-            case Chances(tokens):
-                self._next_chances += chance_fields(tokens)
+            case Logprobs(tokens):
+                self._next_logprobs += logprob_fields(tokens)
                 return b""
             case ReasoningDelta(text):
-                return self._grow(_Thoughts(text), "reasoning_summary_text.delta", delta=text)
+                return self._grow(_Reasoning(text), "reasoning_summary_text.delta", delta=text)
             case ContentDelta(text):
-                chances, self._next_chances = self._next_chances, []
-                grown = self._grow(_Text(text), "output_text.delta", delta=text, logprobs=chances)
-                self._chances += chances
+                logprobs, self._next_logprobs = self._next_logprobs, []
+                grown = self._grow(_Text(text), "output_text.delta", delta=text, logprobs=logprobs)
+                self._logprobs += logprobs
                 return grown
             case CallStart(_, id_, name):
                 return self._end_item() + self._announce(_Call(id_, name))
@@ -109,7 +109,7 @@ class ResponseForm:
             case ArgumentsDelta() | CallEnd() | UnfinishedCall():
                 return b""  # of a call that never began
 
-    def alive(self) -> bytes:
+    def keep_alive(self) -> bytes:
         """Return `response.in_progress` again; clients do not count comments."""
         return self._event("response.in_progress", response=self._response("in_progress"))
 
@@ -125,7 +125,7 @@ class ResponseForm:
         del request_id
         if self._open is not None:
             # Not sent as done, since clients would act on it; but they know its id.
-            self._chances = []
+            self._logprobs = []
             self._keep(self._item(self._open, "incomplete"))
         code = problem.code or ("invalid_prompt" if problem.status < 500 else "server_error")
         error = {"code": code, "message": openai_message(problem)}
@@ -137,9 +137,9 @@ class ResponseForm:
         self._end_item(status)
         return self._response(status, finished.usage)
 
-    def _grow(self, part: _Thoughts | _Text, kind: str, **fields: Any) -> bytes:
+    def _grow(self, part: _Reasoning | _Text, kind: str, **fields: Any) -> bytes:
         """Add a part to the open item, or to a new one if that is of another kind."""
-        if isinstance(self._open, _Thoughts | _Text) and type(self._open) is type(part):
+        if isinstance(self._open, _Reasoning | _Text) and type(self._open) is type(part):
             self._open.text += part.text
             opened = b""
         else:
@@ -151,7 +151,7 @@ class ResponseForm:
         item = self._item(part, "in_progress")
         announced = self._item_event("output_item.added", item=item)
         match part:
-            case _Thoughts():
+            case _Reasoning():
                 announced += self._part_event(
                     "reasoning_summary_part.added", part, part=_summary("")
                 )
@@ -175,14 +175,14 @@ class ResponseForm:
             status = "incomplete"
         item = self._item(part, status)
         match part:
-            case _Thoughts(text):
+            case _Reasoning(text):
                 ended = self._part_event("reasoning_summary_text.done", part, text=text)
                 ended += self._part_event("reasoning_summary_part.done", part, part=_summary(text))
             case _Text(text):
-                chances = self._chances
-                ended = self._part_event("output_text.done", part, text=text, logprobs=chances)
+                logprobs = self._logprobs
+                ended = self._part_event("output_text.done", part, text=text, logprobs=logprobs)
                 ended += self._part_event(
-                    "content_part.done", part, part=_output_text(text, chances)
+                    "content_part.done", part, part=_output_text(text, logprobs)
                 )
             case _Call(arguments=arguments):
                 if item["type"] == "custom_tool_call":
@@ -195,7 +195,7 @@ class ResponseForm:
                         "function_call_arguments.done", part, arguments=arguments, name=name
                     )
         ended += self._item_event("output_item.done", item=item)
-        self._chances = []
+        self._logprobs = []
         self._keep(self._item(part, status))
         self._output.append(item)
         return ended
@@ -205,13 +205,13 @@ class ResponseForm:
         place = len(self._output)
         done = status != "in_progress"
         match part:
-            case _Thoughts(text):
+            case _Reasoning(text):
                 return {
                     "id": f"rs_{self._id}_{place}",
                     "type": "reasoning",
                     "status": status,
                     "summary": [_summary(text)] if done else [],
-                    "encrypted_content": hidden_thoughts(text) if done else None,
+                    "encrypted_content": hidden_reasoning(text) if done else None,
                 }
             case _Text(text):
                 return {
@@ -219,7 +219,7 @@ class ResponseForm:
                     "type": "message",
                     "status": status,
                     "role": "assistant",
-                    "content": [_output_text(text, self._chances)] if done else [],
+                    "content": [_output_text(text, self._logprobs)] if done else [],
                 }
             case _Call(id_, shown, arguments):
                 tool = self._book.called(shown)
@@ -243,7 +243,7 @@ class ResponseForm:
     def _part_event(self, kind: str, of: _Part, **fields: Any) -> bytes:
         """Return an event of the item that is open, or that was until now."""
         place: dict[str, Any] = {"item_id": self._item(of, "in_progress")["id"]}
-        if isinstance(of, _Thoughts):
+        if isinstance(of, _Reasoning):
             place["summary_index"] = 0
         elif isinstance(of, _Text):
             place["content_index"] = 0
@@ -283,8 +283,8 @@ def _summary(text: str) -> dict[str, Any]:
     return {"type": "summary_text", "text": text}
 
 
-def _output_text(text: str, chances: list[dict[str, Any]]) -> dict[str, Any]:
-    return {"type": "output_text", "text": text, "annotations": [], "logprobs": chances}
+def _output_text(text: str, logprobs: list[dict[str, Any]]) -> dict[str, Any]:
+    return {"type": "output_text", "text": text, "annotations": [], "logprobs": logprobs}
 
 
 def _status(finished: Finished) -> str:

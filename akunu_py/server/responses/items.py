@@ -1,6 +1,6 @@
 """The input of a request: items to messages.
 
-Thoughts, text and calls of one turn are separate items there, and one message here. A message that
+Reasoning, text and calls of one turn are separate items there, and one message here. A message that
 lies between calls and their results belongs to the turn that made the calls.
 """
 
@@ -22,10 +22,10 @@ _TEXTS = frozenset({"input_text", "output_text", "text", "summary_text", "reason
 _MEDIA = frozenset(
     {"input_image", "input_file", "input_audio", "output_audio", "computer_screenshot"}
 )
-_OWN_THOUGHTS = "akunu1."
+_OWN_REASONING = "akunu1."
 
 
-class Item(msgspec.Struct):
+class InputItem(msgspec.Struct):
     """An item of any type: each has some of the fields."""
 
     type: str | None = None
@@ -49,7 +49,7 @@ class _Turn:
     """What the model said at once."""
 
     place: str
-    thoughts: list[str] = field(default_factory=list)
+    reasoning: list[str] = field(default_factory=list)
     texts: list[str] = field(default_factory=list)
     calls: list[ToolCall] = field(default_factory=list)
     results: list[Message] = field(default_factory=list)
@@ -64,13 +64,13 @@ class _Turn:
             self.place,
             role="assistant",
             content="\n\n".join(self.texts),
-            reasoning="\n\n".join(self.thoughts),
+            reasoning="\n\n".join(self.reasoning),
             tool_calls=tuple(self.calls),
         )
         return [said, *self.results]
 
 
-class Conversation:
+class InputReader:
     """Makes messages of items, one after the other.
 
     Args:
@@ -95,7 +95,7 @@ class Conversation:
         self._end_turn()
         return self._messages
 
-    def add(self, item: Item, place: str, *, newest: bool = False) -> None:
+    def add(self, item: InputItem, place: str, *, newest: bool = False) -> None:
         """Add an item of `place`; `newest` says whether it is the user's last message.
 
         Raises RequestError for a malformed one.
@@ -108,13 +108,13 @@ class Conversation:
             case None | "message":
                 self._add_message(item, place, newest=newest)
             case "reasoning":
-                self._said(place).thoughts.append(_thoughts(item))
+                self._said(place).reasoning.append(_reasoning(item))
             case "function_call":
                 self._add_call(item, item.arguments, place)
             case "custom_tool_call":
                 self._add_call(item, {"input": item.input or ""}, place)
             case "local_shell_call":
-                shell = Item(name="local_shell", call_id=item.call_id)
+                shell = InputItem(name="local_shell", call_id=item.call_id)
                 self._add_call(shell, item.action or {}, place)
             case "function_call_output" | "custom_tool_call_output" | "local_shell_call_output":
                 self._add_result(item, place)
@@ -123,7 +123,7 @@ class Conversation:
             case kind:
                 self._ignored.append(str(kind))
 
-    def _referred(self, id_: object, place: str) -> Item:
+    def _referred(self, id_: object, place: str) -> InputItem:
         """Return the item of an earlier reply that has an id."""
         kept = self._kept(str(id_))
         if kept is None:
@@ -141,9 +141,9 @@ class Conversation:
                 status=413,
                 param="input",
             )
-        return msgspec.json.decode(kept, type=Item)
+        return msgspec.json.decode(kept, type=InputItem)
 
-    def _add_message(self, item: Item, place: str, *, newest: bool) -> None:
+    def _add_message(self, item: InputItem, place: str, *, newest: bool) -> None:
         text = self._text(item.content, f"{place}.content", newest=newest)
         if item.role == "assistant":
             self._said(place).texts.append(text)
@@ -152,12 +152,12 @@ class Conversation:
         role = "system" if item.role == "developer" else item.role
         self._messages.append(message_at(place, role=role, content=text))
 
-    def _add_call(self, item: Item, arguments: object, place: str) -> None:
+    def _add_call(self, item: InputItem, arguments: object, place: str) -> None:
         turn = self._said(place)
         name = shown_name(item.namespace or "", item.name or "")
         turn.calls.append(call_at(place, name, arguments, item.call_id or ""))
 
-    def _add_result(self, item: Item, place: str) -> None:
+    def _add_result(self, item: InputItem, place: str) -> None:
         text = self._text(item.output, f"{place}.output")
         result = message_at(place, role="tool", content=text, tool_call_id=item.call_id or "")
         if self._turn is not None and self._turn.waits:
@@ -213,23 +213,23 @@ class Conversation:
         self._turn = None
 
 
-def hidden_thoughts(text: str) -> str:
-    """Return thoughts as `encrypted_content`, which clients send back unchanged.
+def hidden_reasoning(text: str) -> str:
+    """Return reasoning as `encrypted_content`, which clients send back unchanged.
 
     Nothing is secret: it is the text itself, so that the next prompt begins as this one ended.
     """
-    return _OWN_THOUGHTS + base64.urlsafe_b64encode(text.encode()).decode()
+    return _OWN_REASONING + base64.urlsafe_b64encode(text.encode()).decode()
 
 
-def _thoughts(item: Item) -> str:
+def _reasoning(item: InputItem) -> str:
     hidden = item.encrypted_content or ""
-    if hidden.startswith(_OWN_THOUGHTS):
+    if hidden.startswith(_OWN_REASONING):
         try:
             return base64.b64decode(
-                hidden.removeprefix(_OWN_THOUGHTS), altchars=b"-_", validate=True
+                hidden.removeprefix(_OWN_REASONING), altchars=b"-_", validate=True
             ).decode()
         except (binascii.Error, ValueError):
-            pass  # the visible thoughts are used
+            pass  # the visible reasoning is used
     for shown in (item.content, item.summary):
         if isinstance(shown, list):
             texts = [part.get("text") for part in shown if isinstance(part, dict)]

@@ -11,14 +11,14 @@ import msgspec
 from starlette.requests import Request as HttpRequest
 from starlette.responses import Response
 
-from akunu_py.server.chances import asked_logprobs
 from akunu_py.server.conversation import check_counts, newest_of_user
 from akunu_py.server.errors import RequestError
 from akunu_py.server.generation_fields import EFFORTS, JSON_OBJECT, RequestBody
 from akunu_py.server.incoming import Incoming, incoming
+from akunu_py.server.logprobs import asked_logprobs
 from akunu_py.server.requests import ChatRequest
 from akunu_py.server.responses.form import ResponseForm
-from akunu_py.server.responses.items import Conversation, Item
+from akunu_py.server.responses.items import InputItem, InputReader
 from akunu_py.server.responses.tools import ToolBook
 from akunu_py.values.constraint import Constraint
 from akunu_py.values.messages import Message
@@ -57,7 +57,7 @@ class ResponsesBody(RequestBody, kw_only=True):
 
     wire: ClassVar[WireFormat] = "responses"
 
-    input: str | list[Item]
+    input: str | list[InputItem]
     instructions: str | None = None
     tools: list[dict[str, Any]] | None = None
     tool_choice: str | dict[str, Any] | None = None
@@ -88,7 +88,7 @@ async def responses(http: HttpRequest) -> Response:
 def _read_request(
     asked: Incoming[ResponsesBody], book: ToolBook, kept: Callable[[str], bytes | None]
 ) -> ChatRequest:
-    """Return what a body asks for, and fill the book; `kept` as in `Conversation`.
+    """Return what a body asks for, and fill the book; `kept` as in `InputReader`.
 
     Raises RequestError naming the field.
     """
@@ -99,7 +99,7 @@ def _read_request(
         said.append(Message("user", body.input))
     else:
         check_counts(body.input, body.tools or (), name="input")
-        conversation = Conversation(book, ignored, kept)
+        conversation = InputReader(book, ignored, kept)
         newest = newest_of_user(item.role for item in body.input)
         for place, item in enumerate(body.input):
             conversation.add(item, f"input[{place}]", newest=place == newest)

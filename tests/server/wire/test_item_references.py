@@ -15,7 +15,7 @@ from scripted_server import (
     said,
 )
 
-from akunu_py.server.events import Chances, Finished, TokenChance
+from akunu_py.server.events import Finished, Logprob, Logprobs
 from akunu_py.server.security import Access, digests
 from akunu_py.values.reply_deltas import ContentDelta, ReasoningDelta
 
@@ -187,8 +187,8 @@ def test_references_bring_no_more_than_a_body_has(server, backend):
 
 
 def test_log_probabilities_are_not_kept(server, backend):
-    chances = Chances((TokenChance("x", b"x", -1.0),))
-    backend.play([ACCEPTED, chances, ContentDelta("x"), Finished("stop", USAGE)])
+    logprobs = Logprobs((Logprob("x", b"x", -1.0),))
+    backend.play([ACCEPTED, logprobs, ContentDelta("x"), Finished("stop", USAGE)])
     body = {"input": "Hi", "include": ["message.output_text.logprobs"]}
     [item] = server.post(PATH, body).json()["output"]
     assert item["content"][0]["logprobs"]

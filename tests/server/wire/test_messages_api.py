@@ -314,7 +314,7 @@ def test_model_names_of_claude_code_stand_for_the_default(server, backend):
 def test_pings_while_the_prompt_is_read():
     waits = [Accepted(30), *[step for n in range(6) for step in (Prefilled(n), Pause(0.06))]]
     script = [*waits, ContentDelta("x"), Pause(0.2), Finished("stop", USAGE)]
-    with running(patience=Patience(alive_s=0.1)) as server:
+    with running(patience=Patience(keep_alive_s=0.1)) as server:
         server.backend.play(script)
         kinds = [event["type"] for event in streamed(server, ASK)]
     assert kinds[0] == "message_start"
@@ -325,7 +325,7 @@ def test_pings_while_the_prompt_is_read():
 
 
 def test_stream_begins_before_the_size_of_the_prompt_is_known():
-    with running(patience=Patience(first_s=0.05, alive_s=0.1)) as server:
+    with running(patience=Patience(first_s=0.05, keep_alive_s=0.1)) as server:
         server.backend.play([Pause(), *said("x")])
         events = read_until(server, PATH, ASK, "event: ping")
     [start, second, *_, delta, _] = [event for _, event in events]

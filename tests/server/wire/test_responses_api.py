@@ -368,7 +368,7 @@ def test_cut_call_is_incomplete(server, backend):
 
 def test_signs_of_life():
     script = [ACCEPTED, Pause(), ContentDelta("x"), Finished("stop", USAGE)]
-    with running(patience=Patience(alive_s=0.1)) as server:
+    with running(patience=Patience(keep_alive_s=0.1)) as server:
         server.backend.play(script)
         sign = "event: response.in_progress"
         kinds = [name for name, _ in read_until(server, PATH, ASK, sign, count=3)]

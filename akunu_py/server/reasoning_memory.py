@@ -1,8 +1,8 @@
-"""Thoughts that clients leave out when they send a reply back.
+"""Reasoning that clients leave out when they send a reply back.
 
-Some clients show thoughts and forget them. A template that wants them, such as between the calls of
+Some clients show reasoning and forget it. A template that wants it, such as between the calls of
 one turn, would then lay out another text than the one in the cache, and the model would miss what
-it had thought. So they are put back; the template still decides what it shows of them.
+it had thought. So it is put back; the template still decides what it shows of it.
 """
 
 import hashlib
@@ -14,21 +14,21 @@ from akunu_py.values.messages import Message
 from akunu_py.values.recent_texts import RecentTexts
 
 
-class Thoughts:
-    """Thoughts by client, conversation and visible reply. One thread uses them."""
+class ReasoningMemory:
+    """Reasoning by client, conversation and visible reply. For one thread."""
 
     def __init__(self) -> None:
         self._kept = RecentTexts[bytes]()
 
     def remember(self, client: str, messages: Sequence[Message], reply: Message) -> None:
-        """Keep the thoughts of a reply to these messages."""
+        """Keep the reasoning of a reply to these messages."""
         if not reply.reasoning:
             return
         *_, key = _keys(client, [*messages, reply])
         self._kept.keep(key, reply.reasoning.encode())
 
     def restored(self, client: str, messages: Sequence[Message]) -> tuple[Message, ...]:
-        """Return a conversation, with the thoughts of replies that came back without them."""
+        """Return a conversation, with the reasoning of replies that came back without it."""
         found = []
         for message, key in zip(messages, _keys(client, messages), strict=True):
             left_out = message.role == "assistant" and not message.reasoning
@@ -40,7 +40,7 @@ class Thoughts:
 def _keys(client: str, messages: Sequence[Message]) -> list[bytes]:
     """Return a key for each message, of what is visible of the conversation up to it.
 
-    White space around texts does not count, nor do thoughts and the ids of calls.
+    White space around texts does not count, nor do reasoning and the ids of calls.
     """
     digest = hashlib.sha256(json.dumps(client).encode())
     keys = []

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from akunu_py.server.errors import RequestError
-from akunu_py.server.events import TokenChance
+from akunu_py.server.events import Logprob
 
 MOST_TOP = 20
 """Likeliest tokens that a request may ask for at each place."""
@@ -26,21 +26,21 @@ def asked_logprobs(wanted: bool | None, top: int | None, *, field: str) -> int |
     return (top or 0) if wanted else None
 
 
-def chance_fields(tokens: Sequence[TokenChance]) -> list[dict[str, Any]]:
+def logprob_fields(tokens: Sequence[Logprob]) -> list[dict[str, Any]]:
     """Return tokens as chat completions and responses have them."""
     return [
         {**_fields(one), "top_logprobs": [_fields(other) for other in one.top]} for one in tokens
     ]
 
 
-class CompletionChances:
+class CompletionLogprobs:
     """The tokens of one text as completions have them, part after part."""
 
     def __init__(self) -> None:
         self._decoder = getincrementaldecoder("utf-8")("replace")
         self._length = 0  # characters that are complete
 
-    def fields(self, tokens: Sequence[TokenChance]) -> dict[str, Any]:
+    def fields(self, tokens: Sequence[Logprob]) -> dict[str, Any]:
         """Return the next tokens; the offset of one within a character is that character's."""
         offsets = []
         for one in tokens:
@@ -57,7 +57,7 @@ class CompletionChances:
         }
 
 
-def _spelled(one: TokenChance) -> str:
+def _spelled(one: Logprob) -> str:
     r"""Return a token's text; a part of a character is spelled "bytes:\xf0\x9f", as OpenAI does."""
     try:
         return one.data.decode()
@@ -65,9 +65,9 @@ def _spelled(one: TokenChance) -> str:
         return "bytes:" + one.data.decode(errors="backslashreplace")
 
 
-def _fields(one: TokenChance) -> dict[str, Any]:
+def _fields(one: Logprob) -> dict[str, Any]:
     return {"token": one.text, "bytes": list(one.data), "logprob": _value(one)}
 
 
-def _value(one: TokenChance) -> float:
+def _value(one: Logprob) -> float:
     return max(one.logprob, _LEAST)

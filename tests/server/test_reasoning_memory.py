@@ -1,6 +1,6 @@
 """Thoughts come back to the replies that they belong to, and to no others."""
 
-from akunu_py.server.thoughts import Thoughts
+from akunu_py.server.reasoning_memory import ReasoningMemory
 from akunu_py.values.messages import Message, ToolCall
 
 ASKED = (Message("system", "be kind"), Message("user", "why?"))
@@ -9,7 +9,7 @@ SENT = Message("assistant", " because\n")
 
 
 def test_dropped_thoughts_are_put_back():
-    thoughts = Thoughts()
+    thoughts = ReasoningMemory()
     thoughts.remember("a", ASKED, REPLY)
     *_, reply, later = thoughts.restored("a", [*ASKED, SENT, Message("user", "and?")])
     assert reply == Message("assistant", " because\n", reasoning="hm")
@@ -17,7 +17,7 @@ def test_dropped_thoughts_are_put_back():
 
 
 def test_calls_count_without_their_ids():
-    thoughts = Thoughts()
+    thoughts = ReasoningMemory()
     made = Message(
         "assistant", tool_calls=(ToolCall("f", {"x": 1, "y": 2}, "one"),), reasoning="hm"
     )
@@ -29,7 +29,7 @@ def test_calls_count_without_their_ids():
 
 
 def test_other_clients_conversations_and_replies_get_none():
-    thoughts = Thoughts()
+    thoughts = ReasoningMemory()
     thoughts.remember("a", ASKED, REPLY)
     for client, messages in (
         ("b", [*ASKED, SENT]),
@@ -41,7 +41,7 @@ def test_other_clients_conversations_and_replies_get_none():
 
 
 def test_thoughts_that_a_client_sent_stay():
-    thoughts = Thoughts()
+    thoughts = ReasoningMemory()
     thoughts.remember("a", ASKED, REPLY)
     own = Message("assistant", "because", reasoning="mine")
     assert thoughts.restored("a", [*ASKED, own])[-1] == own
