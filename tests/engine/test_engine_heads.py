@@ -1,4 +1,7 @@
-"""An engine that drafts with a prediction head: defaults, what is refused, what is given back."""
+"""An engine that drafts with a model: defaults, what is refused, what is given back.
+
+The model is a prediction head, Gemma 4's assistant or a draft model; each knows what the target says.
+"""
 
 import gc
 import threading
@@ -15,7 +18,6 @@ from akunu_py.values.types import GenerationConfig
 
 PROMPT = "def hello(world):\n    return world"
 PLAIN = {"max_tokens": 30, "stop_loops": False}
-OPTIONS = {**PLAIN, "drafter": "mtp"}
 SAMPLED = {"temperature": 0.9, "seed": 3}
 PENALTIES = {"temperature": 0.9, "seed": 5, "repetition_penalty": 1.2, "top_p": 0.9}
 
@@ -34,49 +36,55 @@ def gemma(tmp_path_factory):
     return folder
 
 
-@pytest.fixture(scope="module", params=["a head", "an assistant"])
-def places(request, folder, gemma):
-    """Where a model is, and where its head."""
+@pytest.fixture(scope="module", params=["a head", "an assistant", "a draft model"])
+def drafting(request, folder, gemma, tiny_gguf):
+    """How a model is loaded with another that is always right, and the drafter's name."""
     if request.param == "a head":
-        return folder, "own"
-    return gemma / "model", gemma / "assistant"
+        return {"path": folder, "heads": "own"}, "mtp"
+    if request.param == "an assistant":
+        return {"path": gemma / "model", "heads": gemma / "assistant"}, "mtp"
+    return {"path": tiny_gguf, "draft_model": tiny_gguf}, "draft-model"
+
+
+@pytest.fixture
+def options(drafting):
+    return {**PLAIN, "drafter": drafting[1]}
 
 
 @pytest.fixture(scope="module")
-def engine(places):
-    model, heads = places
-    with Engine.load(model, heads=heads) as engine:
+def engine(drafting):
+    with Engine.load(**drafting[0]) as engine:
         yield engine
 
 
 @pytest.mark.fast_every(2)
-@pytest.mark.parametrize("options", [{}, SAMPLED, PENALTIES], ids=["greedy", "sampled", "all"])
-def test_every_guess_is_right_and_the_text_the_same(engine, options):
-    plain = engine.generate(PROMPT, drafter="none", **PLAIN, **options)
-    drafted = engine.generate(PROMPT, draft_budget="always", **OPTIONS, **options)
+@pytest.mark.parametrize("sampling", [{}, SAMPLED, PENALTIES], ids=["greedy", "sampled", "all"])
+def test_every_guess_is_right_and_the_text_the_same(engine, options, sampling):
+    plain = engine.generate(PROMPT, drafter="none", **PLAIN, **sampling)
+    drafted = engine.generate(PROMPT, draft_budget="always", **options, **sampling)
     assert drafted.token_ids == plain.token_ids
     assert drafted.exactness == "stream"
     assert drafted.stats.alpha == 1.0
     assert drafted.stats.drafted > 20
-    weighed = engine.generate(PROMPT, **OPTIONS, **options)
+    weighed = engine.generate(PROMPT, **options, **sampling)
     assert weighed.token_ids == plain.token_ids
 
 
-def test_auto_asks_it_where_it_was_loaded(engine):
+def test_auto_asks_it_where_it_was_loaded(engine, options):
     stream = engine.stream(PROMPT, draft_budget="always", **PLAIN)
     assert stream.config.drafter == "auto"
     sources = {one.source for event in stream for one in event.step.detail.drafted}
-    assert "mtp" in sources
+    assert options["drafter"] in sources
     # Drafts by probability are drawn, not copied.
     config = engine.stream(PROMPT, draft_sampling="rejection", **PLAIN).config
-    assert config.drafter == "mtp"
+    assert config.drafter == options["drafter"]
     assert engine.generate(PROMPT, drafter="ngram", **PLAIN).text
 
 
-def test_a_conversation_goes_on(engine):
+def test_a_conversation_goes_on(engine, options):
     messages = [{"role": "user", "content": "Hello there."}]
     for _ in range(3):
-        found = engine.chat(messages, draft_budget="always", **OPTIONS)
+        found = engine.chat(messages, draft_budget="always", **options)
         assert found.stats.alpha == 1.0
         messages += [
             {"role": "assistant", "content": found.text},
@@ -85,35 +93,36 @@ def test_a_conversation_goes_on(engine):
 
 
 @pytest.mark.fast_every(2)
-@pytest.mark.parametrize("options", [{}, SAMPLED, PENALTIES], ids=["greedy", "sampled", "all"])
-def test_auto_with_a_head_leaves_the_text_as_it_is(engine, options):
-    plain = engine.generate(PROMPT, drafter="none", **PLAIN, **options)
+@pytest.mark.parametrize("sampling", [{}, SAMPLED, PENALTIES], ids=["greedy", "sampled", "all"])
+def test_auto_leaves_the_text_as_it_is(engine, sampling):
+    plain = engine.generate(PROMPT, drafter="none", **PLAIN, **sampling)
     for budget in ("always", "auto", "always"):
-        drafted = engine.generate(PROMPT, draft_budget=budget, **PLAIN, **options)
+        drafted = engine.generate(PROMPT, draft_budget=budget, **PLAIN, **sampling)
         assert drafted.token_ids == plain.token_ids
         assert drafted.exactness == "stream"
         if budget == "always":
             assert drafted.stats.accepted > 10
 
 
-@pytest.mark.parametrize("drafter", ["mtp", "auto"])
-def test_a_constrained_reply(engine, drafter):
-    options = {"constraint": Constraint.regex("(yes|no), [a-z ]{12}"), "max_tokens": 20}
-    plain = engine.generate(PROMPT, drafter="none", **options)
-    head = engine._drafters.models.head
-    passes = head.num_passes
-    drafted = engine.generate(PROMPT, drafter=drafter, draft_budget="always", **options)
+@pytest.mark.parametrize("auto", [False, True])
+def test_a_constrained_reply(engine, options, auto):
+    form = {"constraint": Constraint.regex("(yes|no), [a-z ]{12}"), "max_tokens": 20}
+    plain = engine.generate(PROMPT, drafter="none", **form)
+    model = engine._drafters.models.head or engine._drafters.models.draft_model
+    passes = model.num_passes
+    drafter = "auto" if auto else options["drafter"]
+    drafted = engine.generate(PROMPT, drafter=drafter, draft_budget="always", **form)
     assert drafted.text == plain.text
     assert drafted.constraint_met
     # It was asked for more than what must come next.
-    assert head.num_passes > passes + 5
+    assert model.num_passes > passes + 5
 
 
 @pytest.mark.fast_every(2)
-def test_replies_in_turns_have_caches_of_their_own(engine):
+def test_replies_in_turns_have_caches_of_their_own(engine, options):
     """As a server makes them."""
     prompts = [engine.prompt_ids(text) for text in (PROMPT, "the world", "a")]
-    config = GenerationConfig(draft_budget="always", **OPTIONS)
+    config = GenerationConfig(draft_budget="always", **options)
     plain = [engine.generate(ids, config, drafter="none").token_ids for ids in prompts]
     lanes = [engine.lane() for _ in prompts]
     for _ in range(2):
@@ -133,9 +142,9 @@ def test_replies_in_turns_have_caches_of_their_own(engine):
         lane.close()
 
 
-def test_a_reply_can_be_read_in_another_thread(engine):
+def test_a_reply_can_be_read_in_another_thread(engine, options):
     plain = engine.generate(PROMPT, drafter="none", **PLAIN).token_ids
-    stream = engine.stream(PROMPT, draft_budget="always", **OPTIONS)
+    stream = engine.stream(PROMPT, draft_budget="always", **options)
     found = list(next(stream).token_ids)
     for _ in range(2):
         reader = threading.Thread(target=lambda: found.extend(next(stream).token_ids))
@@ -146,19 +155,18 @@ def test_a_reply_can_be_read_in_another_thread(engine):
     assert stream.result.stats.drafted > 0
 
 
-def test_reproducible_passes(places):
-    model, heads = places
-    with Engine.load(model, heads=heads, reproducible=True) as engine:
+def test_reproducible_passes(drafting, options):
+    with Engine.load(**drafting[0], reproducible=True) as engine:
         plain = engine.generate(PROMPT, drafter="none", **PLAIN)
-        drafted = engine.generate(PROMPT, draft_budget="always", **OPTIONS)
+        drafted = engine.generate(PROMPT, draft_budget="always", **options)
         assert drafted.token_ids == plain.token_ids
         assert drafted.stats.alpha == 1.0
 
 
 @pytest.mark.lab
-def test_rejection_sampling_accepts_what_was_drawn_from_the_same_distribution(engine):
-    options = {**OPTIONS, "temperature": 0.9, "seed": 3, "draft_sampling": "rejection"}
-    found = engine.generate(PROMPT, draft_budget="always", **options)
+def test_rejection_sampling_accepts_what_was_drawn_from_the_same_distribution(engine, options):
+    sampling = {"temperature": 0.9, "seed": 3, "draft_sampling": "rejection"}
+    found = engine.generate(PROMPT, draft_budget="always", **options, **sampling)
     assert found.exactness == "distribution"
     assert found.stats.alpha == 1.0
 
@@ -167,7 +175,7 @@ def test_a_head_from_another_place(folder, tmp_path):
     alone = write_headed_folder(tmp_path / "alone", with_head=False)
     with Engine.load(alone, heads=folder) as engine:
         assert engine.has_head
-        found = engine.generate(PROMPT, draft_budget="always", **OPTIONS)
+        found = engine.generate(PROMPT, draft_budget="always", drafter="mtp", **PLAIN)
         assert found.stats.alpha == 1.0
     with Engine.load(folder) as engine:
         assert not engine.has_head
@@ -190,21 +198,20 @@ def test_what_is_refused(folder, gemma, tiny_gguf, tmp_path):
         Engine.load(folder, heads="own", ranks=object())
 
 
-def test_closing_gives_the_heads_memory_back(places):
+def test_closing_gives_its_memory_back(drafting, options):
     gc.collect()
     mx.clear_cache()
     start = mx.get_active_memory()
-    model, heads = places
-    engine = Engine.load(model, heads=heads)
-    engine.generate(PROMPT, draft_budget="always", **OPTIONS)
+    engine = Engine.load(**drafting[0])
+    engine.generate(PROMPT, draft_budget="always", **options)
     engine.close()
     gc.collect()
     assert mx.get_active_memory() - start < 1e5
 
 
-def test_the_budget_knows_what_the_head_costs(engine):
-    """It asks before each token, and keeps the head's own times under the drafter's name."""
-    for drafter in ("mtp", "auto"):
+def test_the_budget_knows_what_it_costs(engine, options):
+    """It asks before each token, and keeps the model's own times under the drafter's name."""
+    for drafter in (options["drafter"], "auto"):
         engine.generate(PROMPT, **PLAIN, drafter=drafter)
         times = engine._memories.costs.state.drawing[drafter].times
         assert times.drafts
