@@ -17,8 +17,6 @@ Mutants, made by hand, that these tests and test_assistants.py kill (each was tr
   before the norm; the unlikeliest clusters, or others filled in above them.
 """
 
-import random
-
 import mlx.core as mx
 import numpy as np
 import pytest
@@ -30,6 +28,7 @@ from assistants import (
     random_assistant,
     tiny_gemma,
 )
+from checked_drafts import CheckedDrafter
 from markov_heads import SIZE, markov_target, reply, text_from
 from mlx_lm.models.cache import QuantizedKVCache
 
@@ -63,32 +62,20 @@ def large():
     return markov_gemma("large")
 
 
-class Watched(PredictionHeadDrafter):
+class Watched(CheckedDrafter):
     """Checks each draft against the text that must follow, and changes its length.
 
-    It drops tokens, adds wrong ones and sometimes all, so that some or all rows are rejected and
-    plain steps with one in flight come between. An assistant that looks back guesses one token.
+    It drops tokens, adds wrong ones and sometimes all, so that some or all rows are rejected. An
+    assistant that looks back guesses one token.
     """
 
     def __init__(self, model, reads, *, spoils=True):
-        super().__init__(model, num_draft_tokens=1 if "attention" in reads else 4)
-        self._rng = random.Random(4)
+        super().__init__(
+            model, silent=0.3 if spoils else 0, num_draft_tokens=1 if "attention" in reads else 4
+        )
         self._spoils = spoils
-        self.text, self.drafts, self.num_steps = [], 0, -1
 
-    def begin_reply(self, config, seed, check=None):
-        super().begin_reply(config, seed, check)
-        self.text = []
-
-    def observe(self, tokens):
-        super().observe(tokens)
-        self.text += tokens
-        self.num_steps += 1
-
-    def propose(self, limit):
-        if self._spoils and self._rng.random() < 0.3:
-            return Draft.empty()
-        draft = super().propose(limit)
+    def checked(self, draft, limit):
         right = text_from(self.text[-1], 8)[1:]
         assert list(draft.tokens) == right[: len(draft)], self.text
         assert not self._model._kept
@@ -96,12 +83,7 @@ class Watched(PredictionHeadDrafter):
             # The whole prompt was cached: the state that the first draft begins with is not known.
             assert self.num_steps == 0
             return draft
-        self.drafts += 1
-        if not self._spoils:
-            return draft
-        place = self._rng.randrange(5)
-        spoiled = [(token + 1) % SIZE for token in right[place:4]]
-        return Draft.chain((*right[:place], *spoiled)[:limit], self.name)
+        return self.spoiled(right[:4], SIZE).first(limit) if self._spoils else draft
 
 
 def drafted(target, reads, **options):
@@ -188,7 +170,7 @@ def test_rows_of_other_conversations(large, reads):
         assert drafter.drafts > 3
 
 
-class Compared(PredictionHeadDrafter):
+class Compared(CheckedDrafter):
     """Compares each draft with that of an assistant over rows of one pass over the whole text.
 
     By the logits of each token: this random assistant makes a thousandth of what is rounding in its
@@ -196,9 +178,8 @@ class Compared(PredictionHeadDrafter):
     """
 
     def __init__(self, model, target, assistant):
-        super().__init__(model)
-        self._target, self._assistant, self._rng = target, assistant, random.Random(6)
-        self.text, self.drafts, self.logits = [], 0, []
+        super().__init__(model, seed=6)
+        self._target, self._assistant, self.logits = target, assistant, []
         own = type(assistant).logits
 
         def logits(states):
@@ -207,15 +188,11 @@ class Compared(PredictionHeadDrafter):
 
         assistant.logits = logits
 
-    def observe(self, tokens):
-        super().observe(tokens)
-        self.text += tokens
-
-    def propose(self, limit):
-        if self._rng.random() < 0.3:
-            return Draft.empty()
+    def draft(self, limit):
         self.logits.clear()
-        draft = super().propose(limit)
+        return super().draft(limit)
+
+    def checked(self, draft, limit):
         states, kept = kept_rows(self._target, self._assistant, self.text[:-1])
         fresh = assistant_model(self._assistant)
         fresh.begin_states(self.text, 0)
@@ -232,7 +209,6 @@ class Compared(PredictionHeadDrafter):
             )
             if token.token != found[place]:
                 break
-        self.drafts += 1
         return draft
 
 

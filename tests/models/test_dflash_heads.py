@@ -6,11 +6,10 @@ block; the row of the last token among the guesses; layers whose inputs are thos
 names; a further pass charged for each token; a block that ignores what was copied in front of it.
 """
 
-import random
-
 import mlx.core as mx
 import numpy as np
 import pytest
+from checked_drafts import CheckedDrafter
 from dflash_heads import BLOCK, LAYERS, MASK, dflash_config, random_dflash
 from eagle_heads import LLAMA3, llama3, write_eagle
 from family_models import build_family
@@ -119,22 +118,15 @@ def head_model(head, context=600):
     return make_head_model(head, context=context, vocabulary_size=97)
 
 
-class Checked(PredictionHeadDrafter):
+class Checked(CheckedDrafter):
     """Compares each draft with a block behind states that are computed anew for the whole text.
 
-    Then it spoils drafts, so that some or all of their tokens are rejected, and sometimes drafts
-    nothing, so that plain steps with one in flight come between.
+    Then it spoils drafts, so that some or all of their tokens are rejected.
     """
 
     def __init__(self, target, head, model, before):
         super().__init__(model)
         self._target, self._draft_head, self._before = target, head, before
-        self._rng = random.Random(4)
-        self.text, self.drafts = [], 0
-
-    def observe(self, tokens):
-        super().observe(tokens)
-        self.text += tokens
 
     def expected(self):
         tap = StateTap(self._target, self._draft_head.takes)
@@ -144,21 +136,17 @@ class Checked(PredictionHeadDrafter):
         states = self._draft_head(tap.states, tokens, self._draft_head.make_cache())
         return mx.argmax(self._draft_head.logits(states)[0], axis=-1).tolist()
 
-    def propose(self, limit):
-        if self._rng.random() < 0.3:
-            return Draft.empty()
-        before = Draft.chain(self._before, "text", 3)
-        draft = self.extend(before, limit)
+    def draft(self, limit):
+        return self.extend(Draft.chain(self._before, "text", 3), limit)
+
+    def checked(self, draft, limit):
         passes = self._model.num_passes
         # All of its tokens, of one pass.
         assert list(draft.tokens) == self.expected()[:limit], self.text
         assert len(draft) == min(limit, BLOCK - 1 - len(self._before))
-        assert self.extend(before, limit).tokens == draft.tokens
+        assert self.draft(limit).tokens == draft.tokens
         assert self._model.num_passes == passes + 1
-        self.drafts += 1
-        place = self._rng.randrange(len(draft) + 1)
-        spoiled = [(token + 1) % 97 for token in draft.tokens[place:]]
-        return Draft.chain((*draft.tokens[:place], *spoiled), self.name)
+        return self.spoiled(draft.tokens, 97)
 
 
 @pytest.mark.parametrize("before", [(), (7, 11)])

@@ -16,10 +16,9 @@ Mutants, made by hand, that these tests and test_hidden_states.py kill (each was
   taken.
 """
 
-import random
-
 import mlx.core as mx
 import pytest
+from checked_drafts import CheckedDrafter
 from dflash_heads import random_dflash
 from eagle_heads import matched_eagle, random_eagle
 from family_models import build_family
@@ -55,50 +54,30 @@ PENALTIES = GenerationConfig(temperature=0.8, repetition_penalty=1.1, frequency_
 CONFIGS = [GenerationConfig(), SAMPLED, PENALTIES]
 
 
-class Watched(PredictionHeadDrafter):
+class Watched(CheckedDrafter):
     """Checks each draft against the text that must follow, and the place of the head's cache.
 
-    Then it spoils drafts, so that some or all of their tokens are rejected, and sometimes drafts
-    nothing, so that plain steps with one in flight come between.
+    Then it may spoil the draft, so that some or all of its tokens are rejected.
     """
 
-    def __init__(self, model, *, spoils=True, **options):
-        super().__init__(model, **options)
-        self._rng = random.Random(4)
+    def __init__(self, model, *, spoils=True):
+        super().__init__(model, silent=0.3 if spoils else 0)
         self._spoils = spoils
-        self.text, self.drafts, self.first, self.num_steps = [], 0, 0, -1
+        self.first = 0
 
-    def begin_reply(self, config, seed, check=None):
-        super().begin_reply(config, seed, check)
-        self.text = []
-
-    def observe(self, tokens):
-        super().observe(tokens)
-        self.text += tokens
-        self.num_steps += 1
-
-    def propose(self, limit):
-        if self._spoils and self._rng.random() < 0.3:
-            return Draft.empty()
-        draft = super().propose(limit)
-        right = text_from(self.text[-1], 1 + len(draft))[1:]
-        assert list(draft.tokens) == right, self.text
+    def checked(self, draft, limit):
+        assert list(draft.tokens) == text_from(self.text[-1], 1 + len(draft))[1:], self.text
         model = self._model
         if not draft.tokens:
             # The whole prompt was cached: the state that the first draft begins with is not known.
             assert self.num_steps == 0
             assert self.first + model._num_slots == len(self.text) - 1
             return draft
-        self.drafts += 1
         # A slot for each token but the first two: the pair of the last token is fed by each draft.
         # What the draft itself fed lies behind.
         assert self.first + model._num_slots == len(self.text) - 2
         assert model._caches[0].offset == model._num_slots + model._num_drawn
-        if not self._spoils:
-            return draft
-        place = self._rng.randrange(len(draft) + 1)
-        spoiled = [(token + 1) % SIZE for token in draft.tokens[place:]]
-        return Draft.chain((*draft.tokens[:place], *spoiled), self.name)
+        return self.spoiled(draft.tokens, SIZE) if self._spoils else draft
 
 
 def matched(target, reads):
@@ -108,10 +87,6 @@ def matched(target, reads):
 @pytest.fixture(scope="module")
 def llama():
     return markov_target()
-
-
-def drafted(model, **options):
-    return Watched(model, **options)
 
 
 FAMILIES = [
@@ -139,7 +114,7 @@ def test_every_guess_of_a_matched_head_is_right(name, reads):
     own = target if family_of(target) else markov_target("llama")
     session, model = Session(target, context=600), token_model(matched(own, reads))
     for spoils in (False, True):
-        drafter = drafted(model, spoils=spoils)
+        drafter = Watched(model, spoils=spoils)
         prompt = text_from(3, 21)
         found, steps = reply(session, drafter, prompt)
         assert found == text_from(found[0], len(found))
@@ -155,7 +130,7 @@ def test_every_guess_of_a_matched_head_is_right(name, reads):
 def test_reproducible_passes(llama, reads):
     session = Session(llama, context=600, reproducible=True)
     model = token_model(matched(llama, reads))
-    drafter = drafted(model)
+    drafter = Watched(model)
     found, _ = reply(session, drafter, text_from(3, 21))
     assert found == text_from(found[0], 40)
     assert drafter.drafts > 5
@@ -178,7 +153,7 @@ def test_conversations_go_on_and_back(name, reads):
             [*text_from(3, 21), 5, *text_from(9, 30)],
         ]
     ):  # fmt: skip
-        drafter = drafted(model, spoils=number % 2 == 1)
+        drafter = Watched(model, spoils=number % 2 == 1)
         found, _ = reply(session, drafter, prompt, max_tokens=15)
         assert found == text_from(prompt[-1], 16)[1:]
         assert drafter.drafts > 1
@@ -195,14 +170,14 @@ def test_a_prompt_is_fed_once_and_beside_the_targets_passes(llama, monkeypatch):
     monkeypatch.setattr(
         model, "_run", lambda states, tokens: (sizes.append(tokens.size), run(states, tokens))[1]
     )
-    drafter = drafted(model, spoils=False)
+    drafter = Watched(model, spoils=False)
     prompt = text_from(3, 61)
     reply(session, drafter, prompt, max_tokens=6)
     # 60 pairs; the last of them begins the first draft.
     assert sizes == [20, 20, 19, 1, 1, 1, 1]
     sizes.clear()
     prompt = text_from(3, 70)
-    reply(session, drafted(model, spoils=False), prompt, max_tokens=6)
+    reply(session, Watched(model, spoils=False), prompt, max_tokens=6)
     # Six tokens of the reply, three of the prompt, and the pair of the first draft.
     assert sizes == [9, 1, 1, 1, 1]
     assert model._num_slots == 68
@@ -212,7 +187,7 @@ def test_states_that_wait_are_fed_before_they_are_many(llama, monkeypatch):
     """Nothing is drafted for long."""
     monkeypatch.setattr("akunu_py.models.heads.token_model.PREFILL_CHUNK", 16)
     session, model = Session(llama, context=600), token_model(matched_head(llama, reads="state"))
-    drafter, propose = drafted(model, spoils=False), Watched.propose
+    drafter, propose = Watched(model, spoils=False), Watched.propose
     waiting = []
 
     def seldom(limit):
@@ -228,9 +203,9 @@ def test_states_that_wait_are_fed_before_they_are_many(llama, monkeypatch):
 def test_rows_that_the_head_never_saw(llama):
     """Another reply, without the head, put them into the target's caches."""
     session, model = Session(llama, context=600), token_model(matched_head(llama, reads="state"))
-    reply(session, drafted(model), text_from(3, 21), max_tokens=10)
+    reply(session, Watched(model), text_from(3, 21), max_tokens=10)
     found, _ = reply(session, PlainDrafter(), text_from(3, 50), max_tokens=10)
-    drafter = drafted(model, spoils=False)
+    drafter = Watched(model, spoils=False)
     drafter.first = 59
     prompt = [*text_from(3, 59), 5, *text_from(9, 2)]
     found, _ = reply(session, drafter, prompt, max_tokens=12)
@@ -243,11 +218,11 @@ def test_rows_that_the_head_never_saw(llama):
 def test_rows_of_another_conversation(llama, shared):
     """As the server exchanges them; 30 rows of the first, of which the second shares some."""
     session, model = Session(llama, context=600), token_model(matched_head(llama, reads="state"))
-    reply(session, drafted(model), text_from(3, 21), max_tokens=10)
+    reply(session, Watched(model), text_from(3, 21), max_tokens=10)
     rows = session.exchange(None)
-    reply(session, drafted(model), [*text_from(3, 31)[:shared], *text_from(9, 12)], max_tokens=10)
+    reply(session, Watched(model), [*text_from(3, 31)[:shared], *text_from(9, 12)], max_tokens=10)
     session.exchange(rows)
-    drafter = drafted(model, spoils=False)
+    drafter = Watched(model, spoils=False)
     drafter.first = 30
     prompt = [*text_from(3, 31), 5, *text_from(9, 2)]
     found, _ = reply(session, drafter, prompt, max_tokens=12)
@@ -315,22 +290,14 @@ def test_a_random_head_changes_no_token(name, config):
     assert sum(rates) / len(rates) < (0.1 if config.temperature == 0 else 0.5)
 
 
-class Compared(PredictionHeadDrafter):
+class Compared(CheckedDrafter):
     """Compares each draft with that of a fresh head, to which the whole text is new."""
 
     def __init__(self, model, target, head):
-        super().__init__(model)
-        self._target, self._fresh, self._rng = target, head, random.Random(6)
-        self.text, self.drafts = [], 0
+        super().__init__(model, seed=6)
+        self._target, self._fresh = target, head
 
-    def observe(self, tokens):
-        super().observe(tokens)
-        self.text += tokens
-
-    def propose(self, limit):
-        if self._rng.random() < 0.3:
-            return Draft.empty()
-        draft = super().propose(limit)
+    def checked(self, draft, limit):
         tap = StateTap(self._target, self.hidden)
         with tap.listening():
             self._target(mx.array([self.text[:-1]]))
@@ -338,9 +305,7 @@ class Compared(PredictionHeadDrafter):
         fresh.begin_states(self.text, 0)
         fresh.observe_states(tap.states, 0, len(self.text) - 1)
         list(fresh.beginning(self.text, self._sampling))
-        expected = [token.token for token in fresh.draw(min(4, limit))]
-        assert list(draft.tokens) == expected
-        self.drafts += 1
+        assert list(draft.tokens) == [token.token for token in fresh.draw(min(4, limit))]
         return draft
 
 
@@ -419,7 +384,7 @@ def test_an_interrupted_draw_begins_anew(llama, monkeypatch):
     monkeypatch.setattr(model, "_feed", feed)
     # Within the same reply nothing is drafted from caches whose content is unknown.
     assert not drafter.propose(4).tokens
-    watched = drafted(model)
+    watched = Watched(model)
     reply(session, watched, [9, 8, *text_from(3, 21)])
     assert watched.drafts > 5
 
