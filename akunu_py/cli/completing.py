@@ -15,7 +15,7 @@ from click.shell_completion import CompletionItem
 from akunu_py.system.errors import AkunuError
 
 if TYPE_CHECKING:
-    from akunu_py.cli.option_settings import Setting
+    from akunu_py.cli.command_settings import Setting
 
 Items = list[CompletionItem]
 
@@ -85,11 +85,9 @@ def values(context: click.Context, _parameter: click.Parameter, incomplete: str)
 
 
 def _settings(context: click.Context) -> "list[Setting]":
-    from akunu_py.cli.option_settings import leaves, settings_of  # it needs more
+    from akunu_py.cli.command_settings import settings_below  # it needs more
 
-    root = context.find_root()
-    commands = [((), root.command), *leaves(root.command, root)]
-    return [one for words, command in commands for one in settings_of(command, words)]
+    return list(settings_below(context.find_root().command, context.find_root()))
 
 
 def set_keys(_context: click.Context, _parameter: click.Parameter, incomplete: str) -> Items:

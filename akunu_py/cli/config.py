@@ -8,19 +8,15 @@ from pathlib import Path
 import click
 
 from akunu_py.cli import completing
-from akunu_py.cli.editor import edit_file
-from akunu_py.cli.group import CommandGroup
-from akunu_py.cli.option_settings import (
-    Origin,
-    Setting,
+from akunu_py.cli.command_settings import (
+    SourcedValue,
     absolute,
     check_settings,
-    from_environment,
-    from_file,
-    leaves,
-    settings_of,
+    settings_below,
     unknown_variables,
 )
+from akunu_py.cli.editor import edit_file
+from akunu_py.cli.group import CommandGroup
 from akunu_py.cli.terminal import printable
 from akunu_py.system.errors import ConfigError
 from akunu_py.system.settings import (
@@ -111,9 +107,7 @@ def edit() -> None:
     if not place.exists():
         _write(place, _TEMPLATE.encode())
     edit_file(place)
-    root = click.get_current_context().find_root()
-    assert isinstance(root.command, click.Group)  # noqa: S101
-    check_settings(load_settings(), root.command, root)
+    check_settings(load_settings(), click.get_current_context())
 
 
 @config.command("set")
@@ -165,15 +159,14 @@ def unset(key: str) -> None:
 
 def _change(key: str, values: tuple[str, ...] | None) -> None:
     """Set a key, or delete it where there are no values, if the file is sound afterwards."""
-    from akunu_py.cli.config_file import changed
+    from akunu_py.cli.settings_edit import with_key
 
     place = _changeable_path()
     root = click.get_current_context().find_root()
-    assert isinstance(root.command, click.Group)  # noqa: S101
     content = settings_content(place)
     parse_settings(place, content)
-    content = changed(content or b"", key, values, list(_settings(root.command, root)))
-    check_settings(parse_settings(place, content), root.command, root)
+    content = with_key(content or b"", key, values, settings_below(root.command, root))
+    check_settings(parse_settings(place, content), root)
     _write(place, content)
 
 
@@ -211,12 +204,10 @@ def show(command: tuple[str, ...], everything: bool, as_json: bool) -> None:
       akunu config show --json
     """  # noqa: D301 - \b keeps click from wrapping the examples
     context = click.get_current_context().find_root()
-    root = context.command
-    assert isinstance(root, click.Group)  # noqa: S101
     settings = load_settings()
-    check_settings(settings, root, context)
-    known = list(_settings(root, context))
-    for warning in unknown_variables(root, context):
+    check_settings(settings, context)
+    known = list(settings_below(context.command, context))
+    for warning in unknown_variables(context):
         click.echo(one_line(f"Warning: {warning}"), err=True)
     if command and not any(setting.command[: len(command)] == command for setting in known):
         names = {" ".join(setting.command) for setting in known}
@@ -225,59 +216,48 @@ def show(command: tuple[str, ...], everything: bool, as_json: bool) -> None:
     rows = [] if command else list(_own_rows(settings))
     for setting in known:
         if setting.command[: len(command)] == command:
-            origin = _origin(settings, setting)
-            if everything or origin.source:
-                rows.append((" ".join(setting.command), setting.key, origin))
+            value = setting.sourced_value(settings)
+            if everything or value.source:
+                rows.append((" ".join(setting.command), setting.key, value))
     if as_json:
         click.echo(json.dumps(_record(settings, rows)))
     else:
         click.echo(printable("\n".join(_lines(settings, rows))))
 
 
-def _settings(root: click.Group, context: click.Context) -> Iterator[Setting]:
-    yield from settings_of(root, ())
-    for words, leaf in leaves(root, context):
-        yield from settings_of(leaf, words)
+_Row = tuple[str, str, SourcedValue]
+"""A command's words, a key, and its value."""
 
 
-def _origin(settings: Settings, setting: Setting) -> Origin:
-    found = from_environment(setting) or from_file(settings, setting)
-    if found is not None:
-        return found
-    # Where click has no default it has a marker of its own in its place.
-    default = setting.parameter.to_info_dict().get("default")
-    return Origin(default() if callable(default) else default, "")
-
-
-def _own_rows(settings: Settings) -> Iterator[tuple[str, str, Origin]]:
+def _own_rows(settings: Settings) -> Iterator[_Row]:
     if settings.model is not None:
         source = MODEL_VARIABLE if os.environ.get(MODEL_VARIABLE) else MODEL_KEY
-        yield "", MODEL_KEY, Origin(settings.model, source)
+        yield "", MODEL_KEY, SourcedValue(settings.model, source)
     folders = [str(folder) for folder in settings.model_folders]
     if folders:
         source = FOLDERS_VARIABLE if os.environ.get(FOLDERS_VARIABLE) else FOLDERS_KEY
-        yield "", FOLDERS_KEY, Origin(folders, source)
+        yield "", FOLDERS_KEY, SourcedValue(folders, source)
 
 
-def _record(settings: Settings, rows: list[tuple[str, str, Origin]]) -> dict[str, object]:
+def _record(settings: Settings, rows: list[_Row]) -> dict[str, object]:
     return {
         "path": str(settings.path),
         "found": settings.found,
         "settings": [
-            {"command": command, "key": key, "value": origin.value, "source": origin.source or None}
-            for command, key, origin in rows
+            {"command": command, "key": key, "value": value.value, "source": value.source or None}
+            for command, key, value in rows
         ],
     }
 
 
-def _lines(settings: Settings, rows: list[tuple[str, str, Origin]]) -> Iterator[str]:
+def _lines(settings: Settings, rows: list[_Row]) -> Iterator[str]:
     yield f"settings file: {settings.path}" + ("" if settings.found else " (does not exist yet)")
     if not rows:
         yield "nothing is set: every option has its default; --all shows them"
         return
     cells = [
-        (f"{command} {key}".strip(), _text(origin.value), origin.source or "default")
-        for command, key, origin in rows
+        (f"{command} {key}".strip(), _text(value.value), value.source or "default")
+        for command, key, value in rows
     ]
     widths = [max(len(row[column]) for row in cells) for column in (0, 1)]
     for name, value, source in cells:

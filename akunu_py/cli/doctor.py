@@ -166,23 +166,19 @@ def _test() -> "SelfTest | str":
 
 
 def _of_settings() -> Iterator["Finding"]:
-    from akunu_py.cli.option_settings import (
-        check_settings,
-        unknown_variables,
-    )
+    from akunu_py.cli.command_settings import check_settings, unknown_variables
     from akunu_py.diagnosis.advice import Finding
     from akunu_py.system.settings import load_settings
 
-    context = click.get_current_context().find_root()
-    assert isinstance(context.command, click.Group)  # noqa: S101
+    context = click.get_current_context()
     try:
         settings = load_settings()
-        check_settings(settings, context.command, context)
+        check_settings(settings, context)
     except ConfigError as error:
         yield Finding("error", str(error), "Correct the file: akunu config edit")
     else:
         yield from _of_models(settings)
-    for warning in unknown_variables(context.command, context):
+    for warning in unknown_variables(context):
         yield Finding("warning", warning, "Unset it, or set the one that was meant.")
 
 

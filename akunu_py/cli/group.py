@@ -16,7 +16,7 @@ import click
 from click.core import ParameterSource
 
 from akunu_py.cli.command import WHOLE, Command, typed_name
-from akunu_py.cli.option_settings import (
+from akunu_py.cli.command_settings import (
     bind_variables,
     check_settings,
     defaults,
@@ -140,9 +140,9 @@ class CommandGroup(Command, click.Group):
         root = context.find_root().command
         if root is self and not _do_without(words, rest):
             if settings.values:
-                check_settings(settings, self, context)
+                check_settings(settings, context)
             if not is_quiet() and not {"-q", "--quiet"} & set(rest):
-                for warning in unknown_variables(self, context, name):
+                for warning in unknown_variables(context, name):
                     click.echo(one_line(f"Warning: {warning}"), err=True)
         below: dict[str, Any] = {}
         if isinstance(command, CommandGroup) and command.is_lazy:

@@ -1,6 +1,6 @@
 """The user's settings file and cache folder.
 
-The command line applies settings to the options of commands (`akunu_py.cli.option_settings`).
+The command line applies settings to the options of commands (`akunu_py.cli.command_settings`).
 """
 
 import os
@@ -37,24 +37,17 @@ _MOST_BYTES = 2**20
 
 
 class Settings(NamedTuple):
-    """The content of a settings file.
-
-    Attributes:
-        path: the file.
-        found: whether it exists.
-        values: its keys and tables from TOML, with hyphens for underscores in keys.
-        model: the model for commands without MODEL: AKUNU_MODEL, else the file's `model`; None for
-            the default model.
-        model_folders: the user's folders of models: AKUNU_MODEL_FOLDERS, separated like PATH, else
-            the file's `model-folders`.
-
-    """
+    """The content of a settings file."""
 
     path: Path
     found: bool
+    """Whether the file exists."""
     values: Mapping[str, object]
+    """Its keys and tables from TOML, with hyphens for underscores in keys."""
     model: str | None
+    """For commands without MODEL: AKUNU_MODEL, else the file's `model`; None for the default."""
     model_folders: tuple[Path, ...]
+    """AKUNU_MODEL_FOLDERS, separated like PATH, else the file's `model-folders`."""
 
 
 def config_path() -> Path:

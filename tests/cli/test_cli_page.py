@@ -7,8 +7,8 @@ from pathlib import Path
 import click
 import pytest
 
+from akunu_py.cli.command_settings import leaves
 from akunu_py.cli.main import cli
-from akunu_py.cli.option_settings import leaves
 
 ROOT = Path(__file__).resolve().parents[2]
 CONTEXT = click.Context(cli, info_name="akunu")

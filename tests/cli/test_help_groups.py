@@ -10,8 +10,8 @@ from pty_child import PtyChild
 
 from akunu_py.cli import plug_ins
 from akunu_py.cli.command import HEADINGS, Command
+from akunu_py.cli.command_settings import leaves
 from akunu_py.cli.main import cli
-from akunu_py.cli.option_settings import leaves
 from akunu_py.values.generation_config import GenerationConfig
 from akunu_py.values.option_fields import options_of
 

@@ -3,15 +3,14 @@
 from collections.abc import Iterable, MutableMapping, Sequence
 from typing import Any
 
-import click
 import tomlkit
 
-from akunu_py.cli.option_settings import Setting, absolute, typed_value
+from akunu_py.cli.command_settings import Setting, absolute
 from akunu_py.system.errors import ConfigError
 from akunu_py.system.settings import FOLDERS_KEY
 
 
-def changed(
+def with_key(
     content: bytes, key: str, values: Sequence[str] | None, settings: Iterable[Setting]
 ) -> bytes:
     """Return the content of a settings file with KEY, such as "chat.system", set to values.
@@ -36,12 +35,12 @@ def changed(
     if isinstance(table.get(name), MutableMapping):
         raise ConfigError(f"{key} is a command's table; name an option, as in {key}.seed")
     if values is not None:
-        parameters = [
-            one.parameter
+        of_key = [
+            one
             for one in settings
             if one.key == name.replace("_", "-") and one.command[: len(path)] == tuple(path)
         ]
-        table[name] = _value(key, values, parameters)
+        table[name] = _value(key, values, of_key)
     elif name in table:
         del table[name]
     else:
@@ -54,12 +53,12 @@ def _written(table: MutableMapping[str, Any], word: str) -> str:
     return next((name for name in table if name.replace("_", "-") == word), word)
 
 
-def _value(key: str, values: Sequence[str], parameters: Sequence[click.Parameter]) -> object:
+def _value(key: str, values: Sequence[str], settings: Sequence[Setting]) -> object:
     is_list = key.replace("_", "-") == FOLDERS_KEY
-    repeatable = any(getattr(parameter, "multiple", False) for parameter in parameters)
+    repeatable = any(getattr(one.parameter, "multiple", False) for one in settings)
     if len(values) > 1 and not is_list and not repeatable:
         raise ConfigError(f"{key} takes one value; put quotes around a text with spaces")
     if is_list:
         return [absolute(value) for value in values]
-    typed = [typed_value(parameters[0], value) if parameters else value for value in values]
+    typed = [settings[0].typed_value(value) if settings else value for value in values]
     return typed if len(typed) > 1 else typed[0]
