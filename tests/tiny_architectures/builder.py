@@ -29,6 +29,11 @@ def linear_scaling(factor: float) -> dict[str, Any]:
     return {"rope__scaling__type": "linear", "rope__scaling__factor": factor}
 
 
+def blocks(*layers: int) -> list[str]:
+    """Return how names of tensors begin in each layer; arguments as those of `range`."""
+    return [f"blk.{layer}." for layer in range(*layers)]
+
+
 class TinyModel:
     """What goes into one GGUF file. Tensors are drawn in the order they are asked for.
 

@@ -1,6 +1,6 @@
 """Command R and Command R7B."""
 
-from tiny_architectures.builder import TinyModel, tiny
+from tiny_architectures.builder import TinyModel, blocks, tiny
 
 
 def cohere_blocks(
@@ -9,8 +9,7 @@ def cohere_blocks(
 ):  # fmt: skip
     """One norm a block, without a bias."""
     head_dim = width // heads
-    for layer in range(layers):
-        block = f"blk.{layer}."
+    for block in blocks(layers):
         model.norm(block + "attn_norm", width)
         if norms:
             for part, count in (("q", heads), ("k", kv_heads)):

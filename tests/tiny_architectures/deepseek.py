@@ -1,6 +1,6 @@
 """DeepSeek 2 and 3."""
 
-from tiny_architectures.builder import EXPERTS, TinyModel, tiny, yarn
+from tiny_architectures.builder import EXPERTS, TinyModel, blocks, tiny, yarn
 from tiny_architectures.mixtures import drafting_block, mixture
 
 HEADS, PLAIN, ROTATED, VALUE, LATENT = 4, 32, 16, 32, 32
@@ -51,8 +51,7 @@ def deepseek_v3(model: TinyModel) -> None:
         nextn_predict_layers=1,
     )  # fmt: skip
     model.frame(64)
-    for layer in range(4):
-        block = f"blk.{layer}."
+    for layer, block in enumerate(blocks(4)):
         latent_attention(model, block)
         if layer == 0:
             model.gated(block)
@@ -72,8 +71,7 @@ def deepseek_v2(model: TinyModel) -> None:
         rope__scaling__yarn_log_multiplier=0.0707,
     )  # fmt: skip
     model.frame(64)
-    for layer in range(3):
-        block = f"blk.{layer}."
+    for layer, block in enumerate(blocks(3)):
         latent_attention(model, block)
         if layer == 0:
             model.gated(block)
@@ -92,8 +90,7 @@ def deepseek_v2_lite(model: TinyModel) -> None:
         leading_dense_block_count=24, **EXPERTS, expert_shared_count=2, expert_weights_scale=1.0,
     )  # fmt: skip
     model.frame(64)
-    for layer in range(26):
-        block = f"blk.{layer}."
+    for layer, block in enumerate(blocks(26)):
         latent_attention(model, block, split=False, query_latent=0)
         if layer < 24:
             model.gated(block)
@@ -107,7 +104,6 @@ def deepseek_dense(model: TinyModel) -> None:
     latent_sizes(model)
     model.keys(leading_dense_block_count=3, expert_feed_forward_length=96, expert_shared_count=0)
     model.frame(64, tied=True, std=0.3)
-    for layer in range(3):
-        block = f"blk.{layer}."
+    for block in blocks(3):
         latent_attention(model, block)
         model.gated(block)

@@ -1,6 +1,6 @@
 """EXAONE 3 and 4."""
 
-from tiny_architectures.builder import TinyModel, tiny
+from tiny_architectures.builder import TinyModel, blocks, tiny
 from tiny_architectures.llama import llama_model
 from tiny_architectures.qwen import head_norms
 
@@ -18,8 +18,7 @@ def exaone_tied(model: TinyModel) -> None:
 
 def post_norms(model: TinyModel, *, layers=3, width=64, mean=1.0):
     """Norms after attention and feed-forward part in the place of those before."""
-    for layer in range(layers):
-        block = f"blk.{layer}."
+    for block in blocks(layers):
         del model.tensors[block + "attn_norm.weight"], model.tensors[block + "ffn_norm.weight"]
         model.norm(block + "post_attention_norm", width, mean=mean)
         model.norm(block + "post_ffw_norm", width, mean=mean)

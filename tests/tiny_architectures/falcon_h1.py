@@ -1,6 +1,6 @@
 """Falcon H1."""
 
-from tiny_architectures.builder import TinyModel, tiny
+from tiny_architectures.builder import TinyModel, blocks, tiny
 from tiny_architectures.mamba import mamba2_keys, mamba2_mixer
 
 
@@ -9,8 +9,7 @@ def falcon_model(model: TinyModel, *, groups, tied, norm, layers=3) -> None:
     # Inner sizes need not be twice the width.
     mamba2_keys(model, inner=96, heads=6, groups=groups)
     model.frame(64, tied=tied, std=0.3)
-    for layer in range(layers):
-        block = f"blk.{layer}."
+    for block in blocks(layers):
         model.norm(block + "attn_norm", 64)
         model.attention(block)
         mamba2_mixer(model, block, inner=96, heads=6, groups=groups, norm=norm)

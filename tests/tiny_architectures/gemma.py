@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from tiny_architectures.builder import TinyModel, linear_scaling, tiny, yarn
+from tiny_architectures.builder import TinyModel, blocks, linear_scaling, tiny, yarn
 from tiny_architectures.mixtures import expert_stacks
 
 NORM = 1.4
@@ -13,8 +13,7 @@ def gemma_blocks(
     model: TinyModel, *, layers=3, width=64, heads=4, kv_heads=2, head_dim=32, four_norms=True,
     head_norms=False, feed_forward=96, post=NORM, query=1.2,
 ):  # fmt: skip
-    for layer in range(layers):
-        block = f"blk.{layer}."
+    for block in blocks(layers):
         model.norm(block + "attn_norm", width, mean=NORM)
         if head_norms:
             model.norm(block + "attn_q_norm", head_dim, mean=query)

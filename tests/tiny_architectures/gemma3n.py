@@ -1,6 +1,6 @@
 """Gemma 3n."""
 
-from tiny_architectures.builder import TinyModel, tiny
+from tiny_architectures.builder import TinyModel, blocks, tiny
 
 # llama.cpp has these fixed, the cap of the logits too, and that layers from the 21st on have no keys
 # of their own.
@@ -32,8 +32,7 @@ def gemma3n(model: TinyModel, width=64, heads=4, kv_heads=2, head_dim=32) -> Non
     model.norm("per_layer_proj_norm", EMBEDDING)
     for name in ("altup_proj", "altup_unembd_proj"):
         model.matrix(f"{name}.weight", STREAMS - 1, width, width)
-    for layer in range(LAYERS):
-        block = f"blk.{layer}."
+    for block in blocks(LAYERS):
         model.norm(block + "attn_norm", width)
         model.norm(block + "attn_q_norm", head_dim, mean=0.3)
         model.norm(block + "attn_k_norm", head_dim, mean=0.3)

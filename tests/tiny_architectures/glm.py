@@ -1,6 +1,6 @@
 """GLM 4, dense."""
 
-from tiny_architectures.builder import TinyModel, tiny
+from tiny_architectures.builder import TinyModel, blocks, tiny
 from tiny_architectures.mixtures import drafting_block
 
 
@@ -9,8 +9,7 @@ def glm4_blocks(
     bias=False,
 ):  # fmt: skip
     """Four norms a block; gate and up are one tensor, of the name of up."""
-    for layer in range(layers):
-        block = f"blk.{layer}."
+    for block in blocks(layers):
         model.norm(block + "attn_norm", width)
         model.attention(
             block,

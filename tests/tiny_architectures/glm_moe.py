@@ -1,12 +1,11 @@
 """GLM 4.5 to 4.7, mixtures of experts."""
 
-from tiny_architectures.builder import EXPERTS, TinyModel, tiny, yarn
+from tiny_architectures.builder import EXPERTS, TinyModel, blocks, tiny, yarn
 from tiny_architectures.mixtures import drafting_block, mixture
 
 
 def glm4_moe_blocks(model: TinyModel, *, layers, norms, bias):
-    for layer in range(layers):
-        block = f"blk.{layer}."
+    for layer, block in enumerate(blocks(layers)):
         model.norm(block + "attn_norm", 64)
         model.attention(block, head_dim=32, bias=bias, out_bias=False)
         if norms:

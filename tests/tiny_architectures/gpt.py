@@ -1,11 +1,10 @@
 """GPT-2 and GPT-NeoX."""
 
-from tiny_architectures.builder import TinyModel, tiny
+from tiny_architectures.builder import TinyModel, blocks, tiny
 
 
 def gpt_blocks(model: TinyModel, *, layers=3, width=64, feed_forward=256) -> None:
-    for layer in range(layers):
-        block = f"blk.{layer}."
+    for block in blocks(layers):
         model.norm(block + "attn_norm", width, bias=True)
         model.linear(block + "attn_qkv", 3 * width, width, bias=True, std=1.5)
         model.linear(block + "attn_output", width, width, bias=True)

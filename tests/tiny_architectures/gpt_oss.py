@@ -2,13 +2,12 @@
 
 import gguf
 
-from tiny_architectures.builder import TinyModel, tiny, yarn
+from tiny_architectures.builder import TinyModel, blocks, tiny, yarn
 from tiny_architectures.mixtures import expert_stacks
 
 
 def gpt_oss_blocks(model: TinyModel, *, layers, width=64, heads=4, kv_heads=2, head_dim=32):
-    for layer in range(layers):
-        block = f"blk.{layer}."
+    for block in blocks(layers):
         model.norm(block + "attn_norm", width)
         model.attention(block, width, heads=heads, kv_heads=kv_heads, head_dim=head_dim, bias=True)
         model.vector(block + "attn_sinks.weight", heads, std=2)

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from tiny_architectures.builder import TinyModel, tiny
+from tiny_architectures.builder import TinyModel, blocks, tiny
 from tiny_architectures.llama import llama_blocks
 from tiny_architectures.mixtures import mixture
 
@@ -16,8 +16,7 @@ def granite_sizes(model: TinyModel, **values) -> None:
 
 
 def granite_mixture(model: TinyModel, *, shared=False) -> None:
-    for layer in range(3):
-        block = f"blk.{layer}."
+    for block in blocks(3):
         model.norm(block + "attn_norm", 64)
         model.attention(block)
         model.norm(block + "ffn_norm", 64)

@@ -4,7 +4,7 @@ from typing import Any
 
 import numpy as np
 
-from tiny_architectures.builder import TinyModel, linear_scaling, tiny, yarn
+from tiny_architectures.builder import TinyModel, blocks, linear_scaling, tiny, yarn
 from tiny_architectures.mixtures import experts
 
 
@@ -20,8 +20,7 @@ def llama_blocks(
     bias=False,
 ):
     """Attention and gated feed-forward part, as most families have them."""
-    for layer in range(layers):
-        block = f"blk.{layer}."
+    for block in blocks(layers):
         model.norm(block + "attn_norm", width)
         model.attention(block, width, heads=heads, kv_heads=kv_heads, head_dim=head_dim, bias=bias)
         model.norm(block + "ffn_norm", width)

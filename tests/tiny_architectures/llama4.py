@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from tiny_architectures.builder import TinyModel, tiny
+from tiny_architectures.builder import TinyModel, blocks, tiny
 from tiny_architectures.mixtures import expert_stacks
 
 
@@ -13,8 +13,7 @@ def llama4_blocks(model: TinyModel, *, experts, step) -> None:
         expert_feed_forward_length=32, interleave_moe_layer_step=step,
     )  # fmt: skip
     model.frame(64)
-    for layer in range(4):
-        block = f"blk.{layer}."
+    for layer, block in enumerate(blocks(4)):
         model.norm(block + "attn_norm", 64)
         model.attention(block, head_dim=32)
         model.norm(block + "ffn_norm", 64)

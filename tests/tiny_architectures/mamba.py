@@ -1,6 +1,6 @@
 """Mamba 2, and the mixers that hybrids share with it."""
 
-from tiny_architectures.builder import TinyModel, tiny
+from tiny_architectures.builder import TinyModel, blocks, tiny
 from tiny_architectures.mixtures import mixture
 
 
@@ -46,8 +46,7 @@ def mamba2_model(model: TinyModel, *, groups, tied) -> None:
     )  # fmt: skip
     mamba2_keys(model, groups=groups)
     model.frame(64, tied=tied, std=0.3)
-    for layer in range(3):
-        block = f"blk.{layer}."
+    for block in blocks(3):
         model.norm(block + "attn_norm", 64)
         mamba2_mixer(model, block, groups=groups)
 
@@ -93,8 +92,7 @@ def mamba_model(model: TinyModel, *, normed, tied) -> None:
     )  # fmt: skip
     mamba_keys(model)
     model.frame(64, tied=tied, std=0.3)
-    for layer in range(3):
-        block = f"blk.{layer}."
+    for block in blocks(3):
         model.norm(block + "attn_norm", 64)
         mamba_mixer(model, block)
 

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from tiny_architectures.builder import TinyModel, tiny
+from tiny_architectures.builder import TinyModel, blocks, tiny
 
 
 def minicpm3_blocks(model: TinyModel) -> None:
@@ -11,8 +11,7 @@ def minicpm3_blocks(model: TinyModel) -> None:
         attention__q_lora_rank=32, attention__kv_lora_rank=32, attention__key_length=48,
         rope__dimension_count=16,
     )  # fmt: skip
-    for layer in range(3):
-        block = f"blk.{layer}."
+    for block in blocks(3):
         model.norm(block + "attn_norm", 64)
         model.linear(block + "attn_q_a", 32, 64)
         model.norm(block + "attn_q_a_norm", 32)

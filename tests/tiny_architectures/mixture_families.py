@@ -1,6 +1,6 @@
 """Families that are mixtures of experts only: Hunyuan A13B, MiniMax M2, Ling, Trinity, MiMo."""
 
-from tiny_architectures.builder import EXPERTS, TinyModel, tiny
+from tiny_architectures.builder import EXPERTS, TinyModel, blocks, tiny
 from tiny_architectures.mixtures import drafting_block, mixture
 
 
@@ -23,8 +23,7 @@ def hunyuan_moe(model: TinyModel) -> None:
         rope__scaling__type="none", rope__scaling__factor=1.0,
     )  # fmt: skip
     model.frame(64, tied=True, std=0.12)
-    for layer in range(3):
-        block = f"blk.{layer}."
+    for block in blocks(3):
         attention(model, block)
         # Of unequal elements, so that norm and rotation do not change places.
         model.vector(block + "attn_q_norm.weight", 16, mean=1.0, std=0.5)
@@ -38,8 +37,7 @@ def minimax_m2(model: TinyModel) -> None:
     model.sizes(feed_forward=32, rope_base=5000000.0, head_dim=32)
     model.keys(rope__dimension_count=16, **EXPERTS, expert_gating_func=2)
     model.frame(64)
-    for layer in range(3):
-        block = f"blk.{layer}."
+    for block in blocks(3):
         attention(model, block, head_dim=32)
         model.norm(block + "attn_q_norm", 128)
         model.norm(block + "attn_k_norm", 64)
@@ -55,8 +53,7 @@ def ling(model: TinyModel) -> None:
         expert_weights_scale=1.0, expert_weights_norm=True,
     )  # fmt: skip
     model.frame(64)
-    for layer in range(3):
-        block = f"blk.{layer}."
+    for block in blocks(3):
         attention(model, block)
         mixture(model, block, shared=64)
 
@@ -72,8 +69,7 @@ def ling_2(model: TinyModel) -> None:
         nextn_predict_layers=1,
     )  # fmt: skip
     model.frame(64)
-    for layer in range(4):
-        block = f"blk.{layer}."
+    for layer, block in enumerate(blocks(4)):
         attention(model, block, fused=True)
         model.norm(block + "attn_q_norm", 16)
         model.norm(block + "attn_k_norm", 16, mean=1.5)
@@ -94,8 +90,7 @@ def trinity(model: TinyModel) -> None:
         **EXPERTS, expert_shared_count=1, expert_weights_norm=True, expert_weights_scale=2.8,
     )  # fmt: skip
     model.frame(64, std=0.1)
-    for layer in range(5):
-        block = f"blk.{layer}."
+    for layer, block in enumerate(blocks(5)):
         attention(model, block, head_dim=32)
         model.linear(block + "attn_gate", 128, 64, std=2)
         model.norm(block + "attn_q_norm", 32)
@@ -109,8 +104,7 @@ def trinity(model: TinyModel) -> None:
 
 
 def mimo_blocks(model: TinyModel, *, layers, fused) -> None:
-    for layer in range(layers):
-        block = f"blk.{layer}."
+    for layer, block in enumerate(blocks(layers)):
         windowed = layer in (1, 2)
         key = 64 if windowed else 32
         values = key * 3 // 4

@@ -1,6 +1,6 @@
 """Parts of mixtures of experts, and of blocks that draft."""
 
-from tiny_architectures.builder import TinyModel
+from tiny_architectures.builder import TinyModel, blocks
 
 
 def expert_stacks(
@@ -35,8 +35,7 @@ def mixture(
 
 def experts(model: TinyModel, *, first=0, count=8, feed_forward=32, shared=0) -> None:
     """Put a mixture in the place of dense feed-forward parts, from layer `first` on."""
-    for layer in range(first, 3):
-        block = f"blk.{layer}."
+    for block in blocks(first, 3):
         for part in ("gate", "up", "down"):
             model.tensors.pop(f"{block}ffn_{part}.weight", None)
         mixture(model, block, count=count, feed_forward=feed_forward, shared=shared)

@@ -1,14 +1,13 @@
 """Nemotron 4, dense."""
 
-from tiny_architectures.builder import TinyModel, linear_scaling, tiny
+from tiny_architectures.builder import TinyModel, blocks, linear_scaling, tiny
 
 
 def nemotron_blocks(
     model: TinyModel, *, layers=3, width=64, kv_width=32, feed_forward=96, bias=False
 ) -> None:
     """Norms are stored plus one."""
-    for layer in range(layers):
-        block = f"blk.{layer}."
+    for block in blocks(layers):
         model.norm(block + "attn_norm", width, mean=1.4, bias=True)
         model.attention(block, bias=bias, std=1)
         model.norm(block + "ffn_norm", width, mean=1.4, bias=True)

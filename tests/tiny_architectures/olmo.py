@@ -1,11 +1,10 @@
 """OLMo 2 and 3."""
 
-from tiny_architectures.builder import TinyModel, tiny, yarn
+from tiny_architectures.builder import TinyModel, blocks, tiny, yarn
 
 
 def olmo2_blocks(model: TinyModel, *, layers, width=64, kv_width=32, feed_forward=96) -> None:
-    for layer in range(layers):
-        block = f"blk.{layer}."
+    for block in blocks(layers):
         model.attention(block, std=1)
         # Over all heads together.
         model.norm(block + "attn_q_norm", width, mean=1.5)

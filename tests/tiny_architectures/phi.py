@@ -2,12 +2,11 @@
 
 import numpy as np
 
-from tiny_architectures.builder import TinyModel, tiny
+from tiny_architectures.builder import TinyModel, blocks, tiny
 
 
 def phi2_blocks(model: TinyModel, *, fused, layers=3, width=64, feed_forward=96) -> None:
-    for layer in range(layers):
-        block = f"blk.{layer}."
+    for block in blocks(layers):
         model.norm(block + "attn_norm", width, bias=True)
         if fused:
             model.linear(block + "attn_qkv", 3 * width, width, bias=True, std=1.5)
@@ -44,8 +43,7 @@ def phi3_blocks(
     model: TinyModel, *, layers=3, width=64, heads=4, kv_heads=2, feed_forward=96, fused=True
 ) -> None:
     head_dim = width // heads
-    for layer in range(layers):
-        block = f"blk.{layer}."
+    for block in blocks(layers):
         model.norm(block + "attn_norm", width)
         if fused:
             model.linear(block + "attn_qkv", (heads + 2 * kv_heads) * head_dim, width, std=1.5)

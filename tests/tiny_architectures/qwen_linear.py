@@ -1,6 +1,6 @@
 """Qwen 3 Next and Qwen 3.5."""
 
-from tiny_architectures.builder import EXPERTS, TinyModel, tiny
+from tiny_architectures.builder import EXPERTS, TinyModel, blocks, tiny
 from tiny_architectures.mamba import decay, kernel_of, mamba2_keys
 from tiny_architectures.mixtures import mixture
 
@@ -55,10 +55,9 @@ def shared_mixture(model: TinyModel, block) -> None:
     model.vector(block + "ffn_gate_inp_shexp.weight", WIDTH, std=0.3)
 
 
-def blocks(model: TinyModel, *, layers=4, interval=2, experts, **net) -> None:
+def add_blocks(model: TinyModel, *, layers=4, interval=2, experts, **net) -> None:
     model.frame(WIDTH)
-    for layer in range(layers):
-        block = f"blk.{layer}."
+    for layer, block in enumerate(blocks(layers)):
         model.norm(block + "attn_norm", WIDTH)
         model.norm(block + "post_attention_norm", WIDTH)
         if (layer + 1) % interval == 0:
@@ -88,7 +87,7 @@ def qwen3_next(model: TinyModel) -> None:
     sizes(model, interval=4)
     experts_keys(model)
     model.key("attention.recurrent_layers", [True, False, True, False])
-    blocks(model, experts=True, split=False, fused=False)
+    add_blocks(model, experts=True, split=False, fused=False)
 
 
 @tiny("qwen3next-fused", "qwen3next")
@@ -96,7 +95,7 @@ def qwen3_next_fused(model: TinyModel) -> None:
     """The first converter's form, with in_proj_qkvz as the checkpoint has it."""
     sizes(model)
     experts_keys(model)
-    blocks(model, experts=True, split=False, fused=True)
+    add_blocks(model, experts=True, split=False, fused=True)
 
 
 @tiny("qwen35")
@@ -104,7 +103,7 @@ def qwen35(model: TinyModel) -> None:
     """Three value heads for each key head, dealt out; a block for a further token."""
     sizes(model, interval=4, extra=1)
     model.key("rope.dimension_sections", [2, 1, 1, 0])
-    blocks(model, interval=4, experts=False, split=True, fused=False)
+    add_blocks(model, interval=4, experts=False, split=True, fused=False)
     predictor(model, 4)
 
 
@@ -113,7 +112,7 @@ def qwen35_equal(model: TinyModel) -> None:
     """As many value heads as key heads: nothing to reorder."""
     sizes(model, value_heads=KEY_HEADS)
     model.key("rope.dimension_sections", [2, 1, 1, 0])
-    blocks(model, experts=False, split=True, fused=False, value_heads=KEY_HEADS)
+    add_blocks(model, experts=False, split=True, fused=False, value_heads=KEY_HEADS)
 
 
 @tiny("qwen35moe")
@@ -121,4 +120,4 @@ def qwen35_moe(model: TinyModel) -> None:
     sizes(model)
     experts_keys(model)
     model.key("rope.dimension_sections", [2, 1, 1, 0])
-    blocks(model, experts=True, split=True, fused=False)
+    add_blocks(model, experts=True, split=True, fused=False)

@@ -1,12 +1,11 @@
 """StableLM."""
 
-from tiny_architectures.builder import TinyModel, tiny
+from tiny_architectures.builder import TinyModel, blocks, tiny
 
 
 def stablelm_blocks(model: TinyModel, *, layers=3, heads=4, kv_heads=2, bias=False, norms=False):
     width, head_dim = 64, 64 // heads
-    for layer in range(layers):
-        block = f"blk.{layer}."
+    for block in blocks(layers):
         model.norm(block + "attn_norm", width, bias=True)
         model.linear(block + "attn_q", width, width, bias=bias, std=2)
         model.linear(block + "attn_k", kv_heads * head_dim, width, bias=bias, std=2)

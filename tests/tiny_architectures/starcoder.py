@@ -1,11 +1,10 @@
 """StarCoder 2."""
 
-from tiny_architectures.builder import TinyModel, linear_scaling, tiny
+from tiny_architectures.builder import TinyModel, blocks, linear_scaling, tiny
 
 
 def starcoder2_blocks(model: TinyModel, *, layers=3):
-    for layer in range(layers):
-        block = f"blk.{layer}."
+    for block in blocks(layers):
         model.norm(block + "attn_norm", 64, bias=True)
         model.attention(block, bias=True)
         model.norm(block + "ffn_norm", 64, bias=True)
