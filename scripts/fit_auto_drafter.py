@@ -63,7 +63,7 @@ CURVES = {
 }
 
 
-def tokenized(examples: Iterable[Example], vocabulary: Path) -> dict[str, list[Reply]]:
+def tokenize(examples: Iterable[Example], vocabulary: Path) -> dict[str, list[Reply]]:
     """Return the examples as (prompt, reply) ids by kind, each reply with its end."""
     tokenizer = from_gguf(GGUFFile.open(vocabulary).metadata)
     end = min(tokenizer.end_ids)
@@ -157,7 +157,7 @@ def main() -> None:
     parser.add_argument("--check", action="store_true")
     options = parser.parse_args()
     examples = make_examples(options.seed, options.share, held_out=options.check)
-    by_kind = tokenized(examples, options.vocabulary)
+    by_kind = tokenize(examples, options.vocabulary)
     if options.check:
         check(by_kind)
         return

@@ -152,7 +152,7 @@ class _Terminal:
         return bool(data)
 
 
-def shown(written: str) -> list[list[Char]]:
+def screen_rows(written: str) -> list[list[Char]]:
     """Return the rows of cells that a terminal shows after all this."""
     screen = pyte.HistoryScreen(COLUMNS, LINES, history=10_000, ratio=0.5)
     screen.set_mode(LNM)
@@ -182,11 +182,11 @@ def picture(rows: list[list[Char]], title: str) -> str:
         f"<g {font}>",
     ]
     for number, row in enumerate(rows):
-        parts += _drawn(row, _EDGE + number * _ROW)
+        parts += _draw_row(row, _EDGE + number * _ROW)
     return "\n".join([*parts, "</g>", "</svg>", ""])
 
 
-def _drawn(row: list[Char], top: int) -> Iterator[str]:
+def _draw_row(row: list[Char], top: int) -> Iterator[str]:
     """Yield the elements of a row: backgrounds, and texts of one style.
 
     Each letter has its place, whatever the font's width. Blanks at an edge and beside each other are
@@ -245,7 +245,7 @@ def main() -> None:
             written = record(("demo",), (), Path(folder))
         else:
             written = record(CHAT, TYPED, Path(folder))
-    rows = shown(written)
+    rows = screen_rows(written)
     options.picture.write_text(
         picture(rows, f"A session of akunu {options.what}"), encoding="utf-8"
     )

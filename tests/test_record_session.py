@@ -84,7 +84,7 @@ def test_a_picture_of_the_docs_shows_its_text_column_by_column(letters_of, name)
 
 
 def test_indents_styles_and_wide_letters_keep_their_columns(letters_of, tmp_path):
-    rows = record_session.shown(ODD)
+    rows = record_session.screen_rows(ODD)
     (tmp_path / "odd.svg").write_text(record_session.picture(rows, "odd"), encoding="utf-8")
     # The second cell of a wide letter is empty.
     expected = ["".join(cell.data or " " for cell in row).rstrip() for row in rows]

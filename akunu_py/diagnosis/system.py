@@ -115,7 +115,7 @@ class System:
 
     def free_bytes(self, folder: Path) -> int | None:
         """Return the free space at the place of a folder, which need not exist."""
-        place = _existing(folder)
+        place = _nearest_existing(folder)
         try:
             return None if place is None else shutil.disk_usage(place).free
         except OSError:
@@ -123,7 +123,7 @@ class System:
 
     def writable(self, folder: Path) -> bool:
         """Return whether files, or a missing folder itself, can be created."""
-        place = _existing(folder)
+        place = _nearest_existing(folder)
         try:
             # Permissions are not enough: root has all of them, also on a read-only disk.
             with tempfile.TemporaryFile(dir=place):
@@ -153,7 +153,7 @@ class System:
         )
 
 
-def _existing(folder: Path) -> Path | None:
+def _nearest_existing(folder: Path) -> Path | None:
     """Return a folder, or its nearest existing parent."""
     try:
         return next((place for place in (folder, *folder.parents) if place.exists()), None)

@@ -40,10 +40,15 @@ def inventory(settings: Settings) -> list[ListedModel]:
 
     Raises ConfigError if the cache or the aliases cannot be read. Unreadable folders are left out.
     """
-    return [*_own(), *_of_cache(), *_of_folders(settings), *_of_aliases(settings)]
+    return [
+        *_own_models(),
+        *_cached_models(),
+        *_folder_models(settings),
+        *_aliased_models(settings),
+    ]
 
 
-def _own() -> Iterator[ListedModel]:
+def _own_models() -> Iterator[ListedModel]:
     path = fetched_model_path()
     quantization = quantization_of(SMOLLM2.file_name)
     yield ListedModel(SMOLLM2.name, "akunu", path, SMOLLM2.num_bytes, quantization)
@@ -52,7 +57,7 @@ def _own() -> Iterator[ListedModel]:
         yield ListedModel(TOY_NAME, "akunu", toy, toy.stat().st_size, quantization_of(toy.name))
 
 
-def _of_cache() -> Iterator[ListedModel]:
+def _cached_models() -> Iterator[ListedModel]:
     for repository in cached_repositories():
         snapshot = repository.snapshot
         if not repository.snapshots and repository.unfinished_bytes:
@@ -65,7 +70,7 @@ def _of_cache() -> Iterator[ListedModel]:
             yield _list_model(str(name), "hub", snapshot.folder, model)
 
 
-def _of_folders(settings: Settings) -> Iterator[ListedModel]:
+def _folder_models(settings: Settings) -> Iterator[ListedModel]:
     for folder in settings.model_folders:
         for here, model in models_below(folder):
             if model.missing and not model.num_bytes:
@@ -107,7 +112,7 @@ def _missing_half(folder: Path, files: Collection[str]) -> str:
     return "model.safetensors" if "config.json" in files and is_model else ""
 
 
-def _of_aliases(settings: Settings) -> Iterator[ListedModel]:
+def _aliased_models(settings: Settings) -> Iterator[ListedModel]:
     for name, target in sorted(load_aliases().items()):
         path = None
         with contextlib.suppress(AkunuError):

@@ -113,7 +113,7 @@ def _write(path: Path, texts: Sequence[Text]) -> None:
 
 def _batch(model: nn.Module, tokenizer: Tokenizer, number: int, *, held_out: bool) -> list[Text]:
     """Return replies to the prompts of one file."""
-    given = itertools.islice(_encoded(tokenizer, number, held_out=held_out), _BATCH)
+    given = itertools.islice(_encode_prompts(tokenizer, number, held_out=held_out), _BATCH)
     rows = [_Row(ids, TEMPERATURES[place % len(TEMPERATURES)]) for place, ids in enumerate(given)]
     sampling = _Sampling(model, rows, tokenizer.end_ids, seed=number)
     while sampling.num_open >= _FEWEST_ROWS:
@@ -121,7 +121,7 @@ def _batch(model: nn.Module, tokenizer: Tokenizer, number: int, *, held_out: boo
     return [row.text() for row in rows]
 
 
-def _encoded(tokenizer: Tokenizer, number: int, *, held_out: bool) -> Iterator[list[int]]:
+def _encode_prompts(tokenizer: Tokenizer, number: int, *, held_out: bool) -> Iterator[list[int]]:
     for prompt in prompts(held_out=held_out, seed=number):
         ids = tokenizer.encode_chat([{"role": "user", "content": prompt.text}])
         if len(ids) <= _MOST_PROMPT:

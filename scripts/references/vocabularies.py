@@ -43,7 +43,7 @@ RAW_PRE = ("gemma4", "granite-embed-multi-311m", "sarvam-moe")
 SPACED = ("deepseek-llm", "deepseek-coder")  # whose ranges of characters hold white space
 
 
-def packed(rows: list[list[int]]) -> tuple[np.ndarray, np.ndarray]:
+def concatenate(rows: list[list[int]]) -> tuple[np.ndarray, np.ndarray]:
     """Ids one after another, in as few bits as they fit in, and how many each row has."""
     flat = np.array([id_ for row in rows for id_ in row], np.uint32)
     kind = np.uint16 if not len(flat) or flat.max() < 1 << 16 else np.uint32
@@ -97,8 +97,8 @@ def ids_of(
 
 def record_vocabulary(path: Path, out: Path, texts: list[str], num_special: int) -> None:
     model = llama_cpp.Model(path, vocab_only=True)
-    plain = packed([model.encode(text, special=False) for text in texts])
-    special = packed([model.encode(text, special=True) for text in texts[:num_special]])
+    plain = concatenate([model.encode(text, special=False) for text in texts])
+    special = concatenate([model.encode(text, special=True) for text in texts[:num_special]])
     np.savez_compressed(
         out,
         texts=np.array(digest(texts)),
@@ -235,7 +235,7 @@ def record_splits(names: Sequence[str]) -> None:
     distinct: list[tuple[np.ndarray, np.ndarray]] = []
     index = []
     for name in names:
-        rows = packed(ids_of(made_up(name), texts))
+        rows = concatenate(ids_of(made_up(name), texts))
         same = (
             position
             for position, known in enumerate(distinct)
@@ -274,7 +274,7 @@ def record_rules(names: Sequence[str]) -> None:
 
 def record_gaps() -> None:
     texts = make_texts(13, GAPS)
-    ids, sizes = packed(ids_of(made_up("gpt-2", gapped=True), texts))
+    ids, sizes = concatenate(ids_of(made_up("gpt-2", gapped=True), texts))
     np.savez_compressed(OUT / "gaps.npz", texts=np.array(digest(texts)), ids=ids, sizes=sizes)
 
 
@@ -282,7 +282,7 @@ def record_spaces() -> None:
     texts = white_space_texts()
     arrays = {}
     for name in SPACED:
-        arrays[name], arrays[f"{name}_sizes"] = packed(ids_of(made_up(name), texts))
+        arrays[name], arrays[f"{name}_sizes"] = concatenate(ids_of(made_up(name), texts))
     np.savez_compressed(OUT / "spaces.npz", texts=np.array(digest(texts)), **arrays)
 
 
@@ -315,7 +315,7 @@ def record_unigram() -> None:
             "tokenizer.ggml.eos_token_id": tokens.index("</s>"),
         }
         kind = "clean" if clean else "plain"
-        arrays[kind], arrays[f"{kind}_sizes"] = packed(ids_of(metadata, texts))
+        arrays[kind], arrays[f"{kind}_sizes"] = concatenate(ids_of(metadata, texts))
     np.savez_compressed(
         OUT / "unigram.npz",
         texts=np.array(digest(texts)),
