@@ -1,7 +1,7 @@
 """`akunu bench replay`: drafters compared on recorded outputs."""
 
 import os
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -16,9 +16,8 @@ from akunu_py.cli.loading_options import model_path
 from akunu_py.model_store.default_model import default_model_path
 
 if TYPE_CHECKING:
-    from akunu_py.bench.replay.jobs import Memory
-    from akunu_py.bench.replay.results import ReplayReport
     from akunu_py.bench.replay.runner import ReplayItem
+    from akunu_py.bench.replay.trace_replays import Memory
     from akunu_py.bench.result_file import Failure
     from akunu_py.protocols import Tokenizer
 
@@ -106,20 +105,23 @@ def replay(  # noqa: PLR0917 - click passes by name
       akunu bench replay traces/*.jsonl --curve gentle-slope --tune --by trace
     """  # noqa: D301 - \b keeps click from wrapping the examples
     limit = limited(limit, _QUICK_LIMIT, is_quick=quick)
-    from akunu_py.bench.replay.arms import check_names, known_names, not_replayable
     from akunu_py.bench.replay.curves import load_curves
-    from akunu_py.bench.replay.jobs import plan_jobs, run_stored_jobs
     from akunu_py.bench.replay.report import (
-        comparisons,
+        comparison_lines,
         content_hashes,
-        replay_findings,
+        replay_cells,
+        replay_rows,
+        replay_tables,
+        report_curve,
     )
-    from akunu_py.bench.replay.results import Results, make_report
     from akunu_py.bench.replay.tokens import read_traces, tokenize_traces
+    from akunu_py.bench.replay.trace_drafters import not_replayable, replayable_names
+    from akunu_py.bench.replay.trace_replays import ReplayInputs, plan_replays, run_replays
+    from akunu_py.bench.run import Findings
 
-    arms = tuple(dict.fromkeys(drafters)) or known_names()
-    check_names(arms)
-    chosen_curves = load_curves(curves or (_DEFAULT_CURVE,))
+    names = tuple(dict.fromkeys(drafters)) or replayable_names()
+    left_out = {name: why for name in names if (why := not_replayable(name)) is not None}
+    costs = load_curves(curves or (_DEFAULT_CURVE,))
     failures: list[Failure] = []
     # All are read before any is tokenized: a mistake in the last one is told at once.
     read = read_traces(traces, limit, failures)
@@ -128,7 +130,7 @@ def replay(  # noqa: PLR0917 - click passes by name
         _check_halves(items)
     arguments: dict[str, object] = {
         "traces": traces,
-        "drafter": arms,
+        "drafter": names,
         "curve": curves or (_DEFAULT_CURVE,),
         "tokenizer": tokenizer_path,
         "tune": tune,
@@ -136,33 +138,54 @@ def replay(  # noqa: PLR0917 - click passes by name
         "by": by,
         "limit": limit,
     }
-    hashes = content_hashes(items, chosen_curves)
-    replayable = [arm for arm in arms if not_replayable(arm) is None]
-    jobs = plan_jobs(items, replayable, list(chosen_curves), memory=memory, tune=tune)
-    count = min(processes or os.cpu_count() or 1, max(1, len(jobs)))
+    hashes = content_hashes(items, costs)
+    cells = replay_cells([name for name in names if name not in left_out], costs, tune=tune)
+    sizes = {
+        name: sum(len(item.prompt) + len(item.output) for item in found)
+        for name, found in items.items()
+    }
+    # The longest first: processes end at about the same time.
+    replays = sorted(plan_replays(cells, items), key=lambda replay: -sizes[replay.trace])
     with (
         output.run("replay", arguments, inputs={"hashes": hashes}) as run,
         count_progress("replays") as progress,
     ):
-        done, finished = run_stored_jobs(
-            jobs, items, chosen_curves, run.store, processes=count, progress=progress
+        counts, finished = run_replays(
+            replays,
+            ReplayInputs(items, costs, memory),
+            run.store,
+            processes=processes or os.cpu_count() or 1,
+            progress=progress,
         )
-    # Figures are over all traces: an arm that an interrupt left without one has none.
-    left = set(jobs) - {entry.job for entry in done}
-    lacking = {job.arm for job in left}
-    whole = [entry for entry in done if entry.job.arm not in lacking]
-    results = Results(items, chosen_curves, whole, tune=tune)
-    report = make_report(results, [arm for arm in arms if arm not in lacking], memory=memory)
-    findings = replay_findings(
-        report,
-        done,
-        by=by,
-        hashes=hashes,
-        costs=chosen_curves,
-        failures=failures,
+    # Figures are over all traces: a drafter that an interrupt left without one has none.
+    lacking = {cell.drafter for cell in cells if len(counts.get(cell, {})) < len(items)}
+    whole = [cell for cell in cells if cell.drafter not in lacking]
+    reports = [
+        report_curve(name, curve, whole, counts, items, tune=tune) for name, curve in costs.items()
+    ]
+    findings = Findings(
+        deterministic={
+            "hashes": hashes,
+            "costs": {name: curve.by_rows for name, curve in costs.items()},
+            "curves": {report.curve: report.record() for report in reports},
+            "not_replayable": left_out,
+        },
+        timing={
+            "us_a_pass": {
+                report.curve: {
+                    name: figures.us_a_pass for name, (_, figures) in report.total.items()
+                }
+                for report in reports
+            },
+        },
+        tables=replay_tables(reports, by),
+        items=tuple(replay_rows(counts)),
+        failures=tuple(failures),
         finished=finished,
     )
-    output.emit(run.result(findings), _head(report, limit), "\n".join(comparisons(report)))
+    tail = [f"{name}: not replayable; {why}" for name, why in left_out.items()]
+    head = _head(costs, limit, tune=tune, memory=memory)
+    output.emit(run.result(findings), head, "\n".join((*comparison_lines(reports), *tail)))
 
 
 def load_tokenizer(model: Path | None) -> "Tokenizer":
@@ -197,12 +220,9 @@ def _check_halves(items: "Mapping[str, tuple[ReplayItem, ...]]") -> None:
             )
 
 
-def _head(report: "ReplayReport", limit: int | None) -> str:
-    memory = {"trace": "across the items of a trace", "session": "within a session"}
-    items = (
-        "half of the sessions, draft lengths chosen on the other" if report.tune else "all items"
-    )
+def _head(curves: Iterable[str], limit: int | None, *, tune: bool, memory: "Memory") -> str:
+    remembered = {"trace": "across the items of a trace", "session": "within a session"}
+    items = "half of the sessions, draft lengths chosen on the other" if tune else "all items"
     if limit is not None:
         items = f"{items} of the first {limit} of each trace"
-    curves = ", ".join(curve.curve for curve in report.curves)
-    return f"{curves}: {items}; drafters remember {memory[report.memory]}"
+    return f"{', '.join(curves)}: {items}; drafters remember {remembered[memory]}"

@@ -9,14 +9,9 @@ import pytest
 from click.testing import CliRunner
 from command_help import printed_and_imported
 
-from akunu_py.bench.replay import jobs as jobs_module
-from akunu_py.bench.replay import runner
-from akunu_py.bench.replay.jobs import plan_jobs, run_stored_jobs
-from akunu_py.bench.replay.runner import ReplayItem
+from akunu_py.bench.replay import runner, trace_replays
 from akunu_py.bench.result_file import parse_result
-from akunu_py.bench.resume import ItemStore
 from akunu_py.cli.main import cli
-from akunu_py.values.cost_curve import CostCurve
 
 TEXT = "the draft is the token of the model and the draft is the token of the world "
 
@@ -86,12 +81,13 @@ def test_json_is_one_line(trace, tiny_gguf):
     result = run(
         trace, "--tokenizer", tiny_gguf, "--drafter", "auto", "--drafter", "hf-lookup-3",
         "--curve", "gentle-slope", "--curve", "m2-pro-moe-26b-a4b", "--tune", "--memory", "session",
-        "--by", "trace", "--json",
+        "--by", "trace", "--quick", "--json",
     )  # fmt: skip
     assert result.exit_code == 0, result.output
     (line,) = result.stdout.splitlines()
     result = parse_result(line)
-    assert (result.arguments["tune"], result.arguments["memory"]) == (True, "session")
+    chosen = ("tune", "memory", "limit")
+    assert [result.arguments[name] for name in chosen] == [True, "session", 20]
     curves = result.deterministic["curves"]
     assert list(curves) == ["gentle-slope", "m2-pro-moe-26b-a4b"]
     gentle = curves["gentle-slope"]
@@ -109,43 +105,19 @@ def test_json_is_one_line(trace, tiny_gguf):
     assert set(gentle["against_best"]) == {"auto"}
 
 
-def test_without_a_tokenizer_the_shipped_models_counts(trace):
-    result = run(trace, "--drafter", "ngram", "--json")
-    assert result.exit_code == 0, result.output
-    assert total(result.stdout)["ngram"]["items"] == 8
-
-
 def total(line):
     return json.loads(line)["deterministic"]["curves"]["m5-max-70b-4bit"]["total"]
 
 
-def test_the_same_command_twice_has_the_same_figures(trace, tiny_gguf):
-    drafters = ["--drafter", "ngram", "--drafter", "auto", "--drafter", "suffix-64"]
-    first, second = (
-        json.loads(run(trace, "--tokenizer", tiny_gguf, *drafters, "--json").stdout)
-        for _ in range(2)
-    )
-    assert json.dumps(first["deterministic"]) == json.dumps(second["deterministic"])
-    assert set(first["deterministic"]["hashes"]) == {"trace edits", "curve m5-max-70b-4bit"}
-
-
-@pytest.mark.slow
-def test_processes_change_no_figure_and_files_are_written(trace, tiny_gguf, tmp_path):
+def test_files_are_written_and_figures_are_the_same_again(trace, tiny_gguf, tmp_path):
     options = [
-        trace,
-        "--tokenizer",
-        tiny_gguf,
-        "--drafter",
-        "ngram",
-        "--drafter",
-        "sam",
-        "--limit",
-        4,
-    ]
+        trace, "--tokenizer", tiny_gguf, "--drafter", "ngram", "--drafter", "auto", "--limit", 4,
+    ]  # fmt: skip
     one = run(*options, "--json", "--output", tmp_path / "out")
     assert one.exit_code == 0, one.output
-    two = run(*options, "--json", "--processes", 2)
-    assert json.loads(one.stdout)["deterministic"] == json.loads(two.stdout)["deterministic"]
+    figures = json.loads(one.stdout)["deterministic"]
+    assert figures == json.loads(run(*options, "--json").stdout)["deterministic"]
+    assert set(figures["hashes"]) == {"trace edits", "curve m5-max-70b-4bit"}
     assert {path.name for path in (tmp_path / "out").iterdir()} >= {
         "result.json", "items.jsonl", "m5-max-70b-4bit-all.csv", "m5-max-70b-4bit-edit.md",
     }  # fmt: skip
@@ -156,15 +128,15 @@ def test_an_interrupted_replay_goes_on(trace, tiny_gguf, tmp_path, monkeypatch):
     options = [trace, "--tokenizer", tiny_gguf, "--drafter", "ngram", "--drafter", "sam", "--json"]
     whole = json.loads(run(*options).stdout)
     done = []
-    run_job = jobs_module.run_job
+    run_replay = trace_replays.run_replay
 
-    def interrupted(job, *arguments):
-        done.append(job.arm)
+    def interrupted(replay, inputs):
+        done.append(replay.cells[0].drafter)
         if len(done) == 2:
             raise KeyboardInterrupt
-        return run_job(job, *arguments)
+        return run_replay(replay, inputs)
 
-    monkeypatch.setattr(jobs_module, "run_job", interrupted)
+    monkeypatch.setattr(trace_replays, "run_replay", interrupted)
     cut = run(*options, "--output", tmp_path)
     assert cut.exit_code == 130
     assert set(total(cut.stdout)) == {"ngram"}
@@ -182,7 +154,7 @@ def test_an_interrupt_before_anything_is_done(trace, tiny_gguf, monkeypatch):
     def interrupted(*_arguments):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(jobs_module, "run_job", interrupted)
+    monkeypatch.setattr(trace_replays, "run_replay", interrupted)
     result = run(trace, "--tokenizer", tiny_gguf, "--drafter", "ngram")
     assert result.exit_code == 130
     assert "unfinished: interrupted after 0 items" in result.stderr
@@ -203,14 +175,6 @@ def test_wrong_options_are_explained(trace, arguments, words):
     assert words in " ".join(result.output.split())
 
 
-def test_quick_takes_few_unless_told_how_many(trace, tiny_gguf):
-    words = ("--tokenizer", tiny_gguf, "--drafter", "ngram", "--json")
-    for more, limit in ((["--quick"], 20), (["--quick", "--limit", "1"], 1)):
-        result = run(trace, *words, *more)
-        assert result.exit_code == 0, result.output
-        assert json.loads(result.stdout)["arguments"]["limit"] == limit
-
-
 def test_a_tokenizer_by_another_name(trace, tiny_gguf, monkeypatch):
     """As models are named elsewhere: here a file in one of the user's model folders."""
     monkeypatch.setenv("AKUNU_MODEL_FOLDERS", str(tiny_gguf.parent))
@@ -220,6 +184,7 @@ def test_a_tokenizer_by_another_name(trace, tiny_gguf, monkeypatch):
     by_path = run(trace, "--tokenizer", tiny_gguf, *options)
     figures, same = (json.loads(found.stdout)["deterministic"] for found in (named, by_path))
     assert figures == same
+    # Without one that of the model that ships.
     assert figures != json.loads(run(trace, *options).stdout)["deterministic"]
 
 
@@ -271,28 +236,3 @@ def test_help_imports_nothing_heavy():
     output, imported = printed_and_imported("bench", "replay", "--help")
     assert "--tune" in output
     assert not imported
-
-
-def test_the_group_lists_the_replay():
-    result = CliRunner().invoke(cli, ["bench", "--help"])
-    assert "hit-rate" in result.output
-    assert "replay" in result.output
-
-
-def test_progress_counts_the_replays_that_were_done_before():
-    item = ReplayItem("1", "c", "s", 0, (1, 2, 3), (1, 2, 3, 1, 2))
-    traces, store, seen = {"t": (item,)}, ItemStore(None, {}), []
-    jobs = plan_jobs(traces, ["ngram", "sam"], ["x"], memory="trace", tune=False)
-
-    def replayed(chosen):
-        return run_stored_jobs(
-            chosen, traces, {"x": CostCurve({1: 1.0})}, store, processes=1,
-            progress=lambda *counts: seen.append(counts),
-        )  # fmt: skip
-
-    (first,), finished = replayed(jobs[:1])
-    assert finished
-    seen.clear()
-    results, _ = replayed(jobs)
-    assert seen == [(1, 2), (2, 2)]
-    assert results[0] == first

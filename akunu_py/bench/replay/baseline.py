@@ -1,4 +1,4 @@
-"""Baselines: drafters that persist over all items of a trace.
+"""Drafters over many replies, and the baselines: those that persist over all items of a trace.
 
 A package offers baselines by an entry point of the group "akunu.baselines", whose object maps names
 to their makers.
@@ -12,19 +12,11 @@ from importlib.metadata import entry_points
 from akunu_py.values.types import Draft
 
 
-class Baseline(ABC):
-    """A drafter by published rules. Implements `Drafter`, over many replies.
+class TraceDrafter(ABC):
+    """Drafts for all items of a trace, and is told when replies begin and end.
 
     The calls for each reply are `begin`, `observe` (the prompt, then each step's output) and `end`.
-    `reset` drops the state that outlives a reply. The drafts of a baseline depend only on the
-    tokens it observed, not on the passes, so all draft lengths can be replayed in one walk over a
-    text.
-
-    `name` is its name in reports, `default_limit` its authors' default draft length.
     """
-
-    name: str
-    default_limit: int
 
     def begin(self) -> None:  # noqa: B027 - most need nothing here
         """Start a reply."""
@@ -32,6 +24,29 @@ class Baseline(ABC):
     @abstractmethod
     def observe(self, tokens: Sequence[int]) -> None:
         """Take in committed tokens, in order."""
+
+    @abstractmethod
+    def propose(self, limit: int) -> Draft:
+        """Guess at most `limit` tokens."""
+
+    def end(self) -> None:  # noqa: B027 - most carry nothing over
+        """Finish a reply, and add it to the state that outlives it."""
+
+    def reset(self) -> None:  # noqa: B027 - most carry nothing over
+        """Forget earlier replies."""
+
+
+class Baseline(TraceDrafter):
+    """A drafter by published rules.
+
+    Its drafts depend only on the tokens it observed, not on the passes, so all draft lengths can be
+    replayed in one walk over a text.
+
+    `name` is its name in reports, `default_limit` its authors' default draft length.
+    """
+
+    name: str
+    default_limit: int
 
     @abstractmethod
     def draft(self, limit: int) -> Sequence[int]:
@@ -46,14 +61,7 @@ class Baseline(ABC):
         return [longest[:limit] for limit in limits]
 
     def propose(self, limit: int) -> Draft:
-        """Return the draft as the protocol requires."""
         return Draft.chain(self.draft(limit), self.name)
-
-    def end(self) -> None:  # noqa: B027 - most carry nothing over
-        """Finish a reply, and add it to the state that outlives it."""
-
-    def reset(self) -> None:  # noqa: B027 - most carry nothing over
-        """Forget earlier replies."""
 
 
 @functools.cache

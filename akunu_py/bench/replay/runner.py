@@ -12,8 +12,7 @@ from itertools import pairwise
 
 from msgspec import field
 
-from akunu_py.bench.replay.arms import Arm
-from akunu_py.bench.replay.baseline import Baseline
+from akunu_py.bench.replay.baseline import Baseline, TraceDrafter
 from akunu_py.bench.rows import Number, Row
 from akunu_py.decoding.stats import StatsRecorder, step_stats
 from akunu_py.decoding.verify import verify_match
@@ -39,24 +38,15 @@ class ReplayItem:
 
 
 class ItemCounts(Row, frozen=True):
-    """One item with one drafter: its passes and seconds.
-
-    Attributes:
-        stats: the passes.
-        observe_s: the drafter's seconds to observe, without the prompt.
-        decode_s: seconds of decoding; None in a replay, which decodes nothing.
-        identical: whether the reply equals plain decoding's; None in a replay.
-
-    """
+    """One item with one drafter: its passes and seconds."""
 
     stats: DecodeStats = field(default_factory=DecodeStats)
     observe_s: Number = 0.0
+    """The drafter's seconds to observe, without the prompt."""
     decode_s: Number | None = None
+    """Seconds of decoding; None in a replay, which decodes nothing."""
     identical: bool | None = None
-
-    def __add__(self, other: "ItemCounts") -> "ItemCounts":
-        """Return the sum of both, as of a replay."""
-        return ItemCounts(self.stats + other.stats, self.observe_s + other.observe_s)
+    """Whether the reply equals plain decoding's; None in a replay."""
 
     @property
     def drafter_s(self) -> float:
@@ -74,7 +64,7 @@ class ItemCounts(Row, frozen=True):
         )
 
 
-def replay_item(item: ReplayItem, drafter: Drafter | Arm, limit: int) -> ItemCounts:
+def replay_item(item: ReplayItem, drafter: Drafter | TraceDrafter, limit: int) -> ItemCounts:
     """Play an item back with at most `limit` tokens drafted for a pass.
 
     The drafter must be new; it observes the prompt here. `target_s` and `commit_s` of the

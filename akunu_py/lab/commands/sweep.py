@@ -29,9 +29,9 @@ from akunu_py.cli.loading_options import (
 from akunu_py.cli.reply_options import warn_if_not_exact
 
 if TYPE_CHECKING:
+    from akunu_py.bench.replay.cells import Cell, Setting
     from akunu_py.bench.result_file import BenchResult
     from akunu_py.engine.engine import Engine
-    from akunu_py.lab.sweep.grid import Cell, Setting
     from akunu_py.lab.sweep.report import Report
     from akunu_py.lab.sweep.run import SweepOptions
     from akunu_py.protocols import Tokenizer
@@ -228,12 +228,11 @@ def _axes(options: dict[str, Any]) -> "dict[str, Sequence[Setting]]":
 
 def _warn(cells: "Iterable[Cell]", temperature: float) -> None:
     """Warn once if any cell is not exact."""
-    from akunu_py.lab.sweep.settings import cell_config  # numpy
     from akunu_py.values.types import GenerationConfig
 
     for cell in cells:
         if not cell.is_exact:
-            warn_if_not_exact(cell_config(cell, GenerationConfig(temperature=temperature)))
+            warn_if_not_exact(cell.config(GenerationConfig(temperature=temperature)))
             return
 
 
@@ -255,7 +254,7 @@ def _measure(
     from akunu_py.bench.hit_rate import model_of  # imports MLX
     from akunu_py.bench.measured_model import model_from, model_hash
     from akunu_py.lab.sweep.report import make_report, sweep_findings
-    from akunu_py.lab.sweep.run import SweepRun
+    from akunu_py.lab.sweep.run import run_sweep
 
     loaded = None if engine is None else engine.draft_model
     with output.run(
@@ -265,15 +264,10 @@ def _measure(
         draft_model=None if loaded is None else model_from(loaded),
         inputs={"traces_sha256": [model_hash(path) for path in options.traces]},
     ) as run:
-        measured = SweepRun(
-            options, run.store, engine=engine, tokenizer=tokenizer, bar=count_progress
+        report = make_report(
+            run_sweep(options, run.store, engine=engine, tokenizer=tokenizer, bar=count_progress)
         )
-        report = make_report(measured.measure())
-    result = run.result(
-        sweep_findings(
-            report, costs=measured.costs, failures=measured.failures, finished=measured.finished
-        )
-    )
+    result = run.result(sweep_findings(report))
     if output.form == "terminal":
         _print_heat_map(report)
     # A recommendation is printed below its table.
@@ -284,7 +278,7 @@ def _measure(
 
 
 def _head(options: "SweepOptions", result: "BenchResult", report: "Report") -> str:
-    all_cells, done = len(options.plan.grid.cells), len(report.sweep.outcomes)
+    all_cells, done = len(options.plan.grid.cells), len(report.sweep.counts)
     size = f"{all_cells}" if done == all_cells else f"{done} of {all_cells}"
     what = "decoded" if options.live else "replayed on"
     source = f"{len(result.items)} items"

@@ -5,10 +5,11 @@ from dataclasses import dataclass
 from math import ceil, exp, log
 from typing import TYPE_CHECKING
 
+from akunu_py.bench.replay.cells import PLAIN, Cell, Setting
 from akunu_py.bench.tables import Column, Table
 from akunu_py.cli.terminal import printable
 from akunu_py.lab.plots.canvas import INK, PAPER, SHADES
-from akunu_py.lab.sweep.grid import HEADINGS, PLAIN, Cell, Setting, varied
+from akunu_py.lab.sweep.grid import HEADINGS, varied
 from akunu_py.system.errors import ConfigError
 
 if TYPE_CHECKING:

@@ -10,10 +10,16 @@ from dataclasses import dataclass
 from typing import Literal
 
 from akunu_py.bench.bootstrap import Ratio
-from akunu_py.bench.replay.results import REPORTED_HALF, TUNING_HALF
-from akunu_py.lab.sweep.figures import CellFigures, Cost, Figures, Traces, compare
-from akunu_py.lab.sweep.grid import PLAIN, Cell
-from akunu_py.lab.sweep.replayed import TraceOutcomes
+from akunu_py.bench.replay.cells import PLAIN, Cell
+from akunu_py.bench.replay.results import (
+    REPORTED_HALF,
+    TUNING_HALF,
+    Cost,
+    Figures,
+    Results,
+    compare,
+)
+from akunu_py.bench.replay.trace_replays import Counts, Traces
 from akunu_py.values.generation_config import Exactness
 
 Recommendable = Literal["identical", "law", "any"]
@@ -28,52 +34,42 @@ _ALLOWED: Mapping[Recommendable, tuple[Exactness, ...]] = {
 
 
 def eligible_cells(
-    outcomes: Mapping[Cell, TraceOutcomes],
-    exactness: Mapping[Cell, Exactness],
-    recommendable: Recommendable,
+    counts: Counts, exactness: Mapping[Cell, Exactness], recommendable: Recommendable
 ) -> list[Cell]:
     """Return the cells that may be recommended, in their order; plain decoding always may.
 
     A cell whose replies must equal plain decoding's but differ may be recommended only if any
     cell may.
     """
+
+    def differs(cell: Cell) -> bool:
+        return any(item.identical is False for items in counts[cell].values() for item in items)
+
     return [
         cell
-        for cell, found in outcomes.items()
+        for cell in counts
         if cell == PLAIN
         or (
             exactness[cell] in _ALLOWED[recommendable]
-            and (recommendable == "any" or exactness[cell] != "stream" or not _differs(found))
+            and (recommendable == "any" or exactness[cell] != "stream" or not differs(cell))
         )
     ]
 
 
-def _differs(outcomes: TraceOutcomes) -> bool:
-    return any(item.identical is False for items in outcomes.values() for item in items)
-
-
 @dataclass(frozen=True, slots=True)
 class Recommendation:
-    """The cell that is best on one half, and its figures on the other.
-
-    Attributes:
-        best: the fastest eligible cell on the choosing half; among equals the first.
-        chosen_speed: its speed there.
-        figures: of `best` and the cells compared with it, on the other half.
-        comparisons: `best` against others on the other half.
-        default: akunu's default.
-        default_may_be_taken: whether the default is eligible.
-        num_left_out: cells that are not eligible, but faster than `best` on the choosing half.
-
-    """
+    """The cell that is best on one half, and its figures on the other."""
 
     best: Cell
-    chosen_speed: float
-    figures: Mapping[Cell, CellFigures]
+    """The fastest eligible cell on the choosing half; among equals the first."""
+    figures: Mapping[Cell, Figures]
+    """Of `best` and the cells compared with it, on the other half."""
     comparisons: Mapping[Cell, Ratio]
+    """`best` against the others there."""
     default: Cell
     default_may_be_taken: bool = True
     num_left_out: int = 0
+    """Cells that are not eligible, but faster than `best` on the choosing half."""
 
     @property
     def take(self) -> Cell:
@@ -123,7 +119,7 @@ class Recommendation:
 
 def recommend(
     traces: Traces,
-    outcomes: Mapping[Cell, TraceOutcomes],
+    counts: Counts,
     cost: Cost,
     *,
     default: Cell,
@@ -132,30 +128,27 @@ def recommend(
 ) -> Recommendation | None:
     """Choose a cell; None if one half has no item.
 
-    `outcomes` holds cells in the order of preference, plain decoding and `default` among them;
-    `own` maps drafters to their cells as they ship. `eligible` are the cells that may be
-    recommended, plain decoding among them; None means all.
+    `counts` holds cells in the order of preference, plain decoding and `default` among them; `own`
+    maps drafters to their cells as they ship. `eligible` are the cells that may be recommended,
+    plain decoding among them; None means all.
     """
-    halves = {
-        half: Figures(traces, lambda item, half=half: item.half == half)  # type: ignore[misc]
-        for half in (TUNING_HALF, REPORTED_HALF)
-    }
-    if not all(half.num_items for half in halves.values()):
+    if {item.half for items in traces.values() for item in items} != {TUNING_HALF, REPORTED_HALF}:
         return None
-    plain = outcomes[PLAIN]
+    results = Results(traces, counts, cost, lambda item: item.half == REPORTED_HALF)
     speeds = {
-        cell: float(halves[TUNING_HALF].of(found, plain, cost).samples[0])
-        for cell, found in outcomes.items()
+        cell: results.log_speed(cell, lambda item: item.half == TUNING_HALF) for cell in counts
     }
     may = speeds.keys() if eligible is None else eligible
     best = max((cell for cell in speeds if cell in may), key=lambda cell: speeds[cell])
-    wanted = dict.fromkeys((best, default, own.get(best.drafter, best), PLAIN))
     # An interrupt may have come before the cell with a drafter's own settings.
-    wanted = {cell: None for cell in wanted if cell in outcomes}
-    figures = {cell: halves[REPORTED_HALF].of(outcomes[cell], plain, cost) for cell in wanted}
+    wanted = dict.fromkeys((best, default, own.get(best.drafter, best), PLAIN))
+    figures = {
+        cell: found
+        for cell in wanted
+        if cell in counts and (found := results.figures(cell)) is not None
+    }
     return Recommendation(
         best=best,
-        chosen_speed=speeds[best],
         figures=figures,
         comparisons={
             cell: compare(figures[best], other) for cell, other in figures.items() if cell != best

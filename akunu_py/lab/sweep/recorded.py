@@ -6,10 +6,10 @@ slows all alike. Nothing is remembered from reply to reply.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import accumulate
 
 from akunu_py.bench.hit_rate import encode_prompt
+from akunu_py.bench.replay.cells import Cell
 from akunu_py.bench.replay.runner import ItemCounts, ReplayItem
 from akunu_py.bench.replay.traces import half_of
 from akunu_py.bench.result_file import Costs, Failure
@@ -17,8 +17,6 @@ from akunu_py.bench.resume import ItemStore
 from akunu_py.bench.rows import Count
 from akunu_py.bench.workloads import Prompt
 from akunu_py.engine.engine import Engine
-from akunu_py.lab.sweep.grid import Cell
-from akunu_py.lab.sweep.settings import cell_config
 from akunu_py.models.pass_times import ROWS
 from akunu_py.system.errors import AkunuError
 from akunu_py.values.cost_curve import CostCurve
@@ -27,25 +25,17 @@ from akunu_py.values.types import GenerationConfig
 Progress = Callable[[int, int], None]
 
 
-@dataclass(frozen=True, slots=True)
-class Recording:
-    """Replies as items, and the prompts without one."""
-
-    items: tuple[ReplayItem, ...]
-    failures: tuple[Failure, ...]
-
-
 def record_replies(
     engine: Engine,
     prompts: Sequence[Prompt],
     store: ItemStore,
     config: GenerationConfig,
+    failures: list[Failure],
     *,
     progress: Progress = lambda _done, _total: None,
-) -> Recording:
-    """Answer each prompt that the store lacks without drafts; errors become failures."""
+) -> list[ReplayItem]:
+    """Answer each prompt that the store lacks without drafts; errors go to `failures`."""
     items: list[ReplayItem] = []
-    failures: list[Failure] = []
     progress(0, len(prompts))
     for number, prompt in enumerate(prompts, start=1):
         try:
@@ -65,7 +55,7 @@ def record_replies(
                 )
             )
         progress(number, len(prompts))
-    return Recording(tuple(items), tuple(failures))
+    return items
 
 
 def _reply(
@@ -145,7 +135,7 @@ def _decode(engine: Engine, cell: Cell, item: ReplayItem, config: GenerationConf
     # Otherwise a drafter would remember this very reply. The prompt's rows stay: they are
     # the same for all cells, and no figure has the prefill in it.
     engine.forget()
-    result = engine.generate(item.prompt, cell_config(cell, config))
+    result = engine.generate(item.prompt, cell.config(config))
     return ItemCounts(
         stats=result.stats,
         decode_s=result.decode_s,

@@ -1,29 +1,20 @@
 """The report of a sweep: figures, deterministic and timed, and tables."""
 
 import hashlib
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 
 from akunu_py.bench.metrics import NOT_EXACT
-from akunu_py.bench.result_file import Costs, Failure
+from akunu_py.bench.replay.cells import AXES, PLAIN, Cell
+from akunu_py.bench.replay.results import Cost, Figures, Results, cost_by_clock, cost_by_curve
+from akunu_py.bench.replay.trace_drafters import drafts_by_curve
 from akunu_py.bench.run import Findings
 from akunu_py.bench.tables import Column, Table, table_of
-from akunu_py.lab.sweep.figures import (
-    CellFigures,
-    Cost,
-    Figures,
-    Traces,
-    cost_by_clock,
-    cost_by_curve,
-)
-from akunu_py.lab.sweep.grid import AXES, HEADINGS, Cell, varied
+from akunu_py.lab.sweep.grid import HEADINGS, varied
 from akunu_py.lab.sweep.heat_map import HeatMap, choose_axes, make_heat_map
-from akunu_py.lab.sweep.plan import Plan
-from akunu_py.lab.sweep.recommend import Recommendable, Recommendation, eligible_cells, recommend
-from akunu_py.lab.sweep.replayed import TraceOutcomes, is_curve_bound
-from akunu_py.lab.sweep.settings import cell_exactness
-from akunu_py.values.cost_curve import CostCurve
-from akunu_py.values.types import Exactness, GenerationConfig
+from akunu_py.lab.sweep.recommend import Recommendation, recommend
+from akunu_py.lab.sweep.run import Sweep
+from akunu_py.values.types import Exactness
 
 _SHOWN = 12
 """Most rows of the table on the terminal, the fastest cells first."""
@@ -42,55 +33,19 @@ _EXACTNESS: Mapping[Exactness, str] = {
 
 
 @dataclass(frozen=True, slots=True)
-class Sweep:
-    """A measured sweep.
-
-    Attributes:
-        plan: the requested grid.
-        traces: the finished items.
-        outcomes: of the finished cells, in the order of the grid.
-        curve: the cost of passes.
-        curve_measured: whether it was measured in this run, so that the next run has another.
-        live: whether replies were decoded, which makes speeds measured times.
-        heat_axes: the requested axes of the heat map; None: the first two that are varied.
-        temperature: of the replies.
-        recommendable: which cells may be recommended.
-
-    """
-
-    plan: Plan
-    traces: Traces
-    outcomes: Mapping[Cell, TraceOutcomes]
-    curve: CostCurve
-    curve_measured: bool
-    live: bool
-    heat_axes: str | None = None
-    temperature: float = 0.0
-    recommendable: Recommendable = "identical"
-
-    def exactness(self, cell: Cell) -> Exactness:
-        """Return how the replies of a cell relate to replies of plain decoding."""
-        return cell_exactness(cell, GenerationConfig(temperature=self.temperature))
-
-    def eligible(self) -> list[Cell]:
-        """Return the finished cells that may be recommended."""
-        exactness = {cell: self.exactness(cell) for cell in self.outcomes}
-        return eligible_cells(self.outcomes, exactness, self.recommendable)
-
-
-@dataclass(frozen=True, slots=True)
 class Report:
     """The figures of a sweep over all items, in plain decoding's units.
 
     `passes` are figures with the costs of the curve; `figures` are those that judge the sweep,
-    which are the same in a replay. Both are empty before plain decoding is finished.
+    which are the same in a replay. Both are empty before plain decoding and the default are
+    finished.
     """
 
     sweep: Sweep
-    figures: Mapping[Cell, CellFigures]
-    passes: Mapping[Cell, CellFigures]
-    heat_map: HeatMap | None
-    recommendation: Recommendation | None
+    figures: Mapping[Cell, Figures] = field(default_factory=dict)
+    passes: Mapping[Cell, Figures] = field(default_factory=dict)
+    heat_map: HeatMap | None = None
+    recommendation: Recommendation | None = None
 
     @property
     def ranked(self) -> list[Cell]:
@@ -115,21 +70,19 @@ class Report:
 
 def make_report(sweep: Sweep) -> Report:
     """Work out all figures. Raises ConfigError for a heat map of axes that are not varied."""
-    axes = choose_axes(
-        dict.fromkeys(sweep.plan.grid.cells, 1.0), sweep.heat_axes, sweep.plan.default.drafter
-    )
-    plain_cell = sweep.plan.own["none"]
+    options, counts = sweep.options, sweep.counts
+    plan = options.plan
+    axes = choose_axes(dict.fromkeys(plan.grid.cells, 1.0), options.heat_axes, plan.default.drafter)
+    if not {PLAIN, plan.default} <= set(counts):
+        return Report(sweep)
+
+    def figures_by(cost: Cost) -> dict[Cell, Figures]:
+        results = Results(sweep.traces, counts, cost)
+        return {cell: found for cell in counts if (found := results.figures(cell)) is not None}
+
     by_curve = cost_by_curve(sweep.curve)
-    cost: Cost = cost_by_clock if sweep.live else by_curve
-    complete = {plain_cell, sweep.plan.default} <= set(sweep.outcomes)
-    if not complete or not any(sweep.traces.values()):
-        return Report(sweep, {}, {}, None, None)
-    plain = sweep.outcomes[plain_cell]
-    everything = Figures(sweep.traces, lambda _item: True)
-    figures = {cell: everything.of(o, plain, cost) for cell, o in sweep.outcomes.items()}
-    passes = figures
-    if sweep.live:
-        passes = {cell: everything.of(o, plain, by_curve) for cell, o in sweep.outcomes.items()}
+    cost = cost_by_clock if options.live else by_curve
+    figures = figures_by(cost)
     eligible = set(sweep.eligible())
     # A map shows eligible cells, and others that are not exact because of its own axes.
     speeds = {
@@ -140,18 +93,38 @@ def make_report(sweep: Sweep) -> Report:
     return Report(
         sweep,
         figures,
-        passes,
-        make_heat_map(speeds, axes, sweep.plan.default.drafter)
+        figures_by(by_curve) if options.live else figures,
+        make_heat_map(speeds, axes, plan.default.drafter)
         if axes and set(axes) <= set(varied(speeds))
         else None,
         recommend(
-            sweep.traces,
-            sweep.outcomes,
-            cost,
-            default=sweep.plan.default,
-            own=sweep.plan.own,
-            eligible=eligible,
+            sweep.traces, counts, cost, default=plan.default, own=plan.own, eligible=eligible
         ),
+    )
+
+
+def sweep_findings(report: Report) -> Findings:
+    """Return the figures, tables and items of a sweep."""
+    sweep = report.sweep
+    return Findings(
+        deterministic=deterministic_figures(report),
+        timing=timing_figures(report),
+        tables=make_tables(report),
+        items=tuple(
+            {
+                "id": item.id if len(sweep.traces) == 1 else f"{name}: {item.id}",
+                "category": item.category,
+                "session": item.session,
+                "half": item.half,
+                "prompt_tokens": len(item.prompt),
+                "output_tokens": len(item.output),
+            }
+            for name, items in sweep.traces.items()
+            for item in items
+        ),
+        failures=tuple(sweep.failures),
+        costs=sweep.costs,
+        finished=sweep.finished,
     )
 
 
@@ -160,7 +133,7 @@ def deterministic_figures(report: Report) -> dict[str, object]:
 
     Cells whose drafts end by measured costs are left out.
     """
-    sweep = report.sweep
+    sweep, measured = report.sweep, report.sweep.costs is not None
     digest = hashlib.sha256()
     for items in sweep.traces.values():
         for item in items:
@@ -171,22 +144,22 @@ def deterministic_figures(report: Report) -> dict[str, object]:
             "output_tokens": sum(len(i.output) for items in sweep.traces.values() for i in items),
             "token_ids_sha256": digest.hexdigest(),
         },
-        "costs": {} if sweep.curve_measured else {"the curve": sweep.curve.by_rows},
+        "costs": {} if measured else {"the curve": sweep.curve.by_rows},
         "cells": {
             cell.key: _counts(report, cell)
             for cell in report.figures
             if not _depends_on_costs(sweep, cell)
         },
         "recommended": None
-        if sweep.live or sweep.curve_measured or report.recommendation is None
+        if sweep.options.live or measured or report.recommendation is None
         else report.recommendation.take.key,
     }
 
 
 def _depends_on_costs(sweep: Sweep, cell: Cell) -> bool:
-    if sweep.live:
+    if sweep.options.live:
         return cell.draft_length == "budget"
-    return sweep.curve_measured and is_curve_bound(cell)
+    return sweep.costs is not None and drafts_by_curve(cell.drafter)
 
 
 def _counts(report: Report, cell: Cell) -> dict[str, object]:
@@ -201,7 +174,7 @@ def _counts(report: Report, cell: Cell) -> dict[str, object]:
         "tokens_per_pass": stats.tokens_per_pass,
         "hit_rate": stats.hit_rate,
         "identical": report.identical(cell),
-        "normalised_speed": None if sweep.curve_measured else report.passes[cell].speed.ratio,
+        "normalised_speed": report.passes[cell].speed.ratio if sweep.costs is None else None,
     }
 
 
@@ -231,47 +204,12 @@ def timing_figures(report: Report) -> dict[str, object]:
     }
 
 
-def sweep_findings(
-    report: Report,
-    *,
-    costs: Costs | None = None,
-    failures: Sequence[Failure] = (),
-    finished: bool = True,
-) -> Findings:
-    """Return the figures, tables and rows of a sweep; the last three are of its run."""
-    return Findings(
-        deterministic=deterministic_figures(report),
-        timing=timing_figures(report),
-        tables=make_tables(report),
-        items=_items(report.sweep.traces),
-        failures=tuple(failures),
-        costs=costs,
-        finished=finished,
-    )
-
-
-def _items(traces: Traces) -> tuple[dict[str, object], ...]:
-    """Return the items with their prompts and halves."""
-    return tuple(
-        {
-            "id": item.id if len(traces) == 1 else f"{name}: {item.id}",
-            "category": item.category,
-            "session": item.session,
-            "half": item.half,
-            "prompt_tokens": len(item.prompt),
-            "output_tokens": len(item.output),
-        }
-        for name, items in traces.items()
-        for item in items
-    )
-
-
 def make_tables(report: Report) -> tuple[Table, ...]:
     """Return the fastest cells, the recommendation, all cells and the heat map."""
     if not report.figures:
         return ()
     ranked = report.ranked
-    shown = dict.fromkeys((*ranked[:_SHOWN], *report.sweep.plan.own.values()))
+    shown = dict.fromkeys((*ranked[:_SHOWN], *report.sweep.options.plan.own.values()))
     kept = [cell for cell in ranked if cell in shown]
     tables = [
         _cells_table(report, kept, "fastest", "The fastest cells, and the drafters as they ship"),
@@ -286,7 +224,7 @@ def _cells_table(
     report: Report, cells: list[Cell], name: str, title: str, *, detail: bool = False
 ) -> Table:
     axes = [axis for axis in AXES if any(cell.setting(axis) is not None for cell in cells)]
-    live = report.sweep.live
+    live = report.sweep.options.live
     columns = [
         Column("drafter", "drafter"),
         Column("speed", "speed", ".3f"),
@@ -335,8 +273,10 @@ def _recommendation_table(report: Report) -> Table | None:
         return None
     roles = {
         found.best: "the cell",
-        report.sweep.plan.own.get(found.best.drafter, found.best): "its drafter as it ships",
-        report.sweep.plan.own["none"]: "plain decoding",
+        report.sweep.options.plan.own.get(
+            found.best.drafter, found.best
+        ): "its drafter as it ships",
+        report.sweep.options.plan.own["none"]: "plain decoding",
         found.default: "the default",
     }
     if not found.best.is_exact:

@@ -2,10 +2,10 @@
 
 import random
 
+from akunu_py.bench.replay.cells import PLAIN, Cell
+from akunu_py.bench.replay.results import cost_by_curve
 from akunu_py.bench.replay.runner import ItemCounts, ReplayItem
 from akunu_py.bench.replay.traces import half_of
-from akunu_py.lab.sweep.figures import cost_by_curve
-from akunu_py.lab.sweep.grid import PLAIN, Cell
 from akunu_py.values.cost_curve import CostCurve
 from akunu_py.values.types import DecodeStats
 

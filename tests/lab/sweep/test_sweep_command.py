@@ -9,16 +9,17 @@ import pytest
 from click.testing import CliRunner
 from command_help import printed_and_imported
 
+from akunu_py.bench.replay import trace_replays
+from akunu_py.bench.replay.traces import half_of
 from akunu_py.bench.result_file import read_result
 from akunu_py.bench.resume import ItemStore
 from akunu_py.bench.workloads import Prompt, load_prompts
 from akunu_py.cli.main import cli
 from akunu_py.engine.engine import Engine
-from akunu_py.lab.sweep import run as run_module
 from akunu_py.lab.sweep.plan import make_plan
 from akunu_py.lab.sweep.recorded import record_replies
 from akunu_py.lab.sweep.report import deterministic_figures, make_report, timing_figures
-from akunu_py.lab.sweep.run import RECORDED, SweepOptions, SweepRun
+from akunu_py.lab.sweep.run import RECORDED, SweepOptions, run_sweep
 from akunu_py.values.types import GenerationConfig
 
 TEXT = "the draft is the token of the model and the draft is the token of the world "
@@ -107,15 +108,15 @@ def test_finished_cells_are_kept(replayed, tmp_path, monkeypatch):
     # Each look at the clock is a second: how long a busy machine takes must not decide.
     clock = types.SimpleNamespace(perf_counter=itertools.count().__next__)
     monkeypatch.setattr("akunu_py.bench.resume.time", clock)
-    work = run_module.replay_cells
+    work, done = trace_replays.run_replay, []
 
-    def interrupted(cells, data, *, processes):
-        for number, found in enumerate(work(cells, data, processes=processes)):
-            if number == 4:
-                raise KeyboardInterrupt
-            yield found
+    def interrupted(replay, inputs):
+        if len(done) == 4:
+            raise KeyboardInterrupt
+        done.append(replay.key)
+        return work(replay, inputs)
 
-    monkeypatch.setattr(run_module, "replay_cells", interrupted)
+    monkeypatch.setattr(trace_replays, "run_replay", interrupted)
     result = run(*replayed, "--output", folder)
     assert result.exit_code == 130, result.output
     assert "4 of 9 cells" in result.stdout
@@ -124,12 +125,9 @@ def test_finished_cells_are_kept(replayed, tmp_path, monkeypatch):
     assert len(half.deterministic["cells"]) == 4
 
     left = []
-
-    def rest(cells, data, *, processes):
-        left.extend(cells)
-        yield from work(cells, data, processes=processes)
-
-    monkeypatch.setattr(run_module, "replay_cells", rest)
+    monkeypatch.setattr(
+        trace_replays, "run_replay", lambda one, inputs: left.append(one) or work(one, inputs)
+    )
     result = run(*replayed, "--output", folder)
     assert result.exit_code == 0, result.output
     assert len(left) == len(whole["deterministic"]["cells"]) - 4
@@ -212,9 +210,8 @@ def sweep(engine, drafters, values, *, live, **options):
         max_tokens=24, **options,
     )  # fmt: skip
     with ItemStore(None, {}) as store:
-        run = SweepRun(settled, store, engine=engine, tokenizer=engine.tokenizer, bar=no_bar)
-        found = run.measure()
-    assert run.finished
+        found = run_sweep(settled, store, engine=engine, tokenizer=engine.tokenizer, bar=no_bar)
+    assert found.finished
     assert found.traces[RECORDED]  # not all prompts fit into the tiny model's context
     return found
 
@@ -234,23 +231,23 @@ def test_live_and_replayed_cells_take_the_same_passes(path, request):
         replayed = sweep(engine, drafters, values, live=False)
     assert live.traces[RECORDED] == replayed.traces[RECORDED]
     compared = 0
-    for cell, found in live.outcomes.items():
+    for cell, found in live.counts.items():
         assert all(outcome.identical for outcome in found[RECORDED])
         if cell.draft_length == "budget" or cell.drafter == "auto":
             continue
         twin = next(
             other
-            for other in replayed.outcomes
+            for other in replayed.counts
             if (other.drafter, other.num_draft_tokens, other.order)
             == (cell.drafter, cell.num_draft_tokens, cell.order)
             and other.draft_length in {None, cell.draft_length}
         )
-        assert counts(found) == counts(replayed.outcomes[twin]), cell.key
+        assert counts(found) == counts(replayed.counts[twin]), cell.key
         compared += 1
     report = make_report(live)
     kept = deterministic_figures(report)["cells"]
-    assert {cell.key for cell in live.outcomes if cell.draft_length != "budget"} == set(kept)
-    assert set(timing_figures(report)["cells"]) == {cell.key for cell in live.outcomes}
+    assert {cell.key for cell in live.counts if cell.draft_length != "budget"} == set(kept)
+    assert set(timing_figures(report)["cells"]) == {cell.key for cell in live.counts}
     assert compared == 5  # plain decoding among them
 
 
@@ -261,7 +258,7 @@ def test_draft_models_under_every_rule_of_length(default_model):
     with Engine.load(default_model, draft_model=draft) as engine:
         found = sweep(engine, ("draft-model",), {"draft_length": rules}, live=True, draft=True)
     stats = {}
-    for cell, outcomes in found.outcomes.items():
+    for cell, outcomes in found.counts.items():
         assert all(outcome.identical for outcome in outcomes[RECORDED])
         stats[cell.draft_length] = [o.stats for o in outcomes[RECORDED]]
     drafted = {rule: sum(s.drafted for s in items) for rule, items in stats.items()}
@@ -308,7 +305,7 @@ def test_proposals_and_rejection_of_a_draft_model(default_model):
         found = sweep(engine, ("draft-model",), values, live=True, draft=True, temperature=0.7)
     by_method = {
         (cell.draft_sampling, cell.num_proposals): outcomes[RECORDED]
-        for cell, outcomes in found.outcomes.items()
+        for cell, outcomes in found.counts.items()
         if cell.draft_length == "fixed"
     }
     assert set(by_method) == {(s, k) for s in ("coupled", "rejection") for k in (1, 2)}
@@ -331,9 +328,9 @@ def test_replies_of_one_session_are_in_one_half(tiny_gguf):
     ]
     with Engine.load(tiny_gguf) as engine, ItemStore(None, {}) as store:
         config = GenerationConfig(max_tokens=3, seed=0)
-        recording = record_replies(engine, prompts, store, config)
+        items = record_replies(engine, prompts, store, config, [])
     halves = {}
-    for item in recording.items:
+    for item in items:
         halves.setdefault(item.session, set()).add(item.half)
     assert len(halves) == 6
     assert all(len(found) == 1 for found in halves.values())
@@ -341,8 +338,6 @@ def test_replies_of_one_session_are_in_one_half(tiny_gguf):
 
 
 def test_the_shipped_prompts_fill_both_halves():
-    from akunu_py.bench.replay.traces import half_of
-
     for limit in (3, None):
         prompts = load_prompts(limit=limit)
         size = sum(half_of(prompt.session) for prompt in prompts)

@@ -5,20 +5,12 @@ from itertools import product
 
 import pytest
 
+from akunu_py.bench.metrics import reply_exactness
+from akunu_py.bench.replay.cells import PLAIN, Cell, default_cell
 from akunu_py.drafting.registry import make_drafter
-from akunu_py.lab.sweep.grid import (
-    MOST_CELLS,
-    PLAIN,
-    Axes,
-    Cell,
-    default_cell,
-    make_grid,
-    parse_numbers,
-    varied,
-)
+from akunu_py.lab.sweep.grid import MOST_CELLS, check_values, make_grid, parse_numbers, varied
 from akunu_py.lab.sweep.heat_map import choose_axes, make_heat_map
-from akunu_py.lab.sweep.plan import make_plan
-from akunu_py.lab.sweep.settings import cell_config, cell_exactness, drafter_choices
+from akunu_py.lab.sweep.plan import drafter_choices, make_plan
 from akunu_py.system.errors import ConfigError
 from akunu_py.values.types import GenerationConfig
 
@@ -45,7 +37,7 @@ def test_what_is_no_number(text):
 
 
 def test_all_combinations_of_what_a_drafter_has():
-    axes = Axes({"num_draft_tokens": (2, 4), "order": (2, 3, 4), "window": (64, 512)})
+    axes = {"num_draft_tokens": (2, 4), "order": (2, 3, 4), "window": (64, 512)}
     grid = make_grid(["ngram", "ngram-window"], axes)
     expected = {Cell("ngram", n, o, None, 1) for n, o in product((2, 4), (2, 3, 4))}
     expected |= {
@@ -59,7 +51,7 @@ def test_all_combinations_of_what_a_drafter_has():
 
 
 def test_each_drafter_is_there_as_it_ships():
-    grid = make_grid(["lookup", "auto", "none"], Axes({"num_draft_tokens": (3,)}), always=[PLAIN])
+    grid = make_grid(["lookup", "auto", "none"], {"num_draft_tokens": (3,)}, always=[PLAIN])
     assert grid.cells == (
         PLAIN,
         Cell("lookup", 10, 4, None, 1),
@@ -71,7 +63,7 @@ def test_each_drafter_is_there_as_it_ships():
 
 
 def test_what_no_drafter_could_have_is_left_out():
-    axes = Axes({"order": (1, 2, 4), "min_match": (1, 2), "window": (3,)})
+    axes = {"order": (1, 2, 4), "min_match": (1, 2), "window": (3,)}
     grid = make_grid(["ngram-window"], axes)
     # A window of 3 holds bigrams; order 1 is none; a match of 2 needs an order of 3.
     assert set(grid.cells) == {Cell("ngram-window", 4, 4, 512, 1), Cell("ngram-window", 4, 2, 3, 1)}
@@ -83,11 +75,11 @@ def test_what_no_drafter_could_have_is_left_out():
 )
 def test_values_out_of_range(values):
     with pytest.raises(ConfigError, match=r"give 1 to|no axis"):
-        Axes(values)
+        check_values(values)
 
 
 def test_too_many_cells():
-    axes = Axes({"num_draft_tokens": range(1, 65), "window": range(16, 16 + MOST_CELLS)})
+    axes = {"num_draft_tokens": range(1, 65), "window": range(16, 16 + MOST_CELLS)}
     with pytest.raises(ConfigError, match="more than 5000 cells"):
         make_grid(["ngram-window"], axes)
 
@@ -114,7 +106,7 @@ def test_keys_differ_and_options_say_the_same():
 def test_every_cell_of_a_plan_is_a_configuration_that_works(live):
     plan = make_plan(("ngram", "ngram-window", "lookup", "counts", "auto"), {}, live=live)
     for cell in plan.grid.cells:
-        config = cell_config(cell, GenerationConfig(seed=3))
+        config = cell.config(GenerationConfig(seed=3))
         assert config.seed == 3
         drafter = make_drafter(cell.drafter, num_draft_tokens=cell.num_draft_tokens, config=config)
         if cell.order is not None:
@@ -134,7 +126,7 @@ def test_rules_of_length():
         "ngram": {},
         "counts": {"draft_length": ("fixed", "entropy", "lower-bound")},
     }
-    axes = Axes({"draft_length": ("entropy", "fixed")})
+    axes = {"draft_length": ("entropy", "fixed")}
     grid = make_grid(["ngram", "counts"], axes, choices=choices)
     assert [(cell.drafter, cell.draft_length) for cell in grid.cells] == [
         ("ngram", "budget"), ("ngram", "fixed"),
@@ -143,8 +135,7 @@ def test_rules_of_length():
     assert default_cell("counts", choices).draft_length == "budget"
     config = GenerationConfig()
     drawn = [
-        (cell_config(cell, config).draft_budget, cell_config(cell, config).draft_length)
-        for cell in grid.cells
+        (cell.config(config).draft_budget, cell.config(config).draft_length) for cell in grid.cells
     ]
     assert drawn == [
         ("auto", "budget"), ("always", "budget"),
@@ -235,18 +226,21 @@ def test_only_methods_that_go_together_at_the_temperature_are_cells():
     ]  # fmt: skip
     assert plan.grid.notes == ("counts: 3 combinations left out that it cannot have",)
     config = GenerationConfig(temperature=1)
-    assert [cell_exactness(cell, config) for cell in counts] == [
+    assert [reply_exactness(cell.config(config)) for cell in counts] == [
         "stream", "distribution", "none", "none", "none",
     ]  # fmt: skip
     assert [cell.is_exact for cell in counts] == [True, True, False, False, False]
-    settled = cell_config(counts[-1], config)
+    settled = counts[-1].config(config)
     assert (settled.draft_sampling, settled.lenience, settled.adjust_residual) == (
         "rejection", 0.5, False,
     )  # fmt: skip
     # Greedily rejection gives the likeliest token, and lenience needs no rejection.
     greedy = make_plan(["counts"], {"lenience": (0.5,)}, live=True).grid.cells[-1]
     assert (greedy.draft_sampling, greedy.lenience) == (None, 0.5)
-    assert cell_exactness(Cell("ngram", draft_sampling="rejection"), GenerationConfig()) == "stream"
+    assert (
+        reply_exactness(Cell("ngram", draft_sampling="rejection").config(GenerationConfig()))
+        == "stream"
+    )
 
 
 def test_what_is_not_exact_says_so_wherever_it_is_named():

@@ -9,24 +9,30 @@ from sweep_values import (
     outcome,
 )
 
+from akunu_py.bench.replay.trace_replays import ReplayInputs, TraceReplay, run_replay
+from akunu_py.bench.result_file import Costs
 from akunu_py.lab.sweep.heat_map import heat_map_of
 from akunu_py.lab.sweep.plan import make_plan
-from akunu_py.lab.sweep.replayed import ReplayData, replay_cell
+from akunu_py.lab.sweep.recorded import curve_of
 from akunu_py.lab.sweep.report import (
-    Sweep,
     deterministic_figures,
     make_report,
     make_tables,
     timing_figures,
 )
+from akunu_py.lab.sweep.run import Sweep, SweepOptions
 
 
-def sweep_of(*, measured=False, live=False, done=None):
+def sweep_of(*, measured=False, done=None):
     plan = make_plan(["ngram", "auto"], {"num_draft_tokens": (2, 6), "order": (3, 5)}, live=False)
     traces = {"t": items_of(8)}
-    data = ReplayData(traces, CURVE, "session", 50)
-    outcomes = {cell: replay_cell(cell, data) for cell in plan.grid.cells[:done]}
-    return Sweep(plan, traces, outcomes, CURVE, measured, live)
+    inputs = ReplayInputs(traces, {"": CURVE}, "session", 50)
+    counts = {
+        cell: {"t": run_replay(TraceReplay((cell,), "t"), inputs)[0]}
+        for cell in plan.grid.cells[:done]
+    }
+    costs = Costs(0.01, CURVE.points) if measured else None
+    return Sweep(SweepOptions(plan=plan), traces, counts, CURVE, costs)
 
 
 def test_a_report_has_the_default_and_plain_decoding_in_its_tables():
@@ -39,7 +45,7 @@ def test_a_report_has_the_default_and_plain_decoding_in_its_tables():
     best = max(row[2] for row in tables["heat_map"].rows)
     assert best == max(f.speed.ratio for f in report.figures.values())
     assert "auto" in report.heat_map.rows
-    assert len(tables["cells"].rows) == len(report.sweep.plan.grid.cells) == 9
+    assert len(tables["cells"].rows) == len(report.sweep.options.plan.grid.cells) == 9
     roles = [row[0] for row in tables["recommendation"].rows]
     assert any(role.endswith("the default") for role in roles)
     assert "plain decoding" in roles
@@ -88,12 +94,8 @@ def lenient_report(heat_axes=None, recommendable="identical"):
         cell: {"t": [replace(o, decode_s=o.stats.steps / 60) for o in found["t"]]}
         for cell, found in outcomes.items()
     }
-    return make_report(
-        Sweep(
-            plan, traces, outcomes, CURVE, curve_measured=False, live=True, heat_axes=heat_axes,
-            recommendable=recommendable,
-        )
-    )  # fmt: skip
+    options = SweepOptions(plan=plan, live=True, heat_axes=heat_axes, recommendable=recommendable)
+    return make_report(Sweep(options, traces, outcomes, CURVE))
 
 
 def test_what_is_not_exact_is_marked_in_every_table_and_figure():
@@ -152,3 +154,8 @@ def test_a_map_of_a_file_has_its_numbers_in_order():
     read = heat_map_of(report.heat_map.table())
     assert read.columns == tuple(str(column) for column in report.heat_map.columns)
     assert read.rows == tuple(str(row) for row in report.heat_map.rows)
+
+
+def test_measured_costs_become_a_curve_that_starts_at_plain_decoding():
+    curve = curve_of(Costs(0.01, {1: 1.09, 2: 0.95, 3: 1.4, 4: 1.3, 8: 2.0}))
+    assert curve.points == {1: 1.0, 2: 1.0, 3: 1.4, 4: 1.4, 8: 2.0}
