@@ -93,10 +93,6 @@ class Budget:
         drafter: makes the drafts.
         pipelined: False if the target is used in a way that keeps no step in flight.
         name: name of the drafter, under which its times are remembered.
-
-    Attributes:
-        saved: time that drafting saved so far.
-
     """
 
     def __init__(

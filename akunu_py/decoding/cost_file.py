@@ -30,17 +30,12 @@ Costs = dict[int, dict[int, float]]
 
 @dataclass(frozen=True, slots=True)
 class Remembered:
-    """Content of a file.
-
-    Attributes:
-        costs: costs of passes.
-        bit_equal: by the largest number of rows in a pass, the context up to which rows were found
-            bit-equal (`akunu_py.models.row_bits`), 0 if some were not.
-
-    """
+    """Content of a file."""
 
     costs: Costs = field(default_factory=dict)
     bit_equal: dict[int, int] = field(default_factory=dict)
+    """By the largest number of rows in a pass, the context up to which rows were found bit-equal
+    (`akunu_py.models.row_bits`), 0 if some were not."""
 
 
 class CostFile:

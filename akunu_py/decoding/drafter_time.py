@@ -36,10 +36,6 @@ class DrafterTime:
 
     `times` are the drafter's times in earlier replies. Without them the first draft of each reply
     would be as long as if its tokens cost nothing.
-
-    Attributes:
-        asked: whether the drafter was asked in this step.
-
     """
 
     def __init__(self, times: DrafterTimes | None = None) -> None:

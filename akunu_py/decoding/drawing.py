@@ -42,29 +42,22 @@ class DrawingState:
 
 
 class Drawing:
-    """The drafts that a model draws in one reply.
-
-    Attributes:
-        account: of the model, over all replies.
-        rate: lambda over the steps without copies. A token is worth the time that it takes
-            otherwise, at its place in the text. Where nothing is copied it takes longer than over
-            all steps: copies come in their own time, whatever is drawn here.
-        asked: whether there is a model that asks before it draws.
-        copied: number of tokens in front of the drawn ones in the last draft.
-        passes: passes of the model for the last draft.
-        waited_s: how long they waited for the step in flight.
-
-    """
+    """The drafts that a model draws in one reply."""
 
     def __init__(self, state: DrawingState) -> None:
         self._time = DrafterTime(state.times)
         self.account = state.account
+        # Lambda over the steps without copies. A token is worth the time that it takes otherwise,
+        # at its place in the text. Where nothing is copied it takes longer than over all steps:
+        # copies come in their own time, whatever is drawn here.
         self.rate = RunningRate()
         self.asked = False
         self.begin_step()
 
     def begin_step(self) -> None:
         """Forget the last draft."""
+        # Tokens in front of the drawn ones, passes of the model, and how long those waited for the
+        # step in flight.
         self.copied = self.passes = 0
         self.waited_s = 0.0
 

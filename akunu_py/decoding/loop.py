@@ -27,20 +27,13 @@ Verify = Callable[[int, Draft, int], Verification]
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One turn of the loop.
-
-    Attributes:
-        token_ids: tokens that the step added to the reply, at least one.
-        stats: its counts and times.
-        finish_reason: why the reply ends here; None if it goes on.
-        draft: the draft that was verified, after trimming.
-        verification: which of its nodes were accepted, and the token that follows them.
-
-    """
+    """One turn of the loop."""
 
     token_ids: tuple[int, ...]
     stats: StepStats
     finish_reason: FinishReason | None
+    """Why the reply ends here; None if it goes on."""
+
     draft: Draft
     verification: Verification
 

@@ -57,10 +57,6 @@ class StopTexts:
 
     Text that may be the beginning of a stop text is held back until that is decided, so no part of
     a stop text is ever shown.
-
-    Attributes:
-        reached: the stop text that was reached; None before.
-
     """
 
     def __init__(self, stops: Sequence[str]) -> None:

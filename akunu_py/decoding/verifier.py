@@ -20,18 +20,16 @@ ENTRY_POINT_GROUP = "akunu.verifiers"
 
 @dataclass(frozen=True, slots=True)
 class Verifier:
-    """A rule that accepts drafted tokens.
-
-    Attributes:
-        decode: decode loop that applies the rule; arguments as for `akunu_py.decoding.loop.decode`.
-        budget: makes the reply's budget; arguments as for `akunu_py.decoding.budget.Budget`.
-        sampling: configuration that the target samples with.
-
-    """
+    """A rule that accepts drafted tokens."""
 
     decode: Callable[..., Iterator[Step]]
+    """Arguments as for `akunu_py.decoding.loop.decode`."""
+
     budget: Callable[..., Budget]
+    """Arguments as for `akunu_py.decoding.budget.Budget`."""
+
     sampling: GenerationConfig
+    """What the target samples with."""
 
 
 def make_verifier(config: GenerationConfig, seed: int) -> Verifier:

@@ -47,21 +47,18 @@ Guess = Callable[[Sequence[int], int], Sequence[int]]
 
 @dataclass(frozen=True, slots=True)
 class DrawSettings:
-    """Settings for the draws of a reply's drafts.
-
-    Attributes:
-        config: transforms of the reply, with the draft's own temperature filled in.
-        seed: seed of the reply.
-        independent: draw with independent noise and keep the rows of q, as rejection sampling
-            needs; otherwise the target's noise couples the draws to its choices.
-        num_proposals: tokens drawn at each position; the draft continues after the first.
-
-    """
+    """Settings for the draws of a reply's drafts."""
 
     config: GenerationConfig
+    """Transforms of the reply, with the draft's own temperature filled in."""
+
     seed: int
     independent: bool = False
+    """Draw with independent noise and keep the rows of q, as rejection sampling needs; otherwise
+    the target's noise couples the draws to its choices."""
+
     num_proposals: int = 1
+    """Tokens drawn at each position; the draft continues after the first."""
 
 
 class LengthRule(Protocol):

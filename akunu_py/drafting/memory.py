@@ -33,12 +33,7 @@ class Memory:
     Beyond `max_tokens` the oldest texts are dropped until half of that is left. Of a text longer
     than this half only the end is kept.
 
-    Attributes:
-        index: index over all texts, with a separator before each.
-        unsaved: whether texts changed since the memory was loaded or saved.
-
     Raises ConfigError for a bound below 2, or a directory without a vocabulary's fingerprint.
-
     """
 
     def __init__(
@@ -59,7 +54,9 @@ class Memory:
         self.max_tokens = max_tokens
         self.vocabulary = vocabulary
         self.vocabulary_size = vocabulary_size
+        # Index over all texts, with a separator before each.
         self.index = OccurrenceIndex()
+        # Whether texts changed since the memory was loaded or saved.
         self.unsaved = False
         self._path: Path | None = None
         if directory is not None:

@@ -23,18 +23,16 @@ NGRAM_DEFAULTS: Mapping[str, Mapping[str, int]] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NgramSettings:
-    """Settings of an n-gram drafter; None is the drafter's default.
-
-    Attributes:
-        order: length of the longest n-gram in tokens, 2 or more.
-        window: number of last tokens that are counted, for `ngram-window` only.
-        min_match: length of the shortest context that is used, 1 to order - 1.
-
-    """
+    """Settings of an n-gram drafter; None is the drafter's default."""
 
     order: int | None = None
+    """Length of the longest n-gram in tokens, 2 or more."""
+
     window: int | None = None
+    """Number of last tokens that are counted, for `ngram-window` only."""
+
     min_match: int | None = None
+    """Length of the shortest context that is used, 1 to order - 1."""
 
     @classmethod
     def of(cls, config: GenerationConfig) -> "NgramSettings":

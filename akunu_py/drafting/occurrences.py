@@ -42,12 +42,6 @@ class OccurrenceIndex:
 
     Unrelated texts are separated by negative ids. Each separator is used once, so no match can
     contain one. Position 0 also holds a separator, and ends every chain.
-
-    Attributes:
-        tokens: the text, including separators; behind the end, that of an index that began here.
-        same_token: position -> latest earlier position with the same token; 0 for none.
-        same_pair: position -> latest earlier position with the same token and predecessor.
-
     """
 
     __slots__ = (
@@ -65,8 +59,11 @@ class OccurrenceIndex:
 
     def __init__(self, older: "OccurrenceIndex | None" = None) -> None:
         """Start empty, or as an extension of an older index, which may grow independently."""
+        # The text, including separators; behind the end, that of an index that began here.
         self.tokens: list[int] = [-1]
+        # Position -> latest earlier position with the same token; 0 for none.
         self.same_token: list[int] = [0]
+        # Position -> latest earlier position with the same token and predecessor.
         self.same_pair: list[int] = [0]
         self._last_token: dict[int, int] = {}
         self._last_pair: dict[int, int] = {}

@@ -37,33 +37,29 @@ second model, a file of counts, or a prediction head of the model itself."""
 
 @dataclass(frozen=True, slots=True)
 class DrafterSetup:
-    """Everything that a drafter can be made from, for one reply.
-
-    Attributes:
-        num_draft_tokens: upper limit of a draft, in tokens.
-        config: configuration of the reply.
-        vocabulary_size: number of the target's logits; None if unknown.
-        token_texts: returns the text of each token id, as the vocabulary writes it.
-        token_model: draft model of the engine, if it has one.
-        load_token_model: loads another model to draft with from a path; it must have the target's
-            vocabulary.
-        head_model: prediction head of the engine's model, if it was loaded.
-        counts: file of n-gram counts that the engine was given, if any.
-        kept: dictionary in which this drafter may keep state from reply to reply; empty at first.
-        auto_state: state of `auto` after earlier replies; None to start anew.
-
-    """
+    """Everything that a drafter can be made from, for one reply."""
 
     num_draft_tokens: int
     config: GenerationConfig = field(default_factory=GenerationConfig)
     vocabulary_size: int | None = None
+    """Number of the target's logits; None if unknown."""
+
     token_texts: Callable[[], Sequence[str]] = lambda: ()
+    """Returns the text of each token id, as the vocabulary writes it."""
+
     token_model: TokenModel | None = None
     load_token_model: Callable[[Path], TokenModel] | None = None
+    """Loads another model to draft with from a path; it must have the target's vocabulary."""
+
     head_model: HeadModel | None = None
     counts: Path | None = None
+    """File of n-gram counts that the engine was given, if any."""
+
     kept: dict[str, Any] = field(default_factory=dict)
+    """Dictionary in which this drafter may keep state from reply to reply; empty at first."""
+
     auto_state: AutoState | None = None
+    """State of `auto` after earlier replies; None to start anew."""
 
     @property
     def rejection(self) -> bool:
@@ -99,25 +95,22 @@ class DrafterSetup:
 
 @dataclass(frozen=True, slots=True)
 class DrafterKind:
-    """A drafter that can be chosen by name.
-
-    Attributes:
-        make: makes the drafter for one reply.
-        num_draft_tokens: default limit of a draft, in tokens.
-        needs: source of its drafts besides the text; "text" if there is none.
-        has_q: whether it draws from probabilities, which length rules need.
-        proposes_several: whether it may propose several tokens for a position.
-        check: raises ConfigError for a configuration that it cannot follow, before anything is
-            loaded; called with the configuration and the number of draft tokens.
-
-    """
+    """A drafter that can be chosen by name."""
 
     make: Callable[[DrafterSetup], Drafter]
     num_draft_tokens: int = 4
     needs: Need = "text"
+    """What it drafts from."""
+
     has_q: bool = False
+    """Whether it draws from probabilities, which length rules need."""
+
     proposes_several: bool = False
+    """Whether it may propose several tokens for a position."""
+
     check: Callable[[GenerationConfig, int], None] = lambda _config, _most: None
+    """Raises ConfigError for a configuration that it cannot follow, before anything is loaded;
+    called with the configuration and the number of draft tokens."""
 
 
 def _ngram(name: str) -> DrafterKind:

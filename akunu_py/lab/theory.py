@@ -176,18 +176,15 @@ class Roofline:
     `akunu_py.decoding.pass_costs.roofline`, adds the two terms, because kernels for few rows hardly
     overlap them.
 
-    Attributes:
-        parameters: parameters of the target that a token uses.
-        bytes_per_parameter: bytes as stored; 2 for float16, about 0.56 for 4 bits with scales.
-        bandwidth: memory bandwidth in bytes per second.
-        rate: arithmetic rate in operations per second.
-
     Raises ConfigError for numbers that are not positive and finite.
-
     """
 
     parameters: float
+    """Those that a token uses."""
+
     bytes_per_parameter: float
+    """As stored; 2 for float16, about 0.56 for 4 bits with scales."""
+
     bandwidth: float
     rate: float
 

@@ -12,17 +12,14 @@ from akunu_py.values.keyed_noise import Purpose, noise_key
 
 
 class Choice(NamedTuple):
-    """The choice at a position, not yet evaluated.
-
-    Attributes:
-        token: an id of the vocabulary, whatever the logits, uint32 [1]. It can be fed before it is
-            known whether it is a valid choice.
-        total: log-sum-exp of the row's logits, [1, 1]; see `is_choice`.
-
-    """
+    """The choice at a position, not yet evaluated."""
 
     token: mx.array
+    """An id of the vocabulary, whatever the logits, uint32 [1]. It can be fed before it is known
+    whether it is a valid choice."""
+
     total: mx.array
+    """Log-sum-exp of the row's logits, [1, 1]; see `is_choice`."""
 
 
 def is_choice(total: float) -> bool:

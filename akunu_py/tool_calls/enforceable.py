@@ -83,17 +83,12 @@ _DEEPEST = 64
 
 @dataclass(frozen=True, slots=True)
 class Enforceable:
-    """A tool with the schema that a grammar can enforce.
-
-    Attributes:
-        tool: the tool, with that schema as its parameters.
-        loosened: the parts of the given schema that are not enforced, such as
-            "tools.search.parameters.properties.tags.uniqueItems".
-
-    """
+    """A tool with the schema that a grammar can enforce."""
 
     tool: Tool
     loosened: tuple[str, ...]
+    """The parts of the given schema that are not enforced, such as
+    "tools.search.parameters.properties.tags.uniqueItems"."""
 
 
 def enforceable(tools: Sequence[Tool]) -> list[Enforceable]:
@@ -215,19 +210,14 @@ def closed(schema: Mapping[str, Any]) -> dict[str, Any]:
 
 
 class _Loosening:
-    """Loosens one schema.
-
-    Attributes:
-        parts: the places that lost something.
-        seconds: processor time of the trials.
-
-    """
+    """Loosens one schema."""
 
     def __init__(self, root: Mapping[str, Any]) -> None:
         self._root = root
         self._tries = 0
         self._spent = False
         self.seconds = 0.0
+        # The places that lost something.
         self.parts: list[str] = []
 
     @property

@@ -42,48 +42,39 @@ def flexible(text: str) -> str:
 class TaggedArguments:
     r"""Arguments as texts between tags.
 
-    Attributes:
-        key_start: before the name of an argument.
-        value_starts: between name and value, by type of the value.
-        value_end: after a value. Texts are written as they are, so none can contain it together
-            with what follows.
-        python: whether values other than texts may be in Python's notation (`True`, `None`).
-        wrapper: what stands around a text that holds markup, such as `<![CDATA[` and `]]>`; None
-            where such texts are written like others.
-
     Text between an argument and the next belongs to `key_start`.
-
     """
 
     key_start: str
     value_starts: Mapping[Kind, str]
+    """Between name and value, by type of the value."""
+
     value_end: str
+    """After a value. Texts are written as they are, so none can contain it together with what
+    follows."""
+
     python: bool = False
+    """Whether values other than texts may be in Python's notation (`True`, `None`)."""
+
     wrapper: tuple[str, str] | None = None
+    """What stands around a text that holds markup, such as `<![CDATA[` and `]]>`; None where such
+    texts are written like others."""
 
 
 @dataclass(frozen=True, slots=True)
 class PythonArguments:
-    """Arguments as keywords of a call in Python: `place="Rome", days=2`.
-
-    Attributes:
-        quote: that the template puts around texts; models write both kinds.
-
-    """
+    """Arguments as keywords of a call in Python: `place="Rome", days=2`."""
 
     quote: str = '"'
+    """Around texts, as the template has it; models write both kinds."""
 
 
 @dataclass(frozen=True, slots=True)
 class QuotedArguments:
-    """Arguments as an object in a notation like JSON, with keys without quotes.
-
-    Attributes:
-        quote: on both sides of a text; nothing is escaped.
-
-    """
+    """Arguments as an object in a notation like JSON, with keys without quotes."""
 
     quote: str
+    """On both sides of a text; nothing is escaped."""
 
 
 Arguments = Literal["json"] | TaggedArguments | PythonArguments | QuotedArguments
@@ -91,42 +82,38 @@ Arguments = Literal["json"] | TaggedArguments | PythonArguments | QuotedArgument
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolFormat:
-    r"""The texts around calls, their names and their arguments.
-
-    Attributes:
-        name: of the format, for messages: "json", "tagged", and so on.
-        start: before the first call.
-        opens: before a name; the first is what the template writes, others are understood too.
-        after_names: between name and arguments, likewise.
-        arguments: "json" for a JSON object, or how else arguments are written.
-        close: after the arguments.
-        empty: all between the name and the next call, for a call without arguments; None where it
-            follows from the other texts.
-        separator: between two calls.
-        end: after the last call.
-        several: whether a reply may have more than one call.
-        only_first: whether a call is recognised at the beginning of an answer alone, since no
-            marker sets it apart from text.
-        trigger: the text that announces a call, if it is not the first tag.
-        id_form: id of a call where the format derives it, with the fields `name` and `index`.
-        id_length: length of ids that the template demands, or None.
-
-    """
+    r"""The texts around calls, their names and their arguments."""
 
     name: str
     opens: tuple[str, ...]
+    """Before a name; the first is what the template writes, others are understood too. So are
+    `after_names`."""
+
     after_names: tuple[str, ...]
     arguments: Arguments = "json"
+    """How arguments are written; "json" for a JSON object."""
+
     start: str = ""
     close: str = ""
     empty: str | None = None
+    """All between the name and the next call, for a call without arguments; None where it follows
+    from the other texts."""
+
     separator: str = ""
     end: str = ""
     several: bool = True
     only_first: bool = False
+    """Whether a call is recognised at the beginning of an answer alone, since no marker sets it
+    apart from text."""
+
     trigger: str = ""
+    """The text that announces a call, if it is not the first tag."""
+
     id_form: str = ""
+    """Id of a call where the format derives it, with the fields `name` and `index`."""
+
     id_length: int | None = None
+    """Length of ids that the template demands, or None."""
 
     @property
     def writes_texts_as_they_are(self) -> bool:

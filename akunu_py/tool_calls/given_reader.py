@@ -24,21 +24,18 @@ from akunu_py.values.reply_deltas import (
 
 @dataclass(frozen=True, slots=True)
 class GivenReader:
-    """A function that reads the calls between two texts.
-
-    Attributes:
-        name: whose it is, for messages.
-        start: text before calls.
-        end: text after calls; "" if they reach to the end of the reply.
-        read: from the text between them and the tools in OpenAI's format to a call, or a list of
-            calls: mappings with `name` and `arguments`. May raise anything.
-
-    """
+    """A function that reads the calls between two texts."""
 
     name: str
+    """Whose it is, for messages."""
+
     start: str
     end: str
+    """Text after calls; "" if they reach to the end of the reply."""
+
     read: Callable[[str, list[dict[str, Any]]], object]
+    """From the text between them and the tools in OpenAI's format to a call, or a list of calls:
+    mappings with `name` and `arguments`. May raise anything."""
 
 
 @runtime_checkable

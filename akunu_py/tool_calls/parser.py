@@ -61,18 +61,14 @@ class _MalformedError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class _Head:
-    """The beginning of a call that was found.
-
-    Attributes:
-        name: name of the tool.
-        places: texts in the places for id and number.
-        size: number of characters up to the arguments.
-
-    """
+    """The beginning of a call that was found."""
 
     name: str
     places: Mapping[str, str]
+    """Texts in the places for id and number."""
+
     size: int
+    """Number of characters up to the arguments."""
 
 
 _MORE = object()

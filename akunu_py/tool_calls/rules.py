@@ -27,15 +27,12 @@ class Rules(dict[str, str]):
     Args:
         control_ids: id of each control token by its text; in a text it stands for itself.
         id_length: length of the ids of calls, or None.
-
-    Attributes:
-        lost: what calls cannot follow, such as "tools.read.parameters.properties.a b".
-
     """
 
     def __init__(self, control_ids: Mapping[str, int], id_length: int | None = None) -> None:
         super().__init__()
         self.control_ids = control_ids
+        # What calls cannot follow, such as "tools.read.parameters.properties.a b".
         self.lost: list[str] = []
         self._id_length = id_length
         names = sorted(filter(None, control_ids), key=len, reverse=True)

@@ -41,23 +41,23 @@ class Constraint:
     A constraint is checked in two steps: size and depth here, and the rest when it is compiled for
     a model's vocabulary (`akunu_py.constraints`).
 
-    Attributes:
-        kind: what `source` is.
-        source: JSON schema as JSON, regular expression, Lark grammar, or choices as a JSON list.
-            For tools a Lark grammar that akunu wrote, with few references for each tool.
-        trigger: text after which the constraint begins. Before it the reply is free, and may end.
-            It may contain control tokens, such as <|tool_call|>. "": it begins at once.
-        optional: the grammar of those replies among the allowed ones that the model must choose
-            unasked: where it would go another way without a constraint, they are not allowed.
-
     Raises ConfigError for a source that is too long.
-
     """
 
     kind: ConstraintKind
+    """What `source` is."""
+
     source: str
+    """JSON schema as JSON, regular expression, Lark grammar, or choices as a JSON list. For tools a
+    Lark grammar that akunu wrote, with few references for each tool."""
+
     trigger: str = ""
+    """Text after which the constraint begins. Before it the reply is free, and may end. It may
+    contain control tokens, such as <|tool_call|>. "": it begins at once."""
+
     optional: str = ""
+    """The grammar of those replies among the allowed ones that the model must choose unasked: where
+    it would go another way without a constraint, they are not allowed."""
 
     def __post_init__(self) -> None:
         most = MOST_TOOL_CHARACTERS if self.kind == "tools" else MOST_CHARACTERS

@@ -16,17 +16,15 @@ NOISE = 0.1
 class CostCurve:
     """C(m): the time of one pass over m rows, in passes over one row.
 
-    Attributes:
-        points: rows -> cost, including 1 row. Costs are interpolated between points and continue
-            with the slope of the last segment.
-        flat: (from, until): costs do not rise between these numbers of rows, beyond the points.
-
     Raises ConfigError for points that do not make a curve.
-
     """
 
     points: Mapping[int, float]
+    """Rows -> cost, including 1 row. Costs are interpolated between points and continue with the
+    slope of the last segment."""
+
     flat: tuple[int, int] | None = None
+    """(from, until): costs do not rise between these numbers of rows, beyond the points."""
 
     def __post_init__(self) -> None:
         sound = all(

@@ -12,32 +12,34 @@ Origin = Literal["target", "residual"]
 
 @dataclass(frozen=True, slots=True)
 class DraftedToken:
-    """A drafted token and its outcome.
-
-    Attributes:
-        token: its id.
-        parent: index of the token it follows in the draft, -1 for the last committed one.
-        accepted: whether it was accepted; None if it was not tested, because its parent was
-            rejected or a sibling taken.
-        confidence: the drafter's estimate that the target agrees; None without one.
-        p: the target's probability, after earlier rejections at its position.
-        q: the probability it was drawn with.
-        uniform: the number that decided. These three are None if drafts are compared with the
-            target's choices.
-        source: who drafted it, or the text it is copied from, if that adds to the step's source.
-        place: the prompt's token that it copies; None if it copies none. Not part of records.
-
-    """
+    """A drafted token and its outcome."""
 
     token: int
     parent: int
+    """Index of the token it follows in the draft, -1 for the last committed one."""
+
     accepted: bool | None
+    """Whether it was accepted; None if it was not tested, because its parent was rejected or a
+    sibling taken."""
+
     confidence: float | None = None
+    """The drafter's estimate that the target agrees; None without one."""
+
     p: float | None = None
+    """The target's probability, after earlier rejections at its position."""
+
     q: float | None = None
+    """The probability it was drawn with."""
+
     uniform: float | None = None
+    """The number that decided. It, p and q are None if drafts are compared with the target's
+    choices."""
+
     source: str | None = None
+    """Who drafted it, or the text it is copied from, if that adds to the step's source."""
+
     place: int | None = None
+    """The prompt's token that it copies; None if it copies none. Not part of records."""
 
     @property
     def ratio(self) -> float | None:
@@ -47,29 +49,26 @@ class DraftedToken:
 
 @dataclass(frozen=True, slots=True)
 class StepDetail:
-    """One step, token by token, for display; decoding does not need it.
-
-    Attributes:
-        position: position of the step's first token, counted from the beginning of the prompt.
-        source: who drafted, as in `StepStats`.
-        match_length: number of context tokens that matched; 0 without a match.
-        drafted: the draft.
-        token: the step's last token, chosen by the target or drawn by a verifier.
-        kind: whether that followed a wholly accepted draft or a rejection.
-        origin: what it was drawn from.
-        entropy: H of an entropy-adaptive length, 0 to 1; None without one.
-        gamma: that length.
-
-    """
+    """One step, token by token, for display; decoding does not need it."""
 
     position: int
+    """Position of the step's first token, counted from the beginning of the prompt."""
+
     source: str
     match_length: int
+    """Number of context tokens that matched; 0 without a match."""
+
     drafted: tuple[DraftedToken, ...]
     token: int
+    """The step's last token, chosen by the target or drawn by a verifier."""
+
     kind: VerificationKind
+    """Whether `token` followed a wholly accepted draft or a rejection."""
+
     origin: Origin
     entropy: float | None = None
+    """H and length of an entropy-adaptive draft; None without one."""
+
     gamma: int | None = None
 
     @property

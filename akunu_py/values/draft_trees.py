@@ -114,18 +114,12 @@ def best_chain(draft: Draft) -> Draft:
 
 
 class TreeBuilder:
-    """A tree that grows node by node; equal siblings become one.
-
-    Attributes:
-        tokens: token of each node.
-        parents: parent of each node, -1 for the root's children.
-        confidence: confidence in each node, if its parent is right.
-
-    """
+    """A tree that grows node by node; equal siblings become one."""
 
     def __init__(self) -> None:
         self.tokens: list[int] = []
         self.parents: list[int] = []
+        # Of each node, if its parent is right.
         self.confidence: list[float] = []
         self._nodes: dict[tuple[int, int], int] = {}
 

@@ -143,24 +143,20 @@ class Tool:
 class Message:
     """One message of a conversation.
 
-    Attributes:
-        role: the speaker; "tool" for the result of a call.
-        content: the text, or its parts.
-        tool_calls: calls by the assistant.
-        tool_call_id: id of the call that a tool's message answers; "" for none.
-        name: name of the speaker, or of the tool; "" for none.
-        reasoning: the assistant's thoughts before it spoke, without markers.
-
     Raises ConfigError for a field that is malformed or that the role cannot have.
-
     """
 
     role: Role
     content: str | tuple[TextPart, ...] = ""
     tool_calls: tuple[ToolCall, ...] = ()
     tool_call_id: str = ""
+    """The call that a tool's message answers; "" for none."""
+
     name: str = ""
+    """Of the speaker, or of the tool; "" for none."""
+
     reasoning: str = ""
+    """What the assistant thought before it spoke, without markers."""
 
     def __post_init__(self) -> None:
         if self.role not in _ROLES:

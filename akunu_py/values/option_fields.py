@@ -31,20 +31,16 @@ class Kind(ABC, Generic[_T]):
 
 @dataclass(frozen=True, slots=True)
 class Number(Kind[float]):
-    """A number from `least` to `most`, both finite.
-
-    Attributes:
-        wanted: the range in a message, after "give".
-        excluded: an end that is not part of the range; None if both are.
-        or_zero: whether 0 is also accepted.
-
-    """
+    """A number from `least` to `most`, both finite."""
 
     least: float
     most: float
     wanted: str
     excluded: float | None = None
+    """An end that is not part of the range; None if both are."""
+
     or_zero: bool = False
+    """Whether 0 is also accepted."""
 
     def check(self, name: str, value: Any) -> None:
         number = isinstance(value, int | float) and not isinstance(value, bool)
@@ -145,34 +141,36 @@ _BIAS = Number(-1e9, 1e9, "a finite number")
 
 @dataclass(frozen=True, slots=True)
 class Option:
-    """A field of a dataclass that was declared with `option`.
-
-    Attributes:
-        name: name of the field.
-        default: its default value; the checks treat None as "left out".
-        kind: the values it takes.
-        help: its effect, in one or two sentences, which call other options by their names.
-        metavar: the value's letter or word in `help`, such as N.
-        group: a common name of options with the same effect; may be empty.
-        heading: the group of options in which --help and `/set` show it; "" for those that matter
-            first.
-        rare: whether it is for studies, and shown only where all options are asked for.
-        also: other names for it: one letter, or what other programs call it.
-        wire: formats of requests with a field for it, of the same name unless
-            `server.generation_fields` has another.
-
-    """
+    """A field of a dataclass that was declared with `option`."""
 
     name: str
     default: Any
+    """Its default value; the checks treat None as "left out"."""
+
     kind: Kind[Any]
+    """The values it takes."""
+
     help: str
+    """Its effect, in one or two sentences, which call other options by their names."""
+
     metavar: str
+    """The value's letter or word in `help`, such as N."""
+
     group: str
+    """A common name of options with the same effect; may be empty."""
+
     heading: str
+    """The group of options in which --help and `/set` show it; "" for those that matter first."""
+
     rare: bool
+    """Whether it is for studies, and shown only where all options are asked for."""
+
     also: tuple[str, ...]
+    """Other names for it: one letter, or what other programs call it."""
+
     wire: tuple[WireFormat, ...]
+    """Formats of requests with a field for it, of the same name unless `server.generation_fields`
+    has another."""
 
     def is_changed(self, config: object) -> bool:
         """Return whether a configuration's value is not the default."""

@@ -204,17 +204,12 @@ class TokenLogprob:
 
     These are natural logarithms of probabilities of the model's own distribution, before penalties,
     masks, filters and temperature.
-
-    Attributes:
-        token: its id.
-        logprob: its log probability.
-        top: ids and log probabilities of the likeliest tokens at its place, the likeliest first.
-
     """
 
     token: int
     logprob: float
     top: tuple[tuple[int, float], ...] = ()
+    """Ids and log probabilities of the likeliest tokens at its place, the likeliest first."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,22 +24,22 @@ the longest match, and of several the most similar context, and of these the lat
 
 @dataclass(slots=True)
 class Situation:
-    """State of a reply that estimates use besides the text.
-
-    Attributes:
-        memory_end: end of the memory's texts; the prompt follows.
-        prompt_end: position of the reply's first token.
-        bias: bias of this reply, in log-odds.
-        streak: tokens predicted right since the last wrong one.
-        last_outcome: of the last chain: 0 all right, 1 some, 2 none or nothing proposed.
-
-    """
+    """State of a reply that estimates use besides the text."""
 
     memory_end: int = 0
+    """End of the memory's texts; the prompt follows."""
+
     prompt_end: int = 0
+    """Position of the reply's first token."""
+
     bias: float = 0.0
+    """Bias of this reply, in log-odds."""
+
     streak: int = 0
+    """Tokens predicted right since the last wrong one."""
+
     last_outcome: int = 2
+    """Of the last chain: 0 all right, 1 some, 2 none or nothing proposed."""
 
 
 @dataclass(slots=True)

@@ -39,31 +39,33 @@ class BeamKeywords(TypedDict, total=False):
 class BeamOptions:
     """Options of a beam search.
 
-    Attributes:
-        width: number of hypotheses kept after each step, 1 to the size of the vocabulary.
-        max_tokens: upper limit of a hypothesis, in tokens.
-        length_penalty: hypotheses are returned in the order of
-            log-probability / length ** length_penalty; the search uses the log-probability itself.
-        drafter: searches ahead: "draft-model", "ngram" (counts of the prompt's n-grams of 1 to 4
-            tokens) or "none". None: "draft-model" if the engine has one, else "none".
-        draft_width: width of the search ahead, `width` to the size of the vocabulary; None: twice
-            the width, at most the vocabulary.
-        num_draft_steps: limit of steps searched ahead for one pass.
-        progress: called with the number of prompt tokens done and in all.
-        check: called before each pass; an exception from it ends the search.
-
     Raises ConfigError naming the field and its range.
-
     """
 
     width: int
+    """Hypotheses kept after each step, 1 to the size of the vocabulary."""
+
     max_tokens: int
     length_penalty: float = 0.0
+    """Hypotheses are returned in the order of log-probability / length ** length_penalty; the
+    search uses the log-probability itself."""
+
     drafter: BeamDrafter | None = None
+    """What searches ahead: "draft-model", "ngram" (counts of the prompt's n-grams of 1 to 4 tokens)
+    or "none". None: "draft-model" if the engine has one, else "none"."""
+
     draft_width: int | None = None
+    """Width of the search ahead, `width` to the size of the vocabulary; None: twice the width, at
+    most the vocabulary."""
+
     num_draft_steps: int = 4
+    """Limit of steps searched ahead for one pass."""
+
     progress: Progress | None = None
+    """Called with the number of prompt tokens done and in all."""
+
     check: Callable[[], None] | None = None
+    """Called before each pass; an exception from it ends the search."""
 
     def __post_init__(self) -> None:
         _check_count("width", self.width)
@@ -90,44 +92,39 @@ class BeamOptions:
 
 @dataclass(frozen=True, slots=True)
 class BeamHypothesis:
-    """One text that a beam search found.
-
-    Attributes:
-        text: text without the end-of-generation token.
-        token_ids: token ids, including an end-of-generation token.
-        log_probability: log-probability of these tokens after the prompt, in nats.
-        score: value that orders hypotheses; see `BeamOptions.length_penalty`.
-        finished: whether the last token ends the text; False if `max_tokens` was reached.
-
-    """
+    """One text that a beam search found."""
 
     text: str
+    """Text without the end-of-generation token."""
+
     token_ids: tuple[int, ...]
     log_probability: float
+    """Log-probability of these tokens after the prompt, in nats."""
+
     score: float
+    """Value that orders hypotheses; see `BeamOptions.length_penalty`."""
+
     finished: bool
 
 
 @dataclass(frozen=True, slots=True)
 class BeamStats:
-    """Cost of a search.
-
-    Attributes:
-        steps: steps of the search, one token for every unfinished hypothesis.
-        passes: passes of the model, without the prefill.
-        rows: rows fed to the model at each call; a call is one pass if the model takes trees.
-        draft_steps: steps searched ahead; `kept_draft_steps` of them saved a call of the model.
-        draft_passes: passes of the draft model, if one searched ahead.
-        seconds: time of the search, without the prefill.
-
-    """
+    """Cost of a search."""
 
     steps: int
     passes: int
+    """Without the prefill, as `seconds` is."""
+
     rows: tuple[int, ...]
+    """Rows fed to the model at each call; a call is one pass if the model takes trees."""
+
     draft_steps: int
+    """Steps searched ahead; `kept_draft_steps` of them saved a call of the model."""
+
     kept_draft_steps: int
     draft_passes: int
+    """Passes of the draft model, if one searched ahead."""
+
     seconds: float
 
     @property

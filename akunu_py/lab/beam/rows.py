@@ -30,18 +30,12 @@ _SUBSTITUTE = 0
 
 @dataclass(frozen=True, slots=True)
 class BeamPass:
-    """One call of `BeamRows.log_probabilities`.
-
-    Attributes:
-        continuations: number of continuations.
-        rows: rows fed to the model, over all passes.
-        passes: 1, or the number of chains if the model takes no trees.
-
-    """
+    """One call of `BeamRows.log_probabilities`."""
 
     continuations: int
     rows: int
     passes: int
+    """1, or the number of chains if the model takes no trees."""
 
 
 class BeamRows:
@@ -53,11 +47,6 @@ class BeamRows:
     every pass and may raise; `progress` reports the prefill.
 
     Raises ConfigError for a model whose caches cannot go back.
-
-    Attributes:
-        calls: one `BeamPass` for each call of `log_probabilities`.
-        trees: whether the continuations of the last call were fed as a tree.
-
     """
 
     def __init__(
@@ -87,7 +76,9 @@ class BeamRows:
         self._stream = replies_stream()
         # The last pass, whose rows are still in the caches, and the caches' marks before it.
         self._last: tuple[Draft, Saved] | None = None
+        # One `BeamPass` for each call of `log_probabilities`.
         self.calls: list[BeamPass] = []
+        # Whether the continuations of the last call were fed as a tree.
         self.trees = False
 
     def prefill(self) -> None:

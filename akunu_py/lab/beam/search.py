@@ -43,22 +43,18 @@ class BeamModel(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class BeamSearch:
-    """Result of a search, and its cost.
-
-    Attributes:
-        hypotheses: best first; among equals the extension of the better one, then the lower id.
-        steps: steps of the search, one token each.
-        passes: passes of the model that decides.
-        rows: continuations that these passes evaluated.
-        draft_steps: steps that the draft searched ahead; `kept_draft_steps` of them saved a pass.
-
-    """
+    """Result of a search, and its cost."""
 
     hypotheses: tuple[Hypothesis, ...]
+    """Best first; among equals the extension of the better one, then the lower id."""
+
     steps: int
     passes: int
     rows: int
+    """Continuations that these passes evaluated."""
+
     draft_steps: int = 0
+    """Steps that the draft searched ahead; `kept_draft_steps` of them saved a pass."""
 
     @property
     def kept_draft_steps(self) -> int:

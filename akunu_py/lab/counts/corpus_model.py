@@ -21,14 +21,6 @@ from akunu_py.system.errors import ConfigError
 class CorpusCounts:
     """Counts of tokens, and of pairs of neighbours, in a corpus.
 
-    Attributes:
-        vocabulary_size: number of ids.
-        order: 2, or 1 without counts of pairs.
-        tokens: ids that occur, int64 [n], ascending.
-        counts: number of occurrences of each id, int64 [n].
-        pairs: first id << 32 | second id of each pair that occurs, int64 [m], ascending.
-        pair_counts: number of occurrences of each pair, int64 [m].
-
     Raises ValueError for inconsistent arrays: wrong types or lengths, not ascending, ids outside
     the vocabulary, counts below 1 or above 2**62 in sum, pairs of tokens that do not occur, more
     pairs beginning with a token than its occurrences, or pairs with order 1.
@@ -36,10 +28,17 @@ class CorpusCounts:
 
     vocabulary_size: int
     order: int
+    """2, or 1 without counts of pairs."""
+
     tokens: NDArray[np.int64]
+    """Ids that occur, int64 [n], ascending."""
+
     counts: NDArray[np.int64]
     pairs: NDArray[np.int64]
+    """First id << 32 | second id of each pair that occurs, int64 [m], ascending."""
+
     pair_counts: NDArray[np.int64]
+    """Number of occurrences of each pair, int64 [m]."""
 
     def __post_init__(self) -> None:
         _check_counts(self.tokens, self.counts, "tokens")

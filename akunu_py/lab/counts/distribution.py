@@ -28,19 +28,15 @@ _BATCH_BITS = 1 << 14
 
 @dataclass(frozen=True, slots=True)
 class SparseDistribution:
-    """Probabilities of the next token.
-
-    Attributes:
-        tokens: listed ids, int64 [n], without duplicates, in any order.
-        probabilities: probabilities of the listed ids, float64 [n].
-        rest: probability of each unlisted token.
-        vocabulary_size: number of tokens; all probabilities sum to 1.
-
-    """
+    """Probabilities of the next token."""
 
     tokens: NDArray[np.int64]
+    """Listed ids, int64 [n], without duplicates, in any order."""
+
     probabilities: NDArray[np.float64]
     rest: float
+    """Probability of each unlisted token."""
+
     vocabulary_size: int
 
     @classmethod

@@ -22,19 +22,16 @@ from akunu_py.values.types import Draft
 
 @dataclass(frozen=True, slots=True)
 class DraftLaw:
-    """The distributions and draws of a draft, checked against its nodes.
-
-    Attributes:
-        rows: distributions [n, vocab]; None if all tokens were certain.
-        draws: (node, row) of each draw.
-        ordered: whether `draws` is in the order of drawing; if not, siblings are tried in random
-            order.
-
-    """
+    """The distributions and draws of a draft, checked against its nodes."""
 
     rows: Rows | None
+    """Distributions [n, vocab]; None if all tokens were certain."""
+
     draws: tuple[tuple[int, int], ...]
+    """(node, row) of each draw."""
+
     ordered: bool
+    """Whether `draws` is in the order of drawing; if not, siblings are tried in random order."""
 
     def by_parent(self, draft: Draft) -> dict[int, list[tuple[int, int]]]:
         """Return the draws after each node; -1 stands for the last committed token."""

@@ -11,25 +11,20 @@ from akunu_py.values.types import Draft, Verification
 
 @dataclass(frozen=True, slots=True)
 class Trial:
-    """One draw that was tried.
-
-    Attributes:
-        node: node of the draft.
-        token: token of the node.
-        position: position of the token, counted from the beginning of the prompt.
-        p: probability in what earlier rejections at the position left of the target's distribution.
-        q: probability with which the token was drawn.
-        uniform: the uniform number that decided; None if nothing is random.
-        accepted: whether the token was accepted.
-
-    """
+    """One draw that was tried."""
 
     node: int
     token: int
     position: int
     p: float
+    """Probability in what earlier rejections at the position left of the target's distribution."""
+
     q: float
+    """Probability with which the token was drawn."""
+
     uniform: float | None
+    """The uniform number that decided; None if nothing is random."""
+
     accepted: bool
 
     @property
