@@ -34,7 +34,7 @@ class KeptRows(Protocol):
         """
 
 
-class DrawnToken(Protocol):
+class RatedToken(Protocol):
     """A token of an unfinished draft, as a rule of length sees it."""
 
     @property
@@ -48,7 +48,7 @@ class DrawingRule(Protocol):
     def pays(
         self,
         before: Draft,
-        drawn: Sequence[DrawnToken],
+        drawn: Sequence[RatedToken],
         *,
         room: int,
         passes: int = 1,

@@ -28,23 +28,23 @@ class ConstrainedDrafter(DrafterAround):
 
     def num_sure(self) -> int:
         """Return how many tokens must come next."""
-        return len(self._matcher.forced())
+        return len(self._matcher.forced_tokens())
 
     def propose(self, limit: int) -> Draft:
         """Draft what must come next, followed by the inner drafter's tokens if it can go on.
 
         Where nothing must come, draft as the inner drafter does.
         """
-        sure = self._matcher.forced()[:limit]
+        sure = self._matcher.forced_tokens()[:limit]
         more = min(limit - len(sure), self._most)
         if not sure:
-            return self._allowed(self._inner.propose(more))
+            return self._keep_allowed(self._inner.propose(more))
         chain = Draft.chain(sure, GRAMMAR, 0, (1.0,) * len(sure), sure=len(sure))
         if more <= 0:
             return chain
-        return self._allowed(_joined(chain, self._inner.extend(chain, more)))
+        return self._keep_allowed(_append(chain, self._inner.extend(chain, more)))
 
-    def _allowed(self, draft: Draft) -> Draft:
+    def _keep_allowed(self, draft: Draft) -> Draft:
         """Return the part of a draft that the constraint allows."""
         if draft.is_chain:
             return draft.first(self._matcher.validate(draft.tokens))
@@ -57,7 +57,7 @@ class ConstrainedDrafter(DrafterAround):
         return part(draft, [node for node in paths if node >= 0])
 
 
-def _joined(chain: Draft, more: Draft) -> Draft:
+def _append(chain: Draft, more: Draft) -> Draft:
     """Return a chain followed by another one."""
     if not more.tokens:
         return chain

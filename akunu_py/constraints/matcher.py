@@ -75,7 +75,7 @@ class Matcher:
         if not self._go_to(path):
             found[:] = 0xFFFFFFFF
             return found
-        run, start = self._forced_here()
+        run, start = self._forced_run()
         if start < len(run):
             word, bit = divmod(run[start], 32)
             found[word] = 1 << bit
@@ -104,10 +104,10 @@ class Matcher:
         self._check()
         return count + 1 if count == end and self._ends_with(tokens[: end + 1]) else count
 
-    def forced(self) -> tuple[int, ...]:
+    def forced_tokens(self) -> tuple[int, ...]:
         """Return the tokens that must follow the reply so far; masks allow no others there."""
         self._go_to(())
-        run, start = ((), 0) if self._ended else self._forced_here()
+        run, start = ((), 0) if self._ended else self._forced_run()
         return run[start:]
 
     def advance(self, tokens: Sequence[int]) -> None:
@@ -167,7 +167,7 @@ class Matcher:
             self._inner.rollback(len(taken) - place)
             del taken[place:], self._forced[place + 1 :]
         for token in path[place - self.num_tokens :]:
-            run, start = self._forced_here()
+            run, start = self._forced_run()
             if self._inner.try_consume_tokens([token]) != 1:
                 break
             taken.append(token)
@@ -176,7 +176,7 @@ class Matcher:
         self._check()
         return len(taken) == self.num_tokens + len(path)
 
-    def _forced_here(self) -> tuple[tuple[int, ...], int]:
+    def _forced_run(self) -> tuple[tuple[int, ...], int]:
         """Return a run of tokens, and from where in it they must follow the inner matcher's.
 
         llguidance would spell the rest of a run again after each of its tokens: that takes longer,

@@ -48,7 +48,7 @@ _CHILDREN = 2
 """Grammars that are tried at once; as many children stay ready."""
 
 _VERDICTS = 1024
-"""Grammars whose verdict is remembered: agents send the same tools each turn."""
+"""Grammars whose result is remembered: agents send the same tools each turn."""
 
 _REASONS = {
     compile_child.TOO_SLOW: "compiling it takes too long",
@@ -57,7 +57,7 @@ _REASONS = {
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class TrialResult:
     """What a child found."""
 
     error: str  # What llguidance says against the grammar; "" if nothing.
@@ -77,31 +77,31 @@ class CompileTrial:
         self._asked: set[_Child] = set()
         self._closings = 0
         # By digest of the grammar.
-        self._verdicts: OrderedDict[bytes, Verdict] = OrderedDict()
+        self._results: OrderedDict[bytes, TrialResult] = OrderedDict()
         atexit.register(self.close)
 
-    def verdict(self, grammar: str, size: int) -> Verdict:
+    def result(self, grammar: str, size: int) -> TrialResult:
         """Try a grammar for a vocabulary of `size`, in which every control token is known.
 
         Raises ServerBusyError where too many others are tried, EngineStateError if it is closed
         meanwhile, ConfigError if no child can be started.
         """
         key = hashlib.sha256(f"{size} {grammar}".encode(errors="surrogatepass")).digest()
-        if (found := self._verdicts.get(key)) is not None:
+        if (found := self._results.get(key)) is not None:
             return found
         closings = self._closings
         with self._place():
             # Others may have asked the same, such as choices of one request.
-            found = self._verdicts.get(key)
+            found = self._results.get(key)
             if found is None and closings == self._closings:
                 found = self._ask(grammar, size)
             if closings != self._closings:
                 raise EngineStateError("compiling a constraint was ended; send it again later")
             if found is None:
                 raise ServerBusyError(_BUSY, retry_after_s=_RETRY_S)
-            self._verdicts[key] = found
-            while len(self._verdicts) > _VERDICTS:
-                self._verdicts.popitem(last=False)
+            self._results[key] = found
+            while len(self._results) > _VERDICTS:
+                self._results.popitem(last=False)
         return found
 
     @contextlib.contextmanager
@@ -127,8 +127,8 @@ class CompileTrial:
         while self._idle:
             self._idle.pop().close()
 
-    def _ask(self, grammar: str, size: int) -> Verdict | None:
-        """Return a child's verdict; None if there is none in time."""
+    def _ask(self, grammar: str, size: int) -> TrialResult | None:
+        """Return a child's result; None if there is none in time."""
         child = self._idle_child() or _Child(*self._limits)
         with contextlib.ExitStack() as closing:
             # Also at Ctrl-C: nobody knows whose answer would come next.
@@ -144,11 +144,11 @@ class CompileTrial:
                     return None
                 reason = _REASONS.get(code, "compiling it ends the compiler")
                 refused = f"it is too complex ({reason}); make it simpler"
-                return Verdict("", self._limits[0], refused, code == compile_child.TOO_SLOW)
+                return TrialResult("", self._limits[0], refused, code == compile_child.TOO_SLOW)
             if not answer["spent"]:
                 closing.pop_all()
                 self._idle.append(child)
-        return Verdict(str(answer["error"]), float(answer["seconds"]))
+        return TrialResult(str(answer["error"]), float(answer["seconds"]))
 
     def _idle_child(self) -> "_Child | None":
         with contextlib.suppress(IndexError):
@@ -230,11 +230,11 @@ _SMALLEST = 257
 def check_cost(grammar: str, size: int) -> None:
     """Raise ConstraintError for a grammar that is too expensive for a vocabulary of `size`.
 
-    Also raises what `CompileTrial.verdict` does.
+    Also raises what `CompileTrial.result` does.
     """
-    found = _QUICK.verdict(grammar, size)
+    found = _QUICK.result(grammar, size)
     if found.late:
-        found = _LONG.verdict(grammar, size)
+        found = _LONG.result(grammar, size)
     if found.refused:
         raise ConstraintError(found.refused)
 
@@ -245,8 +245,8 @@ def end_trials() -> None:
     _LONG.close()
 
 
-def try_schema(schema: Mapping[str, Any] | bool) -> Verdict:
+def try_schema(schema: Mapping[str, Any] | bool) -> TrialResult:
     """Return whether a JSON schema compiles within the shorter limit; raises as `check_cost`."""
     given = {"allOf": [schema]} if isinstance(schema, bool) else schema
     body = {"json_schema": {"x-guidance": LAYOUT, **given}}
-    return _QUICK.verdict(json.dumps({"grammars": [body]}), _SMALLEST)
+    return _QUICK.result(json.dumps({"grammars": [body]}), _SMALLEST)

@@ -71,11 +71,11 @@ class Acceptance:
                 probability = (probability + min(confidence, 1.0)) / 2
             cell = table.get((match, level))
             if cell is not None:
-                probability = _updated(cell, probability, _COARSE_WEIGHT)
+                probability = _blend_prior(cell, probability, _COARSE_WEIGHT)
                 place = position if node < copied else position - copied
                 cell = table.get((match, level, _position_class(place), recent))
                 if cell is not None:
-                    probability = _updated(cell, probability, _FINE_WEIGHT)
+                    probability = _blend_prior(cell, probability, _FINE_WEIGHT)
             found.append(probability)
         return found
 
@@ -114,7 +114,7 @@ def match_for(probability: float) -> int | None:
     return None
 
 
-def _updated(cell: list[float], prior: float, weight: float) -> float:
+def _blend_prior(cell: list[float], prior: float, weight: float) -> float:
     return (cell[0] + weight * prior) / (cell[1] + weight)
 
 

@@ -19,7 +19,7 @@ from akunu_py.decoding.pass_costs import DEFAULT_PRIOR, PassCosts
 from akunu_py.decoding.running_rate import RunningRate
 from akunu_py.decoding.time_saved import TimeSaved
 from akunu_py.decoding.tree_budget import paying_part
-from akunu_py.protocols import Drafter, DrawnToken, Target, as_drafter, as_target
+from akunu_py.protocols import Drafter, RatedToken, Target, as_drafter, as_target
 from akunu_py.values.cost_curve import CostCurve
 from akunu_py.values.decode_stats import StepStats
 from akunu_py.values.draft_trees import best_chain, part, walk
@@ -176,7 +176,7 @@ class Budget:
     def pays(
         self,
         before: Draft,
-        drawn: Sequence[DrawnToken],
+        drawn: Sequence[RatedToken],
         *,
         room: int,
         passes: int = 1,
@@ -192,7 +192,7 @@ class Budget:
             return False
         held = len(before) + len(drawn)
         drawing.asked = True
-        probabilities = self._expected(before, drawn, room)
+        probabilities = self._expect(before, drawn, room)
         own = OwnCost(drawing.a_pass, held, passes, further)
         rate = self._rate_behind(len(before))
         size, _ = self._best_size(probabilities, rate, own, probe=False)
@@ -210,14 +210,14 @@ class Budget:
         if not self._drawing.account.covers(0.0):
             return False
         own = OwnCost(self._drawing.a_pass, further=further)
-        _, alone = self._best_size(self._expected(_NOTHING, (), room), self.rate, own, probe=False)
+        _, alone = self._best_size(self._expect(_NOTHING, (), room), self.rate, own, probe=False)
         return alone > self._gain(copied)
 
     def _expects_to_draw(self) -> bool:
         """Return whether the model will draw a draft of its own, if no step is in flight."""
         if not self._drawing.asked or self._drafter.resting:
             return False
-        return self._may_try(self._expected(_NOTHING, (), 1)[0])
+        return self._may_try(self._expect(_NOTHING, (), 1)[0])
 
     def _rate_behind(self, copied: int) -> float:
         """Return lambda for tokens that a model draws after `copied` copied ones.
@@ -233,7 +233,7 @@ class Budget:
         probabilities = self._acceptance.probabilities(draft)
         return self._best_size(probabilities, self.rate, probe=False)[1]
 
-    def _expected(self, before: Draft, drawn: Sequence[DrawnToken], room: int) -> list[float]:
+    def _expect(self, before: Draft, drawn: Sequence[RatedToken], room: int) -> list[float]:
         """Return the probabilities of a draft that goes on, after these tokens, by `room` more."""
         size = len(drawn) + room
         confidence = (

@@ -54,7 +54,7 @@ class CostFile:
         try:
             with open_to_read(self.path) as stream:
                 data = stream.read(_MOST_BYTES + 1)
-            return self._parsed(data)
+            return self._parse(data)
         except FileNotFoundError:
             return Remembered()
         except (OSError, RuntimeError, ValueError, ArithmeticError) as error:
@@ -72,7 +72,7 @@ class CostFile:
         except (OSError, RuntimeError) as error:
             _log.info("the costs of passes are not remembered: %s", error)
 
-    def _parsed(self, data: bytes) -> Remembered:
+    def _parse(self, data: bytes) -> Remembered:
         """Parse a file's bytes; raises ValueError for anything unexpected."""
         if len(data) > _MOST_BYTES:
             raise ValueError(f"{self.path} is larger than {_MOST_BYTES} bytes")

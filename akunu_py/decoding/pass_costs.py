@@ -76,8 +76,8 @@ class PassCosts:
 
     They are medians of recent samples, which ignores stalls of the machine, and never fall with
     more rows. Between measured sizes they are interpolated, beyond the largest one extrapolated
-    (`_beyond`). For a length of context without measurements the nearest one serves, a shorter one
-    first.
+    (`_extrapolate`). For a length of context without measurements the nearest one serves, a shorter
+    one first.
 
     The speed of the machine, in seconds per unit, is the median ratio of recent step times to
     expected costs. It follows the clock as long as plain steps or known sizes are among them.
@@ -187,7 +187,7 @@ class PassCosts:
         memo = self._memo.setdefault(bucket, {})
         cost = memo.get(rows)
         if cost is None:
-            cost = memo[rows] = self._interpolated(bucket, rows)
+            cost = memo[rows] = self._interpolate(bucket, rows)
         return cost
 
     def check_cost(self, context: int) -> float:
@@ -239,7 +239,7 @@ class PassCosts:
         self.num_samples += 1
         self._last[bucket, rows] = self.num_samples
         if len(samples) == 1:
-            # A stall makes a pass look dear; nothing makes one look cheap.
+            # A stall makes a pass look expensive; nothing makes one look cheap.
             estimate = cost if cost < prior else math.sqrt(prior * cost)
         elif len(samples) == 2:
             estimate = statistics.median((prior, *samples))
@@ -269,34 +269,34 @@ class PassCosts:
         self._memo.clear()
         self._points.clear()
 
-    def _interpolated(self, bucket: int, rows: int) -> float:
+    def _interpolate(self, bucket: int, rows: int) -> float:
         points = self._points.get(bucket)
         if points is None:
-            points = self._points[bucket] = self._measured(bucket)
+            points = self._points[bucket] = self._measured_costs(bucket)
         sizes, costs = points
         index = bisect.bisect_left(sizes, rows)
         if index < len(sizes) and sizes[index] == rows:
             return costs[index]
         if index == len(sizes):
-            return self._beyond(sizes[-1], costs[-1], rows)
+            return self._extrapolate(sizes[-1], costs[-1], rows)
         low, high = sizes[index - 1], sizes[index]
         share = (rows - low) / (high - low)
         return costs[index - 1] + share * (costs[index] - costs[index - 1])
 
-    def _beyond(self, largest: int, cost: float, rows: int) -> float:
+    def _extrapolate(self, largest: int, cost: float, rows: int) -> float:
         """Return the cost of more rows than were measured.
 
         Up to twice as many rows the estimate is optimistic, the lower of the measured slope and the
-        prior: a size that looks too dear would never be measured. So sizes are explored step by
-        step.
+        prior: a size that looks too expensive would never be measured. So sizes are explored step
+        by step.
         """
-        dear = cost * self._prior.cost(rows) / self._prior.cost(largest)
+        pessimistic = cost * self._prior.cost(rows) / self._prior.cost(largest)
         if largest == 1 or rows > _REACH * largest:
-            return dear
+            return pessimistic
         slope = max(0.0, (cost - 1.0) / (largest - 1))
-        return min(dear, cost + slope * (rows - largest))
+        return min(pessimistic, cost + slope * (rows - largest))
 
-    def _measured(self, bucket: int) -> tuple[list[int], list[float]]:
+    def _measured_costs(self, bucket: int) -> tuple[list[int], list[float]]:
         """Return the sizes and costs that apply to a bucket."""
         merged: dict[int, float] = {}
         # The nearest bucket comes last and wins; of two equally near ones the shorter one wins.

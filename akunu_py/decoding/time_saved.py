@@ -28,7 +28,8 @@ class TimeSaved:
     def add(self, cost: float, seconds: float, *, drafted: bool, settled: bool) -> None:
         """Add a step: its expected cost in plain steps, and the seconds of its pass.
 
-        A step that is not `settled` leaves nothing in flight, which makes the next one dearer.
+        A step that is not `settled` leaves nothing in flight, which makes the next one more
+        expensive.
         """
         if drafted or self._after_draft:
             self._passes += 1
@@ -51,9 +52,9 @@ class TimeSaved:
         spread, plain_s = self._costs.spread, self._costs.plain_s
         if not (self._passes and stats.output_tokens) or spread is None or plain_s is None:
             return None
-        cheap, dear = (self._cost * factor for factor in spread)
+        low, high = (self._cost * factor for factor in spread)
         replaced = stats.output_tokens - (stats.steps - self._passes)
         sure = replaced - self._drafter_s / plain_s
-        most = min(sure - cheap, stats.output_tokens - stats.steps)
-        least = min(sure - dear - self._hidden_s / plain_s, most)
+        most = min(sure - low, stats.output_tokens - stats.steps)
+        least = min(sure - high - self._hidden_s / plain_s, most)
         return least / stats.output_tokens, most / stats.output_tokens

@@ -7,7 +7,7 @@ reach, as many as maximise E[tokens] - lambda cost. Often they all lie on one pa
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from akunu_py.values.draft_trees import reaches, shared_out, subtree
+from akunu_py.values.draft_trees import reaches, scale_siblings, subtree
 from akunu_py.values.types import Draft
 
 Price = Callable[[int], float]
@@ -37,20 +37,20 @@ def paying_part(
     the right child and the rows kept below it. A child of the root with nothing worth verifying
     below it is left out: it would only end the pipeline.
     """
-    chances = shared_out(draft, probabilities)
-    reach = reaches(draft, chances)
+    scaled = scale_siblings(draft, probabilities)
+    reach = reaches(draft, scaled)
     if not in_flight:
         return _best(range(len(draft)), reach, price)
     kept: list[int] = []
     gain = -checking
     for root, parent in enumerate(draft.parents):
-        if parent >= 0 or chances[root] <= 0:
+        if parent >= 0 or scaled[root] <= 0:
             continue
         below = subtree(draft, root)[1:]
-        best = _best(below, [reach[node] / chances[root] for node in below], price)
+        best = _best(below, [reach[node] / scaled[root] for node in below], price)
         if best.nodes:
             kept += [root, *best.nodes]
-            gain += chances[root] * best.gain
+            gain += scaled[root] * best.gain
     if gain <= 0:
         return PayingPart((), 0.0)
     return PayingPart(tuple(sorted(kept)), gain)

@@ -61,7 +61,7 @@ class DrawSettings:
     """Tokens drawn at each position; the draft continues after the first."""
 
 
-class LengthRule(Protocol):
+class StopRule(Protocol):
     """Ends a draft depending on what was drawn: a `GoesOn` that can explain itself."""
 
     @property
@@ -141,7 +141,7 @@ class DraftModelDrafter(Drafter):
         num_draft_tokens: int = NUM_DRAFT_TOKENS,
         rejection: bool = False,
         draft_temperature: float | None = None,
-        length: LengthRule | None = None,
+        length: StopRule | None = None,
         guesses: Guesses | None = None,
     ) -> None:
         if not 0 <= num_draft_tokens <= MAX_DRAFT_TOKENS:

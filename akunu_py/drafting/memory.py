@@ -142,7 +142,7 @@ class Memory:
         try:
             with open_to_read(path) as stream:
                 content = stream.read(_MAX_HEADER_BYTES + _ID_TYPE.itemsize * self.max_tokens + 1)
-            texts = list(self._parsed(content))
+            texts = list(self._parse(content))
         except FileNotFoundError:
             return
         except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
@@ -151,7 +151,7 @@ class Memory:
             return
         self._refill(texts)
 
-    def _parsed(self, content: bytes) -> Iterator[list[int]]:
+    def _parse(self, content: bytes) -> Iterator[list[int]]:
         """Yield the texts of a file; raises ValueError for anything that `save` does not write."""
         if not content.startswith(_MAGIC):
             raise ValueError("it is not a memory of this version")

@@ -16,7 +16,7 @@ _NEAR = 6  # tokens that are compared one by one before whole blocks
 _BLOCK = 16
 
 
-def _matched_to(text: list[int], before: int, position: int, end: int, longest: int) -> int:
+def _match_start(text: list[int], before: int, position: int, end: int, longest: int) -> int:
     """Return the place before the first token of a match that ends at `position` and at `end`.
 
     The tokens after `before` are known to match. A match is at most `longest` tokens long.
@@ -191,7 +191,7 @@ class OccurrenceIndex:
                     break
                 before -= 1
             else:
-                before = _matched_to(text, before, position, end, longest)
+                before = _match_start(text, before, position, end, longest)
             length = position - before
             found.append((length, position + 1))
             if length > best:

@@ -193,10 +193,10 @@ def kind_of(name: str, config: GenerationConfig | None = None) -> DrafterKind:
     configuration with these, a plug-in of the same name is preferred.
     """
     studied = config is not None and (config.draft_length != "budget" or config.num_proposals > 1)
-    if name in BUILT_IN and not (studied and name in _plug_ins() and _loaded(name)):
+    if name in BUILT_IN and not (studied and name in _plug_ins() and _load_plug_in(name)):
         return BUILT_IN[name]
     if name in _plug_ins():
-        found = _loaded(name)
+        found = _load_plug_in(name)
         if found is not None:
             return found
     names = drafter_names()
@@ -240,7 +240,7 @@ def check_drafter(
     Raises as `make_drafter` does, except for a missing draft model, head or counts.
     """
     config = config or GenerationConfig()
-    kind = _checked_kind(name, config)
+    kind = _check_kind(name, config)
     most = kind.num_draft_tokens if num_draft_tokens is None else num_draft_tokens
     kind.check(config, most)
     if kind.needs in {"text", "candidates"}:
@@ -279,12 +279,12 @@ def make(name: str, setup: DrafterSetup) -> Drafter:
     Raises ConfigError for an unknown name, a missing draft model, head or counts, or a
     configuration that the drafter cannot follow; ContractError if a plug-in returns something else.
     """
-    kind = _checked_kind(name, setup.config)
+    kind = _check_kind(name, setup.config)
     kind.check(setup.config, setup.num_draft_tokens)
     return as_drafter(kind.make(setup), f"the drafter {name!r}")
 
 
-def _checked_kind(name: str, config: GenerationConfig) -> DrafterKind:
+def _check_kind(name: str, config: GenerationConfig) -> DrafterKind:
     """Return the kind of a drafter; raises ConfigError if it cannot follow the configuration."""
     kind = kind_of(name, config)
     NgramSettings.of(config).check_fit(name)
@@ -306,7 +306,7 @@ def _checked_kind(name: str, config: GenerationConfig) -> DrafterKind:
 def _names() -> tuple[str, ...]:
     """Return all names: akunu's own drafters, then plug-ins that can be loaded, sorted."""
     others = (name for name in sorted(_plug_ins()) if name not in BUILT_IN)
-    return (*BUILT_IN, *(name for name in others if _loaded(name) is not None))
+    return (*BUILT_IN, *(name for name in others if _load_plug_in(name) is not None))
 
 
 @functools.cache
@@ -318,11 +318,11 @@ def _plug_ins() -> dict[str, EntryPoint]:
 def forget_plug_ins() -> None:
     """Forget known plug-ins, for tests and after an installation."""
     _plug_ins.cache_clear()
-    _loaded.cache_clear()
+    _load_plug_in.cache_clear()
 
 
 @functools.cache
-def _loaded(name: str) -> DrafterKind | None:
+def _load_plug_in(name: str) -> DrafterKind | None:
     """Return the object of a plug-in; None if its module is not installed."""
     try:
         offered = _plug_ins()[name].load()

@@ -62,14 +62,14 @@ class TextFirstDrafter(DrafterAround):
             copied = Draft.empty(self.name)
         drawn = self._model.extend(copied, limit - len(copied))
         self._text.count_drafted(len(copied) + len(drawn))
-        return _joined(copied, drawn)
+        return _append(copied, drawn)
 
     def extend(self, before: Draft, limit: int) -> Draft:
         """Draft with the model alone, after another drafter's chain."""
         return self._model.extend(before, limit)
 
 
-def _joined(copied: Draft, drawn: Draft) -> Draft:
+def _append(copied: Draft, drawn: Draft) -> Draft:
     """Return a copied chain followed by a drawn one."""
     if not drawn.tokens:
         return copied

@@ -85,7 +85,7 @@ class Lane:
 
         Raises as `Engine.generate` does for what only making the drafter shows.
         """
-        state = learned.beside()
+        state = learned.fork()
         request = replace(
             self._make(call, self.session, state, self._models),
             checkpoints=checkpoints,

@@ -108,9 +108,9 @@ class Adjustment(SamplingConfig):
                 {token: float(row[token]) for token in tokens}, recent
             ).items():
                 row[token] = value
-        return self.adjusted(row, np.ones(row.size))
+        return self.adjust(row, np.ones(row.size))
 
-    def adjusted(self, logits: Row, multiplicity: Row) -> Row:
+    def adjust(self, logits: Row, multiplicity: Row) -> Row:
         """Return the adjusted probability of one token of each entry, without penalties.
 
         Entry i stands for `multiplicity[i]` tokens with the same logit, so that a long tail of

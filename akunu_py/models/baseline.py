@@ -20,7 +20,7 @@ from akunu_py.models.whole_mlx_lm import (
     generation_stream,
     speculative_generate_step,
 )
-from akunu_py.sampling.forced import forced
+from akunu_py.sampling.forced import force_token
 
 _PREFILL_CHUNK = 512
 
@@ -182,6 +182,6 @@ def _forced_by(text: Sequence[int]) -> Callable[[mx.array], mx.array]:
     def choose(log_probabilities: mx.array) -> mx.array:
         own = _greedy(log_probabilities)
         token = next(left, None)
-        return own if token is None else forced(own, token)
+        return own if token is None else force_token(own, token)
 
     return choose

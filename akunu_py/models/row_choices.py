@@ -8,14 +8,14 @@ import mlx.core as mx
 
 from akunu_py.protocols import ReplyMasks
 from akunu_py.sampling.probabilities import no_choice
-from akunu_py.sampling.sampler import Choice, Sampler, is_choice
+from akunu_py.sampling.sampler import SampledToken, Sampler, is_choice
 from akunu_py.values.types import TokenLogprob
 
 
 class PendingChoice(NamedTuple):
     """The choice after a row, not read yet."""
 
-    choice: Choice
+    choice: SampledToken
     """The sampler's; its token may be fed to the next pass."""
 
     to_read: mx.array
@@ -81,7 +81,7 @@ class RowChoices:
         """Report log probabilities of every choice from now on, and of the likeliest tokens."""
         self._reported = min(count, self._vocabulary_size)
 
-    def _row_logprobs(self, logits: mx.array, choice: Choice) -> RowLogprobs | None:
+    def _row_logprobs(self, logits: mx.array, choice: SampledToken) -> RowLogprobs | None:
         if self._reported is None:
             return None
         return RowLogprobs.of(logits, choice.token, self._reported)

@@ -4,11 +4,11 @@ from collections.abc import Sequence
 
 import mlx.core as mx
 
-from akunu_py.sampling.sampler import Choice, Sampler
+from akunu_py.sampling.sampler import SampledToken, Sampler
 from akunu_py.sampling.transforms import TransformChain
 
 
-def forced(choice: mx.array, token: int) -> mx.array:
+def force_token(choice: mx.array, token: int) -> mx.array:
     """Return a token in place of a choice, which is still computed; uint32 [1]."""
     return choice * 0 + mx.array(token, dtype=choice.dtype)
 
@@ -33,10 +33,10 @@ class ForcedSampler(Sampler):
         position: int,
         recent: Sequence[int] = (),
         mask: mx.array | None = None,
-    ) -> Choice:
+    ) -> SampledToken:
         """Return the text's token at a position, after the work of choosing one."""
         own = super().choice(logits, position, recent, mask)
         index = position - self._start
         if not 0 <= index < len(self._tokens):
             return own
-        return Choice(forced(own.token, self._tokens[index]), own.total)
+        return SampledToken(force_token(own.token, self._tokens[index]), own.total)

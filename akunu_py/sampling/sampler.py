@@ -11,7 +11,7 @@ from akunu_py.sampling.transforms import TransformChain
 from akunu_py.values.keyed_noise import Purpose, noise_key
 
 
-class Choice(NamedTuple):
+class SampledToken(NamedTuple):
     """The choice at a position, not yet evaluated."""
 
     token: mx.array
@@ -57,34 +57,34 @@ class Sampler:
         position: int,
         recent: Sequence[int] = (),
         mask: mx.array | None = None,
-    ) -> Choice:
+    ) -> SampledToken:
         """Choose as `choose` does; also return the total for `is_choice`.
 
         `mask` has the tokens that a constraint allows; see `akunu_py.sampling.transforms.only`.
         """
         chain = self.chain
         if not chain.greedy and not chain.needs_history and mask is None:
-            return Choice(*self._draw(logits, self._key(position)))
+            return SampledToken(*self._draw(logits, self._key(position)))
         # Not compiled: the number of recent tokens varies, and greedy choices gain too little.
         window = recent[-chain.window :] if chain.needs_history else ()
         key = None if chain.greedy else self._key(position)
-        return Choice(*self._chosen(logits, window, key, mask))
+        return SampledToken(*self._choose(logits, window, key, mask))
 
     def _key(self, position: int) -> mx.array:
         return mx.array(noise_key(self.seed, position, Purpose.TARGET), dtype=mx.uint32)
 
     def _draw_row(self, logits: mx.array, key: mx.array) -> tuple[mx.array, mx.array]:
-        return self._chosen(logits, (), key)
+        return self._choose(logits, (), key)
 
-    def _chosen(
+    def _choose(
         self,
         logits: mx.array,
         recent: Sequence[int],
         key: mx.array | None,
         mask: mx.array | None = None,
     ) -> tuple[mx.array, mx.array]:
-        row, total = self.chain.normalised(logits, recent, mask)
-        row = self.chain.filtered(row)
+        row, total = self.chain.logprobs(logits, recent, mask)
+        row = self.chain.filter_logprobs(row)
         if key is not None:
             row = row + gumbel_row(key, self._strides)[None]
         # argmax takes the lowest id among equals.

@@ -211,15 +211,15 @@ class TransformChain:
         self, row: mx.array, recent: Sequence[int] = (), mask: mx.array | None = None
     ) -> mx.array:
         """Return the row [1, vocab] after penalties, mask, normalisation and filters."""
-        return self.filtered(self.normalised(row, recent, mask)[0])
+        return self.filter_logprobs(self.logprobs(row, recent, mask)[0])
 
-    def filtered(self, row: mx.array) -> mx.array:
+    def filter_logprobs(self, row: mx.array) -> mx.array:
         """Return a row of log-probabilities [1, vocab] after the filters."""
         for keep in self.filters:
             row = keep(row)
         return row
 
-    def normalised(
+    def logprobs(
         self, row: mx.array, recent: Sequence[int] = (), mask: mx.array | None = None
     ) -> tuple[mx.array, mx.array]:
         """Return log-probabilities [1, vocab] of a row of logits after penalties, and their total.

@@ -65,7 +65,7 @@ class AcceptedTurns:
         if said[0].role == "system" and not self._takes("suau" if said[1:] else "s"):
             said[0] = replace(said[0], role="user")
             if said[1:] and said[1].role == "user":
-                said[:2] = [joined(said[0], said[1])]
+                said[:2] = [join_messages(said[0], said[1])]
         return said
 
     def _with_calls(self, messages: Sequence[Message]) -> list[Message]:
@@ -112,7 +112,7 @@ class AcceptedTurns:
                     yield last
                     yield Message("user", "")
                 else:
-                    message = joined(last, message)  # noqa: PLW2901
+                    message = join_messages(last, message)  # noqa: PLW2901
             last = message
         if last is not None:
             yield last
@@ -197,7 +197,7 @@ def with_one_turn_each(messages: Sequence[Message]) -> tuple[Message, ...]:
     said: list[Message] = []
     for message in messages:
         if said and message.role == said[-1].role and message.role in {"user", "assistant"}:
-            said[-1] = joined(said[-1], message)
+            said[-1] = join_messages(said[-1], message)
         else:
             said.append(message)
     return tuple(said)
@@ -219,14 +219,14 @@ def as_notes(messages: Sequence[Message]) -> list[Message]:
             message = Message("user", text)  # noqa: PLW2901
         joins = ("user", "tool") if note else ("user",) if apart else ()
         if placed and placed[-1].role in joins and message.role == "user":
-            placed[-1] = joined(placed[-1], message)
+            placed[-1] = join_messages(placed[-1], message)
         else:
             placed.append(message)
             apart = note
     return placed
 
 
-def joined(one: Message, other: Message) -> Message:
+def join_messages(one: Message, other: Message) -> Message:
     """Return two neighbours as one message, with a blank line between their texts."""
     return replace(
         one,

@@ -16,7 +16,7 @@ from akunu_py.system.errors import ChatTemplateError
 from akunu_py.tokenizers.sandbox import BoundedEnvironment
 from akunu_py.tokenizers.special_text import texts_in
 from akunu_py.tokenizers.template_input import TemplateInput, Value
-from akunu_py.tokenizers.template_limits import TemplateLimitError, joined
+from akunu_py.tokenizers.template_limits import TemplateLimitError, collect
 
 _MAX_SOURCE = 1 << 18
 _MAX_INDENT = 16
@@ -31,7 +31,7 @@ def _to_json(value: Any, indent: int | None = None, **options: Any) -> str:
     # Piece by piece, since indents and separators can make a small value large.
     given: dict[str, Any] = {"ensure_ascii": False, "default": _list_iterator} | options
     encoder = json.JSONEncoder(indent=indent, **given)
-    return "".join(joined("", encoder.iterencode(value)))
+    return "".join(collect("", encoder.iterencode(value)))
 
 
 def _list_iterator(value: object) -> list[Any]:

@@ -35,7 +35,7 @@ def _turns(name: str, tokens: tuple[str, ...], turn: str, reply: str, start: str
     )
 
 
-def _paired(
+def _merge_system(
     name: str, tokens: tuple[str, ...], user: str, assistant: str, reply: str = ""
 ) -> Format:
     """Return a format in which the system's text goes before the first question."""
@@ -79,20 +79,20 @@ _FORMATS = (
         "{{ '<|header_start|>assistant<|header_end|>\\n\\n' }}",
         "{{ bos_token }}",
     ),
-    _paired(
+    _merge_system(
         "mistral",
         ("[INST]", "[/INST]"),
         "{{ '[INST] ' + content + '[/INST]' }}",
         "{{ ' ' + message.content + eos_token }}",
     ),
     # Llama 2 writes no control token but begin and end, so it is for models named for chatting.
-    _paired(
+    _merge_system(
         "llama2",
         (),
         "{{ (bos_token if not loop.first else '') + '[INST] ' + content + ' [/INST]' }}",
         "{{ ' ' + message.content + ' ' + eos_token }}",
     ),
-    _paired(
+    _merge_system(
         "gemma",
         ("<start_of_turn>", "<end_of_turn>"),
         "{{ '<start_of_turn>user\\n' + content | trim + '<end_of_turn>\\n' }}",

@@ -90,12 +90,12 @@ def _byte_level(metadata: Mapping[str, Any], vocabulary: Vocabulary) -> Tokenize
     steps = split_steps(rule)
     if missing := missing_letters(ids):
         # Nothing is merged across a byte that has no token.
-        steps.append(pre_tokenizers.Split(Regex(f"[{_escaped(missing)}]"), "removed"))
+        steps.append(pre_tokenizers.Split(Regex(f"[{_escape(missing)}]"), "removed"))
     tokenizer.pre_tokenizer = pre_tokenizers.Sequence(steps)
     # The decoder would read the text of an added token in the byte alphabet.
     added = (text for text, _, kind in vocabulary.uncommon if kind in _ADDED)
     written = [
-        decoders.Replace(Regex(rf"\A{_escaped(text)}\z"), write_alphabet(text))
+        decoders.Replace(Regex(rf"\A{_escape(text)}\z"), write_alphabet(text))
         for text in added
         if decode_alphabet(text) != text.encode()
     ]
@@ -105,7 +105,7 @@ def _byte_level(metadata: Mapping[str, Any], vocabulary: Vocabulary) -> Tokenize
     return tokenizer
 
 
-def _escaped(text: str) -> str:
+def _escape(text: str) -> str:
     return "".join(f"\\x{{{ord(character):x}}}" for character in text)
 
 

@@ -29,12 +29,12 @@ from akunu_py.tokenizers.template_limits import (
     WIDE_PERCENT,
     TemplateLimitError,
     account,
-    bound,
     budget,
     check_format,
     check_replace,
+    check_size,
     check_time,
-    joined,
+    collect,
     weigh,
 )
 
@@ -87,7 +87,7 @@ def _bounded_filter(name: str, function: Callable[..., Any]) -> Callable[..., An
         if name == "indent":
             widths = [len(t) for t in (*rest, *kwargs.values()) if isinstance(t, str)]
             text = str(value)
-            bound(len(text) + (text.count("\n") + 1) * max([_MAX_INDENT, *widths]))
+            check_size(len(text) + (text.count("\n") + 1) * max([_MAX_INDENT, *widths]))
         elif name == "format":
             check_format(str(value), WIDE_PERCENT, (*rest, *kwargs.values()))
         elif name == "replace":
@@ -95,7 +95,7 @@ def _bounded_filter(name: str, function: Callable[..., Any]) -> Callable[..., An
             check_replace(str(value), old, new)
         elif name == "join" and not rest[1:] and "attribute" not in kwargs:
             separator = str(rest[0] if rest else kwargs.get("d", ""))
-            args = (*args[:first], joined(separator, value), *rest)
+            args = (*args[:first], collect(separator, value), *rest)
         return account(function(*args, **kwargs))
 
     return call
@@ -160,28 +160,28 @@ class _BoundedCode(CodeGenerator):
             self.write(", ")
         self.write("))")
 
-    def _measured(self, node: nodes.Expr, frame: Frame, visit: Callable[..., None]) -> None:
+    def _write_measured(self, node: nodes.Expr, frame: Frame, visit: Callable[..., None]) -> None:
         # As the target of an assignment, (a, b) is not a value.
         if getattr(node, "ctx", "load") != "load":
             visit(node, frame)
             return
-        self.write("environment.measured(")
+        self.write("environment.measure(")
         visit(node, frame)
         self.write(")")
 
     def visit_List(self, node: nodes.List, frame: Frame) -> None:
-        self._measured(node, frame, super().visit_List)
+        self._write_measured(node, frame, super().visit_List)
 
     def visit_Tuple(self, node: nodes.Tuple, frame: Frame) -> None:
-        self._measured(node, frame, super().visit_Tuple)
+        self._write_measured(node, frame, super().visit_Tuple)
 
     def visit_Dict(self, node: nodes.Dict, frame: Frame) -> None:
-        self._measured(node, frame, super().visit_Dict)
+        self._write_measured(node, frame, super().visit_Dict)
 
     def visit_Getitem(self, node: nodes.Getitem, frame: Frame) -> None:
         """Compile a slice, which copies, to its measured value."""
         if isinstance(node.arg, nodes.Slice):
-            self._measured(node, frame, super().visit_Getitem)
+            self._write_measured(node, frame, super().visit_Getitem)
         else:
             super().visit_Getitem(node, frame)
 
@@ -228,7 +228,7 @@ class BoundedEnvironment(ImmutableSandboxedEnvironment):
             return self.concat(template.generate(names))
 
     def concat(self, pieces: Iterable[str]) -> str:
-        text: str = account("".join(joined("", pieces)))
+        text: str = account("".join(collect("", pieces)))
         return text
 
     def steps(self, values: Iterable[Any]) -> Iterator[Any]:
@@ -240,7 +240,7 @@ class BoundedEnvironment(ImmutableSandboxedEnvironment):
         """Return the joined parts of `a ~ b`."""
         return self.concat(str(part) for part in parts)
 
-    def measured(self, value: Any) -> Any:
+    def measure(self, value: Any) -> Any:
         """Return a new value; refuse one that is too large."""
         return account(value)
 
@@ -272,7 +272,7 @@ class BoundedEnvironment(ImmutableSandboxedEnvironment):
             if isinstance(owner, str) and obj.__name__ == "replace" and len(args) >= 2:
                 check_replace(owner, args[0], args[1])
             elif obj.__name__ == "join" and len(args) == 1:
-                args = (joined(str(owner), _texts_only(args[0])),)
+                args = (collect(str(owner), _texts_only(args[0])),)
         return account(super().call(context, obj, *args, **kwargs))
 
     def call_binop(self, context: Context, operator: str, left: Any, right: Any) -> Any:
@@ -283,7 +283,7 @@ class BoundedEnvironment(ImmutableSandboxedEnvironment):
         elif operator == "*":
             for one, other in ((left, right), (right, left)):
                 if isinstance(other, int) and isinstance(one, str | list | tuple):
-                    bound(max(weigh(one), 1) * other)
+                    check_size(max(weigh(one), 1) * other)
         elif (
             operator == "**"
             and isinstance(left, int)

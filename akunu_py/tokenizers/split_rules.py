@@ -34,7 +34,7 @@ class SplitRule:
     whole_newlines: bool = False  # Whether a run of newlines that is a token is taken whole.
 
 
-def _either(*alternatives: str) -> str:
+def _any_of(*alternatives: str) -> str:
     return "|".join(alternatives)
 
 
@@ -49,18 +49,18 @@ _THREE_DIGITS = r"\p{N}{1,3}"
 
 def _llama(digits: str) -> str:
     """Return Llama 3's expression with `digits` for runs of digits; Qwen 2 splits single digits."""
-    return _either(_CONTRACTION, _WORD, digits, _OTHER, _SPACES)
+    return _any_of(_CONTRACTION, _WORD, digits, _OTHER, _SPACES)
 
 
 _UPPER = r"[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]"
 _LOWER = r"[\p{Ll}\p{Lm}\p{Lo}\p{M}]"
 
 
-def _cased(digits: str, ending: str) -> str:
+def _o200k(digits: str, ending: str) -> str:
     """Return o200k's expression, which also splits before a capital, with `ending` of a word."""
     start = r"[^\r\n\p{L}\p{N}]?"
     words = f"{start}{_UPPER}*{_LOWER}+{ending}|{start}{_UPPER}+{_LOWER}*{ending}"
-    return _either(words, digits, r" ?[^\s\p{L}\p{N}]+[\r\n/]*", _SPACES)
+    return _any_of(words, digits, r" ?[^\s\p{L}\p{N}]+[\r\n/]*", _SPACES)
 
 
 _DEEPSEEK = (
@@ -97,13 +97,13 @@ _YOUTU = (
     "|[\uff01\u2026\u201c\u201d\u2018\u2019\u2014\uff1a\uff1b\uff0c\u3001-\u303f\ufe30-\ufe4f]+"
     "|[\u3105-\u312f]+|[\u4e00-\u9fa5\u3040-\u309f\u30a0-\u30ff]+"
 )
-_BAILING = _either(
+_BAILING = _any_of(
     r"'(?:[sSdDmMtT]|[lL][lL]|[vV][eE]|[rR][eE])", _WORD, _DIGIT, _OTHER, r"\s*[\r\n]|\s+(?!\S)|\s+"
 )
-_JAIS2_SPACES = _either(
+_JAIS2_SPACES = _any_of(
     *(rf"\s{{{2**power}}}(?!\S)" for power in range(9, 1, -1)), r"\s{1,2}(?!\S)|\s{1}"
 )
-_JAIS2 = _either(_CONTRACTION, _WORD, _THREE_DIGITS, _OTHER, r"\s*[\r\n]+", _JAIS2_SPACES)
+_JAIS2 = _any_of(_CONTRACTION, _WORD, _THREE_DIGITS, _OTHER, r"\s*[\r\n]+", _JAIS2_SPACES)
 _CHAMELEON = (
     "<sentinel:[0-9]+>",
     "(IMGIMG)((A|B|C|D|E|F|G|H|I){1,4})Z",
@@ -112,13 +112,13 @@ _CHAMELEON = (
     r"[\p{P}!-/:-@\[-`{-~]",
     _GPT2,
 )
-_EXAONE_MOE = _either(
+_EXAONE_MOE = _any_of(
     _CONTRACTION,
     r"[^\r\n\p{L}\p{N}]?(?:\p{L}\p{M}*(?: \p{L}\p{M}*)*)+",
     _DIGIT,
     r" ?[^\s\p{L}\p{N}]+[\r\n/]?|\s*[\r\n]|\s+(?!\S)|\s+",
 )
-_QWEN35 = _either(
+_QWEN35 = _any_of(
     _CONTRACTION,
     r"[^\r\n\p{L}\p{N}]?[\p{L}\p{M}]+",
     _DIGIT,
@@ -133,7 +133,7 @@ _AFMOE_SCRIPTS = (
     "\u2f00-\u2fdf\u0e40-\u0e7f\u0e80-\u0eff\u1780-\u17ff\u1000-\u109f\uaa60-\uaa7f"
     "\ua9e0-\ua9ff\uac00-\ud7af\u1100-\u11ff]+"
 )
-_SEED_CODER = _either(_CONTRACTION, _WORD, r"\p{N}{1}", r" ?[^\s\p{L}\p{N}\r\n]+", _SPACES)
+_SEED_CODER = _any_of(_CONTRACTION, _WORD, r"\p{N}{1}", r" ?[^\s\p{L}\p{N}\r\n]+", _SPACES)
 
 
 def _kimi() -> str:
@@ -145,7 +145,7 @@ def _kimi() -> str:
     lower = r"[\p{Ll}\p{Lm}\p{Lo}\p{M}&&[^\p{Han}]]"
     start, ending = r"[^\r\n\p{L}\p{N}]?", _CONTRACTION + "?"
     words = f"{start}{upper}*{lower}+{ending}|{start}{upper}+{lower}*{ending}"
-    return _either(r"\p{Han}+", words, _THREE_DIGITS, _OTHER, _SPACES)
+    return _any_of(r"\p{Han}+", words, _THREE_DIGITS, _OTHER, _SPACES)
 
 
 _LINES = r"[^\n]+|[\n]+"
@@ -154,7 +154,7 @@ _SINGLE_DIGITS = SplitRule((_DIGIT, _GPT2))
 _LLAMA3 = SplitRule((_llama(_THREE_DIGITS),), ignore_merges=True, add_bos=True)
 _LLAMA3_MERGING = SplitRule((_llama(_THREE_DIGITS),))
 _QWEN2 = SplitRule((_llama(_DIGIT),))
-_O200K = SplitRule((_cased(_THREE_DIGITS, _CONTRACTION + "?"),))
+_O200K = SplitRule((_o200k(_THREE_DIGITS, _CONTRACTION + "?"),))
 
 _FAMILIES: tuple[tuple[SplitRule, str], ...] = (
     (SplitRule((r"[\p{P}\$\+<=>\^~\|]+", _GPT2, r"\p{N}+", "[0-9][0-9][0-9]")), "default"),
@@ -171,9 +171,9 @@ _FAMILIES: tuple[tuple[SplitRule, str], ...] = (
     (SplitRule((_QWEN35,)), "qwen35"),
     (_O200K, "gpt-4o llama4 kanana2 talkie minimax-m2"),
     (SplitRule(_O200K.patterns, ignore_merges=True), "granite-embed-multi-97m"),
-    (SplitRule((_cased(_DIGIT, ""),), ignore_merges=True, add_bos=True), "tekken"),
+    (SplitRule((_o200k(_DIGIT, ""),), ignore_merges=True, add_bos=True), "tekken"),
     (SplitRule((r"\d{1,3}(?=(?:\d{3})*\b)", *_O200K.patterns)), "tiny_aya cohere2moe"),
-    (SplitRule((_YOUTU, _cased(_DIGIT, _CONTRACTION + "?")), ignore_merges=True), "youtu"),
+    (SplitRule((_YOUTU, _o200k(_DIGIT, _CONTRACTION + "?")), ignore_merges=True), "youtu"),
     (
         SplitRule(
             (
@@ -198,7 +198,7 @@ _FAMILIES: tuple[tuple[SplitRule, str], ...] = (
     (SplitRule((_EXAONE_MOE,)), "exaone-moe"),
     (SplitRule((_JAIS2,)), "jais-2"),
     (SplitRule((_THREE_DIGITS, _llama(r"\p{N}+")), ignore_merges=True), "minicpm5"),
-    (SplitRule((_either(_WORD, _DIGIT, _OTHER, _SPACES),)), "ufakzeka"),
+    (SplitRule((_any_of(_WORD, _DIGIT, _OTHER, _SPACES),)), "ufakzeka"),
     (SplitRule((_LINES, _llama(_DIGIT))), "laguna"),
     (SplitRule((_kimi(),)), "kimi-k2"),
     (

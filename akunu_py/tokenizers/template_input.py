@@ -99,7 +99,7 @@ class TemplateInput:
             )
         if any(not isinstance(message.content, str) for message in messages):
             form = replace(form, parts=self._takes_parts)
-        return written(messages, form), [_tool(tool) for tool in tools] or None
+        return write_messages(messages, form), [_tool(tool) for tool in tools] or None
 
     def _writes(self, messages: Sequence[Message], in_order: bool) -> bool:
         """Whether the template writes all words of a sample; in their order, and once each."""
@@ -153,14 +153,14 @@ class TemplateInput:
     def _probe(self, messages: Sequence[Message], form: Form, *, tools: bool = True) -> str | None:
         """Return the output for messages and a tool, None if the template fails."""
         try:
-            return self._render(written(messages, form), [_tool(_TOOL)] if tools else None)
+            return self._render(write_messages(messages, form), [_tool(_TOOL)] if tools else None)
         except ModelFormatError as error:
             if isinstance(error.__cause__, TemplateLimitError):
                 raise
             return None
 
 
-def written(messages: Sequence[Message], form: Form) -> list[Value]:
+def write_messages(messages: Sequence[Message], form: Form) -> list[Value]:
     """Return messages in a form.
 
     A tool's message without a name gets that of its call, or of the last call if none has its id.

@@ -90,7 +90,7 @@ def weigh(value: object) -> int:
     return total
 
 
-def bound(size: int) -> None:
+def check_size(size: int) -> None:
     """Raise TemplateLimitError for a size above the limit."""
     if size > _BUDGET.get().size:
         raise TemplateLimitError("it makes a text or list that is far too long")
@@ -99,7 +99,7 @@ def bound(size: int) -> None:
 def account(value: Any) -> Any:
     """Return a new value; raise TemplateLimitError if it, or all together, are too large."""
     size = weigh(value)
-    bound(size)
+    check_size(size)
     allowed = _BUDGET.get()
     allowed.left -= size
     if allowed.left < 0:
@@ -117,15 +117,15 @@ def check_format(text: str, wide: re.Pattern[str], values: object) -> None:
     keyed = text.find("%(") if wide is WIDE_PERCENT else -1
     if wide.search(text) or (keyed >= 0 and _WIDE.search(text, keyed)):
         raise TemplateLimitError("it formats with a width that is too large or computed")
-    bound(len(text) + (text.count("%") + text.count("{")) * weigh(values))
+    check_size(len(text) + (text.count("%") + text.count("{")) * weigh(values))
 
 
 def check_replace(text: str, old: object, new: object) -> None:
     """Raise TemplateLimitError for a replacement that makes a text too long."""
-    bound(len(text) + (text.count(str(old)) if old else len(text) + 1) * len(str(new)))
+    check_size(len(text) + (text.count(str(old)) if old else len(text) + 1) * len(str(new)))
 
 
-def joined(separator: str, parts: Iterable[object]) -> list[str]:
+def collect(separator: str, parts: Iterable[object]) -> list[str]:
     """Return the parts as texts, measured while they are collected."""
     texts: list[str] = []
     total = 0
@@ -133,5 +133,5 @@ def joined(separator: str, parts: Iterable[object]) -> list[str]:
         check_time()
         texts.append(str(part))
         total += len(texts[-1]) + len(separator)
-        bound(total)
+        check_size(total)
     return texts

@@ -11,7 +11,7 @@ from dataclasses import replace
 
 from akunu_py.tool_calls.format import ToolFormat
 from akunu_py.tool_calls.known import HERMES
-from akunu_py.tool_calls.writing import written_calls
+from akunu_py.tool_calls.writing import write_calls
 from akunu_py.values.messages import Message, Tool, ToolCall
 
 _INTRODUCTION = """\
@@ -43,7 +43,7 @@ def with_described_tools(
     if format_ is HERMES:
         text += _HERMES_CALLS
     else:
-        text += _OTHER_CALLS + written_calls(format_, [_EXAMPLE])
+        text += _OTHER_CALLS + write_calls(format_, [_EXAMPLE])
     if messages[0].role == "system":
         return [replace(messages[0], content=f"{messages[0].text}\n\n{text}"), *messages[1:]]
     return [Message("system", text), *messages]
@@ -70,7 +70,7 @@ def _texts(messages: Sequence[Message], format_: ToolFormat, *, results: bool) -
                 yield Message("user", "\n".join(said))
                 said = []
         elif message.tool_calls:
-            parts = [message.text, written_calls(format_, message.tool_calls)]
+            parts = [message.text, write_calls(format_, message.tool_calls)]
             text = "\n".join(part for part in parts if part)
             yield replace(message, content=text, tool_calls=())
         else:

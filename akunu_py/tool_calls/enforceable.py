@@ -15,7 +15,7 @@ from urllib.parse import unquote
 
 from akunu_py.constraints import try_schema
 from akunu_py.system.errors import ConfigError
-from akunu_py.tool_calls.schemas import referred
+from akunu_py.tool_calls.schemas import look_up
 from akunu_py.values.constraint import MOST_CHARACTERS, Constraint
 from akunu_py.values.messages import Tool
 from akunu_py.values.recent_texts import RecentTexts
@@ -100,7 +100,7 @@ def enforceable(tools: Sequence[Tool]) -> list[Enforceable]:
     """
     found, seconds = [], 0.0
     for tool in tools:
-        made = _seen(tool.parameters) if seconds < _MOST_SECONDS_OF_ALL else _NOTHING
+        made = _loosen_once(tool.parameters) if seconds < _MOST_SECONDS_OF_ALL else _NOTHING
         seconds += max(0.0, made.seconds - _USUAL_SECONDS)
         loosened = tuple(f"tools.{tool.name}.parameters{part}" for part in made.parts)
         if loosened and tool.strict:
@@ -122,9 +122,9 @@ def unenforceable(form: Constraint) -> tuple[str, ...]:
         return ()
     root = _with_definitions(schema)
     made = _Loosening(root)
-    known = made.known(root, "")
+    known = made.simplify(root, "")
     if not made.compiles(known):
-        made.mended(known, "", known)
+        made.repair(known, "", known)
     return tuple(part.removeprefix(".") for part in made.given_parts)
 
 
@@ -143,8 +143,8 @@ _SEEN: RecentTexts[str] = RecentTexts()
 _LOCK = threading.Lock()
 
 
-def _seen(parameters: Mapping[str, Any]) -> _Loosened:
-    """Return a schema as `_loosened` does; one that was seen lately takes no time."""
+def _loosen_once(parameters: Mapping[str, Any]) -> _Loosened:
+    """Return a schema as `_loosen` does; one that was seen lately takes no time."""
     given = json.dumps(parameters)
     if len(given) > MOST_CHARACTERS:
         return _NOTHING
@@ -152,7 +152,7 @@ def _seen(parameters: Mapping[str, Any]) -> _Loosened:
     with _LOCK:
         kept = _SEEN.get(key)
     if kept is None:
-        found = _loosened(given)
+        found = _loosen(given)
         kept = json.dumps([found.schema, found.parts, found.seconds]).encode()
         with _LOCK:
             _SEEN.keep(key, kept)
@@ -160,14 +160,14 @@ def _seen(parameters: Mapping[str, Any]) -> _Loosened:
     return _Loosened(schema, tuple(parts), seconds)
 
 
-def _loosened(parameters: str) -> _Loosened:
+def _loosen(parameters: str) -> _Loosened:
     root = _with_definitions(json.loads(parameters))
     made = _Loosening(root)
-    schema = made.satisfiable(closed(made.opened(made.known(root, ""))), "")
+    schema = made.satisfiable(close_schema(made.open_schema(made.simplify(root, ""))), "")
     # An optional argument that no value fits would be left out, or fail where it is written alone.
     every = [name for name, part in schema.get("properties", {}).items() if part is not False]
     if not made.compiles(schema) or not made.compiles({**schema, "required": every}):
-        schema = made.opened({**made.mended(schema, "", schema), "type": "object"})
+        schema = made.open_schema({**made.repair(schema, "", schema), "type": "object"})
     return _Loosened(json.dumps(schema), made.given_parts, made.seconds)
 
 
@@ -178,30 +178,30 @@ def _with_definitions(root: dict[str, Any]) -> dict[str, Any]:
     """
     names: dict[str, str] = {}
 
-    def defined(value: Any) -> Any:
+    def define(value: Any) -> Any:
         if isinstance(value, list):
-            return [defined(part) for part in value]
+            return [define(part) for part in value]
         if not isinstance(value, dict):
             return value
-        found = {word: part if word in _VALUES else defined(part) for word, part in value.items()}
+        found = {word: part if word in _VALUES else define(part) for word, part in value.items()}
         place = value.get("$ref")
         if isinstance(place, str) and not _DEFINITION.fullmatch(place):
             target = unquote(place)
-            if target == "#" or (target.startswith("#/") and referred(target, root) is not None):
+            if target == "#" or (target.startswith("#/") and look_up(target, root) is not None):
                 name = names.setdefault(target, f"{_DEFINED}{len(names)}")
                 found["$ref"] = f"#/$defs/{name}"
         return found
 
-    made: dict[str, Any] = defined(root)
+    made: dict[str, Any] = define(root)
     if not names:
         return made
     body = {word: part for word, part in made.items() if word not in _DEFINITIONS}
-    own = {name: body if place == "#" else referred(place, made) for place, name in names.items()}
+    own = {name: body if place == "#" else look_up(place, made) for place, name in names.items()}
     given = made.get("$defs")
     return {**made, "$defs": {**(given if isinstance(given, dict) else {}), **own}}
 
 
-def closed(schema: Mapping[str, Any]) -> dict[str, Any]:
+def close_schema(schema: Mapping[str, Any]) -> dict[str, Any]:
     """Return the schema of arguments without names that it does not mention."""
     found: dict[str, Any] = {"type": "object", **schema}
     if not any(word in schema for word in (*_COMBINED, "additionalProperties")):
@@ -226,7 +226,7 @@ class _Loosening:
         own = f".$defs.{_DEFINED}"
         return tuple(dict.fromkeys(part for part in self.parts if not part.startswith(own)))
 
-    def known(self, schema: object, place: str, depth: int = 0) -> Any:
+    def simplify(self, schema: object, place: str, depth: int = 0) -> Any:
         """Return a schema with those words and values alone that llguidance knows."""
         if isinstance(schema, bool):
             return schema
@@ -251,7 +251,7 @@ class _Loosening:
             del found["format"]
         return self.satisfiable(found, place)
 
-    def opened(self, schema: dict[str, Any]) -> dict[str, Any]:
+    def open_schema(self, schema: dict[str, Any]) -> dict[str, Any]:
         """Return the schema of arguments with any names, if it lost a part that has some."""
         lost = any(map(_NAMES.fullmatch, self.parts))
         # One of several has become any of them, which lost no name.
@@ -281,17 +281,17 @@ class _Loosening:
         if word in _BY_NAME:
             if isinstance(value, Mapping):
                 return {
-                    name: self.known(part, f"{place}.{name}", depth + 1)
+                    name: self.simplify(part, f"{place}.{name}", depth + 1)
                     for name, part in value.items()
                 }
         elif word == "items" and isinstance(value, list):
-            return [self.known(part, f"{place}[{i}]", depth + 1) for i, part in enumerate(value)]
+            return [self.simplify(part, f"{place}[{i}]", depth + 1) for i, part in enumerate(value)]
         elif word in _ONE:
-            return self.known(value, place, depth + 1)
+            return self.simplify(value, place, depth + 1)
         elif word in _LISTS:
             if isinstance(value, list) and value:
                 return [
-                    self.known(part, f"{place}[{i}]", depth + 1) for i, part in enumerate(value)
+                    self.simplify(part, f"{place}[{i}]", depth + 1) for i, part in enumerate(value)
                 ]
         elif word == "type":
             kept = _types(value)
@@ -322,7 +322,7 @@ class _Loosening:
         found: object = {"$ref": place}
         while isinstance(found, Mapping) and (place := found.get("$ref")) is not None:
             inside = isinstance(place, str) and place.startswith("#/")
-            found = referred(str(place), self._root) if inside else None
+            found = look_up(str(place), self._root) if inside else None
             if str(place) in seen or (not seen and not isinstance(found, Mapping | bool)):
                 return False
             seen.add(str(place))
@@ -341,16 +341,16 @@ class _Loosening:
         )
         return not (found.error or found.refused)
 
-    def mended(self, schema: Any, place: str, root: Mapping[str, Any]) -> Any:
+    def repair(self, schema: Any, place: str, root: Mapping[str, Any]) -> Any:
         """Return a schema that does not compile without what is at fault."""
         if not isinstance(schema, Mapping) or self._spent:
             self.parts.append(place)
             return {}
         found = dict(schema)
         for word, name, part in _parts(schema):
-            if not isinstance(part, bool) and not self.compiles(_alone(part, root)):
+            if not isinstance(part, bool) and not self.compiles(_with_root_definitions(part, root)):
                 where = f"{place}.{word}" if name is None else f"{place}.{word}{_step(name)}"
-                mended = self.mended(part, where, root)
+                mended = self.repair(part, where, root)
                 if name is None:
                     found[word] = mended
                 else:
@@ -358,18 +358,18 @@ class _Loosening:
                     found[word][name] = mended
                 if not place and word in _DEFINITIONS:
                     root = found
-        if self.compiles(_alone(found, root)):
+        if self.compiles(_with_root_definitions(found, root)):
             return found
         # Arguments are an object in any case.
         words = [word for word in _FIRST_TO_GO if word in found and (place or word != "type")]
         for word in words:
-            if self.compiles(_alone(without := _without(found, word), root)):
+            if self.compiles(_with_root_definitions(without := _drop_word(found, word), root)):
                 self.parts.append(f"{place}.{word}")
                 return without
         for word in words:
             self.parts.append(f"{place}.{word}")
-            found = _without(found, word)
-            if self.compiles(_alone(found, root)):
+            found = _drop_word(found, word)
+            if self.compiles(_with_root_definitions(found, root)):
                 return found
         return {}
 
@@ -408,7 +408,7 @@ def _step(name: str | int) -> str:
     return f"[{name}]" if isinstance(name, int) else f".{name}"
 
 
-def _without(schema: Mapping[str, Any], word: str) -> dict[str, Any]:
+def _drop_word(schema: Mapping[str, Any], word: str) -> dict[str, Any]:
     """Return a schema without a word; one of several becomes any of them."""
     found = {key: value for key, value in schema.items() if key != word}
     if word == "oneOf" and "anyOf" not in found:
@@ -416,7 +416,7 @@ def _without(schema: Mapping[str, Any], word: str) -> dict[str, Any]:
     return found
 
 
-def _alone(part: Any, root: Mapping[str, Any]) -> Any:
+def _with_root_definitions(part: Any, root: Mapping[str, Any]) -> Any:
     """Return a part of a schema as a schema of its own, with the definitions that it may need."""
     if not isinstance(part, Mapping):
         return part

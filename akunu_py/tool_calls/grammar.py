@@ -12,7 +12,7 @@ from dataclasses import replace
 from typing import Any
 
 from akunu_py.system.errors import ConfigError
-from akunu_py.tool_calls.enforceable import closed
+from akunu_py.tool_calls.enforceable import close_schema
 from akunu_py.tool_calls.format import (
     PythonArguments,
     TaggedArguments,
@@ -21,11 +21,11 @@ from akunu_py.tool_calls.format import (
 )
 from akunu_py.tool_calls.known import HARMONY
 from akunu_py.tool_calls.python_rules import keywords
-from akunu_py.tool_calls.quoted_rules import quoted
+from akunu_py.tool_calls.quoted_rules import quoted_terms
 from akunu_py.tool_calls.rules import Rules, json_value
 from akunu_py.tool_calls.schemas import alternatives, by_name
-from akunu_py.tool_calls.tagged_rules import tagged
-from akunu_py.tool_calls.text_limits import slashed
+from akunu_py.tool_calls.tagged_rules import tagged_terms
+from akunu_py.tool_calls.text_limits import escape_slashes
 from akunu_py.values.constraint import MOST_REFERENCES, MOST_TOOL_CHARACTERS
 from akunu_py.values.messages import Tool
 
@@ -120,7 +120,7 @@ def _json_calls_or(format_: ToolFormat, tools: Sequence[Tool], answer: Mapping[s
     calls = [
         {
             "type": "object",
-            "properties": {name: {"const": tool.name}, arguments: closed(_parameters(tool))},
+            "properties": {name: {"const": tool.name}, arguments: close_schema(_parameters(tool))},
             "required": [name, arguments],
             "additionalProperties": False,
         }
@@ -239,7 +239,7 @@ class _Grammar:
             texts = [arguments.key_start, self._format.close]
         elif isinstance(arguments, PythonArguments):
             texts = ["("]
-        return f"({'|'.join(slashed(re.escape(text[:1])) for text in texts)})"
+        return f"({'|'.join(escape_slashes(re.escape(text[:1])) for text in texts)})"
 
     def source_of_messages(self, answer: str = "") -> str:
         """Return the grammar of a reply of gpt-oss: thoughts, remarks, an answer or a call.
@@ -303,16 +303,16 @@ class _Grammar:
         format_, rules, notation = self._format, self._rules, self._format.arguments
         close = self._terms(format_.close)
         if notation == "json":
-            return f"{json_value(closed(_parameters(tool)))} {close}"
+            return f"{json_value(close_schema(_parameters(tool)))} {close}"
         written = []
         for number, schema in enumerate(each):
             name = rule if len(each) == 1 else f"{rule}x{number}"
             if isinstance(notation, TaggedArguments):
-                written.append(tagged(rules, name, tool, schema, notation, format_=format_))
+                written.append(tagged_terms(rules, name, tool, schema, notation, format_=format_))
             elif isinstance(notation, PythonArguments):
                 written.append(f"{keywords(rules, name, tool, schema, notation)} {close}")
             else:
-                written.append(f"{quoted(rules, name, tool, schema, notation.quote)} {close}")
+                written.append(f"{quoted_terms(rules, name, tool, schema, notation.quote)} {close}")
         return " | ".join(written)
 
 

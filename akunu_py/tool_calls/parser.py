@@ -254,11 +254,11 @@ class CallParser:
         try:
             arguments = self._format.arguments
             if isinstance(arguments, TaggedArguments):
-                closed = yield from self._tagged(arguments)
+                closed = yield from self._read_tagged(arguments)
             elif isinstance(arguments, PythonArguments):
                 yield from self._python()
             elif isinstance(arguments, QuotedArguments):
-                yield from self._quoted(arguments)
+                yield from self._read_quoted(arguments)
             else:
                 yield from self._json_object()
             text = "".join(self._arguments)
@@ -352,20 +352,20 @@ class CallParser:
             place = 0
             yield from self._more()
 
-    def _tagged(self, tags: TaggedArguments) -> Generator[None, None, bool]:
+    def _read_tagged(self, tags: TaggedArguments) -> Generator[None, None, bool]:
         """Read arguments between tags, passing them on as JSON; return True, behind the close."""
         format_ = self._format
         schema = self._tools[self._call.name].parameters if self._call else {}
         properties = schema.get("properties", {})
-        if format_.empty and (yield from self._skipped(format_.empty)):
+        if format_.empty and (yield from self._skip_text(format_.empty)):
             self._argue("{}")
             return True
         self._argue("{")
         first = True
         # A value ends only where another argument, or the end of the call, follows.
         ends = (tags.value_end + tags.key_start, tags.value_end + format_.close)
-        closed = yield from self._skipped(format_.close)
-        if not closed and not (yield from self._skipped(tags.key_start)):
+        closed = yield from self._skip_text(format_.close)
+        if not closed and not (yield from self._skip_text(tags.key_start)):
             raise _MalformedError
         while not closed:
             starts = tuple(dict.fromkeys(tags.value_starts.values()))
@@ -376,7 +376,7 @@ class CallParser:
             self._argue(f"{'' if first else ', '}{json.dumps(key, ensure_ascii=False)}: ")
             first = False
             before, after = tags.wrapper or ("", "")
-            wrapped = before and (yield from self._skipped(before))
+            wrapped = before and (yield from self._skip_text(before))
             here = tuple(after + end for end in ends) if wrapped else ends
             if wrapped or list(kinds) == ["string"]:
                 self._argue('"')
@@ -458,7 +458,7 @@ class CallParser:
             yield from self._more()
         return self._take(found.start())
 
-    def _quoted(self, notation: QuotedArguments) -> _Steps:
+    def _read_quoted(self, notation: QuotedArguments) -> _Steps:
         """Read an object whose keys have no quotes and whose texts have others, as JSON."""
         depth, key_follows = 0, False
         while True:
@@ -476,7 +476,7 @@ class CallParser:
                     return
                 continue
             key_follows = False
-            if (yield from self._skipped(notation.quote)):
+            if (yield from self._skip_text(notation.quote)):
                 self._argue('"')
                 yield from self._until((notation.quote,), streamed=True)
                 self._argue('"')
@@ -530,7 +530,7 @@ class CallParser:
         rest = self._buffer[at:]
         return any(other != end and other.startswith(rest) for other in ends)
 
-    def _skipped(self, text: str) -> Generator[None, None, bool]:
+    def _skip_text(self, text: str) -> Generator[None, None, bool]:
         """Drop a text if it comes next; return whether it did."""
         while True:
             matched = self._match(text, 0)

@@ -206,8 +206,8 @@ class _Probe:
             _around(text, key, value, is_json=is_json)
             for text, key, value in zip((first, second), _KEYS, _VALUES, strict=True)
         )
-        before, between = _numbered(before, between)
-        after, other = _numbered(after, other)
+        before, between = _mark_number(before, between)
+        after, other = _mark_number(after, other)
         if after != other:
             raise UnknownFormatError("the template writes two calls in different ways")
         return before, after, between, post
@@ -364,7 +364,7 @@ def _repeated(before: str, between: str, after: str) -> tuple[str, str]:
     return before[len(before) - begin :], after[: _common_prefix(rest, after)]
 
 
-def _numbered(first: str, second: str) -> tuple[str, str]:
+def _mark_number(first: str, second: str) -> tuple[str, str]:
     """Return both texts with a place for the number, if they differ in consecutive numbers."""
     size = _common_suffix(first, second)
     one, two = first[: len(first) - size], second[: len(second) - size]

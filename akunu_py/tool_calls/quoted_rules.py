@@ -7,7 +7,7 @@ from typing import Any
 
 from akunu_py.tool_calls.format import Kind
 from akunu_py.tool_calls.rules import Rules, json_value, literal
-from akunu_py.tool_calls.schemas import kinds_of, referred
+from akunu_py.tool_calls.schemas import kinds_of, look_up
 from akunu_py.tool_calls.text_limits import limits_of
 from akunu_py.tool_calls.values import kind_of
 from akunu_py.values.messages import Tool
@@ -16,11 +16,11 @@ _UNSAFE = re.compile(r"[^\w$.-]")
 _BOUNDS = ("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf")
 
 
-def quoted(rules: Rules, rule: str, tool: Tool, schema: Mapping[str, Any], quote: str) -> str:
+def quoted_terms(rules: Rules, rule: str, tool: Tool, schema: Mapping[str, Any], quote: str) -> str:
     """Return the terms for the arguments of a tool by a schema."""
     if tool.input_form is None:
         return _Values(rules, quote, tool).an_object(rule, schema)
-    text = rules.given(rule, tool.input_form, quote)
+    text = rules.given_terms(rule, tool.input_form, quote)
     return f'"{{input:" {rules.terms(quote)} {text} "}}"'
 
 
@@ -60,7 +60,7 @@ class _Values:
             named = "_".join((*rule.split("_")[:2], "ref", place.encode().hex()))
             if named not in self._rules:
                 self._rules[named] = ""  # a schema may refer to itself
-                self._rules[named] = self._value(named, referred(place, self._root))
+                self._rules[named] = self._value(named, look_up(place, self._root))
             return named
         given = schema if isinstance(schema, Mapping) else {}
         values = given.get("enum", [given["const"]] if "const" in given else None)

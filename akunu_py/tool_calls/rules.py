@@ -10,7 +10,7 @@ from llguidance import regex_to_lark
 from akunu_py.constraints import inline_schema
 from akunu_py.tool_calls.format import ID, INDEX, SPACE
 from akunu_py.tool_calls.schemas import kinds_of
-from akunu_py.tool_calls.text_limits import slashed, without
+from akunu_py.tool_calls.text_limits import escape_slashes, text_without
 from akunu_py.values.constraint import Constraint
 
 _TERMINALS = r"""
@@ -104,7 +104,7 @@ class Rules(dict[str, str]):
     def _expression(self, part: str) -> str:
         if part in (ID, INDEX, SPACE):
             return self._term(part)[1:-1]
-        return slashed(re.escape(part))
+        return escape_slashes(re.escape(part))
 
     def text(self, rule: str, end: str, limits: str = "") -> str:
         """Return the terms for a text within limits up to an end, and the end."""
@@ -114,11 +114,11 @@ class Rules(dict[str, str]):
                 return f"TEXT {self.terms(end)}"
             self[f"LIMITED_{rule.upper()}"] = limits
             return f"LIMITED_{rule.upper()} {self.terms(end)}"
-        body = f"{limits} & {without(first)}" if limits else "/(?s:.*)/"
+        body = f"{limits} & {text_without(first)}" if limits else "/(?s:.*)/"
         self[f"{rule}_text[suffix={literal(first)}]"] = body
         return " ".join([f"{rule}_text", *map(self._term, rest)])
 
-    def given(self, rule: str, form: Constraint, end: str) -> str:
+    def given_terms(self, rule: str, form: Constraint, end: str) -> str:
         """Return the terms for a text of a tool's own form, and the end."""
         if form.kind == "regex":
             return self.text(rule, end, f"/{regex_to_lark(form.source, 'dw')}/")

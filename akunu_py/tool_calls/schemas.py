@@ -51,7 +51,7 @@ def _kinds(
     if isinstance(place := schema.get("$ref"), str):
         if place not in seen:
             seen[place] = everything  # a schema may refer to itself
-            seen[place] = _kinds(referred(place, root), root, depth - 1, seen)
+            seen[place] = _kinds(look_up(place, root), root, depth - 1, seen)
         found &= seen[place]
     for word in ("anyOf", "oneOf"):
         if isinstance(parts := schema.get(word), list):
@@ -62,18 +62,18 @@ def _kinds(
     return found
 
 
-def resolved(schema: object, root: Mapping[str, Any]) -> object:
+def resolve(schema: object, root: Mapping[str, Any]) -> object:
     """Return a schema, or that to which it refers by nothing but a reference."""
     for _ in range(_DEEPEST):
         if not isinstance(schema, Mapping) or not isinstance(place := schema.get("$ref"), str):
             break
-        schema = referred(place, root)
+        schema = look_up(place, root)
     return schema
 
 
 def constants(schema: object, root: Mapping[str, Any], depth: int = _DEEPEST) -> list[Any] | None:
     """Return all values of a schema that has a few, none of them a list or an object; else None."""
-    schema = resolved(schema, root)
+    schema = resolve(schema, root)
     if not isinstance(schema, Mapping) or not depth:
         return None
     found: object = schema.get("enum", [schema["const"]] if "const" in schema else None)
@@ -125,7 +125,7 @@ def _alternatives(
     if isinstance(place := schema.get("$ref"), str):
         if place not in seen:
             seen[place] = [{}]
-            seen[place] = _alternatives(referred(place, root), root, depth - 1, seen)
+            seen[place] = _alternatives(look_up(place, root), root, depth - 1, seen)
         joined.append(seen[place])
     # What it says itself is more than what it refers to, and a part of `anyOf` is more than that.
     joined.append([{word: schema[word] for word in _OF_NAMES if word in schema}])
@@ -136,7 +136,7 @@ def _alternatives(
             joined.append(_few(each))
     found: list[_Object] = [{}]
     for each in joined:
-        found = _few([_joined(one, other) for one in found for other in each])
+        found = _few([_intersect(one, other) for one in found for other in each])
     return found
 
 
@@ -151,7 +151,7 @@ def _few(each: list[_Object]) -> list[_Object]:
     return found
 
 
-def _joined(first: _Object, second: _Object) -> _Object:
+def _intersect(first: _Object, second: _Object) -> _Object:
     """Return the schema of objects that both allow; the second says what a name's values are."""
     required = dict.fromkeys([*first.get("required", ()), *second.get("required", ())])
     return {
@@ -189,7 +189,7 @@ def _any_of(each: list[_Object]) -> _Object:
     return found
 
 
-def referred(place: str, root: Mapping[str, Any]) -> object:
+def look_up(place: str, root: Mapping[str, Any]) -> object:
     """Return the schema at a place such as #/$defs/word; None if there is none."""
     value: object = root
     for word in place.removeprefix("#").split("/")[1:]:

@@ -9,7 +9,7 @@ from typing import Any
 from akunu_py.tool_calls.format import Kind, TaggedArguments, ToolFormat
 from akunu_py.tool_calls.python_rules import words_of
 from akunu_py.tool_calls.rules import Rules, json_value, literal
-from akunu_py.tool_calls.schemas import constants, kinds_of, resolved
+from akunu_py.tool_calls.schemas import constants, kinds_of, resolve
 from akunu_py.tool_calls.text_limits import limits_of
 from akunu_py.tool_calls.values import kind_of
 from akunu_py.values.messages import Tool
@@ -17,7 +17,7 @@ from akunu_py.values.messages import Tool
 _UNSAFE = r"[<>\"'\n\r]"
 
 
-def tagged(
+def tagged_terms(
     rules: Rules,
     rule: str,
     tool: Tool,
@@ -36,7 +36,7 @@ def tagged(
         if tool.input_form is not None and key == "input":
             before, behind = tags.wrapper or ("", "")
             begin = rules.terms(tags.key_start + key + tags.value_starts["string"] + before)
-            text = rules.given(name, tool.input_form, behind + tags.value_end)
+            text = rules.given_terms(name, tool.input_form, behind + tags.value_end)
             rules[name] = f"{begin} {text}"
         else:
             rules[name] = made.argument(name, literal(key), part)
@@ -97,7 +97,7 @@ class _Arguments:
                 ]
                 return f"({' | '.join(map(literal, texts))}) {end}"
             alone = tuple(kinds) == ("string",) and not part
-            return self._text(rule, limits_of(resolved(schema, self.root)) if alone else "")
+            return self._text(rule, limits_of(resolve(schema, self.root)) if alone else "")
         if self.tags.python and (words := words_of(kinds, schema)):
             return f"{words} {end}"
         given = schema if isinstance(schema, Mapping) else {}

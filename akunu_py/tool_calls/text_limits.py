@@ -27,22 +27,22 @@ def limits_of(schema: object) -> str:
     least, most = schema.get("minLength", 0), schema.get("maxLength", "")
     if (least or most != "") and all(size == "" or 0 <= size <= _LONGEST for size in (least, most)):
         parts.append(f"/(?s:.{{{least},{most}}})/")
-    if isinstance(pattern := schema.get("pattern"), str) and (found := _searched(pattern)):
+    if isinstance(pattern := schema.get("pattern"), str) and (found := _search_expression(pattern)):
         parts.append(f"/{found}/")
     return " & ".join(parts)
 
 
-def without(text: str) -> str:
+def text_without(text: str) -> str:
     """Return an expression for texts that do not contain a text."""
-    return f"~/(?s:.*){slashed(re.escape(text))}(?s:.*)/"
+    return f"~/(?s:.*){escape_slashes(re.escape(text))}(?s:.*)/"
 
 
-def slashed(expression: str) -> str:
+def escape_slashes(expression: str) -> str:
     """Return an escaped text as it is written between slashes, on one line."""
     return expression.replace("/", "\\/").replace("\\\n", "\\n")
 
 
-def _searched(pattern: str) -> str:
+def _search_expression(pattern: str) -> str:
     """Return an expression for whole texts in which a pattern is found; "" if there is none."""
     bare = _WITHIN_CLASS.sub("", pattern)
     if _BEYOND.search(pattern):

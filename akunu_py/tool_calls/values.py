@@ -53,10 +53,10 @@ def read_text(text: str, kinds: Collection[Kind], *, python: bool) -> Any:
 
 def read_python_text(inside: str) -> str:
     """Return the text that stands between quotes in Python's notation, or in JSON's."""
-    return str(_plain(_ESCAPE.sub(_unescaped, inside)))
+    return str(_plain(_ESCAPE.sub(_unescape, inside)))
 
 
-def _unescaped(escape: re.Match[str]) -> str:
+def _unescape(escape: re.Match[str]) -> str:
     code = escape.group()[1:]
     if code in _ESCAPES:
         return _ESCAPES[code]

@@ -80,7 +80,7 @@ class Constraint:
         """
         if isinstance(schema, str) and len(schema) > MOST_CHARACTERS:
             return cls("json_schema", schema)  # refuses it before it is parsed
-        value = _parsed(schema) if isinstance(schema, str) else schema
+        value = _parse(schema) if isinstance(schema, str) else schema
         if not isinstance(value, Mapping | bool):
             raise ConfigError(
                 f"json_schema is a JSON {_json_type(value)}; give a schema, which is an object"
@@ -125,7 +125,7 @@ _REFERENCE = re.compile(r'"\$ref"|^[ \t]*[?!]?\w[^\n:"/]*:', re.MULTILINE)
 """A reference in a schema, or the beginning of a rule."""
 
 
-def _parsed(text: str) -> object:
+def _parse(text: str) -> object:
     try:
         return json.loads(text)
     except RecursionError:

@@ -79,12 +79,12 @@ class CostCurve:
         None where no pass is that much cheaper than a pass over fewer rows.
         """
         lowest, found = 1 - noise, None
-        dearest = self._rows[0]
+        peak = self._rows[0]
         for rows in self._rows:
-            if self.points[rows] >= self.points[dearest]:
-                dearest = rows
-            elif self.points[rows] / self.points[dearest] < lowest:
-                lowest, found = self.points[rows] / self.points[dearest], (dearest, rows)
+            if self.points[rows] >= self.points[peak]:
+                peak = rows
+            elif self.points[rows] / self.points[peak] < lowest:
+                lowest, found = self.points[rows] / self.points[peak], (peak, rows)
         return found
 
     @property

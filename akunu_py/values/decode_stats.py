@@ -78,13 +78,13 @@ class StepDetail:
 
     def to_dict(self) -> dict[str, object]:
         """Return the step as JSON-ready values, without None."""
-        record = _known(self)
-        record["drafted"] = [_known(replace(one, place=None)) for one in self.drafted]
+        record = _known_values(self)
+        record["drafted"] = [_known_values(replace(one, place=None)) for one in self.drafted]
         record["accepted"] = len(self.accepted)
         return record
 
 
-def _known(value: DraftedToken | StepDetail) -> dict[str, object]:
+def _known_values(value: DraftedToken | StepDetail) -> dict[str, object]:
     return {name: entry for name, entry in asdict(value).items() if entry is not None}
 
 

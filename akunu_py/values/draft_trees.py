@@ -28,7 +28,7 @@ def reaches(draft: Draft, probabilities: Sequence[float]) -> list[float]:
     return found
 
 
-def shared_out(draft: Draft, probabilities: Sequence[float]) -> list[float]:
+def scale_siblings(draft: Draft, probabilities: Sequence[float]) -> list[float]:
     """Return probabilities scaled so that siblings' sum to at most 1: at most one is right."""
     sums: dict[int, float] = {}
     for parent, probability in zip(draft.parents, probabilities, strict=True):
@@ -141,8 +141,8 @@ class TreeBuilder:
     def graft(self, draft: Draft, confidence: Sequence[float]) -> list[int]:
         """Add a draft's nodes, with a confidence for each; return their nodes in this tree."""
         places: list[int] = []
-        for token, parent, chance in zip(draft.tokens, draft.parents, confidence, strict=True):
-            places.append(self.add(-1 if parent < 0 else places[parent], token, chance))
+        for token, parent, value in zip(draft.tokens, draft.parents, confidence, strict=True):
+            places.append(self.add(-1 if parent < 0 else places[parent], token, value))
         return places
 
     def best(self, limit: int, least: float = 0.0) -> list[int]:
@@ -157,18 +157,18 @@ class TreeBuilder:
 
     def draft(self, nodes: Sequence[int], source: str, match_length: int = 0) -> Draft:
         """Return the tree of these nodes, in this order; siblings' confidences sum to at most 1."""
-        chances = shared_out(Draft(tuple(self.tokens), tuple(self.parents)), self.confidence)
+        scaled = scale_siblings(Draft(tuple(self.tokens), tuple(self.parents)), self.confidence)
         places = {node: place for place, node in enumerate(nodes)}
         return Draft(
             tuple(self.tokens[node] for node in nodes),
             tuple(places.get(self.parents[node], -1) for node in nodes),
             source,
             match_length,
-            tuple(chances[node] for node in nodes),
+            tuple(scaled[node] for node in nodes),
         )
 
 
-def merged(drafts: Iterable[Draft], limit: int, source: str) -> Draft:
+def merge(drafts: Iterable[Draft], limit: int, source: str) -> Draft:
     """Return the prefix tree of several drafts, cut to the `limit` nodes of largest reach.
 
     Every prefix of it is the best tree of its size. A draft without confidence counts as certain.

@@ -76,7 +76,7 @@ class ToolCall:
             _check_label(fields.get("id", ""), "id")
         arguments = function.get("arguments", {})
         if isinstance(arguments, str):
-            arguments = _parsed(arguments, f"{place}.function.arguments")
+            arguments = _parse(arguments, f"{place}.function.arguments")
         with _within(f"{place}.function"):
             return cls(function.get("name", ""), arguments, fields.get("id", ""))
 
@@ -204,7 +204,7 @@ class Message:
         if fields.setdefault("reasoning", reasoning) != reasoning and reasoning:
             raise ConfigError(f"{place} has reasoning and a different reasoning_content; give one")
         if "tool_calls" in fields:
-            calls = _listed(fields["tool_calls"], f"{place}.tool_calls")
+            calls = _items(fields["tool_calls"], f"{place}.tool_calls")
             fields["tool_calls"] = tuple(ToolCall.of(call, where) for where, call in calls)
         if "content" in fields:
             if not isinstance(fields["content"], str):
@@ -239,7 +239,7 @@ def read_messages(messages: Sequence[GivenMessage]) -> tuple[Message, ...]:
         raise ConfigError(f"messages is a {type(messages).__name__}; {_MESSAGES_FORM}")
     if not messages:
         raise ConfigError(f"messages is empty; {_MESSAGES_FORM}")
-    return tuple(Message.of(message, place) for place, message in _listed(messages, "messages"))
+    return tuple(Message.of(message, place) for place, message in _items(messages, "messages"))
 
 
 def read_tools(tools: Sequence[GivenTool] | None) -> tuple[Tool, ...]:
@@ -247,7 +247,7 @@ def read_tools(tools: Sequence[GivenTool] | None) -> tuple[Tool, ...]:
     if tools is None:
         return ()
     found: dict[str, Tool] = {}
-    for place, given in _listed(tools, "tools"):
+    for place, given in _items(tools, "tools"):
         tool = Tool.of(given, place)
         if tool.name in found:
             raise ConfigError(f"{place} has the name {tool.name!r} of another tool; rename one")
@@ -287,7 +287,7 @@ def _function(
     return _fields(fields["function"], f"{place}.function", known, form)
 
 
-def _listed(values: object, place: str) -> Iterator[tuple[str, Any]]:
+def _items(values: object, place: str) -> Iterator[tuple[str, Any]]:
     """Yield the items of a list, each with its place."""
     if not isinstance(values, Sequence) or isinstance(values, str | bytes):
         raise ConfigError(f"{place} is a {type(values).__name__}; give a list")
@@ -297,7 +297,7 @@ def _listed(values: object, place: str) -> Iterator[tuple[str, Any]]:
 
 def _parts(values: object, place: str) -> tuple[TextPart, ...]:
     parts = []
-    for where, value in _listed(values, place):
+    for where, value in _items(values, place):
         if isinstance(value, TextPart):
             parts.append(value)
             continue
@@ -314,7 +314,7 @@ def _parts(values: object, place: str) -> tuple[TextPart, ...]:
     return tuple(parts)
 
 
-def _parsed(text: str, place: str) -> object:
+def _parse(text: str, place: str) -> object:
     """Return arguments given as JSON text; an empty text, as some streams produce, is {}."""
     try:
         return json.loads(text) if text.strip() else {}

@@ -225,7 +225,7 @@ def options_of(config_class: type[Any]) -> tuple[Option, ...]:
     )
 
 
-def option_named(options: Iterable[Option], name: str) -> Option | None:
+def find_option(options: Iterable[Option], name: str) -> Option | None:
     """Return the option with this name or another one of its names; hyphens are underscores."""
     name = name.replace("-", "_")
     found = (one for one in options if name in (one.name, *one.also))

@@ -43,7 +43,7 @@ def drafter(inner, constraint=None, most=8):
 def test_what_must_come_is_the_draft():
     made, matcher = drafter(Scripted(Draft.chain(ids_of("{"), "inner")))
     draft = made.propose(32)
-    assert draft.tokens == matcher.forced()
+    assert draft.tokens == matcher.forced_tokens()
     assert draft.sure == len(draft) == made.num_sure()
     assert draft.source == "grammar"
     assert made.propose(2).tokens == draft.tokens[:2]
@@ -54,22 +54,22 @@ def test_an_extender_goes_on_and_is_cut_where_it_does_not_fit():
     inner = Extending(Draft.chain([*more, *ids_of("x")], "inner", 3))
     made, matcher = drafter(inner, most=20)
     draft = made.propose(32)
-    assert inner.drafted == matcher.forced()
-    assert draft.tokens == (*matcher.forced(), *more)
-    assert draft.sure == len(matcher.forced())
+    assert inner.drafted == matcher.forced_tokens()
+    assert draft.tokens == (*matcher.forced_tokens(), *more)
+    assert draft.sure == len(matcher.forced_tokens())
     assert draft.origins == ("grammar",) * draft.sure + ("inner",) * len(more)
 
 
 def test_an_extender_adds_no_more_than_its_limit():
     inner = Extending(Draft.chain(ids_of(' "Bobby Baker"'), "inner"))
     made, matcher = drafter(inner, most=2)
-    assert len(made.propose(32)) == len(matcher.forced()) + 2
+    assert len(made.propose(32)) == len(matcher.forced_tokens()) + 2
 
 
 def test_a_draft_is_within_its_limit():
     inner = Extending(Draft.chain(ids_of(' "Bobby Baker"'), "inner"))
     made, matcher = drafter(inner)
-    sure = len(matcher.forced())
+    sure = len(matcher.forced_tokens())
     assert len(made.propose(sure + 1)) == sure + 1
     inner.drafted = None
     assert len(made.propose(sure)) == sure
@@ -87,7 +87,7 @@ def test_what_an_extender_says_of_its_tokens_stays_theirs():
         drawn=2,
     )  # fmt: skip
     made, matcher = drafter(Extending(more))
-    sure = len(matcher.forced())
+    sure = len(matcher.forced_tokens())
     draft = made.propose(32)
     assert draft.places == (-1,) * sure + places
     assert draft.confidence == (1.0,) * sure + confidence

@@ -59,12 +59,12 @@ def test_masks_of_a_tree_do_not_depend_on_the_order_of_its_paths():
 def test_a_path_that_is_not_allowed_has_no_mask():
     here = matcher(Constraint.choices(["yes"]))
     assert here.mask(ids_of("no")).min() == 0xFFFFFFFF
-    assert here.forced() == tuple(ids_of("yes"))
+    assert here.forced_tokens() == tuple(ids_of("yes"))
 
 
 def test_what_must_come_is_forced_and_masks_allow_nothing_else():
     here = matcher(Constraint.json_schema(PERSON))
-    forced = here.forced()
+    forced = here.forced_tokens()
     assert tiny()[0].decode(forced) == '{"name":'
     for size, token in enumerate(forced):
         assert allowed(here.mask(forced[:size])) == {token}
@@ -72,12 +72,12 @@ def test_what_must_come_is_forced_and_masks_allow_nothing_else():
 
 def test_what_must_come_after_a_part_of_it_is_the_rest():
     here = matcher(Constraint.json_schema(PERSON))
-    forced = here.forced()
+    forced = here.forced_tokens()
     assert len(forced) > 2
     here.advance(forced[:2])
-    assert here.forced() == forced[2:]
+    assert here.forced_tokens() == forced[2:]
     here.advance(forced[2:])
-    assert here.forced() == ()
+    assert here.forced_tokens() == ()
 
 
 def test_what_must_come_is_spelled_once():
@@ -85,12 +85,12 @@ def test_what_must_come_is_spelled_once():
     here = matcher(Constraint.regex("[ab]name name name"))
     inner = here._inner = Counting(here._inner)
     here.advance(ids_of("a"))
-    forced = here.forced()
+    forced = here.forced_tokens()
     assert len(forced) > 2
     for place, token in enumerate(forced):
         assert allowed(here.mask(forced[:place])) == {token}
     here.advance(forced[:1])
-    assert here.forced() == forced[1:]
+    assert here.forced_tokens() == forced[1:]
     assert inner.spelled == 1
 
 
@@ -111,7 +111,7 @@ class Counting:
 @pytest.mark.parametrize(
     "question",
     [
-        lambda here: here.forced(),
+        lambda here: here.forced_tokens(),
         lambda here: here.validate(ids_of("yes")),
         lambda here: here.stopped,
         lambda here: here.may_end,
@@ -126,11 +126,11 @@ def test_a_mask_of_a_path_does_not_move_the_reply(question):
 
 def test_what_must_come_may_be_spelled_otherwise():
     here, decode = matcher(Constraint.choices(["name name"])), tiny()[0].decode
-    assert len(here.forced()) > 1
-    assert len(decode(here.forced()[:1])) > 1
+    assert len(here.forced_tokens()) > 1
+    assert len(decode(here.forced_tokens()[:1])) > 1
     here.advance(ids_of("n"))
-    assert decode(here.forced()) == "ame name"
-    assert allowed(here.mask(())) == {here.forced()[0]}
+    assert decode(here.forced_tokens()) == "ame name"
+    assert allowed(here.mask(())) == {here.forced_tokens()[0]}
 
 
 @pytest.mark.parametrize("seed", range(5))
@@ -177,7 +177,7 @@ def test_nothing_follows_an_end():
     here = matcher(Constraint.choices(["yes"]))
     end = min(end_ids())
     here.advance([*ids_of("yes"), end])
-    assert here.forced() == ()
+    assert here.forced_tokens() == ()
     assert here.may_end
     for more in ([end], ids_of("y")):
         with pytest.raises(ConstraintError, match=f"the token {more[0]} is not allowed"):
@@ -204,7 +204,7 @@ def test_only_tokens_of_the_reply_are_taken_back():
 def test_a_schema_may_have_a_layout_of_its_own():
     layout = {"key_separator": " = ", "whitespace_flexible": False}
     here = matcher(Constraint.json_schema({"x-guidance": layout, **PERSON}))
-    assert tiny()[0].decode(here.forced()).startswith('{"name" =')
+    assert tiny()[0].decode(here.forced_tokens()).startswith('{"name" =')
 
 
 def test_the_longest_control_token_is_meant():
@@ -229,7 +229,7 @@ def test_a_reply_may_end_or_go_on_and_ends_when_it_is_complete():
     here.advance(ids_of("b"))
     assert here.stopped
     assert allowed(here.mask(())) == end_ids()
-    assert here.forced() == ()
+    assert here.forced_tokens() == ()
 
 
 def test_the_reply_goes_back_also_over_its_end():
@@ -257,7 +257,7 @@ def test_a_grammar_has_schemas_and_control_tokens():
     """akunu-tiny has <|system|> as a control token."""
     here = matcher(Constraint.grammar(f"start: <|system|> {inline_schema(CALL)} <|end|>"))
     path = ids_of('<|system|>{"a": 5}<|end|>')
-    assert here.forced()[0] == path[0]
+    assert here.forced_tokens()[0] == path[0]
     assert here.validate(path) == len(path)
 
 
@@ -333,11 +333,11 @@ def test_a_grammar_may_name_the_end():
     path = ids_of("a<|end|>")
     assert path[-1] in end_ids()
     assert here.validate([*path, *path]) == len(path)
-    assert path[-1] in here.forced()
+    assert path[-1] in here.forced_tokens()
     here.advance(path)
     assert here.stopped
     assert here.may_end
-    assert here.forced() == ()
+    assert here.forced_tokens() == ()
 
 
 @pytest.mark.parametrize(

@@ -55,7 +55,7 @@ def trial():
 def test_what_takes_long_is_refused(trial, name):
     began = time.process_time()
     for _ in range(2):
-        found = trial.verdict(grammar(EXPENSIVE[name]), 400)
+        found = trial.result(grammar(EXPENSIVE[name]), 400)
         assert found.late
         assert found.refused == "it is too complex (compiling it takes too long); make it simpler"
     # Nothing of it is computed here.
@@ -64,45 +64,45 @@ def test_what_takes_long_is_refused(trial, name):
 
 def test_what_takes_much_memory_is_refused():
     trial = CompileTrial(20, 20 << 20)
-    found = trial.verdict(grammar(EXPENSIVE["multipleOf"]), 300)
+    found = trial.result(grammar(EXPENSIVE["multipleOf"]), 300)
     assert "too much memory" in found.refused
     assert not found.late
-    assert trial.verdict(grammar({"json_schema": {"type": "integer"}}), 300).refused == ""
+    assert trial.result(grammar({"json_schema": {"type": "integer"}}), 300).refused == ""
     trial.close()
 
 
 def test_others_are_compiled_by_one_child_that_stays(trial):
     bodies = [{"json_schema": {"type": "string", "maxLength": n}} for n in range(1, 4)]
-    found = [trial.verdict(grammar(body), 300) for body in bodies]
+    found = [trial.result(grammar(body), 300) for body in bodies]
     assert [(one.error, one.refused) for one in found] == [("", "")] * 3
     assert all(0 < one.seconds < 0.1 for one in found)
     (child,) = trial._idle
-    assert trial.verdict(grammar({"json_schema": {"not": {}}}), 300).error
+    assert trial.result(grammar({"json_schema": {"not": {}}}), 300).error
     assert trial._idle == [child]
 
 
 def test_what_fails_at_the_first_tokens_is_an_error(trial):
     """The schema of a tool is loosened then."""
     rows = " | ".join(f'"a{i}"' for i in range(3000))
-    assert "items" in trial.verdict(grammar({"lark_grammar": f"start: {rows}"}), 300).error
+    assert "items" in trial.result(grammar({"lark_grammar": f"start: {rows}"}), 300).error
 
 
 def test_an_end_of_llguidance_refuses_the_grammar_alone():
     trial = CompileTrial()
     chain = "".join(f"a{i}: a{i + 1}\n" for i in range(100_000))
-    found = trial.verdict(grammar({"lark_grammar": f'start: a0\n{chain}a100000: "a"'}), 300)
+    found = trial.result(grammar({"lark_grammar": f'start: a0\n{chain}a100000: "a"'}), 300)
     assert "too complex" in found.refused
     assert not found.late
-    assert trial.verdict(grammar({"lark_grammar": 'start: "a"'}), 300).refused == ""
+    assert trial.result(grammar({"lark_grammar": 'start: "a"'}), 300).refused == ""
     trial.close()
 
 
 def test_a_child_that_was_ended_meanwhile_is_replaced(trial):
-    assert trial.verdict(grammar({"lark_grammar": 'start: "b"'}), 300).refused == ""
+    assert trial.result(grammar({"lark_grammar": 'start: "b"'}), 300).refused == ""
     for child in trial._idle:
         child._process.kill()
         child._process.wait()
-    assert trial.verdict(grammar({"lark_grammar": 'start: "c"'}), 300).refused == ""
+    assert trial.result(grammar({"lark_grammar": 'start: "c"'}), 300).refused == ""
 
 
 def test_a_longer_trial_is_apart_from_quick_ones(monkeypatch):
@@ -139,12 +139,12 @@ def test_those_that_wait_for_the_same_grammar_share_its_verdict(monkeypatch):
 
     def ask(*_):
         asked.append(None)
-        return trials.Verdict("", 0.1)
+        return trials.TrialResult("", 0.1)
 
     monkeypatch.setattr(trial, "_ask", ask)
     for _ in range(trials._CHILDREN):
         trial._places.acquire()
-    threads = [threading.Thread(target=trial.verdict, args=("", 1)) for _ in range(4)]
+    threads = [threading.Thread(target=trial.result, args=("", 1)) for _ in range(4)]
     for thread in threads:
         thread.start()
     trial._places.release()
@@ -159,8 +159,8 @@ def test_a_busy_machine_refuses_nothing_for_good(monkeypatch):
     with monkeypatch.context() as patched:
         patched.setattr(trials._Child, "ask", lambda *_: None)
         with pytest.raises(ServerBusyError, match="machine is too busy"):
-            trial.verdict(body, 300)
-    assert trial.verdict(body, 300).refused == ""
+            trial.result(body, 300)
+    assert trial.result(body, 300).refused == ""
     trial.close()
 
 
@@ -171,7 +171,7 @@ def test_trials_under_way_end_with_the_server():
 
     def ask(count):
         with pytest.raises(EngineStateError) as raised:
-            trial.verdict(grammar({"json_schema": intersection(count)}), 300)
+            trial.result(grammar({"json_schema": intersection(count)}), 300)
         errors.append(raised.value)
 
     threads = [threading.Thread(target=ask, args=(25 + i,)) for i in range(trials._CHILDREN + 2)]
@@ -183,5 +183,5 @@ def test_trials_under_way_end_with_the_server():
     for thread in threads:
         thread.join()
     assert len(errors) == len(threads)
-    assert trial.verdict(grammar({"lark_grammar": 'start: "a"'}), 300).error == ""
+    assert trial.result(grammar({"lark_grammar": 'start: "a"'}), 300).error == ""
     trial.close()

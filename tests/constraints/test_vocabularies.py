@@ -127,7 +127,7 @@ def test_ids_without_a_token_are_never_allowed():
 @pytest.mark.parametrize("pair", ["", "\x02y", "\ny", ".y"])
 def test_what_must_come_is_spelled_whatever_tokens_join_before_it(pair):
     matcher = make_matcher(Constraint.choices(["yes"]), MatcherVocabulary(Bytes(pair), 258))
-    assert matcher.forced() == tuple(b"yes")
+    assert matcher.forced_tokens() == tuple(b"yes")
 
 
 @pytest.mark.parametrize("drops_space", [True, False])

@@ -31,7 +31,7 @@ from akunu_py.models.tree import Trees
 from akunu_py.sampling.sampler import Sampler
 from akunu_py.sampling.transforms import TransformChain
 from akunu_py.testing import ScriptedDrafter, ToyTarget
-from akunu_py.values.draft_trees import reaches, shared_out, subtree
+from akunu_py.values.draft_trees import reaches, scale_siblings, subtree
 from akunu_py.values.types import Draft, GenerationConfig
 
 BUSHY = Draft((1, 2, 3, 4, 5, 6), (-1, -1, 0, 0, 1, 2), "", 0, (0.6, 0.35, 0.9, 0.05, 0.8, 0.9))
@@ -49,7 +49,7 @@ def test_alone_it_is_the_best_of_all_parts(draft, slope, power):
     def price(rows):
         return slope * rows**power
 
-    reach = reaches(draft, shared_out(draft, draft.confidence))
+    reach = reaches(draft, scale_siblings(draft, draft.confidence))
 
     def gain(nodes):
         return sum(reach[node] for node in nodes) - (price(len(nodes)) if nodes else 0.0)
@@ -67,7 +67,7 @@ def test_in_flight_it_is_the_best_of_all_parts(draft, slope, checking):
     def price(rows):
         return slope * rows
 
-    chances = shared_out(draft, draft.confidence)
+    chances = scale_siblings(draft, draft.confidence)
     reach = reaches(draft, chances)
 
     def gain(nodes):

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from akunu_py.drafting import AutoDrafter, AutoState
 from akunu_py.drafting.auto import calibration, features
 from akunu_py.drafting.auto.calibration import Calibration
-from akunu_py.drafting.auto.length import LengthRule, Pace
+from akunu_py.drafting.auto.length import PayingLength, TokenRate
 from akunu_py.values.cost_curve import CostCurve
 
 CURVES = st.sampled_from(
@@ -69,7 +69,7 @@ def test_the_bias_is_bounded_and_of_one_reply():
 
 @given(st.lists(st.floats(0, 1), max_size=12), st.floats(1, 5), st.integers(0, 9), CURVES)
 def test_the_length_is_the_best_one(probabilities, pace, limit, curve):
-    rule = LengthRule(curve, 12)
+    rule = PayingLength(curve, 12)
     values, expected, reach = [1 - pace * curve.cost(1)], 1.0, 1.0
     for k, p in enumerate(probabilities[:limit], start=1):
         reach *= p
@@ -82,12 +82,12 @@ def test_the_length_is_the_best_one(probabilities, pace, limit, curve):
 
 def test_costs_are_relative_to_a_pass_over_one_row():
     relative, absolute = CostCurve({1: 1.0, 3: 1.5}), CostCurve({1: 20.0, 3: 30.0})
-    assert LengthRule(absolute, 8).costs == pytest.approx(LengthRule(relative, 8).costs)
-    assert LengthRule(absolute, 8).slopes == pytest.approx(LengthRule(relative, 8).slopes)
+    assert PayingLength(absolute, 8).costs == pytest.approx(PayingLength(relative, 8).costs)
+    assert PayingLength(absolute, 8).slopes == pytest.approx(PayingLength(relative, 8).slopes)
 
 
 def test_the_pace_is_the_tokens_a_unit_of_cost_brings():
-    pace = Pace()
+    pace = TokenRate()
     for _ in range(1000):
         pace.add(6, 2.0)
     assert pace.tokens_per_cost == pytest.approx(3, rel=1e-3)

@@ -82,7 +82,7 @@ def test_ties_at_the_edge_of_top_k_go_to_the_lowest_ids():
 )
 def test_an_entry_of_equals_is_as_many_tokens(listed, equals, tail, top_p, min_p, temperature):
     adjustment = Adjustment(top_p=top_p, min_p=min_p, temperature=temperature)
-    short = adjustment.adjusted(
+    short = adjustment.adjust(
         np.array([*listed, tail]), np.array([1.0] * len(listed) + [float(equals)])
     )
     long = adjustment.probabilities(np.array([*listed, *[tail] * equals]))
@@ -93,10 +93,10 @@ def test_an_entry_of_equals_is_as_many_tokens(listed, equals, tail, top_p, min_p
 
 def test_an_edge_within_an_entry_of_equals_is_refused():
     with pytest.raises(ConfigError, match="top-k ends within"):
-        Adjustment(top_k=3).adjusted(np.array([0.0, -1.0]), np.array([1.0, 5.0]))
-    whole = Adjustment(top_k=6).adjusted(np.array([0.0, -1.0]), np.array([1.0, 5.0]))
+        Adjustment(top_k=3).adjust(np.array([0.0, -1.0]), np.array([1.0, 5.0]))
+    whole = Adjustment(top_k=6).adjust(np.array([0.0, -1.0]), np.array([1.0, 5.0]))
     assert whole[1] > 0
-    only_listed = Adjustment(top_k=1).adjusted(np.array([0.0, -1.0]), np.array([1.0, 5.0]))
+    only_listed = Adjustment(top_k=1).adjust(np.array([0.0, -1.0]), np.array([1.0, 5.0]))
     assert only_listed.tolist() == [1, 0]
 
 

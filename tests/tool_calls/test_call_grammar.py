@@ -20,7 +20,7 @@ from akunu_py.tool_calls.grammar import (
 from akunu_py.tool_calls.known import HARMONY
 from akunu_py.tool_calls.parser import parse_calls
 from akunu_py.tool_calls.rules import Rules
-from akunu_py.tool_calls.writing import written_calls
+from akunu_py.tool_calls.writing import write_calls
 from akunu_py.values.constraint import Constraint
 from akunu_py.values.messages import Tool, ToolCall
 
@@ -108,7 +108,7 @@ def test_only_the_whole_head_of_a_call_binds(name):
         return
     marker, opening, after = format_.marker, format_.openings[0].lstrip(), format_.after_names[0]
     opening, after = (re.sub("[\ue000\ue001]", "1", text) for text in (opening, after))
-    call = written_calls(format_, [ToolCall("get_now", {})])
+    call = write_calls(format_, [ToolCall("get_now", {})])
     rest = "" if format_.only_first else f" so:\n{call}"
     texts = [
         "Hello there",
@@ -146,7 +146,7 @@ def test_white_space_of_a_head_may_be_another(name, space):
     format_ = format_of(name)
     if format_ is HARMONY:
         return
-    call = written_calls(format_, [ToolCall("get_now", {})])
+    call = write_calls(format_, [ToolCall("get_now", {})])
     head, called, rest = call.partition("get_now")
     after = format_.after_names[0].replace("\ue000", "call00000").replace("\ue001", "0")
     assert rest.startswith(after)
@@ -212,7 +212,7 @@ def test_input_of_a_custom_tool_follows_its_expression(name):
     lark = required_calls(format_, [tool], {}, one=True)
     assert not compile_error(lark)
     for given, allowed in (('ab "c/x"\nä\nend', True), ('ab "c/x" end', False), ("ab", False)):
-        written = written_calls(format_, [ToolCall("find", {"input": given})])
+        written = write_calls(format_, [ToolCall("find", {"input": given})])
         assert allows(lark, written) == allowed, written
 
 
@@ -356,13 +356,13 @@ def test_texts_follow_lengths_and_patterns(name, arguments, allowed):
     format_ = format_of(name)
     lark = required_calls(format_, [tool], {})
     assert not compile_error(lark)
-    assert allows(lark, written_calls(format_, [ToolCall("f", arguments)])) == allowed
+    assert allows(lark, write_calls(format_, [ToolCall("f", arguments)])) == allowed
 
 
 @pytest.mark.parametrize("name", ["qwen coder", "gemma"])
 def test_a_pattern_that_cannot_be_followed_is_left_out(name):
     lark = required_calls(format_of(name), [LIMITED], {})
-    assert allows(lark, written_calls(format_of(name), [ToolCall("f", {"odd": "b"})]))
+    assert allows(lark, write_calls(format_of(name), [ToolCall("f", {"odd": "b"})]))
 
 
 @pytest.mark.parametrize(("number", "allowed"), [(3, True), (11, False), (-1, False), (2.5, False)])
@@ -370,9 +370,7 @@ def test_numbers_follow_bounds(number, allowed):
     schema = {"properties": {"n": {"type": "integer", "minimum": 0, "maximum": 10}}}
     for name in ("gemma", "lfm", "glm"):
         lark = required_calls(format_of(name), [Tool("f", "words", schema)], {})
-        assert (
-            allows(lark, written_calls(format_of(name), [ToolCall("f", {"n": number})])) == allowed
-        )
+        assert allows(lark, write_calls(format_of(name), [ToolCall("f", {"n": number})])) == allowed
 
 
 @pytest.mark.parametrize(
@@ -389,7 +387,7 @@ def test_each_type_of_a_tagged_value_keeps_to_itself(name, schema, value, writte
     """A text that may be empty, or a value of another type, is no reason to allow a mixture."""
     format_ = format_of(name)
     lark = required_calls(format_, [Tool("t", "", {"properties": {"v": schema}})], {})
-    text = written_calls(format_, [ToolCall("t", {"v": value})])
+    text = write_calls(format_, [ToolCall("t", {"v": value})])
     assert allows(lark, text)
     assert not written or not allows(lark, text.replace(written, wrong))
 
@@ -416,7 +414,7 @@ def test_definitions_are_those_of_the_tool(name):
     lark = required_calls(format_, tools, {})
     for tool in ("one", "two"):
         for word in ("one", "two"):
-            written = written_calls(format_, [ToolCall(tool, {"v": word})])
+            written = write_calls(format_, [ToolCall(tool, {"v": word})])
             assert allows(lark, written) == (tool == word)
 
 
@@ -432,7 +430,7 @@ def test_definitions_are_those_of_the_tool(name):
 def test_values_in_pythons_notation_follow_their_schema(schema, allowed, refused):
     tool = Tool("t", "", {"properties": {"v": schema}})
     lark = required_calls(format_of("lfm in single quotes"), [tool], {})
-    before, _, after = written_calls(
+    before, _, after = write_calls(
         format_of("lfm in single quotes"), [ToolCall("t", {"v": 5})]
     ).partition("5")
     assert all(allows(lark, before + value + after) for value in allowed)
@@ -444,4 +442,4 @@ def test_odd_texts_are_terms():
     tool = Tool("t", "", {"properties": {"v": {"enum": ['a\x7f"\n']}}})
     for name in ("qwen coder", "gemma"):
         lark = required_calls(format_of(name), [tool], {})
-        assert allows(lark, written_calls(format_of(name), [ToolCall("t", {"v": 'a\x7f"\n'})]))
+        assert allows(lark, write_calls(format_of(name), [ToolCall("t", {"v": 'a\x7f"\n'})]))

@@ -9,11 +9,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from template_excerpts import format_of
 
-from akunu_py.constraints.trial import Verdict
+from akunu_py.constraints.trial import TrialResult
 from akunu_py.system.errors import ConfigError
 from akunu_py.tool_calls.enforceable import enforceable
 from akunu_py.tool_calls.grammar import required_calls
-from akunu_py.tool_calls.writing import written_calls
+from akunu_py.tool_calls.writing import write_calls
 from akunu_py.values.messages import Tool, ToolCall
 
 TEXT = {"type": "string"}
@@ -161,7 +161,7 @@ def test_names_that_are_lost_may_be_any(name, parameters, lost):
     assert found.loosened == (f"tools.t.parameters{lost}",)
     lark = required_calls(format_of(name), [found.tool], {})
     for arguments in ({}, {"path": "a"}):
-        assert allows(lark, written_calls(format_of(name), [ToolCall("t", arguments)]))
+        assert allows(lark, write_calls(format_of(name), [ToolCall("t", arguments)]))
     with pytest.raises(ConfigError, match="the tool 't' is strict"):
         enforced(replace(tool, strict=True))
 
@@ -172,7 +172,7 @@ def test_what_is_too_expensive_is_not_enforced_at_all(monkeypatch):
 
     def too_expensive(schema):
         asked.append(schema)
-        return Verdict("", 0.25, "it is too complex", late=True)
+        return TrialResult("", 0.25, "it is too complex", late=True)
 
     monkeypatch.setattr("akunu_py.tool_calls.enforceable.try_schema", too_expensive)
     found = enforced(tool({"allOf": [{"pattern": "a.*"}]}))
@@ -188,7 +188,7 @@ def test_the_tools_of_a_request_are_looked_at_for_a_while(monkeypatch, error):
 
     def slow(schema):
         asked.append(schema)
-        return Verdict(error, 0.2)
+        return TrialResult(error, 0.2)
 
     monkeypatch.setattr("akunu_py.tool_calls.enforceable.try_schema", slow)
     tools = [

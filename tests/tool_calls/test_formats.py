@@ -18,7 +18,7 @@ from akunu_py.tool_calls.format import TAG, PythonArguments, QuotedArguments, Ta
 from akunu_py.tool_calls.known import known_format
 from akunu_py.tool_calls.parser import CallParser, parse_calls
 from akunu_py.tool_calls.probing import UnknownFormatError, probe_format, section_of
-from akunu_py.tool_calls.writing import written_calls
+from akunu_py.tool_calls.writing import write_calls
 from akunu_py.values.messages import Message, Tool, ToolCall
 from akunu_py.values.reply_deltas import ArgumentsDelta, CallEnd, CallStart, ContentDelta
 
@@ -338,7 +338,7 @@ def _check_read(path, given_):
         return
     if render is None:
         made = [ToolCall(*parts, f"functions.{parts[0]}:0") for parts in given_]
-        section = written_calls(format_, made)
+        section = write_calls(format_, made)
     else:
         section = rendered(render, format_, given_, ENDS_OF_MODELS)
     read, rest = parse_calls(format_, section, TOOLS)

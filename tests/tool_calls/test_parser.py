@@ -9,7 +9,7 @@ from template_excerpts import format_of
 
 from akunu_py.tool_calls.known import HARMONY, HERMES
 from akunu_py.tool_calls.parser import CallParser, parse_calls
-from akunu_py.tool_calls.writing import written_calls
+from akunu_py.tool_calls.writing import write_calls
 from akunu_py.values.messages import Tool, ToolCall
 from akunu_py.values.reply_deltas import CallEnd, ContentDelta, UnfinishedCall
 
@@ -66,7 +66,7 @@ def test_a_call_without_a_marker_comes_first_or_not_at_all():
 def test_what_closes_a_call_and_begins_another_is_not_content(name):
     format_ = format_of(name)
     calls = [ToolCall("get", {}, "abcdef123"), ToolCall("get_now", {}, "abcdef124")]
-    text = written_calls(format_, calls)
+    text = write_calls(format_, calls)
     begun = re.search(r"\{\}|\(\)", text).end()
     for cut in range(begun, text.rindex("get_now") + 1):
         parser = CallParser(format_, TOOLS)

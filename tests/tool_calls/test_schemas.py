@@ -13,7 +13,7 @@ from akunu_py.tool_calls.enforceable import enforceable
 from akunu_py.tool_calls.grammar import required_calls
 from akunu_py.tool_calls.parser import parse_calls
 from akunu_py.tool_calls.schemas import alternatives, by_name, constants, kinds_of
-from akunu_py.tool_calls.writing import written_calls
+from akunu_py.tool_calls.writing import write_calls
 from akunu_py.values.messages import Tool, ToolCall
 
 TEXT = {"enum": ["a", "b"]}
@@ -83,7 +83,7 @@ def test_calls_follow_references_and_combined_schemas(name, kind):
 
     def allows_call(arguments):
         orders = map(dict, itertools.permutations(arguments.items()))
-        return any(allows(lark, written_calls(format_, [ToolCall("t", one)])) for one in orders)
+        return any(allows(lark, write_calls(format_, [ToolCall("t", one)])) for one in orders)
 
     for arguments in allowed:
         jsonschema.validate(arguments, schema)
@@ -123,7 +123,7 @@ def test_alternatives_that_need_many_rules_become_one(name):
     assert len(lark) < 150_000
 
     def allows_call(arguments):
-        return allows(lark, written_calls(format_, [ToolCall("t", arguments)]))
+        return allows(lark, write_calls(format_, [ToolCall("t", arguments)]))
 
     assert allows_call({"n00": "value 7", "do": "do 3"}) or allows_call(
         {"do": "do 3", "n00": "value 7"}

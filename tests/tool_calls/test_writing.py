@@ -8,7 +8,7 @@ from test_formats import TOOLS, ambiguous, calls, hard_calls
 from akunu_py.tool_calls.format import QuotedArguments, TaggedArguments
 from akunu_py.tool_calls.known import HERMES, known_format
 from akunu_py.tool_calls.parser import parse_calls
-from akunu_py.tool_calls.writing import written_calls
+from akunu_py.tool_calls.writing import write_calls
 from akunu_py.values.messages import ToolCall
 
 OTHERS = {"described": HERMES}
@@ -40,7 +40,7 @@ def test_written_calls_are_read(name, given_):
     if holds_an_end(format_, given_[1]):
         return
     made = [ToolCall(*given_, id="abcdef123")]
-    read, rest = parse_calls(format_, written_calls(format_, made), TOOLS)
+    read, rest = parse_calls(format_, write_calls(format_, made), TOOLS)
     assert [(call.name, call.arguments) for call in read] == [given_]
     assert not rest.strip()
 
@@ -52,7 +52,7 @@ def test_what_looks_like_the_format_is_written_and_read(name):
     hard = [call for call in hard_calls(format_) if escapes or not ambiguous(format_, [call])]
     assert hard
     for call in hard:
-        written = written_calls(format_, [ToolCall(*call, id="abcdef123")])
+        written = write_calls(format_, [ToolCall(*call, id="abcdef123")])
         read, rest = parse_calls(format_, written, TOOLS)
         assert [(call.name, call.arguments) for call in read] == [call]
         assert not rest.strip()
@@ -77,7 +77,7 @@ def test_a_model_whose_template_writes_no_calls_is_known(name):
     format_ = known_format(prompt, tokens)
     assert format_.marker == marker
     made = [ToolCall("get", {}), ToolCall("get_weather", {"place": "Köln", "exact": True})]
-    read, _ = parse_calls(format_, written_calls(format_, made), TOOLS)
+    read, _ = parse_calls(format_, write_calls(format_, made), TOOLS)
     assert [(call.name, call.arguments) for call in read] == [
         (call.name, call.arguments) for call in made
     ]

@@ -16,10 +16,10 @@ from akunu_py.decoding.verify import verify_match
 from akunu_py.values.draft_trees import (
     best_chain,
     depths,
-    merged,
+    merge,
     part,
     reaches,
-    shared_out,
+    scale_siblings,
     subtree,
     walk,
 )
@@ -44,7 +44,7 @@ def test_depths_reaches_and_subtrees():
 
 def test_siblings_share_one():
     draft = Draft((1, 2, 3, 4), (-1, -1, 0, 0), "", 0, (0.9, 0.9, 0.3, 0.3))
-    assert shared_out(draft, draft.confidence) == pytest.approx([0.5, 0.5, 0.3, 0.3])
+    assert scale_siblings(draft, draft.confidence) == pytest.approx([0.5, 0.5, 0.3, 0.3])
 
 
 def test_a_part_keeps_shape_and_confidence():
@@ -88,17 +88,17 @@ def test_drafts_become_a_prefix_tree():
         Draft.chain((1, 4), "b", 2, (0.5, 0.05)),
         Draft.chain((5,), "c", 0, (0.3,)),
     ]
-    tree = merged(drafts, 9, "tree")
+    tree = merge(drafts, 9, "tree")
     assert tree.match_length == 4
     assert dict(zip(paths(tree), tree.confidence, strict=True)) == pytest.approx(
         {(1,): 0.6, (1, 2): 0.9, (1, 2, 3): 0.9, (5,): 0.3, (1, 4): 0.05}
     )
     # The first nodes of the tree are the best tree of that size.
     assert paths(tree) == [(1,), (1, 2), (1, 2, 3), (5,), (1, 4)]
-    assert merged(drafts, 2, "tree") == tree.first(2)
-    assert merged([Draft.chain((1, 2)), Draft.chain((1, 3))], 9, "").confidence == (1.0, 0.5, 0.5)
-    assert merged([], 9, "tree") == Draft.empty("tree")
-    assert merged(drafts, 0, "tree").tokens == ()
+    assert merge(drafts, 2, "tree") == tree.first(2)
+    assert merge([Draft.chain((1, 2)), Draft.chain((1, 3))], 9, "").confidence == (1.0, 0.5, 0.5)
+    assert merge([], 9, "tree") == Draft.empty("tree")
+    assert merge(drafts, 0, "tree").tokens == ()
 
 
 def paths(draft):
@@ -111,10 +111,10 @@ def paths(draft):
 @given(st.lists(st.lists(st.integers(0, 2), max_size=5), max_size=5), st.integers(0, 12))
 def test_a_merged_tree_holds_the_drafts_and_is_the_best_of_its_size(chains, limit):
     drafts = [Draft.chain(chain, "", 0, (0.7,) * len(chain)) for chain in chains]
-    whole = merged(drafts, 99, "")
+    whole = merge(drafts, 99, "")
     expected = {tuple(chain[:end]) for chain in chains for end in range(1, len(chain) + 1)}
     assert set(paths(whole)) == expected
-    cut = merged(drafts, limit, "")
+    cut = merge(drafts, limit, "")
     assert len(cut) == min(limit, len(whole))
     reach = reaches(whole, whole.confidence)
     most = max(

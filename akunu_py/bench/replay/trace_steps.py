@@ -15,7 +15,7 @@ Share = Annotated[float, Meta(ge=0, le=1 + 1e-5)]
 """A number from 0 to 1; sums of float32 may be slightly above."""
 
 
-class DraftedToken(Row, frozen=True):
+class TracedToken(Row, frozen=True):
     """A token of a draft; its `parent` is -1 for the last token before the draft."""
 
     token: Count
@@ -34,7 +34,7 @@ class TraceStep(Row, frozen=True):
     position: Count
     source: str
     match_length: Count
-    drafted: tuple[DraftedToken, ...]
+    drafted: tuple[TracedToken, ...]
     accepted: Count
     token: Count
     kind: Literal["bonus", "recovered"]

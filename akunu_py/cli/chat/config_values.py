@@ -21,7 +21,7 @@ from akunu_py.values.option_fields import (
     Number,
     Switch,
     Texts,
-    option_named,
+    find_option,
     options_of,
 )
 
@@ -186,7 +186,7 @@ def field_named(name: str) -> str:
     """Return the field that a name, or another program's name for it, means."""
     if name.replace("-", "_") in FORMS:
         return "constraint"
-    declared = option_named(options_of(GenerationConfig), name)
+    declared = find_option(options_of(GenerationConfig), name)
     if declared is None:
         raise ConfigError(
             f"there is no setting named {name}.{nearest(name, NAMES)} /set lists them; `akunu chat "

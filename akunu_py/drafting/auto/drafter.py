@@ -6,7 +6,7 @@ from functools import cache
 from importlib import resources
 
 from akunu_py.drafting.auto.calibration import Calibration
-from akunu_py.drafting.auto.length import LengthRule, Pace
+from akunu_py.drafting.auto.length import PayingLength, TokenRate
 from akunu_py.drafting.auto.vote import make_chain
 from akunu_py.drafting.auto.voters import Chain, Situation
 from akunu_py.drafting.memory import Memory
@@ -46,12 +46,12 @@ class AutoState:
     ) -> None:
         """Start with this memory and calibration; without them, empty and as shipped."""
         self.calibration = Calibration(start_weights()) if calibration is None else calibration
-        self.pace = Pace()
+        self.pace = TokenRate()
         self.memory = Memory() if memory is None else memory
         self._reply: list[int] = []
         self._index: OccurrenceIndex | None = None
 
-    def beside(self) -> "AutoState":
+    def fork(self) -> "AutoState":
         """Return a state for a reply that runs beside others; only the reply's tokens are its own.
 
         Ended by `finish`, the reply joins the common memory.
@@ -121,7 +121,7 @@ class AutoDrafter(Drafter):
         self.use_curve(curve)
 
     def use_curve(self, curve: CostCurve) -> None:
-        self._rule = LengthRule(curve, self.max_length)
+        self._rule = PayingLength(curve, self.max_length)
 
     def observe(self, tokens: Sequence[int]) -> None:
         if not tokens:

@@ -10,7 +10,7 @@ _START_TOKENS, _START_COST = 8.0, 6.0
 _DECAY = 0.99
 
 
-class Pace:
+class TokenRate:
     """lambda: recent tokens per unit of cost, at least 1.
 
     The gain of a pass over k draft tokens is its expected tokens less lambda * C(1 + k), the tokens
@@ -39,7 +39,7 @@ class Pace:
         return max(1.0, self.tokens / self.cost)
 
 
-class LengthRule:
+class PayingLength:
     """Finds the length of a draft that pays best, for one cost curve."""
 
     __slots__ = ("_later_costs", "costs", "slopes")

@@ -90,7 +90,7 @@ def _count_rows(model: CountModel, text: Text, temperature: float) -> Iterator[R
     model.observe(text.prompt)
     for place in range(len(text.prompt), len(ids)):
         before = ids[max(0, place - model.order + 1) : place]
-        yield model.distribution(before).adjusted(adjustment).dense()
+        yield model.distribution(before).adjust(adjustment).dense()
         model.observe(ids[place : place + 1])
 
 

@@ -120,9 +120,9 @@ class NgramCache(Baseline):
         last = self._last
         drafted: list[int] = []
         while len(drafted) < limit:
-            token = _gated(self._context, last, _LAX)
+            token = _follower(self._context, last, _LAX)
             if token is None:
-                token = _gated(self._dynamic, last, _STRICT)
+                token = _follower(self._dynamic, last, _STRICT)
             if token is None:
                 break
             drafted.append(token)
@@ -144,7 +144,9 @@ class NgramCache(Baseline):
         self._dynamic: _Table = {}
 
 
-def _gated(table: _Table, last: tuple[int, ...], gates: tuple[tuple[int, int], ...]) -> int | None:
+def _follower(
+    table: _Table, last: tuple[int, ...], gates: tuple[tuple[int, int], ...]
+) -> int | None:
     """Return the likeliest follower of the longest n-gram whose gate it passes."""
     for start in range(len(last)):
         entry = table.get(last[start:])
@@ -184,7 +186,7 @@ class NgramMod(Baseline):
         for token in tokens:
             if len(text) >= _MOD_N:
                 self._table[self._hash % _MOD_ENTRIES] = token
-            self._hash = _rolled(self._hash, text, token)
+            self._hash = _roll_hash(self._hash, text, token)
             text.append(token)
 
     def draft(self, limit: int) -> Sequence[int]:
@@ -198,7 +200,7 @@ class NgramMod(Baseline):
             token = self._table.get(key % _MOD_ENTRIES)
             if token is None:
                 break
-            key = _rolled(key, text, token)
+            key = _roll_hash(key, text, token)
             text.append(token)
         drafted = text[_MOD_N:]
         return drafted[:limit] if len(drafted) >= _MOD_LEAST else ()
@@ -207,7 +209,7 @@ class NgramMod(Baseline):
         self._table: dict[int, int] = {}
 
 
-def _rolled(key: int, text: list[int], token: int) -> int:
+def _roll_hash(key: int, text: list[int], token: int) -> int:
     """Return the hash of the last 24 tokens once `token` follows `text`."""
     key = key * _HASH_FACTOR + token
     if len(text) >= _MOD_N:

@@ -69,7 +69,7 @@ class BeamRows:
             )
         self._common = vocabulary_size if common is None else min(common, vocabulary_size)
         self._vocabulary_size = vocabulary_size
-        self._prompt = [self._known(token) for token in prompt]
+        self._prompt = [self._shared_id(token) for token in prompt]
         self._check = check or _nothing
         self._progress = progress
         self._tree_passes = Trees(model, context)
@@ -93,7 +93,7 @@ class BeamRows:
             raise ContractError(
                 f"a continuation holds an id that is not 0 to {self._vocabulary_size - 1}"
             )
-        texts = [[*self._prompt, *map(self._known, text)] for text in continuations]
+        texts = [[*self._prompt, *map(self._shared_id, text)] for text in continuations]
         with mx.stream(self._stream):
             try:
                 return self._rows_after(texts)
@@ -181,7 +181,7 @@ class BeamRows:
         held.go_back(len(_common_prefix([held.tokens, shared])))
         lead = self._prompt[:-1]
         if len(held.tokens) < len(lead):
-            held.prefill(lead, self._prefilled)
+            held.prefill(lead, self._report_prefill)
 
     def _keep_of_last(self, tree: Draft, before: Saved, shared: list[int]) -> None:
         """Keep the rows of the last pass that continue the held tokens along `shared`."""
@@ -211,12 +211,12 @@ class BeamRows:
         row = logits[:, : self._common].astype(mx.float32)
         return row - mx.logsumexp(row, axis=-1, keepdims=True)
 
-    def _prefilled(self, done: int, total: int) -> None:
+    def _report_prefill(self, done: int, total: int) -> None:
         self._check()
         if self._progress:
             self._progress(done, total)
 
-    def _known(self, token: int) -> int:
+    def _shared_id(self, token: int) -> int:
         return token if token < self._common else _SUBSTITUTE
 
 

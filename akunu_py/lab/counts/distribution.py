@@ -101,7 +101,7 @@ class SparseDistribution:
             self.vocabulary_size,
         )
 
-    def adjusted(self, adjustment: Adjustment, recent: Sequence[int] = ()) -> "SparseDistribution":
+    def adjust(self, adjustment: Adjustment, recent: Sequence[int] = ()) -> "SparseDistribution":
         """Return the distribution after a chain of transforms, as `Adjustment` defines it.
 
         `recent` has the preceding tokens for the penalties' window. Raises ConfigError for a bias
@@ -135,7 +135,7 @@ class SparseDistribution:
             logits = logits[:-1]
         multiplicity = np.ones(logits.size)
         multiplicity[tokens.size :] = listed.num_unlisted
-        row = adjustment.adjusted(logits, multiplicity)
+        row = adjustment.adjust(logits, multiplicity)
         rest = float(row[-1]) if listed.num_unlisted else 0.0
         return SparseDistribution(tokens, row[: tokens.size], rest, size)
 

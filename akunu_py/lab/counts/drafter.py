@@ -105,25 +105,25 @@ class CountDrafter(Drafter):
         confidence: list[float] = []
         for place in range(limit):
             context = (*text, *tokens)
-            q = self.model.distribution(context).adjusted(self._adjustment, context)
+            q = self.model.distribution(context).adjust(self._adjustment, context)
             # Asked before the draw: the length must not depend on the token.
             if not self.length.wants(place, q, first=place == 0):
                 break
-            token = self._chosen(q, start + place)
+            token = self._choose(q, start + place)
             tokens.append(token)
             confidence.append(q.probability(token))
-            self._drawn_from(q)
+            self._record_draw(q)
         return self._draft(tokens, confidence)
 
     def _begin_draft(self) -> None:
         """Forget the previous draft."""
 
-    def _chosen(self, q: SparseDistribution, position: int) -> int:
+    def _choose(self, q: SparseDistribution, position: int) -> int:
         if self._greedy:
             return q.likeliest()
         return q.draw(noise_key(self._seed, position, Purpose.TARGET))
 
-    def _drawn_from(self, q: SparseDistribution) -> None:
+    def _record_draw(self, q: SparseDistribution) -> None:
         """Record a draw."""
 
     def _draft(self, tokens: list[int], confidence: list[float]) -> Draft:
@@ -170,12 +170,12 @@ class SampledCountDrafter(CountDrafter):
         low, high = noise_key(self._seed, self._num_observed, Purpose.DRAFT)
         self._draw_seed = high << 32 | low
 
-    def _chosen(self, q: SparseDistribution, position: int) -> int:
+    def _choose(self, q: SparseDistribution, position: int) -> int:
         if self._greedy:
             return q.likeliest()
         return q.draw(noise_key(self._draw_seed, position, Purpose.DRAFT))
 
-    def _drawn_from(self, q: SparseDistribution) -> None:
+    def _record_draw(self, q: SparseDistribution) -> None:
         if self._greedy:
             certain = SparseDistribution(
                 np.array([q.likeliest()], np.int64), np.ones(1), 0.0, q.vocabulary_size

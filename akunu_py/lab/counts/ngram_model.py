@@ -104,7 +104,7 @@ class NgramModel:
         return place
 
     def distribution(self, context: Sequence[int]) -> SparseDistribution:
-        places = self._known(context[1 - self._order :] if self._order > 1 else ())
+        places = self._known_places(context[1 - self._order :] if self._order > 1 else ())
         longer: list[Sightings] = []
         for length in range(1, len(places) + 1):
             found = self._tables[length - 1].get(tuple(places[-length:]))
@@ -122,7 +122,7 @@ class NgramModel:
         unigrams = Sightings(self._tokens[:size], self._counts[:size], self.total)
         return interpolate(unigrams, longer, self.discount, self._vocabulary_size)
 
-    def _known(self, context: Sequence[int]) -> list[int]:
+    def _known_places(self, context: Sequence[int]) -> list[int]:
         """Return the places of the longest end of a context in which every token was seen."""
         places: list[int] = []
         for token in reversed(context):

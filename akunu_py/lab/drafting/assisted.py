@@ -105,7 +105,7 @@ class AssistedNgramDrafter(NgramDrafter):
 
         The first token is always drafted; otherwise nothing would show that the odds improved.
         """
-        draft, self._drafted = self._continued(self._context, limit)
+        draft, self._drafted = self._continue(self._context, limit)
         return draft
 
     def extend(self, before: Draft, limit: int) -> Draft:
@@ -113,9 +113,9 @@ class AssistedNgramDrafter(NgramDrafter):
         if not before:
             return self.propose(limit)
         context = (*self._context, *before.tokens)[1 - self.max_order :]
-        return self._continued(context, limit)[0]
+        return self._continue(context, limit)[0]
 
-    def _continued(self, context: tuple[int, ...], limit: int) -> tuple[Draft, tuple[_Found, ...]]:
+    def _continue(self, context: tuple[int, ...], limit: int) -> tuple[Draft, tuple[_Found, ...]]:
         limit = min(limit, self.num_draft_tokens)
         drafted: list[_Found] = []
         reach = 1.0
@@ -145,6 +145,6 @@ class AssistedNgramDrafter(NgramDrafter):
                 return _Found(entry.best, entry.best_count / entry.total, length, guessed=False)
             entry = self.candidates[length - 1].get(key)
             if entry is not None:
-                chance = self._hits[length] / self._tries[length]
-                return _Found(entry.best, chance, length, guessed=True)
+                rate = self._hits[length] / self._tries[length]
+                return _Found(entry.best, rate, length, guessed=True)
         return None

@@ -70,12 +70,12 @@ class RecyclingDrafter(Drafter):
         reach = 1.0
         token = None if self._last is None else self._best.get(self._last)
         while token is not None and len(tokens) < limit:
-            chance = self._hits[len(tokens)] / self._tries[len(tokens)]
-            reach *= chance
+            rate = self._hits[len(tokens)] / self._tries[len(tokens)]
+            reach *= rate
             if tokens and reach < _MIN_REACH:
                 break
             tokens.append(token)
-            confidence.append(chance)
+            confidence.append(rate)
             token = self._best.get(token)
         self._drafted = tuple(tokens)
         return Draft.chain(tokens, self.name, 1 if tokens else 0, tuple(confidence))

@@ -132,8 +132,8 @@ class TreeDrafter(Drafter):
             draft = source.propose(limit)
             match_length = max(match_length, draft.match_length)
             own = [(draft.source, min(depth, _DEPTHS)) for depth in depths(draft)]
-            chances = draft.confidence or [self._rates.rate(kind) for kind in own]
-            for node, kind in zip(builder.graft(draft, chances), own, strict=True):
+            confidence = draft.confidence or [self._rates.rate(kind) for kind in own]
+            for node, kind in zip(builder.graft(draft, confidence), own, strict=True):
                 _note(kinds, node, kind)
         self._add_candidates(builder, kinds, limit)
         nodes = builder.best(limit, _MIN_REACH)

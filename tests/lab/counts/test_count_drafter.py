@@ -119,7 +119,7 @@ def test_the_draft_temperature_takes_the_place_of_the_replys():
 def test_coupled_drafts_agree_more_often_than_independent_draws():
     model = model_of(PROMPT)
     q = model.distribution([])
-    p = q.adjusted(Adjustment(temperature=0.7))
+    p = q.adjust(Adjustment(temperature=0.7))
     keys = [(noise_key(3, i), noise_key(3, i, Purpose.DRAFT)) for i in range(1000)]
     coupled = sum(p.draw(target) == q.draw(target) for target, _ in keys) / len(keys)
     independent = sum(p.draw(target) == q.draw(draft) for target, draft in keys) / len(keys)

@@ -129,7 +129,7 @@ def test_adjusted_it_is_the_adjusted_dense_row(q, adjustment, recent, biased):
         )
     with np.errstate(divide="ignore"):
         expected = adjustment.probabilities(np.log(q.dense()), recent)
-    adjusted = q.adjusted(adjustment, recent)
+    adjusted = q.adjust(adjustment, recent)
     np.testing.assert_allclose(adjusted.dense(), expected, atol=1e-13)
     assert adjusted.dense().sum() == pytest.approx(1, abs=1e-12)
 
@@ -137,9 +137,9 @@ def test_adjusted_it_is_the_adjusted_dense_row(q, adjustment, recent, biased):
 def test_penalties_outside_the_vocabulary_are_refused():
     q = SparseDistribution.uniform(4)
     with pytest.raises(ConfigError, match="outside 0 to 3"):
-        q.adjusted(Adjustment(logit_bias={4: 1.0}))
+        q.adjust(Adjustment(logit_bias={4: 1.0}))
     with pytest.raises(ConfigError, match="outside 0 to 3"):
-        q.adjusted(Adjustment(presence_penalty=1.0), [9])
+        q.adjust(Adjustment(presence_penalty=1.0), [9])
 
 
 def test_uniform():

@@ -29,7 +29,7 @@ class EnumeratedDraws(SampledCountDrafter):
     branch = None
     drop_below = 0.0
 
-    def _chosen(self, q, position):
+    def _choose(self, q, position):
         return self.branch.choose(q.dense())
 
     def propose(self, limit):
