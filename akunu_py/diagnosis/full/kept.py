@@ -1,6 +1,7 @@
 """The two files of a report, which never replace a file of the user."""
 
 import json
+import math
 import os
 from itertools import count
 from pathlib import Path
@@ -42,15 +43,17 @@ class KeptReport:
 
 
 def json_text(report: FullReport) -> str:
-    """Return the figures as one line of JSON without any path."""
-    return json.dumps(_without_paths(report.to_dict()), allow_nan=False)
+    """Return the figures as one line of JSON without any path; null for NaN and infinities."""
+    return json.dumps(_publishable(report.to_dict()), allow_nan=False)
 
 
-def _without_paths(value: object) -> object:
+def _publishable(value: object) -> object:
     if isinstance(value, dict):
-        return {key: _without_paths(entry) for key, entry in value.items()}
-    if isinstance(value, list):
-        return [_without_paths(entry) for entry in value]
+        return {key: _publishable(entry) for key, entry in value.items()}
+    if isinstance(value, list | tuple):
+        return [_publishable(entry) for entry in value]
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
     return without_paths(value) if isinstance(value, str) else value
 
 

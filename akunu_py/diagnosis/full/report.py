@@ -1,6 +1,5 @@
 """Values of a report of `akunu doctor --full`; `report.schema.json` describes them as JSON."""
 
-import math
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field
 from typing import ClassVar, Literal
@@ -118,16 +117,6 @@ class FullReport:
         return [(name, figures) for name, figures in found if figures is not None]
 
     def to_dict(self) -> dict[str, object]:
-        """Return the report as JSON-ready values; numbers that are not finite become None."""
+        """Return the fields of the file, whose numbers need not be finite yet."""
         fields = asdict(self)
-        del fields["limit_s"]
-        record = {"format": FORMAT, "limit_seconds": self.limit_s, **fields}
-        return {key: _finite(value) for key, value in record.items()}
-
-
-def _finite(value: object) -> object:
-    if isinstance(value, dict):
-        return {key: _finite(entry) for key, entry in value.items()}
-    if isinstance(value, list | tuple):
-        return [_finite(entry) for entry in value]
-    return None if isinstance(value, float) and not math.isfinite(value) else value
+        return {"format": FORMAT, "limit_seconds": fields.pop("limit_s"), **fields}
