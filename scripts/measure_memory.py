@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Peak memory of loading and of prompts, next to what is foreseen: docs/models.md has figures.
+"""Peak memory of loading and of prompts, next to what is foreseen.
 
 Each model and context has a process of its own: what MLX and the system count never falls there.
 `--random` writes llama models with random weights of real shapes to a temporary folder.

@@ -2,7 +2,7 @@
 
 The largest pass is over a chunk of a prompt, or over the rows of a draft, whose logits are needed.
 The factors are fitted to peaks measured with MLX's CPU backend, where attention keeps its scores
-(`scripts/measure_memory.py`; figures in docs/models.md).
+(`scripts/measure_memory.py`).
 """
 
 from collections.abc import Iterable, Iterator
