@@ -13,9 +13,9 @@ from numpy.typing import NDArray
 
 from akunu_py.bench.bootstrap import Ratio, estimate, session_weights
 from akunu_py.lab.adjustment import Adjustment
-from akunu_py.lab.alpha.report import Setting, SourceFigures
-from akunu_py.lab.alpha.sources import Row, Source, one_hot, reply_logits
-from akunu_py.lab.alpha.texts import AlphaEngine, Text
+from akunu_py.lab.alpha.report import AlphaSetting, SourceFigures
+from akunu_py.lab.alpha.sources import AlphaSource, Probabilities, one_hot, reply_logits
+from akunu_py.lab.alpha.texts import AlphaEngine, MeasuredText
 from akunu_py.lab.theory import acceptance, coupled_acceptance, match_acceptance
 from akunu_py.lab.verifying.rejection import softmax
 
@@ -29,20 +29,20 @@ Floats = NDArray[np.float64]
 class _TargetRow:
     """p at a position: the distribution to draw from; `plain` is the one at temperature 1."""
 
-    p: Row
-    plain: Row
+    p: Probabilities
+    plain: Probabilities
     greedy: bool
 
 
 def measure_setting(
     engine: AlphaEngine,
-    texts: Sequence[Text],
-    sources: Sequence[Source],
+    texts: Sequence[MeasuredText],
+    sources: Sequence[AlphaSource],
     *,
     temperature: float,
     lenience: Sequence[float] = (),
     progress: Callable[[int], None] | None = None,
-) -> Setting:
+) -> AlphaSetting:
     """Return each source's acceptance over all tokens of the replies.
 
     Where a source has no distribution, q is uniform. Intervals are 95 %, from resampled prompts:
@@ -65,7 +65,7 @@ def measure_setting(
             progress(done)
     weights = session_weights([text.session for text in texts], name=f"alpha at {temperature:g}")
     counts = np.array([len(text.reply) for text in texts], dtype=np.float64)
-    return Setting(
+    return AlphaSetting(
         temperature=temperature,
         num_tokens=int(counts.sum()),
         num_replies=len(texts),
@@ -76,7 +76,9 @@ def measure_setting(
     )
 
 
-def _target_rows(engine: AlphaEngine, text: Text, temperature: float) -> Iterable[_TargetRow]:
+def _target_rows(
+    engine: AlphaEngine, text: MeasuredText, temperature: float
+) -> Iterable[_TargetRow]:
     adjustment = Adjustment(temperature=temperature)
     rows = text.logits
     if rows is None:
@@ -91,7 +93,9 @@ def _target_rows(engine: AlphaEngine, text: Text, temperature: float) -> Iterabl
             yield _TargetRow(adjustment.probabilities(logits.astype(np.float64)), plain, False)
 
 
-def _acceptances(target: _TargetRow, q: Row, lenience: Sequence[float], *, known: bool) -> Floats:
+def _acceptances(
+    target: _TargetRow, q: Probabilities, lenience: Sequence[float], *, known: bool
+) -> Floats:
     coupled = coupled_acceptance(target.p, q)
     return np.array(
         [
@@ -105,7 +109,7 @@ def _acceptances(target: _TargetRow, q: Row, lenience: Sequence[float], *, known
     )
 
 
-def _lenient(target: _TargetRow, q: Row, share: float) -> float:
+def _lenient(target: _TargetRow, q: Probabilities, share: float) -> float:
     """Return alpha_l: sum min(p / l, q), and greedily the share of q on x with p(x) >= l max p.
 
     Appendix A.5. Greedily p is taken at temperature 1, and the target's choice is always accepted.

@@ -37,33 +37,29 @@ _PREDICTION_NOTE = (
     "gamma + 1 rows, in plain steps. speed: over plain decoding, predicted by theorem 3.8 of "
     "arXiv:2211.17192, with C in place of 1, and measured. a pass: tokens"
 )
+_FEWER = "fewer than {}: greedy replies to these prompts have no more"
 _NOT_EXACT = "lenient: not exact; what is accepted does not follow the model's law"
 
 
 class SourceFigures(Row, frozen=True):
-    """One source of q at one temperature.
-
-    Attributes:
-        name: of the source.
-        alpha: mean over tokens of sum min(p, q), the acceptance of rejection sampling.
-        coupled: acceptance of draws with the target's own noise.
-        match: acceptance of independent draws that are compared with the target's.
-        known: share of the tokens for which the source had a distribution.
-        coupled_known: acceptance of coupled draws over those tokens alone; None without any.
-        lenient: alpha_l by lenience l.
-
-    """
+    """One source of q at one temperature."""
 
     name: str
     alpha: Ratio
+    """Mean over tokens of sum min(p, q), the acceptance of rejection sampling."""
     coupled: Ratio
+    """Acceptance of draws with the target's own noise."""
     match: Ratio
+    """Acceptance of independent draws that are compared with the target's."""
     known: Number
+    """Share of the tokens for which the source had a distribution."""
     coupled_known: Number | None
+    """Acceptance of coupled draws over those tokens alone; None without any."""
     lenient: dict[float, Ratio]
+    """alpha_l by lenience l."""
 
 
-class Setting(Row, frozen=True):
+class AlphaSetting(Row, frozen=True):
     """All sources at one temperature, over `num_tokens` tokens of `num_replies` replies."""
 
     temperature: Number
@@ -78,35 +74,28 @@ class Setting(Row, frozen=True):
 
 @dataclass(frozen=True, slots=True)
 class Prediction:
-    """One drafter at one temperature: predicted and measured speed over plain decoding's.
-
-    Attributes:
-        drafter: its name.
-        temperature: of the replies.
-        num_draft_tokens: gamma, the most tokens drafted for a pass.
-        acceptance: of a coupled draw, for tokens that the drafter has a distribution for.
-        known: share of such tokens.
-        draft_cost: c, the drafter's time a drafted token, in plain steps.
-        pass_cost: C(gamma + 1), in plain steps.
-        theorem: the walltime factor of theorem 3.8.
-        predicted: the same with C in place of 1.
-        predicted_tokens_per_pass: tokens a pass that both assume.
-        measured: tokens a second with drafting / without.
-        tokens_per_pass: measured tokens a pass.
-
-    """
+    """One drafter at one temperature: predicted and measured speed over plain decoding's."""
 
     drafter: str
     temperature: float
     num_draft_tokens: int
+    """gamma, the most tokens drafted for a pass."""
     acceptance: float
+    """Of a coupled draw, for tokens that the drafter has a distribution for."""
     known: float
+    """Share of such tokens."""
     draft_cost: float
+    """c, the drafter's time a drafted token, in plain steps."""
     pass_cost: float
+    """C(gamma + 1), in plain steps."""
     theorem: float
+    """The walltime factor of theorem 3.8."""
     predicted: float
+    """The same with C in place of 1."""
     predicted_tokens_per_pass: float
+    """Tokens a pass that both assume."""
     measured: Ratio
+    """Tokens a second with drafting over those without."""
     tokens_per_pass: float
 
 
@@ -122,7 +111,7 @@ class AlphaReport:
     corpus: str
     seed: int
     num_tokens: int
-    settings: tuple[Setting, ...]
+    settings: tuple[AlphaSetting, ...]
     predictions: tuple[Prediction, ...] = ()
     finished: bool = True
 
@@ -144,11 +133,7 @@ class AlphaReport:
             timing={"predictions": predictions} if predictions else {},
             tables=tuple(self._tables()),
             items=tuple(
-                {
-                    "id": f"{source.name}, {setting.name}",
-                    "category": setting.name,
-                    **plain(source),
-                }
+                {"id": f"{source.name}, {setting.name}", "category": setting.name, **plain(source)}
                 for setting in self.settings
                 for source in setting.sources
             ),
@@ -157,15 +142,12 @@ class AlphaReport:
 
     def _tables(self) -> Iterable[Table]:
         for setting in self.settings:
-            lenience = list(setting.sources[0].lenient)
-            notes = [_NOT_EXACT] if lenience else []
-            if setting.num_tokens < self.num_tokens:
-                notes.insert(
-                    0, f"fewer than {self.num_tokens}: greedy replies to these prompts have no more"
-                )
-            lenient = (
-                Column(f"lenient_{share:g}", f"lenient\n{share:g}", ".3f") for share in lenience
-            )
+            lenient = [
+                Column(f"lenient_{share:g}", f"lenient\n{share:g}", ".3f")
+                for share in setting.sources[0].lenient
+            ]
+            notes = [_FEWER.format(self.num_tokens)] * (setting.num_tokens < self.num_tokens)
+            notes += [_NOT_EXACT] * bool(lenient)
             yield table_of(
                 f"temperature-{setting.temperature:g}".replace(".", "_"),
                 f"{setting.name}: {setting.num_tokens} tokens of {setting.num_replies} replies",

@@ -8,18 +8,18 @@ from akunu_py.bench.resume import ItemStore
 from akunu_py.bench.workloads import Prompt, first_of_each
 from akunu_py.drafting import LookupDrafter, NgramDrafter, default_num_draft_tokens
 from akunu_py.lab.alpha.measure import measure_setting
-from akunu_py.lab.alpha.report import AlphaReport, Prediction, Setting
+from akunu_py.lab.alpha.report import AlphaReport, AlphaSetting, Prediction
 from akunu_py.lab.alpha.sources import (
+    AlphaSource,
     ContextSource,
     CorpusSource,
     DrafterSource,
     ModelSource,
-    Source,
     UniformSource,
     fitted_on_other_half,
 )
 from akunu_py.lab.alpha.speed import measure_speed
-from akunu_py.lab.alpha.texts import AlphaEngine, Text, generate_texts
+from akunu_py.lab.alpha.texts import AlphaEngine, MeasuredText, generate_texts
 from akunu_py.lab.counts.corpus_model import CorpusCounts
 from akunu_py.lab.counts.fitting import fit_counts, text_pieces
 from akunu_py.system.errors import ConfigError
@@ -60,21 +60,18 @@ def run_alpha(
         fitted = fit_counts(text_pieces(corpus, engine.tokenizer), engine.vocabulary_size)
     model = None if draft is None else ModelSource(draft, engine)
     total = 2 * num_tokens * len(temperatures)
-    settings: list[Setting] = []
+    settings: list[AlphaSetting] = []
     store = ItemStore(None, {}) if store is None else store
 
-    def measured(temperature: float) -> Setting:
+    def measured(temperature: float) -> AlphaSetting:
         before = 2 * num_tokens * len(settings)
-        making, measuring = (
-            _from(progress, start, total) for start in (before, before + num_tokens)
-        )
         texts = generate_texts(
             engine,
             prompts,
             temperature=temperature,
             num_tokens=num_tokens,
             seed=seed,
-            progress=making,
+            progress=_from(progress, before, total),
         )
         sources = [*_count_sources(engine, texts, fitted), *([] if model is None else [model])]
         return measure_setting(
@@ -83,14 +80,14 @@ def run_alpha(
             sources,
             temperature=temperature,
             lenience=lenience,
-            progress=measuring,
+            progress=_from(progress, before + num_tokens, total),
         )
 
     finished = True
     try:
         for temperature in temperatures:
             key = f"temperature {temperature:g}"
-            setting = store.get(key, Setting)
+            setting = store.get(key, AlphaSetting)
             if setting is None:
                 setting = measured(temperature)
                 store.put(key, setting)
@@ -119,8 +116,8 @@ def _from(
 
 
 def _count_sources(
-    engine: AlphaEngine, texts: Sequence[Text], fitted: CorpusCounts | None
-) -> list[Source]:
+    engine: AlphaEngine, texts: Sequence[MeasuredText], fitted: CorpusCounts | None
+) -> list[AlphaSource]:
     """Return the sources without a model; unigrams and bigrams come from a corpus or the texts."""
     size = engine.vocabulary_size
     counts = fitted_on_other_half(texts, size) if fitted is None else {0: fitted, 1: fitted}

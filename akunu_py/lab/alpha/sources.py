@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from akunu_py.lab.adjustment import Adjustment
-from akunu_py.lab.alpha.texts import AlphaEngine, Text
+from akunu_py.lab.alpha.texts import AlphaEngine, MeasuredText
 from akunu_py.lab.counts.corpus_model import CorpusCounts, CorpusModel
 from akunu_py.lab.counts.fitting import fit_counts
 from akunu_py.lab.counts.interpolation import CountModel
@@ -19,20 +19,20 @@ from akunu_py.lab.counts.ngram_model import NgramModel
 from akunu_py.protocols import Drafter
 from akunu_py.tokenizers.vocabulary import common_ids
 
-Row = NDArray[np.float64]
+Probabilities = NDArray[np.float64]
 """One distribution, float64 [vocab]."""
 
 CONTEXT_ORDER = 4
 
 
-class Source(Protocol):
+class AlphaSource(Protocol):
     """A source of q."""
 
     @property
     def name(self) -> str:
         """Return its name in tables."""
 
-    def rows(self, text: Text, temperature: float) -> Iterator[Row | None]:
+    def rows(self, text: MeasuredText, temperature: float) -> Iterator[Probabilities | None]:
         """Yield q for each token of the reply, after the transforms of that temperature.
 
         None where the source has no distribution.
@@ -44,8 +44,7 @@ class UniformSource:
 
     name = "uniform"
 
-    def rows(self, text: Text, temperature: float) -> Iterator[Row | None]:  # noqa: ARG002
-        """Yield None for each token."""
+    def rows(self, text: MeasuredText, temperature: float) -> Iterator[Probabilities | None]:  # noqa: ARG002
         return (None for _ in text.reply)
 
 
@@ -56,12 +55,13 @@ class CorpusSource:
         self.name = ("unigram", "bigram")[order - 1]
         self._models = {half: CorpusModel(fitted, order) for half, fitted in counts.items()}
 
-    def rows(self, text: Text, temperature: float) -> Iterator[Row | None]:
-        """Yield the corpus's distribution after each previous token."""
+    def rows(self, text: MeasuredText, temperature: float) -> Iterator[Probabilities | None]:
         return _count_rows(self._models[text.half], text, temperature)
 
 
-def fitted_on_other_half(texts: Iterable[Text], vocabulary_size: int) -> dict[int, CorpusCounts]:
+def fitted_on_other_half(
+    texts: Iterable[MeasuredText], vocabulary_size: int
+) -> dict[int, CorpusCounts]:
     """Return for each half the counts of the other half, so that no text is fitted to itself."""
     texts = list(texts)
     return {
@@ -78,13 +78,14 @@ class ContextSource:
     def __init__(self, vocabulary_size: int) -> None:
         self._vocabulary_size = vocabulary_size
 
-    def rows(self, text: Text, temperature: float) -> Iterator[Row | None]:
-        """Yield the distribution of the counts up to each token."""
+    def rows(self, text: MeasuredText, temperature: float) -> Iterator[Probabilities | None]:
         model = NgramModel(self._vocabulary_size, order=CONTEXT_ORDER)
         return _count_rows(model, text, temperature)
 
 
-def _count_rows(model: CountModel, text: Text, temperature: float) -> Iterator[Row]:
+def _count_rows(
+    model: CountModel, text: MeasuredText, temperature: float
+) -> Iterator[Probabilities]:
     adjustment = Adjustment(temperature=temperature)
     ids = [*text.prompt, *text.reply]
     model.observe(text.prompt)
@@ -102,8 +103,7 @@ class DrafterSource:
         self._make = make
         self._vocabulary_size = vocabulary_size
 
-    def rows(self, text: Text, temperature: float) -> Iterator[Row | None]:  # noqa: ARG002
-        """Yield the proposal for each token."""
+    def rows(self, text: MeasuredText, temperature: float) -> Iterator[Probabilities | None]:  # noqa: ARG002
         drafter = self._make()
         drafter.observe(text.prompt)
         for token in text.reply:
@@ -126,8 +126,7 @@ class ModelSource:
         texts = (engine.tokenizer.token_texts() for engine in (target, model))
         self._common = min(common_ids(*texts), model.vocabulary_size, target.vocabulary_size)
 
-    def rows(self, text: Text, temperature: float) -> Iterator[Row | None]:
-        """Yield the model's distribution of each token, from one pass over the text."""
+    def rows(self, text: MeasuredText, temperature: float) -> Iterator[Probabilities | None]:
         adjustment = Adjustment(temperature=temperature)
         # An id that the draft model lacks is fed as id 0, as by its drafter.
         ids = [token if token < self._common else 0 for token in (*text.prompt, *text.reply)]
@@ -156,7 +155,7 @@ def reply_logits(
     return engine.logits(fed, start)
 
 
-def one_hot(token: int, size: int) -> Row:
+def one_hot(token: int, size: int) -> Probabilities:
     """Return the one-hot distribution of a token."""
     row = np.zeros(size)
     row[token] = 1.0

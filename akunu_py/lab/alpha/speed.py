@@ -6,26 +6,16 @@ the cost on this machine.
 """
 
 from collections.abc import Callable, Sequence
-from typing import TypedDict, Unpack
 
 import numpy as np
 
 from akunu_py.bench.hit_rate import encode_prompt, run_hit_rate
-from akunu_py.bench.hit_rate_report import Summary
 from akunu_py.bench.workloads import Prompt
 from akunu_py.lab.alpha.report import Prediction, SourceFigures
 from akunu_py.lab.alpha.texts import AlphaEngine
 from akunu_py.lab.theory import expected_tokens
 
 MAX_TOKENS = 128
-
-
-class _Setting(TypedDict):
-    """The measured setting; fields of a `Prediction`."""
-
-    drafter: str
-    temperature: float
-    num_draft_tokens: int
 
 
 def predict(
@@ -75,46 +65,28 @@ def measure_speed(
             seed=seed,
             progress=tell,
         ).total
-        made = _prediction(
-            figures,
-            costs,
-            total,
-            drafter=name,
-            temperature=temperature,
-            num_draft_tokens=num_draft_tokens,
+        plain, passes = total.off_tokens_per_s, total.stats.tokens_per_pass
+        if plain is None or passes is None or not total.stats.drafted:
+            continue
+        acceptance, known = figures.coupled_known or 0.0, figures.known
+        draft_cost = total.stats.propose_s / total.stats.drafted * plain
+        rows = sorted(costs)
+        pass_cost = float(np.interp(num_draft_tokens + 1, rows, [costs[size] for size in rows]))
+        tokens, predicted = predict(acceptance, known, num_draft_tokens, draft_cost, pass_cost)
+        found.append(
+            Prediction(
+                drafter=name,
+                temperature=temperature,
+                num_draft_tokens=num_draft_tokens,
+                acceptance=acceptance,
+                known=known,
+                draft_cost=draft_cost,
+                pass_cost=pass_cost,
+                theorem=predict(acceptance, known, num_draft_tokens, draft_cost, 1.0)[1],
+                predicted=predicted,
+                predicted_tokens_per_pass=tokens,
+                measured=total.decode,
+                tokens_per_pass=passes,
+            )
         )
-        if made is not None:
-            found.append(made)
     return found
-
-
-def _prediction(
-    figures: SourceFigures,
-    costs: dict[int, float],
-    total: Summary,
-    **setting: Unpack[_Setting],
-) -> Prediction | None:
-    num_draft_tokens = setting["num_draft_tokens"]
-    plain, passes = total.off_tokens_per_s, total.stats.tokens_per_pass
-    drafted = total.stats.drafted
-    if plain is None or passes is None or not drafted:
-        return None
-    draft_cost = total.stats.propose_s / drafted * plain
-    rows = sorted(costs)
-    pass_cost = float(np.interp(num_draft_tokens + 1, rows, [costs[size] for size in rows]))
-    acceptance = figures.coupled_known or 0.0
-    predicted_tokens, predicted = predict(
-        acceptance, figures.known, num_draft_tokens, draft_cost, pass_cost
-    )
-    return Prediction(
-        **setting,
-        acceptance=acceptance,
-        known=figures.known,
-        draft_cost=draft_cost,
-        pass_cost=pass_cost,
-        theorem=predict(acceptance, figures.known, num_draft_tokens, draft_cost, 1.0)[1],
-        predicted=predicted,
-        predicted_tokens_per_pass=predicted_tokens,
-        measured=total.decode,
-        tokens_per_pass=passes,
-    )

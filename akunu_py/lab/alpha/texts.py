@@ -31,7 +31,7 @@ class AlphaEngine(BenchEngine, Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Text:
+class MeasuredText:
     """A reply to a prompt of a session, in token ids, an end-of-generation id included.
 
     `logits` are the model's at each token of the reply, float32 [n, vocab]; None if they would take
@@ -53,8 +53,7 @@ class Text:
 class _Open:
     """A reply as it grows; `config` has its seed.
 
-    `made` are the tokens that the model made; the first `taken` of them are the reply so far.
-    `complete` is whether the model ended the reply; `logits` has its rows if they are kept.
+    The model made the tokens `made`; the first `taken` of them are the reply so far.
     """
 
     session: str
@@ -63,7 +62,9 @@ class _Open:
     made: list[int] = field(default_factory=list)
     taken: int = 0
     complete: bool = False
+    """Whether the model ended the reply."""
     logits: list[NDArray[np.float32]] | None = None
+    """Its rows, if they are kept."""
 
     @property
     def ended(self) -> bool:
@@ -79,7 +80,7 @@ def generate_texts(
     num_tokens: int,
     seed: int = 0,
     progress: Callable[[int], None] | None = None,
-) -> list[Text]:
+) -> list[MeasuredText]:
     """Return replies of `num_tokens` tokens in all, spread over the prompts as evenly as they last.
 
     Every prompt gets the same share. If replies end early, the rest of their share goes to the
@@ -121,9 +122,9 @@ def generate_texts(
     return [_text(reply) for reply in replies if reply.taken]
 
 
-def _text(reply: _Open) -> Text:
+def _text(reply: _Open) -> MeasuredText:
     rows = None if reply.logits is None else np.concatenate(reply.logits)[: reply.taken]
-    return Text(reply.session, tuple(reply.prompt), tuple(reply.made[: reply.taken]), rows)
+    return MeasuredText(reply.session, tuple(reply.prompt), tuple(reply.made[: reply.taken]), rows)
 
 
 def _continue(engine: AlphaEngine, reply: _Open, num_tokens: int) -> int:

@@ -8,7 +8,7 @@ from bench.bench_fakes import reply
 
 from akunu_py.bench.workloads import Prompt
 from akunu_py.lab.alpha.measure import measure_setting
-from akunu_py.lab.alpha.texts import Text
+from akunu_py.lab.alpha.texts import MeasuredText
 
 P = (0.5, 0.25, 0.25)
 Q = (0.25, 0.5, 0.25)
@@ -67,7 +67,7 @@ class Toy:
 
 
 def measured(source, *, rows=(P,), temperature=1.0, lenience=(), texts=None):
-    texts = texts or [Text("a", (0, 1), (2, 0, 1))]
+    texts = texts or [MeasuredText("a", (0, 1), (2, 0, 1))]
     setting = measure_setting(
         Toy(rows), texts, [source], temperature=temperature, lenience=lenience
     )

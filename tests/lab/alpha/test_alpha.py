@@ -23,10 +23,14 @@ from akunu_py.lab.alpha.sources import (
     fitted_on_other_half,
     reply_logits,
 )
-from akunu_py.lab.alpha.texts import Text, generate_texts
+from akunu_py.lab.alpha.texts import MeasuredText, generate_texts
 from akunu_py.lab.counts.fitting import fit_counts
 from akunu_py.lab.counts.ngram_model import NgramModel
 from akunu_py.lab.theory import acceptance, coupled_acceptance, match_acceptance
+
+ROWS = [(0.2, 0.5, 0.3), (0.1, 0.1, 0.8), (0.6, 0.3, 0.1)]
+ENDING = [(0, 1, 0, 0), (0, 0, 1, 0), (0, 0, 0, 1), (0, 0, 0, 1)]
+"""After 0 come 1 and 2, the end; after 3 only 3."""
 
 
 def test_a_draft_model_by_hand():
@@ -61,7 +65,7 @@ def test_nothing_known_is_uniform():
 def test_greedy_lenience_by_hand(lenience, accepted):
     """The draft's likeliest has 0.3 where the target's has 0.5."""
     draft = ModelSource(Toy([(0.1, 0.8, 0.1)]), Toy([P]))
-    texts = [Text("a", (1,), (0, 0))]
+    texts = [MeasuredText("a", (1,), (0, 0))]
     found = measured(
         draft, rows=[(0.5, 0.3, 0.2)], temperature=0.0, lenience=(lenience,), texts=texts
     )
@@ -72,7 +76,7 @@ def test_greedy_lenience_by_hand(lenience, accepted):
 def test_one_hot_acceptance_counts_matches():
     """Where p and q are one-hot all kinds of acceptance are the share of right guesses."""
     generator = np.random.default_rng(5)
-    text = Text("a", (0, 1, 2), tuple(int(token) for token in generator.integers(0, 3, 60)))
+    text = MeasuredText("a", (0, 1, 2), tuple(int(token) for token in generator.integers(0, 3, 60)))
     found = measured(
         DrafterSource("copy", lambda: LookupDrafter(num_draft_tokens=1), 3),
         temperature=0.0, texts=[text],
@@ -99,7 +103,7 @@ def test_a_certain_guess_is_accepted_with_p_of_it():
     """q one-hot, p not: min(p, q), the coupled and the independent draw all come to p(x)."""
     found = measured(
         DrafterSource("copy", lambda: LookupDrafter(num_draft_tokens=1), 3),
-        texts=[Text("a", (1, 0, 1), (0, 1))],
+        texts=[MeasuredText("a", (1, 0, 1), (0, 1))],
     )  # fmt: skip
     expected = (0.5 + 0.25) / 2
     assert [found.alpha.ratio, found.coupled.ratio, found.match.ratio] == [pytest.approx(expected)] * 3  # fmt: skip
@@ -109,10 +113,10 @@ def test_corpora_are_the_other_half():
     """Two replies of one token each, in different halves: neither may know its own."""
     names = {}
     for index in range(20):
-        text = Text(f"prompt {index}", (0,), (1 + index % 2,) * 4)
+        text = MeasuredText(f"prompt {index}", (0,), (1 + index % 2,) * 4)
         names.setdefault(text.half, text)
-    first = Text(names[0].session, (0,), (1,) * 4)
-    second = Text(names[1].session, (0,), (2,) * 4)
+    first = MeasuredText(names[0].session, (0,), (1,) * 4)
+    second = MeasuredText(names[1].session, (0,), (2,) * 4)
     counts = fitted_on_other_half([first, second], 3)
     assert counts[first.half].tokens.tolist() == [2]
     assert counts[second.half].tokens.tolist() == [1]
@@ -124,12 +128,12 @@ def test_corpora_are_the_other_half():
 def test_bigrams_by_hand():
     counts = fit_counts([[0, 1, 0, 1, 0, 2]], 3)
     source = CorpusSource(2, {0: counts, 1: counts})
-    rows = list(source.rows(Text("a", (2, 0), (1, 0)), 0.0))
+    rows = list(source.rows(MeasuredText("a", (2, 0), (1, 0)), 0.0))
     assert [row.tolist() for row in rows] == [[0, 1, 0], [1, 0, 0]]
 
 
 def test_counts_of_the_context_see_nothing_ahead():
-    text = Text("a", (0, 1, 2, 0, 1), (2, 0, 0, 1, 2, 2))
+    text = MeasuredText("a", (0, 1, 2, 0, 1), (2, 0, 0, 1, 2, 2))
     rows = list(ContextSource(3).rows(text, 1.0))
     ids = [*text.prompt, *text.reply]
     for place, row in enumerate(rows, start=len(text.prompt)):
@@ -142,13 +146,13 @@ def test_counts_of_the_context_see_nothing_ahead():
 def test_a_draft_model_is_asked_within_its_vocabulary_and_context():
     target = Toy([(0.4, 0.3, 0.2, 0.1)], texts=["a", "b", "c", "d"])
     draft = Toy([(0.25, 0.25, 0.5)], texts=["a", "b", ""], context=4)
-    rows = list(ModelSource(draft, target).rows(Text("a", (0, 3), (1, 2, 3, 0)), 1.0))
+    rows = list(ModelSource(draft, target).rows(MeasuredText("a", (0, 3), (1, 2, 3, 0)), 1.0))
     # Padding is never drawn, and what is left adds up to 1 over the target's ids.
     assert rows[0] == pytest.approx([0.5, 0.5, 0, 0])
     assert [row is None for row in rows] == [False, False, False, True]
     assert draft.fed == [[0, 0, 1, 0]]
     short = Toy([(0.25, 0.25, 0.5)], texts=["a", "b", ""], context=1)
-    assert list(ModelSource(short, target).rows(Text("a", (0, 1, 0), (1,)), 1.0)) == [None]
+    assert list(ModelSource(short, target).rows(MeasuredText("a", (0, 1, 0), (1,)), 1.0)) == [None]
     with pytest.raises(ConfigError, match="another vocabulary"):
         ModelSource(Toy([P], texts=["a", "x", "c"]), target)
 
@@ -163,18 +167,12 @@ def test_texts_are_shared_out_evenly_and_end_where_they_must():
     assert made[1].prompt == (0, 1)
 
 
-def test_what_an_ended_reply_leaves_over_goes_to_the_others():
-    engine = Toy([(0, 1, 0, 0), (0, 0, 1, 0), (0, 0, 0, 1), (0, 0, 0, 1)], end=2)
-    made = generate_texts(engine, [raw("a", "0"), raw("b", "3")], temperature=0.0, num_tokens=10)
-    assert [text.reply for text in made] == [(1, 2), (3,) * 8]
-
-
 def test_rounds_of_a_reply_are_made_at_once():
-    """A prompt is fed once though what an ended reply leaves over comes in a round of its own."""
-    engine = Toy([(0, 1, 0, 0), (0, 0, 1, 0), (0, 0, 0, 1), (0, 0, 0, 1)], end=2)
+    """What an ended reply leaves over goes to the others, and still a prompt is fed once."""
+    engine = Toy(ENDING, end=2)
     prompts = [raw("a", "0"), raw("b", "3"), raw("c", "33")]
     made = generate_texts(engine, prompts, temperature=0.0, num_tokens=12)
-    assert [len(text.reply) for text in made] == [2, 5, 5]
+    assert [text.reply for text in made] == [(1, 2), (3,) * 5, (3,) * 5]
     assert [size for size, _, _ in engine.asked] == [1, 1, 2]
     # What is made beyond the share is little, and no part of the text.
     assert [most for _, most, _ in engine.asked] == [4 + 8] * 3
@@ -185,9 +183,8 @@ def test_rounds_of_a_reply_are_made_at_once():
 
 @pytest.mark.parametrize("bound", [2**29, 60 * 3 * 4 - 1])
 def test_logits_are_kept_where_they_take_little_memory(monkeypatch, bound):
-    rows = [(0.2, 0.5, 0.3), (0.1, 0.1, 0.8), (0.6, 0.3, 0.1)]
     monkeypatch.setattr(texts_module, "_MOST_LOGITS_BYTES", bound)
-    engine = Toy(rows, context=40)
+    engine = Toy(ROWS, context=40)
     made = generate_texts(
         engine, [raw("a", "0"), raw("b", "0" * 30)], temperature=1.0, num_tokens=60
     )
@@ -201,19 +198,15 @@ def test_logits_are_kept_where_they_take_little_memory(monkeypatch, bound):
     engine.fed.clear()
     setting = measure_setting(engine, made, [UniformSource()], temperature=1.0)
     assert len(engine.fed) == (len(made) if bound < 60 * 3 * 4 else 0)
-    assert setting.sources[0].alpha.ratio == pytest.approx(
-        measure_setting(
-            engine, [replace(text, logits=None) for text in made], [UniformSource()],
-            temperature=1.0,
-        ).sources[0].alpha.ratio
-    )  # fmt: skip
+    again = [replace(text, logits=None) for text in made]
+    found = measure_setting(engine, again, [UniformSource()], temperature=1.0)
+    assert setting.sources[0].alpha.ratio == pytest.approx(found.sources[0].alpha.ratio)
 
 
 def test_greedy_replies_are_not_repeated_and_drawn_ones_get_the_next_seed():
-    rows = [(0, 1, 0), (0, 0, 1), (0, 0, 1)]
-    made = generate_texts(Toy(rows, end=2), [raw("a", "0")], temperature=0.0, num_tokens=9)
+    made = generate_texts(Toy(ENDING, end=2), [raw("a", "0")], temperature=0.0, num_tokens=9)
     assert [text.reply for text in made] == [(1, 2)]
-    engine = Toy(rows, end=2)
+    engine = Toy(ENDING, end=2)
     made = generate_texts(engine, [raw("a", "0")], temperature=1.0, num_tokens=9, seed=5)
     assert sum(len(text.reply) for text in made) == 9
     assert len(made) > 1
@@ -230,12 +223,12 @@ def test_a_context_that_is_full_ends_a_reply():
 def test_intervals_resample_prompts():
     """Replies to one prompt stay together: with one prompt there is nothing to resample."""
     reply_of = {"a": (0,) * 4, "b": (1,) * 4}
-    texts = [Text(name, (1,), reply_of[name]) for name in ("a", "b")]
+    texts = [MeasuredText(name, (1,), reply_of[name]) for name in ("a", "b")]
     draft = ModelSource(Toy([(1, 0, 0)]), Toy([P]))
     found = measured(draft, temperature=0.0, texts=texts)
     assert found.alpha.ratio == 0.5
     assert (found.alpha.low, found.alpha.high, found.alpha.pairs) == (0, 1, 2)
-    same = [Text("a", text.prompt, text.reply) for text in texts]
+    same = [MeasuredText("a", text.prompt, text.reply) for text in texts]
     found = measured(draft, temperature=0.0, texts=same)
     assert (found.alpha.low, found.alpha.high) == (0.5, 0.5)
 
@@ -270,12 +263,11 @@ def test_a_model_accepts_itself_and_texts_are_its_own(tiny, temperature, monkeyp
 
 def test_a_run_is_repeatable_and_says_what_it_was(tmp_path):
     prompts = [raw("a", "01"), raw("b", "12")]
-    rows = [(0.2, 0.5, 0.3), (0.1, 0.1, 0.8), (0.6, 0.3, 0.1)]
     seen = []
     options = {"temperatures": (0.0, 1.0), "num_tokens": 20, "lenience": (0.5,), "seed": 4}
     report, again = (
         run_alpha(
-            Toy(rows), prompts, draft=Toy([Q]), progress=lambda *done: seen.append(done), **options
+            Toy(ROWS), prompts, draft=Toy([Q]), progress=lambda *done: seen.append(done), **options
         )
         for _ in range(2)
     )
@@ -294,14 +286,13 @@ def test_a_run_is_repeatable_and_says_what_it_was(tmp_path):
     assert "other half" in report.corpus
     corpus = tmp_path / "corpus.txt"
     corpus.write_text("0121")
-    assert run_alpha(Toy(rows), prompts, corpus=corpus, **options).corpus == str(corpus)
+    assert run_alpha(Toy(ROWS), prompts, corpus=corpus, **options).corpus == str(corpus)
 
 
 def test_a_run_goes_on_behind_the_temperatures_that_are_finished(tmp_path, monkeypatch):
     prompts = [raw("a", "01"), raw("b", "12")]
-    rows = [(0.2, 0.5, 0.3), (0.1, 0.1, 0.8), (0.6, 0.3, 0.1)]
     options = {"temperatures": (0.0, 1.0), "num_tokens": 20, "lenience": (0.1, 0.5)}
-    whole = run_alpha(Toy(rows), prompts, **options)
+    whole = run_alpha(Toy(ROWS), prompts, **options)
     made = []
     measure = run_module.measure_setting
 
@@ -313,11 +304,11 @@ def test_a_run_goes_on_behind_the_temperatures_that_are_finished(tmp_path, monke
 
     monkeypatch.setattr(run_module, "measure_setting", interrupted)
     with ItemStore(tmp_path, {}) as store:
-        cut = run_alpha(Toy(rows), prompts, store=store, **options)
+        cut = run_alpha(Toy(ROWS), prompts, store=store, **options)
     assert not cut.finished
     assert cut.settings == whole.settings[:1]
     with ItemStore(tmp_path, {}) as store:
-        rest = run_alpha(Toy(rows), prompts, store=store, **options)
+        rest = run_alpha(Toy(ROWS), prompts, store=store, **options)
     assert made == [0.0, 1.0, 1.0]
     assert rest.finished
     assert rest.settings == whole.settings

@@ -15,11 +15,11 @@ from akunu_py.cli.main import cli
 from akunu_py.drafting import LookupDrafter
 from akunu_py.lab.alpha import run as run_module
 from akunu_py.lab.alpha import texts as texts_module
-from akunu_py.lab.alpha.report import AlphaReport, Prediction, Setting
+from akunu_py.lab.alpha.report import AlphaReport, AlphaSetting, Prediction
 from akunu_py.lab.alpha.run import with_predictions
 from akunu_py.lab.alpha.sources import DrafterSource
 from akunu_py.lab.alpha.speed import predict
-from akunu_py.lab.alpha.texts import Text
+from akunu_py.lab.alpha.texts import MeasuredText
 from akunu_py.lab.commands import alpha as command
 
 
@@ -131,9 +131,9 @@ def test_predicted_and_measured_side_by_side():
     prompts = [raw(f"{category}{place}", "0", category) for category in ("edit", "config") for place in range(5)]  # fmt: skip
     figures = measured(
         DrafterSource("drafter ngram", lambda: LookupDrafter(num_draft_tokens=1), 3),
-        texts=[Text("a", (1, 0, 1), (0, 1))],
+        texts=[MeasuredText("a", (1, 0, 1), (0, 1))],
     )
-    setting = Setting(0.7, 2, 1, (figures,))
+    setting = AlphaSetting(0.7, 2, 1, (figures,))
     report = AlphaReport("nothing", 8, 2, (setting, setting))
     seen = []
     made = with_predictions(report, engine, prompts, progress=lambda *done: seen.append(done))
