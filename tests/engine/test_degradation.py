@@ -159,11 +159,6 @@ def test_more_draft_tokens_than_there_is_room_for(small, drafter, mode):
             left -= len(step.accepted) + 1
 
 
-def test_more_than_may_be_drafted_at_all(tiny_pair):
-    with pytest.raises(ConfigError, match="num_draft_tokens is 65; give at most 64"):
-        tiny_pair.generate(PROMPT, num_draft_tokens=65)
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("architecture", "mode"),

@@ -36,6 +36,7 @@ def test_a_result_is_complete(engine):
 @pytest.mark.parametrize("drafter", ["none", "auto"])
 def test_a_reply_ends_where_the_context_does(tiny_gguf, drafter, most):
     with Engine.load(tiny_gguf, context=48) as engine:
+        assert engine.context == 48
         found = engine.generate(PROMPT, **endless(engine, drafter=drafter, max_tokens=most))
     assert found.num_prompt_tokens + len(found.token_ids) == 48
     assert found.finish_reason == "length"
@@ -108,15 +109,6 @@ def test_stop_texts_end_the_reply_across_tokens(engine):
     assert result.token_ids == whole.token_ids[: len(result.token_ids)]
     assert stop in engine.tokenizer.decode(result.token_ids)
     assert result.stats.output_tokens == len(result.token_ids)
-
-
-def test_the_context_ends_a_reply(engine):
-    ids = engine.tokenizer.encode(PROMPT, parse_special=True)
-    filled = (ids * 100)[: engine.context - 5]
-    never = dict.fromkeys(engine.tokenizer.end_ids, -1e6)
-    result = engine.generate(filled, logit_bias=never)
-    assert len(result.token_ids) == 5
-    assert result.finish_reason == "length"
 
 
 def test_chat_uses_the_template_and_generate_does_not(engine):
@@ -213,7 +205,7 @@ def test_logits_are_rows_of_the_prompt(engine):
 )
 def test_options_out_of_range_are_named(engine, options, words):
     with pytest.raises(ConfigError) as caught:
-        engine.generate(PROMPT, **{"max_tokens": 1, **options})
+        engine.stream(PROMPT, **{"max_tokens": 1, **options})
     assert words in str(caught.value)
 
 
@@ -237,13 +229,6 @@ def test_a_prompt_longer_than_the_context(engine):
 def test_a_context_out_of_range(tiny_gguf, context):
     with pytest.raises(ConfigError, match="this model allows 2 to 256"):
         Engine.load(tiny_gguf, context=context)
-
-
-def test_a_smaller_context_bounds_everything(tiny_gguf):
-    with Engine.load(tiny_gguf, context=40) as engine:
-        assert engine.context == 40
-        result = engine.generate(PROMPT)
-        assert result.num_prompt_tokens + len(result.token_ids) <= 40
 
 
 @pytest.mark.parametrize("value", ["fp16", "", None])

@@ -103,9 +103,3 @@ def test_a_draft_model_with_a_shorter_context(tiny_gguf, tmp_path):
         # A prompt longer than it holds: nothing is drafted at all.
         long = engine.generate("the world " * 30, max_tokens=5, **options)
         assert long.stats.drafted == 0
-
-
-def test_another_vocabulary_is_refused_with_the_first_difference(tiny_gguf, tmp_path):
-    draft = write_tiny_llama(tmp_path / "spm.gguf", vocabulary="spm")
-    with pytest.raises(ConfigError, match=r"id 0 is .* for the model and '<unk>' for the draft"):
-        Engine.load(tiny_gguf, draft_model=draft)

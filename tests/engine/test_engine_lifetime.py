@@ -9,7 +9,6 @@ import pytest
 from gguf_files import write_tiny_llama
 
 from akunu_py import (
-    ConfigError,
     Engine,
     EngineStateError,
 )
@@ -47,11 +46,6 @@ def test_closing_gives_the_memory_back(tiny_gguf):
     gc.collect()
     assert before - mx.get_active_memory() > 2e5
     assert mx.get_cache_memory() < 1e5
-
-
-def test_an_unknown_drafter_is_named_before_the_first_event(engine):
-    with pytest.raises(ConfigError, match="no drafter named 'nope'"):
-        engine.stream(PROMPT, drafter="nope")
 
 
 def test_closing_from_the_progress_callback_is_refused(engine):
@@ -114,20 +108,6 @@ def test_a_dropped_stream_is_in_nobodys_way(engine):
     thread.start()
     thread.join(300)
     assert found
-
-
-def test_cancelling_ends_the_reply_with_a_result(engine):
-    stream = engine.stream(PROMPT, max_tokens=100)
-    events = [next(stream)]
-    stream.cancel()
-    events += list(stream)
-    assert events[-1].result.finish_reason == "cancelled"
-    assert len(events) == 2
-    again = engine.stream(PROMPT, max_tokens=100)
-    again.cancel()
-    (only,) = list(again)
-    assert only.result.finish_reason == "cancelled"
-    assert only.result.token_ids == ()
 
 
 def test_two_threads_get_a_clear_error_or_their_reply(engine):

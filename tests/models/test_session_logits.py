@@ -65,17 +65,6 @@ def test_what_the_conversation_holds_is_not_fed_again(model, monkeypatch):
     assert generate(session, prompt, GREEDY, PlainDrafter(), max_tokens=12) == reply
 
 
-def test_from_the_beginning_on_the_conversation_is_left_alone(model, monkeypatch):
-    session = Session(model, context=200)
-    prompt = prompt_of(20)
-    generate(session, prompt, GREEDY, PlainDrafter(), max_tokens=4)
-    held = list(session._rows.tokens)
-    sizes = fed_rows(monkeypatch, session)
-    session.logits(prompt_of(50)[::-1])
-    assert not sizes
-    assert session._rows.tokens == held
-
-
 def test_a_place_outside_the_text_is_refused(tiny_gguf):
     with Engine.load(tiny_gguf) as engine:
         for start in (-1, 3):

@@ -252,6 +252,7 @@ def test_an_unknown_token_that_is_none_is_refused(tmp_path):
         ("tokenizer_config.json", {"tokenizer_class": []}, "tokenizer_class"),
         ("special_tokens_map.json", {"eos_token": {"content": 5}}, "eos_token.content"),
         ("added_tokens.json", {"<x>": "5"}, "Expected `int`, got `str`"),
+        ("tokenizer_config.json", {"eos_token": 5}, "eos_token"),
         ("generation_config.json", {"eos_token_id": "5"}, "eos_token_id"),
         ("config.json", {"eos_token_id": [True]}, "eos_token_id"),
     ],
