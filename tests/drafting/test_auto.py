@@ -13,7 +13,6 @@ from akunu_py.drafting import AutoDrafter, AutoState, Memory
 from akunu_py.drafting.auto import calibration, features, vote
 from akunu_py.drafting.auto.drafter import _origins
 from akunu_py.drafting.auto.voters import Chain, Situation
-from akunu_py.system.errors import ConfigError
 from akunu_py.testing import ToyTarget
 from akunu_py.values.cost_curve import CostCurve
 
@@ -318,12 +317,6 @@ def test_memory_and_prompt_are_not_one_text():
     drafter.observe([1])
     # Matched is the 1 alone: what stands before it in the memory is not what stands here.
     assert drafter.propose(4).match_length in {0, 1}
-
-
-@pytest.mark.parametrize("length", [-1, 65])
-def test_a_length_out_of_range_is_named(length):
-    with pytest.raises(ConfigError, match="max_length"):
-        AutoDrafter(max_length=length)
 
 
 def test_tokens_have_the_text_they_are_copied_from_as_origin():

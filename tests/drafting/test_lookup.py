@@ -2,14 +2,10 @@
 
 from itertools import pairwise
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from akunu_py.decoding.loop import decode
 from akunu_py.drafting import LookupDrafter
-from akunu_py.system.errors import ConfigError
-from akunu_py.testing import ToyTarget
 
 TOKENS = st.lists(st.integers(0, 3), max_size=80)
 
@@ -49,13 +45,6 @@ def test_the_chunks_do_not_matter(text, cuts):
     assert chunked.propose(10) == whole.propose(10)
 
 
-@given(TOKENS, st.integers(-2, 20), st.integers(0, 6))
-def test_never_more_than_asked_for(text, limit, count):
-    drafter = LookupDrafter(num_draft_tokens=count)
-    drafter.observe(text)
-    assert len(drafter.propose(limit)) <= max(0, min(limit, count))
-
-
 def test_a_loop_is_copied_on():
     drafter = LookupDrafter()
     drafter.observe([7, 1, 2, 1, 2])
@@ -68,15 +57,6 @@ def test_the_most_recent_occurrence_is_taken():
     assert drafter.propose(2).tokens == (7, 8)
 
 
-@given(st.lists(st.integers(0, 2), min_size=1, max_size=20), st.integers(0, 5))
-def test_the_output_is_that_of_plain_decoding(prompt, seed):
-    target = ToyTarget(prompt, vocabulary_size=3, seed=seed)
-    drafter = LookupDrafter(num_draft_tokens=4)
-    drafter.observe(prompt)
-    steps = decode(target, drafter, prompt[-1], num_draft_tokens=4, max_tokens=30)
-    assert [token for step in steps for token in step.token_ids] == target.plain(prompt, 30)
-
-
 @given(TOKENS, st.integers(1, 5), st.integers(1, 5))
 def test_matches_below_the_least_are_none(text, max_context, min_match):
     min_match = min(min_match, max_context)
@@ -84,12 +64,3 @@ def test_matches_below_the_least_are_none(text, max_context, min_match):
     drafter.observe(text)
     expected, length = naive_draft(text, max_context, 10)
     assert list(drafter.propose(10).tokens) == (expected if length >= min_match else [])
-
-
-@pytest.mark.parametrize(
-    "options",
-    [{"max_context": 0}, {"num_draft_tokens": -1}, {"min_match": 0}, {"min_match": 4}],
-)
-def test_options_out_of_range_are_named(options):
-    with pytest.raises(ConfigError, match=next(iter(options))):
-        LookupDrafter(**options)

@@ -3,9 +3,7 @@
 import logging
 import os
 import stat
-import threading
 
-import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -186,52 +184,12 @@ def test_a_write_that_fails_leaves_the_old_file(saved, monkeypatch, broken):
     assert list(saved.parent.iterdir()) == [saved]
 
 
-def test_the_content_is_on_disk_before_the_name(saved, monkeypatch):
-    order = []
-    fsync, replace = os.fsync, os.replace
-    monkeypatch.setattr(os, "fsync", lambda fd: (order.append("fsync"), fsync(fd)))
-    monkeypatch.setattr(os, "replace", lambda a, b: (order.append("replace"), replace(a, b)))
-    on_disk(saved.parent).save()
-    assert order == ["fsync", "replace"]
-
-
-def test_readers_see_one_version_or_the_other(saved):
-    versions = [[list(range(50)), [7, 8]], [list(range(50)), [7, 8], [9] * 500]]
-    kept = on_disk(saved.parent)
-    begun, stop = threading.Event(), threading.Event()
-    seen = []
-
-    def read():
-        while not stop.is_set():
-            seen.append(on_disk(saved.parent).texts())
-            begun.set()
-
-    reader = threading.Thread(target=read)
-    reader.start()
-    assert begun.wait(300)
-    for number in range(30):
-        kept.clear()
-        for text in versions[number % 2]:
-            kept.add(text)
-        kept.save()
-    stop.set()
-    reader.join()
-    assert seen
-    assert all(texts in versions for texts in seen)
-
-
 @pytest.mark.parametrize(
     "options", [{"max_tokens": 1}, {"directory": "x"}, {"directory": "x", "vocabulary": "../y"}]
 )
 def test_options_out_of_range_are_named(options):
     with pytest.raises(ConfigError):
         Memory(**options)
-
-
-def test_ids_are_taken_from_numpy_too():
-    kept = Memory()
-    kept.add(np.array([1, 2], dtype=np.int32).tolist())
-    assert kept.texts() == [[1, 2]]
 
 
 @pytest.mark.parametrize("kind", ["a file", "below a file", "too long", "null"])

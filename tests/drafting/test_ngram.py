@@ -9,7 +9,6 @@ from hypothesis import strategies as st
 
 from akunu_py.drafting import NgramDrafter, WindowedNgramDrafter
 from akunu_py.drafting.ngram import fnv1a
-from akunu_py.system.errors import ConfigError
 
 TOKENS = st.lists(st.integers(0, 5), max_size=120)
 WIDE_TOKENS = st.lists(st.integers(0, 2**31 - 1), max_size=60)
@@ -162,13 +161,6 @@ def test_confidence_is_the_share_of_sightings():
     assert drafter.propose(1).confidence == (2 / 3,)
 
 
-@given(TOKENS, st.integers(-1, 9), st.integers(0, 6))
-def test_never_more_than_asked_for(tokens, limit, count):
-    drafter = NgramDrafter(num_draft_tokens=count)
-    drafter.observe(tokens)
-    assert len(drafter.propose(limit)) <= max(0, min(limit, count))
-
-
 def test_proposing_changes_nothing():
     drafter = NgramDrafter()
     drafter.observe([1, 2, 3, 1, 2])
@@ -195,15 +187,3 @@ def test_contexts_below_the_least_match_decide_nothing(tokens, max_order, min_ma
         else:
             assert token == known[0]
             text.append(token)
-
-
-@pytest.mark.parametrize(
-    "options",
-    [
-        {"max_order": 1}, {"history": 3}, {"num_draft_tokens": -1}, {"min_match": 0},
-        {"min_match": 4},
-    ],
-)  # fmt: skip
-def test_options_out_of_range_are_named(options):
-    with pytest.raises(ConfigError, match=next(iter(options))):
-        NgramDrafter(**options)

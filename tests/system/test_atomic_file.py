@@ -33,6 +33,15 @@ def test_the_umask_says_who_may_read_what_is_not_private(tmp_path, umask, mask, 
         assert mode(path) == (0o600 if private else 0o666 & ~mask)
 
 
+def test_the_content_is_on_disk_before_the_name(tmp_path, monkeypatch):
+    order = []
+    replace = os.replace
+    monkeypatch.setattr(os, "fsync", lambda fd: order.append("fsync"))
+    monkeypatch.setattr(os, "replace", lambda a, b: (order.append("replace"), replace(a, b)))
+    replace_file(tmp_path / "file", b"content", private=False)
+    assert order == ["fsync", "replace"]
+
+
 def test_what_fails_leaves_the_old_file_alone(tmp_path, monkeypatch):
     path = tmp_path / "file"
     path.write_text("before")

@@ -143,13 +143,6 @@ def test_messages_are_checked():
         tokenizer.encode_chat([{"role": "<|end|>", "content": "Hi"}])
 
 
-def test_without_a_template():
-    tokenizer = tiny("bpe")
-    assert not tokenizer.has_chat_template
-    with pytest.raises(ConfigError, match="a text to continue"):
-        tokenizer.encode_chat(HI)
-
-
 def chat_words(vocabulary, content, template=CHAT_TEMPLATE, **changes):
     metadata = tiny_metadata(vocabulary, tokenizer__chat_template=template, **changes)
     tokenizer = tiny(vocabulary, tokenizer__chat_template=template, **changes)

@@ -8,9 +8,8 @@ from gguf_files import add_vocabulary, bpe_vocabulary, spm_vocabulary
 from vocabularies import VOCABS, real
 
 from akunu_py.gguf import GGUFFile
-from akunu_py.protocols import Detokenizer, Tokenizer
 from akunu_py.system.errors import ConfigError, ModelFormatError
-from akunu_py.tokenizers import GGUFTokenizer, from_gguf
+from akunu_py.tokenizers import from_gguf
 from akunu_py.tokenizers.split_rules import split_rule, split_rule_names
 
 VECTORS = {
@@ -101,13 +100,6 @@ def test_llama_cpp_s_vectors(name):
     assert {tokens[id_] for id_ in tokenizer.end_ids} == ends
 
 
-def test_implements_the_protocols():
-    tokenizer: Tokenizer = BPE
-    detokenizer: Detokenizer = tokenizer.detokenizer()
-    assert detokenizer.finish() == ""
-    assert isinstance(tokenizer, GGUFTokenizer)
-
-
 @pytest.mark.parametrize("vocabulary", ["bpe", "spm"])
 class TestSpecialTokens:
     def test_text_of_control_tokens_is_text(self, vocabulary):
@@ -138,10 +130,6 @@ class TestSpecialTokens:
         # Without the key: SentencePiece begins with it, and so does Llama 3's kind of BPE.
         assert tiny(vocabulary, add_bos_token=None).encode("") == [bos]
 
-    def test_end_token_is_never_added(self, vocabulary):
-        eos = tiny_metadata(vocabulary)["tokenizer.ggml.eos_token_id"]
-        assert eos not in tiny(vocabulary, add_eos_token=True).encode("hello")
-
     def test_user_defined_tokens_are_always_found(self, vocabulary):
         metadata = tiny_metadata(vocabulary)
         metadata["tokenizer.ggml.token_type"][-1] = gguf.TokenType.USER_DEFINED
@@ -169,16 +157,6 @@ class TestSpecialTokens:
         tokenizer = from_gguf(metadata)
         assert tokenizer.end_ids >= set(ids)
         assert tokenizer.decode(ids) == ""
-
-    def test_harmony_ends_its_analysis_by_end(self, vocabulary):
-        metadata = tiny_metadata(vocabulary)
-        tokens = metadata["tokenizer.ggml.tokens"]
-        end = tokens.index("<|end|>")
-        tokens[tokens.index("<|system|>")] = "<|return|>"
-        assert end in from_gguf(metadata).end_ids
-        tokens[tokens.index("<|user|>")] = "<|call|>"
-        assert end not in from_gguf(metadata).end_ids
-        assert tokens.index("<|return|>") in from_gguf(metadata).end_ids
 
     def test_half_a_surrogate_pair(self, vocabulary):
         with pytest.raises(ConfigError, match="surrogate"):

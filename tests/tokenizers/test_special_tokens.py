@@ -91,7 +91,7 @@ class TestFill:
 @pytest.mark.parametrize("vocabulary", ["bpe", "spm"])
 class TestEnds:
     @pytest.mark.parametrize(
-        "text", ["<｜end▁of▁sentence｜>", "[e~[", "<|fim_pad|>", "[PAD]", "<|file_sep|>", "<reponame>", "<eos>", "<turn|>"]
+        "text", ["<｜end▁of▁sentence｜>", "<|return|>", "[e~[", "<|fim_pad|>", "[PAD]", "<|file_sep|>", "<reponame>", "<eos>", "<turn|>"]
     )  # fmt: skip
     def test_by_text(self, vocabulary, text):
         metadata, _ = with_tokens(vocabulary, (text, CONTROL))

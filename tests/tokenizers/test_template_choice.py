@@ -157,6 +157,7 @@ def test_a_fallback_is_noticed_once(caplog):
 def test_without_one_that_fits():
     tokenizer = tiny("bpe", general__architecture="gemma2")
     assert tokenizer.template_source is None
+    assert not tokenizer.has_chat_template
     with pytest.raises(ConfigError, match=r"no chat template.*a text to continue"):
         tokenizer.encode_chat([{"role": "user", "content": "Hi"}])
 

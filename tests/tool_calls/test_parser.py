@@ -54,14 +54,6 @@ def test_text_that_cannot_become_a_call_is_not_held_back():
     assert content(parser.feed("s")) == '<tool_call>\n{"name": "gets'
 
 
-def test_a_call_without_a_marker_comes_first_or_not_at_all():
-    parser = CallParser(format_of("llama"), TOOLS)
-    text = ("I call: ", '{"name": "get_now", "parameters": {}}')
-    assert content([*(d for part in text for d in parser.feed(part)), *parser.finish()]) == "".join(
-        text
-    )
-
-
 @pytest.mark.parametrize("name", ["nemo", "granite", "command", "lfm", "minimax m1"])
 def test_what_closes_a_call_and_begins_another_is_not_content(name):
     format_ = format_of(name)

@@ -133,14 +133,7 @@ def test_types_other_than_int64_are_refused():
         CorpusCounts(5, 1, wide, wide.astype(np.int32), wide[:0], wide[:0])
 
 
-def test_arguments_out_of_range_are_refused():
-    unigrams = fit_counts([[1, 2]], 5, order=1)
-    with pytest.raises(ConfigError, match="not counted"):
-        CorpusModel(unigrams, order=2)
-    with pytest.raises(ConfigError, match="order"):
-        CorpusModel(unigrams, order=3)
-    with pytest.raises(ConfigError, match="order"):
-        CorpusCounter(5, order=3)
+def test_ids_outside_the_vocabulary_are_refused():
     for ids in ([5], [-1], [2**70]):
         with pytest.raises(ConfigError, match="corpus has ids"):
             CorpusCounter(5).add(ids)

@@ -6,10 +6,7 @@ from collections import Counter
 import mlx.core as mx
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
-from akunu_py.decoding.loop import decode
 from akunu_py.lab.adjustment import Adjustment
 from akunu_py.lab.counts.drafter import CountDrafter, SampledCountDrafter
 from akunu_py.lab.counts.ngram_model import NgramModel
@@ -17,8 +14,6 @@ from akunu_py.lab.drafting.adaptive_length import EntropyLength, LowerBoundStop
 from akunu_py.protocols import Drafter
 from akunu_py.sampling.sampler import Sampler
 from akunu_py.sampling.transforms import TransformChain
-from akunu_py.system.errors import ConfigError
-from akunu_py.testing import ToyTarget
 from akunu_py.values.keyed_noise import Purpose, gumbels, noise_key
 from akunu_py.values.types import GenerationConfig
 
@@ -206,37 +201,3 @@ def test_extending_looks_at_what_was_drafted():
     drafter.observe(PROMPT)
     whole = drafter.propose(6)
     assert drafter.extend(whole.first(4), 2).tokens == whole.tokens[4:]
-
-
-@pytest.mark.parametrize("draws", ["greedy", "coupled"])
-def test_drafting_changes_nothing_in_the_loop(draws):
-    target = ToyTarget(PROMPT[:9], vocabulary_size=SIZE, seed=2)
-    drafter = drafter_of(draws=draws)
-    drafter.observe(PROMPT[:9])
-    steps = list(decode(target, drafter, PROMPT[8], num_draft_tokens=4, max_tokens=40))
-    tokens = [token for step in steps for token in step.token_ids]
-    assert tokens == target.plain(PROMPT[:9], 40)
-    drafted = sum(step.stats.num_draft_tokens for step in steps)
-    assert 0 < sum(step.stats.num_accepted_tokens for step in steps) < drafted
-
-
-@given(st.lists(st.integers(0, SIZE - 1), min_size=1, max_size=40), st.lists(st.integers(0, 40)))
-def test_drafts_do_not_depend_on_how_text_is_cut(tokens, cuts):
-    config = GenerationConfig(temperature=1.0, presence_penalty=0.5, penalty_window=5)
-    whole = drafter_of(config=config)
-    cut = drafter_of(config=config)
-    whole.observe(tokens)
-    bounds = sorted({0, len(tokens), *(min(at, len(tokens)) for at in cuts)})
-    for start, end in zip(bounds, bounds[1:], strict=False):  # noqa: RUF007
-        cut.observe(tokens[start:end])
-    assert whole.propose(4) == cut.propose(4)
-
-
-@pytest.mark.parametrize(
-    "fields",
-    [{"num_draft_tokens": -1}, {"num_draft_tokens": 65}, {"draws": "best"},
-     {"draft_temperature": -1}],
-)  # fmt: skip
-def test_arguments_out_of_range_are_refused(fields):
-    with pytest.raises(ConfigError):
-        drafter_of(**fields)

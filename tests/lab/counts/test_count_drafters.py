@@ -225,8 +225,6 @@ def test_smoothing_over_drafts(tiny):
 
 
 def test_what_is_wrong_is_said_before_the_first_token(tiny, tiny_gguf, tmp_path):
-    with pytest.raises(ConfigError, match="'auto' has no probabilities"):
-        tiny.stream(PROMPT, drafter="auto", draft_length="entropy")
     with pytest.raises(ConfigError, match="min_draft_tokens is 9, and at most 8"):
         tiny.stream(PROMPT, drafter="draft-model", draft_length="entropy", min_draft_tokens=9)
     with Engine.load(tiny_gguf) as bare:

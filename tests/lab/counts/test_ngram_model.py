@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from akunu_py.lab.counts.ngram_model import NgramModel
-from akunu_py.system.errors import ConfigError, ContractError
+from akunu_py.system.errors import ContractError
 
 SIZE = 6
 TOKENS = st.lists(st.integers(0, SIZE - 1), max_size=60)
@@ -154,15 +154,3 @@ def test_ids_outside_the_vocabulary_are_refused():
         model.observe([0, 3])
     with pytest.raises(ContractError):
         model.observe([-1])
-
-
-@pytest.mark.parametrize(
-    "fields",
-    [{"order": 0}, {"order": 9}, {"order": 2.0}, {"discount": 1}, {"discount": -0.1},
-     {"discount": float("nan")}],
-)  # fmt: skip
-def test_orders_and_discounts_out_of_range_are_refused(fields):
-    with pytest.raises(ConfigError):
-        NgramModel(5, **fields)
-    with pytest.raises(ConfigError):
-        NgramModel(0)

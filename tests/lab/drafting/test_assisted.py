@@ -8,7 +8,6 @@ from akunu_py.drafting import NgramDrafter
 from akunu_py.drafting.ngram import fnv1a
 from akunu_py.lab.drafting import assisted
 from akunu_py.lab.drafting.assisted import AssistedNgramDrafter
-from akunu_py.system.errors import ConfigError
 from akunu_py.values.types import Draft
 
 TOKENS = st.lists(st.integers(0, 5), max_size=40)
@@ -135,10 +134,3 @@ def test_memory_is_bounded(monkeypatch):
     assert [len(table) for table in drafter.candidates] == [5, 5, 5]
     assert counts_of(drafter, 49) == {50: 4}
     assert counts_of(drafter, 44) is None
-
-
-def test_numbers_out_of_range_are_refused():
-    with pytest.raises(ConfigError, match="num_candidates"):
-        AssistedNgramDrafter(num_candidates=0)
-    with pytest.raises(ConfigError, match="max_order"):
-        AssistedNgramDrafter(max_order=1)

@@ -3,17 +3,15 @@
 import numpy as np
 import pytest
 
-from akunu_py.decoding.loop import decode
 from akunu_py.drafting import LookupDrafter
 from akunu_py.drafting.draft_model import DrawnToken
-from akunu_py.lab.counts.drafter import CountDrafter, SampledCountDrafter
+from akunu_py.lab.counts.drafter import SampledCountDrafter
 from akunu_py.lab.counts.ngram_model import NgramModel
 from akunu_py.lab.drafting.assisted import AssistedNgramDrafter
 from akunu_py.lab.drafting.combined import CombinedDrafter
 from akunu_py.lab.drafting.combined import CombinedSource as Source
 from akunu_py.protocols import Drafter
 from akunu_py.system.errors import ConfigError, ContractError
-from akunu_py.testing import ToyTarget
 from akunu_py.values.types import Draft, GenerationConfig, LengthTrace
 
 SIZE = 12
@@ -171,19 +169,6 @@ def test_both_at_once():
     assert not CombinedDrafter(sources, num_draft_tokens=4).draws
 
 
-def test_coupled_counts_behind_an_ngram_change_nothing_in_the_loop():
-    target = ToyTarget(PROMPT, vocabulary_size=SIZE, seed=2)
-    drafter = CombinedDrafter(
-        [Source(AssistedNgramDrafter(), 0.6), Source(counts(CountDrafter), max_tokens=1)],
-        num_draft_tokens=5,
-    )
-    drafter.begin_reply(GenerationConfig(temperature=0.8), 4)
-    drafter.observe(PROMPT)
-    steps = decode(target, drafter, PROMPT[-1], num_draft_tokens=5, max_tokens=60)
-    tokens = [token for step in steps for token in step.token_ids]
-    assert tokens == target.plain(PROMPT, 60)
-
-
 class Tree(Table):
     def extend(self, before, limit):
         return Draft((1, 2), (-1, -1), "tree")
@@ -198,21 +183,6 @@ class TooLong(Table):
 def test_trees_and_drafts_beyond_the_limit_are_refused(kind):
     with pytest.raises(ContractError, match="chains within their limit"):
         drafted(Source(kind("x", {})))
-
-
-@pytest.mark.parametrize(
-    "make",
-    [
-        lambda: CombinedDrafter([], num_draft_tokens=4),
-        lambda: CombinedDrafter([Source(LookupDrafter())], num_draft_tokens=-1),
-        lambda: CombinedDrafter([Source(LookupDrafter())], num_draft_tokens=65),
-        lambda: Source(LookupDrafter(), min_confidence=1.5),
-        lambda: Source(LookupDrafter(), max_tokens=0),
-    ],
-)
-def test_numbers_out_of_range_are_refused(make):
-    with pytest.raises(ConfigError):
-        make()
 
 
 class Asking(Table):

@@ -2,8 +2,6 @@
 
 import pytest
 from candidate_rows import CONFIGS, Recorder, begin, true_rows
-from hypothesis import given
-from hypothesis import strategies as st
 from pairwise import each_value
 from tiny_models import generate, prompt_of, tiny
 
@@ -13,10 +11,6 @@ from akunu_py.drafting import NgramDrafter, PlainDrafter
 from akunu_py.lab.drafting import recycling
 from akunu_py.lab.drafting.recycling import RecyclingDrafter
 from akunu_py.models.session import Session
-from akunu_py.system.errors import ConfigError
-from akunu_py.testing import ToyTarget
-
-ROWS = st.lists(st.tuples(st.integers(0, 6), st.lists(st.integers(0, 6), max_size=3)), max_size=30)
 
 
 def test_it_observes_candidates_and_others_do_not():
@@ -73,68 +67,11 @@ def test_what_lies_beyond_the_first_wrong_token_is_no_failure():
     assert drafter._tries[0] > drafter._tries[1] == 1.0
 
 
-def test_the_number_of_draft_tokens_bounds_the_draft_whatever_the_limit():
-    drafter = RecyclingDrafter(num_draft_tokens=1)
-    drafter.observe_candidates([(token, [token + 1]) for token in range(9)])
-    drafter.observe([7, 0])
-    assert drafter.propose(9).tokens == (1,)
-
-
-def test_only_the_first_wrong_token_counts_as_failure():
-    drafter = RecyclingDrafter(num_draft_tokens=2)
-    drafter._drafted = (2, 3)
-    drafter.observe((9, 9))
-    assert drafter._tries[0] > drafter._tries[1] == 1.0
-
-
 def test_it_is_bounded(monkeypatch):
     monkeypatch.setattr(recycling, "MAX_TOKENS", 3)
     drafter = RecyclingDrafter()
     drafter.observe_candidates([(1, [2]), (2, [3]), (3, [4]), (1, [5]), (4, [6])])
     assert drafter._best == {3: 4, 1: 5, 4: 6}
-
-
-@given(ROWS, st.lists(st.integers(0, 6), max_size=5), st.integers(-1, 9), st.integers(0, 6))
-def test_never_more_than_asked_for(rows, tokens, limit, count):
-    drafter = RecyclingDrafter(num_draft_tokens=count)
-    drafter.observe(tokens)
-    drafter.observe_candidates(rows)
-    draft = drafter.propose(limit)
-    assert len(draft) <= max(0, min(limit, count))
-    assert drafter.propose(limit) == draft
-
-
-class TellingTarget(ToyTarget):
-    """Tells the drafter of every row, wrong as often as right."""
-
-    def __init__(self, prompt, drafter, **options):
-        super().__init__(prompt, **options)
-        self.drafter = drafter
-
-    def choose(self, last, draft):
-        choices = super().choose(last, draft)
-        fed = (last, *draft.tokens)
-        self.drafter.observe_candidates(
-            [
-                (token, [choice, (choice + 1) % 3])
-                for token, choice in zip(fed, choices, strict=True)
-            ]
-        )
-        return choices
-
-
-@given(st.lists(st.integers(0, 2), min_size=1, max_size=20), st.integers(0, 5))
-def test_the_output_is_that_of_plain_decoding(prompt, seed):
-    drafter = RecyclingDrafter(num_draft_tokens=4)
-    drafter.observe(prompt)
-    target = TellingTarget(prompt, drafter, vocabulary_size=3, seed=seed)
-    steps = decode(target, drafter, prompt[-1], num_draft_tokens=4, max_tokens=30)
-    assert [token for step in steps for token in step.token_ids] == target.plain(prompt, 30)
-
-
-def test_a_negative_number_of_tokens_is_named():
-    with pytest.raises(ConfigError, match="num_draft_tokens"):
-        RecyclingDrafter(num_draft_tokens=-1)
 
 
 @pytest.mark.slow

@@ -8,24 +8,6 @@ from akunu_py import Engine
 REJECTION = {"temperature": 0.9, "seed": 4, "draft_sampling": "rejection"}
 
 
-@pytest.mark.slow
-def test_rejection_keeps_the_law_and_says_that_it_is_not_the_stream(tiny_pair):
-    options = {"max_tokens": 30, "temperature": 0.9, "draft_budget": "always", "seed": 4}
-    result = tiny_pair.generate(PROMPT, draft_sampling="rejection", **options)
-    assert result.exactness == "distribution"
-    assert result.stats.drafted > 60
-    assert (
-        tiny_pair.generate(PROMPT, draft_sampling="rejection", **options).token_ids
-        == result.token_ids
-    )
-    other = {**options, "seed": 5}
-    assert (
-        tiny_pair.generate(PROMPT, draft_sampling="rejection", **other).token_ids
-        != result.token_ids
-    )
-    assert tiny_pair.generate(PROMPT, **options).exactness == "stream"
-
-
 @pytest.mark.fast_every(2)
 @pytest.mark.parametrize("drafter", ["draft-model", "draft-model-ngram", "ngram", "none"])
 def test_rejection_at_temperature_0_is_greedy_decoding(tiny_pair, drafter):
