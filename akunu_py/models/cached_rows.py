@@ -79,17 +79,7 @@ MakePasses = Callable[[nn.Module, int | None], Passes]
 
 
 class CachedRows:
-    """The rows fed to a model, and how to go back to earlier ones.
-
-    Attributes:
-        model: the model that rows are fed to.
-        caches: the model's caches, for callers that feed rows in another way than `feed`.
-        tokens: tokens whose rows the caches hold, in order; the feeder of rows adds them.
-        rollback: how the caches roll back.
-        settled: whether the caches hold the rows of `tokens`. False inside a change, and after an
-            interrupted one; the caches then start afresh before they are used again.
-
-    """
+    """The rows fed to a model, and how to go back to earlier ones."""
 
     def __init__(
         self, model: nn.Module, kv_bits: int | None = None, make_passes: MakePasses = Passes
@@ -100,9 +90,12 @@ class CachedRows:
         self.reset()
 
     def reset(self) -> None:
+        # Whether the caches hold the rows of `tokens`. False inside a change, and after an
+        # interrupted one; the caches then start afresh before they are used again.
         self.settled = False
         self._passes = self._make_passes(self.model, self._kv_bits)
         self.caches, self.rollback = self._passes.caches, self._passes.rollback
+        # In order; the feeder of rows adds them.
         self.tokens: list[int] = []
         # Places that caches without `by_length` go back to, and the number of tokens held there.
         self._marks: dict[str, tuple[int, Saved]] = {}

@@ -130,14 +130,6 @@ def test_damaged_offsets_are_refused(tmp_path, damage):
         load_head(loaded_from(tmp_path, target), path)
 
 
-def test_an_output_head_of_another_size_is_refused(tmp_path):
-    target = tiny_target("llama")
-    arrays = named(parameters_of(random_head(target)), QWEN, "mtp.") | {"mtp.d2t": OFFSETS}
-    path = write(tmp_path / "mtp.safetensors", {**arrays, "mtp.lm_head.weight": mx.ones((6, 64))})
-    with pytest.raises(ModelFormatError, match=r"lm_head.weight in the shape \(6, 64\) where"):
-        load_head(loaded_from(tmp_path, target), path)
-
-
 @pytest.mark.parametrize("reads", ["token", "state"])
 def test_every_guess_is_right_where_the_tokens_are_known(reads):
     """Of the 64 tokens of a cycle the head guesses the first 40 that follow the prompt."""

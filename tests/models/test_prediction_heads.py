@@ -229,20 +229,12 @@ def test_blocks_of_8_bit_floats_of_a_checkpoint(tmp_path):
     same(load_head(loaded_from(tmp_path, target), path), head)
 
 
-def test_a_head_computes_in_the_type_of_its_target(target, head, tmp_path):
-    arrays = {
-        name: array.astype(mx.bfloat16)
-        for name, array in named(parameters_of(head), QWEN, "mtp.").items()
-    }
+def test_numbers_that_the_type_of_the_target_cannot_hold(head, tmp_path):
+    arrays = named(parameters_of(head), QWEN, "mtp.")
+    arrays["mtp.fc.weight"] = arrays["mtp.fc.weight"] * 1e6
     path = write(tmp_path / "mtp.safetensors", arrays)
-    found = load_head(loaded_from(tmp_path, target), path)
-    assert {array.dtype for array in parameters_of(found).values()} == {mx.float32}
     half = tiny_target("qwen3_5")
     half.set_dtype(mx.float16)
-    found = load_head(loaded_from(tmp_path, half), path)
-    assert {array.dtype for array in parameters_of(found).values()} == {mx.float16}
-    arrays["mtp.fc.weight"] = arrays["mtp.fc.weight"] * 1e6
-    write(path, arrays)
     with pytest.raises(ConfigError, match=r"eh_proj.weight that float16 cannot hold; choose"):
         load_head(loaded_from(tmp_path, half), path)
 

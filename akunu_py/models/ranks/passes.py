@@ -39,11 +39,7 @@ _CLEAR_EVERY = 256
 class CacheKinds:
     """How the caches of all ranks roll back together; in a pipeline they may be of other kinds.
 
-    Attributes:
-        supported: whether the caches of every rank can roll back.
-        replays: whether they must be restored, on some rank.
-        by_length: whether any number of rows can be dropped, on every rank.
-
+    The fields are those of `RollbackCaches`, for every rank; `replays` holds if it does on some.
     """
 
     def __init__(
