@@ -2,7 +2,6 @@
 
 import json
 import sys
-from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from pathlib import Path
@@ -29,13 +28,14 @@ from akunu_py.cli.loading_options import (
 )
 from akunu_py.cli.ranks import is_follower, on_ranks
 from akunu_py.cli.reply_options import generation_options, keeping_options
+from akunu_py.cli.reply_view import ReplyView, make_view
+from akunu_py.cli.step_trace import StepTrace
 from akunu_py.cli.terminal import prompt_progress, show, statistics_line
 from akunu_py.cli.verbosity import held_log, is_quiet
-from akunu_py.cli.view_options import view_of, view_options
+from akunu_py.cli.view_options import view_options
 
 if TYPE_CHECKING:
-    from akunu_py.cli.reply_view import Reasoning, ReplyView
-    from akunu_py.cli.step_trace import StepTrace
+    from akunu_py.cli.reply_view import Reasoning
     from akunu_py.engine.engine import Engine
     from akunu_py.engine.reply_stream import ReplyStream
     from akunu_py.values.types import GenerationConfig, GenerationResult
@@ -129,16 +129,13 @@ def generate(  # noqa: PLR0917 - click passes by name
                 "this model has no chat template; with --raw it continues the prompt"
             )
 
-        def view(reply: "ReplyStream") -> "AbstractContextManager[ReplyView | StepTrace | None]":
-            if as_json:
-                return nullcontext()
-            if trace:
-                from akunu_py.cli.step_trace import StepTrace
-
-                return StepTrace(lambda ids: tokenizer.decode(ids, with_control=True))
+        if as_json:
+            view: AbstractContextManager[ReplyView | StepTrace | None] = nullcontext()
+        elif trace:
+            view = StepTrace(lambda ids: tokenizer.decode(ids, with_control=True))
+        else:
             # What continues a prompt is not a text of its own.
-            return view_of(reply, tokenizer, plain=plain or raw, reasoning=reasoning)
-
+            view = make_view(plain=plain or raw, stream=sys.stdout, reasoning=reasoning)
         reply = _reply(engine, text, system, config, raw=raw, view=view)
         assert reply.result is not None  # noqa: S101 - the last event carries the result
         if as_json:
@@ -204,7 +201,7 @@ def _reply(
     config: "GenerationConfig",
     *,
     raw: bool,
-    view: "Callable[[ReplyStream], AbstractContextManager[ReplyView | StepTrace | None]]",
+    view: "AbstractContextManager[ReplyView | StepTrace | None]",
 ) -> "ReplyStream":
     """Make a reply to its end; its view is fed with its events."""
     with prompt_progress() as progress:
@@ -214,7 +211,7 @@ def _reply(
             messages = [] if system is None else [{"role": "system", "content": system}]
             messages.append({"role": "user", "content": text})
             stream = engine.stream_chat(messages, config, progress=progress)
-        with held_log(), view(stream) as shown:
+        with held_log(), view as shown:
             for event in stream:
                 if shown is not None:
                     shown.feed(event)

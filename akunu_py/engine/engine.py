@@ -629,12 +629,13 @@ class Engine:
             row_bits=partial(self._memories.row_bits, session) if self.compares_rows else None,
             continues=plan is None or plan.continued is not None,
             message=self._message_reader(call.prompt, plan),
+            is_chat=plan is not None,
             marks={} if plan is None else plan.marks,
         )
 
-    def _message_reader(self, prompt: Sequence[int], plan: ChatPlan | None) -> MessageReader | None:
+    def _message_reader(self, prompt: Sequence[int], plan: ChatPlan | None) -> MessageReader:
         if plan is None:
-            return None
+            return MessageReader(end_of_prompt(prompt, self.tokenizer), None)
         said = "" if plan.continued is None else plan.continued.text or plan.continued.reasoning
         return MessageReader(end_of_prompt(prompt, self.tokenizer, said), plan.parser, said)
 

@@ -53,6 +53,9 @@ class Request:
     config: GenerationConfig
     """Sampling, drafting and ending; the field `drafter` is set."""
 
+    message: MessageReader
+    """Reads reasoning, answer and calls from the reply's text."""
+
     drafter: Drafter
     num_draft_tokens: int
     """Upper limit of a draft, in tokens; overrides the config."""
@@ -70,8 +73,8 @@ class Request:
     continues: bool = False
     """Whether the text continues the prompt's text, so that a space at its beginning is kept."""
 
-    message: MessageReader | None = None
-    """Reads the reply's message from its text; None for a prompt that is continued."""
+    is_chat: bool = False
+    """Whether the result has a message; not where a prompt is continued."""
 
     marks: Mapping[int, str] = field(default_factory=dict)
     """Texts of further control tokens that are part of the reply's text, by id."""
@@ -218,11 +221,9 @@ class Reply:
         self._logprobs += logprobs
         self._recorder.add(step.stats)
         self._token_ids += step.token_ids
-        reader = self._request.message
-        deltas = reader.feed(pieces) if reader is not None else ()
         event = StreamEvent(
-            _join(pieces), step.token_ids, step.stats, pieces=pieces, deltas=deltas,
-            logprobs=logprobs,
+            _join(pieces), step.token_ids, step.stats, pieces=pieces,
+            deltas=self._request.message.feed(pieces), logprobs=logprobs,
         )  # fmt: skip
         return step, event
 
@@ -239,9 +240,9 @@ class Reply:
         """Return the last event with the result and the text that was held back."""
         late = self._text.finish()
         pieces = (*last.pieces, *late)
-        deltas, message, unfinished = last.deltas, None, None
-        if (reader := self._request.message) is not None:
-            deltas += (*reader.feed(late), *reader.finish(cut=reason != "stop"))
+        reader, message, unfinished = self._request.message, None, None
+        deltas = (*last.deltas, *reader.feed(late), *reader.finish(cut=reason != "stop"))
+        if self._request.is_chat:
             message, unfinished = reader.message, reader.unfinished
             if reason == "stop" and message.tool_calls and unfinished is None:
                 reason = "tool_calls"

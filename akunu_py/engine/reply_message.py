@@ -63,7 +63,7 @@ class MessageReader:
             if is_reasoning:
                 deltas.append(ReasoningDelta(piece.text, piece.source))
             elif self._parser is None:
-                deltas.append(ContentDelta(piece.text, piece.source))
+                deltas.append(ContentDelta(piece.text, piece.source, piece.place))
             else:
                 deltas += self._parser.feed(piece.text, piece.source)
         return deltas

@@ -8,10 +8,11 @@ from akunu_py.values.messages import ToolCall
 
 @dataclass(frozen=True, slots=True)
 class ContentDelta:
-    """More text of the answer; `source` as in `akunu_py.values.types.TextPiece`."""
+    """More text of the answer, of one origin as in `akunu_py.values.types.TextPiece`."""
 
     text: str
     source: str = ""
+    place: int = -1
 
 
 @dataclass(frozen=True, slots=True)

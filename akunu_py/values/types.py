@@ -295,8 +295,8 @@ class StreamEvent:
 
     `logprobs` has one entry for each of `token_ids`, if the configuration asks for them.
     The texts of `pieces`, none of them empty, make up `text`; an event without origins has none.
-    `deltas` are the additions to the message, in a chat: `text` without the markers of thoughts and
-    calls. What may yet become a marker comes with a later event.
+    `deltas` are the additions to the message: `text` without the markers of reasoning and, in a
+    chat, of calls. What may yet become a marker comes with a later event.
     """
 
     text: str

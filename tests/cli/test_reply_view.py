@@ -12,6 +12,7 @@ import re
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from reply_events import answer, with_deltas
 from terminal_screen import TerminalScreen
 
 from akunu_py.cli.reply_view import make_view
@@ -44,12 +45,12 @@ def event(*pieces, tokens=()):
     return StreamEvent(text, tuple(tokens), stats, None, tuple(pieces))
 
 
-def shown(events, screen=None, **options):
+def shown(events, screen=None, *, prompt_end="", **options):
     screen = screen or TerminalScreen()
     size = getattr(screen, "size", None)
     options = {"plain": False, "show_drafts": False, "clock": lambda: 0.0, **options}
     with make_view(stream=screen, size=size, **options) as view:
-        for one in events:
+        for one in with_deltas(events, prompt_end):
             view.feed(one)
     return screen
 
@@ -70,6 +71,33 @@ def test_a_pipe_gets_no_reasoning_where_none_is_wanted(reasoning):
     assert pipe.getvalue() == "yes\n\n"
 
 
+@pytest.mark.parametrize(
+    ("options", "rows"),
+    [
+        ({}, ["well", "", "yes"]),
+        ({"reasoning": "hide", "plain": True}, ["**yes**"]),
+        ({"plain": True}, ["<think>well</think>**yes**"]),
+    ],
+)
+def test_plain_text_has_its_markers_unless_reasoning_is_hidden(options, rows):
+    assert shown([event("<think>well</think>**yes**")], **options).rows() == rows
+
+
+def test_a_reply_that_fails_is_ended():
+    screen = TerminalScreen()
+
+    def fail():
+        with make_view(stream=screen, size=screen.size, plain=False) as view:
+            view.feed(answer("half a"))
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        fail()
+    assert screen.rows() == ["half a"]
+    assert screen.screen.cursor.x == 0
+    assert screen.screen.mode == screen.modes
+
+
 def test_plain_on_a_terminal_is_harmless_text():
     screen = shown([event("# a **b**\x1b[31m\n- c")], plain=True)
     assert screen.rows() == ["# a **b**\N{REPLACEMENT CHARACTER}[31m", "- c"]
@@ -80,7 +108,7 @@ def drafts_of(events, **options):
     screen = TerminalScreen()
     options = {"plain": False, "show_drafts": True, "clock": lambda: 0.0, **options}
     with make_view(stream=screen, size=screen.size, **options) as view:
-        for one in events:
+        for one in with_deltas(events):
             view.feed(one)
     return screen, view.drafts
 
@@ -198,9 +226,9 @@ def test_reasoning_is_folded_into_a_line():
     times = iter(range(1000))
     screen = shown(letters(THOUGHTS), reasoning="fold", clock=lambda: next(times) / 10)
     line, *rest = screen.rows()
-    # Markers included, a letter a token.
-    assert len(THOUGHTS.partition("\n\n")[0]) == 39
-    assert re.fullmatch(r"thought: 39 tokens, \d+\.\d s", line)
+    # All that comes before the answer, a letter a token.
+    assert THOUGHTS.index("The **") == 41
+    assert re.fullmatch(r"thought: 41 tokens, \d+\.\d s", line)
     assert float(line.split()[-2]) > 1
     assert rest == ["", "The answer."]
     assert "thinking: 20 tokens" in "".join(screen.written)

@@ -11,6 +11,7 @@ import unicodedata
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
+from reply_events import answer
 from terminal_screen import TerminalScreen
 
 from akunu_py.cli.reply_view import make_view
@@ -18,7 +19,6 @@ from akunu_py.cli.reply_view.blocks import BlockRenderer, split_blocks
 from akunu_py.cli.reply_view.colors import CODE, MARKDOWN
 from akunu_py.cli.reply_view.draft_tint import DraftTint
 from akunu_py.cli.reply_view.live_lines import Line, LiveLines
-from akunu_py.values.types import StreamEvent, TextPiece
 
 SIZES = [(80, 24), pytest.param((200, 50), marks=pytest.mark.slow)]
 
@@ -77,7 +77,7 @@ def streamed(pieces, columns=80, lines=24, **options):
     screen = TerminalScreen(columns, lines)
     view = view_on(screen, **options)
     for piece in pieces:
-        view.feed(StreamEvent(piece, (), None, None, (TextPiece(piece),) if piece else ()))
+        view.feed(answer(piece))
     view.finish()
     assert screen.screen.mode == screen.modes, "a mode was left changed"
     return screen
@@ -230,9 +230,9 @@ def test_only_what_changed_is_written():
     screen = TerminalScreen()
     view = view_on(screen)
     for word in ["some words here\n"] * 10:
-        view.feed(StreamEvent(word, ()))
+        view.feed(answer(word))
     screen.written.clear()
-    view.feed(StreamEvent("and this", ()))
+    view.feed(answer("and this"))
     assert len(screen.written) == 1, "more than one write flickers"
     assert "words" not in screen.written[0]
     assert "and this" in screen.written[0]
@@ -243,7 +243,7 @@ def test_drawing_takes_a_share_of_the_time():
     screen = TerminalScreen()
     view = view_on(screen, clock=lambda: float(next(times)))
     for _ in range(100):
-        view.feed(StreamEvent("word ", ()))
+        view.feed(answer("word "))
     assert 3 <= len(screen.written) <= 8
     view.finish()
     assert screen.text().count("word") == 100
@@ -254,9 +254,9 @@ def test_a_resize_loses_nothing(columns):
     screen = TerminalScreen()
     view = view_on(screen)
     first, second = "alpha " * 40, "omega " * 40
-    view.feed(StreamEvent(f"start\n\n{first}", ()))
+    view.feed(answer(f"start\n\n{first}"))
     screen.screen.resize(24, columns)
-    view.feed(StreamEvent(second, ()))
+    view.feed(answer(second))
     view.finish()
     said = "".join(screen.rows()).replace(" ", "")
     assert said.count("omega") == 40
@@ -325,7 +325,7 @@ def test_an_interrupt_in_mid_table_keeps_what_was_said():
     screen = TerminalScreen()
     view = view_on(screen)
     for piece in ("one\n\n| a | b |\n|---", "|---|\n| 1 | 2 |\n", "| 3 |"):
-        view.feed(StreamEvent(piece, ()))
+        view.feed(answer(piece))
     screen.write("^C")
     view.finish()
     assert [row.split() for row in screen.rows() if "\u2500" not in row] == [
@@ -350,7 +350,7 @@ def test_nothing_is_erased_but_rows():
 def test_an_interrupt_in_mid_block_keeps_what_was_said():
     screen = TerminalScreen()
     view = view_on(screen)
-    view.feed(StreamEvent("one\n\n```py\nx = ", ()))
+    view.feed(answer("one\n\n```py\nx = "))
     screen.write("^C")
     view.finish()
     assert screen.rows() == ["one", "", "  x ="]
@@ -399,7 +399,7 @@ def test_tints_are_on_the_letters_they_are_of(size):
     view = view_on(screen, show_drafts=True)
     for number, piece in enumerate(pieces):
         source = "drafted" if number % 3 == 0 else ""
-        view.feed(StreamEvent(piece, (), None, None, (TextPiece(piece, source),)))
+        view.feed(answer(piece, source))
     view.finish()
     assert screen.rows() == streamed([TEXT], size[0], 100).rows()
 
@@ -425,7 +425,7 @@ def test_a_draft_is_tinted_and_nothing_else(before, drafted, after):
     screen = TerminalScreen()
     view = view_on(screen, show_drafts=True)
     for text, source in ((before, ""), (drafted, "prompt"), (after, "")):
-        view.feed(StreamEvent(text, (), None, None, (TextPiece(text, source),)))
+        view.feed(answer(text, source))
     view.finish()
     tinted = "".join(
         screen.screen.buffer[row][column].data

@@ -10,11 +10,11 @@ import re
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
+from reply_events import answer
 from resizing_screen import ResizingScreen
 
 from akunu_py.cli.reply_view import make_view
 from akunu_py.cli.reply_view.live_lines import Line, LiveLines
-from akunu_py.values.types import StreamEvent
 
 
 @pytest.fixture(autouse=True)
@@ -51,15 +51,15 @@ def test_no_resize_doubles_a_word_or_loses_one(before, resizes, reflows, frame):
     screen.write("\n" * before)
     view = view_on(screen)
     start, end = frame.split("{}")
-    view.feed(StreamEvent(start, ()))
+    view.feed(answer(start))
     words = iter([f"w{n}_{n} w{n + 1}_{n + 1} " for n in range(0, 100, 2)])
     for count, size in resizes:
         for word in itertools.islice(words, count):
-            view.feed(StreamEvent(word, ()))
+            view.feed(answer(word))
         screen.resize(*size)
     for word in words:
-        view.feed(StreamEvent(word, ()))
-    view.feed(StreamEvent(f"{end}\n\nthe end", ()))
+        view.feed(answer(word))
+    view.feed(answer(f"{end}\n\nthe end"))
     view.finish()
     # Parts of two words that a cut brings together are no word.
     rows = "".join(row.replace(" ", "") for row in screen.rows())
@@ -96,7 +96,7 @@ def test_a_size_that_is_known_late_loses_nothing():
             screen.resize(47, 24)
         if number == 36:
             known = screen.size()
-        view.feed(StreamEvent(f"{word} ", ()))
+        view.feed(answer(f"{word} "))
     view.finish()
     rows = "".join(row.replace(" ", "") for row in screen.rows())
     assert set(words) <= {f"w{n}_{n}" for n in re.findall(r"w(\d+)_\1(?!\d)", rows)}

@@ -16,6 +16,7 @@ from akunu_py import (
     Message,
     Tool,
 )
+from akunu_py.values.reply_deltas import ContentDelta, ReasoningDelta
 
 
 def test_a_result_is_complete(engine):
@@ -130,6 +131,15 @@ def test_tools_reach_the_template(tmp_path):
         made = engine.chat(messages, tools=tools, tool_choice="none", max_tokens=3)
         assert made.num_prompt_tokens == len(ids)
         assert engine.chat(messages, max_tokens=3).num_prompt_tokens < len(ids)
+
+
+def test_a_continued_prompt_may_open_reasoning_and_has_no_message(engine):
+    for prompt, kind in (("a <think>", ReasoningDelta), ("a", ContentDelta)):
+        stream = engine.stream(prompt, max_tokens=8)
+        deltas = [delta for event in stream for delta in event.deltas]
+        assert {type(delta) for delta in deltas} == {kind}
+        assert "".join(delta.text for delta in deltas).strip() == stream.result.text.strip()
+        assert stream.result.message is None
 
 
 def test_messages_and_tools_are_checked(engine):

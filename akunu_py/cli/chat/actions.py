@@ -49,48 +49,34 @@ _LISTED = 20
 """Sessions that `/sessions` lists; `akunu sessions list` lists all."""
 
 _WAYS: tuple[Reasoning, ...] = get_args(Reasoning)
-_REASONING = f"thoughts before an answer: {', '.join(_WAYS)}"
+_REASONING = f"reasoning before an answer: {', '.join(_WAYS)}"
 
 
 @dataclass(frozen=True, slots=True)
 class Tools:
-    """What actions use of the world.
-
-    Attributes:
-        note: shows a text that is not a reply.
-        load: opens the model of that name; for None the one that ships with akunu.
-        edit: lets the user edit a text; None for nothing saved. Without a terminal there is none.
-        width: columns that notes may take; None where they go to no terminal.
-        kept: where the conversation is kept by itself; None where it is not.
-
-    """
+    """What actions use of the world."""
 
     note: Callable[[str], None]
+    """Shows a text that is not a reply."""
     load: Load
+    """Opens the model of that name; for None the one that ships with akunu."""
     edit: Callable[[str], str | None] | None
+    """Lets the user edit a text; None for nothing saved. Without a terminal there is none."""
     width: Callable[[], int | None] = lambda: None
+    """Columns that notes may take; None where they go to no terminal."""
     kept: KeptSession | None = None
+    """Where the conversation is kept by itself; None where it is not."""
 
 
 class Actions:
-    """Carries out commands on a conversation.
-
-    Attributes:
-        leaving: whether /exit was given.
-        show_steps: whether replies are shown step by step.
-        show_drafts: whether accepted drafts are tinted.
-        reasoning: how thoughts before an answer are shown.
-        attachments: files for the next message.
-        last_result: of the last reply; None before it.
-
-    """
+    """Carries out commands on a conversation."""
 
     def __init__(self, conversation: Conversation, tools: Tools) -> None:
         self._conversation = conversation
         self._tools = tools
         self._note = tools.note
         self._kept = tools.kept
-        self.leaving = False
+        self.leaving = False  # whether /exit was given
         self.show_steps = False
         self.show_drafts = False
         self.reasoning: Reasoning = "show"

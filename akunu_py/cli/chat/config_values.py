@@ -53,7 +53,7 @@ _GROUPS: Mapping[str, Mapping[str, str]] = {
         "stop": "the reply ends before this text",
         "stop_loops": "end a reply that repeats itself over and over",
     },
-    "Thoughts and form of a reply": {
+    "Reasoning and form of a reply": {
         "thinking": "whether to think before the answer, if the model leaves it open",
         "effort": "how much: none, minimal, low, medium, high, xhigh or max",
         "constraint": "json_schema FILE, regex R, grammar FILE or choices A | B",

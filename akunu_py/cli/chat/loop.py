@@ -15,6 +15,7 @@ from akunu_py.cli.chat.commands import message_of, parse
 from akunu_py.cli.chat.line_input import Lines, shown_on
 from akunu_py.cli.chat.prompt_parts import THIS_CHAT, PromptParts
 from akunu_py.cli.chat.reply_line import print_drafts, reply_line
+from akunu_py.cli.reply_view import make_view
 from akunu_py.cli.step_trace import StepTrace
 from akunu_py.cli.terminal import (
     cancel_on_interrupt,
@@ -24,7 +25,6 @@ from akunu_py.cli.terminal import (
     wrapped,
 )
 from akunu_py.cli.verbosity import held_log, is_quiet
-from akunu_py.cli.view_options import view_of
 from akunu_py.engine.conversation import ChatReply, Conversation, Question
 from akunu_py.system.errors import AkunuError
 
@@ -210,9 +210,8 @@ class Chat:
         tokenizer = self._conversation.engine.tokenizer
         if self._actions.show_steps:
             return StepTrace(lambda ids: tokenizer.decode(ids, with_control=True))
-        return view_of(
-            reply.stream,
-            tokenizer,
+        return make_view(
+            stream=sys.stdout,
             plain=self._plain,
             reasoning=self._actions.reasoning,
             show_drafts=self._actions.show_drafts,

@@ -7,8 +7,8 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Literal, Protocol, Self, TextIO
 
 from akunu_py.cli.terminal import printable
-from akunu_py.engine.reasoning import ReasoningSplitter
-from akunu_py.values.types import StreamEvent, TextPiece
+from akunu_py.values.reply_deltas import ContentDelta, ReasoningDelta
+from akunu_py.values.types import StreamEvent
 
 if TYPE_CHECKING:
     from rich.text import Text
@@ -23,14 +23,14 @@ Reasoning = Literal["show", "fold", "hide"]
 class Answer(Protocol):
     """Shows what is not reasoning."""
 
-    def feed(self, piece: TextPiece) -> None:
+    def feed(self, piece: ContentDelta) -> None:
         """Show a piece."""
 
     def finish(self) -> None:
         """End the reply's last line."""
 
 
-class Thoughts(Protocol):
+class ShownReasoning(Protocol):
     """Shows reasoning."""
 
     def feed(self, text: str) -> None:
@@ -46,37 +46,34 @@ class Thoughts(Protocol):
 class ReplyView:
     """Shows one reply: `feed` its events, then `finish`, which leaves the terminal as it was.
 
-    As a context manager it is finished at the end, also where the reply failed, unless nothing was
-    shown then.
+    With `as_is` the text is one answer, with the markers in it. As a context manager it is finished
+    at the end, also where the reply failed, unless nothing was shown then.
     """
 
     def __init__(
         self,
         answer: Answer,
-        thoughts: Thoughts | None,
-        splitter: ReasoningSplitter | None,
+        reasoning: ShownReasoning | None,
         tint: "DraftTint | None" = None,
+        *,
+        as_is: bool = False,
     ) -> None:
         self._answer = answer
         self._tint = tint
-        self._thoughts = thoughts
-        self._splitter = splitter
-        self._thinking = self._answering = False
+        self._reasoning = reasoning
+        self._as_is = as_is
+        self._in_reasoning = self._in_answer = False
         self._tokens = 0
         self._begun = self._finished = False
 
     def feed(self, event: StreamEvent) -> None:
         self._begun = True
-        pieces = event.pieces or ((TextPiece(event.text),) if event.text else ())
-        splitter = self._splitter
-        if splitter is None:
-            self._show([(False, piece) for piece in pieces])
-        else:
-            if not splitter.answering:
-                self._tokens += len(event.token_ids)
-            self._show(splitter.feed(pieces))
-            if self._thinking and self._thoughts is not None:
-                self._thoughts.progress(self._tokens)
+        if self._as_is and event.text:
+            self._answer.feed(ContentDelta(event.text))
+        elif not self._as_is:
+            self._show(event)
+        if self._in_reasoning and self._reasoning is not None:
+            self._reasoning.progress(self._tokens)
         if event.step is not None and self._tint is not None:
             self._tint.count(event.step)
 
@@ -89,27 +86,29 @@ class ReplyView:
         if self._finished:
             return
         self._finished = True
-        if self._splitter is not None:
-            self._show(self._splitter.finish())
-        self._end_thoughts()
+        self._end_reasoning()
         self._answer.finish()
 
-    def _show(self, parts: list[tuple[bool, TextPiece]]) -> None:
-        for is_thought, piece in parts:
-            if not is_thought:
-                self._end_thoughts()
-                self._answering = True
-                self._answer.feed(piece)
-            elif self._thoughts is not None and not self._answering:
-                # Between two messages of an answer they would break into what is drawn.
-                self._thinking = True
-                self._thoughts.feed(piece.text)
+    def _show(self, event: StreamEvent) -> None:
+        answers = self._in_answer or isinstance(next(iter(event.deltas), None), ContentDelta)
+        if not answers:
+            self._tokens += len(event.token_ids)
+        for delta in event.deltas:
+            if isinstance(delta, ContentDelta):
+                self._end_reasoning()
+                self._in_answer = True
+                self._answer.feed(delta)
+            elif isinstance(delta, ReasoningDelta) and not self._in_answer:
+                # Between two messages of an answer it would break into what is drawn.
+                self._in_reasoning = self._reasoning is not None
+                if self._reasoning is not None:
+                    self._reasoning.feed(delta.text)
 
-    def _end_thoughts(self) -> None:
-        if self._thinking and self._thoughts is not None:
-            self._thoughts.progress(self._tokens)
-            self._thoughts.finish()
-        self._thinking = False
+    def _end_reasoning(self) -> None:
+        if self._in_reasoning and self._reasoning is not None:
+            self._reasoning.progress(self._tokens)
+            self._reasoning.finish()
+        self._in_reasoning = False
 
     def __enter__(self) -> Self:
         return self
@@ -127,11 +126,10 @@ class ReplyView:
 def make_view(
     *,
     plain: bool,
-    show_drafts: bool,
+    show_drafts: bool = False,
     name_source: "NameOf | None" = None,
     stream: TextIO,
     reasoning: Reasoning = "show",
-    prompt_end: str = "",
     size: "Size | None" = None,
     clock: Callable[[], float] = time.perf_counter,
 ) -> ReplyView:
@@ -139,22 +137,16 @@ def make_view(
 
     On a terminal that is Markdown, or with `plain` text as it is; with `show_drafts` accepted
     drafts are tinted by their sources, as `name_source` names them. Anywhere else it is text as it
-    is. `prompt_end` is the end of the prompt, control tokens
-    written out: some templates open the reasoning. `size` is the terminal's, if the stream cannot
-    say so; `clock` gives seconds.
+    is. `size` is the terminal's, if the stream cannot say so; `clock` gives seconds.
     """
     draws = stream.isatty() and os.environ.get("TERM") not in {"dumb", "unknown"}
     as_is = not draws or (plain and not show_drafts)
-    splitter = None if as_is and reasoning == "show" else ReasoningSplitter(prompt_end)
     if as_is and (not draws or reasoning != "fold"):
-        return ReplyView(_PlainText(stream), None, splitter)
+        return ReplyView(_PlainText(stream), None, as_is=reasoning == "show")
     # These import rich, which takes 0.1 s.
     from akunu_py.cli.reply_view.blocks import BlockRenderer
     from akunu_py.cli.reply_view.draft_tint import DraftTint, name_of
-    from akunu_py.cli.reply_view.shown_thoughts import (
-        FoldedThoughts,
-        PaleThoughts,
-    )
+    from akunu_py.cli.reply_view.shown_reasoning import DimmedReasoning, FoldedReasoning
 
     renderer = BlockRenderer(stream)
     size = size or terminal_size(stream)
@@ -167,12 +159,12 @@ def make_view(
         answer = _PlainText(stream, renderer, tint)
     else:
         answer = _MarkdownText(stream, renderer, size, clock, tint)
-    thoughts: Thoughts | None = None
+    shown: ShownReasoning | None = None
     if reasoning == "fold":
-        thoughts = FoldedThoughts(renderer, stream, size, clock)
+        shown = FoldedReasoning(renderer, stream, size, clock)
     elif reasoning == "show":
-        thoughts = PaleThoughts(renderer, stream)
-    return ReplyView(answer, thoughts, splitter, tint)
+        shown = DimmedReasoning(renderer, stream)
+    return ReplyView(answer, shown, tint)
 
 
 def terminal_size(stream: TextIO) -> "Size":
@@ -202,7 +194,7 @@ class _PlainText:
         self._renderer = renderer
         self._tint = tint
 
-    def feed(self, piece: TextPiece) -> None:
+    def feed(self, piece: ContentDelta) -> None:
         text = printable(piece.text, self._stream)
         if self._renderer is not None and self._tint is not None and piece.source:
             style = self._tint.styles[self._tint.mark(piece.source, piece.place)]
@@ -232,7 +224,7 @@ class _MarkdownText:
         self._tint = tint
         self._markdown = MarkdownStream(renderer, stream, size, clock)
 
-    def feed(self, piece: TextPiece) -> None:
+    def feed(self, piece: ContentDelta) -> None:
         mark = " " if self._tint is None else self._tint.mark(piece.source, piece.place)
         self._markdown.feed(printable(piece.text, self._stream), mark)
 

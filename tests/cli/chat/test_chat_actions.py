@@ -171,7 +171,7 @@ def test_a_setting_alone_is_explained(actions, conversation, notes):
     assert notes[-1].startswith("top_p 1: ")
     assert "Give " in notes[-1]
     do(actions, "/set reasoning")
-    assert notes[-1] == "reasoning show: thoughts before an answer: show, fold, hide"
+    assert notes[-1] == "reasoning show: reasoning before an answer: show, fold, hide"
 
 
 def test_statistics_of_the_last_reply_and_of_this_run(conversation, notes):

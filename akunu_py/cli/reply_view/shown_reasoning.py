@@ -12,8 +12,8 @@ from akunu_py.cli.terminal import printable
 _PALE = Style(dim=True)
 
 
-class PaleThoughts:
-    """Shows thoughts as they are, dimmed, and a blank line before the answer."""
+class DimmedReasoning:
+    """Shows reasoning as it is, dimmed, and a blank line before the answer."""
 
     def __init__(self, renderer: BlockRenderer, stream: TextIO) -> None:
         self._renderer = renderer
@@ -33,7 +33,7 @@ class PaleThoughts:
         self._stream.flush()
 
 
-class FoldedThoughts:
+class FoldedReasoning:
     """Shows one line in their place: tokens and seconds so far."""
 
     def __init__(
@@ -56,7 +56,7 @@ class FoldedThoughts:
         self._live.draw([self._line("thinking")])
 
     def finish(self) -> None:
-        """End the line with the length of the thought, followed by a blank line."""
+        """End the line with the length of the reasoning, followed by a blank line."""
         self._live.finish([self._line("thought")])
         self._stream.write("\n")
         self._stream.flush()
