@@ -12,9 +12,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal, Protocol
 
-import numpy as np
-from numpy.typing import NDArray
-
 from akunu_py.drafting.draft_model import DrawnToken
 from akunu_py.system.errors import ConfigError
 from akunu_py.values.types import GenerationConfig, LengthTrace
@@ -41,24 +38,6 @@ class Spread(Protocol):
 
     def largest(self) -> float:
         """Return the largest probability."""
-
-
-@dataclass(frozen=True, slots=True)
-class DenseSpread:
-    """The spread of a row of probabilities, float [vocab] with sum 1."""
-
-    row: NDArray[np.floating]
-
-    @property
-    def vocabulary_size(self) -> int:
-        return int(self.row.size)
-
-    def entropy(self) -> float:
-        row = self.row[self.row > 0].astype(np.float64)
-        return max(0.0, -float((row * np.log(row)).sum()))
-
-    def largest(self) -> float:
-        return float(self.row.max())
 
 
 class LengthRule(Protocol):

@@ -13,7 +13,6 @@ from akunu_py.lab.counts.distribution import SparseDistribution
 from akunu_py.lab.drafting.adaptive_length import (
     AfterDraws,
     AllOf,
-    DenseSpread,
     EntropyLength,
     FixedLength,
     LowerBoundStop,
@@ -22,7 +21,7 @@ from akunu_py.values.types import LengthTrace
 
 
 def spread(*row):
-    return DenseSpread(np.array(row))
+    return SparseDistribution(np.arange(len(row)), np.array(row), 0.0, len(row))
 
 
 UNIFORM = spread(0.25, 0.25, 0.25, 0.25)
@@ -95,7 +94,7 @@ def test_gamma_stays_between_its_ends(rows, shortest, more, beta):
     rule = EntropyLength(shortest=shortest, longest=shortest + more, beta=beta)
     for weights in rows:
         row = np.array(weights) + 1e-3
-        rule.wants(0, DenseSpread(row / row.sum()), first=True)
+        rule.wants(0, spread(*(row / row.sum())), first=True)
         assert shortest <= rule.trace.num_draft_tokens <= shortest + more
         assert 0 <= rule.trace.smoothed <= 1
 
@@ -136,15 +135,6 @@ def test_all_of_is_the_shortest_and_asks_each_rule():
     assert length_of(rule, [UNIFORM] * 9) == 0
     assert rule.trace.num_draft_tokens == 1
     assert AllOf([FixedLength(1)]).trace is None
-
-
-def test_a_sparse_distribution_is_a_spread():
-    q = SparseDistribution(np.array([2]), np.array([0.4]), 0.2, 4)
-    dense = DenseSpread(q.dense())
-    assert q.entropy() == pytest.approx(dense.entropy(), abs=1e-15)
-    assert q.largest() == dense.largest()
-    assert dense.vocabulary_size == 4
-    assert EntropyLength().wants(0, q, first=True)
 
 
 @dataclass
