@@ -19,8 +19,13 @@ from akunu_py.system.regular_file import open_to_read
 MAGIC = b"akunu counts 1\n"
 _MAX_HEADER_BYTES = 4096
 _MAX_PAIRS = 2**32
-_ID_TYPE = np.dtype("<u4")
-_WIDE_TYPE = np.dtype("<u8")
+_ARRAYS: dict[str, tuple[str, np.dtype[np.unsignedinteger]]] = {
+    "tokens": ("num_tokens", np.dtype("<u4")),
+    "counts": ("num_tokens", np.dtype("<u8")),
+    "pairs": ("num_pairs", np.dtype("<u8")),
+    "pair_counts": ("num_pairs", np.dtype("<u8")),
+}
+"""Arrays of `CorpusCounts`, in the order of the file: the length's name in the header, and type."""
 
 
 def save_counts(counts: CorpusCounts, path: str | Path, vocabulary: str) -> None:
@@ -31,13 +36,9 @@ def save_counts(counts: CorpusCounts, path: str | Path, vocabulary: str) -> None
     """
     if not vocabulary.isalnum():
         raise ConfigError("counts need the fingerprint of their vocabulary, letters and digits")
-    arrays = (
-        counts.tokens.astype(_ID_TYPE),
-        counts.counts.astype(_WIDE_TYPE),
-        counts.pairs.astype(_WIDE_TYPE),
-        counts.pair_counts.astype(_WIDE_TYPE),
+    body = b"".join(
+        getattr(counts, name).astype(dtype).tobytes() for name, (_, dtype) in _ARRAYS.items()
     )
-    body = b"".join(array.tobytes() for array in arrays)
     header = {
         "vocabulary": vocabulary,
         "vocabulary_size": counts.vocabulary_size,
@@ -129,26 +130,19 @@ def _header(stream: BinaryIO) -> Mapping[str, Any]:
 
 
 def _counts(stream: BinaryIO, header: Mapping[str, Any], size: int) -> CorpusCounts:
-    num_tokens, num_pairs = header["num_tokens"], header["num_pairs"]
     # The length is checked before any of the data is held in memory.
-    expected = num_tokens * (_ID_TYPE.itemsize + _WIDE_TYPE.itemsize)
-    expected += num_pairs * 2 * _WIDE_TYPE.itemsize
+    expected = sum(header[length] * dtype.itemsize for length, dtype in _ARRAYS.values())
     if size - stream.tell() != expected:
         raise ValueError(f"{size - stream.tell()} bytes follow its header, not {expected}")
     body = stream.read(expected)
     if hashlib.sha256(body).hexdigest() != header["sha256"]:
         raise ValueError("its checksum is wrong")
-    arrays: list[NDArray[np.int64]] = []
+    arrays: dict[str, NDArray[np.int64]] = {}
     start = 0
-    for dtype, count in (
-        (_ID_TYPE, num_tokens),
-        (_WIDE_TYPE, num_tokens),
-        (_WIDE_TYPE, num_pairs),
-        (_WIDE_TYPE, num_pairs),
-    ):
-        array = np.frombuffer(body, dtype, count, start)
+    for name, (length, dtype) in _ARRAYS.items():
+        array = np.frombuffer(body, dtype, header[length], start)
         if array.size and array.max() > np.iinfo(np.int64).max:
             raise ValueError("it has numbers beyond 63 bits")
-        arrays.append(array.astype(np.int64))
+        arrays[name] = array.astype(np.int64)
         start += array.nbytes
-    return CorpusCounts(header["vocabulary_size"], header["order"], *arrays)
+    return CorpusCounts(header["vocabulary_size"], header["order"], **arrays)
