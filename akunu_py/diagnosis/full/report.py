@@ -4,7 +4,6 @@ from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field
 from typing import ClassVar, Literal
 
-from akunu_py.bench.bootstrap import NOT_ENOUGH
 from akunu_py.diagnosis.advice import Finding
 from akunu_py.diagnosis.full.machine import Machine
 
@@ -49,13 +48,6 @@ class PartFigures:
     def lacks_ratios(self) -> bool:
         """Return whether there were too few items for some ratio and its interval."""
         return False
-
-
-def with_interval(ratio: float | None, low: float | None, high: float | None) -> str:
-    """Return a ratio with its interval, or a remark that there is none."""
-    if ratio is None or low is None or high is None:
-        return NOT_ENOUGH
-    return f"{ratio:.2f} ({low:.2f} to {high:.2f})"
 
 
 @dataclass(frozen=True, slots=True)

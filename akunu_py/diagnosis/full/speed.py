@@ -9,7 +9,7 @@ from akunu_py.bench.speed_report import BASELINE, SpeedReport
 from akunu_py.diagnosis.advice import Finding
 from akunu_py.diagnosis.full.part_run import PartRun, Subject
 from akunu_py.diagnosis.full.planning import FEWEST_ROUNDS, TIMED_TOKENS, interleaved, shortened
-from akunu_py.diagnosis.full.report import REPORT_IT, PartFigures, with_interval
+from akunu_py.diagnosis.full.report import REPORT_IT, PartFigures
 
 CATEGORIES = ("edit", "prose")
 """The shipped categories that profit most and least from drafts."""
@@ -37,6 +37,10 @@ class ArmSpeed:
     identical: int
     """Number of replies equal to mlx-lm's among these."""
 
+    def ratio_text(self) -> str:
+        """Return the ratio, which must be known, with its interval."""
+        return f"{self.ratio:.2f} ({self.low:.2f} to {self.high:.2f})"
+
 
 @dataclass(frozen=True, slots=True)
 class SpeedFigures(PartFigures):
@@ -59,10 +63,11 @@ class SpeedFigures(PartFigures):
         for arm in self.arms:
             if arm.arm == BASELINE:
                 continue
-            ratio = with_interval(arm.ratio, arm.low, arm.high)
-            found = f"{ratio} times the speed of mlx-lm's loop"
-            if arm.ratio is None:
-                found = f"{NOT_ENOUGH} ({arm.pairs}) to compare with mlx-lm's loop"
+            found = (
+                f"{NOT_ENOUGH} ({arm.pairs}) to compare with mlx-lm's loop"
+                if arm.ratio is None
+                else f"{arm.ratio_text()} times the speed of mlx-lm's loop"
+            )
             yield f"{_ARMS[arm.arm].capitalize()}, {arm.category} prompts: {found}."
 
     def findings(self) -> Iterator[Finding]:
@@ -70,9 +75,8 @@ class SpeedFigures(PartFigures):
             if arm.high is not None and arm.high < _SLOWER:
                 yield Finding(
                     "warning",
-                    f"{_ARMS[arm.arm]} of {arm.category} prompts ran at "
-                    f"{with_interval(arm.ratio, arm.low, arm.high)} times the speed of mlx-lm's "
-                    "loop",
+                    f"{_ARMS[arm.arm]} of {arm.category} prompts ran at {arm.ratio_text()} times "
+                    "the speed of mlx-lm's loop",
                     f"Let nothing else run and measure again. {REPORT_IT}",
                 )
 
