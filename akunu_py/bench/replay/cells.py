@@ -10,30 +10,36 @@ from akunu_py.values.types import GenerationConfig
 
 Setting = int | float | str | None
 
-METHODS: Mapping[str, Setting] = {
-    "draft_sampling": "coupled",
-    "num_proposals": 1,
-    "lenience": 1.0,
-    "adjust": "yes",
+
+@dataclass(frozen=True, slots=True)
+class Axis:
+    """A setting in which cells may differ."""
+
+    heading: str
+    option: str = ""
+    """The option of `akunu generate` for its value."""
+    short: str = ""
+    """The heading of a narrow column, if another."""
+    most: int | None = None
+    """The largest of its numbers, which begin at 1; None for other values."""
+    default: Setting = None
+    """Of a method of drawing and accepting; cells have those only in a sweep that varies them."""
+
+
+AXES: Mapping[str, Axis] = {
+    "num_draft_tokens": Axis("draft tokens", "num-draft-tokens", "up\nto", most=64),
+    "order": Axis("order", "ngram-order", most=16),
+    "window": Axis("window", "ngram-window", most=1_000_000),
+    "min_match": Axis("least match", "ngram-min-match", "least\nmatch", most=15),
+    "draft_length": Axis("length rule", short="length"),
+    "draft_sampling": Axis("sampling", "draft-sampling", default="coupled"),
+    "num_proposals": Axis("proposals", "num-proposals", "pro-\nposals", most=8, default=1),
+    "lenience": Axis("lenience (below 1 not exact)", "lenience", "leni-\nence", default=1.0),
+    "adjust": Axis("residual adjusted (no: not exact)", short="adjust", default="yes"),
 }
-"""How drafts are drawn and accepted, with defaults.
-
-Cells have these settings only in a sweep that varies them.
-"""
-
-AXES = ("num_draft_tokens", "order", "window", "min_match", "draft_length", *METHODS)
 """Axes besides the drafter, by the names of `Cell`'s fields."""
 
-_OPTIONS = {
-    "num_draft_tokens": "num-draft-tokens",
-    "order": "ngram-order",
-    "window": "ngram-window",
-    "min_match": "ngram-min-match",
-    "draft_sampling": "draft-sampling",
-    "num_proposals": "num-proposals",
-    "lenience": "lenience",
-}
-"""Options of `akunu generate` for settings with a value."""
+METHODS = {name: axis.default for name, axis in AXES.items() if axis.default is not None}
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,10 +86,10 @@ class Cell:
     def options(self) -> str:
         """The cell as options of `akunu generate`."""
         options = [f"--drafter {self.drafter}"]
-        for axis, option in _OPTIONS.items():
-            value = self.setting(axis)
-            if value not in {None, METHODS.get(axis)}:
-                options.append(f"--{option} {value}")
+        for name, axis in AXES.items():
+            value = self.setting(name)
+            if axis.option and value not in {None, axis.default}:
+                options.append(f"--{axis.option} {value}")
         if self.adjust == "no":
             options.append("--no-adjust")
         if self.draft_length not in {None, "budget", "fixed"}:

@@ -168,16 +168,7 @@ def report_curve(
 
 def _records(group: Group) -> dict[str, dict[str, object]]:
     return {
-        drafter: {
-            "limit": cell.num_draft_tokens,
-            "items": figures.items,
-            "tokens_per_pass": figures.tokens_per_pass,
-            "fire_rate": figures.stats.fire_rate,
-            "hit_rate": figures.stats.hit_rate,
-            "alpha": figures.stats.alpha,
-            "mean_draft": figures.mean_draft,
-            "speed": figures.speed,
-        }
+        drafter: {"limit": cell.num_draft_tokens, **figures.rates}
         for drafter, (cell, figures) in group.items()
     }
 
@@ -254,12 +245,12 @@ def replay_tables(curves: Sequence[CurveReport], by: str) -> tuple[Table, ...]:
             size = max(figures.items for _, figures in group.values())
             records = (
                 {
-                    **record,
+                    **figures.rates,
                     "drafter": drafter,
-                    "up_to": record["limit"],
-                    "us_a_pass": group[drafter][1].us_a_pass,
+                    "up_to": cell.num_draft_tokens,
+                    "us_a_pass": figures.us_a_pass,
                 }
-                for drafter, record in _records(group).items()
+                for drafter, (cell, figures) in group.items()
             )
             name = _free_name(f"{curve.curve}-{title}", names)
             tables.append(table_of(name, f"{prefix}{title}, {size} items", _COLUMNS, records))

@@ -61,10 +61,20 @@ class Figures:
         return 1e6 * self.drafter_s / self.stats.steps
 
     @property
-    def mean_draft(self) -> float | None:
-        """The tokens of a draft; None without drafts."""
+    def rates(self) -> dict[str, object]:
+        """The figures that are the same in every run, by their names in tables."""
         stats = self.stats
-        return stats.drafted / stats.steps_with_draft if stats.steps_with_draft else None
+        return {
+            "items": self.items,
+            "tokens_per_pass": self.tokens_per_pass,
+            "fire_rate": stats.fire_rate,
+            "hit_rate": stats.hit_rate,
+            "alpha": stats.alpha,
+            "mean_draft": stats.drafted / stats.steps_with_draft
+            if stats.steps_with_draft
+            else None,
+            "speed": self.speed,
+        }
 
 
 def compare(figures: Figures, other: Figures) -> Ratio:

@@ -20,24 +20,8 @@ from akunu_py.bench.replay.cells import (
 )
 from akunu_py.system.errors import ConfigError
 
-HEADINGS = {
-    "drafter": "drafter",
-    "num_draft_tokens": "draft tokens",
-    "order": "order",
-    "window": "window",
-    "min_match": "least match",
-    "draft_length": "length rule",
-    "draft_sampling": "sampling",
-    "num_proposals": "proposals",
-    "lenience": "lenience (below 1 not exact)",
-    "adjust": "residual adjusted (no: not exact)",
-}
-
 MOST_CELLS = 5000
 _RANGE = re.compile(r"([0-9]{1,6})\.\.([0-9]{1,6})", re.ASCII)
-_MOST = {
-    "num_draft_tokens": 64, "order": 16, "window": 1_000_000, "min_match": 15, "num_proposals": 8,
-}  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,10 +41,10 @@ def check_values(axes: AxisValues) -> None:
     for axis, values in axes.items():
         if axis not in AXES:
             raise ConfigError(f"there is no axis named {axis!r}; choose from {', '.join(AXES)}")
+        most = AXES[axis].most
         for value in values:
-            number = isinstance(value, int) and 1 <= value <= _MOST.get(axis, 0)
-            if axis in _MOST and not number:
-                raise ConfigError(f"{axis} is {value!r}; give 1 to {_MOST[axis]}")
+            if most is not None and not (isinstance(value, int) and 1 <= value <= most):
+                raise ConfigError(f"{axis} is {value!r}; give 1 to {most}")
             if axis == "lenience" and not (isinstance(value, float) and 0 < value <= 1):
                 raise ConfigError(f"lenience is {value!r}; give a number above 0, at most 1")
 
@@ -106,7 +90,7 @@ def make_grid(
     for drafter in dict.fromkeys(drafters):
         own = own_settings(drafter, choices)
         cells[default_cell(drafter, choices)] = None
-        missing = [HEADINGS[axis] for axis in axes if axis not in own]
+        missing = [AXES[axis].heading for axis in axes if axis not in own]
         if missing and drafter != PLAIN.drafter:
             notes.append(f"{drafter} has no {' and no '.join(missing)}: not varied")
         for values in product(*(axes.get(axis, (value,)) for axis, value in own.items())):

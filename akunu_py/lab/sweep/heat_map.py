@@ -5,11 +5,11 @@ from dataclasses import dataclass
 from math import ceil, exp, log
 from typing import TYPE_CHECKING
 
-from akunu_py.bench.replay.cells import PLAIN, Cell, Setting
+from akunu_py.bench.replay.cells import AXES, PLAIN, Cell, Setting
 from akunu_py.bench.tables import Column, Table
 from akunu_py.cli.terminal import printable
 from akunu_py.lab.plots.canvas import INK, PAPER, SHADES
-from akunu_py.lab.sweep.grid import HEADINGS, varied
+from akunu_py.lab.sweep.grid import varied
 from akunu_py.system.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -152,13 +152,17 @@ def make_heat_map(
     values = {axis: (*found, _AS_IT_SHIPS, default) for axis, found in varied(speeds).items()}
     columns, rows = (dict.fromkeys(values[axis]) for axis in axes)
     return HeatMap(
-        HEADINGS[x_axis],
-        HEADINGS[y_axis],
+        _heading(x_axis),
+        _heading(y_axis),
         "best speed",
         columns=tuple(value for value in columns if any(x == value for x, _ in best)),
         rows=tuple(value for value in rows if any(y == value for _, y in best)),
         values=best,
     )
+
+
+def _heading(axis: str) -> str:
+    return AXES[axis].heading if axis in AXES else axis
 
 
 def on_terminal(heat_map: HeatMap) -> "RichTable":

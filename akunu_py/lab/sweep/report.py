@@ -1,16 +1,17 @@
 """The report of a sweep: figures, deterministic and timed, and tables."""
 
 import hashlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from akunu_py.bench.bootstrap import Ratio
 from akunu_py.bench.metrics import NOT_EXACT
 from akunu_py.bench.replay.cells import AXES, PLAIN, Cell
 from akunu_py.bench.replay.results import Cost, Figures, Results, cost_by_clock, cost_by_curve
 from akunu_py.bench.replay.trace_drafters import drafts_by_curve
 from akunu_py.bench.run import Findings
 from akunu_py.bench.tables import Column, Table, table_of
-from akunu_py.lab.sweep.grid import HEADINGS, varied
+from akunu_py.lab.sweep.grid import varied
 from akunu_py.lab.sweep.heat_map import HeatMap, choose_axes, make_heat_map
 from akunu_py.lab.sweep.recommend import Recommendation, recommend
 from akunu_py.lab.sweep.run import Sweep
@@ -19,14 +20,6 @@ from akunu_py.values.types import Exactness
 _SHOWN = 12
 """Most rows of the table on the terminal, the fastest cells first."""
 
-_SHORT = {
-    "num_draft_tokens": "up\nto",
-    "min_match": "least\nmatch",
-    "draft_length": "length",
-    "num_proposals": "pro-\nposals",
-    "lenience": "leni-\nence",
-    "adjust": "adjust",
-}
 _EXACTNESS: Mapping[Exactness, str] = {
     "stream": "stream", "distribution": "law", "none": NOT_EXACT,
 }  # fmt: skip
@@ -181,14 +174,10 @@ def _counts(report: Report, cell: Cell) -> dict[str, object]:
 def timing_figures(report: Report) -> dict[str, object]:
     """Return the timed figures: speeds by measured costs or by the clock, and seconds."""
     found = report.recommendation
-    ratios: dict[str, object] = {}
-    if found is not None:
-        ratios = {
-            f"{found.best.key} over {cell.key}": comparison
-            for cell, comparison in found.comparisons.items()
-        }
     return {
-        "ratios": ratios,
+        "ratios": {}
+        if found is None
+        else {f"{found.best.key} over {cell.key}": one for cell, one in found.comparisons.items()},
         "recommended": None if found is None else found.take.key,
         "cells": {
             cell.key: {
@@ -230,7 +219,7 @@ def _cells_table(
         Column("speed", "speed", ".3f"),
         Column("speed_low", "low", ".3f"),
         Column("speed_high", "high", ".3f"),
-        *(Column(axis, _SHORT.get(axis, HEADINGS[axis])) for axis in AXES if axis in axes),
+        *(Column(axis, AXES[axis].short or AXES[axis].heading) for axis in axes),
         Column("fire_rate", "fire\nrate", ".0%", detail=True),
         Column("hit_rate", "hit\nrate", ".0%"),
         Column("alpha", "alpha", ".0%", detail=True),
@@ -241,26 +230,21 @@ def _cells_table(
         Column("identical", "ident-\nical", detail=not live),
         Column("exactness", "exactness", detail=True),
     ]
-    records = ({**_cell_record(report, cell), **_settings(cell, axes)} for cell in cells)
+    records = (
+        {name: cell.setting(name) for name in ("drafter", *axes)} | _cell_record(report, cell)
+        for cell in cells
+    )
     note = "Speed 1 is plain decoding; low and high are a 95 % interval over sessions."
     return table_of(name, title, columns, records, note=note, detail=detail)
 
 
-def _settings(cell: Cell, axes: Iterable[str]) -> dict[str, object]:
-    return {"drafter": cell.drafter, **{axis: cell.setting(axis) for axis in axes}}
-
-
 def _cell_record(report: Report, cell: Cell) -> dict[str, object]:
     figures = report.figures[cell]
-    stats, exactness = figures.stats, report.sweep.exactness(cell)
+    exactness = report.sweep.exactness(cell)
     return {
-        "fire_rate": stats.fire_rate,
-        "hit_rate": stats.hit_rate,
-        "alpha": stats.alpha,
-        "drafted": stats.drafted,
-        "tokens_per_pass": stats.tokens_per_pass,
+        **figures.rates,
+        "drafted": figures.stats.drafted,
         "normalised_speed": report.passes[cell].speed,
-        "speed": figures.speed,
         "us_a_pass": figures.us_a_pass,
         "identical": NOT_EXACT if exactness == "none" else report.identical(cell),
         "exactness": _EXACTNESS[exactness],
@@ -271,28 +255,26 @@ def _recommendation_table(report: Report) -> Table | None:
     found = report.recommendation
     if found is None:
         return None
+    best, plan = found.best, report.sweep.options.plan
     roles = {
-        found.best: "the cell",
-        report.sweep.options.plan.own.get(
-            found.best.drafter, found.best
-        ): "its drafter as it ships",
-        report.sweep.options.plan.own["none"]: "plain decoding",
+        best: "the cell",
+        plan.own.get(best.drafter, best): "its drafter as it ships",
+        PLAIN: "plain decoding",
         found.default: "the default",
     }
-    if not found.best.is_exact:
-        roles[found.best] = f"the cell, {NOT_EXACT}"
-    elif roles[found.best] != "the cell":
-        roles[found.best] = f"the cell; {roles[found.best]}"
-    records: list[dict[str, object]] = []
-    for cell, figures in found.figures.items():
-        against = found.comparisons.get(cell)
-        ends = (None,) * 3 if against is None else (against.ratio, against.low, against.high)
-        names = ("best_against", "best_against_low", "best_against_high")
-        changes = [None if end is None else end - 1 for end in ends]
-        records.append({
-            "role": roles[cell], "cell": cell.key, "speed": figures.speed,
-            **dict(zip(names, changes, strict=True)),
-        })  # fmt: skip
+    if not best.is_exact:
+        roles[best] = f"the cell, {NOT_EXACT}"
+    elif roles[best] != "the cell":
+        roles[best] = f"the cell; {roles[best]}"
+    records = (
+        {
+            "role": roles[cell],
+            "cell": cell.key,
+            "speed": figures.speed,
+            "best_against": _change(found.comparisons.get(cell)),
+        }
+        for cell, figures in found.figures.items()
+    )
     columns = (
         Column("role", ""),
         Column("cell", "cell", detail=True),
@@ -306,3 +288,12 @@ def _recommendation_table(report: Report) -> Table | None:
     items = next(iter(found.figures.values())).items
     title = f"The cell that is best on half of the sessions, on the other half ({items} items)"
     return table_of("recommendation", title, columns, records, note=report.words)
+
+
+def _change(ratio: Ratio | None) -> Ratio | None:
+    if ratio is None:
+        return None
+    low, middle, high = (
+        None if end is None else end - 1 for end in (ratio.low, ratio.ratio, ratio.high)
+    )
+    return Ratio(middle, low, high, ratio.pairs)

@@ -73,17 +73,13 @@ def test_the_terminal(replayed, monkeypatch):
     assert "Keep the default" in words or "Take --drafter" in words
 
 
-def test_malformed_lines_are_named_and_the_others_are_swept(trace, replayed):
+def test_json_is_the_result_and_the_same_twice(trace, replayed):
+    first = json.loads(run(*replayed, "--json").stdout)
     with trace.open("a") as file:
         file.write("[]\n")
-    result = run(*replayed, "--json")
-    assert result.exit_code == 0, result.output
-    assert len(json.loads(result.stdout)["items"]) == 10
-    assert result.stderr.startswith(f"failed: {trace}, line 11: an item is a JSON object")
-
-
-def test_json_is_the_result_and_the_same_twice(replayed):
-    first, second = (json.loads(run(*replayed, "--json").stdout) for _ in range(2))
+    again = run(*replayed, "--json")
+    assert again.stderr.startswith(f"failed: {trace}, line 11: an item is a JSON object")
+    second = json.loads(again.stdout)
     assert first["command"] == "sweep"
     assert first["finished"] is True
     assert first["deterministic"] == second["deterministic"]
@@ -148,20 +144,16 @@ def test_finished_cells_are_kept(replayed, tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["--drafter", "magic"], "no drafter named 'magic'"),
         (["--drafter", "recycling"], "decode with --live"),
         (["--num-draft-tokens", "8..1"], "is not a range"),
-        (["--num-draft-tokens", "99"], "give 1 to 64"),
         (["--drafter", "auto", "--heat-map", "window,order"], "give two of what is varied"),
         (["--curve", "m9", "--trace", "{trace}"], "neither a curve nor a file named 'm9'"),
         (["--trace", "{trace}", "--trace", "{trace}", "--curve", "m5-max-70b-4bit"], "given twice"),
         (["--trace", "{trace}", "--live"], "leave out --trace"),
         (["--trace", "{trace}", "--category", "edit"], "leave it out with --trace"),
         (["--live", "--drafter", "draft-model"], "give one with --draft-model"),
-        (["--lenience", "0.5"], "lenience needs the models themselves"),
         (["--live", "--temp", "1", "--lenience", "0.5"], "is a form of rejection sampling"),
         (["--live", "--no-adjust"], "nothing changes but rejection sampling"),
-        (["--live", "--drafter", "ngram", "--num-proposals", "2"], "proposes several tokens"),
     ],
 )
 def test_wrong_options_are_explained(trace, arguments, words):

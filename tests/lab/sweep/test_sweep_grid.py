@@ -8,7 +8,7 @@ import pytest
 from akunu_py.bench.metrics import reply_exactness
 from akunu_py.bench.replay.cells import PLAIN, Cell, default_cell
 from akunu_py.drafting.registry import make_drafter
-from akunu_py.lab.sweep.grid import MOST_CELLS, check_values, make_grid, parse_numbers, varied
+from akunu_py.lab.sweep.grid import MOST_CELLS, make_grid, parse_numbers, varied
 from akunu_py.lab.sweep.heat_map import choose_axes, make_heat_map
 from akunu_py.lab.sweep.plan import drafter_choices, make_plan
 from akunu_py.system.errors import ConfigError
@@ -68,14 +68,6 @@ def test_what_no_drafter_could_have_is_left_out():
     # A window of 3 holds bigrams; order 1 is none; a match of 2 needs an order of 3.
     assert set(grid.cells) == {Cell("ngram-window", 4, 4, 512, 1), Cell("ngram-window", 4, 2, 3, 1)}
     assert grid.notes == ("ngram-window: 5 combinations left out that it cannot have",)
-
-
-@pytest.mark.parametrize(
-    "values", [{"num_draft_tokens": (65,)}, {"order": (0,)}, {"window": ("x",)}, {"depth": (1,)}]
-)
-def test_values_out_of_range(values):
-    with pytest.raises(ConfigError, match=r"give 1 to|no axis"):
-        check_values(values)
 
 
 def test_too_many_cells():
@@ -143,55 +135,56 @@ def test_rules_of_length():
     ]  # fmt: skip
 
 
+REJECTION = {"adjust": ("yes", "no"), "draft_sampling": ("rejection",)}
+
+
 @pytest.mark.parametrize(
-    ("drafters", "values", "options", "message"),
+    ("drafter", "values", "message"),
     [
-        (["recycling"], {}, {}, "recycling cannot be replayed: it learns from the target"),
-        (["draft-model-ngram"], {}, {}, "cannot be replayed: it is a model that would have to run"),
-        (["ngram-assisted"], {}, {}, "ngram-assisted cannot be replayed"),
-        (["ngrams"], {}, {}, "there is no drafter named 'ngrams'; .* did you mean 'ngram'"),
-        (["ngrams"], {}, {"live": True}, "there is no drafter named 'ngrams'"),
-        (["corpus"], {}, {}, "corpus cannot be replayed: it needs counts"),
-        (
-            ["corpus"],
-            {},
-            {"live": True},
-            "corpus needs counts of a corpus; give them with --counts",
-        ),
-        (["sam"], {}, {"live": True}, "sam is a baseline of replays"),
-        (["draft-model"], {}, {"live": True}, "draft-model asks a draft model; give one"),
-        (
-            ["ngram"],
-            {"draft_length": ("entropy",)},
-            {},
-            "length rule 'entropy'; decode with --live",
-        ),
-        (["ngram"], {"draft_length": ("entropy",)}, {"live": True}, "they have budget, fixed"),
-        (["counts"], {"draft_length": ("budget",)}, {}, "they have fixed, entropy, lower-bound"),
-        (["counts"], {"lenience": (0.5,)}, {}, "lenience needs the models .* decode with --live"),
-        (["counts"], {"draft_sampling": ("rejection",)}, {}, "decode with --live"),
-        (["ngram"], {"num_proposals": (2,)}, {}, "decode with --live"),
-        (["ngram"], {"num_proposals": (2,)}, {"live": True}, "no drafter .* several tokens"),
-        (["ngram"], {"num_proposals": (9,)}, {"live": True}, "give 1 to 8"),
-        (["ngram"], {"lenience": (1.5,)}, {"live": True}, "above 0, at most 1"),
-        (["ngram"], {"lenience": (0.0,)}, {"live": True}, "above 0, at most 1"),
-        (
-            ["ngram"],
-            {"lenience": (0.5,)},
-            {"live": True, "temperature": 0.8},
-            "is a form of rejection sampling; set draft_sampling",
-        ),
-        (
-            ["ngram"],
-            {"adjust": ("yes", "no"), "draft_sampling": ("rejection",)},
-            {"live": True},
-            "without adjust_residual nothing changes but rejection sampling",
-        ),
+        ("recycling", {}, "recycling cannot be replayed: it learns from the target"),
+        ("draft-model-ngram", {}, "cannot be replayed: it is a model that would have to run"),
+        ("ngrams", {}, "there is no drafter named 'ngrams'; .* did you mean 'ngram'"),
+        ("corpus", {}, "corpus cannot be replayed: it needs counts"),
+        ("ngram", {"draft_length": ("entropy",)}, "length rule 'entropy'; decode with --live"),
+        ("counts", {"draft_length": ("budget",)}, "they have fixed, entropy, lower-bound"),
+        ("counts", {"lenience": (0.5,)}, "lenience needs the models .* decode with --live"),
+        ("ngram", {"num_draft_tokens": (65,)}, "num_draft_tokens is 65; give 1 to 64"),
+        ("ngram", {"order": (0,)}, "order is 0; give 1 to 16"),
+        ("ngram", {"window": ("x",)}, "window is 'x'; give 1 to 1000000"),
+        ("ngram", {"depth": (1,)}, "there is no axis named 'depth'"),
     ],
 )
-def test_what_does_not_go_is_said(drafters, values, options, message):
+def test_what_cannot_be_replayed_is_said(drafter, values, message):
     with pytest.raises(ConfigError, match=message):
-        make_plan(drafters, values, **{"live": False, **options})
+        make_plan([drafter], values, live=False)
+
+
+@pytest.mark.parametrize(
+    ("drafter", "values", "temperature", "message"),
+    [
+        ("ngrams", {}, 0, "there is no drafter named 'ngrams'"),
+        ("corpus", {}, 0, "corpus needs counts of a corpus; give them with --counts"),
+        ("sam", {}, 0, "sam is a baseline of replays"),
+        ("mtp", {}, 0, "mtp asks a prediction head, and a sweep has none"),
+        ("draft-model", {}, 0, "draft-model asks a draft model; give one"),
+        ("ngram", {"draft_length": ("entropy",)}, 0, "they have budget, fixed"),
+        ("ngram", {"num_proposals": (2,)}, 0, "no drafter .* several tokens"),
+        ("ngram", {"num_proposals": (9,)}, 0, "give 1 to 8"),
+        ("ngram", {"lenience": (1.5,)}, 0, "above 0, at most 1"),
+        ("ngram", {"lenience": (0.0,)}, 0, "above 0, at most 1"),
+        ("ngram", {"lenience": (0.5,)}, 0.8, "is a form of rejection sampling"),
+        ("ngram", REJECTION, 0, "without adjust_residual nothing changes but rejection sampling"),
+    ],
+)
+def test_what_cannot_be_decoded_is_said(drafter, values, temperature, message):
+    with pytest.raises(ConfigError, match=message):
+        make_plan([drafter], values, live=True, temperature=temperature)
+
+
+def test_baselines_are_swept_by_their_only_setting():
+    plan = make_plan(["sam"], {"num_draft_tokens": (8,), "order": (3,)}, live=False)
+    assert plan.grid.cells[2:] == (Cell("sam", 40), Cell("sam", 8))
+    assert plan.grid.notes == ("sam has no order: not varied",)
 
 
 def test_methods_are_varied_for_the_drafters_that_have_them():
