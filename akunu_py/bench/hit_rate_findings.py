@@ -7,10 +7,13 @@ from dataclasses import dataclass
 
 from akunu_py.bench import metrics
 from akunu_py.bench.bootstrap import LEAST_SESSIONS, NOT_ENOUGH, Ratio
-from akunu_py.bench.hit_rate_report import HitRateReport, Outcome, Summary
+from akunu_py.bench.figures import ArmFigures
+from akunu_py.bench.hit_rate import OFF, ON, HitRateFigures, HitRateReport
 from akunu_py.bench.metrics import NOT_EXACT, TimedPair
 from akunu_py.bench.result_file import Costs, Failure
+from akunu_py.bench.rows import plain
 from akunu_py.bench.run import Findings
+from akunu_py.bench.runner import ItemReplies
 from akunu_py.bench.source_table import source_table
 from akunu_py.bench.tables import Column, Table, ratio_columns, table_of
 from akunu_py.models.traffic import MemoryTraffic
@@ -62,8 +65,10 @@ def hit_rate_findings(report: HitRateReport, failures: Sequence[Failure] = ()) -
     """
     drafting: Figures = {
         **_by_category(report, lambda item: {**_reply_figures(item), **_drafting_figures(item)}),
-        "token_hash": _token_hash(report.outcomes),
-        "first_differences": {item.id: item.first_difference for item in report.differences},
+        "token_hash": _token_hash(report.runs),
+        "first_differences": {
+            name: found.index for name, found in (report.differences or {}).items()
+        },
     }
     timing: Figures = {"ratios": _ratios(report), **_by_category(report, _timing_figures)}
     deterministic = drafting
@@ -72,16 +77,28 @@ def hit_rate_findings(report: HitRateReport, failures: Sequence[Failure] = ()) -
         timing["drafting"] = drafting
     times, curve = report.times, report.curve
     if times is not None and times.traffic is not None:
-        timing["roofline"] = _roofline_figures(report.outcomes, times.traffic)
+        timing["roofline"] = _roofline_figures(report.runs, times.traffic)
     return Findings(
         deterministic=deterministic,
         timing=timing,
         tables=tuple(_tables(report)),
-        items=report.outcomes,
+        items=tuple(map(_item, report.runs)),
         failures=(*failures, *report.failures),
         costs=None if times is None or curve is None else Costs(times.unit_s, dict(curve.points)),
         finished=report.finished,
     )
+
+
+def _item(run: ItemReplies) -> Figures:
+    item = run.item
+    return {
+        "id": item.id,
+        "category": item.category,
+        "session": item.session,
+        "turn": item.turn,
+        "num_prompt_tokens": len(item.prompt),
+        **plain(run.replies),
+    }
 
 
 def speedup_line(report: HitRateReport) -> str:
@@ -101,7 +118,7 @@ def roofline_line(report: HitRateReport) -> str:
     traffic = None if report.times is None else report.times.traffic
     if traffic is None:
         return ""
-    found = roofline(report.outcomes, traffic)
+    found = roofline(report.runs, traffic)
     if found.tokens_per_s is None:
         return ""
     line = (
@@ -128,29 +145,29 @@ class Roofline:
     on_share: Ratio
 
 
-def roofline(outcomes: Iterable[Outcome], traffic: MemoryTraffic) -> Roofline:
+def roofline(runs: Iterable[ItemReplies], traffic: MemoryTraffic) -> Roofline:
     """Return the speed that memory bandwidth allows, and the shares that decoding reaches.
 
     A reply's steps read the cache at its mean length: the prompt and half of the reply.
     """
-    off: list[TimedPair] = []
-    on: list[TimedPair] = []
-    for item in outcomes:
-        session, size = item.session or item.id, len(item.off.token_ids)
-        allowed_s = size / traffic.tokens_per_s(item.num_prompt_tokens + size / 2)
-        for pairs, reply in ((off, item.off), (on, item.on)):
-            made = len(reply.token_ids)
-            pairs.append(TimedPair(session, size, allowed_s, made, reply.decode_s))
-    allowed_s = sum(pair.off_s for pair in off)
+    pairs: dict[str, list[TimedPair]] = {OFF: [], ON: []}
+    for run in runs:
+        size = run.replies[OFF].num_timed
+        allowed_s = size / traffic.tokens_per_s(len(run.item.prompt) + size / 2)
+        for arm, reply in run.replies.items():
+            pairs[arm].append(
+                TimedPair(run.item.session, size, allowed_s, reply.num_timed, reply.decode_s)
+            )
+    allowed_s = sum(pair.off_s for pair in pairs[OFF])
     return Roofline(
-        tokens_per_s=sum(pair.off_tokens for pair in off) / allowed_s if allowed_s else None,
-        off_share=metrics.speedup(off),
-        on_share=metrics.speedup(on),
+        tokens_per_s=sum(pair.off_tokens for pair in pairs[OFF]) / allowed_s if allowed_s else None,
+        off_share=metrics.speedup(pairs[OFF]),
+        on_share=metrics.speedup(pairs[ON]),
     )
 
 
-def _roofline_figures(outcomes: Iterable[Outcome], traffic: MemoryTraffic) -> Figures:
-    found = roofline(outcomes, traffic)
+def _roofline_figures(runs: Iterable[ItemReplies], traffic: MemoryTraffic) -> Figures:
+    found = roofline(runs, traffic)
     return {
         "copy_bytes_per_s": traffic.copy_bytes_per_s,
         "weight_bytes": traffic.weight_bytes,
@@ -161,33 +178,33 @@ def _roofline_figures(outcomes: Iterable[Outcome], traffic: MemoryTraffic) -> Fi
     }
 
 
-def _by_category(report: HitRateReport, figures: Callable[[Summary], Figures]) -> Figures:
+def _by_category(report: HitRateReport, figures: Callable[[HitRateFigures], Figures]) -> Figures:
     return {
         "total": figures(report.total),
         "categories": {name: figures(item) for name, item in report.categories.items()},
     }
 
 
-def _plain_figures(summary: Summary) -> Figures:
+def _plain_figures(found: HitRateFigures) -> Figures:
     """Return the figures of the replies without drafting."""
     return {
-        "prompts": summary.num_prompts,
-        "off_tokens": summary.off_tokens,
-        "looping_share": summary.looping_share,
+        "prompts": len(found.runs),
+        "off_tokens": found.off.tokens,
+        "looping_share": found.off.looping_share,
     }
 
 
-def _reply_figures(summary: Summary) -> Figures:
+def _reply_figures(found: HitRateFigures) -> Figures:
     """Return the figures of the replies that do not depend on the drafts."""
     return {
-        **_plain_figures(summary),
-        "identical": summary.num_identical,
-        "tokens": summary.on_tokens,
+        **_plain_figures(found),
+        "identical": found.num_identical,
+        "tokens": found.on.tokens,
     }
 
 
-def _drafting_figures(summary: Summary) -> Figures:
-    stats = summary.stats
+def _drafting_figures(found: HitRateFigures) -> Figures:
+    stats = found.on.stats
     return {
         "passes": stats.steps,
         "passes_with_draft": stats.steps_with_draft,
@@ -199,32 +216,36 @@ def _drafting_figures(summary: Summary) -> Figures:
         "alpha": stats.alpha,
         "tokens_per_pass": stats.tokens_per_pass,
         "tokens_per_pass_macro": metrics.tokens_per_pass_macro(
-            item.on.stats for item in summary.outcomes
+            reply.stats for reply in found.on.replies
         ),
         "mean_acceptance_vllm": metrics.mean_acceptance_vllm(stats),
         "mean_acceptance_spec_bench": metrics.mean_acceptance_spec_bench(stats),
         "coverage": metrics.coverage(stats),
         "drafted_per_position": list(stats.drafted_per_position),
         "accepted_per_position": list(stats.accepted_per_position),
-        "accepted_per_pass": list(metrics.accepted_per_pass(summary.passes)),
+        "accepted_per_pass": list(metrics.accepted_per_pass(found.on.passes)),
         "sources": source_figures(stats.sources),
     }
 
 
-def _timing_figures(summary: Summary) -> Figures:
+def _timing_figures(found: HitRateFigures) -> Figures:
+    stats = found.on.stats
     return {
-        "off_tokens_per_s": summary.off_tokens_per_s,
-        "on_tokens_per_s": summary.on_tokens_per_s,
-        "off_decode_s": summary.off_decode_s,
-        "on_decode_s": summary.on_decode_s,
-        "off_prefill_s": sum(item.off.prefill_s for item in summary.outcomes),
-        "on_prefill_s": sum(item.on.prefill_s for item in summary.outcomes),
-        "off_first_token_s": summary.median_first_token_s(drafting=False),
-        "on_first_token_s": summary.median_first_token_s(drafting=True),
-        "normalised_speed": summary.normalised_speed,
-        "propose_s": summary.stats.propose_s,
-        "target_s": summary.stats.target_s,
-        "commit_s": summary.stats.commit_s,
+        **_arm_timing(OFF, found.off),
+        **_arm_timing(ON, found.on),
+        "normalised_speed": found.normalised_speed,
+        "propose_s": stats.propose_s,
+        "target_s": stats.target_s,
+        "commit_s": stats.commit_s,
+    }
+
+
+def _arm_timing(name: str, arm: ArmFigures) -> Figures:
+    return {
+        f"{name}_tokens_per_s": arm.tokens_per_s,
+        f"{name}_decode_s": arm.decode_s,
+        f"{name}_prefill_s": sum(reply.prefill_s or 0.0 for reply in arm.replies),
+        f"{name}_first_token_s": arm.first_s,
     }
 
 
@@ -236,16 +257,18 @@ def _ratios(report: HitRateReport) -> Figures:
     return found
 
 
-def _token_hash(outcomes: Iterable[Outcome]) -> str:
+def _token_hash(runs: Iterable[ItemReplies]) -> str:
     """Return the SHA-256 of all replies with drafting, by prompt."""
-    replies = [[item.id, list(item.on.token_ids)] for item in outcomes]
+    replies = [[run.item.id, list(run.replies[ON].token_ids)] for run in runs]
     return hashlib.sha256(json.dumps(replies, separators=(",", ":")).encode()).hexdigest()
 
 
 def _tables(report: HitRateReport) -> Iterable[Table]:
     rows = [_row(name, item) for name, item in (*report.categories.items(), ("all", report.total))]
+    if report.exactness == "none":
+        rows = [{**row, "identical": NOT_EXACT} for row in rows]
     yield table_of("hit_rate", "Hit rate by category", _COLUMNS, rows, total_rows=1)
-    stats = report.total.stats
+    stats = report.total.on.stats
     yield source_table([(report.config.drafter or "", stats.sources, stats.output_tokens)])
     shares = metrics.accepted_per_position(stats)
     counts = zip(
@@ -256,31 +279,24 @@ def _tables(report: HitRateReport) -> Iterable[Table]:
     title = "Acceptance by position in the draft"
     yield Table("positions", title, _POSITIONS, positions, detail=True)
     if report.differences:
-        differing = tuple(
-            (item.id, item.first_difference, item.top2_margin) for item in report.differences
-        )
+        differing = tuple((name, at.index, at.margin) for name, at in report.differences.items())
         title = "Replies that differ with drafting"
         yield Table("differences", title, _DIFFERENCES, differing, detail=True)
 
 
-def _row(name: str, summary: Summary) -> Figures:
+def _row(name: str, found: HitRateFigures) -> Figures:
+    same = found.num_identical
     return {
-        **_reply_figures(summary),
-        **_drafting_figures(summary),
-        **_timing_figures(summary),
+        **_reply_figures(found),
+        **_drafting_figures(found),
+        **_timing_figures(found),
         "category": name,
-        "speedup": summary.decode,
-        "end_to_end": summary.end_to_end,
-        "off_first_token_ms": _milliseconds(summary.median_first_token_s(drafting=False)),
-        "on_first_token_ms": _milliseconds(summary.median_first_token_s(drafting=True)),
-        "identical": _identical(summary),
+        "speedup": found.decode,
+        "end_to_end": found.end_to_end,
+        "off_first_token_ms": _milliseconds(found.off.first_s),
+        "on_first_token_ms": _milliseconds(found.on.first_s),
+        "identical": None if same is None else f"{same}/{len(found.runs)}",
     }
-
-
-def _identical(summary: Summary) -> str | None:
-    if summary.num_identical is None:
-        return NOT_EXACT if summary.exactness == "none" else None
-    return f"{summary.num_identical}/{summary.num_prompts}"
 
 
 def _milliseconds(seconds: float | None) -> float | None:

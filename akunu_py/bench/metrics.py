@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from akunu_py.bench.bootstrap import LEAST_SESSIONS, Floats, Ratio, estimate, session_weights
-from akunu_py.bench.rows import Count, Row
+from akunu_py.bench.reply import Pass
 from akunu_py.values.cost_curve import CostCurve
 from akunu_py.values.types import DecodeStats, Exactness, GenerationConfig
 
@@ -25,17 +25,6 @@ LONGEST_LOOP = 32
 
 LEAST_REPEATS = 3
 """Least number of repetitions in a row that make a block a loop."""
-
-
-class Pass(Row, frozen=True, array_like=True):
-    """One pass of decoding: tokens drafted for it (all nodes of a tree), accepted, and output.
-
-    In files it is a list of the three.
-    """
-
-    drafted: Count
-    accepted: Count
-    tokens: Count
 
 
 def reply_exactness(config: GenerationConfig) -> Exactness:
@@ -157,10 +146,10 @@ class TimedPair:
 def speedup(pairs: Sequence[TimedPair]) -> Ratio:
     """Return tokens a second with drafting / without, over all tokens; above 1 is faster.
 
-    The interval is from 1,000 resamples of sessions. Items in which no time passed are left out;
-    with fewer than `LEAST_SESSIONS` sessions the ratio is None.
+    The interval is from 1,000 resamples of sessions. Items with nothing to time are left out; with
+    fewer than `LEAST_SESSIONS` sessions the ratio is None.
     """
-    timed = [pair for pair in pairs if pair.off_s > 0 and pair.on_s > 0 and pair.off_tokens]
+    timed = _timed(pairs)
     if not _enough(timed):
         return Ratio(None, None, None, len(timed))
     weights = session_weights([pair.session for pair in timed], name="speedup")
@@ -171,7 +160,7 @@ def speedup(pairs: Sequence[TimedPair]) -> Ratio:
 
 def median_speedup(pairs: Sequence[TimedPair]) -> Ratio:
     """Return the median of the items' speedups, which is robust to a stall; see `speedup`."""
-    timed = [pair for pair in pairs if pair.off_s > 0 and pair.on_s > 0 and pair.off_tokens]
+    timed = _timed(pairs)
     if not _enough(timed):
         return Ratio(None, None, None, len(timed))
     on, on_s, off, off_s = _columns(timed)
@@ -179,6 +168,12 @@ def median_speedup(pairs: Sequence[TimedPair]) -> Ratio:
     weights = session_weights([pair.session for pair in timed], name="speed").astype(np.int64)
     medians = np.array([np.median(np.repeat(ratios, counts)) for counts in weights])
     return estimate(medians, len(timed))
+
+
+def _timed(pairs: Iterable[TimedPair]) -> list[TimedPair]:
+    return [
+        pair for pair in pairs if min(pair.off_s, pair.on_s, pair.off_tokens, pair.on_tokens) > 0
+    ]
 
 
 def _enough(pairs: Iterable[TimedPair]) -> bool:

@@ -1,9 +1,9 @@
 """One run of a bench command: a header, rows saved as they are finished, and a result."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self, TypeVar
+from typing import Any, Self
 
 import msgspec
 
@@ -13,8 +13,6 @@ from akunu_py.bench.result_file import BenchResult, Costs, Failure, utc_now
 from akunu_py.bench.resume import ItemStore
 from akunu_py.bench.rows import plain
 from akunu_py.bench.tables import Table
-
-T = TypeVar("T")
 
 
 class Findings(msgspec.Struct, kw_only=True):
@@ -107,13 +105,3 @@ class BenchRun:
             seconds=self.store.seconds,
             **msgspec.structs.asdict(findings),
         )
-
-
-def turned(arms: Sequence[T], number: int) -> list[T]:
-    """Return the arms in the order for item `number`; the first arm and the direction alternate.
-
-    So heat or other work on the machine slows all arms alike.
-    """
-    start = number // 2 % len(arms)
-    order = [*arms[start:], *arms[:start]]
-    return order[::-1] if number % 2 else order

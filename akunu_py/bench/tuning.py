@@ -6,8 +6,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from akunu_py.bench.bootstrap import LEAST_SESSIONS, interval, session_weights
+from akunu_py.bench.engine_arm import model_of
 from akunu_py.bench.environment import Environment
-from akunu_py.bench.hit_rate import model_of
 from akunu_py.bench.measured_model import Model
 from akunu_py.bench.rows import plain
 from akunu_py.decoding.acceptance import match_for

@@ -28,7 +28,7 @@ from akunu_py.cli.reply_options import DRAFTER_NAMES, drafting_options, warn_if_
 from akunu_py.values.generation_config import DRAFTING_FIELDS
 
 if TYPE_CHECKING:
-    from akunu_py.bench.hit_rate_report import HitRateReport
+    from akunu_py.bench.hit_rate import HitRateReport
     from akunu_py.bench.result_file import BenchResult
     from akunu_py.values.types import GenerationConfig
 
@@ -110,7 +110,8 @@ def hit_rate(  # noqa: PLR0917 - click passes by name
     limit = limited(limit, _QUICK_LIMIT, is_quick=quick)
     if measuring["max_tokens"] is None:
         measuring["max_tokens"] = _QUICK_TOKENS if quick else _TOKENS
-    from akunu_py.bench.hit_rate import model_of, run_hit_rate, settled_config  # imports MLX
+    from akunu_py.bench.engine_arm import model_of  # imports MLX
+    from akunu_py.bench.hit_rate import run_hit_rate, settled_config
     from akunu_py.bench.hit_rate_findings import hit_rate_findings
     from akunu_py.bench.measured_model import model_from
     from akunu_py.values.types import GenerationConfig
@@ -138,7 +139,7 @@ def hit_rate(  # noqa: PLR0917 - click passes by name
         draft = None if engine.draft_model is None else model_from(engine.draft_model)
         with output.run("hit-rate", arguments, model=described, draft_model=draft) as run:
             report = run_hit_rate(
-                engine, prompts, config, measure_costs=True, store=run.store, progress=progress
+                engine, prompts, config, with_costs=True, store=run.store, progress=progress
             )
     result = run.result(hit_rate_findings(report, failures))
     output.emit(result, _head(result, report.config), _tail(report))
@@ -170,10 +171,8 @@ def _tail(report: "HitRateReport") -> str:
     from akunu_py.bench.hit_rate_findings import roofline_line, speedup_line
 
     lines = [speedup_line(report), roofline_line(report), _EXACTNESS[report.exactness]]
-    for outcome in report.differences:
-        margin = outcome.top2_margin
+    for name, found in (report.differences or {}).items():
+        margin = found.margin
         reason = "" if margin is None else f"; the two likeliest lie {margin:.2g} apart there"
-        lines.append(
-            f"{outcome.id}: differs from generated token {outcome.first_difference} on{reason}"
-        )
+        lines.append(f"{name}: differs from generated token {found.index} on{reason}")
     return "\n".join(line for line in lines if line)

@@ -1,6 +1,5 @@
 """`akunu bench speed`: tokens a second next to mlx-lm's own decoding."""
 
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,18 +13,17 @@ from akunu_py.cli.command import Command
 from akunu_py.cli.count_progress import count_progress
 from akunu_py.cli.loading_options import (
     LoadingOptions,
+    load_engine,
     loading_options,
     model_argument,
-    model_path,
     recorded,
-    settle_weights,
 )
 
 if TYPE_CHECKING:
     from akunu_py.bench.result_file import BenchResult, Failure
-    from akunu_py.bench.speed import Case
-    from akunu_py.bench.speed_report import SpeedReport
-    from akunu_py.models.load import LoadedModel
+    from akunu_py.bench.runner import Item
+    from akunu_py.bench.speed import SpeedReport
+    from akunu_py.engine.engine import Engine
     from akunu_py.protocols import Tokenizer
 
 _OPTIONS_OF_FILES = ("compute_type", "exact_weights", "q6k", "pre_tokenizer", "context")
@@ -136,34 +134,18 @@ def speed(  # noqa: PLR0917 - click passes by name
         raise click.UsageError("give either a MODEL or --random-model")
     if tokenizer_path is not None and random_model is None:
         raise click.UsageError("--tokenizer goes with --random-model; a MODEL has its own")
+    for name in ("kv_bits", "reproducible"):
+        if getattr(loading, name):
+            raise click.UsageError(
+                f"--{name.replace('_', '-')} has no counterpart in mlx-lm's loop"
+            )
     limit = limited(limit, _QUICK_LIMIT, is_quick=quick) or _LIMIT
-    from akunu_py.bench.measured_model import model_from  # imports MLX
-    from akunu_py.bench.speed import content_hash, prompt_cases, run_speed
+    from akunu_py.bench.engine_arm import model_of  # imports MLX
+    from akunu_py.bench.measured_model import model_from
+    from akunu_py.bench.runner import encode_items
+    from akunu_py.bench.speed import content_hash, run_speed, speed_findings
     from akunu_py.bench.workloads import load_prompts
 
-    loaded, draft_path, loading = _loaded(model, random_model, tokenizer_path, loading)
-    draft_model = None
-    if draft_path is not None:
-        from akunu_py.models.load import draft_options, load_model
-
-        draft_model = load_model(draft_path, draft_options(draft_path, loading))
-    head = None
-    if loading.heads is not None:
-        from akunu_py.models.heads import wanted_head
-
-        head = wanted_head(loaded, loading.heads)
-    failures: list[Failure] = []
-    if traces:
-        cases = _trace_cases(
-            loaded.tokenizer,
-            traces,
-            failures,
-            limit=limit,
-            max_prompt_tokens=max_prompt_tokens,
-            max_tokens=measuring["max_tokens"],
-        )
-    else:
-        cases, failures = prompt_cases(loaded.tokenizer, load_prompts(limit=limit))
     arguments = {
         "model": model,
         "random_model": random_model,
@@ -174,51 +156,48 @@ def speed(  # noqa: PLR0917 - click passes by name
         **measuring,
         **recorded(loading),
     }
-    described = model_from(loaded.description)
-    draft = None if draft_model is None else model_from(draft_model.description)
-    inputs = {"cases": content_hash(cases)}
-    with (
-        output.run("speed", arguments, model=described, draft_model=draft, inputs=inputs) as run,
-        count_progress("replies", "measuring passes") as progress,
-    ):
-        report = run_speed(
-            loaded, cases, draft_model=draft_model, head=head, store=run.store, progress=progress,
-            **measuring,
-        )  # fmt: skip
-    result = run.result(report.findings(failures))
-    output.emit(result, _head(result, report))
-
-
-def _loaded(
-    model: str | None,
-    random_model: str | None,
-    tokenizer: Path | None,
-    loading: LoadingOptions,
-) -> tuple["LoadedModel", Path | None, LoadingOptions]:
-    """Return the model, the place of its draft model, and how it was loaded."""
-    from akunu_py.models.aligned_rows import usable_context  # imports MLX
-    from akunu_py.models.load import load_model
-
-    for name in ("kv_bits", "reproducible"):
-        if getattr(loading, name):
-            raise click.UsageError(
-                f"--{name.replace('_', '-')} has no counterpart in mlx-lm's loop"
+    with _engine(model, random_model, tokenizer_path, loading) as engine:
+        failures: list[Failure] = []
+        if traces:
+            items = _trace_items(
+                engine.tokenizer,
+                traces,
+                failures,
+                limit=limit,
+                max_prompt_tokens=max_prompt_tokens,
+                max_tokens=measuring["max_tokens"],
             )
-    given = loading.draft_model
-    draft = None if given is None else model_path(str(given))
-    if random_model is not None:
-        _refuse_options_of_files()
-        from akunu_py.cli.bench_replay import load_tokenizer
-        from akunu_py.models.random_models import build_random_model
+        else:
+            items, failures = encode_items(
+                engine.tokenizer, load_prompts(limit=limit), engine.context
+            )
+        described = model_of(engine, hashed=random_model is None)
+        draft = None if engine.draft_model is None else model_from(engine.draft_model)
+        inputs = {"cases": content_hash(items)}
+        with (
+            output.run(
+                "speed", arguments, model=described, draft_model=draft, inputs=inputs
+            ) as run,
+            count_progress("replies", "measuring passes") as progress,
+        ):
+            report = run_speed(engine, items, store=run.store, progress=progress, **measuring)
+    result = run.result(speed_findings(report, failures))
+    output.emit(result, _head(result, report, forced=bool(traces), **measuring))
 
-        return build_random_model(random_model, load_tokenizer(tokenizer)), draft, loading
-    path = model_path(model)
-    placed = settle_weights(path, replace(loading, draft_model=draft))
-    loading = replace(loading, exact_weights=placed.exact_weights)
-    loaded = load_model(path, loading.of_model(), context=loading.context)
-    usable = usable_context(loading.context, loaded.description.context)
-    loaded = replace(loaded, description=replace(loaded.description, context=usable))
-    return loaded, draft, loading
+
+def _engine(
+    model: str | None, random_model: str | None, tokenizer: Path | None, loading: LoadingOptions
+) -> "Engine":
+    if random_model is None:
+        return load_engine(model, loading)
+    _refuse_options_of_files()
+    from akunu_py.cli.bench_replay import load_tokenizer
+    from akunu_py.engine.engine import Engine  # imports MLX
+    from akunu_py.models.random_models import build_random_model
+
+    engine = Engine(build_random_model(random_model, load_tokenizer(tokenizer)))
+    engine.compares_rows = False
+    return engine
 
 
 def _refuse_options_of_files() -> None:
@@ -232,7 +211,7 @@ def _refuse_options_of_files() -> None:
             )
 
 
-def _trace_cases(
+def _trace_items(
     tokenizer: "Tokenizer",
     traces: tuple[Path, ...],
     failures: list["Failure"],
@@ -240,16 +219,16 @@ def _trace_cases(
     limit: int,
     max_prompt_tokens: int,
     max_tokens: int,
-) -> list["Case"]:
+) -> list["Item"]:
     """Return the first items of each trace that are short enough to ask and long enough to tell.
 
     Lines and items that cannot be used go to `failures`.
     """
     from akunu_py.bench.replay.tokens import tokenize
     from akunu_py.bench.replay.traces import read_trace
-    from akunu_py.bench.speed import Case
+    from akunu_py.bench.runner import Item
 
-    cases: list[Case] = []
+    items: list[Item] = []
     for path in traces:
         found = 0
         for item in read_trace(path, failures):
@@ -258,8 +237,9 @@ def _trace_cases(
                     continue
                 if len(encoded.output) < max_tokens + _TEXT_BEYOND:
                     continue
-                cases.append(
-                    Case(f"{path.stem}/{item.id}", item.session, encoded.prompt, encoded.output)
+                name = f"{path.stem}/{item.id}"
+                items.append(
+                    Item(name, path.stem, item.session, encoded.prompt, text=encoded.output)
                 )
                 found += 1
             if found == limit:
@@ -269,19 +249,23 @@ def _trace_cases(
                 f"{path} has no item with at most {max_prompt_tokens} tokens of prompt and at "
                 f"least {max_tokens + _TEXT_BEYOND} of output"
             )
-    return cases
+    return items
 
 
-def _head(result: "BenchResult", report: "SpeedReport") -> str:
-    choices = "forced to recorded replies" if report.forced else "the model's own"
-    costs = ", ".join(f"{rows}: {cost:.2f}" for rows, cost in report.times.costs.items())
-    return (
-        f"{model_line(result)}\n"
-        f"choices: {choices}; {report.max_tokens} tokens a reply, up to "
-        f"{_most(report.num_draft_tokens)} drafted\n"
-        f"a plain step takes {report.times.unit_s * 1e3:.2f} ms; rows and costs: {costs}"
-    )
-
-
-def _most(num_draft_tokens: int | None) -> str:
-    return "each drafter's own number" if num_draft_tokens is None else str(num_draft_tokens)
+def _head(
+    result: "BenchResult",
+    report: "SpeedReport",
+    *,
+    forced: bool,
+    max_tokens: int,
+    num_draft_tokens: int | None,
+    **_others: Any,
+) -> str:
+    choices = "forced to recorded replies" if forced else "the model's own"
+    most = "each drafter's own number" if num_draft_tokens is None else num_draft_tokens
+    how = f"choices: {choices}; {max_tokens} tokens a reply, up to {most} drafted"
+    head = f"{model_line(result)}\n{how}"
+    if (times := report.times) is None:
+        return head
+    costs = ", ".join(f"{rows}: {cost:.2f}" for rows, cost in times.costs.items())
+    return f"{head}\na plain step takes {times.unit_s * 1e3:.2f} ms; rows and costs: {costs}"

@@ -246,6 +246,16 @@ class Engine:
     ) -> ReplyStream:
         return self._start(self.check(self.prompt_ids(prompt), config, **options), progress)
 
+    def stream_forced(
+        self, prompt: Sequence[int], text: Sequence[int], config: GenerationConfig
+    ) -> ReplyStream:
+        """Continue a prompt by the tokens of a text, at the cost of the model's own choices.
+
+        For measurements: passes are real, and how much of a draft is accepted is the text's. Behind
+        its end the model's own tokens follow. Raises as `generate` does.
+        """
+        return self._start(replace(self.check(prompt, config), text=tuple(text)), None)
+
     def chat(
         self,
         messages: Sequence[GivenMessage],
@@ -625,6 +635,7 @@ class Engine:
             drafter=drafter,
             num_draft_tokens=most,
             matcher=matcher,
+            text=call.text,
             budgets=self._memories.budgets(choice.config),
             row_bits=partial(self._memories.row_bits, session) if self.compares_rows else None,
             continues=plan is None or plan.continued is not None,

@@ -34,6 +34,9 @@ class CheckedCall:
     form: Constraint | None = None
     """The constraint that the caller gave; with tools it is a part of the reply's."""
 
+    text: tuple[int, ...] | None = None
+    """The reply's tokens if they are given; see `Engine.stream_forced`."""
+
     def compile(self) -> Matcher | None:
         """Return the matcher; only the first call takes its time.
 

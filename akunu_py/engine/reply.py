@@ -24,6 +24,7 @@ from akunu_py.engine.reply_text import ReplyText
 from akunu_py.models.cached_rows import Progress
 from akunu_py.models.session import Session
 from akunu_py.protocols import Drafter, Tokenizer, as_drafter
+from akunu_py.sampling.forced import ForcedSampler
 from akunu_py.sampling.sampler import Sampler
 from akunu_py.sampling.transforms import TransformChain
 from akunu_py.values.types import (
@@ -62,6 +63,9 @@ class Request:
 
     matcher: Matcher | None = None
     """The reply's place in its constraint; None for a reply in any form."""
+
+    text: tuple[int, ...] | None = None
+    """The reply's tokens if they are given; see `Engine.stream_forced`."""
 
     budgets: BudgetState | None = None
     """State of the draft budget; None verifies whole drafts."""
@@ -152,6 +156,9 @@ class Reply:
         request, session, drafter = self._request, self._request.session, self._drafter
         chain = TransformChain.from_config(self._verifier.sampling, session.vocabulary_size)
         sampler = Sampler(chain, self._seed, session.vocabulary_size)
+        if request.text is not None:
+            start = len(request.prompt)
+            sampler = ForcedSampler(chain, start, request.text, session.vocabulary_size)
         self._started = self._prefilled = time.perf_counter()
         try:
             self._check()

@@ -13,7 +13,7 @@ TRAFFIC = MemoryTraffic(1000.0, (CacheBytes(0.0, 10.0),), 12_000.0)
 
 
 class FakeClock:
-    """A clock that only fake replies move on; replace `akunu_py.bench.hit_rate.perf_counter` by it."""
+    """A clock that only fake replies move on; replace `akunu_py.bench.engine_arm.perf_counter` by it."""
 
     def __init__(self):
         self.now = 0.0

@@ -44,7 +44,7 @@ def fake(monkeypatch):
         return engine
 
     monkeypatch.setattr(command, "load_engine", load)
-    monkeypatch.setattr("akunu_py.bench.hit_rate.perf_counter", CLOCK)
+    monkeypatch.setattr("akunu_py.bench.engine_arm.perf_counter", CLOCK)
     return engine
 
 
@@ -66,8 +66,8 @@ def test_the_table(fake):
     result = run("--quick")
     assert result.exit_code == 0, result.output
     table = rows(result.stdout)
-    # 22 tokens in 4 s and in 2 s, with 0.1 s of prefill in both; none of them repeats itself.
-    rates = ["5.5", "11.0", "40%", "75%", "2.20"]
+    # 21 tokens behind the first in 4 s and in 2 s, with 0.1 s of prefill in both.
+    rates = ["5.3", "10.5", "40%", "75%", "2.20"]
     few = ["-", "not", "enough", "items"]
     for category in CATEGORIES:
         assert table[category] == [*few, *rates, "0%", "2/2"]
@@ -118,7 +118,7 @@ def test_json_is_one_line(fake):
     result = parse_result(json.dumps(record))
     assert set(result.deterministic["categories"]) == {"edit", "config"}
     assert result.deterministic["total"]["prompts"] == len(load_prompts(["edit", "config"]))
-    assert result.timing["ratios"]["decode"]["ratio"] == 2
+    assert result.timing["ratios"]["decode"]["ratio"] == pytest.approx(2)
     assert result.arguments["kv_bits"] == 8
     assert result.arguments["category"] == ["edit", "config"]
     model, options = fake.loaded
@@ -274,7 +274,8 @@ def test_the_other_forms(fake):
     csv = run("--limit", "5", "--category", "edit", "--csv").stdout
     header, row, *_ = csv.splitlines()
     cells = dict(zip(header.split(","), row.split(","), strict=True))
-    assert (cells["category"], cells["hit_rate"], cells["speedup"]) == ("edit", "0.75", "2.0")
+    assert (cells["category"], cells["hit_rate"]) == ("edit", "0.75")
+    assert float(cells["speedup"]) == pytest.approx(2)
     result = run("--json", "--csv")
     assert result.exit_code == 2
     assert "give one of --json, --csv and --markdown" in result.output

@@ -5,7 +5,8 @@ import pytest
 
 from akunu_py import Engine
 from akunu_py.bench import metrics
-from akunu_py.bench.metrics import Pass, TimedPair
+from akunu_py.bench.metrics import TimedPair
+from akunu_py.bench.reply import Pass
 from akunu_py.bench.workloads import load_prompts
 from akunu_py.decoding.stats import StatsRecorder
 from akunu_py.values.cost_curve import CostCurve

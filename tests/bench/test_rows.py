@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from akunu_py.bench.bootstrap import Ratio
-from akunu_py.bench.metrics import Pass
 from akunu_py.bench.replay.runner import ItemCounts
+from akunu_py.bench.reply import Pass
 from akunu_py.bench.resume import ItemStore
 from akunu_py.bench.rows import encode, parse, plain, typed
 from akunu_py.bench.run import BenchRun, Findings

@@ -6,10 +6,7 @@ import pytest
 from click.testing import CliRunner
 from gguf_files import write_tiny_llama
 
-from akunu_py.bench.speed import Case, run_speed
 from akunu_py.cli.main import cli
-from akunu_py.models.load import load_model
-from akunu_py.system.errors import ConfigError
 
 # The end-of-generation ids of the tiny vocabulary are never chosen.
 ENDLESS = ["--logit-bias", "331=-1e6", "--logit-bias", "335=-1e6", "--max-tokens", "12"]
@@ -73,14 +70,3 @@ def test_chat_takes_one_too(tiny_gguf):
         cli, ["chat", str(tiny_gguf), "--draft-model", str(tiny_gguf), *ENDLESS], input="hello\n"
     )
     assert result.exit_code == 0, result.output
-
-
-@pytest.mark.slow
-def test_speed_with_a_draft_model(tiny_gguf):
-    loaded = load_model(tiny_gguf)
-    case = Case("one", "one", tuple(loaded.tokenizer.encode("hello world, hello token")))
-    options = {"drafters": ["none", "draft-model"], "max_tokens": 12, "repeats": 1}
-    report = run_speed(loaded, [case], draft_model=load_model(tiny_gguf), **options)
-    assert len({run.token_ids[:12] for run in report.runs}) == 1
-    with pytest.raises(ConfigError, match="no draft model to ask"):
-        run_speed(loaded, [case], **options)

@@ -8,13 +8,12 @@ from click.testing import CliRunner
 from markov_heads import write_headed_folder
 
 from akunu_py.bench.hit_rate import run_hit_rate
-from akunu_py.bench.speed import Case, run_speed
+from akunu_py.bench.runner import Item
+from akunu_py.bench.speed import run_speed
 from akunu_py.bench.workloads import Prompt
 from akunu_py.cli.main import cli
 from akunu_py.engine.engine import Engine
 from akunu_py.model_store.package_index import SMOLLM2
-from akunu_py.models.heads import wanted_head
-from akunu_py.models.load import load_model
 from akunu_py.system.errors import ConfigError
 
 PROMPT = ["--raw", "-p", "hello world", "--max-tokens", "12"]
@@ -120,15 +119,15 @@ def test_show_says_whether_there_is_one(folder, tiny_gguf):
 
 
 def test_measurements_have_a_line_for_it(folder):
-    loaded = load_model(folder)
-    case = Case("one", "one", tuple(loaded.tokenizer.encode("hello world, hello token")))
-    options = {"drafters": ["none", "mtp"], "max_tokens": 12, "repeats": 1}
-    report = run_speed(loaded, [case], head=wanted_head(loaded, "own"), **options)
-    assert len({run.token_ids[:12] for run in report.runs}) == 1
-    assert {run.arm for run in report.runs} == {"mlx-lm", "none", "mtp"}
-    with pytest.raises(ConfigError, match="mtp needs a prediction head"):
-        run_speed(loaded, [case], **options)
+    options = {"drafters": ["none", "mtp"], "max_tokens": 12, "with_costs": False}
+    with Engine.load(folder) as engine:
+        item = Item("one", "edit", "one", tuple(engine.tokenizer.encode("hello world, hello")))
+        with pytest.raises(ConfigError, match="mtp needs a prediction head"):
+            run_speed(engine, [item], **options)
     with Engine.load(folder, heads="own") as engine:
+        replies = run_speed(engine, [item], **options).runs[0].replies
+        assert list(replies) == ["mlx-lm", "none", "mtp"]
+        assert len({reply.token_ids for reply in replies.values()}) == 1
         prompts = [Prompt("one", "edit", "raw", text="hello world")]
         report = run_hit_rate(engine, prompts, drafter="mtp", max_tokens=8)
         assert report.config.drafter == "mtp"

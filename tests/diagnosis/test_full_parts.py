@@ -7,10 +7,9 @@ from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
-import msgspec
 import pytest
 
-from akunu_py.bench import speed as bench_speed
+from akunu_py.bench.figures import Difference
 from akunu_py.bench.hit_rate import DEFAULT
 from akunu_py.bench.workloads import CATEGORIES, Prompt, load_prompts
 from akunu_py.diagnosis.full import loading, planning, prefill, replies, speed, start
@@ -23,6 +22,7 @@ from akunu_py.diagnosis.full.replies import measure_replies
 from akunu_py.diagnosis.full.row_bits import measure_rows
 from akunu_py.diagnosis.full.speed import measure_speed
 from akunu_py.diagnosis.full.start import NoFirstTokenError, first_token_s, measure_start
+from akunu_py.engine.engine import Engine
 from akunu_py.models.pass_times import PassTimes
 from akunu_py.models.session import Session
 from akunu_py.system.errors import ConfigError, MemoryLimitError, ModelFormatError
@@ -276,39 +276,36 @@ def test_replies_with_and_without_drafting(brief, temperature, reproducible):
 
 def test_replies_that_differ_are_named(brief, monkeypatch):
     """As on a device where rows of a pass are not bit-equal: there is the place and the margin."""
-    seen = []
+    names = []
 
     def run_hit_rate(engine, prompts, config, **options):
         assert (config.drafter, config.draft_budget) == ("auto", "always")
         # It decodes plainly beside: its default of another drafter must not sneak in.
         assert config.drafter != DEFAULT.drafter
         report = run(engine, prompts[:1], config)
-        (outcome,) = report.outcomes
-        *ids, last = outcome.on.token_ids
-        on = msgspec.structs.replace(outcome.on, token_ids=(*ids, last + 1))
-        seen.append(msgspec.structs.replace(outcome, on=on, top2_margin=0.25))
-        return replace(report, outcomes=tuple(seen))
+        names.extend(one.item.id for one in report.runs)
+        return replace(report, differences={names[0]: Difference(15, 0.25)})
 
     run = replies.run_hit_rate
     monkeypatch.setattr(replies, "run_hit_rate", run_hit_rate)
     found = measure_replies(brief, PartRun(0.0))
     (difference,) = found.differences
     assert (found.prompts, found.identical) == (1, 0)
-    assert (difference.prompt, difference.token, difference.margin) == (seen[0].id, 15, 0.25)
+    assert (difference.prompt, difference.token, difference.margin) == (names[0], 15, 0.25)
 
 
 def test_no_prompt_fits(brief, monkeypatch):
-    def refuse(engine, prompt):
+    def refuse(*_arguments):
         raise ConfigError("too long")
 
-    monkeypatch.setattr("akunu_py.bench.hit_rate.encode_prompt", refuse)
+    monkeypatch.setattr("akunu_py.bench.runner.encode_prompt", refuse)
     with pytest.raises(ConfigError, match="no prompt could be answered: too long"):
         measure_replies(brief, PartRun(1.0))
 
 
 def test_speed_next_to_mlx_lm(brief, monkeypatch):
     """Costs that were measured are taken over."""
-    monkeypatch.setattr(bench_speed, "measure_passes", None)
+    monkeypatch.setattr(Engine, "tune", None)
     run = counting(1)
     found = measure_speed(brief, run)
     assert [(arm.category, arm.arm) for arm in found.arms] == [

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from akunu_py.bench.hit_rate import run_hit_rate
+from akunu_py.bench.hit_rate import ON, run_hit_rate
 from akunu_py.bench.workloads import CATEGORIES
 from akunu_py.diagnosis.advice import Finding
 from akunu_py.diagnosis.full.part_run import CannotBeMeasuredError, PartRun, Subject
@@ -106,26 +106,27 @@ def measure_replies(
             progress=lambda done, _total: run.tell(f"{done} replies"),
             until=run.is_over,
         )
-    total = report.total
+    total, stats = report.total, report.total.on.stats
+    answered = {one.item.id: one.replies[ON] for one in report.runs}
     figures = ReplyFigures(
         temperature=temperature,
         reproducible=reproducible,
         max_tokens=max_tokens,
-        prompts=total.num_prompts,
+        prompts=len(answered),
         shipped=len(prompts),
         left_out=len(report.failures),
         identical=total.num_identical or 0,
-        drafted=total.stats.drafted,
-        accepted=total.stats.accepted,
+        drafted=stats.drafted,
+        accepted=stats.accepted,
         differences=tuple(
-            ChangedReply(item.id, item.first_difference or 0, item.top2_margin, item.on.row_bits)
-            for item in report.differences
+            ChangedReply(name, found.index, found.margin, answered[name].row_bits)
+            for name, found in (report.differences or {}).items()
         ),
     )
     if not report.finished:
-        run.so_far = figures if report.outcomes else None
+        run.so_far = figures if answered else None
         raise KeyboardInterrupt
-    if not report.outcomes and report.failures:
+    if not answered and report.failures:
         raise ConfigError(f"no prompt could be answered: {report.failures[0].error}")
     run.note = shortened(max_tokens, COMPARED_TOKENS)
     return figures

@@ -1,15 +1,16 @@
 """The part "speed": decoding next to mlx-lm's own loop."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from akunu_py.bench.bootstrap import NOT_ENOUGH, Ratio
-from akunu_py.bench.speed import prompt_cases, run_speed
-from akunu_py.bench.speed_report import BASELINE, SpeedReport
+from akunu_py.bench.runner import encode_items
+from akunu_py.bench.speed import BASELINE, SpeedReport, run_speed
 from akunu_py.diagnosis.advice import Finding
 from akunu_py.diagnosis.full.part_run import PartRun, Subject
-from akunu_py.diagnosis.full.planning import FEWEST_ROUNDS, TIMED_TOKENS, interleaved, shortened
+from akunu_py.diagnosis.full.planning import TIMED_TOKENS, interleaved, shortened
 from akunu_py.diagnosis.full.report import REPORT_IT, PartFigures
+from akunu_py.engine.engine import Engine
 
 CATEGORIES = ("edit", "prose")
 """The shipped categories that profit most and least from drafts."""
@@ -87,42 +88,43 @@ class SpeedFigures(PartFigures):
 def measure_speed(subject: Subject, run: PartRun) -> SpeedFigures:
     """Decode prompts with mlx-lm's loop and with akunu in turns, until the time is over."""
     loaded, pace = subject.ready()
-    cases, _ = prompt_cases(loaded.tokenizer, interleaved(CATEGORIES))
     max_tokens = pace.timed_tokens(run.seconds)
-    report = run_speed(
-        loaded,
-        cases,
-        drafters=[arm for arm in _ARMS if arm != BASELINE],
-        max_tokens=max_tokens,
-        repeats=FEWEST_ROUNDS,
-        times=subject.times,
-        progress=lambda done, _total: run.tell(f"{done} replies"),
-        until=run.is_over,
-    )
+    with Engine(loaded) as engine:
+        engine.compares_rows = False
+        prompts = interleaved(CATEGORIES)
+        items, _ = encode_items(engine.tokenizer, prompts, engine.context)
+        report = run_speed(
+            engine,
+            items,
+            drafters=[arm for arm in _ARMS if arm != BASELINE],
+            max_tokens=max_tokens,
+            # The part before measured them, and the engine remembers.
+            with_costs=subject.times is None,
+            progress=lambda done, _total: run.tell(f"{done} replies"),
+            until=run.is_over,
+        )
     figures = SpeedFigures(max_tokens, tuple(_arm_speeds(report)))
     if not report.finished:
         run.so_far = figures if figures.arms else None
         raise KeyboardInterrupt
     done = sum(arm.pairs for arm in figures.arms if arm.arm == BASELINE)
-    fewer = f"{done} of {len(cases)} prompts" if done < len(cases) else ""
+    fewer = f"{done} of {len(items)} prompts" if done < len(items) else ""
     run.note = ", ".join(filter(None, [fewer, shortened(max_tokens, TIMED_TOKENS)]))
     return figures
 
 
 def _arm_speeds(report: SpeedReport) -> Iterator[ArmSpeed]:
     for category in CATEGORIES:
-        own = tuple(run for run in report.runs if run.case.startswith(f"{category}/"))
-        for arm in sorted(
-            replace(report, runs=own).arms, key=lambda arm: list(_ARMS).index(arm.arm)
-        ):
-            ratio = Ratio(None, None, None, 0) if arm.arm == BASELINE else arm.median_ratio
+        for arm in report.of_category(category).figures():
+            of_mlx_lm = arm["median_ratio"]
+            ratio = Ratio(None, None, None, 0) if arm["arm"] == BASELINE else of_mlx_lm
             yield ArmSpeed(
                 category=category,
-                arm=arm.arm,
-                tokens_per_s=arm.tokens_per_s,
+                arm=arm["arm"],
+                tokens_per_s=arm["tokens_per_s"],
                 ratio=ratio.ratio,
                 low=ratio.low,
                 high=ratio.high,
-                pairs=arm.pairs,
-                identical=arm.identical,
+                pairs=arm["pairs"],
+                identical=arm["identical"],
             )

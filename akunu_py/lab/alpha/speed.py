@@ -9,7 +9,8 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from akunu_py.bench.hit_rate import encode_prompt, run_hit_rate
+from akunu_py.bench.hit_rate import run_hit_rate
+from akunu_py.bench.runner import encode_prompt
 from akunu_py.bench.workloads import Prompt
 from akunu_py.lab.alpha.report import Prediction, SourceFigures
 from akunu_py.lab.alpha.texts import AlphaEngine
@@ -46,7 +47,7 @@ def measure_speed(
     Passes are measured after the first prompt. `progress` is called with finished replies. A
     drafter without any draft is left out. Raises as `run_hit_rate` and `tune` do.
     """
-    costs = engine.tune(encode_prompt(engine, prompts[0])).costs
+    costs = engine.tune(encode_prompt(engine.tokenizer, prompts[0], engine.context)).costs
     found: list[Prediction] = []
     per_drafter = 2 * len(prompts)
     for number, (name, num_draft_tokens, figures) in enumerate(drafters):
@@ -65,11 +66,12 @@ def measure_speed(
             seed=seed,
             progress=tell,
         ).total
-        plain, passes = total.off_tokens_per_s, total.stats.tokens_per_pass
-        if plain is None or passes is None or not total.stats.drafted:
+        plain, stats = total.off.tokens_per_s, total.on.stats
+        passes = stats.tokens_per_pass
+        if plain is None or passes is None or not stats.drafted:
             continue
         acceptance, known = figures.coupled_known or 0.0, figures.known
-        draft_cost = total.stats.propose_s / total.stats.drafted * plain
+        draft_cost = stats.propose_s / stats.drafted * plain
         rows = sorted(costs)
         pass_cost = float(np.interp(num_draft_tokens + 1, rows, [costs[size] for size in rows]))
         tokens, predicted = predict(acceptance, known, num_draft_tokens, draft_cost, pass_cost)

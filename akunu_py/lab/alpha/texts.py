@@ -7,8 +7,9 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from akunu_py.bench.hit_rate import BenchEngine, encode_prompt
+from akunu_py.bench.engine_arm import BenchEngine
 from akunu_py.bench.replay.traces import half_of
+from akunu_py.bench.runner import encode_prompt
 from akunu_py.bench.workloads import Prompt
 from akunu_py.system.errors import ConfigError
 from akunu_py.values.types import GenerationConfig
@@ -98,7 +99,10 @@ def generate_texts(
     if num_tokens < 1:
         raise ConfigError(f"the number of tokens is {num_tokens}; give 1 or more")
     config = GenerationConfig(temperature=temperature, seed=seed, drafter="none")
-    encoded = [(prompt.session, encode_prompt(engine, prompt)) for prompt in prompts]
+    encoded = [
+        (prompt.session, encode_prompt(engine.tokenizer, prompt, engine.context))
+        for prompt in prompts
+    ]
     kept = num_tokens * engine.vocabulary_size * 4 <= _MOST_LOGITS_BYTES
     replies: list[_Open] = []
     missing = num_tokens

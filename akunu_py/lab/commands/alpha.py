@@ -118,7 +118,7 @@ def alpha(  # noqa: PLR0917 - click passes by name
     limit = limited(limit, _QUICK_PROMPTS, is_quick=quick)
     measuring["temperatures"] = tuple(dict.fromkeys(measuring["temperatures"]))
     measuring["num_tokens"] = num_tokens or (_QUICK_TOKENS if quick else _TOKENS)
-    from akunu_py.bench.hit_rate import model_of  # imports MLX
+    from akunu_py.bench.engine_arm import model_of  # imports MLX
     from akunu_py.bench.measured_model import model_hash
     from akunu_py.lab.alpha.run import check_alpha_options, run_alpha, with_predictions
 

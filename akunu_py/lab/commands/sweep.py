@@ -251,7 +251,7 @@ def _measure(
     tokenizer: "Tokenizer",
     output: Output,
 ) -> None:
-    from akunu_py.bench.hit_rate import model_of  # imports MLX
+    from akunu_py.bench.engine_arm import model_of  # imports MLX
     from akunu_py.bench.measured_model import model_from, model_hash
     from akunu_py.lab.sweep.report import make_report, sweep_findings
     from akunu_py.lab.sweep.run import run_sweep

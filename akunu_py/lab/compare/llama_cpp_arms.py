@@ -9,17 +9,12 @@ from importlib.metadata import version
 from typing import Any
 from urllib.parse import urlsplit
 
-from akunu_py.lab.compare.arm import (
-    EXTRA,
-    Arm,
-    Decoded,
-    Program,
-    Skipped,
-    Subject,
-    UnavailableError,
-)
+from akunu_py.bench.reply import Reply
+from akunu_py.bench.runner import Arm, Item
+from akunu_py.lab.compare.arm import EXTRA, Program, Skipped, Subject, UnavailableError
 from akunu_py.system.errors import ContractError
 from akunu_py.system.extras import install_command
+from akunu_py.values.decode_stats import DecodeStats
 
 PLAIN = "llama.cpp-plain"
 MODES = ("ngram-simple", "ngram-map-k", "ngram-map-k4v", "ngram-mod", "ngram-cache")
@@ -36,35 +31,47 @@ class LlamaCppArm:
     plain = PLAIN
     steady = True
 
-    def __init__(self, name: str, about: str, serve: Callable[[], Any]) -> None:
+    def __init__(
+        self,
+        name: str,
+        about: str,
+        serve: Callable[[], Any],
+        max_tokens: int,
+        end_ids: frozenset[int],
+    ) -> None:
         self.name = name
         self.version = f"xllamacpp {version('xllamacpp')}"
         self.about = about
         self._serve = serve
+        self._max_tokens, self._end_ids = max_tokens, end_ids
 
-    def decode(
-        self, prompt: tuple[int, ...], max_tokens: int, end_ids: frozenset[int], /
-    ) -> Decoded:
-        """Continue a prompt; see the protocol. llama.cpp ends at the end ids that it knows.
+    def forget(self) -> None:
+        """Need nothing: a server makes one reply."""
+
+    def reply(self, item: Item) -> Reply:
+        """Continue a prompt; llama.cpp ends at the end ids that it knows.
 
         Raises ContractError if the server refuses the prompt, or continues after an end id.
         """
         server = self._serve()
-        reply = _complete(server.listening_address, prompt, max_tokens)
-        token_ids, timings = tuple(reply["tokens"]), reply["timings"]
-        behind = next((token for token in token_ids[:-1] if token in end_ids), None)
+        answer = _complete(server.listening_address, item.prompt, self._max_tokens)
+        token_ids, timings = tuple(answer["tokens"]), answer["timings"]
+        behind = next((token for token in token_ids[:-1] if token in self._end_ids), None)
         if behind is not None:
             raise ContractError(f"llama.cpp continued after token {behind}, which ends a reply")
         # A draft never exceeds the requested tokens, so all accepted ones are in the reply.
         num_accepted = timings.get("draft_n_accepted", 0)
-        return Decoded(
+        return Reply(
             token_ids=token_ids,
             num_first=1,
             first_s=timings["prompt_ms"] / 1e3,
             decode_s=timings["predicted_ms"] / 1e3,
-            num_passes=len(token_ids) - 1 - num_accepted,
-            num_drafted=timings.get("draft_n", 0),
-            num_accepted=num_accepted,
+            stats=DecodeStats(
+                steps=len(token_ids) - num_accepted,
+                drafted=timings.get("draft_n", 0),
+                accepted=num_accepted,
+                output_tokens=len(token_ids),
+            ),
         )
 
     def close(self) -> None:
@@ -137,10 +144,13 @@ def make_arms(subject: Subject) -> Sequence[Arm | Skipped]:
     where = "all layers on the GPU" if subject.on_gpu else f"{subject.num_threads} threads"
     built = ", ".join(re.findall(r"(\w+) = 1", xllamacpp.get_system_info()))
     about = f"the file's own weights, {where}, built with {built}"
-    modes = [
-        LlamaCppArm(f"llama.cpp-{mode}", about, functools.partial(serve, mode)) for mode in MODES
-    ]
-    return [LlamaCppArm(PLAIN, about, serve), *modes]
+    return [
+        LlamaCppArm(
+            f"llama.cpp-{name}", about, functools.partial(serve, mode), subject.max_tokens,
+            subject.end_ids,
+        )
+        for name, mode in (("plain", "none"), *((mode, mode) for mode in MODES))
+    ]  # fmt: skip
 
 
 LLAMA_CPP = Program("llama.cpp", (PLAIN, *(f"llama.cpp-{mode}" for mode in MODES)), make_arms)

@@ -1,13 +1,13 @@
 """mlx-lm's own loops over the model that akunu loads: plain, and with a draft model."""
 
-import contextlib
-from collections.abc import Callable, Generator, Sequence
-from importlib.metadata import version
+from collections.abc import Sequence
 
+from akunu_py.bench.mlx_lm_arm import MlxLmArm, Passes
+from akunu_py.bench.runner import Arm
 from akunu_py.cpu.blas import fix_threads
-from akunu_py.lab.compare.arm import Arm, Decoded, Program, Recorder, Skipped, Subject
-from akunu_py.models.baseline import LoopPass, drafted_passes, plain_passes
+from akunu_py.lab.compare.arm import Program, Skipped, Subject
 from akunu_py.models.load import LoadedModel
+from akunu_py.models.mlx_lm_loop import PlainLoop, drafted_passes
 from akunu_py.system.errors import ConfigError
 from akunu_py.tokenizers.vocabulary import common_ids
 
@@ -16,38 +16,6 @@ _DRAFT = "mlx-lm-draft"
 _NUM_DRAFT_TOKENS = 2
 """Tokens that `speculative_generate_step` drafts by default."""
 
-Passes = Callable[[tuple[int, ...], int], Generator[LoopPass, None, None]]
-
-
-class MlxLmArm:
-    """Replies of one of mlx-lm's loops; `passes` is called with prompt and `max_tokens`."""
-
-    plain = PLAIN
-    steady = True
-
-    def __init__(self, name: str, about: str, passes: Passes) -> None:
-        self.name = name
-        self.version = f"mlx-lm {version('mlx-lm')}"
-        self.about = about
-        self._passes = passes
-
-    def decode(
-        self, prompt: tuple[int, ...], max_tokens: int, end_ids: frozenset[int], /
-    ) -> Decoded:
-        """Continue a prompt; see the protocol."""
-        recorder = Recorder(max_tokens, end_ids)
-        recorder.start()
-        with contextlib.closing(self._passes(prompt, max_tokens)) as passes:
-            for done in passes:
-                if recorder.take(
-                    done.token_ids, num_drafted=done.num_drafted, num_accepted=done.num_accepted
-                ):
-                    break
-        return recorder.result()
-
-    def close(self) -> None:
-        """Do nothing: the process frees the models when it ends."""
-
 
 def make_arms(subject: Subject) -> Sequence[Arm | Skipped]:
     """Return the plain arm, and the arm with the draft model if there is one."""
@@ -55,29 +23,30 @@ def make_arms(subject: Subject) -> Sequence[Arm | Skipped]:
     fix_threads(subject.num_threads)
     model = loaded.model
     weights = f"{loaded.description.weights} weights as akunu loads them"
-    arms: list[Arm | Skipped] = [
-        MlxLmArm(
-            PLAIN,
-            f"generate_step, {weights}",
-            lambda prompt, most: plain_passes(model, prompt, most),
-        )
-    ]
+
+    def arm(name: str, passes: Passes, about: str) -> MlxLmArm:
+        return MlxLmArm(
+            name, passes, max_tokens=subject.max_tokens, end_ids=subject.end_ids, plain=PLAIN,
+            about=f"{about}, {weights}",
+        )  # fmt: skip
+
+    plain = arm(PLAIN, PlainLoop(model).passes, "generate_step")
     draft = subject.load_draft()
     if draft is None:
-        return [*arms, Skipped(_DRAFT, "there is no draft model; give one: --draft-model")]
+        return [plain, Skipped(_DRAFT, "there is no draft model; give one: --draft-model")]
     reason = _mismatch(loaded, draft)
     if reason:
-        return [*arms, Skipped(_DRAFT, reason)]
-    arms.append(
-        MlxLmArm(
+        return [plain, Skipped(_DRAFT, reason)]
+    return [
+        plain,
+        arm(
             _DRAFT,
-            f"speculative_generate_step, {_NUM_DRAFT_TOKENS} drafted, {weights}",
-            lambda prompt, most: drafted_passes(
+            lambda prompt, most, _text: drafted_passes(
                 model, draft.model, prompt, most, _NUM_DRAFT_TOKENS
             ),
-        )
-    )
-    return arms
+            f"speculative_generate_step, {_NUM_DRAFT_TOKENS} drafted",
+        ),
+    ]
 
 
 def _mismatch(target: LoadedModel, draft: LoadedModel) -> str:

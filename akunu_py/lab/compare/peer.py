@@ -8,10 +8,13 @@ from dataclasses import dataclass, replace
 from multiprocessing.connection import Connection
 from typing import Any
 
-from akunu_py.lab.compare.arm import Arm, Decoded, Program, Skipped, Subject, UnavailableError
+from akunu_py.bench.reply import Reply
+from akunu_py.bench.runner import Arm, Item
+from akunu_py.lab.compare.arm import Program, Skipped, Subject, UnavailableError
+from akunu_py.system.errors import AkunuError
 
 
-class PeerError(Exception):
+class PeerError(AkunuError):
     """The failure of a program in another process, with its message."""
 
 
@@ -26,13 +29,14 @@ class PeerArm:
     about: str
     peer: "Peer | None" = None
 
-    def decode(
-        self, prompt: tuple[int, ...], max_tokens: int, end_ids: frozenset[int], /
-    ) -> Decoded:
-        """Continue a prompt; see the protocol."""
+    def forget(self) -> None:
+        """Need nothing: no other program remembers more than a reply."""
+
+    def reply(self, item: Item) -> Reply:
+        """Continue a prompt in that process; raises PeerError."""
         assert self.peer is not None  # noqa: S101 - `Peer` sets it
-        decoded: Decoded = self.peer.ask((self.name, prompt, max_tokens, end_ids))
-        return decoded
+        reply: Reply = self.peer.ask((self.name, item))
+        return reply
 
     def close(self) -> None:
         """End the process, and so the program's other arms."""
@@ -135,9 +139,9 @@ def _serve(connection: Connection, program: Program, subject: Subject) -> None:
     connection.send((True, (described, skipped)))
     with suppress(EOFError, OSError):
         while True:
-            name, *request = connection.recv()
+            name, item = connection.recv()
             try:
-                answer: object = arms[name].decode(*request)
+                answer: object = arms[name].reply(item)
             except Exception as error:  # noqa: BLE001
                 connection.send((False, f"{type(error).__name__}: {error}"))
             else:

@@ -5,25 +5,17 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from akunu_py.bench.bootstrap import LEAST_SESSIONS, Ratio
+from akunu_py.bench.figures import ArmFigures, Identity, Logits, Part, arm_figures, identity, ratio
 from akunu_py.bench.result_file import Costs, Failure
 from akunu_py.bench.rows import plain
 from akunu_py.bench.run import Findings
+from akunu_py.bench.runner import Arm, ItemReplies, Runs
 from akunu_py.bench.tables import Column, Table, ratio_columns, table_of
 from akunu_py.bench.workloads import order_of
-from akunu_py.lab.compare import akunu_arms, mlx_lm_arms
-from akunu_py.lab.compare.arm import Arm, Skipped
-from akunu_py.lab.compare.figures import (
-    ArmFigures,
-    Identity,
-    Logits,
-    Part,
-    arm_figures,
-    identity,
-    ratio,
-)
-from akunu_py.lab.compare.runner import ItemRun, Runs
+from akunu_py.lab.compare.arm import Skipped
+from akunu_py.lab.compare.mlx_lm_arms import PLAIN as MLX_LM
 
-AKUNU, MLX_LM = akunu_arms.PLAIN, mlx_lm_arms.PLAIN
+AKUNU = "akunu-plain"
 
 _SPEED = (
     Column("arm", "arm"),
@@ -85,13 +77,13 @@ class Comparison:
     akunu: Mapping[str, Identity]
 
 
-def compare(arms: Sequence[Arm], runs: Sequence[ItemRun], logits: Logits) -> Comparison:
+def compare(arms: Sequence[Arm], runs: Sequence[ItemReplies], logits: Logits) -> Comparison:
     """Return the figures of all arms that decoded anything."""
     figures = {arm.name: arm_figures(runs, arm.name) for arm in arms}
-    present = tuple(arm for arm in arms if figures[arm.name] is not None)
+    present = tuple(arm for arm in arms if figures[arm.name].replies)
     return Comparison(
         arms=present,
-        figures={name: found for name, found in figures.items() if found is not None},
+        figures=figures,
         own={arm.name: identity(runs, arm.name, arm.plain, logits) for arm in present},
         akunu={arm.name: identity(runs, arm.name, AKUNU, logits) for arm in present},
     )
@@ -106,12 +98,7 @@ def compare_findings(
     costs: Costs | None,
 ) -> Findings:
     """Return the figures, tables and rows of a comparison; `failures` are those from before it."""
-    measured = [run for run in runs.items if run.replies]
-    failed = [
-        Failure(f"{run.item.id}, {name}", error)
-        for run in runs.items
-        for name, error in run.errors.items()
-    ]
+    measured = runs.answered
     return Findings(
         deterministic=deterministic(comparison, measured),
         timing=timing(comparison, measured),
@@ -119,13 +106,13 @@ def compare_findings(
         items=tuple(
             {"id": run.item.id, "category": run.item.category, **plain(run)} for run in measured
         ),
-        failures=(*failures, *failed),
+        failures=(*failures, *runs.failures),
         costs=costs,
         finished=runs.finished,
     )
 
 
-def deterministic(comparison: Comparison, runs: Sequence[ItemRun]) -> dict[str, object]:
+def deterministic(comparison: Comparison, runs: Sequence[ItemReplies]) -> dict[str, object]:
     """Return the deterministic figures, over all items and by category.
 
     Arms whose drafts depend on times are left out: on a device that rounds passes of different
@@ -133,23 +120,24 @@ def deterministic(comparison: Comparison, runs: Sequence[ItemRun]) -> dict[str, 
     """
     steady = [arm for arm in comparison.arms if arm.steady]
 
-    def figures(chosen: Sequence[ItemRun]) -> dict[str, object]:
+    def figures(chosen: Sequence[ItemReplies]) -> dict[str, object]:
         found: dict[str, object] = {}
         names = {run.item.id for run in chosen}
         for arm in steady:
             one = arm_figures(chosen, arm.name)
-            if one is None:
+            if not one.replies:
                 continue
+            stats = one.stats
             differing = comparison.own[arm.name].differences.keys() & names
             theirs = comparison.akunu[arm.name].differences.keys() & names
             found[arm.name] = {
-                "replies": one.replies,
+                "replies": len(one.replies),
                 "tokens": one.tokens,
-                "passes": one.passes,
-                "drafted": one.drafted,
-                "accepted": one.accepted,
-                "tokens_per_pass": one.tokens_per_pass,
-                "hit_rate": one.hit_rate,
+                "passes": stats.steps,
+                "drafted": stats.drafted,
+                "accepted": stats.accepted,
+                "tokens_per_pass": stats.tokens_per_pass,
+                "hit_rate": stats.hit_rate,
                 "differing_from_own_plain": len(differing),
                 "differing_from_akunu": len(theirs),
                 "token_ids_sha256": one.digest,
@@ -165,7 +153,7 @@ def deterministic(comparison: Comparison, runs: Sequence[ItemRun]) -> dict[str, 
     }
 
 
-def timing(comparison: Comparison, runs: Sequence[ItemRun]) -> dict[str, object]:
+def timing(comparison: Comparison, runs: Sequence[ItemReplies]) -> dict[str, object]:
     """Return ratios by "arm/other arm" and part; by arm its program, rates and differences."""
     ratios: dict[str, object] = {}
     for arm in comparison.arms:
@@ -184,8 +172,8 @@ def timing(comparison: Comparison, runs: Sequence[ItemRun]) -> dict[str, object]
             "tokens_per_s": figures.tokens_per_s,
             "first_s": figures.first_s,
             "prompt_tokens_per_s": figures.prompt_tokens_per_s,
-            "tokens_per_pass": figures.tokens_per_pass,
-            "hit_rate": figures.hit_rate,
+            "tokens_per_pass": figures.stats.tokens_per_pass,
+            "hit_rate": figures.stats.hit_rate,
             "differs_from_own_plain": comparison.own[arm.name].differences,
             "differs_from_akunu": comparison.akunu[arm.name].differences,
         }
@@ -193,7 +181,7 @@ def timing(comparison: Comparison, runs: Sequence[ItemRun]) -> dict[str, object]
 
 
 def tables(
-    comparison: Comparison, skipped: Sequence[Skipped], runs: Sequence[ItemRun]
+    comparison: Comparison, skipped: Sequence[Skipped], runs: Sequence[ItemReplies]
 ) -> tuple[Table, ...]:
     """Return the tables; skipped arms have their own table."""
     found = [
@@ -217,7 +205,7 @@ def tables(
     return tuple(found)
 
 
-def _speed(comparison: Comparison, runs: Sequence[ItemRun]) -> Iterable[dict[str, Any]]:
+def _speed(comparison: Comparison, runs: Sequence[ItemReplies]) -> Iterable[dict[str, Any]]:
     for arm in comparison.arms:
         yield {
             "arm": arm.name,
@@ -227,19 +215,21 @@ def _speed(comparison: Comparison, runs: Sequence[ItemRun]) -> Iterable[dict[str
         }
 
 
-def _prompt(comparison: Comparison, runs: Sequence[ItemRun]) -> Iterable[dict[str, Any]]:
+def _prompt(comparison: Comparison, runs: Sequence[ItemReplies]) -> Iterable[dict[str, Any]]:
     for arm in comparison.arms:
         figures = comparison.figures[arm.name]
         yield {
             "arm": arm.name,
             "prompt_tokens_per_s": figures.prompt_tokens_per_s,
             "prompt_of_mlx_lm": _over(runs, arm.name, MLX_LM, "prompt"),
-            "first_ms": 1e3 * figures.first_s,
+            "first_ms": 1e3 * (figures.first_s or 0.0),
             "end_to_end": _over(runs, arm.name, MLX_LM, "whole"),
         }
 
 
-def _over(runs: Sequence[ItemRun], arm: str, other: str, part: Part = "decoding") -> Ratio | None:
+def _over(
+    runs: Sequence[ItemReplies], arm: str, other: str, part: Part = "decoding"
+) -> Ratio | None:
     """Return the ratio of an arm to another; None to itself."""
     return None if arm == other else ratio(runs, arm, other, part)
 
@@ -250,8 +240,8 @@ def _output(comparison: Comparison) -> Iterable[dict[str, Any]]:
         own, akunu = comparison.own[arm.name], comparison.akunu[arm.name]
         yield {
             "arm": arm.name,
-            "tokens_per_pass": figures.tokens_per_pass,
-            "hit_rate": figures.hit_rate,
+            "tokens_per_pass": figures.stats.tokens_per_pass,
+            "hit_rate": figures.stats.hit_rate,
             "as_own_plain": f"{own.identical}/{own.pairs}",
             "own_first_difference": own.first,
             "own_margin": own.margin,
@@ -261,7 +251,7 @@ def _output(comparison: Comparison) -> Iterable[dict[str, Any]]:
         }
 
 
-def _by_category(comparison: Comparison, runs: Sequence[ItemRun]) -> Table:
+def _by_category(comparison: Comparison, runs: Sequence[ItemReplies]) -> Table:
     """Return ratios of decoding speed by category: to the own plain arm, for that to mlx-lm."""
     records: list[dict[str, Any]] = []
     for category in order_of(run.item.category for run in runs):

@@ -7,16 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from akunu_py.lab.compare.arm import (
-    EXTRA,
-    Arm,
-    Decoded,
-    Program,
-    Recorder,
-    Skipped,
-    Subject,
-    UnavailableError,
-)
+from akunu_py.bench.reply import Recorder, Reply
+from akunu_py.bench.runner import Arm, Item
+from akunu_py.lab.compare.arm import EXTRA, Program, Skipped, Subject, UnavailableError
 from akunu_py.lab.compare.plain_decoder import PlainDecoder, plain_decoder
 from akunu_py.system.errors import ConfigError
 from akunu_py.system.extras import install_command
@@ -32,20 +25,24 @@ float32 (True) or in 16 bits (False)."""
 
 
 class _Stream:
-    """Takes tokens from `generate`: first the prompt, then the tokens of each pass."""
+    """Takes tokens from `generate`: first the prompt, then the tokens of each pass.
+
+    `rows` is the size of the pass that runs.
+    """
 
     def __init__(self, recorder: Recorder) -> None:
         self._recorder = recorder
-        self._in_reply = False
-        self.rows = 0
+        self.rows = self._known = 0
 
     def put(self, value: Any) -> None:
         """Take the tokens of a pass."""
-        if not self._in_reply:
-            self._in_reply = True
-            return
         tokens = value.reshape(-1).tolist()
-        self._recorder.take(tokens, num_drafted=max(0, self.rows - 1), num_accepted=len(tokens) - 1)
+        if not self._known:
+            self._known = len(tokens)
+            return
+        drafted = max(0, self.rows - self._known)
+        self._recorder.take(tokens, num_drafted=drafted, num_accepted=len(tokens) - 1)
+        self._known = 1
 
     def end(self) -> None:
         """Do nothing."""
@@ -57,28 +54,31 @@ class TransformersArm:
     plain = PLAIN
     steady = True
 
-    def __init__(self, name: str, about: str, model: Any, num_draft_tokens: int | None) -> None:
+    def __init__(
+        self, name: str, about: str, model: Any, num_draft_tokens: int | None, subject: Subject
+    ) -> None:
         self.name = name
         self.version = f"transformers {version('transformers')}, torch {version('torch')}"
         self.about = about
         self._model = model
         self._num_draft_tokens = num_draft_tokens
+        self._max_tokens, self._end_ids = subject.max_tokens, subject.end_ids
 
-    def decode(
-        self, prompt: tuple[int, ...], max_tokens: int, end_ids: frozenset[int], /
-    ) -> Decoded:
-        """Continue a prompt; see the protocol."""
+    def forget(self) -> None:
+        """Need nothing: it looks up the prompt of a reply alone."""
+
+    def reply(self, item: Item) -> Reply:
         import torch  # an extra
         from transformers import GenerationConfig
 
         config = GenerationConfig(
-            max_new_tokens=max_tokens,
+            max_new_tokens=self._max_tokens,
             do_sample=False,
-            eos_token_id=sorted(end_ids) or None,
-            pad_token_id=min(end_ids, default=0),
+            eos_token_id=sorted(self._end_ids) or None,
+            pad_token_id=min(self._end_ids, default=0),
             prompt_lookup_num_tokens=self._num_draft_tokens,
         )
-        recorder = Recorder(max_tokens, end_ids)
+        recorder = Recorder(self._max_tokens, self._end_ids)
         stream = _Stream(recorder)
 
         def count(_module: Any, _args: Any, options: dict[str, Any]) -> None:
@@ -87,7 +87,7 @@ class TransformersArm:
         hook = self._model.register_forward_pre_hook(count, with_kwargs=True)
         try:
             recorder.start()
-            ids = torch.tensor([prompt], device=self._model.device)
+            ids = torch.tensor([item.prompt], device=self._model.device)
             with torch.inference_mode():
                 self._model.generate(
                     ids,
@@ -97,7 +97,7 @@ class TransformersArm:
                 )
         finally:
             hook.remove()
-        return recorder.result()
+        return recorder.reply()
 
     def close(self) -> None:
         self._model = None
@@ -145,8 +145,8 @@ def make_arms(subject: Subject) -> Sequence[Arm | Skipped]:
     )
     drafts = f"{about}, up to {_NUM_DRAFT_TOKENS} drafted"
     return [
-        TransformersArm(PLAIN, about, model, None),
-        TransformersArm(_LOOKUP, drafts, model, _NUM_DRAFT_TOKENS),
+        TransformersArm(PLAIN, about, model, None, subject),
+        TransformersArm(_LOOKUP, drafts, model, _NUM_DRAFT_TOKENS, subject),
     ]
 
 

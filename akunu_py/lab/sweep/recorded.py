@@ -8,13 +8,13 @@ slows all alike. Nothing is remembered from reply to reply.
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import accumulate
 
-from akunu_py.bench.hit_rate import encode_prompt
 from akunu_py.bench.replay.cells import Cell
 from akunu_py.bench.replay.runner import ItemCounts, ReplayItem
 from akunu_py.bench.replay.traces import half_of
 from akunu_py.bench.result_file import Costs, Failure
 from akunu_py.bench.resume import ItemStore
 from akunu_py.bench.rows import Count
+from akunu_py.bench.runner import encode_prompt
 from akunu_py.bench.workloads import Prompt
 from akunu_py.engine.engine import Engine
 from akunu_py.models.pass_times import ROWS
@@ -39,7 +39,7 @@ def record_replies(
     progress(0, len(prompts))
     for number, prompt in enumerate(prompts, start=1):
         try:
-            ids = encode_prompt(engine, prompt)
+            ids = encode_prompt(engine.tokenizer, prompt, engine.context)
             output = _reply(engine, prompt.id, ids, store, config)
         except AkunuError as error:
             failures.append(Failure(prompt.id, str(error)))

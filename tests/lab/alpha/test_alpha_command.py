@@ -102,7 +102,7 @@ def test_wrong_options_are_explained_before_a_model_is_loaded(loaded, arguments,
 
 
 def test_greedy_replies_that_do_not_reach_the_number_are_said(loaded, monkeypatch):
-    monkeypatch.setattr(texts_module, "encode_prompt", lambda engine, prompt: [0] * 998)
+    monkeypatch.setattr(texts_module, "encode_prompt", lambda *_: [0] * 998)
     result = run("--tokens", "12", "--temp", "0")
     assert "fewer than 12" in result.stdout
     assert "temperature 0: 4 tokens of 2 replies" in result.stdout
@@ -142,13 +142,16 @@ def test_predicted_and_measured_side_by_side():
     (found, _) = made.predictions
     assert (found.drafter, found.temperature, found.num_draft_tokens) == ("ngram", 0.7, 4)
     assert (found.acceptance, found.known) == (pytest.approx(0.375), 1)
-    assert found.draft_cost == pytest.approx(1.6 / 32 / 0.2)
+    # Plain steps of 4.4 s / 21 tokens, which follow the first.
+    assert found.draft_cost == pytest.approx(1.6 / 32 / (4.4 / 21))
     assert found.pass_cost == pytest.approx(2.0)
     tokens = 1 + 0.375 + 0.375**2 + 0.375**3 + 0.375**4
     assert found.predicted_tokens_per_pass == pytest.approx(tokens)
-    assert found.theorem == pytest.approx(tokens / (4 * 0.25 + 1))
-    assert found.predicted == pytest.approx(tokens / (4 * 0.25 + 2))
-    assert (found.measured, found.tokens_per_pass) == (Ratio(2, 2, 2, 6), 2.2)
+    cost = 4 * found.draft_cost
+    assert found.theorem == pytest.approx(tokens / (cost + 1))
+    assert found.predicted == pytest.approx(tokens / (cost + 2))
+    assert (found.measured.ratio, found.measured.pairs) == (pytest.approx(2), 6)
+    assert found.tokens_per_pass == 2.2
     assert engine.config.draft_budget == "always"
     assert (engine.config.temperature, engine.config.seed) == (0.7, 8)
     made = replace(made, settings=made.settings[:1])

@@ -18,19 +18,18 @@ from tiny_models import prompt_of, tiny
 
 from akunu_py import ConfigError, Engine
 from akunu_py.bench.result_file import parse_result
-from akunu_py.bench.workloads import Prompt
+from akunu_py.bench.runner import Item
 from akunu_py.cli.main import cli
 from akunu_py.lab.compare import run, transformers_arms
-from akunu_py.lab.compare.akunu_arms import make_arms as make_akunu_arms
-from akunu_py.lab.compare.arm import Decoded, Skipped, Subject, UnavailableError
+from akunu_py.lab.compare.arm import Skipped, Subject, UnavailableError
 from akunu_py.lab.compare.llama_cpp_arms import LLAMA_CPP, MODES, PLAIN, LlamaCppArm
 from akunu_py.lab.compare.mlx_lm_arms import MLX_LM
 from akunu_py.lab.compare.plain_decoder import plain_decoder
-from akunu_py.lab.compare.run import encode_items
+from akunu_py.lab.compare.run import CompareOptions
 from akunu_py.lab.compare.transformers_arms import TRANSFORMERS
-from akunu_py.models.baseline import drafted_passes, plain_passes
 from akunu_py.models.layers import FrequencyRope
-from akunu_py.models.load import load_model
+from akunu_py.models.load import LoadOptions, load_model
+from akunu_py.models.mlx_lm_loop import PlainLoop, drafted_passes
 from akunu_py.system.errors import ContractError
 from akunu_py.system.extras import install_command
 
@@ -63,14 +62,14 @@ def engine(loaded):
 
 def subject_of(loaded, engine, **options):
     given = {
-        "path": loaded.description.path, "longest": 200, "probe": PROMPT,
-        "logits": engine.logits(PROMPT), **options,
+        "path": loaded.description.path, "longest": 200, "probe": PROMPT, "max_tokens": 24,
+        "end_ids": NO_END, "logits": engine.logits(PROMPT), **options,
     }  # fmt: skip
     return Subject(**given)
 
 
-def decode(arm, prompt=PROMPT, max_tokens=24, end_ids=NO_END):
-    return arm.decode(prompt, max_tokens, end_ids)
+def decode(arm, prompt=PROMPT):
+    return arm.reply(Item("i", "edit", "s", prompt))
 
 
 def made(program, subject):
@@ -78,10 +77,14 @@ def made(program, subject):
     return sorted_out(program.make(subject))
 
 
-def akunu_arms(loaded, draft_model=None, drafters=("ngram", "none"), draft_budget="always"):
-    arms, skipped = make_akunu_arms(
-        loaded, draft_model, context=512, drafters=drafters, draft_budget=draft_budget
+def akunu_arms(
+    loaded, draft_model=None, drafters=("ngram", "none"), draft_budget="always", max_tokens=24
+):
+    options = CompareOptions(
+        load=LoadOptions(), drafters=drafters, draft_budget=draft_budget, max_tokens=max_tokens
     )
+    engine = run._engine(loaded, 512)
+    arms, skipped = run._own_arms(engine, loaded, draft_model, options)
     return sorted_out([*arms, *skipped])
 
 
@@ -95,7 +98,7 @@ class TestMlxLm:
     def test_a_pass_has_what_the_draft_model_guessed_and_one_more(self):
         target, draft = tiny(seed=3), tiny(seed=3)
         prompt = prompt_of(30)
-        plain = [done.token_ids[0] for done in plain_passes(target, prompt, 12)]
+        plain = [done.token_ids[0] for done in PlainLoop(target).passes(prompt, 12)]
         # The model as its own draft model: everything is accepted.
         passes = list(drafted_passes(target, draft, prompt, 12, 3))
         assert [token for done in passes for token in done.token_ids] == plain
@@ -110,17 +113,11 @@ class TestMlxLm:
     def test_a_draft_model_that_is_wrong_costs_no_token(self):
         target, draft = tiny(seed=3), tiny(seed=9)
         prompt = prompt_of(30)
-        plain = [done.token_ids[0] for done in plain_passes(target, prompt, 12)]
+        plain = [done.token_ids[0] for done in PlainLoop(target).passes(prompt, 12)]
         passes = list(drafted_passes(target, draft, prompt, 12, 2))
         assert [token for done in passes for token in done.token_ids] == plain
         assert all(len(done.token_ids) == done.num_accepted + 1 for done in passes[:-1])
         assert sum(done.num_accepted for done in passes) < sum(done.num_drafted for done in passes)
-
-    def test_a_reply_can_be_left(self):
-        passes = plain_passes(tiny(), prompt_of(30), 12)
-        first = next(passes)
-        passes.close()
-        assert next(plain_passes(tiny(), prompt_of(30), 12)) == first
 
     @pytest.mark.slow
     def test_arms(self, loaded, engine, tiny_gguf):
@@ -131,7 +128,7 @@ class TestMlxLm:
         assert "another vocabulary" in skipped["mlx-lm-draft"]
         arms, skipped = made(MLX_LM, subject_of(loaded, engine, draft_path=loaded.description.path))
         assert not skipped
-        assert decode(arms["mlx-lm-draft"]).num_accepted > 10
+        assert decode(arms["mlx-lm-draft"]).stats.accepted > 10
 
 
 class TestAkunu:
@@ -145,13 +142,10 @@ class TestAkunu:
             "akunu-plain", "akunu-ngram", "akunu-draft-model", "mlx-lm-plain", "mlx-lm-draft",
         }  # fmt: skip
         assert len({found.token_ids for found in replies.values()}) == 1
-        plain = replies["akunu-plain"]
-        assert (plain.num_first, plain.num_passes, plain.num_drafted) == (1, 23, 0)
-        drafting = replies["akunu-draft-model"]
-        assert drafting.num_passes < 10
-        assert drafting.num_accepted == len(drafting.token_ids) - drafting.num_first - (
-            drafting.num_passes
-        )
+        plain, drafting = replies["akunu-plain"], replies["akunu-draft-model"]
+        assert (plain.num_first, plain.stats.steps, plain.stats.drafted) == (1, 24, 0)
+        assert drafting.stats.steps < 10
+        assert drafting.stats.accepted == len(drafting.token_ids) - drafting.stats.steps
         for arm in arms.values():
             arm.close()
 
@@ -162,17 +156,15 @@ class TestAkunu:
         arms, _ = akunu_arms(loaded, drafters=("auto",))
         # A reply that auto remembered would be copied from, in fewer passes.
         first, second = (decode(arms["akunu-auto"], tuple(range(40, 70))) for _ in range(2))
-        assert (second.num_passes, second.num_drafted) == (first.num_passes, first.num_drafted)
-        assert first.num_passes > 3
+        assert second.passes == first.passes
+        assert first.stats.steps > 4
         assert len(resets) == 2
 
-    def test_an_end_ends_all(self, loaded, engine):
-        plain = made(MLX_LM, subject_of(loaded, engine))[0]["mlx-lm-plain"]
-        whole = decode(plain).token_ids
-        end = frozenset({whole[5]})
+    def test_an_end_ends_mlx_lms_loop(self, loaded, engine):
+        whole = decode(made(MLX_LM, subject_of(loaded, engine))[0]["mlx-lm-plain"]).token_ids
         cut = whole[: whole.index(whole[5]) + 1]
-        assert decode(plain, end_ids=end).token_ids == cut
-        assert decode(akunu_arms(loaded)[0]["akunu-ngram"], end_ids=end).token_ids == cut
+        subject = subject_of(loaded, engine, end_ids=frozenset({whole[5]}))
+        assert decode(made(MLX_LM, subject)[0]["mlx-lm-plain"]).token_ids == cut
 
     def test_names_and_reasons(self, loaded):
         arms, skipped = akunu_arms(loaded, drafters=("none", "draft-model"))
@@ -219,8 +211,7 @@ def serving():
 
     def arm(**reply):
         servers.append(FakeServer(**reply))
-        made = LlamaCppArm.__new__(LlamaCppArm)
-        made._serve = lambda: servers[-1]
+        made = LlamaCppArm("x", "", lambda: servers[-1], 9, frozenset({0}))
         return made, servers[-1].asked
 
     yield arm
@@ -232,8 +223,10 @@ class TestLlamaCpp:
     def test_a_reply_has_llama_cpps_own_times_and_counts(self, serving):
         timings = {"prompt_ms": 250.0, "predicted_ms": 1500.0, "draft_n": 9, "draft_n_accepted": 4}
         arm, asked = serving(tokens=[3, 1, 4, 1, 5, 9, 2, 0], timings=timings)
-        found = decode(arm, max_tokens=9, end_ids=frozenset({0}))
-        assert found == Decoded((3, 1, 4, 1, 5, 9, 2, 0), 1, 0.25, 1.5, 3, 9, 4)
+        found = decode(arm)
+        assert found.token_ids == (3, 1, 4, 1, 5, 9, 2, 0)
+        assert (found.num_first, found.first_s, found.decode_s) == (1, 0.25, 1.5)
+        assert (found.stats.steps, found.stats.drafted, found.stats.accepted) == (4, 9, 4)
         ((path, request),) = asked
         assert path == "/completion"
         assert request == {
@@ -243,7 +236,8 @@ class TestLlamaCpp:
 
     def test_plain_decoding_counts_no_drafts(self, serving):
         arm, _ = serving(tokens=[3, 1], timings={"prompt_ms": 2.0, "predicted_ms": 1.0})
-        assert decode(arm) == Decoded((3, 1), 1, 0.002, 0.001, 1, 0, 0)
+        stats = decode(arm).stats
+        assert (stats.steps, stats.drafted, stats.accepted) == (2, 0, 0)
 
     def test_what_it_refuses_is_said_in_its_words(self, serving):
         arm, _ = serving(status=400, error={"message": "exceeds the context"})
@@ -253,7 +247,7 @@ class TestLlamaCpp:
     def test_a_reply_that_goes_on_behind_an_end_is_not_counted(self, serving):
         arm, _ = serving(tokens=[3, 0, 1], timings={"prompt_ms": 2.0, "predicted_ms": 1.0})
         with pytest.raises(ContractError, match="after token 0"):
-            decode(arm, end_ids=frozenset({0}))
+            decode(arm)
 
     def test_a_folder_is_not_a_gguf_file(self, loaded, engine, tmp_path):
         with pytest.raises(UnavailableError, match="GGUF"):
@@ -266,25 +260,24 @@ class TestLlamaCpp:
 
     @needs_llama_cpp
     def test_replies(self, loaded, engine):
-        subject = subject_of(loaded, engine)
+        subject = subject_of(loaded, engine, max_tokens=96)
         arms, skipped = made(LLAMA_CPP, subject)
         assert not skipped
         # The reply ends in a loop, so that there is something to copy.
-        replies = {name: decode(arm, max_tokens=96) for name, arm in arms.items()}
+        replies = {name: decode(arm) for name, arm in arms.items()}
         plain = replies[PLAIN]
-        akunu = decode(akunu_arms(loaded)[0]["akunu-plain"], max_tokens=96)
+        akunu = decode(akunu_arms(loaded, max_tokens=96)[0]["akunu-plain"])
         # Its activations have 8 bits, so that ties may fall otherwise, but not at once.
         assert plain.token_ids[:4] == akunu.token_ids[:4]
-        assert (plain.num_passes, plain.num_drafted) == (95, 0)
+        assert (plain.stats.steps, plain.stats.drafted) == (96, 0)
         assert list(replies) == [PLAIN, *(f"llama.cpp-{mode}" for mode in MODES)]
         for name, reply in replies.items():
             assert reply.token_ids == plain.token_ids
-            assert reply.num_passes + reply.num_accepted == 95
+            assert reply.stats.steps + reply.stats.accepted == 96
             # ngram-simple copies no loop that is shorter than its drafts.
-            assert (reply.num_accepted > 0) == (name not in {PLAIN, "llama.cpp-ngram-simple"})
+            assert (reply.stats.accepted > 0) == (name not in {PLAIN, "llama.cpp-ngram-simple"})
             # A second reply finds nothing of the first one.
-            again = decode(arms[name], max_tokens=96)
-            assert (again.num_drafted, again.num_passes) == (reply.num_drafted, reply.num_passes)
+            assert decode(arms[name]).stats == reply.stats
 
     @needs_llama_cpp
     def test_all_modes_that_llama_cpp_has_are_measured(self):
@@ -372,12 +365,12 @@ class TestTransformers:
         plain, lookup = decode(arms["transformers-plain"]), decode(arms["transformers-lookup"])
         akunu = decode(akunu_arms(loaded)[0]["akunu-plain"])
         assert plain.token_ids == lookup.token_ids == akunu.token_ids
-        assert (plain.num_passes, plain.num_drafted) == (23, 0)
-        assert lookup.num_passes < 23
-        assert lookup.num_timed == lookup.num_passes + lookup.num_accepted
-        end = frozenset({plain.token_ids[5]})
+        assert (plain.stats.steps, plain.stats.drafted) == (24, 0)
+        assert lookup.stats.steps < 24
+        assert len(lookup.token_ids) == lookup.stats.steps + lookup.stats.accepted
         cut = plain.token_ids[: plain.token_ids.index(plain.token_ids[5]) + 1]
-        assert decode(arms["transformers-lookup"], end_ids=end).token_ids == cut
+        subject = subject_of(loaded, engine, end_ids=frozenset({plain.token_ids[5]}))
+        assert decode(made(TRANSFORMERS, subject)[0]["transformers-lookup"]).token_ids == cut
 
     @needs_torch
     def test_another_models_logits_are_refused(self, loaded, engine):
@@ -468,14 +461,6 @@ def test_prompts_of_a_file(draft_path, tmp_path, one_process):
     assert result.arguments["threads"] >= 1
     (failure,) = result.failures
     assert "line 2" in failure.item
-
-
-def test_prompts_that_do_not_fit_are_failures(loaded):
-    prompts = [Prompt("long", "edit", "raw", "word " * 999), Prompt("good", "edit", "raw", "x = 1")]
-    items, failures = encode_items(loaded.tokenizer, prompts, 100)
-    assert [item.id for item in items] == ["good"]
-    assert failures[0].item == "long"
-    assert "100 leave room" in failures[0].error
 
 
 @pytest.mark.parametrize(

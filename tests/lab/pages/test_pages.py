@@ -9,7 +9,7 @@ import pytest
 from bench.result_values import ENVIRONMENT, HIT_RATE, TABLE, result
 from click.testing import CliRunner
 
-from akunu_py.bench import hit_rate_findings, speed_report
+from akunu_py.bench import hit_rate_findings, speed
 from akunu_py.bench.measured_model import Model
 from akunu_py.bench.replay import report as replay_report
 from akunu_py.bench.result_file import Costs, Failure, write_result
@@ -126,7 +126,7 @@ def test_a_table_shows_what_matters_and_opens_to_the_rest():
     "columns",
     [
         hit_rate_findings._COLUMNS,
-        speed_report._COLUMNS,
+        speed._COLUMNS,
         replay_report._COLUMNS,
         compare_report._SPEED,
     ],

@@ -5,7 +5,6 @@ loops here also run inside a `ReplyFrame`; without it mlx-lm would be measured u
 conditions.
 """
 
-import time
 from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass
 
@@ -28,47 +27,56 @@ _frame = ReplyFrame(generation_stream)
 
 
 @dataclass(frozen=True, slots=True)
-class BaselineRun:
-    """Tokens generated, the seconds that all but the first took, and the peak memory of MLX."""
+class LoopPass:
+    """Tokens of one pass of mlx-lm's loop, and how many tokens were drafted and accepted."""
 
     token_ids: tuple[int, ...]
-    decode_s: float
-    peak_memory_bytes: int
-
-    @property
-    def num_timed_tokens(self) -> int:
-        """Number of tokens in `decode_s`: all but the first."""
-        return len(self.token_ids) - 1
+    num_drafted: int = 0
+    num_accepted: int = 0
 
 
-class Baseline:
-    """Greedy `mlx_lm.generate.generate_step` over one model; keeps the last prompt's rows."""
+class PlainLoop:
+    """Greedy `mlx_lm.generate.generate_step` over one model.
 
-    def __init__(self, model: nn.Module) -> None:
+    With `keeps_prompt` the rows of the last prompt stay, and a reply to it reads none of it again.
+    """
+
+    def __init__(self, model: nn.Module, *, keeps_prompt: bool = False) -> None:
         self._model = model
+        self._keeps_prompt = keeps_prompt
         self._caches: list[Cache] = []
         self._prompt: tuple[int, ...] = ()
 
-    def run(
+    def passes(
         self, prompt: Sequence[int], max_tokens: int, text: Sequence[int] | None = None
-    ) -> BaselineRun:
-        """Decode `max_tokens` tokens: the tokens of `text` where given, else the model's own."""
-        self._prefill(tuple(prompt))
+    ) -> Generator[LoopPass, None, None]:
+        """Yield the passes of a reply: the tokens of `text` where given, else the model's own.
+
+        The first comes after the prefill. Close the iterator to end a reply early.
+        """
+        if self._keeps_prompt:
+            self._prefill(tuple(prompt))
+            prompt = prompt[-1:]
+        else:
+            self._caches = make_prompt_cache(self._model)
+        steps = generate_step(
+            mx.array(list(prompt)),
+            self._model,
+            max_tokens=max_tokens,
+            prompt_cache=self._caches,
+            sampler=_greedy if text is None else _forced_by(text),
+        )
+        # The loop queues one pass that is not read.
+        fed = 1
         with _frame(self._model):
-            steps = generate_step(
-                mx.array(list(prompt[-1:])),
-                self._model,
-                max_tokens=max_tokens,
-                prompt_cache=self._caches,
-                sampler=_greedy if text is None else _forced_by(text),
-            )
-            token_ids = [next(steps)[0]]
-            started = time.perf_counter()
-            token_ids += [token for token, _ in steps]
-            decode_s = time.perf_counter() - started
-            peak = int(mx.get_peak_memory())
-            self._rewind(max_tokens + 1)
-        return BaselineRun(tuple(token_ids), decode_s, peak)
+            try:
+                for token, _ in steps:
+                    fed += 1
+                    yield LoopPass((int(token),))
+            finally:
+                _settle(self._caches)
+                if self._keeps_prompt:
+                    self._rewind(fed)
 
     def _prefill(self, prompt: tuple[int, ...]) -> None:
         """Put all of a prompt but its last token into the caches, unless it is there already."""
@@ -83,42 +91,11 @@ class Baseline:
         mx.clear_cache()
 
     def _rewind(self, fed: int) -> None:
-        """Go back to the end of the prompt, or let the next run prefill again."""
-        # mlx-lm queues one pass that is not read; it must not overlap with the next run.
-        mx.synchronize()
-        mx.eval([cache.state for cache in self._caches])
+        """Go back to the end of the prompt, or let the next reply prefill again."""
         if can_trim_prompt_cache(self._caches):
             trim_prompt_cache(self._caches, fed)
         else:
             self._caches = []
-
-
-@dataclass(frozen=True, slots=True)
-class LoopPass:
-    """Tokens of one pass of mlx-lm's loop, and how many tokens were drafted and accepted."""
-
-    token_ids: tuple[int, ...]
-    num_drafted: int = 0
-    num_accepted: int = 0
-
-
-def plain_passes(
-    model: nn.Module, prompt: Sequence[int], max_tokens: int
-) -> Generator[LoopPass, None, None]:
-    """Yield the passes of a greedy `mlx_lm.generate.generate_step`, from empty caches.
-
-    The first comes after the prefill. Close the iterator to end a reply early.
-    """
-    caches = make_prompt_cache(model)
-    steps = generate_step(
-        mx.array(list(prompt)), model, max_tokens=max_tokens, prompt_cache=caches, sampler=_greedy
-    )
-    with _frame(model):
-        try:
-            for token, _ in steps:
-                yield LoopPass((int(token),))
-        finally:
-            _settle(caches)
 
 
 def drafted_passes(
@@ -128,7 +105,7 @@ def drafted_passes(
     max_tokens: int,
     num_draft_tokens: int,
 ) -> Generator[LoopPass, None, None]:
-    """Yield the passes of `mlx_lm.generate.speculative_generate_step`, as `plain_passes` does.
+    """Yield the passes of `mlx_lm.generate.speculative_generate_step`, as `PlainLoop` does.
 
     Both models must have the same vocabulary. Raises ValueError for a model whose caches cannot
     drop rows.

@@ -1,0 +1,168 @@
+"""akunu's own arms: the engine as users have it, the text of the reply included."""
+
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager
+from time import perf_counter
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+import akunu_py
+from akunu_py.bench.measured_model import BenchDescription, Model, model_from
+from akunu_py.bench.reply import Pass, Reply
+from akunu_py.bench.runner import Item
+from akunu_py.models.pass_times import ROWS, PassTimes
+from akunu_py.protocols import Tokenizer
+from akunu_py.values.types import GenerationConfig, GenerationResult, StreamEvent
+
+_COSTS_AFTER = 128
+"""Most tokens of a prompt in front of measured passes."""
+
+
+class BenchStream(Iterator[StreamEvent], AbstractContextManager["BenchStream"], Protocol):
+    """The events of a reply; leaving the context closes it."""
+
+
+class BenchEngine(Protocol):
+    """The part of `akunu_py.engine.engine.Engine` that a measurement needs."""
+
+    @property
+    def description(self) -> BenchDescription:
+        """Return the facts about the model."""
+
+    @property
+    def context(self) -> int:
+        """Return the most tokens of prompt and reply together."""
+
+    @property
+    def tokenizer(self) -> Tokenizer:
+        """Return the model's tokenizer."""
+
+    def generate(
+        self, prompt: Sequence[int], config: GenerationConfig | None = None
+    ) -> GenerationResult:
+        """Continue a prompt."""
+
+    def stream(self, prompt: Sequence[int], config: GenerationConfig | None = None) -> BenchStream:
+        """Continue a prompt, event by event."""
+
+    def stream_forced(
+        self, prompt: Sequence[int], text: Sequence[int], config: GenerationConfig
+    ) -> BenchStream:
+        """Continue a prompt by a given text."""
+
+    def tune(self, prompt: Sequence[int], *, repeats: int = 7) -> PassTimes:
+        """Measure the cost of passes after a prompt."""
+
+    def logits(self, token_ids: Sequence[int]) -> NDArray[np.float32]:
+        """Return the logits after each token, [n, vocab]."""
+
+    def reset(self) -> None:
+        """Empty the KV cache."""
+
+    def forget(self) -> None:
+        """Forget earlier replies, which drafts could copy."""
+
+    def close(self) -> None:
+        """Release the model's memory."""
+
+
+class EngineArm:
+    """Replies of an engine with one configuration, by default from an empty KV cache.
+
+    Args:
+        name: of the arm.
+        engine: may be shared with other arms.
+        config: of the replies.
+        plain: name of the arm that decodes plainly.
+        keeps_prompt: whether rows of the prompt stay in the cache, so that arms in turn read it
+            once; their times to the first token say nothing then.
+        forgets: whether drafters forget each reply, not each session.
+
+    """
+
+    def __init__(
+        self,
+        name: str,
+        engine: BenchEngine,
+        config: GenerationConfig,
+        *,
+        plain: str,
+        keeps_prompt: bool = False,
+        forgets: bool = False,
+    ) -> None:
+        self.name, self.plain = name, plain
+        is_plain = config.drafter == "none"
+        # The budget's drafts depend on measured times.
+        self.steady = is_plain or config.draft_budget == "always"
+        self.version = f"akunu {akunu_py.__version__}"
+        drafts = "" if is_plain else f", budget {config.draft_budget}"
+        if not is_plain and config.num_draft_tokens is not None:
+            drafts = f", up to {config.num_draft_tokens} drafted{drafts}"
+        self.about = f"{engine.description.weights} weights{drafts}"
+        self._engine, self._config = engine, config
+        self._keeps_prompt, self._forgets = keeps_prompt, forgets
+
+    def forget(self) -> None:
+        self._engine.forget()
+
+    def reply(self, item: Item) -> Reply:
+        """Continue a prompt. Raises as `Engine.stream` does."""
+        engine, passes, target_s = self._engine, list[Pass](), 0.0
+        if self._forgets:
+            engine.forget()
+        if not self._keeps_prompt:
+            engine.reset()
+        first_s, num_first = 0.0, 0
+        result: GenerationResult | None = None
+        started = perf_counter()
+        with self._stream(item) as stream:
+            for event in stream:
+                if not num_first and event.token_ids:
+                    first_s, num_first = perf_counter() - started, len(event.token_ids)
+                if (step := event.step) is not None:
+                    target_s += step.target_s if passes else 0.0
+                    passes.append(
+                        Pass(
+                            step.num_draft_tokens, step.num_accepted_tokens, step.num_output_tokens
+                        )
+                    )
+                result = event.result
+        assert result is not None  # noqa: S101 - the last event carries the result
+        within_s = result.prefill_s + result.decode_s
+        return Reply(
+            token_ids=result.token_ids,
+            num_first=num_first,
+            first_s=first_s,
+            # The reply's own clock: it stops before rows are compared, once for a length.
+            decode_s=max(0.0, within_s - (result.time_to_first_token_s or within_s)),
+            stats=result.stats,
+            passes=tuple(passes),
+            finish_reason=result.finish_reason,
+            prefill_s=result.prefill_s,
+            target_s=target_s,
+            peak_memory_bytes=result.peak_memory_bytes,
+            row_bits=result.row_bits,
+        )
+
+    def _stream(self, item: Item) -> BenchStream:
+        if item.text is None:
+            return self._engine.stream(item.prompt, self._config)
+        return self._engine.stream_forced(item.prompt, item.text, self._config)
+
+    def close(self) -> None:
+        self._engine.close()
+
+
+def measure_costs(
+    engine: BenchEngine, prompt: Sequence[int], *, repeats: int = 3
+) -> PassTimes | None:
+    """Measure passes after the beginning of a prompt; None where they do not fit the context."""
+    ids = prompt[: min(_COSTS_AFTER, engine.context - 2 * max(ROWS))]
+    return engine.tune(ids, repeats=repeats) if len(ids) > 1 else None
+
+
+def model_of(engine: BenchEngine, *, hashed: bool = False) -> Model:
+    """Return the facts about an engine's model for a report; see `model_from`."""
+    return model_from(engine.description, engine.context, hashed=hashed)

@@ -1,0 +1,114 @@
+"""Figures of arms: what is counted, what is timed, and where replies differ."""
+
+import numpy as np
+import pytest
+from bench.fake_arms import runs_of
+
+from akunu_py.bench.bootstrap import Ratio
+from akunu_py.bench.figures import arm_figures, identity, ratio
+from akunu_py.bench.metrics import median_speedup
+from akunu_py.bench.reply import Reply
+from akunu_py.values.types import DecodeStats
+
+
+def reply(tokens, *, first=1, first_s=1.0, decode_s=2.0, **more):
+    """A reply; `more` are counts of its passes, or fields of the row."""
+    counts = {name: more.pop(name) for name in ("steps", "drafted", "accepted") if name in more}
+    counts = {"steps": len(tokens), "output_tokens": len(tokens), **counts}
+    return Reply(tuple(tokens), first, first_s, decode_s, DecodeStats(**counts), **more)
+
+
+def logits(token_ids):
+    """Margins tell which text was asked for: its length over ten."""
+    rows = np.zeros((len(token_ids), 9), dtype=np.float32)
+    rows[:, 3] = 1 + np.arange(1, len(token_ids) + 1) / 10
+    rows[:, 4] = 1
+    return rows
+
+
+def test_speeds_leave_the_first_pass_out_and_counts_do_not():
+    found = arm_figures(
+        runs_of(
+            {"a": reply((1, 2, 3, 4), decode_s=2.0, steps=3, drafted=6, accepted=1, target_s=1.5,
+                        peak_memory_bytes=7)},
+            {"a": reply((1, 2, 3), first=2, first_s=3.0, decode_s=2.0, steps=2, drafted=2,
+                        target_s=1.5, peak_memory_bytes=9)},
+            {},
+        ),
+        "a",
+    )  # fmt: skip
+    assert (len(found.replies), found.tokens, found.stats.steps) == (2, 7, 5)
+    assert found.tokens_per_s == 1.0
+    assert found.stats.tokens_per_pass == pytest.approx(7 / 5)
+    assert found.stats.hit_rate == 1 / 8
+    assert found.first_s == 2.0
+    # Two prompts of three tokens, in 1 and 3 seconds.
+    assert found.prompt_tokens_per_s == 6 / 4
+    assert found.outside == 1 / 4
+    assert found.peak_memory_bytes == 9
+    nothing = arm_figures(runs_of({}), "a")
+    assert nothing.tokens_per_s is nothing.first_s is nothing.looping_share is None
+    # One reply without the time of its passes, and nothing is said of any.
+    assert (
+        arm_figures(runs_of({"a": reply((1, 2), target_s=1.0)}, {"a": reply((1, 2))}), "a").outside
+        is None
+    )
+
+
+def test_the_digest_is_of_ids_and_items():
+    def digest(*replies):
+        return arm_figures(runs_of(*({"a": reply(ids)} for ids in replies)), "a").digest
+
+    assert digest((1, 2), (3, 4)) == digest((1, 2), (3, 4))
+    assert len({digest((1, 2), (3,)), digest((1,), (2, 3)), digest((12,), (3,))}) == 3
+
+
+def test_ratios_are_over_what_both_answered():
+    runs = runs_of(
+        *[{"a": reply((1, 2, 3), decode_s=1.0), "b": reply((1, 2, 3), decode_s=2.0)}] * 3,
+        *[{"a": reply((1, 2, 3), decode_s=1.0), "b": reply((1, 2, 3), decode_s=4.0)}] * 3,
+        {"a": reply((1, 2, 3), decode_s=100.0)},
+        {"a": reply((1,), decode_s=0.0), "b": reply((1, 2), decode_s=1.0)},
+    )
+    decoding = ratio(runs, "a", "b")
+    assert decoding.ratio == pytest.approx((12 / 6) / (12 / 18))
+    assert decoding.pairs == 6
+    assert 2 <= decoding.low < 3 < decoding.high <= 4
+    whole = ratio(runs, "a", "b", "whole")
+    assert whole.pairs == 7
+    assert whole.ratio == pytest.approx((19 / 13) / (20 / 26))
+    prompt = ratio(
+        runs_of(*[{"a": reply((1,)), "b": reply((1,), first_s=3.0)}] * 5), "a", "b", "prompt"
+    )
+    assert (prompt.ratio, prompt.pairs) == (pytest.approx(3.0), 5)
+    assert ratio(runs, "a", "c").ratio is None
+    # Two sessions give neither a ratio nor an interval.
+    assert ratio(runs[2:4], "a", "b") == Ratio(None, None, None, 2)
+
+
+def test_the_median_of_the_items_is_robust_to_a_stall():
+    theirs = [1.0, 1.0, 9.0, 1.0, 1.0]
+    ours = [1.0, 0.5, 3.0, 0.5, 0.5]
+    runs = runs_of(
+        *({"x": reply(range(11), decode_s=on), "y": reply(range(11), decode_s=off)}
+          for on, off in zip(ours, theirs, strict=True))
+    )  # fmt: skip
+    assert ratio(runs, "x", "y").ratio == pytest.approx((50 / 5.5) / (50 / 13))
+    found = ratio(runs, "x", "y", of=median_speedup)
+    assert found.ratio == pytest.approx(2.0)
+    assert 1.0 <= found.low <= 2.0 <= found.high <= 3.0
+
+
+def test_identity_and_the_margin_where_it_ends():
+    runs = runs_of(
+        {"a": reply((1, 2, 3)), "b": reply((1, 2, 3))},
+        {"a": reply((1, 7, 3)), "b": reply((1, 2, 3))},
+        {"a": reply((1,)), "b": reply((1, 2))},
+        {"a": reply((1,))},
+    )
+    found = identity(runs, "a", "b", logits)
+    assert (found.identical, found.pairs, found.first) == (1, 3, 1)
+    assert {name: one.index for name, one in found.differences.items()} == {"i2": 1, "i3": 1}
+    # Asked for after the prompt of three tokens and the one that both have.
+    assert found.differences["i2"].margin == pytest.approx(0.4)
+    assert identity(runs, "a", "b").margin is None

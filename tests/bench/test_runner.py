@@ -1,0 +1,149 @@
+"""The runner: order of arms, sessions, what is stored, what fails, what an interrupt leaves."""
+
+import pytest
+from bench.fake_arms import FakeArm, item
+from msgspec.structs import replace
+
+from akunu_py.bench.resume import ItemStore
+from akunu_py.bench.runner import encode_items, rotated, run_arms
+from akunu_py.bench.workloads import Prompt
+from akunu_py.system.errors import ConfigError, ModelFormatError
+
+
+def memory():
+    return ItemStore(None, {})
+
+
+def asked(log):
+    return [entry for entry in log if entry[0] != "forget"]
+
+
+def test_every_arm_is_first_and_last_in_turn():
+    orders = [rotated("abc", number) for number in range(6)]
+    assert {order[0] for order in orders} == {order[-1] for order in orders} == set("abc")
+    assert all(sorted(order) == list("abc") for order in orders)
+    assert {orders[0][0], orders[1][-1]} == {"a"}
+
+
+def test_all_arms_answer_an_item_before_the_next():
+    log, seen = [], []
+    arms = [FakeArm(name, [(3,), (4,)], log=log) for name in "abc"]
+    found = run_arms(arms, [item(1), item(2)], memory(), progress=lambda *made: seen.append(made))
+    # The first three warm up.
+    assert [number for number, _ in asked(log)] == [1] * 6 + [2] * 3
+    assert [name for _, name in asked(log)] == [*"abc", *"abc", *"cba"]
+    assert [list(done.replies) for done in found.items] == [list("abc"), list("cba")]
+    assert found.finished
+    assert list(dict.fromkeys(seen)) == [(done, 6) for done in range(7)]
+
+
+def test_what_arms_remember_lives_through_a_session():
+    log = []
+    items = [item(1, session="talk"), item(2, session="talk"), item(3)]
+    run_arms([FakeArm("a", [(3,)], log=log)], items, memory())
+    assert [number for number, _ in log] == ["forget", 1, "forget", 1, 2, "forget", 3]
+
+
+def test_rounds_answer_again():
+    log = []
+    found = run_arms([FakeArm("a", [(3,)], log=log)], [item(1), item(2)], memory(), rounds=2)
+    assert [number for number, _ in asked(log)] == [1, 1, 2, 1, 2]
+    assert [run.item.id for run in found.items] == ["i1", "i2", "i1", "i2"]
+
+
+@pytest.mark.parametrize("error", [RuntimeError("out of rows"), ModelFormatError("out of rows")])
+def test_an_arm_that_fails_on_an_item_fails_there_alone(error):
+    def moody(prompt):
+        return [(3,), error] if prompt[0] == 1 else [(3,)]
+
+    store = memory()
+    found = run_arms([FakeArm("a", [(3,)]), FakeArm("b", moody)], [item(1), item(2)], store)
+    first, second = found.items
+    assert (first.errors, set(first.replies)) == ({"b": "out of rows"}, {"a"})
+    assert (second.errors, set(second.replies)) == ({}, {"a", "b"})
+    assert [(one.item, one.error) for one in found.failures] == [("i1, b", "out of rows")]
+    # It is tried again by the next run.
+    assert list(store) == ["i2"]
+
+
+def test_what_fails_with_every_arm_is_one_failure():
+    arms = [FakeArm(name, [ValueError("no")]) for name in "ab"]
+    found = run_arms(arms, [item(1)], memory())
+    assert [(one.item, one.error) for one in found.failures] == [("i1", "no")]
+    assert found.answered == ()
+
+
+def test_an_interrupt_keeps_what_is_finished():
+    def interrupted(prompt):
+        return [KeyboardInterrupt()] if prompt[0] == 2 else [(3,)]
+
+    store = memory()
+    found = run_arms([FakeArm("a", interrupted)], [item(1), item(2), item(3)], store)
+    assert [done.item.id for done in found.items] == ["i1"]
+    assert not found.finished
+    assert list(store) == ["i1"]
+
+
+def test_a_run_that_ends_early_has_the_items_before():
+    """And is no interrupted one. The first item is answered in any case."""
+    told = []
+    found = run_arms(
+        [FakeArm("a", [(3,)])], [item(1), item(2), item(3)], memory(),
+        until=lambda: told.append(1) or len(told) == 2,
+    )  # fmt: skip
+    assert [done.item.id for done in found.items] == ["i1", "i2"]
+    assert found.finished
+
+
+def test_stored_sessions_are_not_answered_again(tmp_path):
+    items = [item(1), item(2, session="talk"), item(3, session="talk")]
+    with ItemStore(tmp_path, {"run": 1}) as store:
+        before = run_arms([FakeArm("a", [(3,), (4, 5)])], items[:2], store)
+    log = []
+    with ItemStore(tmp_path, {"run": 1}) as store:
+        after = run_arms([FakeArm("a", [(9,)], log=log)], items, store)
+    # A turn needs what was remembered of the one before; the warm-up comes first.
+    assert [number for number, _ in asked(log)] == [2, 2, 3]
+    assert after.items[0] == before.items[0]
+    assert after.items[2].replies["a"].token_ids == (9,)
+
+
+def test_a_stored_item_of_another_prompt_is_answered_again(tmp_path):
+    log = []
+    with ItemStore(tmp_path, {}) as store:
+        run_arms([FakeArm("a", [(3,)])], [item(1)], store)
+        changed = replace(item(1), prompt=(7, 5))
+        after = run_arms([FakeArm("a", [(9,)], log=log)], [changed], store)
+    assert [number for number, _ in asked(log)] == [7, 7]
+    assert after.items[0].item == changed
+
+
+def test_a_stored_item_that_is_malformed_is_named(tmp_path):
+    with ItemStore(tmp_path, {}) as store:
+        store.put("i1", {"id": "edit/one"})
+        with pytest.raises(ConfigError, match="the finished i1: Object"):
+            run_arms([FakeArm("a", [(3,)])], [item(1)], store)
+
+
+class PickyTokenizer:
+    """A character is a token; a moth cannot be encoded."""
+
+    has_chat_template = False
+
+    def encode(self, text, *, parse_special=False):
+        if "moth" in text:
+            raise ValueError("no such character")
+        return [] if text == "nothing" else [1] * len(text)
+
+
+def test_prompts_that_cannot_be_taken_are_failures():
+    texts = {"good": "abcd", "long": "abcdefgh", "odd": "moth", "empty": "nothing"}
+    prompts = [Prompt(name, "edit", "raw", text) for name, text in texts.items()]
+    items, failures = encode_items(PickyTokenizer(), prompts, 8)
+    assert [(one.id, one.prompt) for one in items] == [("good", (1,) * 4)]
+    said = {one.item: one.error for one in failures}
+    assert "has 8 tokens and the context holds 8, the reply included" in said["long"]
+    assert said["odd"] == "no such character"
+    assert "has no tokens" in said["empty"]
+    _, failures = encode_items(PickyTokenizer(), prompts[:1], 8, 5)
+    assert "the context holds 8, 5 of the reply included" in failures[0].error
