@@ -25,14 +25,14 @@ def inline_schema(schema: Mapping[str, Any]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Opening:
-    """What may come before a constraint begins: thoughts, and what a model's format asks for.
+    """What may come before a constraint begins: reasoning, and what a model's format asks for.
 
     All texts may contain control tokens.
     """
 
-    inside: str = ""  # Marker that closes the thoughts which the prompt opened, or "".
-    # Opening and closing marker of thoughts that the reply may open.
-    thoughts: tuple[tuple[str, str], ...] = ()
+    inside: str = ""  # Marker that closes the reasoning that the prompt opened, or "".
+    # Opening and closing marker of reasoning that the reply may open.
+    reasoning: tuple[tuple[str, str], ...] = ()
     # Markers of which one begins the answer; none if it begins without one.
     answers: tuple[str, ...] = ()
     # Text that may precede a further message, in formats of several messages, or "".
@@ -91,18 +91,18 @@ class _Rules:
         """Return terms for what may come before the constraint."""
         literal = partial(_join_terms, vocabulary=self._vocabulary)
         speaker = f"[{literal(opening.speaker)}]" if opening.speaker else ""
-        blocks = [f"{literal(begin)} {self.until(end)} [SPACE]" for begin, end in opening.thoughts]
+        blocks = [f"{literal(begin)} {self.until(end)} [SPACE]" for begin, end in opening.reasoning]
         answer = ""
         if opening.answers:
             answer = f"{speaker} ({' | '.join(map(literal, opening.answers))})"
-        thoughts = f"({' | '.join(blocks)})" if blocks else ""
+        reasoning = f"({' | '.join(blocks)})" if blocks else ""
         if opening.inside:
             first = f"{self.until(opening.inside)} [SPACE]"
         elif opening.space:
-            first = f'(" " | {thoughts})' if thoughts else '" "'
+            first = f'(" " | {reasoning})' if reasoning else '" "'
         else:
-            first = f"[{thoughts}]" if thoughts else ""
-        more = f"({speaker} {thoughts})*" if speaker and thoughts else ""
+            first = f"[{reasoning}]" if reasoning else ""
+        more = f"({speaker} {reasoning})*" if speaker and reasoning else ""
         return f"{first} {more} {answer}".strip()
 
 

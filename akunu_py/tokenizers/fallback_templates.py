@@ -104,7 +104,7 @@ _FORMATS = (
         ("<|turn>", "<turn|>", "<|channel>", "<channel|>"),
         "{{ '<|turn>' + ('model' if message.role == 'assistant' else message.role) + '\\n'"
         " + message.content | trim + '<turn|>\\n' }}",
-        # Empty thoughts: the model thinks only when told to.
+        # Empty reasoning: the model thinks only when told to.
         "{{ '<|turn>model\\n<|channel>thought\\n<channel|>' }}",
         "{{ bos_token }}",
     ),

@@ -146,7 +146,7 @@ class GGUFTokenizer:
             variables: further names for the template, such as `enable_thinking`. Control tokens in
                 their values are recognised, so they must not come from the authors of messages.
             continued: whether the ids end with the text of the assistant's last message, or with
-                its thoughts if it has no text.
+                its reasoning if it has no text.
 
         Raises ConfigError for malformed messages or tools, a missing template, a template that
         leaves out tools or tool calls, or a last message that cannot be continued; ModelFormatError

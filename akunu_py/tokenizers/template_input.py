@@ -221,8 +221,8 @@ _MARKS = tuple(map(chr, range(0xFDD0, 0xFDF0)))
 def with_mark(messages: Sequence[Message]) -> tuple[list[Message], str]:
     """Return a conversation with a mark at the end of its last message, and the mark.
 
-    The mark is in the text of the message, or in its thoughts if it has no text. Raises ConfigError
-    for a message that cannot be continued.
+    The mark is in the text of the message, or in its reasoning if it has no text. Raises
+    ConfigError for a message that cannot be continued.
     """
     last = messages[-1]
     if last.role != "assistant":

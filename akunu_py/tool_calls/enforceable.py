@@ -350,12 +350,12 @@ class _Loosening:
         for word, name, part in _parts(schema):
             if not isinstance(part, bool) and not self.compiles(_with_root_definitions(part, root)):
                 where = f"{place}.{word}" if name is None else f"{place}.{word}{_step(name)}"
-                mended = self.repair(part, where, root)
+                repaired = self.repair(part, where, root)
                 if name is None:
-                    found[word] = mended
+                    found[word] = repaired
                 else:
                     found[word] = found[word].copy()
-                    found[word][name] = mended
+                    found[word][name] = repaired
                 if not place and word in _DEFINITIONS:
                     root = found
         if self.compiles(_with_root_definitions(found, root)):

@@ -242,7 +242,7 @@ class _Grammar:
         return f"({'|'.join(escape_slashes(re.escape(text[:1])) for text in texts)})"
 
     def source_of_messages(self, answer: str = "") -> str:
-        """Return the grammar of a reply of gpt-oss: thoughts, remarks, an answer or a call.
+        """Return the grammar of a reply of gpt-oss: reasoning, remarks, an answer or a call.
 
         `answer` has the terms of an answer; "": a call is required.
         """

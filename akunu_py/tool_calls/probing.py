@@ -47,8 +47,8 @@ _SAMPLES: Mapping[Kind, tuple[Any, tuple[str, ...]]] = {
 }
 """A value of each type, and what it may look like."""
 
-_NO_THOUGHTS = re.compile(r"^\s*(?:<[^<>]*think[^<>]*>\s*){2}", re.IGNORECASE)
-"""Thoughts without a word, which some templates write before calls alone."""
+_EMPTY_REASONING = re.compile(r"^\s*(?:<[^<>]*think[^<>]*>\s*){2}", re.IGNORECASE)
+"""Reasoning without a word, which some templates write before calls alone."""
 
 _ASK = Message("user", "zqquestion")
 _TEXT_KEYS = {key: {"type": "string", "description": "zqword"} for key in _KEYS}
@@ -310,7 +310,7 @@ def section_of(
     if plain.count(_CONTENT) != 1:
         return None
     tail = plain.split(_CONTENT)[1]
-    section = _NO_THOUGHTS.sub("", called[_shared_head(plain, called) :])
+    section = _EMPTY_REASONING.sub("", called[_shared_head(plain, called) :])
     section = section[: len(section) - _common_suffix(section, tail)]
     for text in end_texts:
         section = section.split(text)[0]

@@ -156,7 +156,7 @@ class Message:
     """Of the speaker, or of the tool; "" for none."""
 
     reasoning: str = ""
-    """What the assistant thought before it spoke, without markers."""
+    """What the assistant wrote before its answer, without markers."""
 
     def __post_init__(self) -> None:
         if self.role not in _ROLES:

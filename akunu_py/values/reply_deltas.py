@@ -1,4 +1,4 @@
-"""Additions to the message of a reply: text, thoughts and tool calls as they come."""
+"""Additions to the message of a reply: text, reasoning and tool calls as they come."""
 
 from dataclasses import dataclass
 from typing import Literal
@@ -17,7 +17,7 @@ class ContentDelta:
 
 @dataclass(frozen=True, slots=True)
 class ReasoningDelta:
-    """More text of the thoughts, without their markers; `source` as in `TextPiece`."""
+    """More text of the reasoning, without its markers; `source` as in `TextPiece`."""
 
     text: str
     source: str = ""

@@ -231,7 +231,7 @@ class GenerationResult:
     almost equally likely the other one may have been chosen; "unknown": not measured for texts as
     long as this one, or for its passes.
 
-    `message` is the reply of a chat as a message for its next turn: thoughts, text and complete
+    `message` is the reply of a chat as a message for its next turn: reasoning, text and complete
     calls apart. It is None for a prompt that was continued. `unfinished_call` is a call that the
     end of the reply cut off; it is not part of the message. The finish reason is "tool_calls" where
     the model ended its reply with calls.

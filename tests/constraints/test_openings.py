@@ -21,7 +21,7 @@ def fits(opening, text, constraint=ANSWER):
 @pytest.mark.parametrize("thoughts", [THOUGHTS, IN_TEXT])
 @pytest.mark.parametrize("space", ["", "\n", "\n\n", " \n\n\n"])
 def test_thoughts_may_come_first(thoughts, space):
-    (begin, end), opening = thoughts[0], Opening(thoughts=thoughts)
+    (begin, end), opening = thoughts[0], Opening(reasoning=thoughts)
     assert fits(opening, "yes")
     assert fits(opening, f"{begin}I think: yes{end}{space}yes")
     assert not fits(opening, f"{begin}a{end}{begin}b{end}yes")
@@ -30,7 +30,7 @@ def test_thoughts_may_come_first(thoughts, space):
 @pytest.mark.parametrize("end", ["<|user|>", "</think>"])
 @pytest.mark.parametrize("space", ["", "\n\n"])
 def test_thoughts_that_the_prompt_opened_are_closed_first(end, space):
-    opening = Opening(inside=end, thoughts=THOUGHTS)
+    opening = Opening(inside=end, reasoning=THOUGHTS)
     assert fits(opening, f"yes, no{end}{space}yes")
     assert not fits(opening, "yes")
     assert not fits(opening, f"hm{end}{space}hm")
@@ -51,7 +51,7 @@ def test_a_mask_holds_from_the_first_closing_marker_on():
 
 
 def test_an_answer_may_have_a_marker_and_follow_other_messages():
-    opening = Opening(thoughts=THOUGHTS, answers=("=1=", "=2="), speaker="<|assistant|>")
+    opening = Opening(reasoning=THOUGHTS, answers=("=1=", "=2="), speaker="<|assistant|>")
     think = "<|system|>hm<|user|>"
     assert fits(opening, "=1=yes")
     assert fits(opening, f"{think}<|assistant|>=2=yes")
@@ -64,13 +64,13 @@ def test_an_answer_may_have_a_marker_and_follow_other_messages():
 def test_a_space_that_decoding_drops_comes_first():
     assert fits(Opening(space=True), " yes")
     assert not fits(Opening(space=True), "yes")
-    assert fits(Opening(space=True, thoughts=THOUGHTS), " yes")
-    assert fits(Opening(space=True, thoughts=THOUGHTS), "<|system|>hm<|user|>yes")
-    assert not fits(Opening(space=True, thoughts=THOUGHTS), "yes")
+    assert fits(Opening(space=True, reasoning=THOUGHTS), " yes")
+    assert fits(Opening(space=True, reasoning=THOUGHTS), "<|system|>hm<|user|>yes")
+    assert not fits(Opening(space=True, reasoning=THOUGHTS), "yes")
 
 
 def test_a_trigger_may_follow_thoughts():
     constraint = Constraint.choices(["yes"], trigger="<call>")
     for text in ("hm", "hm <call>yes", "<|system|><call>no<|user|>hm<call>yes"):
-        assert fits(Opening(thoughts=THOUGHTS), text, constraint)
-    assert not fits(Opening(thoughts=THOUGHTS), "<call>no", constraint)
+        assert fits(Opening(reasoning=THOUGHTS), text, constraint)
+    assert not fits(Opening(reasoning=THOUGHTS), "<call>no", constraint)
