@@ -1,5 +1,6 @@
 """akunu doctor --server: a server that keeps the rules, and others that break one each."""
 
+import contextlib
 import json
 import re
 import time
@@ -37,9 +38,23 @@ def row(server, number, model=None):
     return result_of(ROWS[number - 1], examine(Client(server.url), model))
 
 
+@contextlib.contextmanager
+def serving(*mistakes, decide=None, **options):
+    """A server whose model makes mistakes; `decide` answers requests in front of it, or does not."""
+    make_app = scripted_server.make_app
+    backend = ScriptedBackend(scripts=ObedientModel(*mistakes), served=(SERVED,))
+    with pytest.MonkeyPatch.context() as patch:
+        if decide is not None:
+            patch.setattr(
+                scripted_server, "make_app", lambda *parts: answering(decide)(make_app(*parts))
+            )
+        with running(backend, **options) as server:
+            yield server
+
+
 @pytest.fixture(scope="module")
 def obedient():
-    with running(ScriptedBackend(scripts=ObedientModel(), served=(SERVED,))) as server:
+    with serving() as server:
         yield server
 
 
@@ -55,36 +70,8 @@ def test_row_of_a_server_that_keeps_the_rules(obedient, number):
         assert result.reason
 
 
-MISTAKES = {
-    "system dropped": (4, "0 tokens longer"),
-    "system hoisted": (4, "after a system message at the end"),
-    "always calls": (10, "in spite of tool_choice none"),
-    "never calls": (10, "no call in spite of tool_choice"),
-    "any tool": (10, "weather was called instead of time"),
-    "wrong arguments": (9, "does not take"),
-    "cut unsaid": (11, "does not say that it was cut"),
-    "no grammar": (14, "'maybe'"),
-    "no overflow": (16, "too much"),
-    "no cache": (19, "0 cached tokens"),
-    "miscounts": (19, "tokens of prompt and reply"),
-    "no schema": (20, "does not fit the schema"),
-    "seedless": (23, "alone"),
-}
-
-
-@pytest.mark.parametrize("mistake", MISTAKES)
-def test_mistakes_of_a_model(mistake):
-    number, words = MISTAKES[mistake]
-    backend = ScriptedBackend(scripts=ObedientModel(mistake), served=(SERVED,))
-    with running(backend) as server:
-        result = row(server, number)
-    assert result.state == "failed", result
-    assert words in result.reason
-
-
 def test_rows_on_caches_are_skipped_where_usage_tells_of_none():
-    backend = ScriptedBackend(scripts=ObedientModel("no cache"), served=(SERVED,))
-    with running(backend) as server:
+    with serving("no cache") as server:
         for number in (5, 18):
             assert row(server, number).state == "skipped"
 
@@ -177,7 +164,20 @@ def slow(method, path, body):
         time.sleep(0.2)
 
 
-BROKEN = [
+MISTAKES = [
+    ("system dropped", 4, "0 tokens longer"),
+    ("system hoisted", 4, "after a system message at the end"),
+    ("always calls", 10, "in spite of tool_choice none"),
+    ("never calls", 10, "no call in spite of tool_choice"),
+    ("any tool", 10, "weather was called instead of time"),
+    ("wrong arguments", 9, "does not take"),
+    ("cut unsaid", 11, "does not say that it was cut"),
+    ("no grammar", 14, "'maybe'"),
+    ("no overflow", 16, "too much"),
+    ("no cache", 19, "0 cached tokens"),
+    ("miscounts", 19, "tokens of prompt and reply"),
+    ("no schema", 20, "does not fit the schema"),
+    ("seedless", 23, "alone"),
     (no_head, 1, "HEAD /: 405"),
     (old_list, 2, "an entry lacks owned_by"),
     (strict, 3, "Extra inputs"),
@@ -190,17 +190,15 @@ BROKEN = [
     (own_errors, 22, "has not the API's shape"),
     (slow, 6, "the first event came after"),
 ]
+"""What a model does wrong, by name, or a server in front of it; the rule, and words of the result."""
 
 
-@pytest.mark.parametrize(("decide", "number", "words"), BROKEN)
-def test_mistakes_of_a_server(obedient, monkeypatch, decide, number, words):
-    make_app = scripted_server.make_app
-    monkeypatch.setattr(
-        scripted_server, "make_app", lambda *parts: answering(decide)(make_app(*parts))
-    )
-    monkeypatch.setattr(prompts, "_FIRST_S", 0.1)
-    backend = ScriptedBackend(scripts=ObedientModel(), served=(SERVED,))
-    with running(backend) as server:
+@pytest.mark.parametrize(("mistake", "number", "words"), MISTAKES)
+def test_mistakes_are_found(monkeypatch, mistake, number, words):
+    given, decide = ((mistake,), None) if isinstance(mistake, str) else ((), mistake)
+    if decide is slow:
+        monkeypatch.setattr(prompts, "_FIRST_S", 0.1)
+    with serving(*given, decide=decide) as server:
         result = row(server, number)
     assert result.state == "failed", result
     assert words in result.reason
@@ -210,14 +208,13 @@ def test_billing_block_that_is_kept(monkeypatch):
     from akunu_py.server import messages_api
 
     monkeypatch.setattr(messages_api, "_BILLING", "nothing begins so")
-    backend = ScriptedBackend(scripts=ObedientModel(), served=(SERVED,))
-    with running(backend) as server:
+    with serving() as server:
         result = row(server, 5)
     assert result.state == "failed"
     assert re.search(r"with another cch \d+ of \d+ tokens", result.reason)
 
 
-def test_clients_that_leave_and_are_not_noticed(obedient, monkeypatch):
+def test_clients_that_leave_and_are_not_noticed(monkeypatch):
     served = []
     now = 0.0
 
@@ -228,32 +225,22 @@ def test_clients_that_leave_and_are_not_noticed(obedient, monkeypatch):
         if b"Say hello" in body and served:
             now += 6.0
 
-    make_app = scripted_server.make_app
-    monkeypatch.setattr(
-        scripted_server, "make_app", lambda *parts: answering(decide)(make_app(*parts))
-    )
     monkeypatch.setattr(prompts, "_SLOWER_S", 5.0)
     # A clock that only the requests move: how long they took before depends on the machine.
     monkeypatch.setattr(prompts, "time", SimpleNamespace(perf_counter=lambda: now))
-    backend = ScriptedBackend(scripts=ObedientModel(), served=(SERVED,))
-    with running(backend) as server:
+    with serving(decide=decide) as server:
         result = row(server, 7)
     assert result.state == "failed"
     assert "clients had left" in result.reason
 
 
-def test_apis_that_a_server_lacks(obedient, monkeypatch):
+def test_apis_that_a_server_lacks():
     def chat_alone(method, path, body):
         if "/messages" in path or "/responses" in path:
             return JSONResponse({"error": "no"}, 404)
         return None
 
-    make_app = scripted_server.make_app
-    monkeypatch.setattr(
-        scripted_server, "make_app", lambda *parts: answering(chat_alone)(make_app(*parts))
-    )
-    backend = ScriptedBackend(scripts=ObedientModel(), served=(SERVED,))
-    with running(backend) as server:
+    with serving(decide=chat_alone) as server:
         results = {number: row(server, number) for number in (3, 5, 9, 12, 13, 14, 15, 16, 19)}
     assert {number for number, one in results.items() if one.state == "skipped"} == {
         3, 5, 12, 13, 14, 15
@@ -275,7 +262,7 @@ def test_command(obedient):
 
 
 @pytest.mark.slow
-def test_command_ends_with_1_where_a_rule_is_broken(monkeypatch):
+def test_command_ends_with_1_where_a_rule_is_broken():
     backend = ScriptedBackend(served=(SERVED,))
     with running(backend) as server:
         result = doctor("--server", server.url)
@@ -288,8 +275,7 @@ def test_json_and_a_key(tmp_path):
     keys = tmp_path / "keys"
     keys.write_text(f"{KEY}\n")
     keys.chmod(0o600)
-    backend = ScriptedBackend(scripts=ObedientModel(), served=(SERVED,))
-    with running(backend, access=Access(key_digests=digests([KEY]))) as server:
+    with serving(access=Access(key_digests=digests([KEY]))) as server:
         assert "give --api-key-file" in doctor("--server", server.url).stderr
         result = doctor("--server", server.url + "/v1", "--api-key-file", keys, "--json")
     assert result.exit_code == 0, result.output
