@@ -36,7 +36,7 @@ sys.path[:0] = _PATHS
 from gguf_fuzzing.mutations import make_case
 from gguf_fuzzing.seeds import GROUPS, make_seeds
 
-_START_SECONDS = 120.0
+_START_SECONDS = 600.0
 _END_SECONDS = 60.0
 _PROGRESS_EVERY = 1000
 _SHOWN_FAILURES = 20
