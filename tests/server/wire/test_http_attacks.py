@@ -9,43 +9,14 @@ import pytest
 from raw_http import head, raw
 from scripted_server import Pause, running, said
 from starlette.datastructures import Headers
+from wire_formats import BODIES, CHAT, MESSAGES, error_of, refused
 
 from akunu_py.server.connection import TimedConnection
-from akunu_py.server.conversation import MOST_MESSAGES, MOST_TOOLS, check_counts
 from akunu_py.server.errors import RequestError
 from akunu_py.server.security import Access, digests, read_key_file
 from akunu_py.system.errors import ConfigError
 
-CHAT, MESSAGES, RESPONSES = "/v1/chat/completions", "/v1/messages", "/v1/responses"
-COMPLETIONS = "/v1/completions"
-HI = [{"role": "user", "content": "Hi"}]
-BODIES = {
-    CHAT: {"messages": HI},
-    COMPLETIONS: {"prompt": "Hi"},
-    MESSAGES: {"messages": HI, "max_tokens": 5},
-    RESPONSES: {"input": "Hi"},
-}
 KEY = "sk-test-0123456789abcdef"
-
-
-def error_of(response, path=CHAT):
-    """The error of a response, in the shape of the path's API."""
-    body = response.json()
-    if path.startswith(MESSAGES):
-        assert body["type"] == "error"
-        assert body["request_id"].startswith("req_")
-        assert {"type", "message"} == body["error"].keys()
-    else:
-        assert {"message", "type", "param", "code"} == body["error"].keys()
-    assert body["error"]["message"]
-    return body["error"]
-
-
-def refused(server, path, body, status=400):
-    response = server.post(path, body)
-    assert response.status_code == status, response.text
-    assert not server.backend.requests
-    return error_of(response, path)
 
 
 @pytest.mark.parametrize("path", BODIES)
@@ -101,87 +72,6 @@ def test_deep_nesting(server, path, key):
     assert server.post(path, content).status_code in allowed
 
 
-def test_nesting_of_a_schema(server):
-    schema = {"type": "object"}
-    for _ in range(200):
-        schema = {"type": "object", "properties": {"x": schema}}
-    tool = {"type": "function", "function": {"name": "f", "parameters": schema}}
-    assert "nested" in refused(server, CHAT, BODIES[CHAT] | {"tools": [tool]})["message"]
-
-
-@pytest.mark.parametrize(
-    "fields",
-    [
-        {"max_tokens": -2},
-        {"max_tokens": 0},
-        {"max_tokens": True},
-        {"max_tokens": "5"},
-        {"max_tokens": 1.5},
-        {"temperature": -1},
-        {"temperature": 1e9},
-        {"temperature": "hot"},
-        {"top_p": 2},
-        {"top_p": 0},
-        {"top_k": -3},
-        {"n": 10**9},
-        {"n": -1},
-        {"seed": -2},
-        {"seed": 2**64},
-        {"stop": [1]},
-        {"stop": {}},
-        {"logit_bias": {"x": 1}},
-        {"logit_bias": {"-1": 1}},
-        {"logit_bias": {"9" * 400: 1}},
-        {"logit_bias": {"1": "a"}},
-        {"logit_bias": [1]},
-        {"stream": "yes"},
-        {"messages": []},
-        {"messages": {}},
-        {"messages": "Hi"},
-        {"messages": [1]},
-        {"messages": [{}]},
-        {"messages": [{"role": "user"}]},
-        {"messages": [{"role": "user", "content": None}]},
-        {"messages": [{"role": "user", "content": 5}]},
-        {"messages": [{"role": "user", "content": [5]}]},
-        {"messages": [{"role": "user", "content": [{"type": "text"}]}]},
-        {"messages": [{"role": "usr", "content": "Hi"}]},
-        {"messages": [{"role": "tool", "content": "x", "tool_call_id": "a\nb"}]},
-        {"messages": [{"role": "user", "content": "x", "tool_call_id": "c"}]},
-        {"messages": [{"role": "user", "content": "x", "name": "n" * 5000}]},
-        {"tools": [1]},
-        {"tools": [{}]},
-        {"tools": [{"type": "function", "function": {"name": "a b"}}]},
-        {"tools": [{"type": "function", "function": {"name": "f", "parameters": [1]}}]},
-        {"tools": [{"type": "function", "function": {"name": "f"}}] * 2},
-        {"tools": [{"type": "function", "function": {"name": f"f{n}"}} for n in range(1001)]},
-        {"tools": "x"},
-        {"chat_template_kwargs": {"tokenize": True}},
-        {"chat_template_kwargs": {"enable_thinking": "yes"}},
-        {"model": "../../etc/passwd"},
-        {"model": "/etc/passwd"},
-        {"model": "https://example.com/model.gguf"},
-        {"model": "unknown"},
-        {"model": 5},
-        {"response_format": {"type": "regex"}},
-        {"response_format": {"type": "json_schema", "json_schema": {"schema": 5}}},
-        {"stream_options": []},
-    ],
-    ids=lambda fields: json.dumps(fields)[:50],
-)
-def test_fields_out_of_range(server, fields):
-    status = 404 if isinstance(fields.get("model"), str) else 400
-    error = refused(server, CHAT, BODIES[CHAT] | fields, status)
-    [name] = fields
-    assert name in error["message"] or name == "model"
-
-
-def test_many_messages(server):
-    error = refused(server, CHAT, {"messages": HI * 10_001})
-    assert "10001" in error["message"]
-    check_counts([None] * MOST_MESSAGES, [None] * MOST_TOOLS)  # so many are taken
-
-
 @pytest.mark.parametrize(
     "url", ["file:///etc/passwd", "http://169.254.169.254/", "data:image/png,x"]
 )
@@ -190,66 +80,6 @@ def test_image_addresses_are_not_opened(server, url):
     error = refused(server, CHAT, {"messages": [{"role": "user", "content": [part]}]})
     assert "only text" in error["message"]
     assert url not in error["message"]
-
-
-@pytest.mark.parametrize("value", [{"input": [5]}, {"input": 5}, {"input": []}, {"tools": [5]}])
-def test_responses_of_the_wrong_form(server, value):
-    refused(server, RESPONSES, BODIES[RESPONSES] | value)
-
-
-@pytest.mark.parametrize(
-    "value",
-    [
-        {"input": [{"type": "function_call", "name": "a b", "arguments": "{}", "call_id": "c"}]},
-        {"input": [{"type": "function_call_output", "call_id": "c", "output": 5}]},
-        {"input": [{"role": "user", "content": [{"type": "input_text"}]}]},
-        {"input": [{"role": "root", "content": "x"}]},
-        {"tools": [{"type": "function"}]},
-        {"tools": [{"type": "namespace", "name": "n"}]},
-        {"tools": [{"type": "custom", "name": "p", "format": {"type": "grammar", "syntax": "x"}}]},
-        {"tool_choice": {"type": "function"}},
-        {"tool_choice": 5},
-    ],
-    ids=lambda fields: json.dumps(fields)[:60],
-)
-def test_items_of_the_wrong_form(server, value):
-    refused(server, RESPONSES, BODIES[RESPONSES] | value)
-
-
-@pytest.mark.parametrize(
-    "value",
-    [
-        {"messages": []},
-        {"messages": [{"role": "user", "content": [{"type": "text"}]}]},
-        {"messages": [{"role": "x", "content": "Hi"}]},
-        {"messages": [{"role": "user", "content": [{"type": "tool_result", "content": 5}]}]},
-        {"tools": [{"name": "a b"}]},
-        {"tools": [{"name": "f", "input_schema": {"type": "array"}}]},
-        {"system": 5},
-        {"max_tokens": -1},
-        {"output_config": {"format": {"type": "xml"}}},
-    ],
-    ids=lambda fields: json.dumps(fields)[:60],
-)
-def test_messages_of_the_wrong_form(server, value):
-    refused(server, MESSAGES, BODIES[MESSAGES] | value)
-
-
-@pytest.mark.parametrize(
-    "value",
-    [
-        {"prompt": ["a", "b"]},
-        {"prompt": []},
-        {"prompt": [1, "a"]},
-        {"prompt": 5},
-        {"echo": True},
-        {"n": 2},
-        {"best_of": 3},
-        {"logprobs": -1},
-    ],
-)
-def test_completions_of_the_wrong_form(server, value):
-    refused(server, COMPLETIONS, BODIES[COMPLETIONS] | value)
 
 
 def test_large_numbers_of_tokens_are_taken(server, backend):
@@ -264,23 +94,6 @@ def test_names_of_ignored_fields_cannot_break_headers(server):
     response = server.post(MESSAGES, body)
     assert response.status_code == 200
     assert "x-evil" not in response.headers
-
-
-@pytest.mark.parametrize(
-    "lines",
-    [
-        ["Content-Length: -1"],
-        ["Content-Length: x"],
-        ["Content-Length: 5", "Content-Length: 6"],
-        ["Transfer-Encoding: gzip"],
-        ["Content-Length: 99999999999999999999999999"],
-    ],
-)
-def test_broken_lengths(server, lines):
-    answer = raw(server, head(server, CHAT, *lines) + b"{}")
-    assert answer.split()[1] in {b"400", b"413", b"501"}
-    assert not server.backend.requests
-    assert server.get("/health").status_code == 200
 
 
 def test_length_and_chunks_together_are_not_two_requests(server):
@@ -299,10 +112,6 @@ def test_length_longer_than_the_body(server):
     assert server.get("/health").status_code == 200
 
 
-def test_missing_length(server):
-    assert raw(server, head(server) + b"{}").split()[1] == b"400"
-
-
 def test_chunked_body_is_read(server):
     def parts():
         yield b'{"messages": [{"role": "user", '
@@ -319,36 +128,6 @@ def test_body_over_the_limit_is_refused_unread(server, monkeypatch):
     )
     assert answer.split()[1] == b"413"
     assert b"MB" in answer
-
-
-def test_chunked_body_over_the_limit_is_refused(server, monkeypatch):
-    monkeypatch.setattr(
-        "akunu_py.server.json_body.read_body.__kwdefaults__", {"most": 1000, "timeout_s": 300}
-    )
-
-    def parts():
-        for _ in range(100):
-            yield b" " * 100
-
-    response = server.client.post(CHAT, content=parts())
-    assert response.status_code == 413
-    assert error_of(response)["message"]
-
-
-def test_body_that_does_not_come(server, monkeypatch):
-    monkeypatch.setattr(
-        "akunu_py.server.json_body.read_body.__kwdefaults__", {"most": 1000, "timeout_s": 0.1}
-    )
-    answer = raw(
-        server, head(server, CHAT, "Content-Length: 50", "Connection: close") + b"{", finish=False
-    )
-    assert answer.split()[1] == b"408"
-
-
-def test_large_headers(server):
-    answer = raw(server, head(server, CHAT, "X-Large: " + "x" * 200_000))
-    assert answer == b"" or answer.split()[1] == b"400"
-    assert not server.backend.requests
 
 
 @pytest.mark.parametrize(("size", "status"), [(2**16 - 1000, 200), (2**16 + 1, 431)])
@@ -594,35 +373,3 @@ def test_methods(server, method):
     if method != "HEAD":
         error_of(response)
     assert server.client.request(method, MESSAGES).status_code == 405
-
-
-@pytest.mark.parametrize(
-    "path",
-    [
-        "/nothing",
-        "/v1/",
-        "/v1/models/../../etc/passwd",
-        "/v1/messages/x",
-        "/v1/chat/completions/",
-    ],
-)
-def test_unknown_paths(server, path):
-    response = server.get(path)
-    assert response.status_code == 404
-    error_of(response, path)
-
-
-def test_upgrade_to_a_websocket_is_not_taken(server):
-    lines = [
-        "Connection: Upgrade",
-        "Upgrade: websocket",
-        "Sec-WebSocket-Key: eA==",
-        "Sec-WebSocket-Version: 13",
-    ]
-    answer = raw(server, head(server, "/", *lines, method="GET"))
-    assert b"101" not in answer.split(b"\r\n")[0]
-
-
-def test_pipelined_requests_are_answered_in_order(server):
-    one = head(server, "/health", method="GET")
-    assert raw(server, one * 3).count(b"HTTP/1.1 200") == 3

@@ -328,22 +328,6 @@ def test_json_schema(server):
     )
 
 
-@pytest.mark.parametrize(
-    ("field", "value"),
-    [
-        ("previous_response_id", "resp_1"),
-        ("conversation", "conv_1"),
-        ("background", True),
-        ("prompt", {"id": "pmpt_1"}),
-    ],
-)
-def test_what_the_server_does_not_have_is_refused(server, backend, field, value):
-    response = server.post(PATH, ASK | {field: value})
-    assert response.status_code == 400
-    assert response.json()["error"]["param"] == field
-    assert not backend.requests
-
-
 def test_images_are_refused_clearly(server):
     image = {"type": "input_image", "image_url": "file:///etc/passwd"}
     response = server.post(PATH, {"input": [{"role": "user", "content": [image]}]})
