@@ -113,6 +113,7 @@ def chat_of(events):
         for part in delta.get("tool_calls", ()):
             call = calls.setdefault(part["index"], {})
             for name, added in part.items():
+                assert name not in call or isinstance(added, dict) or name == "index"
                 if isinstance(added, dict):
                     texts = call.setdefault(name, {})
                     for field, text in added.items():
@@ -123,8 +124,14 @@ def chat_of(events):
 
 
 def message_of(events):
-    blocks, reason = [], None
+    """What a client makes of a stream; fails where a block is not open, or two are."""
+    blocks, reason, is_open = [], None, False
     for name, value in events:
+        assert name == value["type"]
+        if "index" in value:
+            assert is_open == (name != "content_block_start")
+            is_open = name != "content_block_stop"
+            assert value["index"] == len(blocks) - (name != "content_block_start")
         if name == "content_block_start":
             blocks.append(dict(value["content_block"]))
             arguments = ""
@@ -142,7 +149,8 @@ def message_of(events):
 
 def response_of(events):
     items, grown = [], {}
-    for name, value in events:
+    for number, (name, value) in enumerate(events):
+        assert (name, number) == (value["type"], value["sequence_number"])
         kind = name.removeprefix("response.")
         if kind.endswith(".delta"):
             grown[value["item_id"]] = grown.get(value["item_id"], "") + value["delta"]
@@ -156,7 +164,13 @@ def response_of(events):
                 "custom_tool_call": lambda item: [item["input"]],
             }[item["type"]](item)
             assert grown.get(item["id"], "") == text
+            if (item["type"], item["status"]) == ("function_call", "completed"):
+                assert isinstance(json.loads(text), dict)
+            assert value["output_index"] == len(items) - 1
     assert value["response"]["output"] == items
+    incomplete = value["response"]["incomplete_details"]
+    assert incomplete in (None, {"reason": "max_output_tokens"})
+    assert (incomplete is None) == (value["response"]["status"] == "completed")
     return [item | {"id": ""} for item in items], value["response"]["status"]
 
 

@@ -12,9 +12,11 @@ from scripted_server import (
     Pause,
     call,
     events_of,
+    read_until,
     running,
     said,
 )
+from wire_formats import BODIES, CHAT, COMPLETIONS, MESSAGES, RESPONSES
 
 from akunu_py.server.events import Accepted, Finished, Prefilled
 from akunu_py.server.reply_response import Patience
@@ -28,12 +30,6 @@ from akunu_py.system.errors import (
 )
 from akunu_py.values.reply_deltas import ContentDelta, ReasoningDelta
 
-BODIES = {
-    "/v1/chat/completions": {"messages": [{"role": "user", "content": "Hi"}]},
-    "/v1/completions": {"prompt": "Hi"},
-    "/v1/messages": {"messages": [{"role": "user", "content": "Hi"}], "max_tokens": 5},
-    "/v1/responses": {"input": "Hi"},
-}
 PHASES = {
     "before the prompt is known": [Pause()],
     "prefill": [ACCEPTED, Prefilled(3), Pause()],
@@ -64,7 +60,7 @@ def test_client_that_does_not_read_is_dropped():
     text = ContentDelta("x" * 100_000)
     with running(patience=Patience(send_s=0.2)) as server:
         server.backend.play([ACCEPTED, *[text] * 400, Finished("stop", USAGE)], said("next"))
-        content = json.dumps(BODIES["/v1/completions"] | {"stream": True}).encode()
+        content = json.dumps(BODIES[COMPLETIONS] | {"stream": True}).encode()
         lines = [
             "POST /v1/completions HTTP/1.1",
             "Host: localhost",
@@ -73,7 +69,7 @@ def test_client_that_does_not_read_is_dropped():
         with server.socket() as connection:
             connection.sendall("\r\n".join([*lines, "", ""]).encode() + content)
             assert server.backend.cancelled.wait(300)
-        assert server.post("/v1/completions", BODIES["/v1/completions"]).status_code == 200
+        assert server.post(COMPLETIONS, BODIES[COMPLETIONS]).status_code == 200
 
 
 ERRORS = [
@@ -93,7 +89,7 @@ def check_error(response, path, status, message):
     assert response.status_code == status
     assert message in body["error"]["message"]
     assert "secret" not in response.text
-    if path == "/v1/messages":
+    if path == MESSAGES:
         assert body["type"] == "error"
         kinds = {400: "invalid_request_error", 500: "api_error", 503: "overloaded_error"}
         assert body["error"]["type"] == kinds[status]
@@ -101,7 +97,7 @@ def check_error(response, path, status, message):
     else:
         kind = "invalid_request_error" if status < 500 else "server_error"
         assert body["error"]["type"] == kind
-        fields = {"/v1/completions": "prompt", "/v1/responses": "input"}
+        fields = {COMPLETIONS: "prompt", RESPONSES: "input"}
         too_long = body["error"]["code"] == "context_length_exceeded"
         assert body["error"]["param"] == (fields.get(path, "messages") if too_long else None)
     assert ("retry-after" in response.headers) == (status == 503)
@@ -167,7 +163,7 @@ def test_one_line_a_reply_in_the_log(server, caplog):
     # By this answer the line of an earlier test's reply is written.
     server.get("/health")
     caplog.clear()
-    server.post("/v1/completions", BODIES["/v1/completions"])
+    server.post(COMPLETIONS, BODIES[COMPLETIONS])
     deadline = time.monotonic() + 120
     while not (lines := [r.getMessage() for r in caplog.records if "reused" in r.getMessage()]):
         assert time.monotonic() < deadline
@@ -181,8 +177,24 @@ def test_ignored_fields_are_logged_once(caplog):
     with running() as server:
         caplog.set_level(logging.INFO, "akunu_py.server")
         for _ in range(3):
-            server.post("/v1/messages", BODIES["/v1/messages"] | {"novel": 1})
+            server.post(MESSAGES, BODIES[MESSAGES] | {"novel": 1})
     assert len([r for r in caplog.records if "novel" in r.getMessage()]) == 1
+
+
+KEEP_ALIVE = {
+    CHAT: '"delta":{},"logprobs":null,"finish_reason":null',
+    COMPLETIONS: '"text":""',
+    MESSAGES: "event: ping",
+    RESPONSES: "event: response.in_progress",
+}
+
+
+@pytest.mark.parametrize("path", BODIES)
+def test_stream_is_kept_alive_while_nothing_comes(path):
+    with running(patience=Patience(keep_alive_s=0.05)) as server:
+        server.backend.play([ACCEPTED, Pause(), ContentDelta("x"), Finished("stop", USAGE)])
+        events = read_until(server, path, BODIES[path], KEEP_ALIVE[path], count=3)
+    assert '"x"' in str(events).replace("'", '"')
 
 
 @pytest.mark.parametrize("path", BODIES)
@@ -203,12 +215,12 @@ def test_replies_of_several_clients_run_at_once(server, backend):
         connection.sendall("\r\n".join([*lines, "", ""]).encode() + content)
         assert backend.paused.wait(300)
         for _ in range(5):
-            assert "quick" in server.post("/v1/completions", {"prompt": "x"}).text
+            assert "quick" in server.post(COMPLETIONS, {"prompt": "x"}).text
 
 
 def test_accepted_late_is_no_addition(server, backend):
     backend.play([Prefilled(1), Accepted(30), ContentDelta("x"), Finished("stop", USAGE)])
-    response = server.post("/v1/messages", BODIES["/v1/messages"] | {"stream": True})
+    response = server.post(MESSAGES, BODIES[MESSAGES] | {"stream": True})
     assert [name for name, _ in events_of(response)] == [
         "message_start",
         "content_block_start",
