@@ -5,17 +5,14 @@ import functools
 from pathlib import Path
 
 import numpy as np
+from engine_server import serving
 from family_models import Variant, build_family
-from scripted_server import running
 
 from akunu_py.engine.engine import Engine
 from akunu_py.gguf.reader import GGUFFile
 from akunu_py.models.load import LoadedModel, ModelDescription
 from akunu_py.models.load_steps import finish
 from akunu_py.server.disk_tier import DiskTier
-from akunu_py.server.engine_backend import EngineBackend
-from akunu_py.server.prefix_cache import PrefixCache
-from akunu_py.server.worker import Worker
 from akunu_py.tokenizers.gguf_tokenizer import GGUFTokenizer
 from akunu_py.values.generation_config import GenerationConfig
 from akunu_py.values.load_options import EngineOptions
@@ -83,14 +80,9 @@ def agent_server(
         disk = None
         if folder is not None:
             disk = DiskTier(folder, 1 << 30, finish(engine._session.digest()))
-        worker = Worker(engine, parallel=1, cache=PrefixCache(1 << 29, disk))
-        worker.start()
         defaults = GenerationConfig(temperature=1.0, seed=1, logit_bias=readable(engine))
-        try:
-            with running(EngineBackend(worker), defaults=defaults) as server:
-                yield server
-        finally:
-            worker.close()
+        with serving(engine, defaults=defaults, cache_bytes=1 << 29, disk=disk) as server:
+            yield server
 
 
 def agent_engine(kind: str, vocabulary_of: Path, *, thinks: bool = False) -> Engine:

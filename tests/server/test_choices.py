@@ -3,6 +3,7 @@
 import json
 
 import pytest
+from engine_server import serving
 from scripted_server import (
     ACCEPTED,
     Pause,
@@ -16,9 +17,7 @@ from scripted_server import (
 from toy_engine import PLAIN
 
 from akunu_py.server.backend import Health
-from akunu_py.server.engine_backend import EngineBackend
 from akunu_py.server.events import Decoded, Logprob, Logprobs
-from akunu_py.server.prefix_cache import PrefixCache
 from akunu_py.system.errors import ContextOverflowError, ServerBusyError
 from akunu_py.values.generation_config import GenerationConfig
 from akunu_py.values.reply_deltas import ContentDelta
@@ -193,13 +192,11 @@ def test_an_error_in_a_stream_is_its_last_event(server, backend):
     assert error["error"]["code"] == "server_busy"
 
 
-def test_choices_of_an_engine_are_the_replies_of_their_seeds(toy, make_worker, caplog):
+def test_choices_of_an_engine_are_the_replies_of_their_seeds(toy, caplog):
     """The prompt is read once, and each of the others reads its last token."""
     caplog.set_level("INFO", "akunu_py.server.worker")
-    worker = make_worker(parallel=3, places=3, cache=PrefixCache(1 << 26))
-    worker.start()
     defaults = GenerationConfig(logit_bias=PLAIN, temperature=1.0, max_tokens=8)
-    with running(EngineBackend(worker), defaults=defaults) as server:
+    with serving(toy, defaults=defaults, parallel=3, places=3) as server:
         body = server.post(COMPLETIONS, {"prompt": LONG, "n": 3, "seed": 5}).json()
     with toy.sibling() as other:
         expected = [other.generate(LONG, defaults, seed=seed) for seed in (5, 6, 7)]

@@ -3,13 +3,10 @@
 from dataclasses import replace
 
 import pytest
-from scripted_server import running
+from engine_server import serving
 
 from akunu_py.engine.engine import Engine
 from akunu_py.gguf.reader import GGUFFile
-from akunu_py.server.engine_backend import EngineBackend
-from akunu_py.server.prefix_cache import PrefixCache
-from akunu_py.server.worker import Worker
 from akunu_py.tokenizers.gguf_tokenizer import GGUFTokenizer
 from akunu_py.values.load_options import EngineOptions
 
@@ -19,12 +16,8 @@ ASK = {"messages": [{"role": "user", "content": "Hi"}], "max_tokens": 2}
 
 @pytest.fixture(scope="module")
 def served(roomy_gguf):
-    with Engine.load(roomy_gguf) as engine:
-        worker = Worker(engine, parallel=1, cache=PrefixCache(1 << 24))
-        worker.start()
-        with running(EngineBackend(worker)) as server:
-            yield server
-        worker.close()
+    with Engine.load(roomy_gguf) as engine, serving(engine) as server:
+        yield server
 
 
 def tool(name, properties=None):
@@ -64,6 +57,11 @@ REFUSED = {
     "many keys": (answer({"properties": {f"k{n}": {} for n in range(501)}}), "keys"),
     "unknown reference": (answer({"$ref": "#/$defs/x"}), "$defs/x"),
     "foreign reference": (answer({"$ref": "http://example.com/x"}), "example.com"),
+    "unknown type": (answer({"type": "unheard of"}), "unheard of"),
+    "properties that are none": (answer({"type": "object", "properties": 5}), "properties"),
+    "nothing that fits": (answer({"allOf": [{"type": "string"}, {"type": "integer"}]}), ""),
+    "long value": (answer({"enum": ["x" * 2**17]}), "characters"),
+    "slow expression": (answer({"type": "string", "pattern": ".*" * 2000}), ""),
     "look-ahead": (answer({"type": "string", "pattern": "(?=a)b"}), "look"),
     "too many tools": (tools(513), "512"),
     "more tools than the context holds": (tools(500), "maximum context length"),
@@ -116,11 +114,8 @@ def strict(roomy_gguf):
             metadata = file.metadata | {"tokenizer.chat_template": STRICT}
         loaded = replace(engine._loaded, tokenizer=GGUFTokenizer(metadata))
         strict = Engine(loaded, EngineOptions(context=engine.context))
-        worker = Worker(strict, parallel=1, cache=PrefixCache(1 << 24))
-        worker.start()
-        with running(EngineBackend(worker)) as server:
+        with serving(strict) as server:
             yield server
-        worker.close()
         strict.close()
 
 

@@ -4,16 +4,14 @@ import contextlib
 from itertools import pairwise
 
 import pytest
+from engine_server import serving
 from hypothesis import given
 from hypothesis import strategies as st
 from scripted_server import ACCEPTED, USAGE, ScriptedBackend, events_of, running
 
 from akunu_py.engine.engine import Engine
-from akunu_py.server.engine_backend import EngineBackend
 from akunu_py.server.events import Finished, Logprob, Logprobs
 from akunu_py.server.logprobs import CompletionLogprobs
-from akunu_py.server.prefix_cache import PrefixCache
-from akunu_py.server.worker import Worker
 from akunu_py.values.reply_deltas import ContentDelta
 
 CHAT, COMPLETIONS, RESPONSES = "/v1/chat/completions", "/v1/completions", "/v1/responses"
@@ -42,12 +40,8 @@ def scripted():
 
 @pytest.fixture(scope="module")
 def served(roomy_gguf):
-    with Engine.load(roomy_gguf) as engine:
-        worker = Worker(engine, parallel=1, places=2, cache=PrefixCache(1 << 26))
-        worker.start()
-        with running(EngineBackend(worker)) as server:
-            yield server
-        worker.close()
+    with Engine.load(roomy_gguf) as engine, serving(engine, places=2) as server:
+        yield server
 
 
 def streamed(server, path, body):

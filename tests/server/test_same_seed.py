@@ -1,31 +1,16 @@
 """The same seed gives the same tokens over HTTP: alone, four at once, cold, warm, with drafts."""
 
-import contextlib
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from agent_engine import agent_engine, readable
-from scripted_server import running
+from engine_server import serving
 
-from akunu_py.server.engine_backend import EngineBackend
-from akunu_py.server.prefix_cache import PrefixCache
-from akunu_py.server.worker import Worker
 from akunu_py.values.generation_config import GenerationConfig
 
 CODE = "def total(values):\n    total = 0\n    for value in values:\n        total += value\n"
 PROMPTS = [CODE * 2, CODE * 2 + "    return", CODE + "print(total([1, 2]))\n" + CODE, CODE * 3]
 OPTIONS = {"max_tokens": 24}
-
-
-@contextlib.contextmanager
-def served(engine, config):
-    worker = Worker(engine, parallel=4, cache=PrefixCache(1 << 26))
-    worker.start()
-    try:
-        with running(EngineBackend(worker), defaults=config) as server:
-            yield server
-    finally:
-        worker.close()
 
 
 def figure(server, name):
@@ -58,11 +43,12 @@ def test_same_seed_same_tokens(kind, temperature, default_model):
                 temperature=temperature, logit_bias=plain.logit_bias, drafter=drafter,
                 draft_budget="always",
             )  # fmt: skip
-            with served(engine, config) as server:
+            with serving(engine, defaults=config, parallel=4) as server:
                 cold = [ask(seed) for seed in range(4)]
                 warm = [ask(seed) for seed in range(4)]
                 assert cold == warm == expected
-            with served(engine, config) as server, ThreadPoolExecutor(4) as pool:
+            served = serving(engine, defaults=config, parallel=4)
+            with served as server, ThreadPoolExecutor(4) as pool:
                 assert list(pool.map(ask, range(4))) == expected
                 assert list(pool.map(ask, range(4))) == expected
                 drafts = figure(server, "akunu_spec_decode_num_draft_tokens_total")

@@ -1,12 +1,9 @@
 """Thinking on and off over HTTP, with a model whose template has a switch."""
 
 import pytest
-from scripted_server import running
+from engine_server import serving
 from toy_engine import PLAIN, THINK, ToyTokenizer, toy_engine
 
-from akunu_py.server.engine_backend import EngineBackend
-from akunu_py.server.prefix_cache import PrefixCache
-from akunu_py.server.worker import Worker
 from akunu_py.values.generation_config import GenerationConfig
 
 CHAT = "/v1/chat/completions"
@@ -18,13 +15,9 @@ DEFAULTS = GenerationConfig(logit_bias=PLAIN)
 @pytest.fixture(params=["enable_thinking", ""])
 def served(request):
     tokenizer = ToyTokenizer(opens=True, switch=request.param)
-    with toy_engine(tokenizer=tokenizer) as engine:
-        worker = Worker(engine, parallel=1, cache=PrefixCache(1 << 24))
-        worker.start()
-        with running(EngineBackend(worker), defaults=DEFAULTS) as server:
-            server.has_switch = bool(request.param)
-            yield server
-        worker.close()
+    with toy_engine(tokenizer=tokenizer) as engine, serving(engine, defaults=DEFAULTS) as server:
+        server.has_switch = bool(request.param)
+        yield server
 
 
 def test_switch_changes_the_end_of_the_prompt(served):
