@@ -89,19 +89,57 @@ def taken(steps, token_bytes, stops=()):
     return reply, [*events, reply.finish()]
 
 
-def test_a_character_belongs_to_the_token_that_completes_it():
-    euro = "\u20ac".encode()
-    steps = [drafted_step([0, 1], ["ngram"]), drafted_step([2, 3, 2], ["ngram", "copy"])]
-    _, events = taken(steps, [b"a" + euro[:1], euro[1:2], euro[2:], b"b"])
-    assert events == [
-        (TextPiece("a", "ngram"),),
-        (
-            TextPiece("\u20ac", "ngram"),
-            TextPiece("b", "copy"),
-            TextPiece("\N{REPLACEMENT CHARACTER}"),
-        ),
-        (),
-    ]
+def copied_step(tokens, places):
+    """A step whose drafted tokens were copied from these places of the prompt."""
+    draft = Draft.chain(tokens[:-1], "auto", origins=("prompt",) * len(places), places=places)
+    return replace(drafted_step(tokens, [""] * len(tokens)), draft=draft)
+
+
+EURO, HALF = "\u20ac".encode(), TextPiece("\N{REPLACEMENT CHARACTER}")
+UNNAMED = Step((0, 0), step(0, 0).stats, None, Draft.chain([0]), Verification((0,), 0, "bonus"))
+SOURCES = {
+    "a character belongs to the token that completes it": (
+        [drafted_step([0, 1], ["ngram"]), drafted_step([2, 3, 2], ["ngram", "copy"])],
+        [b"a" + EURO[:1], EURO[1:2], EURO[2:], b"b"],
+        [(TextPiece("a", "ngram"),),
+         (TextPiece("\u20ac", "ngram"), TextPiece("b", "copy"), HALF), ()],
+    ),
+    "one that is cut at the end, to the last token": (
+        [drafted_step([1, 0], ["ngram"])], [EURO[:2], b"a"],
+        [(TextPiece("a", "ngram"),), (HALF,)],
+    ),
+    "an unnamed drafter is not the target": (
+        [UNNAMED], [b"a"], [(TextPiece("a", "drafter"), TextPiece("a")), ()],
+    ),
+    "copies of following tokens are one piece with the place of the first": (
+        [copied_step([0, 1, 0, 1, 0, 1], (7, 8, 3, 4, -1))], [b"a", b"b"],
+        [(TextPiece("ab", "prompt", 7), TextPiece("ab", "prompt", 3), TextPiece("a", "prompt"),
+          TextPiece("b")), ()],
+    ),
+    "text held back stays with its tokens": (
+        [drafted_step([0, 1], ["ngram"]), drafted_step([2], [])], [b"xS", b"T", b"!"],
+        [(TextPiece("x", "ngram"),), (TextPiece("S", "ngram"), TextPiece("T!")), ()],
+    ),
+    "half a plain step's text held back, with its token": (
+        [drafted_step([0], []), drafted_step([1, 2], ["ngram"])], [b"xS", b"T", b"!"],
+        [(TextPiece("x"),), (TextPiece("S"), TextPiece("T", "ngram"), TextPiece("!")), ()],
+    ),
+    "what was not held back after all keeps its place": (
+        [copied_step([0, 1], (7,))], [b"xS", b"!"],
+        [(TextPiece("xS", "prompt", 7), TextPiece("!")), ()],
+    ),
+    "so does the rest of text held back": (
+        [copied_step([0, 1], (7,)), drafted_step([1], [])], [b"xS", b"T"],
+        [(TextPiece("x", "prompt", 7),), (TextPiece("S", "prompt", 7), TextPiece("TT")), ()],
+    ),
+}  # fmt: skip
+"""Steps, the bytes of tokens, and the pieces of each step and of the end, where STOP ends a reply."""
+
+
+@pytest.mark.parametrize("name", SOURCES)
+def test_where_pieces_come_from(name):
+    steps, token_bytes, pieces = SOURCES[name]
+    assert taken(steps, token_bytes, stops=("STOP",))[1] == pieces
 
 
 def test_marks_are_text_and_end_half_a_character():
@@ -114,53 +152,6 @@ def test_marks_are_text_and_end_half_a_character():
     assert pieces == (TextPiece("</t>"),)
     assert last.finish_reason == "stop"
     assert reply.shown == f"<t>a{half}</t>"
-
-
-def test_copies_of_following_tokens_are_one_piece_with_the_place_of_the_first():
-    draft = Draft.chain([0, 1, 0, 1, 0], "auto", origins=("prompt",) * 5, places=(7, 8, 3, 4, -1))
-    one = drafted_step([0, 1, 0, 1, 0, 1], [""] * 5)
-    _, events = taken([replace(one, draft=draft)], [b"a", b"b"])
-    assert events[0] == (
-        TextPiece("ab", "prompt", 7), TextPiece("ab", "prompt", 3), TextPiece("a", "prompt"),
-        TextPiece("b"),
-    )  # fmt: skip
-
-
-def test_the_rest_of_text_held_back_keeps_its_place():
-    draft = Draft.chain([0], "auto", origins=("prompt",), places=(7,))
-    one = replace(drafted_step([0, 1], [""]), draft=draft)
-    _, events = taken([one], [b"xS", b"!"], stops=("STOP",))
-    assert events[0] == (TextPiece("xS", "prompt", 7), TextPiece("!"))
-    _, events = taken([one, drafted_step([1], [])], [b"xS", b"T"], stops=("STOP",))
-    assert [piece for event in events for piece in event] == [
-        TextPiece("x", "prompt", 7), TextPiece("S", "prompt", 7), TextPiece("TT"),
-    ]  # fmt: skip
-
-
-def test_text_held_back_stays_with_its_tokens():
-    steps = [drafted_step([0, 1], ["ngram"]), drafted_step([2], [])]
-    _, events = taken(steps, [b"xS", b"T", b"!"], stops=("STOP",))
-    assert events == [(TextPiece("x", "ngram"),), (TextPiece("S", "ngram"), TextPiece("T!")), ()]
-
-
-def test_half_a_plain_steps_text_held_back_stays_with_its_token():
-    steps = [drafted_step([0], []), drafted_step([1, 2], ["ngram"])]
-    _, events = taken(steps, [b"xS", b"T", b"!"], stops=("STOP",))
-    assert events == [
-        (TextPiece("x"),), (TextPiece("S"), TextPiece("T", "ngram"), TextPiece("!")), (),
-    ]  # fmt: skip
-
-
-def test_a_character_cut_at_the_end_belongs_to_the_last_token():
-    _, events = taken([drafted_step([1, 0], ["ngram"])], ["\u20ac".encode()[:2], b"a"])
-    assert events == [(TextPiece("a", "ngram"),), (TextPiece("\N{REPLACEMENT CHARACTER}"),)]
-
-
-def test_an_unnamed_drafter_is_told_from_the_target():
-    draft = Draft.chain([0])
-    one = Step((0, 0), step(0, 0).stats, None, draft, Verification((0,), 0, "bonus"))
-    _, events = taken([one], [b"a"])
-    assert events == [(TextPiece("a", "drafter"), TextPiece("a")), ()]
 
 
 TOKENS = [bytes([b]) for b in "a\u20ac\U0001f469".encode()] + [
