@@ -160,14 +160,6 @@ class FolderTokenizer:
         variables: Mapping[str, TemplateVariable] | None = None,
         continued: bool = False,
     ) -> list[int]:
-        """Return the ids of a conversation, laid out by the folder's template.
-
-        Control tokens written out in a message or a tool are text, never control tokens. With
-        `continued` the ids end with the text of the last message, or its reasoning if it
-        has no text. Raises ConfigError for malformed messages or tools, a missing template, one
-        that leaves out tools or tool calls, or a last message that cannot be continued;
-        ModelFormatError for a template that fails.
-        """
         said: Sequence[Message] = read_messages(messages)
         checked_tools = read_tools(tools)
         mark = ""
