@@ -2,8 +2,6 @@
 
 from akunu_py.decoding.loop import NUM_CANDIDATES
 from akunu_py.protocols import as_drafter
-from akunu_py.sampling.sampler import Sampler
-from akunu_py.sampling.transforms import TransformChain
 from akunu_py.values.types import GenerationConfig
 
 CONFIGS = {
@@ -16,11 +14,6 @@ CONFIGS = {
 def best(logits, count):
     """The ids of the largest, the lowest first among equals."""
     return sorted(range(len(logits)), key=lambda token: (-logits[token], token))[:count]
-
-
-def begin(session, prompt, config=CONFIGS["greedy"], max_tokens=60):
-    chain = TransformChain.from_config(config, session.vocabulary_size)
-    session.begin(prompt, Sampler(chain, 7, session.vocabulary_size), max_tokens)
 
 
 def true_rows(session, context, fed):

@@ -19,14 +19,12 @@ from mlx_lm.models import llama, mimo
 from model_folders import write_tokenizer
 from prediction_heads import MIMO, TARGETS, named, parameters_of, write
 from tiny_families import FAMILIES
+from tiny_models import GREEDY, begin
 
 from akunu_py.decoding.loop import decode
 from akunu_py.drafting.prediction_head import PredictionHeadDrafter
 from akunu_py.models.heads.families import Family, family_of, make_head, single_layer
 from akunu_py.models.heads.token_model import HeadTokenModel
-from akunu_py.sampling.sampler import Sampler
-from akunu_py.sampling.transforms import TransformChain
-from akunu_py.values.types import GenerationConfig
 
 SIZE = 64
 """Width of the state, and number of tokens."""
@@ -114,10 +112,9 @@ def reply(
     session, drafter, prompt, config=None, *, max_tokens=40, num_draft_tokens=4, seed=7, budget=None
 ):
     """Return tokens and the steps' counts of a reply that is drafted by `drafter`."""
-    config, size = config or GenerationConfig(), session.vocabulary_size
-    sampler = Sampler(TransformChain.from_config(config, size), seed, size)
+    config = config or GREEDY
     heads = isinstance(drafter, PredictionHeadDrafter)
-    session.begin(prompt, sampler, max_tokens, states=drafter if heads else None)
+    begin(session, prompt, config, max_tokens, seed=seed, states=drafter if heads else None)
     if heads:
         drafter.begin_reply(config, seed)
     drafter.observe(prompt)

@@ -18,7 +18,7 @@ from identity import margin
 from markov_heads import foreign_head
 from mlx_lm.generate import generate_step
 from tiny_families import FAMILIES, WINDOW
-from tiny_models import ADVERSARIES, adversary, generate, prompt_of
+from tiny_models import ADVERSARIES, adversary, generate, prompt_of, sampler_of
 
 from akunu_py.drafting import AutoDrafter, PlainDrafter
 from akunu_py.drafting.prediction_head import PredictionHeadDrafter
@@ -30,8 +30,6 @@ from akunu_py.models.heads.draft_vocabulary import DraftOutput, some_rows
 from akunu_py.models.heads.families import BETWEEN_LAYERS
 from akunu_py.models.hidden_states import StateTap
 from akunu_py.models.session import Session
-from akunu_py.sampling.sampler import Sampler
-from akunu_py.sampling.transforms import TransformChain
 from akunu_py.values.types import GenerationConfig
 
 SEED = 7
@@ -169,8 +167,7 @@ class Family:
         greedy = config.temperature == 0
         if not greedy and self.dtype != mx.float32:
             return self.reply(prompt, config, PlainDrafter())
-        size = self.session.vocabulary_size
-        sampler = Sampler(TransformChain.from_config(config, size), SEED, size)
+        sampler = sampler_of(config, self.session.vocabulary_size, SEED)
         position = len(prompt) - 1
 
         def choose(logprobs: mx.array) -> mx.array:

@@ -11,8 +11,10 @@ from akunu_py.protocols import as_drafter
 from akunu_py.sampling.sampler import Sampler
 from akunu_py.sampling.transforms import TransformChain
 from akunu_py.testing import OracleDrafter
+from akunu_py.values.types import GenerationConfig
 
 VOCABULARY = 97
+GREEDY = GenerationConfig()
 ADVERSARIES = ("right", "half", "wrong", "random")
 
 
@@ -30,14 +32,20 @@ def tiny(seed=3, **options):
     return model
 
 
+def sampler_of(config=GREEDY, size=VOCABULARY, seed=7):
+    return Sampler(TransformChain.from_config(config, size), seed, size)
+
+
+def begin(session, prompt, config=GREEDY, max_tokens=60, progress=None, *, seed=7, **options):
+    """Begin a reply that is chosen as a configuration says; return how many rows were held."""
+    sampler = sampler_of(config, session.vocabulary_size, seed)
+    return session.begin(prompt, sampler, max_tokens, progress, **options)
+
+
 def generate(session, prompt, config, drafter, *, max_tokens=60, num_draft_tokens=8, seed=7):
     given, drafter = drafter, as_drafter(drafter)
-    chain = TransformChain.from_config(config, session.vocabulary_size)
-    sampler = Sampler(chain, seed, session.vocabulary_size)
-    session.begin(
-        prompt, sampler, max_tokens,
-        states=None if drafter.hidden is None else drafter,
-    )  # fmt: skip
+    states = None if drafter.hidden is None else drafter
+    begin(session, prompt, config, max_tokens, seed=seed, states=states)
     drafter.begin_reply(config, seed)
     drafter.observe(prompt)
     steps = list(

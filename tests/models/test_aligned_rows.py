@@ -5,14 +5,12 @@ import numpy as np
 import pytest
 from family_models import build_family
 from mlx import nn
-from tiny_models import VOCABULARY, adversary, generate, prompt_of, tiny
+from tiny_models import VOCABULARY, adversary, begin, generate, prompt_of, tiny
 
 from akunu_py import ConfigError, Engine
 from akunu_py.drafting import NgramDrafter, PlainDrafter
 from akunu_py.models.aligned_rows import BLOCK_ROWS, AlignedRows
 from akunu_py.models.session import Session
-from akunu_py.sampling.sampler import Sampler
-from akunu_py.sampling.transforms import TransformChain
 from akunu_py.values.types import Draft, GenerationConfig
 
 PROMPT = "def hello(world):\n    return world"
@@ -113,10 +111,9 @@ def test_every_pass_of_decoding_has_one_number_of_rows():
 
 def test_a_draft_ends_with_its_block():
     session = Session(tiny(), context=200, reproducible=True)
-    sampler = Sampler(TransformChain.from_config(GenerationConfig(), VOCABULARY), 0, VOCABULARY)
     for size in range(2, 20):
         prompt = prompt_of(60)[:size]
-        session.begin(prompt, sampler, 30)
+        begin(session, prompt, max_tokens=30)
         # The row of the prompt's last token is fed with the draft.
         assert session.max_draft_tokens() == BLOCK_ROWS - 1 - (size - 1) % BLOCK_ROWS
         session.choose(prompt[-1], Draft.empty())

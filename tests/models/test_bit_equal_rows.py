@@ -7,15 +7,13 @@ import numpy as np
 import pytest
 from family_models import NAMES, build_family, variant_of
 from test_aligned_rows import ShapedKernels
-from tiny_models import VOCABULARY, adversary, generate, prompt_of, tiny
+from tiny_models import adversary, begin, generate, prompt_of, tiny
 
 from akunu_py.drafting import PlainDrafter
 from akunu_py.models.budget_memory import cost_key
 from akunu_py.models.load import ModelDescription
 from akunu_py.models.row_bits import MOST_ROWS
 from akunu_py.models.session import Session
-from akunu_py.sampling.sampler import Sampler
-from akunu_py.sampling.transforms import TransformChain
 from akunu_py.values.types import Draft, GenerationConfig
 
 MOST = MOST_ROWS[1]
@@ -65,11 +63,10 @@ def test_passes_up_to_the_largest_are_compared():
 def test_a_reply_goes_on_as_if_nothing_was_compared(name, context):
     """While a step is in flight; near the end of the context the text is not as long."""
     model = build_family(name)
-    sampler = Sampler(TransformChain.from_config(GenerationConfig(), VOCABULARY), 0, VOCABULARY)
     texts = []
     for compared in (False, True):
         session = Session(model, context=context)
-        session.begin(prompt_of(20), sampler, 12)
+        begin(session, prompt_of(20), max_tokens=12)
         text = prompt_of(20)
         for step in range(12):
             text += session.choose(text[-1], Draft.empty())

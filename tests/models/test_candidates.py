@@ -7,11 +7,11 @@ number kept beyond `begin`.
 
 import mlx.core as mx
 import pytest
-from candidate_rows import CONFIGS, Recorder, begin, best, true_rows
+from candidate_rows import CONFIGS, Recorder, best, true_rows
 from family_models import build_family
 from hypothesis import given
 from hypothesis import strategies as st
-from tiny_models import VOCABULARY, adversary, generate, prompt_of, tiny
+from tiny_models import VOCABULARY, adversary, begin, generate, prompt_of, tiny
 
 from akunu_py.decoding.loop import NUM_CANDIDATES
 from akunu_py.drafting import NgramDrafter, PlainDrafter

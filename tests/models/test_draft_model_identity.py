@@ -8,15 +8,13 @@ from family_models import build_family
 from identity import assert_same_tokens
 from mlx.utils import tree_map
 from pairwise import all_pairs
-from tiny_models import VOCABULARY, prompt_of
+from tiny_models import VOCABULARY, begin, prompt_of
 
 from akunu_py.decoding.loop import decode
 from akunu_py.drafting import PlainDrafter
 from akunu_py.drafting.draft_model import DraftModelDrafter
 from akunu_py.models.session import Session
 from akunu_py.models.token_model import CachedTokenModel
-from akunu_py.sampling.sampler import Sampler
-from akunu_py.sampling.transforms import TransformChain
 from akunu_py.values.types import GenerationConfig
 
 CONFIGS = {
@@ -56,9 +54,7 @@ def token_model(model, context=600):
 
 def run(session, drafter, prompt, config, max_tokens=60, num_draft_tokens=6):
     """Return tokens and steps of a reply."""
-    size = session.vocabulary_size
-    sampler = Sampler(TransformChain.from_config(config, size), SEED, size)
-    session.begin(prompt, sampler, max_tokens)
+    begin(session, prompt, config, max_tokens, seed=SEED)
     if isinstance(drafter, DraftModelDrafter):
         drafter.begin_reply(config, SEED)
     drafter.observe(prompt)

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from family_models import NAMES, build_family
 from prediction_heads import tiny_target
-from tiny_models import VOCABULARY, adversary, prompt_of, tiny
+from tiny_models import GREEDY, adversary, begin, prompt_of, sampler_of, tiny
 
 from akunu_py.decoding.loop import decode
 from akunu_py.drafting import PlainDrafter
@@ -18,14 +18,11 @@ from akunu_py.models.heads.families import BETWEEN_LAYERS
 from akunu_py.models.hidden_states import StateTap, last_norm
 from akunu_py.models.session import Session
 from akunu_py.protocols import Drafter
-from akunu_py.sampling.sampler import Sampler
-from akunu_py.sampling.transforms import TransformChain
 from akunu_py.system.errors import ConfigError
 from akunu_py.values.types import Draft, GenerationConfig
 
 # Rows dropped, windows put back, and states that are fed again.
 KINDS = ["llama", "llama, sliding", "qwen3_next"]
-GREEDY = GenerationConfig()
 PENALTIES = GenerationConfig(repetition_penalty=1.2)
 
 
@@ -56,9 +53,7 @@ def expected_states(model, text, hidden):
 
 def reply(session, recorder, prompt, drafter, config=None, max_tokens=30):
     """Decode; after each step, the states of all rows but the last token's are there."""
-    config, size = config or GenerationConfig(), session.vocabulary_size
-    sampler = Sampler(TransformChain.from_config(config, size), 7, size)
-    held = session.begin(prompt, sampler, max_tokens, states=recorder)
+    held = begin(session, prompt, config or GREEDY, max_tokens, states=recorder)
     assert recorder.prompt == prompt
     drafter.observe(prompt)
     text = list(prompt)
@@ -141,9 +136,9 @@ def test_a_long_prompt_in_passes_with_pauses(monkeypatch):
     monkeypatch.setattr("akunu_py.models.cached_rows.PREFILL_CHUNK", 20)
     model, recorder = build_family("qwen3_next"), Recorder("raw")
     session, prompt = Session(model, context=600), prompt_of(60)
-    sampler = Sampler(TransformChain.from_config(GenerationConfig(), VOCABULARY), 1, VOCABULARY)
     seen = [
-        recorder.next for _ in session.beginning(prompt, sampler, 5, {"here": 25}, states=recorder)
+        recorder.next
+        for _ in session.beginning(prompt, sampler_of(), 5, {"here": 25}, states=recorder)
     ]
     assert sorted(set(seen)) == [0, 20, 25, 45, 59]
     assert len(seen) > 12
@@ -155,15 +150,14 @@ def test_a_cancelled_pass_hands_nothing_over(monkeypatch):
     monkeypatch.setattr("akunu_py.models.cached_rows.PREFILL_CHUNK", 20)
     model, recorder = tiny(), Recorder()
     session, prompt = Session(model, context=600), prompt_of(60)
-    sampler = Sampler(TransformChain.from_config(GenerationConfig(), VOCABULARY), 1, VOCABULARY)
-    steps = session.beginning(prompt, sampler, 5, states=recorder)
+    steps = session.beginning(prompt, sampler_of(), 5, states=recorder)
     while next(steps) <= 20:
         pass
     # A layer of the second pass is done.
     steps.close()
     assert recorder.next == 20
     again = Recorder()
-    assert session.begin(prompt, sampler, 5, states=again) == 20
+    assert begin(session, prompt, states=again) == 20
     check(again, model, prompt, 20)
 
 
@@ -182,20 +176,17 @@ def test_nobody_else_meets_the_tap():
     assert owner[name] is norm
     # A reply without a reader keeps no state.
     before = dict(recorder.states)
-    session.begin(
-        prompt_of(20), Sampler(TransformChain.from_config(GenerationConfig(), 97), 1, 97), 5
-    )
+    begin(session, prompt_of(20))
     assert session._states is None
     assert recorder.states == before
 
 
 def test_a_target_that_hands_over_states_takes_no_trees():
     session, prompt = Session(tiny(), context=600), prompt_of(20)
-    sampler = Sampler(TransformChain.from_config(GenerationConfig(), VOCABULARY), 1, VOCABULARY)
     tree = Draft((1, 2), (-1, -1), "test")
-    session.begin(prompt, sampler, 5)
+    begin(session, prompt)
     assert session.takes_tree(tree)
-    session.begin(prompt, sampler, 5, states=Recorder())
+    begin(session, prompt, states=Recorder())
     assert not session.takes_tree(tree)
 
 

@@ -8,12 +8,11 @@ import pytest
 from family_models import build_family
 from fresh_draws import begin, expected, made
 from interrupts import GREEDY, PROMPT, interrupted
+from tiny_models import begin as begin_reply
 from tiny_models import generate
 
 from akunu_py.drafting import PlainDrafter
 from akunu_py.models.session import Session
-from akunu_py.sampling.sampler import Sampler
-from akunu_py.sampling.transforms import TransformChain
 from akunu_py.values.types import Draft
 
 
@@ -34,9 +33,7 @@ class Conversation:
         return _reply(Session(self._model, **self._options), prompt)
 
     def _begin(self, prompt=PROMPT):
-        size = self._session.vocabulary_size
-        sampler = Sampler(TransformChain.from_config(GREEDY, size), 7, size)
-        self._session.begin(prompt, sampler, 20)
+        begin_reply(self._session, prompt)
 
     def commit(self, draft, accepted):
         self._begin()

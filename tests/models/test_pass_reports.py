@@ -8,8 +8,7 @@ after a plain step; penalties taken for a session that pipelines.
 import mlx.core as mx
 import pytest
 from family_models import build_family
-from test_session_rollback import begin
-from tiny_models import generate, prompt_of, tiny
+from tiny_models import begin, generate, prompt_of, tiny
 
 from akunu_py.drafting import PlainDrafter
 from akunu_py.models.session import Session

@@ -7,7 +7,7 @@ import pytest
 from family_models import build_family
 from mlx.utils import tree_flatten
 from pairwise import each_value
-from tiny_models import ADVERSARIES, VOCABULARY, adversary, generate, prompt_of, tiny
+from tiny_models import ADVERSARIES, adversary, generate, prompt_of, sampler_of, tiny
 
 from akunu_py.drafting.plain import PlainDrafter
 from akunu_py.models import rank_split
@@ -16,8 +16,6 @@ from akunu_py.models.rank_split import PlannedGroup
 from akunu_py.models.ranks import passes
 from akunu_py.models.ranks.passes import Follower, Leader
 from akunu_py.models.session import Session
-from akunu_py.sampling.sampler import Sampler
-from akunu_py.sampling.transforms import TransformChain
 from akunu_py.values.types import GenerationConfig
 
 
@@ -170,8 +168,7 @@ def another(session):
 
 
 def read(session, prompt, **checkpoints):
-    sampler = Sampler(TransformChain.from_config(GenerationConfig(), VOCABULARY), 1, VOCABULARY)
-    for _ in session.beginning(prompt, sampler, 1, checkpoints):
+    for _ in session.beginning(prompt, sampler_of(), 1, checkpoints):
         pass
 
 

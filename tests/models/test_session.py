@@ -18,13 +18,11 @@ from hypothesis import strategies as st
 from identity import assert_same_tokens
 from mlx_lm.generate import generate_step
 from pairwise import each_value
-from tiny_models import ADVERSARIES, VOCABULARY, adversary, generate, prompt_of
+from tiny_models import ADVERSARIES, VOCABULARY, adversary, begin, generate, prompt_of
 
 from akunu_py.drafting import NgramDrafter, PlainDrafter, WindowedNgramDrafter
 from akunu_py.models.cached_rows import PREFILL_CHUNK
 from akunu_py.models.session import Session
-from akunu_py.sampling.sampler import Sampler
-from akunu_py.sampling.transforms import TransformChain
 from akunu_py.values.types import Draft, GenerationConfig
 
 CONFIGS = {
@@ -137,11 +135,7 @@ def test_without_rollback_the_output_changes(session, model, monkeypatch):
 def test_a_step_is_kept_in_flight_only_without_drafts_or_penalties(session):
     prompt = prompt_of(10)
 
-    def begin(config, max_tokens=20):
-        chain = TransformChain.from_config(config, VOCABULARY)
-        session.begin(prompt, Sampler(chain, 1, VOCABULARY), max_tokens)
-
-    begin(GenerationConfig())
+    begin(session, prompt)
     first = session.choose(prompt[-1], Draft.empty())
     session.commit(())
     assert session._in_flight is not None
@@ -157,12 +151,12 @@ def test_a_step_is_kept_in_flight_only_without_drafts_or_penalties(session):
     assert len(right) == 3
     session.commit((0,))
     assert session._in_flight is None
-    begin(CONFIGS["greedy, penalties"])
+    begin(session, prompt, CONFIGS["greedy, penalties"])
     session.choose(prompt[-1], Draft.empty())
     session.commit(())
     assert session._in_flight is None
     # Nothing is computed for a token nobody will ask for.
-    begin(GenerationConfig(), max_tokens=1)
+    begin(session, prompt, max_tokens=1)
     session.choose(prompt[-1], Draft.empty())
     session.commit(())
     assert session._in_flight is None
@@ -184,8 +178,7 @@ def test_the_device_has_work_before_the_next_pass_is_put_together(session, monke
     monkeypatch.setattr(session._rows, "feed", feeding)
     monkeypatch.setattr(mx, "async_eval", queueing)
     prompt = prompt_of(10)
-    sampler = Sampler(TransformChain.from_config(GenerationConfig(), VOCABULARY), 1, VOCABULARY)
-    session.begin(prompt, sampler, 20)
+    begin(session, prompt)
     events.clear()  # those of the prefill
     last = prompt[-1]
     for _ in range(3):
@@ -196,10 +189,9 @@ def test_the_device_has_work_before_the_next_pass_is_put_together(session, monke
 
 def test_drafts_are_bounded_by_the_context_and_the_reply(model):
     session = Session(model, context=40)
-    sampler = Sampler(TransformChain.from_config(GenerationConfig(), VOCABULARY), 1, VOCABULARY)
-    session.begin(prompt_of(30), sampler, 1000)
+    begin(session, prompt_of(30), max_tokens=1000)
     assert session.max_draft_tokens() == 9
-    session.begin(prompt_of(30), sampler, 5)
+    begin(session, prompt_of(30), max_tokens=5)
     assert session.max_draft_tokens() == 4
     found = generate(session, prompt_of(30), GenerationConfig(), NgramDrafter(), max_tokens=10)
     assert len(found) == 10

@@ -5,11 +5,9 @@ import numpy as np
 import pytest
 from family_models import build_family
 from pairwise import each_value
-from tiny_models import VOCABULARY, prompt_of, tiny
+from tiny_models import VOCABULARY, begin, prompt_of, sampler_of, tiny
 
 from akunu_py.models.session import Session
-from akunu_py.sampling.sampler import Sampler
-from akunu_py.sampling.transforms import TransformChain
 from akunu_py.system.errors import ContractError
 from akunu_py.values.types import Draft, GenerationConfig
 
@@ -22,20 +20,14 @@ CONFIGS = {
 }
 
 
-def begin(session, prompt, config, max_tokens=40, seed=7):
-    size = session.vocabulary_size
-    chain = TransformChain.from_config(config, size)
-    session.begin(prompt, Sampler(chain, seed, size), max_tokens)
-    return chain
-
-
 @pytest.mark.parametrize(
     ("family", "name"), each_value(("llama", "llama, sliding", "qwen3_next"), list(CONFIGS))
 )
 def test_rows_are_the_fresh_models_after_any_acceptance(family, name):
     config, text = CONFIGS[name], list(prompt_of(23))
     session = Session(build_family(family), context=300)
-    chain = begin(session, text, config)
+    begin(session, text, config)
+    chain = sampler_of(config).chain
     for drafted, taken in [((3, 4, 5), 2), ((), 0), ((6, 7), 0), ((8,), 1), ((1, 2, 3, 4), 4)]:
         rows = session.distributions(text[-1], Draft.chain(drafted))
         assert rows.shape == (len(drafted) + 1, VOCABULARY)

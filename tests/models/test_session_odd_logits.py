@@ -9,13 +9,11 @@ import numpy as np
 import pytest
 from mlx import nn
 from pairwise import each_value
-from tiny_models import VOCABULARY, prompt_of, tiny
+from tiny_models import VOCABULARY, begin, prompt_of, tiny
 
 from akunu_py.decoding.verifier import make_verifier
 from akunu_py.drafting import PlainDrafter
 from akunu_py.models.session import Session
-from akunu_py.sampling.sampler import Sampler
-from akunu_py.sampling.transforms import TransformChain
 from akunu_py.system.errors import ModelFormatError
 from akunu_py.testing import OracleDrafter
 from akunu_py.values.types import Draft, GenerationConfig
@@ -75,12 +73,6 @@ def no_numbers(at, value=mx.nan):
     return change
 
 
-def begin(session, config, max_tokens, seed=7):
-    size = session.vocabulary_size
-    chain = TransformChain.from_config(config, size)
-    session.begin(PROMPT, Sampler(chain, seed, size), max_tokens)
-
-
 RULES = pytest.mark.parametrize(
     "rule", ["coupled", pytest.param("rejection", marks=pytest.mark.lab)]
 )
@@ -88,7 +80,7 @@ RULES = pytest.mark.parametrize(
 
 def text(session, config, drafter, *, rule="coupled", max_tokens=40):
     """Decode with drafts that are verified by a rule of `draft_sampling`."""
-    begin(session, config, max_tokens)
+    begin(session, PROMPT, config, max_tokens)
     drafter.observe(PROMPT)
     by_rule = GenerationConfig(draft_sampling=rule)
     steps = make_verifier(by_rule, 3).decode(
@@ -134,7 +126,7 @@ def test_impossible_tokens_are_never_said(config, change, rule):
 def test_overflowed_logits_share_the_probability():
     session = Session(Odd(overflowed({3, 50})), context=600)
     config = CONFIGS["sampled"]
-    begin(session, config, 20)
+    begin(session, PROMPT, config)
     rows = session.distributions(PROMPT[-1], Draft.chain([3, 50]))
     expected = np.zeros((3, VOCABULARY))
     expected[:, [3, 50]] = 0.5
@@ -182,7 +174,7 @@ def test_float32_is_advised_where_it_is_not_taken_already(config, kind, rule):
 def test_what_is_fed_behind_no_choice_is_an_id(monkeypatch):
     """The pass over a token that is being chosen is queued before it is known to be none."""
     session = Session(Odd(no_numbers(len(PROMPT) - 1)), context=300)
-    begin(session, CONFIGS["sampled"], 12)
+    begin(session, PROMPT, CONFIGS["sampled"], 12)
     fed, feed = [], session._rows.feed
     monkeypatch.setattr(session._rows, "feed", lambda rows: fed.append(rows) or feed(rows))
     with pytest.raises(ModelFormatError):

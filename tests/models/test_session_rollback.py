@@ -4,12 +4,10 @@ import mlx.core as mx
 import pytest
 from family_models import build_family
 from mlx_lm.models.cache import KVCache
-from tiny_models import VOCABULARY, adversary, generate, prompt_of, tiny
+from tiny_models import GREEDY, VOCABULARY, adversary, begin, generate, prompt_of, tiny
 
 from akunu_py.drafting import NgramDrafter, PlainDrafter
 from akunu_py.models.session import Session
-from akunu_py.sampling.sampler import Sampler
-from akunu_py.sampling.transforms import TransformChain
 from akunu_py.values.types import Draft, GenerationConfig
 
 # By length, cut off, in chunks; and a mixture of restored and cut off ones.
@@ -29,7 +27,6 @@ RECURRENT = [
         for kind in ("baichuan_m1", "recurrent_gemma", "qwen3_next", "falcon_h1")
     ),
 ]  # fmt: skip
-GREEDY = GenerationConfig()
 
 
 @pytest.fixture(scope="module", params=KINDS)
@@ -40,12 +37,6 @@ def named(request):
 @pytest.fixture(scope="module", params=RECURRENT)
 def recurrent(request):
     return build_family(request.param)
-
-
-def begin(session, prompt, config=GREEDY, max_tokens=20):
-    size = session.vocabulary_size
-    sampler = Sampler(TransformChain.from_config(config, size), 7, size)
-    return session.begin(prompt, sampler, max_tokens)
 
 
 @pytest.mark.parametrize(

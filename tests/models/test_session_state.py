@@ -8,14 +8,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from mlx_lm.models.cache import QuantizedKVCache
-from tiny_models import VOCABULARY, adversary, generate, prompt_of, tiny
+from tiny_models import VOCABULARY, adversary, begin, generate, prompt_of, tiny
 
 from akunu_py.drafting import NgramDrafter, PlainDrafter
 from akunu_py.models.cache import make_caches
 from akunu_py.models.cached_rows import PREFILL_CHUNK
 from akunu_py.models.session import Session
-from akunu_py.sampling.sampler import Sampler
-from akunu_py.sampling.transforms import TransformChain
 from akunu_py.system.errors import ConfigError, ContractError
 from akunu_py.values.types import Draft, GenerationConfig
 
@@ -61,24 +59,21 @@ def test_reusing_a_prefix_changes_nothing(model, session, calls):
 
 def test_only_the_tail_of_a_conversation_is_prefilled(model):
     session = Session(model, context=600)
-    chain = TransformChain.from_config(GenerationConfig(), VOCABULARY)
-    sampler = Sampler(chain, 1, VOCABULARY)
     prompt = prompt_of(50)
     reply = generate(session, prompt, GenerationConfig(), NgramDrafter(), max_tokens=20)
     seen = []
-    kept = session.begin([*prompt, *reply, 1, 2, 3], sampler, 10, lambda *p: seen.append(p))
+    kept = begin(session, [*prompt, *reply, 1, 2, 3], progress=lambda *p: seen.append(p))
     # The last token of the reply was never fed, unless a step was in flight.
     assert kept in (69, 70)
     assert seen[0] == (kept, 73)
     assert seen[-1] == (73, 73)
-    assert session.begin([*prompt, 96, 96], sampler, 10) in (50, 51)
+    assert begin(session, [*prompt, 96, 96]) in (50, 51)
 
 
 def test_an_interrupt_in_prefill_loses_nothing(model):
     session = Session(model, context=4096)
     prompt = prompt_of(PREFILL_CHUNK + 300)
     expected = generate(session, prompt, GenerationConfig(), PlainDrafter(), max_tokens=10)
-    chain = TransformChain.from_config(GenerationConfig(), VOCABULARY)
     interrupted = Session(model, context=4096)
 
     def stop(done, total):
@@ -86,7 +81,7 @@ def test_an_interrupt_in_prefill_loses_nothing(model):
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        interrupted.begin(prompt, Sampler(chain, 1, VOCABULARY), 10, stop)
+        begin(interrupted, prompt, progress=stop)
     assert 0 < len(interrupted._rows.tokens) < len(prompt) - 1
     found = generate(interrupted, prompt, GenerationConfig(), PlainDrafter(), max_tokens=10)
     assert found == expected
@@ -117,8 +112,7 @@ def test_calls_out_of_order_are_named(model):
     session = Session(model, context=100)
     with pytest.raises(ContractError, match="before begin"):
         session.choose(1, Draft.empty())
-    chain = TransformChain.from_config(GenerationConfig(), VOCABULARY)
-    session.begin([1, 2], Sampler(chain, 1, VOCABULARY), 10)
+    begin(session, [1, 2])
     session.choose(2, Draft.chain([1, 2]))
     with pytest.raises(ContractError, match="twice"):
         session.choose(2, Draft.empty())
@@ -126,8 +120,7 @@ def test_calls_out_of_order_are_named(model):
 
 def test_a_tree_that_is_not_taken_is_named(model):
     session = Session(model, context=100, reproducible=True)
-    chain = TransformChain.from_config(GenerationConfig(), VOCABULARY)
-    session.begin([1, 2], Sampler(chain, 1, VOCABULARY), 10)
+    begin(session, [1, 2])
     with pytest.raises(ContractError, match="'plug-in' drafted a tree"):
         session.choose(2, Draft((1, 2), (-1, -1), "plug-in"))
 
@@ -136,8 +129,7 @@ def test_a_tree_that_is_not_taken_is_named(model):
 def test_drafted_ids_outside_the_vocabulary_are_refused(model, token):
     """MLX would read beyond the embedding."""
     session = Session(model, context=100)
-    chain = TransformChain.from_config(GenerationConfig(), VOCABULARY)
-    session.begin([1, 2], Sampler(chain, 1, VOCABULARY), 10)
+    begin(session, [1, 2])
     with pytest.raises(ContractError, match="ids go from 0 to 96"):
         session.choose(2, Draft.chain([3, token], "plug-in"))
 

@@ -15,7 +15,7 @@ import mlx.core as mx
 import pytest
 from family_models import build_family, variant_of
 from rollback_matrix import Family
-from tiny_models import VOCABULARY, generate, prompt_of, tiny
+from tiny_models import VOCABULARY, begin, generate, prompt_of, sampler_of, tiny
 from tree_matrix import FALL_BACK, TAKEN, TreeAdversary, Watched, largest_differences, tree_cell
 
 from akunu_py.decoding.verify import verify_match
@@ -24,8 +24,6 @@ from akunu_py.models import session as session_module
 from akunu_py.models.session import Session
 from akunu_py.models.tree import Trees
 from akunu_py.models.tree.trees import TOLERANCE
-from akunu_py.sampling.sampler import Sampler
-from akunu_py.sampling.transforms import TransformChain
 from akunu_py.system.errors import ContractError
 from akunu_py.values.types import Draft, GenerationConfig
 
@@ -119,9 +117,8 @@ def test_penalties_see_a_nodes_own_path(session, temperature):
         assert watched.passes > 5
 
 
-def started(session, prompt, max_tokens=40, config=None):
-    chain = TransformChain.from_config(config or GenerationConfig(), VOCABULARY)
-    session.begin(prompt, Sampler(chain, 7, VOCABULARY), max_tokens)
+def started(session, prompt, **options):
+    begin(session, prompt, **options)
     return session
 
 
@@ -211,9 +208,8 @@ def test_a_prompt_after_a_tree_finds_its_beginning(session):
     config = GenerationConfig()
     plain = generate(session, prompt, config, PlainDrafter())
     generate(session, prompt, config, TreeAdversary(prompt + plain, 2))
-    chain = TransformChain.from_config(config, VOCABULARY)
     longer = [*prompt, *plain[:20], 3]
-    assert session.begin(longer, Sampler(chain, 7, VOCABULARY), 5) >= len(prompt) + 19
+    assert begin(session, longer, config, 5) >= len(prompt) + 19
 
 
 def test_the_end_of_the_context_is_kept_to():
@@ -237,7 +233,7 @@ def test_an_interrupted_try_starts_afresh(monkeypatch):
         patch.setattr(Trees, "usable", interrupted)
         with pytest.raises(KeyboardInterrupt):
             session.takes_tree(Draft((1, 2), (-1, -1)))
-    assert session.begin(prompt, session._choices.sampler, 20) == 0
+    assert begin(session, prompt) == 0
     assert plain_text(session, prompt) == plain
 
 
@@ -267,7 +263,7 @@ def test_distributions_after_the_nodes_of_a_tree(session):
     assert found.shape == (4, VOCABULARY)
     session.commit((1, 2))
     after = session.distributions(9, Draft.empty())[0]
-    chain = TransformChain.from_config(config, VOCABULARY)
+    chain = sampler_of(config).chain
     for row, path in zip([*found, after], [*paths, (second, below, 9)], strict=True):
         text = [*prompt, *path]
         logits = mx.array(session.logits(text)[-1:])

@@ -1,9 +1,9 @@
 """Token recycling: the last candidates of each token, as far as they lately held."""
 
 import pytest
-from candidate_rows import CONFIGS, Recorder, begin, true_rows
+from candidate_rows import CONFIGS, Recorder, true_rows
 from pairwise import each_value
-from tiny_models import generate, prompt_of, tiny
+from tiny_models import begin, generate, prompt_of, tiny
 
 from akunu_py import Engine
 from akunu_py.decoding.loop import decode
