@@ -38,14 +38,14 @@ def report(results: tuple[Path, ...], folder: Path, *, no_pictures: bool) -> Non
       akunu bench report kept --output page
     """  # noqa: D301 - \b keeps click from wrapping the examples
     from akunu_py.bench.result_file import read_result, write_text
-    from akunu_py.lab.pages.content import Source, make_page  # --help without
+    from akunu_py.lab.pages.content import KeptResult, make_page  # --help without
     from akunu_py.lab.pages.forms import PICTURES, html_page, markdown_page
 
-    sources: list[Source] = []
+    kept: list[KeptResult] = []
     for path in results:
         result = read_result(path)
-        sources.append(Source(str(path), command_text(result), result))
-    page = make_page(sources, pictures=not no_pictures)
+        kept.append(KeptResult(str(path), command_text(result), result))
+    page = make_page(kept, pictures=not no_pictures)
     try:
         (folder / PICTURES if not no_pictures else folder).mkdir(parents=True, exist_ok=True)
     except OSError as error:

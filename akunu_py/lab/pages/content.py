@@ -7,7 +7,7 @@ from pathlib import Path
 from akunu_py.bench.result_file import BenchResult
 from akunu_py.bench.tables import Table
 from akunu_py.lab.plots.canvas import render, require_matplotlib, style
-from akunu_py.lab.plots.pictures import LeftOut, count, mapping, number, pictures_of
+from akunu_py.lab.plots.pictures import LeftOut, Picture, count, mapping, number, pictures_of
 
 _LOOPING = 0.25
 """Share of loops in the output that makes rates of drafting unreliable."""
@@ -16,11 +16,9 @@ _MOST_NAMED = 20
 _MOST_RESULTS = 50
 _MOST_IN_TITLE = 4
 
-Fact = tuple[str, str]
-
 
 @dataclass(frozen=True, slots=True)
-class Source:
+class KeptResult:
     """A result, the name of its file, and the command that repeats it."""
 
     name: str
@@ -29,38 +27,36 @@ class Source:
 
 
 @dataclass(frozen=True, slots=True)
-class Drawn:
-    """A picture as SVG; `file` is a name for it that no other picture of the page has.
-
-    `is_wide`: too wide to stand beside another.
-    """
+class DrawnPicture:
+    """A picture as SVG; `file` is a name for it that no other picture of the page has."""
 
     file: str
-    title: str
-    caption: str
+    picture: Picture
     svg: bytes
-    is_wide: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Section:
-    """One result of a page."""
+    """One result of a page; `facts` are names and values."""
 
     anchor: str
     heading: str
-    source: Source
+    kept: KeptResult
     warnings: tuple[str, ...]
-    facts: tuple[Fact, ...]
-    tables: tuple[Table, ...]
-    pictures: tuple[Drawn, ...]
+    facts: tuple[tuple[str, str], ...]
+    pictures: tuple[DrawnPicture, ...]
     left_out: tuple[LeftOut, ...]
 
     @property
+    def tables(self) -> tuple[Table, ...]:
+        """All tables of the result."""
+        return self.kept.result.tables
+
+    @property
     def main(self) -> Table | None:
-        """The table that stands above the pictures: of a replay the one over everything."""
+        """The table above the pictures: the first, or the last of several like it."""
         shown = [table for table in self.tables if not table.detail]
-        last = -1 if self.source.result.command == "replay" else 0
-        return shown[last] if shown else None
+        return next((table for table in shown[::-1] if table.columns == shown[0].columns), None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,19 +68,13 @@ class Page:
     @property
     def title(self) -> str:
         """What was measured; of several results what they have in common."""
-        headings = dict.fromkeys(section.heading for section in self.sections)
-        if len(headings) == 1:
-            return next(iter(headings))
-        results = [section.source.result for section in self.sections]
-        common = [
-            next(iter(found))
-            for found in (
-                {"" if result.model is None else f" of {result.model.name}" for result in results},
-                {_machine(result) for result in results},
-            )
-            if len(found) == 1
-        ]
-        return f"{len(self.sections)} measurements{''.join(common)}"
+        if len({section.heading for section in self.sections}) == 1:
+            return self.sections[0].heading
+        results = [section.kept.result for section in self.sections]
+        models = {"" if result.model is None else f" of {result.model.name}" for result in results}
+        machines = {_machine(result) for result in results}
+        common = "".join(found.pop() for found in (models, machines) if len(found) == 1)
+        return f"{len(results)} measurements{common}"
 
     @property
     def warnings(self) -> tuple[tuple[Section, str], ...]:
@@ -94,75 +84,57 @@ class Page:
         )
 
 
-def make_page(sources: Sequence[Source], *, pictures: bool = True) -> Page:
+def make_page(results: Sequence[KeptResult], *, pictures: bool = True) -> Page:
     """Return the page of some results; raises ConfigError if matplotlib is missing."""
     if pictures:
         require_matplotlib()
-    sections = [
-        _section(number, source, pictures=pictures)
-        for number, source in enumerate(sources[:_MOST_RESULTS], start=1)
-    ]
-    return Page(tuple(sections))
-
-
-def _section(number: int, source: Source, *, pictures: bool) -> Section:
-    drawn, left_out = _pictures(number, source.result) if pictures else ((), ())
-    return Section(
-        anchor=f"result-{number}",
-        heading=heading_of(source.result),
-        source=source,
-        warnings=tuple(warnings_of(source.result)),
-        facts=tuple(_facts(source.result)),
-        tables=source.result.tables,
-        pictures=drawn,
-        left_out=left_out,
+    return Page(
+        tuple(
+            _section(number, kept, pictures_of(kept.result) if pictures else ())
+            for number, kept in enumerate(results[:_MOST_RESULTS], start=1)
+        )
     )
 
 
-def _pictures(section: int, result: BenchResult) -> tuple[tuple[Drawn, ...], tuple[LeftOut, ...]]:
-    drawn: list[Drawn] = []
-    left_out: list[LeftOut] = []
+def _section(number: int, kept: KeptResult, pictures: Sequence[Picture | LeftOut]) -> Section:
+    result = kept.result
+    return Section(
+        anchor=f"result-{number}",
+        heading=heading_of(result),
+        kept=kept,
+        warnings=tuple(warnings_of(result)),
+        facts=tuple(_facts(result)),
+        # Named by place in the page, not by command, since that word comes from a file.
+        pictures=tuple(
+            DrawnPicture(f"{number}-{picture.name}", picture, _svg(picture))
+            for picture in pictures
+            if isinstance(picture, Picture)
+        ),
+        left_out=tuple(picture for picture in pictures if isinstance(picture, LeftOut)),
+    )
+
+
+def _svg(picture: Picture) -> bytes:
     with style():
-        for picture in pictures_of(result):
-            if isinstance(picture, LeftOut):
-                left_out.append(picture)
-            else:
-                # Named by place in the page, not by command, since that word comes from a file.
-                name = f"{section}-{picture.name}"
-                svg = render(picture.draw(), "svg")
-                drawn.append(Drawn(name, picture.title, picture.caption, svg, picture.is_wide))
-    return tuple(drawn), tuple(left_out)
+        return render(picture.draw())
 
 
 def heading_of(result: BenchResult) -> str:
-    """Return what was measured: by which command, with what, on how many items and where."""
+    """Return what was measured: by which command, of what, with which model and where."""
     arguments = result.arguments
-    model = "" if result.model is None else result.model.name
-    drafters = _listed(arguments, "drafter", "drafters")
-    items = len(result.items)
-    if result.command == "replay":
-        traces = _listed(arguments, "traces")
-        what = f"{_words(drafters, 'drafters')} replayed on {_words(traces, 'traces')}"
-        # Times of drafters alone are this machine's.
-        return f"{what}, passes costing as {_words(_listed(arguments, 'curve'), 'curves')}"
-    if result.command == "compare":
-        programs = ["akunu", *_listed(arguments, "programs")]
-        return f"{_words(programs, 'programs')} with {model}, {items} prompts{_machine(result)}"
-    if result.command == "speed":
-        cases = len({str(item.get("case")) for item in result.items})
-        return f"akunu and mlx-lm with {model}, {cases} prompts{_machine(result)}"
-    with_model = f" with {model}" if model else ""
-    if result.command == "hit-rate":
-        what = f"Hit rate of {_words(drafters, 'drafters')}{with_model}, {items} prompts"
-    elif result.command == "sweep":
-        what = (
-            f"Settings of {_words(drafters, 'drafters') or 'drafters'}{with_model}, {items} items"
-        )
-    elif result.command == "alpha":
-        what = f"Acceptance of drafted tokens{with_model}"
-    else:
-        what = f"{result.command}{with_model}, {items} items"
-    return f"{what}{_machine(result)}"
+    heading = result.command[:1].upper() + result.command[1:]
+    if drafters := _listed(arguments, "drafter", "drafters"):
+        heading += f": {_words(drafters, 'drafters')}"
+    if programs := _listed(arguments, "programs"):
+        heading += f" next to {_words(programs, 'programs')}"
+    if result.model is not None:
+        heading += f" with {result.model.name}"
+    if traces := _listed(arguments, "traces"):
+        heading += f" on {_words(traces, 'traces')}"
+    if curves := _listed(arguments, "curve"):
+        # Then what passes take here counts for nothing.
+        return f"{heading}, passes costing as {_words(curves, 'curves')}"
+    return f"{heading}{_machine(result)}"
 
 
 def _machine(result: BenchResult) -> str:
@@ -224,11 +196,8 @@ def _differing(result: BenchResult) -> Iterator[str]:
 
 
 def _looping(result: BenchResult) -> Iterator[str]:
-    found: list[str] = []
-    for name, figures in _groups(result):
-        share = number(figures.get("looping_share"))
-        if share is not None and share >= _LOOPING:
-            found.append(f"{name} {share:.0%}")
+    shares = {name: number(figures.get("looping_share")) for name, figures in _groups(result)}
+    found = [f"{name} {share:.0%}" for name, share in shares.items() if (share or 0) >= _LOOPING]
     if found:
         yield (
             "output repeats itself in loops, which drafts predict and readers do not want: "
@@ -239,10 +208,9 @@ def _looping(result: BenchResult) -> Iterator[str]:
 def _slower(result: BenchResult) -> Iterator[str]:
     surely: list[str] = []
     perhaps: list[str] = []
-    for name, found in result.ratios.items():
-        if result.command == "compare" and not name.startswith("akunu-"):
-            # How other programs compare with each other warns nobody.
-            continue
+    # How other programs compare with each other warns nobody.
+    ours = {name: ratio for name, ratio in result.ratios.items() if name.startswith("akunu-")}
+    for name, found in (ours or result.ratios).items():
         ratio, low, high = found.ratio, found.low, found.high
         # A ratio without an interval is not reliable.
         if ratio is None or ratio >= 1 or low is None or high is None:
@@ -258,31 +226,26 @@ def _some(found: Sequence[str]) -> str:
     return ", ".join((*found[:_MOST_NAMED], *([f"and {more} more"] if more > 0 else ())))
 
 
-def _facts(result: BenchResult) -> Iterator[Fact]:
-    environment = result.environment
+def _facts(result: BenchResult) -> Iterator[tuple[str, str]]:
+    machine = result.environment
     for name, model in (("model", result.model), ("draft model", result.draft_model)):
         if model is not None:
             size = f"{model.parameters / 1e6:.1f} million parameters"
-            told = f"{model.name} ({model.path}), {model.architecture}, {size}, {model.weights}"
-            yield name, f"{told} weights, context {model.context}"
+            what = f"{model.name} ({model.path}), {model.architecture}, {size}, {model.weights}"
+            yield name, f"{what} weights, context {model.context}"
             if model.sha256:
                 yield f"{name}'s SHA-256", model.sha256
-    machine = [f"{environment.device_name} ({environment.device})", environment.machine]
-    machine += [f"{environment.cpu_count} cores"]
-    if environment.memory_bytes is not None:
-        machine.append(f"{environment.memory_bytes / 2**30:.1f} GiB")
-    yield "machine", ", ".join([*machine, environment.platform])
-    versions = [f"akunu {environment.akunu}", f"MLX {environment.mlx}"]
-    versions += [f"mlx-lm {environment.mlx_lm}", f"Python {environment.python}"]
-    if environment.blas:
-        versions.append(f"BLAS {environment.blas}")
-    yield "versions", ", ".join(versions)
-    if environment.commit is not None:
-        yield "commit", environment.commit
+    memory = "" if machine.memory_bytes is None else f"{machine.memory_bytes / 2**30:.1f} GiB"
+    device = f"{machine.device_name} ({machine.device})"
+    parts = (device, machine.machine, f"{machine.cpu_count} cores", memory, machine.platform)
+    yield "machine", ", ".join(filter(None, parts))
+    versions = f"akunu {machine.akunu}, MLX {machine.mlx}, mlx-lm {machine.mlx_lm}"
+    blas = f", BLAS {machine.blas}" if machine.blas else ""
+    yield "versions", f"{versions}, Python {machine.python}{blas}"
+    if machine.commit is not None:
+        yield "commit", machine.commit
     if result.costs is not None and result.costs.costs:
         costs = ", ".join(f"{rows}: {cost:.2f}" for rows, cost in result.costs.costs.items())
-        yield (
-            "costs of passes",
-            (f"a plain step {1e3 * result.costs.unit_s:.2f} ms; rows and steps {costs}"),
-        )
+        unit = f"a plain step {1e3 * result.costs.unit_s:.2f} ms"
+        yield "costs of passes", f"{unit}; rows and steps {costs}"
     yield "run", f"{result.started}, {result.seconds:.0f} s, {len(result.items)} items"

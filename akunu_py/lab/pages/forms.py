@@ -6,7 +6,7 @@ from importlib.resources import files
 import jinja2
 
 from akunu_py.bench.tables import escape_markdown
-from akunu_py.lab.pages.content import Drawn, Page, Section
+from akunu_py.lab.pages.content import DrawnPicture, Page, Section
 
 PICTURES = "pictures"
 """The folder of the Markdown page's pictures."""
@@ -23,8 +23,8 @@ def html_page(page: Page) -> str:
     return environment.from_string(source).render(page=page, data=_data)
 
 
-def _data(picture: Drawn) -> str:
-    return f"data:image/svg+xml;base64,{b64encode(picture.svg).decode('ascii')}"
+def _data(drawn: DrawnPicture) -> str:
+    return f"data:image/svg+xml;base64,{b64encode(drawn.svg).decode('ascii')}"
 
 
 def markdown_page(page: Page) -> str:
@@ -55,17 +55,17 @@ def _markdown_section(section: Section) -> list[str]:
         f"## {escape_markdown(section.heading)}",
         "",
         # An indented line is code, whatever its text.
-        f"    {' '.join(section.source.command.split())}",
+        f"    {' '.join(section.kept.command.split())}",
         "",
         *(f"- {escape_markdown(name)}: {escape_markdown(value)}" for name, value in section.facts),
         "",
     ]
     for table in section.tables:
         lines += [table.markdown()]
-    for picture in section.pictures:
-        title = escape_markdown(picture.title)
-        lines += [f"![{title}]({PICTURES}/{picture.file}.svg)", ""]
-        lines += [f"{title}. {escape_markdown(picture.caption)}", ""]
+    for drawn in section.pictures:
+        title = escape_markdown(drawn.picture.title)
+        lines += [f"![{title}]({PICTURES}/{drawn.file}.svg)", ""]
+        lines += [f"{title}. {escape_markdown(drawn.picture.caption)}", ""]
     if section.left_out:
         lines += ["Not drawn:", ""]
         lines += [

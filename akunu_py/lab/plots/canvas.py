@@ -1,4 +1,4 @@
-"""The interface to matplotlib: one style, no display, reproducible SVG and PNG.
+"""The interface to matplotlib: one style, no display, reproducible SVG.
 
 matplotlib is the extra `bench`: only this package imports it, and only inside functions.
 """
@@ -46,7 +46,6 @@ WIDTH = 6.0
 SMALL = 10.5
 """Points of numbers in a picture."""
 
-_DOTS_PER_INCH = 144
 _LONGEST_LABEL = 30
 
 
@@ -103,30 +102,26 @@ def new_figure(height: float) -> tuple["Figure", "Axes"]:
     return figure, figure.add_subplot()
 
 
-def render(figure: "Figure", form: str) -> bytes:
-    """Return a figure as "svg" or "png", always with the same bytes; call inside `style`."""
+def render(figure: "Figure") -> bytes:
+    """Return a figure as SVG, always with the same bytes; call inside `style`.
+
+    The picture is dark where the reader prefers dark pages. matplotlib writes each colour into the
+    style of its element, which a rule may overrule; programs that know no such rules show the light
+    picture.
+    """
     buffer = io.BytesIO()
-    names = ("Date", "Creator", "Format", "Type") if form == "svg" else ("Software",)
     with warnings.catch_warnings():
         # A character the font lacks is drawn as a box; the page has the name as text.
         warnings.filterwarnings("ignore", message="Glyph .* missing from")
-        figure.savefig(buffer, format=form, dpi=_DOTS_PER_INCH, metadata=dict.fromkeys(names))
-    return _following_the_page(buffer.getvalue()) if form == "svg" else buffer.getvalue()
-
-
-def _following_the_page(svg: bytes) -> bytes:
-    """Return a picture that is dark where the reader prefers dark pages.
-
-    matplotlib writes each colour into the style of its element, which a rule may overrule; programs
-    that know no such rules show the light picture.
-    """
+        names = ("Date", "Creator", "Format", "Type")
+        figure.savefig(buffer, format="svg", metadata=dict.fromkeys(names))
     rules = "".join(
         f'[style*="{what}: {colour}"]{{{what}:{dark}!important}}'
         for colour, dark in ON_DARK.items()
         for what in ("fill", "stroke")
     )
     style = f"<style>@media (prefers-color-scheme: dark){{{rules}}}</style>"
-    head, end, rest = svg.partition(b"</defs>")
+    head, end, rest = buffer.getvalue().partition(b"</defs>")
     return head + style.encode() + end + rest
 
 

@@ -7,36 +7,39 @@ import re
 import pytest
 from bench.result_values import HIT_RATE, result
 
+from akunu_py.bench.tables import Column, Table
 from akunu_py.lab.plots import canvas, charts, heat_map, theory_curve
-from akunu_py.lab.plots.pictures import LeftOut, Picture, pictures_of
+from akunu_py.lab.plots.pictures import LeftOut, pictures_of
 from akunu_py.lab.sweep.heat_map import HeatMap
 from akunu_py.system.errors import ConfigError
 from akunu_py.system.extras import install_command
 
 pytest.importorskip("matplotlib", reason="the extra bench is not installed")
 
-CATEGORIES = ("completion", "edit", "boilerplate", "config", "session", "prose", "novel", "all")
-LONG = "a very long name of a category, with $x^2$ and more words than fit"
+NAMES = ("completion", "edit", "all", "a very long name of a category, with $x^2$ and more words")
+
+
+def names(count):
+    return itertools.islice(itertools.cycle(NAMES), count)
 
 
 def bars(count, low=0.5):
-    return tuple(
+    return [
         charts.Speedup(name, low + 0.2 * n, low + 0.1 * n, low + 0.35 * n)
-        for n, name in enumerate(itertools.islice(itertools.cycle((*CATEGORIES, LONG)), count))
-    )
+        for n, name in enumerate(names(count))
+    ]
 
 
 def points(count):
     rng = random.Random(1)
-    names = itertools.islice(itertools.cycle((*CATEGORIES, LONG)), count)
     return tuple(
         theory_curve.Point(f"{name} {n}", rng.random(), rng.uniform(0.4, 4))
-        for n, name in enumerate(names)
+        for n, name in enumerate(names(count))
     )
 
 
 def grid(columns, rows):
-    xs, ys = [f"lower-bound-{n}" for n in range(columns)], [f"{LONG} {n}" for n in range(rows)]
+    xs, ys = [f"lower-bound-{n}" for n in range(columns)], [f"{NAMES[-1]} {n}" for n in range(rows)]
     values = {(x, y): 0.5 + 0.1 * i + 0.03 * j for i, x in enumerate(xs) for j, y in enumerate(ys)}
     if len(values) > 1:
         del values[xs[-1], ys[-1]]
@@ -44,21 +47,16 @@ def grid(columns, rows):
 
 
 DRAWINGS = {
-    "speedup, one": lambda: charts.draw_speedups(bars(1), "tokens a second, of those without"),
-    "speedup, many": lambda: charts.draw_speedups(bars(8), "tokens a second, of those without"),
+    "speedup": lambda: charts.draw_speedups(bars(8), "tokens a second, of those without"),
     "speedup, forty": lambda: charts.draw_speedups(bars(40), "tokens a second, of those without"),
-    "speedup, all lose": lambda: charts.draw_speedups(bars(3, 0.2), "tokens a second"),
-    "accepted": lambda: charts.draw_accepted(charts.AcceptedTokens((9, 4, 3, 2, 40), 30)),
-    "accepted, one": lambda: charts.draw_accepted(charts.AcceptedTokens((12,), 0)),
-    "accepted, long": lambda: charts.draw_accepted(
-        charts.AcceptedTokens(tuple(range(65, 0, -1)), 3)
-    ),
-    "positions": lambda: charts.draw_positions(charts.Positions((9, 8, 7), (8, 6, 1))),
-    "positions, one": lambda: charts.draw_positions(charts.Positions((9,), (8,))),
-    "positions, long": lambda: charts.draw_positions(
-        charts.Positions(tuple(range(99, 35, -1)), tuple(range(90, 26, -1)))
-    ),
-    "theory": lambda: theory_curve.draw(theory_curve.Promise(points(7), 4, 0.02, 3.6)),
+    "speedup, one loses": lambda: charts.draw_speedups(bars(1, 0.2), "tokens a second"),
+    "accepted": lambda: charts.draw_accepted((9, 4, 3, 2, 40), 30),
+    "accepted, one": lambda: charts.draw_accepted((12,), 0),
+    "accepted, long": lambda: charts.draw_accepted(range(65, 0, -1), 3),
+    "positions": lambda: charts.draw_positions((9, 8, 7), (8, 6, 1)),
+    "positions, one": lambda: charts.draw_positions((9,), (8,)),
+    "positions, long": lambda: charts.draw_positions(range(99, 35, -1), range(90, 26, -1)),
+    "theory": lambda: theory_curve.draw(theory_curve.Promise(points(5), 4, 0.02, 3.6)),
     "theory, many": lambda: theory_curve.draw(theory_curve.Promise(points(24), 8)),
     "costs": lambda: charts.draw_costs({1: 1.0, 2: 1.1, 3: 1.3, 5: 2.6, 8: 3.0, 32: 9.0}),
     "costs, one": lambda: charts.draw_costs({1: 1.0}),
@@ -67,9 +65,14 @@ DRAWINGS = {
     "heat map, wide": lambda: heat_map.draw(grid(12, 2)),
     "heat map, large": lambda: heat_map.draw(grid(30, 20)),
 }
+# One of each kind is drawn in every run.
+EACH = [pytest.param(n, marks=pytest.mark.slow if "," in n else ()) for n in DRAWINGS]
 
 
-OF_EACH_KIND = {name.partition(",")[0]: name for name in DRAWINGS}.values()
+def drawn(picture):
+    """Draw a picture; return its axes."""
+    with canvas.style():
+        return picture.draw().axes
 
 
 def shown_texts(figure):
@@ -104,10 +107,7 @@ def test_texts_are_inside_the_picture_and_apart(name):
         width, height = figure.canvas.get_width_height()
     assert texts
     for said, box in texts:
-        assert box.x0 >= -1, said
-        assert box.y0 >= -1, said
-        assert box.x1 <= width + 1, said
-        assert box.y1 <= height + 1, said
+        assert min(box.x0, box.y0, width - box.x1, height - box.y1) >= -1, said
     for (one, first), (other, second) in itertools.combinations(texts, 2):
         # A dot of touching is none that is seen.
         apart = (
@@ -117,131 +117,46 @@ def test_texts_are_inside_the_picture_and_apart(name):
         assert apart, (one, other)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("form", ["svg", "png"])
-@pytest.mark.parametrize(
-    "name",
-    ["speedup, many", "theory", "heat map"],
-)
-def test_a_picture_is_the_same_bytes_whenever_it_is_drawn(name, form):
-    drawn = []
-    for _ in range(2):
-        with canvas.style():
-            drawn.append(canvas.render(DRAWINGS[name](), form))
-    assert drawn[0] == drawn[1]
-    assert b"<date>" not in drawn[0].lower()
-
-
-def lightness(colour):
-    """L* of CIE 1976, 0 to 100: what is left of a colour in grey."""
-    red, green, blue = (int(colour[n : n + 2], 16) / 255 for n in (1, 3, 5))
-    linear = [
-        c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in (red, green, blue)
-    ]
-    y = 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
-    return 116 * y ** (1 / 3) - 16 if y > 0.008856 else 903.3 * y
-
-
-def test_colours_stay_apart_in_grey():
-    values = sorted(map(lightness, (canvas.DARK, canvas.MIDDLE, canvas.LIGHT)))
-    assert min(b - a for a, b in itertools.pairwise(values)) > 15
-
-
-def test_losing_bars_differ_in_more_than_colour():
+@pytest.mark.parametrize("name", EACH)
+def test_a_picture_is_the_same_whenever_it_is_drawn_and_dark_where_pages_are(name):
     with canvas.style():
-        figure = charts.draw_speedups(
-            (charts.Speedup("a", 0.5, 0.4, 0.6), charts.Speedup("b", 2.0, 1.9, 2.1)), "x"
-        )
-        hatches = {bar.get_hatch() for bar in figure.axes[0].patches}
-    assert hatches == {None, "////"}
+        svg, again = (canvas.render(DRAWINGS[name]()).decode() for _ in range(2))
+    assert svg == again
+    assert "<date>" not in svg.lower()
+    light, styles = re.subn(r"<style>@media \(prefers-color-scheme: dark\).*?</style>", "", svg)
+    assert styles == 1
+    colours = set(re.findall(r"(?:fill|stroke): (#[0-9a-f]{6})", light))
+    assert colours <= set(canvas.ON_DARK)
+    assert canvas.PAPER in colours
+    # Cells and bars are shapes: an image would keep its colours.
+    assert "<image" not in light
+    for colour in colours:
+        assert f": {colour}" in svg.partition("@media")[2]
 
 
-@pytest.mark.parametrize(
-    "text", ["$\\frac{1}{0}$", "a\x1b[31mb\nc", "x" * 500, "\u202e", "日本語 🙂"]
-)
-def test_any_name_can_be_drawn(text):
-    with canvas.style():
-        bar = charts.Speedup(text, 1.5, 1.4, 1.6)
-        assert canvas.render(charts.draw_speedups((bar,), "x"), "svg").startswith(b"<?xml")
-    assert re.search(r"[\x00-\x1f\x7f\u202e]", canvas.label(text)) is None
-    assert len(canvas.label(text)) <= 30
-
-
-# From results.
-
-
-def by_title(found):
-    return {picture.title: picture for picture in found}
-
-
-def test_a_result_without_figures_says_what_it_lacks():
-    found = pictures_of(result(deterministic={}, timing={}, costs=None, tables=()))
-    assert all(isinstance(picture, LeftOut) for picture in found)
-    assert len(found) == 5
-    assert all(picture.reason for picture in found)
-
-
-def test_every_kind_is_drawn_from_a_result_that_has_its_figures():
-    found = pictures_of(result(**HIT_RATE))
-    assert [picture.title for picture in found if isinstance(picture, LeftOut)] == []
-    assert len({picture.name for picture in found}) == len(found) == 6
-    with canvas.style():
-        for picture in found:
-            assert canvas.render(picture.draw(), "png").startswith(b"\x89PNG")
-
-
-@pytest.mark.parametrize(
-    "total",
-    [
-        {"accepted_per_pass": [1, -1], "passes": 3, "passes_with_draft": 2},
-        {"accepted_per_pass": [1] * 1000, "passes": 3, "passes_with_draft": 2},
-        {"accepted_per_pass": "12", "passes": 3, "passes_with_draft": 2},
-        {"accepted_per_pass": [1], "passes": 1, "passes_with_draft": 2},
-        {"drafted_per_position": [1, 0], "accepted_per_position": [1]},
-        {"drafted_per_position": [1], "accepted_per_position": [1, 1]},
-        {"drafted_per_position": [True], "accepted_per_position": [1e300]},
-    ],
-)
-def test_figures_that_make_no_sense_are_left_out(total):
-    found = by_title(pictures_of(result(deterministic={"total": total})))
-    assert isinstance(found["Accepted tokens of a pass"], LeftOut)
-    assert isinstance(found["Acceptance by position in the draft"], LeftOut)
-
-
-def test_counts_that_depend_on_times_are_found_under_timing():
-    moved = {
-        **HIT_RATE,
-        "deterministic": {},
-        "timing": {**HIT_RATE["timing"], "drafting": HIT_RATE["deterministic"]},
-    }
-    assert isinstance(by_title(pictures_of(result(**moved)))["Accepted tokens of a pass"], Picture)
-
-
-def test_without_matplotlib_the_way_to_install_it_is_said(monkeypatch):
-    import builtins
-
-    real = builtins.__import__
-
-    def without(name, *rest, **options):
-        if name.startswith("matplotlib"):
-            raise ImportError(name)
-        return real(name, *rest, **options)
-
-    monkeypatch.setattr(builtins, "__import__", without)
-    with pytest.raises(ConfigError, match=re.escape(install_command("bench"))):
-        canvas.require_matplotlib()
+def luminance(colour):
+    parts = (int(colour[n : n + 2], 16) / 255 for n in (1, 3, 5))
+    linear = [c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in parts]
+    return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
 
 
 def contrast(one, other):
     """Of WCAG 2: 1 to 21; 4.5 is enough for text."""
-
-    def luminance(colour):
-        parts = (int(colour[n : n + 2], 16) / 255 for n in (1, 3, 5))
-        linear = [c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in parts]
-        return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
-
     low, high = sorted((luminance(one), luminance(other)))
     return (high + 0.05) / (low + 0.05)
+
+
+def test_colours_stay_apart_in_grey_and_losing_bars_differ_in_more():
+    # L* of CIE 1976, 0 to 100.
+    values = sorted(
+        116 * luminance(colour) ** (1 / 3) - 16
+        for colour in (canvas.DARK, canvas.MIDDLE, canvas.LIGHT)
+    )
+    assert min(b - a for a, b in itertools.pairwise(values)) > 15
+    with canvas.style():
+        speedups = (charts.Speedup("a", 0.5, 0.4, 0.6), charts.Speedup("b", 2.0, 1.9, 2.1))
+        axes = charts.draw_speedups(speedups, "x").axes[0]
+    assert [bar.get_hatch() for bar in axes.patches] == ["////", None]
 
 
 @pytest.mark.parametrize("mode", [lambda colour: colour, canvas.ON_DARK.get], ids=["light", "dark"])
@@ -255,40 +170,27 @@ def test_text_can_be_read_on_every_colour_below_it(mode):
 
 
 @pytest.mark.parametrize(
-    "name",
-    [
-        # A large heat map takes as long as four others.
-        pytest.param(
-            name,
-            marks=() if name in OF_EACH_KIND and name != "heat map, large" else pytest.mark.slow,
-        )
-        for name in DRAWINGS
-    ],
+    "text", ["$\\frac{1}{0}$", "a\x1b[31mb\nc", "x" * 500, "\u202e", "日本語 🙂"]
 )
-def test_every_colour_of_a_picture_has_one_for_dark_pages(name):
+def test_any_name_can_be_drawn(text):
     with canvas.style():
-        svg = canvas.render(DRAWINGS[name](), "svg").decode()
-    assert "@media (prefers-color-scheme: dark)" in svg
-    drawn, styles = re.subn(r"<style>@media.*?</style>", "", svg)
-    assert styles == 1
-    colours = set(re.findall(r"(?:fill|stroke): (#[0-9a-f]{6})", drawn))
-    assert colours <= set(canvas.ON_DARK)
-    assert canvas.PAPER in colours
-    # Cells and bars are shapes: an image would keep its colours.
-    assert "<image" not in drawn
-    for colour in colours:
-        assert f": {colour}" in svg.partition("@media")[2]
+        bar = charts.Speedup(text, 1.5, 1.4, 1.6)
+        assert canvas.render(charts.draw_speedups((bar,), "x")).startswith(b"<?xml")
+    assert re.search(r"[\x00-\x1f\x7f\u202e]", canvas.label(text)) is None
+    assert len(canvas.label(text)) <= 30
+
+
+def test_without_matplotlib_the_way_to_install_it_is_said(monkeypatch):
+    monkeypatch.setitem(__import__("sys").modules, "matplotlib", None)
+    with pytest.raises(ConfigError, match=re.escape(install_command("bench"))):
+        canvas.require_matplotlib()
 
 
 def test_the_shades_break_at_1():
     values = {("a", "x"): 2.0, ("b", "x"): 1.01, ("c", "x"): 1.0, ("d", "x"): 0.99, ("e", "x"): 0.9}
-    shades = {value: HeatMap("", "", "", tuple("abcde"), ("x",), values).shade(value)
-              for value in values.values()}  # fmt: skip
-    assert shades == {2.0: 8, 1.01: 5, 1.0: 4, 0.99: 3, 0.9: 3}
     grid = HeatMap("", "", "", tuple("abcde"), ("x",), values)
-    assert grid.bound(0) == 1
-    assert grid.bound(4) == pytest.approx(2.0)
-    assert grid.bound(-4) == pytest.approx(0.5)
+    assert list(map(grid.shade, values.values())) == [8, 5, 4, 3, 3]
+    assert [grid.bound(step) for step in (-4, 0, 4)] == pytest.approx([0.5, 1, 2])
 
 
 def test_the_best_of_each_row_is_framed():
@@ -296,49 +198,142 @@ def test_the_best_of_each_row_is_framed():
     with canvas.style():
         axes = heat_map.draw(HeatMap("", "", "", ("a", "b"), ("x", "y"), values)).axes[0]
     frames = [patch for patch in axes.patches if not patch.get_fill()]
-    centres = {
-        (round(f.get_x() + f.get_width() / 2), round(f.get_y() + f.get_height() / 2))
-        for f in frames
-    }
+    centres = {tuple(map(round, frame.get_center())) for frame in frames}
     assert centres == {(0, 0), (1, 1)}
     assert {t.get_text() for t in axes.texts if t.get_fontweight() == "bold"} == {"2.00", "0.90"}
 
 
-def speed(ratio):
-    return {"speed": {"ratio": ratio, "low": ratio - 0.1, "high": ratio + 0.1}}
+# From results.
 
 
-def test_a_replay_has_its_drafters_and_its_categories():
-    arms = {"auto": speed(1.6), "ngram": speed(0.8)}
-    curve = {"total": arms, "categories": {"qa": arms, "edit": {"auto": speed(2.0)}}}
-    bars, grid = pictures_of(result(command="replay", deterministic={"curves": {"mine": curve}}))
-    assert bars.title == "Speed of each drafter, passes costing as mine"
-    with canvas.style():
-        axes = bars.draw().axes[0]
-        cells = grid.draw().axes[0]
-    assert [label.get_text() for label in axes.get_yticklabels()] == ["auto", "ngram"]
-    assert [label.get_text() for label in cells.get_yticklabels()] == ["qa", "edit", "all items"]
-    assert [label.get_text() for label in cells.get_xticklabels()] == ["auto", "ngram"]
+def empty(**changes):
+    return result(**{"deterministic": {}, "timing": {}, "costs": None, "tables": ()} | changes)
 
 
-def test_a_comparison_has_its_programs_and_what_drafting_brings():
-    names = ("akunu-plain/mlx-lm-plain", "akunu-auto/akunu-plain", "akunu-auto/mlx-lm-plain",
-             "llama.cpp-ngram-mod/llama.cpp-plain", "akunu-auto/mlx-lm-plain prompt")  # fmt: skip
-    ratios = {name: {"ratio": 1.5, "low": 1.4, "high": 1.6, "pairs": 9} for name in names}
-    programs, drafting, _ = pictures_of(result(command="compare", timing={"ratios": ratios}))
-    labels = []
-    with canvas.style():
-        for picture in (programs, drafting):
-            axes = picture.draw().axes[0]
-            labels.append([label.get_text() for label in axes.get_yticklabels()])
-            # Each bar has its interval.
-            assert len([line for line in axes.lines if line.get_marker() == "|"]) == 4
-    assert labels == [["akunu-plain", "akunu-auto"], ["akunu-auto", "llama.cpp-ngram-mod"]]
+def test_pictures_follow_from_what_a_result_has():
+    assert pictures_of(empty()) == ()
+    everything = pictures_of(result(**HIT_RATE, command="of tomorrow"))
+    assert [picture.name for picture in everything] == [
+        "speedup-0", "accepted", "positions", "theory-0", "costs", "heat-map"
+    ]  # fmt: skip
+    # Where drafts depend on times, their counts are among what times decide.
+    counts = {**HIT_RATE["timing"], "drafting": HIT_RATE["deterministic"]}
+    moved = pictures_of(result(**{**HIT_RATE, "deterministic": {}, "timing": counts}))
+    assert [picture.caption for picture in moved] == [picture.caption for picture in everything]
+    assert all(map(drawn, everything))
+
+
+ACCEPTED = {"passes": 3, "passes_with_draft": 2}
+FEW = {"ratio": None, "low": None, "high": None, "pairs": 1}
 
 
 @pytest.mark.parametrize(
-    "curves", [[], {"a": 1}, {"a": {"total": {"auto": {"speed": {"ratio": "x"}}}}}]
-)
-def test_a_replay_without_figures_says_so(curves):
-    (found,) = pictures_of(result(command="replay", deterministic={"curves": curves}))
+    ("changes", "title"),
+    [
+        ({"deterministic": {"total": total}}, title)
+        for title, totals in {
+            "Accepted tokens of a pass": [
+                {"accepted_per_pass": [1, -1], **ACCEPTED},
+                {"accepted_per_pass": [1] * 1000, **ACCEPTED},
+                {"accepted_per_pass": "12", **ACCEPTED},
+                {"accepted_per_pass": [1], **ACCEPTED, "passes": 1},
+                {"accepted_per_pass": []},
+            ],
+            "Acceptance by position in the draft": [
+                {"drafted_per_position": [1, 0], "accepted_per_position": [1]},
+                {"drafted_per_position": [1], "accepted_per_position": [1, 1]},
+                {"drafted_per_position": [True], "accepted_per_position": [1e300]},
+            ],
+        }.items()
+        for total in totals
+    ] + [
+        ({"timing": {"ratios": {"decode": FEW}}}, "Speedup"),
+        ({"timing": {"predictions": [{"drafter": "x"}]}}, "Speedup against acceptance: x"),
+        ({"deterministic": {"categories": {"edit": {"alpha": 0.9}}}}, "Speedup against acceptance"),
+        ({"deterministic": {"curves": {"a": 1}}}, "Speed of each drafter, passes costing as a"),
+        (
+            {"tables": (Table("heat_map", "Map", (Column("x", "x"),), (("1",),)),)},
+            "Map",
+        ),
+    ],
+)  # fmt: skip
+def test_what_cannot_be_drawn_is_named_with_the_reason(changes, title):
+    (found,) = pictures_of(empty(**changes))
     assert isinstance(found, LeftOut)
+    assert found.title == title
+    assert found.reason
+
+
+RATIO = {"low": 1.4, "high": 1.6, "pairs": 9}
+
+
+@pytest.mark.parametrize(
+    ("ratios", "charts"),
+    [
+        (
+            {"decode": 1.5, "end_to_end": 1.4, "decode/edit": 1.3, "decode/prose": 1.6},
+            [("Speedup", "ratio of speeds: decode", ["edit", "prose", "all"])],
+        ),
+        ({"none": 1.1, "auto": 1.6}, [("Speedup", "ratio of speeds", ["none", "auto"])]),
+        (
+            {"auto order=3 over auto": 1.1, "auto order=3 over none": 1.6},
+            [("Speedup", "ratio of speeds: auto order=3", ["auto", "none"])],
+        ),
+        (
+            {
+                "akunu-plain/mlx-lm-plain": 1.2, "akunu-auto/akunu-plain": 1.5,
+                "akunu-auto/mlx-lm-plain": 1.5, "akunu-auto/mlx-lm-plain prompt": 1.5,
+                "akunu-auto/mlx-lm-plain end to end": 1.5,
+            },
+            [
+                (
+                    "Speed next to mlx-lm-plain",
+                    "speed, of mlx-lm-plain's",
+                    ["akunu-auto", "akunu-plain"],
+                ),
+                ("Speed next to akunu-plain", "speed, of akunu-plain's", ["akunu-auto"]),
+            ],
+        ),
+    ],
+    ids=["parts", "arms", "one and others", "pairs"],
+)  # fmt: skip
+def test_ratios_are_drawn_with_what_they_are_of(ratios, charts):
+    ratios = {name: {"ratio": ratio, **RATIO} for name, ratio in ratios.items()}
+    found = []
+    for picture in pictures_of(empty(timing={"ratios": ratios})):
+        (axes,) = drawn(picture)
+        bars = [label.get_text() for label in axes.get_yticklabels()]
+        found.append((picture.title, axes.get_xlabel(), bars))
+        # Each bar has its interval.
+        ends = [list(line.get_xdata()) for line in axes.lines if line.get_marker() == "|"]
+        assert ends == [[1.4, 1.6]] * len(bars)
+    assert found == charts
+
+
+def test_speeds_by_curve_are_drawn_by_drafter_and_category():
+    def speed(ratio):
+        return {"speed": {"ratio": ratio, "low": ratio - 0.1, "high": ratio + 0.1}}
+
+    arms = {"ngram": speed(0.8), "auto": speed(1.6)}
+    curve = {"total": arms, "categories": {"qa": arms, "edit": {"auto": speed(2.0)}}}
+    bars, cells = pictures_of(empty(deterministic={"curves": {"mine": curve}}))
+    assert bars.title == "Speed of each drafter, passes costing as mine"
+    assert [label.get_text() for label in drawn(bars)[0].get_yticklabels()] == ["auto", "ngram"]
+    axes = drawn(cells)[0]
+    assert [label.get_text() for label in axes.get_yticklabels()] == ["qa", "edit", "all items"]
+    assert [label.get_text() for label in axes.get_xticklabels()] == ["ngram", "auto"]
+    numbers = [text.get_text() for text in axes.texts]
+    assert numbers == ["0.80", "1.60", "–", "2.00", "0.80", "1.60"]
+
+
+def test_predictions_have_a_picture_for_each_drafter():
+    entry = {"acceptance": 0.8, "num_draft_tokens": 4, "draft_cost": 0.0, "pass_cost": 1.5}
+    measured = [
+        {"drafter": name, "temperature": t, "measured": {"ratio": 2.0}, **entry}
+        for name in ("a", "b") for t in (0.0, 1.0)
+    ]  # fmt: skip
+    found = pictures_of(empty(timing={"predictions": measured}))
+    assert [picture.name for picture in found] == ["theory-0", "theory-1"]
+    (axes,) = drawn(found[0])
+    points = [(*line.get_xdata(), *line.get_ydata()) for line in axes.lines[-2:]]
+    assert points == [(0.8, 2.0)] * 2
