@@ -1,29 +1,13 @@
 """Verification on integers, chains and trees; values that check themselves."""
 
 import pytest
+from drafted_trees import bare_trees
 from hypothesis import given
 from hypothesis import strategies as st
 
 from akunu_py.decoding.verify import verify_match
 from akunu_py.system.errors import ContractError
 from akunu_py.values.types import Draft, Verification
-
-
-@st.composite
-def trees(draw, max_size=7, vocabulary=3):
-    tokens, parents = [], []
-    for node in range(draw(st.integers(0, max_size))):
-        parent, token = draw(st.integers(-1, node - 1)), draw(st.integers(0, vocabulary - 1))
-        if (parent, token) not in zip(parents, tokens, strict=True):
-            tokens.append(token)
-            parents.append(min(parent, len(tokens) - 2))
-    seen, kept = set(), []
-    for token, parent in zip(tokens, parents, strict=True):
-        kept.append((token, parent)) if (parent, token) not in seen else kept.append(
-            (token + vocabulary * len(kept) + vocabulary, parent)
-        )
-        seen.add((parent, token))
-    return Draft(tuple(t for t, _ in kept), tuple(p for _, p in kept))
 
 
 @pytest.mark.parametrize(
@@ -53,7 +37,7 @@ def test_a_tree_is_walked_along_the_choices():
     assert verify_match(draft, [12, 0, 0, 0, 0, 0]).kind == "recovered"
 
 
-@given(trees(), st.data())
+@given(bare_trees(vocabulary=3), st.data())
 def test_the_output_is_the_targets_own_path(draft, data):
     choices = data.draw(
         st.lists(st.integers(0, 3), min_size=len(draft) + 1, max_size=len(draft) + 1)

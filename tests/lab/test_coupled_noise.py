@@ -55,24 +55,6 @@ def test_both_choose_a_token_as_often_as_the_formula_says(pair):
     assert abs(agreed - expected) <= 4 * sigma
 
 
-@pytest.mark.parametrize("purpose", [Purpose.TARGET, Purpose.DRAFT])
-def test_choices_follow_the_distribution(purpose):
-    p = np.array([0.4, 0.3, 0.15, 0.1, 0.05])
-    drawn = np.bincount(choices(p, noise(5, 7, purpose)), minlength=5)
-    # 4 degrees of freedom: above 23.5 in one case of 10,000.
-    assert float(((drawn - COUNT * p) ** 2 / (COUNT * p)).sum()) < 23.5
-
-
-@pytest.mark.parametrize("lag", [1, 2, 3, 16])
-def test_choices_have_no_serial_correlation(lag):
-    p = np.array([0.5, 0.3, 0.2])
-    drawn = choices(p, noise(3, 8))
-    pairs = np.bincount(drawn[:-lag] * 3 + drawn[lag:], minlength=9)
-    expected = np.outer(p, p).ravel() * (COUNT - lag)
-    # 8 degrees of freedom: above 31.8 in one case of 10,000.
-    assert float(((pairs - expected) ** 2 / expected).sum()) < 31.8
-
-
 def test_noise_of_another_purpose_agrees_as_independent_draws_do():
     p, q = (np.array(row) for row in PAIRS[0])
     agreed = (choices(p, noise(3, 9)) == choices(q, noise(3, 9, Purpose.DRAFT))).mean()

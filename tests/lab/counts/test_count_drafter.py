@@ -111,23 +111,6 @@ def test_the_draft_temperature_takes_the_place_of_the_replys():
 
 
 @pytest.mark.slow
-def test_coupled_drafts_agree_more_often_than_independent_draws():
-    model = model_of(PROMPT)
-    q = model.distribution([])
-    p = q.adjust(Adjustment(temperature=0.7))
-    keys = [(noise_key(3, i), noise_key(3, i, Purpose.DRAFT)) for i in range(1000)]
-    coupled = sum(p.draw(target) == q.draw(target) for target, _ in keys) / len(keys)
-    independent = sum(p.draw(target) == q.draw(draft) for target, draft in keys) / len(keys)
-    p, q = p.dense(), q.dense()
-    # P(both choose i) = 1 / sum_k max(p_k / p_i, q_k / q_i).
-    expected = sum(1 / np.maximum(p / p[i], q / q[i]).sum() for i in range(SIZE))
-    assert abs(coupled - expected) < 4 * math.sqrt(expected * (1 - expected) / len(keys))
-    match = (p * q).sum()
-    assert abs(independent - match) < 4 * math.sqrt(match * (1 - match) / len(keys))
-    assert expected > match + 0.3
-
-
-@pytest.mark.slow
 def test_independent_draws_have_the_frequencies_of_their_rows():
     config = GenerationConfig(temperature=1.2, top_p=0.95)
     counts = Counter()
