@@ -8,12 +8,11 @@ import hashlib
 import json
 import math
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
-from msgspec import UNSET, Meta, UnsetType
-from msgspec.structs import asdict
+from msgspec import Meta
+from msgspec.structs import replace
 
 from akunu_py.bench.replay.trace_steps import TraceStep, check_steps
 from akunu_py.bench.result_file import Failure
@@ -24,44 +23,30 @@ Text = Annotated[str, Meta(min_length=1)]
 Ids = Annotated[tuple[Count, ...], Meta(min_length=1)]
 
 
-class _Line(Row, frozen=True):
-    """A line of a trace. Notes name the origin of an item; a replay ignores them."""
+class TraceItem(Row, frozen=True):
+    """One reply: `prompt` is the conversation so far, `output` the reply.
+
+    Items of one `session` (by default the id) are adjacent and in the order of their `turn`.
+    `prompt_ids` and `token_ids` are prompt and output in ids of the tokenizer with this
+    `vocabulary` (`akunu_py.drafting.memory.vocabulary_fingerprint`); empty where not given. `steps`
+    are only checked. The other fields name the origin of an item; a replay ignores them.
+    """
 
     id: Text
     category: Text
     prompt: Text
     output: Text
-    session: Text | UnsetType = UNSET
-    turn: Count | UnsetType = UNSET
-    prompt_ids: Ids | UnsetType = UNSET
-    token_ids: Ids | UnsetType = UNSET
-    steps: tuple[TraceStep, ...] | UnsetType = UNSET
+    session: Text = ""
+    turn: Count = 0
+    prompt_ids: Ids = ()
+    token_ids: Ids = ()
+    steps: tuple[TraceStep, ...] = ()
     vocabulary: str = ""
     subcategory: str = ""
     model: str = ""
     decoding: str = ""
     source_repo: str = ""
     license: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class TraceItem:
-    """One reply: `prompt` is the conversation so far, `output` the reply.
-
-    Items of one `session` (by default the id) are adjacent and in the order of their `turn`.
-    `prompt_ids` and `token_ids` are prompt and output in ids of the tokenizer with this
-    `vocabulary` (`akunu_py.drafting.memory.vocabulary_fingerprint`); empty where not given.
-    """
-
-    id: str
-    category: str
-    prompt: str
-    output: str
-    session: str
-    turn: int = 0
-    prompt_ids: tuple[int, ...] = ()
-    token_ids: tuple[int, ...] = ()
-    vocabulary: str = ""
 
     @property
     def half(self) -> int:
@@ -164,27 +149,15 @@ def _finite(text: str) -> float:
 
 def read_item(record: dict[str, Any]) -> TraceItem:
     """Return the item of a line's object; raise FieldError, which names a malformed field."""
-    line = convert(record, _Line)
-    for field, value in asdict(line).items():
+    item = convert(record, TraceItem)
+    for field, value in record.items():
         if isinstance(value, str):
             _check_text(field, value)
-    if line.turn is not UNSET and line.session is UNSET:
+    if "turn" in record and "session" not in record:
         raise FieldError("turn", "needs a session to be a turn of")
-    prompt_ids = () if line.prompt_ids is UNSET else line.prompt_ids
-    token_ids = () if line.token_ids is UNSET else line.token_ids
-    if line.steps is not UNSET:
-        check_steps(line.steps, prompt_ids, token_ids)
-    return TraceItem(
-        id=line.id,
-        category=line.category,
-        prompt=line.prompt,
-        output=line.output,
-        session=line.id if line.session is UNSET else line.session,
-        turn=0 if line.turn is UNSET else line.turn,
-        prompt_ids=prompt_ids,
-        token_ids=token_ids,
-        vocabulary=line.vocabulary,
-    )
+    if "steps" in record:
+        check_steps(item.steps, item.prompt_ids, item.token_ids)
+    return replace(item, session=item.session or item.id, steps=())
 
 
 def _check_text(field: str, value: str) -> None:
