@@ -189,9 +189,6 @@ def test_a_tokenizer_by_another_name(trace, tiny_gguf, monkeypatch):
 
 
 def test_wrong_traces_are_explained(trace, tiny_gguf):
-    result = run()
-    assert result.exit_code == 2
-    assert "Missing argument 'TRACES...'" in result.output
     result = run(trace, trace)
     assert result.exit_code == 2
     assert "is given twice" in result.output

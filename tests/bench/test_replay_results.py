@@ -70,12 +70,12 @@ def test_speed_is_tokens_over_cost_and_a_geometric_mean_over_traces():
     assert (cell, figures.items) == (SAM, 3)
     assert figures.speed.ratio == pytest.approx(math.sqrt(16 / 12 * 8 / 4))
     assert figures.tokens_per_pass.ratio == 24 / 16
-    assert figures.mean_draft == 2
+    assert figures.rates["mean_draft"] == 2
     assert figures.us_a_pass == pytest.approx(3)
     assert figures.decode_s is None
     # Under the steep curve a pass over three rows costs 3, so not to draft is best.
     cell, figures = report("steep").total["sam"]
-    assert (cell.num_draft_tokens, figures.speed.ratio, figures.mean_draft) == (0, 1, None)
+    assert (cell.num_draft_tokens, figures.speed.ratio, figures.rates["mean_draft"]) == (0, 1, None)
     steep = Results(TRACES, COUNTS, cost_by_curve(CURVES["steep"]), lambda item: item.half == 1)
     assert steep.figures(SAM).speed.ratio == pytest.approx(math.sqrt(16 / 36 * 8 / 12))
     assert steep.figures(SAM, lambda _: False) is None

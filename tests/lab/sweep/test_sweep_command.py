@@ -244,21 +244,6 @@ def test_live_and_replayed_cells_take_the_same_passes(path, request):
 
 
 @pytest.mark.slow
-def test_draft_models_under_every_rule_of_length(default_model):
-    draft = default_model.with_name("akunu-tiny-draft.gguf")
-    rules = ("budget", "fixed", "entropy", "lower-bound")
-    with Engine.load(default_model, draft_model=draft) as engine:
-        found = sweep(engine, ("draft-model",), {"draft_length": rules}, live=True, draft=True)
-    stats = {}
-    for cell, outcomes in found.counts.items():
-        assert all(outcome.identical for outcome in outcomes[RECORDED])
-        stats[cell.draft_length] = [o.stats for o in outcomes[RECORDED]]
-    drafted = {rule: sum(s.drafted for s in items) for rule, items in stats.items()}
-    assert drafted["fixed"] > drafted["entropy"] > 0
-    assert drafted["fixed"] > drafted["lower-bound"] > 0
-
-
-@pytest.mark.slow
 def test_methods_of_acceptance_are_decoded_live_and_marked(tiny_gguf):
     result = run(
         tiny_gguf, "--live", "--temp", 1, "--category", "completion", "--limit", 3, "--drafter",

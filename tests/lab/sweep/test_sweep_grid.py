@@ -76,22 +76,33 @@ def test_too_many_cells():
         make_grid(["ngram-window"], axes)
 
 
-def test_keys_differ_and_options_say_the_same():
-    plan = make_plan((), {}, live=False)
-    cells = plan.grid.cells
+@pytest.mark.parametrize(
+    ("cell", "options"),
+    [
+        (PLAIN, ""),
+        (Cell("ngram", 4, draft_length="fixed"), "--num-draft-tokens 4 --draft-budget always"),
+        (Cell("ngram", 4, draft_length="budget"), "--num-draft-tokens 4"),
+        (
+            Cell("draft-model", draft_length="entropy"),
+            "--draft-length entropy --draft-budget always",
+        ),
+        (
+            Cell("ngram-window", 6, 3, 128, 2),
+            "--num-draft-tokens 6 --ngram-order 3 --ngram-window 128 --ngram-min-match 2",
+        ),
+    ],
+)
+def test_a_cell_as_options(cell, options):
+    assert cell.options == f"--drafter {cell.drafter} {options}".rstrip()
+    assert cell.title == cell.options
+
+
+def test_keys_differ():
+    cells = make_plan((), {}, live=False).grid.cells
     assert len({cell.key for cell in cells}) == len(cells) > 300
-    cell = Cell("ngram-window", 6, 3, 128, 2)
-    assert cell.key == "ngram-window num_draft_tokens=6 order=3 window=128 min_match=2"
-    assert cell.options == (
-        "--drafter ngram-window --num-draft-tokens 6 --ngram-order 3 --ngram-window 128 "
-        "--ngram-min-match 2"
+    assert Cell("ngram-window", 6, 3, 128, 2).key == (
+        "ngram-window num_draft_tokens=6 order=3 window=128 min_match=2"
     )
-    assert PLAIN.options == "--drafter none"
-    assert Cell("draft-model", 8, draft_length="entropy").options.endswith(
-        "--draft-length entropy --draft-budget always"
-    )
-    assert Cell("ngram", 4, draft_length="fixed").options.endswith("4 --draft-budget always")
-    assert Cell("ngram", 4, draft_length="budget").options.endswith("--num-draft-tokens 4")
 
 
 @pytest.mark.parametrize("live", [False, True])
