@@ -11,68 +11,51 @@ from akunu_py.values.messages import Tool
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServedModel:
-    """A model that a request may name.
-
-    Attributes:
-        id: the name in requests and answers, one word.
-        name: the name for people.
-        context: tokens of a conversation, the reply included.
-        trained: the most that `--context` can make of it; None if that is not known.
-        created: when the file was made, in seconds since 1970.
-        loaded: whether it is in memory.
-        thinks: whether its replies can begin with reasoning.
-        heeds: the options about thinking that its template has a switch for; all where that is not
-            known yet.
-        holds_grammars: whether calls of custom tools follow their grammars.
-        unwritten: returns the parts of tools' schemas that calls cannot follow, since its template
-            cannot write them; none where that is not known yet.
-        calls_tools: whether its template takes tools.
-        fills_in: whether its vocabulary has the tokens to fill a gap.
-        template: the source of its chat template; "" for none.
-
-    """
+    """A model that a request may name."""
 
     id: str
+    """The name in requests and answers, one word."""
     name: str
+    """The name for people."""
     context: int
     created: int = 0
     loaded: bool = True
     thinks: bool = False
     heeds: frozenset[str] = frozenset({"thinking", "effort"})
+    """The options about thinking that its template has a switch for; all where that is not known
+    yet."""
     holds_grammars: bool = True
+    """Whether calls of custom tools follow their grammars."""
     unwritten: Callable[[Sequence[Tool]], Sequence[str]] = lambda _: ()
+    """Returns the parts of tools' schemas that calls cannot follow, since its template cannot write
+    them; none where that is not known yet."""
     calls_tools: bool = True
     fills_in: bool = False
+    """Whether its vocabulary has the tokens to fill a gap."""
     template: str = ""
+    """The source of its chat template; "" for none."""
     trained: int | None = None
+    """The most that `--context` can make of it; None if that is not known."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Health:
-    """The state of the worker.
-
-    Attributes:
-        state: "ok", "loading" while no request can be answered yet, or "dead".
-        running: replies under way.
-        waiting: replies in the queue.
-        places: replies that can be under way at once.
-        cache_bytes: memory of the prefix cache.
-        loading: id of the model that is being loaded; "" for none.
-        loads: how often a model was loaded.
-        evictions: how often one left the memory for another.
-        unloads: how often one left it because nobody used it.
-
-    """
+    """The state of the worker."""
 
     state: Literal["ok", "loading", "dead"] = "ok"
+    """While it is "loading", no request can be answered yet."""
     running: int = 0
     waiting: int = 0
     places: int = 1
+    """Replies that can be under way at once."""
     cache_bytes: int = 0
     loading: str = ""
+    """Id of the model that is being loaded; "" for none."""
     loads: int = 0
     evictions: int = 0
+    """How often a model left the memory for another."""
     unloads: int = 0
+    """How often a model left it because nobody used it."""
 
 
 class ServedReply(Protocol):

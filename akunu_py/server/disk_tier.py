@@ -53,24 +53,18 @@ class _OtherVersionError(ValueError):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Stored:
-    """An entry on disk.
-
-    Attributes:
-        name: name of its files, without suffix.
-        tokens: tokens of its rows.
-        text: the tokens of prompt and reply, of which the last may have no row.
-        last_message: as in `PrefixCache.put`.
-        places: numbers of rows to which caches can go back that cannot drop rows, in order.
-        nbytes: size of its rows' file.
-
-    """
+    """An entry on disk."""
 
     name: str
     tokens: tuple[int, ...]
     text: tuple[int, ...]
+    """The tokens of prompt and reply, of which the last may have no row."""
     last_message: int
+    """As in `PrefixCache.put`."""
     places: tuple[int, ...]
+    """Numbers of rows to which caches can go back that cannot drop rows, in order."""
     nbytes: int
+    """Size of its rows' file."""
 
     def reach(self, length: int, *, by_length: bool) -> int:
         """Return how many of the first `length` rows can be used at least.

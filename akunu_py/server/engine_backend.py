@@ -105,13 +105,7 @@ class EngineBackend:
 
 
 class TokenTexts:
-    """The texts and bytes of a vocabulary's tokens, read when they are first needed.
-
-    Attributes:
-        tokenizer: the model's tokenizer.
-        end_ids: tokens that end a reply.
-
-    """
+    """The texts and bytes of a vocabulary's tokens, read when they are first needed."""
 
     def __init__(self, tokenizer: Tokenizer) -> None:
         self.tokenizer = tokenizer

@@ -41,42 +41,29 @@ _MEMORY_RETRY_S = 30
 
 
 class RequestError(AkunuError):
-    """A request that is refused before the backend sees it.
-
-    Attributes:
-        status: HTTP status.
-        param: the field at fault, as the client wrote it; "" for none.
-        code: OpenAI's word for the mistake; "" for none.
-
-    """
+    """A request that is refused before the backend sees it."""
 
     def __init__(self, message: str, *, status: int = 400, param: str = "", code: str = "") -> None:
         super().__init__(message)
         self.status = status
         self.param = param
+        """The field at fault, as the client wrote it; "" for none."""
         self.code = code
+        """OpenAI's word for the mistake; "" for none."""
 
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """What went wrong, before an API puts it into its words.
-
-    Attributes:
-        status: HTTP status.
-        message: what is wrong and what to do.
-        param: the field at fault; "" for none.
-        code: OpenAI's code; "" for none.
-        retry_after_s: when to ask again; None if that does not help.
-        overflow: tokens of the prompt and of the context, where the prompt is too long.
-
-    """
+    """What went wrong, before an API puts it into its words."""
 
     status: int
     message: str
     param: str = ""
     code: str = ""
     retry_after_s: float | None = None
+    """When to ask again; None if that does not help."""
     overflow: tuple[int, int] | None = None
+    """Tokens of the prompt and of the context, where the prompt is too long."""
 
 
 def problem_of(error: Exception, *, prompt_field: str = "") -> Problem:

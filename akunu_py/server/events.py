@@ -22,18 +22,13 @@ class Loading:
 
 @dataclass(frozen=True, slots=True)
 class Accepted:
-    """The prompt is tokenized and fits.
-
-    Attributes:
-        num_prompt_tokens: tokens of the prompt.
-        num_cached_tokens: how many of them need no prefill, as far as is known yet.
-        cache_note: why the others do, in a few words.
-
-    """
+    """The prompt is tokenized and fits."""
 
     num_prompt_tokens: int
     num_cached_tokens: int = 0
+    """Tokens of the prompt that need no prefill, as far as is known yet."""
     cache_note: str = ""
+    """Why the others need one, in a few words."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,13 +40,7 @@ class Prefilled:
 
 @dataclass(frozen=True, slots=True)
 class Decoded:
-    """A pass that generated tokens; the additions that it makes follow.
-
-    Attributes:
-        num_tokens: tokens of the reply so far.
-        num_passes: passes that they took.
-
-    """
+    """A pass that generated tokens; the additions that it makes follow."""
 
     num_tokens: int
     num_passes: int
@@ -59,20 +48,14 @@ class Decoded:
 
 @dataclass(frozen=True, slots=True)
 class Logprob:
-    """A token of an answer, and how likely it was.
-
-    Attributes:
-        text: its text; bytes that are only a part of a character are U+FFFD.
-        data: its bytes.
-        logprob: its log probability, as in `akunu_py.values.types.TokenLogprob`.
-        top: the likeliest tokens at its place, the likeliest first.
-
-    """
+    """A token of an answer, and how likely it was."""
 
     text: str
+    """Its text; bytes that are only a part of a character are U+FFFD."""
     data: bytes
     logprob: float
     top: tuple["Logprob", ...] = ()
+    """The likeliest tokens at its place, the likeliest first."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,30 +67,22 @@ class Logprobs:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Usage:
-    """Counts and times of a reply; times in seconds.
-
-    Attributes:
-        prompt_tokens: tokens of the prompt.
-        cached_tokens: how many of them were reused from a cache.
-        completion_tokens: generated tokens, reasoning included.
-        reasoning_tokens: how many of them were reasoning.
-        accepted_predictions: how many of them were drafted from the client's prediction, or from
-            its earlier replies.
-        rejected_predictions: tokens drafted from there that the model did not choose.
-        cache_note: why the rest of the prompt was prefilled, in a few words.
-        stats: drafted and accepted tokens.
-
-    """
+    """Counts and times of a reply; times in seconds."""
 
     prompt_tokens: int
     completion_tokens: int
+    """Generated tokens, reasoning included."""
     cached_tokens: int = 0
+    """Tokens of the prompt that were reused from a cache."""
     reasoning_tokens: int = 0
     accepted_predictions: int = 0
+    """Generated tokens that were drafted from the client's prediction, or its earlier replies."""
     rejected_predictions: int = 0
+    """Tokens drafted from there that the model did not choose."""
     prefill_s: float = 0.0
     decode_s: float = 0.0
     cache_note: str = ""
+    """Why the rest of the prompt was prefilled, in a few words."""
     stats: DecodeStats = field(default_factory=DecodeStats)
 
     @property
@@ -118,18 +93,12 @@ class Usage:
 
 @dataclass(frozen=True, slots=True)
 class Finished:
-    """The end of a reply.
-
-    Attributes:
-        reason: why it ended.
-        usage: its counts.
-        stop_text: the stop text before which it ended, if one did; None also if it is unknown.
-
-    """
+    """The end of a reply."""
 
     reason: FinishReason
     usage: Usage
     stop_text: str | None = None
+    """The stop text before which it ended, if one did; None also if it is unknown."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -29,20 +29,14 @@ _Body = TypeVar("_Body", bound=RequestBody)
 
 @dataclass(frozen=True, slots=True)
 class Incoming(Generic[_Body]):
-    """A request that was read.
-
-    Attributes:
-        body: its body.
-        model: the model that it names.
-        ignored: fields, and types of parts and tools, that have no effect.
-        depends: fields whose effect depends on the model, and what it must have for them.
-
-    """
+    """A request that was read."""
 
     body: _Body
     model: ServedModel
     ignored: list[str]
+    """Fields, and types of parts and tools, that have no effect."""
     depends: list[tuple[str, Callable[[ServedModel], bool]]]
+    """Fields whose effect depends on the model, and what it must have for them."""
     service: Service
     _http: HttpRequest
     _given: bytes

@@ -42,13 +42,7 @@ _LEAST_COPIED = 16
 
 @dataclass(frozen=True, slots=True)
 class Taken:
-    """The rows that a prompt got.
-
-    Attributes:
-        num_rows: how many of its first tokens have rows.
-        reason: why these and not more, in words.
-
-    """
+    """The rows that a prompt got."""
 
     num_rows: int
     reason: str
@@ -56,21 +50,16 @@ class Taken:
 
 @dataclass(eq=False, slots=True)
 class _Entry:
-    """Rows that nobody uses now.
-
-    Attributes:
-        rows: the rows; those of caches by length are in `pieces`.
-        key: their tokens.
-        text: the tokens of prompt and reply, of which the last may have no row.
-        last_message: number of tokens up to the end of the last message before the reply; a prompt
-            that shares them continues the conversation.
-
-    """
+    """Rows that nobody uses now."""
 
     rows: CachedRows
+    """The rows; those of caches by length are in `pieces`."""
     key: tuple[int, ...]
     text: Sequence[int]
+    """The tokens of prompt and reply, of which the last may have no row."""
     last_message: int
+    """Number of tokens up to the end of the last message before the reply; a prompt that shares
+    them continues the conversation."""
     pieces: list[Piece]
     """The rows of caches by length, of which other entries may hold some, too."""
 

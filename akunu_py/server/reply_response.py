@@ -26,16 +26,12 @@ _LOAD_RETRY_S = 30
 
 
 class ReplyForm(Protocol):
-    """The form of one reply in one API, streamed or whole; it keeps what it was given.
-
-    Attributes:
-        api: whose errors its clients read.
-        prompt_field: the field of a request that has the prompt.
-
-    """
+    """The form of one reply in one API, streamed or whole; it keeps what it was given."""
 
     api: Api
+    """Whose errors its clients read."""
     prompt_field: str
+    """The field of a request that has the prompt."""
 
     def opening(self, accepted: Accepted | None) -> bytes:
         """Return the first bytes of a stream; the prompt's size may not be known yet."""
@@ -66,21 +62,17 @@ class ProgressForm(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Patience:
-    """How long the response waits, in seconds.
-
-    Attributes:
-        first_s: for the prompt's size or an error, before a stream begins without them.
-        keep_alive_s: for the next event, before a keep-alive. Clients give up after 15 seconds.
-        send_s: for the client to read.
-        load_s: for a model that is loaded or waits for memory, where no keep-alive can be sent.
-            The load goes on.
-
-    """
+    """How long the response waits, in seconds."""
 
     first_s: float = 0.5
+    """For the prompt's size or an error, before a stream begins without them."""
     keep_alive_s: float = 8.0
+    """For the next event, before a keep-alive. Clients give up after 15 seconds."""
     send_s: float = 60.0
+    """For the client to read."""
     load_s: float = 120.0
+    """For a model that is loaded or waits for memory, where no keep-alive can be sent. The load
+    goes on."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -84,25 +84,19 @@ class Resident:
 
 
 class Served:
-    """A model that requests may name, in memory or not.
-
-    Attributes:
-        source: what it is loaded from; None for one that stays in memory.
-        description: what clients see of it.
-        lock: held by who uses the engine's tokenizer, and to unload.
-        resident: the model in memory; None otherwise.
-        clients: what `auto` learned from each client's replies.
-        used: when the last reply began or ended.
-
-    """
+    """A model that requests may name, in memory or not."""
 
     def __init__(self, source: LoadableModel | None, description: ServedModel) -> None:
         self.source = source
+        """What it is loaded from; None for one that stays in memory."""
         self.description = description
         self.lock = threading.Lock()
+        """Held by who uses the engine's tokenizer, and to unload."""
         self.resident: Resident | None = None
         self.clients = ClientMemories()
+        """What `auto` learned from each client's replies."""
         self.used = 0.0
+        """When the last reply began or ended."""
         self._vocabulary = ""
 
     @property

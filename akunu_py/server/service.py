@@ -29,22 +29,16 @@ CLAUDE_PREFIX = "claude-akunu-"
 
 @dataclass(slots=True)
 class Service:
-    """The parts that routes use.
-
-    Attributes:
-        backend: makes the replies.
-        defaults: how to sample where a request does not say.
-        patience: how long responses wait for what.
-        metrics: counts of all replies.
-        items: those of recent replies of /v1/responses, as JSON, by client and id.
-
-    """
+    """The parts that routes use."""
 
     backend: Backend
     defaults: GenerationConfig = field(default_factory=GenerationConfig)
+    """How to sample where a request does not say."""
     patience: Patience = field(default_factory=Patience)
+    """How long responses wait for what."""
     metrics: Metrics = field(default_factory=Metrics)
     items: RecentTexts[tuple[str, str]] = field(default_factory=RecentTexts)
+    """Those of recent replies of /v1/responses, as JSON, by client and id."""
     _told: set[tuple[str, str]] = field(default_factory=set)
 
     def model(self, name: str | None, *, prefixes: Sequence[str] = ()) -> ServedModel:

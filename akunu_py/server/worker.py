@@ -80,21 +80,14 @@ Prepare = Callable[[Engine], Prepared | None]
 
 @dataclass(eq=False, slots=True)
 class ReplyJob:
-    """A reply that was asked for.
-
-    Attributes:
-        model: the model that makes it.
-        client: key of the client.
-        prepare: lays the prompt out; again, if the model was loaded anew meanwhile.
-        respell: whether earlier replies in the prompt may keep their own token ids.
-        events: what happens to it.
-
-    """
+    """A reply that was asked for."""
 
     model: Served
     client: str
     prepare: Prepare
+    """Lays the prompt out; again, if the model was loaded anew meanwhile."""
     respell: bool
+    """Whether earlier replies in the prompt may keep their own token ids."""
     events: ReplyEvents = field(default_factory=ReplyEvents)
     cancelled: threading.Event = field(default_factory=threading.Event)
     reply: list[int] = field(default_factory=list)

@@ -25,20 +25,15 @@ _MALFORMED_CHOICE = (
 
 @dataclass(frozen=True, slots=True)
 class OfferedTool:
-    """A tool as the client named it, and as the model sees it.
-
-    Attributes:
-        shown: what the model sees.
-        name: its name.
-        namespace: the namespace that has it; "" for none.
-        custom: whether its input is a text.
-
-    """
+    """A tool as the client named it, and as the model sees it."""
 
     shown: Tool
+    """What the model sees."""
     name: str
     namespace: str = ""
+    """The namespace that has it; "" for none."""
     custom: bool = False
+    """Whether its input is a text."""
 
 
 @dataclass(slots=True)
