@@ -27,7 +27,7 @@ from akunu_py.server.conversation import (
     without_equal_names,
 )
 from akunu_py.server.custom_tools import custom_input, custom_tool
-from akunu_py.server.errors import Api, Problem, RequestError, openai_error
+from akunu_py.server.errors import RequestError
 from akunu_py.server.events import (
     Accepted,
     Addition,
@@ -40,12 +40,11 @@ from akunu_py.server.events import (
     NextChoice,
     Prefilled,
     Progress,
-    Usage,
 )
 from akunu_py.server.generation_fields import EFFORTS, JSON_OBJECT, OpenAIBody
 from akunu_py.server.incoming import Incoming, incoming
 from akunu_py.server.logprobs import asked_logprobs, logprob_fields
-from akunu_py.server.metrics import reply_figures
+from akunu_py.server.openai_form import OpenAIForm
 from akunu_py.server.requests import ChatRequest
 from akunu_py.values.constraint import Constraint
 from akunu_py.values.messages import Message, TextPart, Tool, ToolCall, ToolChoice
@@ -393,65 +392,37 @@ def _thinking(asked: Incoming[ChatBody]) -> dict[str, Any]:
     return asked.thinking(thinking=thinking, by=by, effort=effort, effort_by=effort_by)
 
 
-def usage_fields(usage: Usage) -> dict[str, Any]:
-    """Return the usage of a reply as OpenAI's older APIs have it."""
-    return {
-        "prompt_tokens": usage.prompt_tokens,
-        "completion_tokens": usage.completion_tokens,
-        "total_tokens": usage.prompt_tokens + usage.completion_tokens,
-        "prompt_tokens_details": {"cached_tokens": usage.cached_tokens},
-        "completion_tokens_details": {
-            "reasoning_tokens": usage.reasoning_tokens,
-            "accepted_prediction_tokens": usage.accepted_predictions,
-            "rejected_prediction_tokens": usage.rejected_predictions,
-        },
-    }
-
-
-class ChatForm:
+class ChatForm(OpenAIForm):
     """A reply as chat completion or its chunks.
 
-    Args:
-        model: its name.
-        place: which choice of which response it is.
-        include_usage: whether a stream ends with the usage.
-        figures: whether times and counts of drafts are added.
-        sources: whether chunks tell who drafted their text.
-        progress: whether chunks tell how much of the prompt is read.
-        custom: names of custom tools.
-
+    `sources` says whether chunks tell who drafted their text, and `progress` whether they tell how
+    much of the prompt is read. `custom` has the names of custom tools.
     """
 
-    api: Api = "openai"
     prompt_field = "messages"
+    chunk_kind = "chat.completion.chunk"
 
     def __init__(
         self,
         model: str,
         place: ChoicePlace,
         *,
-        include_usage: bool = False,
-        figures: bool = False,
         sources: bool = False,
         progress: bool = False,
         custom: Collection[str] = (),
+        **shared: bool,
     ) -> None:
-        self._model = model
-        self._include_usage = include_usage
-        self._figures = figures
+        super().__init__(model, place, **shared)
         self._sources = sources
         self._tells_progress = progress
         self._accepted: Accepted | None = None
         self._reading_since = 0.0
         self._decoded = Decoded(0, 0)
-        self._place = place
         self._custom = custom
         self._inputs: dict[int, str] = {}  # arguments of open calls of custom tools, by index
-        self._logprobs: list[Logprob] = []  # of the text that comes next
         # What all chunks had together.
-        self._text = self._reasoning = ""
+        self._reasoning = ""
         self._calls: dict[int, dict[str, Any]] = {}
-        self._all_logprobs: list[Logprob] = []
 
     def opening(self, accepted: Accepted | None) -> bytes:
         """Return the chunk with the role."""
@@ -519,29 +490,9 @@ class ChatForm:
         }
         return self._chunk({}, prompt_progress=progress)
 
-    def closing(self, finished: Finished) -> bytes:
-        """Return the chunk with the finish reason, the usage if it was asked for, and the end."""
-        return self.last_chunk(finished) + self.ending(finished)
-
     def last_chunk(self, finished: Finished) -> bytes:
         ended = b"".join(map(self._end_input, list(self._inputs)))
         return ended + self._chunk({}, _FINISH[finished.reason], **self._own(""))
-
-    def ending(self, finished: Finished) -> bytes:
-        """Return the usage if it was asked for, and the end."""
-        last = b""
-        if self._include_usage or self._figures:
-            fields = self._fields("chat.completion.chunk") | {"choices": []}
-            fields["usage"] = usage_fields(finished.usage)
-            if self._figures:
-                fields |= reply_figures(finished.usage)
-            last += sse.data(fields)
-        return last + sse.DONE
-
-    def failing(self, problem: Problem, request_id: str) -> bytes:
-        """Return the error as an event. SDKs raise it; clients that wait for the end find one."""
-        del request_id
-        return sse.data(openai_error(problem)) + sse.DONE
 
     def whole(self, finished: Finished) -> dict[str, Any]:
         """Return the chat completion."""
@@ -558,11 +509,8 @@ class ChatForm:
             "logprobs": _logprobs(self._all_logprobs),
             "finish_reason": _FINISH[finished.reason],
         }
-        fields = self._fields("chat.completion") | {
-            "choices": [choice],
-            "usage": usage_fields(finished.usage),
-        }
-        return fields | reply_figures(finished.usage) if self._figures else fields
+        fields = self._fields("chat.completion") | {"choices": [choice]}
+        return fields | self._totals(finished.usage)
 
     def _call_chunk(self, index: int, **fields: Any) -> bytes:
         return self._chunk({"tool_calls": [{"index": index, **fields}]})
@@ -583,27 +531,14 @@ class ChatForm:
         return {"akunu": {"source": source or None, **counts}}
 
     def _chunk(self, delta: dict[str, Any], finish_reason: str | None = None, **more: Any) -> bytes:
-        fields = self._fields("chat.completion.chunk") | more
         logprobs, self._logprobs = _logprobs(self._logprobs), []
-        fields["choices"] = [
-            {
-                "index": self._place.index,
-                "delta": delta,
-                "logprobs": logprobs,
-                "finish_reason": finish_reason,
-            }
-        ]
-        if self._include_usage:
-            fields["usage"] = None
-        return sse.data(fields)
-
-    def _fields(self, kind: str) -> dict[str, Any]:
-        return {
-            "id": self._place.response,
-            "object": kind,
-            "created": self._place.created,
-            "model": self._model,
+        choice = {
+            "index": self._place.index,
+            "delta": delta,
+            "logprobs": logprobs,
+            "finish_reason": finish_reason,
         }
+        return sse.data(self._chunk_of(choice, **more))
 
 
 def _logprobs(tokens: Sequence[Logprob]) -> dict[str, Any] | None:

@@ -10,14 +10,13 @@ from starlette.requests import Request as HttpRequest
 from starlette.responses import Response
 
 from akunu_py.server import sse
-from akunu_py.server.chat_completions import usage_fields
 from akunu_py.server.choices import ChoicePlace, in_choices
-from akunu_py.server.errors import Api, Problem, RequestError, openai_error
-from akunu_py.server.events import Accepted, Addition, Finished, Logprob, Logprobs
+from akunu_py.server.errors import RequestError
+from akunu_py.server.events import Accepted, Addition, Finished, Logprobs
 from akunu_py.server.generation_fields import OpenAIBody
 from akunu_py.server.incoming import incoming
 from akunu_py.server.logprobs import CompletionLogprobs, asked_logprobs
-from akunu_py.server.metrics import reply_figures
+from akunu_py.server.openai_form import OpenAIForm
 from akunu_py.server.requests import CompletionRequest
 from akunu_py.values.reply_deltas import ContentDelta, ReasoningDelta
 from akunu_py.values.types import FinishReason
@@ -96,24 +95,15 @@ def _prompt(given: str | list[str | int | list[int]]) -> str | tuple[int, ...]:
     return tuple(only) if isinstance(only, list) else str(only)
 
 
-class CompletionForm:
+class CompletionForm(OpenAIForm):
     """A reply as text completion or its chunks."""
 
-    api: Api = "openai"
     prompt_field = "prompt"
+    chunk_kind = "text_completion"
 
-    def __init__(
-        self, model: str, place: ChoicePlace, *, include_usage: bool = False, figures: bool = False
-    ) -> None:
-        self._model = model
-        self._include_usage = include_usage
-        self._figures = figures
-        self._place = place
-        self._logprobs: list[Logprob] = []  # of the text that comes next
+    def __init__(self, model: str, place: ChoicePlace, **shared: bool) -> None:
+        super().__init__(model, place, **shared)
         self._spelled = CompletionLogprobs()
-        # What all chunks had together.
-        self._text = ""
-        self._all_logprobs: list[Logprob] = []
 
     def opening(self, accepted: Accepted | None) -> bytes:
         """Return a chunk without text, so that the first byte does not wait for the prefill."""
@@ -128,58 +118,32 @@ class CompletionForm:
                 self._all_logprobs += tokens
             case ContentDelta(text) | ReasoningDelta(text):
                 self._text += text
-                return sse.data(self._fields(text))
+                return self._chunk(text)
         return b""
 
     def keep_alive(self) -> bytes:
         """Return a chunk without text."""
-        return sse.data(self._fields(""))
-
-    def closing(self, finished: Finished) -> bytes:
-        """Return the chunk with the finish reason, the usage if it was asked for, and the end."""
-        return self.last_chunk(finished) + self.ending(finished)
+        return self._chunk("")
 
     def last_chunk(self, finished: Finished) -> bytes:
-        return sse.data(self._fields("", _FINISH[finished.reason]))
-
-    def ending(self, finished: Finished) -> bytes:
-        """Return the usage if it was asked for, and the end."""
-        last = b""
-        if self._include_usage or self._figures:
-            fields = self._fields("") | {"choices": [], "usage": usage_fields(finished.usage)}
-            if self._figures:
-                fields |= reply_figures(finished.usage)
-            last += sse.data(fields)
-        return last + sse.DONE
-
-    def failing(self, problem: Problem, request_id: str) -> bytes:
-        """Return the error as an event, and the end."""
-        del request_id
-        return sse.data(openai_error(problem)) + sse.DONE
+        return self._chunk("", _FINISH[finished.reason])
 
     def whole(self, finished: Finished) -> dict[str, Any]:
         """Return the text completion."""
         self._logprobs, self._spelled = self._all_logprobs, CompletionLogprobs()
-        fields = self._fields(self._text, _FINISH[finished.reason])
-        fields["usage"] = usage_fields(finished.usage)
-        return fields | reply_figures(finished.usage) if self._figures else fields
+        choice = self._choice(self._text, _FINISH[finished.reason])
+        fields = self._fields(self.chunk_kind) | {"choices": [choice]}
+        return fields | self._totals(finished.usage)
 
-    def _fields(self, text: str, finish_reason: str | None = None) -> dict[str, Any]:
+    def _chunk(self, text: str, finish_reason: str | None = None) -> bytes:
+        return sse.data(self._chunk_of(self._choice(text, finish_reason)))
+
+    def _choice(self, text: str, finish_reason: str | None) -> dict[str, Any]:
         logprobs = self._spelled.fields(self._logprobs) if self._logprobs else None
         self._logprobs = []
-        choice = {
+        return {
             "index": self._place.index,
             "text": text,
             "logprobs": logprobs,
             "finish_reason": finish_reason,
         }
-        fields: dict[str, Any] = {
-            "id": self._place.response,
-            "object": "text_completion",
-            "created": self._place.created,
-            "model": self._model,
-            "choices": [choice],
-        }
-        if self._include_usage:
-            fields["usage"] = None
-        return fields
