@@ -1,6 +1,12 @@
-"""A drafter that checks what a model drafts for it, and spoils it for what follows."""
+"""A drafter that checks what a model drafts for it, and replies in which heads of all kinds draft.
+
+The replies are those of Markov targets (`markov_heads`), to which every guess must be right.
+"""
 
 import random
+
+import pytest
+from markov_heads import reply, text_from
 
 from akunu_py.drafting.prediction_head import PredictionHeadDrafter
 from akunu_py.values.types import Draft
@@ -43,3 +49,43 @@ class CheckedDrafter(PredictionHeadDrafter):
         place = self.rng.randrange(len(tokens) + 1)
         wrong = [(token + 1) % size for token in tokens[place:]]
         return Draft.chain((*tokens[:place], *wrong), self.name)
+
+
+def check_conversations(session, watched):
+    """Prompts that share a beginning of any length with what came before, or all of it.
+
+    `watched` makes the drafter of a reply.
+    """
+    for number, prompt in enumerate(
+        [
+            text_from(3, 21), [*text_from(3, 61), *text_from(9, 2)],
+            [*text_from(3, 40), *text_from(7, 3)], text_from(3, 20), text_from(3, 20),
+            [5, *text_from(4, 2)], [5], [*text_from(3, 21), 5, *text_from(9, 30)],
+        ]
+    ):  # fmt: skip
+        drafter = watched(spoils=number % 2 == 1)
+        found, _ = reply(session, drafter, prompt, max_tokens=15)
+        assert found == text_from(prompt[-1], 16)[1:]
+        assert drafter.drafts > 1
+
+
+def check_tokens_after_another_drafters(session, drafter):
+    """Four guesses in all, from state to state, whoever drafted the tokens."""
+    prompt = text_from(3, 21)
+    # Nothing is decoded.
+    reply(session, drafter, prompt, max_tokens=0)
+    following = text_from(prompt[-1], 8)[1:]
+    for held, limit, drawn in [(3, 9, 1), (0, 2, 2), (1, 2, 2), (2, 9, 2), (4, 9, 0), (6, 1, 0)]:
+        draft = drafter.extend(Draft.chain(following[:held]), limit)
+        assert list(draft.tokens) == following[held : held + drawn]
+        assert draft.drawn == drawn
+
+
+def interrupt_a_draw(session, drafter, monkeypatch):
+    def interrupted(tokens):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(drafter._model, "_feed", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            reply(session, drafter, text_from(3, 21))

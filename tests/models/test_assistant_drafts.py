@@ -17,6 +17,8 @@ Mutants, made by hand, that these tests and test_assistants.py kill (each was tr
   before the norm; the unlikeliest clusters, or others filled in above them.
 """
 
+from functools import partial
+
 import mlx.core as mx
 import numpy as np
 import pytest
@@ -28,7 +30,12 @@ from assistants import (
     random_assistant,
     tiny_gemma,
 )
-from checked_drafts import CheckedDrafter
+from checked_drafts import (
+    CheckedDrafter,
+    check_conversations,
+    check_tokens_after_another_drafters,
+    interrupt_a_draw,
+)
 from markov_heads import SIZE, markov_target, reply, text_from
 from mlx_lm.models.cache import QuantizedKVCache
 
@@ -38,7 +45,7 @@ from akunu_py.models.cached_rows import CachedRows
 from akunu_py.models.kept_rows import SessionRows
 from akunu_py.models.session import Session
 from akunu_py.system.errors import ConfigError, ContractError
-from akunu_py.values.types import Draft, GenerationConfig
+from akunu_py.values.types import GenerationConfig
 
 LOOKING = ["sliding_attention", "full_attention"]
 READS = [
@@ -134,21 +141,8 @@ def test_nothing_in_flight(large, reads):
 @pytest.mark.fast_every(2)
 @pytest.mark.parametrize("reads", READS)
 def test_conversations_go_on_and_back(large, reads):
-    """Prompts that share a beginning of any length with what came before, or all of it."""
-    session = Session(large, context=600)
     model = assistant_model(matched_assistant(large, reads=reads))
-    text = text_from(3, 21)
-    for number, prompt in enumerate(
-        [
-            text, [*text_from(3, 61), *text_from(9, 2)], [*text_from(3, 40), *text_from(7, 3)],
-            text_from(3, 20), text_from(3, 20), [5, *text_from(4, 2)], [5],
-            [*text_from(3, 21), 5, *text_from(9, 30)],
-        ]
-    ):  # fmt: skip
-        drafter = Watched(model, reads, spoils=number % 2 == 1)
-        found, _ = reply(session, drafter, prompt, max_tokens=15)
-        assert found == text_from(prompt[-1], 16)[1:]
-        assert drafter.drafts > 1
+    check_conversations(Session(large, context=600), partial(Watched, model, reads))
 
 
 @pytest.mark.fast_every(2)
@@ -256,31 +250,16 @@ def test_a_random_assistant_changes_no_token(name, config):
 
 @pytest.mark.parametrize("reads", ["token", "state"])
 def test_tokens_after_another_drafters(large, reads):
-    session = Session(large, context=600)
     drafter = PredictionHeadDrafter(assistant_model(matched_assistant(large, reads=reads)))
-    prompt = text_from(3, 21)
-    reply(session, drafter, prompt, max_tokens=0)
-    following = text_from(prompt[-1], 8)[1:]
-    for held, limit, drawn in [(3, 9, 1), (0, 2, 2), (1, 2, 2), (4, 9, 0)]:
-        draft = drafter.extend(Draft.chain(following[:held]), limit)
-        assert list(draft.tokens) == following[held : held + drawn]
+    check_tokens_after_another_drafters(Session(large, context=600), drafter)
 
 
 def test_an_interrupted_draw_leaves_nothing_behind(large, monkeypatch):
     session = Session(large, context=600)
     drafter = drafted(large, "full_attention", spoils=False)
-    model = drafter._model
-    feed = model._feed
-
-    def interrupted(tokens):
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(model, "_feed", interrupted)
-    with pytest.raises(KeyboardInterrupt):
-        reply(session, drafter, text_from(3, 21))
-    assert not model._kept
-    monkeypatch.setattr(model, "_feed", feed)
-    again = Watched(model, "full_attention")
+    interrupt_a_draw(session, drafter, monkeypatch)
+    assert not drafter._model._kept
+    again = Watched(drafter._model, "full_attention")
     found, _ = reply(session, again, [9, 8, *text_from(3, 21)])
     assert found == text_from(found[0], 40)
     assert again.drafts > 5

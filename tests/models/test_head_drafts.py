@@ -16,9 +16,16 @@ Mutants, made by hand, that these tests and test_hidden_states.py kill (each was
   taken.
 """
 
+from functools import partial
+
 import mlx.core as mx
 import pytest
-from checked_drafts import CheckedDrafter
+from checked_drafts import (
+    CheckedDrafter,
+    check_conversations,
+    check_tokens_after_another_drafters,
+    interrupt_a_draw,
+)
 from dflash_heads import random_dflash
 from eagle_heads import matched_eagle, random_eagle
 from family_models import build_family
@@ -142,23 +149,11 @@ def test_reproducible_passes(llama, reads):
     [*((name, reads) for name in ("llama", "qwen3_next") for reads in READS), ("llama", "layers")],
 )
 def test_conversations_go_on_and_back(name, reads):
-    """Prompts that share a beginning of any length with what came before, or all of it."""
     target = markov_target(name)
-    session, model = Session(target, context=600), token_model(matched(target, reads))
-    text = text_from(3, 21)
-    for number, prompt in enumerate(
-        [
-            text, [*text_from(3, 61), *text_from(9, 2)], [*text_from(3, 40), *text_from(7, 3)],
-            text_from(3, 20), text_from(3, 20), [5, *text_from(4, 2)], [5],
-            [*text_from(3, 21), 5, *text_from(9, 30)],
-        ]
-    ):  # fmt: skip
-        drafter = Watched(model, spoils=number % 2 == 1)
-        found, _ = reply(session, drafter, prompt, max_tokens=15)
-        assert found == text_from(prompt[-1], 16)[1:]
-        assert drafter.drafts > 1
-        # What came before was kept, as far as the target kept it.
-        assert model._first_state == 0
+    model = token_model(matched(target, reads))
+    # `Watched` sees that what came before was kept, as far as the target kept it.
+    check_conversations(Session(target, context=600), partial(Watched, model))
+    assert model._first_state == 0
 
 
 def test_a_prompt_is_fed_once_and_beside_the_targets_passes(llama, monkeypatch):
@@ -351,37 +346,14 @@ def test_raw_states():
 
 def test_tokens_after_another_drafters(llama):
     for reads in ALL:
-        session = Session(llama, context=600)
         drafter = PredictionHeadDrafter(token_model(matched(llama, reads)))
-        prompt = text_from(3, 21)
-        # Nothing is decoded.
-        reply(session, drafter, prompt, max_tokens=0)
-        following = text_from(prompt[-1], 8)[1:]
-        for held, limit, drawn in [
-            (3, 9, 1),
-            (0, 2, 2),
-            (1, 2, 2),
-            (2, 9, 2),
-            (4, 9, 0),
-            (6, 1, 0),
-        ]:
-            draft = drafter.extend(Draft.chain(following[:held]), limit)
-            # Four guesses in all, from state to state, whoever drafted the tokens.
-            assert list(draft.tokens) == following[held : held + drawn]
-            assert draft.drawn == drawn
+        check_tokens_after_another_drafters(Session(llama, context=600), drafter)
 
 
 def test_an_interrupted_draw_begins_anew(llama, monkeypatch):
     session, model = Session(llama, context=600), token_model(matched_head(llama, reads="state"))
-    drafter, feed = PredictionHeadDrafter(model), model._feed
-
-    def interrupted(tokens):
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(model, "_feed", interrupted)
-    with pytest.raises(KeyboardInterrupt):
-        reply(session, drafter, text_from(3, 21))
-    monkeypatch.setattr(model, "_feed", feed)
+    drafter = PredictionHeadDrafter(model)
+    interrupt_a_draw(session, drafter, monkeypatch)
     # Within the same reply nothing is drafted from caches whose content is unknown.
     assert not drafter.propose(4).tokens
     watched = Watched(model)
