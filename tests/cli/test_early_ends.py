@@ -8,8 +8,7 @@ import time
 from pathlib import Path
 
 import pytest
-
-AKUNU = [sys.executable, "-c", "from akunu_py.cli.main import main; main()"]
+from akunu_runs import AKUNU
 
 # Neither end-of-generation id of the default model is chosen: it says 1,500 tokens, which is seconds.
 ENDLESS = ["--raw", "--max-tokens", "1500", "--drafter", "none"]

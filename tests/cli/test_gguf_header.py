@@ -172,30 +172,6 @@ def test_a_file_of_a_vocabulary_alone(tmp_path):
         assert sum(line.startswith("\n") for line in header_lines(describe(file))) == 3
 
 
-@pytest.mark.parametrize(
-    ("content", "words"),
-    [
-        (b"", "empty"),
-        (b"<html>" * 9, "not a GGUF file"),
-        (b"GGUF\x03\0\0\0" + b"\xff" * 40, "byte 8"),
-    ],
-)
-def test_malformed_files_are_explained(tmp_path, content, words):
-    path = tmp_path / "m.gguf"
-    path.write_bytes(content)
-    result = run(path)
-    assert result.exit_code == 1
-    assert result.output.startswith(f"Error: {path}: ")
-    assert words in result.output
-
-
-def test_paths_that_are_no_file(tmp_path):
-    for path, words in ((tmp_path, "is a folder"), (tmp_path / "gone.gguf", "there is no model")):
-        result = run(path)
-        assert result.exit_code == 2
-        assert words in result.output
-
-
 def test_neither_weights_nor_mlx_are_touched(tmp_path):
     """Only the header is read: pages of the weights are never looked at, MLX is not imported."""
     path = write_tiny_llama(tmp_path / "m.gguf")

@@ -4,6 +4,7 @@ import json
 import shutil
 
 import pytest
+from akunu_runs import run
 from click.testing import CliRunner
 from markov_heads import write_headed_folder
 
@@ -22,13 +23,6 @@ PROMPT = ["--raw", "-p", "hello world", "--max-tokens", "12"]
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
     return write_headed_folder(tmp_path_factory.mktemp("headed") / "model")
-
-
-def run(*arguments, **options):
-    result = CliRunner().invoke(cli, [str(a) for a in arguments], **options)
-    assert result.exception is None or isinstance(result.exception, SystemExit), result.exc_info
-    assert "Traceback" not in result.output
-    return result
 
 
 def reply(*arguments):

@@ -87,29 +87,6 @@ def test_help_on_a_terminal_of_80_columns(tmp_path):
     assert sum(line.endswith(":") and not line.startswith(" ") for line in lines) == len(HEADINGS)
 
 
-@pytest.mark.parametrize(
-    ("arguments", "words"),
-    [
-        (["-t", "200"], "Error: -t 200 would be a temperature"),
-        (["--temp", "200"], "Error: --temp is 200.0; give"),
-        (["--temp=200"], "Error: --temp is 200.0; give"),
-        (["--temperature", "200"], "Error: --temperature is 200.0; give"),
-        (["-n0"], "Error: -n is 0; give"),
-        (["--num-predict", "0"], "Error: --num-predict is 0; give"),
-        (["-n", "many"], "'-n': 'many' is not"),
-        (["-s", "Be brief."], "for a system message type --system TEXT"),
-        (["--top-p", "2"], "Error: --top-p is 2.0; give"),
-        (["--kv-bits", "5"], "--kv-bits is 5"),
-        (["--context", "1"], "--context is 1"),
-        (["--drafter", "draft-model"], "give --draft-model"),
-    ],
-)
-def test_messages_name_options_as_they_were_typed(arguments, words, tiny_gguf):
-    result = CliRunner().invoke(cli, ["generate", str(tiny_gguf), "-p", "x", *arguments])
-    assert result.exit_code == 2
-    assert words in result.stderr
-
-
 def test_verbosity_on_either_side_of_the_command(tiny_gguf):
     call = ["generate", str(tiny_gguf), "-p", "x", "-n", "1"]
     for before, behind, says in ((["-v"], [], True), ([], ["-v"], True), ([], [], False)):

@@ -4,16 +4,15 @@ import json
 import os
 import signal
 import subprocess
-import sys
 import time
 from pathlib import Path
 
 import numpy as np
 import pytest
+from akunu_runs import AKUNU
 from gguf_files import split_file, write_tiny_llama
 from hub_server import TOKEN, hub_server
 
-AKUNU = [sys.executable, "-c", "from akunu_py.cli.main import main; main()"]
 LARGE = np.random.default_rng(0).bytes(24 * 2**20)
 
 

@@ -6,6 +6,7 @@ import shutil
 
 import numpy as np
 import pytest
+from akunu_runs import run as run_akunu
 from click.testing import CliRunner
 from gguf_files import write_tiny_llama
 from hub_server import add_to_cache
@@ -20,10 +21,7 @@ GENERATE = ("generate", "--raw", "-p", "hello", "--max-tokens", "2")
 
 
 def run(*arguments, code=0):
-    result = CliRunner().invoke(cli, [*map(str, arguments)])
-    assert isinstance(result.exception, SystemExit | None), result.exc_info
-    assert result.exit_code == code, result.output
-    return result.output
+    return run_akunu(*arguments, code=code).output
 
 
 def record_of(*arguments):
@@ -206,16 +204,12 @@ def broken_paths(folder):
     }
 
 
-@pytest.mark.parametrize("command", [("models", "show"), GENERATE])
-def test_paths_that_are_no_model(hub_cache, tmp_path, command, monkeypatch):
+def test_paths_that_are_no_model(hub_cache, tmp_path, monkeypatch):
     (tmp_path / "deep" / "deeper").mkdir(parents=True)
     monkeypatch.chdir(tmp_path / "deep" / "deeper")
     for name, (code, words) in broken_paths(tmp_path).items():
         path = name if ".." in name else tmp_path / name
-        output = run(*command, path, code=code)
-        expected = "neither a file nor" if command == GENERATE and "pipe" in name else words
-        assert expected in output, output
-        assert "Traceback" not in output
+        assert words in run("models", "show", path, code=code)
 
 
 @pytest.mark.parametrize(

@@ -4,12 +4,11 @@ import json
 import os
 
 import pytest
-from click.testing import CliRunner
+from akunu_runs import run as run_akunu
 from gguf_files import write_tiny_llama
 from hub_server import add_to_cache
 from huggingface_hub.errors import HTTPError
 
-from akunu_py.cli.main import cli
 from akunu_py.model_store.aliases import load_aliases
 from akunu_py.model_store.default_model import default_model_path
 
@@ -24,10 +23,7 @@ MLX = {
 
 
 def run(*arguments, code=0, typed=None):
-    result = CliRunner().invoke(cli, ["models", *map(str, arguments)], input=typed)
-    assert isinstance(result.exception, SystemExit | None), result.exc_info
-    assert result.exit_code == code, result.output
-    return result
+    return run_akunu("models", *arguments, code=code, input=typed)
 
 
 def files_below(folder):

@@ -4,16 +4,9 @@ import os
 import socket
 
 import pytest
-from click.testing import CliRunner
+from akunu_runs import run
 
 from akunu_py.cli import ranks, serve
-from akunu_py.cli.main import cli
-
-
-def run(*words, **environment):
-    return CliRunner(env={name: str(value) for name, value in environment.items()}).invoke(
-        cli, list(words)
-    )
 
 
 @pytest.mark.parametrize(
@@ -84,12 +77,6 @@ def test_only_rank_0_takes_the_port(monkeypatch):
     with socket.create_server(("127.0.0.1", 0)) as taken:
         done = run("serve", "--port", str(taken.getsockname()[1]))
     assert done.exit_code == 0
-
-
-def test_a_comparison_of_ranks_needs_ranks():
-    done = run("generate", "x y", "--check-ranks")
-    assert done.exit_code == 2
-    assert "--check-ranks is for several ranks" in done.output
 
 
 def test_settings_of_hosts_do_not_hold_for_a_rank(monkeypatch, tmp_path):

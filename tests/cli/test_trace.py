@@ -4,17 +4,14 @@ import json
 import re
 
 import pytest
-from click.testing import CliRunner
+from akunu_runs import ENDLESS, run
 
 from akunu_py.bench.replay.traces import read_trace
 from akunu_py.cli import step_trace
-from akunu_py.cli.main import cli
 from akunu_py.cli.step_trace import StepTrace
 from akunu_py.values.decode_stats import DraftedToken, StepDetail, StepStats
 from akunu_py.values.types import StreamEvent
 
-# The end-of-generation ids of the tiny vocabulary are never chosen.
-ENDLESS = ["--logit-bias", "331=-1e6", "--logit-bias", "335=-1e6"]
 NAMES = {1: "a", 2: '"\x1b[2J', 3: "\n", 4: "\x9b\u2028", 5: "é"}
 
 
@@ -78,12 +75,6 @@ def test_an_event_without_a_step_prints_nothing(capsys):
     assert printed(capsys, StreamEvent("", ())) == []
 
 
-def run(*arguments):
-    result = CliRunner().invoke(cli, ["generate", *map(str, arguments)])
-    assert result.exception is None or isinstance(result.exception, SystemExit), result.exc_info
-    return result
-
-
 @pytest.mark.parametrize(
     "more",
     [
@@ -97,11 +88,10 @@ def test_a_reply_and_its_file(tiny_gguf, tmp_path, more):
     """Both say the same, and the steps put the reply together (which reading the file checks)."""
     path = tmp_path / "trace.jsonl"
     result = run(
-        tiny_gguf, "-p", "a b a b a b", "--max-tokens", 12, "--seed", 3, "--trace", "--trace-file",
+        "generate", tiny_gguf, "-p", "a b a b a b", "--max-tokens", 12, "--seed", 3, "--trace", "--trace-file",
         path, "--draft-budget", "always", "--num-draft-tokens", 3, "--draft-model", tiny_gguf,
-        *more, *ENDLESS,
+        *more, *ENDLESS, code=0,
     )  # fmt: skip
-    assert result.exit_code == 0, result.output
     read_trace(path)
     (record,) = map(json.loads, path.read_text().splitlines())
     heads = [line for line in result.stdout.splitlines() if line.startswith("step ")]
@@ -116,9 +106,3 @@ def test_a_reply_and_its_file(tiny_gguf, tmp_path, more):
     assert all(("p" in token) == ("rejection" in more) for token in drafted if "accepted" in token)
     assert ("uniform" in result.stdout) == ("rejection" in more)
     assert "12 tokens" in result.stdout.splitlines()[-1]
-
-
-def test_trace_and_json_exclude_each_other():
-    result = run("nowhere.gguf", "-p", "x", "--trace", "--json")
-    assert result.exit_code == 2
-    assert "either --trace or --json" in result.output

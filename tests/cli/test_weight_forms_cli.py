@@ -4,10 +4,9 @@ import json
 
 import mlx.core as mx
 import pytest
-from click.testing import CliRunner
+from akunu_runs import run
 from random_block_models import write_model
 
-from akunu_py.cli.main import cli
 from akunu_py.models import requirements as requirements_module
 from akunu_py.models.load import LoadOptions
 from akunu_py.models.memory_check import PROGRAM_BYTES
@@ -28,13 +27,6 @@ def scarce(model, monkeypatch):
     limit = needs.total_bytes(128) + PROGRAM_BYTES - 1
     monkeypatch.setattr(requirements_module, "memory_limit", lambda: limit)
     monkeypatch.setattr(mx, "get_active_memory", lambda: 0)
-
-
-def run(*arguments, code=0):
-    result = CliRunner().invoke(cli, [*map(str, arguments)])
-    assert isinstance(result.exception, SystemExit | None), result.exc_info
-    assert result.exit_code == code, result.output
-    return result
 
 
 NOTICE = "akunu: iq4.gguf: exact forms of the weights do not fit into memory; taking fitted ones\n"
@@ -65,7 +57,7 @@ def test_verbose_and_the_chat_say_which(model, choice, said):
     options = ("--weights", "quantized", *choice)
     output = run("--verbose", "chat", model, *options).stderr
     assert f"iq4: {said}" in output
-    shown = CliRunner().invoke(cli, ["chat", str(model), *options], input="/show\n")
+    shown = run("chat", model, *options, input="/show\n")
     assert f"weights  {said}\n" in shown.output
 
 

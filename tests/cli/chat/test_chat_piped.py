@@ -7,21 +7,12 @@ import subprocess
 import sys
 
 import pytest
-from click.testing import CliRunner
+from akunu_runs import AKUNU, ENDLESS, run
 from gguf_files import CHAT_TEMPLATE, write_tiny_llama
-
-from akunu_py.cli.main import cli
-
-AKUNU = [sys.executable, "-c", "from akunu_py.cli.main import main; main()"]
-
-# The end-of-generation ids of the tiny vocabulary are never chosen.
-ENDLESS = ["--logit-bias", "331=-1e6", "--logit-bias", "335=-1e6"]
 
 
 def chat(*arguments, lines, code=0):
-    result = CliRunner().invoke(cli, ["chat", *map(str, arguments)], input=lines)
-    assert result.exception is None or isinstance(result.exception, SystemExit), result.exc_info
-    assert result.exit_code == code, result.output
+    result = run("chat", *arguments, input=lines, code=code)
     return result.stdout, result.stderr
 
 
@@ -61,10 +52,7 @@ def test_a_reply_that_repeats_itself_is_ended(roomy_gguf):
     assert notes.count("ended by the token limit") == 1
     before, after = notes.split("/retry" if "/retry" in notes else "stop_loops off", 1)
     assert "stop_loops" not in before
-    result = CliRunner().invoke(
-        cli,
-        ["generate", *map(str, options), "-p", "hello", "--json", "--stop-loops"],
-    )
+    result = run("generate", *options, "-p", "hello", "--json", "--stop-loops")
     assert json.loads(result.stdout)["finish_reason"] == "loop"
 
 
@@ -169,8 +157,7 @@ def test_bytes_that_are_no_text_are_refused_as_generate_does(tiny_gguf, content,
     refusal = f"Error: standard input is not UTF-8 text (byte {byte})\n"
     assert notes.endswith(refusal)
     assert notes.count("tokens/s") == replies
-    whole = CliRunner().invoke(cli, ["generate", str(tiny_gguf)], input=content)
-    assert whole.exit_code == 2
+    whole = run("generate", tiny_gguf, input=content, code=2)
     assert whole.stderr.endswith(refusal)
 
 
