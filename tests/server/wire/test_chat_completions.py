@@ -107,12 +107,6 @@ def test_thoughts_come_back_under_any_name(server, backend, echoed):
     assert backend.request.messages[1].reasoning == "I thought"
 
 
-def test_no_tools_no_calls(server, backend):
-    message = server.post(PATH, ASK).json()["choices"][0]["message"]
-    assert "tool_calls" not in message
-    assert backend.request.tools == ()
-
-
 def test_tools_and_history_reach_the_backend(server, backend):
     messages = [
         {"role": "developer", "content": "Be brief."},
@@ -144,61 +138,6 @@ def test_tools_and_history_reach_the_backend(server, backend):
     assert not asked.parallel_tool_calls
 
 
-@pytest.mark.parametrize(
-    ("given", "choice"),
-    [
-        (None, "auto"),
-        ("auto", "auto"),
-        ("none", "none"),
-        ("required", "required"),
-        ({"type": "function", "function": {"name": "list"}}, {"name": "list"}),
-        (
-            {
-                "type": "allowed_tools",
-                "allowed_tools": {
-                    "mode": "auto",
-                    "tools": [{"type": "function", "function": {"name": "read"}}],
-                },
-            },
-            {"mode": "auto", "names": ["read"]},
-        ),
-    ],
-)
-def test_tool_choice(server, backend, given, choice):
-    body = ASK | {"tools": [TOOL, OTHER]}
-    assert server.post(PATH, body | {"tool_choice": given}).status_code == 200
-    assert backend.request.tool_choice == choice
-
-
-def test_options_reach_the_backend(server, backend):
-    server.post(
-        PATH,
-        ASK
-        | {
-            "temperature": 0.5,
-            "top_p": 0.9,
-            "top_k": 40,
-            "min_p": 0.05,
-            "presence_penalty": 0.1,
-            "frequency_penalty": 0.2,
-            "repetition_penalty": 1.1,
-            "seed": 7,
-            "stop": "END",
-            "logit_bias": {"5": -100},
-            "max_completion_tokens": 9,
-            "max_tokens": 100,
-            "reasoning_effort": "low",
-        },
-    )
-    config = backend.request.config
-    assert (config.temperature, config.top_p, config.top_k, config.min_p) == (0.5, 0.9, 40, 0.05)
-    assert (config.presence_penalty, config.frequency_penalty) == (0.1, 0.2)
-    assert (config.repetition_penalty, config.seed, config.stop) == (1.1, 7, ("END",))
-    assert config.logit_bias == {5: -100}
-    assert config.max_tokens == 9
-    assert config.effort == "low"
-
-
 def test_json_formats(server, backend):
     schema = {"type": "object", "properties": {"a": {"type": "integer"}}}
     given = {"type": "json_schema", "json_schema": {"name": "x", "schema": schema, "strict": True}}
@@ -213,6 +152,9 @@ def test_json_formats(server, backend):
 @pytest.mark.parametrize(
     ("given", "thinking", "effort"),
     [
+        ({"enable_thinking": False}, False, None),
+        ({"reasoning": {"effort": "low"}}, None, "low"),
+        ({"reasoning": {"enabled": False}}, False, None),
         ({"reasoning_effort": "none"}, None, "none"),
         ({"reasoning_effort": "xhigh"}, None, "xhigh"),
         ({"chat_template_kwargs": {"enable_thinking": False}}, False, None),
@@ -332,28 +274,12 @@ def test_values_of_other_servers_that_mean_no_limit(server, backend):
     assert server.post(PATH, ASK | {"max_tokens": -1, "top_k": -1, "seed": -1}).status_code == 200
     config = backend.request.config
     assert (config.max_tokens, config.top_k, config.seed) == (None, 0, None)
-    server.post(PATH, ASK | {"repeat_penalty": 1.2})
-    assert backend.request.config.repetition_penalty == 1.2
 
 
 def test_reply_without_content_or_calls_is_empty(server, backend):
     before = [*ASK["messages"], {"role": "assistant", "content": None}, *ASK["messages"]]
     assert server.post(PATH, ASK | {"messages": before}).status_code == 200
     assert backend.request.messages[1].text == ""
-
-
-@pytest.mark.parametrize(
-    ("given", "thinking", "effort"),
-    [
-        ({"enable_thinking": False}, False, None),
-        ({"reasoning": {"effort": "low"}}, None, "low"),
-        ({"reasoning": {"enabled": False}}, False, None),
-    ],
-)
-def test_thinking_of_other_services(server, backend, given, thinking, effort):
-    assert server.post(PATH, ASK | given).status_code == 200
-    config = backend.request.config
-    assert (config.thinking, config.effort) == (thinking, effort)
 
 
 READ_AND_DRAFTED = [

@@ -88,10 +88,6 @@ EVERYTHING = ASK | {
     "context_management": {"edits": []},
     "metadata": {"user_id": "u"},
     "brand_new_field": {"x": 1},
-    "stop_sequences": ["END"],
-    "temperature": 1,
-    "top_k": 5,
-    "top_p": 0.9,
 }
 
 
@@ -111,8 +107,6 @@ def test_every_field_of_claude_code_is_taken(server, backend):
     assert [tool.name for tool in asked.tools] == ["read"]
     assert "thinking.budget_tokens" in ignored
     assert (asked.config.thinking, asked.config.effort) == (True, "high")
-    assert asked.config.stop == ("END",)
-    assert (asked.config.temperature, asked.config.top_k, asked.config.top_p) == (1, 5, 0.9)
     assert asked.config.max_tokens == 100
 
 
@@ -168,25 +162,6 @@ def test_redacted_thoughts_are_skipped(server, backend):
     response = server.post(PATH, body)
     assert "redacted_thinking" in response.headers["x-akunu-ignored"]
     assert backend.request.messages[1].text == "Yes."
-
-
-@pytest.mark.parametrize(
-    ("given", "choice", "parallel"),
-    [
-        ({"type": "auto"}, "auto", True),
-        (
-            {"type": "any", "disable_parallel_tool_use": True},
-            "required",
-            False,
-        ),
-        ({"type": "tool", "name": "read"}, {"name": "read"}, True),
-        ({"type": "none"}, "none", True),
-    ],
-)
-def test_tool_choice(server, backend, given, choice, parallel):
-    server.post(PATH, ASK | {"tools": [TOOL], "tool_choice": given})
-    assert backend.request.tool_choice == choice
-    assert backend.request.parallel_tool_calls is parallel
 
 
 def test_json_schema(server, backend):

@@ -239,32 +239,6 @@ def test_instructions_come_before_developer_messages(server):
     ]
 
 
-@pytest.mark.parametrize(
-    ("given", "choice"),
-    [
-        ("auto", "auto"),
-        ("required", "required"),
-        ({"type": "function", "name": "read"}, {"name": "read"}),
-        ({"type": "custom", "name": "apply_patch"}, {"name": "apply_patch"}),
-        (
-            {"type": "function", "name": "read", "namespace": "n"},
-            {"name": "n__read"},
-        ),
-        (
-            {
-                "type": "allowed_tools",
-                "mode": "auto",
-                "tools": [{"type": "function", "name": "read"}],
-            },
-            {"mode": "auto", "names": ["read"]},
-        ),
-    ],
-)
-def test_tool_choice(server, given, choice):
-    tools = [READ, PATCH, namespace("n", READ)]
-    assert asked(server, "a", tools=tools, tool_choice=given).tool_choice == choice
-
-
 def test_json_schema(server):
     form = {"type": "json_schema", "name": "x", "schema": SCHEMA, "strict": True}
     assert asked(server, "a", text={"format": form}).config.constraint == Constraint.json_schema(

@@ -4,11 +4,10 @@ import asyncio
 import json
 
 import pytest
-from scripted_server import ACCEPTED, USAGE, Pause, call, called, said, thought
+from scripted_server import ACCEPTED, USAGE, Pause, called, thought
 
 from akunu_py.server.events import Finished
 from akunu_py.system.errors import ContextOverflowError, ServerBusyError
-from akunu_py.values.constraint import Constraint
 from akunu_py.values.reply_deltas import ContentDelta, ReasoningDelta
 
 KEY = "sk-none-of-ours-is-needed"
@@ -186,19 +185,6 @@ def test_other_calls_of_the_sdks(client, claude, backend):
     assert counted.input_tokens == 2
 
 
-def test_structured_output(client, backend):
-    schema = {"type": "object", "properties": {"x": {"type": "integer"}}}
-    backend.play(said('{"x": 5}'))
-    form = {"type": "json_schema", "json_schema": {"name": "n", "schema": schema, "strict": True}}
-    ask = [{"role": "user", "content": "x"}]
-    reply = client.chat.completions.create(model="tiny", messages=ask, response_format=form)
-    assert json.loads(reply.choices[0].message.content) == {"x": 5}
-    assert backend.request.config.constraint == Constraint.json_schema(schema)
-    text = {"format": {"type": "json_schema", "name": "n", "schema": schema, "strict": True}}
-    client.responses.create(model="tiny", input="x", text=text)
-    assert backend.request.config.constraint == Constraint.json_schema(schema)
-
-
 def test_errors_of_openai(client, backend, openai):
     ask = {"model": "tiny", "messages": [{"role": "user", "content": "Hi"}]}
     backend.play([ContextOverflowError("x", num_tokens=9, context=5)])
@@ -314,20 +300,3 @@ def test_llm(server, backend, tmp_path, monkeypatch):
         reply = model.chain("1+2? 3+4?", tools=[add], stream=stream)
         assert reply.text().endswith("3 and 7")
         assert history(backend) == EXPECTED
-
-
-@pytest.mark.slow
-def test_calls_of_the_sdk_are_whole_with_long_arguments(client, backend):
-    text = 'ü "quoted" {' * 1000
-    backend.play([ACCEPTED, *call(0, "write", {"text": text}), Finished("tool_calls", USAGE)])
-    with client.chat.completions.stream(
-        model="tiny",
-        messages=[{"role": "user", "content": "x"}],
-        tools=[
-            {"type": "function", "function": {"name": "write", "parameters": {"type": "object"}}}
-        ],
-    ) as events:
-        for _ in events:
-            pass
-        message = events.get_final_completion().choices[0].message
-    assert json.loads(message.tool_calls[0].function.arguments) == {"text": text}

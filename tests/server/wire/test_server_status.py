@@ -11,20 +11,11 @@ from scripted_server import MODEL, ScriptedBackend, running
 from akunu_py.server.backend import Health
 
 
-@pytest.mark.parametrize("path", ["/", "/api/hello", "/v1/models"])
-def test_head_is_answered_without_a_body(server, path):
-    response = server.client.head(path)
-    assert response.status_code == 200
-    assert response.content == b""
-
-
 def test_models_in_all_shapes(server):
     body = server.get("/v1/models?limit=1000").json()
     assert body["object"] == "list"
     assert [entry["id"] for entry in body["data"]] == ["tiny", "claude-akunu-tiny"]
     for entry in body["data"]:
-        assert {"id", "object", "created", "owned_by"} <= entry.keys()
-        assert {"type", "display_name", "created_at"} <= entry.keys()
         assert entry["object"] == entry["type"] == "model"
         assert isinstance(entry["created"], int)
         assert datetime.fromisoformat(entry["created_at"]).timestamp() == entry["created"]

@@ -1,0 +1,114 @@
+"""Fields that several formats have: sampling options, and the choice of tools."""
+
+import pytest
+from wire_formats import BODIES, CHAT, COMPLETIONS, HI, MESSAGES, RESPONSES
+
+from akunu_py.values.generation_config import GenerationConfig
+from akunu_py.values.option_fields import Biases, Count, Number, Texts, options_of
+
+FORMATS = {
+    CHAT: "completions", COMPLETIONS: "completions", MESSAGES: "messages", RESPONSES: "responses"
+}  # fmt: skip
+# What an option of a kind is given, and becomes.
+VALUES = {Number: (0.5, 0.5), Count: (7, 7), Texts: (["END"], ("END",)), Biases: ({"5": -100}, {5: -100})}  # fmt: skip
+OTHER_NAMES = {
+    (CHAT, "max_tokens"): "max_completion_tokens",
+    (CHAT, "repetition_penalty"): "repeat_penalty",
+    (MESSAGES, "stop"): "stop_sequences",
+    (RESPONSES, "max_tokens"): "max_output_tokens",
+}
+OPTIONS = [
+    (path, one.name)
+    for path, wire in FORMATS.items()
+    for one in options_of(GenerationConfig)
+    if wire in one.wire
+]
+
+
+def test_formats_have_these_options():
+    names = {path: {name for at, name in OPTIONS if at == path} for path in FORMATS}
+    assert names[RESPONSES] == {"temperature", "top_p", "max_tokens"}
+    assert names[MESSAGES] == names[RESPONSES] | {"top_k", "stop"}
+    assert names[CHAT] == names[COMPLETIONS] == names[MESSAGES] | {
+        "min_p", "repetition_penalty", "presence_penalty", "frequency_penalty", "logit_bias", "seed"
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(("path", "name"), OPTIONS)
+def test_an_option_reaches_the_backend(server, backend, path, name):
+    [kind] = (type(one.kind) for one in options_of(GenerationConfig) if one.name == name)
+    value, expected = VALUES[kind]
+    field = OTHER_NAMES.get((path, name), name)
+    response = server.post(path, BODIES[path] | {field: value})
+    assert response.status_code == 200, response.text
+    assert "x-akunu-ignored" not in response.headers
+    assert getattr(backend.request.config, name) == expected
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "name"),
+    [
+        ({"max_completion_tokens": 9}, {"max_tokens": 100}, "max_tokens"),
+        ({"repetition_penalty": 9.0}, {"repeat_penalty": 1.1}, "repetition_penalty"),
+    ],
+)
+def test_of_two_names_of_an_option_the_first_counts(server, backend, first, second, name):
+    server.post(CHAT, BODIES[CHAT] | second | first)
+    assert getattr(backend.request.config, name) == 9
+
+
+def test_one_stop_text(server, backend):
+    server.post(CHAT, BODIES[CHAT] | {"stop": "END"})
+    assert backend.request.config.stop == ("END",)
+
+
+def function(name, path, **fields):
+    if path == CHAT:
+        return {"type": "function", "function": {"name": name}}
+    return {"type": "function", "name": name, **fields}
+
+
+ALLOWED = {"mode": "auto", "tools": [function("read", CHAT)]}
+SPACE = {"type": "namespace", "name": "n", "tools": [function("read", RESPONSES)]}
+TOOLS = {
+    CHAT: [function("read", CHAT), function("list", CHAT)],
+    MESSAGES: [{"name": "read"}],
+    RESPONSES: [function("read", RESPONSES), {"type": "custom", "name": "patch"}, SPACE],
+}
+
+
+@pytest.mark.parametrize(
+    ("path", "given", "choice"),
+    [
+        (CHAT, None, "auto"),
+        (CHAT, "auto", "auto"),
+        (CHAT, "none", "none"),
+        (CHAT, "required", "required"),
+        (CHAT, function("list", CHAT), {"name": "list"}),
+        (CHAT, {"type": "allowed_tools", "allowed_tools": ALLOWED}, ["read"]),
+        (MESSAGES, {"type": "auto"}, "auto"),
+        (MESSAGES, {"type": "any", "disable_parallel_tool_use": True}, "required"),
+        (MESSAGES, {"type": "tool", "name": "read"}, {"name": "read"}),
+        (MESSAGES, {"type": "none"}, "none"),
+        (RESPONSES, "auto", "auto"),
+        (RESPONSES, "required", "required"),
+        (RESPONSES, function("read", RESPONSES), {"name": "read"}),
+        (RESPONSES, {"type": "custom", "name": "patch"}, {"name": "patch"}),
+        (RESPONSES, function("read", RESPONSES, namespace="n"), {"name": "n__read"}),
+        (RESPONSES, {"type": "allowed_tools", "mode": "auto", "tools": TOOLS[RESPONSES][:1]}, ["read"]),
+    ],
+)  # fmt: skip
+def test_tool_choice(server, backend, path, given, choice):
+    body = {"tools": TOOLS[path], "tool_choice": given}
+    response = server.post(path, BODIES[path] | body)
+    assert response.status_code == 200, response.text
+    if isinstance(choice, list):
+        choice = {"mode": "auto", "names": choice}
+    assert backend.request.tool_choice == choice
+    assert backend.request.parallel_tool_calls == ("disable" not in str(given))
+
+
+def test_a_call_in_parallel_may_be_forbidden(server, backend):
+    for path, messages in ((CHAT, "messages"), (RESPONSES, "input")):
+        server.post(path, {messages: HI, "parallel_tool_calls": False})
+        assert not backend.request.parallel_tool_calls
