@@ -5,7 +5,7 @@ their picture.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -221,44 +221,55 @@ def _theory(result: BenchResult) -> Iterator[Picture | LeftOut]:
 
 def _measured(result: BenchResult) -> theory_curve.Promise | None:
     """Return categories with both figures, and the curves of the result's drafts and costs."""
-    counted, ratios = _counted(result), result.ratios
-    points: list[theory_curve.Point] = []
-    for name in mapping(counted, "categories"):
-        alpha = number(mapping(counted, "categories", name).get("alpha"))
-        found = ratios.get(f"decode/{name}")
-        ratio = None if found is None else number(found.ratio)
-        if alpha is not None and alpha <= 1 and ratio is not None:
-            points.append(theory_curve.Point(name, alpha, ratio))
+    counted, ratios = _counted(result), mapping(result.timing, "ratios")
+    points = [
+        (name, mapping(figures).get("alpha"), mapping(ratios, f"decode/{name}").get("ratio"))
+        for name, figures in mapping(counted, "categories").items()
+    ]
     gamma = count(result.arguments.get("num_draft_tokens"))
-    if not points or not gamma or gamma > _LONGEST_DRAFT:
-        return None
     draft_cost, pass_cost = 0.0, None
-    if result.costs is not None and result.costs.costs:
+    if gamma and result.costs is not None and result.costs.costs:
         drafted = count(mapping(counted, "total").get("drafted"))
         seconds = number(mapping(result.timing, "total").get("propose_s"))
         if drafted and seconds is not None and result.costs.unit_s > 0:
             draft_cost = seconds / drafted / result.costs.unit_s
         pass_cost = result.costs.curve().cost(gamma + 1)
-    return theory_curve.Promise(tuple(points[:_MOST_POINTS]), gamma, draft_cost, pass_cost)
+    return _promise(points, gamma, draft_cost, pass_cost)
 
 
-def _predicted(entries: Iterable[Mapping[str, object]]) -> theory_curve.Promise | None:
-    """Return the points of one drafter's predictions, and the curves of the first of them."""
-    promises: list[theory_curve.Promise] = []
-    for entry in entries:
-        alpha = number(entry.get("acceptance"))
-        ratio = number(mapping(entry, "measured").get("ratio"))
-        gamma = count(entry.get("num_draft_tokens"))
-        draft_cost, pass_cost = number(entry.get("draft_cost")), number(entry.get("pass_cost"))
-        if alpha is None or alpha > 1 or ratio is None or draft_cost is None or not pass_cost:
-            return None
-        if not gamma or gamma > _LONGEST_DRAFT:
-            return None
-        point = theory_curve.Point(f"temperature {entry.get('temperature')}", alpha, ratio)
-        promises.append(theory_curve.Promise((point,), gamma, draft_cost, pass_cost))
-    points = [point for promise in promises for point in promise.points]
-    # Each temperature measures the costs again.
-    return replace(promises[0], points=tuple(points[:_MOST_POINTS])) if promises else None
+def _predicted(entries: Sequence[Mapping[str, object]]) -> theory_curve.Promise | None:
+    """Return the points of one drafter's predictions, and the curves of the first of them.
+
+    Each temperature measures the costs again.
+    """
+    first = entries[0]
+    draft_cost, pass_cost = number(first.get("draft_cost")), number(first.get("pass_cost"))
+    if draft_cost is None or not pass_cost:
+        return None
+    points = [
+        (f"temperature {entry.get('temperature')}", entry.get("acceptance"),
+         mapping(entry, "measured").get("ratio"))
+        for entry in entries
+    ]  # fmt: skip
+    gamma = count(first.get("num_draft_tokens"))
+    return _promise(points, gamma, draft_cost, pass_cost)
+
+
+def _promise(
+    points: Iterable[tuple[str, object, object]],
+    gamma: int | None,
+    draft_cost: float,
+    pass_cost: float | None,
+) -> theory_curve.Promise | None:
+    """Return the promise next to the points that have both figures; None without any."""
+    known: dict[str, tuple[float, float]] = {}
+    for name, acceptance, ratio in points:
+        alpha, speedup = number(acceptance), number(ratio)
+        if alpha is not None and alpha <= 1 and speedup is not None and len(known) < _MOST_POINTS:
+            known[name] = alpha, speedup
+    if not known or not gamma or gamma > _LONGEST_DRAFT:
+        return None
+    return theory_curve.Promise(known, gamma, draft_cost, pass_cost)
 
 
 def _costs(result: BenchResult) -> Iterator[Picture | LeftOut]:

@@ -4,6 +4,7 @@ arXiv:2211.17192. The theorem assumes that a pass over several rows costs as muc
 one. If the machine's costs are known, a second curve uses them instead.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -29,26 +30,20 @@ _STEPS = 200
 
 
 @dataclass(frozen=True, slots=True)
-class Point:
-    """A category: its acceptance (alpha, 0 to 1) and measured speedup."""
-
-    name: str
-    alpha: float
-    speedup: float
-
-
-@dataclass(frozen=True, slots=True)
 class Promise:
-    """Points, and the parameters of the curve.
+    """What the theorem promises, and what was measured."""
 
-    `num_draft_tokens` is gamma; `draft_cost` c, the drafter's time a token in plain steps;
-    `pass_cost` C(gamma + 1) in plain steps, None if it was not measured.
-    """
+    points: Mapping[str, tuple[float, float]]
+    """Of each category the acceptance (alpha, 0 to 1) and the measured speedup."""
 
-    points: tuple[Point, ...]
     num_draft_tokens: int
+    """gamma of the theorem."""
+
     draft_cost: float = 0.0
+    """c: the drafter's time a token, in plain steps."""
+
     pass_cost: float | None = None
+    """C(gamma + 1) in plain steps; None if it was not measured."""
 
 
 def draw(promise: Promise) -> "Figure":
@@ -56,39 +51,29 @@ def draw(promise: Promise) -> "Figure":
     figure, axes = new_figure(3.4 + 0.16 * len(promise.points))
     gamma, cost = promise.num_draft_tokens, promise.draft_cost
     alphas = [step / _STEPS for step in range(_STEPS + 1)]
-    axes.plot(
-        alphas,
-        [walltime_factor(alpha, gamma, cost) for alpha in alphas],
-        color=DARK,
-        linewidth=2,
-        label=f"theorem 3.8, γ = {gamma}, c = {cost:.2g}",
-    )
+    promised = [walltime_factor(alpha, gamma, cost) for alpha in alphas]
+    name = f"theorem 3.8, γ = {gamma}, c = {cost:.2g}"
+    axes.plot(alphas, promised, color=DARK, linewidth=2, label=name)
     if promise.pass_cost is not None:
         price = promise.pass_cost + gamma * cost
-        axes.plot(
-            alphas,
-            [expected_tokens(alpha, gamma) / price for alpha in alphas],
-            color=MIDDLE,
-            linewidth=2,
-            linestyle=(0, (5, 2)),
-            label=f"with C({gamma + 1}) = {promise.pass_cost:.2f}",
-        )
+        promised = [expected_tokens(alpha, gamma) / price for alpha in alphas]
+        name = f"with C({gamma + 1}) = {promise.pass_cost:.2f}"
+        axes.plot(alphas, promised, color=MIDDLE, linewidth=2, linestyle=(0, (5, 2)), label=name)
     axes.axhline(1, color=GREY, linewidth=1.2)
-    for number, point in enumerate(promise.points):
+    for number, (name, (alpha, speedup)) in enumerate(promise.points.items()):
         axes.plot(
-            [point.alpha],
-            [point.speedup],
-            linestyle="none",
-            marker=_MARKERS[number % len(_MARKERS)],
+            [alpha],
+            [speedup],
+            _MARKERS[number % len(_MARKERS)],
             markersize=9,
             markerfacecolor=_FILLS[number % len(_FILLS)],
             markeredgecolor=INK,
-            label=label(point.name, 24),
+            label=label(name, 24),
             zorder=3,
         )
     axes.set_xlim(0, 1.02)
     # The curve leaves the picture near 1, where no point is.
-    axes.set_ylim(0, max(2.0, 1.4 * max(point.speedup for point in promise.points)))
+    axes.set_ylim(0, max(2.0, *(1.4 * speedup for _, speedup in promise.points.values())))
     axes.set_xlabel("acceptance of a tested token, alpha")
     axes.set_ylabel("speedup")
     axes.grid()

@@ -32,10 +32,9 @@ def bars(count, low=0.5):
 
 def points(count):
     rng = random.Random(1)
-    return tuple(
-        theory_curve.Point(f"{name} {n}", rng.random(), rng.uniform(0.4, 4))
-        for n, name in enumerate(names(count))
-    )
+    return {
+        f"{name} {n}": (rng.random(), rng.uniform(0.4, 4)) for n, name in enumerate(names(count))
+    }
 
 
 def grid(columns, rows):
