@@ -8,9 +8,10 @@ the other choices wait for the one that reads it.
 import asyncio
 import secrets
 import time
+from abc import abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Protocol, Self
+from typing import Any, Self
 
 from akunu_py.server.backend import Backend, ServedReply
 from akunu_py.server.errors import Api, Problem, RequestError
@@ -26,7 +27,7 @@ from akunu_py.server.events import (
     Progress,
     Usage,
 )
-from akunu_py.server.reply_response import ProgressForm, ReplyForm
+from akunu_py.server.reply_response import ReplyForm
 from akunu_py.server.requests import Request
 from akunu_py.values.decode_stats import DecodeStats
 
@@ -177,14 +178,19 @@ class ChoicePlace:
     index: int
 
 
-class ChoiceForm(ReplyForm, Protocol):
+class ChoiceForm(ReplyForm):
     """The form of one choice of a response."""
 
+    @abstractmethod
     def last_chunk(self, finished: Finished) -> bytes:
         """Return the last chunk of the choice in a stream."""
 
+    @abstractmethod
     def ending(self, finished: Finished) -> bytes:
         """Return what follows the last chunks of all choices."""
+
+    def closing(self, finished: Finished) -> bytes:
+        return self.last_chunk(finished) + self.ending(finished)
 
 
 def in_choices(prefix: str, form: Callable[[ChoicePlace], ChoiceForm], count: int) -> ReplyForm:
@@ -194,7 +200,7 @@ def in_choices(prefix: str, form: Callable[[ChoicePlace], ChoiceForm], count: in
     return forms[0] if count == 1 else _ChoicesForm(forms)
 
 
-class _ChoicesForm:
+class _ChoicesForm(ReplyForm):
     """Several replies as the choices of one response."""
 
     def __init__(self, forms: Sequence[ChoiceForm]) -> None:
@@ -222,7 +228,7 @@ class _ChoicesForm:
             case ChoiceEnd(finished):
                 self._ended[self._forms.index(self._choice)] = finished
                 return self._choice.last_chunk(finished)
-        return self._choice.progress(event) if isinstance(self._choice, ProgressForm) else b""
+        return self._choice.progress(event)
 
     def closing(self, finished: Finished) -> bytes:
         return self._forms[0].ending(finished)

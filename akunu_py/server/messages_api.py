@@ -29,6 +29,7 @@ from akunu_py.server.errors import Api, Problem, RequestError, anthropic_error
 from akunu_py.server.events import Accepted, Addition, Finished, Logprobs, Usage
 from akunu_py.server.generation_fields import EFFORTS, RequestBody
 from akunu_py.server.incoming import Incoming, incoming
+from akunu_py.server.reply_response import ReplyForm
 from akunu_py.server.requests import ChatRequest
 from akunu_py.tokenizers.accepted_turns import with_one_turn_each
 from akunu_py.values.constraint import Constraint
@@ -360,7 +361,7 @@ def usage_fields(usage: Usage) -> dict[str, Any]:
     }
 
 
-class MessageForm:
+class MessageForm(ReplyForm):
     """A reply as message or its stream, in which one block after the other is open."""
 
     api: Api = "anthropic"

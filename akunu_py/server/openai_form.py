@@ -1,16 +1,15 @@
 """What the replies of OpenAI's older APIs, of chats and of texts, have in common."""
 
-from abc import ABC, abstractmethod
 from typing import Any, ClassVar
 
 from akunu_py.server import sse
-from akunu_py.server.choices import ChoicePlace
+from akunu_py.server.choices import ChoiceForm, ChoicePlace
 from akunu_py.server.errors import Api, Problem, openai_error
 from akunu_py.server.events import Finished, Logprob, Usage
 from akunu_py.server.metrics import reply_figures
 
 
-class OpenAIForm(ABC):
+class OpenAIForm(ChoiceForm):
     """A choice of a completion, or its chunks.
 
     Args:
@@ -35,13 +34,6 @@ class OpenAIForm(ABC):
         # What all chunks had together.
         self._text = ""
         self._all_logprobs: list[Logprob] = []
-
-    @abstractmethod
-    def last_chunk(self, finished: Finished) -> bytes:
-        """Return the chunk with the finish reason."""
-
-    def closing(self, finished: Finished) -> bytes:
-        return self.last_chunk(finished) + self.ending(finished)
 
     def ending(self, finished: Finished) -> bytes:
         """Return the usage if it was asked for, and the end."""

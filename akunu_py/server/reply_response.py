@@ -7,9 +7,10 @@ nothing else comes. A client that goes away, or does not read, ends its reply at
 
 import asyncio
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, Protocol, runtime_checkable
+from typing import Any
 
 import msgspec
 from starlette.requests import ClientDisconnect
@@ -25,7 +26,7 @@ from akunu_py.system.errors import ModelLoadingError, ServerBusyError
 _LOAD_RETRY_S = 30
 
 
-class ReplyForm(Protocol):
+class ReplyForm(ABC):
     """The form of one reply in one API, streamed or whole; it keeps what it was given."""
 
     api: Api
@@ -33,31 +34,34 @@ class ReplyForm(Protocol):
     prompt_field: str
     """The field of a request that has the prompt."""
 
+    @abstractmethod
     def opening(self, accepted: Accepted | None) -> bytes:
         """Return the first bytes of a stream; the prompt's size may not be known yet."""
 
+    @abstractmethod
     def addition(self, delta: Addition) -> bytes:
         """Return the bytes of an addition; none if nothing is to be said yet."""
 
+    @abstractmethod
     def keep_alive(self) -> bytes:
         """Return what keeps the API's clients waiting."""
 
+    def progress(self, event: Progress) -> bytes:
+        """Return the bytes that tell of progress; none where the client did not ask for them."""
+        del event
+        return b""
+
+    @abstractmethod
     def closing(self, finished: Finished) -> bytes:
         """Return the last bytes of a stream."""
 
+    @abstractmethod
     def failing(self, problem: Problem, request_id: str) -> bytes:
         """Return the last bytes of a stream that ends with an error."""
 
+    @abstractmethod
     def whole(self, finished: Finished) -> dict[str, Any]:
         """Return the reply, made of its additions, as one object."""
-
-
-@runtime_checkable
-class ProgressForm(Protocol):
-    """A form whose client may have asked for more than keep-alive events."""
-
-    def progress(self, event: Progress) -> bytes:
-        """Return the bytes that tell of progress; none where the client did not ask for them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,7 +122,6 @@ class ReplyResponse(Response):
         self._reply = reply
         self._events = _Events(reply)
         self._form = form
-        self._progress = form.progress if isinstance(form, ProgressForm) else _nothing
         self._stream = stream
         self._own_headers = headers
         self._request_id = request_id
@@ -165,7 +168,7 @@ class ReplyResponse(Response):
                     note = event.cache_note
                 # As in a stream, so that both say the same; the bytes are not needed.
                 if isinstance(event, Progress):
-                    self._progress(event)
+                    self._form.progress(event)
                 else:
                     self._notice(event)
                     self._form.addition(event)
@@ -235,7 +238,7 @@ class ReplyResponse(Response):
             event = await self._events.next(max(0.0, until - time.perf_counter()))
             if event is not None and not isinstance(event, Progress):
                 return event
-            kept = b"" if event is None else self._progress(event)
+            kept = b"" if event is None else self._form.progress(event)
             if not kept and time.perf_counter() >= until:
                 kept = self._form.keep_alive()
             if kept:
@@ -302,12 +305,6 @@ class _Events:
             return await anext(self._reply)
         except StopAsyncIteration:
             raise RuntimeError("a reply ended without its last event") from None
-
-
-def _nothing(event: Progress) -> bytes:
-    """Tell of no progress, as forms do that have no way to."""
-    del event
-    return b""
 
 
 def _checked(finished: Finished) -> Finished:

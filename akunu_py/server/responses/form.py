@@ -15,6 +15,7 @@ from akunu_py.server.custom_tools import custom_input
 from akunu_py.server.errors import Api, Problem, openai_message
 from akunu_py.server.events import Accepted, Addition, Finished, Logprobs, Usage
 from akunu_py.server.logprobs import logprob_fields
+from akunu_py.server.reply_response import ReplyForm
 from akunu_py.server.responses.items import hidden_reasoning
 from akunu_py.server.responses.tools import ToolBook
 from akunu_py.values.reply_deltas import (
@@ -48,7 +49,7 @@ class _Call:
 _Part = _Reasoning | _Text | _Call
 
 
-class ResponseForm:
+class ResponseForm(ReplyForm):
     """A reply of `/v1/responses`.
 
     Args:
