@@ -18,10 +18,11 @@ from akunu_py.server import sse
 from akunu_py.server.choices import ChoicePlace, in_choices
 from akunu_py.server.conversation import (
     call_at,
-    check_counts,
+    check_messages,
     message_at,
     newest_of_user,
     openai_choice,
+    text_at,
     tool_at,
     unread_part,
     without_equal_names,
@@ -41,7 +42,7 @@ from akunu_py.server.events import (
     Prefilled,
     Progress,
 )
-from akunu_py.server.generation_fields import EFFORTS, JSON_OBJECT, OpenAIBody
+from akunu_py.server.generation_fields import JSON_OBJECT, OpenAIBody
 from akunu_py.server.incoming import Incoming, incoming
 from akunu_py.server.logprobs import asked_logprobs, logprob_fields
 from akunu_py.server.openai_form import OpenAIForm
@@ -183,9 +184,7 @@ def _read_request(asked: Incoming[ChatBody]) -> ChatRequest:
     body = asked.body
     if body.modalities and body.modalities != ["text"]:
         raise RequestError("modalities: akunu's models write only text", param="modalities")
-    check_counts(body.messages, body.tools or ())
-    if not body.messages:
-        raise RequestError("messages is empty; give at least one message", param="messages")
+    check_messages(body.messages, body.tools or ())
     options = body.options()
     if body.max_completion_tokens is not None:
         options["max_tokens"] = body.max_completion_tokens
@@ -278,11 +277,7 @@ def _content(
             parts.append(TextPart(unread))
             continue
         text = part.refusal if part.type == "refusal" else part.text
-        if text is None:
-            raise RequestError(
-                f"{place}[{index}].text is missing; give a text", param=f"{place}[{index}].text"
-            )
-        parts.append(TextPart(text))
+        parts.append(TextPart(text_at(f"{place}[{index}]", text)))
     if not parts:
         return ""
     return parts[0].text if len(parts) == 1 else tuple(parts)
@@ -386,10 +381,7 @@ def _thinking(asked: Incoming[ChatBody]) -> dict[str, Any]:
                 "false, and reasoning_effort, a word",
                 param="chat_template_kwargs",
             )
-    if effort is not None and effort not in EFFORTS:
-        words = ", ".join(EFFORTS)
-        raise RequestError(f"{effort_by} is {effort!r:.60}; give one of {words}", param=effort_by)
-    return asked.thinking(thinking=thinking, by=by, effort=effort, effort_by=effort_by)
+    return asked.thinking(thinking=thinking, by=by, effort=effort, effort_by=effort_by, refuse=True)
 
 
 class ChatForm(OpenAIForm):

@@ -21,6 +21,20 @@ def check_counts(messages: Sequence[Any], tools: Sequence[Any], *, name: str = "
             raise RequestError(f"{what} has {len(values)} entries; give at most {most}", param=what)
 
 
+def check_messages(messages: Sequence[Any], tools: Sequence[Any]) -> None:
+    """Refuse a conversation without a message, besides what `check_counts` refuses."""
+    check_counts(messages, tools)
+    if not messages:
+        raise RequestError("messages is empty; give at least one message", param="messages")
+
+
+def text_at(place: str, text: str | None) -> str:
+    """Return the text of a part; raises RequestError where it is missing."""
+    if text is None:
+        raise RequestError(f"{place}.text is missing; give a text", param=f"{place}.text")
+    return text
+
+
 def message_at(place: str, **fields: Any) -> Message:
     """Return a message; raises RequestError that names the field at fault with its place."""
     try:

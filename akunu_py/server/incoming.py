@@ -14,7 +14,7 @@ from starlette.responses import Response
 from akunu_py.server.backend import ServedModel
 from akunu_py.server.choices import asked_choices
 from akunu_py.server.errors import RequestError
-from akunu_py.server.generation_fields import RequestBody, configured, refuse, with_options
+from akunu_py.server.generation_fields import EFFORTS, RequestBody, configured, refuse, with_options
 from akunu_py.server.json_body import decode, read_body, unknown_fields
 from akunu_py.server.reply_response import ReplyForm
 from akunu_py.server.requests import ChatRequest, Request
@@ -55,11 +55,21 @@ class Incoming(Generic[_Body]):
         by: str = "thinking",
         effort: str | None = None,
         effort_by: str = "reasoning_effort",
+        refuse: bool = False,
     ) -> dict[str, Any]:
         """Return the options about thinking; fields that the model ignores are listed.
 
-        `by` and `effort_by` name the fields that ask for them.
+        `by` and `effort_by` name the fields that ask for them. An unknown effort is ignored, or
+        with `refuse` raises RequestError.
         """
+        if effort is not None and effort not in EFFORTS:
+            if refuse:
+                words = ", ".join(EFFORTS)
+                raise RequestError(
+                    f"{effort_by} is {effort!r:.60}; give one of {words}", param=effort_by
+                )
+            self.ignored.append(effort_by)
+            effort = None
         if thinking is not None:
             self.depends.append((by, lambda model: "thinking" in model.heeds))
         if effort is not None:

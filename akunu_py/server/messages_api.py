@@ -17,17 +17,18 @@ from akunu_py.server import sse
 from akunu_py.server.begun_json import begun_object
 from akunu_py.server.conversation import (
     call_at,
-    check_counts,
+    check_messages,
     choice_of,
     message_at,
     newest_of_user,
+    text_at,
     tool_at,
     unread_part,
     without_equal_names,
 )
 from akunu_py.server.errors import Api, Problem, RequestError, anthropic_error
 from akunu_py.server.events import Accepted, Addition, Finished, Logprobs, Usage
-from akunu_py.server.generation_fields import EFFORTS, RequestBody
+from akunu_py.server.generation_fields import RequestBody
 from akunu_py.server.incoming import Incoming, incoming
 from akunu_py.server.reply_response import ReplyForm
 from akunu_py.server.requests import ChatRequest
@@ -150,9 +151,7 @@ async def count_tokens(http: HttpRequest) -> Response:
 def _read_request(asked: Incoming[_Count]) -> ChatRequest:
     """Return what a body asks for; raises RequestError that names the field at fault."""
     body, ignored = asked.body, asked.ignored
-    check_counts(body.messages, body.tools or ())
-    if not body.messages:
-        raise RequestError("messages is empty; give at least one message", param="messages")
+    check_messages(body.messages, body.tools or ())
     said = _system(body.system, ignored)
     last = body.messages[-1]
     if last.role == "assistant" and _ends_with_space(last):
@@ -182,13 +181,9 @@ def _thinking(asked: Incoming[_Count]) -> dict[str, Any]:
     given = asked.body.thinking or _Thinking("adaptive")
     if given.budget_tokens is not None:
         asked.ignored.append("thinking.budget_tokens")
-    effort = asked.body.output_config and asked.body.output_config.effort
-    if effort is not None and effort not in EFFORTS:
-        asked.ignored.append("output_config.effort")
-        effort = None
     return asked.thinking(
         thinking={"enabled": True, "disabled": False}.get(given.type),
-        effort=effort,
+        effort=(asked.body.output_config or _OutputConfig()).effort,
         effort_by="output_config.effort",
     )
 
@@ -280,9 +275,7 @@ def _text(block: _Block, place: str, ignored: list[str], *, newest: bool = False
             return text
     if block.type in _MEDIA:
         return unread_part(block.type, place, ignored, newest=newest)
-    if block.text is None:
-        raise RequestError(f"{place}.text is missing; give a text", param=f"{place}.text")
-    return block.text
+    return text_at(place, block.text)
 
 
 def _result_text(block: _Block, place: str, ignored: list[str]) -> str:

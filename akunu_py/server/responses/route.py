@@ -13,7 +13,7 @@ from starlette.responses import Response
 
 from akunu_py.server.conversation import check_counts, newest_of_user
 from akunu_py.server.errors import RequestError
-from akunu_py.server.generation_fields import EFFORTS, JSON_OBJECT, RequestBody
+from akunu_py.server.generation_fields import JSON_OBJECT, RequestBody
 from akunu_py.server.incoming import Incoming, incoming
 from akunu_py.server.logprobs import asked_logprobs
 from akunu_py.server.requests import ChatRequest
@@ -128,10 +128,7 @@ def _read_request(
 
 
 def _thinking(asked: Incoming[ResponsesBody]) -> dict[str, Any]:
-    effort = asked.body.reasoning and asked.body.reasoning.effort
-    if effort is not None and effort not in EFFORTS:
-        asked.ignored.append("reasoning.effort")
-        effort = None
+    effort = (asked.body.reasoning or _Reasoning()).effort
     return asked.thinking(effort=effort, effort_by="reasoning.effort")
 
 
