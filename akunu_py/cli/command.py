@@ -33,7 +33,7 @@ _EVERYTHING = "akunu_py.help_all"
 _WORDS = "akunu_py.words"
 
 
-class Option(click.Option):
+class GroupedOption(click.Option):
     """An option that --help shows in a group.
 
     Attributes:
@@ -71,8 +71,8 @@ class Option(click.Option):
 
 
 def option(*declarations: str, **attributes: Any) -> Callable[[_F], _F]:
-    """Declare an `Option`, as `click.option` does."""
-    return click.option(*declarations, cls=Option, **attributes)
+    """Declare a `GroupedOption`, as `click.option` does."""
+    return click.option(*declarations, cls=GroupedOption, **attributes)
 
 
 def stack(options: Iterable[Callable[..., Any]], function: Callable[_P, _R]) -> Callable[_P, _R]:
@@ -122,7 +122,9 @@ class Command(click.Command):
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> "list[CompletionItem]":
         """Offer the options, without the spellings that --help does not show."""
-        hidden = {name for one in self.params if isinstance(one, Option) for name in one.also}
+        hidden = {
+            name for one in self.params if isinstance(one, GroupedOption) for name in one.also
+        }
         # Not that of a group, which would import every command for its summary.
         offered = click.Command.shell_complete(self, ctx, incomplete)
         return [item for item in offered if item.value not in hidden]
@@ -152,7 +154,7 @@ class Command(click.Command):
 
 
 def _is_rare(param: click.Parameter) -> bool:
-    return isinstance(param, Option) and param.rare
+    return isinstance(param, GroupedOption) and param.rare
 
 
 def _show_everything(context: click.Context, _option: click.Parameter, asked: bool) -> None:
@@ -172,7 +174,7 @@ def _set_verbosity(context: click.Context, parameter: click.Parameter, given: bo
 
 
 _VERBOSITY = tuple(
-    Option(
+    GroupedOption(
         declarations, is_flag=True, is_eager=True, expose_value=False, show_default=False,
         callback=_set_verbosity, help=text,
     )
@@ -181,7 +183,7 @@ _VERBOSITY = tuple(
     )
 )  # fmt: skip
 
-_HELP_ALL = Option(
+_HELP_ALL = GroupedOption(
     ("--help-all",), is_flag=True, is_eager=True, expose_value=False, show_default=False,
     callback=_show_everything, help="Show this message with the rare options.",
 )  # fmt: skip

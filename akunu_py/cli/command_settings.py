@@ -46,7 +46,7 @@ class SourcedValue(NamedTuple):
     source: str
 
 
-class Setting(NamedTuple):
+class CommandSetting(NamedTuple):
     """A parameter of a command that the environment and the file can set."""
 
     command: Words
@@ -146,7 +146,7 @@ def absolute(text: str) -> str:
     return str(Path(text).expanduser().absolute())
 
 
-def settings_of(command: click.Command, path: Words) -> list[Setting]:
+def settings_of(command: click.Command, path: Words) -> list[CommandSetting]:
     """Return what can be set of a command, in the order of its parameters."""
     found = []
     for parameter in command.params:
@@ -154,9 +154,9 @@ def settings_of(command: click.Command, path: Words) -> list[Setting]:
             longest = [name[2:] for name in parameter.opts if name.startswith("--")]
             # --model says the same as the argument, which is set below.
             if longest and not parameter.is_eager and longest[0] != MODEL_KEY:
-                found.append(Setting(path, longest[0], parameter))
+                found.append(CommandSetting(path, longest[0], parameter))
         elif parameter.name == MODEL_KEY and not parameter.required:
-            found.append(Setting(path, MODEL_KEY, parameter))
+            found.append(CommandSetting(path, MODEL_KEY, parameter))
     return found
 
 
@@ -175,7 +175,7 @@ def leaves(
 
 def settings_below(
     command: click.Command, context: click.Context, path: Words = ()
-) -> Iterator[Setting]:
+) -> Iterator[CommandSetting]:
     """Yield what can be set of a command and of those below it, which are imported one by one."""
     if isinstance(command, click.Group):
         yield from settings_of(command, path)
@@ -230,7 +230,7 @@ def _check_table(
 
 
 def _check_key(
-    settings: Iterator[Setting], key: str, value: object, place: str, owner: str
+    settings: Iterator[CommandSetting], key: str, value: object, place: str, owner: str
 ) -> None:
     """Check a key of a table for the command, or all commands, it is for: it must fit one."""
     known = set()

@@ -15,7 +15,7 @@ from click.shell_completion import CompletionItem
 from akunu_py.system.errors import AkunuError
 
 if TYPE_CHECKING:
-    from akunu_py.cli.command_settings import Setting
+    from akunu_py.cli.command_settings import CommandSetting
 
 Items = list[CompletionItem]
 
@@ -84,7 +84,7 @@ def values(context: click.Context, _parameter: click.Parameter, incomplete: str)
     return []
 
 
-def _settings(context: click.Context) -> "list[Setting]":
+def _settings(context: click.Context) -> "list[CommandSetting]":
     from akunu_py.cli.command_settings import settings_below  # it needs more
 
     return list(settings_below(context.find_root().command, context.find_root()))

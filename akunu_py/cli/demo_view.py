@@ -19,7 +19,7 @@ _GAP = " \N{BOX DRAWINGS LIGHT VERTICAL} "
 _BOLD, _PALE = Style(bold=True), Style(dim=True)
 
 
-class Column:
+class ReplyColumn:
     """One reply as it grows: its Markdown, tinted where drafts were accepted."""
 
     def __init__(self, title: str, tint: DraftTint, stream: TextIO) -> None:
@@ -59,7 +59,7 @@ class SideBySide:
         plain, self.tint = (DraftTint(_source, has_colors=has_colors) for _ in titles)
         self._renderer = BlockRenderer(stream, self.tint.styles)
         self.columns = tuple(
-            Column(title, tint, stream)
+            ReplyColumn(title, tint, stream)
             for title, tint in zip(titles, (plain, self.tint), strict=True)
         )
 

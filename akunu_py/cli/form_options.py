@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 import click
 
 from akunu_py.cli.command import option, stack
-from akunu_py.cli.input_text import decoded, with_file_errors
+from akunu_py.cli.input_text import decode_input, with_file_errors
 from akunu_py.system.errors import ConfigError
 from akunu_py.values.constraint import MOST_CHARACTERS, Constraint
 
@@ -73,7 +73,7 @@ def _content(path: str) -> str:
         content = stream.read(4 * MOST_CHARACTERS + 1)
     if len(content) > 4 * MOST_CHARACTERS:
         raise ConfigError(f"{path} is larger than {4 * MOST_CHARACTERS // 1024} KB")
-    return decoded(content, path)
+    return decode_input(content, path)
 
 
 FORMS: Mapping[str, Callable[[Any], Constraint]] = {

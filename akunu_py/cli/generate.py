@@ -17,7 +17,7 @@ from akunu_py.cli.input_text import (
     GivenPath,
     check_model,
     check_text,
-    decoded,
+    decode_input,
     split_words,
 )
 from akunu_py.cli.loading_options import (
@@ -31,7 +31,7 @@ from akunu_py.cli.reply_options import generation_options, keeping_options
 from akunu_py.cli.reply_view import ReplyView, make_view
 from akunu_py.cli.step_trace import StepTrace
 from akunu_py.cli.terminal import prompt_progress, show, statistics_line
-from akunu_py.cli.verbosity import held_log, is_quiet
+from akunu_py.cli.verbosity import hold_log, is_quiet
 from akunu_py.cli.view_options import view_options
 
 if TYPE_CHECKING:
@@ -173,7 +173,7 @@ def _prompt_text(
         )
     if from_stdin or not (on_ranks() or sys.stdin.isatty()):
         piped = sys.stdin.buffer.read(MOST_BYTES + 1)
-        parts.append(decoded(piped, "standard input"))
+        parts.append(decode_input(piped, "standard input"))
     text = "\n\n".join(part for part in parts if part)
     if not text.strip():
         raise click.UsageError(
@@ -189,7 +189,7 @@ def _prompt_text(
 def _read_file(path: Path) -> str:
     try:
         with path.open("rb") as stream:
-            return decoded(stream.read(MOST_BYTES + 1), str(path))
+            return decode_input(stream.read(MOST_BYTES + 1), str(path))
     except OSError as error:
         raise click.UsageError(f"{path} cannot be read: {error.strerror}") from None
 
@@ -211,7 +211,7 @@ def _reply(
             messages = [] if system is None else [{"role": "system", "content": system}]
             messages.append({"role": "user", "content": text})
             stream = engine.stream_chat(messages, config, progress=progress)
-        with held_log(), view as shown:
+        with hold_log(), view as shown:
             for event in stream:
                 if shown is not None:
                     shown.feed(event)

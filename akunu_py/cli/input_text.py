@@ -15,7 +15,7 @@ MOST_BYTES = 64 * 2**20
 _MODEL_FILES = (".bin", ".ggml", ".gguf", ".npz", ".pt", ".pth", ".safetensors")
 
 
-def decoded(data: bytes, name: str, start: int = 0) -> str:
+def decode_input(data: bytes, name: str, start: int = 0) -> str:
     """Return bytes as text; `start` is where they begin in what they were read from.
 
     At its beginning a mark of the byte order, which some editors write, is left out. Raises

@@ -43,10 +43,10 @@ def list_sessions(as_json: bool) -> None:
       akunu sessions list
       akunu sessions list --json
     """  # noqa: D301 - \b keeps click from wrapping the examples
-    from akunu_py.cli.chat.session_store import default_store, described
+    from akunu_py.cli.chat.session_store import default_store, describe_session
 
     found = default_store().sessions()
-    rows = [(stored, *described(stored)) for stored in found]
+    rows = [(stored, *describe_session(stored)) for stored in found]
     if as_json:
         records = [
             {"name": stored.name, "changed": stored.changed, "turns": turns, "begins": begins}

@@ -5,13 +5,13 @@ from typing import Any
 
 import tomlkit
 
-from akunu_py.cli.command_settings import Setting, absolute
+from akunu_py.cli.command_settings import CommandSetting, absolute
 from akunu_py.system.errors import ConfigError
 from akunu_py.system.settings import FOLDERS_KEY
 
 
 def with_key(
-    content: bytes, key: str, values: Sequence[str] | None, settings: Iterable[Setting]
+    content: bytes, key: str, values: Sequence[str] | None, settings: Iterable[CommandSetting]
 ) -> bytes:
     """Return the content of a settings file with KEY, such as "chat.system", set to values.
 
@@ -53,7 +53,7 @@ def _written(table: MutableMapping[str, Any], word: str) -> str:
     return next((name for name in table if name.replace("_", "-") == word), word)
 
 
-def _value(key: str, values: Sequence[str], settings: Sequence[Setting]) -> object:
+def _value(key: str, values: Sequence[str], settings: Sequence[CommandSetting]) -> object:
     is_list = key.replace("_", "-") == FOLDERS_KEY
     repeatable = any(getattr(one.parameter, "multiple", False) for one in settings)
     if len(values) > 1 and not is_list and not repeatable:

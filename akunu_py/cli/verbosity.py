@@ -52,7 +52,7 @@ def set_up_logging(context: click.Context) -> None:
 
 
 @contextlib.contextmanager
-def held_log() -> Iterator[None]:
+def hold_log() -> Iterator[None]:
     """Keep the log back while a reply is shown: until its end it has a line without one."""
     import logging.handlers
 

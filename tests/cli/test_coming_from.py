@@ -10,7 +10,7 @@ import pytest
 from click.testing import CliRunner
 
 from akunu_py.cli import first_words
-from akunu_py.cli.chat.config_values import CHAT_DEFAULT, with_field
+from akunu_py.cli.chat.set_values import CHAT_DEFAULT, with_field
 from akunu_py.cli.main import cli
 from akunu_py.server import running
 from akunu_py.values.generation_config import GenerationConfig

@@ -5,7 +5,7 @@ import json
 import pytest
 from click.testing import CliRunner
 
-from akunu_py.cli.chat.config_values import CHAT_DEFAULT, changed_fields, explained, with_field
+from akunu_py.cli.chat.set_values import CHAT_DEFAULT, changed_fields, explain, with_field
 from akunu_py.cli.main import cli
 from akunu_py.model_store.default_model import toy_model_path
 from akunu_py.system.errors import ConfigError
@@ -75,7 +75,7 @@ def test_the_chat_sets_and_unsets_a_form(tmp_path):
     for word in ("default", "off"):
         assert with_field(config, "json-schema", word) == CHAT_DEFAULT
     assert with_field(CHAT_DEFAULT, "choices", "yes | no").constraint.source == '["yes", "no"]'
-    assert "json_schema" in explained("none", "json-schema")
+    assert "json_schema" in explain("none", "json-schema")
     with pytest.raises(ConfigError, match="give a Constraint, or one of json_schema"):
         with_field(CHAT_DEFAULT, "constraint", "x")
 

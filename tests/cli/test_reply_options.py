@@ -4,7 +4,7 @@ import click
 import pytest
 from click.testing import CliRunner
 
-from akunu_py.cli.chat.config_values import CHAT_DEFAULT
+from akunu_py.cli.chat.set_values import CHAT_DEFAULT
 from akunu_py.cli.reply_options import drafting_options, generation_options, in_flags
 from akunu_py.system.errors import ConfigError
 from akunu_py.values.generation_config import GenerationConfig

@@ -9,7 +9,7 @@ import pytest
 from click.testing import CliRunner
 from terminal_screen import TerminalScreen
 
-from akunu_py.cli.chat.session_file import Session
+from akunu_py.cli.chat.session_file import ChatSession
 from akunu_py.cli.chat.session_store import default_store
 from akunu_py.cli.main import cli
 from akunu_py.engine.conversation import Turn
@@ -25,7 +25,7 @@ def home(tmp_path, monkeypatch):
 def names():
     store = default_store()
     sessions = [
-        Session("m", "be brief", (Turn("hello \x1b[31mthere", "hi"),)), Session("m", None, (Turn("b", "c"),)),
+        ChatSession("m", "be brief", (Turn("hello \x1b[31mthere", "hi"),)), ChatSession("m", None, (Turn("b", "c"),)),
     ]  # fmt: skip
     return [store.save_new(session).stem for session in sessions]
 

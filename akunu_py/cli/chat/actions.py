@@ -14,19 +14,19 @@ from akunu_py.cli.chat.attachments import (
     read_attachment,
     with_attachments,
 )
-from akunu_py.cli.chat.commands import Command, help_text, unquoted
-from akunu_py.cli.chat.config_values import (
+from akunu_py.cli.chat.commands import ChatCommand, help_text, unquote
+from akunu_py.cli.chat.model_change import Load, change_model
+from akunu_py.cli.chat.session_file import ChatSession, export_markdown, load_session, save_session
+from akunu_py.cli.chat.session_store import KeptSession, StoredSession, describe_session
+from akunu_py.cli.chat.set_values import (
     FIELDS,
     changed_fields,
-    explained,
+    explain,
     field_named,
     overview,
     shown,
     with_field,
 )
-from akunu_py.cli.chat.model_change import Load, change_model
-from akunu_py.cli.chat.session_file import Session, export_markdown, load_session, save_session
-from akunu_py.cli.chat.session_store import KeptSession, StoredSession, described
 from akunu_py.cli.chat.statistics import statistics_rows
 from akunu_py.cli.chat.tables import tables
 from akunu_py.cli.reply_view import Reasoning
@@ -85,7 +85,7 @@ class Actions:
         self._drafter = conversation.config.drafter
         self._path: Path | None = None
 
-    def run(self, command: Command, argument: str) -> Question | None:
+    def run(self, command: ChatCommand, argument: str) -> Question | None:
         """Carry a command out; return what it wants to be sent.
 
         Raises ConfigError and the errors of loading a model, with nothing changed.
@@ -99,7 +99,7 @@ class Actions:
         self.attachments.clear()
         return question
 
-    def go_on(self, session: Session, path: Path) -> None:
+    def go_on(self, session: ChatSession, path: Path) -> None:
         """Take up a conversation that was saved in `path`, a file or one of the kept sessions."""
         conversation = self._conversation
         conversation.replace(session.turns, session.system)
@@ -114,7 +114,7 @@ class Actions:
         for turn in session.turns[-_RECALLED:] if watched else ():
             self._note(f"\n> {_short(turn.user)}\n{_end(answer_of(turn.assistant))}")
 
-    def continue_kept(self, stored: StoredSession, session: Session) -> None:
+    def continue_kept(self, stored: StoredSession, session: ChatSession) -> None:
         """Take up a session that was kept by itself; from here on it is kept there."""
         path = self._path
         self.go_on(session, stored.path)
@@ -162,7 +162,7 @@ class Actions:
                 self._note(f"reasoning {self.reasoning}: {_REASONING}")
             return
         if not value.strip():
-            self._note(explained(self._effective(config, field_named(name)), name))
+            self._note(explain(self._effective(config, field_named(name)), name))
             return
         changed = with_field(config, name, value.strip())
         self._check_sources(changed)
@@ -275,7 +275,9 @@ class Actions:
             stored = kept.store.find(name)
             self.continue_kept(stored, stored.load())
             return
-        rows = [(stored.name, *described(stored)) for stored in kept.store.sessions()[:_LISTED]]
+        rows = [
+            (stored.name, *describe_session(stored)) for stored in kept.store.sessions()[:_LISTED]
+        ]
         if not rows:
             self._note("no conversation is kept yet")
             return
@@ -290,7 +292,7 @@ class Actions:
     def _model(self, name: str) -> None:
         conversation = self._conversation
         if name:
-            name = name if os.path.lexists(name) else unquoted(name)
+            name = name if os.path.lexists(name) else unquote(name)
             change_model(
                 conversation, self._tools.load, None if name == "default" else name, self._note
             )
@@ -369,10 +371,10 @@ class Actions:
         self.attachments.clear()
         self._note("the conversation is forgotten")
 
-    def _session(self) -> Session:
+    def _session(self) -> ChatSession:
         conversation = self._conversation
         model = conversation.engine.description
-        return Session(model.name, conversation.system, conversation.turns, str(model.path))
+        return ChatSession(model.name, conversation.system, conversation.turns, str(model.path))
 
 
 def _path(name: str) -> Path:
@@ -384,7 +386,7 @@ def _path(name: str) -> Path:
         path = Path(name).expanduser()
         if os.path.lexists(path):
             return path
-        return Path(unquoted(name)).expanduser()
+        return Path(unquote(name)).expanduser()
     except RuntimeError:
         raise ConfigError(f"the home folder of {name} is not known") from None
 

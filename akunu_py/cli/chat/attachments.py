@@ -45,7 +45,7 @@ def with_attachments(message: str, attachments: list[Attachment]) -> str:
     return "\n\n".join([*(_fenced(attachment) for attachment in attachments), message])
 
 
-def attached(message: str) -> Iterator[tuple[int, int, str]]:
+def find_attachments(message: str) -> Iterator[tuple[int, int, str]]:
     """Yield the files of a message that `with_attachments` made: begin, end and name."""
     for match in _ATTACHED.finditer(message):
         yield match.start(), match.end(), match["name"]

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from akunu_py.cli.chat.config_values import NAMES
+from akunu_py.cli.chat.set_values import NAMES
 from akunu_py.cli.chat.tables import tables
 from akunu_py.system.errors import ConfigError
 
@@ -16,7 +16,7 @@ Completes = Literal["nothing", "file", "session", "setting", "switch"]
 
 
 @dataclass(frozen=True, slots=True)
-class Command:
+class ChatCommand:
     """A command; `argument` is how help writes what it takes, in brackets where it may miss."""
 
     name: str
@@ -26,28 +26,30 @@ class Command:
 
 
 COMMANDS = (
-    Command("help", "", "this list"),
-    Command("system", "[TEXT]", 'show the system message, or set it; "" removes it'),
-    Command("set", "[NAME VALUE]", "list settings, or change one; default resets it", "setting"),
-    Command("show", "", "model, path, context, system message and settings"),
-    Command("stats", "", "drafting statistics of this run"),
-    Command("retry", "", "answer the last message again"),
-    Command("undo", "", "take back the last message and its reply"),
-    Command("edit", "", "edit the last message in $EDITOR, and send it again"),
-    Command("file", "[PATH]", "list files for the next message, or add one", "file"),
-    Command("save", "[FILE]", "save the conversation", "file"),
-    Command("load", "FILE", "continue a saved conversation", "file"),
-    Command("sessions", "[NAME]", "list kept conversations, or continue one", "session"),
-    Command("export", "FILE.md", "write the conversation as Markdown", "file"),
-    Command("model", "[NAME]", "show the model, or switch to another, or default", "file"),
-    Command(
+    ChatCommand("help", "", "this list"),
+    ChatCommand("system", "[TEXT]", 'show the system message, or set it; "" removes it'),
+    ChatCommand(
+        "set", "[NAME VALUE]", "list settings, or change one; default resets it", "setting"
+    ),
+    ChatCommand("show", "", "model, path, context, system message and settings"),
+    ChatCommand("stats", "", "drafting statistics of this run"),
+    ChatCommand("retry", "", "answer the last message again"),
+    ChatCommand("undo", "", "take back the last message and its reply"),
+    ChatCommand("edit", "", "edit the last message in $EDITOR, and send it again"),
+    ChatCommand("file", "[PATH]", "list files for the next message, or add one", "file"),
+    ChatCommand("save", "[FILE]", "save the conversation", "file"),
+    ChatCommand("load", "FILE", "continue a saved conversation", "file"),
+    ChatCommand("sessions", "[NAME]", "list kept conversations, or continue one", "session"),
+    ChatCommand("export", "FILE.md", "write the conversation as Markdown", "file"),
+    ChatCommand("model", "[NAME]", "show the model, or switch to another, or default", "file"),
+    ChatCommand(
         "draft", "[on|off|show|NAME]", "show or choose the drafter; show colours copies", "switch"
     ),
-    Command("trace", "[on|off]", "show replies step by step, or no longer", "switch"),
-    Command("clear", "", "clear the screen and the list of files"),
-    Command("new", "", "begin another conversation; this one stays kept"),
-    Command("reset", "", "forget the conversation, and delete what is kept"),
-    Command("exit", "", "leave; Ctrl-D does, too"),
+    ChatCommand("trace", "[on|off]", "show replies step by step, or no longer", "switch"),
+    ChatCommand("clear", "", "clear the screen and the list of files"),
+    ChatCommand("new", "", "begin another conversation; this one stays kept"),
+    ChatCommand("reset", "", "forget the conversation, and delete what is kept"),
+    ChatCommand("exit", "", "leave; Ctrl-D does, too"),
 )
 
 _BY_NAME = {command.name: command for command in COMMANDS}
@@ -64,7 +66,7 @@ _KEYS = (
 )
 
 
-def parse(line: str) -> tuple[Command, str] | None:
+def parse(line: str) -> tuple[ChatCommand, str] | None:
     """Return the command that a line gives, with its argument; None for a message.
 
     A message may begin with a path: only a word of letters behind the slash is a command. One of
@@ -102,7 +104,7 @@ def line_of(message: str) -> str:
     return message if plain else f"{BLOCK}\n{message}\n{BLOCK}"
 
 
-def unquoted(text: str) -> str:
+def unquote(text: str) -> str:
     """Return a name as a shell reads it: without quotes around it, or without backslashes."""
     if len(text) > 1 and text[0] == text[-1] and text[0] in "'\"":
         return text[1:-1]
@@ -165,7 +167,7 @@ def _paths(written: str) -> Iterator[Completion]:
     quote = written[:1] if written[:1] in ("'", '"') else ""
     # Written as a shell wants it, it is completed so.
     escaped = not quote and "\\" in written and os.name != "nt"
-    meant = unquoted(written) if escaped else written.removeprefix(quote)
+    meant = unquote(written) if escaped else written.removeprefix(quote)
     folder, _, beginning = meant.rpartition("/")
     place = Path(folder or ("/" if meant.startswith("/") else ".")).expanduser()
     try:

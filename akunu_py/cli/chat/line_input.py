@@ -11,7 +11,7 @@ import click
 
 from akunu_py.cli.chat.commands import BLOCK, Completion
 from akunu_py.cli.chat.echo import echo
-from akunu_py.cli.input_text import MOST_BYTES, decoded
+from akunu_py.cli.input_text import MOST_BYTES, decode_input
 from akunu_py.cli.terminal import is_dumb, printable
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ _KEPT_CHARACTERS = 10_000
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
+class InputLine:
     """What was read; `quoted` where it stood in three quotes, and so is not a command."""
 
     text: str
@@ -46,7 +46,7 @@ class Line:
 class Lines(Protocol):
     """A source of messages."""
 
-    def read(self) -> Line:
+    def read(self) -> InputLine:
         """Return the next; raises EOFError at the end, KeyboardInterrupt at an empty line."""
 
 
@@ -60,14 +60,14 @@ class PlainLines:
         self._first, self._next = first, next_
         self._num_bytes = 0
 
-    def read(self) -> Line:
+    def read(self) -> InputLine:
         """Return the next line or block, which the end of input ends as well.
 
         Raises EOFError at that end, and click.UsageError for a line that is not UTF-8 or too long.
         """
         text = self._read_line(self._first)
         if not text.lstrip().startswith(BLOCK):
-            return Line(text)
+            return InputLine(text)
         with suppress(EOFError):
             while not _closed(text):
                 text += "\n" + self._read_line(self._next)
@@ -80,7 +80,7 @@ class PlainLines:
             data = sys.stdin.buffer.readline(MOST_BYTES + 1)
         if not data:
             raise EOFError
-        text = decoded(data, "standard input", self._num_bytes)
+        text = decode_input(data, "standard input", self._num_bytes)
         self._num_bytes += len(data)
         return text.removesuffix("\n").removesuffix("\r")
 
@@ -133,7 +133,7 @@ class TypedLines:
         if wraps_anew():
             ResizedRows(self._session.app)
 
-    def read(self) -> Line:
+    def read(self) -> InputLine:
         """Return what was typed up to Enter."""
         self._pastes.clear()
         app = self._session.app
@@ -147,7 +147,7 @@ class TypedLines:
             echo = f"\n{_NEXT}".join(_rows(printable(typed, self._shown_on), columns - len(_FIRST)))
             click.echo(f"{self._first()}{echo}", file=self._shown_on)
         text = self._expanded(typed)
-        return _line(text) if text.lstrip().startswith(BLOCK) else Line(text)
+        return _line(text) if text.lstrip().startswith(BLOCK) else InputLine(text)
 
     def _first(self) -> str:
         """Return what stands before the first row, with the codes of its style."""
@@ -273,7 +273,7 @@ def _closed(text: str) -> bool:
     return last.rstrip().endswith(BLOCK) and len(text.strip()) >= 2 * len(BLOCK)
 
 
-def _line(text: str) -> Line:
+def _line(text: str) -> InputLine:
     """Return what stands between three quotes and the next."""
     inner = text.strip().removeprefix(BLOCK).removesuffix(BLOCK)
-    return Line(inner.strip("\n"), quoted=True)
+    return InputLine(inner.strip("\n"), quoted=True)

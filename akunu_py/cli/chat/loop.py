@@ -24,12 +24,12 @@ from akunu_py.cli.terminal import (
     prompt_progress,
     wrapped,
 )
-from akunu_py.cli.verbosity import held_log, is_quiet
+from akunu_py.cli.verbosity import hold_log, is_quiet
 from akunu_py.engine.conversation import ChatReply, Conversation, Question
 from akunu_py.system.errors import AkunuError
 
 if TYPE_CHECKING:
-    from akunu_py.cli.chat.session_file import Session
+    from akunu_py.cli.chat.session_file import ChatSession
     from akunu_py.cli.chat.session_store import StoredSession
     from akunu_py.cli.reply_view import Reasoning, ReplyView
     from akunu_py.cli.reply_view.draft_tint import NameOf
@@ -73,11 +73,11 @@ class Chat:
         self._actions.reasoning = reasoning
         self.failed = False
 
-    def go_on(self, session: "Session", path: Path) -> None:
+    def go_on(self, session: "ChatSession", path: Path) -> None:
         """Take up a conversation that was saved in `path`."""
         self._actions.go_on(session, path)
 
-    def continue_kept(self, stored: "StoredSession", session: "Session") -> None:
+    def continue_kept(self, stored: "StoredSession", session: "ChatSession") -> None:
         """Take up a session that was kept by itself."""
         self._actions.continue_kept(stored, session)
 
@@ -151,7 +151,7 @@ class Chat:
         ):
             self._announce(reply)
             cancelling = cancel_on_interrupt(reply.cancel) if self._typed else nullcontext()
-            with held_log(), self._view(reply) as view, cancelling:
+            with hold_log(), self._view(reply) as view, cancelling:
                 for event in reply:
                     view.feed(event)
         if reply.result is not None:

@@ -3,7 +3,7 @@
 import bisect
 from collections.abc import Iterator, Sequence
 
-from akunu_py.cli.chat.attachments import attached
+from akunu_py.cli.chat.attachments import find_attachments
 from akunu_py.protocols import Tokenizer
 from akunu_py.values.messages import Message
 
@@ -64,6 +64,6 @@ class PromptParts:
 
 def _parts(role: str, said: str) -> Iterator[tuple[int, str]]:
     """Yield where files begin and end in what a user said, in order, with the names of parts."""
-    for begin, end, name in attached(said) if role == "user" else ():
+    for begin, end, name in find_attachments(said) if role == "user" else ():
         yield begin, name
         yield end, THIS_CHAT

@@ -26,7 +26,7 @@ _FIELDS = {"format", "model", "system", "turns"}
 
 
 @dataclass(frozen=True, slots=True)
-class Session:
+class ChatSession:
     """A saved conversation; `model` is the name of the model that answered, `path` its file."""
 
     model: str
@@ -35,7 +35,7 @@ class Session:
     path: str = ""
 
 
-def save_session(path: Path, session: Session) -> None:
+def save_session(path: Path, session: ChatSession) -> None:
     """Write a session to a file, whole or not at all.
 
     Raises ConfigError where the file cannot be written, exists and is not a session, or would be
@@ -56,7 +56,7 @@ def save_session(path: Path, session: Session) -> None:
     _replace_own(path, content + b"\n", beginning, "session")
 
 
-def load_session(path: Path) -> Session:
+def load_session(path: Path) -> ChatSession:
     """Read a session; raises ConfigError for a file that is not one or cannot be read."""
     content = read_regular_file(path, MOST_BYTES)
     try:
@@ -81,7 +81,7 @@ def load_session(path: Path) -> Session:
         raise ConfigError(f"{path} is not a session: model, path and system must be strings")
     if not isinstance(turns, list):
         raise ConfigError(f"{path} is not a session: turns must be a list")
-    return Session(
+    return ChatSession(
         record["model"],
         system,
         tuple(_turn(path, number, turn) for number, turn in enumerate(turns, 1)),
@@ -89,7 +89,7 @@ def load_session(path: Path) -> Session:
     )
 
 
-def markdown(session: Session) -> str:
+def markdown(session: ChatSession) -> str:
     """Return a session as it is read by people."""
     parts = [f"# Chat with {' '.join(session.model.split())}"]
     if session.system:
@@ -99,7 +99,7 @@ def markdown(session: Session) -> str:
     return "\n\n".join(part.strip("\n") for part in parts) + "\n"
 
 
-def export_markdown(path: Path, session: Session) -> None:
+def export_markdown(path: Path, session: ChatSession) -> None:
     """Write a session for reading; raises as `save_session` does."""
     content = f"{_MARKDOWN_MARK}\n\n{markdown(session)}"
     _replace_own(path, content.encode("utf-8", "replace"), _MARKDOWN_MARK.encode(), "export")

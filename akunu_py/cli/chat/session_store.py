@@ -15,7 +15,7 @@ from pathlib import Path
 
 from akunu_py.cli.chat.attachments import question_of
 from akunu_py.cli.chat.commands import line_of
-from akunu_py.cli.chat.session_file import Session, load_session, save_session
+from akunu_py.cli.chat.session_file import ChatSession, load_session, save_session
 from akunu_py.system.errors import ConfigError
 
 MOST = 200
@@ -51,7 +51,7 @@ class StoredSession:
         """Day and time of the last change, as clocks here show it."""
         return f"{datetime.fromtimestamp(self.changed).astimezone():%Y-%m-%d %H:%M}"
 
-    def load(self) -> Session:
+    def load(self) -> ChatSession:
         """Read it; raises ConfigError for a file that is damaged."""
         return load_session(self.path)
 
@@ -139,7 +139,7 @@ class SessionStore:
         if left:
             raise ConfigError("; ".join(left))
 
-    def save_new(self, session: Session, now: datetime | None = None) -> Path:
+    def save_new(self, session: ChatSession, now: datetime | None = None) -> Path:
         """Save a session under a name of its own, and drop the oldest of too many.
 
         Raises ConfigError where that cannot be done.
@@ -164,7 +164,7 @@ class SessionStore:
         return next(path for path in names if not path.exists())
 
 
-def described(stored: StoredSession) -> tuple[str, str]:
+def describe_session(stored: StoredSession) -> tuple[str, str]:
     """Return a session's turns and how its first question begins, or why it cannot be read."""
     try:
         session = stored.load()
@@ -188,9 +188,9 @@ class KeptSession:
     def __init__(self, store: SessionStore) -> None:
         self.store = store
         self._path: Path | None = None
-        self._saved: Session | None = None
+        self._saved: ChatSession | None = None
 
-    def keep(self, session: Session) -> None:
+    def keep(self, session: ChatSession) -> None:
         """Make the file what the conversation is; without turns there is none.
 
         Raises ConfigError where that cannot be done, and for a file that somebody else deleted: it
@@ -210,6 +210,6 @@ class KeptSession:
         else:
             raise ConfigError(f"{self._path} was deleted")
 
-    def begin(self, path: Path | None = None, session: Session | None = None) -> None:
+    def begin(self, path: Path | None = None, session: ChatSession | None = None) -> None:
         """Keep what comes in a new session, or go on with one that lies in `path`."""
         self._path, self._saved = path, session

@@ -8,9 +8,9 @@ from fake_chat import FakeEngine, do, say
 
 from akunu_py.cli.chat.actions import Actions, Tools
 from akunu_py.cli.chat.attachments import Attachment, with_attachments
-from akunu_py.cli.chat.config_values import FIELDS, shown
-from akunu_py.cli.chat.session_file import Session, save_session
+from akunu_py.cli.chat.session_file import ChatSession, save_session
 from akunu_py.cli.chat.session_store import KeptSession, SessionStore
+from akunu_py.cli.chat.set_values import FIELDS, shown
 from akunu_py.drafting.ngram_settings import NGRAM_DEFAULTS
 from akunu_py.drafting.registry import default_num_draft_tokens
 from akunu_py.engine.conversation import Question, Turn
@@ -85,7 +85,7 @@ def test_save_load_and_export(actions, conversation, notes, tmp_path):
     do(actions, f"/load {tmp_path}/s.json")
     assert [turn.user for turn in conversation.turns] == ["a", "b"]
     assert conversation.system == "be brief"
-    save_session(tmp_path / "t.json", Session("x", None, ()))
+    save_session(tmp_path / "t.json", ChatSession("x", None, ()))
     do(actions, f"/load {tmp_path}/t.json")
     assert notes[-2] == "turns: 2"
     assert notes[-1] == "turns: 0; x answered then, fake does now"
@@ -318,7 +318,7 @@ def test_kept_conversations_are_listed_and_gone_on_with(conversation, notes, tmp
 def test_the_latest_twenty_are_listed(conversation, notes, tmp_path):
     store = SessionStore(tmp_path / "sessions")
     for number in range(22):
-        path = store.save_new(Session("m", None, (Turn(f"message {number}", "said"),)))
+        path = store.save_new(ChatSession("m", None, (Turn(f"message {number}", "said"),)))
         os.utime(path, (1e9 + number, 1e9 + number))
     kept = Tools(notes.append, lambda _: None, None, kept=KeptSession(store))
     do(Actions(conversation, kept), "/sessions")
@@ -334,7 +334,7 @@ def test_the_last_turns_are_shown_where_a_conversation_goes_on(conversation, not
         Turn(with_attachments("what is\nit?", [file]), f"<think>\nwell\n</think>\n\n{long}"),
         Turn("last", "x" * 10_000),
     )
-    save_session(tmp_path / "s.json", Session("fake", None, turns))
+    save_session(tmp_path / "s.json", ChatSession("fake", None, turns))
     do(actions, f"/load {tmp_path}/s.json")
     shown = str(notes)
     assert shown.startswith("turns: 3\n\n> what is it?\n...line 12\n")

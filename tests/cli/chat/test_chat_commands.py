@@ -11,21 +11,21 @@ from akunu_py.cli.chat.commands import (
     help_text,
     message_of,
     parse,
-    unquoted,
+    unquote,
 )
-from akunu_py.cli.chat.config_values import (
+from akunu_py.cli.chat.session_file import ChatSession
+from akunu_py.cli.chat.session_store import default_store
+from akunu_py.cli.chat.set_values import (
     CHAT_DEFAULT,
     FIELDS,
     changed_fields,
-    explained,
+    explain,
     field_named,
     listing,
     overview,
     shown,
     with_field,
 )
-from akunu_py.cli.chat.session_file import Session
-from akunu_py.cli.chat.session_store import default_store
 from akunu_py.engine.conversation import Turn
 from akunu_py.system.errors import ConfigError
 from akunu_py.values.generation_config import GenerationConfig
@@ -104,7 +104,7 @@ def test_completion_of_sessions(tmp_path, monkeypatch):
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path))
     assert completed("/sessions ") == []
-    path = default_store().save_new(Session("m", None, (Turn("hello", "hi"),)))
+    path = default_store().save_new(ChatSession("m", None, (Turn("hello", "hi"),)))
     assert completed("/sessions 20") == [f"/sessions {path.stem}"]
     assert completed("/sessions x") == []
 
@@ -133,7 +133,7 @@ def test_completion_of_files_written_as_a_shell_wants_them(tmp_path, monkeypatch
     monkeypatch.chdir(tmp_path)
     assert completed("/file b\\ ") == ["/file b\\ \\'folder/"]
     assert completed("/file b\\ \\'folder/c") == ["/file b\\ \\'folder/c\\ d.txt"]
-    assert unquoted("b\\ \\'folder/c\\ d.txt") == "b 'folder/c d.txt"
+    assert unquote("b\\ \\'folder/c\\ d.txt") == "b 'folder/c d.txt"
 
 
 @pytest.mark.parametrize(
@@ -236,9 +236,9 @@ def test_settings_are_in_groups_with_words(width):
     ],
 )  # fmt: skip
 def test_a_setting_is_explained(name, words):
-    assert re.match(words, explained(shown(CHAT_DEFAULT, field_named(name)), name))
+    assert re.match(words, explain(shown(CHAT_DEFAULT, field_named(name)), name))
 
 
 def test_an_unknown_setting_is_not_explained():
     with pytest.raises(ConfigError, match="there is no setting named temprature"):
-        explained("0", "temprature")
+        explain("0", "temprature")

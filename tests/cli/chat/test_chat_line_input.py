@@ -10,7 +10,7 @@ from prompt_toolkit.input import create_pipe_input
 from prompt_toolkit.output import DummyOutput
 
 from akunu_py.cli.chat.commands import Completion
-from akunu_py.cli.chat.line_input import Line, PlainLines, TypedLines
+from akunu_py.cli.chat.line_input import InputLine, PlainLines, TypedLines
 
 
 @pytest.fixture
@@ -45,16 +45,16 @@ def paste(text):
 @pytest.mark.parametrize(
     ("text", "line"),
     [
-        ("hello\r", Line("hello")),
-        ("a\x1b\rb\r", Line("a\nb")),
-        ('"""a\rb"""\r', Line("a\nb", quoted=True)),
-        ('"""/help"""\r', Line("/help", quoted=True)),
-        ('"""\r"""\r', Line("", quoted=True)),
-        ('"""""\ra"""\r', Line('""\na', quoted=True)),
-        (paste("a\r\nb\rc\n") + "d\r", Line("a\nb\nc\nd")),
-        ("gone\x03kept\r", Line("kept")),
-        ("/h\t\r", Line("/help")),
-        (paste("x\x1b[2Jy") + "\r", Line("x\x1b[2Jy")),
+        ("hello\r", InputLine("hello")),
+        ("a\x1b\rb\r", InputLine("a\nb")),
+        ('"""a\rb"""\r', InputLine("a\nb", quoted=True)),
+        ('"""/help"""\r', InputLine("/help", quoted=True)),
+        ('"""\r"""\r', InputLine("", quoted=True)),
+        ('"""""\ra"""\r', InputLine('""\na', quoted=True)),
+        (paste("a\r\nb\rc\n") + "d\r", InputLine("a\nb\nc\nd")),
+        ("gone\x03kept\r", InputLine("kept")),
+        ("/h\t\r", InputLine("/help")),
+        (paste("x\x1b[2Jy") + "\r", InputLine("x\x1b[2Jy")),
     ],
 )
 def test_what_is_typed(typed, text, line):
@@ -75,7 +75,7 @@ def test_a_search_in_the_history(typed, text, line):
         typed(earlier)
     assert typed(text).text == line
     # The prompt after it is no search.
-    assert typed("on\r") == Line("on")
+    assert typed("on\r") == InputLine("on")
 
 
 def test_an_interrupt_and_the_end(typed):
@@ -83,31 +83,31 @@ def test_an_interrupt_and_the_end(typed):
         typed("\x03")
     with pytest.raises(EOFError):
         typed("\x04")
-    assert typed("on\r") == Line("on")
+    assert typed("on\r") == InputLine("on")
 
 
 @pytest.mark.parametrize(
     "text", ["x" * 1_001, "a\n" * 10, pytest.param("y" * 2**20, marks=pytest.mark.slow)]
 )
 def test_a_long_paste_comes_out_whole(typed, text):
-    assert typed("before " + paste(text) + " after " + paste(text) + "\r") == Line(
+    assert typed("before " + paste(text) + " after " + paste(text) + "\r") == InputLine(
         f"before {text} after {text}"
     )
     # What stood for it is text again.
     words = f"[paste 1: {len(text):,} characters]"
-    assert typed(words + "\r") == Line(words)
+    assert typed(words + "\r") == InputLine(words)
 
 
 def test_what_is_taller_than_the_screen_comes_back(typed):
     lines = "\n".join(f"line {number}" for number in range(60))
-    assert typed('"""' + lines.replace("\n", "\r") + '"""\r') == Line(lines, quoted=True)
-    assert typed("on\r") == Line("on")
+    assert typed('"""' + lines.replace("\n", "\r") + '"""\r') == InputLine(lines, quoted=True)
+    assert typed("on\r") == InputLine("on")
     # Over "on", and then line by line.
-    assert typed("\x1b[A\x1b[A\r") == Line(lines, quoted=True)
+    assert typed("\x1b[A\x1b[A\r") == InputLine(lines, quoted=True)
 
 
 def test_quotes_around_a_paste(typed):
-    assert typed('"""' + paste('def f():\n    """doc"""\n' * 50) + '\r"""\r') == Line(
+    assert typed('"""' + paste('def f():\n    """doc"""\n' * 50) + '\r"""\r') == InputLine(
         ('def f():\n    """doc"""\n' * 50).strip("\n"), quoted=True
     )
 
@@ -121,13 +121,13 @@ def test_what_was_typed_comes_back(keys):
         return lines.read()
 
     up = "\x1b[A"
-    assert read(up + "\r") == Line("latest")
+    assert read(up + "\r") == InputLine("latest")
     for text in ("typed", "z" * 5_000, "x" * 10_001):
-        assert read(paste(text) + "\r") == Line(text)
+        assert read(paste(text) + "\r") == InputLine(text)
     # What is very long is not offered again.
-    assert read(up + "\r") == Line("z" * 5_000)
-    assert read("\x12typ\r\r") == Line("typed")
-    assert read("\x12/he\r\r") == Line("/help", quoted=True)
+    assert read(up + "\r") == InputLine("z" * 5_000)
+    assert read("\x12typ\r\r") == InputLine("typed")
+    assert read("\x12/he\r\r") == InputLine("/help", quoted=True)
 
 
 def test_piped_lines(monkeypatch):
@@ -136,8 +136,8 @@ def test_piped_lines(monkeypatch):
     lines = PlainLines()
     found = [lines.read() for _ in range(6)]
     assert found == [
-        Line("one"), Line("a\n\ufeffé", quoted=True), Line(""), Line("x", quoted=True), Line("/help"),
-        Line("open", quoted=True),
+        InputLine("one"), InputLine("a\n\ufeffé", quoted=True), InputLine(""), InputLine("x", quoted=True), InputLine("/help"),
+        InputLine("open", quoted=True),
     ]  # fmt: skip
     with pytest.raises(EOFError):
         lines.read()

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from terminal_screen import TerminalScreen
 
 from akunu_py.cli.chat.actions import Tools
-from akunu_py.cli.chat.line_input import Line
+from akunu_py.cli.chat.line_input import InputLine
 from akunu_py.cli.chat.loop import Chat, note, note_width
 from akunu_py.cli.chat.session_store import KeptSession, SessionStore
 from akunu_py.engine.conversation import Conversation
@@ -27,7 +27,7 @@ class GivenLines:
         line = next(self._lines, None)
         if line is None:
             raise EOFError
-        return Line(line)
+        return InputLine(line)
 
 
 @pytest.fixture

@@ -12,7 +12,7 @@ import pytest
 from akunu_py.cli.chat.attachments import read_attachment, with_attachments
 from akunu_py.cli.chat.session_file import (
     FORMAT,
-    Session,
+    ChatSession,
     export_markdown,
     load_session,
     save_session,
@@ -20,14 +20,14 @@ from akunu_py.cli.chat.session_file import (
 from akunu_py.engine.conversation import Turn
 from akunu_py.system.errors import ConfigError
 
-SESSION = Session("a model", "be brief", (Turn("hällo \x1b[31m", "one\ntwo"), Turn("b", "")))
+SESSION = ChatSession("a model", "be brief", (Turn("hällo \x1b[31m", "one\ntwo"), Turn("b", "")))
 
 
 def test_a_session_comes_back(tmp_path):
     path = tmp_path / "s.json"
     save_session(path, SESSION)
     assert load_session(path) == SESSION
-    other = Session("b", None, ())
+    other = ChatSession("b", None, ())
     save_session(path, other)
     assert path.stat().st_mode & 0o777 == 0o600
     assert load_session(path) == other
@@ -113,7 +113,7 @@ def test_only_files_of_its_kind_are_replaced(tmp_path, write):
 
 def test_markdown(tmp_path):
     path = tmp_path / "s.md"
-    export_markdown(path, Session("m", "sys", (Turn("q", "```\ncode\n```"),)))
+    export_markdown(path, ChatSession("m", "sys", (Turn("q", "```\ncode\n```"),)))
     assert path.read_text("utf-8") == (
         "<!-- exported by akunu chat -->\n\n# Chat with m\n\n## System\n\nsys\n\n## User\n\nq\n\n"
         "## Assistant\n\n```\ncode\n```\n"
@@ -124,12 +124,12 @@ _WRITER = """
 import sys
 from pathlib import Path
 from akunu_py.engine.conversation import Turn
-from akunu_py.cli.chat.session_file import Session, save_session
+from akunu_py.cli.chat.session_file import ChatSession, save_session
 print("ready", flush=True)
 while True:
     for letter in "ab":
         turns = tuple(Turn(letter * 100_000, letter) for _ in range(200))
-        save_session(Path(sys.argv[1]), Session(letter, letter, turns))
+        save_session(Path(sys.argv[1]), ChatSession(letter, letter, turns))
 """
 
 
@@ -138,7 +138,7 @@ while True:
 def test_a_kill_leaves_the_old_file_or_the_new_one(tmp_path):
     path = tmp_path / "s.json"
     delays = random.Random(5)
-    save_session(path, Session("a", "a", (Turn("a" * 100_000, "a"),) * 200))
+    save_session(path, ChatSession("a", "a", (Turn("a" * 100_000, "a"),) * 200))
     for number in range(4):
         with subprocess.Popen(
             [sys.executable, "-c", _WRITER, str(path)], stdout=subprocess.PIPE
@@ -164,12 +164,12 @@ _FORKER = """
 import os, random, signal, sys, time
 from pathlib import Path
 from akunu_py.engine.conversation import Turn
-from akunu_py.cli.chat.session_file import Session, load_session, save_session
+from akunu_py.cli.chat.session_file import ChatSession, load_session, save_session
 
 path, delays = Path(sys.argv[1]), random.Random(7)
 
 def session(letter):
-    return Session(letter, letter, tuple(Turn(letter * 1_000, letter) for _ in range(300)))
+    return ChatSession(letter, letter, tuple(Turn(letter * 1_000, letter) for _ in range(300)))
 
 started = time.perf_counter()
 for letter in "abab":
@@ -219,7 +219,7 @@ def test_a_full_disk_is_an_error_and_the_old_file_stays(tmp_path):
     markdown = tmp_path / "s.md"
     export_markdown(markdown, SESSION)
     exported = markdown.read_bytes()
-    large = Session("a", None, (Turn("a" * 100_000, "b"),))
+    large = ChatSession("a", None, (Turn("a" * 100_000, "b"),))
     limits = resource.getrlimit(resource.RLIMIT_FSIZE)
     # Else the signal ends the process.
     handler = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)

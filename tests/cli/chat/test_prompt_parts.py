@@ -3,7 +3,7 @@
 import pytest
 
 from akunu_py import Engine
-from akunu_py.cli.chat.attachments import Attachment, attached, with_attachments
+from akunu_py.cli.chat.attachments import Attachment, find_attachments, with_attachments
 from akunu_py.cli.chat.prompt_parts import PromptParts
 from akunu_py.values.messages import Message
 
@@ -55,7 +55,7 @@ def test_places_beyond_the_prompt_and_text_that_a_template_changed(engine):
 def test_files_of_a_message_are_found_again(tmp_path):
     files = [attachment(tmp_path, "a b.py", "x\n````\ny\n"), attachment(tmp_path, "c", "")]
     message = with_attachments("What\n```\nis it?\n```", files)
-    found = [(name, message[begin:end]) for begin, end, name in attached(message)]
+    found = [(name, message[begin:end]) for begin, end, name in find_attachments(message)]
     assert [name for name, _ in found] == ["a b.py", "c"]
     assert found[0][1].endswith("y\n`````")
-    assert list(attached("Look:\n\n```\ncode\n```")) == []
+    assert list(find_attachments("Look:\n\n```\ncode\n```")) == []

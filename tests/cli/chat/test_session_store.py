@@ -9,9 +9,9 @@ import pytest
 from akunu_py.cli.chat import session_file, session_store
 from akunu_py.cli.chat.attachments import Attachment, with_attachments
 from akunu_py.cli.chat.commands import BLOCK, parse
-from akunu_py.cli.chat.line_input import Line, _line
-from akunu_py.cli.chat.session_file import Session, load_session, save_session
-from akunu_py.cli.chat.session_store import KeptSession, SessionStore, described
+from akunu_py.cli.chat.line_input import InputLine, _line
+from akunu_py.cli.chat.session_file import ChatSession, load_session, save_session
+from akunu_py.cli.chat.session_store import KeptSession, SessionStore, describe_session
 from akunu_py.engine.conversation import Turn
 from akunu_py.system.errors import ConfigError
 
@@ -19,7 +19,7 @@ NOW = datetime(2026, 11, 22, 18, 34, 5, tzinfo=UTC)
 
 
 def session(*words):
-    return Session("m", None, tuple(Turn(word, "said") for word in words), "/models/m.gguf")
+    return ChatSession("m", None, tuple(Turn(word, "said") for word in words), "/models/m.gguf")
 
 
 @pytest.fixture
@@ -53,8 +53,8 @@ def test_the_latest_comes_first_and_names_may_be_cut_short(store):
     assert [found.path for found in store.sessions()] == [second, first]
     assert store.newest().path == second
     assert store.find("2026").path == first
-    assert described(store.find("2027-11-22-183405")) == ("2 turns", "b")
-    assert described(store.find("2026")) == ("1 turn", "a")
+    assert describe_session(store.find("2027-11-22-183405")) == ("2 turns", "b")
+    assert describe_session(store.find("2026")) == ("1 turn", "a")
     for name, words in (
         ("20", "2 sessions begin"),
         ("x", "there is no session"),
@@ -77,7 +77,7 @@ def test_only_the_newest_are_kept(store, monkeypatch):
     for number in range(5):
         path = store.save_new(session(str(number)), NOW.replace(minute=number))
         os.utime(path, (1e9 + number, 1e9 + number))
-    assert [described(found)[1] for found in store.sessions()] == ["4", "3", "2"]
+    assert [describe_session(found)[1] for found in store.sessions()] == ["4", "3", "2"]
 
 
 def test_what_is_no_session_is_left_alone(store):
@@ -85,7 +85,7 @@ def test_what_is_no_session_is_left_alone(store):
     (path.parent / "notes.json").write_text("mine")
     (path.parent / "2026-11-22-183406.json").write_text("{}")
     assert len(store.sessions()) == 2
-    turns, why = described(store.find("2026-11-22-183406"))
+    turns, why = describe_session(store.find("2026-11-22-183406"))
     assert turns == "damaged"
     assert "is not a session" in why
 
@@ -181,14 +181,14 @@ def test_titles_and_history_are_questions_without_their_files(store):
         os.utime(path, (year, year))
         path = store.save_new(session(message), NOW.replace(year=year + 10))
         os.utime(path, (-year, -year))
-    titles = [described(stored)[1] for stored in store.sessions() if stored.changed < 0]
+    titles = [describe_session(stored)[1] for stored in store.sessions() if stored.changed < 0]
     assert titles[:5] == ["what is it?", "/etc is a folder", "/help me", "//two", "several lines"]
     typed = list(store.typed())
     assert len(typed) == 18
     messages = [text for text in typed[:12] if text != "other"]
     for text in messages[1:]:
         # Typed again it is the message it was.
-        line = _line(text) if text.startswith(BLOCK) else Line(text)
+        line = _line(text) if text.startswith(BLOCK) else InputLine(text)
         found = None if line.quoted else parse(line.text)
         assert found is None
     assert messages[1:] == [

@@ -133,7 +133,7 @@ def overview(
     return "\n".join(parts)
 
 
-def explained(value: str, name: str) -> str:
+def explain(value: str, name: str) -> str:
     """Return a field's value, given as text, what it does and which values it takes.
 
     Raises ConfigError for an unknown name.
