@@ -24,16 +24,21 @@ def count_progress(unit: str, waiting: str = "") -> Iterator[Count]:
 
     `waiting` is shown until its first call. With --quiet nothing is.
     """
+    left = _TimeLeft()
     if is_quiet():
         yield lambda _done, _total: None
     elif sys.stderr.isatty():
         with _bar(waiting or unit) as show:
-            left = _TimeLeft()
             yield lambda done, total: show(
                 f"{done}/{total} {unit}", done, total, left.text(done, total)
             )
     else:
-        yield _lines(unit, waiting)
+        if waiting:
+            click.echo(f"akunu: {waiting}", err=True)
+        lines = _Lines()
+        yield lambda done, total: lines.say(
+            ", ".join(filter(None, [f"{done}/{total} {unit}", left.text(done, total)]))
+        )
 
 
 @contextlib.contextmanager
@@ -42,42 +47,31 @@ def share_progress() -> Iterator[Share]:
 
     With --quiet nothing is shown.
     """
+    left = _TimeLeft()
     if is_quiet():
         yield lambda _text, _share: None
     elif sys.stderr.isatty():
         with _bar("") as show:
-            left = _TimeLeft()
             yield lambda text, share: show(text, share, 1.0, left.text(share, 1.0))
     else:
-        said = monotonic()
-
-        def tell(text: str, share: float) -> None:
-            nonlocal said
-            now = monotonic()
-            # What begins is said at once, how it goes on now and then.
-            if ":" not in text or now - said >= _EVERY_S:
-                said = now
-                click.echo(f"akunu: {text} ({share:.0%} of the time)", err=True)
-
-        yield tell
+        lines = _Lines()
+        # What begins is said at once, how it goes on now and then.
+        yield lambda text, share: lines.say(
+            f"{text} ({share:.0%} of the time)", at_once=":" not in text
+        )
 
 
-def _lines(unit: str, waiting: str) -> Count:
-    """Return a callback for a file or a pipe, which prints a line every `_EVERY_S` at most."""
-    if waiting:
-        click.echo(f"akunu: {waiting}", err=True)
-    said = monotonic()
-    left = _TimeLeft()
+class _Lines:
+    """Lines for a file or a pipe, one every `_EVERY_S` at most."""
 
-    def progress(done: int, total: int) -> None:
-        nonlocal said
-        words = left.text(done, total)
+    def __init__(self) -> None:
+        self._said = monotonic()
+
+    def say(self, text: str, *, at_once: bool = False) -> None:
         now = monotonic()
-        if now - said >= _EVERY_S:
-            said = now
-            click.echo(f"akunu: {done}/{total} {unit}{words and ', '}{words}", err=True)
-
-    return progress
+        if at_once or now - self._said >= _EVERY_S:
+            self._said = now
+            click.echo(f"akunu: {text}", err=True)
 
 
 class _TimeLeft:
