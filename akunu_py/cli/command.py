@@ -34,13 +34,9 @@ _WORDS = "akunu_py.words"
 
 
 class GroupedOption(click.Option):
-    """An option that --help shows in a group.
+    """An option that --help shows in a group, one of HEADINGS; --help-all alone if it is `rare`.
 
-    Attributes:
-        group: one of HEADINGS.
-        rare: whether only --help-all shows it.
-        also: spellings that are taken and not shown, such as those of other programs.
-
+    Spellings in `also`, such as those of other programs, are taken and not shown.
     """
 
     def __init__(

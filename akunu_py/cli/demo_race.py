@@ -19,11 +19,6 @@ class Runner:
     """One reply and its clock, which runs while the reply does.
 
     A turn ends when the device is idle, so no pass of one runs in the time of the other.
-
-    Attributes:
-        seconds: what the clock shows, from before the prompt is read.
-        result: of the reply; None before its end.
-
     """
 
     def __init__(
@@ -36,7 +31,7 @@ class Runner:
         self._engine = engine
         self._taken = taken
         self._stream = engine.stream_chat(messages, config)
-        self.seconds = 0.0
+        self.seconds = 0.0  # what the clock shows, from before the prompt is read
         self.result: GenerationResult | None = None
 
     def run(self, seconds: float = _SLICE_S) -> None:

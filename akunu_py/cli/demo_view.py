@@ -43,19 +43,14 @@ class ReplyColumn:
 
 
 class SideBySide:
-    """Draws two columns in place, as much of their ends as the screen holds.
-
-    Attributes:
-        columns: what the replies' events go to.
-        tint: of the second one; it knows what was drafted from what.
-
-    """
+    """Draws two columns in place, as much of their ends as the screen holds."""
 
     def __init__(self, stream: TextIO, titles: tuple[str, str], size: Size | None = None) -> None:
         self._stream = stream
         self._size = size or terminal_size(stream)
         self._live = LiveLines(stream, self._size)
         has_colors = BlockRenderer(stream).has_colors
+        # That of the second column knows what was drafted from what.
         plain, self.tint = (DraftTint(_source, has_colors=has_colors) for _ in titles)
         self._renderer = BlockRenderer(stream, self.tint.styles)
         self.columns = tuple(

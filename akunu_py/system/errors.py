@@ -31,12 +31,7 @@ class AkunuError(Exception):
 
     A message may contain text of a model file, such as errors of its chat template. So it is made
     one harmless line: nothing in it can look like a line of akunu's own or control a terminal. What
-    is far too long loses its middle.
-
-    Attributes:
-        message: what is wrong and what to do.
-        choices: alternatives, shown below the message, one per line.
-
+    is far too long loses its middle. `choices` are alternatives, shown below it, one per line.
     """
 
     def __init__(self, message: str, *, choices: Sequence[str] = ()) -> None:
@@ -80,12 +75,7 @@ class ConfigError(AkunuError, ValueError):
 
 
 class MemoryLimitError(ConfigError):
-    """A model does not fit into this machine's memory.
-
-    Attributes:
-        fits_alone: whether it would fit if nothing else were loaded.
-
-    """
+    """A model does not fit into this machine's memory, or would fit if nothing else were loaded."""
 
     def __init__(self, message: str, *, fits_alone: bool = False) -> None:
         super().__init__(message)
@@ -103,10 +93,7 @@ class HubError(AkunuError):
 class ContextOverflowError(AkunuError):
     """The prompt does not fit into the context.
 
-    Attributes:
-        num_tokens: tokens of the prompt, or of as much of it as was counted; None if unknown.
-        context: tokens of the context; None if unknown.
-
+    `num_tokens` are those of the prompt, or of as much of it as was counted; None if unknown.
     """
 
     def __init__(
@@ -122,12 +109,7 @@ class EngineStateError(AkunuError, RuntimeError):
 
 
 class ServerBusyError(AkunuError):
-    """More replies wait than the server has room for.
-
-    Attributes:
-        retry_after_s: whole seconds after which a try may succeed.
-
-    """
+    """More replies wait than the server has room for; a try may succeed after `retry_after_s`."""
 
     def __init__(self, message: str, *, retry_after_s: int) -> None:
         super().__init__(message)

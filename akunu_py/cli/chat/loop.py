@@ -45,10 +45,6 @@ class Chat:
     then `run` and what it calls raise KeyboardInterrupt.
 
     `remembers` says whether drafts come from earlier runs, too.
-
-    Attributes:
-        failed: whether anything that was read could not be carried out or answered.
-
     """
 
     def __init__(
@@ -71,7 +67,7 @@ class Chat:
         self._remembers = remembers
         self._plain = plain
         self._actions.reasoning = reasoning
-        self.failed = False
+        self.failed = False  # whether anything could not be carried out or answered
 
     def go_on(self, session: "ChatSession", path: Path) -> None:
         """Take up a conversation that was saved in `path`."""

@@ -21,36 +21,25 @@ _MOST_OUTPUT = 32_000
 
 @dataclass(frozen=True, slots=True)
 class AgentSettings:
-    """What is added to an agent's process.
-
-    Attributes:
-        variables: of its environment; an empty value hides one that the user has set.
-        arguments: before those that the user gives.
-
-    """
+    """What is added to an agent's process."""
 
     variables: Mapping[str, str] = field(default_factory=dict)
+    """Of its environment; an empty value hides one that the user has set."""
     arguments: tuple[str, ...] = ()
+    """Before those that the user gives."""
 
 
 @dataclass(frozen=True, slots=True)
 class Agent:
-    """A coding agent.
-
-    Attributes:
-        title: its name for people.
-        program: the name of its program.
-        install: the usual command that installs it.
-        sends: tokens of its instructions and tools, which come before the first question: the most
-            of our runs, with the default model's tokenizer and none of a user's own tools.
-        settings: makes its settings for a server.
-
-    """
+    """A coding agent."""
 
     title: str
     program: str
     install: str
+    """The usual command that installs it."""
     sends: int
+    """Tokens of its instructions and tools, which come before the first question: the most of our
+    runs, with the default model's tokenizer and none of a user's own tools."""
     settings: Callable[[LocalServer], AgentSettings]
 
     @property

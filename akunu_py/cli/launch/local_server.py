@@ -25,22 +25,16 @@ _SHOWN_LINES = 6
 
 @dataclass(frozen=True, slots=True)
 class LocalServer:
-    """A server as an agent is told of it.
-
-    Attributes:
-        url: its address, without a path.
-        model: the name of the model.
-        context: its context in tokens; None if it is not known yet.
-        key: the key that it asks for; "" for none.
-        trained: the largest context that the model has; None if it is not known.
-
-    """
+    """A server as an agent is told of it."""
 
     url: str
+    """Its address, without a path."""
     model: str
     context: int | None = None
+    """In tokens; None if it is not known yet."""
     key: str = field(default="", repr=False)
     trained: int | None = None
+    """The largest context that the model has; None if it is not known."""
 
 
 class OtherProgramError(AkunuError):

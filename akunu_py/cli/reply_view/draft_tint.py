@@ -55,16 +55,12 @@ def name_of(source: str, _place: int = -1) -> str:
 
 
 class DraftTint:
-    """Gives names of sources their tints, in the order in which they are met, and counts tokens.
-
-    Attributes:
-        styles: tints by the letters that `mark` gives out.
-
-    """
+    """Gives names of sources their tints, in the order in which they are met, and counts tokens."""
 
     def __init__(self, name_of: NameOf = name_of, *, has_colors: bool) -> None:
         self._name_of = name_of
         tints = _TINTS if has_colors else _LINES
+        # By the letters that `mark` gives out.
         self.styles = {chr(ord("a") + place): tint for place, tint in enumerate(tints)}
         self._marks: dict[str, str] = {}
         self._tokens: Counter[str] = Counter()

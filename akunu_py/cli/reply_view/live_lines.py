@@ -32,10 +32,6 @@ class LiveLines:
     Lines that a screen wrapped before or after it was resized are not drawn again either: some
     terminals wrap them anew and some cut them off, and tmux moves rows out of its screen for that
     while blank ones are left below. The last one of them can still get longer.
-
-    Attributes:
-        fixed: how many lines of the open block can no longer change.
-
     """
 
     def __init__(self, stream: TextIO, size: Size) -> None:
@@ -44,7 +40,7 @@ class LiveLines:
         self._columns = 0  # of the screen that the lines were drawn on
         self._drawn: list[Line] = []
         self._wrapped = False  # whether the first line drawn is one that can only get longer
-        self.fixed = 0
+        self.fixed = 0  # lines of the open block that can no longer change
 
     @property
     def settled(self) -> bool:
