@@ -75,7 +75,10 @@ class ConfigError(AkunuError, ValueError):
 
 
 class MemoryLimitError(ConfigError):
-    """A model does not fit into this machine's memory, or would fit if nothing else were loaded."""
+    """A model does not fit into this machine's memory.
+
+    With `fits_alone` it would fit if nothing else were loaded.
+    """
 
     def __init__(self, message: str, *, fits_alone: bool = False) -> None:
         super().__init__(message)
