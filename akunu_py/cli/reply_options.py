@@ -21,8 +21,8 @@ from akunu_py.values.option_fields import (
     Biases,
     Choice,
     Count,
+    DeclaredOption,
     Number,
-    Option,
     Switch,
     Texts,
     options_of,
@@ -60,7 +60,7 @@ _ATTRIBUTES: Mapping[str, Mapping[str, Any]] = {
 """What click is told of an option beyond its declaration, or instead of it."""
 
 
-def _flags(declared: Option) -> tuple[str, ...]:
+def _flags(declared: DeclaredOption) -> tuple[str, ...]:
     if declared.name in _FLAGS:
         return _FLAGS[declared.name]
     name = declared.name.replace("_", "-")
@@ -69,7 +69,7 @@ def _flags(declared: Option) -> tuple[str, ...]:
     return (*(f"-{letter}" for letter in declared.also if len(letter) == 1), f"--{name}")
 
 
-def _hidden_flags(declared: Option) -> tuple[str, ...]:
+def _hidden_flags(declared: DeclaredOption) -> tuple[str, ...]:
     """Return the flags of an option's other names."""
     return tuple(f"--{name.replace('_', '-')}" for name in declared.also if len(name) > 1)
 
@@ -101,7 +101,7 @@ _WORDS = ("context", "regex", "grammar", "choices")
 """Names of one word of options that are not a reply's; messages begin with them."""
 
 
-def _click_option(declared: Option) -> Callable[..., Any]:
+def _click_option(declared: DeclaredOption) -> Callable[..., Any]:
     attributes: dict[str, Any] = {
         "default": declared.default,
         "help": in_flags(declared.help),

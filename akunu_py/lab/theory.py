@@ -5,7 +5,7 @@ Transformers via Speculative Decoding" (arXiv:2211.17192). `alpha` is the probab
 token is accepted, equal for all tokens and independent of the others. `num_draft_tokens` is their
 gamma. Costs are of one step of the drafter, in steps of the target.
 
-The formulas assume that a pass over several rows costs as much as a pass over one. `Roofline` says
+The formulas assume that a pass over several rows costs as much as a pass over one. `PassTime` says
 up to how many rows this can hold. Beyond it use `akunu_py.decoding.budget`, which measures.
 """
 
@@ -168,7 +168,7 @@ def _check_lenience(lenience: float) -> None:
 
 
 @dataclass(frozen=True, slots=True)
-class Roofline:
+class PassTime:
     """The time of a pass over several rows: the longer one of reading weights and computing.
 
     It is max(P bytes / bandwidth, 2 P rows / rate), with two operations per parameter and row

@@ -14,9 +14,9 @@ from akunu_py.values.generation_config import Effort, GenerationConfig
 from akunu_py.values.option_fields import (
     Biases,
     Count,
+    DeclaredOption,
     Kind,
     Number,
-    Option,
     Switch,
     Texts,
     WireFormat,
@@ -61,7 +61,7 @@ class RequestBody(msgspec.Struct, kw_only=True):
         """Return the options that the fields give, by name; None for one that was left out."""
         return {one.name: self._option(one) for one in _options(self.wire)}
 
-    def _option(self, one: Option) -> Any:
+    def _option(self, one: DeclaredOption) -> Any:
         given = (getattr(self, name) for name in _names(self.wire, one))
         value = next((value for value in given if value is not None), None)
         if isinstance(one.kind, Biases) and value is not None:
@@ -85,11 +85,11 @@ def with_options(body: type[_Body]) -> type[_Body]:
     return cast("type[_Body]", made)
 
 
-def _options(wire: WireFormat | None) -> Sequence[Option]:
+def _options(wire: WireFormat | None) -> Sequence[DeclaredOption]:
     return [one for one in options_of(GenerationConfig) if wire in one.wire]
 
 
-def _names(wire: WireFormat | None, one: Option) -> tuple[str, ...]:
+def _names(wire: WireFormat | None, one: DeclaredOption) -> tuple[str, ...]:
     return _NAMES.get((wire, one.name), (one.name,))
 
 

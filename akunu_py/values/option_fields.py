@@ -140,7 +140,7 @@ _BIAS = Number(-1e9, 1e9, "a finite number")
 
 
 @dataclass(frozen=True, slots=True)
-class Option:
+class DeclaredOption:
     """A field of a dataclass that was declared with `option`."""
 
     name: str
@@ -178,7 +178,7 @@ class Option:
 
 
 class _Shown(TypedDict, total=False):
-    """Attributes of `Option` that say how it is shown and called, and where."""
+    """Attributes of `DeclaredOption` that say how it is shown and called, and where."""
 
     metavar: str
     group: str
@@ -204,7 +204,7 @@ def option(
     help: str = "",  # noqa: A002 - as click calls it
     **shown: Unpack[_Shown],
 ) -> Any:
-    """Declare an option as a field of a dataclass; the parameters are attributes of `Option`.
+    """Declare an option as a field of a dataclass; parameters are attributes of `DeclaredOption`.
 
     If the default is None, None is also a valid value.
     """
@@ -218,14 +218,15 @@ def option(
 
 
 @functools.cache
-def options_of(config_class: type[Any]) -> tuple[Option, ...]:
+def options_of(config_class: type[Any]) -> tuple[DeclaredOption, ...]:
     """Return the options of a dataclass; all its fields must be declared with `option`."""
     return tuple(
-        Option(name=field.name, **field.metadata) for field in dataclasses.fields(config_class)
+        DeclaredOption(name=field.name, **field.metadata)
+        for field in dataclasses.fields(config_class)
     )
 
 
-def find_option(options: Iterable[Option], name: str) -> Option | None:
+def find_option(options: Iterable[DeclaredOption], name: str) -> DeclaredOption | None:
     """Return the option with this name or another one of its names; hyphens are underscores."""
     name = name.replace("-", "_")
     found = (one for one in options if name in (one.name, *one.also))

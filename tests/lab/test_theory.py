@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from akunu_py.decoding.pass_costs import roofline
 from akunu_py.lab.theory import (
-    Roofline,
+    PassTime,
     acceptance,
     best_num_draft_tokens,
     coupled_acceptance,
@@ -100,7 +100,7 @@ def test_table_4_within_the_rounding_of_its_inputs(gamma, alpha, cost, printed):
 
 
 def test_the_a100_of_the_literature():
-    a100 = Roofline(7e9, 2, 1.935e12, 312e12)
+    a100 = PassTime(7e9, 2, 1.935e12, 312e12)
     assert round(a100.crossover_rows) == 161
     assert a100.cost(161) == 1
     assert a100.cost(322) == pytest.approx(322 / a100.crossover_rows)
@@ -214,7 +214,7 @@ def test_coupled_acceptance_of_probabilities_at_the_edge_of_float64():
 
 
 def test_the_roofline_has_a_floor_and_a_slope():
-    machine = Roofline(parameters=1e9, bytes_per_parameter=0.5, bandwidth=1e11, rate=2e12)
+    machine = PassTime(parameters=1e9, bytes_per_parameter=0.5, bandwidth=1e11, rate=2e12)
     assert machine.pass_s(1) == pytest.approx(5e-3)
     assert machine.crossover_rows == pytest.approx(5)
     assert [machine.cost(rows) for rows in (1, 5, 10, 20)] == pytest.approx([1, 1, 2, 4])
@@ -234,7 +234,7 @@ def test_the_roofline_has_a_floor_and_a_slope():
         lambda: operations_factor(0.5, 2, math.inf),
         lambda: best_num_draft_tokens(0.5, math.nan),
         lambda: acceptance(np.ones(1), np.ones(1), 0.0),
-        lambda: Roofline(1e9, 2, 0, 1e12),
+        lambda: PassTime(1e9, 2, 0, 1e12),
     ],
 )
 def test_numbers_out_of_range_are_named(call):

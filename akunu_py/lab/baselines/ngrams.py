@@ -60,7 +60,7 @@ class NgramLookup(Baseline):
         return ()
 
 
-class _Entry:
+class _Followers:
     """Counts of the tokens after one n-gram; among equals the last one to get there is best."""
 
     __slots__ = ("best", "best_count", "counts", "total")
@@ -79,7 +79,7 @@ class _Entry:
             self.best, self.best_count = token, count
 
 
-_Table = dict[tuple[int, ...], _Entry]
+_Table = dict[tuple[int, ...], _Followers]
 
 
 class NgramCache(Baseline):
@@ -110,7 +110,7 @@ class NgramCache(Baseline):
                 key = last[start:]
                 entry = table.get(key)
                 if entry is None:
-                    entry = table[key] = _Entry()
+                    entry = table[key] = _Followers()
                 entry.add(token)
             last = (*last, token)[-_CACHE_N:]
         self._last = last

@@ -22,7 +22,7 @@ _START_HITS, _START_TRIES = 0.5, 1.0
 
 
 @dataclass(frozen=True, slots=True)
-class _Found:
+class _Next:
     """A drafted token, the length of its context, and whether it is a candidate (`guessed`)."""
 
     token: int
@@ -60,7 +60,7 @@ class AssistedNgramDrafter(NgramDrafter):
         self.candidates: list[dict[int, Continuations]] = [{} for _ in range(max_order - 1)]
         self._hits = [_START_HITS] * max_order
         self._tries = [_START_TRIES] * max_order
-        self._drafted: tuple[_Found, ...] = ()
+        self._drafted: tuple[_Next, ...] = ()
 
     def observe_candidates(self, rows: Sequence[tuple[int, Sequence[int]]]) -> None:
         """Count the likeliest tokens after each row, at every order.
@@ -115,9 +115,9 @@ class AssistedNgramDrafter(NgramDrafter):
         context = (*self._context, *before.tokens)[1 - self.max_order :]
         return self._continue(context, limit)[0]
 
-    def _continue(self, context: tuple[int, ...], limit: int) -> tuple[Draft, tuple[_Found, ...]]:
+    def _continue(self, context: tuple[int, ...], limit: int) -> tuple[Draft, tuple[_Next, ...]]:
         limit = min(limit, self.num_draft_tokens)
-        drafted: list[_Found] = []
+        drafted: list[_Next] = []
         reach = 1.0
         while len(drafted) < limit:
             found = self._likeliest(context)
@@ -137,14 +137,14 @@ class AssistedNgramDrafter(NgramDrafter):
         )
         return draft, tuple(drafted)
 
-    def _likeliest(self, context: tuple[int, ...]) -> _Found | None:
+    def _likeliest(self, context: tuple[int, ...]) -> _Next | None:
         for length in range(len(context), 0, -1):
             key = fnv1a(context[-length:])
             entry = self.tables[length - 1].get(key)
             if entry is not None:
-                return _Found(entry.best, entry.best_count / entry.total, length, guessed=False)
+                return _Next(entry.best, entry.best_count / entry.total, length, guessed=False)
             entry = self.candidates[length - 1].get(key)
             if entry is not None:
                 rate = self._hits[length] / self._tries[length]
-                return _Found(entry.best, rate, length, guessed=True)
+                return _Next(entry.best, rate, length, guessed=True)
         return None
