@@ -37,7 +37,7 @@ def qwen_mixture(architecture, arrays=None):
         model.key("attention.recurrent_layers", [True, True, True, False, False])
         model.key("attention.head_count_kv", [2] * 5)
     split = architecture == "qwen35moe"
-    qwen_linear.blocks(model, interval=4, experts=True, split=split, fused=False)
+    qwen_linear.add_blocks(model, interval=4, experts=True, split=split, fused=False)
     qwen_linear.predictor(model, 4)
     for name in ("gate", "up", "down"):
         del model.tensors[f"blk.4.ffn_{name}.weight"]
