@@ -125,14 +125,18 @@ def test_files_are_written_and_figures_are_the_same_again(trace, tiny_gguf, tmp_
 
 
 def test_an_interrupted_replay_goes_on(trace, tiny_gguf, tmp_path, monkeypatch):
-    options = [trace, "--tokenizer", tiny_gguf, "--drafter", "ngram", "--drafter", "sam", "--json"]
+    short = trace.with_name("short.jsonl")
+    short.write_text("".join(trace.read_text().splitlines(keepends=True)[:2]))
+    options = [
+        short, trace, "--tokenizer", tiny_gguf, "--drafter", "ngram", "--drafter", "sam", "--json",
+    ]  # fmt: skip
     whole = json.loads(run(*options).stdout)
     done = []
     run_replay = trace_replays.run_replay
 
     def interrupted(replay, inputs):
-        done.append(replay.cells[0].drafter)
-        if len(done) == 2:
+        done.append((replay.cells[0].drafter, replay.trace))
+        if len(done) == 4:
             raise KeyboardInterrupt
         return run_replay(replay, inputs)
 
@@ -142,7 +146,9 @@ def test_an_interrupted_replay_goes_on(trace, tiny_gguf, tmp_path, monkeypatch):
     assert set(total(cut.stdout)) == {"ngram"}
     assert "the same command goes on" in cut.stderr
     rest = run(*options, "--output", tmp_path)
-    assert done == ["ngram", "sam", "sam"]
+    # The longest trace first.
+    order = [(name, of) for of in ("edits", "short") for name in ("ngram", "sam")]
+    assert done == [*order, order[-1]]
     assert json.loads(rest.stdout)["deterministic"] == whole["deterministic"]
     trace.write_text(trace.read_text().splitlines()[0] + "\n")
     other = run(*options, "--output", tmp_path)

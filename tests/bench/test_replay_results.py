@@ -54,6 +54,8 @@ SAM, LOOKUP, NGRAM = Cell("sam", 2), Cell("hf-lookup-2", 2), Cell("ngram", 4)
 COUNTS = {
     # Drafting two tokens halves the passes everywhere but on item c.
     Cell("sam", 0): {"one": [NONE] * 3, "two": [NONE] * 2},
+    # Three are better on the trace "two" alone, on the half to choose by.
+    Cell("sam", 3): {"one": [NONE] * 3, "two": [counts(3, 3), counts(8, 3)]},
     SAM: {"one": [HALF, HALF, counts(8, 2)], "two": [HALF] * 2},
     Cell("hf-lookup-2", 0): {"one": [NONE] * 3, "two": [NONE] * 2},
     LOOKUP: {"one": [counts(8, 2), counts(2, 2), counts(2, 2)], "two": [counts(8, 2), HALF]},
@@ -114,8 +116,19 @@ def test_groups_and_akunus_drafters_against_the_best_baselines():
     assert against.speed.ratio == pytest.approx(math.sqrt(4 * 1) / math.sqrt(16 / 12 * 2))
     of_trace = flat.against_best_of_trace
     assert of_trace["one"]["ngram"].speed.ratio == pytest.approx(4 / (16 / 12))
-    assert of_trace["two"]["ngram"].speed.ratio == pytest.approx(0.5)
-    assert of_trace["two"]["ngram"].speed.low == pytest.approx(0.5)
+    assert [of_trace[name]["ngram"].against for name in TRACES] == ["sam@2", "sam@3"]
+    assert of_trace["two"]["ngram"].speed == Ratio(1, 1, 1, 1)
+
+
+def test_a_drafter_by_the_curve_has_figures_of_its_own_under_each():
+    cells = replay_cells(["auto"], CURVES, tune=False)
+    found = {
+        cell: {name: [counts(passes)] * len(items) for name, items in TRACES.items()}
+        for cell, passes in zip(cells, (8, 4), strict=True)
+    }
+    for name, cell, speed in zip(CURVES, cells, (1, 2), strict=True):
+        under = report_curve(name, CURVES[name], cells, found, TRACES, tune=False)
+        assert (under.total["auto"][0], under.total["auto"][1].speed.ratio) == (cell, speed)
 
 
 def test_resamples_are_of_sessions_and_always_the_same():
@@ -155,6 +168,11 @@ def test_intervals_are_wide_where_items_differ():
     assert figures.speed.low == pytest.approx(figures.speed.ratio * (1 - error), rel=0.03)
     assert figures.speed.high == pytest.approx(figures.speed.ratio * (1 + error), rel=0.03)
     assert compare(figures, figures) == Ratio(1, 1, 1, 60)
+    # The other half is a sample of its own.
+    mixed = [*(item(f"more {number}", 0) for number in range(30)), *items]
+    more = {LOOKUP: {"t": [counts(2)] * 30 + found[LOOKUP]["t"]}}
+    half = Results({"t": mixed}, more, cost_by_curve(CURVES["flat"]), lambda one: one.half == 1)
+    assert half.figures(LOOKUP).speed == figures.speed
     # Two items of each session are one sample: the interval is as wide as that of one of them.
     twice = {"t": [entry for entry in items for _ in range(2)]}
     doubled = {LOOKUP: {"t": [entry for entry in found[LOOKUP]["t"] for _ in range(2)]}}

@@ -98,8 +98,10 @@ def test_json_is_the_result_and_the_same_twice(trace, replayed):
     assert ratio["low"] <= ratio["ratio"] <= ratio["high"]
 
 
-def test_finished_cells_are_kept(replayed, tmp_path, monkeypatch):
-    folder = tmp_path / "out"
+def test_finished_cells_are_kept(trace, replayed, tmp_path, monkeypatch):
+    folder, other = tmp_path / "out", tmp_path / "other.jsonl"
+    other.write_bytes(trace.read_bytes())
+    replayed = [*replayed, "--trace", other]
     whole = json.loads(run(*replayed, "--json").stdout)
     # Each look at the clock is a second: how long a busy machine takes must not decide.
     clock = types.SimpleNamespace(perf_counter=itertools.count().__next__)
@@ -107,7 +109,8 @@ def test_finished_cells_are_kept(replayed, tmp_path, monkeypatch):
     work, done = trace_replays.run_replay, []
 
     def interrupted(replay, inputs):
-        if len(done) == 4:
+        # Of the fifth cell one trace is done.
+        if len(done) == 9:
             raise KeyboardInterrupt
         done.append(replay.key)
         return work(replay, inputs)
@@ -126,7 +129,7 @@ def test_finished_cells_are_kept(replayed, tmp_path, monkeypatch):
     )
     result = run(*replayed, "--output", folder)
     assert result.exit_code == 0, result.output
-    assert len(left) == len(whole["deterministic"]["cells"]) - 4
+    assert len(left) == 2 * len(whole["deterministic"]["cells"]) - 9
     done = read_result(folder)
     assert done.finished
     assert done.seconds > half.seconds

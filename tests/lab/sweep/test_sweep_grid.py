@@ -213,6 +213,8 @@ def test_methods_are_varied_for_the_drafters_that_have_them():
         replace(draft, num_draft_tokens=4, draft_sampling="rejection", num_proposals=2),
     )
     assert plan.grid.notes == ("ngram has no proposals: not varied",)
+    config = plan.grid.cells[-1].config(GenerationConfig(temperature=1))
+    assert (config.num_proposals, config.draft_sampling) == (2, "rejection")
 
 
 def test_only_methods_that_go_together_at_the_temperature_are_cells():

@@ -113,7 +113,14 @@ def test_what_is_not_exact_is_marked_in_every_table_and_figure():
         assert marks.count((0.5, "not exact", "not exact")) == 2
         assert all(mark[1:] == (12, "stream") for mark in marks if mark[0] != 0.5)
         assert not tables[name].columns[columns.index("identical")].detail
-    found = {key: cell["exactness"] for key, cell in timing_figures(report)["cells"].items()}
+    timed = timing_figures(report)["cells"]
+    for cell in lenient:
+        # Passes over two rows cost 1.15 by the curve, and as much as others by the clock.
+        steps = report.figures[cell].stats.steps / 12
+        assert timed[cell.key]["speed"].ratio == pytest.approx(60 / steps)
+        by_curve = timed[cell.key]["normalised_speed"].ratio
+        assert by_curve == pytest.approx(60 / (steps + 0.15 * (60 - steps)))
+    found = {key: cell["exactness"] for key, cell in timed.items()}
     assert {key for key, value in found.items() if value == "none"} == {c.key for c in lenient}
     counted = deterministic_figures(report)["cells"]
     for figures in (found, counted):
