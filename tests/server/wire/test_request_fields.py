@@ -112,3 +112,17 @@ def test_a_call_in_parallel_may_be_forbidden(server, backend):
     for path, messages in ((CHAT, "messages"), (RESPONSES, "input")):
         server.post(path, {messages: HI, "parallel_tool_calls": False})
         assert not backend.request.parallel_tool_calls
+
+
+@pytest.mark.parametrize(
+    ("path", "fields", "name"),
+    [
+        (MESSAGES, {"output_config": {"effort": "vast"}}, "output_config.effort"),
+        (RESPONSES, {"reasoning": {"effort": "vast"}}, "reasoning.effort"),
+    ],
+)
+def test_an_unknown_effort_is_ignored(server, backend, path, fields, name):
+    """Clients of these formats learn words faster than servers."""
+    response = server.post(path, BODIES[path] | fields)
+    assert response.headers["x-akunu-ignored"] == name
+    assert backend.request.config.effort is None
