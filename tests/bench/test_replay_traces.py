@@ -155,8 +155,11 @@ def test_ids_of_the_same_vocabulary_are_taken_as_they_are():
 )
 def test_ids_that_are_not_known_to_be_of_the_vocabulary_are_not_taken(changed):
     record = {key: value for key, value in {**WITH_IDS, **changed}.items() if value is not None}
-    (item,) = tokenize(parse_trace(lines(record), "t"), LetterTokenizer())
-    assert (item.prompt, item.output) == ((ord("p"),), (ord("o"), 1))
+    items = parse_trace(lines(record, {**WITH_IDS, "id": "b"}, {**record, "id": "c"}), "t")
+    first, known, again = tokenize(items, LetterTokenizer())
+    assert first.output == again.output == (ord("o"), 1)
+    assert first.prompt == again.prompt == (ord("p"),)
+    assert known.output == (9, 8, 7, 1)
 
 
 def test_an_id_beyond_the_vocabulary_is_named():

@@ -53,15 +53,12 @@ def tokenize_traces(
     total = sum(map(len, traces.values()))
     with bar("items tokenized") as progress:
         done = itertools.count(1)
+
+        def count() -> None:
+            progress(next(done), total)
+
         encoded = {
-            name: tuple(
-                tokenize(
-                    items,
-                    tokenizer,
-                    failures=failures,
-                    progress=lambda: progress(next(done), total),
-                )
-            )
+            name: tuple(tokenize(items, tokenizer, failures=failures, progress=count))
             for name, items in traces.items()
         }
     for name, found in encoded.items():
@@ -96,9 +93,10 @@ def tokenize(
     vocabulary = ""
     for item in items:
         try:
-            if item.vocabulary and item.prompt_ids and item.token_ids:
+            has_ids = bool(item.vocabulary and item.prompt_ids and item.token_ids)
+            if has_ids:
                 vocabulary = vocabulary or vocabulary_fingerprint(tokenizer.token_texts())
-            if vocabulary and item.vocabulary == vocabulary:
+            if has_ids and item.vocabulary == vocabulary:
                 prompt, output = list(item.prompt_ids), list(item.token_ids)
                 _check_ids(item, prompt + output, tokenizer.vocabulary_size)
             else:

@@ -1,5 +1,6 @@
 """`akunu bench sweep`: drafters over a grid of their settings, a heat map and a recommendation."""
 
+import contextlib
 import os
 import sys
 from collections.abc import Iterable, Mapping, Sequence
@@ -200,27 +201,26 @@ def sweep(
         "model": model, "drafters": drafters, "axes": axes, "tokenizer": tokenizer, **options,
         **recorded(loading),
     }  # fmt: skip
-    if not settled.needs_model:
-        found = load_tokenizer(tokenizer)
-        _measure(settled, arguments, None, tokenizer=found, output=output)
-        return
-    with load_engine(model, loading) as engine:
-        _measure(settled, arguments, engine, tokenizer=engine.tokenizer, output=output)
+    opened = load_engine(model, loading) if settled.needs_model else contextlib.nullcontext()
+    with opened as engine:
+        _measure(
+            settled,
+            arguments,
+            engine,
+            tokenizer=load_tokenizer(tokenizer) if engine is None else engine.tokenizer,
+            output=output,
+        )
 
 
 def _axes(options: dict[str, Any]) -> "dict[str, Sequence[Setting]]":
     """Remove the axes from the options, and return them."""
     from akunu_py.lab.sweep.grid import parse_numbers  # numpy
 
+    numbers = ("num_draft_tokens", "order", "window", "min_match", "num_proposals")
     axes: dict[str, Sequence[Setting]] = {}
-    for axis in ("num_draft_tokens", "order", "window", "min_match", "num_proposals"):
-        given = options.pop(axis)
-        if given:
-            axes[axis] = parse_numbers(given)
-    for axis in ("draft_length", "draft_sampling", "lenience"):
-        given = options.pop(axis)
-        if given:
-            axes[axis] = tuple(dict.fromkeys(given))
+    for axis in (*numbers, "draft_length", "draft_sampling", "lenience"):
+        if given := options.pop(axis):
+            axes[axis] = parse_numbers(given) if axis in numbers else tuple(dict.fromkeys(given))
     if options.pop("no_adjust"):
         axes["adjust"] = ("yes", "no")
     return axes
@@ -230,10 +230,9 @@ def _warn(cells: "Iterable[Cell]", temperature: float) -> None:
     """Warn once if any cell is not exact."""
     from akunu_py.values.types import GenerationConfig
 
-    for cell in cells:
-        if not cell.is_exact:
-            warn_if_not_exact(cell.config(GenerationConfig(temperature=temperature)))
-            return
+    relaxed = next((cell for cell in cells if not cell.is_exact), None)
+    if relaxed is not None:
+        warn_if_not_exact(relaxed.config(GenerationConfig(temperature=temperature)))
 
 
 def _check(options: Mapping[str, Any]) -> None:
