@@ -73,7 +73,7 @@ class Watched:
 
     def __init__(self, session):
         self.passes = self.accepted = 0
-        rows, commit = session._choose_rows, session.commit
+        rows, commit = session._feed, session.commit
 
         def choosing(*arguments):
             self.passes += session._tree is not None
@@ -83,7 +83,7 @@ class Watched:
             self.accepted += len(accepted)
             commit(accepted)
 
-        session._choose_rows, session.commit = choosing, committing
+        session._feed, session.commit = choosing, committing
 
 
 @dataclass

@@ -30,6 +30,25 @@ class PendingChoice(NamedTuple):
         mx.async_eval(self.to_read, self.choice.total, *(self.logprobs or ()))  # type: ignore[no-untyped-call]
 
 
+class PendingRows(NamedTuple):
+    """The choices after the rows of a draft, not read yet."""
+
+    to_read: mx.array
+    """The tokens, followed by the rows' candidates if they are tracked."""
+
+    totals: mx.array
+    last: tuple[int, ...]
+    """The token of each row."""
+
+    kind: mx.Dtype
+    logprobs: "tuple[RowLogprobs, ...]" = ()
+
+    def queue(self) -> None:
+        """Have the device compute them, without waiting."""
+        found = itertools.chain(*self.logprobs)
+        mx.async_eval(self.to_read, self.totals, *found)  # type: ignore[no-untyped-call]
+
+
 class RowLogprobs(NamedTuple):
     """Log probabilities of a row by its raw logits, not evaluated yet."""
 
@@ -129,16 +148,13 @@ class RowChoices:
             self.logprobs = [pending.logprobs.read()]
         return ids[0]
 
-    def read_rows(
+    def pending_rows(
         self,
         logits: mx.array,
         fed: Sequence[int],
         paths: Sequence[tuple[int, ...]],
-    ) -> list[int]:
-        """Return the choices after rows, given logits [1, rows, vocab] and a path for each row.
-
-        Raises ModelFormatError for a row from which no token can be chosen.
-        """
+    ) -> "PendingRows":
+        """Choose after rows, given logits [1, rows, vocab] and a path for each row."""
         rows = logits.squeeze(0)
         split = mx.split(rows, len(paths))
         choices = [
@@ -146,23 +162,35 @@ class RowChoices:
             for row, path, mask in zip(split, paths, self.masks(logits, fed, paths), strict=True)
         ]
         results = [choice.token for choice in choices]
-        width, count = self._width, len(paths)
-        if width:
-            results.append(top_candidates(rows, width).flatten())
-        to_read = mx.concatenate(results)
-        totals = mx.concatenate([choice.total for choice in choices])
-        found_logprobs = map(self._row_logprobs, split, choices)
-        logprobs = [one for one in found_logprobs if one is not None]
-        mx.eval(to_read, totals, *itertools.chain(*logprobs))
-        ids: list[int] = to_read.tolist()  # type: ignore[assignment]
-        found: list[list[float]] = totals.tolist()  # type: ignore[assignment]
-        if not all(is_choice(total) for (total,) in found):
-            raise no_choice(logits.dtype)
-        self.logprobs += [one.read() for one in logprobs]
+        if self._width:
+            results.append(top_candidates(rows, self._width).flatten())
+        return PendingRows(
+            to_read=mx.concatenate(results),
+            totals=mx.concatenate([choice.total for choice in choices]),
+            last=tuple(path[-1] for path in paths),
+            kind=logits.dtype,
+            logprobs=tuple(
+                found
+                for row, choice in zip(split, choices, strict=True)
+                if (found := self._row_logprobs(row, choice)) is not None
+            ),
+        )
+
+    def read_rows(self, pending: "PendingRows") -> list[int]:
+        """Bring the choices after rows to the host.
+
+        Raises ModelFormatError for a row from which no token can be chosen.
+        """
+        ids: list[int] = pending.to_read.tolist()  # type: ignore[assignment]
+        totals: list[list[float]] = pending.totals.tolist()  # type: ignore[assignment]
+        if not all(is_choice(total) for (total,) in totals):
+            raise no_choice(pending.kind)
+        self.logprobs += [one.read() for one in pending.logprobs]
+        width, count = self._width, len(pending.last)
         if width:
             self.found += [
-                (path[-1], ids[first : first + width])
-                for path, first in zip(paths, range(count, len(ids), width), strict=True)
+                (last, ids[first : first + width])
+                for last, first in zip(pending.last, range(count, len(ids), width), strict=True)
             ]
         return ids[:count]
 

@@ -3,8 +3,9 @@
 import contextlib
 import gc
 import time
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from pathlib import Path
+from typing import TypeVar
 
 import mlx.core as mx
 import numpy as np
@@ -44,6 +45,9 @@ _CLEAR_EVERY = 256
 
 _MAX_CARRIED = 8
 """Rows carried over rejections before one pass goes without a draft: see `Session`."""
+
+Choosing = Generator[mx.array | None, mx.array | None, list[int]]
+"""A choice whose passes somebody else runs; see `Session.choosing`."""
 
 
 class Session(Target):
@@ -323,30 +327,38 @@ class Session(Target):
         Raises ContractError for a tree that `takes_tree` refuses or a call before `begin`,
         ModelFormatError for logits that are not numbers.
         """
+        with mx.stream(self._stream):
+            return run_alone(self.choosing(last, draft), self._run)
+
+    def choosing(self, last: int, draft: Draft) -> Choosing:
+        """Choose as `choose` does, with passes that the caller runs, in `self.stream`.
+
+        Yields the rows [n] of a pass and is sent their logits [1, n, vocab], and yields None before
+        the host waits for what was queued. A pass over a tree is run here.
+        """
         self._begin_pass(last, draft)
         was_in_flight = self.in_flight
-        with mx.stream(self._stream):
-            if self._in_flight is not None:
-                choices = self._choose_in_flight(self._in_flight, last, draft)
-                rows = self._pass
-            elif not draft.is_chain:
-                tree = ArrangedTree(draft, range(len(draft)), last)
-                rows = tree.tokens
-                found = self._verify(rows, 1, tree)
-                choices = [found[0], *tree.choices(found)]
-                self._report_tree = tree, 0
-            elif draft.tokens:
-                rows = (*self._carried, last, *draft.tokens)
-                choices = self._verify(rows, len(self._carried) + 1)
-            else:
-                rows = (*self._carried, last)
-                logits = self._run(mx.array(rows))[:, -1]
-                pending = self._choosing.pending(logits, self._rows.tokens, rows)
-                # Queued before the next pass is built, so that the device has work meanwhile.
-                pending.queue()
-                self._rows.tokens += rows
-                self._carried = ()
-                choices = [self._read_and_look_ahead(pending, last)]
+        if self._in_flight is not None:
+            choices = yield from self._choose_in_flight(self._in_flight, last, draft)
+            rows = self._pass
+        elif not draft.is_chain:
+            tree = ArrangedTree(draft, range(len(draft)), last)
+            rows = tree.tokens
+            found = yield from self._verify(rows, 1, tree)
+            choices = [found[0], *tree.choices(found)]
+            self._report_tree = tree, 0
+        elif draft.tokens:
+            rows = (*self._carried, last, *draft.tokens)
+            choices = yield from self._verify(rows, len(self._carried) + 1)
+        else:
+            rows = (*self._carried, last)
+            logits = yield mx.array(rows)
+            pending = self._choosing.pending(_sent(logits)[:, -1], self._rows.tokens, rows)
+            # Queued before the next pass is built, so that the device has work meanwhile.
+            pending.queue()
+            self._rows.tokens += rows
+            self._carried = ()
+            choices = [(yield from self._read_and_look_ahead(pending, last))]
         self.last_pass = PassReport(len(rows), was_in_flight, self.in_flight)
         return choices
 
@@ -368,7 +380,7 @@ class Session(Target):
         with mx.stream(self._stream):
             self._begin_verify(rows, start + 1, tree)
             self.last_pass = PassReport(len(rows))
-            logits, paths = self._feed(rows, start)
+            logits, paths = run_alone(self._feed(rows, start), self._run)
             self._choosing.find_candidates(logits[:, start:], paths)
             chain = self._choosing.sampler.chain
             masks = self._choosing.masks(logits, self._rows.tokens, paths)
@@ -424,30 +436,36 @@ class Session(Target):
         if self._steps % _CLEAR_EVERY == 0:
             mx.clear_cache()
 
-    def _choose_in_flight(self, pending: PendingChoice, last: int, draft: Draft) -> list[int]:
+    def _choose_in_flight(self, pending: PendingChoice, last: int, draft: Draft) -> Choosing:
         """Choose after a step in flight: the last token's row is fed, its choice is queued."""
         if not draft.tokens:
-            return [self._read_and_look_ahead(pending, last)]
+            return [(yield from self._read_and_look_ahead(pending, last))]
         first = self._choosing.read(pending, last)
         tree = ArrangedTree.below(draft, first)
         if tree is None:
             # No token of the draft can be accepted: the plain pipeline continues.
-            return [self._read_and_look_ahead(pending, last), *[-1] * len(draft)]
+            chosen = yield from self._read_and_look_ahead(pending, last)
+            return [chosen, *[-1] * len(draft)]
         self._in_flight = None
         self._report_tree = tree, 1
-        found = self._verify(tree.tokens, 0, None if tree.rows.is_chain else tree)
+        found = yield from self._verify(tree.tokens, 0, None if tree.rows.is_chain else tree)
         return [first, *tree.choices(found)]
 
     def _verify(
         self, rows: tuple[int, ...], draft_start: int, tree: ArrangedTree | None = None
-    ) -> list[int]:
+    ) -> Choosing:
         """Feed rows, drafted from `draft_start` on.
 
         Returns the choice after the row before the draft, if there is one, and after each drafted
         row.
         """
         self._begin_verify(rows, draft_start, tree)
-        return self._choose_rows(rows, max(0, draft_start - 1))
+        start = max(0, draft_start - 1)
+        logits, paths = yield from self._feed(rows, start)
+        pending = self._choosing.pending_rows(logits[:, start:], self._rows.tokens, paths)
+        pending.queue()
+        yield None
+        return self._choosing.read_rows(pending)
 
     def _begin_verify(
         self, rows: tuple[int, ...], draft_start: int, tree: ArrangedTree | None
@@ -461,12 +479,14 @@ class Session(Target):
         if self._rows.replays:
             self._before_pass = self._rows.rollback.save()
 
-    def _feed(self, rows: tuple[int, ...], start: int) -> tuple[mx.array, list[tuple[int, ...]]]:
+    def _feed(
+        self, rows: tuple[int, ...], start: int
+    ) -> Generator[mx.array | None, mx.array | None, tuple[mx.array, list[tuple[int, ...]]]]:
         """Feed rows in one pass; return their logits, and the path of each row from `start` on."""
         tree = self._tree
         if tree is None or self._trees is None:
-            logits = self._run(mx.array(rows))
-            return logits, [rows[: index + 1] for index in range(start, len(rows))]
+            logits = yield mx.array(rows)
+            return _sent(logits), [rows[: index + 1] for index in range(start, len(rows))]
         logits = self._trees.forward(rows, tree.rows, self._rows.caches)
         return logits, [tree.tokens_along(row) for row in range(len(rows))]
 
@@ -489,12 +509,9 @@ class Session(Target):
         if self._states is not None:
             self._states.hand(len(self._rows.tokens) + len(self._carried))
 
-    def _choose_rows(self, rows: tuple[int, ...], start: int = 0) -> list[int]:
-        """Feed rows in one pass and return the choice after each from `start` on."""
-        logits, paths = self._feed(rows, start)
-        return self._choosing.read_rows(logits[:, start:], self._rows.tokens, paths)
-
-    def _read_and_look_ahead(self, pending: PendingChoice, last: int) -> int:
+    def _read_and_look_ahead(
+        self, pending: PendingChoice, last: int
+    ) -> Generator[mx.array | None, mx.array | None, int]:
         """Read a queued choice, after queueing the pass over it if a further token is needed.
 
         `last` is the token of the choice's row.
@@ -503,11 +520,13 @@ class Session(Target):
         position = len(self._rows.tokens)
         choosing = self._choosing
         if position + 1 >= self._end or choosing.needs_tokens or not self.look_ahead:
+            yield None
             return choosing.read(pending, last)
         # The token is not known on the host yet; only penalties and constraints would need it.
-        logits = self._run(pending.choice.token)[:, 0]
-        self._in_flight = choosing.pending(logits, self._rows.tokens, (-1,))
+        logits = yield pending.choice.token
+        self._in_flight = choosing.pending(_sent(logits)[:, 0], self._rows.tokens, (-1,))
         self._in_flight.queue()
+        yield None
         token = choosing.read(pending, last)
         self._rows.tokens.append(token)
         return token
@@ -590,3 +609,25 @@ class Session(Target):
         """Return empty rows."""
         kind = AlignedRows if self._reproducible else CachedRows
         return kind(model, self._kv_bits, self._make_passes)
+
+
+_T = TypeVar("_T")
+
+
+def run_alone(
+    work: Generator[mx.array | None, mx.array | None, _T], run: Callable[[mx.array], mx.array]
+) -> _T:
+    """Run what `Session.choosing` yields pass by pass, with `run` from rows to logits."""
+    logits = None
+    while True:
+        try:
+            rows = work.send(logits)
+        except StopIteration as end:
+            result: _T = end.value
+            return result
+        logits = None if rows is None else run(rows)
+
+
+def _sent(logits: mx.array | None) -> mx.array:
+    assert logits is not None  # noqa: S101 - of whoever runs the pass
+    return logits

@@ -78,7 +78,7 @@ def test_whatever_is_broken_is_found(monkeypatch, broken, dtype):
 
 
 def test_logits_that_are_no_numbers_are_refused(monkeypatch):
-    monkeypatch.setattr(trees, "_distance", lambda *_: float("nan"))
+    monkeypatch.setattr(trees, "distance", lambda *_: float("nan"))
     assert not Tried(tiny(), 5).usable()
 
 

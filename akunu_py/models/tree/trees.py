@@ -29,7 +29,7 @@ _TRIED = TreeRows((-1, 0, 0, 1, 1, 2, 3))
 _KEPT_LEAF = 5
 """The end of a path whose rows are not adjacent, to try compaction."""
 
-_FAILURES = (AkunuError, ArithmeticError, AttributeError, LookupError, RuntimeError, TypeError,
+FAILURES = (AkunuError, ArithmeticError, AttributeError, LookupError, RuntimeError, TypeError,
              ValueError)  # fmt: skip
 """Errors of models that do not accept a mask as an array or a position for each row."""
 
@@ -100,7 +100,7 @@ class Trees:
         before = rollback.save()
         try:
             refusal = self._compare(caches, rollback, size, num_lead)
-        except _FAILURES as error:
+        except FAILURES as error:
             refusal = f"{type(error).__name__}: {error}"
         finally:
             rollback.restore(before)
@@ -129,19 +129,19 @@ class Trees:
         keep_rows(caches, len(_TRIED), _TRIED.path(_KEPT_LEAF))
         found = [*tree, self._chain([after], caches)[0]]
         expected = [*(chains[row] for row in range(len(_TRIED))), followed]
-        distance = _distance(mx.stack(found), mx.stack(expected))
+        differing = distance(mx.stack(found), mx.stack(expected))
         allowed = TOLERANCE if tree.dtype == mx.float32 else HALF_TOLERANCE
         # Written so that a NaN is refused.
-        if distance <= allowed:
+        if differing <= allowed:
             return ""
-        return f"logits over a tree differ from chains by {distance:.1e} of the largest"
+        return f"logits over a tree differ from chains by {differing:.1e} of the largest"
 
     def _chain(self, tokens: Sequence[int], caches: Sequence[Any]) -> mx.array:
         logits: mx.array = self._model(mx.array(list(tokens))[None], cache=caches)
         return logits[0]
 
 
-def _distance(found: mx.array, expected: mx.array) -> float:
+def distance(found: mx.array, expected: mx.array) -> float:
     """Return the largest difference of logits, relative to the largest magnitude of its row."""
     found, expected = found.astype(mx.float32), expected.astype(mx.float32)
     largest = mx.abs(expected).max(axis=-1)
