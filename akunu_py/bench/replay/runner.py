@@ -109,7 +109,7 @@ def _choices(draft: Draft, output: Sequence[int], position: int) -> list[int]:
     return [output[position + depth] if depth < size else _NO_TOKEN for depth in depths]
 
 
-def sweep_item(item: ReplayItem, baseline: Baseline, limits: Sequence[int]) -> list[ItemCounts]:
+def replay_lengths(item: ReplayItem, baseline: Baseline, limits: Sequence[int]) -> list[ItemCounts]:
     """Play an item back with each of the ascending `limits`, in one walk over the output.
 
     A baseline's drafts depend on the text alone, so replays with different limits share one call at

@@ -6,7 +6,7 @@ from typing import Literal
 
 from akunu_py.bench.replay.baseline import Baseline, baselines
 from akunu_py.bench.replay.cells import Cell
-from akunu_py.bench.replay.runner import ItemCounts, ReplayItem, replay_item, sweep_item
+from akunu_py.bench.replay.runner import ItemCounts, ReplayItem, replay_item, replay_lengths
 from akunu_py.bench.replay.trace_drafters import make_trace_drafter
 from akunu_py.bench.resume import ItemStore
 from akunu_py.bench.worker_pool import run_tasks
@@ -67,7 +67,7 @@ def run_replay(replay: TraceReplay, inputs: ReplayInputs) -> list[tuple[ItemCoun
         session = item.session
         drafter.begin()
         if isinstance(drafter, Baseline) and len(limits) > 1:
-            counts.append(sweep_item(item, drafter, limits))
+            counts.append(replay_lengths(item, drafter, limits))
         else:
             counts.append([replay_item(item, drafter, limits[0])])
         drafter.end()

@@ -60,16 +60,10 @@ def half_of(session: str) -> int:
 
 
 def read_trace(path: Path, failures: list[Failure] | None = None) -> list[TraceItem]:
-    """Read a trace file.
+    """Read a trace file; malformed lines go to `failures`, while the others are read.
 
-    Args:
-        path: of the file.
-        failures: gets the malformed lines, while the others are read; None: the first malformed
-            line is an error.
-
-    Raises ConfigError, which names file, line and field, for such a line, and for a file that
-    cannot be read or has no item.
-
+    Raises ConfigError, which names file, line and field, for the first malformed line if there are
+    no `failures`, and for a file that cannot be read or has no item.
     """
     try:
         data = path.read_bytes()

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from akunu_py.bench.replay.runner import ReplayItem, replay_item, sweep_item
+from akunu_py.bench.replay.runner import ReplayItem, replay_item, replay_lengths
 from akunu_py.lab.baselines import BASELINES
 from akunu_py.lab.baselines.suffix_tree import SuffixTree
 
@@ -209,7 +209,7 @@ def test_a_sweep_is_the_replays_with_each_length(name, texts):
     found = []
     for one in items:
         swept.begin()
-        found.append([counts.stats for counts in sweep_item(one, swept, limits)])
+        found.append([counts.stats for counts in replay_lengths(one, swept, limits)])
         swept.end()
     for index, limit in enumerate(limits):
         alone = BASELINES[name]()
