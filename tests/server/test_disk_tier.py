@@ -21,6 +21,7 @@ from pairwise import each_value
 from tiny_families import VOCABULARY
 from tiny_models import prompt_of
 from toy_engine import PLAIN, toy_engine
+from turns import run
 
 from akunu_py.models.load_steps import finish
 from akunu_py.models.row_file import write_arrays
@@ -54,8 +55,7 @@ def replies(engine, folder, *prompts, **options):
     found = []
     for prompt in prompts:
         job = worker.submit(engine.check(prompt, **OPTIONS))
-        while worker.step():
-            pass
+        run(worker)
         started, *_, last = list(job.events)
         found.append((last.result.token_ids, started.num_cached_tokens))
     worker.close()
@@ -124,8 +124,7 @@ def test_texts_on_disk_give_their_ids_to_prompts(engine, tmp_path):
     worker = Worker(engine, cache=PrefixCache(1 << 28, tier_of(engine, tmp_path)))
     prompt = engine.prompt_ids(TEXT)
     job = worker.submit(engine.check(prompt, **OPTIONS))
-    while worker.step():
-        pass
+    run(worker)
     worker.models.default.resident.store()
     text = (*prompt, *job.reply)
     assert len(files(tmp_path, "json")) == 1
@@ -390,8 +389,7 @@ def recurrent():
 def ask(engine, folder, prompt, **checkpoints):
     worker = Worker(engine, cache=PrefixCache(1 << 28, tier_of(engine, folder)))
     job = worker.submit(engine.check(prompt, **RECURRENT), checkpoints=checkpoints)
-    while worker.step():
-        pass
+    run(worker)
     started, *_, last = list(job.events)
     worker.close()
     return last.result.token_ids, started.num_cached_tokens
@@ -568,8 +566,7 @@ def test_nothing_in_the_folder_ends_the_worker(engine, tmp_path, name, late):
     worker = worker or Worker(engine, cache=PrefixCache(1 << 28, tier_of(engine, tmp_path)))
     for prompt in (first, second):
         job = worker.submit(engine.check(prompt, **OPTIONS))
-        while worker.step():
-            pass
+        run(worker)
         *_, last = list(job.events)
         assert last.result.token_ids == engine.generate(prompt, **OPTIONS).token_ids
         worker.models.default.resident.store()
@@ -674,8 +671,7 @@ def test_a_folder_that_went_is_made_again(engine, tmp_path):
     shutil.rmtree(tmp_path)
     worker = Worker(engine, cache=PrefixCache(1 << 28, tier))
     worker.submit(engine.check(engine.prompt_ids(TEXT), **OPTIONS))
-    while worker.step():
-        pass
+    run(worker)
     worker.close()
     assert len(files(tmp_path, "json")) == 1
 
@@ -703,8 +699,7 @@ def test_a_conversation_without_a_rest_is_written_all_the_same(
     prompt, written = engine.prompt_ids(TEXT), []
     for turn in range(1, 36):
         job = worker.submit(engine.check(prompt, **{**OPTIONS, "max_tokens": 1}))
-        while worker.step():
-            pass
+        run(worker)
         prompt = [*prompt, *job.reply, 20]
         now += 3 if rests else 1
         if cache.store_in() == 0:

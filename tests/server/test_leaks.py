@@ -12,6 +12,7 @@ from pathlib import Path
 import mlx.core as mx
 import pytest
 from toy_engine import PLAIN
+from turns import run
 
 from akunu_py.server.prefix_cache import PrefixCache
 from akunu_py.server.worker import Worker
@@ -65,8 +66,7 @@ def test_memory_stays_flat(toy):
                 worker.step()
                 if rng.random() < 0.1:
                     rng.choice(jobs).cancel()
-        while worker.step():
-            pass
+        run(worker)
         for job in jobs:
             events = list(job.events)
             assert job.cancelled.is_set() or events[-1].result.finish_reason == "length"

@@ -13,6 +13,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 from scripted_server import running
 from shared_files import ROOT
+from turns import run
 
 from akunu_py.engine.engine import Engine
 from akunu_py.models.load import LoadOptions
@@ -410,8 +411,7 @@ class TestLoadInSteps:
         worker = Worker(models, parallel=2, places=8, clock=count().__next__)
         for text in ("Hello there " * 10, "And you, too? " * 10):
             self.ask(worker, "b", 1, text)
-        while worker.step():
-            pass
+        run(worker)
         reply = self.ask(worker, "a")
         self.until(worker, lambda: reply.reply)
         leaving = models.named("b").resident.cache
@@ -461,8 +461,7 @@ class TestLoadInSteps:
         job = self.ask(worker, "other")
         self.until(worker, lambda: other.made)
         job.cancel()
-        while worker.step():
-            pass
+        run(worker)
         assert other.loads == 1
         assert [type(event) for event in job.events] == [Loading]
 
@@ -491,8 +490,7 @@ class TestLoadInSteps:
         texts = ["Hello there " * 40, "And you, too? " * 40]
         for text in texts:
             self.ask(worker, "one", 2, text)
-            while worker.step():
-                pass
+            run(worker)
         cache = models.default.resident.cache
         one.row = cache.nbytes // sum(len(entry.key) for entry in cache._entries)
         tokens = sum(len(one.lasting.prompt_ids(text)) + 200 for text in texts)
@@ -506,8 +504,7 @@ class TestLoadInSteps:
             assert all(len(one.lane.session.rows.tokens) > 100 for one in worker._running)
             for job in jobs:
                 job.cancel()
-            while worker.step():
-                pass
+            run(worker)
         worker.close()
 
     def test_the_largest_pass_of_all_replies_is_kept_free(self, worker, pair, monkeypatch):
@@ -517,8 +514,7 @@ class TestLoadInSteps:
         self.until(worker, lambda: jobs[0].reply and jobs[1].reply)
         for job in jobs:
             job.cancel()
-        while worker.step():
-            pass
+        run(worker)
         monkeypatch.setattr(other, "largest_pass", lambda _: 5_000_000, raising=False)
         for room, most in ((5_000_000, 2), (4_000_000, 1)):
             one.memory.size = one.memory.used + 6_000_000
@@ -530,8 +526,7 @@ class TestLoadInSteps:
             assert len(worker._running) == most
             for job in jobs:
                 job.cancel()
-            while worker.step():
-                pass
+            run(worker)
 
 
 def test_waiting_request_that_is_cancelled_holds_nobody_up(bench):

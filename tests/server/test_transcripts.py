@@ -8,6 +8,7 @@ import random
 
 import pytest
 from toy_engine import END, PLAIN, TEXTS, ToyTokenizer, toy_engine
+from turns import run
 
 from akunu_py.server.chats import Chats
 from akunu_py.server.events import Accepted
@@ -72,8 +73,7 @@ class Talk:
 
     def turn(self, **options):
         self.begin(**options)
-        while self.worker.step():
-            pass
+        run(self.worker)
         return self.end(thinks=options.get("thinks", False))
 
 
@@ -148,8 +148,7 @@ def test_conversations_share_the_system_message_and_keep_their_own(make):
     talks[0].turn()
     for talk in talks[1:]:
         talk.begin()
-    while worker.step():
-        pass
+    run(worker)
     for talk in talks[1:]:
         talk.end()
         assert talk.cached >= lead - 1
@@ -173,8 +172,7 @@ def test_a_prompt_copies_from_a_reply_under_way(make):
     while len(first.job.reply) < 20:
         worker.step()
     second.begin()
-    while worker.step():
-        pass
+    run(worker)
     first.end()
     second.end()
     assert second.cached >= lead - 1
@@ -190,8 +188,7 @@ def test_the_end_of_a_reply_is_in_the_cache_too(make):
     talk = Talk(worker)
     bias = {END: 100.0}
     talk.begin(logit_bias=bias)
-    while worker.step():
-        pass
+    run(worker)
     talk.end()
     prefilled, new = talk.turn()
     assert prefilled <= new + BLOCK

@@ -11,6 +11,7 @@ from types import SimpleNamespace
 import pytest
 from pairwise import each_value
 from toy_engine import PLAIN, toy_engine
+from turns import run, until
 
 from akunu_py.models.cached_rows import CachedRows
 from akunu_py.models.session import Session
@@ -28,11 +29,6 @@ TEXT = "a cat and a dog, a cat and a bird. "
 def call(engine, text=TEXT, **options):
     options = {"max_tokens": 12, "logit_bias": PLAIN, "drafter": "none", **options}
     return engine.check(engine.prompt_ids(text), **options)
-
-
-def run(worker):
-    while worker.step():
-        pass
 
 
 class Panic(BaseException):
@@ -130,8 +126,7 @@ def small_passes(monkeypatch):
 def test_a_long_prompt_does_not_keep_a_running_reply_from_its_turns(toy, make_worker, small_passes):
     worker = make_worker(parallel=2)
     short = worker.submit(call(toy, max_tokens=100))
-    while seen_of(short)[1] < 2:
-        worker.step()
+    until(worker, lambda: seen_of(short)[1] >= 2)
     long = worker.submit(call(toy, "abcdefg " * 100))
     passes = 0
     while not seen_of(long)[1]:
@@ -173,12 +168,10 @@ def test_a_prompt_is_read_in_the_passes_of_the_engine(
     worker = make_worker(parallel=2)
     if company:
         other = worker.submit(call(toy, "x", max_tokens=100))
-        while not seen_of(other)[1]:
-            worker.step()
+        until(worker, lambda: seen_of(other)[1])
     prompt_passes.clear()
     job = worker.submit(call(toy, text, max_tokens=1))
-    while not job.events._over:
-        worker.step()
+    until(worker, lambda: job.events._over)
     assert prompt_passes == passes
     assert tokens_of(job) == expected.token_ids
 
@@ -186,12 +179,10 @@ def test_a_prompt_is_read_in_the_passes_of_the_engine(
 def test_others_have_turns_within_a_prompt_pass(toy, make_worker, pauses):
     worker = make_worker(parallel=2)
     short = worker.submit(call(toy, "x", max_tokens=100))
-    while not seen_of(short)[1]:
-        worker.step()
+    until(worker, lambda: seen_of(short)[1])
     before = seen_of(short)[1]
     long = worker.submit(call(toy, "abcdefg, " * 40))
-    while seen_of(long)[0] < len(long.prompt) - 1:
-        worker.step()
+    until(worker, lambda: seen_of(long)[0] >= len(long.prompt) - 1)
     layers = len(worker._running[0].lane.session.rows.caches)
     assert layers > 1
     assert seen_of(short)[1] - before >= layers
@@ -263,8 +254,7 @@ class TestCancelling:
         expected = toy.generate(text, max_tokens=12, drafter="none", logit_bias=PLAIN).token_ids
         worker = make_worker(parallel=1, cache=PrefixCache(1 << 26))
         job = worker.submit(call(toy, text))
-        while seen_of(job)[0] <= 64:
-            worker.step()
+        until(worker, lambda: seen_of(job)[0] > 64)
         done = seen_of(job)[0]
         assert done < 128
         job.cancel()
@@ -280,8 +270,7 @@ class TestCancelling:
     def test_in_decoding_before_the_turns_of_others(self, toy, make_worker):
         worker = make_worker(parallel=2)
         jobs = [worker.submit(call(toy, max_tokens=100)) for _ in range(2)]
-        while min(seen_of(job)[1] for job in jobs) < 3:
-            worker.step()
+        until(worker, lambda: min(seen_of(job)[1] for job in jobs) >= 3)
         for place in (-1, 0):
             job = worker._running[place].job
             count = seen_of(job)[1]
@@ -328,8 +317,7 @@ class TestErrors:
 
         raised = []
         monkeypatch.setattr(Session, method, fails)
-        while not bad.events._over:
-            worker.step()
+        until(worker, lambda: bad.events._over)
         with pytest.raises(type(error) if isinstance(error, Exception) else RuntimeError):
             read(bad)
         monkeypatch.undo()
@@ -382,16 +370,13 @@ class TestErrors:
             thread.join()
             slow.compiled = False
             behind = worker.submit(call(toy, max_tokens=3))
-            while not behind.events._over:
-                worker.step()
+            until(worker, lambda: behind.events._over)
             assert worker.health().waiting == 1
-        while not other.events._over:
-            worker.step()
+        until(worker, lambda: other.events._over)
         assert slow.begun.wait(60)
         slow.may_end.set()
         thread.join()
-        while not jobs[0].events._over:
-            worker.step()
+        until(worker, lambda: jobs[0].events._over)
         assert len(tokens_of(jobs[0])) == 12
 
     @pytest.mark.parametrize("fails", [False, True])
@@ -472,8 +457,7 @@ def test_a_draft_model_that_reads_a_prompt_does_not_keep_others_from_their_turns
     worker = make_worker(tiny_pair, parallel=2)
     options = {"drafter": "draft-model", "logit_bias": {}, "draft_budget": "always"}
     short = worker.submit(call(tiny_pair, "x", max_tokens=150, drafter="none", logit_bias={}))
-    while seen_of(short)[1] < 2:
-        worker.step()
+    until(worker, lambda: seen_of(short)[1] >= 2)
     long = worker.submit(call(tiny_pair, "abcdefg " * 20, **options))
     before, ended = seen_of(short)[1], 0
     while not seen_of(long)[1]:
@@ -578,8 +562,7 @@ def test_a_prompt_waits_only_for_the_beginning_that_it_shares(toy, make_worker, 
     worker = make_worker(parallel=2)
     long = worker.submit(call(toy, LONG + "and more. " * 60))
     short = worker.submit(call(toy, LONG + "xyz"))
-    while not seen_of(short)[1]:
-        worker.step()
+    until(worker, lambda: seen_of(short)[1])
     assert not seen_of(long)[1]
     common = started_of(short).num_cached_tokens
     assert common >= len(toy.prompt_ids(LONG)) - 1
@@ -591,8 +574,7 @@ def test_a_prompt_waits_for_the_pass_under_way(toy, make_worker, pauses, monkeyp
     monkeypatch.setattr("akunu_py.models.cached_rows.PREFILL_CHUNK", 150)
     worker = make_worker(parallel=2)
     long = worker.submit(call(toy, LONG))
-    while seen_of(long)[0] <= 150:
-        worker.step()
+    until(worker, lambda: seen_of(long)[0] > 150)
     assert not worker._running[0].lane.session.rows.settled
     other = worker.submit(call(toy, LONG[:150] + "xyz"))
     run(worker)
@@ -602,8 +584,7 @@ def test_a_prompt_waits_for_the_pass_under_way(toy, make_worker, pauses, monkeyp
 def test_prompt_goes_on_where_the_one_before_it_was_cancelled(toy, make_worker, small_passes):
     worker = make_worker(parallel=2, cache=PrefixCache(1 << 26))
     jobs = [worker.submit(call(toy, LONG)) for _ in range(2)]
-    while seen_of(jobs[0])[0] < 100:
-        worker.step()
+    until(worker, lambda: seen_of(jobs[0])[0] >= 100)
     assert not jobs[1].events._events
     jobs[0].cancel()
     run(worker)
