@@ -43,8 +43,8 @@ from akunu_py.server.events import (
     Progress,
 )
 from akunu_py.server.generation_fields import JSON_OBJECT, OpenAIBody
-from akunu_py.server.incoming import Incoming, incoming
-from akunu_py.server.logprobs import asked_logprobs, logprob_fields
+from akunu_py.server.incoming import Incoming, receive
+from akunu_py.server.logprobs import logprob_fields, logprobs_option
 from akunu_py.server.openai_form import OpenAIForm
 from akunu_py.server.requests import ChatRequest
 from akunu_py.values.constraint import Constraint
@@ -162,7 +162,7 @@ class ChatBody(OpenAIBody, kw_only=True):
 
 async def chat_completions(http: HttpRequest) -> Response:
     """Answer `POST /v1/chat/completions`."""
-    asked = await incoming(http, ChatBody, refused=_REFUSED, no_effect=_NO_EFFECT)
+    asked = await receive(http, ChatBody, refused=_REFUSED, no_effect=_NO_EFFECT)
     request, body = _read_request(asked), asked.body
     form = partial(
         ChatForm,
@@ -190,7 +190,7 @@ def _read_request(asked: Incoming[ChatBody]) -> ChatRequest:
         options["max_tokens"] = body.max_completion_tokens
     if (form := _answer_form(body.response_format)) is not None:
         options["constraint"] = form
-    options["logprobs"] = asked_logprobs(body.logprobs, body.top_logprobs, field="top_logprobs")
+    options["logprobs"] = logprobs_option(body.logprobs, body.top_logprobs, field="top_logprobs")
     options |= _thinking(asked)
     newest = newest_of_user(message.role for message in body.messages)
     messages = [

@@ -57,7 +57,7 @@ class Chats:
 
         def prepare(engine: Engine) -> Prepared:
             with self._lock:
-                said = self._reasoning.restored(client, read)
+                said = self._reasoning.restore(client, read)
             call = engine.check_chat(
                 said, config, tools=offered, tool_choice=tool_choice, continued=continued, **options
             )

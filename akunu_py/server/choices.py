@@ -34,7 +34,7 @@ from akunu_py.values.decode_stats import DecodeStats
 _SEEDS = 2**64
 
 
-def asked_choices(n: int | None, places: int) -> int:
+def choice_count(n: int | None, places: int) -> int:
     """Return how many choices a request asks for; at most as many as there are places.
 
     Raises RequestError for another number.

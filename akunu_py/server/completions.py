@@ -14,8 +14,8 @@ from akunu_py.server.choices import ChoicePlace, in_choices
 from akunu_py.server.errors import RequestError
 from akunu_py.server.events import Accepted, Addition, Finished, Logprobs
 from akunu_py.server.generation_fields import OpenAIBody
-from akunu_py.server.incoming import incoming
-from akunu_py.server.logprobs import CompletionLogprobs, asked_logprobs
+from akunu_py.server.incoming import receive
+from akunu_py.server.logprobs import CompletionLogprobs, logprobs_option
 from akunu_py.server.openai_form import OpenAIForm
 from akunu_py.server.requests import CompletionRequest
 from akunu_py.values.reply_deltas import ContentDelta, ReasoningDelta
@@ -47,7 +47,7 @@ class CompletionBody(OpenAIBody, kw_only=True):
 
 async def completions(http: HttpRequest) -> Response:
     """Answer `POST /v1/completions`."""
-    asked = await incoming(http, CompletionBody, refused=_REFUSED, no_effect=_NO_EFFECT)
+    asked = await receive(http, CompletionBody, refused=_REFUSED, no_effect=_NO_EFFECT)
     body, model = asked.body, asked.model
     if body.suffix and model.loaded and not model.fills_in:
         raise RequestError(
@@ -62,7 +62,9 @@ async def completions(http: HttpRequest) -> Response:
             param="best_of",
         )
     options = body.options()
-    options["logprobs"] = asked_logprobs(body.logprobs is not None, body.logprobs, field="logprobs")
+    options["logprobs"] = logprobs_option(
+        body.logprobs is not None, body.logprobs, field="logprobs"
+    )
     request = CompletionRequest(
         model=model.id,
         prompt=_prompt(body.prompt),

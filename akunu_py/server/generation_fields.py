@@ -159,7 +159,7 @@ class OpenAIBody(RequestBody, kw_only=True):
         return None
 
 
-def configured(defaults: GenerationConfig, given: Mapping[str, Any]) -> GenerationConfig:
+def config_with(defaults: GenerationConfig, given: Mapping[str, Any]) -> GenerationConfig:
     """Return the defaults with the fields of a request; None stands for a field left out.
 
     So does an empty text for a stop text: forms of clients send what was not filled in.

@@ -12,9 +12,15 @@ from starlette.requests import Request as HttpRequest
 from starlette.responses import Response
 
 from akunu_py.server.backend import ServedModel
-from akunu_py.server.choices import asked_choices
+from akunu_py.server.choices import choice_count
 from akunu_py.server.errors import RequestError
-from akunu_py.server.generation_fields import EFFORTS, RequestBody, configured, refuse, with_options
+from akunu_py.server.generation_fields import (
+    EFFORTS,
+    RequestBody,
+    config_with,
+    refuse,
+    with_options,
+)
 from akunu_py.server.json_body import decode, read_body, unknown_fields
 from akunu_py.server.reply_response import ReplyForm
 from akunu_py.server.requests import ChatRequest, Request
@@ -46,7 +52,7 @@ class Incoming(Generic[_Body]):
 
         Raises RequestError that names the field.
         """
-        return configured(self.service.defaults, options)
+        return config_with(self.service.defaults, options)
 
     def thinking(
         self,
@@ -100,7 +106,7 @@ class Incoming(Generic[_Body]):
 
     def choices(self, n: int | None) -> int:
         """Return how many choices a request asks for; raises RequestError for too many."""
-        return asked_choices(n, self.service.backend.health().places)
+        return choice_count(n, self.service.backend.health().places)
 
     async def respond(
         self, request: Request, form: ReplyForm, *, stream: bool | None, choices: int = 1
@@ -108,13 +114,13 @@ class Incoming(Generic[_Body]):
         """Queue a request and return the response of its reply, or of its choices."""
         tools = request.tools if isinstance(request, ChatRequest) else ()
         # In a thread, and before the headers, which say what was left out.
-        loosened = await asyncio.to_thread(self._loosened, tools) if tools else ()
+        loosened = await asyncio.to_thread(self._unenforced_parts, tools) if tools else ()
         return self.service.respond(
             self._http, request, form,
-            stream=bool(stream), choices=choices, ignored=lambda: self._without(loosened),
+            stream=bool(stream), choices=choices, ignored=lambda: self._without_effect(loosened),
         )  # fmt: skip
 
-    def _loosened(self, tools: Sequence[Tool]) -> Sequence[str]:
+    def _unenforced_parts(self, tools: Sequence[Tool]) -> Sequence[str]:
         """Return what calls need not follow, as far as is known of the model by now."""
         try:
             enforced = enforceable(tools)
@@ -124,14 +130,14 @@ class Incoming(Generic[_Body]):
         unwritten = model.unwritten([one.tool for one in enforced])
         return [*(part for one in enforced for part in one.loosened), *unwritten]
 
-    def _without(self, loosened: Sequence[str]) -> Sequence[str]:
+    def _without_effect(self, loosened: Sequence[str]) -> Sequence[str]:
         """Return what has no effect, as far as is known of the model by now."""
         model = self.service.model(self.model.id)
         depending = (name for name, heeds in self.depends if not heeds(model))
         return [*self.ignored, *depending, *loosened]
 
 
-async def incoming(
+async def receive(
     http: HttpRequest,
     kind: type[_Body],
     *,

@@ -14,7 +14,7 @@ _LEAST = -9999.0
 """What OpenAI's API writes for a probability of 0: JSON has no -inf."""
 
 
-def asked_logprobs(wanted: bool | None, top: int | None, *, field: str) -> int | None:
+def logprobs_option(wanted: bool | None, top: int | None, *, field: str) -> int | None:
     """Return the option `logprobs` for fields of a request; None for no log probabilities.
 
     Raises RequestError for a number out of range, or one without the wish.

@@ -29,7 +29,7 @@ from akunu_py.server.conversation import (
 from akunu_py.server.errors import Api, Problem, RequestError, anthropic_error
 from akunu_py.server.events import Accepted, Addition, Finished, Logprobs, Usage
 from akunu_py.server.generation_fields import RequestBody
-from akunu_py.server.incoming import Incoming, incoming
+from akunu_py.server.incoming import Incoming, receive
 from akunu_py.server.reply_response import ReplyForm
 from akunu_py.server.requests import ChatRequest
 from akunu_py.tokenizers.accepted_turns import with_one_turn_each
@@ -134,7 +134,7 @@ _Count = TypeVar("_Count", bound=CountBody)
 
 async def messages(http: HttpRequest) -> Response:
     """Answer `POST /v1/messages`."""
-    asked = await incoming(http, MessagesBody, no_effect=_NO_EFFECT, prefixes=_MODEL_PREFIXES)
+    asked = await receive(http, MessagesBody, no_effect=_NO_EFFECT, prefixes=_MODEL_PREFIXES)
     body = asked.body
     request = _read_request(asked)
     form = MessageForm(body.model or request.model)
@@ -143,7 +143,7 @@ async def messages(http: HttpRequest) -> Response:
 
 async def count_tokens(http: HttpRequest) -> Response:
     """Answer `POST /v1/messages/count_tokens`."""
-    asked = await incoming(http, CountBody, prefixes=_MODEL_PREFIXES)
+    asked = await receive(http, CountBody, prefixes=_MODEL_PREFIXES)
     count = await asked.service.backend.count_tokens(_read_request(asked))
     return JSONResponse({"input_tokens": count})
 

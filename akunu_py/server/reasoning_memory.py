@@ -27,7 +27,7 @@ class ReasoningMemory:
         *_, key = _keys(client, [*messages, reply])
         self._kept.keep(key, reply.reasoning.encode())
 
-    def restored(self, client: str, messages: Sequence[Message]) -> tuple[Message, ...]:
+    def restore(self, client: str, messages: Sequence[Message]) -> tuple[Message, ...]:
         """Return a conversation, with the reasoning of replies that came back without it."""
         found = []
         for message, key in zip(messages, _keys(client, messages), strict=True):

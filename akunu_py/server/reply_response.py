@@ -173,7 +173,7 @@ class ReplyResponse(Response):
                     self._notice(event)
                     self._form.addition(event)
                 event = await self._events.read()
-            body = self._form.whole(_checked(event))
+            body = self._form.whole(_check_end(event))
         except Exception as error:  # noqa: BLE001 - each becomes an answer
             await self._refuse(error, send)
             return
@@ -220,7 +220,7 @@ class ReplyResponse(Response):
                 self._notice(event)
                 await self._write(send, self._form.addition(event))
                 event = await self._next_with_keep_alive(send)
-            last = self._form.closing(_checked(event))
+            last = self._form.closing(_check_end(event))
             self._usage = event.usage
         except ClientDisconnect:
             raise
@@ -307,7 +307,7 @@ class _Events:
             raise RuntimeError("a reply ended without its last event") from None
 
 
-def _checked(finished: Finished) -> Finished:
+def _check_end(finished: Finished) -> Finished:
     """Refuse the end of a reply that the server cancelled while its client waited."""
     if finished.reason == "cancelled":
         raise ServerBusyError(

@@ -11,7 +11,7 @@ SENT = Message("assistant", " because\n")
 def test_dropped_thoughts_are_put_back():
     thoughts = ReasoningMemory()
     thoughts.remember("a", ASKED, REPLY)
-    *_, reply, later = thoughts.restored("a", [*ASKED, SENT, Message("user", "and?")])
+    *_, reply, later = thoughts.restore("a", [*ASKED, SENT, Message("user", "and?")])
     assert reply == Message("assistant", " because\n", reasoning="hm")
     assert later == Message("user", "and?")
 
@@ -23,9 +23,9 @@ def test_calls_count_without_their_ids():
     )
     thoughts.remember("a", ASKED, made)
     back = Message("assistant", tool_calls=(ToolCall("f", {"y": 2, "x": 1}, "two"),))
-    assert thoughts.restored("a", [*ASKED, back])[-1].reasoning == "hm"
+    assert thoughts.restore("a", [*ASKED, back])[-1].reasoning == "hm"
     other = Message("assistant", tool_calls=(ToolCall("f", {"x": 2, "y": 2}),))
-    assert thoughts.restored("a", [*ASKED, other])[-1].reasoning == ""
+    assert thoughts.restore("a", [*ASKED, other])[-1].reasoning == ""
 
 
 def test_other_clients_conversations_and_replies_get_none():
@@ -37,11 +37,11 @@ def test_other_clients_conversations_and_replies_get_none():
         ("a", [*ASKED, Message("assistant", "no")]),
         ("a", [*ASKED, Message("user", "because")]),
     ):
-        assert thoughts.restored(client, messages) == tuple(messages)
+        assert thoughts.restore(client, messages) == tuple(messages)
 
 
 def test_thoughts_that_a_client_sent_stay():
     thoughts = ReasoningMemory()
     thoughts.remember("a", ASKED, REPLY)
     own = Message("assistant", "because", reasoning="mine")
-    assert thoughts.restored("a", [*ASKED, own])[-1] == own
+    assert thoughts.restore("a", [*ASKED, own])[-1] == own

@@ -14,8 +14,8 @@ from starlette.responses import Response
 from akunu_py.server.conversation import check_counts, newest_of_user
 from akunu_py.server.errors import RequestError
 from akunu_py.server.generation_fields import JSON_OBJECT, RequestBody
-from akunu_py.server.incoming import Incoming, incoming
-from akunu_py.server.logprobs import asked_logprobs
+from akunu_py.server.incoming import Incoming, receive
+from akunu_py.server.logprobs import logprobs_option
 from akunu_py.server.requests import ChatRequest
 from akunu_py.server.responses.form import ResponseForm
 from akunu_py.server.responses.items import InputItem, InputReader
@@ -72,7 +72,7 @@ class ResponsesBody(RequestBody, kw_only=True):
 
 async def responses(http: HttpRequest) -> Response:
     """Answer `POST /v1/responses`."""
-    asked = await incoming(http, ResponsesBody, refused=_REFUSED, no_effect=_NO_EFFECT)
+    asked = await receive(http, ResponsesBody, refused=_REFUSED, no_effect=_NO_EFFECT)
     book = ToolBook()
     items, client = asked.service.items, http.state.client
     request = _read_request(asked, book, lambda id_: items.get((client, id_)))
@@ -110,7 +110,7 @@ def _read_request(
     options = {
         **body.options(),
         "constraint": _answer_form(body.text.format if body.text else None),
-        "logprobs": asked_logprobs(
+        "logprobs": logprobs_option(
             _LOGPROBS in (body.include or ()) or bool(body.top_logprobs),
             body.top_logprobs,
             field="top_logprobs",
