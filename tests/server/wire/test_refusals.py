@@ -141,6 +141,8 @@ TOGETHER = [
     ({"continue_final_message": True}, "messages", "not the assistant's"),
     ({"add_generation_prompt": False}, "messages", "not the assistant's"),
     ({"guided_regex": "a", "guided_choice": ["a"]}, None, "guided_regex and guided_choice"),
+    ({"tools": [function("f")], "tool_choice": function("x")}, "tool_choice", "names 'x', which"),
+    ({"tool_choice": "required"}, "tool_choice", "there are no tools"),
     ({"logprobs": True, "top_logprobs": 21}, "top_logprobs", "give 0 to 20"),
     ({"logprobs": True, "top_logprobs": -1}, "top_logprobs", "give 0 to 20"),
     ({"tools": [function("f", parameters=nested(200))]}, "tools[0]", "nested"),
