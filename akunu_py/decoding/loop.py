@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
+from typing import Required, TypedDict, Unpack
 
 from akunu_py.decoding.budget import Budget, VerifyAll
 from akunu_py.decoding.stats import step_detail, step_stats
@@ -16,13 +17,25 @@ from akunu_py.decoding.stopping import LoopDetector, cut_at_end
 from akunu_py.decoding.verify import verify_match
 from akunu_py.protocols import Drafter, Target, as_drafter, as_target
 from akunu_py.system.errors import ContractError
-from akunu_py.values.types import Draft, FinishReason, StepStats, Verification
+from akunu_py.values.types import Draft, FinishReason, LengthTrace, StepStats, Verification
 
 NUM_CANDIDATES = 8
 """Number of likeliest next tokens of each row that a drafter gets if it reads candidates."""
 
 Verify = Callable[[int, Draft, int], Verification]
 """Runs a pass over a token and a draft behind it, whose first position is given, and decides."""
+
+
+class Settings(TypedDict, total=False):
+    """Settings of a `Decoding`."""
+
+    num_draft_tokens: Required[int]
+    max_tokens: Required[int]
+    end_ids: Collection[int]
+    loops: LoopDetector | None
+    budget: Budget | VerifyAll | None
+    position: int
+    clock: Callable[[], float]
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,68 +51,101 @@ class Step:
     verification: Verification
 
 
-def decode(
-    target: Target,
-    drafter: Drafter,
-    last: int,
-    *,
-    num_draft_tokens: int,
-    max_tokens: int,
-    end_ids: Collection[int] = (),
-    loops: LoopDetector | None = None,
-    budget: Budget | VerifyAll | None = None,
-    verify: Verify | None = None,
-    position: int = 0,
-    clock: Callable[[], float] = time.perf_counter,
-) -> Iterator[Step]:
-    """Yield steps until an end-of-generation id, a loop that `loops` finds, or `max_tokens`.
+class Decoding:
+    """The steps of one reply, each in two halves around the target's pass.
 
     The target holds the prompt except its last token, `last`; the drafter has observed the whole
     prompt. A budget trims each draft to the length that pays; without one, whole drafts are
-    verified. `verify` decides which tokens are accepted; without it, those that the target chooses
-    are. `position` is the position of the next token, counted from the beginning of the
-    prompt. `clock` returns seconds. Closing the iterator between steps cancels the reply; every
-    committed token has been yielded then.
-
-    Raises ContractError for a draft longer than allowed, and whatever `target` raises.
+    verified. `position` is the position of the next token, counted from the beginning of the
+    prompt. `clock` returns seconds.
     """
-    target, drafter = as_target(target), as_drafter(drafter)
-    budget = budget or VerifyAll(target)
-    verify = verify or by_choice(target)
-    observe = observer(drafter, target)
-    remaining = max_tokens
-    while remaining > 0:
-        started = clock()
+
+    def __init__(
+        self,
+        target: Target,
+        drafter: Drafter,
+        last: int,
+        *,
+        num_draft_tokens: int,
+        max_tokens: int,
+        end_ids: Collection[int] = (),
+        loops: LoopDetector | None = None,
+        budget: Budget | VerifyAll | None = None,
+        position: int = 0,
+        clock: Callable[[], float] = time.perf_counter,
+    ) -> None:
+        self._target, self._drafter = as_target(target), as_drafter(drafter)
+        self._budget = budget or VerifyAll(target)
+        self._observe = observer(self._drafter, self._target)
+        self._last, self.position = last, position
+        self._num_draft_tokens, self._remaining = num_draft_tokens, max_tokens
+        self._end_ids, self._loops = end_ids, loops
+        self._clock = clock
+        self.over = max_tokens <= 0
+        self._draft = _EMPTY
+        self._length: LengthTrace | None = None
+        self._started = self._drafted = 0.0
+
+    def begin(self) -> tuple[int, Draft]:
+        """Return the token and the draft of the next pass; raises ContractError as `propose`."""
+        self._started = self._clock()
         # A pass always adds one token of its own to the accepted ones.
-        room = min(num_draft_tokens, target.max_draft_tokens(), remaining - 1)
-        proposed = propose(drafter, max(budget.limit(room), min(drafter.num_sure(), room)))
-        draft = budget.trim(proposed)
-        drafted = clock()
-        verification = verify(last, draft, position)
+        room = min(self._num_draft_tokens, self._target.max_draft_tokens(), self._remaining - 1)
+        most = max(self._budget.limit(room), min(self._drafter.num_sure(), room))
+        proposed = propose(self._drafter, most)
+        self._draft, self._length = self._budget.trim(proposed), proposed.length
+        self._drafted = self._clock()
+        return self._last, self._draft
+
+    def finish(self, verification: Verification) -> Step:
+        """Keep what was accepted of the draft; return the step."""
+        draft, position, clock = self._draft, self.position, self._clock
         chosen = clock()
-        target.commit(verification.accepted)
+        self._target.commit(verification.accepted)
         committed = clock()
-        output, reason = cut_at_end(verification.output(draft), end_ids, loops)
-        observe(output)
+        output, reason = cut_at_end(verification.output(draft), self._end_ids, self._loops)
+        self._observe(output)
         observed = clock()
         stats = step_stats(
             draft,
             verification,
             output,
-            propose_s=drafted - started + observed - committed,
-            target_s=chosen - drafted,
+            propose_s=self._drafted - self._started + observed - committed,
+            target_s=chosen - self._drafted,
             commit_s=committed - chosen,
-            describe=partial(step_detail, draft, verification, position, proposed.length),
+            describe=partial(step_detail, draft, verification, position, self._length),
         )
-        budget.observe(stats, output)
-        position += len(output)
-        remaining -= len(output)
-        last = output[-1]
-        if reason is None and not remaining:
+        self._budget.observe(stats, output)
+        self.position += len(output)
+        self._remaining -= len(output)
+        self._last = output[-1]
+        if reason is None and not self._remaining:
             reason = "length"
-        yield Step(output, stats, reason, draft, verification)
-        if reason is not None:
-            return
+        self.over = reason is not None
+        return Step(output, stats, reason, draft, verification)
+
+
+def decode(
+    target: Target,
+    drafter: Drafter,
+    last: int,
+    *,
+    verify: Verify | None = None,
+    **settings: Unpack[Settings],
+) -> Iterator[Step]:
+    """Yield steps until an end-of-generation id, a loop that `loops` finds, or `max_tokens`.
+
+    `verify` decides which tokens are accepted; without it, those that the target chooses are.
+    `settings` are those of `Decoding`. Closing the iterator between steps cancels the reply; every
+    committed token has been yielded then.
+
+    Raises ContractError for a draft longer than allowed, and whatever `target` raises.
+    """
+    verify = verify or by_choice(as_target(target))
+    decoding = Decoding(target, drafter, last, **settings)
+    while not decoding.over:
+        token, draft = decoding.begin()
+        yield decoding.finish(verify(token, draft, decoding.position))
 
 
 def by_choice(target: Target) -> Verify:

@@ -31,6 +31,9 @@ class Verifier:
     sampling: GenerationConfig
     """What the target samples with."""
 
+    by_choice: bool = False
+    """Whether it accepts what the target chooses, so that anybody may run the target's pass."""
+
 
 def make_verifier(config: GenerationConfig, seed: int) -> Verifier:
     """Return the verifier of a reply; `seed` seeds its random choices.
@@ -38,7 +41,7 @@ def make_verifier(config: GenerationConfig, seed: int) -> Verifier:
     Raises ConfigError for a rule that no installed package offers.
     """
     if config.verifier == "match":
-        return Verifier(decode, Budget, config)
+        return Verifier(decode, Budget, config, by_choice=True)
     make = _plug_in(config.verifier)
     if make is not None:
         return make(config, seed)

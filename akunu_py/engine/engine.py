@@ -37,6 +37,7 @@ from akunu_py.model_store.default_model import default_model_path
 from akunu_py.models.aligned_rows import BLOCK_ROWS, usable_context
 from akunu_py.models.cached_rows import Progress
 from akunu_py.models.heads import Head, wanted_head
+from akunu_py.models.joined import JoinedForward
 from akunu_py.models.load import LoadedModel, ModelDescription, open_model
 from akunu_py.models.load_steps import Steps, finish
 from akunu_py.models.memory_check import planned_models, settle_forms
@@ -110,6 +111,7 @@ class Engine:
         self._loaded = loaded
         self._options = options
         self._session = self._new_session(context)
+        self._joined: JoinedForward | None = None
         self.tool_use = ToolUse(loaded.tokenizer, _call_reader(options.tool_parser))
         self.thinking = Thinking(loaded.tokenizer)
         self._vocabulary = ""  # fingerprint, once a trace needs it
@@ -498,6 +500,18 @@ class Engine:
         session = self._new_session(self.context)
         return Lane(session, self._drafters.other_models(), self._request)
 
+    def joined_passes(self) -> JoinedForward | None:
+        """Return passes over the rows of several lanes; None where replies have to take turns.
+
+        The first call tries it.
+        """
+        session = self._session
+        if not session.joins:
+            return None
+        if self._joined is None:
+            self._joined = JoinedForward(self._loaded.model)
+        return None if self._joined.refusal(session) else self._joined
+
     def measure_drafts(self, *, alone: bool) -> None:
         """Say whether a reply runs alone; only then are the costs of passes with drafts measured.
 
@@ -579,6 +593,7 @@ class Engine:
             self._drafters.close()
             session = self._session
             del self._loaded, self._session, self._drafters, self._memories, self._matchers
+            self._joined = None
             # Last, since it also frees the memory that MLX keeps of deleted arrays.
             session.close()
             if self.ranks is not None:

@@ -1,20 +1,20 @@
 """A further place for replies of an engine, for a thread that makes several replies in turn."""
 
 import threading
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
 from akunu_py.constraints import Matcher, PendingMatcher
 from akunu_py.drafting import AutoState
 from akunu_py.engine.drafter_factory import DrafterChoice, DraftingModels
-from akunu_py.engine.reply import Reply, Request
+from akunu_py.engine.reply import Reply, Request, Turns
 from akunu_py.engine.tool_use import ChatPlan
 from akunu_py.models.cached_rows import NO_CHECKPOINTS, Progress
 from akunu_py.models.session import Session
+from akunu_py.protocols import as_drafter
 from akunu_py.system.errors import ConstraintError
 from akunu_py.tool_calls.enforceable import unenforceable
 from akunu_py.values.constraint import Constraint
-from akunu_py.values.types import StreamEvent
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,8 +79,11 @@ class Lane:
         *,
         checkpoints: Mapping[str, int] = NO_CHECKPOINTS,
         progress: Progress | None = None,
-    ) -> Generator[StreamEvent | None, None, None]:
+        joined: bool = False,
+    ) -> Turns:
         """Make a reply in turns: None at each pause of a prompt pass, then an event per step.
+
+        With `joined` the caller makes the choices of each step; see `Reply.turns`.
 
         `learned` is the state of `auto`; the reply joins it when it ends. Once `cancelled` is set
         the next turn is the last and has the result, with the finish reason "cancelled". Closing
@@ -89,10 +92,13 @@ class Lane:
         Raises as `Engine.generate` does for what only making the drafter shows.
         """
         state = learned.fork()
+        request = self._make(call, self.session, state, self._models)
         request = replace(
-            self._make(call, self.session, state, self._models),
+            request,
             checkpoints=checkpoints,
             progress=progress,
+            # Hidden states are handed over pass by pass.
+            joined=joined and as_drafter(request.drafter).hidden is None,
             ended=state.finish,
         )
         return Reply(request, cancelled).turns()

@@ -14,14 +14,16 @@ from dataclasses import dataclass, field, replace
 
 from akunu_py.constraints import Matcher
 from akunu_py.decoding.budget import Budget, BudgetState
-from akunu_py.decoding.loop import Step
+from akunu_py.decoding.loop import Decoding, Settings, Step
 from akunu_py.decoding.stats import StatsRecorder
 from akunu_py.decoding.stopping import LoopDetector
 from akunu_py.decoding.verifier import make_verifier
+from akunu_py.decoding.verify import verify_match
 from akunu_py.engine.reasoning import reasoning_marks
 from akunu_py.engine.reply_message import MessageReader
 from akunu_py.engine.reply_text import ReplyText
 from akunu_py.models.cached_rows import Progress
+from akunu_py.models.joined import WantedChoice
 from akunu_py.models.session import Session
 from akunu_py.protocols import Drafter, Tokenizer, as_drafter
 from akunu_py.sampling.forced import ForcedSampler
@@ -67,6 +69,9 @@ class Request:
     text: tuple[int, ...] | None = None
     """The reply's tokens if they are given; see `Engine.stream_forced`."""
 
+    joined: bool = False
+    """Whether somebody else makes the choices, with those of other replies; see `Reply.turns`."""
+
     budgets: BudgetState | None = None
     """State of the draft budget; None verifies whole drafts."""
 
@@ -94,6 +99,10 @@ class Request:
 
     ended: Callable[[], None] = lambda: None
     """Called once when the reply is over, also after an error."""
+
+
+Turns = Generator[StreamEvent | WantedChoice | None, list[int] | None, None]
+"""A reply in turns; see `Reply.turns`."""
 
 
 class Reply:
@@ -127,18 +136,26 @@ class Reply:
         """Prefill and decode; yield one event per step, the last one with the result."""
         with contextlib.closing(self.turns()) as turns:
             for event in turns:
-                if event is not None:
+                if isinstance(event, StreamEvent):
                     yield event
 
-    def turns(self) -> Generator[StreamEvent | None, None, None]:
-        """Prefill and decode as `events` does; also yield None at each pause of a prompt pass."""
+    def turns(self) -> Turns:
+        """Prefill and decode as `events` does; also yield None at each pause of a prompt pass.
+
+        If the request says that choices are `joined`, a `WantedChoice` is yielded before each step,
+        and is answered with what the session chooses, or with None to end the reply as cancelled.
+        """
         # A reply that is cancelled between two steps ends with an event without tokens.
         last = StreamEvent("", ())
         reason: FinishReason = "cancelled"
         try:
             with self._request.session.measured():
                 prefilled = yield from self._prefill()
-                for decoded in self._decode() if prefilled else ():
+                steps = self._steps() if prefilled else iter(())
+                for one in steps:
+                    decoded = one if isinstance(one, Step) else (yield from self._joined_step(one))
+                    if decoded is None:
+                        break
                     step, event = self._take(decoded)
                     if step.finish_reason is not None or self._cancelled.is_set():
                         last, reason = event, step.finish_reason or reason
@@ -150,6 +167,14 @@ class Reply:
                 yield self._with_result(last, reason)
         finally:
             self._request.ended()
+
+    def _joined_step(
+        self, decoding: Decoding
+    ) -> Generator[WantedChoice, list[int] | None, Step | None]:
+        """Take a step whose choices somebody else makes; None where it is not made any more."""
+        last, draft = decoding.begin()
+        choices = yield WantedChoice(self._request.session, last, draft)
+        return None if choices is None else decoding.finish(verify_match(draft, choices))
 
     def _prefill(self) -> Generator[None, None, bool]:
         """Show the prompt to the model and to the drafter; return False if cancelled."""
@@ -192,8 +217,8 @@ class Reply:
             self._prefilled = time.perf_counter()
         return True
 
-    def _decode(self) -> Iterator[Step]:
-        """Return the steps of the decode loop."""
+    def _steps(self) -> Iterator[Step | Decoding]:
+        """Return the steps of the decode loop; joined, its `Decoding` as often as it goes on."""
         request, session, drafter = self._request, self._request.session, self._drafter
         if request.budgets is not None:
             self._budget = self._verifier.budget(
@@ -203,17 +228,18 @@ class Reply:
                 drafter=drafter,
                 name=request.config.drafter or "",
             )
-        return self._verifier.decode(
-            session,
-            drafter,
-            request.prompt[-1],
-            num_draft_tokens=request.num_draft_tokens,
-            max_tokens=self._max_tokens,
-            end_ids=request.tokenizer.end_ids,
-            loops=LoopDetector() if request.config.stop_loops else None,
-            budget=self._budget,
-            position=len(request.prompt),
-        )
+        settings: Settings = {
+            "num_draft_tokens": request.num_draft_tokens,
+            "max_tokens": self._max_tokens,
+            "end_ids": request.tokenizer.end_ids,
+            "loops": LoopDetector() if request.config.stop_loops else None,
+            "budget": self._budget,
+            "position": len(request.prompt),
+        }
+        if not (request.joined and self._verifier.by_choice):
+            return self._verifier.decode(session, drafter, request.prompt[-1], **settings)
+        decoding = Decoding(session, drafter, request.prompt[-1], **settings)
+        return iter(lambda: None if decoding.over else decoding, None)
 
     def _take(self, step: Step) -> tuple[Step, StreamEvent]:
         """Add a step to text and statistics; return it, cut at a stop text, and its event."""

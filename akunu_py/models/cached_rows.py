@@ -36,6 +36,8 @@ class Passes:
 
     takes_trees = True
     """Whether a pass over a tree may be run on the model and `caches`."""
+    joins = True
+    """Whether passes may be joined with those over other caches."""
 
     def __init__(self, model: nn.Module, kv_bits: int | None) -> None:
         self._model = model
@@ -201,6 +203,11 @@ class CachedRows:
     def takes_trees(self) -> bool:
         """Whether a pass over a tree may be run on `model` and `caches`."""
         return self._passes.takes_trees
+
+    @property
+    def joins(self) -> bool:
+        """Whether passes over `caches` may be joined with those over other caches."""
+        return self._passes.joins
 
     @property
     def replays(self) -> bool:

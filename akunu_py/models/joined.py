@@ -13,17 +13,19 @@ keys and values), and a last one whose output the mixer returns.
 
 import inspect
 import logging
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from itertools import accumulate
-from typing import Any
+from typing import Any, NamedTuple
 
 import mlx.core as mx
 from mlx import nn
 
 from akunu_py.cpu.blas import fit_threads
 from akunu_py.models.cached_rows import CachedRows
+from akunu_py.models.session import Session
 from akunu_py.models.tree.trees import FAILURES, HALF_TOLERANCE, TOLERANCE, distance
+from akunu_py.values.types import Draft
 
 _log = logging.getLogger(__name__)
 
@@ -48,13 +50,17 @@ class JoinedForward:
         # Why passes are not joined, empty where they are; None before the try.
         self._refusal: str | None = None
 
-    def refusal(self, new_rows: Callable[[], CachedRows], vocabulary_size: int) -> str:
-        """Return why passes of this model are not joined; an empty text if they can be."""
+    def refusal(self, session: Session) -> str:
+        """Return why passes of this model are not joined; an empty text if they can be.
+
+        The first call tries it, on empty caches of the session's kind.
+        """
         if self._refusal is None:
-            try:
-                self._refusal = self._compare(new_rows, vocabulary_size)
-            except FAILURES as error:
-                self._refusal = f"{type(error).__name__}: {error}"
+            with mx.stream(session.stream):
+                try:
+                    self._refusal = self._compare(session.rows.empty, session.vocabulary_size)
+                except FAILURES as error:
+                    self._refusal = f"{type(error).__name__}: {error}"
             if self._refusal:
                 _log.info("replies take turns: %s", self._refusal)
         return self._refusal
@@ -94,6 +100,67 @@ class JoinedForward:
         if differing <= allowed:
             return ""
         return f"logits of joined passes differ by {differing:.1e} of the largest"
+
+
+class WantedChoice(NamedTuple):
+    """What a session is asked to choose: the arguments of `Session.choose`."""
+
+    session: Session
+    last: int
+    draft: Draft
+
+
+def choose_together(
+    forward: JoinedForward, wanted: Sequence[WantedChoice]
+) -> list[list[int] | BaseException]:
+    """Return what each session chooses, with their passes joined; an error is that session's own.
+
+    The sessions are of one model, and nobody reads their hidden states. Passes over trees are run
+    alone. The host waits for a choice only when those of all sessions are queued.
+
+    Raises the error of a joined pass, after which the rows of all these sessions are unknown.
+    """
+    found: list[list[int] | BaseException] = [[] for _ in wanted]
+    with mx.stream(wanted[0].session.stream):
+        works = {
+            place: one.session.choosing(one.last, one.draft) for place, one in enumerate(wanted)
+        }
+        logits: dict[int, mx.array | None] = dict.fromkeys(works)
+        waiting: set[int] = set()
+        while logits or waiting:
+            feeding: dict[int, mx.array] = {}
+            for place, sent in (logits or dict.fromkeys(waiting)).items():
+                waiting.discard(place)
+                try:
+                    rows = works[place].send(sent)
+                except StopIteration as end:
+                    found[place] = end.value
+                except (KeyboardInterrupt, SystemExit):
+                    raise
+                except BaseException as error:  # noqa: BLE001 - of whatever kind, it is its own
+                    found[place] = error
+                else:
+                    if rows is None:
+                        waiting.add(place)
+                    else:
+                        feeding[place] = rows
+            logits = _feed(forward, wanted, feeding)
+    return found
+
+
+def _feed(
+    forward: JoinedForward, wanted: Sequence[WantedChoice], feeding: Mapping[int, mx.array]
+) -> dict[int, mx.array | None]:
+    """Run one pass over the rows of sessions, by their places; return the logits of each."""
+    sessions = [wanted[place].session for place in feeding]
+    if len(sessions) == 1:
+        return dict(
+            zip(feeding, [sessions[0].feed(rows) for rows in feeding.values()], strict=True)
+        )
+    if not sessions:
+        return {}
+    caches = [session.rows.caches for session in sessions]
+    return dict(zip(feeding, forward(list(feeding.values()), caches), strict=True))
 
 
 class _Apart:

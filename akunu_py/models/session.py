@@ -80,7 +80,7 @@ class Session(Target):
         self._kv_bits = kv_bits
         self._make_passes = make_passes
         self.context = context
-        self._stream = replies_stream()
+        self.stream = replies_stream()
         self._reproducible = reproducible
         self._rows = self._new_rows(model)
         probe = make_passes(model, kv_bits).feed(mx.zeros((1,), dtype=mx.int32))
@@ -113,7 +113,7 @@ class Session(Target):
         # Hands the reply's hidden states to its drafter, if that reads them.
         self._states: HandedStates | None = None
         self._steps = 0
-        self._frame = ReplyFrame(self._stream)
+        self._frame = ReplyFrame(self.stream)
 
     def begin(
         self,
@@ -172,7 +172,7 @@ class Session(Target):
         with contextlib.closing(self._rows.prefilling(prompt[:-1], checkpoints)) as steps:
             while True:
                 # Not around the `yield`: other work of this thread has streams of its own.
-                with mx.stream(self._stream), self._listening():
+                with mx.stream(self.stream), self._listening():
                     held = next(steps, None)
                     if held is None:
                         return
@@ -186,32 +186,40 @@ class Session(Target):
         """Return the rows held now; while they are settled they can be copied."""
         return self._rows
 
+    @property
+    def joins(self) -> bool:
+        """Whether passes of the reply may be joined with those of others.
+
+        Reproducible ones have a shape of their own, and those of several machines more to do.
+        """
+        return not self._reproducible and self._rows.joins
+
     def exchange(self, rows: CachedRows | None) -> CachedRows:
         """Hand the rows over, and go on with others of this model; None for empty ones.
 
         Not within a reply. Nothing else may use the rows that are given.
         """
-        mx.synchronize(self._stream)
+        mx.synchronize(self.stream)
         self._forget_pass()
         held, self._rows = self._rows, self._rows.empty() if rows is None else rows
-        with mx.stream(self._stream):
+        with mx.stream(self.stream):
             held.rest()
         return held
 
     def copy(self, rows: CachedRows, length: int) -> CachedRows:
         """Return a copy of the first `length` rows, or of fewer; see `CachedRows.copy`."""
-        with mx.stream(self._stream):
+        with mx.stream(self.stream):
             return rows.copy(length)
 
     def describe_rows(self, rows: CachedRows) -> tuple[Layout, dict[str, mx.array]]:
         """Return what is written of rows to a file; see `row_file.describe_rows`."""
-        with mx.stream(self._stream):
+        with mx.stream(self.stream):
             return describe_rows(rows)
 
     def read_rows(self, path: Path, layout: Layout, tokens: Sequence[int]) -> CachedRows:
         """Return the rows of a file; raises as `row_file.read_rows`."""
         rows = self._rows.empty()
-        with mx.stream(self._stream):
+        with mx.stream(self.stream):
             read_rows(path, layout, tokens, rows)
         return rows
 
@@ -292,7 +300,7 @@ class Session(Target):
             self._trees = Trees(self._rows.model, self.context)
         depth = 1 + max(depths(draft), default=0)
         # After an interrupted try the content of the caches is unknown.
-        with mx.stream(self._stream), self._rows.changing():
+        with mx.stream(self.stream), self._rows.changing():
             return self._trees.usable(
                 self._rows.caches, self._rows.rollback, self.vocabulary_size, depth
             )
@@ -327,8 +335,8 @@ class Session(Target):
         Raises ContractError for a tree that `takes_tree` refuses or a call before `begin`,
         ModelFormatError for logits that are not numbers.
         """
-        with mx.stream(self._stream):
-            return run_alone(self.choosing(last, draft), self._run)
+        with mx.stream(self.stream):
+            return run_alone(self.choosing(last, draft), self.feed)
 
     def choosing(self, last: int, draft: Draft) -> Choosing:
         """Choose as `choose` does, with passes that the caller runs, in `self.stream`.
@@ -377,10 +385,10 @@ class Session(Target):
         rows = (*self._carried, last, *draft.tokens)
         start = len(self._carried)
         found = np.zeros((len(draft) + 1, self.vocabulary_size))
-        with mx.stream(self._stream):
+        with mx.stream(self.stream):
             self._begin_verify(rows, start + 1, tree)
             self.last_pass = PassReport(len(rows))
-            logits, paths = run_alone(self._feed(rows, start), self._run)
+            logits, paths = run_alone(self._feed(rows, start), self.feed)
             self._choosing.find_candidates(logits[:, start:], paths)
             chain = self._choosing.sampler.chain
             masks = self._choosing.masks(logits, self._rows.tokens, paths)
@@ -490,8 +498,8 @@ class Session(Target):
         logits = self._trees.forward(rows, tree.rows, self._rows.caches)
         return logits, [tree.tokens_along(row) for row in range(len(rows))]
 
-    def _run(self, rows: mx.array) -> mx.array:
-        """Run a pass over rows [n]; return their logits [1, n, vocab]."""
+    def feed(self, rows: mx.array) -> mx.array:
+        """Run a pass over rows [n] that `choosing` asks for; return their logits [1, n, vocab]."""
         # A plain step queues the next pass before `commit`.
         self._hand_states()
         with self._listening():
@@ -547,7 +555,7 @@ class Session(Target):
 
     def wait(self) -> None:
         """Wait until nothing that was queued is under way."""
-        mx.synchronize(self._stream)
+        mx.synchronize(self.stream)
 
     def bit_equal_to(self, most: int) -> int:
         """Return the context up to which rows were found bit-equal, 0 if some row is not.
@@ -559,7 +567,7 @@ class Session(Target):
         """
         most = min(most, self.context)
         rows, size = self._rows, self.vocabulary_size
-        with mx.stream(self._stream):
+        with mx.stream(self.stream):
             if not rows_bit_equal(lambda: self._new_rows(rows.model), size, most):
                 return 0
             if self._reproducible:
@@ -571,14 +579,14 @@ class Session(Target):
 
     def row_differences(self, sizes: Sequence[int]) -> tuple[RowDifference, ...]:
         """Return how the rows of passes of these sizes differ from rows fed one at a time."""
-        with mx.stream(self._stream):
+        with mx.stream(self.stream):
             return row_differences(
                 lambda: self._new_rows(self._rows.model), self.vocabulary_size, self.context, sizes
             )
 
     def memory_traffic(self) -> MemoryTraffic:
         """Return the bytes a plain step reads, and the measured speed of memory; takes a second."""
-        with mx.stream(self._stream):
+        with mx.stream(self.stream):
             return memory_traffic(self._rows.model, kv_bits=self._kv_bits)
 
     def logits(self, token_ids: Sequence[int], start: int = 0) -> NDArray[np.float32]:
@@ -588,7 +596,7 @@ class Session(Target):
         hold this text: a cached beginning is not fed again, and no logits are computed before
         `start`.
         """
-        with mx.stream(self._stream):
+        with mx.stream(self.stream):
             if start == 0:
                 rows = self._new_rows(self._rows.model)
             else:

@@ -1,9 +1,9 @@
-"""The thread that owns MLX: it makes the replies of all clients, a turn of one after another.
+"""The thread that owns MLX: it makes the replies of all clients, in rounds.
 
-A turn is one pass of one reply over its next tokens, or a part of a pass over its prompt: some of
-the model's layers. So a prompt is read in the same passes as by the engine, and nobody waits for
-the end of one. Passes of different replies are not joined. A worker that joins them would choose
-several lanes in `step`, and their sessions would choose their tokens together.
+In a round all replies of a model that make tokens go on by one pass, which they share, and one that
+reads its prompt reads a part of it: some of the model's layers. So a prompt is read in the same
+passes as by the engine, and nobody waits for the end of one. Replies whose passes cannot be joined
+take turns.
 
 Models are loaded in this thread, too, when the turn of a reply comes that needs one. Steps of the
 load and turns of the replies under way alternate. The prompt is laid out only then, with the
@@ -16,12 +16,15 @@ import math
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import wait
 from dataclasses import dataclass, field, replace
+from functools import partial
 
 from akunu_py.engine.engine import Engine
 from akunu_py.engine.lane import CheckedCall, Lane
+from akunu_py.engine.reply import Turns
+from akunu_py.models.joined import WantedChoice, choose_together
 from akunu_py.models.memory_check import USUAL_CONTEXT
 from akunu_py.models.session import Session
 from akunu_py.protocols import Tokenizer
@@ -147,16 +150,17 @@ class _Running:
     """A reply under way.
 
     `tokens` is the most that it may come to, with its prompt, and `largest_pass` the bytes that a
-    pass of it takes besides.
+    pass of it takes besides. `wanted` is what it waits for, if its choices are joined with others.
     """
 
     job: ReplyJob
     resident: Resident
     lane: Lane
-    turns: Generator[StreamEvent | None, None, None]
+    turns: Turns
     started: float
     tokens: int
     largest_pass: int
+    wanted: WantedChoice | None = None
 
     def growth(self) -> int:
         """Return the bytes of the rows that it may still add."""
@@ -309,7 +313,7 @@ class Worker:
         )
 
     def step(self) -> bool:
-        """Begin waiting replies in free lanes, then make one turn; return False if there is none.
+        """Begin waiting replies in free lanes, then make a round; return False if there is none.
 
         A load under way goes on before that. The thread calls this; so may a test, instead of
         `start`.
@@ -318,8 +322,16 @@ class Worker:
         loaded = self._load_on()
         if not self._running:
             return loaded
-        running = next((one for one in self._running if one.job.cancelled.is_set()), None)
-        self._turn(running or self._running[0])
+        alone = [one for one in self._running if one.wanted is None]
+        if alone:
+            self._turn(next((one for one in alone if one.job.cancelled.is_set()), alone[0]))
+        for one in [*self._running]:
+            if one.wanted is not None and one.job.cancelled.is_set():
+                self._go_on(one, partial(one.turns.send, None))
+        wanting = [one for one in self._running if one.wanted is not None]
+        if wanting:
+            resident = wanting[0].resident
+            self._choose([one for one in wanting if one.resident is resident])
         return True
 
     def stop(self) -> None:
@@ -480,9 +492,7 @@ class Worker:
             self._fail(load.job, error)
         return True
 
-    def _turns(
-        self, job: ReplyJob, resident: Resident, lane: Lane
-    ) -> Generator[StreamEvent | None, None, None]:
+    def _turns(self, job: ReplyJob, resident: Resident, lane: Lane) -> Turns:
         """Make a reply in turns, after those that read the same prompt have read it.
 
         A client that asks twice, or several agents with one system prompt, would otherwise have the
@@ -504,16 +514,19 @@ class Worker:
             job.cancelled,
             checkpoints=job.prepared.checkpoints,
             progress=_Report(job.events, taken.reason),
+            joined=self._parallel > 1 and resident.engine.joined_passes() is not None,
         )
         self._reading[job] = lane
         try:
             if not job.cancelled.is_set():
                 yield None
-            with contextlib.closing(turns):
-                for event in turns:
+            with contextlib.closing(turns), contextlib.suppress(StopIteration):
+                choices = None
+                while True:
+                    event = turns.send(choices)
                     if event is not None:
                         self._reading.pop(job, None)
-                    yield event
+                    choices = yield event
         finally:
             self._reading.pop(job, None)
 
@@ -593,20 +606,51 @@ class Worker:
 
     def _turn(self, running: _Running) -> None:
         """Make one turn of a reply; its errors end it alone."""
+        if self._go_on(running, partial(next, running.turns)):
+            self._running.remove(running)
+            self._running.append(running)
+
+    def _choose(self, wanting: Sequence[_Running]) -> None:
+        """Make the next step of replies of one model, with one pass for all."""
+        wanted = [one.wanted for one in wanting if one.wanted is not None]
+        forward = wanting[0].resident.engine.joined_passes()
+        assert forward is not None  # noqa: S101 - `_turns` asked
         try:
-            event = next(running.turns)
+            found = choose_together(forward, wanted)
+        except BaseException as error:  # noqa: BLE001 - of whatever kind, it ends these alone
+            for running in wanting:
+                self._fail(running.job, error)
+                self._end(running)
+            return
+        for running, choices in zip(wanting, found, strict=True):
+            running.wanted = None
+            if isinstance(choices, BaseException):
+                self._go_on(running, partial(running.turns.throw, choices))
+            # The event of the step, and then what it wants next, without a pass in between.
+            elif self._go_on(running, partial(running.turns.send, choices)):
+                self._go_on(running, partial(next, running.turns))
+        # Another model comes first in the next round.
+        self._running.rotate(-1)
+
+    def _go_on(
+        self, running: _Running, turn: Callable[[], StreamEvent | WantedChoice | None]
+    ) -> bool:
+        """Take a turn of a reply and hand on its event; return False if the reply is over."""
+        try:
+            event = turn()
         except BaseException as error:  # noqa: BLE001 - of whatever kind, it ends this reply alone
             self._fail(running.job, error)
             self._end(running)
-            return
-        if event is not None:
+            return False
+        if isinstance(event, WantedChoice):
+            running.wanted = event
+        elif event is not None:
             running.job.reply += event.token_ids
             running.job.events.put(event)
             if event.result is not None:
                 self._end(running)
-                return
-        self._running.remove(running)
-        self._running.append(running)
+                return False
+        return True
 
     def _end(self, running: _Running, error: Exception | None = None) -> None:
         """End a reply: its rows go to the cache, and its lane is free."""

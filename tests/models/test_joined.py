@@ -13,6 +13,7 @@ from akunu_py.cpu.blas import load_blas
 from akunu_py.models.cached_rows import CachedRows
 from akunu_py.models.joined import JoinedForward
 from akunu_py.models.rollback import leaves
+from akunu_py.models.session import Session
 from akunu_py.models.tree.trees import TOLERANCE, distance
 
 REFUSED = {
@@ -26,6 +27,10 @@ ROUNDS = ((5, 1, 9), (1, 1, 1), (3, 1, 2), (1, 4, 1), (6, 2, 3), (1, 1, 1))
 
 def rows_of(model, name):
     return CachedRows(model, variant_of(name).kv_bits)
+
+
+def session_of(model, name):
+    return Session(model, context=64, kv_bits=variant_of(name).kv_bits)
 
 
 def size_of(model, name):
@@ -48,7 +53,7 @@ def test_each_session_gets_what_it_gets_alone(name):
     model = build_family(name)
     size = size_of(model, name)
     joined = JoinedForward(model)
-    refusal = joined.refusal(lambda: rows_of(model, name), size)
+    refusal = joined.refusal(session_of(model, name))
     assert bool(refusal) == (name in REFUSED), refusal
     parameters = list(model.parameters())
     if refusal:
@@ -77,7 +82,7 @@ def test_one_sessions_cache_is_its_own_affair(name):
     model = build_family(name)
     size = size_of(model, name)
     joined = JoinedForward(model)
-    assert not joined.refusal(lambda: rows_of(model, name), size)
+    assert not joined.refusal(session_of(model, name))
     broken, sound, alone = (rows_of(model, name) for _ in range(3))
     joined([tokens(4, 0, 0, size), tokens(6, 1, 0, size)], [broken.caches, sound.caches])
     alone.feed(tokens(6, 1, 0, size))
@@ -97,5 +102,5 @@ def test_one_sessions_cache_is_its_own_affair(name):
 def test_logits_that_differ_are_refused(monkeypatch):
     model = build_family("llama")
     monkeypatch.setattr("akunu_py.models.joined.distance", lambda *_: float("nan"))
-    said = JoinedForward(model).refusal(lambda: rows_of(model, "llama"), 64)
+    said = JoinedForward(model).refusal(session_of(model, "llama"))
     assert said == "logits of joined passes differ by nan of the largest"

@@ -482,7 +482,7 @@ def test_rows_are_what_a_fresh_session_has(name, calls, tmp_path_factory):
         fresh = Session(model, context=600)
         expected = fresh.logits([*prompt, 7], 0)[-1]
         found = session.copy(session.rows, len(prompt) - 1)
-        with mx.stream(session._stream):
+        with mx.stream(session.stream):
             logits = found.feed(mx.array([0, 7]))[0, -1]
             assert mx.allclose(logits, mx.array(expected), atol=1e-4)
         if returned:

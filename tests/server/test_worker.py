@@ -132,7 +132,6 @@ def test_a_long_prompt_does_not_keep_a_running_reply_from_its_turns(toy, make_wo
     while not seen_of(long)[1]:
         before = seen_of(long), seen_of(short)
         worker.step()
-        worker.step()
         passes += seen_of(long)[0] != before[0][0]
         assert seen_of(short)[1] == before[1][1] + 1
     assert passes > 20
@@ -267,7 +266,7 @@ class TestCancelling:
         assert started_of(again).num_cached_tokens == 64
         assert tokens_of(again) == expected
 
-    def test_in_decoding_before_the_turns_of_others(self, toy, make_worker):
+    def test_in_decoding_before_a_further_pass(self, toy, make_worker):
         worker = make_worker(parallel=2)
         jobs = [worker.submit(call(toy, max_tokens=100)) for _ in range(2)]
         until(worker, lambda: min(seen_of(job)[1] for job in jobs) >= 3)
@@ -298,7 +297,7 @@ class TestErrors:
         "error",
         [ModelFormatError("broken"), RuntimeError("out of memory"), Panic("index out of range")],
     )
-    @pytest.mark.parametrize("method", ["choose", "beginning", "exchange"])
+    @pytest.mark.parametrize("method", ["_begin_pass", "beginning", "exchange"])
     def test_of_one_reply_leave_the_others_alone(
         self, toy, make_worker, monkeypatch, method, error
     ):

@@ -171,6 +171,7 @@ class _LeaderPasses(Passes):
     """Passes of rank 0, which all ranks run."""
 
     takes_trees = False
+    joins = False
 
     def __init__(self, leader: Leader, model: nn.Module, kv_bits: int | None) -> None:
         super().__init__(model, kv_bits)
