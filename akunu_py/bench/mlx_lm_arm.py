@@ -4,11 +4,9 @@ import contextlib
 from collections.abc import Callable, Generator, Sequence
 from importlib.metadata import version
 
-import mlx.core as mx
-
 from akunu_py.bench.reply import Recorder, Reply
 from akunu_py.bench.runner import Item
-from akunu_py.models.mlx_lm_loop import LoopPass
+from akunu_py.models.mlx_lm_loop import LoopPass, peak_memory_bytes
 
 Passes = Callable[[Sequence[int], int, Sequence[int] | None], Generator[LoopPass, None, None]]
 """A loop: prompt, most tokens and the reply to force, if any -> its passes."""
@@ -46,7 +44,7 @@ class MlxLmArm:
                     done.token_ids, num_drafted=done.num_drafted, num_accepted=done.num_accepted
                 ):
                     break
-            peak = int(mx.get_peak_memory())
+            peak = peak_memory_bytes()
         return recorder.reply(peak_memory_bytes=peak)
 
     def close(self) -> None:

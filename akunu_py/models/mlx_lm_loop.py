@@ -143,6 +143,11 @@ def drafted_passes(
             _settle(caches)
 
 
+def peak_memory_bytes() -> int:
+    """Return the most memory MLX held since the passes of a reply began."""
+    return int(mx.get_peak_memory())
+
+
 def _settle(caches: Sequence[Cache]) -> None:
     """Wait for a queued pass that nobody reads: it must not overlap with what follows."""
     mx.synchronize()

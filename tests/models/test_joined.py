@@ -1,8 +1,4 @@
 """Passes over the rows of several sessions: each session gets what a pass of its own gives.
-
-Mutants that the matrix kills: sizes of masks in another order; a session's cache with its
-neighbour's mask; parts handed out in reverse; `_last` taken from a layer whose output the mixer
-changes; a layer shared that got another session's rows.
 """
 
 import mlx.core as mx
