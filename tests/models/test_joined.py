@@ -1,5 +1,4 @@
-"""Passes over the rows of several sessions: each session gets what a pass of its own gives.
-"""
+"""Passes over the rows of several sessions: each session gets what a pass of its own gives."""
 
 import mlx.core as mx
 import pytest
