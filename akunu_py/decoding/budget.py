@@ -126,6 +126,8 @@ class Budget:
         # Source of the last draft, its limit, and its length as proposed.
         self._source = name
         self._most = self._proposed = 0
+        # Rows of this reply in the last pass.
+        self._own_rows = 1
         self._samples_told = -1
         if drafter is not None:
             drafter.use_rule(self)
@@ -261,13 +263,22 @@ class Budget:
     def observe(self, stats: StepStats, output: Sequence[int]) -> None:
         """Learn from a finished step: from its time and from the tokens of the target."""
         done = self._target.last_pass or PassReport(1 + stats.num_draft_tokens)
-        cost = self._measure(stats, done)
+        shared, unit_s = self._target.shared, self._costs.unit_s
+        if shared is None or shared.replies == 1:
+            tokens, cost = len(output), self._measure(stats, done)
+        else:
+            # The time of the pass is that of all.
+            tokens, cost = shared.tokens, self._costs.cost(self._context, shared.rows)
+            if unit_s is not None:
+                drafted = stats.num_draft_tokens > 0
+                self._drafter.add(stats.propose_s / unit_s, self._proposed, drafted=drafted)
+        self._own_rows = 1 + stats.num_draft_tokens
         self._drawing.account.add_step()
         if self._drawing.passes:
             self._settle(stats.num_draft_tokens, done, len(output))
-        self._rate.add(len(output), cost)
+        self._rate.add(tokens, cost)
         if not min(self._drawing.copied, stats.num_draft_tokens):
-            self._drawing.rate.add(len(output), cost)
+            self._drawing.rate.add(tokens, cost)
         self._allowance = min(_PROBE_MOST, self._allowance + _PROBE_SHARE)
         if self._shadow is not None:
             self._compare(output)
@@ -276,6 +287,11 @@ class Budget:
         self._target.look_ahead = not self._expects_to_draw()
         if self._steps % _CURVE_EVERY == 0:
             self._tell_curve()
+
+    def _rows_beside(self) -> int:
+        """Return the rows that other replies bring to the pass, as many as they brought last."""
+        shared = self._target.shared
+        return 0 if shared is None else max(shared.rows - self._own_rows, shared.replies - 1)
 
     @property
     def _in_flight(self) -> bool:
@@ -300,8 +316,8 @@ class Budget:
         # begins with its row, as a plain step would.
         free = 1 if self._in_flight else 0
         sure = probabilities[0] if free else 1.0
-        base = 1 + carried
-        plain = 1.0 if not carried else costs.cost(context, base)
+        base = 1 + carried + self._rows_beside()
+        plain = 1.0 if base == 1 else costs.cost(context, base)
         checking = rate * (costs.check_cost(context) - 1.0) if free else 0.0
         best, best_gain = 0, _LEAST_GAIN
         hoped, hoped_size, hoped_gain = 0.0, 0, 0.0

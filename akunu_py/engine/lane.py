@@ -15,6 +15,7 @@ from akunu_py.protocols import as_drafter
 from akunu_py.system.errors import ConstraintError
 from akunu_py.tool_calls.enforceable import unenforceable
 from akunu_py.values.constraint import Constraint
+from akunu_py.values.types import SharedPasses
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,11 +80,11 @@ class Lane:
         *,
         checkpoints: Mapping[str, int] = NO_CHECKPOINTS,
         progress: Progress | None = None,
-        joined: bool = False,
+        shared: SharedPasses | None = None,
     ) -> Turns:
         """Make a reply in turns: None at each pause of a prompt pass, then an event per step.
 
-        With `joined` the caller makes the choices of each step; see `Reply.turns`.
+        With `shared` the caller makes the choices of each step; see `Reply.turns`.
 
         `learned` is the state of `auto`; the reply joins it when it ends. Once `cancelled` is set
         the next turn is the last and has the result, with the finish reason "cancelled". Closing
@@ -98,7 +99,7 @@ class Lane:
             checkpoints=checkpoints,
             progress=progress,
             # Hidden states are handed over pass by pass.
-            joined=joined and as_drafter(request.drafter).hidden is None,
+            shared=shared if as_drafter(request.drafter).hidden is None else None,
             ended=state.finish,
         )
         return Reply(request, cancelled).turns()

@@ -34,6 +34,7 @@ from akunu_py.values.types import (
     GenerationConfig,
     GenerationResult,
     RowBits,
+    SharedPasses,
     StreamEvent,
     TextPiece,
     TokenLogprob,
@@ -69,8 +70,9 @@ class Request:
     text: tuple[int, ...] | None = None
     """The reply's tokens if they are given; see `Engine.stream_forced`."""
 
-    joined: bool = False
-    """Whether somebody else makes the choices, with those of other replies; see `Reply.turns`."""
+    shared: SharedPasses | None = None
+    """The passes that it shares with other replies, if somebody else makes the choices of all; see
+    `Reply.turns`."""
 
     budgets: BudgetState | None = None
     """State of the draft budget; None verifies whole drafts."""
@@ -142,8 +144,8 @@ class Reply:
     def turns(self) -> Turns:
         """Prefill and decode as `events` does; also yield None at each pause of a prompt pass.
 
-        If the request says that choices are `joined`, a `WantedChoice` is yielded before each step,
-        and is answered with what the session chooses, or with None to end the reply as cancelled.
+        If passes are `shared`, a `WantedChoice` is yielded before each step, and is answered with
+        what the session chooses, or with None to end the reply as cancelled.
         """
         # A reply that is cancelled between two steps ends with an event without tokens.
         last = StreamEvent("", ())
@@ -220,6 +222,7 @@ class Reply:
     def _steps(self) -> Iterator[Step | Decoding]:
         """Return the steps of the decode loop; joined, its `Decoding` as often as it goes on."""
         request, session, drafter = self._request, self._request.session, self._drafter
+        session.shared = request.shared if self._verifier.by_choice else None
         if request.budgets is not None:
             self._budget = self._verifier.budget(
                 request.budgets,
@@ -236,7 +239,7 @@ class Reply:
             "budget": self._budget,
             "position": len(request.prompt),
         }
-        if not (request.joined and self._verifier.by_choice):
+        if session.shared is None:
             return self._verifier.decode(session, drafter, request.prompt[-1], **settings)
         decoding = Decoding(session, drafter, request.prompt[-1], **settings)
         return iter(lambda: None if decoding.over else decoding, None)

@@ -20,6 +20,7 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import wait
 from dataclasses import dataclass, field, replace
 from functools import partial
+from weakref import WeakKeyDictionary
 
 from akunu_py.engine.engine import Engine
 from akunu_py.engine.lane import CheckedCall, Lane
@@ -44,7 +45,7 @@ from akunu_py.system.errors import (
     MemoryLimitError,
     ServerBusyError,
 )
-from akunu_py.values.types import StreamEvent
+from akunu_py.values.types import SharedPasses, StreamEvent
 
 _log = logging.getLogger(__name__)
 
@@ -221,6 +222,7 @@ class Worker:
         self._compiling: set[ReplyJob] = set()
         # Replies that read their prompts, and where.
         self._reading: dict[ReplyJob, Lane] = {}
+        self._shared: WeakKeyDictionary[Engine, SharedPasses] = WeakKeyDictionary()
         self._mean_s = _USUAL_REPLY_S
         self._stopping = False
         self._why_no_more = "the server is shutting down; send the request again later"
@@ -514,7 +516,7 @@ class Worker:
             job.cancelled,
             checkpoints=job.prepared.checkpoints,
             progress=_Report(job.events, taken.reason),
-            joined=self._parallel > 1 and resident.engine.joined_passes() is not None,
+            shared=self._shared_passes(resident.engine),
         )
         self._reading[job] = lane
         try:
@@ -529,6 +531,12 @@ class Worker:
                     choices = yield event
         finally:
             self._reading.pop(job, None)
+
+    def _shared_passes(self, engine: Engine) -> SharedPasses | None:
+        """Return the account of the passes that replies of an engine share, if they do."""
+        if self._parallel == 1 or engine.joined_passes() is None:
+            return None
+        return self._shared.setdefault(engine, SharedPasses())
 
     def _reader(self, job: ReplyJob, resident: Resident) -> tuple[ReplyJob, int] | None:
         """Return the reply that will read most of a job's prompt, and how many of its tokens.
@@ -622,6 +630,9 @@ class Worker:
                 self._fail(running.job, error)
                 self._end(running)
             return
+        shared = self._shared[wanting[0].resident.engine]
+        shared.replies, shared.rows = len(wanted), sum(1 + len(one.draft) for one in wanted)
+        before = sum(len(running.job.reply) for running in wanting)
         for running, choices in zip(wanting, found, strict=True):
             running.wanted = None
             if isinstance(choices, BaseException):
@@ -629,6 +640,7 @@ class Worker:
             # The event of the step, and then what it wants next, without a pass in between.
             elif self._go_on(running, partial(running.turns.send, choices)):
                 self._go_on(running, partial(next, running.turns))
+        shared.tokens = sum(len(running.job.reply) for running in wanting) - before
         # Another model comes first in the next round.
         self._running.rotate(-1)
 
