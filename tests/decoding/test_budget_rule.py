@@ -1,7 +1,7 @@
 """The rule of the budget, step by step, and what it learns from.
 
-Mutants of the budget, made by hand, that these tests and those of test_budget.py kill (each was
-tried):
+Mutants of the budget, made by hand, that these tests and those of test_budget.py and
+test_pass_costs.py kill (each was tried):
 
 1. lambda fixed at 1
 2. a plain step costs C(1) of a pass alone instead of 1
@@ -19,12 +19,14 @@ tried):
 14. the price of a check left out, or the chance that nothing more than it is paid
 15. a stall of the machine counted in full for lambda
 16. drafts before the unit is known
-17. a reply with penalties taken for one with a step in flight
+17. a reply with penalties, or of a verifier, taken for one with a step in flight
 18. the budget's answer ignored by the loop, or the loop's steps not told to the budget
 19. stale costs kept that fresh ones of more rows refute; costs that fall with rows
 20. outcomes counted behind the first wrong token; recent outcomes not counted
 21. lambda below 1 where steps took longer than plain ones
 22. tokens that must come left out where they do not pay, or learned from
+23. a step that queues nothing taken for one that does; the step queued behind carried rows left out
+24. carried rows left out of the price of a plain step
 """
 
 import random
@@ -209,6 +211,35 @@ def test_the_step_in_flight_is_not_part_of_the_pass():
     assert budget._in_flight
 
 
+def test_a_step_that_queues_the_next_one_waits_for_a_part_of_it():
+    """And one that queues nothing tells nothing of the unit, or of that part."""
+    state = known_state({4: 2.0})
+    budget = budget_of(state)
+    target, costs = budget._target, state.costs
+    for _ in range(5):
+        target.in_flight = False
+        observe(budget, step(0, 0, 1.6 * UNIT_S), (7,))
+    assert costs.prepaid == pytest.approx(0.6)
+    for found, pass_s in ((True, 0.4 * UNIT_S), (False, UNIT_S)):
+        for _ in range(9):
+            target.in_flight, target.look_ahead = found, False
+            observe(budget, step(0, 0, pass_s), (7,))
+    assert (costs.prepaid, costs.unit_s) == pytest.approx((0.6, UNIT_S))
+    for _ in range(9):
+        target.in_flight = False
+        observe(budget, step(0, 0, 2.1 * UNIT_S), (7,), carried_rows=3)
+    assert costs.cost(10, 4) == pytest.approx(1.5)
+
+
+def test_a_step_shorter_than_the_one_in_flight_makes_no_time_negative():
+    state = known_state({0: 1.0, 4: 2.0})
+    budget = budget_of(state)
+    for _ in range(15):
+        budget._target.in_flight = True
+        observe(budget, step(4, 4, 0.5 * UNIT_S), (0, 1, 2, 3, 9))
+        assert state.costs.unit_s > 0
+
+
 def test_refused_drafts_teach_what_they_were_worth():
     state = known_state({2: 5.0, 9: 20.0})
     budget = budget_of(state)
@@ -243,6 +274,29 @@ def test_rows_that_are_fed_again_count():
         observe(budget, step(2, 2, 4.0 * UNIT_S), (0, 1, 2), carried_rows=3)
     assert state.costs.cost(10, 6) == pytest.approx(4.0)
     assert state.costs.cost(10, 3) == pytest.approx(1.1)
+
+
+def test_a_plain_step_feeds_carried_rows_as_well():
+    state = known_state({2: 1.05, 4: 3.0, 5: 3.05, 9: 20.0})
+    taught(state, 0.5)
+    budget = budget_of(state, carried_rows=3)
+    budget._allowance = 0.0
+    assert len(budget.trim(draft_of(4))) == 1
+
+
+@pytest.mark.parametrize(("queues", "pipelined"), [(True, False), (False, True)])
+def test_replies_without_a_step_in_flight_have_costs_of_their_own(queues, pipelined):
+    """Penalties need each token first, and a verifier the distributions."""
+    state = known_state({4: 2.0})
+    target = Flight(pipelined=queues)
+    budget = Budget(state, context=10, target=target, pipelined=pipelined)
+    for _ in range(9):
+        target.look_ahead = False
+        observe(budget, step(0, 0, 3 * UNIT_S), (7,))
+        observe(budget, step(3, 3, 4.5 * UNIT_S), (0, 1, 2, 3))
+    assert (state.costs.unit_s, state.costs.cost(10, 4)) == (UNIT_S, 2.0)
+    costs = state.costs_alone
+    assert (costs.unit_s, costs.cost(10, 4)) == pytest.approx((3 * UNIT_S, 1.5))
 
 
 def test_a_probe_takes_from_what_may_be_lost():

@@ -15,6 +15,10 @@ Mutants of the loop, made by hand, that these tests kill (each was tried):
 11. verify stops one node early (accepts all but the last)
 12. commit called before verify's path is known (accepts the whole draft)
 13. the drafter told of accepted tokens beyond the end id
+14. what is sure left to the budget, or drafted beyond the room
+15. a partner's time added to another's; the drafter's time without `observe`
+16. "length" said of a reply whose last token ends it; a step made for no tokens
+17. candidates told behind the tokens
 """
 
 import itertools
@@ -25,7 +29,8 @@ from drafted_trees import bare_trees
 from hypothesis import given
 from hypothesis import strategies as st
 
-from akunu_py.decoding.loop import decode
+from akunu_py.decoding.budget import VerifyAll
+from akunu_py.decoding.loop import NUM_CANDIDATES, decode
 from akunu_py.decoding.stats import StatsRecorder
 from akunu_py.decoding.stopping import REPEATED_TOKENS, LoopDetector
 from akunu_py.drafting import PlainDrafter
@@ -126,6 +131,71 @@ def test_the_first_of_several_end_ids_counts(end):
     target = ToyTarget(PROMPT, rule=lambda context: len(context))
     tokens, _ = run(target, OracleDrafter(lambda c: len(c), 3), end_ids={end, 40})
     assert tokens == list(range(5, end + 1))
+
+
+def test_a_last_token_that_ends_the_reply_is_no_limit():
+    target = ToyTarget(PROMPT, rule=len)
+    _, steps = run(target, PlainDrafter(), max_tokens=2, end_ids={6})
+    assert [step.finish_reason for step in steps] == [None, "stop"]
+    assert run(target, PlainDrafter(), max_tokens=0) == ([], [])
+
+
+class SureDrafter(ScriptedDrafter):
+    def num_sure(self):
+        return 4
+
+
+class NeverDrafting(VerifyAll):
+    def limit(self, most):
+        return 0
+
+
+def test_what_is_sure_is_drafted_whatever_the_budget_says():
+    """As far as there is room: three tokens remain for the second draft."""
+    target = ToyTarget(PROMPT, rule=len)
+    steps = decode(
+        target, SureDrafter([[5, 6, 7, 8], [10, 11, 12, 13]]), PROMPT[-1],
+        num_draft_tokens=8, max_tokens=8, budget=NeverDrafting(target),
+    )  # fmt: skip
+    assert [step.token_ids for step in steps] == [(5, 6, 7, 8, 9), (10, 11, 12)]
+
+
+def test_each_partner_is_charged_its_own_time():
+    target, drafter = ToyTarget(PROMPT), ScriptedDrafter([[1]])
+    now = 0
+
+    def slow(method, seconds):
+        def call(*arguments):
+            nonlocal now
+            now += seconds
+            return method(*arguments)
+
+        return call
+
+    drafter.propose, drafter.observe = slow(drafter.propose, 1), slow(drafter.observe, 2)
+    target.choose, target.commit = slow(target.choose, 4), slow(target.commit, 8)
+    steps = decode(
+        target, drafter, PROMPT[-1], num_draft_tokens=4, max_tokens=4, clock=lambda: now
+    )  # fmt: skip
+    stats = next(steps).stats
+    assert (stats.propose_s, stats.target_s, stats.commit_s) == (3, 4, 8)
+
+
+def test_a_drafter_that_reads_candidates_gets_them_before_the_tokens():
+    told = []
+
+    class Reader(ScriptedDrafter):
+        def observe_candidates(self, rows):
+            told.append(rows)
+
+        def observe(self, tokens):
+            told.append(tuple(tokens))
+
+    target = ToyTarget(PROMPT, rule=len)
+    target.track_candidates = lambda count: told.append(count)
+    target.candidates = lambda: [(2, [5, 4])]
+    list(decode(target, Reader(), PROMPT[-1], num_draft_tokens=4, max_tokens=1))
+    assert told == [NUM_CANDIDATES, [(2, [5, 4])], (5,)]
 
 
 def test_a_target_that_cannot_roll_back_is_decoded_plainly():

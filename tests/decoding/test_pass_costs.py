@@ -155,6 +155,11 @@ def test_remembered_costs_are_outvoted_by_new_ones():
     assert costs.cost(0, 5) == pytest.approx(1.4)
 
 
+def test_costs_that_fall_are_shared():
+    costs = measured({2: 1.5, 4: 1.2})
+    assert costs.cost(10, 2) == costs.cost(10, 4) == pytest.approx(1.35)
+
+
 @given(st.lists(st.floats(0.1, 20), max_size=12))
 def test_more_rows_never_cost_less(costs):
     found = _never_falling(costs)

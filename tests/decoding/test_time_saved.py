@@ -86,9 +86,10 @@ def test_the_step_behind_a_draft_is_the_drafts():
     assert saved.share(DecodeStats(steps=3, output_tokens=4)) == pytest.approx((-1 / 8, -1 / 8))
 
 
-def observed(steps, *, pipelined=False):
+def observed(steps, *, pipelined=False, prepaid=0.0):
     """What a budget makes of steps: their statistics, tokens, and rows that were fed again."""
     state = known_state({3: 1.25, 5: 1.5})
+    state.costs.add_restart((1 + prepaid) * UNIT_S)
     for costs in (state.costs, state.costs_alone):
         for _ in range(100):
             costs.add_draft(UNIT_S, 1.0)
@@ -113,6 +114,9 @@ def test_a_plain_step_that_takes_rows_in_again_is_a_cost_of_the_draft():
     steps = [(step(4, 1, 1.5 * UNIT_S), 0), (step(0, 0, 1.25 * UNIT_S), 2)]
     # 3 tokens for 1.5 and 1.25.
     assert observed(steps) == pytest.approx((0.25 / 3, 0.25 / 3))
+    # And for 0.6 of the next step, which is queued then.
+    steps[1] = step(0, 0, 1.85 * UNIT_S), 2
+    assert observed(steps, pipelined=True, prepaid=0.6) == pytest.approx((-0.35 / 3, -0.35 / 3))
 
 
 def heavy_tails(rng):

@@ -102,6 +102,8 @@ def test_a_window_comes_back_as_it_was(window, sinks, before, later):
     assert found == in_window(text.rows, len(rows), window, sinks)
 
 
+@example(window=5, size=1, singles=2)
+@example(window=5, size=2, singles=1)
 @given(window=st.integers(3, 9), size=st.integers(1, 20), singles=st.integers(0, 12))
 def test_a_window_knows_what_it_has_lost(window, size, singles):
     """It drops as many rows as it can and says so before; the next row then sees all it should."""
