@@ -49,6 +49,7 @@ class SamplingConfig:
         TEMPERATURE,
         "0 takes the likeliest token, more draws at random.",
         metavar="T",
+        words="0 picks the likeliest token; higher varies more",
         also=("t", "temp"),
         wire=("completions", "messages", "responses"),
     )
@@ -59,6 +60,7 @@ class SamplingConfig:
         metavar="K",
         group="filter",
         heading="Sampling",
+        words="keep this many of the likeliest tokens; 0: all",
         wire=("completions", "messages"),
     )
     top_p: float = option(
@@ -68,6 +70,7 @@ class SamplingConfig:
         metavar="P",
         group="filter",
         heading="Sampling",
+        words="keep the likeliest tokens up to this total",
         wire=("completions", "messages", "responses"),
     )
     min_p: float = option(
@@ -77,6 +80,7 @@ class SamplingConfig:
         metavar="P",
         group="filter",
         heading="Sampling",
+        words="drop tokens below this share of the likeliest",
         wire=("completions",),
     )
     repetition_penalty: float = option(
@@ -86,6 +90,7 @@ class SamplingConfig:
         metavar="X",
         group="logits",
         heading="Sampling",
+        words="above 1 repeats less",
         also=("repeat_penalty",),
         wire=("completions",),
     )
@@ -97,6 +102,7 @@ class SamplingConfig:
         metavar="X",
         group="logits",
         heading="Sampling",
+        words="above 0 avoids tokens that were used before",
         wire=("completions",),
     )
     frequency_penalty: float = option(
@@ -106,6 +112,7 @@ class SamplingConfig:
         metavar="X",
         group="logits",
         heading="Sampling",
+        words="the same, but more for tokens used often",
         wire=("completions",),
     )
     penalty_window: int = option(
@@ -114,6 +121,7 @@ class SamplingConfig:
         "Penalties look at the last N tokens, including the prompt's.",
         metavar="N",
         heading="Sampling",
+        words="how many recent tokens the penalties look at",
     )
     logit_bias: Mapping[int, float] = option(
         {},
@@ -122,6 +130,7 @@ class SamplingConfig:
         metavar="ID=BIAS",
         group="logits",
         heading="Sampling",
+        words="make tokens more or less likely: 42=-1.5",
         wire=("completions",),
     )
 
@@ -148,6 +157,7 @@ class GenerationConfig(SamplingConfig):
         Count(1, "1 or more, or leave it out: until the context is full"),
         "Generate at most N tokens; else until the context ends.",
         metavar="N",
+        words="the most tokens in a reply",
         also=("n", "num_predict", "n_predict", "predict"),
         wire=("completions", "messages", "responses"),
     )
@@ -156,6 +166,7 @@ class GenerationConfig(SamplingConfig):
         Count(0, "a whole number, 0 or more and below 2**64", most=2**64 - 1),
         "Draw the same tokens again; else a new seed each time.",
         metavar="N",
+        words="the same seed gives the same reply",
         also=("s",),
         wire=("completions",),
     )
@@ -166,6 +177,7 @@ class GenerationConfig(SamplingConfig):
         "End before TEXT.",
         metavar="TEXT",
         heading="Output",
+        words="the reply ends before this text",
         wire=("completions", "messages"),
     )
     stop_loops: bool = option(
@@ -173,6 +185,7 @@ class GenerationConfig(SamplingConfig):
         Switch(),
         "End a reply that repeats itself. On in the chat, else off.",
         heading="Output",
+        words="end a reply that repeats itself over and over",
     )
     """The finish reason is then "loop": see `akunu_py.decoding.stopping`."""
     constraint: Constraint | None = option(
@@ -180,6 +193,7 @@ class GenerationConfig(SamplingConfig):
         Value(Constraint, "a Constraint, or one of json_schema, regex, grammar and choices"),
         "Give the reply a form: a JSON schema, an expression, a grammar or choices.",
         heading="Output",
+        words="json_schema FILE, regex R, grammar FILE or choices A | B",
     )
     """See `akunu_py.constraints`."""
     logprobs: int | None = option(
@@ -197,6 +211,7 @@ class GenerationConfig(SamplingConfig):
         Switch(),
         "Think before the answer, or do not, in a chat with a model that leaves it open.",
         heading="Output",
+        words="whether to think before the answer, if the model leaves it open",
     )
     """For replies to conversations alone, as `effort` is: see `akunu_py.engine.thinking`."""
     effort: Effort | None = option(
@@ -205,6 +220,7 @@ class GenerationConfig(SamplingConfig):
         "Think that much, in a chat with a model that leaves it open.",
         metavar="WORD",
         heading="Output",
+        words="how much: none, minimal, low, medium, high, xhigh or max",
     )
     drafter: str | None = option(
         None,
@@ -212,6 +228,7 @@ class GenerationConfig(SamplingConfig):
         "Draft with the drafter of this name, or with none. When left out: auto, or for options "
         "about a model's draws draft-model or mtp, where there is one.",
         metavar="NAME",
+        words="what guesses the next tokens; none: nothing",
     )
     """Names are in `akunu_py.drafting`."""
     num_draft_tokens: int | None = option(
@@ -220,6 +237,7 @@ class GenerationConfig(SamplingConfig):
         "Draft at most N tokens a pass.",
         metavar="N",
         heading="Drafting",
+        words="the most tokens guessed at once",
     )
     draft_budget: DraftBudget = option(
         "auto",
@@ -227,6 +245,7 @@ class GenerationConfig(SamplingConfig):
         "Draft what pays on this machine (auto), or everything (always).",
         metavar="WHEN",
         heading="Drafting",
+        words="auto: guess when it pays; always: at each step",
     )
     draft_sampling: DraftSampling = option(
         "coupled",

@@ -160,7 +160,10 @@ class DeclaredOption:
     """A common name of options with the same effect; may be empty."""
 
     heading: str
-    """The group of options in which --help and `/set` show it; "" for those that matter first."""
+    """The group of options in which --help shows it; "" for those that matter first."""
+
+    words: str
+    """Its effect in a few words, for the list of `/set`; may be empty."""
 
     rare: bool
     """Whether it is for studies, and shown only where all options are asked for."""
@@ -183,6 +186,7 @@ class _Shown(TypedDict, total=False):
     metavar: str
     group: str
     heading: str
+    words: str
     rare: bool
     also: tuple[str, ...]
     wire: tuple[WireFormat, ...]
@@ -210,7 +214,8 @@ def option(
     """
     declared = {
         "default": default, "kind": kind, "help": help,
-        "metavar": "", "group": "", "heading": "", "rare": False, "also": (), "wire": (), **shown,
+        "metavar": "", "group": "", "heading": "", "words": "", "rare": False, "also": (),
+        "wire": (), **shown,
     }  # fmt: skip
     if isinstance(default, dict):
         return dataclasses.field(default_factory=default.copy, metadata=declared)

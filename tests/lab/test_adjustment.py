@@ -11,6 +11,8 @@ from hypothesis import strategies as st
 from akunu_py.lab.adjustment import Adjustment
 from akunu_py.sampling.transforms import TransformChain
 from akunu_py.system.errors import ConfigError
+from akunu_py.values.generation_config import SamplingConfig
+from akunu_py.values.option_fields import options_of
 from akunu_py.values.types import GenerationConfig
 
 SIZE = 200
@@ -26,6 +28,11 @@ CONFIGS = [
     {"logit_bias": {3: 2.5, 7: -4.0}, "repetition_penalty": 0.7, "penalty_window": 3},
     {"logit_bias": {3: 9.5}, "top_p": 0.7, "min_p": 0.01, "top_k": 3, "presence_penalty": 1.0},
 ]
+
+
+def test_every_option_is_among_the_configurations():
+    changes = {one.name for one in options_of(SamplingConfig)} - {"temperature"}
+    assert changes == set().union(*CONFIGS)
 
 
 @pytest.mark.parametrize("fields", CONFIGS)

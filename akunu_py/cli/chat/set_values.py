@@ -4,7 +4,7 @@ import ast
 import dataclasses
 import re
 import textwrap
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from akunu_py.cli.chat.tables import tables
@@ -12,7 +12,7 @@ from akunu_py.cli.form_options import FORMS
 from akunu_py.system.errors import ConfigError
 from akunu_py.system.settings import nearest
 from akunu_py.values.constraint import Constraint
-from akunu_py.values.generation_config import DRAFTING_FIELDS, GenerationConfig
+from akunu_py.values.generation_config import DRAFTING_FIELDS, GenerationConfig, SamplingConfig
 from akunu_py.values.option_fields import (
     Biases,
     Choice,
@@ -35,34 +35,12 @@ _OPTIONS = {
     for declared in options_of(GenerationConfig)
     if declared.name != "logprobs"  # the chat does not show them
 }
-_GROUPS: Mapping[str, Mapping[str, str]] = {
-    "Sampling": {
-        "temperature": "0 picks the likeliest token; higher varies more",
-        "seed": "the same seed gives the same reply",
-        "top_k": "keep this many of the likeliest tokens; 0: all",
-        "top_p": "keep the likeliest tokens up to this total",
-        "min_p": "drop tokens below this share of the likeliest",
-        "repetition_penalty": "above 1 repeats less",
-        "presence_penalty": "above 0 avoids tokens that were used before",
-        "frequency_penalty": "the same, but more for tokens used often",
-        "penalty_window": "how many recent tokens the penalties look at",
-        "logit_bias": "make tokens more or less likely: 42=-1.5",
-    },
-    "End of a reply": {
-        "max_tokens": "the most tokens in a reply",
-        "stop": "the reply ends before this text",
-        "stop_loops": "end a reply that repeats itself over and over",
-    },
-    "Reasoning and form of a reply": {
-        "thinking": "whether to think before the answer, if the model leaves it open",
-        "effort": "how much: none, minimal, low, medium, high, xhigh or max",
-        "constraint": "json_schema FILE, regex R, grammar FILE or choices A | B",
-    },
-    "Drafting": {
-        "drafter": "what guesses the next tokens; none: nothing",
-        "num_draft_tokens": "the most tokens guessed at once",
-        "draft_budget": "auto: guess when it pays; always: at each step",
-    },
+_TEMPERATURE, *_CHANGES = (declared.name for declared in options_of(SamplingConfig))
+_GROUPS: Mapping[str, Sequence[str]] = {
+    "Sampling": (_TEMPERATURE, "seed", *_CHANGES),
+    "End of a reply": ("max_tokens", "stop", "stop_loops"),
+    "Reasoning and form of a reply": ("thinking", "effort", "constraint"),
+    "Drafting": ("drafter", "num_draft_tokens", "draft_budget"),
 }
 """What `/set` shows with words; the fields for experiments are listed without."""
 _LEFT_OUT: Mapping[str, str] = {
@@ -120,7 +98,7 @@ def overview(
     `values` are those of the fields, as text; `display` has rows of settings of the chat itself.
     """
     groups: dict[str, Iterable[tuple[str, str, str]]] = {
-        title: [(name, values[name], words) for name, words in names.items()]
+        title: [(name, values[name], _OPTIONS[name].words) for name in names]
         for title, names in _GROUPS.items()
     }
     study = listing({name: values[name] for name in DRAFTING_FIELDS}, width and width - 2)

@@ -28,7 +28,8 @@ from akunu_py.cli.chat.set_values import (
 )
 from akunu_py.engine.conversation import Turn
 from akunu_py.system.errors import ConfigError
-from akunu_py.values.generation_config import GenerationConfig
+from akunu_py.values.generation_config import GenerationConfig, SamplingConfig
+from akunu_py.values.option_fields import options_of
 
 
 def completed(before):
@@ -216,6 +217,7 @@ def test_settings_are_in_groups_with_words(width):
     said = " ".join(text.split())
     assert {"Drafting", "Display", "reasoning"} <= set(names)
     assert all(name in said for name in FIELDS)
+    assert all(one.words for one in options_of(SamplingConfig))
     assert "stop 'the end' the reply ends before this text" in said
     assert "reasoning fold thoughts" in said
     if width == 80:
