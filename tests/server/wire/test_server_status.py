@@ -1,12 +1,13 @@
 """/v1/models, /health, /metrics, /props, and what clients ask to see whether a server is there."""
 
+import time
 from dataclasses import replace
 from datetime import datetime
 
 import anthropic
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
-from scripted_server import MODEL, ScriptedBackend, running
+from scripted_server import MODEL, PATIENCE_S, ScriptedBackend, running
 
 from akunu_py.server.backend import Health
 
@@ -112,19 +113,26 @@ def test_health_is_that_of_the_worker(server, backend, state, status):
     assert ("retry-after" in response.headers) == (status == 503)
 
 
+def samples_of(server):
+    return {
+        (sample.name, *sample.labels.values()): sample.value
+        for family in text_string_to_metric_families(server.get("/metrics").text)
+        for sample in family.samples
+    }
+
+
 def test_metrics():
     with running() as server:
         for _ in range(2):
             server.post("/v1/completions", {"prompt": "Hi"})
         server.post("/v1/completions", {"prompt": 5})
         server.backend.state = Health(running=1, waiting=2, cache_bytes=77)
-        text = server.get("/metrics").text
-    samples = {
-        (sample.name, *sample.labels.values()): sample.value
-        for family in text_string_to_metric_families(text)
-        for sample in family.samples
-    }
-    assert samples["akunu_requests_total", "/v1/completions", "200"] == 2
+        asked = "akunu_requests_total", "/v1/completions", "200"
+        deadline = time.monotonic() + PATIENCE_S
+        # A request is counted once its response was sent.
+        while (samples := samples_of(server)).get(asked) != 2 and time.monotonic() < deadline:
+            time.sleep(0.01)
+    assert samples[asked] == 2
     assert samples["akunu_prompt_tokens_total",] == 60
     assert samples["akunu_cached_prompt_tokens_total",] == 40
     assert samples["akunu_generation_tokens_total",] == 24
