@@ -309,7 +309,7 @@ class Reply:
 
     def _row_bits(self) -> RowBits:
         """Return whether rows are bit-equal; passes over trees have other kernels than chains."""
-        if not self._recorder.stats.drafted:
+        if not self._recorder.stats.drafted and self._request.shared is None:
             return "equal"
         measure = self._request.row_bits
         found = "unknown" if measure is None else measure()
