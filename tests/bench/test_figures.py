@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 from bench.fake_arms import runs_of
+from msgspec.structs import replace
 
 from akunu_py.bench.bootstrap import Ratio
 from akunu_py.bench.figures import arm_figures, identity, ratio
@@ -61,6 +62,15 @@ def test_the_digest_is_of_ids_and_items():
 
     assert digest((1, 2), (3, 4)) == digest((1, 2), (3, 4))
     assert len({digest((1, 2), (3,)), digest((1,), (2, 3)), digest((12,), (3,))}) == 3
+    one, two = runs_of({"a": reply((1,))}, {"a": reply((1,))})
+    assert arm_figures([one], "a").digest != arm_figures([two], "a").digest
+
+
+def test_the_share_of_tokens_in_loops():
+    assert (
+        arm_figures(runs_of({"a": reply((7,) * 30)}, {"a": reply(range(30))}), "a").looping_share
+        == 1 / 2
+    )
 
 
 def test_ratios_are_over_what_both_answered():
@@ -82,8 +92,10 @@ def test_ratios_are_over_what_both_answered():
     )
     assert (prompt.ratio, prompt.pairs) == (pytest.approx(3.0), 5)
     assert ratio(runs, "a", "c").ratio is None
-    # Two sessions give neither a ratio nor an interval.
+    # Two sessions give neither a ratio nor an interval, however many items they have.
     assert ratio(runs[2:4], "a", "b") == Ratio(None, None, None, 2)
+    talk = [replace(run, item=replace(run.item, session="talk")) for run in runs[:6]]
+    assert ratio(talk, "a", "b") == Ratio(None, None, None, 6)
 
 
 def test_the_median_of_the_items_is_robust_to_a_stall():
@@ -112,3 +124,9 @@ def test_identity_and_the_margin_where_it_ends():
     # Asked for after the prompt of three tokens and the one that both have.
     assert found.differences["i2"].margin == pytest.approx(0.4)
     assert identity(runs, "a", "b").margin is None
+    # Of several differences the first place and the largest margin.
+    several = runs_of(
+        {"a": reply((7,)), "b": reply((1,))}, {"a": reply((1, 2, 7)), "b": reply((1, 2, 3))}
+    )
+    found = identity(several, "a", "b", logits)
+    assert (found.first, found.margin) == (0, pytest.approx(0.5))

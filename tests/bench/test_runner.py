@@ -34,7 +34,9 @@ def test_all_arms_answer_an_item_before_the_next():
     assert [name for _, name in asked(log)] == [*"abc", *"abc", *"cba"]
     assert [list(done.replies) for done in found.items] == [list("abc"), list("cba")]
     assert found.finished
-    assert list(dict.fromkeys(seen)) == [(done, 6) for done in range(7)]
+    # Before and after each reply, and at the end.
+    assert [done for done, _ in seen] == [0, 1, 2, 3, 3, 4, 5, 6, 6]
+    assert {total for _, total in seen} == {6}
 
 
 def test_what_arms_remember_lives_through_a_session():
@@ -45,8 +47,13 @@ def test_what_arms_remember_lives_through_a_session():
 
 
 def test_rounds_answer_again():
-    log = []
-    found = run_arms([FakeArm("a", [(3,)], log=log)], [item(1), item(2)], memory(), rounds=2)
+    log, seen = [], []
+    found = run_arms(
+        [FakeArm("a", [(3,)], log=log)], [item(1), item(2)], memory(), rounds=2,
+        progress=lambda done, total: seen.append((done, total)),
+    )  # fmt: skip
+    assert seen[-1] == (4, 4)
+    assert {total for _, total in seen} == {4}
     assert [number for number, _ in asked(log)] == [1, 1, 2, 1, 2]
     assert [run.item.id for run in found.items] == ["i1", "i2", "i1", "i2"]
 
@@ -56,8 +63,12 @@ def test_an_arm_that_fails_on_an_item_fails_there_alone(error):
     def moody(prompt):
         return [(3,), error] if prompt[0] == 1 else [(3,)]
 
-    store = memory()
-    found = run_arms([FakeArm("a", [(3,)]), FakeArm("b", moody)], [item(1), item(2)], store)
+    store, seen = memory(), []
+    found = run_arms(
+        [FakeArm("a", [(3,)]), FakeArm("b", moody)], [item(1), item(2)], store,
+        progress=lambda done, _: seen.append(done),
+    )  # fmt: skip
+    assert seen == [0, 1, 2, 2, 3, 4, 4]
     first, second = found.items
     assert (first.errors, set(first.replies)) == ({"b": "out of rows"}, {"a"})
     assert (second.errors, set(second.replies)) == ({}, {"a", "b"})
@@ -71,6 +82,12 @@ def test_what_fails_with_every_arm_is_one_failure():
     found = run_arms(arms, [item(1)], memory())
     assert [(one.item, one.error) for one in found.failures] == [("i1", "no")]
     assert found.answered == ()
+
+
+def test_an_arm_that_its_options_forbid_ends_the_run():
+    """It is found by the warm-up. The same error of a later item is that item's."""
+    with pytest.raises(ConfigError, match="forbidden"):
+        run_arms([FakeArm("a", [ConfigError("forbidden")])], [item(1)], memory())
 
 
 def test_an_interrupt_keeps_what_is_finished():
@@ -137,10 +154,10 @@ class PickyTokenizer:
 
 
 def test_prompts_that_cannot_be_taken_are_failures():
-    texts = {"good": "abcd", "long": "abcdefgh", "odd": "moth", "empty": "nothing"}
-    prompts = [Prompt(name, "edit", "raw", text) for name, text in texts.items()]
+    texts = {"good": "abcdefg", "long": "abcdefgh", "odd": "moth", "empty": "nothing"}
+    prompts = [Prompt(name, "edit", "raw", text, turn=2) for name, text in texts.items()]
     items, failures = encode_items(PickyTokenizer(), prompts, 8)
-    assert [(one.id, one.prompt) for one in items] == [("good", (1,) * 4)]
+    assert [(one.id, one.prompt, one.turn) for one in items] == [("good", (1,) * 7, 2)]
     said = {one.item: one.error for one in failures}
     assert "has 8 tokens and the context holds 8, the reply included" in said["long"]
     assert said["odd"] == "no such character"

@@ -84,6 +84,8 @@ def test_a_draft_without_a_step_in_flight_has_the_last_tokens_row(truth):
     draft = Draft.chain([truth[0], truth[1], truth[2] + 1])
     assert ran(session, PROMPT[-1], draft, (0, 1)) == PassReport(4)
     assert not session.in_flight
+    ran(session, truth[2], Draft.chain([5]))
+    assert session.largest_pass == 4
 
 
 def test_a_draft_beside_a_step_in_flight(truth):

@@ -152,6 +152,7 @@ def test_behind_a_step_in_flight_one_branch_is_fed(session):
     right = plain_text(session, prompt)
     wrong = (right[1] + 1) % VOCABULARY
     started(session, prompt)
+    session.report_logprobs(0)
     session.choose(prompt[-1], Draft.empty())
     session.commit(())
     draft = Draft(
@@ -159,6 +160,8 @@ def test_behind_a_step_in_flight_one_branch_is_fed(session):
     )
     choices = session.choose(right[0], draft)
     assert choices == [right[1], -1, right[2], -1, right[3], choices[5], right[4]]
+    reported = [-1 if one is None else one.token for one in session.logprobs()]
+    assert reported == choices
     assert session._pass == (right[1], right[2], (right[2] + 1) % VOCABULARY, right[3])
     session.commit((1, 3, 5))
     assert session._rows.tokens == [*prompt, *right[:4]]

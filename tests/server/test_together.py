@@ -1,7 +1,8 @@
 """Replies that share their passes: each is the reply alone, whoever comes, goes or fails beside it.
 
 Mutants that die here: the logits of sessions handed out in reverse; choices handed to the next
-reply; one session's mask or cache for all, or parts of a shared layer in reverse (the try refuses).
+reply; a failed pass that ends one of its replies, or leaves one in its lane; one session's mask or
+cache for all, or parts of a shared layer in reverse (the try refuses).
 """
 
 import pytest
@@ -192,6 +193,29 @@ def request_of(number, **changes):
 def test_passes_are_shared(engine):
     shared = check(engine, [request_of(number) for number in range(6)])
     assert max(shared) == 6
+
+
+def test_a_pass_that_fails_ends_those_that_shared_it_alone(engine, monkeypatch):
+    def fail(*_):
+        raise LostError
+
+    worker = Worker(engine, parallel=2, cache=PrefixCache(1 << 24))
+    prompt, options = engine.prompt_ids(TEXTS[0]), options_of(request_of(0))
+
+    def ask():
+        return worker.submit(engine.check(prompt, **options))
+
+    with monkeypatch.context() as patch:
+        patch.setattr(JoinedForward, "__call__", fail)
+        lost = [ask(), ask()]
+        run(worker)
+    for job in lost:
+        with pytest.raises(LostError):
+            list(job.events)
+    later = ask()
+    run(worker)
+    assert list(later.events)[-1].result.token_ids == alone(engine, request_of(0)).token_ids
+    worker.close()
 
 
 def test_replies_of_a_model_that_refuses_take_turns(caplog):
