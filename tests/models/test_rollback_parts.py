@@ -1,4 +1,16 @@
-"""Each way to roll back, on its own: what the rows that come next can see."""
+"""Each way to roll back, on its own: what the rows that come next can see.
+
+Mutants, made by hand, that these tests kill (each was tried):
+
+- of a window: dropped where a row of it is missing; rows cut off in the order of the ring; the number
+  of rows fed, or the place of the next one, left as it was; arrays shared with what was saved;
+  mlx-lm's own trim; sinks hidden; a window that begins at the sinks; one cut short when packed;
+- of rows by length and chunks: more dropped than there are; the length, or the front, not put back;
+  a chunk whose front is gone; a copy or an alias that writes into its source;
+- of states: a list or dict shared with what was saved; rows said to be dropped;
+- of a model's caches: subclasses taken for their base; an unknown kind ignored; lists not opened; some
+  parts dropped before another refuses; states not fed again where only some caches need it.
+"""
 
 import ast
 from importlib import import_module
@@ -19,7 +31,7 @@ from mlx_lm.models.cache import (
 )
 from mlx_lm.models.deepseek_v41 import LayerCache
 
-from akunu_py.models.rollback import RollbackCaches, with_exact_sinks
+from akunu_py.models.rollback import RollbackCaches, alias, with_exact_sinks
 from akunu_py.models.rollback.rotating import SinkCache, sink_mask
 from akunu_py.system.errors import RollbackError
 
@@ -210,6 +222,40 @@ def test_a_state_comes_back_and_can_come_back_again():
     assert rollback.replays
     assert rollback.can_drop(0)
     assert not rollback.can_drop(1)
+
+
+OF_ROWS = (KVCache, lambda: ChunkedKVCache(8), lambda: RotatingKVCache(8))
+
+
+@pytest.mark.parametrize("kind", OF_ROWS)
+@pytest.mark.parametrize("copied", [True, False], ids=["copy", "alias"])
+@pytest.mark.parametrize("size", [1, 3])
+def test_a_copy_and_its_source_write_apart(kind, copied, size):
+    source = Text(kind())
+    for _ in range(3):
+        source.feed(size)
+    if copied:
+        other = Text(kind())
+        other.rollback.copy(source.rollback, source.rollback.save())
+    else:
+        other = Text(alias(source.cache))
+    other.rows, other.count = list(source.rows), 100
+    for text in (source, other, source, other):
+        (found,) = text.feed(1)
+        assert found == text.rows[-len(found) :]
+        assert len(found) >= min(len(text.rows), 8)
+
+
+@pytest.mark.parametrize("singles", range(9))
+def test_a_window_is_whole_after_it_was_packed(singles):
+    text = Text(RotatingKVCache(4))
+    text.feed(2)
+    for _ in range(singles):
+        text.feed(1)
+    text.rollback.pack()
+    for _ in range(3):
+        (found,) = text.feed(1)
+        assert found == in_window(text.rows, len(text.rows) - 1, 4, 0)
 
 
 def test_parts_of_lists_are_found():
