@@ -3,7 +3,9 @@
 import os
 import threading
 import weakref
+from typing import Any
 
+from akunu_py.engine.held_iterator import HeldIterator
 from akunu_py.engine.hold import HeldBlock, Hold
 from akunu_py.engine.reply_stream import ReplyStream
 from akunu_py.system.errors import EngineStateError
@@ -17,7 +19,7 @@ class Admission:
     def __init__(self) -> None:
         self.closed = False
         # Weak, so that a stream that its reader dropped is over.
-        self._reply: weakref.ref[ReplyStream] | None = None
+        self._reply: weakref.ref[HeldIterator[Any]] | None = None
         self._hold = Hold()
         self._pid = os.getpid()
 
@@ -39,8 +41,8 @@ class Admission:
             raise EngineStateError("the engine is busy in another thread; load one for each thread")
         return block
 
-    def admit(self, reply: ReplyStream) -> None:
-        """Make a reply the current one."""
+    def admit(self, reply: HeldIterator[Any]) -> None:
+        """Make a reply, or several together, the current one."""
         self._reply = weakref.ref(reply)
 
     def end_reply(self, reason: str) -> None:
@@ -50,7 +52,7 @@ class Admission:
             reply.close(reason)
             self._reply = None
 
-    def unfinished_reply(self) -> ReplyStream | None:
+    def unfinished_reply(self) -> HeldIterator[Any] | None:
         """Return the unfinished stream, if there is one.
 
         A cancelled stream is ended here, whichever thread it belongs to. Raises EngineStateError if
@@ -60,7 +62,7 @@ class Admission:
         reply = self._reply() if self._reply else None
         if reply is None or reply.finished:
             return None
-        if reply.cancelled:
+        if isinstance(reply, ReplyStream) and reply.cancelled:
             reply.end_cancelled()
             return None
         mine = reply.thread is threading.current_thread() or not reply.thread.is_alive()

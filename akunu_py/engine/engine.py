@@ -1,7 +1,8 @@
 """The engine: text in, text out, with one loaded model."""
 
 import contextlib
-from collections.abc import Iterator, Sequence
+import threading
+from collections.abc import Generator, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -16,6 +17,7 @@ from akunu_py.engine.admission import Admission
 from akunu_py.engine.constrained import Matchers, constrained_drafter
 from akunu_py.engine.drafter_factory import DrafterChoice, DrafterFactory, DraftingModels
 from akunu_py.engine.generation_options import with_options
+from akunu_py.engine.held_iterator import HeldIterator
 from akunu_py.engine.lane import CheckedCall, Lane
 from akunu_py.engine.memories import Memories
 from akunu_py.engine.prompt_ids import (
@@ -27,9 +29,10 @@ from akunu_py.engine.prompt_ids import (
     ids_of,
 )
 from akunu_py.engine.reasoning import end_of_prompt
-from akunu_py.engine.reply import Request
+from akunu_py.engine.reply import Request, Turns
 from akunu_py.engine.reply_message import MessageReader
 from akunu_py.engine.reply_stream import ReplyStream
+from akunu_py.engine.rounds import choose_steps, results_as_they_end
 from akunu_py.engine.thinking import Thinking
 from akunu_py.engine.tool_use import ChatPlan, ToolUse
 from akunu_py.engine.trace_file import append_line
@@ -56,13 +59,16 @@ from akunu_py.values.messages import (
     read_messages,
     read_tools,
 )
-from akunu_py.values.types import GenerationResult
+from akunu_py.values.types import GenerationResult, SharedPasses
 
 if TYPE_CHECKING:
     # Not before `akunu_py.models`, which loads a fast BLAS first.
     from mlx import nn
 
     from akunu_py.models.ranks.link import Link
+
+
+_LATER_CALL = "this reply was ended by a later call on the same engine"
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,9 +88,10 @@ class LentModel:
 class Engine:
     """A model, its tokenizer and the caches of one conversation.
 
-    One reply is made at a time. A second call from the same thread ends an unfinished stream; a
-    call from another thread while a reply is under way raises EngineStateError. The caches keep the
-    last conversation, so a call whose prompt begins with it prefills only the new tail.
+    One reply is made at a time, or several by `generate_many`. A second call from the same thread
+    ends an unfinished stream; a call from another thread while a reply is under way raises
+    EngineStateError. The caches keep the last conversation, so a call whose prompt begins with it
+    prefills only the new tail.
     """
 
     def __init__(
@@ -247,6 +254,57 @@ class Engine:
         **options: Unpack[GenerationOptions],
     ) -> ReplyStream:
         return self._start(self.check(self.prompt_ids(prompt), config, **options), progress)
+
+    def generate_many(
+        self,
+        prompts: Iterable[Prompt | CheckedCall],
+        config: GenerationConfig | None = None,
+        *,
+        streams: int = 8,
+        **options: Unpack[GenerationOptions],
+    ) -> HeldIterator[tuple[int, GenerationResult | Exception]]:
+        """Continue many prompts, up to `streams` at once; yield place and result as replies end.
+
+        Replies share their passes where the model allows it, and each is the one that `generate`
+        makes. A prompt may also be what `check_chat` made of a conversation, with the options given
+        there. Prompts are taken as places get free. A reply that fails has its error in place of
+        a result, and the others go on. Closing the iterator ends the replies under way, and so does
+        another call on this engine.
+
+        Raises ConfigError for options out of range, EngineStateError as `generate` does.
+        """
+        if streams < 1:
+            raise ConfigError(f"streams is {streams}; give 1 or more")
+        if isinstance(prompts, str):
+            raise ConfigError("prompts is one text; give a list of texts")
+        config = with_options(config or GenerationConfig(), options)
+        with self._admission.exclusive():
+            self._admission.end_reply(_LATER_CALL)
+            replies = HeldIterator(self._many(prompts, config, streams), self._admission.check)
+            self._admission.admit(replies)
+        return replies
+
+    def _many(
+        self, prompts: Iterable[Prompt | CheckedCall], config: GenerationConfig, streams: int
+    ) -> Generator[tuple[int, GenerationResult | Exception], None, None]:
+        shared = choose = None
+        if streams > 1 and (forward := self.joined_passes()) is not None:
+            shared = SharedPasses()
+            choose = partial(choose_steps, forward, shared)
+
+        def turns(prompt: Prompt | CheckedCall, lane: Lane) -> Turns:
+            if not isinstance(prompt, CheckedCall):
+                prompt = self.check(self.prompt_ids(prompt), config)
+            learned = self._memories.auto_state
+            yield from lane.turns(prompt, learned, threading.Event(), shared=shared)
+
+        try:
+            yield from results_as_they_end(
+                (partial(turns, prompt) for prompt in prompts), self.lane, choose, streams,
+                lambda running: self.measure_drafts(alone=running == 1),
+            )  # fmt: skip
+        finally:
+            self.measure_drafts(alone=True)
 
     def stream_forced(
         self, prompt: Sequence[int], text: Sequence[int], config: GenerationConfig
@@ -412,7 +470,7 @@ class Engine:
         if not 0 <= start < len(ids):
             raise ConfigError(f"start is {start}; give 0 to {len(ids) - 1}, a place in the text")
         with self._admission.exclusive():
-            self._admission.end_reply("this reply was ended by a later call on the same engine")
+            self._admission.end_reply(_LATER_CALL)
             return self._session.logits(ids, start)
 
     def tune(
@@ -615,7 +673,7 @@ class Engine:
         """Make the stream of a checked call; nothing runs before its first event is read."""
         call.compile()
         with self._admission.exclusive():
-            self._admission.end_reply("this reply was ended by a later call on the same engine")
+            self._admission.end_reply(_LATER_CALL)
             # Only now: a reply that was just ended is part of the memory that this one begins with.
             ended = self._memories.begin_reply(call.choice.config)
             request = self._request(call, self._session, self._memories.auto_state)

@@ -1,11 +1,10 @@
 """A reply as its reader holds it: read, cancelled or closed, from any thread."""
 
 import threading
-from collections.abc import Generator, Iterator
-from types import TracebackType
-from typing import Self
+from collections.abc import Generator
 
-from akunu_py.engine.hold import HeldBlock, Hold
+from akunu_py.engine.held_iterator import HeldIterator
+from akunu_py.engine.hold import HeldBlock
 from akunu_py.engine.reply import Reply, Request
 from akunu_py.engine.trace_file import TraceLine, describe_decoding
 from akunu_py.system.errors import ConfigError, EngineStateError
@@ -16,7 +15,7 @@ _STEP_TIMEOUT_S = 1.0
 """Longest wait, when a cancelled reply is ended, for the step under way."""
 
 
-class ReplyStream(Iterator[StreamEvent]):
+class ReplyStream(HeldIterator[StreamEvent]):
     """Iterator over events, one per decoding step; the last one carries the result.
 
     `cancel` may be called from any thread: the reply ends after the step under way, with the
@@ -28,17 +27,9 @@ class ReplyStream(Iterator[StreamEvent]):
     """
 
     def __init__(self, request: Request) -> None:
-        # The thread that made the stream or read it last.
-        self.thread = threading.current_thread()
-        # Held during a step and while the reply is ended; a callback inside must not wait for it.
-        self._hold = Hold()
-        self._admit = request.admit
-        self._tokenizer = request.tokenizer
         self._cancelled = threading.Event()
-        self._ended_by = ""
-        self._events: Generator[StreamEvent, None, None] | None = Reply(
-            request, self._cancelled
-        ).events()
+        super().__init__(Reply(request, self._cancelled).events(), request.admit)
+        self._tokenizer = request.tokenizer
         # Token ids that the model was given.
         self.prompt = request.prompt
         self.config = request.config
@@ -51,62 +42,33 @@ class ReplyStream(Iterator[StreamEvent]):
     @property
     def finished(self) -> bool:
         """Whether no further event will come."""
-        return self._events is None and self._last_event is None
-
-    @property
-    def executing(self) -> bool:
-        """Whether a step is under way."""
-        return self._hold.held
+        return super().finished and self._last_event is None
 
     @property
     def cancelled(self) -> bool:
         """Whether `cancel` was called."""
         return self._cancelled.is_set()
 
-    def __iter__(self) -> Self:
-        return self
+    def _read(self) -> StreamEvent:
+        event, self._last_event = self._last_event, None
+        return super()._read() if event is None else event
 
-    def __next__(self) -> StreamEvent:
-        with self._held():
-            if self._events is not None:
-                self._admit()
-                self.thread = threading.current_thread()
-                return self._next_of(self._events)
-            if self._last_event is not None:
-                event, self._last_event = self._last_event, None
-                return event
-        if self._ended_by:
-            raise EngineStateError(self._ended_by)
-        raise StopIteration
+    def _held(self, most_s: float = 0) -> HeldBlock:
+        """Hold the reply as any iterator; for a cancelled one first wait up to `_STEP_TIMEOUT_S`.
 
-    def _held(self) -> HeldBlock:
-        """Hold the reply in the block.
-
-        Raises EngineStateError while a step is under way. For a cancelled reply it first waits up
-        to `_STEP_TIMEOUT_S`, unless called from a callback inside that step.
+        Not if called from a callback inside that step.
         """
         waits = self.cancelled and not self._hold.is_mine
-        block = self._hold.take(_STEP_TIMEOUT_S if waits else 0)
-        if not block.taken:
-            raise EngineStateError(
-                "a step of this reply is under way, in another thread or around this callback; "
-                "wait for its end, or use cancel()"
-            )
-        return block
+        return super()._held(_STEP_TIMEOUT_S if waits else most_s)
 
-    def _next_of(self, events: Generator[StreamEvent, None, None]) -> StreamEvent:
-        try:
-            event = next(events)
-        except BaseException:
-            # Exhausted, interrupted or failed: the generator has ended in each case.
-            self._events = None
-            raise
+    def _next_of(self, made: Generator[StreamEvent, None, None]) -> StreamEvent:
+        event = super()._next_of(made)
         if event.step is not None:
             self._steps.append(event.step)
         if event.result is not None:
             self.result = event.result
-            self._events = None
-            events.close()
+            self._made = None
+            made.close()
         return event
 
     def read_to_end(self) -> GenerationResult:
@@ -128,23 +90,15 @@ class ReplyStream(Iterator[StreamEvent]):
         Raises EngineStateError if the step under way takes longer than a second.
         """
         with self._held():
-            if self._events is not None:
+            if self._made is not None:
                 # The generator makes no further step after a cancel; it yields the result.
                 self._ended_by = "this reply was cancelled, and its end was interrupted"
-                self._last_event = self._next_of(self._events)
+                self._last_event = self._next_of(self._made)
                 self._ended_by = ""
 
     def close(self, reason: str = "") -> None:
-        """End the reply now; a reason is the message of the EngineStateError of later reads.
-
-        Raises EngineStateError while a step is under way.
-        """
-        with self._held():
-            self._last_event = None
-            events, self._events = self._events, None
-            if events is not None:
-                self._ended_by = reason
-                events.close()
+        super().close(reason)
+        self._last_event = None
 
     def trace_line(
         self,
@@ -171,14 +125,3 @@ class ReplyStream(Iterator[StreamEvent]):
             steps=tuple(detail for step in self._steps if (detail := step.detail) is not None),
             vocabulary=vocabulary,
         )
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self.close()

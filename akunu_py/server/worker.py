@@ -19,13 +19,12 @@ from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import wait
 from dataclasses import dataclass, field, replace
-from functools import partial
 from weakref import WeakKeyDictionary
 
 from akunu_py.engine.engine import Engine
 from akunu_py.engine.lane import CheckedCall, Lane
 from akunu_py.engine.reply import Turns
-from akunu_py.models.joined import WantedChoice, choose_together
+from akunu_py.engine.rounds import ReplyInTurns, choose_steps
 from akunu_py.models.memory_check import USUAL_CONTEXT
 from akunu_py.models.session import Session
 from akunu_py.protocols import Tokenizer
@@ -147,21 +146,19 @@ class ReplyJob:
 
 
 @dataclass(eq=False, slots=True)
-class _Running:
+class _Running(ReplyInTurns):
     """A reply under way.
 
     `tokens` is the most that it may come to, with its prompt, and `largest_pass` the bytes that a
-    pass of it takes besides. `wanted` is what it waits for, if its choices are joined with others.
+    pass of it takes besides.
     """
 
     job: ReplyJob
     resident: Resident
     lane: Lane
-    turns: Turns
     started: float
     tokens: int
     largest_pass: int
-    wanted: WantedChoice | None = None
 
     def growth(self) -> int:
         """Return the bytes of the rows that it may still add."""
@@ -329,7 +326,7 @@ class Worker:
             self._turn(next((one for one in alone if one.job.cancelled.is_set()), alone[0]))
         for one in [*self._running]:
             if one.wanted is not None and one.job.cancelled.is_set():
-                self._go_on(one, partial(one.turns.send, None))
+                self._hand_on(one, one.turn())
         wanting = [one for one in self._running if one.wanted is not None]
         if wanting:
             resident = wanting[0].resident
@@ -441,7 +438,7 @@ class Worker:
             self._fail(job, error)
             return True
         turns = self._turns(job, resident, lane)
-        running = _Running(job, resident, lane, turns, self._clock(), tokens, largest)
+        running = _Running(turns, job, resident, lane, self._clock(), tokens, largest)
         self._running.append(running)
         self._share_costs()
         # It takes rows now, while they are those that there was room beside.
@@ -614,55 +611,30 @@ class Worker:
 
     def _turn(self, running: _Running) -> None:
         """Make one turn of a reply; its errors end it alone."""
-        if self._go_on(running, partial(next, running.turns)):
+        self._hand_on(running, running.turn())
+        if not running.over:
             self._running.remove(running)
             self._running.append(running)
 
     def _choose(self, wanting: Sequence[_Running]) -> None:
         """Make the next step of replies of one model, with one pass for all."""
-        wanted = [one.wanted for one in wanting if one.wanted is not None]
         forward = wanting[0].resident.engine.joined_passes()
         assert forward is not None  # noqa: S101 - `_turns` asked
-        try:
-            found = choose_together(forward, wanted)
-        except BaseException as error:  # noqa: BLE001 - of whatever kind, it ends these alone
-            for running in wanting:
-                self._fail(running.job, error)
-                self._end(running)
-            return
         shared = self._shared[wanting[0].resident.engine]
-        shared.replies, shared.rows = len(wanted), sum(1 + len(one.draft) for one in wanted)
-        before = sum(len(running.job.reply) for running in wanting)
-        for running, choices in zip(wanting, found, strict=True):
-            running.wanted = None
-            if isinstance(choices, BaseException):
-                self._go_on(running, partial(running.turns.throw, choices))
-            # The event of the step, and then what it wants next, without a pass in between.
-            elif self._go_on(running, partial(running.turns.send, choices)):
-                self._go_on(running, partial(next, running.turns))
-        shared.tokens = sum(len(running.job.reply) for running in wanting) - before
+        for running, made in choose_steps(forward, shared, wanting):
+            self._hand_on(running, made)
         # Another model comes first in the next round.
         self._running.rotate(-1)
 
-    def _go_on(
-        self, running: _Running, turn: Callable[[], StreamEvent | WantedChoice | None]
-    ) -> bool:
-        """Take a turn of a reply and hand on its event; return False if the reply is over."""
-        try:
-            event = turn()
-        except BaseException as error:  # noqa: BLE001 - of whatever kind, it ends this reply alone
-            self._fail(running.job, error)
+    def _hand_on(self, running: _Running, made: StreamEvent | BaseException | None) -> None:
+        """Hand on the event of a reply's turn, or its error; end the reply if it is over."""
+        if isinstance(made, BaseException):
+            self._fail(running.job, made)
+        elif made is not None:
+            running.job.reply += made.token_ids
+            running.job.events.put(made)
+        if running.over:
             self._end(running)
-            return False
-        if isinstance(event, WantedChoice):
-            running.wanted = event
-        elif event is not None:
-            running.job.reply += event.token_ids
-            running.job.events.put(event)
-            if event.result is not None:
-                self._end(running)
-                return False
-        return True
 
     def _end(self, running: _Running, error: Exception | None = None) -> None:
         """End a reply: its rows go to the cache, and its lane is free."""

@@ -1,0 +1,143 @@
+"""Rounds of several replies: a turn of one that reads its prompt, and one pass for all others."""
+
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import TypeVar
+
+from akunu_py.engine.lane import Lane
+from akunu_py.engine.reply import Turns
+from akunu_py.models.joined import JoinedForward, WantedChoice, choose_together
+from akunu_py.values.types import GenerationResult, SharedPasses, StreamEvent
+
+
+@dataclass(eq=False, slots=True)
+class ReplyInTurns:
+    """A reply under way."""
+
+    turns: Turns
+    wanted: WantedChoice | None = field(default=None, init=False)
+    """What it waits for, if its choices are joined with those of others."""
+    over: bool = field(default=False, init=False)
+
+    def turn(
+        self, choices: list[int] | BaseException | None = None
+    ) -> StreamEvent | BaseException | None:
+        """Take a turn; return its event if it has one, or the error that has ended the reply.
+
+        `choices` are what was wanted, or an error in their place.
+        """
+        self.wanted = None
+        try:
+            if isinstance(choices, BaseException):
+                made = self.turns.throw(choices)
+            else:
+                made = self.turns.send(choices)
+        except BaseException as error:  # noqa: BLE001 - of whatever kind, it ends this reply alone
+            self.over = True
+            return error
+        if isinstance(made, WantedChoice):
+            self.wanted = made
+            return None
+        self.over = made is not None and made.result is not None
+        return made
+
+
+R = TypeVar("R", bound=ReplyInTurns)
+
+
+def choose_steps(
+    forward: JoinedForward, shared: SharedPasses, replies: Sequence[R]
+) -> Iterator[tuple[R, StreamEvent | BaseException | None]]:
+    """Make the next step of replies that want one, with one pass; yield what their turns give.
+
+    They are of one model, and `shared` is the account of their passes. An error of the pass ends
+    all of them.
+    """
+    wanted = [reply.wanted for reply in replies if reply.wanted is not None]
+    found: Sequence[list[int] | BaseException]
+    try:
+        found = choose_together(forward, wanted)
+    except BaseException as error:  # noqa: BLE001 - each reply hands it on
+        found = [error] * len(wanted)
+    shared.replies, shared.rows = len(wanted), sum(1 + len(one.draft) for one in wanted)
+    tokens = 0
+    for reply, choices in zip(replies, found, strict=True):
+        made = reply.turn(choices)
+        if isinstance(made, StreamEvent):
+            tokens += len(made.token_ids)
+        yield reply, made
+        # What it wants next, without a pass in between.
+        if not reply.over:
+            yield reply, reply.turn()
+    shared.tokens = tokens
+
+
+@dataclass(eq=False, slots=True)
+class _Numbered(ReplyInTurns):
+    number: int
+    lane: Lane
+
+
+_Turned = Iterator[tuple[_Numbered, StreamEvent | BaseException | None]]
+
+
+def results_as_they_end(
+    begin: Iterable[Callable[[Lane], Turns]],
+    open_lane: Callable[[], Lane],
+    choose: Callable[[Sequence[_Numbered]], _Turned] | None,
+    most: int,
+    before_round: Callable[[int], None],
+) -> Iterator[tuple[int, GenerationResult | Exception]]:
+    """Make replies, up to `most` at once; yield number and result of each, or its error.
+
+    With `choose`, which is `choose_steps`, they share their passes, without it they take turns.
+    `before_round` is given the number of replies under way.
+    """
+    coming = enumerate(begin)
+    lanes: list[Lane] = []
+    free: list[Lane] = []
+    running: deque[_Numbered] = deque()
+    try:
+        while True:
+            while len(running) < most and (following := next(coming, None)) is not None:
+                number, turns = following
+                if not free:
+                    lanes.append(open_lane())
+                    free.append(lanes[-1])
+                lane = free.pop()
+                running.append(_Numbered(turns(lane), number, lane))
+            if not running:
+                return
+            before_round(len(running))
+            for one, made in _round(running, choose):
+                if not one.over:
+                    continue
+                one.turns.close()
+                running.remove(one)
+                free.append(one.lane)
+                if isinstance(made, Exception):
+                    yield one.number, made
+                elif isinstance(made, BaseException):
+                    raise made
+                elif made is not None and made.result is not None:
+                    yield one.number, made.result
+    finally:
+        for one in running:
+            one.turns.close()
+        for lane in lanes:
+            lane.close()
+
+
+def _round(
+    running: deque[_Numbered], choose: Callable[[Sequence[_Numbered]], _Turned] | None
+) -> _Turned:
+    alone = next((one for one in running if one.wanted is None), None)
+    if alone is not None:
+        # Replies that are not joined have their turns one after another.
+        running.remove(alone)
+        running.append(alone)
+        yield alone, alone.turn()
+    wanting = [one for one in running if one.wanted is not None]
+    if choose is not None and wanting:
+        yield from choose(wanting)
