@@ -15,7 +15,7 @@ from typing import Any
 
 from akunu_py.bench.replay.traces import read_item, read_record
 from akunu_py.bench.result_file import Failure
-from akunu_py.bench.rows import FieldError
+from akunu_py.bench.rows import FieldError, Row
 from akunu_py.bench.workloads import Prompt, prompts_of
 from akunu_py.system.errors import ConfigError, ContractError
 
@@ -55,6 +55,23 @@ def parse_prompt_file(data: bytes, name: str) -> tuple[tuple[Prompt, ...], tuple
         first = failures[0]
         raise ConfigError(f"{name} has no prompt that can be used; {first.item}: {first.error}")
     return tuple(reader.prompts), tuple(failures)
+
+
+class PromptLine(Row, frozen=True):
+    """A line of `akunu generate --prompts`: a prompt, or the messages of a chat."""
+
+    id: int | str | None = None
+    prompt: str = ""
+    messages: list[dict[str, Any]] | None = None
+    max_tokens: int | None = None
+
+
+def read_lines(path: Path) -> Iterator[tuple[int, bytes]]:
+    """Return the lines of a file that are not blank, with their numbers, from 1 on.
+
+    Raises ConfigError for a file that cannot be read or is larger than MAX_FILE_BYTES.
+    """
+    return _lines(_read(path))
 
 
 def _read(path: Path) -> bytes:

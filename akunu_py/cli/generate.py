@@ -26,6 +26,7 @@ from akunu_py.cli.loading_options import (
     loading_options,
     model_option,
 )
+from akunu_py.cli.prompt_file import PromptFile, prompt_file_options
 from akunu_py.cli.ranks import is_follower, on_ranks
 from akunu_py.cli.reply_options import generation_options, keeping_options
 from akunu_py.cli.reply_view import ReplyView, make_view
@@ -56,6 +57,7 @@ if TYPE_CHECKING:
     "--trace", is_flag=True, group="Output",
     help="Print each step: what was drafted, what became of it, and why.",
 )  # fmt: skip
+@prompt_file_options
 @keeping_options
 @option(
     "--trace-category", metavar="NAME", default="generate", group="Output", rare=True,
@@ -74,6 +76,7 @@ def generate(  # noqa: PLR0917 - click passes by name
     raw: bool,
     as_json: bool,
     trace: bool,
+    prompt_file: PromptFile | None,
     memory: Path | None,
     trace_file: Path | None,
     trace_category: str,
@@ -96,14 +99,17 @@ def generate(  # noqa: PLR0917 - click passes by name
       akunu generate model.gguf --raw -p "def fibonacci(n):" --max-tokens 64
       akunu generate --file question.txt --temperature 0.7 --json
       akunu generate "Is a whale a fish?" --choice yes --choice no
+      akunu generate model.gguf --prompts questions.jsonl --output answers.jsonl
       git diff | akunu generate model.gguf -p "Write a commit message for this:"
     """  # noqa: D301 - \b keeps click from wrapping the examples
     from_stdin = "-" in (*words, prompt)
     prompt = None if prompt == "-" else prompt
-    prompted = prompt is not None or path is not None
+    prompted = (prompt, path, prompt_file) != (None, None, None)
     model, said = split_words(words, model_option, prompted=prompted)
     if said is not None and prompt is not None:
         raise click.UsageError(f"the prompt is given twice, as {said!r} and as --prompt {prompt!r}")
+    if prompt_file is not None and (said is not None or from_stdin):
+        raise click.UsageError("give either a prompt or --prompts")
     if prompt is not None:
         check_text("--prompt", prompt)
     elif said is not None:
@@ -120,7 +126,13 @@ def generate(  # noqa: PLR0917 - click passes by name
         # Before a prompt is asked for, which would not mend a name that is misspelt.
         asked = None if prompted else " ".join(word for word in words if word != "-")
         check_model(model, asked)
-    text = "" if is_follower() else _prompt_text(prompt, path, model, from_stdin=from_stdin)
+    text, make_replies = "", None
+    if prompt_file is not None and not is_follower():
+        make_replies = prompt_file.prepare(config, raw=raw, system=system)
+        # Replies that draft with a head share no passes.
+        loading = replace(loading, shipped_head=prompt_file.streams == 1 and loading.shipped_head)
+    elif not is_follower():
+        text = _prompt_text(prompt, path, model, from_stdin=from_stdin)
     with load_engine(model, replace(loading, memory=memory), several=True) as engine:
         engine.compares_rows = as_json
         tokenizer = engine.tokenizer
@@ -128,6 +140,9 @@ def generate(  # noqa: PLR0917 - click passes by name
             raise click.ClickException(
                 "this model has no chat template; with --raw it continues the prompt"
             )
+        if make_replies is not None:
+            make_replies(engine)
+            return
 
         if as_json:
             view: AbstractContextManager[ReplyView | StepTrace | None] = nullcontext()

@@ -103,6 +103,7 @@ def test_an_example_works(arguments, tmp_path, monkeypatch):
     for name in ("model.gguf", "my-model.gguf"):
         (tmp_path / name).symlink_to(default_model_path())
     (tmp_path / "question.txt").write_text("Who are you?")
+    (tmp_path / "questions.jsonl").write_text('{"prompt": "Who are you?"}')
     (tmp_path / "logs.txt").write_text("one line\nanother line\n")
     for name in ("logs.counts", "corpus.counts"):
         if name in arguments and "fit" not in arguments:
