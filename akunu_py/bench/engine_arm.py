@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 import akunu_py
 from akunu_py.bench.measured_model import BenchDescription, Model, model_from
-from akunu_py.bench.reply import Pass, Reply
+from akunu_py.bench.reply import MeasuredReply, Pass
 from akunu_py.bench.runner import Item
 from akunu_py.models.pass_times import ROWS, PassTimes
 from akunu_py.protocols import Tokenizer
@@ -107,7 +107,7 @@ class EngineArm:
     def forget(self) -> None:
         self._engine.forget()
 
-    def reply(self, item: Item) -> Reply:
+    def reply(self, item: Item) -> MeasuredReply:
         """Continue a prompt. Raises as `Engine.stream` does."""
         engine, passes, target_s = self._engine, list[Pass](), 0.0
         if self._forgets:
@@ -131,7 +131,7 @@ class EngineArm:
                 result = event.result
         assert result is not None  # noqa: S101 - the last event carries the result
         within_s = result.prefill_s + result.decode_s
-        return Reply(
+        return MeasuredReply(
             token_ids=result.token_ids,
             num_first=num_first,
             first_s=first_s,

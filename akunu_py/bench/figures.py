@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from akunu_py.bench import metrics
 from akunu_py.bench.bootstrap import Ratio
 from akunu_py.bench.metrics import TimedPair
-from akunu_py.bench.reply import Pass, Reply
+from akunu_py.bench.reply import MeasuredReply, Pass
 from akunu_py.bench.rows import Count, Row
 from akunu_py.bench.runner import ItemReplies
 from akunu_py.values.types import DecodeStats
@@ -38,7 +38,7 @@ class ArmFigures:
     arm: str
 
     @cached_property
-    def replies(self) -> tuple[Reply, ...]:
+    def replies(self) -> tuple[MeasuredReply, ...]:
         return tuple(run.replies[self.arm] for run in self.runs)
 
     @cached_property

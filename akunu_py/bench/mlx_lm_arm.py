@@ -4,7 +4,7 @@ import contextlib
 from collections.abc import Callable, Generator, Sequence
 from importlib.metadata import version
 
-from akunu_py.bench.reply import Recorder, Reply
+from akunu_py.bench.reply import MeasuredReply, Recorder
 from akunu_py.bench.runner import Item
 from akunu_py.models.mlx_lm_loop import LoopPass, peak_memory_bytes
 
@@ -35,7 +35,7 @@ class MlxLmArm:
     def forget(self) -> None:
         """Need nothing: its drafts come from a model alone."""
 
-    def reply(self, item: Item) -> Reply:
+    def reply(self, item: Item) -> MeasuredReply:
         recorder = Recorder(self._max_tokens, self._end_ids)
         recorder.start()
         with contextlib.closing(self._passes(item.prompt, self._max_tokens, item.text)) as passes:

@@ -23,7 +23,7 @@ class Pass(Row, frozen=True, array_like=True):
     tokens: Count
 
 
-class Reply(Row, frozen=True):
+class MeasuredReply(Row, frozen=True):
     """The tokens of a reply, its passes, and where the time went.
 
     The first pass comes with the prompt: speeds of decoding begin behind it, counts of drafts do
@@ -110,11 +110,11 @@ class Recorder:
         self._over = len(token_ids) >= room
         return min(room, len(token_ids))
 
-    def reply(self, **more: Any) -> Reply:
+    def reply(self, **more: Any) -> MeasuredReply:
         """Return the reply, with further fields; raises ContractError if it has no token."""
         if not self._passes:
             raise ContractError("the arm returned no token")
-        return Reply(
+        return MeasuredReply(
             token_ids=tuple(self._token_ids),
             num_first=self._passes[0].tokens,
             first_s=self._first - self._started,

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from itertools import groupby
 from typing import Protocol, TypeVar
 
-from akunu_py.bench.reply import Reply
+from akunu_py.bench.reply import MeasuredReply
 from akunu_py.bench.result_file import Failure
 from akunu_py.bench.resume import ItemStore
 from akunu_py.bench.rows import Count, Row
@@ -46,7 +46,7 @@ class ItemReplies(Row, frozen=True):
     """An item's replies by arm, and the errors of arms without one."""
 
     item: Item
-    replies: dict[str, Reply]
+    replies: dict[str, MeasuredReply]
     errors: dict[str, str]
 
 
@@ -71,7 +71,7 @@ class Arm(Protocol):
     def forget(self) -> None:
         """Forget earlier replies, which drafts could copy."""
 
-    def reply(self, item: Item) -> Reply:
+    def reply(self, item: Item) -> MeasuredReply:
         """Continue a prompt; an error fails this arm on this item alone."""
 
     def close(self) -> None:
@@ -198,7 +198,7 @@ def _answer(
     before: int = 0,
     total: int = 0,
 ) -> ItemReplies:
-    replies: dict[str, Reply] = {}
+    replies: dict[str, MeasuredReply] = {}
     errors: dict[str, str] = {}
     for arm in arms:
         try:

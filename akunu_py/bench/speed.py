@@ -17,20 +17,17 @@ from akunu_py.bench.result_file import Costs, Failure
 from akunu_py.bench.resume import ItemStore
 from akunu_py.bench.rows import plain
 from akunu_py.bench.run import Findings
-from akunu_py.bench.runner import Arm, Item, ItemReplies, Progress, run_arms
+from akunu_py.bench.runner import Arm, Item, ItemReplies, Progress, check_fits, run_arms
 from akunu_py.bench.source_table import source_table
 from akunu_py.bench.tables import Column, ratio_columns, table_of
 from akunu_py.engine.engine import Engine
 from akunu_py.models.mlx_lm_loop import LoopPass, PlainLoop
 from akunu_py.models.pass_times import PassTimes
-from akunu_py.system.errors import ConfigError
+from akunu_py.system.errors import AkunuError, ConfigError
 from akunu_py.values.decode_stats import source_figures
 from akunu_py.values.types import GenerationConfig
 
 BASELINE = "mlx-lm"
-
-ROOM = 65
-"""Tokens of room behind a reply: a draft may reach there, and mlx-lm queues a further pass."""
 
 _COLUMNS = (
     Column("arm", "arm"),
@@ -112,24 +109,23 @@ def run_speed(
     """
     if not items:
         raise ConfigError("there is nothing to measure with; give prompts or a trace with items")
-    failures = tuple(
-        Failure(
-            item.id,
-            f"the prompt has {len(item.prompt)} tokens; with {max_tokens} more, and {2 * ROOM} "
-            f"that a draft may reach, it does not fit into the context of {engine.context}",
-        )
-        for item in items
-        if len(item.prompt) + max_tokens + 2 * ROOM > engine.context
-    )
-    failed = {failure.item for failure in failures}
-    items = [item for item in items if item.id not in failed]
-    if not items:
-        raise ConfigError(f"nothing can be measured; {failures[0].item}: {failures[0].error}")
+    failures: list[Failure] = []
+    fitting: list[Item] = []
+    for item in items:
+        try:
+            # mlx-lm queues a pass behind the last token.
+            check_fits(item.id, item.category, len(item.prompt), engine.context, max_tokens + 1)
+        except AkunuError as error:
+            failures.append(Failure(item.id, str(error)))
+        else:
+            fitting.append(item)
+    if not fitting:
+        raise ConfigError(f"nothing can be measured: {failures[0].error}")
     config = GenerationConfig(max_tokens=max_tokens, seed=0, num_draft_tokens=num_draft_tokens)
     configs = {name: replace(config, drafter=name) for name in dict.fromkeys(drafters)}
     for one in configs.values():
         # Nothing runs, but a drafter is made.
-        with engine.stream(items[0].prompt, one):
+        with engine.stream(fitting[0].prompt, one):
             pass
     arms: list[Arm] = [
         MlxLmArm(
@@ -141,10 +137,10 @@ def run_speed(
             for name, one in configs.items()
         ),
     ]  # fmt: skip
-    times = measure_costs(engine, items[0].prompt, repeats=5) if with_costs else None
+    times = measure_costs(engine, fitting[0].prompt, repeats=5) if with_costs else None
     done = run_arms(
         arms,
-        items,
+        fitting,
         ItemStore(None, {}) if store is None else store,
         rounds=rounds,
         progress=progress,

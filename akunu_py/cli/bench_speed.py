@@ -29,8 +29,6 @@ if TYPE_CHECKING:
 _OPTIONS_OF_FILES = ("compute_type", "exact_weights", "q6k", "pre_tokenizer", "context")
 _MOST_PROMPT_TOKENS = 1024
 _LIMIT, _QUICK_LIMIT = 4, 1
-_TEXT_BEYOND = 66
-"""Tokens of a text that lie behind what is measured: a draft may reach there."""
 
 
 @click.command(cls=Command)
@@ -235,7 +233,7 @@ def _trace_items(
             for encoded in tokenize([item], tokenizer, failures=failures):
                 if len(encoded.prompt) > max_prompt_tokens:
                     continue
-                if len(encoded.output) < max_tokens + _TEXT_BEYOND:
+                if len(encoded.output) < max_tokens:
                     continue
                 name = f"{path.stem}/{item.id}"
                 items.append(
@@ -247,7 +245,7 @@ def _trace_items(
         if not found:
             raise click.UsageError(
                 f"{path} has no item with at most {max_prompt_tokens} tokens of prompt and at "
-                f"least {max_tokens + _TEXT_BEYOND} of output"
+                f"least {max_tokens} of output"
             )
     return items
 

@@ -129,8 +129,6 @@ def generate(  # noqa: PLR0917 - click passes by name
     text, make_replies = "", None
     if prompt_file is not None and not is_follower():
         make_replies = prompt_file.prepare(config, raw=raw, system=system)
-        # Replies that draft with a head share no passes.
-        loading = replace(loading, shipped_head=prompt_file.streams == 1 and loading.shipped_head)
     elif not is_follower():
         text = _prompt_text(prompt, path, model, from_stdin=from_stdin)
     with load_engine(model, replace(loading, memory=memory), several=True) as engine:

@@ -100,7 +100,7 @@ class PromptFile:
         """Read both files; return a function that makes the replies that are missing.
 
         It ends with the exit code 1 if some fail: those are named, and not written. Raises
-        ConfigError for a file that cannot be used, with the line of what is no prompt.
+        ConfigError for a file that cannot be used; it names the line that is not a prompt.
         """
         tasks = self._tasks(config, raw=raw, system=system)
         return partial(self._make_replies, tasks, ReplyFile(self.output))
@@ -175,7 +175,7 @@ def _task(
     raw: bool,
     system: str | None,
 ) -> Task:
-    """Read a line; raise FieldError or ConfigError for what is no prompt."""
+    """Read a line; raise FieldError or ConfigError for one that is not a prompt."""
     from akunu_py.bench.prompt_files import PromptLine
     from akunu_py.bench.replay.traces import read_record
     from akunu_py.bench.rows import FieldError, convert

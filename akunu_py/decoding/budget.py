@@ -263,15 +263,13 @@ class Budget:
     def observe(self, stats: StepStats, output: Sequence[int]) -> None:
         """Learn from a finished step: from its time and from the tokens of the target."""
         done = self._target.last_pass or PassReport(1 + stats.num_draft_tokens)
-        shared, unit_s = self._target.shared, self._costs.unit_s
+        shared = self._target.shared
         if shared is None or shared.replies == 1:
             tokens, cost = len(output), self._measure(stats, done)
         else:
             # The time of the pass is that of all.
             tokens, cost = shared.tokens, self._costs.cost(self._context, shared.rows)
-            if unit_s is not None:
-                drafted = stats.num_draft_tokens > 0
-                self._drafter.add(stats.propose_s / unit_s, self._proposed, drafted=drafted)
+            self._time_drafter(stats)
         self._own_rows = 1 + stats.num_draft_tokens
         self._drawing.account.add_step()
         if self._drawing.passes:
@@ -370,20 +368,13 @@ class Budget:
 
     def _measure(self, stats: StepStats, done: PassReport) -> float:
         """Add a step's time to the cost samples; return the step's cost for lambda."""
-        drafted = stats.num_draft_tokens
+        drafted, unit_s = stats.num_draft_tokens, self._costs.unit_s
         waited_s, passes = self._drawing.waited_s, self._drawing.passes
-        own_s, target_s = stats.propose_s - waited_s, stats.target_s + waited_s
+        own_s, target_s = self._time_drafter(stats), stats.target_s + waited_s
         whole_s = own_s + target_s + stats.commit_s
         # The drafter ran beside the step in flight, unless it needs the same device.
         beside = done.was_in_flight and not passes
         pass_s = whole_s if beside else target_s + stats.commit_s
-        unit_s = self._costs.unit_s
-        if unit_s is not None:
-            taken = own_s / unit_s
-            if passes:
-                self._drawing.add_time(taken)
-            else:
-                self._drafter.add(taken, self._proposed, drafted=drafted > 0)
         expected, due = self._add_sample(done, pass_s, drafted=drafted > 0)
         self.saved.add_drafter(own_s, hidden=beside)
         again = done.rows > 1 and not drafted
@@ -392,6 +383,17 @@ class Budget:
         if unit_s is None:
             return expected
         return min(whole_s / unit_s, _OUTLIER * expected)
+
+    def _time_drafter(self, stats: StepStats) -> float:
+        """Charge the drafter, or the model that it asks, for its own seconds; return them."""
+        own_s = stats.propose_s - self._drawing.waited_s
+        if (unit_s := self._costs.unit_s) is not None:
+            if self._drawing.passes:
+                self._drawing.add_time(own_s / unit_s)
+            else:
+                drafted = stats.num_draft_tokens > 0
+                self._drafter.add(own_s / unit_s, self._proposed, drafted=drafted)
+        return own_s
 
     def _add_sample(self, done: PassReport, pass_s: float, *, drafted: bool) -> tuple[float, float]:
         """Add a step's time to the samples of its kind; return its expected cost, and what was due.

@@ -26,8 +26,8 @@ Verify = Callable[[int, Draft, int], Verification]
 """Runs a pass over a token and a draft behind it, whose first position is given, and decides."""
 
 
-class Settings(TypedDict, total=False):
-    """Settings of a `Decoding`."""
+class DecodingSettings(TypedDict, total=False):
+    """DecodingSettings of a `Decoding`."""
 
     num_draft_tokens: Required[int]
     max_tokens: Required[int]
@@ -131,7 +131,7 @@ def decode(
     last: int,
     *,
     verify: Verify | None = None,
-    **settings: Unpack[Settings],
+    **settings: Unpack[DecodingSettings],
 ) -> Iterator[Step]:
     """Yield steps until an end-of-generation id, a loop that `loops` finds, or `max_tokens`.
 

@@ -287,10 +287,8 @@ class Engine:
     def _many(
         self, prompts: Iterable[Prompt | CheckedCall], config: GenerationConfig, streams: int
     ) -> Generator[tuple[int, GenerationResult | Exception], None, None]:
-        shared = choose = None
-        if streams > 1 and (forward := self.joined_passes()) is not None:
-            shared = SharedPasses()
-            choose = partial(choose_steps, forward, shared)
+        shared = SharedPasses()
+        choose = partial(choose_steps, self.joined_passes, shared)
 
         def turns(prompt: Prompt | CheckedCall, lane: Lane) -> Turns:
             if not isinstance(prompt, CheckedCall):

@@ -11,7 +11,6 @@ from akunu_py.engine.reply import Reply, Request, Turns
 from akunu_py.engine.tool_use import ChatPlan
 from akunu_py.models.cached_rows import NO_CHECKPOINTS, Progress
 from akunu_py.models.session import Session
-from akunu_py.protocols import as_drafter
 from akunu_py.system.errors import ConstraintError
 from akunu_py.tool_calls.enforceable import unenforceable
 from akunu_py.values.constraint import Constraint
@@ -84,7 +83,8 @@ class Lane:
     ) -> Turns:
         """Make a reply in turns: None at each pause of a prompt pass, then an event per step.
 
-        With `shared` the caller makes the choices of each step; see `Reply.turns`.
+        With `shared` the caller makes the choices of each step, if the session's passes can be
+        joined; see `Reply.turns`.
 
         `learned` is the state of `auto`; the reply joins it when it ends. Once `cancelled` is set
         the next turn is the last and has the result, with the finish reason "cancelled". Closing
@@ -93,13 +93,11 @@ class Lane:
         Raises as `Engine.generate` does for what only making the drafter shows.
         """
         state = learned.fork()
-        request = self._make(call, self.session, state, self._models)
         request = replace(
-            request,
+            self._make(call, self.session, state, self._models),
             checkpoints=checkpoints,
             progress=progress,
-            # Hidden states are handed over pass by pass.
-            shared=shared if as_drafter(request.drafter).hidden is None else None,
+            shared=shared if self.session.joins else None,
             ended=state.finish,
         )
         return Reply(request, cancelled).turns()

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 
 from akunu_py.constraints import Matcher
 from akunu_py.decoding.budget import Budget, BudgetState
-from akunu_py.decoding.loop import Decoding, Settings, Step
+from akunu_py.decoding.loop import Decoding, DecodingSettings, Step
 from akunu_py.decoding.stats import StatsRecorder
 from akunu_py.decoding.stopping import LoopDetector
 from akunu_py.decoding.verifier import make_verifier
@@ -145,7 +145,7 @@ class Reply:
         """Prefill and decode as `events` does; also yield None at each pause of a prompt pass.
 
         If passes are `shared`, a `WantedChoice` is yielded before each step, and is answered with
-        what the session chooses, or with None to end the reply as cancelled.
+        what the session chooses.
         """
         # A reply that is cancelled between two steps ends with an event without tokens.
         last = StreamEvent("", ())
@@ -156,8 +156,6 @@ class Reply:
                 steps = self._steps() if prefilled else iter(())
                 for one in steps:
                     decoded = one if isinstance(one, Step) else (yield from self._joined_step(one))
-                    if decoded is None:
-                        break
                     step, event = self._take(decoded)
                     if step.finish_reason is not None or self._cancelled.is_set():
                         last, reason = event, step.finish_reason or reason
@@ -170,13 +168,12 @@ class Reply:
         finally:
             self._request.ended()
 
-    def _joined_step(
-        self, decoding: Decoding
-    ) -> Generator[WantedChoice, list[int] | None, Step | None]:
-        """Take a step whose choices somebody else makes; None where it is not made any more."""
+    def _joined_step(self, decoding: Decoding) -> Generator[WantedChoice, list[int] | None, Step]:
+        """Take a step whose choices somebody else makes."""
         last, draft = decoding.begin()
         choices = yield WantedChoice(self._request.session, last, draft)
-        return None if choices is None else decoding.finish(verify_match(draft, choices))
+        assert choices is not None  # noqa: S101 - the answer
+        return decoding.finish(verify_match(draft, choices))
 
     def _prefill(self) -> Generator[None, None, bool]:
         """Show the prompt to the model and to the drafter; return False if cancelled."""
@@ -231,7 +228,7 @@ class Reply:
                 drafter=drafter,
                 name=request.config.drafter or "",
             )
-        settings: Settings = {
+        settings: DecodingSettings = {
             "num_draft_tokens": request.num_draft_tokens,
             "max_tokens": self._max_tokens,
             "end_ids": request.tokenizer.end_ids,

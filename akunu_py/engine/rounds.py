@@ -17,7 +17,9 @@ class ReplyInTurns:
 
     turns: Turns
     wanted: WantedChoice | None = field(default=None, init=False)
-    """What it waits for, if its choices are joined with those of others."""
+    """What it waits for, within a round."""
+    shares: bool = field(default=False, init=False)
+    """Whether it has read its prompt, and its choices are made with those of others."""
     over: bool = field(default=False, init=False)
 
     def turn(
@@ -37,7 +39,7 @@ class ReplyInTurns:
             self.over = True
             return error
         if isinstance(made, WantedChoice):
-            self.wanted = made
+            self.wanted, self.shares = made, True
             return None
         self.over = made is not None and made.result is not None
         return made
@@ -47,17 +49,27 @@ R = TypeVar("R", bound=ReplyInTurns)
 
 
 def choose_steps(
-    forward: JoinedForward, shared: SharedPasses, replies: Sequence[R]
+    joined_passes: Callable[[], JoinedForward | None], shared: SharedPasses, replies: Sequence[R]
 ) -> Iterator[tuple[R, StreamEvent | BaseException | None]]:
-    """Make the next step of replies that want one, with one pass; yield what their turns give.
+    """Make the next step of replies that share, with one pass; yield what their turns give.
 
-    They are of one model, and `shared` is the account of their passes. An error of the pass ends
-    all of them.
+    They are of one model, and `shared` is the account of their passes. Whether these can be joined
+    is found out when two want one; if not, each has a pass of its own. An error of a joined pass
+    ends all.
     """
+    for reply in replies:
+        # Not before the round: a draft's clock runs from here to the choices.
+        if reply.wanted is None:
+            made = reply.turn()
+            if reply.over:
+                yield reply, made
+    replies = [reply for reply in replies if reply.wanted is not None]
     wanted = [reply.wanted for reply in replies if reply.wanted is not None]
+    if not wanted:
+        return
     found: Sequence[list[int] | BaseException]
     try:
-        found = choose_together(forward, wanted)
+        found = choose_together(joined_passes() if len(wanted) > 1 else None, wanted)
     except BaseException as error:  # noqa: BLE001 - each reply hands it on
         found = [error] * len(wanted)
     shared.replies, shared.rows = len(wanted), sum(1 + len(one.draft) for one in wanted)
@@ -67,9 +79,6 @@ def choose_steps(
         if isinstance(made, StreamEvent):
             tokens += len(made.token_ids)
         yield reply, made
-        # What it wants next, without a pass in between.
-        if not reply.over:
-            yield reply, reply.turn()
     shared.tokens = tokens
 
 
@@ -85,14 +94,13 @@ _Turned = Iterator[tuple[_Numbered, StreamEvent | BaseException | None]]
 def results_as_they_end(
     begin: Iterable[Callable[[Lane], Turns]],
     open_lane: Callable[[], Lane],
-    choose: Callable[[Sequence[_Numbered]], _Turned] | None,
+    choose: Callable[[Sequence[_Numbered]], _Turned],
     most: int,
     before_round: Callable[[int], None],
 ) -> Iterator[tuple[int, GenerationResult | Exception]]:
     """Make replies, up to `most` at once; yield number and result of each, or its error.
 
-    With `choose`, which is `choose_steps`, they share their passes, without it they take turns.
-    `before_round` is given the number of replies under way.
+    `choose` is `choose_steps` of one engine; `before_round` gets the number of replies under way.
     """
     coming = enumerate(begin)
     lanes: list[Lane] = []
@@ -129,15 +137,11 @@ def results_as_they_end(
             lane.close()
 
 
-def _round(
-    running: deque[_Numbered], choose: Callable[[Sequence[_Numbered]], _Turned] | None
-) -> _Turned:
-    alone = next((one for one in running if one.wanted is None), None)
+def _round(running: deque[_Numbered], choose: Callable[[Sequence[_Numbered]], _Turned]) -> _Turned:
+    alone = next((one for one in running if not one.shares), None)
     if alone is not None:
-        # Replies that are not joined have their turns one after another.
+        # Replies that do not share have their turns one after another.
         running.remove(alone)
         running.append(alone)
         yield alone, alone.turn()
-    wanting = [one for one in running if one.wanted is not None]
-    if choose is not None and wanting:
-        yield from choose(wanting)
+    yield from choose([one for one in running if one.shares])

@@ -124,9 +124,10 @@ class HandedStates:
             self._tap.states = None
         self._next = held
 
-    def built(self, first: int) -> None:
-        """Take note that a pass was built, and of the place of its first row."""
-        self._states, self._first = self._tap.states, first
+    def built(self, first: int, rows: slice) -> None:
+        """Take note that a pass was built, whose `rows` are the reply's, from place `first` on."""
+        states = self._tap.states
+        self._states, self._first = None if states is None else states[:, rows], first
 
     def hand(self, settled: int) -> None:
         """Hand rows of the last pass: the first `settled` rows of the text stay as they are."""

@@ -15,7 +15,7 @@ import inspect
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
-from itertools import accumulate
+from itertools import accumulate, pairwise
 from typing import Any, NamedTuple
 
 import mlx.core as mx
@@ -111,12 +111,12 @@ class WantedChoice(NamedTuple):
 
 
 def choose_together(
-    forward: JoinedForward, wanted: Sequence[WantedChoice]
+    forward: JoinedForward | None, wanted: Sequence[WantedChoice]
 ) -> list[list[int] | BaseException]:
     """Return what each session chooses, with their passes joined; an error is that session's own.
 
-    The sessions are of one model, and nobody reads their hidden states. Passes over trees are run
-    alone. The host waits for a choice only when those of all sessions are queued.
+    The sessions are of one model; one session needs no `forward`. Passes over trees are run alone.
+    The host waits for a choice only when those of all sessions are queued.
 
     Raises the error of a joined pass, after which the rows of all these sessions are unknown.
     """
@@ -149,18 +149,18 @@ def choose_together(
 
 
 def _feed(
-    forward: JoinedForward, wanted: Sequence[WantedChoice], feeding: Mapping[int, mx.array]
+    forward: JoinedForward | None, wanted: Sequence[WantedChoice], feeding: Mapping[int, mx.array]
 ) -> dict[int, mx.array | None]:
     """Run one pass over the rows of sessions, by their places; return the logits of each."""
     sessions = [wanted[place].session for place in feeding]
-    if len(sessions) == 1:
-        return dict(
-            zip(feeding, [sessions[0].feed(rows) for rows in feeding.values()], strict=True)
-        )
-    if not sessions:
-        return {}
-    caches = [session.rows.caches for session in sessions]
-    return dict(zip(feeding, forward(list(feeding.values()), caches), strict=True))
+    if len(sessions) < 2 or forward is None:
+        return {place: wanted[place].session.feed(rows) for place, rows in feeding.items()}
+    ends = accumulate(rows.size for rows in feeding.values())
+    with ExitStack() as stack:
+        for session, (start, end) in zip(sessions, pairwise((0, *ends)), strict=True):
+            stack.enter_context(session.building(slice(start, end)))
+        logits = forward(list(feeding.values()), [session.rows.caches for session in sessions])
+    return dict(zip(feeding, logits, strict=True))
 
 
 class _Apart:

@@ -3,7 +3,7 @@
 import contextlib
 import gc
 import time
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TypeVar
 
@@ -500,13 +500,18 @@ class Session(Target):
 
     def feed(self, rows: mx.array) -> mx.array:
         """Run a pass over rows [n] that `choosing` asks for; return their logits [1, n, vocab]."""
+        with self.building():
+            return self._rows.feed(rows)
+
+    @contextlib.contextmanager
+    def building(self, rows: slice = slice(None)) -> Iterator[None]:
+        """Frame the building of a pass whose `rows` are this session's, and keep their states."""
         # A plain step queues the next pass before `commit`.
         self._hand_states()
         with self._listening():
-            logits = self._rows.feed(rows)
+            yield
         if self._states is not None:
-            self._states.built(self._rows.first_fed)
-        return logits
+            self._states.built(self._rows.first_fed, rows)
 
     def _listening(self) -> contextlib.AbstractContextManager[None]:
         """Keep the hidden states of passes that are built inside, if somebody reads them."""

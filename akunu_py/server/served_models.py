@@ -27,6 +27,7 @@ from akunu_py.server.model_source import LoadableModel, served_model
 from akunu_py.server.prefix_cache import PrefixCache
 from akunu_py.server.respelling import Respelling
 from akunu_py.system.errors import ConfigError
+from akunu_py.values.types import SharedPasses
 
 _log = logging.getLogger(__name__)
 
@@ -55,6 +56,7 @@ class Resident:
         engine.compares_rows = False  # no API has a field for it
         self.cache = cache
         self.spelling = Respelling(engine.tokenizer)
+        self.shared = SharedPasses()
         self._lanes: list[Lane] = []
         self._free: list[Lane] = []
 

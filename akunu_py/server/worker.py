@@ -19,7 +19,6 @@ from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import wait
 from dataclasses import dataclass, field, replace
-from weakref import WeakKeyDictionary
 
 from akunu_py.engine.engine import Engine
 from akunu_py.engine.lane import CheckedCall, Lane
@@ -44,7 +43,7 @@ from akunu_py.system.errors import (
     MemoryLimitError,
     ServerBusyError,
 )
-from akunu_py.values.types import SharedPasses, StreamEvent
+from akunu_py.values.types import StreamEvent
 
 _log = logging.getLogger(__name__)
 
@@ -219,7 +218,6 @@ class Worker:
         self._compiling: set[ReplyJob] = set()
         # Replies that read their prompts, and where.
         self._reading: dict[ReplyJob, Lane] = {}
-        self._shared: WeakKeyDictionary[Engine, SharedPasses] = WeakKeyDictionary()
         self._mean_s = _USUAL_REPLY_S
         self._stopping = False
         self._why_no_more = "the server is shutting down; send the request again later"
@@ -321,16 +319,13 @@ class Worker:
         loaded = self._load_on()
         if not self._running:
             return loaded
-        alone = [one for one in self._running if one.wanted is None]
+        alone = [one for one in self._running if not one.shares]
         if alone:
             self._turn(next((one for one in alone if one.job.cancelled.is_set()), alone[0]))
-        for one in [*self._running]:
-            if one.wanted is not None and one.job.cancelled.is_set():
-                self._hand_on(one, one.turn())
-        wanting = [one for one in self._running if one.wanted is not None]
-        if wanting:
-            resident = wanting[0].resident
-            self._choose([one for one in wanting if one.resident is resident])
+        sharing = [one for one in self._running if one.shares]
+        if sharing:
+            resident = sharing[0].resident
+            self._choose(resident, [one for one in sharing if one.resident is resident])
         return True
 
     def stop(self) -> None:
@@ -513,7 +508,7 @@ class Worker:
             job.cancelled,
             checkpoints=job.prepared.checkpoints,
             progress=_Report(job.events, taken.reason),
-            shared=self._shared_passes(resident.engine),
+            shared=resident.shared,
         )
         self._reading[job] = lane
         try:
@@ -528,12 +523,6 @@ class Worker:
                     choices = yield event
         finally:
             self._reading.pop(job, None)
-
-    def _shared_passes(self, engine: Engine) -> SharedPasses | None:
-        """Return the account of the passes that replies of an engine share, if they do."""
-        if self._parallel == 1 or engine.joined_passes() is None:
-            return None
-        return self._shared.setdefault(engine, SharedPasses())
 
     def _reader(self, job: ReplyJob, resident: Resident) -> tuple[ReplyJob, int] | None:
         """Return the reply that will read most of a job's prompt, and how many of its tokens.
@@ -616,12 +605,10 @@ class Worker:
             self._running.remove(running)
             self._running.append(running)
 
-    def _choose(self, wanting: Sequence[_Running]) -> None:
+    def _choose(self, resident: Resident, sharing: Sequence[_Running]) -> None:
         """Make the next step of replies of one model, with one pass for all."""
-        forward = wanting[0].resident.engine.joined_passes()
-        assert forward is not None  # noqa: S101 - `_turns` asked
-        shared = self._shared[wanting[0].resident.engine]
-        for running, made in choose_steps(forward, shared, wanting):
+        passes = resident.engine.joined_passes
+        for running, made in choose_steps(passes, resident.shared, sharing):
             self._hand_on(running, made)
         # Another model comes first in the next round.
         self._running.rotate(-1)

@@ -8,7 +8,7 @@ from msgspec.structs import replace
 from akunu_py.bench.bootstrap import Ratio
 from akunu_py.bench.figures import arm_figures, identity, ratio
 from akunu_py.bench.metrics import median_speedup
-from akunu_py.bench.reply import Reply
+from akunu_py.bench.reply import MeasuredReply
 from akunu_py.values.types import DecodeStats
 
 
@@ -16,7 +16,7 @@ def reply(tokens, *, first=1, first_s=1.0, decode_s=2.0, **more):
     """A reply; `more` are counts of its passes, or fields of the row."""
     counts = {name: more.pop(name) for name in ("steps", "drafted", "accepted") if name in more}
     counts = {"steps": len(tokens), "output_tokens": len(tokens), **counts}
-    return Reply(tuple(tokens), first, first_s, decode_s, DecodeStats(**counts), **more)
+    return MeasuredReply(tuple(tokens), first, first_s, decode_s, DecodeStats(**counts), **more)
 
 
 def logits(token_ids):

@@ -5,16 +5,22 @@ reply; a failed pass that ends one of its replies, or leaves one in its lane; on
 cache for all, or parts of a shared layer in reverse (the try refuses).
 """
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from toy_engine import PLAIN, toy_engine
+from markov_heads import markov_target, matched_head
+from toy_engine import PLAIN, ToyTokenizer, toy_engine
 from turns import run
 
+from akunu_py.engine.engine import Engine
 from akunu_py.models import joined
 from akunu_py.models.joined import JoinedForward
+from akunu_py.models.load import LoadedModel
 from akunu_py.server.prefix_cache import PrefixCache
 from akunu_py.server.worker import Worker
+from akunu_py.values.load_options import EngineOptions
 
 TEXTS = (
     "a cat and a dog, a cat and a bird. ",
@@ -220,6 +226,41 @@ def test_a_pass_that_fails_ends_those_that_shared_it_alone(engine, monkeypatch):
 
 def test_replies_of_a_model_that_refuses_take_turns(caplog):
     with toy_engine("mistral3", context=96) as engine, caplog.at_level("INFO"):
+        # Nothing is shared but the two sessions of the try.
+        assert check(engine, [request_of(number) for number in range(4)]) == [2]
         assert engine.joined_passes() is None
-        assert not check(engine, [request_of(number) for number in range(4)])
     assert "replies take turns: " in caplog.text
+
+
+def test_a_head_gets_the_states_of_its_own_reply():
+    """The head is right about what follows a state; another reply's state says something else."""
+    target = markov_target()
+    description = toy_engine().description
+    loaded = LoadedModel(target, ToyTokenizer(), replace(description, name="markov"))
+    way = {"drafter": "mtp", "draft_budget": "always", "max_tokens": 30, "logit_bias": PLAIN}
+    shared, forward = [], JoinedForward.__call__
+
+    def counted(self, rows, caches):
+        shared.append(len(rows))
+        return forward(self, rows, caches)
+
+    with (
+        Engine(
+            loaded, EngineOptions(context=256), head=matched_head(target, reads="state")
+        ) as engine,
+        pytest.MonkeyPatch.context() as patch,
+    ):
+        patch.setattr(JoinedForward, "__call__", counted)
+        worker = Worker(engine, parallel=4, cache=PrefixCache(0))
+        jobs = [
+            worker.submit(engine.check([10 + place, 11, 12 + place], **way)) for place in range(4)
+        ]
+        run(worker)
+        results = [list(job.events)[-1].result for job in jobs]
+        worker.close()
+        for place, result in enumerate(results):
+            found = engine.generate([10 + place, 11, 12 + place], **way)
+            assert result.token_ids == found.token_ids
+            assert result.stats.drafted == found.stats.drafted
+            assert result.stats.accepted == found.stats.accepted > 10
+    assert max(shared) == 4

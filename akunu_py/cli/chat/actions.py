@@ -59,7 +59,7 @@ class Tools:
     note: Callable[[str], None]
     """Shows a text that is not a reply."""
     load: Load
-    """Opens the model of that name; for None the one that ships with akunu."""
+    """Opens the model with this name; None is the model that ships with akunu."""
     edit: Callable[[str], str | None] | None
     """Lets the user edit a text; None for nothing saved. Without a terminal there is none."""
     width: Callable[[], int | None] = lambda: None

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from akunu_py.engine.engine import Engine
 
 Load = Callable[[str | None], "Engine"]
-"""Opens the model of that name; for None the one that ships with akunu."""
+"""Opens the model with this name; None is the model that ships with akunu."""
 
 
 def change_model(

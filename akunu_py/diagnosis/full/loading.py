@@ -18,11 +18,11 @@ from akunu_py.system.errors import MemoryLimitError
 
 @dataclass(frozen=True, slots=True)
 class MemoryFigures(PartFigures):
-    """Memory that the model should need with a context of so many tokens."""
+    """Expected memory of the model with a context of this many tokens."""
 
     section = "How much memory?"
     explanation = (
-        "What the model should need with a context of so many *tokens*, from its shapes: for its "
+        "The expected memory with a context of this many *tokens*, from its shapes: for its "
         "weights, the cache and the largest pass. *Limit* is what a model may take on this machine."
     )
     tokens: int

@@ -44,7 +44,7 @@ class PartRun:
     """Reports progress."""
     clock: Callable[[], float] = time.perf_counter
     note: str = ""
-    """What there was no time for."""
+    """What was left out for lack of time."""
     so_far: PartFigures | None = None
     """Kept if the part is interrupted."""
     _ends: float = field(init=False)

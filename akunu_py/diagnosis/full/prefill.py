@@ -36,7 +36,7 @@ class PrefillFigures(PartFigures):
 
     section = "How long is the wait?"
     explanation = (
-        "Prompts of so many *tokens* are read. *Peak* is the most memory that MLX held meanwhile, "
+        "Prompts of this many *tokens* are read. *Peak* is the most memory that MLX held then, "
         "weights included; it should not exceed what was *foreseen*."
     )
     lengths: tuple[PrefillLength, ...]

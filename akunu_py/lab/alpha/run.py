@@ -14,7 +14,7 @@ from akunu_py.lab.alpha.sources import (
     ContextSource,
     CorpusSource,
     DrafterSource,
-    ModelSource,
+    DraftModelSource,
     UniformSource,
     fitted_on_other_half,
 )
@@ -58,7 +58,7 @@ def run_alpha(
     fitted = None
     if corpus is not None:
         fitted = fit_counts(text_pieces(corpus, engine.tokenizer), engine.vocabulary_size)
-    model = None if draft is None else ModelSource(draft, engine)
+    model = None if draft is None else DraftModelSource(draft, engine)
     total = 2 * num_tokens * len(temperatures)
     settings: list[AlphaSetting] = []
     store = ItemStore(None, {}) if store is None else store
@@ -148,8 +148,8 @@ def with_predictions(
     kept = first_of_each(prompts, SPEED_PROMPTS)
     drafters = {"ngram": _NGRAM}
     sources = (source for setting in report.settings for source in setting.sources)
-    if any(source.name == ModelSource.name for source in sources):
-        drafters["draft-model"] = ModelSource.name
+    if any(source.name == DraftModelSource.name for source in sources):
+        drafters["draft-model"] = DraftModelSource.name
     total = 2 * len(kept) * len(drafters) * len(report.settings)
     predictions: list[Prediction] = []
     for number, setting in enumerate(report.settings):

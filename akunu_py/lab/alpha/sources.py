@@ -112,7 +112,7 @@ class DrafterSource:
             drafter.observe((token,))
 
 
-class ModelSource:
+class DraftModelSource:
     """A smaller model, over the ids it shares with the target; None beyond its context.
 
     Raises ConfigError for a model with another vocabulary.

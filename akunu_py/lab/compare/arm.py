@@ -32,7 +32,7 @@ EXTRA = "compare"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Subject:
+class ComparedModel:
     """Inputs for other programs; they can be sent to another process.
 
     Attributes:
@@ -93,4 +93,4 @@ class Program:
 
     name: str
     arms: tuple[str, ...]
-    make: Callable[[Subject], Sequence[Arm | Skipped]]
+    make: Callable[[ComparedModel], Sequence[Arm | Skipped]]

@@ -9,9 +9,9 @@ from importlib.metadata import version
 from typing import Any
 from urllib.parse import urlsplit
 
-from akunu_py.bench.reply import Reply
+from akunu_py.bench.reply import MeasuredReply
 from akunu_py.bench.runner import Arm, Item
-from akunu_py.lab.compare.arm import EXTRA, Program, Skipped, Subject, UnavailableError
+from akunu_py.lab.compare.arm import EXTRA, ComparedModel, Program, Skipped, UnavailableError
 from akunu_py.system.errors import ContractError
 from akunu_py.system.extras import install_command
 from akunu_py.values.decode_stats import DecodeStats
@@ -48,7 +48,7 @@ class LlamaCppArm:
     def forget(self) -> None:
         """Need nothing: a server makes one reply."""
 
-    def reply(self, item: Item) -> Reply:
+    def reply(self, item: Item) -> MeasuredReply:
         """Continue a prompt; llama.cpp ends at the end ids that it knows.
 
         Raises ContractError if the server refuses the prompt, or continues after an end id.
@@ -61,7 +61,7 @@ class LlamaCppArm:
             raise ContractError(f"llama.cpp continued after token {behind}, which ends a reply")
         # A draft never exceeds the requested tokens, so all accepted ones are in the reply.
         num_accepted = timings.get("draft_n_accepted", 0)
-        return Reply(
+        return MeasuredReply(
             token_ids=token_ids,
             num_first=1,
             first_s=timings["prompt_ms"] / 1e3,
@@ -104,7 +104,7 @@ def _complete(address: str, prompt: Sequence[int], max_tokens: int) -> Any:
     return json.loads(text)
 
 
-def make_arms(subject: Subject) -> Sequence[Arm | Skipped]:
+def make_arms(subject: ComparedModel) -> Sequence[Arm | Skipped]:
     """Return the plain arm and an arm for each mode, with llama.cpp's own settings.
 
     Raises UnavailableError if xllamacpp is not installed, or the model is not a file.

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from akunu_py.bench.mlx_lm_arm import MlxLmArm, Passes
 from akunu_py.bench.runner import Arm
 from akunu_py.cpu.blas import fix_threads
-from akunu_py.lab.compare.arm import Program, Skipped, Subject
+from akunu_py.lab.compare.arm import ComparedModel, Program, Skipped
 from akunu_py.models.load import LoadedModel
 from akunu_py.models.mlx_lm_loop import PlainLoop, drafted_passes
 from akunu_py.system.errors import ConfigError
@@ -17,7 +17,7 @@ _NUM_DRAFT_TOKENS = 2
 """Tokens that `speculative_generate_step` drafts by default."""
 
 
-def make_arms(subject: Subject) -> Sequence[Arm | Skipped]:
+def make_arms(subject: ComparedModel) -> Sequence[Arm | Skipped]:
     """Return the plain arm, and the arm with the draft model if there is one."""
     loaded = subject.load()
     fix_threads(subject.num_threads)

@@ -8,9 +8,9 @@ from dataclasses import dataclass, replace
 from multiprocessing.connection import Connection
 from typing import Any
 
-from akunu_py.bench.reply import Reply
+from akunu_py.bench.reply import MeasuredReply
 from akunu_py.bench.runner import Arm, Item
-from akunu_py.lab.compare.arm import Program, Skipped, Subject, UnavailableError
+from akunu_py.lab.compare.arm import ComparedModel, Program, Skipped, UnavailableError
 from akunu_py.system.errors import AkunuError
 
 
@@ -32,10 +32,10 @@ class PeerArm:
     def forget(self) -> None:
         """Need nothing: no other program remembers more than a reply."""
 
-    def reply(self, item: Item) -> Reply:
+    def reply(self, item: Item) -> MeasuredReply:
         """Continue a prompt in that process; raises PeerError."""
         assert self.peer is not None  # noqa: S101 - `Peer` sets it
-        reply: Reply = self.peer.ask((self.name, item))
+        reply: MeasuredReply = self.peer.ask((self.name, item))
         return reply
 
     def close(self) -> None:
@@ -53,7 +53,7 @@ class Peer:
 
     """
 
-    def __init__(self, program: Program, subject: Subject) -> None:
+    def __init__(self, program: Program, subject: ComparedModel) -> None:
         # A fork would share this process's libraries.
         context = multiprocessing.get_context("spawn")
         self._connection, theirs = context.Pipe()
@@ -98,7 +98,7 @@ class Peer:
 
 
 def start_peers(
-    programs: Sequence[Program], subject: Subject
+    programs: Sequence[Program], subject: ComparedModel
 ) -> tuple[tuple[Arm, ...], tuple[Skipped, ...]]:
     """Start all programs, each in its process; return their arms, and the missing ones."""
     arms: list[Arm] = []
@@ -116,7 +116,7 @@ def start_peers(
     return tuple(arms), tuple(skipped)
 
 
-def _serve(connection: Connection, program: Program, subject: Subject) -> None:
+def _serve(connection: Connection, program: Program, subject: ComparedModel) -> None:
     """Make the program's arms, then serve requests until the first process ends.
 
     Sends pairs: whether the request succeeded, and the answer or the error.

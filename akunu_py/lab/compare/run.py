@@ -16,7 +16,7 @@ from akunu_py.bench.workloads import Prompt
 from akunu_py.cpu.blas import fix_threads
 from akunu_py.drafting.registry import default_num_draft_tokens, kind_of, make_drafter
 from akunu_py.engine.engine import Engine
-from akunu_py.lab.compare.arm import Program, Skipped, Subject
+from akunu_py.lab.compare.arm import ComparedModel, Program, Skipped
 from akunu_py.lab.compare.llama_cpp_arms import LLAMA_CPP
 from akunu_py.lab.compare.mlx_lm_arms import MLX_LM
 from akunu_py.lab.compare.peer import start_peers
@@ -98,7 +98,7 @@ def run_compare(
     arms, missing = _own_arms(engine, loaded, draft_model, options)
     try:
         probe = items[0].prompt[:_PROBE_TOKENS]
-        subject = Subject(
+        subject = ComparedModel(
             path=loaded.description.path,
             options=asdict(options.load),
             context=options.context,

@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from akunu_py.bench.reply import Recorder, Reply
+from akunu_py.bench.reply import MeasuredReply, Recorder
 from akunu_py.bench.runner import Arm, Item
-from akunu_py.lab.compare.arm import EXTRA, Program, Skipped, Subject, UnavailableError
+from akunu_py.lab.compare.arm import EXTRA, ComparedModel, Program, Skipped, UnavailableError
 from akunu_py.lab.compare.plain_decoder import PlainDecoder, plain_decoder
 from akunu_py.system.errors import ConfigError
 from akunu_py.system.extras import install_command
@@ -55,7 +55,12 @@ class TransformersArm:
     steady = True
 
     def __init__(
-        self, name: str, about: str, model: Any, num_draft_tokens: int | None, subject: Subject
+        self,
+        name: str,
+        about: str,
+        model: Any,
+        num_draft_tokens: int | None,
+        subject: ComparedModel,
     ) -> None:
         self.name = name
         self.version = f"transformers {version('transformers')}, torch {version('torch')}"
@@ -67,7 +72,7 @@ class TransformersArm:
     def forget(self) -> None:
         """Need nothing: it looks up the prompt of a reply alone."""
 
-    def reply(self, item: Item) -> Reply:
+    def reply(self, item: Item) -> MeasuredReply:
         import torch  # an extra
         from transformers import GenerationConfig
 
@@ -103,7 +108,7 @@ class TransformersArm:
         self._model = None
 
 
-def make_arms(subject: Subject) -> Sequence[Arm | Skipped]:
+def make_arms(subject: ComparedModel) -> Sequence[Arm | Skipped]:
     """Return both arms over one model, after comparing its logits with akunu's.
 
     Raises UnavailableError if torch is not installed, for another family of models, for a model
@@ -179,7 +184,7 @@ def _device(torch: Any) -> str:
     return "cuda" if torch.cuda.is_available() else "cpu"
 
 
-def _difference(model: Any, subject: Subject) -> float:
+def _difference(model: Any, subject: ComparedModel) -> float:
     """Return the largest difference of its logits from akunu's, in their standard deviations."""
     import torch
 

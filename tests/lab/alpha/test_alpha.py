@@ -18,7 +18,7 @@ from akunu_py.lab.alpha.sources import (
     ContextSource,
     CorpusSource,
     DrafterSource,
-    ModelSource,
+    DraftModelSource,
     UniformSource,
     fitted_on_other_half,
     reply_logits,
@@ -34,7 +34,7 @@ ENDING = [(0, 1, 0, 0), (0, 0, 1, 0), (0, 0, 0, 1), (0, 0, 0, 1)]
 
 
 def test_a_draft_model_by_hand():
-    found = measured(ModelSource(Toy([Q]), Toy([P])), lenience=(1.0, 0.8))
+    found = measured(DraftModelSource(Toy([Q]), Toy([P])), lenience=(1.0, 0.8))
     assert found.alpha.ratio == pytest.approx(0.75)
     assert found.coupled.ratio == pytest.approx(0.7)
     assert found.match.ratio == pytest.approx(0.3125)
@@ -45,7 +45,7 @@ def test_a_draft_model_by_hand():
 
 def test_both_go_through_the_temperature():
     p, q = (np.sqrt(row) / np.sqrt(row).sum() for row in (P, Q))
-    found = measured(ModelSource(Toy([Q]), Toy([P])), temperature=2.0)
+    found = measured(DraftModelSource(Toy([Q]), Toy([P])), temperature=2.0)
     assert found.alpha.ratio == pytest.approx(acceptance(p, q))
     assert found.coupled.ratio == pytest.approx(coupled_acceptance(p, q))
     assert found.match.ratio == pytest.approx(match_acceptance(p, q))
@@ -64,7 +64,7 @@ def test_nothing_known_is_uniform():
 @pytest.mark.parametrize(("lenience", "accepted"), [(1.0, 0), (0.7, 0), (0.5, 1)])
 def test_greedy_lenience_by_hand(lenience, accepted):
     """The draft's likeliest has 0.3 where the target's has 0.5."""
-    draft = ModelSource(Toy([(0.1, 0.8, 0.1)]), Toy([P]))
+    draft = DraftModelSource(Toy([(0.1, 0.8, 0.1)]), Toy([P]))
     texts = [MeasuredText("a", (1,), (0, 0))]
     found = measured(
         draft, rows=[(0.5, 0.3, 0.2)], temperature=0.0, lenience=(lenience,), texts=texts
@@ -146,15 +146,17 @@ def test_counts_of_the_context_see_nothing_ahead():
 def test_a_draft_model_is_asked_within_its_vocabulary_and_context():
     target = Toy([(0.4, 0.3, 0.2, 0.1)], texts=["a", "b", "c", "d"])
     draft = Toy([(0.25, 0.25, 0.5)], texts=["a", "b", ""], context=4)
-    rows = list(ModelSource(draft, target).rows(MeasuredText("a", (0, 3), (1, 2, 3, 0)), 1.0))
+    rows = list(DraftModelSource(draft, target).rows(MeasuredText("a", (0, 3), (1, 2, 3, 0)), 1.0))
     # Padding is never drawn, and what is left adds up to 1 over the target's ids.
     assert rows[0] == pytest.approx([0.5, 0.5, 0, 0])
     assert [row is None for row in rows] == [False, False, False, True]
     assert draft.fed == [[0, 0, 1, 0]]
     short = Toy([(0.25, 0.25, 0.5)], texts=["a", "b", ""], context=1)
-    assert list(ModelSource(short, target).rows(MeasuredText("a", (0, 1, 0), (1,)), 1.0)) == [None]
+    assert list(DraftModelSource(short, target).rows(MeasuredText("a", (0, 1, 0), (1,)), 1.0)) == [
+        None
+    ]
     with pytest.raises(ConfigError, match="another vocabulary"):
-        ModelSource(Toy([P], texts=["a", "x", "c"]), target)
+        DraftModelSource(Toy([P], texts=["a", "x", "c"]), target)
 
 
 def test_texts_are_shared_out_evenly_and_end_where_they_must():
@@ -224,7 +226,7 @@ def test_intervals_resample_prompts():
     """Replies to one prompt stay together: with one prompt there is nothing to resample."""
     reply_of = {"a": (0,) * 4, "b": (1,) * 4}
     texts = [MeasuredText(name, (1,), reply_of[name]) for name in ("a", "b")]
-    draft = ModelSource(Toy([(1, 0, 0)]), Toy([P]))
+    draft = DraftModelSource(Toy([(1, 0, 0)]), Toy([P]))
     found = measured(draft, temperature=0.0, texts=texts)
     assert found.alpha.ratio == 0.5
     assert (found.alpha.low, found.alpha.high, found.alpha.pairs) == (0, 1, 2)
@@ -253,7 +255,7 @@ def test_a_model_accepts_itself_and_texts_are_its_own(tiny, temperature, monkeyp
         if temperature == 0:
             rows = reply_logits(tiny, [*text.prompt, *text.reply], len(text.prompt))
             assert rows.argmax(axis=-1).tolist() == list(text.reply)
-    setting = measure_setting(tiny, made, [ModelSource(tiny, tiny)], temperature=temperature)
+    setting = measure_setting(tiny, made, [DraftModelSource(tiny, tiny)], temperature=temperature)
     found = setting.sources[0]
     assert setting.num_tokens == 30
     assert found.alpha.ratio == pytest.approx(1)

@@ -10,11 +10,11 @@ from bench.fake_arms import END, FakeArm, item, runs_of
 from bench.test_figures import logits, reply
 from msgspec.structs import replace
 
-from akunu_py.bench.reply import Reply
+from akunu_py.bench.reply import MeasuredReply
 from akunu_py.bench.result_file import Failure
 from akunu_py.bench.rows import typed
 from akunu_py.bench.runner import Item, Runs
-from akunu_py.lab.compare.arm import Skipped, Subject
+from akunu_py.lab.compare.arm import ComparedModel, Skipped
 from akunu_py.lab.compare.peer import PeerError, start_peers
 from akunu_py.lab.compare.report import compare, compare_findings, deterministic, tables, timing
 
@@ -160,7 +160,10 @@ class TestResult:
             "edit",
             [1, 5, 6],
         )
-        assert typed(first["replies"]["akunu-auto"], Reply, "it") == runs[0].replies["akunu-auto"]
+        assert (
+            typed(first["replies"]["akunu-auto"], MeasuredReply, "it")
+            == runs[0].replies["akunu-auto"]
+        )
         assert second["errors"] == {"mlx-lm-draft": "out of rows"}
         assert found.failures == (earlier, Failure("i2, mlx-lm-draft", "out of rows"))
         differing = found.timing["arms"]["mlx-lm-draft"]["differs_from_own_plain"]
@@ -176,7 +179,7 @@ def asking(*prompt):
 class TestPeers:
     """Programs in processes of their own; what they are made of is in compare_fakes."""
 
-    subject = Subject(
+    subject = ComparedModel(
         path=Path("x.gguf"), longest=9, max_tokens=9, end_ids=END, probe=(1,),
         logits=np.zeros((1, 8), "f4"),
     )  # fmt: skip

@@ -21,7 +21,7 @@ from akunu_py.bench.result_file import parse_result
 from akunu_py.bench.runner import Item
 from akunu_py.cli.main import cli
 from akunu_py.lab.compare import run, transformers_arms
-from akunu_py.lab.compare.arm import Skipped, Subject, UnavailableError
+from akunu_py.lab.compare.arm import ComparedModel, Skipped, UnavailableError
 from akunu_py.lab.compare.llama_cpp_arms import LLAMA_CPP, MODES, PLAIN, LlamaCppArm
 from akunu_py.lab.compare.mlx_lm_arms import MLX_LM
 from akunu_py.lab.compare.plain_decoder import plain_decoder
@@ -65,7 +65,7 @@ def subject_of(loaded, engine, **options):
         "path": loaded.description.path, "longest": 200, "probe": PROMPT, "max_tokens": 24,
         "end_ids": NO_END, "logits": engine.logits(PROMPT), **options,
     }  # fmt: skip
-    return Subject(**given)
+    return ComparedModel(**given)
 
 
 def decode(arm, prompt=PROMPT):
