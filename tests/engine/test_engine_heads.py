@@ -65,7 +65,8 @@ def test_every_guess_is_right_and_the_text_the_same(engine, options, sampling):
     assert drafted.token_ids == plain.token_ids
     assert drafted.exactness == "stream"
     assert drafted.stats.alpha == 1.0
-    assert drafted.stats.drafted > 20
+    # A reply may end before its limit, at an end token that was drawn.
+    assert drafted.stats.drafted > 2 / 3 * len(plain.token_ids)
     weighed = engine.generate(PROMPT, **options, **sampling)
     assert weighed.token_ids == plain.token_ids
 
