@@ -144,7 +144,7 @@ class Budget:
         self._drafter.asked = False
         self._most = self._proposed = 0
         self._drawing.begin_step()
-        if most > 0 and self._costs.unit_s is not None and self._drafter.may_ask():
+        if most > 0 and self._unit_s is not None and self._drafter.may_ask():
             self._drafter.asked, self._most = True, most
         return self._most
 
@@ -258,7 +258,9 @@ class Budget:
 
     def _trial_loss(self, probability: float, own: float) -> float:
         """Return the expected loss of drafting one token for `own` plain steps, in tokens."""
-        return self._rate_behind(0) * (self._costs.cost(self._context, 2) - 1.0 + own) - probability
+        base = 1 + self._rows_beside()
+        extra = self._costs.cost(self._context, base + 1) - self._costs.cost(self._context, base)
+        return self._rate_behind(0) * (extra + own) - probability
 
     def observe(self, stats: StepStats, output: Sequence[int]) -> None:
         """Learn from a finished step: from its time and from the tokens of the target."""
@@ -290,6 +292,17 @@ class Budget:
         """Return the rows that other replies bring to the pass, as many as they brought last."""
         shared = self._target.shared
         return 0 if shared is None else max(shared.rows - self._own_rows, shared.replies - 1)
+
+    @property
+    def _unit_s(self) -> float | None:
+        """Seconds of a plain step at present, None if unknown.
+
+        Among other replies the last pass tells, whose rows were those of all.
+        """
+        shared = self._target.shared
+        if shared is None or shared.replies == 1:
+            return self._costs.unit_s
+        return shared.seconds / self._costs.cost(self._context, shared.rows) or None
 
     @property
     def _in_flight(self) -> bool:
@@ -387,7 +400,7 @@ class Budget:
     def _time_drafter(self, stats: StepStats) -> float:
         """Charge the drafter, or the model that it asks, for its own seconds; return them."""
         own_s = stats.propose_s - self._drawing.waited_s
-        if (unit_s := self._costs.unit_s) is not None:
+        if (unit_s := self._unit_s) is not None:
             if self._drawing.passes:
                 self._drawing.add_time(own_s / unit_s)
             else:
@@ -438,10 +451,11 @@ class Budget:
     def _settle(self, num_drafted: int, done: PassReport, num_output: int) -> None:
         """Charge the model for what it drew, and credit it with what that brought."""
         drawing, costs, context = self._drawing, self._costs, self._context
+        others = self._rows_beside() + done.rows - num_drafted
 
         def cost(drafted: int) -> float:
             # The cost of this step with that many drafted tokens.
-            rows = costs.cost(context, done.rows - num_drafted + drafted) if done.rows else 0.0
+            rows = costs.cost(context, others + drafted) if done.rows else 0.0
             if not done.was_in_flight:
                 return rows
             return costs.check_cost(context) + rows if drafted else 1.0

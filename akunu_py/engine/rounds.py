@@ -1,5 +1,6 @@
 """Rounds of several replies: a turn of one that reads its prompt, and one pass for all others."""
 
+import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -68,10 +69,12 @@ def choose_steps(
     if not wanted:
         return
     found: Sequence[list[int] | BaseException]
+    started = time.perf_counter()
     try:
         found = choose_together(joined_passes() if len(wanted) > 1 else None, wanted)
     except BaseException as error:  # noqa: BLE001 - each reply hands it on
         found = [error] * len(wanted)
+    shared.seconds = time.perf_counter() - started
     shared.replies, shared.rows = len(wanted), sum(1 + len(one.draft) for one in wanted)
     tokens = 0
     for reply, choices in zip(replies, found, strict=True):

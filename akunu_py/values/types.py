@@ -195,6 +195,8 @@ class SharedPasses:
     replies: int = 1
     rows: int = 1
     """Rows of all replies, drafted ones included."""
+    seconds: float = 0.0
+    """How long it took; 0 before the first."""
     tokens: int = 1
     """Tokens that all replies got of the pass before."""
 

@@ -54,3 +54,32 @@ def test_lambda_is_the_tokens_of_all_for_the_time_of_a_pass():
     assert budget.rate == pytest.approx(4 / 1.3, rel=0.02)
     # And its time is no sample of a plain step.
     assert budget._costs.unit_s == pytest.approx(0.01)
+
+
+def test_the_pass_of_all_tells_the_speed_where_no_reply_ran_alone():
+    shared = SharedPasses()
+    state = BudgetState(COSTS)
+    budget = Budget(state, context=100, target=SharingTarget(shared))
+    assert budget.limit(8) == 0
+    shared.replies, shared.rows, shared.tokens, shared.seconds = 8, 8, 8, 0.19
+    assert budget.limit(8) == 8
+    # Eight rows cost 1.9 plain steps, so one takes 0.1 s.
+    budget.observe(StepStats("x", 1, 1, 0, 2, "bonus", 0.05, 0.19, 0.0), (1, 2))
+    assert list(state.times[""].drafts) == [pytest.approx(0.5)]
+    # Another length of text is no reason to measure anew.
+    assert Budget(state, context=9000, target=SharingTarget(shared)).limit(8) == 8
+    shared.replies = 1
+    assert budget.limit(8) == 0
+
+
+def test_a_model_is_charged_what_its_tokens_add_to_the_rows_of_all():
+    """Nine rows cost 0.5 plain steps more than eight; two cost 0.1 more than one."""
+    shared = SharedPasses(replies=8, rows=9, tokens=8, seconds=0.1)
+    state = BudgetState(COSTS)
+    budget = Budget(state, context=100, target=SharingTarget(shared))
+    before = state.drawing[""].account._balance
+    budget._drawing.passes = 1
+    budget.observe(StepStats("x", 1, 0, 0, 1, "residual", 0.0, 0.1, 0.0), (1,))
+    spent = before - state.drawing[""].account._balance
+    # At a lambda of one, and less the credit of a step.
+    assert spent == pytest.approx(0.5, abs=0.01)

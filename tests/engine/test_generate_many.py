@@ -75,6 +75,14 @@ def test_every_reply_is_the_one_alone(engine, shared, options, streams):
     assert max(shared, default=1) <= streams
 
 
+def test_replies_draft_that_were_never_alone():
+    """Nobody has measured a plain step then; the pass of all tells how long one takes."""
+    options = {"drafter": "ngram", "max_tokens": 40, "logit_bias": PLAIN}
+    with toy_engine("llama", context=96) as engine:
+        found = dict(engine.generate_many([TEXTS[0]] * 6, **options))
+    assert all(one.stats.drafted for one in found.values())
+
+
 def test_each_reply_has_its_own_place_in_a_form(shared_engine):
     options = {"regex": "[a-e]{2,9}[f-i ]{3}", "max_tokens": 20, "temperature": 1.2, "seed": 5}
     expected = [said(shared_engine.generate(text, **options)) for text in TEXTS]
