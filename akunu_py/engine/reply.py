@@ -78,7 +78,7 @@ class Request:
     """State of the draft budget; None verifies whole drafts."""
 
     row_bits: Callable[[], RowBits] | None = None
-    """Measures whether rows of passes are bit-equal; called if anything was drafted. None leaves it
+    """Measures whether rows of passes are bit-equal; called if a pass had several. None leaves it
     unknown."""
 
     continues: bool = False
@@ -306,7 +306,7 @@ class Reply:
 
     def _row_bits(self) -> RowBits:
         """Return whether rows are bit-equal; passes over trees have other kernels than chains."""
-        if not self._recorder.stats.drafted and self._request.shared is None:
+        if not self._recorder.stats.drafted and self._request.session.largest_pass == 1:
             return "equal"
         measure = self._request.row_bits
         found = "unknown" if measure is None else measure()

@@ -155,9 +155,10 @@ def _feed(
     sessions = [wanted[place].session for place in feeding]
     if len(sessions) < 2 or forward is None:
         return {place: wanted[place].session.feed(rows) for place, rows in feeding.items()}
-    ends = accumulate(rows.size for rows in feeding.values())
+    ends = (0, *accumulate(rows.size for rows in feeding.values()))
     with ExitStack() as stack:
-        for session, (start, end) in zip(sessions, pairwise((0, *ends)), strict=True):
+        for session, (start, end) in zip(sessions, pairwise(ends), strict=True):
+            session.largest_pass = max(session.largest_pass, ends[-1])
             stack.enter_context(session.building(slice(start, end)))
         logits = forward(list(feeding.values()), [session.rows.caches for session in sessions])
     return dict(zip(feeding, logits, strict=True))

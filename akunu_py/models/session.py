@@ -65,7 +65,8 @@ class Session(Target):
     `_MAX_CARRIED` rows are carried, or earlier if the budget finds that cheaper. A plain step then
     takes them in for good; it costs hardly more than a pass over them alone, and gives a token.
 
-    `largest_pass` is the number of rows of the reply's largest pass with a draft.
+    `largest_pass` is the number of rows of the reply's largest pass with a draft, or with rows of
+    other replies.
     """
 
     def __init__(

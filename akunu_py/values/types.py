@@ -245,9 +245,9 @@ class GenerationResult:
     accepted drafts keeps unchanged: "stream", the tokens; "distribution", the law they are drawn
     by; "none", neither. `row_bits` says whether a pass over several rows gives each row the same
     bits as a pass over one, with this model on this machine: "equal", no difference was found, in
-    texts at least as long as this one, or nothing was drafted; "different": of two tokens that are
-    almost equally likely the other one may have been chosen; "unknown": not measured for texts as
-    long as this one, or for its passes.
+    texts at least as long as this one, or no pass had a draft or rows of other replies;
+    "different": of two tokens that are almost equally likely the other one may have been chosen;
+    "unknown": not measured for texts as long as this one, or for its passes.
 
     `message` is the reply of a chat as a message for its next turn: reasoning, text and complete
     calls apart. It is None for a prompt that was continued. `unfinished_call` is a call that the

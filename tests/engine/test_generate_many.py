@@ -75,6 +75,15 @@ def test_every_reply_is_the_one_alone(engine, shared, options, streams):
     assert max(shared, default=1) <= streams
 
 
+def test_reproducible_replies_share_no_pass(shared):
+    """A block beside others may have other bits than alone, whatever the passes are padded to."""
+    with toy_engine("llama", context=96, reproducible=True) as engine:
+        expected = [said(alone(engine, text)) for text in TEXTS]
+        found = dict(engine.generate_many(TEXTS, **OPTIONS))
+        assert [said(found[place]) for place in range(len(TEXTS))] == expected
+    assert not shared
+
+
 def test_replies_draft_that_were_never_alone():
     """Nobody has measured a plain step then; the pass of all tells how long one takes."""
     options = {"drafter": "ngram", "max_tokens": 40, "logit_bias": PLAIN}

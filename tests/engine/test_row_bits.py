@@ -35,6 +35,20 @@ def test_what_is_found_is_remembered(tiny_gguf, monkeypatch):
     assert len(calls) == 1
 
 
+@pytest.mark.parametrize(("streams", "most"), [(1, None), (2, 9), (12, 17)])
+def test_rows_of_other_replies_are_rows_of_a_pass(tiny_gguf, monkeypatch, streams, most):
+    """Nothing is drafted: a pass has a row of each reply."""
+    calls = []
+    monkeypatch.setattr(Session, "bit_equal_to", lambda _, rows: calls.append(rows) or 0)
+    with Engine.load(tiny_gguf) as engine:
+        replies = engine.generate_many(
+            [PROMPT] * streams, streams=streams, max_tokens=40, drafter="none"
+        )
+        found = [result.row_bits for _, result in replies]
+    assert found == ["different" if most else "equal"] * streams
+    assert calls == [most] * bool(most)
+
+
 def test_nobody_measures_for_a_reader_who_does_not_look(tiny_gguf, monkeypatch):
     monkeypatch.setattr(Session, "bit_equal_to", lambda *_: pytest.fail("measured"))
     with Engine.load(tiny_gguf) as engine:

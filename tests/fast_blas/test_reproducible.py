@@ -8,6 +8,7 @@ import pytest
 from family_models import build_family
 from fast_blas import needs_fast_blas
 from tiny_families import FAMILIES, VOCABULARY
+from toy_engine import PLAIN, toy_engine
 
 from akunu_py.cpu import load_kernels
 from akunu_py.cpu.blas import load_blas
@@ -86,3 +87,12 @@ def test_which_is_found_by_trying():
     model = build_family("llama, sliding")
     assert Session(model, context=200).bit_equal_to(9) == 0
     assert Session(model, context=200, reproducible=True).bit_equal_to(9) == 200
+
+
+def test_a_reply_that_shared_passes_says_that_their_rows_differ(tmp_path, monkeypatch):
+    monkeypatch.setenv("AKUNU_CACHE_DIR", str(tmp_path))
+    options = {"drafter": "none", "max_tokens": 12, "logit_bias": PLAIN}
+    with toy_engine(context=96) as engine:
+        replies = engine.generate_many(["a cat", "z", "one, two"], streams=3, **options)
+        assert [one.row_bits for _, one in replies] == ["different"] * 3
+        assert engine.generate("a cat", **options).row_bits == "equal"
