@@ -1,6 +1,7 @@
 """The engine: text in, text out, with one loaded model."""
 
 import contextlib
+import logging
 import threading
 from collections.abc import Generator, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -68,6 +69,8 @@ if TYPE_CHECKING:
     from akunu_py.models.ranks.link import Link
 
 
+_log = logging.getLogger(__name__)
+
 _LATER_CALL = "this reply was ended by a later call on the same engine"
 
 
@@ -119,6 +122,9 @@ class Engine:
         self._options = options
         self._session = self._new_session(context)
         self._joined: JoinedForward | None = None
+        if not self._session.joins:
+            reason = "are reproducible" if options.reproducible else "run on several machines"
+            _log.info("replies that are made together take turns, since they %s", reason)
         self.tool_use = ToolUse(loaded.tokenizer, _call_reader(options.tool_parser))
         self.thinking = Thinking(loaded.tokenizer)
         self._vocabulary = ""  # fingerprint, once a trace needs it

@@ -11,6 +11,7 @@ import pytest
 from toy_engine import PLAIN, toy_engine
 
 from akunu_py import ConfigError, ContextOverflowError, EngineStateError
+from akunu_py.models.cached_rows import Passes
 from akunu_py.models.joined import JoinedForward
 from akunu_py.models.session import Session
 
@@ -82,6 +83,21 @@ def test_reproducible_replies_share_no_pass(shared):
         found = dict(engine.generate_many(TEXTS, **OPTIONS))
         assert [said(found[place]) for place in range(len(TEXTS))] == expected
     assert not shared
+
+
+def test_it_is_said_that_replies_take_turns(caplog, monkeypatch):
+    caplog.set_level("INFO")
+    with toy_engine() as engine:
+        assert engine.joined_passes() is not None
+    assert "take turns" not in caplog.text
+    with toy_engine(reproducible=True) as engine:
+        assert engine.joined_passes() is None
+    assert "take turns, since they are reproducible" in caplog.text
+    # The passes of rank 0.
+    monkeypatch.setattr(Passes, "joins", False)
+    with toy_engine() as engine:
+        assert engine.joined_passes() is None
+    assert "take turns, since they run on several machines" in caplog.text
 
 
 def test_replies_draft_that_were_never_alone():

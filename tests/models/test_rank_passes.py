@@ -106,6 +106,9 @@ def test_a_follower_holds_the_rows_of_rank_0(ranks, family, kind):
     model = build_family(family)
     session, wire = ranks(model)
     alone = Session(model, context=200)
+    # A follower knows no pass over the rows of several sessions.
+    assert alone.joins
+    assert not session.joins
     prompt = prompt_of(24)
     truth = generate(alone, prompt, GenerationConfig(), PlainDrafter(), max_tokens=30)
     drafter = adversary(kind, [*prompt, *truth], seed=2)
