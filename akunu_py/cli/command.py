@@ -36,7 +36,9 @@ _WORDS = "akunu_py.words"
 class GroupedOption(click.Option):
     """An option that --help shows in a group, one of HEADINGS; --help-all alone if it is `rare`.
 
-    Spellings in `also`, such as those of other programs, are taken and not shown.
+    Spellings in `also`, such as those of other programs, are taken and not shown. `check` takes a
+    name and a value of the option's type, and raises ConfigError for one out of range: settings are
+    checked with it before a command that has the option runs.
     """
 
     def __init__(
@@ -46,11 +48,13 @@ class GroupedOption(click.Option):
         group: str = "",
         rare: bool = False,
         also: Sequence[str] = (),
+        check: Callable[[str, Any], None] | None = None,
         **attributes: Any,
     ) -> None:
         # The name of the value is that of the first long spelling.
         super().__init__([*declarations, *also], **attributes)
         self.group, self.rare, self.also = group, rare, frozenset(also)
+        self.check = check
 
     def get_help_record(self, ctx: click.Context) -> tuple[str, str] | None:
         """Return names and help, without the spellings that are not shown."""

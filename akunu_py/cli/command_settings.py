@@ -30,6 +30,8 @@ _KINDS: tuple[tuple[type[object], tuple[type, ...], str], ...] = (
     (click.types.FloatParamType, (int, float), "a number"),
 )
 
+_NUMBERS = (click.types.IntParamType, click.types.FloatParamType)
+
 _PREFIX = "AKUNU_"
 
 Words = tuple[str, ...]
@@ -114,11 +116,27 @@ class CommandSetting(NamedTuple):
             raise ConfigError(f"{place} is {shown}; give {wanted}")
         try:
             self.parameter.type.convert(value, self.parameter, None)
+            self._check_range(value, place)
         except click.BadParameter as error:
             raise ConfigError(f"{place}: {error.message}") from None
+        except ConfigError:
+            raise
         except ValueError as error:
             # A path with a zero byte, which no other place can give.
             raise ConfigError(f"{place} is {value!r}: {error}") from None
+
+    def _check_range(self, value: object, place: str) -> None:
+        """Check a value of the right type: numbers of other commands have a reply's ranges."""
+        check = getattr(self.parameter, "check", None)
+        if check is None and type(self.parameter.type) in _NUMBERS:
+            # Not for --help.
+            from akunu_py.values.generation_config import GenerationConfig
+            from akunu_py.values.option_fields import find_option, options_of
+
+            declared = find_option(options_of(GenerationConfig), self.key)
+            check = None if declared is None else declared.kind.check
+        if check is not None:
+            check(place, value)
 
     def typed_value(self, text: str) -> object:
         """Return a text as the type that it has in the file; as text where it has none.

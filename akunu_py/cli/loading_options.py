@@ -18,6 +18,7 @@ from akunu_py.cli.verbosity import is_quiet
 from akunu_py.system.errors import ModelFormatError
 from akunu_py.system.settings import load_settings
 from akunu_py.values.load_options import EngineOptions
+from akunu_py.values.option_fields import Choice, Count
 
 if TYPE_CHECKING:
     from akunu_py.engine.engine import Engine
@@ -52,6 +53,7 @@ _MODEL_OPTIONS = (
         "--context",
         type=int,
         metavar="N",
+        check=Count(2, "2 or more tokens").check,
         help="Limit prompt and reply together to N tokens.",
     ),
     option(
@@ -78,6 +80,7 @@ _MODEL_OPTIONS = (
         "--kv-bits",
         type=int,
         metavar="4|8",
+        check=Choice((4, 8)).check,
         group="Model",
         help="Quantize the KV cache, for long contexts in less memory.",
     ),

@@ -55,9 +55,16 @@ _ATTRIBUTES: Mapping[str, Mapping[str, Any]] = {
         "help": f"Draft with {DRAFTER_NAMES}. Else auto, which also asks the model of "
         "--draft-model or the head of --heads.",
         "shell_complete": completing.drafters,
+        "check": lambda _, name: _find_drafter(name),
     },
 }
 """What click is told of an option beyond its declaration, or instead of it."""
+
+
+def _find_drafter(name: str) -> None:
+    from akunu_py.drafting.registry import kind_of  # numpy, for --help
+
+    kind_of(name)
 
 
 def _flags(declared: DeclaredOption) -> tuple[str, ...]:
@@ -101,6 +108,20 @@ _WORDS = ("context", "regex", "grammar", "choices")
 """Names of one word of options that are not a reply's; messages begin with them."""
 
 
+def _biases(*entries: str) -> dict[int, float]:
+    return dict(map(_parse_bias, entries))
+
+
+def _parse_bias(entry: str) -> tuple[int, float]:
+    token, _, bias = entry.partition("=")
+    try:
+        return int(token), float(bias)
+    except ValueError:
+        raise click.UsageError(
+            f"--logit-bias is {entry!r}; give a token id and a number, as in 42=-1.5"
+        ) from None
+
+
 def _click_option(declared: DeclaredOption) -> Callable[..., Any]:
     attributes: dict[str, Any] = {
         "default": declared.default,
@@ -109,6 +130,7 @@ def _click_option(declared: DeclaredOption) -> Callable[..., Any]:
         "group": declared.heading,
         "rare": declared.rare,
         "also": _hidden_flags(declared),
+        "check": declared.kind.check,
     }
     match declared.kind:
         case Choice(names):
@@ -120,6 +142,8 @@ def _click_option(declared: DeclaredOption) -> Callable[..., Any]:
         case Texts() | Biases():
             several = f"{attributes['help'].removesuffix('.')}; repeatable."
             attributes |= {"multiple": True, "default": None, "help": several}
+            one = _biases if isinstance(declared.kind, Biases) else lambda *texts: texts
+            attributes["check"] = lambda name, item: declared.kind.check(name, one(item))
     attributes |= _ATTRIBUTES.get(declared.name, {})
     return option(*_flags(declared), declared.name, **attributes)
 
@@ -218,7 +242,7 @@ def _config(chosen: dict[str, Any]) -> GenerationConfig:
 
     if "" in chosen["stop"]:
         raise click.UsageError("--stop is empty; give the text that ends a reply")
-    chosen["logit_bias"] = dict(_parse_bias(entry) for entry in chosen["logit_bias"])
+    chosen["logit_bias"] = _biases(*chosen["logit_bias"])
     check_short_temperature(chosen["temperature"], in_flags("temperature is").split()[0])
     config = GenerationConfig(**chosen)
     if config.drafter is not None:
@@ -233,13 +257,3 @@ def check_short_temperature(temperature: float, typed: str) -> None:
             f"-t {temperature:g} would be a temperature, at which replies are random; akunu has "
             "no option for threads: leave -t out, or type --temperature if you mean it"
         )
-
-
-def _parse_bias(entry: str) -> tuple[int, float]:
-    token, _, bias = entry.partition("=")
-    try:
-        return int(token), float(bias)
-    except ValueError:
-        raise click.UsageError(
-            f"--logit-bias is {entry!r}; give a token id and a number, as in 42=-1.5"
-        ) from None
