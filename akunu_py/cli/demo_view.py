@@ -27,15 +27,24 @@ class ReplyColumn:
         self._tint = tint
         self._stream = stream
         self._text = self._marks = ""
+        self._tokens = 0
 
     def take(self, event: StreamEvent) -> None:
         """Add what a step brought."""
+        self._tokens += len(event.token_ids)
         for piece in event.pieces or (TextPiece(event.text),):
             text = printable(piece.text, self._stream)
             self._text += text
             self._marks += self._tint.mark(piece.source, piece.place) * len(text)
         if event.step is not None:
             self._tint.count(event.step)
+
+    def head(self, seconds: float, width: int) -> str:
+        """Return the title, tokens a second where there is room, and the clock."""
+        clock = f"{seconds:.1f} s"
+        pace = f"{self._tokens / seconds:.0f} tokens/s \u00b7 {clock}" if self._tokens else clock
+        fits = cell_len(self.title) + len(pace) < width
+        return _between(self.title, pace if fits else clock, width)
 
     def lines(self, renderer: BlockRenderer, width: int) -> list[Line]:
         """Return the text so far as lines of at most `width` cells."""
@@ -74,8 +83,7 @@ class SideBySide:
         width = max(20, (self._size().columns - len(_GAP)) // 2)
         paint = self._renderer.paint
         heads = [
-            _between(column.title, f"{shown:.1f} s", width)
-            for column, shown in zip(self.columns, seconds, strict=True)
+            column.head(shown, width) for column, shown in zip(self.columns, seconds, strict=True)
         ]
         gap = paint(_GAP, _PALE)
         rule = "\N{BOX DRAWINGS LIGHT HORIZONTAL}"

