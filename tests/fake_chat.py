@@ -56,6 +56,7 @@ class FakeEngine:
             encode_chat=lambda messages: (
                 [0] * (1 + sum(1 + len(message.text.split()) for message in messages))
             ),
+            encode=lambda text: text.split(),
             decode=lambda _ids, *, with_control: self.prompt_end,
             has_chat_template=template,
         )

@@ -9,7 +9,8 @@ from rich.console import Console
 from rich.style import Style
 
 from akunu_py.cli.reply_view.blocks import BlockRenderer
-from akunu_py.cli.reply_view.draft_tint import DraftTint, name_of
+from akunu_py.cli.reply_view.draft_sources import name_of
+from akunu_py.cli.reply_view.draft_tint import DraftTint
 from akunu_py.cli.reply_view.live_lines import Line, LiveLines, Size
 from akunu_py.cli.reply_view.view import terminal_size
 from akunu_py.cli.terminal import printable

@@ -28,6 +28,7 @@ PHRASES: Mapping[str, str] = {
     "pull": "models pull",
     "remove": "models rm",
     "rm": "models rm",
+    "search": "models search",
     "server": "serve",
     "settings": "config",
     "show": "models show",
@@ -44,10 +45,6 @@ _NO_TRAINING = "akunu runs models and does not train them"
 _NO_IMPORT = (
     "akunu opens models where they are; to give one a name, type: akunu models alias NAME FILE"
 )
-_NO_SEARCH = (
-    "akunu does not search the hub; choose a model at https://huggingface.co/models?library=gguf, "
-    "then type: akunu pull and its address"
-)
 _NO_UPDATES = (
     "akunu pull NAME fetches what is new of a model; akunu itself is updated by what installed it, "
     "such as pip, uv or git"
@@ -61,7 +58,6 @@ REFUSED: Mapping[str, str] = {
     "create": "akunu has no Modelfiles; `akunu config set chat.system TEXT` sets a system message, "
     "and `akunu models alias NAME MODEL` names a model",
     "embed": "akunu makes no embeddings",
-    "find": _NO_SEARCH,
     "import": _NO_IMPORT,
     "install": "akunu installs no plug-ins; install a Python package beside it",
     "keys": "akunu needs no keys; for models on the hub that do, set HF_TOKEN",
@@ -72,7 +68,6 @@ REFUSED: Mapping[str, str] = {
     "ps": _NOTHING_STAYS,
     "push": "akunu sends nothing anywhere",
     "quantize": "akunu makes no quantized files; fetch one, as in akunu pull hf:OWNER/REPO:Q4_K_M",
-    "search": _NO_SEARCH,
     "start": _SERVE,
     "status": "akunu doctor checks this machine, and a server's state is at /health",
     "stop": _NOTHING_STAYS,

@@ -4,6 +4,7 @@ import contextlib
 import os
 import shlex
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 
 import click
 
@@ -12,6 +13,7 @@ from akunu_py.system.errors import ConfigError
 MOST_BYTES = 64 * 2**20
 """Of one text."""
 
+_GGUF = b"GGUF"
 _MODEL_FILES = (".bin", ".ggml", ".gguf", ".npz", ".pt", ".pth", ".safetensors")
 
 
@@ -41,6 +43,23 @@ def check_text(option: str, text: str) -> str:
 def is_prompt(word: str) -> bool:
     """Return whether a word can only be a prompt: it has spaces, and there is no such file."""
     return any(character.isspace() for character in word.strip()) and not os.path.lexists(word)
+
+
+def is_text_file(word: str) -> bool:
+    """Return whether a word is the path of a file that is no model, by its name and beginning."""
+    if word.casefold().endswith(_MODEL_FILES):
+        return False
+    from akunu_py.model_store.aliases import load_aliases  # not for --help
+
+    try:
+        path = Path(word).expanduser()
+        if not path.is_file() or word in load_aliases():
+            return False
+        with path.open("rb") as stream:
+            return stream.read(len(_GGUF)) != _GGUF
+    except (OSError, RuntimeError, ValueError):
+        # Whoever opens it as a model tells.
+        return False
 
 
 def names_model(word: str) -> bool:

@@ -11,7 +11,7 @@ from click.core import ParameterSource
 
 from akunu_py.cli import completing
 from akunu_py.cli.command import option, stack
-from akunu_py.cli.input_text import GivenPath
+from akunu_py.cli.input_text import GivenPath, is_text_file
 from akunu_py.cli.ranks import RANKS_OPTIONS, follow, is_follower, join
 from akunu_py.cli.reply_options import naming_flags
 from akunu_py.cli.verbosity import is_quiet
@@ -126,13 +126,20 @@ _MODEL_OPTIONS = (
 
 
 def model_argument(function: Callable[_P, _R]) -> Callable[..., _R]:
-    """Add MODEL and `-m/--model`, which say the same: the command gets one `model`."""
+    """Add MODEL and `-m/--model`, which say the same: the command gets one `model`.
+
+    A command that takes `files` behind it gets a MODEL that is a file of text as the first of them.
+    """
 
     @functools.wraps(function)
     def wrapped(*args: Any, model: str | None, model_option: str | None, **options: Any) -> _R:
         context = click.get_current_context()
+        typed = context.get_parameter_source("model") is ParameterSource.COMMANDLINE
+        if typed and model is not None and "files" in options and is_text_file(model):
+            options["files"] = (Path(model), *options["files"])
+            model, typed = _default_model(context), False
         if model_option is not None:
-            if context.get_parameter_source("model") is ParameterSource.COMMANDLINE:
+            if typed:
                 raise click.UsageError(
                     f"the model is given twice, as {model} and as {model_option}; give it once"
                 )
@@ -142,6 +149,13 @@ def model_argument(function: Callable[_P, _R]) -> Callable[..., _R]:
 
     argument = click.argument("model", required=False, shell_complete=completing.models)
     return argument(model_option(wrapped))
+
+
+def _default_model(context: click.Context) -> str | None:
+    """Return the MODEL of a command that was given none: that of a variable or the settings."""
+    (parameter,) = (one for one in context.command.params if one.name == "model")
+    found = parameter.value_from_envvar(context) or context.lookup_default("model")
+    return None if found is None else str(found)
 
 
 def model_option(function: Callable[_P, _R]) -> Callable[_P, _R]:

@@ -38,9 +38,9 @@ _SUMMARIES = {
     "doctor": "Check the machine and the installation, and say what to improve.",
     "generate": "Answer one prompt and print the reply.",
     "launch": "Start a coding agent that uses a model on this machine.",
-    "models": "Download, inspect, alias, convert and delete models.",
+    "models": "Search, download, inspect, alias, convert and delete models.",
     "serve": "Serve a model to coding agents and other clients, until Ctrl-C.",
-    "sessions": "List, show and delete the conversations that akunu chat kept.",
+    "sessions": "List, search, show and delete the conversations that akunu chat kept.",
     "tune": "Measure the cost of a pass by its number of rows, and say which drafts pay.",
 }
 """First sentences of the commands' own help, which `akunu --help` shows without importing them."""

@@ -11,22 +11,25 @@ _LATER = {
     "path": "akunu_py.cli.model_store:path",
     "pull": "akunu_py.cli.model_store:pull",
     "rm": "akunu_py.cli.model_store:remove",
+    "search": "akunu_py.cli.model_search:search",
     "show": "akunu_py.cli.model_show:show",
 }
 
 
 @click.group(cls=CommandGroup, lazy=_LATER)
 def models() -> None:
-    """Download, inspect, alias, convert and delete models.
+    """Search, download, inspect, alias, convert and delete models.
 
-    A model's NAME is a path, an alias, or one on the Hugging Face hub: hf:OWNER/REPO,
-    hf:OWNER/REPO:QUANT for one GGUF quantization of a repository, OWNER/REPO/FILE.gguf, or the
-    address of a page there. Downloads go to the hub's cache (HF_HUB_CACHE), which other programs
-    share. HF_TOKEN gives access to private models; HF_HUB_OFFLINE=1 forbids downloads.
+    A model's NAME is a path, an alias, a short name such as qwen3:4b (akunu models search lists
+    them), or one on the Hugging Face hub: hf:OWNER/REPO, hf:OWNER/REPO:QUANT for one GGUF
+    quantization of a repository, OWNER/REPO/FILE.gguf, or the address of a page there. Downloads go
+    to the hub's cache (HF_HUB_CACHE), which other programs share. HF_TOKEN gives access to private
+    models; HF_HUB_OFFLINE=1 forbids downloads.
 
     \b
     Examples:
-      akunu models pull hf:unsloth/Qwen3-0.6B-GGUF:Q4_K_M
+      akunu models search qwen3
+      akunu models pull qwen3:0.6b
       akunu models alias qwen hf:unsloth/Qwen3-0.6B-GGUF:Q4_K_M
       akunu models show qwen --context 32768
       akunu chat qwen

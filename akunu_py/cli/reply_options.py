@@ -9,13 +9,16 @@ from pathlib import Path
 from typing import Any, ParamSpec, TypeVar
 
 import click
+from click.core import ParameterSource
 
 from akunu_py.cli import completing
 from akunu_py.cli.command import option, stack, typed_name
+from akunu_py.cli.command_settings import settings_of
 from akunu_py.cli.input_text import GivenPath
 from akunu_py.cli.verbosity import is_quiet
 from akunu_py.system.errors import ConfigError
 from akunu_py.system.regular_file import open_to_append
+from akunu_py.system.settings import load_settings
 from akunu_py.values.generation_config import DRAFTING_FIELDS, GenerationConfig
 from akunu_py.values.option_fields import (
     Biases,
@@ -196,6 +199,23 @@ def drafting_options(function: Callable[_P, _R]) -> Callable[..., _R]:
             return function(*args, **options)
 
     return stack(_DRAFTING_OPTIONS.values(), wrapped)
+
+
+def value_sources(context: click.Context) -> dict[str, str]:
+    """Return where a command's values of a reply come from that are no defaults, by option.
+
+    That is the flag as it was typed, a variable, or a key of the settings file.
+    """
+    settings = load_settings()
+    words = tuple(context.command_path.split()[1:])
+    found = {}
+    for one in settings_of(context.command, words):
+        parameter = one.parameter
+        if parameter.name in {*_GENERATION_OPTIONS, "reasoning"}:
+            typed = context.get_parameter_source(parameter.name) is ParameterSource.COMMANDLINE
+            name = typed_name(parameter, context) if isinstance(parameter, click.Option) else ""
+            found[parameter.name] = name if typed else one.sourced_value(settings).source
+    return {name: source for name, source in found.items() if source}
 
 
 @contextlib.contextmanager

@@ -19,7 +19,7 @@ def _names(_context: click.Context, _parameter: click.Parameter, incomplete: str
 
 @click.group(cls=CommandGroup)
 def sessions() -> None:
-    """List, show and delete the conversations that akunu chat kept.
+    """List, search, show and delete the conversations that akunu chat kept.
 
     Conversations at a terminal are kept on this machine, in files that only you can read, unless
     akunu chat --no-keep is given. Nothing else of what is typed is kept. The 200 newest stay. A
@@ -28,6 +28,7 @@ def sessions() -> None:
     \b
     Examples:
       akunu sessions list
+      akunu sessions search borrow checker
       akunu sessions show 2026-11-22
       akunu chat --continue
     """  # noqa: D301 - \b keeps click from wrapping the examples
@@ -62,6 +63,33 @@ def list_sessions(as_json: bool) -> None:
     for stored, turns, begins in rows:
         start = f"{stored.name:{names}}  {stored.when}  {turns:>{counts}}  "
         click.echo(printable(fitted(f"{start}{begins}", len(start))))
+
+
+@sessions.command(cls=Command)
+@click.argument("text", nargs=-1, required=True, metavar="TEXT...")
+@option("--json", "as_json", is_flag=True, help="Print one line of JSON.")
+def search(text: tuple[str, ...], as_json: bool) -> None:
+    """List the conversations in which TEXT was said, the latest first, and where it was.
+
+    Messages, their files and replies are searched, in any case of letters. Several words are one
+    text.
+
+    \b
+    Examples:
+      akunu sessions search borrow checker
+      akunu chat --continue
+    """  # noqa: D301 - \b keeps click from wrapping the examples
+    from akunu_py.cli.chat.session_store import default_store
+
+    words = " ".join(text)
+    found = list(default_store().search(words))
+    if as_json:
+        click.echo(json.dumps([{"name": one.name, "said": said} for one, said in found]))
+    elif not found:
+        raise ConfigError(f"no conversation has {words!r}; `akunu sessions list` lists them")
+    for stored, said in () if as_json else found:
+        start = f"{stored.name}  {stored.when}  "
+        click.echo(printable(fitted(f"{start}{said}", len(start))))
 
 
 @sessions.command(cls=Command)

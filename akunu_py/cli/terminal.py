@@ -161,17 +161,17 @@ def statistics_line(result: "GenerationResult") -> str:
         parts.append(f"{result.stats.tokens_per_pass:.2f} tokens a pass")
     hit_rate = result.stats.hit_rate
     parts.append("nothing drafted" if hit_rate is None else f"hit rate {hit_rate:.0%}")
+    if saved := _time_saved_text(result.time_saved):
+        parts.append(saved)
     return " · ".join([*parts, *remarks(result)])
 
 
 def remarks(result: "GenerationResult", *, end: bool = True) -> list[str]:
-    """Return what is to be said of a reply beside counts: time saved, not exact, how it ended.
+    """Return what is to be said of a reply beside its figures: not exact, how it ended.
 
     Without `end` the last is left out.
     """
     parts = []
-    if saved := _time_saved_text(result.time_saved):
-        parts.append(saved)
     if result.exactness == "none":
         parts.append("not exact")
     if end and result.finish_reason != "stop":

@@ -17,6 +17,9 @@ from akunu_py.model_store.transfer import fetch_file, free_bytes
 from akunu_py.system.errors import ConfigError, HubError
 
 _READ_LAST = "config.json"
+_CHECK = "check the network, and HF_ENDPOINT or a proxy if one is set"
+_FOUND = 20
+"""Repositories that a search returns."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +46,6 @@ def ask_hub(repository: str) -> RemoteRepository:
     repository is not accessible.
     """
     import huggingface_hub
-    from huggingface_hub import constants
 
     with _translate_errors(repository):
         try:
@@ -51,11 +53,31 @@ def ask_hub(repository: str) -> RemoteRepository:
         except (KeyError, TypeError, AttributeError):
             found = None
     if found is None or not isinstance(found.sha, str) or not _is_commit(found.sha):
-        raise HubError(f"{constants.ENDPOINT} does not answer as the hub does; check HF_ENDPOINT")
+        raise _not_a_hub()
     sizes = {file.rfilename: file.size or 0 for file in found.siblings or ()}
     return RemoteRepository(
         repository, found.sha, {name: size for name, size in sizes.items() if _is_below(name)}
     )
+
+
+def search_hub(words: str) -> list[tuple[str, int]]:
+    """Return repositories with GGUF files that words find, each with its downloads, most first.
+
+    Raises HubError if the hub does not answer.
+    """
+    import huggingface_hub
+    from huggingface_hub import errors
+
+    try:
+        found = huggingface_hub.HfApi().list_models(
+            search=words, filter="gguf", sort="downloads", limit=_FOUND
+        )
+        models = [(model.id, model.downloads or 0) for model in found]
+    except (KeyError, TypeError, AttributeError):
+        raise _not_a_hub() from None
+    except (errors.HTTPError, OSError, ValueError) as error:  # type: ignore[attr-defined]
+        raise HubError(f"the hub cannot be asked: {_reason(error)}; {_CHECK}") from None
+    return [(name, count) for name, count in models if name.isprintable()]
 
 
 def download(repository: RemoteRepository, files: Collection[str]) -> Path:
@@ -75,6 +97,12 @@ def download(repository: RemoteRepository, files: Collection[str]) -> Path:
             fetch_file(repository.name, name, repository.commit, cache)
         set_current(repository.name, repository.commit)
     return snapshot
+
+
+def _not_a_hub() -> HubError:
+    from huggingface_hub import constants
+
+    return HubError(f"{constants.ENDPOINT} does not answer as the hub does; check HF_ENDPOINT")
 
 
 def _is_below(name: str) -> bool:
@@ -137,6 +165,6 @@ def _translate_errors(repository: str) -> Iterator[None]:
                 "folder; the fetched part is kept"
             ) from None
         raise HubError(
-            f"{repository} cannot be fetched: {_reason(error)}; check the network, and HF_ENDPOINT "
-            "or a proxy if one is set, then try again: the fetched part is kept"
+            f"{repository} cannot be fetched: {_reason(error)}; {_CHECK}, then try again: the "
+            "fetched part is kept"
         ) from None

@@ -7,6 +7,7 @@
     OWNER/REPO/FILE.gguf      that file there; hf: in front is optional
     huggingface.co/OWNER/...  the address of either, with https:// or without
     NAME                      a file or folder in one of the user's model folders
+    qwen3:4b                  a short name of `known_models`, for a model on the hub
     smollm2, akunu-tiny       the default model, and the toy that akunu ships with
 
 Any part of a split model names the model. A repository is looked for in the hub's cache first.
@@ -15,6 +16,7 @@ Any part of a split model names the model. A repository is looked for in the hub
 import contextlib
 import os
 import re
+import sys
 import urllib.parse
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -29,6 +31,7 @@ from akunu_py.model_store.default_model import (
     fetched_model_path,
     toy_model_path,
 )
+from akunu_py.model_store.known_models import KNOWN_MODELS, known_model, known_target
 from akunu_py.model_store.package_index import SMOLLM2, PackagedModel, fetch_packaged
 from akunu_py.model_store.repository_files import (
     ModelFiles,
@@ -57,8 +60,8 @@ _OTHER_PAGES = frozenset({
 _FIRST_PART = re.compile(r"-00001-of-[0-9]{5}$")
 _LISTED = 30
 _FORMS = (
-    "a path, an alias, smollm2, hf:OWNER/REPO, hf:OWNER/REPO:QUANT or OWNER/REPO/FILE.gguf; "
-    "`akunu models list` shows what there is"
+    "a path, an alias, smollm2, a short name such as qwen3:4b, hf:OWNER/REPO, hf:OWNER/REPO:QUANT "
+    "or OWNER/REPO/FILE.gguf; `akunu models list` and `akunu models search` show what there is"
 )
 
 
@@ -166,7 +169,8 @@ def locate(name: str, settings: Settings) -> HubName | PackagedModel | Path:
 def fetch(name: HubName | PackagedModel) -> Path:
     """Fetch the current version of a model and return its path.
 
-    Files that are here already are not fetched. Raises HubError if the hub does not answer,
+    Files that are here already are not fetched. What a short name means goes to standard error
+    before. Raises HubError if the hub does not answer,
     ConfigError if it has no such model, or several.
     """
     if isinstance(name, PackagedModel):
@@ -175,6 +179,8 @@ def fetch(name: HubName | PackagedModel) -> Path:
         found = find_cached(name)
         if found is not None:
             return found
+    if (known := known_target(str(name))) is not None:
+        sys.stderr.write(f"{known.name} is {known.description} on the Hugging Face hub.\n")
     remote = hub.ask_hub(name.repository)
     chosen = choose(name, models_of(remote.sizes), "on the hub")
     folder = hub.download(remote, chosen.files)
@@ -318,6 +324,8 @@ def _meaning(name: str, settings: Settings) -> HubName | PackagedModel | Path:
         return toy_model_path()
     if name.casefold() in {SMOLLM2.name, SMOLLM2.title.casefold()}:
         return SMOLLM2
+    if (known := known_model(name)) is not None:
+        return HubName(known.repository, known.quantization)
     if hub_name is not None:
         return hub_name
     if "://" in name:
@@ -331,7 +339,7 @@ def _meaning(name: str, settings: Settings) -> HubName | PackagedModel | Path:
 
 def near_names(name: str, settings: Settings) -> Iterator[str]:
     """Yield names that a misspelt one may have meant: own models, aliases, and files near by."""
-    yield from (SMOLLM2.name, TOY_NAME)
+    yield from (SMOLLM2.name, TOY_NAME, *KNOWN_MODELS)
     with contextlib.suppress(ConfigError):
         yield from load_aliases()
     folder = name[: name.rfind("/") + 1]

@@ -11,8 +11,8 @@ import pytest
 from akunu_runs import run as run_akunu
 from click.testing import CliRunner
 from pty_child import PtyChild
-from terminal_screen import TerminalScreen
 from shared_files import ROOT
+from terminal_screen import TerminalScreen
 
 from akunu_py.cli import default_model_offer
 from akunu_py.cli.bench_replay import load_tokenizer

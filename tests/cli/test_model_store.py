@@ -9,8 +9,11 @@ from gguf_files import write_tiny_llama
 from hub_server import add_to_cache
 from huggingface_hub.errors import HTTPError
 
-from akunu_py.model_store.aliases import load_aliases
+from akunu_py.model_store.aliases import is_alias_name, load_aliases
 from akunu_py.model_store.default_model import default_model_path
+from akunu_py.model_store.known_models import KNOWN_MODELS
+from akunu_py.model_store.names import parse_hub_name
+from akunu_py.model_store.repository_files import quantization_of
 
 GGUF = {
     "m-Q4_0.gguf": b"four", "m-Q8_0-00001-of-00002.gguf": b"eight",
@@ -322,3 +325,67 @@ def test_without_a_network_nothing_was_typed_wrong(hub_cache, monkeypatch, comma
     text = run(command, "hf:o/r", code=1).output
     assert "o/r cannot be fetched: Name or service not known; check the network" in text
     assert "Errno" not in text
+
+
+def test_search_finds_short_names_and_models_of_the_hub(hub, hub_cache):
+    hub.answers["/api/models"] = json.dumps([
+        {"id": "o/Qwen3-x-GGUF", "downloads": 1234}, {"id": "p/odd\n", "downloads": 1},
+    ]).encode()  # fmt: skip
+    lines = run("search", "qwen3", "4B").stdout.splitlines()
+    assert lines == [
+        "qwen3:4b   2.5 GB  Apache-2.0", "  hf:Qwen/Qwen3-4B-GGUF:Q4_K_M",
+        "qwen3:14b  9.0 GB  Apache-2.0", "  hf:Qwen/Qwen3-14B-GGUF:Q4_K_M",
+        "on the Hugging Face hub (akunu models show NAME lists its files):",
+        "  hf:o/Qwen3-x-GGUF  1,234 downloads",
+    ]  # fmt: skip
+    found = json.loads(run("search", "gpt", "--json").stdout)
+    assert found["short_names"][0]["hub_name"] == "hf:ggml-org/gpt-oss-20b-GGUF:MXFP4"
+    assert found["hub"] == [{"name": "hf:o/Qwen3-x-GGUF", "downloads": 1234}]
+    # Without words the hub is not asked.
+    asked = len(hub.asked)
+    assert len(run("search").stdout.splitlines()) == 2 * len(KNOWN_MODELS)
+    assert len(hub.asked) == asked
+    hub.answers["/api/models"] = b"[]"
+    assert "no model is called 'none such'" in run("search", "none", "such", code=2).stderr
+
+
+@pytest.mark.parametrize("offline", [True, False])
+def test_search_without_a_network_says_so_and_has_the_short_names(hub_cache, monkeypatch, offline):
+    def unreachable(*_arguments, **_options):
+        assert not offline
+        raise HTTPError("[Errno -2] Name or service not known")
+
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", offline)
+    monkeypatch.setattr("huggingface_hub.HfApi.list_models", unreachable)
+    why = (
+        "HF_HUB_OFFLINE forbids asking the hub; unset it"
+        if offline
+        else "the hub cannot be asked: Name or service not known; check the network"
+    )
+    found = run("search", "gemma")
+    assert found.stdout.count("hf:unsloth/gemma") == 3
+    assert f"Warning: {why}" in found.stderr
+    assert f"Error: {why}" in run("search", "none", code=2 if offline else 1).stderr
+
+
+def test_a_short_name_is_told_before_it_is_fetched(hub, hub_cache, monkeypatch):
+    hub.add("Qwen/Qwen3-4B-GGUF", {"Qwen3-4B-Q4_K_M.gguf": b"four", "Qwen3-4B-Q8_0.gguf": b"8"})
+    text = "qwen3:4b is hf:Qwen/Qwen3-4B-GGUF:Q4_K_M (2.5 GB, Apache-2.0) on the Hugging Face hub."
+    done = run("pull", "Qwen3:4b")
+    assert text in done.stderr
+    assert done.stdout.endswith("Qwen3-4B-Q4_K_M.gguf\n")
+    # What is here needs no words, and an alias comes first.
+    assert run("path", "qwen3:4b").stdout == done.stdout
+    run("alias", "qwen3:4b", "hf:o/r:Q8_0")
+    assert "hf:o/r:Q8_0 is not in the hub's cache" in run("path", "qwen3:4b", code=2).stderr
+
+
+def test_every_short_name_is_one_and_stands_for_a_model_of_the_hub():
+    for name, model in KNOWN_MODELS.items():
+        assert name == name.casefold() == model.name
+        assert is_alias_name(name)
+        assert parse_hub_name(name) is None
+        meant = parse_hub_name(model.hub_name)
+        assert (meant.repository, meant.quantization) == (model.repository, model.quantization)
+        assert quantization_of(f"x-{model.quantization}.gguf") == model.quantization
+        assert model.licence

@@ -72,6 +72,20 @@ def test_names_are_completed(names):
     assert argument.shell_complete(click.Context(command), "x") == []
 
 
+def test_searched(names):
+    found = run("search", "HELLO")
+    assert found.exit_code == 0
+    (line,) = found.stdout.splitlines()
+    assert line.startswith(names[0])
+    assert "hello" in line
+    (record,) = json.loads(run("search", "hello", "--json").stdout)
+    assert record["name"] == names[0]
+    assert json.loads(run("search", "no such text", "--json").stdout) == []
+    nothing = run("search", "no", "such", "text")
+    assert nothing.exit_code == 2
+    assert "no conversation has 'no such text'" in nothing.stderr
+
+
 def test_deleted(names):
     assert run("rm", names[0], input="n\n").exit_code == 1
     assert len(default_store().sessions()) == 2

@@ -320,7 +320,7 @@ def test_a_misspelt_name_is_told_what_was_meant(name, meant, tmp_path, monkeypat
     with pytest.raises(ConfigError) as raised:
         locate(name.format(tmp_path), settings)
     hint = "" if meant is None else f" Did you mean {meant.format(tmp_path)}?"
-    assert str(raised.value).endswith(f"shows what there is.{hint}")
+    assert str(raised.value).endswith(f"show what there is.{hint}")
 
 
 def test_an_alias_does_not_lead_to_another(hub_cache):

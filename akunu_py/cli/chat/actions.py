@@ -1,8 +1,9 @@
 """What the commands of a chat do."""
 
 import os
-from collections.abc import Callable
-from dataclasses import dataclass
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, get_args
 
@@ -14,8 +15,11 @@ from akunu_py.cli.chat.attachments import (
     read_attachment,
     with_attachments,
 )
-from akunu_py.cli.chat.commands import ChatCommand, help_text, unquote
+from akunu_py.cli.chat.commands import ChatCommand, help_text
+from akunu_py.cli.chat.mentions import mentions, unquote
 from akunu_py.cli.chat.model_change import Load, change_model
+from akunu_py.cli.chat.model_choice import local_models
+from akunu_py.cli.chat.recalled import show_turn
 from akunu_py.cli.chat.session_file import ChatSession, export_markdown, load_session, save_session
 from akunu_py.cli.chat.session_store import KeptSession, StoredSession, describe_session
 from akunu_py.cli.chat.set_values import (
@@ -32,7 +36,6 @@ from akunu_py.cli.chat.tables import tables
 from akunu_py.cli.reply_view import Reasoning
 from akunu_py.cli.terminal import statistics_line
 from akunu_py.engine.conversation import Conversation, Question
-from akunu_py.engine.reasoning import answer_of
 from akunu_py.system.errors import ConfigError
 from akunu_py.values.generation_config import GenerationConfig
 
@@ -42,8 +45,8 @@ if TYPE_CHECKING:
 _SHOWN_TURN = 60
 """Characters of a message that a note quotes."""
 
-_RECALLED, _RECALLED_LINES, _RECALLED_CHARACTERS = 2, 8, 600
-"""Turns that are shown of a conversation that goes on, and what of each reply."""
+_RECALLED = 2
+"""Turns that are shown of a conversation that goes on."""
 
 _LISTED = 20
 """Sessions that `/sessions` lists; `akunu sessions list` lists all."""
@@ -66,6 +69,10 @@ class Tools:
     """Columns that notes may take; None where they go to no terminal."""
     kept: KeptSession | None = None
     """Where the conversation is kept by itself; None where it is not."""
+    choose: Callable[[str, Sequence[tuple[str, str]]], str | None] | None = None
+    """Lets the user choose one of values with their texts; None for none of them."""
+    sources: Mapping[str, str] = field(default_factory=dict)
+    """Where settings that are no defaults come from, by their names."""
 
 
 class Actions:
@@ -80,6 +87,8 @@ class Actions:
         self.show_steps = False
         self.show_drafts = False
         self.reasoning: Reasoning = "show"
+        self.plain = False
+        self._sources = dict(tools.sources)
         self.attachments: list[Attachment] = []
         self.last_result: GenerationResult | None = None
         self._drafter = conversation.config.drafter
@@ -93,8 +102,24 @@ class Actions:
         action: Callable[[str], Question | None] = getattr(self, f"_{command.name}")
         return action(argument)
 
-    def compose(self, message: str) -> Question:
-        """Return a message with the files added; they are no longer for the next."""
+    def attach(self, path: Path, to: str = "the next message") -> None:
+        """Add a file to the next message, and say how many tokens it brings."""
+        added = read_attachment(path)
+        self.attachments = [one for one in self.attachments if one.path != added.path] + [added]
+        tokens = len(self._conversation.engine.tokenizer.encode(added.text))
+        size = f"{tokens:,} token{'' if tokens == 1 else 's'}"
+        self._note(f"{added.name}, {size}, goes with {to}")
+
+    def compose(self, message: str, *, as_is: bool = False) -> Question:
+        """Return a message with the files added; they are no longer for the next.
+
+        Files that it names with an @ are among them, unless it is to be taken `as_is`.
+        """
+        for name, path in () if as_is else mentions(message):
+            if path is None:
+                self._note(f"@{name} is sent as text: there is no such file")
+            else:
+                self.attach(path, "this message")
         question = Question(with_attachments(message, self.attachments))
         self.attachments.clear()
         return question
@@ -110,9 +135,10 @@ class Actions:
         other = f"; {session.model} answered then, {own} does now" * (session.model != own)
         self._note(f"turns: {len(session.turns)}{other}")
         # A script that goes on with a conversation needs no reminder.
-        watched = self._tools.width() is not None
+        watched = self._tools.width() is not None and sys.stdout.isatty()
         for turn in session.turns[-_RECALLED:] if watched else ():
-            self._note(f"\n> {_short(turn.user)}\n{_end(answer_of(turn.assistant))}")
+            click.echo()
+            show_turn(turn, plain=self.plain)
 
     def continue_kept(self, stored: StoredSession, session: ChatSession) -> None:
         """Take up a session that was kept by itself; from here on it is kept there."""
@@ -132,8 +158,10 @@ class Actions:
             self._kept = None
             self._note(f"conversations are not kept from here on: {error}")
 
-    def _help(self, _: str) -> None:
-        click.echo(help_text(self._tools.width()))
+    def _help(self, word: str) -> None:
+        if word not in ("", "all"):
+            raise ConfigError(f"give /help or /help all, not {word!r}")
+        click.echo(help_text(self._tools.width(), everything=word == "all"))
 
     def _exit(self, _: str) -> None:
         self.leaving = True
@@ -153,7 +181,7 @@ class Actions:
         if not name:
             display = [("reasoning", self.reasoning, _REASONING)]
             values = {name: self._effective(config, name) for name in FIELDS}
-            self._note(overview(values, display, self._tools.width()))
+            self._note(overview(values, display, self._tools.width(), self._sources))
             return
         if name == "reasoning":
             if value.strip():
@@ -162,13 +190,22 @@ class Actions:
                 self._note(f"reasoning {self.reasoning}: {_REASONING}")
             return
         if not value.strip():
-            self._note(explain(self._effective(config, field_named(name)), name))
+            named = field_named(name)
+            source = self._sources.get(named, "")
+            self._note(explain(self._effective(config, named), name, source))
             return
         changed = with_field(config, name, value.strip())
         self._check_sources(changed)
         self._conversation.config = changed
-        field = field_named(name)
-        self._note(f"{field} {self._effective(changed, field)}")
+        named = field_named(name)
+        self._set_source(named, value.strip(), "/set")
+        self._note(f"{named} {self._effective(changed, named)}")
+
+    def _set_source(self, name: str, value: str, source: str) -> None:
+        """Remember what a setting comes from now; "default" is its default."""
+        self._sources.pop(name, None)
+        if value != "default":
+            self._sources[name] = source
 
     def _effective(self, config: GenerationConfig, field: str) -> str:
         """Return what a field of a configuration is in the next reply, as text."""
@@ -184,6 +221,7 @@ class Actions:
         if found is None:
             raise ConfigError(f"reasoning is {word!r}; give one of {', '.join(_WAYS)}")
         self.reasoning = found
+        self._set_source("reasoning", word, "/set")
         self._note(f"reasoning {found}")
 
     def _show(self, _: str) -> None:
@@ -246,9 +284,7 @@ class Actions:
 
     def _file(self, name: str) -> None:
         if name:
-            added = read_attachment(_path(name))
-            self.attachments = [a for a in self.attachments if a.path != added.path] + [added]
-            self._note(f"{added.name}, {len(added.text)} characters, goes with the next message")
+            self.attach(_path(name))
         else:
             names = ", ".join(attachment.name for attachment in self.attachments)
             self._note(names or "no files go with the next message")
@@ -265,23 +301,24 @@ class Actions:
         path = _path(name)
         self.go_on(load_session(path), path)
 
-    def _sessions(self, name: str) -> None:
+    def _sessions(self, words: str) -> None:
         kept = self._kept
         if kept is None:
             raise ConfigError(
                 "conversations are not kept here; they are at a terminal, without --no-keep"
             )
-        if name:
-            stored = kept.store.find(name)
+        stored = kept.store.named(words) if words else None
+        if stored is not None:
             self.continue_kept(stored, stored.load())
             return
-        rows = [
-            (stored.name, *describe_session(stored)) for stored in kept.store.sessions()[:_LISTED]
-        ]
-        if not rows:
-            self._note("no conversation is kept yet")
+        if words:
+            found = [(one.name, "", text) for one, text in kept.store.search(words)]
+        else:
+            found = [(one.name, *describe_session(one)) for one in kept.store.sessions()]
+        if not found:
+            self._note(f"no conversation has {words!r}" if words else "no conversation is kept yet")
             return
-        self._note(tables({"": rows}, self._tools.width()))
+        self._note(tables({"": found[:_LISTED]}, self._tools.width()))
         self._note("/sessions NAME continues one; `akunu sessions` shows and deletes them")
 
     def _export(self, name: str) -> None:
@@ -291,17 +328,27 @@ class Actions:
 
     def _model(self, name: str) -> None:
         conversation = self._conversation
-        if name:
-            name = name if os.path.lexists(name) else unquote(name)
-            change_model(
-                conversation, self._tools.load, None if name == "default" else name, self._note
-            )
-        description = conversation.engine.description
-        self._note(f"{description.name}, context {conversation.engine.context}")
+        if not name:
+            options = local_models(Path(conversation.engine.description.path))
+            if self._tools.choose is None:
+                self._note("\n".join(text for _, text in options))
+                self._note("/model NAME switches to another")
+                return
+            name = self._tools.choose("Which model shall answer?", options) or ""
+            if not name or name == options[0][0]:
+                self._note("the model stays as it is")
+                return
+        name = name if os.path.lexists(name) else unquote(name)
+        change_model(
+            conversation, self._tools.load, None if name == "default" else name, self._note
+        )
+        self._note(f"{conversation.engine.description.name}, context {conversation.engine.context}")
 
     def _draft(self, word: str) -> None:
         conversation = self._conversation
         config = conversation.config
+        if word not in ("", "show"):
+            self._set_source("drafter", "default" if word == "on" else word, "/draft")
         if word == "show":
             self.show_drafts = not self.show_drafts
             tints = (
@@ -395,10 +442,3 @@ def _short(text: str) -> str:
     """Return the beginning of a message on one line, without the files that go before it."""
     text = " ".join(question_of(text).split())
     return text if len(text) <= _SHOWN_TURN else text[: _SHOWN_TURN - 3] + "..."
-
-
-def _end(text: str) -> str:
-    """Return the last lines of a reply."""
-    lines = text.strip().split("\n")[-_RECALLED_LINES:]
-    end = "\n".join(lines)[-_RECALLED_CHARACTERS:]
-    return end if end == text.strip() else f"...{end}"

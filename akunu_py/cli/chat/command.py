@@ -19,11 +19,14 @@ from akunu_py.cli.loading_options import (
     model_argument,
 )
 from akunu_py.cli.ranks import is_follower
-from akunu_py.cli.reply_options import generation_options, keeping_options
+from akunu_py.cli.reply_options import generation_options, keeping_options, value_sources
+from akunu_py.cli.terminal import is_dumb
 from akunu_py.cli.verbosity import is_quiet
 from akunu_py.cli.view_options import view_options
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from akunu_py.cli.reply_view import Reasoning
     from akunu_py.engine.engine import Engine
     from akunu_py.values.types import GenerationConfig
@@ -44,8 +47,15 @@ class _Chat(Command):
         return left
 
 
+def _choose(question: str, options: "Sequence[tuple[str, str]]") -> str | None:
+    from akunu_py.cli.chat.typing_aids import choose  # prompt_toolkit
+
+    return choose(question, options)
+
+
 @click.command(cls=_Chat)
 @model_argument
+@click.argument("files", nargs=-1, metavar="[FILE]...", type=GivenPath(path_type=Path))
 @option("--system", also=["--system-prompt"], help="A system message.")
 @option(
     "--load",
@@ -70,6 +80,7 @@ class _Chat(Command):
 @view_options
 def chat(  # noqa: PLR0917 - click passes by name
     model: str | None,
+    files: tuple[Path, ...],
     system: str | None,
     session_file: Path | None,
     continued: bool,
@@ -82,6 +93,8 @@ def chat(  # noqa: PLR0917 - click passes by name
     reasoning: "Reasoning",
 ) -> None:
     """Chat with a model. /help lists the commands.
+
+    Each FILE of text goes with the first message; the MODEL may be left out before it.
 
     The turns of a conversation stay in the model's caches, so only new messages are read. When
     the context is full, the oldest turns are dropped, with a notice. Conversations at a terminal
@@ -96,6 +109,7 @@ def chat(  # noqa: PLR0917 - click passes by name
     Examples:
       akunu chat
       akunu chat model.gguf --temperature 0.7 --system "Answer briefly."
+      akunu chat app.py
       akunu chat --continue
       akunu chat model.gguf --load conversation.json
     """  # noqa: D301 - \b keeps click from wrapping the examples
@@ -164,6 +178,8 @@ def chat(  # noqa: PLR0917 - click passes by name
             echo(True)(edit_text) if typed else None,
             note_width,
             KeptSession(store) if typed and keep else None,
+            _choose if typed and not is_dumb() else None,
+            value_sources(context),
         )
         talk = Chat(
             conversation,
@@ -182,6 +198,8 @@ def chat(  # noqa: PLR0917 - click passes by name
                 talk.go_on(session, session_file)
             if context.get_parameter_source("system") is ParameterSource.COMMANDLINE:
                 conversation.system = system
+        for path in files:
+            talk.attach(path)
         talk.run()
         # Somebody at a terminal has seen it.
         if talk.failed and not typed:

@@ -8,8 +8,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
+from akunu_py.cli.chat.mentions import unfinished, unquote
 from akunu_py.cli.chat.set_values import NAMES
 from akunu_py.cli.chat.tables import tables
+from akunu_py.cli.terminal import wrapped
 from akunu_py.system.errors import ConfigError
 
 Completes = Literal["nothing", "file", "session", "setting", "switch"]
@@ -17,36 +19,40 @@ Completes = Literal["nothing", "file", "session", "setting", "switch"]
 
 @dataclass(frozen=True, slots=True)
 class ChatCommand:
-    """A command; `argument` is how help writes what it takes, in brackets where it may miss."""
+    """A command; `argument` is how help writes what it takes, in brackets where it may miss.
+
+    `/help` leaves the `rare` ones to `/help all`: it fits a screen of 24 rows.
+    """
 
     name: str
     argument: str
     help: str
     completes: Completes = "nothing"
+    rare: bool = False
 
 
 COMMANDS = (
-    ChatCommand("help", "", "this list"),
+    ChatCommand("help", "[all]", "this list, or all commands and keys", "switch"),
+    ChatCommand("file", "[PATH]", "add a file to the next message, as @PATH in it does", "file"),
     ChatCommand("system", "[TEXT]", 'show the system message, or set it; "" removes it'),
     ChatCommand(
         "set", "[NAME VALUE]", "list settings, or change one; default resets it", "setting"
     ),
-    ChatCommand("show", "", "model, path, context, system message and settings"),
-    ChatCommand("stats", "", "drafting statistics of this run"),
+    ChatCommand("stats", "", "figures of the last reply and of this run"),
     ChatCommand("retry", "", "answer the last message again"),
     ChatCommand("undo", "", "take back the last message and its reply"),
     ChatCommand("edit", "", "edit the last message in $EDITOR, and send it again"),
-    ChatCommand("file", "[PATH]", "list files for the next message, or add one", "file"),
-    ChatCommand("save", "[FILE]", "save the conversation", "file"),
-    ChatCommand("load", "FILE", "continue a saved conversation", "file"),
-    ChatCommand("sessions", "[NAME]", "list kept conversations, or continue one", "session"),
+    ChatCommand("sessions", "[NAME|TEXT]", "list, find or continue conversations", "session"),
     ChatCommand("export", "FILE.md", "write the conversation as Markdown", "file"),
-    ChatCommand("model", "[NAME]", "show the model, or switch to another, or default", "file"),
+    ChatCommand("model", "[NAME]", "choose a model, or switch to NAME or default", "file"),
     ChatCommand(
         "draft", "[on|off|show|NAME]", "show or choose the drafter; show colours copies", "switch"
     ),
-    ChatCommand("trace", "[on|off]", "show replies step by step, or no longer", "switch"),
-    ChatCommand("clear", "", "clear the screen and the list of files"),
+    ChatCommand("show", "", "model, path, context, system message and settings", rare=True),
+    ChatCommand("save", "[FILE]", "save the conversation in a file", "file", rare=True),
+    ChatCommand("load", "FILE", "continue what /save wrote", "file", rare=True),
+    ChatCommand("trace", "[on|off]", "show replies step by step, or not", "switch", rare=True),
+    ChatCommand("clear", "", "clear the screen and the list of files", rare=True),
     ChatCommand("new", "", "begin another conversation; this one stays kept"),
     ChatCommand("reset", "", "forget the conversation, and delete what is kept"),
     ChatCommand("exit", "", "leave; Ctrl-D does, too"),
@@ -59,10 +65,10 @@ BLOCK = '"""'
 
 _LINE = re.compile(r"/([A-Za-z]+|\?)(?:\s+(.*))?", re.DOTALL)
 _KEYS = (
-    (BLOCK, "begins and ends a message of several lines; Esc Enter begins a new line"),
-    ("Tab", "completes commands and files; Up and Ctrl-R bring back what was typed"),
-    ("//", "begins a message with a slash; Ctrl-X Ctrl-E opens $EDITOR"),
-    ("Ctrl-C", "stops a reply and keeps what was said; twice at an empty line leaves"),
+    (f"{BLOCK}  //", "around a message of several lines; before one that begins with /"),
+    ("Tab  Up", "complete names, commands and @files; bring back what was typed"),
+    ("Ctrl-C", "stop a reply and keep what was said; twice at an empty line: leave"),
+    ("Esc Enter", "begin a new line; Ctrl-X Ctrl-E opens $EDITOR, Ctrl-R searches"),
 )
 
 
@@ -104,18 +110,18 @@ def line_of(message: str) -> str:
     return message if plain else f"{BLOCK}\n{message}\n{BLOCK}"
 
 
-def unquote(text: str) -> str:
-    """Return a name as a shell reads it: without quotes around it, or without backslashes."""
-    if len(text) > 1 and text[0] == text[-1] and text[0] in "'\"":
-        return text[1:-1]
-    return text if os.name == "nt" else re.sub(r"\\(.)", r"\1", text)
-
-
-def help_text(width: int | None) -> str:
-    """Return all commands and keys, within `width` columns if it is given."""
-    commands = [(f"/{command.name} {command.argument}", "", command.help) for command in COMMANDS]
+def help_text(width: int | None, *, everything: bool = False) -> str:
+    """Return commands, all or the usual ones, and keys, within `width` columns if it is given."""
+    commands = [
+        (f"/{command.name} {command.argument}", "", command.help)
+        for command in COMMANDS
+        if everything or not command.rare
+    ]
     keys = [(key, "", does) for key, does in _KEYS]
-    return f"{tables({'Commands': commands}, width)}\n{tables({'Keys': keys}, width)}"
+    rare = ", ".join(f"/{command.name}" for command in COMMANDS if command.rare)
+    parts = [tables({"": rows}, width) for rows in (commands, keys)]
+    more = f"/help all explains {rare}, too."
+    return "\n".join(parts if everything else [*parts, wrapped(more, width or len(more))])
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,6 +136,8 @@ def completions(before: str) -> Iterator[Completion]:
     """Yield what may complete a line, given what stands before the cursor."""
     match = re.fullmatch(r"/(\w*)(\s+)?(.*)", before)
     if match is None:
+        if (mention := unfinished(before)) is not None:
+            yield from _paths(mention, in_text=True)
         return
     word, gap, argument = match.groups()
     if not gap:
@@ -163,10 +171,11 @@ def _drafters() -> tuple[str, ...]:
     return drafter_names()
 
 
-def _paths(written: str) -> Iterator[Completion]:
+def _paths(written: str, *, in_text: bool = False) -> Iterator[Completion]:
+    """Yield what completes a path; one `in_text` ends at a blank, unless a backslash is before."""
     quote = written[:1] if written[:1] in ("'", '"') else ""
     # Written as a shell wants it, it is completed so.
-    escaped = not quote and "\\" in written and os.name != "nt"
+    escaped = not quote and ("\\" in written or in_text) and os.name != "nt"
     meant = unquote(written) if escaped else written.removeprefix(quote)
     folder, _, beginning = meant.rpartition("/")
     place = Path(folder or ("/" if meant.startswith("/") else ".")).expanduser()

@@ -144,7 +144,7 @@ class TypedLines:
             app.output.erase_end_of_line()
             app.output.flush()
             columns = app.output.get_size().columns
-            echo = f"\n{_NEXT}".join(_rows(printable(typed, self._shown_on), columns - len(_FIRST)))
+            echo = f"\n{_NEXT}".join(prompt_rows(printable(typed, self._shown_on), columns))
             click.echo(f"{self._first()}{echo}", file=self._shown_on)
         text = self._expanded(typed)
         return _line(text) if text.lstrip().startswith(BLOCK) else InputLine(text)
@@ -257,10 +257,11 @@ def shown_on() -> TextIO:
     return sys.stdout if sys.stdout.isatty() else sys.stderr
 
 
-def _rows(text: str, width: int) -> Iterator[str]:
-    """Yield the rows that a text takes, wrapped as it was while it was typed."""
+def prompt_rows(text: str, columns: int) -> Iterator[str]:
+    """Yield the rows that a text takes behind a prompt, wrapped as it was while it was typed."""
     from akunu_py.cli.chat.word_wrap import row_starts  # prompt_toolkit
 
+    width = columns - len(_FIRST)
     for line in text.split("\n"):
         starts = row_starts(line, max(1, width))
         for begin, end in pairwise([*starts, len(line)]):

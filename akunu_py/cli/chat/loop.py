@@ -4,7 +4,6 @@ import logging
 import shutil
 import sys
 from contextlib import nullcontext
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -16,6 +15,7 @@ from akunu_py.cli.chat.line_input import Lines, shown_on
 from akunu_py.cli.chat.prompt_parts import THIS_CHAT, PromptParts
 from akunu_py.cli.chat.reply_line import print_drafts, reply_line
 from akunu_py.cli.reply_view import make_view
+from akunu_py.cli.reply_view.draft_sources import name_of
 from akunu_py.cli.step_trace import StepTrace
 from akunu_py.cli.terminal import (
     cancel_on_interrupt,
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from akunu_py.cli.chat.session_file import ChatSession
     from akunu_py.cli.chat.session_store import StoredSession
     from akunu_py.cli.reply_view import Reasoning, ReplyView
-    from akunu_py.cli.reply_view.draft_tint import NameOf
+    from akunu_py.cli.reply_view.draft_sources import NameOf
     from akunu_py.values.types import GenerationResult
 
 _log = logging.getLogger(__name__)
@@ -65,13 +65,17 @@ class Chat:
         self._trace_file = trace_file
         self._typed = typed
         self._remembers = remembers
-        self._plain = plain
+        self._actions.plain = plain
         self._actions.reasoning = reasoning
         self.failed = False  # whether anything could not be carried out or answered
 
     def go_on(self, session: "ChatSession", path: Path) -> None:
         """Take up a conversation that was saved in `path`."""
         self._actions.go_on(session, path)
+
+    def attach(self, path: Path) -> None:
+        """Add a file to the first message."""
+        self._actions.attach(path, "the first message")
 
     def continue_kept(self, stored: "StoredSession", session: "ChatSession") -> None:
         """Take up a session that was kept by itself."""
@@ -117,7 +121,7 @@ class Chat:
             found = None if quoted else parse(text)
             if found is None:
                 message = text if quoted else message_of(text)
-                question: Question | None = self._actions.compose(message)
+                question: Question | None = self._actions.compose(message, as_is=quoted)
             else:
                 question = self._actions.run(*found)
             if question is not None:
@@ -167,9 +171,7 @@ class Chat:
                 if drafts is None:
                     note(reply_line(result, context, end=not end))
                 else:
-                    # That there are copies says enough of what drafting brought.
-                    line = reply_line(replace(result, time_saved=None), context, end=not end)
-                    print_drafts(drafts, line)
+                    print_drafts(drafts, reply_line(result, context, end=not end, drafts=False))
             _log.info(
                 "prefilled %d of the prompt's %d tokens; the others were in the cache",
                 result.num_prompt_tokens - result.num_cached_tokens,
@@ -208,15 +210,13 @@ class Chat:
             return StepTrace(lambda ids: tokenizer.decode(ids, with_control=True))
         return make_view(
             stream=sys.stdout,
-            plain=self._plain,
+            plain=self._actions.plain,
             reasoning=self._actions.reasoning,
             show_drafts=self._actions.show_drafts,
             name_source=self._names_of_sources(reply) if self._actions.show_drafts else None,
         )
 
     def _names_of_sources(self, reply: ChatReply) -> "NameOf":
-        from akunu_py.cli.reply_view.draft_tint import name_of  # rich
-
         parts = PromptParts(
             reply.stream.prompt, reply.messages, self._conversation.engine.tokenizer
         )

@@ -1,7 +1,8 @@
-"""The line under a reply: its pace, what drafting brought, and how full the context is."""
+"""The line under a reply: its pace, what came free, and how full the context is."""
 
 from typing import TYPE_CHECKING
 
+from akunu_py.cli.reply_view.draft_sources import free_tokens
 from akunu_py.cli.terminal import remarks
 
 if TYPE_CHECKING:
@@ -15,13 +16,17 @@ _FULL_FROM = 0.7
 _CELLS = 10
 
 
-def reply_line(result: "GenerationResult", context: int, *, end: bool = True) -> str:
+def reply_line(
+    result: "GenerationResult", context: int, *, end: bool = True, drafts: bool = True
+) -> str:
     """Return what is said of a reply: tokens a second, and what else there is to say.
 
-    Without `end` how it ended is left out.
+    Without `end` how it ended is left out, without `drafts` how many tokens came from them.
     """
     pace = result.decode_tokens_per_s
     parts = [] if pace is None else [f"{pace:.1f} tokens/s"]
+    if drafts and (free := free_tokens(result.stats)):
+        parts.append(free)
     parts += remarks(result, end=end)
     used = result.num_prompt_tokens + len(result.token_ids)
     if used >= _FULL_FROM * context:

@@ -37,6 +37,12 @@ _NAME = re.compile(r"\d{4}-\d\d-\d\d-\d{6}(?:-\d{1,4})?")
 """Day, time and, where there are several of a second, a number."""
 
 
+_LISTS = "`akunu sessions list` lists them"
+
+_BEFORE = 20
+"""Characters before a text that was searched for."""
+
+
 @dataclass(frozen=True, slots=True)
 class StoredSession:
     """A file of the store: its name there, when it was last written, and its bytes."""
@@ -75,21 +81,39 @@ class SessionStore:
                             found.append(StoredSession(path.stem, path, changed, size))
         return sorted(found, key=lambda session: (session.changed, session.name), reverse=True)
 
-    def find(self, name: str) -> StoredSession:
-        """Return a session by its name, or a beginning of it that no other has.
+    def named(self, name: str) -> StoredSession | None:
+        """Return a session by its name, or a beginning of it that no other has; None for none.
 
-        Raises ConfigError where there is none, or more than one.
+        Raises ConfigError where there is more than one.
         """
         sessions = self.sessions()
         found = [session for session in sessions if session.name == name] or [
             session for session in sessions if name and session.name.startswith(name)
         ]
-        if len(found) == 1:
-            return found[0]
-        lists = "`akunu sessions list` lists them"
-        if found:
-            raise ConfigError(f"{len(found)} sessions begin with {name!r}; {lists}")
-        raise ConfigError(f"there is no session named {name!r}; {lists}")
+        if len(found) > 1:
+            raise ConfigError(f"{len(found)} sessions begin with {name!r}; {_LISTS}")
+        return found[0] if found else None
+
+    def find(self, name: str) -> StoredSession:
+        """Return a session as `named` does; raises ConfigError where there is none, too."""
+        found = self.named(name)
+        if found is None:
+            raise ConfigError(f"there is no session named {name!r}; {_LISTS}")
+        return found
+
+    def search(self, text: str) -> Iterator[tuple[StoredSession, str]]:
+        """Yield the sessions in which a text was said, in any case, each with where it was first.
+
+        The latest come first, and damaged ones are left out.
+        """
+        said = re.compile(re.escape(text), re.IGNORECASE)
+        for stored in self.sessions():
+            with contextlib.suppress(ConfigError):
+                turns = stored.load().turns
+                texts = (text for turn in turns for text in (turn.user, turn.assistant))
+                for match in filter(None, map(said.search, texts)):
+                    yield stored, _around(match)
+                    break
 
     def newest(self) -> StoredSession:
         """Return the session changed last; raises ConfigError where there is none."""
@@ -173,6 +197,14 @@ def describe_session(stored: StoredSession) -> tuple[str, str]:
     said = " ".join(question_of(session.turns[0].user).split()) if session.turns else ""
     turns = f"{len(session.turns)} turn{'' if len(session.turns) == 1 else 's'}"
     return turns, said if len(said) <= _SHOWN else f"{said[: _SHOWN - 3]}..."
+
+
+def _around(match: re.Match[str]) -> str:
+    """Return what stands around a match, on one line."""
+    begin = max(0, match.start() - _BEFORE)
+    end = begin + _SHOWN
+    shown = " ".join(match.string[begin:end].split())
+    return f"{'...' * (begin > 0)}{shown}{'...' * (end < len(match.string))}"
 
 
 def default_store() -> SessionStore:

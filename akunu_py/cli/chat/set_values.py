@@ -5,6 +5,7 @@ import dataclasses
 import re
 import textwrap
 from collections.abc import Iterable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 from akunu_py.cli.chat.tables import tables
@@ -91,28 +92,41 @@ def with_field(config: GenerationConfig, name: str, text: str) -> GenerationConf
 
 
 def overview(
-    values: Mapping[str, str], display: Iterable[tuple[str, str, str]], width: int | None
+    values: Mapping[str, str],
+    display: Iterable[tuple[str, str, str]],
+    width: int | None,
+    sources: Mapping[str, str] = MappingProxyType({}),
 ) -> str:
     """Return what can be set, in groups: names, values and what they do, in a few words.
 
     `values` are those of the fields, as text; `display` has rows of settings of the chat itself.
+    `sources` says where values come from that are no defaults.
     """
-    groups: dict[str, Iterable[tuple[str, str, str]]] = {
+    rows = {
         title: [(name, values[name], _OPTIONS[name].words) for name in names]
         for title, names in _GROUPS.items()
     }
-    study = listing({name: values[name] for name in DRAFTING_FIELDS}, width and width - 2)
+    rows["Display"] = list(display)
+    groups = {
+        title: [
+            (name, value, words + _in_brackets(sources.get(name, "")))
+            for name, value, words in group
+        ]
+        for title, group in rows.items()
+    }
+    study = {name: values[name] + _in_brackets(sources.get(name, "")) for name in DRAFTING_FIELDS}
     parts = [
-        tables({**groups, "Display": display}, width),
+        tables(groups, width),
         "For study (docs/methods.md)",
-        textwrap.indent(study, "  "),
+        textwrap.indent(listing(study, width and width - 2), "  "),
+        *(["In brackets: where a value comes from."] if sources else []),
         "/set NAME explains one, /set NAME VALUE changes it, /set NAME default resets it.",
     ]
     return "\n".join(parts)
 
 
-def explain(value: str, name: str) -> str:
-    """Return a field's value, given as text, what it does and which values it takes.
+def explain(value: str, name: str, source: str = "") -> str:
+    """Return a field's value, given as text, its source, what it does and which values it takes.
 
     Raises ConfigError for an unknown name.
     """
@@ -122,7 +136,11 @@ def explain(value: str, name: str) -> str:
     if isinstance(declared.kind, Choice):
         wanted = " or ".join(declared.kind.names)
     values = f" Give {wanted.removeprefix('give ')}." if wanted else ""
-    return f"{field} {value}: {declared.help}{values}"
+    return f"{field} {value}{_in_brackets(source)}: {declared.help}{values}"
+
+
+def _in_brackets(source: str) -> str:
+    return f" ({source})" if source else ""
 
 
 def listing(values: Mapping[str, str], width: int | None) -> str:

@@ -1,11 +1,13 @@
 """History and completion in the forms that prompt_toolkit wants; imported where somebody types."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 
 from prompt_toolkit.completion import CompleteEvent, Completer
 from prompt_toolkit.completion import Completion as Offer
 from prompt_toolkit.document import Document
 from prompt_toolkit.history import History
+from prompt_toolkit.key_binding import KeyBindings, KeyPressEvent
+from prompt_toolkit.shortcuts import choice
 
 from akunu_py.cli.chat.commands import Completion
 
@@ -23,6 +25,20 @@ def make_history(earlier: Callable[[], Iterable[str]], keep: Keep) -> History:
 def make_completer(complete: Callable[[str], Iterable[Completion]]) -> Completer:
     """Return a completer that asks a function of the text before the cursor."""
     return _Completer(complete)
+
+
+def choose(question: str, options: Sequence[tuple[str, str]]) -> str | None:
+    """Let somebody choose by arrows or numbers; None where Esc or Ctrl-C leaves it."""
+    keys = KeyBindings()
+
+    @keys.add("escape", eager=True)
+    def _(event: KeyPressEvent) -> None:
+        event.app.exit(exception=KeyboardInterrupt())
+
+    try:
+        return choice(question, options=options, key_bindings=keys)
+    except KeyboardInterrupt:
+        return None
 
 
 class _OfThisRun(History):

@@ -1,12 +1,12 @@
 """Accepted drafts tinted by what they were copied from, and how many there were of each."""
 
 from collections import Counter
-from collections.abc import Callable
 
 from rich.style import Style
 from rich.text import Text
 
 from akunu_py.cli.reply_view.colors import BLUE, GREEN, ORANGE, PURPLE, RED, STEEL
+from akunu_py.cli.reply_view.draft_sources import NameOf, is_copied, name_of
 from akunu_py.values.types import StepStats
 
 _TINTS = (BLUE, ORANGE, GREEN, PURPLE, RED, STEEL)
@@ -19,39 +19,6 @@ _LINES = (
     Style(underline=True, reverse=True),
 )
 """Where there is no colour."""
-
-_COPIED = {
-    "prompt": "the prompt",
-    "reply": "this reply",
-    "memory": "earlier replies",
-    "lookup": "the text so far",
-}
-"""What sources that are texts are to a user; the first three are those of `auto`."""
-_GUESSED = {
-    "ngram": "n-gram counts",
-    "ngram-window": "n-gram counts",
-    "unigram": "n-gram counts",
-    "bigram": "n-gram counts",
-    "counts": "n-gram counts",
-    "corpus": "counts of a corpus",
-    "recycling": "the model's own candidates",
-    "candidate": "the model's own candidates",
-    "draft-model": "the draft model",
-    "mtp": "the prediction head",
-    "grammar": "the form asked for",
-}
-_WORDS = _COPIED | _GUESSED
-
-NameOf = Callable[[str, int], str]
-"""What a user calls the source of a draft, by its name and the place in the prompt, -1 for none."""
-
-
-def name_of(source: str, _place: int = -1) -> str:
-    """Return what a user calls a source; a plug-in's own word without control characters."""
-    words = " and ".join(dict.fromkeys(_WORDS.get(name, name) for name in source.split("+")))
-    return "".join(
-        letter if letter.isprintable() else "\N{REPLACEMENT CHARACTER}" for letter in words
-    )
 
 
 class DraftTint:
@@ -84,7 +51,7 @@ class DraftTint:
             source = drafted.source or detail.source or "drafter"
             place = -1 if drafted.place is None else drafted.place
             self._tokens[self._name_of(source, place)] += 1
-            self._all_copied = self._all_copied and source in _COPIED
+            self._all_copied = self._all_copied and is_copied(source)
 
     def summary(self) -> Text:
         """Return what the reply was made of, in a sentence with the tints."""

@@ -14,7 +14,8 @@ if TYPE_CHECKING:
     from rich.text import Text
 
     from akunu_py.cli.reply_view.blocks import BlockRenderer
-    from akunu_py.cli.reply_view.draft_tint import DraftTint, NameOf
+    from akunu_py.cli.reply_view.draft_sources import NameOf
+    from akunu_py.cli.reply_view.draft_tint import DraftTint
     from akunu_py.cli.reply_view.live_lines import Size
 
 Reasoning = Literal["show", "fold", "hide"]
@@ -145,7 +146,8 @@ def make_view(
         return ReplyView(_PlainText(stream), None, as_is=reasoning == "show")
     # These import rich, which takes 0.1 s.
     from akunu_py.cli.reply_view.blocks import BlockRenderer
-    from akunu_py.cli.reply_view.draft_tint import DraftTint, name_of
+    from akunu_py.cli.reply_view.draft_sources import name_of
+    from akunu_py.cli.reply_view.draft_tint import DraftTint
     from akunu_py.cli.reply_view.shown_reasoning import DimmedReasoning, FoldedReasoning
 
     renderer = BlockRenderer(stream)

@@ -2,9 +2,11 @@
 
 import os
 import re
+from dataclasses import replace
 
 import pytest
 from fake_chat import FakeEngine, do, say
+from terminal_screen import TerminalScreen
 
 from akunu_py.cli.chat.actions import Actions, Tools
 from akunu_py.cli.chat.attachments import Attachment, with_attachments
@@ -121,6 +123,81 @@ def test_files_go_with_the_next_message(actions, notes, tmp_path):
     do(actions, f"/file {tmp_path}/a.txt")
     do(actions, "/reset")
     assert actions.compose("hi").text == "hi"
+
+
+def test_files_with_an_at_go_with_their_message(actions, notes, tmp_path, monkeypatch):
+    (tmp_path / "a.txt").write_text("some text")
+    (tmp_path / "b.bin").write_bytes(b"\0")
+    monkeypatch.chdir(tmp_path)
+    said = "what is in @a.txt? me@a.txt @property @src/b.py"
+    assert actions.compose(said).text == f"a.txt:\n```\nsome text\n```\n\n{said}"
+    assert notes == [
+        "a.txt, 2 tokens, goes with this message",
+        "@src/b.py is sent as text: there is no such file",
+    ]
+    # In three quotes a text is what it is.
+    assert actions.compose(said, as_is=True).text == said
+    with pytest.raises(ConfigError, match="not text: it has NUL bytes"):
+        actions.compose("@b.bin")
+
+
+def test_where_settings_come_from(conversation, notes):
+    sources = {"temperature": "--temperature", "lenience": "[chat] lenience"}
+    tools = Tools(notes.append, lambda _: None, None, lambda: 200, sources=sources)
+    actions = Actions(conversation, tools)
+    do(actions, "/set seed 3")
+    do(actions, "/draft off")
+    do(actions, "/set reasoning hide")
+    do(actions, "/set")
+    for name, source in (
+        ("temperature", "--temperature"), ("seed", "/set"), ("drafter", "/draft"),
+        ("reasoning", "/set"),
+    ):  # fmt: skip
+        (row,) = (row for row in notes[-1].splitlines() if row.split()[:1] == [name])
+        assert row.endswith(f" ({source})")
+    assert "lenience 1 ([chat] lenience)" in notes[-1]
+    assert notes[-1].count(" (") == 5 + len(re.findall(r"\(docs/", notes[-1]))
+    do(actions, "/set temperature")
+    assert notes[-1].startswith("temperature 0 (--temperature): ")
+    do(actions, "/set temperature default")
+    do(actions, "/set temperature")
+    assert notes[-1].startswith("temperature 0: ")
+
+
+def test_a_model_is_chosen_from_those_of_this_machine(
+    actions, conversation, notes, tmp_path, monkeypatch
+):
+    loaded = []
+    for name, size in (("small", 100), ("used", 200), ("large", 300)):
+        (tmp_path / f"{name}-Q4_0.gguf").write_bytes(b"x" * size)
+    monkeypatch.setenv("AKUNU_MODEL_FOLDERS", str(tmp_path))
+    monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setattr("akunu_py.models.requirements.memory_limit", lambda: 250)
+    conversation.engine.description.path = str(tmp_path / "used-Q4_0.gguf")
+    asked = []
+
+    def choose(_question, options):
+        asked.append([text for _, text in options])
+        return next((path for path, text in options if "small" in text), None)
+
+    def load(name):
+        loaded.append(name)
+        return FakeEngine(name)
+
+    tools = Tools(notes.append, load, None, lambda: 80, choose=choose)
+    do(Actions(conversation, tools), "/model")
+    rows = asked[0]
+    assert rows[0].split() == ["200", "B", "Q4_0", "used-Q4_0.gguf", "(in", "use)"]
+    (large,) = (row for row in rows if "large-" in row)
+    assert large.endswith("large-Q4_0.gguf  (larger than the memory)")
+    assert loaded == [str(tmp_path / "small-Q4_0.gguf")]
+    conversation.engine.description.path = str(tmp_path / "used-Q4_0.gguf")
+    do(Actions(conversation, replace(tools, choose=lambda *_: None)), "/model")
+    assert notes[-1] == "the model stays as it is"
+    # Where nobody chooses, they are listed.
+    do(Actions(conversation, replace(tools, choose=None)), "/model")
+    assert notes[-2].splitlines() == rows
+    assert len(loaded) == 1
 
 
 def test_system_set_draft_trace_and_show(actions, conversation, notes):
@@ -248,8 +325,8 @@ def test_names_of_files_as_a_shell_and_a_terminal_write_them(actions, notes, tmp
     monkeypatch.chdir(tmp_path)
     for name in ('"a b.txt"', r"a\ b.txt", "~/a b.txt", r"~/a\ b.txt", "'a b.txt'"):
         do(actions, f"/file {name}")
-    assert [notes[0]] * 4 == notes[:4] == ["a b.txt, 3 characters, goes with the next message"] * 4
-    assert notes[4].startswith("'a b.txt', 27 characters")
+    assert [notes[0]] * 4 == notes[:4] == ["a b.txt, 1 token, goes with the next message"] * 4
+    assert notes[4].startswith("'a b.txt', 6 tokens")
     do(actions, r"/save s\ t.json")
     assert (tmp_path / "s t.json").is_file()
 
@@ -315,6 +392,22 @@ def test_kept_conversations_are_listed_and_gone_on_with(conversation, notes, tmp
     assert (tmp_path / "s.json").exists()
 
 
+def test_conversations_are_found_by_what_was_said(conversation, notes, tmp_path):
+    store = SessionStore(tmp_path / "sessions")
+    for question, answer in (("Why *is* it?", "Because."), ("Other", "x" * 40 + " why not? " * 9)):
+        store.save_new(ChatSession("m", None, (Turn(question, answer),)))
+    kept = Tools(notes.append, lambda _: None, None, kept=KeptSession(store))
+    do(Actions(conversation, kept), "/sessions WHY")
+    rows = notes[0].splitlines()
+    assert len(rows) == 2
+    assert any(re.search(r"\.\.\.x+ why not\?", row) for row in rows)
+    notes.clear()
+    do(Actions(conversation, kept), "/sessions *is*")
+    assert notes[0].endswith("Why *is* it?")
+    do(Actions(conversation, kept), "/sessions nothing")
+    assert notes[-1] == "no conversation has 'nothing'"
+
+
 def test_the_latest_twenty_are_listed(conversation, notes, tmp_path):
     store = SessionStore(tmp_path / "sessions")
     for number in range(22):
@@ -325,23 +418,32 @@ def test_the_latest_twenty_are_listed(conversation, notes, tmp_path):
     assert [row.split()[-1] for row in notes[0].splitlines()] == [str(n) for n in range(21, 1, -1)]
 
 
-def test_the_last_turns_are_shown_where_a_conversation_goes_on(conversation, notes, tmp_path):
-    actions = Actions(conversation, Tools(notes.append, lambda _: None, None, lambda: 80))
+def test_the_last_turns_are_shown_as_they_were(conversation, tmp_path, monkeypatch):
+    screen = TerminalScreen(60, 24)
+    monkeypatch.setattr("sys.stdout", screen)
+    monkeypatch.setenv("TERM", "xterm-256color")
+    monkeypatch.setenv("COLUMNS", "60")
+    actions = Actions(conversation, Tools(print, lambda _: None, None, lambda: 60))
     file = Attachment(tmp_path / "a.py", "print(1)")
-    long = "\n".join(f"line {number}" for number in range(20))
+    long = "\n\n".join(f"line {number}" for number in range(30))
     turns = (
         Turn("first", "gone"),
         Turn(with_attachments("what is\nit?", [file]), f"<think>\nwell\n</think>\n\n{long}"),
-        Turn("last", "x" * 10_000),
+        Turn("pasted " + "x" * 10_000, "some **bold** words"),
     )
     save_session(tmp_path / "s.json", ChatSession("fake", None, turns))
     do(actions, f"/load {tmp_path}/s.json")
-    shown = str(notes)
-    assert shown.startswith("turns: 3\n\n> what is it?\n...line 12\n")
-    assert "line 19\n\n> last\n...xxx" in shown
-    assert "gone" not in shown
-    assert "well" not in shown
-    assert shown.count("x") < 1000
+    rows = screen.rows()
+    place = rows.index("with a.py")
+    assert rows[place + 1 : place + 4] == ["> what is", "  it?", ""]
+    # A whole reply, and Markdown as it is drawn.
+    assert [row for row in rows if row.startswith("line")] == long.split("\n\n")
+    assert "some bold words" in rows
+    assert screen.cells("bold").bold
+    assert "  [10,007 characters]" in rows
+    text = screen.text()
+    assert "gone" not in text
+    assert "well" not in text
 
 
 def test_settings_are_shown_as_the_next_reply_has_them(actions, conversation, notes):

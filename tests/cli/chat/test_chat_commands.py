@@ -11,8 +11,8 @@ from akunu_py.cli.chat.commands import (
     help_text,
     message_of,
     parse,
-    unquote,
 )
+from akunu_py.cli.chat.mentions import mentions, unquote
 from akunu_py.cli.chat.session_file import ChatSession
 from akunu_py.cli.chat.session_store import default_store
 from akunu_py.cli.chat.set_values import (
@@ -80,16 +80,23 @@ def test_two_slashes_stand_for_one():
 
 @pytest.mark.parametrize("width", [30, 40, 80, 200, None])
 def test_help_fits_the_terminal(width):
-    lines = help_text(width).splitlines()
-    assert max(map(len, lines)) <= (width or 100)
-    if width is None or width >= 80:
-        names = [line.split()[0] for line in lines[1 : len(COMMANDS) + 1]]
-        assert names == [f"/{command.name}" for command in COMMANDS]
+    for everything in (False, True):
+        lines = help_text(width, everything=everything).splitlines()
+        assert max(map(len, lines)) <= (width or 100)
+        if width is None or width >= 80:
+            named = [command for command in COMMANDS if everything or not command.rare]
+            assert [line.split()[0] for line in lines[: len(named)]] == [
+                f"/{command.name}" for command in named
+            ]
+            # With the line that asked for it, an empty one and the next prompt.
+            assert everything or len(lines) <= 24 - 3
+    # What the short one leaves out it names.
+    assert all(f"/{command.name}" in help_text(width) for command in COMMANDS)
 
 
 def test_completion_of_names_settings_and_switches():
-    assert completed("/s") == [
-        "/system ", "/set ", "/show", "/stats", "/save ", "/sessions ",
+    assert sorted(completed("/s")) == [
+        "/save ", "/sessions ", "/set ", "/show", "/stats", "/system ",
     ]  # fmt: skip
     assert completed("/set draft_length_") == [
         "/set draft_length_beta", "/set draft_length_bound",
@@ -125,6 +132,42 @@ def test_completion_of_files(tmp_path, monkeypatch):
     assert completed('/file "b f') == ['/file "b folder/']
     assert completed("/file 'b folder/c") == ["/file 'b folder/c.txt'"]
     assert completed('/file "a') == ['/file "a.txt"']
+
+
+def test_files_of_a_message_are_completed_behind_an_at(tmp_path, monkeypatch):
+    (tmp_path / "src").mkdir()
+    for name in ("src/app.py", "a b.txt", "app.txt"):
+        (tmp_path / name).touch()
+    monkeypatch.chdir(tmp_path)
+    assert completed("what is @ap") == ["what is @app.txt"]
+    assert completed("@s") == ["@src/"]
+    assert completed("@src/") == ["@src/app.py"]
+    assert completed("look\nat @src/a") == ["look\nat @src/app.py"]
+    assert completed('@"a') == ['@"a b.txt"', '@"app.txt"']
+    if os.name != "nt":
+        # A blank would end the name.
+        assert completed("@a") == ["@a\\ b.txt", "@app.txt"]
+        assert completed("@a\\ ") == ["@a\\ b.txt"]
+    assert completed("me@ap") == completed("@app.txt is") == completed("@none/") == []
+
+
+def test_files_that_a_message_names(tmp_path, monkeypatch):
+    (tmp_path / "src").mkdir()
+    for name in ("src/app.py", "a b.txt", "c?"):
+        (tmp_path / name).touch()
+    monkeypatch.chdir(tmp_path)
+    for message, names in (
+        ("what does @src/app.py do?", ["src/app.py"]),
+        ("@src/app.py, and (as it were) @'a b.txt'.", ["src/app.py", "'a b.txt'"]),
+        ("so @src/app.py? @c?", ["src/app.py", "c?"]),
+        ("me@src/app.py @property @src @ @", []),
+    ):
+        found = list(mentions(message))
+        assert [name for name, _ in found] == names
+        assert all(path.is_file() for _, path in found)
+    assert list(mentions("@src/none.py @none.py @a\0/b @~nobody/x")) == [
+        ("src/none.py", None), ("a\0/b", None), ("~nobody/x", None),
+    ]  # fmt: skip
 
 
 @pytest.mark.skipif(os.name == "nt", reason="a backslash is no escape there")

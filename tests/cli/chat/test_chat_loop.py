@@ -15,8 +15,9 @@ from akunu_py.cli.chat.line_input import InputLine
 from akunu_py.cli.chat.loop import Chat, note, note_width
 from akunu_py.cli.chat.session_store import KeptSession, SessionStore
 from akunu_py.engine.conversation import Conversation
+from akunu_py.values.decode_stats import SourceStats
 from akunu_py.values.messages import Message
-from akunu_py.values.types import GenerationConfig
+from akunu_py.values.types import DecodeStats, GenerationConfig
 
 
 class GivenLines:
@@ -57,17 +58,24 @@ def test_stats_are_those_of_the_last_reply(chat, capsys):
     assert "last reply: 2 tokens" in capsys.readouterr().err
 
 
-def test_of_a_reply_with_drafts_shown_no_time_is_said_to_be_saved(chat, monkeypatch, capsys):
+def test_copies_are_told_once(chat, monkeypatch, capsys):
+    """In the line of a reply, or in the sentence of /draft show; the estimate is for /stats."""
     monkeypatch.setenv("TERM", "xterm-256color")
     engine = FakeEngine()
-    engine.changes = {"time_saved": (0.2, 0.3)}
-    for lines, saved in ((["hello"], True), (["/draft show", "hello"], False)):
+    sources = (SourceStats("prompt", 3, 1),)
+    engine.changes = {
+        "time_saved": (0.2, 0.3),
+        "stats": DecodeStats(output_tokens=2, accepted=1, sources=sources),
+    }
+    for lines, told in ((["hello"], True), (["/draft show", "hello"], False)):
         with monkeypatch.context() as patch:
             patch.setattr("sys.stdout", TerminalScreen())
-            chat(*lines, engine=engine).run()
-        said = capsys.readouterr().err
-        assert ("drafting saved" in said) == saved
-        assert ("tokens in" in said) == (not saved)
+            chat(*lines, "/stats", engine=engine).run()
+        reply, _, statistics = capsys.readouterr().err.partition("last reply:")
+        assert ("1 of 2 tokens was copied" in reply) == told
+        assert ("tokens in" in reply) == (not told)
+        assert "drafting saved" not in reply
+        assert "drafting saved 20 to 30% of the time (estimated)" in " ".join(statistics.split())
 
 
 def test_notes_are_dim_and_wrap_between_words(monkeypatch):

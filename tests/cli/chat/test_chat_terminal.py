@@ -2,6 +2,7 @@
 
 import os
 import re
+import shutil
 import stat
 import sys
 
@@ -18,6 +19,7 @@ from resizing_screen import ResizingScreen
 from terminal_screen import TerminalScreen
 
 from akunu_py.cli.chat.echo import echo
+from akunu_py.cli.chat.session_file import load_session
 from akunu_py.cli.command import Command
 from akunu_py.cli.main import cli
 from akunu_py.system.errors import ConfigError
@@ -334,6 +336,70 @@ def test_a_conversation_goes_on_in_the_next_chat(tiny_gguf, chat, tmp_path):
 
 
 @pytest.mark.slow
+def test_a_file_is_named_with_an_at_and_one_on_the_command_line(tiny_gguf, tmp_path):
+    """Tab completes the name, and both say how many tokens they bring."""
+    (tmp_path / "notes.txt").write_text("hello")
+    (tmp_path / "more notes.txt").write_text("world")
+    options = ["--max-tokens", 8, *ENDLESS]
+    with PtyChild(
+        "chat", tmp_path / "notes.txt", "-m", tiny_gguf, *options, home=tmp_path
+    ) as child:
+        child.until("notes.txt, ")
+        child.until("goes with the first message")
+        child.say(f"see @{tmp_path}/mo\t\r")
+        child.say("/sessions see\r", "/sessions NAME continues one")
+        child.leave()
+    text = "\n".join(shown(child, 80))
+    assert re.search(r"^more notes\.txt, \d+ tokens?, goes with this message$", text, re.MULTILINE)
+    (kept,) = (tmp_path / "akunu" / "sessions").iterdir()
+    (turn,) = load_session(kept).turns
+    assert turn.user.startswith(
+        "notes.txt:\n```\nhello\n```\n\nmore notes.txt:\n```\nworld\n```\n\nsee @"
+    )
+
+
+@pytest.mark.slow
+def test_a_model_is_picked_by_its_number(chat, tiny_gguf, tmp_path):
+    folder = tmp_path / "models"
+    folder.mkdir()
+    (folder / "other.gguf").symlink_to(shutil.copy(tiny_gguf, tmp_path / "copy.gguf"))
+    with chat(*ENDLESS, "--max-tokens", 8, AKUNU_MODEL_FOLDERS=str(folder)) as child:
+        child.say("/model\r", "Which model shall answer?")
+        child.until("akunu-tiny")
+        listed = child.until("other.gguf")
+        number = re.findall(r"(\d)\.", listed)[-1]
+        child.type(f"{number}\r")
+        child.until("context 256")
+        child.say("/model\r", "Which model shall answer?")
+        child.until("(in use)")
+        child.type("\x03")
+        child.until("the model stays as it is")
+        child.say("/show\r", "copy.gguf")
+        child.leave()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("rows", "columns"), [(24, 80), (50, 160)])
+def test_help_is_on_one_screen_and_settings_say_where_they_come_from(chat, rows, columns):
+    options = {"rows": rows, "columns": columns, "AKUNU_TOP_K": "5"}
+    with chat("--max-tokens", 4, "-t", "0", **options) as child:
+        child.ready()
+        child.type("/help\r")
+        child.ready()
+        screen = TerminalScreen(columns, rows)
+        screen.write(child.seen)
+        visible = "\n".join(screen.screen.display)
+        assert "> /help" in visible
+        assert "/help all explains" in visible
+        child.type("/set\r")
+        child.leave()
+    text = " ".join("\n".join(shown(child, columns, rows)).split())
+    assert re.search(r"top_k 5 .*? 0: all \(AKUNU_TOP_K\)", text)
+    assert re.search(r"max_tokens 4 .*? \(--max-tokens\)", text)
+    assert "In brackets: where a value comes from." in text
+
+
+@pytest.mark.slow
 def test_what_shall_not_be_kept_is_not(chat, tmp_path):
     """Whatever is typed, with files, several lines and a memory in the settings."""
     (tmp_path / "secret.txt").write_text("secret in a file")
@@ -470,7 +536,7 @@ def test_a_line_is_typed_while_the_screen_changes_its_width(chat, reflows):
     assert text.count("> word0") == 1
     # Nothing that was said before is erased.
     assert "/help lists the commands" in text
-    assert "Ctrl-C  stops a reply and keeps what was said" in text
+    assert re.search("Ctrl-C +stop a reply and keep what was said", text)
 
 
 @pytest.mark.slow

@@ -6,20 +6,33 @@ import pytest
 
 from akunu_py.cli.chat.reply_line import reply_line
 from akunu_py.cli.chat.statistics import statistics_rows
+from akunu_py.values.decode_stats import SourceStats
 from akunu_py.values.types import DecodeStats, GenerationResult
 
 RESULT = GenerationResult("text", tuple(range(10)), "stop", 1, 40, 0, 0.5, 2.0, 0, DecodeStats())
+
+
+def drafted(**accepted):
+    """Return how a result changes by so many accepted tokens of each source."""
+    sources = tuple(SourceStats(name, count + 2, count) for name, count in accepted.items())
+    return {"stats": DecodeStats(output_tokens=10, sources=sources)}
 
 
 @pytest.mark.parametrize(
     ("changes", "context", "line"),
     [
         ({}, 1000, "5.0 tokens/s"),
+        # The estimate is for /stats.
+        ({"time_saved": (0.2, 0.31)}, 1000, "5.0 tokens/s"),
+        (drafted(prompt=5, reply=1), 1000, "5.0 tokens/s · 6 of 10 tokens were copied"),
+        (drafted(memory=1), 1000, "5.0 tokens/s · 1 of 10 tokens was copied"),
+        (drafted(mtp=3), 1000, "5.0 tokens/s · 3 of 10 tokens were guessed ahead"),
         (
-            {"time_saved": (0.2, 0.31)},
+            drafted(lookup=4, ngram=2),
             1000,
-            "5.0 tokens/s · drafting saved 20 to 31% of the time (estimated)",
+            "5.0 tokens/s · 4 of 10 tokens were copied, 2 guessed ahead",
         ),
+        (drafted(prompt=0), 1000, "5.0 tokens/s"),
         ({"finish_reason": "length"}, 1000, "5.0 tokens/s · ended by the token limit"),
         ({"decode_s": 0.0, "finish_reason": "cancelled"}, 1000, "interrupted"),
         # From 70 % on.
