@@ -114,6 +114,8 @@ def generate(  # noqa: PLR0917 - click passes by name
         check_text("--prompt", prompt)
     elif said is not None:
         prompt = check_text("PROMPT", said)
+    if prompt is not None and path is not None:
+        raise click.UsageError("give either a prompt or --file")
     if system is not None:
         check_text("--system", system)
     if raw and system is not None:
@@ -126,14 +128,17 @@ def generate(  # noqa: PLR0917 - click passes by name
         # Before a prompt is asked for, which would not mend a name that is misspelt.
         asked = None if prompted else " ".join(word for word in words if word != "-")
         check_model(model, asked)
-    text, make_replies = "", None
+    text, piped, make_replies = "", "", None
     if prompt_file is not None and not is_follower():
         make_replies = prompt_file.prepare(config, raw=raw, system=system)
     elif not is_follower():
-        text = _prompt_text(prompt, path, model, from_stdin=from_stdin)
+        piped = _piped_text(path, from_stdin=from_stdin)
+        text = _prompt_text(prompt, path, model, piped)
     with load_engine(model, replace(loading, memory=memory), several=True) as engine:
         engine.compares_rows = as_json
         tokenizer = engine.tokenizer
+        if piped and not is_quiet() and sys.stderr.isatty():
+            click.echo(f"standard input: {len(tokenizer.encode(piped)):,} tokens", err=True)
         if not raw and not tokenizer.has_chat_template:
             raise click.ClickException(
                 "this model has no chat template; with --raw it continues the prompt"
@@ -167,26 +172,26 @@ _INCOMPLETE = (
 )
 
 
-def _prompt_text(
-    prompt: str | None, path: Path | None, model: str | None, *, from_stdin: bool
-) -> str:
-    """Put the prompt together from its sources."""
-    if prompt is not None and path is not None:
-        raise click.UsageError("give either a prompt or --file")
-    parts = [] if prompt is None else [prompt]
-    if path is not None and str(path) == "-":
-        from_stdin = True
-    elif path is not None:
-        parts.append(_read_file(path))
+def _piped_text(path: Path | None, *, from_stdin: bool) -> str:
+    """Return what standard input has for the prompt, "" where nobody asked for it or piped it."""
+    from_stdin = from_stdin or str(path) == "-"
     # A terminal is read only when it is asked for, what is piped in always.
     # mlx.launch gives every rank a pipe, which never ends.
     if from_stdin and on_ranks():
         raise click.UsageError(
             "on several ranks standard input has no end; give the prompt in quotes or as --file"
         )
-    if from_stdin or not (on_ranks() or sys.stdin.isatty()):
-        piped = sys.stdin.buffer.read(MOST_BYTES + 1)
-        parts.append(decode_input(piped, "standard input"))
+    if not from_stdin and (on_ranks() or sys.stdin.isatty()):
+        return ""
+    return decode_input(sys.stdin.buffer.read(MOST_BYTES + 1), "standard input")
+
+
+def _prompt_text(prompt: str | None, path: Path | None, model: str | None, piped: str) -> str:
+    """Put the prompt together from its sources."""
+    parts = [] if prompt is None else [prompt]
+    if path is not None and str(path) != "-":
+        parts.append(_read_file(path))
+    parts.append(piped)
     text = "\n\n".join(part for part in parts if part)
     if not text.strip():
         raise click.UsageError(

@@ -178,7 +178,7 @@ def _heads_option(*, shipped: bool) -> Callable[..., Any]:
     default = " and with the default model" if shipped else ""
     return option(
         "--heads", type=GivenPath(), metavar="own|none|PATH", group="Drafting",
-        help="Draft with a prediction head: the model's own, or that of a file or folder. "
+        help="Draft with a prediction head: the model's own, or that of a file, folder or hf:NAME. "
         f"Left out: own with --drafter mtp{default}, else none.",
     )  # fmt: skip
 
@@ -315,16 +315,21 @@ def load_engine(
 def with_drafting_models(
     loading: LoadingOptions, path: Path, ranks: "Link | None"
 ) -> LoadingOptions:
-    """Return `loading` with the place of the draft model, or with the default model's head.
+    """Return `loading` with the places of draft model and head, or with the default model's head.
 
     That head drafts if the default model is the one at `path`, the command left it to akunu what to
     draft with, and nothing else draws: neither a draft model nor ranks go together with a head.
     """
     from akunu_py.model_store.default_model import fetched_model_path  # for --help
+    from akunu_py.model_store.names import parse_hub_name
     from akunu_py.models.heads.loading import OWN, own_place  # imports MLX
 
     if loading.draft_model is not None:
         return replace(loading, draft_model=model_path(str(loading.draft_model)))
+    if loading.heads is not None and not Path(loading.heads).expanduser().exists():
+        name = str(loading.heads)
+        found = name if parse_hub_name(name) is None else model_path(name)
+        return replace(loading, heads=found)
     wanted = loading.shipped_head and ranks is None
     if wanted and path.absolute() == fetched_model_path() and own_place(path) != path:
         return replace(loading, heads=OWN)

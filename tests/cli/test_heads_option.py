@@ -6,6 +6,7 @@ import shutil
 import pytest
 from akunu_runs import run
 from click.testing import CliRunner
+from hub_server import add_to_cache
 from markov_heads import write_headed_folder
 
 from akunu_py.bench.hit_rate import run_hit_rate
@@ -87,7 +88,9 @@ def heads_of(*arguments):
 
 
 @pytest.mark.parametrize("command", ["chat", "generate", "serve"])
-def test_the_default_model_drafts_with_the_head_that_akunu_ships(command, default_model, tiny_gguf):
+def test_the_default_model_drafts_with_the_head_that_akunu_ships(
+    command, default_model, tiny_gguf, hub_cache
+):
     assert heads_of(command) == "own"
     assert heads_of(command, default_model) == "own"
     assert heads_of(command, tiny_gguf) is None
@@ -95,6 +98,9 @@ def test_the_default_model_drafts_with_the_head_that_akunu_ships(command, defaul
     assert heads_of(command, "--draft-model", tiny_gguf) is None
     assert heads_of(command, "--heads", "other.safetensors") == "other.safetensors"
     assert heads_of(command, tiny_gguf, "--heads", "own") == "own"
+    add_to_cache(hub_cache, "o/heads", {"h-Q8_0.gguf": b"x"})
+    for name in ("hf:o/heads:Q8_0", "https://huggingface.co/o/heads", "o/heads/h-Q8_0.gguf"):
+        assert heads_of(command, tiny_gguf, "--heads", name).name == "h-Q8_0.gguf"
     default_model.with_name(f"{default_model.stem}.head.safetensors").unlink()
     default_model.rename(default_model.with_name("other.gguf"))
     assert heads_of(command, default_model.with_name("other.gguf")) is None

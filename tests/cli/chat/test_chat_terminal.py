@@ -359,6 +359,23 @@ def test_a_file_is_named_with_an_at_and_one_on_the_command_line(tiny_gguf, tmp_p
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["generate", "-p", "Say it:"], r"standard input: \d+ tokens"),
+        (["chat"], "each line of standard input is a message"),
+    ],
+)
+def test_a_pipe_says_what_it_brings(tiny_gguf, tmp_path, arguments, words):
+    program = ["sh", "-c", 'printf "hello world" | exec "$@"', "sh", *PtyChild.program]
+    more = ["--max-tokens", 2, "--model", tiny_gguf]
+    for quiet in ([], ["--quiet"]):
+        with PtyChild(*arguments, *more, *quiet, home=tmp_path, program=program) as child:
+            assert child.wait() == 0
+        assert bool(re.search(words, child.seen)) == (not quiet)
+
+
+@pytest.mark.slow
 def test_a_model_is_picked_by_its_number(chat, tiny_gguf, tmp_path):
     folder = tmp_path / "models"
     folder.mkdir()
