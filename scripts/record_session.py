@@ -5,7 +5,7 @@
     python scripts/record_session.py demo --picture docs/demo.svg --text docs/demo.txt
 
 Runs the command on a pseudo-terminal with settings, costs and history of its own, and draws what
-the terminal shows. In the chat it attaches a file and types a question and an edit; `/draft show`
+the terminal shows. In the chat it types a question about a file and an edit; `/draft show`
 colours copied text. Nothing of a reply is edited; the replies are greedy, so they repeat, and
 the times do not. The picture is light or dark as the reader's system is.
 """
@@ -52,8 +52,7 @@ def read_all(paths, encoding):
 
 CHAT = ("chat", "--max-tokens", "160")
 TYPED = (
-    f"/file {FILE}",
-    "In one sentence, what does this function take and return?",
+    f"In one sentence, what does the function in @{FILE} take and return?",
     "/draft show",
     'Write the function again with `encoding="utf-8"` as the default. Keep everything else as it is.',
     "/exit",
