@@ -31,7 +31,7 @@ _MOST_S = 30.0
 """Seconds until rows are written that have no such rest."""
 
 _LOOK_S = 0.1
-"""Seconds between two looks whether rows were written."""
+"""Seconds between two checks whether rows were written."""
 
 _LEAST_SHARED = 256
 """Shortest beginning that conversations share in memory, in tokens."""

@@ -1,6 +1,6 @@
 """One model on several machines; each of its processes is a rank, and rank 0 makes the replies.
 
-    link       rank 0's connection to every other rank: commands, signs of life
+    link       rank 0's connection to every other rank: commands, keep-alives
     passes     rank 0 announces every pass and rollback; the others do the same with their part
     agreement  versions, files and options, which must be the same on all ranks
     start      joins the ranks, loads a rank's part, and follows rank 0

@@ -1,12 +1,12 @@
 """Rank 0's connection to every other rank, apart from MLX's own.
 
 MLX moves tensors, and waits for ever for a rank that does not answer. Here go the commands, so that
-the others can queue a pass before its tokens are known, and signs of life, by which every rank
-finds out within `SILENCE_S` that another has gone.
+the others can queue a pass before its tokens are known, and keep-alive messages, by which every
+rank finds out within `SILENCE_S` that another has gone.
 
 A message is four int32, little-endian: kind, target and two numbers. TEXT is followed by as many
-bytes as its first number says. The first number of BEAT, a sign of life, is the memory that the
-rank has left, in MiB. Nothing else is ever read from a connection.
+bytes as its first number says. The first number of BEAT, a keep-alive, is the memory that the rank
+has left, in MiB. Nothing else is ever read from a connection.
 """
 
 import contextlib
@@ -33,8 +33,8 @@ from akunu_py.system.errors import AkunuError, ConfigError
 from akunu_py.system.shown_text import one_line
 
 SILENCE_S = 8.0
-"""A rank that sends nothing for so long is lost. A busy machine delays signs of life by less: the
-thread that sends them waits for Python's lock only."""
+"""A rank that sends nothing for so long is lost. A busy machine delays a keep-alive by less: the
+thread that sends it waits for Python's lock only."""
 _BEAT_S = 1.0
 _CONNECT_S = 30.0
 _MESSAGE = struct.Struct("<4i")
@@ -102,7 +102,7 @@ class _Peer:
             self._connection.sendall(data)
 
     def beat(self, available: int) -> None:
-        """Give a sign of life with the bytes available, unless something is being sent anyway."""
+        """Send a keep-alive with the bytes available, unless something is being sent anyway."""
         if self._sending.acquire(blocking=False):
             try:
                 with contextlib.suppress(OSError):
@@ -211,7 +211,7 @@ class Link:
         self._end(f"rank {self.rank} ({socket.gethostname()}) failed: {error}")
 
     def _watch(self) -> None:
-        """Read what arrives, and give signs of life, until every other end is done."""
+        """Read what arrives, and send keep-alives, until every other end is done."""
         try:
             self._read_until_done()
         finally:
