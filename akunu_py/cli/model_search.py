@@ -1,7 +1,5 @@
 """`akunu models search`: short names, and models of the hub, by words."""
 
-import json
-
 import click
 
 from akunu_py.cli.command import Command
@@ -14,8 +12,7 @@ from akunu_py.system.shown_text import size_text
 
 @click.command(cls=Command)
 @click.argument("terms", nargs=-1, metavar="[WORD]...")
-@click.option("--json", "as_json", is_flag=True, help="Print one line of JSON.")
-def search(terms: tuple[str, ...], as_json: bool) -> None:
+def search(terms: tuple[str, ...]) -> None:
     """List models by words: akunu's short names, then GGUF models of the Hugging Face hub.
 
     A short name such as qwen3:4b stands for one file of the hub; it is a MODEL in every command.
@@ -41,23 +38,10 @@ def search(terms: tuple[str, ...], as_json: bool) -> None:
             trouble = error
     if not known and not found:
         raise trouble or ConfigError(f"no model is called {text!r}; try fewer words")
-    if as_json:
-        click.echo(json.dumps({
-            "short_names": [_record(model) for model in known],
-            "hub": [{"name": f"hf:{name}", "downloads": count} for name, count in found],
-        }))  # fmt: skip
-    else:
-        for line in [*_known_lines(known), *_hub_lines(found)]:
-            click.echo(printable(line))
+    for line in [*_known_lines(known), *_hub_lines(found)]:
+        click.echo(printable(line))
     if trouble is not None:
         click.echo(f"Warning: {trouble}", err=True)
-
-
-def _record(model: KnownModel) -> dict[str, object]:
-    return {
-        "name": model.name, "hub_name": model.hub_name, "file_bytes": model.num_bytes,
-        "licence": model.licence,
-    }  # fmt: skip
 
 
 def _known_lines(models: list[KnownModel]) -> list[str]:

@@ -67,8 +67,7 @@ def list_sessions(as_json: bool) -> None:
 
 @sessions.command(cls=Command)
 @click.argument("text", nargs=-1, required=True, metavar="TEXT...")
-@option("--json", "as_json", is_flag=True, help="Print one line of JSON.")
-def search(text: tuple[str, ...], as_json: bool) -> None:
+def search(text: tuple[str, ...]) -> None:
     """List the conversations in which TEXT was said, the latest first, and where it was.
 
     Messages, their files and replies are searched, in any case of letters. Several words are one
@@ -83,11 +82,9 @@ def search(text: tuple[str, ...], as_json: bool) -> None:
 
     words = " ".join(text)
     found = list(default_store().search(words))
-    if as_json:
-        click.echo(json.dumps([{"name": one.name, "said": said} for one, said in found]))
-    elif not found:
+    if not found:
         raise ConfigError(f"no conversation has {words!r}; `akunu sessions list` lists them")
-    for stored, said in () if as_json else found:
+    for stored, said in found:
         start = f"{stored.name}  {stored.when}  "
         click.echo(printable(fitted(f"{start}{said}", len(start))))
 

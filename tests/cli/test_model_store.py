@@ -338,9 +338,6 @@ def test_search_finds_short_names_and_models_of_the_hub(hub, hub_cache):
         "on the Hugging Face hub (akunu models show NAME lists its files):",
         "  hf:o/Qwen3-x-GGUF  1,234 downloads",
     ]  # fmt: skip
-    found = json.loads(run("search", "gpt", "--json").stdout)
-    assert found["short_names"][0]["hub_name"] == "hf:ggml-org/gpt-oss-20b-GGUF:MXFP4"
-    assert found["hub"] == [{"name": "hf:o/Qwen3-x-GGUF", "downloads": 1234}]
     # Without words the hub is not asked.
     asked = len(hub.asked)
     assert len(run("search").stdout.splitlines()) == 2 * len(KNOWN_MODELS)

@@ -55,7 +55,12 @@ def _choose(question: str, options: "Sequence[tuple[str, str]]") -> str | None:
 
 @click.command(cls=_Chat)
 @model_argument
-@click.argument("files", nargs=-1, metavar="[FILE]...", type=GivenPath(path_type=Path))
+@click.argument(
+    "files",
+    nargs=-1,
+    metavar="[FILE]...",
+    type=GivenPath(exists=True, dir_okay=False, path_type=Path),
+)
 @option("--system", also=["--system-prompt"], help="A system message.")
 @option(
     "--load",

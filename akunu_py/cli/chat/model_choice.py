@@ -1,8 +1,8 @@
 """The models of this machine to choose from in a chat, with their sizes and what fits."""
 
-from collections.abc import Sequence
 from pathlib import Path
 
+from akunu_py.cli.chat.tables import tables
 from akunu_py.model_store.inventory import ListedModel, inventory
 from akunu_py.model_store.names import friendly_name
 from akunu_py.system.settings import load_settings
@@ -26,25 +26,17 @@ def local_models(current: Path) -> list[Option]:
     size = current.stat().st_size if current.is_file() else None
     used = ListedModel(friendly_name(current), "", current, size, "")
     used = known.pop(_place(used), used)
+    models = [used, *reversed(known.values())]
     rows = []
-    for model in [used, *reversed(known.values())]:
+    for model in models:
         large = model.num_bytes is not None and model.num_bytes >= limit
-        notes = ["in use"] * (model is used) + ["larger than the memory"] * large
-        size_shown = "" if model.num_bytes is None else size_text(model.num_bytes)
-        rows.append((size_shown, model.quantization, one_line(model.name), ", ".join(notes)))
-    texts = _aligned(rows)
-    return list(zip(map(str, [_place(used), *reversed(known)]), texts, strict=True))
+        notes = [model.quantization, "in use" * (model is used), "larger than the memory" * large]
+        shown = "" if model.num_bytes is None else size_text(model.num_bytes)
+        rows.append((one_line(model.name), shown, ", ".join(filter(None, notes))))
+    texts = tables({"": rows}, None).splitlines()
+    return [(str(_place(model)), text.strip()) for model, text in zip(models, texts, strict=True)]
 
 
 def _place(model: ListedModel) -> Path:
     assert model.path is not None  # noqa: S101 - others are left out
     return model.path.resolve()
-
-
-def _aligned(rows: Sequence[tuple[str, str, str, str]]) -> list[str]:
-    """Return rows of size, weights, name and notes in columns."""
-    sizes, forms = (max(len(row[column]) for row in rows) for column in range(2))
-    return [
-        f"{size:>{sizes}}  {form:{forms}}  {name}" + (f"  ({notes})" if notes else "")
-        for size, form, name, notes in rows
-    ]

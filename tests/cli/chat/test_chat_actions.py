@@ -187,9 +187,9 @@ def test_a_model_is_chosen_from_those_of_this_machine(
     tools = Tools(notes.append, load, None, lambda: 80, choose=choose)
     do(Actions(conversation, tools), "/model")
     rows = asked[0]
-    assert rows[0].split() == ["200", "B", "Q4_0", "used-Q4_0.gguf", "(in", "use)"]
+    assert rows[0].split() == ["used-Q4_0.gguf", "200", "B", "Q4_0,", "in", "use"]
     (large,) = (row for row in rows if "large-" in row)
-    assert large.endswith("large-Q4_0.gguf  (larger than the memory)")
+    assert large.endswith("Q4_0, larger than the memory")
     assert loaded == [str(tmp_path / "small-Q4_0.gguf")]
     conversation.engine.description.path = str(tmp_path / "used-Q4_0.gguf")
     do(Actions(conversation, replace(tools, choose=lambda *_: None)), "/model")

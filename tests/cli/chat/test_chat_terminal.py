@@ -388,7 +388,7 @@ def test_a_model_is_picked_by_its_number(chat, tiny_gguf, tmp_path):
         child.type(f"{number}\r")
         child.until("context 256")
         child.say("/model\r", "Which model shall answer?")
-        child.until("(in use)")
+        child.until("in use")
         child.type("\x03")
         child.until("the model stays as it is")
         child.say("/show\r", "copy.gguf")
