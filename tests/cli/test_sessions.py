@@ -54,7 +54,7 @@ def test_listed_and_shown(names):
     records = json.loads(run("list", "--json").stdout)
     assert {record["name"] for record in records} == set(names)
     shown = run("show", names[0]).stdout
-    assert shown.startswith("# Chat with m\n\n## System\n\nbe brief\n\n## User\n\nhello")
+    assert shown.startswith("# hello there\n\nWith m.\n\n## System\n\nbe brief\n\n## User\n\nhello")
     assert shown.endswith("## Assistant\n\nhi\n")
 
 

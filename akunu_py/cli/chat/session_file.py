@@ -21,6 +21,9 @@ FORMAT = f"{_FORMATS}1"
 MOST_BYTES = 64 * 2**20
 """Of a session that is read; a context of a million tokens is a few megabytes."""
 
+_TITLE = 80
+"""Characters of a title at most."""
+
 _MARKDOWN_MARK = "<!-- exported by akunu chat -->"
 _FIELDS = {"format", "model", "system", "turns"}
 
@@ -90,8 +93,12 @@ def load_session(path: Path) -> ChatSession:
 
 
 def markdown(session: ChatSession) -> str:
-    """Return a session as it is read by people."""
-    parts = [f"# Chat with {' '.join(session.model.split())}"]
+    """Return a session as it is read by people, its first question as the title."""
+    from akunu_py.cli.chat.attachments import question_of  # imports this module
+
+    said = question_of(session.turns[0].user) if session.turns else "A chat"
+    model = " ".join(session.model.split())
+    parts = [f"# {' '.join(said.split())[:_TITLE]}", f"With {model}."]
     if session.system:
         parts += ["## System", session.system]
     for turn in session.turns:

@@ -115,7 +115,7 @@ def test_markdown(tmp_path):
     path = tmp_path / "s.md"
     export_markdown(path, ChatSession("m", "sys", (Turn("q", "```\ncode\n```"),)))
     assert path.read_text("utf-8") == (
-        "<!-- exported by akunu chat -->\n\n# Chat with m\n\n## System\n\nsys\n\n## User\n\nq\n\n"
+        "<!-- exported by akunu chat -->\n\n# q\n\nWith m.\n\n## System\n\nsys\n\n## User\n\nq\n\n"
         "## Assistant\n\n```\ncode\n```\n"
     )
 
