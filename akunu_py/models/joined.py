@@ -296,9 +296,8 @@ class _KnownRows:
 
     def __init__(self, ends: list[int]) -> None:
         self._ends = ends
-        # By the part's id; the arrays are held, so that no id is given twice.
-        self._parts: dict[int, tuple[mx.array, int]] = {}
-        self._held: list[Any] = []
+        # By the part's id; the parts are held with it, so that no id is given twice.
+        self._parts: dict[int, tuple[mx.array, mx.array, int]] = {}
         self._made: dict[tuple[int, int], list[mx.array]] = {}
         # The layer that ran for one session alone last, and what it made.
         self.last: tuple[_RowLayer, Any] | None = None
@@ -306,9 +305,8 @@ class _KnownRows:
     def split(self, whole: mx.array) -> list[mx.array]:
         """Return the parts of an array [1, rows, width], and know them from now on."""
         parts = list(mx.split(whole, self._ends, axis=1))
-        self._held.append((whole, parts))
         for session, part in enumerate(parts):
-            self._parts[id(part)] = whole, session
+            self._parts[id(part)] = part, whole, session
         return parts
 
     def shared(self, layer: _RowLayer, part: Any) -> mx.array | None:
@@ -316,7 +314,7 @@ class _KnownRows:
         found = self._parts.get(id(part))
         if found is None:
             return None
-        whole, session = found
+        _, whole, session = found
         key = id(layer), id(whole)
         if key not in self._made:
             self._made[key] = self.split(layer.layer(whole))

@@ -3,14 +3,18 @@
 import mlx.core as mx
 import pytest
 from family_models import NAMES, build_family, variant_of
+from mlx import nn
 from mlx.utils import tree_flatten
+from tiny_models import begin
 
 from akunu_py.cpu.blas import load_blas
 from akunu_py.models.cached_rows import CachedRows
-from akunu_py.models.joined import JoinedForward
+from akunu_py.models.joined import JoinedForward, WantedChoice, choose_together
 from akunu_py.models.rollback import leaves
+from akunu_py.models.row_choices import PendingChoice, PendingRows, RowChoices
 from akunu_py.models.session import Session
-from akunu_py.models.tree.trees import TOLERANCE, distance
+from akunu_py.models.tree.trees import HALF_TOLERANCE, TOLERANCE, distance
+from akunu_py.values.types import Draft, GenerationConfig
 
 REFUSED = {
     # They compute with the position of the first row, or select rows by it, in the model itself.
@@ -99,8 +103,184 @@ def test_one_sessions_cache_is_its_own_affair(name):
     assert same(found, alone.feed(tokens(1, 1, 1, size)))
 
 
-def test_logits_that_differ_are_refused(monkeypatch):
+@pytest.mark.parametrize(
+    ("kind", "apart", "refused"),
+    [
+        (mx.float32, 0.5 * TOLERANCE, False),
+        (mx.float32, 2 * TOLERANCE, True),
+        (mx.bfloat16, 2 * TOLERANCE, False),
+        (mx.bfloat16, 2 * HALF_TOLERANCE, True),
+        (mx.bfloat16, float("nan"), True),
+    ],
+)
+def test_logits_that_differ_are_refused(monkeypatch, kind, apart, refused):
     model = build_family("llama")
-    monkeypatch.setattr("akunu_py.models.joined.distance", lambda *_: float("nan"))
+    model.set_dtype(kind)
+    monkeypatch.setattr("akunu_py.models.joined.distance", lambda *_: apart)
     said = JoinedForward(model).refusal(session_of(model, "llama"))
-    assert said == "logits of joined passes differ by nan of the largest"
+    assert said == f"logits of joined passes differ by {apart:.1e} of the largest" * refused
+
+
+class Mixer(nn.Module):
+    """Not attention, but what a mixer may do besides: one norm for two arrays, a sum at the end."""
+
+    def __init__(self, width):
+        super().__init__()
+        self.to_left = nn.Linear(width, width)
+        self.to_right = nn.Linear(width, width)
+        self.norm = nn.RMSNorm(width)
+        self.out = nn.Linear(width, width)
+
+    def __call__(self, x, mask=None, cache=None):
+        left, right = self.norm(self.to_left(x)), self.norm(self.to_right(x))
+        seen, _ = cache.update_and_fetch((left * right)[:, None], left[:, None])
+        return self.out(left - right + seen.sum(axis=2)) + x
+
+
+class Layer(nn.Module):
+    def __init__(self, width):
+        super().__init__()
+        self.mixer = Mixer(width)
+
+    def __call__(self, x, cache):
+        return self.mixer(x, cache=cache)
+
+
+class Mixing(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.embed_tokens = nn.Embedding(32, 8)
+        self.layers = [Layer(8) for _ in range(2)]
+
+    def __call__(self, tokens, cache):
+        x = self.embed_tokens(tokens)
+        for layer, one in zip(self.layers, cache, strict=True):
+            x = layer(x, one)
+        return self.embed_tokens.as_linear(x)
+
+
+def calls_of_layers(monkeypatch, model, run):
+    """How often linear layers compute anything in `run`."""
+    found, sound = [], nn.Linear.__call__
+    with monkeypatch.context() as patch:
+        patch.setattr(nn.Linear, "__call__", lambda *of: found.append(0) or sound(*of))
+        run()
+    return len(found)
+
+
+@pytest.mark.parametrize("make", [Mixing, lambda: build_family("llama")], ids=["mixing", "llama"])
+def test_weights_are_read_once_for_all_sessions(monkeypatch, make):
+    model = make()
+    joined = JoinedForward(model)
+    together, alone = ([CachedRows(model) for _ in range(3)] for _ in range(2))
+    for number in range(3):
+        fed = [tokens(1 + place, place, number, 30) for place in range(3)]
+        passes = []
+        calls = calls_of_layers(
+            monkeypatch, model,
+            lambda fed=fed, passes=passes: passes.extend(
+                joined(fed, [session.caches for session in together])
+            ),
+        )  # fmt: skip
+        expected = [session.feed(own) for session, own in zip(alone, fed, strict=True)]
+        assert all(map(same, passes, expected))
+        once = calls_of_layers(monkeypatch, model, lambda: CachedRows(model).feed(mx.array([1])))
+        # A sum behind the last layer keeps that apart; else the first pass has shown it.
+        apart = 2 * 2 if isinstance(model, Mixing) else 0
+        assert number == 0 or calls == once + apart
+
+
+class Scripted:
+    """A session that asks for passes and waits as its script says."""
+
+    stream = mx.default_stream(mx.default_device())
+
+    def __init__(self, name, script, log):
+        self.name, self.script, self.log = name, script, log
+
+    def choosing(self, last, draft):
+        for step in self.script:
+            if isinstance(step, BaseException):
+                raise step
+            sent = yield step
+            self.log.append(f"{self.name} {'reads' if step is None else 'feeds'}")
+            assert (sent is None) == (step is None)
+        return [last]
+
+    def feed(self, rows):
+        return rows
+
+
+def chosen(log, **scripts):
+    wanted = [
+        WantedChoice(Scripted(name, script, log), place, Draft.empty())
+        for place, (name, script) in enumerate(scripts.items())
+    ]
+    return choose_together(None, wanted)
+
+
+ROWS = mx.array([1])
+
+
+def test_the_host_waits_when_all_is_queued():
+    log = []
+    assert chosen(log, a=[ROWS, None], b=[ROWS, ROWS, None], c=[None], d=[]) == [[0], [1], [2], [3]]
+    assert log == ["a feeds", "b feeds", "b feeds", *log[3:]]
+    assert sorted(log[3:]) == ["a reads", "b reads", "c reads"]
+
+
+def test_an_error_of_a_choice_is_its_own():
+    lost, later = ValueError("lost"), ValueError("later")
+    found = chosen([], a=[lost], b=[ROWS, None], c=[ROWS, None, later])
+    assert found == [lost, [1], later]
+    for end in (KeyboardInterrupt(), SystemExit()):
+        with pytest.raises(type(end)):
+            chosen([], a=[ROWS, None], b=[ROWS, end])
+
+
+@pytest.mark.parametrize(
+    ("config", "draft", "queued"),
+    [
+        # The choice, and behind it the one of the step in flight.
+        (GenerationConfig(), (), 2),
+        (GenerationConfig(), (1, 2), 1),
+        (GenerationConfig(repetition_penalty=1.2), (), 1),
+    ],
+)
+def test_choices_are_queued_before_one_is_read(monkeypatch, config, draft, queued):
+    model, log = build_family("llama"), []
+    for owner, name in (
+        (PendingChoice, "queue"), (PendingRows, "queue"),
+        (RowChoices, "read"), (RowChoices, "read_rows"),
+    ):  # fmt: skip
+        sound = getattr(owner, name)
+
+        def logged(*of, sound=sound, name=name):
+            log.append(name)
+            return sound(*of)
+
+        monkeypatch.setattr(owner, name, logged)
+    sessions = [Session(model, context=64) for _ in range(3)]
+    for session in sessions:
+        begin(session, [1, 2, 3], config, 20)
+    streams, forward = [], JoinedForward(model)
+
+    def joined(*of):
+        streams.append(mx.default_stream(mx.default_device()))
+        return forward(*of)
+
+    wanted = [WantedChoice(session, 3, Draft.chain(draft, "x")) for session in sessions]
+    choose_together(joined, wanted)
+    assert log == ["queue"] * 3 * queued + [log[-1]] * 3
+    assert log[-1].startswith("read")
+    assert len(streams) == queued
+    with mx.stream(sessions[0].stream):
+        assert set(map(str, streams)) == {str(mx.default_stream(mx.default_device()))}
+    # The pass of all, whatever a later one has.
+    rows = 3 * (1 + len(draft))
+    assert [session.largest_pass for session in sessions] == [rows] * 3
+    for session in sessions:
+        session.commit([])
+    one = sessions[:2]
+    choose_together(joined, [WantedChoice(session, 4, Draft.empty()) for session in one])
+    assert [session.largest_pass for session in sessions] == [rows] * 3
