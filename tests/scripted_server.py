@@ -142,6 +142,7 @@ class ScriptedBackend:
         paused: set when a reply comes to a pause.
         cancelled: set when a reply is cancelled, which also happens at its end.
         replies: those of the requests, in order.
+        loaded: models that were asked for without a reply.
 
     """
 
@@ -154,6 +155,7 @@ class ScriptedBackend:
     cancelled: threading.Event = field(default_factory=threading.Event)
     refusal: Exception | None = None
     replies: list[ScriptedReply] = field(default_factory=list)
+    loaded: list[str] = field(default_factory=list)
 
     def submit(self, request, client):
         if self.refusal is not None:
@@ -166,6 +168,9 @@ class ScriptedBackend:
             script = self.scripts[min(len(self.requests), len(self.scripts)) - 1]
         self.replies.append(ScriptedReply(script, self))
         return self.replies[-1]
+
+    async def load(self, model):
+        self.loaded.append(model)
 
     async def count_tokens(self, request):
         self.requests.append(request)
@@ -261,7 +266,12 @@ def read_until(server, path, body, words, *, count=1):
 
 
 def events_of(response) -> list[tuple[str | None, dict | str]]:
-    """The server-sent events of a response: name and value, "[DONE]" as it is."""
+    """The server-sent events of a response: name and value, "[DONE]" as it is.
+
+    Lines of JSON, as Ollama's clients get them, have no names.
+    """
+    if response.text.startswith("{"):
+        return [(None, json.loads(line)) for line in response.text.splitlines()]
     found = []
     for block in response.text.split("\n\n"):
         if not block:

@@ -142,10 +142,10 @@ def serve(  # noqa: PLR0917 - click passes by name
 ) -> None:
     """Serve a model to coding agents and other clients, until Ctrl-C.
 
-    The server speaks OpenAI's chat completions, completions and responses and Anthropic's messages
-    (docs/server.md). Only this machine reaches it; for another --host there must be --api-key-file.
-    Options of replies hold where a request does not say otherwise. Without a MODEL the first of
-    --models answers requests that name none.
+    The server speaks OpenAI's chat completions, completions and responses, Anthropic's messages and
+    Ollama's API (docs/server.md). Only this machine reaches it; for another --host there must be
+    --api-key-file. Options of replies hold where a request does not say otherwise. Without a MODEL
+    the first of --models answers requests that name none.
 
     \b
     Examples:

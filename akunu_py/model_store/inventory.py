@@ -121,16 +121,17 @@ def _aliased_models(settings: Settings) -> Iterator[ListedModel]:
 
 
 def _list_model(name: str, place: str, folder: Path, model: ModelFiles) -> ListedModel:
-    if model.main is None:
-        path, quantization = folder, _folder_quantization(folder)
-    else:
-        path, quantization = folder / model.main, quantization_of(model.main)
+    path = folder if model.main is None else folder / model.main
+    # A file's folder below `folder` may have the quantization for its name.
+    quantization = quantization_of(model.main) if model.main else quantization_at(folder)
     return ListedModel(name, place, None if model.missing else path, model.num_bytes, quantization)
 
 
-def _folder_quantization(folder: Path) -> str:
-    """Return the bits of an MLX model's weights from its config, or ""."""
-    config = _config(folder)
+def quantization_at(path: Path) -> str:
+    """Return how a model stores its weights, by its file's name or its folder's config, or ""."""
+    if not path.is_dir():
+        return quantization_of(path.name)
+    config = _config(path)
     found = config.get("quantization") or config.get("quantization_config") or {}
     bits = found.get("bits") if isinstance(found, dict) else None
     return f"{bits} bit" if isinstance(bits, int) else str(config.get("torch_dtype") or "")

@@ -112,9 +112,14 @@ class MemoryNeeds:
         return self.trained if self._context is None else min(self._context, self.trained)
 
     @property
+    def first(self) -> needs.Requirements:
+        """Return the needs of the first model."""
+        return self._found[0]
+
+    @property
     def trained(self) -> int:
         """Return the tokens that the first model was trained for."""
-        return self._found[0].context
+        return self.first.context
 
     def loading(self) -> int:
         return _total(_own_parts(self._models, self._found, context=self._context, fitted=False))

@@ -25,6 +25,8 @@ from akunu_py.server.errors import (
     problem_of,
 )
 from akunu_py.server.model_list import model_list, one_model
+from akunu_py.server.ollama import models as ollama_models
+from akunu_py.server.ollama import replies as ollama_replies
 from akunu_py.server.page import page
 from akunu_py.server.panics import panics_as_errors
 from akunu_py.server.responses import route as responses
@@ -45,6 +47,9 @@ def make_app(service: Service, access: Access) -> Starlette:
             Route(messages_api.PATH + "/count_tokens", messages_api.count_tokens, methods=["POST"]),
             Route("/v1/models", model_list),
             Route("/v1/models/{name}", one_model),
+            Route(ollama_replies.CHAT, ollama_replies.chat, methods=["POST"]),
+            Route(ollama_replies.GENERATE, ollama_replies.generate, methods=["POST"]),
+            *ollama_models.ROUTES,
             Route("/", page),
             Route("/api/hello", present),
             Route("/health", health),
@@ -170,5 +175,7 @@ def _error(
 
 def _api(http: HttpRequest) -> Api:
     """Return whose errors a client expects; Anthropic's clients send their version everywhere."""
+    if http.url.path.startswith("/api/"):
+        return "ollama"
     is_messages = http.url.path.startswith(messages_api.PATH)
     return "anthropic" if is_messages or "anthropic-version" in http.headers else "openai"

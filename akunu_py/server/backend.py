@@ -10,6 +10,19 @@ from akunu_py.values.messages import Tool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class StoredFacts:
+    """What a model's files hold; 0 and "" for what is not known."""
+
+    storage: Literal["gguf", "safetensors"] = "gguf"
+    num_bytes: int = 0
+    architecture: str = ""
+    """`general.architecture`, or `model_type` of an MLX folder."""
+    parameters: int = 0
+    quantization: str = ""
+    """From the file's name or the folder's config."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ServedModel:
     """A model that a request may name."""
 
@@ -29,13 +42,15 @@ class ServedModel:
     unwritten: Callable[[Sequence[Tool]], Sequence[str]] = lambda _: ()
     """Returns the parts of tools' schemas that calls cannot follow, since its template cannot write
     them; none where that is not known yet."""
-    calls_tools: bool = True
     fills_in: bool = False
     """Whether its vocabulary has the tokens to fill a gap."""
     template: str = ""
     """The source of its chat template; "" for none."""
     trained: int | None = None
     """The most that `--context` can make of it; None if that is not known."""
+    stored: StoredFacts = StoredFacts()
+    idle_left_s: float | None = None
+    """In how many seconds it leaves the memory if nobody asks for it; None for never."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,6 +96,9 @@ class Backend(Protocol):
         ServerBusyError if there is no place; so may the first event, and any AkunuError for a
         request that cannot be answered.
         """
+
+    async def load(self, model: str) -> None:
+        """Load the model of this id if it is not in memory; raises as `submit` does."""
 
     async def count_tokens(self, request: ChatRequest) -> int:
         """Return the number of tokens of a conversation's prompt."""

@@ -49,12 +49,7 @@ async def completions(http: HttpRequest) -> Response:
     """Answer `POST /v1/completions`."""
     asked = await receive(http, CompletionBody, refused=_REFUSED, no_effect=_NO_EFFECT)
     body, model = asked.body, asked.model
-    if body.suffix and model.loaded and not model.fills_in:
-        raise RequestError(
-            f"suffix: the vocabulary of {model.id} has no tokens to fill a gap; leave it out, or "
-            "use a model made for code completion",
-            param="suffix",
-        )
+    asked.check_suffix(body.suffix)
     choices = asked.choices(body.n)
     if body.best_of not in {None, choices}:
         raise RequestError(

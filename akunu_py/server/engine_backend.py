@@ -3,6 +3,7 @@
 import asyncio
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from functools import cached_property
 from typing import Self
 
@@ -53,6 +54,11 @@ class EngineBackend:
             remember=lambda reply: chats.remember(request.messages, reply, client),
         )
 
+    async def load(self, model: str) -> None:
+        job = await asyncio.to_thread(self._worker.ask, lambda _: None, model=model)
+        async for _ in job.events:
+            pass
+
     async def count_tokens(self, request: ChatRequest) -> int:
         counts: list[int] = []
 
@@ -68,7 +74,8 @@ class EngineBackend:
         return counts[-1]
 
     def models(self) -> Sequence[ServedModel]:
-        return tuple(model.description for model in self._worker.models)
+        models = self._worker.models
+        return tuple(replace(one.description, idle_left_s=models.idle_left(one)) for one in models)
 
     def health(self) -> Health:
         return self._worker.health()

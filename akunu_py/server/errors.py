@@ -25,7 +25,7 @@ from akunu_py.system.errors import (
 
 _log = logging.getLogger(__name__)
 
-Api = Literal["openai", "anthropic"]
+Api = Literal["openai", "anthropic", "ollama"]
 """Whose shape of an error is used; /v1/responses has that of OpenAI's other APIs."""
 
 _ANTHROPIC_TYPES = {
@@ -99,7 +99,9 @@ def problem_of(error: Exception, *, prompt_field: str = "") -> Problem:
 
 def error_body(problem: Problem, api: Api, request_id: str) -> dict[str, Any]:
     """Return the body of an error."""
-    return anthropic_error(problem, request_id) if api == "anthropic" else openai_error(problem)
+    if api == "anthropic":
+        return anthropic_error(problem, request_id)
+    return ollama_error(problem) if api == "ollama" else openai_error(problem)
 
 
 def openai_error(problem: Problem) -> dict[str, Any]:
@@ -137,6 +139,11 @@ def anthropic_error(problem: Problem, request_id: str) -> dict[str, Any]:
         "error": {"type": _ANTHROPIC_TYPES.get(problem.status, default), "message": message},
         "request_id": request_id,
     }
+
+
+def ollama_error(problem: Problem) -> dict[str, Any]:
+    """Return an error as Ollama has it."""
+    return {"error": problem.message}
 
 
 def error_headers(problem: Problem) -> Mapping[str, str]:

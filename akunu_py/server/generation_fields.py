@@ -33,6 +33,9 @@ _NAMES: Mapping[tuple[WireFormat | None, str], tuple[str, ...]] = {
     ("completions", "repetition_penalty"): ("repetition_penalty", "repeat_penalty"),
     ("messages", "stop"): ("stop_sequences",),
     ("responses", "max_tokens"): ("max_output_tokens",),
+    ("ollama", "max_tokens"): ("num_predict",),
+    ("ollama", "penalty_window"): ("repeat_last_n",),
+    ("ollama", "repetition_penalty"): ("repeat_penalty",),
 }
 """Fields of options that are called otherwise in a format; the first that is given counts."""
 
@@ -46,20 +49,26 @@ _OTHER_VALUES: Mapping[str, tuple[int, int | None]] = {
     "seed": (-1, None),
     "max_tokens": (-1, None),
 }
-"""What vLLM and llama.cpp write for all tokens, any seed, and no limit."""
+"""What vLLM, llama.cpp and Ollama write for all tokens, any seed, and no limit."""
 
 
-class RequestBody(msgspec.Struct, kw_only=True):
-    """The body of a request in any format; `with_options` adds the fields of its options."""
+class OptionFields(msgspec.Struct, kw_only=True):
+    """Fields of a request that are options; `with_options` adds them."""
 
     wire: ClassVar[WireFormat | None] = None
     """The format whose options are its fields; None for none."""
 
-    model: str | None = None
-
     def options(self) -> dict[str, Any]:
         """Return the options that the fields give, by name; None for one that was left out."""
         return {one.name: self._option(one) for one in _options(self.wire)}
+
+    def spelling(self, *, within: str = "") -> dict[str, str]:
+        """Return the fields' names by option, as they were given in `within`."""
+        names = {one.name: _names(self.wire, one) for one in _options(self.wire)}
+        return {
+            option: within + next((one for one in given if getattr(self, one) is not None), option)
+            for option, given in names.items()
+        }
 
     def _option(self, one: DeclaredOption) -> Any:
         given = (getattr(self, name) for name in _names(self.wire, one))
@@ -69,12 +78,18 @@ class RequestBody(msgspec.Struct, kw_only=True):
         return value
 
 
-_Body = TypeVar("_Body", bound=RequestBody)
+class RequestBody(OptionFields, kw_only=True):
+    """The body of a request in any format."""
+
+    model: str | None = None
+
+
+_Fields = TypeVar("_Fields", bound=OptionFields)
 
 
 @cache
-def with_options(body: type[_Body]) -> type[_Body]:
-    """Return a class of bodies with a field for each option that its format has."""
+def with_options(body: type[_Fields]) -> type[_Fields]:
+    """Return a class with a field for each option that its format has."""
     fields = [
         (name, _TYPES.get(type(one.kind), str) | None, None)
         for one in _options(body.wire)
@@ -82,7 +97,7 @@ def with_options(body: type[_Body]) -> type[_Body]:
         if name not in body.__struct_fields__
     ]
     made = msgspec.defstruct(body.__name__, fields, bases=(body,), kw_only=True)
-    return cast("type[_Body]", made)
+    return cast("type[_Fields]", made)
 
 
 def _options(wire: WireFormat | None) -> Sequence[DeclaredOption]:
@@ -127,10 +142,7 @@ class OpenAIBody(RequestBody, kw_only=True):
         return bool(self.stream_options and self.stream_options.include_usage)
 
     def options(self) -> dict[str, Any]:
-        given = super().options()
-        for name, (written, meant) in _OTHER_VALUES.items():
-            if given[name] == written:
-                given[name] = meant
+        given = with_other_values(super().options())
         given["constraint"] = self._form()
         if isinstance(self.stop, str):
             given["stop"] = [self.stop]
@@ -159,10 +171,23 @@ class OpenAIBody(RequestBody, kw_only=True):
         return None
 
 
-def config_with(defaults: GenerationConfig, given: Mapping[str, Any]) -> GenerationConfig:
+def with_other_values(given: Mapping[str, Any]) -> dict[str, Any]:
+    """Return options with akunu's values for those that mean the same elsewhere."""
+    return {
+        name: _OTHER_VALUES[name][1]
+        if name in _OTHER_VALUES and value == _OTHER_VALUES[name][0]
+        else value
+        for name, value in given.items()
+    }
+
+
+def config_with(
+    defaults: GenerationConfig, given: Mapping[str, Any], spelling: Mapping[str, str]
+) -> GenerationConfig:
     """Return the defaults with the fields of a request; None stands for a field left out.
 
-    So does an empty text for a stop text: forms of clients send what was not filled in.
+    So does an empty text for a stop text: forms of clients send what was not filled in. `spelling`
+    has the client's names of options.
 
     Raises RequestError that names the field.
     """
@@ -172,19 +197,22 @@ def config_with(defaults: GenerationConfig, given: Mapping[str, Any]) -> Generat
     try:
         return replace(defaults, **options)
     except ConfigError as error:
-        first = error.message.partition(" ")[0]
-        raise RequestError(error.message, param=first if first in options else "") from None
+        option, space, rest = error.message.partition(" ")
+        name = spelling.get(option, option) if option in options else option
+        param = name if option in options else ""
+        raise RequestError(name + space + rest, param=param) from None
 
 
-def refuse(fields: Mapping[str, str], given: Mapping[str, Any]) -> None:
+def refuse(fields: Mapping[str, str], given: Mapping[str, Any], *, within: str = "") -> None:
     """Refuse fields that akunu lacks and that would change the meaning of a request.
 
     `fields` has what to do instead, by field; `given` the values, of which null, false, 0 and empty
-    ones are as good as a field left out. Raises RequestError.
+    ones are as good as a field left out. They stand in `within`. Raises RequestError.
     """
     for name, advice in fields.items():
         if given.get(name):
-            raise RequestError(f"{name} is not supported; {advice}", param=name)
+            field = within + name
+            raise RequestError(f"{field} is not supported; {advice}", param=field)
 
 
 def _id(token: str) -> int:

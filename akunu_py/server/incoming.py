@@ -47,12 +47,15 @@ class Incoming(Generic[_Body]):
     _http: HttpRequest
     _given: bytes
 
-    def config(self, options: Mapping[str, Any]) -> GenerationConfig:
+    def config(
+        self, options: Mapping[str, Any], spelling: Mapping[str, str] | None = None
+    ) -> GenerationConfig:
         """Return the server's configuration with options of the request, of which None counts not.
 
-        Raises RequestError that names the field.
+        `spelling` has the client's names of options; those of the body, if None. Raises
+        RequestError that names the field.
         """
-        return config_with(self.service.defaults, options)
+        return config_with(self.service.defaults, options, spelling or self.body.spelling())
 
     def thinking(
         self,
@@ -82,6 +85,15 @@ class Incoming(Generic[_Body]):
             needed = "thinking" if effort == "none" else "effort"
             self.depends.append((effort_by, lambda model: needed in model.heeds))
         return {"thinking": thinking, "effort": effort}
+
+    def check_suffix(self, suffix: str | None) -> None:
+        """Refuse a gap that the model cannot fill, as far as is known of it, by RequestError."""
+        if suffix and self.model.loaded and not self.model.fills_in:
+            raise RequestError(
+                f"suffix: the vocabulary of {self.model.id} has no tokens to fill a gap; leave it "
+                "out, or use a model made for code completion",
+                param="suffix",
+            )
 
     def check_grammars(self, tools: Sequence[Tool], *, refuse: bool) -> None:
         """Refuse Lark grammars of custom tools that calls of the model cannot follow.

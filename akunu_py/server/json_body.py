@@ -66,15 +66,19 @@ def _float(text: str) -> float:
     return max(-sys.float_info.max, min(float(text), sys.float_info.max))
 
 
-def decode(body: bytes, kind: type[_T]) -> _T:
-    """Return a body as a struct; raises RequestError that names the field at fault."""
+def decode(body: bytes, kind: type[_T], *, within: str = "") -> _T:
+    """Return a body, or the field `within` one, as a struct.
+
+    Raises RequestError that names the field at fault.
+    """
     try:
         return msgspec.json.Decoder(kind, float_hook=_float).decode(body)
     except msgspec.ValidationError as error:
         match = _PLACE.fullmatch(str(error))
         if match is None or not match["place"]:
-            raise RequestError(f"the body: {_plain(str(error))}") from None
-        place = match["place"].lstrip(".")
+            what = f"{within or 'the body'}: {_plain(str(error))}"
+            raise RequestError(what, param=within) from None
+        place = (within + match["place"]).lstrip(".")
         raise RequestError(f"{place}: {_plain(match['what'])}", param=place) from None
     except RecursionError:
         raise RequestError("the body is nested too deeply") from None

@@ -8,9 +8,11 @@ from typing import Protocol
 
 from akunu_py.engine.engine import Engine
 from akunu_py.model_store.choice import model_name
+from akunu_py.model_store.inventory import quantization_at
 from akunu_py.model_store.names import friendly_name
 from akunu_py.models.load import open_model
 from akunu_py.models.load_steps import Steps
+from akunu_py.models.loaded_model import ModelDescription
 from akunu_py.models.memory_check import (
     MemoryNeeds,
     PlannedModel,
@@ -18,7 +20,8 @@ from akunu_py.models.memory_check import (
     settle_forms,
     with_fitted_forms,
 )
-from akunu_py.server.backend import ServedModel
+from akunu_py.models.requirements import Requirements
+from akunu_py.server.backend import ServedModel, StoredFacts
 from akunu_py.system.errors import AkunuError
 from akunu_py.tokenizers.gguf_tokenizer import GGUFTokenizer
 from akunu_py.values.load_options import EngineOptions
@@ -83,6 +86,7 @@ class ModelFile:
         return ServedModel(
             id=self.id, name=friendly_name(self.path), context=self._needs.context,
             trained=self._needs.trained, created=_created(self.path), loaded=False,
+            stored=_stored(self.path, self._needs.first),
         )  # fmt: skip
 
     @property
@@ -149,6 +153,7 @@ def served_model(engine: Engine) -> ServedModel:
         holds_grammars=_holds_grammars(engine),
         unwritten=engine.tool_use.unwritten,
         template=getattr(tokenizer, "chat_template", ""),
+        stored=_stored(path, description),
         fills_in=isinstance(tokenizer, GGUFTokenizer)
         and {"pre", "suf", "mid"} <= tokenizer.fim_ids.keys(),
     )
@@ -160,6 +165,16 @@ def _holds_grammars(engine: Engine) -> bool:
         return engine.tool_use.holds_grammars
     except AkunuError:
         return True
+
+
+def _stored(path: Path, figures: ModelDescription | Requirements) -> StoredFacts:
+    return StoredFacts(
+        storage="safetensors" if path.is_dir() else "gguf",
+        num_bytes=figures.file_bytes,
+        architecture=figures.architecture,
+        parameters=figures.parameters,
+        quantization=quantization_at(path),
+    )
 
 
 def _created(path: Path) -> int:

@@ -33,6 +33,7 @@ class ReplyForm(ABC):
     """Whose errors its clients read."""
     prompt_field: str
     """The field of a request that has the prompt."""
+    stream_headers: Mapping[str, str] = sse.HEADERS
 
     @abstractmethod
     def opening(self, accepted: Accepted | None) -> bytes:
@@ -204,7 +205,7 @@ class ReplyResponse(Response):
             await self._refuse(error, send)
             return
         accepted = event if isinstance(event, Accepted) else None
-        headers = {**sse.HEADERS, **self._own_headers()}
+        headers = {**self._form.stream_headers, **self._own_headers()}
         if accepted is not None:
             cached = accepted.num_cached_tokens
             prefilled = accepted.num_prompt_tokens - cached

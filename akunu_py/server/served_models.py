@@ -270,7 +270,7 @@ class ServedModels:
     def tidy(self) -> None:
         """Unload a model that nobody used for long."""
         for model in self:
-            if (left := self._idle_left(model)) is not None and left <= 0:
+            if (left := self.idle_left(model)) is not None and left <= 0:
                 self.counts.unloads += 1
                 _log.info("unloaded %s after %.0f s without a request", model.id, self._idle_s)
                 self._unload(model)
@@ -286,7 +286,7 @@ class ServedModels:
     def tidy_in(self) -> float | None:
         """Return in how many seconds `tidy` or `store` has work; None for never."""
         caches = [model.resident.cache for model in self if model.resident is not None]
-        waits = [left for model in self if (left := self._idle_left(model)) is not None]
+        waits = [left for model in self if (left := self.idle_left(model)) is not None]
         waits += [left for cache in caches if (left := cache.store_in()) is not None]
         return max(0.0, min(waits)) if waits else None
 
@@ -340,7 +340,7 @@ class ServedModels:
         # Last, since it also frees the memory that MLX keeps of deleted arrays.
         resident.engine.close()
 
-    def _idle_left(self, model: Served) -> float | None:
+    def idle_left(self, model: Served) -> float | None:
         """Return the seconds until a model may leave the memory; None if it stays."""
         if self._idle_s is None or model.resident is None or model.source is None:
             return None

@@ -45,7 +45,8 @@ class Service:
         """Return the model that a request names; without a name, the default one.
 
         `prefixes` begin names that stand for the default model, since a client gives no others.
-        Names are compared with those of models, and never used as a path or address. Raises
+        Ollama's clients add ":latest". Names are compared with those of models, and never used as a
+        path or address. Raises
         RequestError for an unknown one.
         """
         models = self.backend.models()
@@ -53,6 +54,7 @@ class Service:
             raise RequestError("the server has no model", status=404, code="model_not_found")
         if not name:
             return models[0]
+        name = name.removesuffix(":latest")
         for model in models:
             if name in {model.id, CLAUDE_PREFIX + model.id}:
                 return model

@@ -51,7 +51,7 @@ class SamplingConfig:
         metavar="T",
         words="0 picks the likeliest token; higher varies more",
         also=("t", "temp"),
-        wire=("completions", "messages", "responses"),
+        wire=("completions", "messages", "responses", "ollama"),
     )
     top_k: int = option(
         0,
@@ -61,7 +61,7 @@ class SamplingConfig:
         group="filter",
         heading="Sampling",
         words="keep this many of the likeliest tokens; 0: all",
-        wire=("completions", "messages"),
+        wire=("completions", "messages", "ollama"),
     )
     top_p: float = option(
         1.0,
@@ -71,7 +71,7 @@ class SamplingConfig:
         group="filter",
         heading="Sampling",
         words="keep the likeliest tokens up to this total",
-        wire=("completions", "messages", "responses"),
+        wire=("completions", "messages", "responses", "ollama"),
     )
     min_p: float = option(
         0.0,
@@ -81,7 +81,7 @@ class SamplingConfig:
         group="filter",
         heading="Sampling",
         words="drop tokens below this share of the likeliest",
-        wire=("completions",),
+        wire=("completions", "ollama"),
     )
     repetition_penalty: float = option(
         1.0,
@@ -92,7 +92,7 @@ class SamplingConfig:
         heading="Sampling",
         words="above 1 repeats less",
         also=("repeat_penalty",),
-        wire=("completions",),
+        wire=("completions", "ollama"),
     )
     """Keskar et al. 2019, arXiv:1909.05858, section 4.1."""
     presence_penalty: float = option(
@@ -103,7 +103,7 @@ class SamplingConfig:
         group="logits",
         heading="Sampling",
         words="above 0 avoids tokens that were used before",
-        wire=("completions",),
+        wire=("completions", "ollama"),
     )
     frequency_penalty: float = option(
         0.0,
@@ -113,7 +113,7 @@ class SamplingConfig:
         group="logits",
         heading="Sampling",
         words="the same, but more for tokens used often",
-        wire=("completions",),
+        wire=("completions", "ollama"),
     )
     penalty_window: int = option(
         20,
@@ -122,6 +122,7 @@ class SamplingConfig:
         metavar="N",
         heading="Sampling",
         words="how many recent tokens the penalties look at",
+        wire=("ollama",),
     )
     logit_bias: Mapping[int, float] = option(
         {},
@@ -159,7 +160,7 @@ class GenerationConfig(SamplingConfig):
         metavar="N",
         words="the most tokens in a reply",
         also=("n", "num_predict", "n_predict", "predict"),
-        wire=("completions", "messages", "responses"),
+        wire=("completions", "messages", "responses", "ollama"),
     )
     seed: int | None = option(
         None,
@@ -168,7 +169,7 @@ class GenerationConfig(SamplingConfig):
         metavar="N",
         words="the same seed gives the same reply",
         also=("s",),
-        wire=("completions",),
+        wire=("completions", "ollama"),
     )
     """Seed of the noise. The result reports the one used."""
     stop: tuple[str, ...] = option(
@@ -178,7 +179,7 @@ class GenerationConfig(SamplingConfig):
         metavar="TEXT",
         heading="Output",
         words="the reply ends before this text",
-        wire=("completions", "messages"),
+        wire=("completions", "messages", "ollama"),
     )
     stop_loops: bool = option(
         False,

@@ -17,7 +17,7 @@ from akunu_py.system.errors import ConfigError
 
 _T = TypeVar("_T")
 
-WireFormat = Literal["completions", "messages", "responses"]
+WireFormat = Literal["completions", "messages", "responses", "ollama"]
 """A format of requests to the server; "completions" are OpenAI's of chats and of texts."""
 
 

@@ -3,7 +3,17 @@
 import json
 
 import pytest
-from wire_formats import BODIES, CHAT, COMPLETIONS, HI, MESSAGES, RESPONSES, refused
+from wire_formats import (
+    BODIES,
+    CHAT,
+    COMPLETIONS,
+    GENERATE,
+    HI,
+    MESSAGES,
+    OLLAMA,
+    RESPONSES,
+    refused,
+)
 
 from akunu_py.server.conversation import MOST_MESSAGES, MOST_TOOLS, check_counts
 
@@ -92,6 +102,7 @@ FIELDS = {
         "tool_choice": [{"type": "tool"}, {"type": "tool", "name": "x"}, {"type": "?"}],
         "system": [5],
         "max_tokens": [-1],
+        "stop_sequences": [[1]],
         "output_config": [{"format": {"type": "xml"}}],
     },
     RESPONSES: {
@@ -109,6 +120,31 @@ FIELDS = {
         "conversation": ["conv_1"],
         "background": [True],
         "prompt": [{"id": "pmpt_1"}],
+        "max_output_tokens": [0],
+    },
+    OLLAMA: {
+        "messages": [
+            [{"role": "user", "content": "x", "images": ["aGk="]}], [{"role": "usr"}], [5], "Hi",
+            [{"role": "assistant", "tool_calls": [{"function": {"name": "a b"}}]}],
+            HI * (MOST_MESSAGES + 1),
+        ],
+        "tools": [[{}], [function("a b")], [function("f")] * 2, [{"type": "function"}]],
+        "model": [5],
+    },
+    GENERATE: {
+        "options": [
+            5, [], *({name: value} for name, value in (
+                ("num_predict", 0), ("num_predict", -3), ("temperature", -1), ("temperature", "hot"),
+                ("repeat_last_n", 0), ("repeat_penalty", 0), ("stop", [1]), ("stop", "x"), ("seed", 0.5),
+                ("mirostat", 1), ("typical_p", 0.5), ("tfs_z", 0.5), ("temprature", 1), ("num_ctx", "x"),
+            )),
+        ],
+        "think": ["hard", 5],
+        "format": ["xml", 5],
+        "images": [["aGk="]],
+        "context": [[1, 2]],
+        "template": ["{{ .Prompt }}"],
+        "top_logprobs": [21],
     },
 }  # fmt: skip
 CASES = [

@@ -16,7 +16,7 @@ from scripted_server import (
     running,
     said,
 )
-from wire_formats import BODIES, CHAT, COMPLETIONS, MESSAGES, RESPONSES
+from wire_formats import BODIES, CHAT, COMPLETIONS, GENERATE, MESSAGES, OLLAMA, RESPONSES, error_of
 
 from akunu_py.server.events import Accepted, Finished, Prefilled
 from akunu_py.server.reply_response import Patience
@@ -79,7 +79,7 @@ ERRORS = [
     (MemoryLimitError("too large for this machine"), 503, "too large for this machine"),
     (ServerBusyError("32 requests wait", retry_after_s=7), 503, "32 requests wait"),
     (ContextOverflowError("no room"), 400, "no room"),
-    (ContextOverflowError("x", num_tokens=300, context=200), 400, "300 tokens"),
+    (ContextOverflowError("300 tokens", num_tokens=300, context=200), 400, "300 tokens"),
     (KeyError("secret detail"), 500, "akunu failed"),
 ]
 
@@ -87,14 +87,14 @@ ERRORS = [
 def check_error(response, path, status, message):
     body = response.json()
     assert response.status_code == status
-    assert message in body["error"]["message"]
+    assert message in error_of(response, path)["message"]
     assert "secret" not in response.text
     if path == MESSAGES:
         assert body["type"] == "error"
         kinds = {400: "invalid_request_error", 500: "api_error", 503: "overloaded_error"}
         assert body["error"]["type"] == kinds[status]
         assert body["request_id"] == response.headers["request-id"]
-    else:
+    elif path not in {OLLAMA, GENERATE}:
         kind = "invalid_request_error" if status < 500 else "server_error"
         assert body["error"]["type"] == kind
         fields = {COMPLETIONS: "prompt", RESPONSES: "input"}
@@ -151,6 +151,8 @@ def test_stream_never_just_ends(server, backend, path, end):
             assert name == "response.failed"
             assert value["response"]["status"] == "failed"
             assert value["response"]["error"]["message"]
+        case "/api/chat" | "/api/generate":
+            assert events[-1][1].keys() == {"error"}
         case _:
             assert events[-1] == (None, "[DONE]")
             assert events[-2][1]["error"]["message"]
@@ -186,6 +188,8 @@ KEEP_ALIVE = {
     COMPLETIONS: '"text":""',
     MESSAGES: "event: ping",
     RESPONSES: "event: response.in_progress",
+    OLLAMA: '"content":""',
+    GENERATE: '"response":""',
 }
 
 
@@ -201,7 +205,8 @@ def test_stream_is_kept_alive_while_nothing_comes(path):
 def test_stream_tells_what_was_cached(server, path):
     response = server.post(path, BODIES[path] | {"stream": True})
     assert response.headers["x-akunu-cache"] == "reused=20; prefilled=10; note=new text"
-    assert response.headers["content-type"].startswith("text/event-stream")
+    kind = "application/x-ndjson" if path in {OLLAMA, GENERATE} else "text/event-stream"
+    assert response.headers["content-type"].startswith(kind)
 
 
 def test_replies_of_several_clients_run_at_once(server, backend):

@@ -1,13 +1,14 @@
 """Fields that several formats have: sampling options, and the choice of tools."""
 
 import pytest
-from wire_formats import BODIES, CHAT, COMPLETIONS, HI, MESSAGES, RESPONSES
+from wire_formats import BODIES, CHAT, COMPLETIONS, GENERATE, HI, MESSAGES, OLLAMA, RESPONSES
 
 from akunu_py.values.generation_config import GenerationConfig
 from akunu_py.values.option_fields import Biases, Count, Number, Texts, options_of
 
 FORMATS = {
-    CHAT: "completions", COMPLETIONS: "completions", MESSAGES: "messages", RESPONSES: "responses"
+    CHAT: "completions", COMPLETIONS: "completions", MESSAGES: "messages", RESPONSES: "responses",
+    OLLAMA: "ollama", GENERATE: "ollama",
 }  # fmt: skip
 # What an option of a kind is given, and becomes.
 VALUES = {Number: (0.5, 0.5), Count: (7, 7), Texts: (["END"], ("END",)), Biases: ({"5": -100}, {5: -100})}  # fmt: skip
@@ -16,6 +17,15 @@ OTHER_NAMES = {
     (CHAT, "repetition_penalty"): "repeat_penalty",
     (MESSAGES, "stop"): "stop_sequences",
     (RESPONSES, "max_tokens"): "max_output_tokens",
+    **{
+        (path, name): field
+        for path in (OLLAMA, GENERATE)
+        for name, field in {
+            "max_tokens": "num_predict",
+            "repetition_penalty": "repeat_penalty",
+            "penalty_window": "repeat_last_n",
+        }.items()
+    },
 }
 OPTIONS = [
     (path, one.name)
@@ -32,6 +42,7 @@ def test_formats_have_these_options():
     assert names[CHAT] == names[COMPLETIONS] == names[MESSAGES] | {
         "min_p", "repetition_penalty", "presence_penalty", "frequency_penalty", "logit_bias", "seed"
     }  # fmt: skip
+    assert names[OLLAMA] == names[GENERATE] == names[CHAT] - {"logit_bias"} | {"penalty_window"}
 
 
 @pytest.mark.parametrize(("path", "name"), OPTIONS)
@@ -39,7 +50,10 @@ def test_an_option_reaches_the_backend(server, backend, path, name):
     [kind] = (type(one.kind) for one in options_of(GenerationConfig) if one.name == name)
     value, expected = VALUES[kind]
     field = OTHER_NAMES.get((path, name), name)
-    response = server.post(path, BODIES[path] | {field: value})
+    given = {field: value}
+    response = server.post(
+        path, BODIES[path] | ({"options": given} if path in {OLLAMA, GENERATE} else given)
+    )
     assert response.status_code == 200, response.text
     assert "x-akunu-ignored" not in response.headers
     assert getattr(backend.request.config, name) == expected

@@ -39,6 +39,17 @@ def anthropic():
     return anthropic
 
 
+@pytest.fixture(scope="module")
+def ollama():
+    return pytest.importorskip("ollama", reason="not installed; pip install ollama")
+
+
+@pytest.fixture
+def ollama_client(server, ollama):
+    with ollama.Client(host=server.url) as client:
+        yield client
+
+
 @pytest.fixture
 def client(server, openai):
     with openai.OpenAI(base_url=f"{server.url}/v1", api_key=KEY, max_retries=0) as client:
@@ -300,3 +311,51 @@ def test_llm(server, backend, tmp_path, monkeypatch):
         reply = model.chain("1+2? 3+4?", tools=[add], stream=stream)
         assert reply.text().endswith("3 and 7")
         assert history(backend) == EXPECTED
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_ollama(ollama_client, backend, stream):
+    backend.play(TWO_CALLS, ANSWER)
+    tools = [{"type": "function", "function": {"name": "add", "parameters": ADD}}]
+    messages = [{"role": "user", "content": "1+2? 3+4?"}]
+
+    def ask():
+        asked = {"model": "tiny", "messages": messages, "tools": tools, "keep_alive": "5m"}
+        given = ollama_client.chat(
+            **asked, stream=stream, options={"num_ctx": 4096, "temperature": 0}
+        )
+        parts = list(given) if stream else [given]
+        said = [part.message for part in parts]
+        calls = [one.model_dump() for message in said for one in message.tool_calls or ()]
+        text = "".join(message.content or "" for message in said)
+        thinking = "".join(message.thinking or "" for message in said)
+        return parts[-1], {"content": text, "thinking": thinking, "tool_calls": calls}
+
+    last, message = ask()
+    assert (last.done, last.done_reason, last.eval_count) == (True, "stop", 12)
+    messages.append({"role": "assistant", **message})
+    messages.extend(
+        {"role": "tool", "tool_name": "add", "content": added(one["function"]["arguments"])}
+        for one in message["tool_calls"]
+    )
+    _, message = ask()
+    assert message["content"] == "3 and 7"
+    assert history(backend) == EXPECTED
+    assert backend.request.messages[1].reasoning == "Both."
+
+
+def test_ollama_models_and_errors(ollama, ollama_client, backend):
+    client = ollama_client
+    assert client.list().models[0].model == "tiny:latest"
+    assert client.ps().models[0].context_length == 4096
+    assert "tools" in client.show("tiny").capabilities
+    assert client.generate("tiny:latest", "Hi").response == "Hello world"
+    assert client.generate("tiny").done_reason == "load"
+    with pytest.raises(ollama.ResponseError, match="no model named 'x'") as caught:
+        client.generate("x", "Hi")
+    assert caught.value.status_code == 404
+    backend.play([ACCEPTED, ContentDelta("x"), ServerBusyError("busy", retry_after_s=1)])
+    with pytest.raises(ollama.ResponseError, match="busy"):
+        list(client.generate("tiny", "Hi", stream=True))
+    with pytest.raises(ollama.ResponseError, match="no embeddings"):
+        client.embed("tiny", "Hi")

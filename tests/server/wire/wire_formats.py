@@ -2,12 +2,15 @@
 
 CHAT, COMPLETIONS = "/v1/chat/completions", "/v1/completions"
 MESSAGES, RESPONSES = "/v1/messages", "/v1/responses"
+OLLAMA, GENERATE = "/api/chat", "/api/generate"
 HI = [{"role": "user", "content": "Hi"}]
 BODIES = {
     CHAT: {"messages": HI},
     COMPLETIONS: {"prompt": "Hi"},
     MESSAGES: {"messages": HI, "max_tokens": 5},
     RESPONSES: {"input": "Hi"},
+    OLLAMA: {"messages": HI, "stream": False},
+    GENERATE: {"prompt": "Hi", "stream": False},
 }
 
 
@@ -18,6 +21,9 @@ def error_of(response, path=CHAT):
         assert body["type"] == "error"
         assert body["request_id"].startswith("req_")
         assert {"type", "message"} == body["error"].keys()
+    elif path.startswith("/api/"):
+        assert body.keys() == {"error"}
+        body = {"error": {"message": body["error"]}}
     else:
         assert {"message", "type", "param", "code"} == body["error"].keys()
     assert body["error"]["message"]

@@ -1,0 +1,1 @@
+"""Ollama's API: chats and texts as lines of JSON, and what its clients ask of models."""

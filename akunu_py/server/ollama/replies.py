@@ -1,0 +1,295 @@
+"""/api/chat and /api/generate: Ollama's formats of chats and of texts.
+
+Fields are those of `api/types.go` of Ollama 0.33. Its clients send options of Ollama's loader with
+every request, which have no effect here; an option that is nobody's is refused. A request without a
+prompt only loads the model.
+"""
+
+from collections.abc import Sequence
+from typing import Any, ClassVar, TypeVar
+
+import msgspec
+from starlette.requests import Request as HttpRequest
+from starlette.responses import JSONResponse, Response
+
+from akunu_py.server.conversation import (
+    call_at,
+    check_counts,
+    message_at,
+    newest_of_user,
+    tool_at,
+    unread_part,
+    without_equal_names,
+)
+from akunu_py.server.errors import RequestError
+from akunu_py.server.generation_fields import (
+    JSON_OBJECT,
+    OptionFields,
+    RequestBody,
+    refuse,
+    with_options,
+    with_other_values,
+)
+from akunu_py.server.incoming import Incoming, receive
+from akunu_py.server.json_body import decode, unknown_fields
+from akunu_py.server.logprobs import logprobs_option
+from akunu_py.server.ollama.form import OllamaForm
+from akunu_py.server.requests import ChatRequest, CompletionRequest
+from akunu_py.values.constraint import Constraint
+from akunu_py.values.generation_config import GenerationConfig
+from akunu_py.values.messages import Message, Tool, ToolCall
+from akunu_py.values.option_fields import WireFormat
+
+CHAT, GENERATE = "/api/chat", "/api/generate"
+
+_REFUSED = {
+    "template": "akunu uses the model's own; send a laid out prompt with raw",
+    "context": "send the conversation to /api/chat",
+    "_debug_render_only": "leave it out",
+    "width": "akunu's models write only text",
+    "height": "akunu's models write only text",
+    "steps": "akunu's models write only text",
+}
+_REFUSED_OPTIONS = {
+    "mirostat": "use temperature and top_p",
+    "tfs_z": "use min_p",
+    "typical_p": "use min_p",
+}
+_NEUTRAL = {"tfs_z": 1, "typical_p": 1}
+"""Values with which an option that akunu lacks changes nothing, besides 0."""
+
+_LOADING = frozenset({
+    "numa", "num_batch", "num_gpu", "main_gpu", "low_vram", "f16_kv", "logits_all", "vocab_only",
+    "use_mmap", "use_mlock", "embedding_only", "num_thread", "draft_num_predict", "num_keep",
+    "mirostat_tau", "mirostat_eta", "penalize_newline",
+})  # fmt: skip
+"""Options of Ollama that say nothing about a reply of akunu."""
+
+_EFFORTS = ("low", "medium", "high", "max")
+_TO_THE_END = -2
+"""What Ollama's clients write for a reply that ends with the context."""
+
+
+class _Options(OptionFields, kw_only=True):
+    wire: ClassVar[WireFormat] = "ollama"
+
+    num_ctx: int | None = None
+
+    def settings(self, context: int) -> dict[str, Any]:
+        """Return the options of the reply, of a model with that context."""
+        given = with_other_values(self.options())
+        if given["max_tokens"] == _TO_THE_END:
+            given["max_tokens"] = None
+        if given["penalty_window"] == -1:
+            given["penalty_window"] = context
+        return given
+
+
+class _Function(msgspec.Struct):
+    name: str
+    arguments: Any = None
+
+
+class _Call(msgspec.Struct):
+    function: _Function
+    id: str | None = None
+
+
+class _Message(msgspec.Struct):
+    role: str
+    content: str | None = None
+    thinking: str | None = None
+    images: list[Any] | None = None
+    tool_calls: list[_Call] | None = None
+    tool_name: str | None = None
+    tool_call_id: str | None = None
+
+
+class _Body(RequestBody, kw_only=True):
+    """What both formats have."""
+
+    stream: bool | None = None
+    think: bool | str | None = None
+    format: str | dict[str, Any] | None = None
+    keep_alive: float | str | None = None
+    logprobs: bool | None = None
+    top_logprobs: int | None = None
+    given_options: msgspec.Raw = msgspec.field(name="options", default=msgspec.Raw(b"null"))
+
+    @property
+    def unloads(self) -> bool:
+        """Whether a request without a prompt asks to take the model out of memory."""
+        return str(self.keep_alive).rstrip("smh") in {"0", "0.0"}
+
+
+class ChatBody(_Body, kw_only=True):
+    """The body of a chat."""
+
+    messages: list[_Message] | None = None
+    tools: list[dict[str, Any]] | None = None
+
+
+class GenerateBody(_Body, kw_only=True):
+    """The body of a request to answer or continue a text, or to fill a gap in one."""
+
+    prompt: str | None = None
+    suffix: str | None = None
+    system: str | None = None
+    raw: bool | None = None
+    images: list[Any] | None = None
+
+
+_Given = TypeVar("_Given", bound=_Body)
+
+
+async def chat(http: HttpRequest) -> Response:
+    """Answer `POST /api/chat`."""
+    asked = await receive(http, ChatBody, refused=_REFUSED)
+    body = asked.body
+    form = OllamaForm(body.model or asked.model.id, chat=True)
+    messages, tools = body.messages or (), body.tools or ()
+    if not messages:
+        return await _load(asked, form)
+    check_counts(messages, tools)
+    newest = newest_of_user(message.role.lower() for message in messages)
+    request = ChatRequest(
+        model=asked.model.id,
+        messages=tuple(
+            _message(message, f"messages[{place}]", asked.ignored, newest=place == newest)
+            for place, message in enumerate(messages)
+        ),
+        config=_config(asked),
+        tools=_tools(tools),
+    )
+    return await asked.respond(request, form, stream=body.stream is not False)
+
+
+async def generate(http: HttpRequest) -> Response:
+    """Answer `POST /api/generate`."""
+    asked = await receive(http, GenerateBody, refused=_REFUSED)
+    body, model = asked.body, asked.model
+    form = OllamaForm(body.model or model.id, chat=False)
+    if body.images:
+        raise RequestError("images: akunu's models read only text", param="images")
+    if not body.prompt:
+        return await _load(asked, form)
+    if body.raw and body.system:
+        raise RequestError(
+            "system has no place in a raw prompt; write it there, or leave raw out", param="system"
+        )
+    config = _config(asked)
+    request: ChatRequest | CompletionRequest
+    if body.raw or body.suffix:
+        asked.check_suffix(body.suffix)
+        request = CompletionRequest(
+            model=model.id, prompt=body.prompt, suffix=body.suffix or None, config=config
+        )
+    else:
+        system = (Message("system", body.system),) if body.system else ()
+        messages = (*system, Message("user", body.prompt))
+        request = ChatRequest(model=model.id, messages=messages, config=config)
+    return await asked.respond(request, form, stream=body.stream is not False)
+
+
+async def _load(asked: Incoming[_Given], form: OllamaForm) -> Response:
+    """Load the model, and answer without a reply."""
+    if asked.body.unloads:
+        raise RequestError(
+            "keep_alive is 0, but a request takes no model out of memory here; start the server "
+            "with --idle-unload TIME",
+            param="keep_alive",
+        )
+    await asked.service.backend.load(asked.model.id)
+    return JSONResponse(form.empty("load"))
+
+
+def _config(asked: Incoming[_Given]) -> GenerationConfig:
+    """Return the configuration of a reply; raises RequestError that names the field."""
+    body, context = asked.body, asked.model.context
+    kind = with_options(_Options)
+    raw = bytes(body.given_options)
+    raw = b"{}" if raw == b"null" else raw
+    given = decode(raw, kind, within="options")
+    values = decode(raw, dict[str, Any])
+    lacking = {name for name, value in values.items() if value != _NEUTRAL.get(name, 0)}
+    refuse(_REFUSED_OPTIONS, {name: values[name] for name in lacking}, within="options.")
+    for name in unknown_fields(raw, kind):
+        if name not in _LOADING and name not in _REFUSED_OPTIONS:
+            raise RequestError(
+                f"options.{name:.60} is not an option of Ollama or akunu; leave it out",
+                param=f"options.{name:.60}",
+            )
+    if given.num_ctx is not None and given.num_ctx > context:
+        asked.ignored.append("options.num_ctx")
+    if body.keep_alive is not None:
+        asked.ignored.append("keep_alive")
+    options = given.settings(context) | _thinking(asked)
+    options["constraint"] = _answer_form(body.format)
+    options["logprobs"] = logprobs_option(body.logprobs, body.top_logprobs, field="top_logprobs")
+    return asked.config(options, given.spelling(within="options."))
+
+
+def _thinking(asked: Incoming[_Given]) -> dict[str, Any]:
+    think = asked.body.think
+    if think is None or isinstance(think, bool):
+        return asked.thinking(thinking=think, by="think")
+    if think not in _EFFORTS:
+        raise RequestError(
+            f"think is {think!r:.60}; give true, false or one of {', '.join(_EFFORTS)}",
+            param="think",
+        )
+    return asked.thinking(thinking=True, by="think", effort=think, effort_by="think")
+
+
+def _answer_form(given: str | dict[str, Any] | None) -> Constraint | None:
+    match given:
+        case None | "":
+            return None
+        case "json":
+            return JSON_OBJECT
+        case dict(schema):
+            return Constraint.json_schema(schema)
+    raise RequestError(f"format is {given!r:.60}; give 'json' or a JSON schema", param="format")
+
+
+def _message(message: _Message, place: str, ignored: list[str], *, newest: bool) -> Message:
+    content = message.content or ""
+    if message.images:
+        if newest:
+            raise RequestError(
+                f"{place}.images: akunu's models read only text", param=f"{place}.images"
+            )
+        unread = unread_part("image", place, ignored, newest=False)
+        content = f"{content}\n{unread}" if content else unread
+    role = message.role.lower()
+    return message_at(
+        place,
+        role=role,
+        content=content,
+        name=message.tool_name or "",
+        tool_calls=tuple(
+            _call(call, f"{place}.tool_calls[{index}]")
+            for index, call in enumerate(message.tool_calls or ())
+        ),
+        tool_call_id=message.tool_call_id or "",
+        reasoning=(message.thinking or "") if role == "assistant" else "",
+    )
+
+
+def _call(call: _Call, place: str) -> ToolCall:
+    return call_at(place, call.function.name, call.function.arguments, call.id or "")
+
+
+def _tools(tools: Sequence[dict[str, Any]]) -> tuple[Tool, ...]:
+    found = []
+    for index, given in enumerate(tools):
+        place, function = f"tools[{index}]", given.get("function")
+        if not isinstance(function, dict):
+            raise RequestError(
+                f'{place} is not a function; give {{"type": "function", "function": {{"name": '
+                '..., "parameters": {...}}}',
+                param=place,
+            )
+        name, description = function.get("name"), function.get("description")
+        found.append(tool_at(place, name, description, function.get("parameters")))
+    return without_equal_names(found)
