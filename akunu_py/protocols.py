@@ -275,9 +275,8 @@ class Target:
     serves as well: `as_target` gives it what it lacks.
 
     While nothing is drafted a target may keep a step in flight: the pass over the token being
-    chosen is queued before that token is read. A target whose caches cannot drop rows carries the
-    accepted rows of a rejected draft: it feeds them again in front of its next pass. It tells a
-    budget of both, since the kind of a pass decides its cost.
+    chosen is queued before that token is read. It tells a budget so, since the kind of a pass
+    decides its cost.
     """
 
     has_distributions = False
@@ -344,15 +343,6 @@ class Target:
     def wait_in_flight(self) -> float:
         """Wait for the step in flight, if one is; return the seconds that took."""
         return 0.0
-
-    @property
-    def carried_rows(self) -> int:
-        """Return how many rows the next pass feeds again, before the last token's row."""
-        return 0
-
-    def replay_rows(self, num_accepted: int = 0) -> int:  # noqa: ARG002 - for targets that replay
-        """Return how many rows are fed again if the next draft is rejected after `num_accepted`."""
-        return 0
 
     def distributions(self, last: int, draft: Draft) -> NDArray[np.floating]:
         """Return the target's distributions after `last` and after each node, [len + 1, vocab].

@@ -321,25 +321,21 @@ class Budget:
         `rate` is lambda, in tokens for the time of a plain step. `own` is the cost of tokens that
         are not drawn yet. With `probe` a size that does not pay may be tried.
         """
-        costs, context, target = self._costs, self._context, self._target
-        carried = target.carried_rows
+        costs, context = self._costs, self._context
         # With a step in flight the first token is checked for free, and the pass that follows
         # begins with its row, as a plain step would.
         free = 1 if self._in_flight else 0
         sure = probabilities[0] if free else 1.0
-        base = 1 + carried + self._rows_beside()
+        base = 1 + self._rows_beside()
         plain = 1.0 if base == 1 else costs.cost(context, base)
         checking = rate * (costs.check_cost(context) - 1.0) if free else 0.0
         best, best_gain = 0, _LEAST_GAIN
         hoped, hoped_size, hoped_gain = 0.0, 0, 0.0
-        reach, tokens, replayed = 1.0, 0.0, 0.0
+        reach, tokens = 1.0, 0.0
         for drafted, probability in enumerate(probabilities[free:], start=1):
-            if rows := target.replay_rows(free + drafted - 1):
-                extra = costs.cost(context, 1 + rows) - costs.cost(context, 1)
-                replayed += reach * (1 - probability) * extra
             reach *= probability
             tokens += reach
-            cost = costs.cost(context, base + drafted) + replayed - plain
+            cost = costs.cost(context, base + drafted) - plain
             spent = checking + (rate * own.cost(free + drafted) if own else 0.0)
             gain = sure * (tokens - rate * cost) - spent
             if gain > best_gain:
@@ -356,14 +352,12 @@ class Budget:
     def _best_part(self, draft: Draft, probabilities: list[float]) -> tuple[Draft, float]:
         """Return the part of a tree with the largest gain, and the gain in tokens."""
         rate, costs, context = self.rate, self._costs, self._context
-        base = 1 + self._target.carried_rows
-        plain = 1.0 if base == 1 else costs.cost(context, base)
         flying = self._in_flight
         checking = costs.check_cost(context) - 1.0 if flying else 0.0
         best = paying_part(
             draft,
             probabilities,
-            lambda rows: rate * (costs.cost(context, base + rows) - plain),
+            lambda rows: rate * (costs.cost(context, 1 + rows) - 1.0),
             in_flight=flying,
             checking=rate * checking,
         )
@@ -390,9 +384,8 @@ class Budget:
         pass_s = whole_s if beside else target_s + stats.commit_s
         expected, due = self._add_sample(done, pass_s, drafted=drafted > 0)
         self.saved.add_drafter(own_s, hidden=beside)
-        again = done.rows > 1 and not drafted
         settled = done.in_flight or not self._pipelined
-        self.saved.add(due, pass_s, drafted=drafted > 0 or again, settled=settled)
+        self.saved.add(due, pass_s, drafted=drafted > 0, settled=settled)
         if unit_s is None:
             return expected
         return min(whole_s / unit_s, _OUTLIER * expected)
@@ -422,18 +415,14 @@ class Budget:
                 costs.add_check(context, pass_s)
                 return checked, checked
             expected = checked + costs.cost(context, rows)
-            self._add_rest(pass_s, rows, max(0.0, checked - prepaid))
+            if (unit_s := costs.unit_s) is not None:
+                rest_s = pass_s - max(0.0, checked - prepaid) * unit_s
+                costs.add_pass(context, rows, max(0.1 * unit_s, rest_s))
             return expected, expected - prepaid
         if drafted:
             expected = costs.cost(context, rows)
             costs.add_pass(context, rows, pass_s)
             return expected, expected
-        if rows > 1:
-            # Carried rows are fed again, and the next step may be queued as well.
-            queued = prepaid if self._pipelined else 0.0
-            due = costs.cost(context, rows) + queued
-            self._add_rest(pass_s, rows, queued)
-            return 1.0, due
         if self._pipelined and not done.in_flight:
             # Nothing was queued: no step like those that the unit is measured by.
             return 1.0, 1.0 - (prepaid if done.was_in_flight else 0.0)
@@ -442,11 +431,6 @@ class Budget:
             return 1.0, 1.0 + prepaid
         costs.add_plain(pass_s)
         return 1.0, 1.0
-
-    def _add_rest(self, pass_s: float, rows: int, other: float) -> None:
-        """Add a pass whose step took `other` plain steps besides."""
-        if (unit_s := self._costs.unit_s) is not None:
-            self._costs.add_pass(self._context, rows, max(0.1 * unit_s, pass_s - other * unit_s))
 
     def _settle(self, num_drafted: int, done: PassReport, num_output: int) -> None:
         """Charge the model for what it drew, and credit it with what that brought."""

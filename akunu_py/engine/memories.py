@@ -65,7 +65,7 @@ class Memories:
 
     def row_bits(self, session: Session) -> RowBits:
         """Return whether rows of a reply that has just ended are bit-equal to rows fed alone."""
-        context = len(session.rows.tokens) + session.carried_rows
+        context = len(session.rows.tokens)
         try:
             return self.costs.row_bits(context, session.largest_pass, session.bit_equal_to)
         except RuntimeError as error:

@@ -1,6 +1,7 @@
 """Rows at fixed places in passes of one size, for `--reproducible`."""
 
 from collections.abc import Generator, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from types import MappingProxyType
 from typing import Self
 
@@ -70,11 +71,6 @@ class AlignedRows(CachedRows):
         super().reset()
 
     @property
-    def replays(self) -> bool:
-        """Whether the caller must feed rows to keep again: never, since every pass does."""
-        return False
-
-    @property
     def room(self) -> int:
         """Number of rows the next pass can take: the rest of the block."""
         return BLOCK_ROWS - len(self.tokens) % BLOCK_ROWS
@@ -98,8 +94,13 @@ class AlignedRows(CachedRows):
         """Place of the first row of the last pass: the beginning of its block."""
         return self._start
 
-    def undo(self, count: int) -> None:
-        """Drop the last `count` rows fed: the next pass goes back to the beginning of its block."""
+    def recording(self, count: int) -> AbstractContextManager[AbstractContextManager[object]]:  # noqa: ARG002
+        """Frame the building of a pass, of which nothing is recorded."""
+        return nullcontext(nullcontext())
+
+    def keep(self, fed: Sequence[int], count: int) -> None:
+        """Hold the first `count` of the rows fed: the next pass goes back to before its block."""
+        self.tokens += fed[:count]
 
     def prefilling(
         self,

@@ -4,6 +4,7 @@ import contextlib
 import sys
 import time
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import fields, is_dataclass
 from types import MappingProxyType
 from typing import Any, Self
@@ -13,7 +14,8 @@ from mlx import nn
 
 from akunu_py.cpu.blas import fit_threads
 from akunu_py.models.cache import Cache, make_caches
-from akunu_py.models.rollback import RollbackCaches, Saved, alias, leaves, take_over
+from akunu_py.models.replay_trial import replays
+from akunu_py.models.rollback import RollbackCaches, Saved, alias, leaves, take_over, watch
 
 PREFILL_CHUNK = 512
 """Most rows of one prompt pass: enough for full speed."""
@@ -43,6 +45,13 @@ class Passes:
         self._model = model
         self.caches = make_caches(model, kv_bits)
         self.rollback = RollbackCaches(self.caches)
+        if not self.rollback.drops_rows:
+            watch(model)
+
+    @property
+    def replays(self) -> bool:
+        """Whether recorded passes over the model can be undone; the first call tries it."""
+        return replays(self._model)
 
     def feed(self, rows: mx.array) -> mx.array:
         """Run a pass over rows [n]; return their logits [1, n, vocab], not yet evaluated."""
@@ -101,6 +110,8 @@ class CachedRows:
         self.tokens: list[int] = []
         # Places that caches without `by_length` go back to, and the number of tokens held there.
         self._marks: dict[str, tuple[int, Saved]] = {}
+        # State of the caches before the pass that `keep` may undo.
+        self._before: Saved | None = None
         self.settled = True
 
     def empty(self) -> Self:
@@ -187,6 +198,7 @@ class CachedRows:
         self.caches = []
         self.rollback = RollbackCaches([])
         self._marks = {}
+        self._before = None
 
     @contextlib.contextmanager
     def changing(self) -> Iterator[None]:
@@ -210,11 +222,6 @@ class CachedRows:
         return self._passes.joins
 
     @property
-    def replays(self) -> bool:
-        """Whether rows cannot be dropped: caches are restored, and rows to keep are fed again."""
-        return self.rollback.replays
-
-    @property
     def room(self) -> int:
         """Number of rows the next pass can take."""
         return sys.maxsize
@@ -228,12 +235,32 @@ class CachedRows:
         """Place of the first row of the last pass of `feed`, before `tokens` has its rows."""
         return len(self.tokens)
 
-    def undo(self, count: int) -> None:
-        """Drop the last `count` rows fed, which are not in `tokens` yet.
+    def recording(self, count: int) -> AbstractContextManager[AbstractContextManager[object]]:
+        """Frame the building of a pass over `count` rows, of which `keep` will keep some.
 
-        Raises RollbackError where the caches cannot drop them.
+        Yields what is to be entered around the calls of the model, or of its mixers.
         """
-        self.rollback.drop(count)
+        if count < 2 or self.rollback.drops_rows:
+            return nullcontext(nullcontext())
+        self._before = self.rollback.save()
+        # Layers that hold nothing yet begin in other ways.
+        if self.tokens and self._passes.replays:
+            return self.rollback.recording(count)
+        return nullcontext(nullcontext())
+
+    def keep(self, fed: Sequence[int], count: int) -> None:
+        """Hold the first `count` of the rows fed in the last pass, at least one; drop the others.
+
+        Where the pass cannot be undone, the caches go back to before it, and take in these rows in
+        a pass of their own. Raises RollbackError where the caches drop rows but not these.
+        """
+        before, self._before = self._before, None
+        if self.rollback.undo(len(fed) - count):
+            self.tokens += fed[:count]
+        else:
+            assert before is not None  # noqa: S101 - the pass was framed by `recording`
+            self.rollback.restore(before)
+            self.feed_apart(fed[:count])
 
     def feed_apart(self, tokens: Sequence[int]) -> None:
         """Run a pass without its logits, and wait for it."""

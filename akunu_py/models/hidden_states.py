@@ -95,7 +95,7 @@ def last_norm(model: nn.Module) -> tuple[nn.Module, str]:
 class HandedStates:
     """Hands the states of one reply's rows to its drafter, each once and in order.
 
-    A row may be fed several times: drafted and rejected, carried over a rejection, or again with
+    A row may be fed several times: drafted and rejected, kept of an undone pass, or again with
     its block. So a pass is known by the place of its first row in the text, and rows are handed by
     place, once they are sure to stay.
     """

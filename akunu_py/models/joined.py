@@ -14,7 +14,7 @@ keys and values), and a last one whose output the mixer returns.
 import inspect
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import AbstractContextManager, ExitStack, nullcontext
 from itertools import accumulate, pairwise
 from typing import Any, NamedTuple
 
@@ -65,18 +65,25 @@ class JoinedForward:
                 _log.info("replies take turns: %s", self._refusal)
         return self._refusal
 
-    def __call__(self, rows: Sequence[mx.array], caches: Sequence[Sequence[Any]]) -> list[mx.array]:
+    def __call__(
+        self,
+        rows: Sequence[mx.array],
+        caches: Sequence[Sequence[Any]],
+        calls: Sequence[AbstractContextManager[object]] | None = None,
+    ) -> list[mx.array]:
         """Return the logits [1, n, vocabulary] of each session's rows [n], not yet evaluated.
 
-        Each session's caches take in its rows. After an error the caches of all are unknown.
+        Each session's caches take in its rows, and its `calls` are entered around the mixers that
+        run for it alone. After an error the caches of all are unknown.
         """
         fit_threads()
         sizes = [own.size for own in rows]
         ends = list(accumulate(sizes))[:-1]
         standing = [_Caches(layer, sizes) for layer in zip(*caches, strict=True)]
+        calls = calls or [nullcontext()] * len(rows)
         with ExitStack() as stack:
             for mixer in self._mixers:
-                mixer.put_in_place(ends)
+                mixer.put_in_place(ends, calls)
                 stack.callback(mixer.put_back)
             logits = self._model(mx.concatenate(list(rows))[None], cache=standing)
         return list(mx.split(logits, ends, axis=1))
@@ -157,10 +164,12 @@ def _feed(
         return {place: wanted[place].session.feed(rows) for place, rows in feeding.items()}
     ends = (0, *accumulate(rows.size for rows in feeding.values()))
     with ExitStack() as stack:
+        calls = []
         for session, (start, end) in zip(sessions, pairwise(ends), strict=True):
             session.largest_pass = max(session.largest_pass, ends[-1])
-            stack.enter_context(session.building(slice(start, end)))
-        logits = forward(list(feeding.values()), [session.rows.caches for session in sessions])
+            calls.append(stack.enter_context(session.building(end - start, slice(start, end))))
+        caches = [session.rows.caches for session in sessions]
+        logits = forward(list(feeding.values()), caches, calls)
     return dict(zip(feeding, logits, strict=True))
 
 
@@ -209,6 +218,7 @@ class _Mixer:
     def __init__(self, owner: Any, key: Any, mixer: nn.Module) -> None:
         self._owner, self._key, self._mixer = owner, key, mixer
         self._ends: list[int] = []
+        self._calls: Sequence[AbstractContextManager[object]] = ()
         self._layers = [
             _RowLayer(part, name, value)
             for part in mixer.modules()
@@ -222,8 +232,10 @@ class _Mixer:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._mixer, name)
 
-    def put_in_place(self, ends: list[int]) -> None:
-        self._ends = ends
+    def put_in_place(
+        self, ends: list[int], calls: Sequence[AbstractContextManager[object]]
+    ) -> None:
+        self._ends, self._calls = ends, calls
         self._owner[self._key] = self
 
     def put_back(self) -> None:
@@ -246,7 +258,8 @@ class _Mixer:
                     given[0] = own
                 else:
                     named[name] = own
-                made.append(self._mixer(*given, **named))
+                with self._calls[session]:
+                    made.append(self._mixer(*given, **named))
         # Some return further values for other mixers, behind the rows.
         alone = isinstance(made[0], mx.array)
         outputs = made if alone else [one[0] for one in made]

@@ -8,8 +8,8 @@ import numpy as np
 
 from akunu_py.models.cached_rows import CachedRows
 
-MOST_ROWS = (9, 17, 33, 73)
-"""Sizes up to which passes are tried; the largest has the last token, 64 drafted and 8 carried."""
+MOST_ROWS = (9, 17, 33, 65)
+"""Sizes up to which passes are tried; the largest has the last token and 64 drafted ones."""
 
 _GROWING = (2, 5, 9, 17, 33)
 """Sizes of successive passes: kernels change between them (MLX has separate ones for few rows)."""

@@ -27,7 +27,6 @@ from akunu_py.models.kept_rows import SessionRows
 from akunu_py.models.load_steps import Steps
 from akunu_py.models.model_digest import model_digest
 from akunu_py.models.reply_frame import ReplyFrame
-from akunu_py.models.rollback import Saved
 from akunu_py.models.row_bits import RowDifference, row_differences, rows_bit_equal
 from akunu_py.models.row_choices import ConstrainedChoices, PendingChoice, RowChoices
 from akunu_py.models.row_file import Layout, describe_rows, read_rows
@@ -43,9 +42,6 @@ from akunu_py.values.types import Draft, PassReport, TokenLogprob
 _CLEAR_EVERY = 256
 """Steps after which MLX's pool of freed buffers is emptied: the KV cache outgrows them."""
 
-_MAX_CARRIED = 8
-"""Rows carried over rejections before one pass goes without a draft: see `Session`."""
-
 Choosing = Generator[mx.array | None, mx.array | None, list[int]]
 """A choice whose passes somebody else runs; see `Session.choosing`."""
 
@@ -58,12 +54,6 @@ class Session(Target):
     nothing: its first token is checked against the step in flight, and the rest goes into the next
     pass. Penalties and constraints need each token on the host first, so with them nothing is in
     flight.
-
-    Recurrent states cannot drop the rows of rejected tokens. They are restored to before the pass,
-    and the rows to keep are *carried*: fed again in front of the next pass, which reads the weights
-    anyway. To keep repeated rejections from feeding ever more rows, nothing is drafted once
-    `_MAX_CARRIED` rows are carried, or earlier if the budget finds that cheaper. A plain step then
-    takes them in for good; it costs hardly more than a pass over them alone, and gives a token.
 
     `largest_pass` is the number of rows of the reply's largest pass with a draft, or with rows of
     other replies.
@@ -91,19 +81,15 @@ class Session(Target):
         self.vocabulary_size = int(probe.shape[-1])
         del probe
         mx.clear_cache()
-        # Committed tokens behind the cached rows, except the last; the next pass feeds them again.
-        self._carried: tuple[int, ...] = ()
         self._end = context
         self._choices: RowChoices | None = None
         # The choice that follows the last row fed, queued but not read; see the class docstring.
         self._in_flight: PendingChoice | None = None
         self.look_ahead = True
         self.last_pass = PassReport(0)
-        # Tokens of the last pass that await `commit`, the index at which the draft begins, and the
-        # state of the caches before the pass, if it is needed.
+        # Tokens of the last pass that await `commit`, and the index at which the draft begins.
         self._pass: tuple[int, ...] = ()
         self._draft_start = 0
-        self._before_pass: Saved | None = None
         self.largest_pass = 1
         # The arrangement of a tree in that pass.
         self._tree: ArrangedTree | None = None
@@ -236,11 +222,9 @@ class Session(Target):
 
     def _forget_pass(self) -> None:
         self._states = None
-        self._carried = ()
         self._in_flight = None
         self.look_ahead = True
         self._pass = ()
-        self._before_pass = None
         self._tree = None
 
     def close(self) -> None:
@@ -249,7 +233,6 @@ class Session(Target):
         The weights are freed once the caller has dropped the model as well.
         """
         self._rows.close()
-        self._before_pass = None
         self._trees = None
         self._choices = None
         self._in_flight = None
@@ -258,11 +241,11 @@ class Session(Target):
         mx.clear_cache()
 
     def max_draft_tokens(self) -> int:
-        if not self._rows.rollback.supported or len(self._carried) >= _MAX_CARRIED:
+        if not self._rows.rollback.supported:
             return 0
         # Without a step in flight the pass also feeds the last token's row.
         last = 1 if self._in_flight is None else 0
-        committed = len(self._rows.tokens) + len(self._carried) + last
+        committed = len(self._rows.tokens) + last
         return max(0, min(self._end - committed - 1, self._rows.room - last))
 
     @property
@@ -279,22 +262,10 @@ class Session(Target):
             mx.eval(self._in_flight.to_read)
         return time.perf_counter() - started
 
-    @property
-    def carried_rows(self) -> int:
-        return len(self._carried)
-
-    def replay_rows(self, num_accepted: int = 0) -> int:
-        if not self._rows.replays:
-            return 0
-        # The pass of the draft feeds the row of the last token, unless it was in flight. Then the
-        # pass runs only for drafts whose first token is right.
-        last = 1 if self._in_flight is None else 0
-        return len(self._carried) + last + num_accepted
-
     def takes_tree(self, draft: Draft) -> bool:
         """Return whether a tree can be verified now; `akunu_py.models.tree.trees` says how."""
         # Trees use other kernels, even at the same number of rows; and states are handed in order.
-        unfit = self._carried or self._reproducible or self._states is not None
+        unfit = self._reproducible or self._states is not None
         if unfit or not self._rows.takes_trees:
             return False
         if self._trees is None:
@@ -357,16 +328,15 @@ class Session(Target):
             choices = [found[0], *tree.choices(found)]
             self._report_tree = tree, 0
         elif draft.tokens:
-            rows = (*self._carried, last, *draft.tokens)
-            choices = yield from self._verify(rows, len(self._carried) + 1)
+            rows = (last, *draft.tokens)
+            choices = yield from self._verify(rows, 1)
         else:
-            rows = (*self._carried, last)
+            rows = (last,)
             logits = yield mx.array(rows)
             pending = self._choosing.pending(_sent(logits)[:, -1], self._rows.tokens, rows)
             # Queued before the next pass is built, so that the device has work meanwhile.
             pending.queue()
             self._rows.tokens += rows
-            self._carried = ()
             choices = [(yield from self._read_and_look_ahead(pending, last))]
         self.last_pass = PassReport(len(rows), was_in_flight, self.in_flight)
         return choices
@@ -383,19 +353,18 @@ class Session(Target):
             raise ContractError("ask for distributions in every step of a reply, or in none")
         self._begin_pass(last, draft)
         tree = None if draft.is_chain else ArrangedTree(draft, range(len(draft)), last)
-        rows = (*self._carried, last, *draft.tokens)
-        start = len(self._carried)
+        rows = (last, *draft.tokens)
         found = np.zeros((len(draft) + 1, self.vocabulary_size))
         with mx.stream(self.stream):
-            self._begin_verify(rows, start + 1, tree)
+            self._begin_verify(rows, 1, tree)
             self.last_pass = PassReport(len(rows))
-            logits, paths = run_alone(self._feed(rows, start), self.feed)
-            self._choosing.find_candidates(logits[:, start:], paths)
+            logits, paths = run_alone(self._feed(rows), self.feed)
+            self._choosing.find_candidates(logits, paths)
             chain = self._choosing.sampler.chain
             masks = self._choosing.masks(logits, self._rows.tokens, paths)
             for place, (path, mask) in enumerate(zip(paths, masks, strict=True)):
                 recent = self._choosing.recent(self._rows.tokens, path)
-                row = chain.log_probabilities(logits[:, start + place], recent, mask)[0]
+                row = chain.log_probabilities(logits[:, place], recent, mask)[0]
                 found[place] = probabilities(row, greedy=chain.greedy, kind=logits.dtype)
         return found
 
@@ -420,25 +389,15 @@ class Session(Target):
         self._report_tree = None
 
     def commit(self, accepted: Sequence[int]) -> None:
-        """Keep the rows of accepted draft tokens, drop the others.
-
-        Where rows cannot be dropped, the whole pass is undone and the rows to keep are carried.
-        """
-        kept = self._pass[: self._draft_start + len(accepted)]
-        rejected = len(self._pass) - len(kept)
+        """Keep the rows of accepted draft tokens, drop the others."""
         if self._tree is not None:
             path = self._tree.rows_of(accepted)
             keep_rows(self._rows.caches, len(self._pass), path)
             self._rows.tokens += (self._pass[row] for row in path)
             self._tree = None
-        elif rejected and self._before_pass is not None:
-            self._rows.rollback.restore(self._before_pass)
-            self._carried = kept
-        else:
-            self._rows.undo(rejected)
-            self._rows.tokens += kept
+        elif self._pass:
+            self._rows.keep(self._pass, self._draft_start + len(accepted))
         self._pass = ()
-        self._before_pass = None
         self._rows.settled = True
         self._hand_states()
         self._steps += 1
@@ -463,15 +422,10 @@ class Session(Target):
     def _verify(
         self, rows: tuple[int, ...], draft_start: int, tree: ArrangedTree | None = None
     ) -> Choosing:
-        """Feed rows, drafted from `draft_start` on.
-
-        Returns the choice after the row before the draft, if there is one, and after each drafted
-        row.
-        """
+        """Feed rows, drafted from `draft_start` on, 0 or 1; return the choice after each."""
         self._begin_verify(rows, draft_start, tree)
-        start = max(0, draft_start - 1)
-        logits, paths = yield from self._feed(rows, start)
-        pending = self._choosing.pending_rows(logits[:, start:], self._rows.tokens, paths)
+        logits, paths = yield from self._feed(rows)
+        pending = self._choosing.pending_rows(logits, self._rows.tokens, paths)
         pending.queue()
         yield None
         return self._choosing.read_rows(pending)
@@ -483,34 +437,38 @@ class Session(Target):
         self._pass = rows
         self.largest_pass = max(self.largest_pass, len(rows))
         self._draft_start = draft_start
-        self._carried = ()
         self._tree = tree
-        if self._rows.replays:
-            self._before_pass = self._rows.rollback.save()
 
     def _feed(
-        self, rows: tuple[int, ...], start: int
+        self, rows: tuple[int, ...]
     ) -> Generator[mx.array | None, mx.array | None, tuple[mx.array, list[tuple[int, ...]]]]:
-        """Feed rows in one pass; return their logits, and the path of each row from `start` on."""
+        """Feed rows in one pass; return their logits, and the path of each row."""
         tree = self._tree
         if tree is None or self._trees is None:
             logits = yield mx.array(rows)
-            return _sent(logits), [rows[: index + 1] for index in range(start, len(rows))]
+            return _sent(logits), [rows[: index + 1] for index in range(len(rows))]
         logits = self._trees.forward(rows, tree.rows, self._rows.caches)
         return logits, [tree.tokens_along(row) for row in range(len(rows))]
 
     def feed(self, rows: mx.array) -> mx.array:
         """Run a pass over rows [n] that `choosing` asks for; return their logits [1, n, vocab]."""
-        with self.building():
+        with self.building(rows.size) as calls, calls:
             return self._rows.feed(rows)
 
     @contextlib.contextmanager
-    def building(self, rows: slice = slice(None)) -> Iterator[None]:
-        """Frame the building of a pass whose `rows` are this session's, and keep their states."""
+    def building(
+        self, count: int, rows: slice = slice(None)
+    ) -> Iterator[contextlib.AbstractContextManager[object]]:
+        """Frame the building of a pass over `count` of this session's rows, and keep their states.
+
+        They are the `rows` of the pass, which may have further ones of its own.
+
+        Yields what is to be entered around the calls of the model's layers for these rows.
+        """
         # A plain step queues the next pass before `commit`.
         self._hand_states()
-        with self._listening():
-            yield
+        with self._rows.recording(count) as calls, self._listening():
+            yield calls
         if self._states is not None:
             self._states.built(self._rows.first_fed, rows)
 
@@ -521,7 +479,7 @@ class Session(Target):
     def _hand_states(self) -> None:
         """Hand over the hidden states of rows that are sure to stay, if somebody reads them."""
         if self._states is not None:
-            self._states.hand(len(self._rows.tokens) + len(self._carried))
+            self._states.hand(len(self._rows.tokens))
 
     def _read_and_look_ahead(
         self, pending: PendingChoice, last: int

@@ -86,7 +86,7 @@ class CachedTokenModel(DrawingModel):
 
     def _may_guess(self, *, first: bool) -> bool:
         rollback = self._open_rows.rollback
-        return rollback.by_length if first else not rollback.replays
+        return rollback.by_length if first else rollback.drops_rows
 
     def _changing(self) -> contextlib.AbstractContextManager[None]:
         return self._open_rows.changing()

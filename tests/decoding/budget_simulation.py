@@ -37,7 +37,6 @@ class SimulatedTarget:
     look_ahead: bool = True
     rows: list[int] = field(default_factory=list)
     nominal: float = 0.0
-    carried_rows: int = 0
     last_pass: PassReport | None = None
 
     def __post_init__(self):
@@ -51,9 +50,6 @@ class SimulatedTarget:
 
     def wait_in_flight(self):
         return 0.0
-
-    def replay_rows(self, num_accepted=0):
-        return 0
 
     def spend(self, cost):
         factor = max(0.2, self.rng.gauss(1, self.noise)) * self.outlier(self.rng)

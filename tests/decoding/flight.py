@@ -8,28 +8,23 @@ UNIT_S = 0.02
 
 
 class Flight:
-    """A target without a model; `replays` is what `replay_rows` answers besides its argument."""
+    """A target without a model."""
 
-    def __init__(self, *, pipelined=True, carried_rows=0, replays=None):
+    def __init__(self, *, pipelined=True):
         self.pipelined = pipelined
         self.in_flight = False
         self.look_ahead = True
-        self.carried_rows = carried_rows
         self.last_pass = PassReport(0)
-        self._replays = replays
         self.waits_s = 0.0
 
     def wait_in_flight(self):
         return self.waits_s if self.in_flight else 0.0
 
-    def replay_rows(self, num_accepted=0):
-        return 0 if self._replays is None else self._replays + num_accepted
-
-    def ran(self, stats, carried_rows=0):
+    def ran(self, stats):
         """Run the pass of a step."""
         was, drafted = self.in_flight, stats.num_draft_tokens
         refused = not stats.num_accepted_tokens and stats.num_tested_tokens
-        rows = 1 + drafted + carried_rows
+        rows = 1 + drafted
         if was:
             rows = 0 if refused else drafted
         if not drafted:
@@ -44,9 +39,9 @@ def budget_of(state, *, context=10, target=None, **options):
     return Budget(state, context=context, target=target or Flight(**options))
 
 
-def observe(budget, stats, output, carried_rows=0):
+def observe(budget, stats, output):
     """Run a step's pass and tell the budget."""
-    budget._target.ran(stats, carried_rows)
+    budget._target.ran(stats)
     budget.observe(stats, output)
 
 

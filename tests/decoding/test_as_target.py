@@ -35,8 +35,8 @@ def test_an_object_gets_what_it_lacks():
     assert target.max_draft_tokens() == 3
     assert target.takes_tree(Draft((1, 2), (-1, -1)))
     assert target.candidates() == ()
-    assert (target.pipelined, target.in_flight, target.carried_rows) == (False, False, 0)
-    assert (target.last_pass, target.wait_in_flight(), target.replay_rows(2)) == (None, 0.0, 0)
+    assert (target.pipelined, target.in_flight) == (False, False)
+    assert (target.last_pass, target.wait_in_flight()) == (None, 0.0)
     assert not target.has_distributions
     target.look_ahead = False  # nothing to tell this one
     steps = list(decode(Least(), ScriptedDrafter([[5, 6]]), 4, num_draft_tokens=2, max_tokens=4))

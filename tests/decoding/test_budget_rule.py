@@ -10,23 +10,20 @@ test_pass_costs.py kill (each was tried):
 5. drafts that were refused not compared with what the target chose
 6. probing without an allowance
 7. no probing
-8. carried rows left out of the rows of a pass
-9. replayed rows left out of the price of a rejection
-10. a pass's time added to the size of the draft as proposed instead of as cut
-11. the mean of the samples instead of their median
-12. a first pass that compiled its kernels counted
-13. the pause of a dear drafter never ended by a draft that was right, or never begun
-14. the price of a check left out, or the chance that nothing more than it is paid
-15. a stall of the machine counted in full for lambda
-16. drafts before the unit is known
-17. a reply with penalties, or of a verifier, taken for one with a step in flight
-18. the budget's answer ignored by the loop, or the loop's steps not told to the budget
-19. stale costs kept that fresh ones of more rows refute; costs that fall with rows
-20. outcomes counted behind the first wrong token; recent outcomes not counted
-21. lambda below 1 where steps took longer than plain ones
-22. tokens that must come left out where they do not pay, or learned from
-23. a step that queues nothing taken for one that does; the step queued behind carried rows left out
-24. carried rows left out of the price of a plain step
+8. a pass's time added to the size of the draft as proposed instead of as cut
+9. the mean of the samples instead of their median
+10. a first pass that compiled its kernels counted
+11. the pause of a dear drafter never ended by a draft that was right, or never begun
+12. the price of a check left out, or the chance that nothing more than it is paid
+13. a stall of the machine counted in full for lambda
+14. drafts before the unit is known
+15. a reply with penalties, or of a verifier, taken for one with a step in flight
+16. the budget's answer ignored by the loop, or the loop's steps not told to the budget
+17. stale costs kept that fresh ones of more rows refute; costs that fall with rows
+18. outcomes counted behind the first wrong token; recent outcomes not counted
+19. lambda below 1 where steps took longer than plain ones
+20. tokens that must come left out where they do not pay, or learned from
+21. a step that queues nothing taken for one that does
 """
 
 import random
@@ -225,10 +222,6 @@ def test_a_step_that_queues_the_next_one_waits_for_a_part_of_it():
             target.in_flight, target.look_ahead = found, False
             observe(budget, step(0, 0, pass_s), (7,))
     assert (costs.prepaid, costs.unit_s) == pytest.approx((0.6, UNIT_S))
-    for _ in range(9):
-        target.in_flight = False
-        observe(budget, step(0, 0, 2.1 * UNIT_S), (7,), carried_rows=3)
-    assert costs.cost(10, 4) == pytest.approx(1.5)
 
 
 def test_a_step_shorter_than_the_one_in_flight_makes_no_time_negative():
@@ -253,35 +246,6 @@ def test_refused_drafts_teach_what_they_were_worth():
                 assert len(budget.trim(draft_of(4))) == 0
     state.acceptance.recent = 0.95
     assert min(state.acceptance.probabilities(draft_of(4))) > 0.85
-
-
-def test_rows_that_are_fed_again_count():
-    points = {2: 1.05, 3: 1.1, 4: 1.15, 5: 1.2, 6: 3.0, 9: 6.0, 12: 9.0}
-    state = known_state(points)
-    taught(state, 0.5)
-
-    def size(**flight):
-        budget = budget_of(state, **flight)
-        budget._allowance = 0.0
-        return len(budget.trim(draft_of(4)))
-
-    assert size() == size(replays=-4) == 4
-    assert size(carried_rows=3, replays=-4) == 1  # 1 + 3 + 1 rows still cost little
-    assert size(replays=8) == 0  # what a rejection costs eats the gain
-    budget = budget_of(state)
-    for _ in range(9):
-        budget._target.in_flight = False
-        observe(budget, step(2, 2, 4.0 * UNIT_S), (0, 1, 2), carried_rows=3)
-    assert state.costs.cost(10, 6) == pytest.approx(4.0)
-    assert state.costs.cost(10, 3) == pytest.approx(1.1)
-
-
-def test_a_plain_step_feeds_carried_rows_as_well():
-    state = known_state({2: 1.05, 4: 3.0, 5: 3.05, 9: 20.0})
-    taught(state, 0.5)
-    budget = budget_of(state, carried_rows=3)
-    budget._allowance = 0.0
-    assert len(budget.trim(draft_of(4))) == 1
 
 
 @pytest.mark.parametrize(("queues", "pipelined"), [(True, False), (False, True)])

@@ -9,7 +9,6 @@ from budget_simulation import SimulatedTarget, never_an_outlier, simulate
 from flight import budget_of, observe
 from pairwise import each_value
 from test_budget_rule import UNIT_S, known_state, step
-from test_carried_rows import Replaying
 
 from akunu_py.decoding.budget import BudgetState
 from akunu_py.decoding.pass_costs import PassCosts
@@ -86,37 +85,28 @@ def test_the_step_behind_a_draft_is_the_drafts():
     assert saved.share(DecodeStats(steps=3, output_tokens=4)) == pytest.approx((-1 / 8, -1 / 8))
 
 
-def observed(steps, *, pipelined=False, prepaid=0.0):
-    """What a budget makes of steps: their statistics, tokens, and rows that were fed again."""
+def observed(steps, *, pipelined=False):
+    """What a budget makes of steps: their statistics and tokens."""
     state = known_state({3: 1.25, 5: 1.5})
-    state.costs.add_restart((1 + prepaid) * UNIT_S)
+    state.costs.add_restart(UNIT_S)
     for costs in (state.costs, state.costs_alone):
         for _ in range(100):
             costs.add_draft(UNIT_S, 1.0)
     budget = budget_of(state, pipelined=pipelined)
     recorder = StatsRecorder()
-    for stats, carried_rows in steps:
-        observe(budget, stats, (7,) * stats.num_output_tokens, carried_rows)
+    for stats in steps:
+        observe(budget, stats, (7,) * stats.num_output_tokens)
         recorder.add(stats)
     return budget.saved.share(recorder.stats)
 
 
 def test_the_drafters_time_is_a_cost():
-    drafted = [(step(4, 4, 1.5 * UNIT_S, propose_s=0.5 * UNIT_S), 0)] * 4
+    drafted = [step(4, 4, 1.5 * UNIT_S, propose_s=0.5 * UNIT_S)] * 4
     # 20 tokens for 4 x 1.5 plain steps and 4 x 0.5 of the drafter.
     assert observed(drafted) == pytest.approx((12 / 20, 12 / 20))
     # Beside a step in flight it may have been hidden: a check of 1.02 in place of a plain step.
-    beside = [(step(0, 0, UNIT_S), 0), (step(1, 0, UNIT_S, propose_s=0.5 * UNIT_S), 0)]
+    beside = [step(0, 0, UNIT_S), step(1, 0, UNIT_S, propose_s=0.5 * UNIT_S)]
     assert observed(beside, pipelined=True) == pytest.approx((-0.52 / 2, -0.02 / 2))
-
-
-def test_a_plain_step_that_takes_rows_in_again_is_a_cost_of_the_draft():
-    steps = [(step(4, 1, 1.5 * UNIT_S), 0), (step(0, 0, 1.25 * UNIT_S), 2)]
-    # 3 tokens for 1.5 and 1.25.
-    assert observed(steps) == pytest.approx((0.25 / 3, 0.25 / 3))
-    # And for 0.6 of the next step, which is queued then.
-    steps[1] = step(0, 0, 1.85 * UNIT_S), 2
-    assert observed(steps, pipelined=True, prepaid=0.6) == pytest.approx((-0.35 / 3, -0.35 / 3))
 
 
 def heavy_tails(rng):
@@ -211,11 +201,6 @@ class Queueing(SimulatedTarget):
 
 def test_what_is_in_flight_may_be_paid_for():
     assert_told_closely(replies(GENTLE, never_an_outlier, kind=Queueing))
-
-
-@pytest.mark.parametrize("pipelined", [True, False])
-def test_rows_that_are_fed_again_are_a_cost(pipelined):
-    assert_told_closely(replies(GENTLE, never_an_outlier, kind=Replaying, pipelined=pipelined))
 
 
 def test_a_token_a_pass_saves_no_more_than_that():

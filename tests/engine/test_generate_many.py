@@ -39,9 +39,9 @@ def shared(monkeypatch):
     found = []
     forward = JoinedForward.__call__
 
-    def counted(self, rows, caches):
+    def counted(self, rows, caches, calls=None):
         found.append(len(rows))
-        return forward(self, rows, caches)
+        return forward(self, rows, caches, calls)
 
     monkeypatch.setattr(JoinedForward, "__call__", counted)
     return found

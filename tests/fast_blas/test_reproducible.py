@@ -48,13 +48,11 @@ def logits(new_rows, model, tokens, rng=None):
     while (at := len(rows.tokens)) < END:
         count = min(rng.randrange(1, 8) if rng else 1, rows.room, END - at)
         wrong = rng.randrange(min(rows.room - count, 5) + 1) if rng else 0
-        if rng and rows.replays:
-            wrong = 0
         fed = tokens[at : at + count] + [rng.randrange(VOCABULARY) for _ in range(wrong)]
-        pass_logits = rows.feed(mx.array(fed)).astype(mx.float32)
+        with rows.recording(len(fed)) as calls, calls:
+            pass_logits = rows.feed(mx.array(fed)).astype(mx.float32)
         found.append(np.array(pass_logits[0, :count]))
-        rows.undo(wrong)
-        rows.tokens += fed[:count]
+        rows.keep(fed, count)
     return np.concatenate(found)
 
 

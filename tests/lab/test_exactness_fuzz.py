@@ -4,7 +4,7 @@ Engines stay as earlier examples left them: rows held, memory and budgets go on,
 off in the middle. What each reply must be comes from an engine of its own that never drafts.
 
 Mutants, made by hand, that these tests kill: penalties that do not see a row's own path; a rejected
-row kept, a carried one lost; a step in flight kept for the next reply; a prompt's rows, or those of
+row kept, an accepted one lost; a step in flight kept for the next reply; a prompt's rows, or those of
 the draft model, taken to agree one token too far.
 """
 

@@ -124,8 +124,7 @@ def test_nothing_is_looked_for_where_nobody_asks(session, monkeypatch):
 
 
 @pytest.mark.parametrize("name", ["mamba2", "qwen3_next"])
-def test_carried_rows_are_told_once(name):
-    """Rows that are fed again after a rejection were told of when they were fed first."""
+def test_rows_of_undone_passes_are_told_once(name):
     session, prompt = Session(build_family(name), context=600), prompt_of(12)
     plain = generate(session, prompt, CONFIGS["greedy"], PlainDrafter(), max_tokens=40)
     drafter = Recorder(adversary("half", prompt + plain, 3))

@@ -10,7 +10,7 @@ Mutants, made by hand, that these tests and test_hidden_states.py kill (each was
   another text, or rows that were never seen, taken for seen; the first state taken for that of row 0;
 - of a draw: the target's state, or the first of several, fed back in place of the head's own; logits
   of the first pair; draws one position late; an interrupted cache used again;
-- of the session: states a row early, or from the beginning of the pass; carried rows handed late; a
+- of the session: states a row early, or from the beginning of the pass; a
   block taken to begin at the row; states of a plain step, or of a commit, not handed; those of a
   paused pass handed; states from before the norm for those behind it; the norm not put back; trees
   taken.
@@ -115,7 +115,7 @@ FAMILIES = [
     ],
 )  # fmt: skip
 def test_every_guess_of_a_matched_head_is_right(name, reads):
-    """At each depth, after rejections, and where the accepted rows are fed again."""
+    """At each depth, after rejections, and where accepted rows are kept of a pass."""
     target = markov_target(name)
     # The heads of families that have none are those of a llama.
     own = target if family_of(target) else markov_target("llama")

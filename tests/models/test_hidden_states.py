@@ -21,7 +21,7 @@ from akunu_py.protocols import Drafter
 from akunu_py.system.errors import ConfigError
 from akunu_py.values.types import Draft, GenerationConfig
 
-# Rows dropped, windows put back, and states that are fed again.
+# Rows dropped, windows put back, and states that are replayed.
 KINDS = ["llama", "llama, sliding", "qwen3_next"]
 PENALTIES = GenerationConfig(repetition_penalty=1.2)
 

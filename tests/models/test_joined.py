@@ -1,5 +1,7 @@
 """Passes over the rows of several sessions: each session gets what a pass of its own gives."""
 
+from contextlib import ExitStack
+
 import mlx.core as mx
 import pytest
 from family_models import NAMES, build_family, variant_of
@@ -53,7 +55,7 @@ def same(found, expected):
 
 @pytest.mark.fast_every(4)
 @pytest.mark.parametrize("name", NAMES)
-def test_each_session_gets_what_it_gets_alone(name):
+def test_each_session_gets_what_it_gets_alone(name, monkeypatch):
     model = build_family(name)
     size = size_of(model, name)
     joined = JoinedForward(model)
@@ -66,17 +68,25 @@ def test_each_session_gets_what_it_gets_alone(name):
         assert bool(mx.all(mx.isfinite(alone)))
         return
     together, alone = ([rows_of(model, name) for _ in range(3)] for _ in range(2))
+    # Each keeps a part of its own rows; none are fed again.
+    monkeypatch.delattr(CachedRows, "feed_apart")
     for number, counts in enumerate(ROUNDS):
         fed = [tokens(count, place, number, size) for place, count in enumerate(counts)]
         # The second session joins late, and the first leaves for a pass.
         here = [0, 2] if number == 0 else [1, 2] if number == 3 else [0, 1, 2]
-        found = joined([fed[place] for place in here], [together[place].caches for place in here])
+        with ExitStack() as stack:
+            calls = [
+                stack.enter_context(together[place].recording(counts[place])) for place in here
+            ]
+            caches = [together[place].caches for place in here]
+            found = joined([fed[place] for place in here], caches, calls)
         for place, logits in zip(here, found, strict=True):
-            expected = alone[place].feed(fed[place])
+            with alone[place].recording(counts[place]) as own, own:
+                expected = alone[place].feed(fed[place])
             assert same(logits, expected), (number, place)
-            if number in {2, 4} and counts[place] > 1 and together[place].rollback.can_drop(1):
-                together[place].undo(1)
-                alone[place].undo(1)
+            kept = counts[place] - (number in {2, 4} and counts[place] > 1)
+            for rows in (together[place], alone[place]):
+                rows.keep(fed[place].tolist(), kept)
     assert paths_of(model) == parameters
 
 

@@ -1,13 +1,12 @@
 """What a session says of its passes: rows, and whether a step was and is in flight.
 
 Mutants that these tests kill, by hand: rows of all branches reported behind a step in flight;
-carried rows left out; a refused draft reported as a pass; a step in flight after a draft, or none
+a refused draft reported as a pass; a step in flight after a draft, or none
 after a plain step; penalties taken for a session that pipelines.
 """
 
 import mlx.core as mx
 import pytest
-from family_models import build_family
 from tiny_models import begin, generate, prompt_of, tiny
 
 from akunu_py.drafting import PlainDrafter
@@ -115,16 +114,6 @@ def test_a_tree_alone_is_fed_whole(truth):
     begin(session, PROMPT)
     tree = Draft((truth[0], truth[0] + 1, 3, 4), BRANCHES[1])
     assert ran(session, PROMPT[-1], tree, (0,)) == PassReport(5)
-
-
-def test_carried_rows_are_rows_of_the_next_pass():
-    session = Session(build_family("mamba2"), context=200)
-    begin(session, PROMPT)
-    (right,) = session.choose(PROMPT[-1], Draft.chain([96]))[:1]
-    session.commit(())
-    assert session.last_pass == PassReport(2)
-    assert session.carried_rows == 1
-    assert ran(session, right) == PassReport(2, in_flight=True)
 
 
 def test_with_penalties_nothing_is_in_flight():

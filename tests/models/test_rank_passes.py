@@ -15,6 +15,7 @@ from akunu_py.models.cached_rows import Passes
 from akunu_py.models.rank_split import PlannedGroup
 from akunu_py.models.ranks import passes
 from akunu_py.models.ranks.passes import Follower, Leader
+from akunu_py.models.replay_trial import replays
 from akunu_py.models.session import Session
 from akunu_py.values.types import GenerationConfig
 
@@ -24,8 +25,8 @@ class Kinds:
 
     def __init__(self, model):
         rollback = Passes(model, None).rollback
-        self.supported, self.replays = rollback.supported, rollback.replays
-        self.by_length = rollback.by_length
+        self.supported, self.drops_rows = rollback.supported, rollback.drops_rows
+        self.by_length, self.replays = rollback.by_length, replays(model)
 
 
 class Wire:

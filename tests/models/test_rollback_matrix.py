@@ -27,7 +27,7 @@ SUBSET = [
     "longcat_flash_ngram", "falcon_h1", "recurrent_gemma", "baichuan_m1",
 ]  # fmt: skip
 
-# Rows dropped, a window put back, a state fed again.
+# Rows dropped, a window put back, a state replayed.
 CONTROLS = {"llama", "llama, sliding", "mamba2"}
 
 
@@ -53,7 +53,7 @@ def test_no_draft_changes_a_token(name):
     assert cell.drafted > 1.25 * family.num_tokens
 
 
-# Rows dropped, windows put back, and states fed again.
+# Rows dropped, windows put back, and states replayed.
 @pytest.mark.parametrize("name", ["llama", "llama, sliding", "qwen3_next"])
 def test_no_guess_of_a_head_changes_a_token(name):
     """The other families are in `test_no_adversary_changes_a_token`."""
@@ -112,7 +112,7 @@ def test_without_rollback_the_text_changes(name, monkeypatch):
     """The negative control: equality is due to the rollback, and the tests can see it."""
     family = Family(name)
     family.num_tokens = 20
-    monkeypatch.setattr(RollbackCaches, "drop", lambda self, count: None)
+    monkeypatch.setattr(RollbackCaches, "undo", lambda self, count: True)
     monkeypatch.setattr(RollbackCaches, "restore", lambda self, saved: None)
     (difference,) = family.run(Setting(0.0, SHORT, ("wrong",))).differences
     assert difference.index < 10

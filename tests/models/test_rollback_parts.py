@@ -219,7 +219,7 @@ def test_a_state_comes_back_and_can_come_back_again():
         cache[0] = mx.array([3.0])
         rollback.restore(saved)
         assert cache[0].item() == 1.0
-    assert rollback.replays
+    assert not rollback.drops_rows
     assert rollback.can_drop(0)
     assert not rollback.can_drop(1)
 
@@ -262,9 +262,9 @@ def test_parts_of_lists_are_found():
     caches = [CacheList(ArraysCache(1), CacheList(KVCache(), RotatingKVCache(8))), KVCache()]
     rollback = RollbackCaches(caches)
     assert rollback.supported
-    assert rollback.replays
+    assert not rollback.drops_rows
     assert not rollback.by_length
-    assert rollback.methods == ["by length", "cut off", "restore, feed again"]
+    assert rollback.methods == ["by length", "cut off", "replayed"]
 
 
 def test_sinks_are_found_in_lists():
@@ -340,5 +340,5 @@ def test_a_cache_of_a_model_comes_back_with_all_it_holds():
         assert cache.offset == 3
         assert cache.window.flatten().tolist() == [0, 1, 2]
         assert (cache.compress_kv.item(), cache.pending_kv) == (1.0, None)
-    assert rollback.replays
+    assert not rollback.drops_rows
     assert not rollback.can_drop(1)

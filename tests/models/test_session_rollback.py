@@ -1,14 +1,14 @@
-"""The session over caches of every kind: rows carried over rejections, and what later calls reuse."""
+"""The session over caches of every kind: rows kept of a pass, and what later calls reuse."""
 
 import mlx.core as mx
 import pytest
 from family_models import build_family
 from mlx_lm.models.cache import KVCache
-from tiny_models import GREEDY, VOCABULARY, adversary, begin, generate, prompt_of, tiny
+from tiny_models import GREEDY, adversary, begin, generate, prompt_of, tiny
 
 from akunu_py.drafting import NgramDrafter, PlainDrafter
 from akunu_py.models.session import Session
-from akunu_py.values.types import Draft, GenerationConfig
+from akunu_py.values.types import GenerationConfig
 
 # By length, cut off, in chunks; and a mixture of restored and cut off ones.
 KINDS = [
@@ -49,7 +49,7 @@ def recurrent(request):
         ),
     ],
 )
-def test_penalties_see_the_rows_that_are_carried(recurrent, kind, config):
+def test_penalties_see_the_rows_that_are_kept(recurrent, kind, config):
     session, prompt = Session(recurrent, context=600), prompt_of(12)
     plain = generate(session, prompt, config, PlainDrafter(), max_tokens=40)
     drafter = adversary(kind, prompt + plain, 2)
@@ -81,7 +81,7 @@ def test_any_sequence_of_prompts_gives_what_fresh_sessions_give(named):
         expected = generate(fresh, given, GREEDY, PlainDrafter(), max_tokens=7)
         drafter = adversary("half", given + expected, 3)
         assert generate(session, given, GREEDY, drafter, max_tokens=7) == expected
-        assert len(session._rows.tokens) + session.carried_rows >= len(given) + 5
+        assert len(session._rows.tokens) >= len(given) + 5
 
 
 @pytest.mark.fast_every(2)
@@ -109,67 +109,6 @@ def test_a_window_that_has_lost_nothing_drops_rows():
     prompt = prompt_of(6)
     reply = generate(session, prompt, GREEDY, PlainDrafter(), max_tokens=9)
     assert begin(session, [*prompt, *reply[:4], 96, 96]) == 10
-
-
-def test_rows_are_carried_and_taken_in_again(recurrent):
-    session, prompt = Session(recurrent, context=600), prompt_of(10)
-    truth = generate(session, prompt, GREEDY, PlainDrafter(), max_tokens=40)
-    wrong = [(token + 1) % VOCABULARY for token in truth]
-    begin(session, prompt, max_tokens=40)
-    assert (session.carried_rows, session.replay_rows(), session.replay_rows(3)) == (0, 1, 4)
-    # Nothing accepted: the last token's row alone is fed again.
-    assert session.choose(prompt[-1], Draft.chain([wrong[0], 3]))[0] == truth[0]
-    session.commit(())
-    assert (session.carried_rows, session.replay_rows()) == (1, 2)
-    assert len(session._rows.tokens) == 9
-    # Two of three accepted.
-    session.choose(truth[0], Draft.chain([truth[1], truth[2], wrong[3]]))
-    session.commit((0, 1))
-    assert (session.carried_rows, session.replay_rows(1)) == (4, 6)
-    # All accepted: every row is in.
-    session.choose(truth[3], Draft.chain([truth[4]]))
-    session.commit((0,))
-    assert session.carried_rows == 0
-    assert session._rows.tokens == [*prompt, *truth[:5]]
-
-
-def test_a_draft_checked_against_the_step_in_flight_carries_its_own_rows(recurrent):
-    session, prompt = Session(recurrent, context=600), prompt_of(10)
-    truth = generate(session, prompt, GREEDY, PlainDrafter(), max_tokens=20)
-    begin(session, prompt)
-    session.choose(prompt[-1], Draft.empty())
-    session.commit(())
-    assert session._in_flight is not None
-    assert (session.replay_rows(), session.replay_rows(2)) == (0, 2)
-    session.choose(truth[0], Draft.chain([truth[1], truth[2], (truth[3] + 1) % VOCABULARY]))
-    session.commit((0, 1))
-    assert session.carried_rows == 2
-    assert session._rows.tokens == [*prompt, truth[0]]
-    assert session.choose(truth[3], Draft.empty()) == [truth[4]]
-
-
-def test_rejections_in_a_row_end_in_a_plain_step(recurrent):
-    session, prompt = Session(recurrent, context=600), prompt_of(10)
-    carried = []
-
-    class Wrong(PlainDrafter):
-        def propose(self, limit):
-            carried.append(session.carried_rows)
-            return Draft.chain([1, 2, 3, 4][:limit])
-
-    found = generate(session, prompt, GREEDY, Wrong(), max_tokens=40)
-    assert max(carried) < 8
-    # Eight rejections, then a plain step, which leaves the next one in flight.
-    assert carried[:9] in ([*range(8), 0], [*range(8), 1])
-    assert found == generate(session, prompt, GREEDY, PlainDrafter(), max_tokens=40)
-
-
-def test_caches_that_drop_rows_feed_none_again(model):
-    session = Session(model, context=600)
-    begin(session, prompt_of(10))
-    session.choose(prompt_of(10)[-1], Draft.chain([1, 2, 3]))
-    session.commit(())
-    assert (session.carried_rows, session.replay_rows(3)) == (0, 0)
 
 
 @pytest.mark.fast_every(2)

@@ -3,7 +3,7 @@
 Mutants that these tests kill, by hand: rows of the tree not compacted; a node's position by its row;
 penalties over all rows before a node instead of its path; with a step in flight the first root taken
 instead of the right one, or the rows of all branches fed; choices returned by row instead of by
-node; `_fed` extended by all rows; a tree taken while rows are carried; a try not forgotten by
+node; `_fed` extended by all rows; a try not forgotten by
 `close`; a model that takes no trees given one.
 """
 
@@ -196,14 +196,6 @@ def test_candidates_of_a_trees_rows(session):
     assert [token for token, _ in session.candidates()] == [prompt[-1], 5, 6, 7]
     assert [ids[0] for _, ids in session.candidates()] == choices
     session.commit(())
-
-
-def test_no_tree_while_rows_are_carried():
-    family = Family("mamba2")
-    session = started(family.session, prompt_of(12))
-    session._carried = (5,)
-    assert not session.takes_tree(Draft((1, 2), (-1, -1)))
-    assert session._trees is None
 
 
 def test_a_prompt_after_a_tree_finds_its_beginning(session):

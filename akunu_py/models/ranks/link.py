@@ -60,6 +60,8 @@ class MessageKind(enum.IntEnum):
     RESTORE = 11
     FORGET = 12
     COPY = 13
+    RECORD = 14
+    UNDO = 15
 
 
 class RankMessage(NamedTuple):

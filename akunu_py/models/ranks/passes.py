@@ -1,9 +1,10 @@
 """Passes on all ranks: rank 0 announces each, and each rollback; the others do the same.
 
 A command is about one set of caches, by its number: `NEW` makes it and `FREE` drops it. `FEED`
-feeds a number of rows and makes logits, `FEED_APART` makes none. `DROP`, `SAVE`, `SAVE_AT`,
-`RESTORE` and `COPY` are those of `RollbackCaches`; a saved state has a number as well, and `FORGET`
-drops it. They are sent together with the next pass.
+feeds a number of rows and makes logits, `FEED_APART` makes none. `RECORD` says that `FEED` follows
+with so many rows and can be undone. `DROP`, `UNDO`, `SAVE`, `SAVE_AT`, `RESTORE` and `COPY` are
+those of `RollbackCaches`; a saved state has a number as well, and `FORGET` drops it. They are sent
+together with the next pass.
 
 The ids of a pass come by MLX, as a sum to which only rank 0 adds something. So a pass over a token
 that rank 0's device is still choosing can be queued on all ranks.
@@ -23,14 +24,14 @@ from collections.abc import Generator, Iterator, Sequence
 from typing import Any
 
 import mlx.core as mx
-import numpy as np
 from mlx import nn
 
 from akunu_py.models.cached_rows import Passes
 from akunu_py.models.device import replies_stream
 from akunu_py.models.ranks.link import Link, MessageKind, RankMessage
-from akunu_py.models.rollback import RollbackCaches, Saved, leaves
-from akunu_py.system.errors import ContractError
+from akunu_py.models.replay_trial import replays
+from akunu_py.models.rollback import Record, RollbackCaches, Saved, leaves
+from akunu_py.system.errors import ContractError, RollbackError
 
 _CLEAR_EVERY = 256
 """Passes after which MLX's pool of freed buffers is emptied, as in a `Session`."""
@@ -39,19 +40,26 @@ _CLEAR_EVERY = 256
 class CacheKinds:
     """How the caches of all ranks roll back together; in a pipeline they may be of other kinds.
 
-    The fields are those of `RollbackCaches`, for every rank; `replays` holds if it does on some.
+    The fields are those of `RollbackCaches` and `Passes`, and hold if they do on every rank.
     """
 
     def __init__(
         self, link: Link, model: nn.Module, kv_bits: int | None, *, pipeline: bool
     ) -> None:
         own = Passes(model, kv_bits).rollback
-        flags = np.array([own.supported, not own.replays, own.by_length], dtype=np.int32)
-        found = mx.distributed.all_sum(mx.array(flags), group=link.group)
-        counts: list[int] = found.tolist()  # type: ignore[assignment]
-        self.supported, drops, self.by_length = (count == link.size for count in counts)
-        # What one rank's window can drop, another's may not.
-        self.replays = not drops or (pipeline and not self.by_length)
+        self.supported, drops, self.by_length = _on_all_ranks(
+            link, own.supported, own.drops_rows, own.by_length
+        )
+        # What one rank's window can drop at any time, another's may not.
+        self.drops_rows = drops and (self.by_length or not pipeline)
+        self.replays = not self.drops_rows and _on_all_ranks(link, replays(model)) == [True]
+
+
+def _on_all_ranks(link: Link, *flags: bool) -> list[bool]:
+    """Return which flags are set on every rank."""
+    found = mx.distributed.all_sum(mx.array(flags, dtype=mx.int32), group=link.group)
+    counts: list[int] = found.tolist()  # type: ignore[assignment]
+    return [count == link.size for count in counts]
 
 
 class _Announced(RollbackCaches):
@@ -63,16 +71,29 @@ class _Announced(RollbackCaches):
         self._number = number
         kinds = leader.kinds
         self.supported = kinds.supported
-        self.replays = kinds.replays
+        self.drops_rows = kinds.drops_rows
         self.by_length = kinds.by_length
 
     def can_drop(self, count: int) -> bool:
-        return count == 0 or (not self.replays and super().can_drop(count))
+        return count == 0 or (self.drops_rows and super().can_drop(count))
 
     def drop(self, count: int) -> None:
         super().drop(count)
         if count:
             self._leader.add(RankMessage(MessageKind.DROP, self._number, count))
+
+    @contextlib.contextmanager
+    def recording(self, rows: int) -> Iterator[Record]:
+        """Frame the building of a pass; the other ranks record theirs."""
+        self._leader.add(RankMessage(MessageKind.RECORD, self._number, rows))
+        with super().recording(rows) as record:
+            yield record
+
+    def undo(self, count: int) -> bool:
+        undone = super().undo(count)
+        if undone and count and not self.drops_rows:
+            self._leader.add(RankMessage(MessageKind.UNDO, self._number, count))
+        return undone
 
     def save(self) -> Saved:
         saved = self._with_number(super().save())
@@ -181,6 +202,11 @@ class _LeaderPasses(Passes):
         self.rollback = _Announced(self.caches, leader, self._number)
         weakref.finalize(self, leader.add_later, RankMessage(MessageKind.FREE, self._number))
 
+    @property
+    def replays(self) -> bool:
+        """Whether recorded passes over the model can be undone on all ranks."""
+        return self._leader.kinds.replays
+
     def feed(self, rows: mx.array) -> mx.array:
         """Run a pass over rows [n] on all ranks; return their logits [1, n, vocab], queued."""
         with self._leader.whole_pass():
@@ -230,6 +256,8 @@ class Follower:
         self._model = model
         self._held: dict[int, Passes] = {}
         self._saved: dict[int, Saved] = {}
+        # Caches whose next pass is recorded.
+        self._recorded: set[int] = set()
         self._num_passes = 0
 
     def run(self) -> None:
@@ -249,14 +277,19 @@ class Follower:
             case MessageKind.FREE:
                 del self._held[target]
             case MessageKind.FEED:
-                mx.async_eval(self._held[target].feed(self._ids(message.first)))  # type: ignore[no-untyped-call]
+                mx.async_eval(self._feed(target, message.first))  # type: ignore[no-untyped-call]
                 self._count_pass()
+            case MessageKind.RECORD:
+                self._recorded.add(target)
             case MessageKind.FEED_APART:
                 for _ in self._held[target].feeding(self._ids(message.first)):
                     pass
                 mx.clear_cache()
             case MessageKind.DROP:
                 self._held[target].rollback.drop(message.first)
+            case MessageKind.UNDO:
+                if not self._held[target].rollback.undo(message.first):
+                    raise RollbackError("this rank cannot undo a pass that the others undo")
             case MessageKind.SAVE:
                 self._saved[message.first] = self._held[target].rollback.save()
             case MessageKind.SAVE_AT:
@@ -274,6 +307,14 @@ class Follower:
                 mx.eval([vars(leaf) for leaf in leaves(copied.caches)])
             case _:
                 raise ContractError(f"rank 0 sent {message.kind.name}, which is not a command")
+
+    def _feed(self, target: int, count: int) -> mx.array:
+        passes, ids = self._held[target], self._ids(count)
+        if target not in self._recorded:
+            return passes.feed(ids)
+        self._recorded.remove(target)
+        with passes.rollback.recording(count) as record, record:
+            return passes.feed(ids)
 
     def _ids(self, count: int) -> mx.array:
         """Return the token ids of a pass, which rank 0 sends."""

@@ -1,5 +1,6 @@
 """The caches of one model, rolled back together."""
 
+import contextlib
 import copy
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
@@ -16,6 +17,7 @@ from mlx_lm.models.cache import (
 )
 
 from akunu_py.models.rollback.parts import ByLength, CachePart, Chunked, Compressed, Recurrent
+from akunu_py.models.rollback.recurrence import Record
 from akunu_py.models.rollback.rotating import Rotating, SinkCache
 from akunu_py.system.errors import RollbackError
 
@@ -47,9 +49,9 @@ class RollbackCaches:
         self._parts: list[CachePart] = [
             kind(leaf) for kind, leaf in zip(kinds, held, strict=True) if kind is not None
         ]
-        # Whether some cache cannot drop rows. Then all caches are restored to their state before a
-        # pass, and the rows to keep are fed again.
-        self.replays = not all(part.drops_rows for part in self._parts)
+        # Whether all drop rows. A state is replayed from the record of the last pass, or restored.
+        self.drops_rows = all(part.drops_rows for part in self._parts)
+        self._record: Record | None = None
         # Whether any number of rows can be dropped at any time.
         self.by_length = self.supported and all(part.by_length for part in self._parts)
         # The names of the ways used, sorted.
@@ -67,6 +69,37 @@ class RollbackCaches:
         if count:
             for part in self._parts:
                 part.drop(count)
+
+    @contextlib.contextmanager
+    def recording(self, rows: int) -> Iterator[Record]:
+        """Frame the building of a pass over `rows` rows, two or more, that `undo` may undo.
+
+        The caches may not be empty. Yields what is to be entered around the calls of layers.
+        """
+        kept = [part for part in self._parts if isinstance(part, Recurrent)]
+        record = Record([part.cache for part in kept], rows)
+        yield record
+        record.close()
+        self._record = record
+
+    def undo(self, count: int) -> bool:
+        """Drop the last `count` rows of the pass just fed, but not all; return whether it could.
+
+        Otherwise nothing has changed. States need that pass recorded. Raises RollbackError where
+        all caches drop rows, and these cannot.
+        """
+        record, self._record = self._record, None
+        if count == 0 or self.drops_rows:
+            self.drop(count)
+            return True
+        droppers = [part for part in self._parts if not isinstance(part, Recurrent)]
+        if record is None or not all(part.can_drop(count) for part in droppers):
+            return False
+        if not record.replay(record.rows - count):
+            return False
+        for part in droppers:
+            part.drop(count)
+        return True
 
     def save(self) -> Saved:
         """Return what `restore` needs to come back here, however many rows are fed in between.

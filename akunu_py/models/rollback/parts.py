@@ -17,8 +17,8 @@ class CachePart(Protocol):
     """Name of the way."""
 
     drops_rows: ClassVar[bool]
-    """Whether rows can be dropped. Otherwise the cache is restored to its state before a pass, and
-    the rows to keep are fed again."""
+    """Whether rows can be dropped. If not, the last pass is undone by a record of it, or the cache
+    is restored to its state before the pass and the rows to keep are fed again."""
 
     by_length: ClassVar[bool]
     """Whether any number of rows can be dropped at any time."""
@@ -170,13 +170,12 @@ class Chunked:
 
 
 class _Restored:
-    """A cache that cannot drop rows; it is restored, and the rows to keep are fed again.
+    """A cache that cannot drop rows; it is restored.
 
     Models of mlx-lm put new arrays into such caches at every pass and never write into the old
     ones, so references to the old arrays are enough to go back.
     """
 
-    method: ClassVar[str] = "restore, feed again"
     drops_rows: ClassVar[bool] = False
     by_length: ClassVar[bool] = False
 
@@ -192,17 +191,20 @@ class _Restored:
 class Recurrent(_Restored):
     """The states of recurrent layers (Mamba, gated delta nets, RWKV) or of short convolutions.
 
-    The other attributes of an `ArraysCache` are for batches.
+    `recurrence` computes those after the first rows of a pass. The other attributes of an
+    `ArraysCache` are for batches.
     """
 
+    method: ClassVar[str] = "replayed"
+
     def __init__(self, cache: ArraysCache) -> None:
-        self._cache = cache
+        self.cache = cache
 
     def save(self) -> list[Any]:
-        return list(self._cache.cache)
+        return list(self.cache.cache)
 
     def restore(self, saved: list[Any]) -> None:
-        self._cache.cache = list(saved)
+        self.cache.cache = list(saved)
 
     def copy(self, source: "Recurrent", saved: list[Any]) -> None:  # noqa: ARG002 - the protocol's
         """Take over the saved arrays, which nobody writes into."""
@@ -216,8 +218,10 @@ class Recurrent(_Restored):
 class Compressed(_Restored):
     """DeepSeek V4.1's `LayerCache`: a window, and one row for each closed group of earlier rows.
 
-    Every attribute is an array, None or a number.
+    Every attribute is an array, None or a number. The rows to keep of a pass are fed again.
     """
+
+    method: ClassVar[str] = "restore, feed again"
 
     def __init__(self, cache: Any) -> None:
         self._cache = cache

@@ -82,7 +82,7 @@ class Trees:
 
     def _known_to_fail(self, caches: Sequence[Any], rollback: RollbackCaches) -> str:
         kinds = {type(cache) for cache in leaves(caches)}
-        if not rollback.supported or rollback.replays or not kinds.issubset(MASKED):
+        if not rollback.supported or not rollback.drops_rows or not kinds.issubset(MASKED):
             names = ", ".join(sorted(kind.__name__ for kind in kinds.difference(MASKED)))
             return f"the model keeps its context in {names or 'nothing'}"
         if self._forward.positions.by_slot:

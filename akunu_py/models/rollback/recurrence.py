@@ -1,0 +1,255 @@
+"""States after the first rows of a pass, computed by its recurrences alone.
+
+A recurrent layer of mlx-lm advances a state by a function that gets the state and what the pass has
+computed of its rows, and keeps the last rows that went into a convolution. A `Record` has
+references to both. To keep k rows of a pass, the functions run again over k rows, from the states
+before it. No weights are read for that (but Jamba's two small projections), and nothing is computed
+before the next pass asks for it.
+
+The functions are found by name: `watch` puts one that takes notes in the place of each, in modules
+and classes. A renamed function leaves a record incomplete, and what else can change in mlx-lm is
+found by a trial (`akunu_py.models.replay_trial`). Passes over one row, of which all or nothing
+stays, are not recorded: models may compile those, and notes of that would hold no arrays.
+"""
+
+import contextlib
+import functools
+import inspect
+import sys
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple, Self
+
+import mlx.core as mx
+from mlx import nn
+from mlx_lm.models.cache import ArraysCache
+
+from akunu_py.models.single_rows import row_by_row
+
+_Function = Callable[..., Any]
+
+
+class _Step(NamedTuple):
+    """A function that returns outputs and a state."""
+
+    rows: Mapping[str, int]
+    """The axis of the rows, by argument that has rows."""
+    state: str
+    """The argument that has the state before."""
+
+
+class _Window(NamedTuple):
+    """A function of rows of which the last are kept, with or without those kept before them."""
+
+    rows: str
+    axis: int
+
+
+_DELTA = _Step(dict.fromkeys(("q", "k", "v", "g", "beta"), 1), "state")
+_WATCHED: Mapping[str, _Step | _Window] = {
+    "gated_delta_kernel": _DELTA,
+    "gated_delta_ops": _DELTA,
+    "ssm_update": _Step(dict.fromkeys(("hidden_states", "B", "C", "dt"), 1), "state"),
+    "recurrent_gla": _Step(dict.fromkeys(("q", "k", "v"), 2), "h"),
+    "rnn_scan": _Step(dict.fromkeys(("x", "a"), 1), "h0"),
+    "_wkv7": _Step(dict.fromkeys(("r", "w", "k", "v", "a", "b"), 1), "state"),
+    "ssm_step": _Step({"x": 1}, "state"),
+    "Conv1d.__call__": _Window("x", 1),
+    "TokenShift.__call__": _Window("x", 1),
+    "Attention._custom_convolution": _Window("u", 2),
+    "NgramEmbedding.__call__": _Window("input_ids", 1),
+}
+"""Functions of modules and methods of classes, by name."""
+
+_CHANGED: Mapping[str, Callable[[_Function], _Function]] = {"ssm_update": row_by_row}
+_SHARED_MODULE = "mlx_lm.models.gated_delta"
+
+_watched_models: set[type] = set()
+_open = threading.local()
+
+
+def watch(model: nn.Module) -> None:
+    """Let the recurrences of a model's class take notes from now on, where a record is open."""
+    if type(model) in _watched_models:
+        return
+    classes = {type(module) for module in model.modules()}
+    names = {_SHARED_MODULE, *(kind.__module__ for kind in classes)}
+    holders: list[Any] = [sys.modules[name] for name in sorted(names) if name in sys.modules]
+    for holder in (*holders, *classes):
+        for name, function in list(vars(holder).items()):
+            kind = _WATCHED.get(name) or _WATCHED.get(f"{holder.__name__}.{name}")
+            if kind and inspect.isfunction(function) and not hasattr(function, "__wrapped__"):
+                changed = _CHANGED[name](function) if name in _CHANGED else function
+                setattr(holder, name, _watched(changed, kind))
+    _watched_models.add(type(model))
+
+
+def _watched(function: _Function, kind: _Step | _Window) -> _Function:
+    signature = inspect.signature(function)
+
+    @functools.wraps(function)
+    def noting(*values: Any, **named: Any) -> Any:
+        made = function(*values, **named)
+        record: Record | None = getattr(_open, "record", None)
+        if record is not None:
+            given = signature.bind(*values, **named).arguments
+            if isinstance(kind, _Step):
+                record.calls.append(_Call(function, kind, given, made[1]))
+            else:
+                record.windows.append((given[kind.rows], kind.axis))
+        return made
+
+    return noting
+
+
+class _Call(NamedTuple):
+    """A call of a step, and the state that it returned."""
+
+    function: _Function
+    kind: _Step
+    given: Mapping[str, Any]
+    state: mx.array
+
+    @property
+    def before(self) -> mx.array:
+        state: mx.array = self.given[self.kind.state]
+        return state
+
+    def over(self, count: int) -> mx.array:
+        """Return the state after the first `count` rows."""
+        some = {
+            name: _first(value, self.kind.rows[name], count) if name in self.kind.rows else value
+            for name, value in self.given.items()
+        }
+        state: mx.array = self.function(**some)[1]
+        return state
+
+    def arrays(self) -> list[mx.array]:
+        return [self.given[name] for name in self.kind.rows]
+
+
+class _Calls(NamedTuple):
+    """The calls that made a state, one for each row."""
+
+    calls: Sequence[_Call]
+
+    def over(self, count: int) -> mx.array:
+        """Return the state after the first `count` rows."""
+        return self.calls[count - 1].state
+
+    def arrays(self) -> list[mx.array]:
+        return [call.state for call in self.calls]
+
+
+class _KeptRows(NamedTuple):
+    """How a window of rows was made: of `rows`, which begin `before` rows before the pass."""
+
+    rows: mx.array
+    axis: int
+    before: int
+    length: int
+
+    def over(self, count: int) -> mx.array:
+        """Return the window after the first `count` rows."""
+        end = self.before + count
+        return _first(self.rows, self.axis, end, max(0, end - self.length))
+
+    def arrays(self) -> list[mx.array]:
+        return [self.rows]
+
+
+_Origin = _Call | _Calls | _KeptRows
+
+
+class Record:
+    """What the recurrent layers of one pass over several rows computed, and their states before.
+
+    Entered around the calls of one session's layers, as often as they come; `close` follows the
+    last. The caches may not be empty.
+    """
+
+    def __init__(self, caches: Sequence[ArraysCache], rows: int) -> None:
+        self.rows = rows
+        self.calls: list[_Call] = []
+        # Rows with those that were kept before them or without, and their axis.
+        self.windows: list[tuple[mx.array, int]] = []
+        self._before = [(cache, list(cache.cache)) for cache in caches]
+        # For each slot of each cache: what it holds after the pass, and how that was made. None
+        # where that was not found.
+        self._made: list[tuple[list[mx.array], list[_Origin]]] | None = None
+
+    def __enter__(self) -> Self:
+        _open.record = self
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        _open.record = None
+
+    def close(self) -> None:
+        """Find how each state was made, when the pass is built."""
+        calls, windows = {id(call.state): call for call in self.calls}, iter(self.windows)
+        made: list[tuple[list[mx.array], list[_Origin]]] = []
+        with contextlib.suppress(LookupError, StopIteration):
+            for cache, before in self._before:
+                slots = zip(before, cache.cache, strict=True)
+                origins = [self._origin(old, new, calls, windows) for old, new in slots]
+                made.append((list(cache.cache), origins))
+            if next(windows, None) is None:
+                self._made = made
+        self.calls, self.windows = [], []
+
+    def _origin(
+        self,
+        old: mx.array,
+        new: mx.array,
+        calls: Mapping[int, _Call],
+        windows: Iterator[tuple[mx.array, int]],
+    ) -> _Origin:
+        """Return how a state was made; raise LookupError if that is not known."""
+        if id(new) not in calls:
+            return self._window(old, new, *next(windows))
+        chain = [calls[id(new)]]
+        while (earlier := calls.get(id(chain[-1].before))) is not None:
+            chain.append(earlier)
+        if len(chain) == 1:
+            return chain[0]
+        if len(chain) == self.rows:
+            return _Calls(chain[::-1])
+        raise LookupError
+
+    def _window(self, old: mx.array, new: mx.array, rows: mx.array, axis: int) -> _KeptRows:
+        # Not counted from the end: the rows of a shorter text are the same.
+        kept, length = old.shape[axis], new.shape[axis]
+        if rows.shape[axis] == self.rows:
+            rows = mx.concatenate([old, rows.astype(old.dtype)], axis=axis)
+        elif rows.shape[axis] != self.rows + kept:
+            raise LookupError
+        return _KeptRows(rows, axis, kept, length)
+
+    def replay(self, count: int) -> bool:
+        """Let each cache hold the state after the first `count` rows, not yet evaluated.
+
+        Returns whether that is known; otherwise nothing has changed. It is not if a state was made
+        in an unknown way, or the caches do not hold what the pass left there.
+        """
+        if self._made is None or any(
+            held is not left
+            for (cache, _), (after, _) in zip(self._before, self._made, strict=True)
+            for held, left in zip(cache.cache, after, strict=True)
+        ):
+            return False
+        for (cache, _), (_, origins) in zip(self._before, self._made, strict=True):
+            cache.cache = [origin.over(count) for origin in origins]
+        return True
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of what is kept besides the states before the pass."""
+        origins = [origin for _, found in self._made or () for origin in found]
+        arrays = {id(array): array for origin in origins for array in origin.arrays()}
+        return sum(array.nbytes for array in arrays.values())
+
+
+def _first(rows: mx.array, axis: int, end: int, start: int = 0) -> mx.array:
+    """Return rows from `start` to `end` along an axis."""
+    return rows[(slice(None),) * axis + (slice(start, end),)]
