@@ -114,7 +114,9 @@ class _Body(RequestBody, kw_only=True):
     keep_alive: float | str | None = None
     logprobs: bool | None = None
     top_logprobs: int | None = None
-    given_options: msgspec.Raw = msgspec.field(name="options", default=msgspec.Raw(b"null"))
+    given_options: msgspec.Raw = msgspec.field(
+        name="options", default_factory=lambda: msgspec.Raw(b"null")
+    )
 
     @property
     def unloads(self) -> bool:
