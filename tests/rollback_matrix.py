@@ -3,7 +3,8 @@
 One `Cell` is one temperature and prompt, with several drafters: adversaries, and a random
 prediction head, alone or asked by `auto`, which reads the states of the rows that are rolled back.
 Where `auto` asks it, it guesses only half of the tokens. For Gemma 4 it is an assistant, which
-reads their keys and values as well, and where states between layers are read an EAGLE-3 head, and behind copies a DFlash head. Tests judge cells; scripts/describe_rollback.py prints them.
+reads their keys and values as well, and where states between layers are read an EAGLE-3 head, and behind copies a DFlash 2 or a
+DSpark head. Tests judge cells; scripts/describe_rollback.py prints them.
 """
 
 from dataclasses import dataclass, field
@@ -11,7 +12,7 @@ from itertools import product
 
 import mlx.core as mx
 from assistants import random_assistant
-from dflash_heads import random_dflash
+from dflash_heads import random_dflash2, random_dspark
 from eagle_heads import random_eagle
 from family_models import build_family, variant_of
 from identity import margin
@@ -105,7 +106,8 @@ class Family:
         self.session = Session(self.model, context=4096, kv_bits=self.kv_bits)
         # Two windows, behind that which a prompt may fill; and four and a half of the long one.
         self.num_tokens = 1350 if name == LONG_WINDOW else 2 * WINDOW
-        self._taken_between = variant_of(name).family in BETWEEN_LAYERS
+        self._family = variant_of(name).family
+        self._taken_between = self._family in BETWEEN_LAYERS
         self._heads = {}
 
     def run(self, setting: Setting) -> Cell:
@@ -148,7 +150,8 @@ class Family:
         if self._taken_between and alone:
             return random_eagle(self.model, vocabulary=size // 2)
         if self._taken_between:
-            return random_dflash(self.model)
+            make = (random_dflash2, random_dspark)[BETWEEN_LAYERS.index(self._family) % 2]
+            return make(self.model)
         tap = StateTap(self.model, "normed")
         with tap.listening():
             self.model(mx.zeros((1, 1), dtype=mx.int32))

@@ -160,16 +160,15 @@ class DrawingModel(abc.ABC):
         self, limit: int, goes_on: GoesOn | None, after: Sequence[int]
     ) -> list[DrawnToken]:
         """Draw with one pass a token, each queued before the previous token is read."""
-        sampler = self._active_sampler
         position = len(self._text) + len(after)
-        draws = [sampler.draw(self._catch_up(after)[:, 0], position)]
+        draws = [self._draw_token(self._catch_up(after)[:, 0], position)]
         drawn: list[DrawnToken] = []
         mx.async_eval(draws[0].tokens, draws[0].measures)  # type: ignore[no-untyped-call]
         fed = 0
         while len(draws) < limit:
             logits = self._feed(draws[-1].tokens[:1])[:, 0]
             fed += 1
-            draws.append(sampler.draw(logits, position + len(draws)))
+            draws.append(self._draw_token(logits, position + len(draws)))
             mx.async_eval(draws[-1].tokens, draws[-1].measures)  # type: ignore[no-untyped-call]
             if goes_on is not None:
                 drawn.append(_read(draws[len(drawn)]))
@@ -189,8 +188,7 @@ class DrawingModel(abc.ABC):
 
         A row's draw counts only if all guesses before it equal the draws there.
         """
-        sampler = self._active_sampler
-        window = sampler.chain.window
+        window = self._active_sampler.chain.window
         before = [*self._text[-window:], *after]
         start = len(self._text) + len(after)
         draws: list[Draw] = []
@@ -211,7 +209,7 @@ class DrawingModel(abc.ABC):
             for place in range(len(guessed) + 1):
                 recent = [*before, *ids, *guessed[:place]][-window:]
                 recent = [token for token in recent if token < self.common]
-                found.append(sampler.draw(logits[:, place], start + len(ids) + place, recent))
+                found.append(self._draw_token(logits[:, place], start + len(ids) + place, recent))
             read = [_read(draw) for draw in found]
             right = num_equal(guessed, [token.token for token in read])
             self._drop(len(guessed) - right)
@@ -219,6 +217,10 @@ class DrawingModel(abc.ABC):
             drawn += read[: right + 1]
         self._keep(draws)
         return drawn
+
+    def _draw_token(self, logits: mx.array, position: int, recent: Sequence[int] = ()) -> Draw:
+        """Draw from logits [1, common]; see `DraftSampler.draw`."""
+        return self._active_sampler.draw(logits, position, recent)
 
     def _possible(self, drawn: list[DrawnToken]) -> list[DrawnToken]:
         """Return the tokens before the first row from which nothing can be drawn.

@@ -6,15 +6,30 @@ block; the row of the last token among the guesses; layers whose inputs are thos
 names; a further pass charged for each token; a block that ignores what was copied in front of it.
 """
 
+import dataclasses
+
 import mlx.core as mx
 import numpy as np
 import pytest
+from block_numbers import Numbers
 from checked_drafts import CheckedDrafter
-from dflash_heads import BLOCK, LAYERS, MASK, dflash_config, random_dflash
-from eagle_heads import LLAMA3, llama3, write_eagle
+from dflash_heads import (
+    BLOCK,
+    LAYERS,
+    MASK,
+    SIZES,
+    dflash2_config,
+    dflash_config,
+    dspark_config,
+    random_dflash,
+    random_dflash2,
+    random_dspark,
+    tensors_of,
+)
+from eagle_heads import LLAMA3, write_eagle
 from family_models import build_family
 from markov_heads import reply
-from prediction_heads import loaded_from, parameters_of, rms, rotated, silu, softmax
+from prediction_heads import loaded_from
 
 from akunu_py import GenerationConfig
 from akunu_py.drafting.prediction_head import PredictionHeadDrafter
@@ -41,77 +56,135 @@ def states_of(head):
     return mx.random.normal((1, ROWS, head.width), key=mx.random.key(5))
 
 
-def in_numpy(weights, embedding, states, known, *, scaled=False):
-    """The logits of a block behind all states: float64, all rows at once, without a cache."""
-    weights = {name: np.array(array, np.float64) for name, array in weights.items()}
-    frequencies = 5000.0 ** (-np.arange(8) / 8)
-    if scaled:
-        frequencies = llama3(frequencies)
-    features = rms(states @ weights["fc.weight"].T, weights["hidden_norm.weight"], 1e-5)
-    x = embedding[[*known, *[MASK] * (BLOCK - len(known))]]
-    rows = len(features)
-    for number in range(2):
-        layer = {
-            name.removeprefix(f"layers.{number}."): array
-            for name, array in weights.items()
-            if name.startswith(f"layers.{number}.")
-        }
+def paths(head, known=(4,)):
+    """Logits and chances of a walk over a block behind states that are taken in in two parts.
 
-        def projected(name, x, layer=layer):
-            found = x @ layer[f"self_attn.{name}.weight"].T
-            return found + layer.get(f"self_attn.{name}.bias", 0.0)
-
-        # Features and block side by side: each row of the block sees all of them.
-        inner = np.concatenate([features, rms(x, layer["input_layernorm.weight"], 1e-5)])
-        q, k, v = (projected(f"{name}_proj", inner).reshape(rows + BLOCK, -1, 16) for name in "qkv")
-        angles = np.arange(rows + BLOCK)[:, None, None] * frequencies
-        q = rotated(rms(q, layer["self_attn.q_norm.weight"], 1e-5), angles)[rows:]
-        k = rotated(rms(k, layer["self_attn.k_norm.weight"], 1e-5), angles)
-        # Two heads of queries share one of keys.
-        k, v = k.repeat(2, axis=1), v.repeat(2, axis=1)
-        scores = np.einsum("ihd,jhd->hij", q, k) / 4.0
-        attended = np.einsum("hij,jhd->ihd", softmax(scores), v).reshape(BLOCK, -1)
-        x = x + projected("o_proj", attended)
-        inner = rms(x, layer["post_attention_layernorm.weight"], 1e-5)
-        gate, up = (inner @ layer[f"mlp.{name}_proj.weight"].T for name in ("gate", "up"))
-        x = x + (silu(gate) * up) @ layer["mlp.down_proj.weight"].T
-    return rms(x, weights["norm.weight"], 1e-5)[len(known) :]
-
-
-def outputs(head, known=(4,)):
-    """Logits of a block behind states that are taken in in two parts."""
+    It follows fixed tokens, whatever is likely.
+    """
     states, cache = states_of(head), head.make_cache()
     head.read(states[:, :4], cache)
     tokens = mx.array([[*[0] * (ROWS - 5), *known]])
-    found = head.logits(head(states[:, 4:], tokens, cache))
+    rows = head(states[:, 4:], tokens, cache)
     assert [one.offset for one in cache] == [ROWS] * 2
-    return np.array(found[0])
+    step, logits, chances = head.walk(rows), [], []
+    for token in before(rows.shape[1], known):
+        found, chance = step(mx.array([token]))
+        logits.append(np.array(found[0, 0]))
+        chances.append(None if chance is None else chance.item())
+    return np.stack(logits), chances
+
+
+def before(count, known):
+    return [known[-1], *(7 * place % 97 for place in range(1, count))]
+
+
+WINDOWED = {"windows": (5, 5), "causal": (False, False)}
+HEADS = {
+    "DFlash": (random_dflash, {}, dflash_config),
+    "DFlash, scaled, with biases": (random_dflash, {**SCALED, "bias": True}, dflash_config),
+    # Rows of the text that are farther than the window from some rows of the block alone.
+    "DFlash, with windows": (random_dflash, WINDOWED, dflash_config),
+    "DFlash, of DeepSpec": (random_dflash, {"last_guesses": True}, dflash_config),
+    "DFlash 2": (random_dflash2, {}, dflash2_config),
+    "DSpark, vanilla": (random_dspark, {"markov": "vanilla"}, dspark_config),
+    "DSpark, gated": (random_dspark, {"markov": "gated", "confidence": False}, dspark_config),
+    "DSpark, rnn": (random_dspark, {}, dspark_config),
+    "DSpark, of some tokens": (random_dspark, {"vocabulary": 40}, dspark_config),
+}
+
+
+def stated(name, config, head):
+    """A config, with what it leaves open."""
+    if name == "DFlash, with windows":
+        return {**config(head), "is_causal": False}
+    if name == "DFlash, of DeepSpec":
+        found = config(head)
+        return {**found, **found.pop("dflash_config"), "dflash_config": None}
+    if name == "DFlash 2":
+        return {**config(head), "sliding_window": 4}
+    return config(head)
 
 
 @pytest.mark.parametrize("known", [(4,), (4, 9, 2)])
-@pytest.mark.parametrize(
-    ("options", "nested"), [({}, False), ({**SCALED, "bias": True}, False), ({}, True)]
-)
-def test_the_numbers_of_a_head_from_a_folder(target, tmp_path, options, nested, known):
-    head = random_dflash(target, **options)
-    config = dflash_config(head)
-    if nested:
-        # As newer checkpoints have it.
-        config["dflash_config"]["block_size"] = config.pop("block_size")
-        config["rope_parameters"] = {"rope_type": "default", "rope_theta": config.pop("rope_theta")}
-    folder = write_eagle(tmp_path, dict(parameters_of(head)), config)
-    embedding = np.array(target.model.embed_tokens.weight, np.float64)
-    normed = in_numpy(
-        parameters_of(head), embedding, np.array(states_of(head)[0], np.float64), known,
-        scaled="rope" in options,
+@pytest.mark.parametrize("name", HEADS)
+def test_the_numbers_of_a_head_from_a_folder(target, tmp_path, name, known):
+    make, options, config = HEADS[name]
+    head = make(target, **options)
+    folder = write_eagle(tmp_path, tensors_of(head), stated(name, config, head))
+    numbers = Numbers(
+        tensors_of(head), head.form, np.array(target.model.embed_tokens.weight, np.float64),
+        np.array(target.lm_head.weight, np.float64), scaled="rope" in options,
+        group=SIZES["group"], candidates=SIZES["candidates"],
     )  # fmt: skip
-    logits = normed @ np.array(target.lm_head.weight, np.float64).T
-    assert logits.shape == (BLOCK - len(known), 97)
+    rows = numbers.rows(np.array(states_of(head)[0], np.float64), known)
+    assert len(rows) == BLOCK - len(known) + head.form.last_guesses
+    expected = numbers.path(rows, before(len(rows), known))
     loaded = loaded_from(tmp_path / "model", target)
     for place in (folder, folder / "model.safetensors"):
         found = load_head(loaded, place)
-        np.testing.assert_allclose(outputs(found, known), logits, atol=1e-4)
-        assert found.takes == LAYERS
+        assert type(found) is type(head)
+        assert (found.takes, found.form) == (LAYERS, head.form)
+        logits, chances = paths(found, known)
+        np.testing.assert_allclose(logits, np.stack([row for row, _ in expected]), atol=1e-4)
+        assert chances == pytest.approx([chance for _, chance in expected], abs=1e-5)
+        assert (chances[0] is None) == ("confidence_head" not in head)
+
+
+CONFIGS = {
+    "the authors', newer": (
+        lambda config: (
+            config["dflash_config"].update(block_size=config.pop("block_size")),
+            config.update(rope_parameters={"rope_theta": config.pop("rope_theta")}),
+        ),
+        {},
+    ),
+    "windows": (lambda config: config.update(sliding_window=9, layer_types=["sliding_attention", "full_attention"]),
+                {"windows": (9, None), "causal": (True, False)}),
+    "windows that look ahead": (
+        lambda config: config.update(sliding_window=9, layer_types=["sliding_attention"] * 2, is_causal=False),
+        {"windows": (9, 9), "causal": (False, False)},
+    ),
+    "of MiMo": (
+        lambda config: config["dflash_config"].update(use_swa=True, swa_window_size=9),
+        {"windows": (9, 9), "causal": (False, False)},
+    ),
+    "no windows, looking back": (
+        lambda config: config["dflash_config"].update(causal=True),
+        {"windows": (None, None), "causal": (True, True)},
+    ),
+    "NVIDIA's": (lambda config: config.update(dflash_query_causal=True), {"causal": (True, True)}),
+    "an unused window": (lambda config: config.update(use_sliding_window=True, sliding_window=9), {}),
+    "anchored": (lambda config: config.update(sample_from_anchor=True), {"last_guesses": True}),
+    "SpecForge's": (
+        lambda config: config["dflash_config"].update(projector_type="dspark"), {"last_guesses": True},
+    ),
+    "scaled": (
+        lambda config: config["dflash_config"].update(
+            input_embedding_scale=8.0, output_multiplier=0.5, final_logit_softcapping=20
+        ),
+        {"embedding_scale": 8.0, "multiplier": 0.5, "cap": 20},
+    ),
+    "speculators'": (
+        lambda config: (
+            config.update(
+                transformer_layer_config=dict(config), mask_token_id=MASK, attention_bias=None,
+                aux_hidden_state_layer_ids=list(LAYERS), hidden_size=None, dflash_config=None,
+            ),
+        ),
+        {},
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", CONFIGS)
+def test_what_configs_say_of_a_block(target, head, tmp_path, name):
+    change, expected = CONFIGS[name]
+    config = dflash_config(head)
+    change(config)
+    write_eagle(tmp_path, tensors_of(head), config)
+    found = load_head(loaded_from(tmp_path / "model", target), tmp_path)
+    assert found.takes == LAYERS
+    assert found.form == dataclasses.replace(head.form, **expected)
 
 
 def head_model(head, context=600):
@@ -132,9 +205,12 @@ class Checked(CheckedDrafter):
         tap = StateTap(self._target, self._draft_head.takes)
         with tap.listening():
             self._target(mx.array([self.text[:-1]]))
-        tokens = mx.array([[*self.text[1:], *self._before]])
-        states = self._draft_head(tap.states, tokens, self._draft_head.make_cache())
-        return mx.argmax(self._draft_head.logits(states)[0], axis=-1).tolist()
+        known = [*self.text[1:], *self._before]
+        states = self._draft_head(tap.states, mx.array([known]), self._draft_head.make_cache())
+        step, found = self._draft_head.walk(states), known[-1:]
+        for _ in range(states.shape[1]):
+            found.append(mx.argmax(step(mx.array(found[-1:]))[0]).item())
+        return found[1:]
 
     def draft(self, limit):
         return self.extend(Draft.chain(self._before, "text", 3), limit)
@@ -143,21 +219,22 @@ class Checked(CheckedDrafter):
         passes = self._model.num_passes
         # All of its tokens, of one pass.
         assert list(draft.tokens) == self.expected()[:limit], self.text
-        assert len(draft) == min(limit, BLOCK - 1 - len(self._before))
+        assert len(draft) == min(limit, self._draft_head.num_guessed - len(self._before))
         assert self.draft(limit).tokens == draft.tokens
         assert self._model.num_passes == passes + 1
         return self.spoiled(draft.tokens, 97)
 
 
 @pytest.mark.parametrize("before", [(), (7, 11)])
+@pytest.mark.parametrize("make", [random_dflash, random_dflash2, random_dspark])
 @pytest.mark.parametrize(
     "name",
     ["llama", "qwen3_next", *(pytest.param(n, marks=pytest.mark.slow) for n in ("gpt_oss", "qwen3_moe"))],
 )  # fmt: skip
-def test_every_block_is_guessed_from_the_states_of_the_whole_text(name, before):
+def test_every_block_is_guessed_from_the_states_of_the_whole_text(name, make, before):
     """After rejections, behind steps in flight, over several replies and in passes of a prompt."""
     target = build_family(name)
-    head = random_dflash(target)
+    head = make(target)
     session, model = Session(target, context=600), head_model(head)
     drafter = Checked(target, head, model, before)
     prompt = [5, 3, 8, 13, 2, 77, 21]
@@ -199,16 +276,42 @@ def test_a_draft_ends_where_the_context_ends(target, head):
     assert len(text) == 8
 
 
-@pytest.mark.parametrize("config", [GenerationConfig(), GenerationConfig(temperature=0.8)])
-def test_rejection_sampling_has_the_rows_of_the_block(target, head, config):
+@pytest.mark.parametrize("make", [random_dflash, random_dflash2, random_dspark])
+@pytest.mark.parametrize("temperature", [0.0, 0.8])
+def test_rejection_sampling_has_the_rows_of_the_block(target, make, temperature):
+    """Each is q of a token given those drawn before it."""
+    head, config = (
+        make(target),
+        GenerationConfig(temperature=temperature, draft_temperature=temperature),
+    )
     drafter, states = begun(target, head, config, rejection=True)
     draft = drafter.propose(4)
     found = drafter.draft_probabilities()
     assert found.shape == (4, 97)
-    logits = head.logits(head(states, mx.array([[3, 8]]), head.make_cache()))[0, :4]
-    if config.temperature:
-        expected = mx.softmax(logits / config.temperature, axis=-1)
-        np.testing.assert_allclose(found, np.array(expected), atol=1e-5)
-    else:
-        assert found.argmax(-1).tolist() == mx.argmax(logits, axis=-1).tolist()
+    step = head.walk(head(states, mx.array([[3, 8]]), head.make_cache()))
+    for row, token in zip(found, [8, *draft.tokens], strict=False):
+        logits = step(mx.array([token]))[0][0, 0]
+        if temperature:
+            expected = mx.softmax(logits / temperature, axis=-1)
+            np.testing.assert_allclose(row, np.array(expected), atol=1e-5)
+        else:
+            assert row.argmax() == mx.argmax(logits).item()
+    if not temperature:
         assert list(draft.tokens) == found.argmax(-1).tolist()
+
+
+def test_confidence_is_what_the_head_says_of_a_token(target):
+    """Where it says nothing it is the token's probability."""
+    head = random_dspark(target, markov="gated")
+    drafter, states = begun(target, head, GenerationConfig())
+    draft = drafter.propose(BLOCK)
+    step = head.walk(head(states, mx.array([[3, 8]]), head.make_cache()))
+    chances = [step(mx.array([token]))[1].item() for token in [8, *draft.tokens[:-1]]]
+    assert len(chances) == BLOCK
+    assert draft.confidence == pytest.approx(chances, abs=1e-5)
+    head = random_dspark(target, confidence=False)
+    drafter, states = begun(target, head, GenerationConfig())
+    draft = drafter.propose(1)
+    step = head.walk(head(states, mx.array([[3, 8]]), head.make_cache()))
+    likeliest = mx.softmax(step(mx.array([8]))[0][0, 0]).max().item()
+    assert draft.confidence == pytest.approx([likeliest], abs=1e-5)

@@ -51,7 +51,9 @@ def same(found, head):
     np.testing.assert_array_equal(outputs(found), outputs(head))
 
 
-def in_numpy(weights, embedding, states, tokens, *, normed_residual=False, scaled=False):
+def in_numpy(
+    weights, embedding, states, tokens, *, normed_residual=False, scaled=False, window=None
+):
     """A head's logits of seven pairs, the last with its own state; float64, without a cache."""
     weights = {name: np.array(array, np.float64) for name, array in weights.items()}
     layer = {n.removeprefix("midlayer."): w for n, w in weights.items() if "midlayer." in n}
@@ -73,6 +75,10 @@ def in_numpy(weights, embedding, states, tokens, *, normed_residual=False, scale
         k, v = k.repeat(2, axis=1), v.repeat(2, axis=1)
         scores = np.einsum("ihd,jhd->hij", q, k) / 4.0
         scores[:, np.triu_indices(rows, 1)[0], np.triu_indices(rows, 1)[1]] = -np.inf
+        if window:
+            scores[
+                :, np.tril_indices(rows, -window)[0], np.tril_indices(rows, -window)[1]
+            ] = -np.inf
         attended = np.einsum("hij,jhd->ihd", softmax(scores), v).reshape(rows, -1)
         x = (normed if normed_residual else features) + attended @ layer[
             "self_attn.o_proj.weight"
@@ -90,7 +96,18 @@ def in_numpy(weights, embedding, states, tokens, *, normed_residual=False, scale
     return found
 
 
+def with_a_window(head):
+    return nested_config(head, transformer_layer_config={
+        **nested_config(head)["transformer_layer_config"],
+        "layer_types": ["sliding_attention"], "sliding_window": 3,
+    })  # fmt: skip
+
+
 LAYOUTS = {
+    "speculators', with a window": (
+        {"window": 3, "norm_before_residual": True}, {"window": 3, "normed_residual": True},
+        with_a_window, "layers.0.",
+    ),
     "the authors'": ({}, {}, eagle_config, "midlayer."),
     "the authors', with a scaled rotation": (
         {"rope": LLAMA3}, {"scaled": True}, eagle_config, "layers.0.",
@@ -159,4 +176,12 @@ def test_the_layers_that_a_head_reads(tmp_path, stated, layers):
     config = eagle_config(random_eagle(target))
     del config["eagle_config"]
     write_eagle(tmp_path, eagle_tensors(random_eagle(target)), {**config, **stated})
+    assert load_head(loaded_from(tmp_path / "model", target), tmp_path).takes == layers
+
+
+@pytest.mark.parametrize(("ids", "layers"), [([1, 2, 3], (1, 2, 3)), ([0, 1, 3], (0, 1, 3))])
+def test_heads_of_gpt_oss_name_inputs_whatever_their_first_number(tmp_path, ids, layers):
+    target = build_family("gpt_oss")
+    head = random_eagle(target)
+    write_eagle(tmp_path, eagle_tensors(head), {**eagle_config(head), "eagle_config": {IDS: ids}})
     assert load_head(loaded_from(tmp_path / "model", target), tmp_path).takes == layers

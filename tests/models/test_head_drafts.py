@@ -26,7 +26,7 @@ from checked_drafts import (
     check_tokens_after_another_drafters,
     interrupt_a_draw,
 )
-from dflash_heads import random_dflash
+from dflash_heads import random_dflash, random_dflash2, random_dspark
 from eagle_heads import matched_eagle, random_eagle
 from family_models import build_family
 from markov_heads import (
@@ -243,7 +243,11 @@ def test_coupled_draws_of_a_head_with_the_targets_distribution(config, seed):
 
 
 EAGLE = "EAGLE-3, qwen3"
-DFLASH = "DFlash, qwen3"
+BLOCKS = {
+    "DFlash, qwen3": random_dflash,
+    "DFlash 2, qwen3": random_dflash2,
+    "DSpark, qwen3": partial(random_dspark, vocabulary=48),
+}
 """Llamas with such heads are in test_rollback_matrix.py."""
 
 
@@ -254,7 +258,8 @@ def random_pair(name):
         target = tiny_target(name)
         return target, random_head(target)
     target = build_family(family)
-    return target, random_dflash(target) if name == DFLASH else random_eagle(target, vocabulary=48)
+    make = BLOCKS.get(name, partial(random_eagle, vocabulary=48))
+    return target, make(target)
 
 
 @pytest.mark.fast_every(2)
@@ -264,7 +269,7 @@ def random_pair(name):
     [
         "mimo",
         EAGLE,
-        DFLASH,
+        *BLOCKS,
         *(pytest.param(n, marks=pytest.mark.slow) for n in TARGETS if n != "mimo"),
     ],
 )

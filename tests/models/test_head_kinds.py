@@ -23,7 +23,17 @@ from assistants import (
     tiny_gemma,
     write_gguf,
 )
-from dflash_heads import BLOCK, dflash_config, random_dflash, write_dflash
+from dflash_heads import (
+    BLOCK,
+    dflash2_config,
+    dflash_config,
+    dspark_config,
+    random_dflash,
+    random_dflash2,
+    random_dspark,
+    tensors_of,
+    write_dflash,
+)
 from eagle_heads import eagle_config, eagle_tensors, nested_config, random_eagle, write_eagle
 from family_models import Variant, build_family
 from mlx import nn
@@ -141,12 +151,36 @@ EAGLE = [
 EAGLE_UNKNOWN = [
     (stated("norm_before_fc", True), "norm_before_fc"),
     (stated("eagle_config.norm_output", True), "eagle_config.norm_output"),
-    (stated("use_sliding_window", True), "use_sliding_window"),
+    # They would have to be read otherwise, and drafts would be wrong without a word.
+    (stated("use_sliding_window", True), "use_sliding_window without layer_types"),
+    (stated("parallel_drafting", True), "parallel_drafting"),
+    (stated("target_layer_ids", [0, 1, 3]), "target_layer_ids"),
     (
         stated("eagle_config.use_aux_hidden_state", False),
         "eagle_config.use_aux_hidden_state false",
     ),
     (without("fc.weight"), "no tensor fc.weight"),
+]
+
+FORMS = [
+    (stated(name, value), name)
+    for name, value in (
+        ("rope_is_neox_style", False), ("partial_rotary_factor", 0.5), ("offset_rms_norm", True),
+        ("rope_parameters.partial_rotary_factor", 0.25), ("attention_value_scale", 0.7),
+        ("log_snr_conditioning", True),
+    )
+]  # fmt: skip
+"""Entries of any head's layers that change what they compute."""
+
+WINDOWS = [
+    (stated("layer_types", ["sliding_attention"]), "not full_attention or sliding_attention for e"),
+    bad("layer_types", "full", "full_attention or sliding_attention for each of"),
+    bad("layer_types", ["chunked"] * 2, "full_attention or sliding_attention for each of"),
+    bad("layer_types", [[1]] * 2, "full_attention or sliding_attention for each of"),
+    (
+        stated("layer_types", ["sliding_attention"] * 2),
+        "'None' for sliding_window, not a whole num",
+    ),
 ]
 
 IDS = "dflash_config.target_layer_ids"
@@ -158,22 +192,73 @@ DFLASH = [
     bad("num_hidden_layers", 4096, "a whole number from 1 to 256"),
     bad("block_size", 1, "a whole number from 2 to 65"),
     bad("block_size", 66, "a whole number from 2 to 65"),
-    bad("block_size", None, WHOLE),
+    (stated("block_size", None), "'None' for dflash_config.block_size, not a whole number from"),
     bad("dflash_config.mask_token_id", 97, "a whole number from 0 to 96"),
     bad("dflash_config.mask_token_id", None, WHOLE),
-    *(bad(IDS, layers, ASCENDING) for layers in ([], [0, 3], [-1, 2], [1, 1], "all", None)),
+    *(bad(IDS, layers, ASCENDING) for layers in ([], [0, 3], [-2, 2], [1, 1], "all", None)),
     (stated("dflash_config", None), f"'None' for {IDS}, not layers"),
-]
+    *(bad(name, value, wanted) for name, value, wanted in (
+        ("is_causal", 1, "true or false"), ("dflash_config.causal", "no", "true or false"),
+        ("sample_from_anchor", "yes", "true or false"),
+        ("dflash_config.input_embedding_scale", 0, "a number between"),
+        ("dflash_config.output_multiplier", float("inf"), "a number between"),
+        ("dflash_config.final_logit_softcapping", -1, "a number between"),
+        ("dflash_config.use_swa", 1, "true or false"),
+    )),
+    (stated("dflash_config.use_swa", True), "'None' for dflash_config.swa_window_size"),
+    *WINDOWS,
+]  # fmt: skip
 DFLASH_UNKNOWN = [
-    (stated("layer_types", ["sliding_attention"]), "layer_types besides full_attention"),
-    (stated("layer_types", "full"), "layer_types besides full_attention"),
-    (stated("use_sliding_window", True), "use_sliding_window"),
-    (stated("is_causal", True), "is_causal"),
-    (stated("dflash_config.causal", True), "dflash_config.causal"),
-    (stated("dflash_config.input_embedding_scale", 8.0), "dflash_config.input_embedding_scale"),
-    # DFlash 2.
+    *FORMS,
+    (stated("dflash_config.attention_value_scale", 0.7), "dflash_config.attention_value_scale"),
+    # DFlash 2 and DSpark, without their tensors.
+    (stated("markov_rank", 256), "markov_rank"),
+    (stated("dflash_config.enable_confidence_head", True), "dflash_config.enable_confidence_head"),
     (stated("dflash_config.conv_kernel_size", 2), "dflash_config.conv_kernel_size"),
     (stated("dflash_config.selector_rank", 256), "dflash_config.selector_rank"),
+]
+
+NESTED = "dflash_config."
+PREDECESSOR, PROJECTION = (
+    "candidate_selector.predecessor_codebook",
+    "layers.0.attention_conv.kernel_projection.weight",
+)
+DFLASH2 = [
+    (without(PREDECESSOR), "lacks the tensors of candidate_selector.predecessor_codebook"),
+    (without(PROJECTION), "lacks the tensors of layers.0.attention_conv.kernel_projection.weight"),
+    (
+        store(PREDECESSOR, mx.zeros((96, 12))),
+        r"predecessor_codebook.weight in the shape \(96, 12\)",
+    ),
+    # Without its convolutions, or its choice, in the config.
+    (stated(f"{NESTED}conv_kernel_size", 0), "do not have: layers.0.attention_conv.base_kernel"),
+    (stated(f"{NESTED}selector_rank", 0), "do not have: candidate_selector.hidden_projection"),
+    (stated(f"{NESTED}conv_kernel_size", 2), r"base_kernel in the shape \(2, 3, 64\)"),
+    bad(f"{NESTED}conv_group_size", 24, "a divisor of 64"),
+    bad(f"{NESTED}conv_group_size", 0, WHOLE),
+    bad(f"{NESTED}conv_kernel_size", 65, "a whole number from 0 to 64"),
+    bad(f"{NESTED}selector_top_k", 98, "a whole number from 1 to 97"),
+    bad(f"{NESTED}selector_top_k", None, WHOLE),
+    bad(f"{NESTED}selector_rank", "12", WHOLE),
+]
+W1, CONFIDENCE = "markov_head.markov_w1.weight", "confidence_head.proj.weight"
+DSPARK = [
+    (without("markov_head.markov_w2.weight"), "lacks the tensors of markov_head.markov_w2"),
+    (without(CONFIDENCE), "lacks the tensors of confidence_head.proj.weight"),
+    (without("confidence_head.proj.bias"), "lacks the tensors of confidence_head.proj.bias"),
+    (store(W1, mx.zeros((40, 12))), r"markov_w1.weight in the shape \(40, 12\)"),
+    (store(CONFIDENCE, mx.zeros((1, 70))), r"proj.weight in the shape \(1, 70\)"),
+    (stated("enable_confidence_head", False), "do not have: confidence_head.proj.bias"),
+    (stated("markov_head_type", "vanilla"), "do not have: markov_head.joint_proj.bias"),
+    (stated("markov_head_type", "gated"), "lacks the tensors of markov_head.gate_proj"),
+    (stated("markov_rank", 0), "do not have: markov_head"),
+    (stated("markov_rank", 16), "markov_w1.weight in the shape"),
+    (store("d2t", mx.full((40,), 58, dtype=mx.int64)), "of the 97 of this model"),
+    (without("d2t"), r"weight in the shape \(40, \d+\)"),
+    bad("markov_head_type", "rwkv", "vanilla, gated or rnn"),
+    bad("markov_rank", -1, WHOLE),
+    bad("enable_confidence_head", 1, "true or false"),
+    bad("target_layer_ids", [0, 3], ASCENDING),
 ]
 
 TEXT, EMBEDDING = "text_config.", "model.embed_tokens.weight"
@@ -225,17 +310,37 @@ KINDS = {
         matrix="fc.weight",
         norm="norm.weight",
         damage=LAYER + EAGLE,
-        unknown=EAGLE_UNKNOWN,
+        unknown=[*EAGLE_UNKNOWN, *FORMS],
     ),
     "DFlash": Kind(
         target=lambda: build_family("llama"),
         head=random_dflash,
-        tensors=lambda head: dict(parameters_of(head)),
+        tensors=tensors_of,
         config=dflash_config,
         matrix="fc.weight",
         norm="norm.weight",
         damage=LAYER + DFLASH,
         unknown=DFLASH_UNKNOWN,
+    ),
+    "DFlash 2": Kind(
+        target=lambda: build_family("llama"),
+        head=random_dflash2,
+        tensors=tensors_of,
+        config=dflash2_config,
+        matrix="fc.weight",
+        norm="norm.weight",
+        damage=DFLASH2,
+        unknown=[(stated("markov_rank", 256), "markov_rank")],
+    ),
+    "DSpark": Kind(
+        target=lambda: build_family("llama"),
+        head=lambda target: random_dspark(target, vocabulary=40),
+        tensors=tensors_of,
+        config=dspark_config,
+        matrix="fc.weight",
+        norm="norm.weight",
+        damage=DSPARK,
+        unknown=[(stated("selector_rank", 256), "selector_rank")],
     ),
     "assistant": Kind(
         target=tiny_gemma,
@@ -357,7 +462,7 @@ def test_a_head_of_another_family(made, tmp_path, name):
         load(other, place)
 
 
-@pytest.mark.parametrize("name", ["EAGLE-3", "DFlash"])
+@pytest.mark.parametrize("name", ["EAGLE-3", "DFlash", "DFlash 2", "DSpark"])
 def test_a_head_without_its_config(made, tmp_path, name):
     target, head = made[name]
     path = write(tmp_path / "alone.safetensors", KINDS[name].tensors(head))
@@ -440,9 +545,20 @@ def dflash_beside(target, folder):
     return write_dflash(folder, random_dflash(target, mask=256), vocab_size=257)
 
 
+def dflash2_beside(target, folder):
+    head = random_dflash2(target, mask=256)
+    return write_dflash(folder, head, dflash2_config, vocab_size=257, sliding_window=4)
+
+
+def dspark_beside(target, folder):
+    head = random_dspark(target, mask=256, vocabulary=100)
+    return write_dflash(folder, head, dspark_config, vocab_size=257)
+
+
 @pytest.mark.parametrize(
-    ("write_beside", "drafted"), [(eagle_beside, 4), (dflash_beside, BLOCK - 1)]
-)
+    ("write_beside", "drafted"),
+    [(eagle_beside, 4), (dflash_beside, BLOCK - 1), (dflash2_beside, BLOCK - 1), (dspark_beside, BLOCK)],
+)  # fmt: skip
 def test_an_engine_drafts_with_it(tmp_path, write_beside, drafted):
     """And the reply is the same, whatever the random head guesses."""
     path = write_family_folder(tmp_path / "model", "qwen3")

@@ -17,7 +17,15 @@ from assistants import (
 )
 from assistants import write_gguf as write_assistant_gguf
 from click.testing import CliRunner
-from dflash_heads import random_dflash, write_dflash
+from dflash_heads import (
+    dflash2_config,
+    dflash_config,
+    dspark_config,
+    random_dflash,
+    random_dflash2,
+    random_dspark,
+    write_dflash,
+)
 from eagle_heads import eagle_config, eagle_tensors, random_eagle, write_eagle
 from family_models import Variant, build_family
 from markov_heads import write_headed_folder
@@ -116,16 +124,22 @@ def write_beside_eagle(folder):
     return folder, write_eagle(folder.parent / "eagle", eagle_tensors(head), eagle_config(head))
 
 
-def write_beside_dflash(folder):
-    """A llama's folder, and that of a DFlash head for it."""
+def write_beside_dflash(folder, make=random_dflash, config=dflash_config, **options):
+    """A llama's folder, and that of a head for it that guesses blocks."""
     write_family_folder(folder, "llama")
-    head = random_dflash(build_family(Variant("llama", changes=(("vocab_size", 257),))))
+    head = make(build_family(Variant("llama", changes=(("vocab_size", 257),))), **options)
     (folder.parent / "dflash").mkdir()
-    return folder, write_dflash(folder.parent / "dflash", head, vocab_size=257)
+    return folder, write_dflash(folder.parent / "dflash", head, config, vocab_size=257)
 
 
 CASES = {
     "DFlash": lambda folder: (*write_beside_dflash(folder), DENSE),
+    "DFlash 2": lambda folder: (
+        *write_beside_dflash(folder, random_dflash2, dflash2_config), DENSE,
+    ),
+    "DSpark": lambda folder: (
+        *write_beside_dflash(folder, random_dspark, dspark_config, vocabulary=128), DENSE,
+    ),
     "EAGLE-3": lambda folder: (*write_beside_eagle(folder), DENSE),
     "among the weights": lambda folder: (write_headed_folder(folder), "own", DENSE),
     "in another folder": lambda folder: (*write_other_place(folder), DENSE),
@@ -149,7 +163,7 @@ CASES = {
     "GGUF": lambda folder: (write_gguf(folder), "own", DENSE),
     "GGUF in Q8_0": lambda folder: (write_gguf(folder, quantized=True), "own", QUANTIZED),
     "GGUF in Q8_0, expanded": lambda folder: (write_gguf(folder, quantized=True), "own", DENSE),
-}
+}  # fmt: skip
 
 
 @pytest.fixture(autouse=True)

@@ -14,7 +14,9 @@ eagle             what an EAGLE-3 head computes, from states between the target'
 stored_eagle      EAGLE-3 heads in folders
 dflash            what a DFlash head computes: a block of tokens in one pass
 block_model       a head that guesses blocks, which draws tokens
-stored_dflash     DFlash heads in folders
+dflash2           what a DFlash 2 head computes: convolutions, and a choice among candidates
+dspark            what a DSpark head computes: a bias by the token before, and its confidence
+stored_dflash     DFlash, DFlash 2 and DSpark heads in folders
 head_config       the numbers of a head's config.json, checked
 stored_weights    tensors of safetensors files, checked and put into a head
 state_queue       hidden states that wait until a head needs them

@@ -6,12 +6,15 @@ read in the authors' `model.py` and `model_mlx.py`:
 - The states that go into some of the target's layers are joined, projected and normed: the feature
   of a row. Every layer of the head makes keys and values of all features.
 - The block is the last token and masks behind it, embedded by the target. In every layer its rows
-  attend to the features of the rows before the last token, and to the whole block in both
-  directions.
-- The row of a mask guesses the token in its own place, by the target's output head.
+  attend to the features of the rows before the last token, and to the block: all of it, or what is
+  before them. In a layer with a window of W, row i of the text sees the features of rows above
+  i - W.
+- The row of a mask guesses the token in its own place, by the target's output head. In heads of
+  DeepSpec's (arXiv:2607.05147) every row, the last token's too, guesses the token after its place.
 """
 
-from collections.abc import Sequence
+import dataclasses
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import mlx.core as mx
@@ -21,43 +24,69 @@ from mlx_lm.models.qwen3 import Attention, ModelArgs, TransformerBlock
 
 from akunu_py.models.heads.head import CachedHead, SharedLayers
 
+Step = Callable[[mx.array], tuple[mx.array, mx.array | None]]
+"""Takes the token of a place, [1]; returns the logits of the next place, [1, 1, vocab], and the
+chance [1] that its token stays if those before do, None where the head estimates none."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class BlockForm:
+    """How a head guesses blocks, beside the arguments of its layers."""
+
+    size: int
+    """Rows of a block, the last token's among them."""
+
+    mask: int
+    """Id of the token that stands for an unknown one."""
+
+    windows: Sequence[int | None]
+    """Of each layer: the rows of text that a row sees, its own among them; None for all."""
+
+    causal: Sequence[bool]
+    """Of each layer: whether a row of the block sees only those before it, and itself."""
+
+    last_guesses: bool = False
+    """Whether the last token's row guesses the token after it, and so each further row."""
+
+    bias: bool = False
+    """Whether the projections of attention have biases."""
+
+    embedding_scale: float = 1.0
+    multiplier: float = 1.0
+    """Factors of the embedding, and of the logits before they are capped."""
+
+    cap: float | None = None
+    """Bound of the logits, as in cap * tanh(logits / cap)."""
+
 
 class DFlashHead(CachedHead):
     """A DFlash head: from the states of all rows before the last token, the tokens after it."""
 
-    block: int
-    """Rows of a block, the last token's among them."""
-
     def __init__(
-        self,
-        args: ModelArgs,
-        shared: SharedLayers,
-        layers: Sequence[int],
-        *,
-        block: int,
-        mask: int,
-        bias: bool = False,
+        self, args: ModelArgs, shared: SharedLayers, layers: Sequence[int], form: BlockForm
     ) -> None:
-        """Make a head without weights, which takes the inputs of the target's `layers`.
-
-        `mask` is the id of the token that stands for an unknown one; `bias` says whether the
-        projections of attention have biases.
-        """
+        """Make a head without weights, which takes the inputs of the target's `layers`."""
         super().__init__(shared, tuple(layers), len(layers) * args.hidden_size)
         self.fc = nn.Linear(self.width, args.hidden_size, bias=False)
         self.hidden_norm = nn.RMSNorm(args.hidden_size, eps=args.rms_norm_eps)
         self.layers = [TransformerBlock(args) for _ in range(args.num_hidden_layers)]
-        if bias:
+        if form.bias:
             for layer in self.layers:
                 for name in ("q_proj", "k_proj", "v_proj", "o_proj"):
                     rows, columns = layer.self_attn[name].weight.shape
                     layer.self_attn[name] = nn.Linear(columns, rows, bias=True)
         self.norm = nn.RMSNorm(args.hidden_size, eps=args.rms_norm_eps)
-        self.block = block
-        self._mask = mask
+        self.form = form
+
+    @property
+    def num_guessed(self) -> int:
+        """Return how many tokens a block guesses behind the last one."""
+        return self.form.size - (not self.form.last_guesses)
 
     def __call__(self, hidden: mx.array, tokens: mx.array, cache: list[Any]) -> mx.array:
-        """Take in states and guess a block; return its states [1, block - k, H], one for each mask.
+        """Take in states and guess a block; return the states [1, m, H] of the rows that guess.
+
+        With k known tokens these are the rows of the m = `num_guessed` - k + 1 tokens after them.
 
         Arguments:
             hidden: the target's states of the next rows, [1, n, W].
@@ -68,13 +97,11 @@ class DFlashHead(CachedHead):
         """
         self.read(hidden, cache)
         known = tokens[:, hidden.shape[1] - 1 :]
-        masks = mx.full((1, self.block - known.shape[1]), self._mask, dtype=known.dtype)
-        x = self.embed(mx.concatenate([known, masks], axis=1))
-        for layer, rows in zip(self.layers, cache, strict=True):
-            x = x + _attend(layer.self_attn, layer.input_layernorm(x), rows)
-            x = x + layer.mlp(layer.post_attention_layernorm(x))
-        states: mx.array = x[:, known.shape[1] :]
-        return states
+        masks = mx.full((1, self.form.size - known.shape[1]), self.form.mask, dtype=known.dtype)
+        x = self.embed(mx.concatenate([known, masks], axis=1)) * self.form.embedding_scale
+        for number, (layer, rows) in enumerate(zip(self.layers, cache, strict=True)):
+            x = self._layer(number, layer, x, rows)
+        return x[:, known.shape[1] - self.form.last_guesses :]
 
     def read(self, hidden: mx.array, cache: list[Any]) -> None:
         """Take in the target's states of the next rows, [1, n, W]."""
@@ -83,23 +110,55 @@ class DFlashHead(CachedHead):
             rows.update_and_fetch(*_keys_and_values(layer.self_attn, feature, rows.offset))
 
     def logits(self, hidden: mx.array) -> mx.array:
-        return super().logits(self.norm(hidden))
+        """Return the logits [1, m, vocab] of states [1, m, H], each by itself."""
+        return self.logits_of_normed(self.norm(hidden))
+
+    def logits_of_normed(self, hidden: mx.array) -> mx.array:
+        """Return the same of states after the last norm."""
+        found = super().logits(hidden) * self.form.multiplier
+        cap = self.form.cap
+        return found if cap is None else mx.tanh(found / cap) * cap
+
+    def walk(self, hidden: mx.array) -> Step:
+        """Return a function that goes through states [1, m, H], one place a call."""
+        rows = iter(mx.split(self.logits(hidden), hidden.shape[1], axis=1))
+        return lambda _: (next(rows), None)
 
     def make_cache(self) -> list[Any]:
         return [KVCache() for _ in self.layers]
 
+    def _layer(self, number: int, layer: nn.Module, x: mx.array, cache: KVCache) -> mx.array:
+        """Return the rows of a block, [1, n, H], behind a layer."""
+        x = x + self._attend(number, layer.self_attn, layer.input_layernorm(x), cache)
+        output: mx.array = x + layer.mlp(layer.post_attention_layernorm(x))
+        return output
 
-def _attend(attention: Attention, x: mx.array, cache: KVCache) -> mx.array:
-    """Return what attention adds to a block, [1, n, H], whose first row comes after the cache's."""
-    queries = _split(attention.q_proj(x), attention.n_heads)
-    queries = attention.rope(attention.q_norm(queries), offset=cache.offset)
-    keys, values = _keys_and_values(attention, x, cache.offset)
-    read_keys, read_values = cache.keys_and_values()
-    keys = mx.concatenate([read_keys, keys], axis=2)
-    values = mx.concatenate([read_values, values], axis=2)
-    found = mx.fast.scaled_dot_product_attention(queries, keys, values, scale=attention.scale)
-    added: mx.array = attention.o_proj(found.swapaxes(1, 2).flatten(2))
-    return added
+    def _attend(self, number: int, attention: Attention, x: mx.array, cache: KVCache) -> mx.array:
+        """Return what attention adds to a block, whose first row comes after the cache's."""
+        window, causal = self.form.windows[number], self.form.causal[number]
+        queries = _split(attention.q_proj(x), attention.n_heads)
+        queries = attention.rope(attention.q_norm(queries), offset=cache.offset)
+        keys, values = _keys_and_values(attention, x, cache.offset)
+        read_keys, read_values = cache.keys_and_values()
+        first = 0 if window is None else max(0, cache.offset - window + 1)
+        keys = mx.concatenate([read_keys[..., first:, :], keys], axis=2)
+        values = mx.concatenate([read_values[..., first:, :], values], axis=2)
+        found = mx.fast.scaled_dot_product_attention(
+            queries, keys, values, scale=attention.scale,
+            mask=_mask(cache.offset - first, x.shape[1], window, causal=causal),
+        )  # fmt: skip
+        added: mx.array = attention.o_proj(found.swapaxes(1, 2).flatten(2))
+        return added
+
+
+def _mask(read: int, block: int, window: int | None, *, causal: bool) -> mx.array | None:
+    """Return which of `read` features and of the block its rows see, bool [block, read + block]."""
+    if not causal and (window is None or read + block <= window):
+        return None
+    rows, seen = mx.arange(block)[:, None], mx.arange(-read, block)
+    # Rows of the block see one another whatever the window.
+    mask = (seen >= 0) | (rows - seen < (window or read + block))
+    return mask & (seen <= rows) if causal else mask
 
 
 def _keys_and_values(attention: Attention, x: mx.array, offset: int) -> tuple[mx.array, mx.array]:

@@ -27,14 +27,18 @@ class DraftOutput(nn.Module):  # type: ignore[misc]  # mlx.nn has no types
     def __call__(self, states: mx.array) -> mx.array:
         """Return the logits [..., vocabulary] of states [..., H]."""
         found = getattr(self.rows, "as_linear", self.rows)(states)
-        shape = (*found.shape[:-1], self.vocabulary)
-        logits: mx.array = mx.put_along_axis(
-            mx.full(shape, -mx.inf, dtype=found.dtype),
-            mx.broadcast_to(self.ids, found.shape),
-            found,
-            axis=-1,
-        )
-        return logits
+        return spread(found, self.ids, self.vocabulary)
+
+
+def spread(found: mx.array, ids: mx.array, vocabulary: int) -> mx.array:
+    """Return logits [..., n] of the tokens `ids`, [n] or [..., n], as logits [..., vocabulary].
+
+    Those of all other tokens are -inf.
+    """
+    everywhere = mx.full((*found.shape[:-1], vocabulary), -mx.inf, dtype=found.dtype)
+    places = mx.broadcast_to(ids, found.shape)
+    logits: mx.array = mx.put_along_axis(everywhere, places, found, axis=-1)
+    return logits
 
 
 def some_rows(layer: nn.Module, ids: mx.array) -> nn.Module:

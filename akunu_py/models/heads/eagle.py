@@ -31,11 +31,13 @@ class EagleHead(CachedHead):
         layers: tuple[int, ...],
         *,
         norm_before_residual: bool = False,
+        window: int | None = None,
     ) -> None:
         """Make a head without weights, which takes the inputs of the target's `layers`.
 
         `args` are those of the class of its layer; `vocab_size` counts the tokens it guesses.
-        `norm_before_residual` says whether the residual is the normed feature.
+        `norm_before_residual` says whether the residual is the normed feature, `window` how many
+        rows a row sees, its own among them.
         """
         width = args.hidden_size
         super().__init__(shared, layers, width)
@@ -49,6 +51,7 @@ class EagleHead(CachedHead):
         self.norm = nn.RMSNorm(width, eps=args.rms_norm_eps)
         self.lm_head = nn.Linear(width, args.vocab_size, bias=False)
         self._norm_before_residual = norm_before_residual
+        self._window = window
 
     def __call__(
         self, hidden: mx.array, tokens: mx.array, cache: list[Any] | None = None
@@ -58,7 +61,8 @@ class EagleHead(CachedHead):
         layer, rows = self.midlayer, None if cache is None else cache[0]
         normed = layer.hidden_norm(feature)
         joined = mx.concatenate([layer.input_layernorm(self.embed(tokens)), normed], axis=-1)
-        attended = layer.self_attn(joined, create_attention_mask(joined, rows), rows)
+        mask = create_attention_mask(joined, rows, window_size=self._window)
+        attended = layer.self_attn(joined, mask, rows)
         states = (normed if self._norm_before_residual else feature) + attended
         output: mx.array = states + layer.mlp(layer.post_attention_layernorm(states))
         return output

@@ -105,6 +105,11 @@ def check_between_layers(model: nn.Module, architecture: str, path: Path, kind: 
         )
 
 
+def is_of(model: nn.Module, module: str) -> bool:
+    """Return whether a model's class, or one that it is derived from, is of a module."""
+    return module in _modules_of(model)
+
+
 def _modules_of(model: nn.Module) -> list[str]:
     """Return the modules of a model's class and of those it is derived from."""
     return [kind.__module__.rpartition(".")[2] for kind in type(model).__mro__]

@@ -12,6 +12,19 @@ from akunu_py.system.errors import ModelFormatError, UnsupportedArchitectureErro
 _MAX_SIZE = 1 << 24
 _ROTATIONS = ("default", "linear", "llama3", "yarn")
 
+_NOT_RUN: Mapping[str, tuple[object, ...]] = {
+    "rope_is_neox_style": (None, True),
+    "partial_rotary_factor": (None, 1),
+    "rope_parameters.partial_rotary_factor": (None, 1),
+    "rope_scaling.partial_rotary_factor": (None, 1),
+    "attention_value_scale": (None, 1),
+    "offset_rms_norm": (None, False),
+    "attention_sink_bias": (None, False),
+    "log_snr_conditioning": (None, False),
+    "parallel_drafting": (None, False),
+}
+"""Entries that change the forward pass of a layer -> the values with which they do not."""
+
 
 class HeadConfig:
     """The values of a config.json, by names in which dots lead into its objects.
@@ -124,6 +137,32 @@ class HeadConfig:
             "rope_theta": base,
             "rope_scaling": rope,
         }
+
+    def windows(self, count: int, at: str = "") -> tuple[int | None, ...]:
+        """Return the windows of a head's layers; None for a layer without."""
+        name = f"{at}layer_types"
+        kinds = self.value(name) or ["full_attention"] * count
+        known = isinstance(kinds, list) and all(
+            kind in ("full_attention", "sliding_attention") for kind in kinds
+        )
+        if not known or len(kinds) != count:
+            wanted = f"full_attention or sliding_attention for each of {count} layers"
+            raise self.error(name, self.value(name), wanted)
+        return tuple(
+            self.integer(f"{at}sliding_window") if kind == "sliding_attention" else None
+            for kind in kinds
+        )
+
+    def unknown_forms(
+        self, names: Mapping[str, tuple[object, ...]] = _NOT_RUN, at: Sequence[str] = ("",)
+    ) -> list[str]:
+        """Return the entries that ask for another pass: those without one of the given values."""
+        return [
+            f"{place}{name}"
+            for name, harmless in names.items()
+            for place in at
+            if self.value(f"{place}{name}") not in harmless
+        ]
 
     def refuse(self, path: Path, kind: str, reasons: Sequence[str]) -> None:
         """Raise UnsupportedArchitectureError for a head that is computed in another way, if any.

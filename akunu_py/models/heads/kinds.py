@@ -13,6 +13,8 @@ from akunu_py.models.heads.assistant import Assistant
 from akunu_py.models.heads.assistant_model import AssistantTokenModel
 from akunu_py.models.heads.block_model import BlockTokenModel
 from akunu_py.models.heads.dflash import DFlashHead
+from akunu_py.models.heads.dflash2 import DFlash2Head
+from akunu_py.models.heads.dspark import DSparkHead
 from akunu_py.models.heads.eagle import EagleHead
 from akunu_py.models.heads.gguf_assistant import plan_assistant
 from akunu_py.models.heads.gguf_head import plan_mtp
@@ -22,7 +24,14 @@ from akunu_py.models.heads.stored_assistant import (
     find_assistant,
     make_stored_assistant,
 )
-from akunu_py.models.heads.stored_dflash import find_dflash, make_dflash
+from akunu_py.models.heads.stored_dflash import (
+    find_dflash,
+    find_dflash2,
+    find_dspark,
+    make_dflash,
+    make_dflash2,
+    make_dspark,
+)
 from akunu_py.models.heads.stored_eagle import find_eagle, make_eagle
 from akunu_py.models.heads.stored_head import arrange_mtp, find_mtp, make_mtp
 from akunu_py.models.heads.stored_weights import StoredHead
@@ -64,6 +73,8 @@ class HeadKind:
 KINDS = (
     # First those that are known by their tensors, whose configs need not be those of models.
     HeadKind(head=EagleHead, model=HeadTokenModel, find=find_eagle, make=make_eagle),
+    HeadKind(head=DSparkHead, model=BlockTokenModel, find=find_dspark, make=make_dspark),
+    HeadKind(head=DFlash2Head, model=BlockTokenModel, find=find_dflash2, make=make_dflash2),
     HeadKind(head=DFlashHead, model=BlockTokenModel, find=find_dflash, make=make_dflash),
     HeadKind(
         head=Assistant,

@@ -1,37 +1,47 @@
-"""DFlash heads in safetensors files with their config.json, as they are published."""
+"""DFlash, DFlash 2 and DSpark heads in safetensors files with their config.json.
+
+A kind is known by its tensors. Configs come in three layouts: `dflash_config` (the authors' and
+SpecForge's), everything at the top (DeepSpec's), and `transformer_layer_config` (speculators').
+"""
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any, TypeVar, get_args
 
 from mlx import nn
 from mlx_lm.models.qwen3 import ModelArgs
 
 from akunu_py.drafting.draft_model import MAX_DRAFT_TOKENS
-from akunu_py.models.heads.dflash import DFlashHead
+from akunu_py.models.heads.dflash import BlockForm, DFlashHead
+from akunu_py.models.heads.dflash2 import DFlash2Head
+from akunu_py.models.heads.dspark import DSparkHead, MarkovForm
 from akunu_py.models.heads.families import check_between_layers, decoder_of, shared_layers
+from akunu_py.models.heads.head import SharedLayers
 from akunu_py.models.heads.head_config import HeadConfig
 from akunu_py.models.heads.stored_weights import StoredHead
 from akunu_py.models.library_errors import from_library
 
+_Head = TypeVar("_Head", bound=DFlashHead)
+
 _MARK = "hidden_norm.weight"
 """A parameter that no other head has; beside `fc`, no model either."""
 
-_KIND = "a DFlash"
-_NESTED = "dflash_config"
-_LAYERS = f"{_NESTED}.target_layer_ids"
+_SECOND = ("candidate_selector.", "layers.0.attention_conv.", "layers.0.mlp_conv.")
+_SPARK = ("markov_head.", "confidence_head.")
+_W1, _CONFIDENCE = "markov_head.markov_w1.weight", "confidence_head.proj.weight"
 
-_NOT_RUN: Mapping[str, tuple[object, ...]] = {
-    "is_causal": (None, False),
-    "causal": (None, False),
-    "use_sliding_window": (None, False),
-    "input_embedding_scale": (None, 1),
-    "output_multiplier": (None, 1),
-    "final_logit_softcapping": (None,),
-    # DFlash 2's convolutions and its choice among candidates.
-    "conv_kernel_size": (None, 0),
-    "selector_rank": (None, 0),
-}
-"""Entries of the config that change the forward pass -> the values with which they do not."""
+_NESTED = "dflash_config."
+_SPECULATORS = "transformer_layer_config."
+_INPUTS = "aux_hidden_state_layer_ids"
+
+_OF_DFLASH_2: Mapping[str, tuple[object, ...]] = {
+    "conv_kernel_size": (None, 0), "selector_rank": (None, 0),
+}  # fmt: skip
+_OF_DSPARK: Mapping[str, tuple[object, ...]] = {
+    "markov_rank": (None, 0), "enable_confidence_head": (None, False),
+}  # fmt: skip
+"""Entries of the other kinds -> the values with which they ask for nothing."""
 
 
 def find_dflash(source: Path, _: nn.Module) -> StoredHead | None:
@@ -39,8 +49,29 @@ def find_dflash(source: Path, _: nn.Module) -> StoredHead | None:
 
     Raises ModelFormatError for a damaged file.
     """
-    stored = StoredHead.of(source, lambda name: name.removeprefix("model."))
+    stored = StoredHead.of(source, _own_name)
     return stored if {_MARK, "fc.weight"} <= stored.tensors.keys() else None
+
+
+def find_dflash2(source: Path, target: nn.Module) -> StoredHead | None:
+    """Return the DFlash 2 head in a file or folder; else as `find_dflash`."""
+    return _with(_SECOND, find_dflash(source, target))
+
+
+def find_dspark(source: Path, target: nn.Module) -> StoredHead | None:
+    """Return the DSpark head in a file or folder; else as `find_dflash`."""
+    return _with(_SPARK, find_dflash(source, target))
+
+
+def _own_name(name: str) -> str | None:
+    # "t2d" says whether the target's tokens are among the head's, which follows from "d2t".
+    own = name.removeprefix("model.")
+    return None if name == "t2d" else f"{own}.weight" if own.endswith("_codebook") else own
+
+
+def _with(marks: tuple[str, ...], stored: StoredHead | None) -> StoredHead | None:
+    known = stored is not None and any(name.startswith(marks) for name in stored.tensors)
+    return stored if known else None
 
 
 def make_dflash(stored: StoredHead, target: nn.Module, architecture: str) -> DFlashHead:
@@ -50,61 +81,182 @@ def make_dflash(stored: StoredHead, target: nn.Module, architecture: str) -> DFl
     or a head that akunu cannot run, ModelFormatError, naming file and value, for a config that is
     missing, damaged or of another model.
     """
-    path = stored.tensors[_MARK].path
-    check_between_layers(target, architecture, path, _KIND)
-    config = HeadConfig.next_to(path, _KIND)
-    _check_variant(path, config)
-    _, decoder = decoder_of(target)
-    vocabulary, width = decoder.embed_tokens.weight.shape[0], decoder.norm.weight.shape[0]
-    args = ModelArgs(
-        model_type="qwen3",
-        num_hidden_layers=config.integer("num_hidden_layers", high=256),
-        # Only the layers are made.
-        vocab_size=1,
-        tie_word_embeddings=True,
-        **config.layer_arguments(width),
-    )
-    layers = _layers(config, len(target.layers))
-    nested = f"{_NESTED}.block_size"
-    name = "block_size" if config.value(nested) is None else nested
-    with from_library(path, "prediction head"):
-        return DFlashHead(
-            args,
-            shared_layers(target, decoder),
-            layers,
-            block=config.integer(name, low=2, high=1 + MAX_DRAFT_TOKENS),
-            mask=config.integer(f"{_NESTED}.mask_token_id", low=0, high=vocabulary - 1),
-            bias=config.flag("attention_bias"),
+    made = _Made.of(stored, target, architecture, "a DFlash", {**_OF_DFLASH_2, **_OF_DSPARK})
+    with from_library(made.stored.tensors[_MARK].path, "prediction head"):
+        return made.with_own_layers(DFlashHead(*made.arguments))
+
+
+def make_dflash2(stored: StoredHead, target: nn.Module, architecture: str) -> DFlash2Head:
+    """Return a DFlash 2 head without weights; else as `make_dflash`."""
+    made = _Made.of(stored, target, architecture, "a DFlash 2", _OF_DSPARK)
+    width, vocabulary = made.args.hidden_size, made.vocabulary
+    taps = made.integer("conv_kernel_size", 0, low=0, high=64)
+    group = made.integer("conv_group_size", 1, high=width) if taps else 1
+    if width % group:
+        raise made.config.error(made.name("conv_group_size"), group, f"a divisor of {width}")
+    rank = made.integer("selector_rank", 0, low=0)
+    sizes: dict[str, Any] = {
+        "taps": taps, "group": group, "rank": rank, "vocabulary": vocabulary,
+        "candidates": made.integer("selector_top_k", high=vocabulary) if rank else 0,
+    }  # fmt: skip
+    with from_library(made.stored.tensors[_MARK].path, "prediction head"):
+        return made.with_own_layers(DFlash2Head(*made.arguments, **sizes))
+
+
+def make_dspark(stored: StoredHead, target: nn.Module, architecture: str) -> DSparkHead:
+    """Return a DSpark head without weights; else as `make_dflash`."""
+    made = _Made.of(stored, target, architecture, "a DSpark", _OF_DFLASH_2, last_guesses=True)
+    config, width = made.config, made.args.hidden_size
+    rank = made.integer("markov_rank", stored.shape(_W1)[-1] if _W1 in stored.tensors else 0, low=0)
+    form = config.value(made.name("markov_head_type")) or "vanilla"
+    if form not in get_args(MarkovForm):
+        raise config.error(made.name("markov_head_type"), form, "vanilla, gated or rnn")
+    confidence = 0
+    if config.flag(made.name("enable_confidence_head"), default=_CONFIDENCE in stored.tensors):
+        # Configs need not say whether it takes the vector of the token before.
+        alone = _CONFIDENCE in stored.tensors and stored.shape(_CONFIDENCE)[-1] == width
+        confidence = width if alone else width + rank
+    sizes: dict[str, Any] = {
+        "rank": rank, "markov": form, "confidence": confidence, "vocabulary": made.vocabulary,
+        "guessed": stored.num_guessed or made.vocabulary,
+    }  # fmt: skip
+    with from_library(stored.tensors[_MARK].path, "prediction head"):
+        return made.with_own_layers(DSparkHead(*made.arguments, **sizes))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Made:
+    """What the kinds have in common: the arguments of a head, and the entries of its config."""
+
+    stored: StoredHead
+    config: HeadConfig
+    vocabulary: int
+    args: ModelArgs
+    shared: SharedLayers
+    layers: tuple[int, ...]
+    form: BlockForm
+
+    @classmethod
+    def of(
+        cls,
+        stored: StoredHead,
+        target: nn.Module,
+        architecture: str,
+        kind: str,
+        others: Mapping[str, tuple[object, ...]],
+        *,
+        last_guesses: bool = False,
+    ) -> "_Made":
+        """Read the config of a head of a `kind`, which does not have what `others` ask for."""
+        path = stored.tensors[_MARK].path
+        check_between_layers(target, architecture, path, kind)
+        config = HeadConfig.next_to(path, kind)
+        at = _SPECULATORS if config.value(_SPECULATORS[:-1]) is not None else ""
+        asked = config.unknown_forms(others, ("", _NESTED))
+        asked += config.unknown_forms(at=tuple(dict.fromkeys(("", at, _NESTED))))
+        if (path.parent / "mask_embedding.pt").exists():
+            asked.append("an embedding of the mask token of its own, mask_embedding.pt")
+        if not last_guesses and _value(config, "projector_type") == "dspark":
+            last_guesses = True
+        # DeepSpec's layout, whose heads guess from the last token's row whatever their kind.
+        flat = config.value("target_layer_ids") is not None
+        config.refuse(path, kind, asked)
+        _, decoder = decoder_of(target)
+        vocabulary, width = decoder.embed_tokens.weight.shape[0], decoder.norm.weight.shape[0]
+        args = ModelArgs(
+            model_type="qwen3",
+            num_hidden_layers=config.integer(f"{at}num_hidden_layers", high=256),
+            # Only the layers are made.
+            vocab_size=1,
+            tie_word_embeddings=True,
+            **config.layer_arguments(width, at),
         )
+        layers = _layers(config, len(target.layers))
+        windows, causal = _attention(config, args.num_hidden_layers, at)
+        cap = _name(config, "final_logit_softcapping")
+        form = BlockForm(
+            size=config.integer(_name(config, "block_size"), low=2, high=1 + MAX_DRAFT_TOKENS),
+            mask=config.integer(_name(config, "mask_token_id"), low=0, high=vocabulary - 1),
+            windows=windows,
+            causal=causal,
+            last_guesses=config.flag(
+                _name(config, "sample_from_anchor"), default=last_guesses or flat
+            ),
+            bias=config.flag(f"{at}attention_bias"),
+            embedding_scale=config.number(_name(config, "input_embedding_scale"), 1, high=1e6),
+            multiplier=config.number(_name(config, "output_multiplier"), 1, high=1e6),
+            cap=None if config.value(cap) is None else config.number(cap, 1, high=1e6),
+        )
+        return cls(
+            stored=stored, config=config, vocabulary=vocabulary, args=args,
+            shared=shared_layers(target, decoder), layers=layers, form=form,
+        )  # fmt: skip
+
+    @property
+    def arguments(self) -> tuple[ModelArgs, SharedLayers, tuple[int, ...], BlockForm]:
+        return self.args, self.shared, self.layers, self.form
+
+    def name(self, entry: str) -> str:
+        return _name(self.config, entry)
+
+    def integer(self, entry: str, default: int | None = None, **limits: int) -> int:
+        return self.config.integer(self.name(entry), default, **limits)
+
+    def with_own_layers(self, head: _Head) -> _Head:
+        """Return a head with the embedding and the output head that its file has."""
+        width, guessed = self.args.hidden_size, self.stored.num_guessed or self.vocabulary
+        if "embed_tokens.weight" in self.stored.tensors:
+            head.embed_tokens = nn.Embedding(self.vocabulary, width)
+        if "lm_head.weight" in self.stored.tensors:
+            head.lm_head = nn.Linear(width, guessed, bias=False)
+        return head
 
 
-def _check_variant(path: Path, config: HeadConfig) -> None:
-    asked = [
-        f"{at}{name}"
-        for name, harmless in _NOT_RUN.items()
-        for at in ("", f"{_NESTED}.")
-        if config.value(f"{at}{name}") not in harmless
-    ]
-    kinds = config.value("layer_types") or []
-    if not isinstance(kinds, list) or any(kind != "full_attention" for kind in kinds):
-        asked.append("layer_types besides full_attention")
-    config.refuse(path, _KIND, asked)
+def _name(config: HeadConfig, entry: str) -> str:
+    """Return the name of an entry that may be in `dflash_config` or at the top."""
+    nested = f"{_NESTED}{entry}"
+    return entry if config.value(nested) is None and config.value(entry) is not None else nested
+
+
+def _value(config: HeadConfig, entry: str) -> Any:
+    return config.value(_name(config, entry))
+
+
+def _attention(
+    config: HeadConfig, count: int, at: str
+) -> tuple[tuple[int | None, ...], tuple[bool, ...]]:
+    """Return the windows of a head's layers, and which of them look back only.
+
+    Where nothing is said, layers with a window do, and others do not: so vLLM and SGLang (#34524)
+    read configs, and heads draft better then.
+    """
+    windows = config.windows(count, at)
+    if config.flag(f"{_NESTED}use_swa"):
+        window = config.integer(f"{_NESTED}swa_window_size")
+        return (window,) * count, (config.flag(f"{_NESTED}causal"),) * count
+    for name in (f"{_NESTED}causal", "causal", f"{at}is_causal", f"{_NESTED}is_causal",
+                 "dflash_query_causal", f"{_NESTED}dflash_query_causal"):  # fmt: skip
+        if config.value(name) is not None:
+            return windows, (config.flag(name),) * count
+    looks_ahead = config.flag("sliding_window_non_causal")
+    return windows, tuple(window is not None and not looks_ahead for window in windows)
 
 
 def _layers(config: HeadConfig, count: int) -> tuple[int, ...]:
     """Return the numbers of the target's layers whose inputs a head takes.
 
-    The config names those whose outputs it takes.
+    Configs name those whose outputs it takes, -1 being the embedding's; speculators' name inputs.
     """
-    found = config.value(_LAYERS)
+    inputs = config.value(_INPUTS) is not None
+    name = _INPUTS if inputs else _name(config, "target_layer_ids")
+    found = config.value(name)
     known = isinstance(found, list) and all(type(number) is int for number in found)
-    numbers = tuple(number + 1 for number in found) if known else ()
+    numbers = tuple(number + (not inputs) for number in found) if known else ()
     ascending = numbers == tuple(sorted(set(numbers)))
-    if not numbers or not ascending or numbers[0] < 1 or numbers[-1] >= count:
+    if not numbers or not ascending or numbers[0] < 0 or numbers[-1] >= count:
         wanted = f"layers of the model's {count} before the last, in ascending order"
-        raise config.error(_LAYERS, found, wanted)
-    total = "num_target_layers"
-    stated = f"{_NESTED}.{total}" if config.value(f"{_NESTED}.{total}") is not None else total
-    if config.integer(stated, count) != count:
-        raise config.error(stated, config.value(stated), f"{count}, as the model has")
+        raise config.error(name, found, wanted)
+    total = _name(config, "num_target_layers")
+    if config.integer(total, count) != count:
+        raise config.error(total, config.value(total), f"{count}, as the model has")
     return numbers

@@ -12,7 +12,7 @@ from mlx import nn
 from mlx_lm.models.llama import ModelArgs
 
 from akunu_py.models.heads.eagle import EagleHead
-from akunu_py.models.heads.families import check_between_layers, decoder_of, shared_layers
+from akunu_py.models.heads.families import check_between_layers, decoder_of, is_of, shared_layers
 from akunu_py.models.heads.head_config import HeadConfig
 from akunu_py.models.heads.stored_weights import StoredHead
 from akunu_py.models.library_errors import from_library
@@ -22,7 +22,7 @@ _LAYER = re.compile(r"(?:model\.)?(?:midlayer|layers\.0)\.")
 _MARK = "midlayer.hidden_norm.weight"
 """A parameter that no other head has."""
 
-_NOT_RUN = ("fc_norm", "norm_before_fc", "norm_output", "use_sliding_window")
+_NOT_RUN = ("fc_norm", "norm_before_fc", "norm_output")
 """Variants of the forward pass that the config may ask for."""
 
 _NESTED = "transformer_layer_config"
@@ -61,11 +61,13 @@ def make_eagle(stored: StoredHead, target: nn.Module, architecture: str) -> Eagl
     args = _arguments(
         config, f"{_NESTED}." if nested else "", width, stored.num_guessed or vocabulary
     )
-    layers = _layers(config, len(target.layers))
+    layers = _layers(config, target)
+    (window,) = config.windows(1, f"{_NESTED}." if nested else "")
     # vLLM takes it for true in the nested layout, where it is left out.
     normed = config.flag("norm_before_residual", default=nested)
     with from_library(path, "prediction head"):
-        head = EagleHead(args, shared_layers(target, decoder), layers, norm_before_residual=normed)
+        shared = shared_layers(target, decoder)
+        head = EagleHead(args, shared, layers, norm_before_residual=normed, window=window)
     if "embed_tokens.weight" in stored.tensors:
         head.embed_tokens = nn.Embedding(vocabulary, width)
     return head
@@ -74,6 +76,11 @@ def make_eagle(stored: StoredHead, target: nn.Module, architecture: str) -> Eagl
 def _check_variant(path: Path, config: HeadConfig, stored: StoredHead) -> None:
     settings = [f"{at}{name}" for name in _NOT_RUN for at in ("", "eagle_config.", f"{_NESTED}.")]
     asked = [name for name in settings if config.flag(name)]
+    asked += config.unknown_forms(at=("", "eagle_config.", f"{_NESTED}."))
+    # DeepSpec's name of the layers, whose heads compute in another way as well.
+    asked += config.unknown_forms({"target_layer_ids": (None,)})
+    if config.flag("use_sliding_window") and config.value("layer_types") is None:
+        asked.append("use_sliding_window without layer_types")
     if not config.flag("eagle_config.use_aux_hidden_state", default=True):
         asked.append("eagle_config.use_aux_hidden_state false")
     if "fc.weight" not in stored.tensors:
@@ -103,18 +110,20 @@ def _arguments(config: HeadConfig, at: str, width: int, size: int) -> ModelArgs:
     )
 
 
-def _layers(config: HeadConfig, count: int) -> tuple[int, ...]:
+def _layers(config: HeadConfig, target: nn.Module) -> tuple[int, ...]:
     """Return the numbers of the target's layers whose inputs a head takes.
 
     Where the config names none they are 2, half of all, and the last but two, as in the authors'
     code. Files count in two ways. Where the first number is 1 the layers' outputs are meant, else
-    their inputs; so SGLang tells them apart (#25454). vLLM always takes inputs.
+    their inputs; so SGLang tells them apart (#25454), but for gpt-oss, whose heads always count
+    inputs (#32334). vLLM always takes inputs.
     """
+    count = len(target.layers)
     name = _IDS if config.value(_IDS) is not None else f"eagle_config.{_IDS}"
     found = config.value(name)
     numbers = [2, count // 2, count - 3] if found is None else found
     known = isinstance(numbers, list) and all(type(number) is int for number in numbers)
-    if known and numbers[:1] == [1]:
+    if known and numbers[:1] == [1] and not is_of(target, "gpt_oss"):
         numbers = [number + 1 for number in numbers]
     ascending = known and len(numbers) == 3 and numbers == sorted(set(numbers))
     if not ascending or numbers[0] < 0 or numbers[-1] >= count:
