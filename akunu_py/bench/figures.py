@@ -21,8 +21,9 @@ from akunu_py.values.types import DecodeStats
 Logits = Callable[[Sequence[int]], NDArray[np.float32]]
 """Ids of a text -> a model's logits after each of them."""
 
-Part = Literal["decoding", "prompt", "whole"]
-"""Part of a reply: behind its first pass, the prompt up to the first token, or both."""
+Part = Literal["decoding", "processor", "prompt", "whole"]
+"""Part of a reply: behind its first pass, by the clock or in processor time, the prompt up to the
+first token, or both."""
 
 Runs = Iterable[ItemReplies]
 
@@ -64,6 +65,12 @@ class ArmFigures:
         """Tokens behind the first passes / seconds; None if there are none."""
         timed = sum(reply.num_timed for reply in self.replies)
         return timed / self.decode_s if timed and self.decode_s > 0 else None
+
+    @property
+    def tokens_per_cpu_s(self) -> float | None:
+        """The same tokens / seconds of processor time; None where that is unknown."""
+        cpu_s = sum(reply.cpu_s or 0.0 for reply in self.replies)
+        return sum(reply.num_timed for reply in self.replies) / cpu_s if cpu_s > 0 else None
 
     @property
     def first_s(self) -> float | None:
@@ -136,6 +143,8 @@ def _times(run: ItemReplies, arm: str, part: Part) -> tuple[int, float]:
         return len(run.item.prompt), reply.first_s
     if part == "decoding":
         return reply.num_timed, reply.decode_s
+    if part == "processor":
+        return reply.num_timed, reply.cpu_s or 0.0
     return len(reply.token_ids), reply.whole_s
 
 

@@ -38,6 +38,8 @@ class MeasuredReply(Row, frozen=True):
     """From the call to the first token on the host: making the drafter counts, and the prompt."""
     decode_s: Number
     """From then to the last token."""
+    cpu_s: Number | None = None
+    """Processor time of `decode_s`, of all threads of this process."""
     stats: DecodeStats = field(default_factory=DecodeStats)
     passes: tuple[Pass, ...] = ()
     """Empty where a program has totals alone."""

@@ -32,6 +32,7 @@ class Item(Row, frozen=True):
     """A prompt in token ids for every arm; items of a session are resampled together.
 
     `text` is the reply to force, if any: its tokens are chosen at the cost of the model's own.
+    Prompts `beside` it are answered, too, by arms that make several replies at once.
     """
 
     id: str
@@ -40,6 +41,7 @@ class Item(Row, frozen=True):
     prompt: tuple[Count, ...]
     turn: Count = 0
     text: tuple[Count, ...] | None = None
+    beside: tuple[tuple[Count, ...], ...] = ()
 
 
 class ItemReplies(Row, frozen=True):

@@ -5,12 +5,12 @@ Arms share the rows of a prompt as far as each keeps its own, and prefill is not
 
 import hashlib
 import json
-from collections.abc import Callable, Generator, Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from akunu_py.bench.engine_arm import EngineArm, measure_costs
-from akunu_py.bench.figures import arm_figures, identity, ratio
+from akunu_py.bench.figures import Part, arm_figures, identity, ratio
 from akunu_py.bench.metrics import median_speedup
 from akunu_py.bench.mlx_lm_arm import MlxLmArm
 from akunu_py.bench.result_file import Costs, Failure
@@ -40,13 +40,25 @@ _COLUMNS = (
     Column("peak_megabytes", "peak\nMB", ".0f"),
     Column("identical", "same"),
 )
+_STREAMS_COLUMNS = (
+    Column("arm", "arm"),
+    *ratio_columns("ratio", "of the first\nnumber", ".2f"),
+    *ratio_columns("beside", "of the first\ndrafter", ".2f"),
+    Column("tokens_per_cpu_s", "tokens/\nCPU s", ".1f"),
+    Column("tokens_per_s", "tokens/s", ".1f"),
+    Column("tokens_per_pass", "tokens\na pass", ".2f"),
+    Column("hit_rate", "hit\nrate", ".0%"),
+    Column("identical", "same"),
+)
 
 
 @dataclass(frozen=True, slots=True)
 class SpeedReport:
     """The replies of all arms, of which mlx-lm's comes first.
 
-    `times` are the costs of passes, None if the context has no room to measure them.
+    `times` are the costs of passes, None if the context has no room to measure them. Where several
+    replies are made at once, ratios are of tokens per processor second: to the arm of `against`,
+    and to that of `beside`.
     """
 
     arms: tuple[str, ...]
@@ -54,6 +66,8 @@ class SpeedReport:
     times: PassTimes | None
     failures: tuple[Failure, ...] = ()
     finished: bool = True
+    against: Mapping[str, str] = field(default_factory=dict)
+    beside: Mapping[str, str] = field(default_factory=dict)
 
     def of_category(self, category: str) -> "SpeedReport":
         """Return the report of one category."""
@@ -62,8 +76,10 @@ class SpeedReport:
 
     def figures(self) -> Iterator[dict[str, Any]]:
         """Yield the figures of each arm that answered anything."""
+        part: Part = "processor" if self.beside else "decoding"
         for name in self.arms:
-            arm, same = arm_figures(self.runs, name), identity(self.runs, name, BASELINE)
+            other = self.against.get(name, BASELINE)
+            arm, same = arm_figures(self.runs, name), identity(self.runs, name, other)
             if not arm.replies:
                 continue
             peak = arm.peak_memory_bytes
@@ -78,8 +94,10 @@ class SpeedReport:
                 "outside": arm.outside,
                 "peak_memory_bytes": peak,
                 "peak_megabytes": None if peak is None else peak / 1e6,
-                "ratio": ratio(self.runs, name, BASELINE),
-                "median_ratio": ratio(self.runs, name, BASELINE, of=median_speedup),
+                "tokens_per_cpu_s": arm.tokens_per_cpu_s,
+                "ratio": ratio(self.runs, name, other, part),
+                "median_ratio": ratio(self.runs, name, other, part, of=median_speedup),
+                "beside": ratio(self.runs, name, self.beside.get(name, other), part),
                 "sources": arm.stats.sources,
                 "tokens": arm.tokens,
             }
@@ -107,20 +125,7 @@ def run_speed(
     Raises ConfigError without items or if none fits, for an unknown drafter, and for a draft model
     or a head that the engine lacks.
     """
-    if not items:
-        raise ConfigError("there is nothing to measure with; give prompts or a trace with items")
-    failures: list[Failure] = []
-    fitting: list[Item] = []
-    for item in items:
-        try:
-            # mlx-lm queues a pass behind the last token.
-            check_fits(item.id, item.category, len(item.prompt), engine.context, max_tokens + 1)
-        except AkunuError as error:
-            failures.append(Failure(item.id, str(error)))
-        else:
-            fitting.append(item)
-    if not fitting:
-        raise ConfigError(f"nothing can be measured: {failures[0].error}")
+    fitting, failures = fitting_items(engine, items, max_tokens)
     config = GenerationConfig(max_tokens=max_tokens, seed=0, num_draft_tokens=num_draft_tokens)
     configs = {name: replace(config, drafter=name) for name in dict.fromkeys(drafters)}
     for one in configs.values():
@@ -150,6 +155,30 @@ def run_speed(
     return SpeedReport(names, done.items, times, (*failures, *done.failures), done.finished)
 
 
+def fitting_items(
+    engine: Engine, items: Sequence[Item], max_tokens: int
+) -> tuple[list[Item], list[Failure]]:
+    """Return the items that fit into the context, and failures of the others.
+
+    Raises ConfigError if there are none.
+    """
+    if not items:
+        raise ConfigError("there is nothing to measure with; give prompts or a trace with items")
+    failures: list[Failure] = []
+    fitting: list[Item] = []
+    for item in items:
+        try:
+            # mlx-lm queues a pass behind the last token.
+            check_fits(item.id, item.category, len(item.prompt), engine.context, max_tokens + 1)
+        except AkunuError as error:
+            failures.append(Failure(item.id, str(error)))
+        else:
+            fitting.append(item)
+    if not fitting:
+        raise ConfigError(f"nothing can be measured: {failures[0].error}")
+    return fitting, failures
+
+
 def _lent_loop(engine: Engine) -> Callable[..., Generator[LoopPass, None, None]]:
     """Return mlx-lm's loop over an engine's model, which is lent for each reply."""
     loops: list[PlainLoop] = []
@@ -172,7 +201,10 @@ def speed_findings(report: SpeedReport, failures: Sequence[Failure] = ()) -> Fin
     times = report.times
     traffic = None if times is None else times.traffic
     rows = ({**arm, "identical": f"{arm['identical']}/{arm['pairs']}"} for arm in arms)
-    table = table_of("speed", "Decoding next to mlx-lm", _COLUMNS, rows)
+    title, columns = "Decoding next to mlx-lm", _COLUMNS
+    if report.beside:
+        title, columns = "Replies at once, by tokens per processor second", _STREAMS_COLUMNS
+    table = table_of("speed", title, columns, rows)
     sources = source_table((arm["arm"], arm["sources"], arm["tokens"]) for arm in arms)
     fixed = ("pairs", "identical", "token_hash")
     varying = (
@@ -181,7 +213,9 @@ def speed_findings(report: SpeedReport, failures: Sequence[Failure] = ()) -> Fin
         "hit_rate",
         "outside",
         "peak_memory_bytes",
+        "tokens_per_cpu_s",
         "ratio",
+        "beside",
     )
     return Findings(
         deterministic={"arms": {arm["arm"]: {name: arm[name] for name in fixed} for arm in arms}},

@@ -7,7 +7,7 @@ import click
 from click.core import ParameterSource
 
 from akunu_py.cli import completing
-from akunu_py.cli.bench_options import limited
+from akunu_py.cli.bench_options import category_option, limited
 from akunu_py.cli.bench_output import Output, model_line, output_options, quick_option
 from akunu_py.cli.command import Command
 from akunu_py.cli.count_progress import count_progress
@@ -29,6 +29,21 @@ if TYPE_CHECKING:
 _OPTIONS_OF_FILES = ("compute_type", "exact_weights", "q6k", "pre_tokenizer", "context")
 _MOST_PROMPT_TOKENS = 1024
 _LIMIT, _QUICK_LIMIT = 4, 1
+_MOST_STREAMS = 64
+
+
+class StreamCounts(click.ParamType):
+    """Numbers of replies at once, such as 1,2,4,8."""
+
+    name = "numbers"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        if not isinstance(value, str):
+            return value
+        numbers = value.split(",")
+        if not all(number.isdecimal() and 1 <= int(number) <= _MOST_STREAMS for number in numbers):
+            self.fail(f"{value!r} is not a list of numbers from 1 to 64, such as 1,2,4,8", param, ctx)
+        return tuple(map(int, numbers))
 
 
 @click.command(cls=Command)
@@ -63,6 +78,14 @@ _LIMIT, _QUICK_LIMIT = 4, 1
     metavar="NAME",
     help="Measure this drafter; repeatable.",
 )
+@click.option(
+    "--streams",
+    type=StreamCounts(),
+    default=None,
+    metavar="N,N...",
+    help="Make so many replies at once instead, such as 1,2,4,8; mlx-lm has no part in it.",
+)
+@category_option
 @click.option(
     "--limit",
     type=click.IntRange(min=1),
@@ -110,6 +133,8 @@ def speed(  # noqa: PLR0917 - click passes by name
     limit: int | None,
     quick: bool,
     max_prompt_tokens: int,
+    streams: tuple[int, ...] | None,
+    categories: tuple[str, ...],
     loading: LoadingOptions,
     output: Output,
     **measuring: Any,
@@ -137,11 +162,14 @@ def speed(  # noqa: PLR0917 - click passes by name
             raise click.UsageError(
                 f"--{name.replace('_', '-')} has no counterpart in mlx-lm's loop"
             )
+    if traces and (streams or categories):
+        raise click.UsageError("--streams and --category are about the shipped prompts, not --trace")
     limit = limited(limit, _QUICK_LIMIT, is_quick=quick) or _LIMIT
     from akunu_py.bench.engine_arm import model_of  # imports MLX
     from akunu_py.bench.measured_model import model_from
     from akunu_py.bench.runner import encode_items
     from akunu_py.bench.speed import content_hash, run_speed, speed_findings
+    from akunu_py.bench.streams import run_streams
     from akunu_py.bench.workloads import load_prompts
 
     arguments = {
@@ -151,6 +179,8 @@ def speed(  # noqa: PLR0917 - click passes by name
         "tokenizer": tokenizer_path,
         "limit": limit,
         "max_prompt_tokens": max_prompt_tokens,
+        "streams": streams,
+        "categories": categories,
         **measuring,
         **recorded(loading),
     }
@@ -167,7 +197,7 @@ def speed(  # noqa: PLR0917 - click passes by name
             )
         else:
             items, failures = encode_items(
-                engine.tokenizer, load_prompts(limit=limit), engine.context
+                engine.tokenizer, load_prompts(categories or None, limit=limit), engine.context
             )
         described = model_of(engine, hashed=random_model is None)
         draft = None if engine.draft_model is None else model_from(engine.draft_model)
@@ -178,7 +208,11 @@ def speed(  # noqa: PLR0917 - click passes by name
             ) as run,
             count_progress("replies", "measuring passes") as progress,
         ):
-            report = run_speed(engine, items, store=run.store, progress=progress, **measuring)
+            measuring |= {"store": run.store, "progress": progress}
+            if streams is None:
+                report = run_speed(engine, items, **measuring)
+            else:
+                report = run_streams(engine, items, streams=streams, **measuring)
     result = run.result(speed_findings(report, failures))
     output.emit(result, _head(result, report, forced=bool(traces), **measuring))
 
