@@ -38,8 +38,6 @@ class MeasuredReply(Row, frozen=True):
     """From the call to the first token on the host: making the drafter counts, and the prompt."""
     decode_s: Number
     """From then to the last token."""
-    cpu_s: Number | None = None
-    """Processor time of `decode_s`, of all threads of this process."""
     stats: DecodeStats = field(default_factory=DecodeStats)
     passes: tuple[Pass, ...] = ()
     """Empty where a program has totals alone."""
@@ -49,6 +47,8 @@ class MeasuredReply(Row, frozen=True):
     """Of the passes behind the first, up to the transfer of the chosen ids; akunu's arms alone."""
     peak_memory_bytes: Count | None = None
     row_bits: RowBits = "unknown"
+    cpu_s: Number | None = None
+    """Processor time of `decode_s`, of all threads of this process."""
 
     @property
     def num_timed(self) -> int:

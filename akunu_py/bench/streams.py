@@ -1,4 +1,4 @@
-"""Several replies at once next to one at a time: the same prompts, with shared passes, in one run."""
+"""Several replies at once next to one at a time: the same prompts in one run."""
 
 import threading
 from collections import defaultdict, deque
@@ -171,7 +171,9 @@ def batches(items: Sequence[Item], size: int) -> list[Item]:
     Raises ConfigError for fewer prompts than that.
     """
     if len(items) < size:
-        raise ConfigError(f"{size} replies at once need as many prompts, and there are {len(items)}")
+        raise ConfigError(
+            f"{size} replies at once need as many prompts, and there are {len(items)}"
+        )
     places: dict[str, int] = defaultdict(int)
     numbered: list[tuple[int, Item]] = []
     for item in items:

@@ -32,7 +32,7 @@ _LIMIT, _QUICK_LIMIT = 4, 1
 _MOST_STREAMS = 64
 
 
-class StreamCounts(click.ParamType):
+class StreamCounts(click.ParamType[tuple[int, ...]]):
     """Numbers of replies at once, such as 1,2,4,8."""
 
     name = "numbers"
@@ -42,7 +42,9 @@ class StreamCounts(click.ParamType):
             return value
         numbers = value.split(",")
         if not all(number.isdecimal() and 1 <= int(number) <= _MOST_STREAMS for number in numbers):
-            self.fail(f"{value!r} is not a list of numbers from 1 to 64, such as 1,2,4,8", param, ctx)
+            self.fail(
+                f"{value!r} is not a list of numbers from 1 to 64, such as 1,2,4,8", param, ctx
+            )
         return tuple(map(int, numbers))
 
 
@@ -83,7 +85,7 @@ class StreamCounts(click.ParamType):
     type=StreamCounts(),
     default=None,
     metavar="N,N...",
-    help="Make so many replies at once instead, such as 1,2,4,8; mlx-lm has no part in it.",
+    help="Compare so many replies at once with each other instead, such as 1,2,4,8.",
 )
 @category_option
 @click.option(
@@ -148,10 +150,15 @@ def speed(  # noqa: PLR0917 - click passes by name
     --trace the choices are forced to recorded replies: passes are real, and how much is accepted is
     the recording's.
 
+    With --streams mlx-lm has no part. Figures are tokens per second of processor time, prompts left
+    out, and ratios are to the first number of the same drafter, and to the first drafter at the
+    same number. Five times as many prompts as the largest number give an interval.
+
     \b
     Examples:
       akunu bench speed
       akunu bench speed --random-model llama-135m --trace edits.jsonl
+      akunu bench speed --streams 1,2,4,8 --limit 6 --drafter none --drafter auto
     """  # noqa: D301 - \b keeps click from wrapping the examples
     if random_model is not None and model is not None:
         raise click.UsageError("give either a MODEL or --random-model")
@@ -163,7 +170,8 @@ def speed(  # noqa: PLR0917 - click passes by name
                 f"--{name.replace('_', '-')} has no counterpart in mlx-lm's loop"
             )
     if traces and (streams or categories):
-        raise click.UsageError("--streams and --category are about the shipped prompts, not --trace")
+        name = "--streams" if streams else "--category"
+        raise click.UsageError(f"{name} is about the shipped prompts; leave out --trace")
     limit = limited(limit, _QUICK_LIMIT, is_quick=quick) or _LIMIT
     from akunu_py.bench.engine_arm import model_of  # imports MLX
     from akunu_py.bench.measured_model import model_from

@@ -11,6 +11,7 @@ from akunu_py.bench.bootstrap import Ratio
 from akunu_py.bench.result_file import parse_result
 from akunu_py.bench.runner import Item
 from akunu_py.bench.speed import BASELINE, run_speed, speed_findings
+from akunu_py.bench.streams import batches, run_streams
 from akunu_py.cli.main import cli
 from akunu_py.decoding.budget import Budget
 from akunu_py.models.load import load_model
@@ -58,6 +59,41 @@ def test_all_arms_give_the_models_own_tokens(engine):
     assert result.costs.costs[5] > 0
     assert len({row["id"] for row in result.items}) == 16
     assert len({arm["token_hash"] for arm in result.deterministic["arms"].values()}) == 1
+
+
+def test_replies_at_once_are_those_of_one_at_a_time(engine):
+    prompts = [PROMPT[:size] for size in (20, 9, 14, 7, 12)]
+    items = [item(str(place), prompt) for place, prompt in enumerate(prompts)]
+    report = run_streams(
+        engine, items, streams=(1, 2), drafters=["none", "ngram"], max_tokens=12, with_costs=False
+    )
+    # Two pairs of prompts, and one is left over.
+    assert [run.item.id for run in report.runs] == ["0 and 1 more", "2 and 1 more"]
+    assert report.arms == ("none x1", "none x2", "ngram x1", "ngram x2")
+    config = GenerationConfig(max_tokens=12, drafter="none")
+    alone = [engine.generate(prompt, config).token_ids for prompt in prompts]
+    for run, (first, second) in zip(report.runs, (alone[:2], alone[2:4]), strict=True):
+        for reply in run.replies.values():
+            assert reply.token_ids == (*first, *second)
+            assert reply.cpu_s > 0
+    for arm in speed_findings(report).timing["arms"].values():
+        assert arm["tokens_per_cpu_s"] > 0
+
+
+def test_what_the_ratios_of_replies_at_once_compare(engine):
+    report = run_streams(
+        engine, [item("a"), item("b")], streams=(1, 2), drafters=["none", "ngram"], max_tokens=8,
+        with_costs=False,
+    )  # fmt: skip
+    assert report.against["ngram x2"] == "ngram x1"
+    assert report.beside["ngram x2"] == "none x2"
+
+
+def test_prompts_of_all_categories_are_mixed():
+    items = [Item(f"{kind}{n}", kind, kind, (n,)) for kind in "ab" for n in range(3)]
+    assert [one.prompt + one.beside[0] for one in batches(items, 2)] == [(0, 0), (1, 1), (2, 2)]
+    with pytest.raises(ConfigError, match="7 replies at once need as many prompts"):
+        batches(items, 7)
 
 
 def test_a_recorded_text_is_forced_on_every_arm(engine, monkeypatch):
@@ -242,6 +278,8 @@ def test_models_are_given_by_their_names(trace, tiny_gguf, hub_cache):
         (["--random-model", "llama-tiny", "--compute-type", "float16"], "leave it out"),
         (["--random-model", "llama-tiny", "--context", "64"], "leave it out"),
         (["--trace", "absent.jsonl"], "absent.jsonl cannot be read"),
+        (["--trace", "a.jsonl", "--streams", "1,2"], "--streams is about the shipped prompts"),
+        (["--streams", "2,none"], "'2,none' is not a list of numbers"),
     ],
 )
 def test_mistakes_of_the_caller(arguments, words):
