@@ -183,7 +183,7 @@ def test_every_reply_is_the_one_alone(engine, mixture, parallel):
 
 @pytest.mark.slow
 @given(mixture=MIXTURES, parallel=st.integers(2, 8))
-@settings(max_examples=400)
+@settings(max_examples=120)
 def test_every_reply_is_the_one_alone_in_many_mixtures(engine, mixture, parallel):
     check(engine, mixture, parallel)
 
