@@ -108,9 +108,9 @@ def mixed(engine, mixture, parallel):
     shared = []
     forward, begin = JoinedForward.__call__, joined.Session._begin_pass
 
-    def counted(self, rows, caches):
+    def counted(self, rows, *rest):
         shared.append(len(rows))
-        return forward(self, rows, caches)
+        return forward(self, rows, *rest)
 
     def failing(session, last, draft):
         (job,) = (one.job for one in worker._running if one.lane.session is session)
@@ -240,9 +240,9 @@ def test_a_head_gets_the_states_of_its_own_reply():
     way = {"drafter": "mtp", "draft_budget": "always", "max_tokens": 30, "logit_bias": PLAIN}
     shared, forward = [], JoinedForward.__call__
 
-    def counted(self, rows, caches):
+    def counted(self, rows, *rest):
         shared.append(len(rows))
-        return forward(self, rows, caches)
+        return forward(self, rows, *rest)
 
     with (
         Engine(
