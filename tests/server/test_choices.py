@@ -1,6 +1,7 @@
 """Several choices in one response: joined with their indexes, each the reply of its own seed."""
 
 import json
+import time
 
 import pytest
 from engine_server import serving
@@ -16,8 +17,10 @@ from scripted_server import (
 )
 from toy_engine import PLAIN
 
+from akunu_py.models.joined import JoinedForward
 from akunu_py.server.backend import Health
 from akunu_py.server.events import Decoded, Logprob, Logprobs
+from akunu_py.server.worker import Worker
 from akunu_py.system.errors import ContextOverflowError, ServerBusyError
 from akunu_py.values.generation_config import GenerationConfig
 from akunu_py.values.reply_deltas import ContentDelta
@@ -192,12 +195,29 @@ def test_an_error_in_a_stream_is_its_last_event(server, backend):
     assert error["error"]["code"] == "server_busy"
 
 
-def test_choices_of_an_engine_are_the_replies_of_their_seeds(toy, caplog):
-    """The prompt is read once, and each of the others reads its last token."""
+def test_choices_of_an_engine_are_the_replies_of_their_seeds(toy, caplog, monkeypatch):
+    """The prompt is read once, each of the others reads its last token, and all share passes."""
     caplog.set_level("INFO", "akunu_py.server.worker")
-    defaults = GenerationConfig(logit_bias=PLAIN, temperature=1.0, max_tokens=8)
-    with serving(toy, defaults=defaults, parallel=3, places=3) as server:
+    passes, forward, fill = [], JoinedForward.__call__, Worker._fill_lanes
+
+    def counted(self, rows, caches, calls=None):
+        passes.append(len(rows))
+        return forward(self, rows, caches, calls)
+
+    def all_come_first(worker):
+        while not passes and len(worker._line) < 3 and not worker._running:
+            time.sleep(0.001)
+        fill(worker)
+
+    defaults = GenerationConfig(logit_bias=PLAIN, temperature=1.0, max_tokens=8, drafter="none")
+    with monkeypatch.context() as patch, serving(toy, parallel=3, defaults=defaults) as server:
+        assert toy.joined_passes() is not None
+        patch.setattr(JoinedForward, "__call__", counted)
+        patch.setattr(Worker, "_fill_lanes", all_come_first)
         body = server.post(COMPLETIONS, {"prompt": LONG, "n": 3, "seed": 5}).json()
+    # They begin a round apart: the reader, and then the two that waited for it.
+    assert passes.count(3) >= 6
+    assert len(passes) <= 8
     with toy.sibling() as other:
         expected = [other.generate(LONG, defaults, seed=seed) for seed in (5, 6, 7)]
     texts = [text_of(choice) for choice in body["choices"]]
