@@ -23,6 +23,7 @@ class Comparison:
     difference: float
     same: int
     greedy: int
+    joined: bool
 
 
 def compare(name: str, folder: Path) -> Comparison:
@@ -40,7 +41,13 @@ def compare(name: str, folder: Path) -> Comparison:
         difference = np.abs(engine.logits(ids) - golden["logits"]).max() / golden["logits"].std()
         start = ids[:8]
         rows = engine.logits([*start, *greedy])[len(start) - 1 : -1]
-    return Comparison(model, float(difference), int((rows.argmax(1) == greedy).sum()), len(greedy))
+        joined = engine.joined_passes() is not None
+    same = int((rows.argmax(1) == greedy).sum())
+    return Comparison(model, float(difference), same, len(greedy), joined)
+
+
+def joined_word(joined: list[bool]) -> str:
+    return "yes" if all(joined) else "in part" if any(joined) else "no"
 
 
 def first_line(model: str) -> str:
@@ -61,14 +68,14 @@ def table() -> str:
         for name, (architecture, _) in sorted(BUILDERS.items()):
             results[architecture].append((name, compare(name, Path(folder))))
     lines = [
-        "| `general.architecture` | model class | tiny models compared | largest difference | greedy tokens equal |",
-        "|---|---|---|---|---|",
+        "| `general.architecture` | model class | tiny models compared | largest difference | greedy tokens equal | replies share passes |",
+        "|---|---|---|---|---|---|",
     ]
     notes: dict[str, str] = {}
     for architecture in supported_architectures():
         found = results.get(architecture, [])
         if not found:
-            lines.append(f"| {architecture} | | **unchecked** | | |")
+            lines.append(f"| {architecture} | | **unchecked** | | | |")
             continue
         classes = sorted({result.model for _, result in found})
         for model in classes:
@@ -81,7 +88,8 @@ def table() -> str:
         same, greedy = (sum(getattr(r, key) for _, r in found) for key in ("same", "greedy"))
         lines.append(
             f"| {architecture} | {shown} | {', '.join(name for name, _ in found)} "
-            f"| {max(result.difference for _, result in found):.1e} | {same} of {greedy} |"
+            f"| {max(result.difference for _, result in found):.1e} | {same} of {greedy} "
+            f"| {joined_word([result.joined for _, result in found])} |"
         )
     checked = sum(bool(results.get(name)) for name in supported_architectures())
     lines += ["", f"{checked} of {len(supported_architectures())} architectures are compared.", ""]

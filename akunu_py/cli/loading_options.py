@@ -298,6 +298,7 @@ def load_engine(
         click.echo(_TOY_ANSWERS, err=True)
     loading = with_drafting_models(loading, path, ranks)
     from akunu_py.engine.engine import Engine  # mlx-lm takes over a second
+    from akunu_py.engine.reply_room import ReplyRoom
 
     try:
         loading = settle_weights(path, loading, ranks=ranks)
@@ -309,6 +310,8 @@ def load_engine(
             raise ModelFormatError(f"{error}: akunu models pull smollm2") from None
         raise
     engine.compares_rows = False  # the commands that show it set this
+    if loading.force:
+        engine.reply_room = ReplyRoom()
     return engine
 
 

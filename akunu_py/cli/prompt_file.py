@@ -35,8 +35,8 @@ _OPTIONS = (
         help="Append the replies to --prompts to FILE; the same command goes on from there.",
     ),
     option(
-        "--streams", type=click.IntRange(min=1), metavar="N", default=8, show_default=True,
-        group="Output", help="Make N replies to --prompts at once.",
+        "--streams", type=click.IntRange(min=1), metavar="N", group="Output",
+        help="Make N replies to --prompts at once; left out, 8 or as many as memory holds.",
     ),
 )  # fmt: skip
 
@@ -51,7 +51,7 @@ def prompt_file_options(function: Callable[..., Any]) -> Callable[..., Any]:
 
     @wraps(function)
     def wrapped(
-        *args: Any, prompts: Path | None, output: Path | None, streams: int, **options: Any
+        *args: Any, prompts: Path | None, output: Path | None, streams: int | None, **options: Any
     ) -> Any:
         prompt_file = None
         if prompts is not None and output is not None:
@@ -92,7 +92,7 @@ class PromptFile:
 
     path: Path
     output: Path
-    streams: int
+    streams: int | None
 
     def prepare(
         self, config: "GenerationConfig", *, raw: bool, system: str | None
@@ -145,11 +145,9 @@ class PromptFile:
                     begun.append(task)
                     yield call
 
+        making = engine.generate_many(calls(), streams=self.streams)
         try:
-            with (
-                count_progress("replies") as progress,
-                engine.generate_many(calls(), streams=self.streams) as results,
-            ):
+            with count_progress("replies") as progress, making as results:
                 progress(done, len(tasks))
                 for place, result in results:
                     if isinstance(result, Exception):

@@ -107,7 +107,7 @@ def in_flags(text: str) -> str:
     return re.sub(found, lambda match: flags[match[0]], text)
 
 
-_WORDS = ("context", "regex", "grammar", "choices")
+_WORDS = ("context", "regex", "grammar", "choices", "streams")
 """Names of one word of options that are not a reply's; messages begin with them."""
 
 

@@ -93,8 +93,8 @@ class _Duration(click.ParamType[float]):
     help="Listen on port N; 0 takes a free one.",
 )  # fmt: skip
 @option(
-    "--parallel", type=click.IntRange(1, 64), default=4, metavar="N",
-    help="Make N replies at once.",
+    "--parallel", type=click.IntRange(1, 32), metavar="N",
+    help="Make N replies at once; left out, 8 or as many of 4,096 tokens as memory holds.",
 )  # fmt: skip
 @option(
     "--queue", type=click.IntRange(0, 10_000), default=32, metavar="N",
@@ -130,7 +130,7 @@ def serve(  # noqa: PLR0917 - click passes by name
     idle_unload: float,
     host: str,
     port: int,
-    parallel: int,
+    parallel: int | None,
     queue: int,
     cache_memory: int,
     cache_dir: Path | None,
@@ -202,9 +202,12 @@ def serve(  # noqa: PLR0917 - click passes by name
                     if (ranks := worker.engine.ranks) is not None:
                         more = f" on {ranks.size} ranks"
                     name = served.default.description.name
+                    places = worker.health().places
+                    replies = "one reply" if places == 1 else f"up to {places} replies"
                     click.echo(
-                        f"{name}{more} at {address}, in a browser too; Ctrl-C ends it", err=True
-                    )
+                        f"{name}{more} at {address}, in a browser too, {replies} at once; "
+                        "Ctrl-C ends it", err=True,
+                    )  # fmt: skip
                 server.run(sockets=[listening])
             finally:
                 worker.close()

@@ -32,6 +32,7 @@ from akunu_py.engine.prompt_ids import (
 from akunu_py.engine.reasoning import end_of_prompt
 from akunu_py.engine.reply import Request, Turns
 from akunu_py.engine.reply_message import MessageReader
+from akunu_py.engine.reply_room import ReplyRoom
 from akunu_py.engine.reply_stream import ReplyStream
 from akunu_py.engine.rounds import choose_steps, results_as_they_end
 from akunu_py.engine.thinking import Thinking
@@ -44,8 +45,9 @@ from akunu_py.models.heads import Head, wanted_head
 from akunu_py.models.joined import JoinedForward
 from akunu_py.models.load import LoadedModel, ModelDescription, open_model
 from akunu_py.models.load_steps import Steps, finish
-from akunu_py.models.memory_check import planned_models, settle_forms
+from akunu_py.models.memory_check import MemoryNeeds, planned_models, settle_forms
 from akunu_py.models.pass_times import ROWS, PassTimes, measure_passes
+from akunu_py.models.rank_split import PlannedGroup
 from akunu_py.models.session import Session
 from akunu_py.models.token_model import CachedTokenModel
 from akunu_py.protocols import Tokenizer
@@ -113,6 +115,8 @@ class Engine:
         # length of the text, that takes some passes behind a reply; without it they say "unknown"
         # of a reply with drafts.
         self.compares_rows = True
+        # How many replies memory holds at once; one that asks nothing allows any number.
+        self.reply_room = ReplyRoom()
         self.reproducible = options.reproducible
         block_rows = BLOCK_ROWS if options.reproducible else None
         context = usable_context(options.context, loaded.description.context, block_rows)
@@ -122,8 +126,12 @@ class Engine:
         self._options = options
         self._session = self._new_session(context)
         self._joined: JoinedForward | None = None
+        # Why replies that are made together take turns: "" where they share passes, None as long as
+        # `joined_passes` has not tried it.
+        self.takes_turns: str | None = None
         if not self._session.joins:
             reason = "are reproducible" if options.reproducible else "run on several machines"
+            self.takes_turns = f"they {reason}"
             _log.info("replies that are made together take turns, since they %s", reason)
         self.tool_use = ToolUse(loaded.tokenizer, _call_reader(options.tool_parser))
         self.thinking = Thinking(loaded.tokenizer)
@@ -188,7 +196,10 @@ class Engine:
             open_model(given, model.options, context=options.context)
             for given, model in zip((path, options.draft_model), planned, strict=False)
         ]
-        return finish(cls.loading(opened, options))
+        engine = finish(cls.loading(opened, options))
+        needs = MemoryNeeds(planned, context=options.context)
+        engine.reply_room = ReplyRoom(needs, options.context)
+        return engine
 
     @classmethod
     def _load_on_ranks(
@@ -210,6 +221,9 @@ class Engine:
                 "and drafts come from the text"
             )
         engine = cls(load_part(ranks, path, options), options, ranks=ranks)
+        planned = planned_models(path, options, PlannedGroup(ranks.rank, ranks.size))
+        needs = MemoryNeeds(planned, context=options.context)
+        engine.reply_room = ReplyRoom(needs, options.context, ranks.available_memory)
         session, model, context = engine._session, options.of_model(), engine.context
         if check:
             compare_with_one(session, path, model, context=context, kv_bits=options.kv_bits)
@@ -266,10 +280,13 @@ class Engine:
         prompts: Iterable[Prompt | CheckedCall],
         config: GenerationConfig | None = None,
         *,
-        streams: int = 8,
+        streams: int | None = None,
         **options: Unpack[GenerationOptions],
     ) -> HeldIterator[tuple[int, GenerationResult | Exception]]:
         """Continue many prompts, up to `streams` at once; yield place and result as replies end.
+
+        Without `streams` they are eight, or as many as memory holds. A reply counts there with the
+        `context` that the engine was given, else with 4,096 tokens.
 
         Replies share their passes where the model allows it, and each is the one that `generate`
         makes. A prompt may also be what `check_chat` made of a conversation, with the options given
@@ -277,10 +294,10 @@ class Engine:
         a result, and the others go on. Closing the iterator ends the replies under way, and so does
         another call on this engine.
 
-        Raises ConfigError for options out of range, EngineStateError as `generate` does.
+        Raises ConfigError for options out of range, MemoryLimitError for more streams than memory
+        holds, EngineStateError as `generate` does.
         """
-        if streams < 1:
-            raise ConfigError(f"streams is {streams}; give 1 or more")
+        streams = self.reply_room.checked(streams)
         if isinstance(prompts, str):
             raise ConfigError("prompts is one text; give a list of texts")
         config = with_options(config or GenerationConfig(), options)
@@ -549,7 +566,7 @@ class Engine:
             self._loaded,
             replace(self._options, context=self.context, memory=None, counts=None),
         )
-        engine.compares_rows = self.compares_rows
+        engine.compares_rows, engine.reply_room = self.compares_rows, self.reply_room
         return engine
 
     def lane(self) -> Lane:
@@ -572,7 +589,8 @@ class Engine:
             return None
         if self._joined is None:
             self._joined = JoinedForward(self._loaded.model)
-        return None if self._joined.refusal(session) else self._joined
+        self.takes_turns = self._joined.refusal(session)
+        return None if self.takes_turns else self._joined
 
     def measure_drafts(self, *, alone: bool) -> None:
         """Say whether a reply runs alone; only then are the costs of passes with drafts measured.

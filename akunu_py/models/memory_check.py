@@ -48,7 +48,8 @@ class PlannedModel:
 
     def requirements(self) -> needs.Requirements:
         """Return what it needs; raises as `requirements` does."""
-        return needs.requirements(self.path, self.options, self.group, heads=self.heads)
+        path = self.path.expanduser()
+        return needs.requirements(path, self.options, self.group, heads=self.heads)
 
 
 def planned_models(
@@ -131,6 +132,14 @@ class MemoryNeeds:
     def largest_pass(self, tokens: int) -> int:
         pairs = zip(self._models, self._found, strict=True)
         return max(found.working_bytes(tokens, kv_bits=model.kv_bits) for model, found in pairs)
+
+    def replies(self, tokens: int, available: int) -> int:
+        """Return how many replies of `tokens` tokens, prompts included, `available` bytes hold.
+
+        They are made at once; their passes are made one after another.
+        """
+        tokens = min(tokens, self.context)
+        return max(0, available - self.largest_pass(tokens)) // max(1, self.rows(tokens))
 
     @cached_property
     def _found(self) -> list[needs.Requirements]:

@@ -42,6 +42,9 @@ class ServedModel:
     unwritten: Callable[[Sequence[Tool]], Sequence[str]] = lambda _: ()
     """Returns the parts of tools' schemas that calls cannot follow, since its template cannot write
     them; none where that is not known yet."""
+    takes_turns: Callable[[], str | None] = lambda: None
+    """Returns why replies that are made at once take turns; an empty text where they share passes,
+    None where that is not known: a model tries it with its first two replies."""
     fills_in: bool = False
     """Whether its vocabulary has the tokens to fill a gap."""
     template: str = ""

@@ -152,6 +152,7 @@ def served_model(engine: Engine) -> ServedModel:
         heeds=engine.thinking.supported,
         holds_grammars=_holds_grammars(engine),
         unwritten=engine.tool_use.unwritten,
+        takes_turns=lambda: engine.takes_turns,
         template=getattr(tokenizer, "chat_template", ""),
         stored=_stored(path, description),
         fills_in=isinstance(tokenizer, GGUFTokenizer)

@@ -38,6 +38,7 @@ async def props(http: HttpRequest) -> Response:
     service: Service = http.app.state.service
     model = service.model(http.query_params.get("model"))
     defaults = service.defaults
+    turns = model.takes_turns() if model.loaded else None
     return JSONResponse(
         {
             "default_generation_settings": {
@@ -52,6 +53,9 @@ async def props(http: HttpRequest) -> Response:
             },
             "n_ctx_train": model.trained,
             "total_slots": service.backend.health().places,
+            # None until two replies were made at once.
+            "shares_passes": None if turns is None else not turns,
+            "takes_turns_since": turns or None,
             # A name: clients have no business with folders of this machine.
             "model_path": model.id,
             "model_alias": model.id,

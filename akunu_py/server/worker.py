@@ -175,8 +175,11 @@ class _Load:
 class Worker:
     """Makes replies with models, `parallel` at once; no one else uses them meanwhile.
 
+    Without `parallel` they are eight, or as many of usual length as memory holds with the default
+    model, which is loaded then.
+
     Replies wait in a line with `places`, fair between clients. `step` begins replies while there
-    are fewer than `parallel` and then makes one turn of one reply. The text of a reply depends on
+    are fewer than `parallel` and then makes a round. The text of a reply depends on
     neither the others nor the cache, as far as rows are bit-equal (docs/decisions.md).
 
     The first of the line may have to wait: for memory, until a reply ends, or for its model to be
@@ -193,18 +196,21 @@ class Worker:
         self,
         models: ServedModels | Engine,
         *,
-        parallel: int = 4,
+        parallel: int | None = None,
         places: int = 32,
         cache: PrefixCache | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
+        if isinstance(models, Engine):
+            models = ServedModels.of(models, cache)
+        self.models = models
+        if parallel is None:
+            # A reply that is longer waits until there is memory for it.
+            parallel = self.engine.reply_room.usual(USUAL_CONTEXT)
         if parallel < 1 or places < 0:
             raise ConfigError(
                 f"parallel is {parallel} and the queue {places}; give 1 or more, and 0 or more"
             )
-        if isinstance(models, Engine):
-            models = ServedModels.of(models, cache)
-        self.models = models
         self._parallel = parallel
         self._clock = clock
         self._changed = threading.Condition()

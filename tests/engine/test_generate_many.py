@@ -92,6 +92,7 @@ def test_it_is_said_that_replies_take_turns(caplog, monkeypatch):
     assert "take turns" not in caplog.text
     with toy_engine(reproducible=True) as engine:
         assert engine.joined_passes() is None
+        assert engine.takes_turns == "they are reproducible"
     assert "take turns, since they are reproducible" in caplog.text
     # The passes of rank 0.
     monkeypatch.setattr(Passes, "joins", False)

@@ -207,6 +207,10 @@ def test_model_is_described(loaded):
     assert model.id == "roomy"
     assert model.context == loaded.context
     assert not model.fills_in
+    with loaded.sibling() as untried:
+        assert served_model(untried).takes_turns() is None
+        assert untried.joined_passes() is not None
+        assert not served_model(untried).takes_turns()
 
 
 def test_the_template_is_that_of_the_file(served, tmp_path, tiny_gguf):

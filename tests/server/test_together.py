@@ -229,7 +229,7 @@ def test_replies_of_a_model_that_refuses_take_turns(caplog):
         # Nothing is shared but the two sessions of the try.
         assert check(engine, [request_of(number) for number in range(4)]) == [2]
         assert engine.joined_passes() is None
-    assert "replies take turns: " in caplog.text
+        assert f"replies take turns: {engine.takes_turns}" in caplog.text
 
 
 def test_a_head_gets_the_states_of_its_own_reply():

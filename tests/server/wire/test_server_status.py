@@ -162,6 +162,21 @@ def test_props_of_a_model_that_was_not_loaded():
         assert server.get("/props").json()["thinking"] is None
 
 
+@pytest.mark.parametrize(
+    ("reason", "shares", "since"),
+    [
+        (None, None, None),
+        ("", True, None),
+        ("they are reproducible", False, "they are reproducible"),
+    ],
+)
+def test_props_say_whether_replies_share_passes(reason, shares, since):
+    served = replace(MODEL, takes_turns=lambda: reason)
+    with running(ScriptedBackend(served=(served,))) as server:
+        body = server.get("/props").json()
+    assert (body["shares_passes"], body["takes_turns_since"]) == (shares, since)
+
+
 def test_server_without_a_model():
     with running(ScriptedBackend(served=())) as server:
         assert server.get("/v1/models").json()["data"] == []
