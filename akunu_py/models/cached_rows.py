@@ -21,7 +21,7 @@ PREFILL_CHUNK = 512
 """Most rows of one prompt pass: enough for full speed."""
 
 _TURN_S = 0.2
-"""Seconds after which a prompt pass pauses behind the next layer.
+"""Seconds of a prompt pass between two pauses; a layer that takes longer is not divided.
 
 Ctrl-C, progress and the replies of others wait for a pause. Pauses change no result, so they may
 depend on the clock; the rows of a pass, on which bits may depend, do not.
@@ -66,7 +66,8 @@ class Passes:
         fed = [alias(cache) for cache in self.caches] if known else self.caches
         # The logits are never evaluated, so they are not computed.
         self._run(rows, fed)
-        since = time.perf_counter()
+        since = before = time.perf_counter()
+        longest = 0.0
         for layer, (cache, new) in enumerate(zip(self.caches, fed, strict=True)):
             # First, so that nothing else holds the arrays that MLX writes rows into.
             take_over(cache, new)
@@ -74,9 +75,12 @@ class Passes:
             mx.async_eval(cache.state)  # type: ignore[no-untyped-call]
             if layer:
                 mx.eval(self.caches[layer - 1].state)
-            if time.perf_counter() - since >= _TURN_S:
+            now = time.perf_counter()
+            longest, before = max(longest, now - before), now
+            # One more layer is queued already, and a pass of other replies would wait for it.
+            if now + longest - since >= _TURN_S:
                 yield layer
-                since = time.perf_counter()
+                since = before = time.perf_counter()
         mx.eval(self.caches[-1].state)
 
     def _run(self, rows: mx.array, caches: list[Cache]) -> mx.array:

@@ -224,6 +224,8 @@ class Worker:
         self._compiling: set[ReplyJob] = set()
         # Replies that read their prompts, and where.
         self._reading: dict[ReplyJob, Lane] = {}
+        # Replies that wait until others have read their prompts.
+        self._awaiting: set[ReplyJob] = set()
         self._mean_s = _USUAL_REPLY_S
         self._stopping = False
         self._why_no_more = "the server is shutting down; send the request again later"
@@ -326,8 +328,11 @@ class Worker:
         if not self._running:
             return loaded
         alone = [one for one in self._running if not one.shares]
-        if alone:
-            self._turn(next((one for one in alone if one.job.cancelled.is_set()), alone[0]))
+        for one in sorted(alone, key=lambda one: not one.job.cancelled.is_set()):
+            self._turn(one)
+            # One that waits for another's rows takes no time, so it is nobody's turn.
+            if one.job not in self._awaiting:
+                break
         sharing = [one for one in self._running if one.shares]
         if sharing:
             resident = sharing[0].resident
@@ -499,11 +504,13 @@ class Worker:
         same rows computed side by side. A turn of a reply that waits does nothing, and the one in
         which it takes rows does nothing else.
         """
-        while (reader := self._reader(job, resident)) is not None:
-            while self._reads(*reader) and not job.cancelled.is_set():
-                yield None
-            if job.cancelled.is_set():
-                break
+        try:
+            while not job.cancelled.is_set() and (reader := self._reader(job, resident)):
+                self._awaiting.add(job)
+                while self._reads(*reader) and not job.cancelled.is_set():
+                    yield None
+        finally:
+            self._awaiting.discard(job)
         taken = self._take_rows(job, resident, lane)
         learned = job.model.clients.state(job.client)
         if job.prepared.prediction:

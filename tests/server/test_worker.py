@@ -137,6 +137,23 @@ def test_a_long_prompt_does_not_keep_a_running_reply_from_its_turns(toy, make_wo
     assert passes > 20
 
 
+def test_a_prompt_is_read_no_slower_for_those_who_wait_for_it(toy, make_worker, small_passes):
+    worker = make_worker(parallel=6, cache=PrefixCache(1 << 26))
+    short = worker.submit(call(toy, max_tokens=100))
+    until(worker, lambda: seen_of(short)[1] >= 2)
+    same = [worker.submit(call(toy, "abcdefg " * 100), client=str(place)) for place in range(5)]
+    until(worker, lambda: len(worker._awaiting) == 4)
+    while seen_of(same[0])[0] < 450:
+        before = seen_of(same[0])[0]
+        worker.step()
+        assert seen_of(same[0])[0] > before
+    # They begin one after another, and one that is cancelled waits no more.
+    same[1].cancel()
+    until(worker, lambda: not worker._awaiting)
+    until(worker, lambda: all(seen_of(job)[1] for job in (*same[2:], same[0])))
+    assert same[1].events._over
+
+
 @pytest.fixture
 def pauses(monkeypatch):
     """A pass over a prompt pauses behind each layer."""
