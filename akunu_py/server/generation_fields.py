@@ -1,7 +1,7 @@
 """Fields of a request that say how to sample and when to end; the same in several APIs."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 from functools import cache
 from typing import Any, ClassVar, TypeVar, cast, get_args
 
@@ -201,6 +201,20 @@ def config_with(
         name = spelling.get(option, option) if option in options else option
         param = name if option in options else ""
         raise RequestError(name + space + rest, param=param) from None
+
+
+def declared_fields(wire: WireFormat, defaults: GenerationConfig) -> list[dict[str, Any]]:
+    """Return what a form of a client needs for the options of a format: names, ranges and words."""
+    return [
+        {
+            "name": one.name,
+            "kind": type(one.kind).__name__.lower(),
+            "default": getattr(defaults, one.name),
+            "words": one.words,
+            **asdict(cast("Any", one.kind)),
+        }
+        for one in _options(wire)
+    ]
 
 
 def refuse(fields: Mapping[str, str], given: Mapping[str, Any], *, within: str = "") -> None:

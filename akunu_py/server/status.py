@@ -4,6 +4,7 @@ from starlette.requests import Request as HttpRequest
 from starlette.responses import JSONResponse, Response
 
 from akunu_py import __version__
+from akunu_py.server.generation_fields import declared_fields
 from akunu_py.server.service import Service
 
 _RETRY_S = "5"
@@ -62,6 +63,8 @@ async def props(http: HttpRequest) -> Response:
             "chat_template": model.template,
             # None until the model was loaded: only its template tells.
             "thinking": sorted(model.heeds) if model.loaded else None,
+            # akunu's own, for the page.
+            "options": declared_fields("completions", defaults),
             "modalities": {"vision": False, "audio": False},
             "build_info": f"akunu {__version__}",
         }

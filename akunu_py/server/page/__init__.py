@@ -15,7 +15,21 @@ from starlette.responses import Response
 
 _FOLDER = Path(__file__).parent
 _STYLES = ("page.css",)
-_SCRIPTS = ("markdown.js", "page.js")
+# In the order in which they run: each uses what those before it define.
+_SCRIPTS = (
+    "requests.js",
+    "syntax.js",
+    "markdown.js",
+    "sources.js",
+    "store.js",
+    "exports.js",
+    "files.js",
+    "exchange.js",
+    "options.js",
+    "chat.js",
+    "chats.js",
+    "page.js",
+)
 
 
 async def page(http: HttpRequest) -> Response:

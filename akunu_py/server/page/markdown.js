@@ -17,8 +17,10 @@ const harmless = (text) => text.replace(/\r/g, "").replace(REPLACED, "\ufffd");
 
 /* Text that grows, and who drafted which part of it: null for the model itself. */
 class SourcedText {
-  text = "";
-  runs = [];
+  constructor(text = "", runs = null) {
+    this.text = harmless(text);
+    this.runs = runs ?? (this.text ? [{ source: null, end: this.text.length }] : []);
+  }
 
   add(text, source) {
     this.text += harmless(text);
@@ -64,8 +66,11 @@ const HEADING = /^ {0,3}(#{1,6})[ \t]+/;
 const RULE = /^ {0,3}([-*_])(?:[ \t]*\1){2,}[ \t]*$/;
 const QUOTE = /^ {0,3}> ?/;
 const ITEM = /^( *)(?:([-*+])|(\d{1,9})[.)])(?: +|$)/;
-const TABLE_RULE = /^ *\|?[ :-]*-[ :|-]*$/;
+const TABLE_RULE = /^[ :|-]+$/;
+const CLOSING_HASHES = /[ \t]#+$/;
 const DEEPEST = 8;
+/* A browser takes seconds for a table of thousands of columns. */
+const MOST_COLUMNS = 100;
 /* Marks within longer lines are left as text: the time to look for them grows with the square. */
 const LONGEST_MARKED = 4000;
 
@@ -96,21 +101,21 @@ class Blocks {
         at += 1;
         continue;
       }
-      const [node, next] = this.block(lines, at, depth);
-      found.push({ node, at });
+      const [node, next, open] = this.block(lines, at, depth);
+      found.push({ node, at, open });
       at = next;
     }
     return found;
   }
 
-  /* Returns the block that begins at a line, and the line after it. */
+  /* Returns the block that begins at a line, the line after it, and the code whose fence is open. */
   block(lines, at, depth) {
     const text = this.textOf(lines[at]);
     let match;
     if ((match = FENCE.exec(text))) return this.code(lines, at, match);
     if ((match = HEADING.exec(text))) {
       const node = element(`h${match[1].length}`, { dir: "auto" });
-      const closing = /[ \t]+#+[ \t]*$/.exec(text)?.index ?? text.length;
+      const closing = CLOSING_HASHES.exec(text.trimEnd())?.index ?? text.length;
       const begin = match[0].length;
       this.inline(node, lines[at].start + begin, lines[at].start + Math.max(begin, closing));
       return [node, at + 1];
@@ -121,31 +126,17 @@ class Blocks {
       if ((match = ITEM.exec(text))) return this.list(lines, at, match, depth);
     }
     if (text.includes("|") && at + 1 < lines.length && this.isTableRule(lines[at + 1])) {
-      return this.table(lines, at);
+      const columns = this.cells(lines[at]).length;
+      if (columns <= MOST_COLUMNS) return this.table(lines, at, columns);
     }
     return this.paragraph(lines, at);
   }
 
   code(lines, at, [, fence, language]) {
-    const closes = new RegExp(`^ {0,3}${fence[0]}{${fence.length},} *$`);
-    const last = lines.findIndex((line, place) => place > at && closes.test(this.textOf(line)));
-    const end = last < 0 ? lines.length : last;
-    const code = element("code", { dir: "ltr" });
-    for (const line of lines.slice(at + 1, end)) {
-      // Whoever drafted the indentation: blocks of tinted blanks would hide the code's shape.
-      const indent = this.indent(this.textOf(line));
-      code.append(this.sourced.text.slice(line.start, line.start + indent));
-      this.sourced.appendTo(code, line.start + indent, line.end);
-      code.append("\n");
-    }
-    const copy = element("button", { type: "button", textContent: "Copy" });
-    copy.setAttribute("aria-label", "Copy this code");
-    copy.onclick = () => copyText(copy, code.textContent);
-    const pre = element("pre", { tabIndex: 0 }, code);
-    const head = element("div", {}, element("span", { textContent: language.trim() || "code" }), copy);
-    // A fence that ends the text has opened nothing yet.
-    const block = element("div", { className: "code", hidden: !code.textContent }, head, pre);
-    return [block, last < 0 ? end : end + 1];
+    const code = new Code(this.sourced, fence, language.trim());
+    const next = at + 1 + code.read(lines.slice(at + 1));
+    // The line of a fence may still grow to another one.
+    return [code.node, next, !code.closed && at + 1 < lines.length ? code : null];
   }
 
   quote(lines, at, depth) {
@@ -219,14 +210,14 @@ class Blocks {
 
   isTableRule(line) {
     const text = this.textOf(line);
-    return text.includes("|") && TABLE_RULE.test(text);
+    return text.includes("|") && text.includes("-") && TABLE_RULE.test(text);
   }
 
-  table(lines, at) {
+  table(lines, at, columns) {
     const table = element("table");
     const row = (line, name) => {
       const made = element("tr");
-      for (const { start, end } of this.cells(line)) {
+      for (const { start, end } of this.cells(line).slice(0, columns)) {
         const cell = element(name, { dir: "auto" });
         this.inline(cell, start, end);
         made.append(cell);
@@ -301,25 +292,113 @@ const MARKS = new RegExp(
   "dg",
 );
 
-/* Shows a text that grows: blocks that are complete stay, the last ones are made anew. */
+/* A block of code. It takes each line once, but for the last one, which may still grow. */
+class Code {
+  closed = false;
+  open = null;
+  last = [];
+
+  constructor(sourced, fence, language) {
+    this.sourced = sourced;
+    this.family = familyOf(language);
+    this.closes = new RegExp(`^ {0,3}${fence[0]}{${fence.length},} *$`);
+    this.code = element("code", { dir: "ltr" });
+    const copy = element("button", { type: "button", textContent: "Copy" });
+    copy.setAttribute("aria-label", "Copy this code");
+    copy.onclick = () => copyText(copy, this.code.textContent);
+    const head = element("div", {}, element("span", { textContent: language || "code" }), copy);
+    const pre = element("pre", { tabIndex: 0 }, this.code);
+    this.node = element("div", { className: "code" }, head, pre);
+  }
+
+  /* Reads the lines after those that were complete; returns how many belong to the block. */
+  read(lines) {
+    for (const node of this.last) node.remove();
+    this.last = [];
+    let at = 0;
+    for (; at < lines.length && !this.closed; at += 1) {
+      const text = this.sourced.text.slice(lines[at].start, lines[at].end);
+      const isLast = at === lines.length - 1;
+      if (this.closes.test(text)) {
+        this.closed = !isLast;
+        at += 1;
+        break;
+      }
+      if (isLast && !text) continue;
+      const [nodes, open] = this.line(lines[at], text);
+      if (isLast) this.last = nodes;
+      else this.open = open;
+      this.code.append(...nodes);
+    }
+    // A fence that ends the text has opened nothing yet.
+    this.node.hidden = !this.code.firstChild;
+    return at;
+  }
+
+  line(line, text) {
+    const [found, open] = this.family ? colours(text, this.family, this.open) : [[], null];
+    // Whoever drafted the indentation: blocks of tinted blanks would hide the code's shape.
+    let done = text.length - text.trimStart().length;
+    const all = element("div", {}, text.slice(0, done));
+    for (const [kind, begin, end] of [...found, ["", text.length, text.length]]) {
+      if (begin > done) this.sourced.appendTo(all, line.start + done, line.start + begin);
+      const from = Math.max(begin, done);
+      done = Math.max(end, done);
+      if (from >= end) continue;
+      const span = element("span", { className: kind });
+      this.sourced.appendTo(span, line.start + from, line.start + end);
+      all.append(span);
+    }
+    all.append("\n");
+    return [[...all.childNodes], open];
+  }
+}
+
+/* Shows a text that grows: blocks that are complete stay, the last ones are made anew; `finished`
+   is told the nodes that stay. */
 class MarkdownView {
-  constructor(parent, sourced) {
+  constructor(parent, sourced, finished = () => {}) {
     this.parent = parent;
     this.sourced = sourced;
+    this.finished = finished;
     this.blocks = new Blocks(sourced);
     this.from = 0;
     this.tail = [];
+    this.open = null;
+    this.ended = false;
   }
 
   update() {
-    const lines = linesOf(this.sourced.text, this.from);
+    if (this.ended) return;
+    let lines = linesOf(this.sourced.text, this.from);
+    if (this.open) {
+      const read = this.open.read(lines);
+      if (!this.open.closed) {
+        this.from = lines.at(-1).start;
+        return;
+      }
+      this.finished(this.open.node);
+      this.open = null;
+      lines = lines.slice(read);
+      this.from = lines[0].start;
+    }
     const found = this.blocks.of(lines);
     for (const node of this.tail) node.remove();
     this.parent.append(...found.map((block) => block.node));
+    this.open = found.at(-1)?.open ?? null;
     // A line that may still grow can yet turn out to belong to the block before it.
     const complete = found.filter((block) => block.at < lines.length - 1);
     const last = Math.max(0, complete.length - 1);
-    this.tail = found.slice(last).map((block) => block.node);
-    if (found.length) this.from = lines[found[last].at].start;
+    for (const block of found.slice(0, last)) this.finished(block.node);
+    this.tail = this.open ? [] : found.slice(last).map((block) => block.node);
+    if (this.open) this.from = lines.at(-1).start;
+    else if (found.length) this.from = lines[found[last].at].start;
+  }
+
+  /* Nothing more comes. */
+  end() {
+    this.update();
+    if (!this.ended) for (const node of this.open ? [this.open.node] : this.tail) this.finished(node);
+    this.ended = true;
   }
 }

@@ -5,11 +5,10 @@ import re
 from dataclasses import replace
 
 import pytest
-from chromium import chromium
+from page_actions import ask, last_reply
 from scripted_server import (
     ACCEPTED,
     MODEL,
-    PATIENCE_S,
     USAGE,
     Pause,
     ScriptedBackend,
@@ -31,58 +30,10 @@ from akunu_py.values.reply_deltas import ContentDelta, ReasoningDelta
 
 sync_api = pytest.importorskip("playwright.sync_api")
 expect = sync_api.expect
-# Playwright's own five and thirty seconds are short on a busy machine.
-PATIENCE_MS = 1000 * PATIENCE_S
-expect.set_options(timeout=PATIENCE_MS)
 
 pytestmark = pytest.mark.slow
 
 KEY = "sk-test-0123456789abcdef"
-
-
-@pytest.fixture(scope="module")
-def browser():
-    with chromium(PATIENCE_MS) as browser:
-        yield browser
-
-
-@pytest.fixture
-def open_page(browser):
-    """Open the page of a server; at the end there must be no error and no foreign request."""
-    opened, errors, requests = [], [], []
-
-    def open_(server, **options):
-        options = {"viewport": {"width": 900, "height": 700}, "reduced_motion": "reduce"} | options
-        context = browser.new_context(**options)
-        context.set_default_timeout(PATIENCE_MS)
-        page = context.new_page()
-        opened.append((context, server.url))
-        page.on("console", lambda message: errors.append(message.text))
-        page.on("pageerror", lambda error: errors.append(str(error)))
-        page.on("dialog", lambda dialog: errors.append(dialog.message))
-        page.on("request", lambda request: requests.append(request.url))
-        page.goto(server.url)
-        return page
-
-    yield open_
-    for context, _ in opened:
-        context.close()
-    # A status that the page tells the user about is no violation.
-    assert [error for error in errors if "Failed to load resource" not in error] == []
-    allowed = tuple(f"{url}/" for _, url in opened)
-    assert [url for url in requests if not url.startswith((*allowed, "data:"))] == []
-
-
-def ask(page, text="Hi"):
-    """Send a message, once the page knows its model and no reply is under way any more."""
-    expect(page.locator("#context-words")).to_contain_text("tokens of context")
-    expect(page.get_by_role("button", name="Send")).to_be_visible()
-    page.get_by_label("Message").fill(text)
-    page.keyboard.press("Enter")
-
-
-def last_reply(page):
-    return page.get_by_role("article", name="Reply").last
 
 
 def test_reply_streams_with_tints_and_stops_and_is_retried(server, backend, open_page):
@@ -101,6 +52,7 @@ def test_reply_streams_with_tints_and_stops_and_is_retried(server, backend, open
     page = open_page(server)
     expect(page.locator("#model-name")).to_have_text("tiny")
     expect(page.get_by_text("0 of 4,096 tokens of context")).to_be_visible()
+    page.get_by_role("button", name="Sources").click()
     ask(page, "What is it?")
     reply = last_reply(page)
     expect(reply.locator(".answer")).to_have_text("Mine, copied twice")
@@ -122,6 +74,7 @@ def test_reply_streams_with_tints_and_stops_and_is_retried(server, backend, open
     page.get_by_role("button", name="Retry this reply").click()
     expect(last_reply(page).locator(".answer")).to_have_text("Another")
     expect(page.get_by_role("article", name="Reply")).to_have_count(1)
+    expect(page.get_by_text("2 of 2")).to_be_visible()
     first, second = backend.requests
     assert first.messages == second.messages
     assert second.messages[-1].text == "What is it?"
@@ -136,8 +89,8 @@ def test_settings_and_earlier_turns_reach_the_request(server, backend, open_page
     page = open_page(server)
     page.get_by_role("button", name="Settings").click()
     page.get_by_label("System prompt").fill("Be brief.")
-    page.get_by_label("Temperature").fill("0.5")
-    page.get_by_label("Longest reply").fill("77")
+    page.get_by_label("Temperature", exact=True).fill("0.5")
+    page.get_by_label("Max tokens").fill("77")
     for question, answer in (("One", "First"), ("Two", "Second"), ("Three", "Third")):
         ask(page, question)
         expect(last_reply(page).locator(".answer")).to_have_text(answer)
@@ -148,11 +101,11 @@ def test_settings_and_earlier_turns_reach_the_request(server, backend, open_page
     ]  # fmt: skip
     assert request.messages[4].reasoning == "Hm."
     assert (request.config.temperature, request.config.max_tokens) == (0.5, 77)
-    page.get_by_label("Temperature").fill("-3")
+    page.get_by_label("Temperature", exact=True).fill("-3")
     ask(page, "Four")
-    expect(page.get_by_label("Message")).to_have_value("Four")
+    expect(page.get_by_label("Message", exact=True)).to_have_value("Four")
     assert len(backend.requests) == 3
-    page.get_by_label("Temperature").fill("")
+    page.get_by_label("Temperature", exact=True).fill("")
     page.get_by_role("button", name="New chat").click()
     ask(page, "Five")
     expect(last_reply(page).locator(".answer")).to_have_text("Third")
@@ -416,7 +369,7 @@ def test_colours_follow_the_system(server, open_page, scheme):
 def test_phone_and_keyboard(server, backend, open_page):
     backend.play(said("```\n" + "x" * 500 + "\n```\n" + "y" * 500))
     page = open_page(server, viewport={"width": 390, "height": 700})
-    message = page.get_by_label("Message")
+    message = page.get_by_label("Message", exact=True)
     expect(message).to_be_focused()
     page.keyboard.type("One")
     page.keyboard.press("Shift+Enter")
@@ -517,9 +470,9 @@ def test_thinking_has_the_switches_of_the_template(server, backend, open_page, h
     backend.served = [replace(MODEL, heeds=frozenset(heeds))]
     page = open_page(server)
     page.get_by_role("button", name="Settings").click()
-    field = page.get_by_label("Thinking")
+    field = page.get_by_label("Thinking", exact=True)
     if not words:
-        expect(page.get_by_label("Temperature")).to_be_visible()
+        expect(page.get_by_label("Temperature", exact=True)).to_be_visible()
         expect(field).to_be_hidden()
         return
     expect(field.locator("option")).to_have_text(["As the model does by default", *words])
@@ -541,10 +494,10 @@ def test_thinking_of_a_model_is_known_once_it_was_loaded(server, backend, open_p
     page = open_page(server)
     page.get_by_role("button", name="Settings").click()
     expect(page.get_by_text("0 of 4,096 tokens of context")).to_be_visible()
-    expect(page.get_by_label("Thinking")).to_be_hidden()
+    expect(page.get_by_label("Thinking", exact=True)).to_be_hidden()
     backend.served = [replace(MODEL, heeds=frozenset({"thinking"}))]
     ask(page)
-    expect(page.get_by_label("Thinking")).to_be_visible()
+    expect(page.get_by_label("Thinking", exact=True)).to_be_visible()
 
 
 def test_reply_of_an_engine(default_model, open_page):

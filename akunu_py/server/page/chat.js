@@ -1,0 +1,270 @@
+"use strict";
+
+/* The chat that is shown: a tree of exchanges, of which one branch is on the page. Another reply, and
+   another question in its place, are branches beside the first ones. */
+
+let chat = newChatRecord();
+let turns = new Map();
+/* Those of the branch that is shown. */
+let exchanges = [];
+let running = null;
+
+const siblingsOf = ({ parent }) => [...turns.values()].filter((one) => one.parent === parent);
+
+function branchTo(leaf) {
+  const branch = [];
+  for (let one = turns.get(leaf); one && !branch.includes(one); one = turns.get(one.parent)) branch.unshift(one);
+  return branch;
+}
+
+/* The newest end of what follows an exchange. */
+function endOf(exchange) {
+  const next = [...turns.values()].filter(({ parent }) => parent === exchange.id).at(-1);
+  return next ? endOf(next) : exchange;
+}
+
+function showBranch(leaf) {
+  chat.leaf = leaf;
+  exchanges = branchTo(leaf);
+  $("chat").replaceChildren(...exchanges.flatMap(({ shown, node }) => [shown, node]));
+  for (const exchange of exchanges) exchange.draw();
+  $("welcome").hidden = exchanges.length > 0;
+  document.title = `${harmless(chat.title) || harmless(model.id) || "akunu"}${chat.title || model.id ? " · akunu" : ""}`;
+  showContext();
+}
+
+/* Keeps the chat and some of its turns. What the browser refuses is told, and the chat goes on. */
+async function keep(changed, options) {
+  try {
+    await store.put([{ ...chat }], changed.map((one) => one.record), options);
+  } catch (error) {
+    showNotice(notKept(error));
+  }
+}
+
+const notKept = (error) =>
+  error?.name === "QuotaExceededError"
+    ? "The browser's storage is full, so this chat is not kept from here on. Delete chats, or export this one."
+    : `The browser does not keep this chat (${error?.message ?? "no reason given"}). Export it, if you need it later.`;
+
+/* Asks for the reply of an exchange, and adds it to the chat if it is new. */
+function ask(exchange, given, { continues = false } = {}) {
+  const isNew = !turns.has(exchange.id);
+  turns.set(exchange.id, exchange);
+  if (!chat.title) chat.title = titleOf(exchange.question, exchange.files);
+  chat.system = $("system").value.trim();
+  chat.changed = Date.now();
+  running = exchange;
+  if (isNew || exchanges.at(-1) !== exchange) showBranch(exchange.id);
+  const earlier = exchanges.slice(0, -1).flatMap((one) => one.messages);
+  const messages = [...systemMessage(), ...earlier, ...(continues ? exchange.messages : [exchange.asked])];
+  const wishes = { stream: true, stream_options: { include_usage: true }, return_progress: true, akunu: { sources: true, metrics: true } };
+  const body = { model: model.id, messages, ...given, ...wishes, ...(continues && { continue_final_message: true, add_generation_prompt: false }) };
+  const home = chat;
+  $("spoken").replaceChildren();
+  tell("Waiting for the reply.");
+  const reply = exchange.run(body, () => chat === home && keep([exchange], { quietly: true }));
+  showRunning();
+  drawNow({ toEnd: true });
+  keep([exchange]).then(() => isNew && showChats());
+  reply.finally(() => {
+    if (running === exchange) {
+      running = null;
+      showRunning();
+      tell(exchange.problem ? "" : exchange.finish === "stopped" ? "Stopped." : `The reply is complete: ${counted(exchange.counts.tokens, "token")}.`);
+    }
+    if (chat === home) {
+      drawNow();
+      for (const one of exchanges) if (one !== exchange) one.draw();
+      keep([exchange]);
+    }
+    // What a template heeds is known once its model was loaded.
+    if (!model.loaded) chooseModel(model.id, model.name);
+    else showLoaded();
+  });
+}
+
+function systemMessage() {
+  const content = $("system").value.trim();
+  return content ? [{ role: "system", content }] : [];
+}
+
+/* Asks a new question after the last one, or in the place of another. */
+function send(question, files, parent = exchanges.at(-1)?.id ?? null) {
+  const given = settings();
+  if (!given || running) return false;
+  ask(new Exchange({ question, files, parent }), given);
+  return true;
+}
+
+/* What can be done with a message. */
+
+function questionActions(exchange) {
+  const siblings = siblingsOf(exchange);
+  const place = siblings.indexOf(exchange);
+  const to = (step) => () => {
+    if (running) return;
+    showBranch(endOf(siblings[place + step]).id);
+    keep([]);
+  };
+  const found = [
+    action("Edit", "Edit this question", () => editMessage(exchange)),
+    action("Delete", "Delete this question and what follows", () => deleteMessage(exchange)),
+  ];
+  if (siblings.length > 1) {
+    const before = action("‹", "Branch before", to(-1));
+    const after = action("›", "Branch after", to(1));
+    before.disabled = place === 0;
+    after.disabled = place === siblings.length - 1;
+    const words = element("span", { className: "figures", textContent: `${place + 1} of ${siblings.length}` });
+    found.push(element("span", { className: "branches" }, before, words, after));
+  }
+  return found;
+}
+
+function replyActions(exchange) {
+  const found = [];
+  if (exchange.content) {
+    const copy = action("Copy", "Copy this reply", () => copyText(copy, exchange.content));
+    found.push(copy);
+  }
+  const retry = action("Retry", "Retry this reply", () => retryReply(exchange));
+  countDown(retry, exchange.retryAt ?? 0);
+  found.push(retry);
+  if (!exchange.content) return found;
+  if (exchange === exchanges.at(-1)) found.push(action("Continue", "Continue this reply", () => continueReply(exchange)));
+  return [...found, action("Edit", "Edit this reply", () => editReply(exchange))];
+}
+
+function retryReply(exchange) {
+  const { question, files, parent } = exchange;
+  const given = settings();
+  if (!given || running) return;
+  $("message").focus();
+  // What has no reply is no branch to come back to.
+  if (!exchange.content && exchange === exchanges.at(-1)) ask(exchange, given);
+  else ask(new Exchange({ question, files, parent }), given);
+}
+
+function continueReply(exchange) {
+  const given = settings();
+  if (!given || running) return;
+  $("message").focus();
+  ask(exchange, given, { continues: true });
+}
+
+/* Puts a field in the place of a message; `save` takes the text and says whether it did. */
+function edit(place, text, label, words, save) {
+  if (running || document.querySelector("form.edit")) return;
+  const field = element("textarea", { value: text, rows: Math.min(16, text.split("\n").length + 1) });
+  field.setAttribute("aria-label", label);
+  const cancel = element("button", { type: "button", textContent: "Cancel" });
+  const form = element("form", { className: "edit" }, field, element("div", {}, element("button", { textContent: words }), cancel));
+  const end = () => {
+    form.replaceWith(place);
+    $("message").focus();
+  };
+  cancel.onclick = end;
+  form.onsubmit = (event) => {
+    event.preventDefault();
+    if (running || (field.value.trim() && field.value !== text && !save(field.value))) return;
+    end();
+  };
+  field.onkeydown = (event) => {
+    if (event.isComposing) return;
+    if (event.key === "Escape") end();
+    if (event.key === "Enter" && (event.ctrlKey || event.metaKey)) form.requestSubmit();
+  };
+  place.replaceWith(form);
+  field.focus();
+}
+
+const editMessage = ({ parts, question, files, parent }) =>
+  edit(parts.said, question, "The question, edited", "Send", (text) => send(text.trim(), files, parent));
+
+/* The edited reply is a branch of its own, which the model did not write. */
+const editReply = ({ parts, content, thinking, question, files, parent }) =>
+  edit(parts.answer, content, "The reply, edited", "Save", (text) => {
+    const edited = new Exchange({ question, files, parent, thinking, content: text });
+    turns.set(edited.id, edited);
+    showBranch(edited.id);
+    keep([edited]);
+    return true;
+  });
+
+async function deleteMessage(exchange) {
+  if (running) return;
+  const before = chat.leaf;
+  const gone = new Set([exchange]);
+  for (const one of turns.values()) if (gone.has(turns.get(one.parent))) gone.add(one);
+  const order = [...turns.values()];
+  for (const { id } of gone) turns.delete(id);
+  const next = siblingsOf(exchange).at(-1);
+  showBranch(next ? endOf(next).id : exchange.parent);
+  const records = [...gone].map((one) => one.record);
+  const home = chat;
+  const undo = async () => {
+    if (chat !== home) await openChat(home.id);
+    for (const one of order) turns.set(one.id, one);
+    showBranch(before);
+    await keep([...gone]);
+    showChats();
+  };
+  showNotice("Deleted.", undo);
+  try {
+    await store.remove(turns.size ? [] : [{ ...chat }], records);
+    if (turns.size) await keep([]);
+  } catch (error) {
+    showNotice(notKept(error));
+  }
+  showChats();
+}
+
+/* Another chat in the place of this one. A reply under way stops, with what it has. */
+
+function leave() {
+  running?.abort.abort();
+  if (running) keep([running]);
+  running = null;
+  showRunning();
+  tell("");
+}
+
+function newChat() {
+  leave();
+  chat = { ...newChatRecord(), system: $("system").value.trim() };
+  turns = new Map();
+  showBranch(null);
+  showAddress();
+  showChats();
+  if (isNarrow()) toggleChats(false, { focus: false });
+  $("message").focus();
+}
+
+/* Shows a chat that is kept; returns whether there is one. */
+async function openChat(id) {
+  let found;
+  try {
+    found = (await store.chats()).find((one) => one.id === id);
+    if (!found) return false;
+    const records = await store.turns(id);
+    leave();
+    chat = found;
+    turns = new Map(records.map((record) => [record.id, new Exchange(record)]));
+  } catch (error) {
+    showNotice(notKept(error));
+    return false;
+  }
+  $("system").value = chat.system;
+  showBranch(turns.has(chat.leaf) ? chat.leaf : ([...turns.keys()].at(-1) ?? null));
+  showAddress();
+  showChats();
+  drawNow({ toEnd: true });
+  return true;
+}
+
+/* The address names the chat, so that a reload and a second tab find it. The server never sees it. */
+function showAddress() {
+  const hash = turns.size ? `#${chat.id}` : "";
+  if (location.hash !== hash) history.pushState(null, "", hash || location.pathname);
+}

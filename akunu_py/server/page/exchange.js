@@ -1,0 +1,223 @@
+"use strict";
+
+/* A question with its reply: what is kept of it, how the reply comes, and how both are shown. What a
+   user does with it is in chat.js. */
+
+/* Seconds before a reply that has not begun asks how busy the server is, and between two questions;
+   and between two times that a reply under way is kept. */
+const QUEUE_S = 2;
+const KEEP_S = 2;
+/* Longest time for which a server's Retry-After is believed. */
+const LONGEST_WAIT_S = 600;
+
+class Exchange {
+  problem = null;
+  ended = true;
+
+  /* `given` is a question and its files, or a record. */
+  constructor(given) {
+    const fresh = { id: newId(), parent: null, files: [], begun: Date.now(), content: "", thinking: "" };
+    const none = { counts: { tokens: 0, passes: 0 }, prompt: { total: 0, cache: 0, processed: 0 }, finish: null, pace: null };
+    Object.assign(this, fresh, none, given);
+    this.answer = new SourcedText(this.content, this.answerRuns);
+    this.thoughts = new SourcedText(this.thinking, this.thoughtRuns);
+    this.parts = {
+      reading: element("p", { className: "reading", textContent: "Sent." }),
+      thoughts: element("div"),
+      summary: element("summary"),
+      answer: element("div", { className: "answer" }),
+      below: element("div", { className: "below" }),
+      said: element("div", { className: "said" }),
+      actions: element("div", { className: "below" }),
+    };
+    const { reading, thoughts, summary, answer, below, said, actions } = this.parts;
+    this.fold = element("details", { className: "thoughts", hidden: true }, summary, thoughts);
+    this.node = element("article", { className: "turn reply" }, reading, this.fold, answer, below);
+    this.node.setAttribute("aria-label", "Reply");
+    const words = element("article", { className: "answer user", dir: "auto", hidden: !this.question });
+    words.setAttribute("aria-label", "You");
+    new MarkdownView(words, new SourcedText(this.question)).update();
+    said.append(...(this.files.length ? [element("div", { className: "chips" }, ...this.files.map(shownFile))] : []), words);
+    this.shown = element("div", { className: "turn asked" }, said, actions);
+    this.showAnswer();
+  }
+
+  showAnswer() {
+    this.parts.answer.replaceChildren();
+    this.view = new MarkdownView(this.parts.answer, this.answer, (node) => this.ended || speak(node));
+  }
+
+  get record() {
+    const { id, parent, question, files, begun, content, thinking, counts, prompt, finish, pace } = this;
+    const runs = { answerRuns: this.answer.runs, thoughtRuns: this.thoughts.runs };
+    return { id, chat: chat.id, parent, question, files, begun, content, thinking, counts, prompt, finish, pace, ...runs };
+  }
+
+  /* What the model is asked, and what a later request has of this exchange: nothing where there was
+     no reply. */
+  get asked() {
+    return { role: "user", content: withFiles(this.question, this.files) };
+  }
+
+  get messages() {
+    if (!this.content) return [];
+    const reply = { role: "assistant", content: this.content };
+    if (this.thinking) reply.reasoning_content = this.thinking;
+    return [this.asked, reply];
+  }
+
+  async run(body, keep) {
+    // A view that has ended cannot grow any more.
+    this.showAnswer();
+    this.view.update();
+    this.ended = false;
+    this.finish = this.problem = null;
+    this.alert?.remove();
+    this.alert = null;
+    this.abort = new AbortController();
+    this.before = this.counts;
+    this.prompt = { total: 0, cache: 0, processed: 0 };
+    this.node.setAttribute("aria-busy", "true");
+    const timers = [setInterval(() => this.tellQueue(), QUEUE_S * 1000), setInterval(() => this.content && keep(), KEEP_S * 1000)];
+    try {
+      const response = await request("/v1/chat/completions", {
+        method: "POST",
+        headers: { "content-type": "application/json" },
+        body: JSON.stringify(body),
+        signal: this.abort.signal,
+      });
+      for await (const chunk of eventsOf(response)) this.take(chunk);
+    } catch (error) {
+      if (error.name === "AbortError") this.finish = "stopped";
+      else this.problem = error instanceof Problem ? error : new Problem(`This page failed: ${error.message}`);
+    } finally {
+      timers.forEach(clearInterval);
+      this.view.end();
+      this.ended = true;
+      this.retryAt = performance.now() + 1000 * Math.min(this.problem?.retryAfter ?? 0, LONGEST_WAIT_S);
+      this.node.setAttribute("aria-busy", "false");
+    }
+  }
+
+  take(chunk) {
+    if (chunk.error) throw new Problem(wordsOf(chunk.error, "unknown"));
+    const choice = chunk.choices[0];
+    if (choice?.finish_reason) this.finish = choice.finish_reason;
+    if (chunk.prompt_progress) this.prompt = chunk.prompt_progress;
+    const { tokens, passes } = this.before;
+    if (chunk.akunu) this.counts = { tokens: tokens + chunk.akunu.tokens, passes: passes + chunk.akunu.passes };
+    if (chunk.usage) {
+      const { prompt_tokens: total, prompt_tokens_details: details } = chunk.usage;
+      this.prompt = { total, cache: details.cached_tokens, processed: total };
+      this.counts = { ...this.counts, tokens: tokens + chunk.usage.completion_tokens };
+    }
+    if (chunk.timings) this.pace = chunk.timings.predicted_per_second;
+    const source = chunk.akunu?.source ?? null;
+    const { content, reasoning_content: thinking } = choice?.delta ?? {};
+    if (thinking) {
+      this.thinking += thinking;
+      this.thoughts.add(thinking, source);
+    }
+    if (content) {
+      this.content += content;
+      this.answer.add(content, source);
+    }
+    draw();
+  }
+
+  async tellQueue() {
+    if (this.prompt.total) return;
+    try {
+      const state = await (await fetch("/health")).json();
+      if (this.prompt.total || this.ended) return;
+      const busy = `${counted(state.running, "reply")} under way, ${counted(state.waiting, "request")} waiting`;
+      this.parts.reading.textContent = `The server is busy: ${busy}.`;
+    } catch {
+      // The request itself will tell.
+    }
+  }
+
+  draw() {
+    const { reading, thoughts, summary, below, actions } = this.parts;
+    const { total, cache, processed } = this.prompt;
+    const begun = this.answer.text || this.thoughts.text;
+    if (total && !begun) {
+      const reused = cache ? `, ${number.format(cache)} of them from the cache` : "";
+      reading.textContent =
+        processed < total
+          ? `Reading the prompt: ${number.format(processed)} of ${counted(total, "token")}${reused}.`
+          : `Read ${counted(total, "token")}${reused}.`;
+    }
+    reading.hidden = Boolean(begun) || this.ended;
+    this.fold.hidden = !this.thoughts.text;
+    this.thoughts.appendTo(thoughts, this.drawnThoughts ?? 0, this.thoughts.text.length);
+    this.drawnThoughts = this.thoughts.text.length;
+    const over = this.answer.text || this.ended;
+    summary.textContent = over ? "Thoughts" : "Thinking…";
+    // Thoughts are open while they come and fold when the answer begins, unless the reader chose.
+    if (this.thoughts.text && this.open === undefined) this.fold.open = this.open = !over;
+    if (over && this.open && this.fold.open) this.fold.open = this.open = false;
+    this.view.update();
+    refill(below, this.footnotes());
+    if (this.ended || !actions.firstChild) refill(actions, this.ended ? questionActions(this) : []);
+    if (this.problem && !this.alert) {
+      this.alert = element("p", { className: "problem", role: "alert", textContent: this.problem.message });
+      below.before(this.alert);
+    }
+  }
+
+  footnotes() {
+    const notes = [];
+    const { tokens, passes } = this.counts;
+    if (tokens && passes) {
+      const rate = `${decimal.format(tokens / passes)} a pass`;
+      const speed = this.pace ? `, ${decimal.format(this.pace)} a second` : "";
+      notes.push(element("span", { className: "figures", textContent: `${counted(tokens, "token")} in ${counted(passes, "pass")}: ${rate}${speed}` }));
+    }
+    const ends = { stopped: "Stopped.", length: "Ended at the token limit." };
+    if (!this.ended) return notes;
+    if (ends[this.finish]) notes.push(element("span", { textContent: ends[this.finish] }));
+    return [...notes, ...replyActions(this), ...shares([this.answer, this.thoughts])];
+  }
+}
+
+/* A button with words for those who see it, and for those who hear it. */
+function action(textContent, label, onclick) {
+  const button = element("button", { type: "button", textContent, onclick });
+  button.setAttribute("aria-label", label);
+  return button;
+}
+
+/* Replaces what is in a node; whoever was at a button in it is at its successor then. */
+function refill(parent, nodes) {
+  const before = parent.contains(document.activeElement) ? document.activeElement : null;
+  parent.replaceChildren(...nodes);
+  if (!before) return;
+  const label = before.getAttribute("aria-label");
+  const same = [...parent.querySelectorAll("button")].find((button) => button.getAttribute("aria-label") === label && !button.disabled);
+  (same ?? $("message")).focus();
+}
+
+function countDown(button, until) {
+  const left = Math.ceil((until - performance.now()) / 1000);
+  button.disabled = left > 0;
+  button.textContent = left > 0 ? `Retry in ${left} s` : "Retry";
+  if (left > 0) setTimeout(() => countDown(button, until), 250);
+}
+
+async function copyText(button, text) {
+  try {
+    await navigator.clipboard.writeText(text);
+    button.textContent = "Copied";
+  } catch {
+    // Browsers give no clipboard to pages from another machine without encryption.
+    button.textContent = "Not allowed here";
+  }
+  setTimeout(() => (button.textContent = "Copy"), 1500);
+}
+
+/* Tells screen readers a block of a reply once it is complete, in its turn. */
+function speak(node) {
+  const words = node.className === "code" ? "A block of code." : node.textContent;
+  $("spoken").append(element("p", { textContent: words }));
+}

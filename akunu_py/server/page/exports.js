@@ -1,0 +1,102 @@
+"use strict";
+
+/* Files of chats. JSON has every branch of a chat, Markdown the one that is shown. */
+
+const FORMAT = "akunu-chats";
+
+/* A turn of a file has the place of the turn that it follows, -1 for none. */
+const exported = ({ title, system }, turns) => ({
+  title,
+  system,
+  turns: turns.map(({ parent, question, files, thinking, content }) => ({
+    parent: turns.findIndex(({ id }) => id === parent),
+    question,
+    files: files.map(({ name, text }) => ({ name, text })),
+    thinking,
+    content,
+  })),
+});
+
+const asJson = (chats) => `${JSON.stringify({ format: FORMAT, version: 1, chats }, null, 1)}\n`;
+
+/* The comments say whose text follows; a line of a text that looks like one gets a backslash. */
+const MARK = /^<!-- akunu: (question|file|thinking|reply)(?: (.*))? -->$/;
+const HEADED = ["question", "reply"];
+const escaped = (text) => text.replace(/^(?=\\*<!-- akunu:)/gm, "\\");
+const unescaped = (text) => text.replace(/^\\(?=\\*<!-- akunu:)/gm, "");
+
+function asMarkdown(title, turns) {
+  const parts = [`# ${title.replace(/\s+/g, " ")}`];
+  const part = (kind, heading, text) => text && parts.push(`<!-- akunu: ${kind} -->`, ...(heading ? [heading] : []), escaped(text));
+  for (const { question, files, thinking, content } of turns) {
+    for (const { name, text } of files) part(`file ${encodeURIComponent(name)}`, "", text);
+    part("question", "## You", question || "(files)");
+    part("thinking", "", thinking);
+    part("reply", "## Reply", content);
+  }
+  return `${parts.join("\n\n")}\n`;
+}
+
+/* Returns the chats of a file that was exported; what it has besides is left out. */
+function readChats(text) {
+  const chats = text.trimStart().startsWith("{") ? chatsOfJson(JSON.parse(text)) : [chatOfMarkdown(text)];
+  if (!chats.length || chats.some(({ turns }) => !turns.length)) throw new Error("it has no messages");
+  return chats.map(({ title, system, turns }) => {
+    const chat = { ...newChatRecord(), title: title || titleOf(turns[0].question, turns[0].files), named: Boolean(title), system };
+    const ids = turns.map(() => newId());
+    const made = turns.map((turn, place) => ({ ...turn, id: ids[place], chat: chat.id, parent: ids[turn.parent] ?? null, begun: chat.changed + place }));
+    return { chat: { ...chat, leaf: ids.at(-1) }, turns: made };
+  });
+}
+
+const string = (value) => (typeof value === "string" ? value : "");
+const list = (value) => (Array.isArray(value) ? value : []);
+
+function chatsOfJson({ format, chats }) {
+  if (format !== FORMAT) throw new Error("it is not an export of this page");
+  return list(chats).map((chat) => ({
+    title: string(chat.title).slice(0, LONGEST_TITLE),
+    system: string(chat.system),
+    turns: list(chat.turns).map((turn, place) => ({
+      // A turn comes after the one that it follows, so that no turns follow each other in a circle.
+      parent: Number.isInteger(turn.parent) && turn.parent < place ? turn.parent : -1,
+      question: string(turn.question),
+      files: list(turn.files).map(({ name, text }) => ({ name: string(name), text: string(text) })),
+      thinking: string(turn.thinking),
+      content: string(turn.content),
+    })),
+  }));
+}
+
+function chatOfMarkdown(text) {
+  const [first, ...lines] = text.replace(/\r\n/g, "\n").split("\n");
+  const turns = [];
+  let [kind, name, part, files] = ["", "", [], []];
+  const take = () => {
+    const all = part.join("\n").trim();
+    const said = unescaped(HEADED.includes(kind) ? all.replace(/^## .*\n*/, "") : all);
+    if (kind === "file") files.push({ name: decodeURIComponent(name), text: said });
+    if (kind === "question") {
+      turns.push({ parent: turns.length - 1, question: said, files, thinking: "", content: "" });
+      files = [];
+    }
+    if (turns.length && kind === "thinking") turns.at(-1).thinking = said;
+    if (turns.length && kind === "reply") turns.at(-1).content = said;
+    part = [];
+  };
+  for (const line of lines) {
+    const match = MARK.exec(line);
+    if (match) {
+      take();
+      [, kind, name = ""] = match;
+    } else part.push(line);
+  }
+  take();
+  return { title: first.replace(/^# */, "").slice(0, LONGEST_TITLE), system: "", turns };
+}
+
+function download(name, type, text) {
+  const address = URL.createObjectURL(new Blob([text], { type }));
+  element("a", { href: address, download: name }).click();
+  setTimeout(() => URL.revokeObjectURL(address), 10_000);
+}

@@ -1,0 +1,100 @@
+"use strict";
+
+/* What every part of the page uses: elements by id, numbers in words, and requests to the server.
+   The key is kept in this variable alone. sessionStorage would outlive the page in the browser's
+   files of a session; asking again after a reload costs one paste. */
+
+const $ = (id) => document.getElementById(id);
+const number = new Intl.NumberFormat("en");
+const decimal = new Intl.NumberFormat("en", { maximumFractionDigits: 1, minimumFractionDigits: 1 });
+
+let key = "";
+let model = { id: "", context: 0, loaded: false };
+
+function counted(count, noun) {
+  const plural = noun.endsWith("s") ? `${noun}es` : noun.endsWith("y") ? `${noun.slice(0, -1)}ies` : `${noun}s`;
+  return `${number.format(count)} ${count === 1 ? noun : plural}`;
+}
+
+/* Requests. A failure is a Problem, in words that say what to do. */
+
+class Problem extends Error {
+  constructor(words, retryAfter = 0) {
+    super(words);
+    this.retryAfter = retryAfter;
+  }
+}
+
+async function request(path, options = {}) {
+  for (;;) {
+    const headers = { ...options.headers, ...(key && { authorization: `Bearer ${key}` }) };
+    let response;
+    try {
+      response = await fetch(path, { ...options, headers, cache: "no-store", credentials: "omit" });
+    } catch (error) {
+      if (error.name === "AbortError") throw error;
+      throw new Problem("The server does not answer. Look whether akunu serve still runs, then retry.");
+    }
+    if (response.ok) return response;
+    if (response.status !== 401) throw await problemOf(response);
+    await askForKey(key !== "");
+  }
+}
+
+async function problemOf(response) {
+  let error = {};
+  try {
+    ({ error } = await response.json());
+  } catch {
+    // Not the server's own words, such as those of a proxy.
+  }
+  const retryAfter = Number(response.headers.get("retry-after")) || 0;
+  return new Problem(wordsOf(error ?? {}, response.status), retryAfter);
+}
+
+function wordsOf(error, status) {
+  if (error.code === "context_length_exceeded") {
+    const larger = model.context < model.trained ? `start the server with a larger --context (the model has ${number.format(model.trained)} tokens)` : "choose a model with a larger context";
+    return `This chat no longer fits into the model's context. Begin a new chat, shorten the message or the system prompt, or ${larger}. (${error.message})`;
+  }
+  const said = error.message ? harmless(String(error.message)).slice(0, 1000) : `status ${status}`;
+  const intro = { server_busy: "The server is busy", out_of_memory: "The server has no memory left for this" };
+  return `${intro[error.code] ?? "The server could not answer"}: ${said}.`;
+}
+
+function askForKey(wrong) {
+  const dialog = $("key-dialog");
+  if (wrong) $("key-words").textContent = "The server does not know this key. Give one of the lines in its file of keys.";
+  $("key").value = "";
+  if (!dialog.open) dialog.showModal();
+  return new Promise((resolve, reject) => {
+    $("key-form").onsubmit = (event) => {
+      event.preventDefault();
+      key = $("key").value.trim();
+      dialog.close();
+      resolve();
+    };
+    dialog.oncancel = () => reject(new Problem("This server answers only with a key. Retry to give one."));
+  });
+}
+
+/* Yields the values of a response's server-sent events; a stream without its end is a Problem. */
+async function* eventsOf(response) {
+  const reader = response.body.pipeThrough(new TextDecoderStream()).getReader();
+  let rest = "";
+  try {
+    for (;;) {
+      const { value, done } = await reader.read();
+      if (done) break;
+      const lines = (rest + value).split("\n");
+      rest = lines.pop();
+      for (const line of lines) {
+        if (line === "data: [DONE]") return;
+        if (line.startsWith("data: ")) yield JSON.parse(line.slice(6));
+      }
+    }
+  } catch (error) {
+    if (error.name === "AbortError") throw error;
+  }
+  throw new Problem("The connection ended before the reply was complete. Look whether akunu serve still runs, then retry.");
+}

@@ -1,0 +1,375 @@
+"""Chats on the page at `/` in Chromium: kept, branched, exported, and big ones."""
+
+import json
+import random
+from dataclasses import replace
+
+import pytest
+from page_actions import ask, last_reply
+from scripted_server import ACCEPTED, MODEL, Pause, ScriptedBackend, running, said
+
+from akunu_py.values.reply_deltas import ContentDelta
+
+expect = pytest.importorskip("playwright.sync_api").expect
+
+pytestmark = pytest.mark.slow
+
+
+def talk(page, *questions):
+    for question in questions:
+        ask(page, question)
+        expect(last_reply(page).get_by_role("button", name="Retry")).to_be_visible()
+
+
+def questions(page):
+    return page.get_by_role("article", name="You").all_text_contents()
+
+
+def show_list(page):
+    if not page.locator("#chats").is_visible():
+        page.get_by_role("button", name="Chats", exact=True).click()
+    return page.locator("#chat-list .open span:first-child")
+
+
+def has_focus(page):
+    assert page.evaluate("document.activeElement !== document.body")
+
+
+def test_chats_are_kept_found_renamed_and_deleted(server, backend, open_page):
+    page = open_page(server)
+    talk(page, "How do bees fly?", "And wasps?")
+    page.keyboard.press("Control+k")
+    expect(page.get_by_role("article")).to_have_count(0)
+    talk(page, "Name a river.")
+    page.reload()
+    expect(page.get_by_role("article", name="Reply")).to_have_count(1)
+    assert questions(page) == ["Name a river."]
+    titles = show_list(page)
+    expect(titles).to_have_text(["Name a river.", "How do bees fly?"])
+    page.get_by_label("Search chats").fill("WASPS and")
+    expect(titles).to_have_text(["How do bees fly?"])
+    titles.first.click()
+    expect(page.get_by_text("And wasps?")).to_be_visible()
+    show_list(page)
+    page.get_by_role("button", name="Rename this chat").click()
+    page.keyboard.type("Insects")
+    page.keyboard.press("Enter")
+    page.get_by_label("Search chats").fill("")
+    expect(titles).to_have_text(["Name a river.", "Insects"])
+    page.get_by_role("button", name="Delete this chat").click()
+    expect(titles).to_have_text(["Name a river."])
+    expect(page.get_by_role("article")).to_have_count(0)
+    has_focus(page)
+    page.keyboard.press("Escape")
+    page.get_by_role("button", name="Undo").click()
+    expect(page.get_by_role("article", name="Reply")).to_have_count(2)
+    page.reload()
+    expect(page.get_by_role("article", name="Reply")).to_have_count(2)
+    ask(page, "Hi")
+    expect(page.get_by_role("article", name="Reply")).to_have_count(3)
+    assert [m.text for m in backend.request.messages][::2] == [
+        "How do bees fly?", "And wasps?", "Hi"
+    ]  # fmt: skip
+
+
+def test_nothing_is_kept_where_the_user_says_so(server, open_page):
+    page = open_page(server)
+    talk(page, "First")
+    page.get_by_role("button", name="Settings").click()
+    page.get_by_label("Keep chats and settings").uncheck()
+    page.get_by_role("button", name="Delete all 1 chat").click()
+    page.get_by_role("button", name="Settings").click()
+    talk(page, "Second")
+    expect(show_list(page)).to_have_text(["Second"])
+    page.reload()
+    expect(show_list(page)).to_have_count(0)
+    assert page.evaluate("store.turns()") == []
+
+
+def test_messages_are_edited_branched_continued_and_deleted(server, backend, open_page):
+    backend.play(said("One"), said("Two"), said("Three"), said(" and more"))
+    page = open_page(server)
+    talk(page, "A", "B")
+    page.get_by_role("button", name="Edit this question").first.click()
+    page.get_by_label("The question, edited").fill("**A2**")
+    page.keyboard.press("Control+Enter")
+    expect(last_reply(page).locator(".answer")).to_have_text("Three")
+    expect(page.locator(".user strong")).to_have_text("A2")
+    has_focus(page)
+    last_reply(page).get_by_role("button", name="Continue").click()
+    expect(last_reply(page).locator(".answer")).to_have_text("Three and more")
+    request = backend.request
+    assert [m.text for m in request.messages] == ["**A2**", "Three"]
+    assert request.continued
+    last_reply(page).get_by_role("button", name="Edit this reply").click()
+    page.get_by_label("The reply, edited").fill("Mine")
+    page.get_by_role("button", name="Save").click()
+    expect(last_reply(page).locator(".answer")).to_have_text("Mine")
+    expect(page.get_by_text("3 of 3")).to_be_visible()
+    for _ in range(2):
+        page.get_by_role("button", name="Branch before").click()
+    assert questions(page) == ["A", "B"]
+    page.reload()
+    expect(page.get_by_text("1 of 3")).to_be_visible()
+    page.get_by_role("button", name="Delete this question").nth(1).click()
+    expect(page.get_by_role("article", name="You")).to_have_count(1)
+    has_focus(page)
+    page.get_by_role("button", name="Undo").click()
+    expect(page.get_by_role("article", name="You")).to_have_text(["A", "B"])
+    page.get_by_role("button", name="Delete this question").first.click()
+    expect(page.get_by_role("article", name="You")).to_have_text(["**A2**".strip("*")])
+
+
+HARD = "# Title\n<!-- akunu: reply -->\n\\<!-- akunu: question -->\n\n## Head\nlast"
+
+
+@pytest.mark.parametrize("form", ["Markdown", "JSON"])
+def test_exports_are_imported_as_they_were(server, backend, open_page, tmp_path, form):
+    backend.play(said(HARD))
+    page = open_page(server)
+    page.set_input_files("#files", [{"name": "a b.py", "mimeType": "", "buffer": b"## x\ny = 1"}])
+    expect(page.locator("#chips .size")).to_be_visible()
+    talk(page, HARD, "Two")
+    show_list(page)
+    with page.expect_download() as told:
+        page.get_by_role("button", name=f"Export this chat as {form}").click()
+    path = tmp_path / told.value.suggested_filename
+    told.value.save_as(path)
+    plain = """store.turns(chat.id).then((all) => all.map(
+        (one) => [one.question, one.files.map((f) => [f.name, f.text]), one.content, !one.parent]))"""
+    before = page.evaluate(plain)
+    other = open_page(server)
+    show_list(other)
+    other.set_input_files("#import-files", path)
+    expect(other.get_by_role("article", name="Reply")).to_have_count(2)
+    assert other.evaluate(plain) == before
+    (tmp_path / "x.json").write_text(json.dumps({"format": "akunu-chats", "chats": [{"turns": 3}]}))
+    other.set_input_files("#import-files", tmp_path / "x.json")
+    expect(other.get_by_text("x.json cannot be imported")).to_be_visible()
+
+
+def test_files_come_along_and_are_refused_beyond_the_context(server, backend, open_page):
+    page = open_page(server)
+    drop = """async (files) => {
+        const data = new DataTransfer();
+        for (const [name, bytes] of files) data.items.add(new File([new Uint8Array(bytes)], name));
+        document.dispatchEvent(new DragEvent("drop", {dataTransfer: data, cancelable: true}));
+    }"""
+    expect(page.locator("#context-words")).to_contain_text("4,096")
+    page.evaluate(drop, [["bin", [0, 1]], ["latin", [228, 10]], ["ok.txt", list(b"```\nhi\n")]])
+    expect(page.locator("#composer-problem")).to_contain_text(
+        "bin is not a text file. latin is not"
+    )
+    expect(page.locator("#chips li")).to_have_count(1)
+    # The scripted backend counts characters.
+    expect(page.locator("#chips .size")).to_have_text("26 tokens")
+    ask(page, "What is it?")
+    expect(last_reply(page).locator(".answer")).to_have_text("Hello world")
+    assert backend.request.messages[-1].text == "ok.txt:\n````\n```\nhi\n````\n\nWhat is it?"
+    expect(page.locator("#chips")).to_be_hidden()
+    asked = len(backend.requests)
+    page.set_input_files("#files", [{"name": "big", "mimeType": "", "buffer": b"x" * 4095}])
+    expect(page.locator("#composer-problem")).to_contain_text("the model's context has 4,096")
+    ask(page, "Now?")
+    expect(page.locator("#composer-problem")).to_contain_text("With this file the chat takes")
+    expect(page.get_by_label("Message", exact=True)).to_have_value("Now?")
+    # Nothing but counts was asked.
+    assert page.get_by_role("article", name="Reply").count() == 1
+    assert len(backend.requests) > asked
+    page.get_by_role("button", name="Remove big").click()
+    has_focus(page)
+    page.keyboard.press("Enter")
+    expect(page.get_by_role("article", name="Reply")).to_have_count(2)
+
+
+def test_every_declared_option_reaches_the_request_and_is_kept_by_model(open_page):
+    other = replace(MODEL, id="other", name="Other", loaded=False)
+    with running(ScriptedBackend(served=(MODEL, other))) as server:
+        page = open_page(server)
+        choice = page.get_by_label("Model", exact=True)
+        expect(choice.locator("option")).to_have_text(["tiny · loaded", "other"])
+        page.get_by_role("button", name="Settings").click()
+        options = server.get("/props").json()["options"]
+        given = {
+            one["name"]: {"number": 0.5, "count": 3, "texts": ("a", "b\nc"), "biases": {4: -1.5}}[
+                one["kind"]
+            ]
+            for one in options
+        }
+        typed = {"stop": "a\nb\\nc", "logit_bias": "4 = -1.5"}
+        for name, value in given.items():
+            page.locator(f"#option-{name}").fill(typed.get(name, str(value)))
+        page.get_by_label("JSON schema").fill('{"type": "object"}')
+        ask(page)
+        expect(last_reply(page).locator(".answer")).to_have_text("Hello world")
+        config = server.backend.request.config
+        assert {name: getattr(config, name) for name in given} == given
+        assert config.constraint is not None
+        page.reload()
+        page.get_by_role("button", name="Settings").click()
+        field = page.locator("#option-temperature")
+        expect(field).to_have_value("0.5")
+        choice.select_option("other")
+        expect(field).to_have_value("")
+        page.get_by_label("JSON schema").fill("[1]")
+        ask(page, "No")
+        expect(page.get_by_label("Message", exact=True)).to_have_value("No")
+        assert len(server.backend.requests) == 1
+
+
+def test_two_tabs_share_chats(server, backend, open_page):
+    page = open_page(server)
+    talk(page, "One")
+    other = open_page(server, beside=page)
+    show_list(other).first.click()
+    expect(other.get_by_text("One", exact=True).last).to_be_visible()
+    talk(page, "Two")
+    expect(other.get_by_role("article", name="You")).to_have_text(["One", "Two"])
+    backend.play([ACCEPTED, ContentDelta("Half"), Pause()])
+    ask(other, "Three")
+    expect(last_reply(other).locator(".answer")).to_have_text("Half")
+    show_list(page)
+    page.get_by_role("button", name="Delete this chat").click()
+    expect(page.get_by_role("article")).to_have_count(0)
+    # The reply under way keeps its chat.
+    other.keyboard.press("Escape")
+    expect(last_reply(other).get_by_text("Stopped.")).to_be_visible()
+    expect(show_list(page)).to_have_text(["One"])
+    other.reload()
+    expect(other.get_by_role("article", name="You")).to_have_text(["One", "Two", "Three"])
+
+
+def test_chat_goes_on_where_the_storage_is_full(server, open_page):
+    page = open_page(server)
+    control = page.context.new_cdp_session(page)
+    # Before anything is kept: Chromium remembers for a while how much room there was.
+    control.send("Storage.overrideQuotaForOrigin", {"origin": server.url, "quotaSize": 1})
+    talk(page, "One")
+    expect(page.get_by_text("The browser's storage is full")).to_be_visible()
+    talk(page, "Two")
+    assert questions(page) == ["One", "Two"]
+    # What is not kept can still be taken away.
+    show_list(page)
+    with page.expect_download() as told:
+        page.get_by_role("button", name="Export this chat as JSON").click()
+    [chat] = json.loads(told.value.path().read_text())["chats"]
+    assert [turn["question"] for turn in chat["turns"]] == ["One", "Two"]
+
+
+def test_keys_and_what_is_heard(server, backend, open_page):
+    backend.play([ACCEPTED, ContentDelta("One.\n\nTwo.\n\n"), ContentDelta("Thr"), Pause()])
+    page = open_page(server)
+    page.keyboard.press("Control+/")
+    expect(page.get_by_role("heading", name="Keys")).to_be_visible()
+    page.keyboard.press("Escape")
+    expect(page.get_by_role("heading", name="Keys")).to_be_hidden()
+    expect(page.get_by_label("Message", exact=True)).to_be_focused()
+    ask(page)
+    expect(last_reply(page).locator(".answer")).to_contain_text("Thr")
+    # Blocks are told once, when they are complete.
+    spoken = page.locator("#spoken p")
+    expect(spoken).to_have_text(["One."])
+    page.keyboard.press("Escape")
+    expect(spoken).to_have_text(["One.", "Two.", "Thr"])
+    expect(page.locator("#spoken")).to_have_attribute("aria-live", "polite")
+
+
+COLOURS = {
+    "python": (
+        'x = """a\n# b""" + 1.5 # if\nif y: "no"\n',
+        [("string", '"""a'), ("string", '# b"""'), ("number", "1.5"), ("comment", "# if"),
+         ("keyword", "if"), ("string", '"no"')],
+    ),
+    "js": (
+        "/* a\n b */ const s = `x\ny`; // 1\n",
+        [("comment", "/* a"), ("comment", "b */"), ("keyword", "const"), ("string", "`x"),
+         ("string", "y`"), ("comment", "// 1")],
+    ),
+    "rust": ("fn f<'a>(x: &'a str) -> 'c' {}\n", [("keyword", "fn"), ("string", "'c'")]),
+    "sql": ("SELECT 1 -- x\n", [("keyword", "SELECT"), ("number", "1"), ("comment", "-- x")]),
+    "none-such": ("if 1\n", []),
+}  # fmt: skip
+
+
+def test_code_has_colours(server, backend, open_page):
+    page = open_page(server)
+    backend.play(*([said(f"```{name}\n{code}```")] for name, (code, _) in COLOURS.items()))
+    backend.scripts = [script[0] for script in backend.scripts]
+    for name, (code, wanted) in COLOURS.items():
+        talk(page, name)
+        block = last_reply(page).locator(".code code")
+        found = block.evaluate(
+            "node => [...node.children].map((one) => [one.className, one.textContent])"
+        )
+        assert [tuple(one) for one in found] == wanted, name
+        assert block.text_content().rstrip("\n") == code.rstrip("\n")
+
+
+WORK = """([pieces, atOnce]) => {
+    const made = document.createElement.bind(document);
+    let nodes = 0, most = 0;
+    document.createElement = (name) => (nodes += 1, made(name));
+    const text = new SourcedText();
+    const node = made("div");
+    const view = new MarkdownView(node, text);
+    let longest = 0;
+    for (let at = 0; at < pieces.length; at += atOnce) {
+        nodes = 0;
+        for (const [piece, source] of pieces.slice(at, at + atOnce)) text.add(piece, source);
+        const begin = performance.now();
+        view.update();
+        longest = Math.max(longest, performance.now() - begin);
+        most = Math.max(most, nodes);
+    }
+    delete document.createElement;
+    return [most, node.textContent.length, longest];
+}"""
+
+
+def test_frame_of_a_long_reply_makes_what_is_new(server, open_page):
+    """A reply of 20,000 tokens, half of it one block of code, in frames of 20 tokens."""
+    draw = random.Random(3)
+    words = ["def", " name", "(", "x", ")", ":", "\n    ", "return", ' "text"', " # say", "\n"]
+    code = ["```python\n", *(draw.choice(words) for _ in range(10_000)), "\n```\n"]
+    prose = [draw.choice([" word", " **bold**", ".", "\n\n", " `c`"]) for _ in range(10_000)]
+    pieces = [[piece, draw.choice([None, None, "prompt"])] for piece in prose + code]
+    page = open_page(server)
+    most, size, longest = page.evaluate(WORK, [pieces, 20])
+    print(f"longest update: {longest:.1f} ms")
+    assert size > 40_000
+    assert most < 400
+
+
+def test_hostile_shapes_make_few_nodes(server, open_page):
+    page = open_page(server)
+    bars = "|" * 20_000
+    for text in (
+        f"{bars}\n{'|-' * 20_000}|\n{bars}\n", f"a|b\n-|-\n{bars}\n", "# " + " " * 50_000 + "x",
+        "|" + "-" * 50_000 + "x\n" * 2, "`" * 50_000, "> " * 20_000, '```js\n"' + "'\"`" * 30_000,
+    ):  # fmt: skip
+        most, _, longest = page.evaluate(WORK, [[[text, None]], 1])
+        print(f"{text[:12]!r}: {longest:.1f} ms")
+        assert most < 1000, text[:20]
+
+
+def test_chat_of_two_hundred_messages_opens(server, open_page):
+    page = open_page(server)
+    talk(page, "Begin")
+    page.evaluate(
+        """async () => {
+            const some = [...turns.values()][0].record, all = [];
+            for (let at = 1; at < 100; at += 1) {
+                all.push({...some, id: `t${at}`, parent: all.at(-1)?.id ?? some.id, begun: some.begun + at,
+                          question: `Question ${at}`, content: "Text **bold**\\n\\n```js\\nlet x = 1;\\n```\\n".repeat(4),
+                          answerRuns: null});
+            }
+            await store.put([{...chat, leaf: "t99"}], all);
+        }"""
+    )
+    page.reload()
+    expect(page.get_by_role("article", name="Reply")).to_have_count(100)
+    expect(last_reply(page).get_by_role("button", name="Continue")).to_be_in_viewport()
+    begin = "(async () => { const begin = performance.now(); showBranch(chat.leaf); return performance.now() - begin; })()"
+    print(f"shown in {page.evaluate(begin):.0f} ms")
+    ask(page, "More")
+    expect(page.get_by_role("article", name="Reply")).to_have_count(101)
