@@ -77,6 +77,7 @@ function rename(record, open) {
   };
   field.onblur = () => end(true);
   open.replaceWith(field);
+  field.focus();
   field.select();
 }
 

@@ -89,8 +89,9 @@ async function loadModels() {
     if (!models.length) throw new Problem("The server has no model.");
     const [choice, only] = [$("model-choice"), models.length === 1];
     choice.replaceChildren(...models.map(({ slug, display_name: name }) => element("option", { value: slug, textContent: harmless(slug), title: harmless(name) })));
-    choice.hidden = only;
+    // Before the choice is shown, so that nothing overrides what a user chooses.
     const last = await store.setting("model").catch(() => null);
+    choice.hidden = only;
     const first = models.find(({ slug }) => slug === last) ?? models[0];
     choice.value = first.slug;
     await chooseModel(first.slug, first.display_name);
