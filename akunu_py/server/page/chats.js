@@ -68,7 +68,8 @@ function rename(record, open) {
       showBranch(chat.leaf);
     }
     await showChats();
-    $("chat-list").querySelector("[aria-current]")?.focus();
+    // Unless the user has gone on meanwhile.
+    if (document.activeElement === document.body) $("chat-list").querySelector("[aria-current]")?.focus();
   };
   field.onkeydown = (event) => {
     if (event.isComposing || !["Enter", "Escape"].includes(event.key)) return;

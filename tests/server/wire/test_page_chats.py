@@ -54,6 +54,7 @@ def test_chats_are_kept_found_renamed_and_deleted(server, backend, open_page):
     page.get_by_role("button", name="Rename this chat").click()
     page.keyboard.type("Insects")
     page.keyboard.press("Enter")
+    expect(page.locator("#chat-list [aria-current]")).to_be_focused()
     page.get_by_label("Search chats").fill("")
     expect(titles).to_have_text(["Name a river.", "Insects"])
     page.get_by_role("button", name="Delete this chat").click()
