@@ -43,7 +43,9 @@ class StreamCounts(click.ParamType[tuple[int, ...]]):
         numbers = value.split(",")
         if not all(number.isdecimal() and 1 <= int(number) <= _MOST_STREAMS for number in numbers):
             self.fail(
-                f"{value!r} is not a list of numbers from 1 to 64, such as 1,2,4,8", param, ctx
+                f"{value!r} is not a list of numbers from 1 to {_MOST_STREAMS}, such as 1,2,4,8",
+                param,
+                ctx,
             )
         return tuple(map(int, numbers))
 
@@ -85,7 +87,7 @@ class StreamCounts(click.ParamType[tuple[int, ...]]):
     type=StreamCounts(),
     default=None,
     metavar="N,N...",
-    help="Compare so many replies at once with each other instead, such as 1,2,4,8.",
+    help="Compare numbers of replies at once, such as 1,2,4,8, instead of mlx-lm.",
 )
 @category_option
 @click.option(

@@ -46,7 +46,7 @@ def is_prompt(word: str) -> bool:
 
 
 def is_text_file(word: str) -> bool:
-    """Return whether a word is the path of a file that is no model, by its name and beginning."""
+    """Return whether a word is the path of a file, but not a model by its name or first bytes."""
     if word.casefold().endswith(_MODEL_FILES):
         return False
     from akunu_py.model_store.aliases import load_aliases  # not for --help

@@ -202,9 +202,9 @@ def drafting_options(function: Callable[_P, _R]) -> Callable[..., _R]:
 
 
 def value_sources(context: click.Context) -> dict[str, str]:
-    """Return where a command's values of a reply come from that are no defaults, by option.
+    """Return the source of each reply option that is not at its default, by option.
 
-    That is the flag as it was typed, a variable, or a key of the settings file.
+    A source is the flag as it was typed, a variable, or a key of the settings file.
     """
     settings = load_settings()
     words = tuple(context.command_path.split()[1:])

@@ -17,8 +17,8 @@ _USUAL = 8
 class ReplyRoom:
     """The memory for replies of an engine that are made at once.
 
-    `needs` is what they take; None where memory is not asked. `context` is the one that the engine
-    was given; without it a reply counts with USUAL_CONTEXT tokens, its prompt included.
+    `needs` is the memory that they take; None leaves the check out. `context` is the one that the
+    engine was given; without it a reply counts with USUAL_CONTEXT tokens, its prompt included.
     """
 
     needs: MemoryNeeds | None = None

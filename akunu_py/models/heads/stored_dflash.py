@@ -81,51 +81,53 @@ def make_dflash(stored: StoredHead, target: nn.Module, architecture: str) -> DFl
     or a head that akunu cannot run, ModelFormatError, naming file and value, for a config that is
     missing, damaged or of another model.
     """
-    made = _Made.of(stored, target, architecture, "a DFlash", {**_OF_DFLASH_2, **_OF_DSPARK})
-    with from_library(made.stored.tensors[_MARK].path, "prediction head"):
-        return made.with_own_layers(DFlashHead(*made.arguments))
+    recipe = _Recipe.of(stored, target, architecture, "a DFlash", {**_OF_DFLASH_2, **_OF_DSPARK})
+    with from_library(recipe.stored.tensors[_MARK].path, "prediction head"):
+        return recipe.with_own_layers(DFlashHead(*recipe.arguments))
 
 
 def make_dflash2(stored: StoredHead, target: nn.Module, architecture: str) -> DFlash2Head:
     """Return a DFlash 2 head without weights; else as `make_dflash`."""
-    made = _Made.of(stored, target, architecture, "a DFlash 2", _OF_DSPARK)
-    width, vocabulary = made.args.hidden_size, made.vocabulary
-    taps = made.integer("conv_kernel_size", 0, low=0, high=64)
-    group = made.integer("conv_group_size", 1, high=width) if taps else 1
+    recipe = _Recipe.of(stored, target, architecture, "a DFlash 2", _OF_DSPARK)
+    width, vocabulary = recipe.args.hidden_size, recipe.vocabulary
+    taps = recipe.integer("conv_kernel_size", 0, low=0, high=64)
+    group = recipe.integer("conv_group_size", 1, high=width) if taps else 1
     if width % group:
-        raise made.config.error(made.name("conv_group_size"), group, f"a divisor of {width}")
-    rank = made.integer("selector_rank", 0, low=0)
+        raise recipe.config.error(recipe.name("conv_group_size"), group, f"a divisor of {width}")
+    rank = recipe.integer("selector_rank", 0, low=0)
     sizes: dict[str, Any] = {
         "taps": taps, "group": group, "rank": rank, "vocabulary": vocabulary,
-        "candidates": made.integer("selector_top_k", high=vocabulary) if rank else 0,
+        "candidates": recipe.integer("selector_top_k", high=vocabulary) if rank else 0,
     }  # fmt: skip
-    with from_library(made.stored.tensors[_MARK].path, "prediction head"):
-        return made.with_own_layers(DFlash2Head(*made.arguments, **sizes))
+    with from_library(recipe.stored.tensors[_MARK].path, "prediction head"):
+        return recipe.with_own_layers(DFlash2Head(*recipe.arguments, **sizes))
 
 
 def make_dspark(stored: StoredHead, target: nn.Module, architecture: str) -> DSparkHead:
     """Return a DSpark head without weights; else as `make_dflash`."""
-    made = _Made.of(stored, target, architecture, "a DSpark", _OF_DFLASH_2, last_guesses=True)
-    config, width = made.config, made.args.hidden_size
-    rank = made.integer("markov_rank", stored.shape(_W1)[-1] if _W1 in stored.tensors else 0, low=0)
-    form = config.value(made.name("markov_head_type")) or "vanilla"
+    recipe = _Recipe.of(stored, target, architecture, "a DSpark", _OF_DFLASH_2, last_guesses=True)
+    config, width = recipe.config, recipe.args.hidden_size
+    rank = recipe.integer(
+        "markov_rank", stored.shape(_W1)[-1] if _W1 in stored.tensors else 0, low=0
+    )
+    form = config.value(recipe.name("markov_head_type")) or "vanilla"
     if form not in get_args(MarkovForm):
-        raise config.error(made.name("markov_head_type"), form, "vanilla, gated or rnn")
+        raise config.error(recipe.name("markov_head_type"), form, "vanilla, gated or rnn")
     confidence = 0
-    if config.flag(made.name("enable_confidence_head"), default=_CONFIDENCE in stored.tensors):
+    if config.flag(recipe.name("enable_confidence_head"), default=_CONFIDENCE in stored.tensors):
         # Configs need not say whether it takes the vector of the token before.
         alone = _CONFIDENCE in stored.tensors and stored.shape(_CONFIDENCE)[-1] == width
         confidence = width if alone else width + rank
     sizes: dict[str, Any] = {
-        "rank": rank, "markov": form, "confidence": confidence, "vocabulary": made.vocabulary,
-        "guessed": stored.num_guessed or made.vocabulary,
+        "rank": rank, "markov": form, "confidence": confidence, "vocabulary": recipe.vocabulary,
+        "guessed": stored.num_guessed or recipe.vocabulary,
     }  # fmt: skip
     with from_library(stored.tensors[_MARK].path, "prediction head"):
-        return made.with_own_layers(DSparkHead(*made.arguments, **sizes))
+        return recipe.with_own_layers(DSparkHead(*recipe.arguments, **sizes))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Made:
+class _Recipe:
     """What the kinds have in common: the arguments of a head, and the entries of its config."""
 
     stored: StoredHead
@@ -146,7 +148,7 @@ class _Made:
         others: Mapping[str, tuple[object, ...]],
         *,
         last_guesses: bool = False,
-    ) -> "_Made":
+    ) -> "_Recipe":
         """Read the config of a head of a `kind`, which does not have what `others` ask for."""
         path = stored.tensors[_MARK].path
         check_between_layers(target, architecture, path, kind)
@@ -156,11 +158,10 @@ class _Made:
         asked += config.unknown_forms(at=tuple(dict.fromkeys(("", at, _NESTED))))
         if (path.parent / "mask_embedding.pt").exists():
             asked.append("an embedding of the mask token of its own, mask_embedding.pt")
-        if not last_guesses and _value(config, "projector_type") == "dspark":
-            last_guesses = True
-        # DeepSpec's layout, whose heads guess from the last token's row whatever their kind.
-        flat = config.value("target_layer_ids") is not None
         config.refuse(path, kind, asked)
+        # Heads of DeepSpec's guess from the last token's row whatever their kind.
+        of_deepspec = config.value("target_layer_ids") is not None
+        of_deepspec |= config.value(_name(config, "projector_type")) == "dspark"
         _, decoder = decoder_of(target)
         vocabulary, width = decoder.embed_tokens.weight.shape[0], decoder.norm.weight.shape[0]
         args = ModelArgs(
@@ -180,7 +181,7 @@ class _Made:
             windows=windows,
             causal=causal,
             last_guesses=config.flag(
-                _name(config, "sample_from_anchor"), default=last_guesses or flat
+                _name(config, "sample_from_anchor"), default=last_guesses or of_deepspec
             ),
             bias=config.flag(f"{at}attention_bias"),
             embedding_scale=config.number(_name(config, "input_embedding_scale"), 1, high=1e6),
@@ -216,10 +217,6 @@ def _name(config: HeadConfig, entry: str) -> str:
     """Return the name of an entry that may be in `dflash_config` or at the top."""
     nested = f"{_NESTED}{entry}"
     return entry if config.value(nested) is None and config.value(entry) is not None else nested
-
-
-def _value(config: HeadConfig, entry: str) -> Any:
-    return config.value(_name(config, entry))
 
 
 def _attention(

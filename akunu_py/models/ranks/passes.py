@@ -1,8 +1,8 @@
 """Passes on all ranks: rank 0 announces each, and each rollback; the others do the same.
 
 A command is about one set of caches, by its number: `NEW` makes it and `FREE` drops it. `FEED`
-feeds a number of rows and makes logits, `FEED_APART` makes none. `RECORD` says that `FEED` follows
-with so many rows and can be undone. `DROP`, `UNDO`, `SAVE`, `SAVE_AT`, `RESTORE` and `COPY` are
+feeds a number of rows and makes logits, `FEED_APART` makes none. `RECORD` announces the number of
+rows of a `FEED` that can be undone. `DROP`, `UNDO`, `SAVE`, `SAVE_AT`, `RESTORE` and `COPY` are
 those of `RollbackCaches`; a saved state has a number as well, and `FORGET` drops it. They are sent
 together with the next pass.
 

@@ -92,7 +92,8 @@ class Exchange {
       else this.problem = error instanceof Problem ? error : new Problem(`This page failed: ${error.message}`);
     } finally {
       timers.forEach(clearInterval);
-      this.view.end();
+      // It also shows what came since the last frame.
+      atEnd(() => this.view.end());
       this.ended = true;
       this.retryAt = performance.now() + 1000 * Math.min(this.problem?.retryAfter ?? 0, LONGEST_WAIT_S);
       this.node.setAttribute("aria-busy", "false");

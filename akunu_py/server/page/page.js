@@ -13,10 +13,18 @@ function draw() {
 function drawNow({ toEnd = false } = {}) {
   cancelAnimationFrame(frame);
   frame = 0;
+  const draws = () => {
+    exchanges.at(-1)?.draw();
+    showContext();
+  };
+  atEnd(draws, toEnd);
+}
+
+/* Makes a change of the chat; whoever was at its end, or is to be there, is at its new end then. */
+function atEnd(change, toEnd = false) {
   const scroller = document.querySelector("main");
   const follows = toEnd || scroller.scrollHeight - scroller.scrollTop - scroller.clientHeight < 80;
-  exchanges.at(-1)?.draw();
-  showContext();
+  change();
   if (follows) scroller.scrollTop = scroller.scrollHeight;
 }
 

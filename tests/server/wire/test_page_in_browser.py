@@ -237,6 +237,16 @@ def test_long_line_of_marks_takes_no_time_to_speak_of(server, open_page):
     assert shown.startswith("**a `*_**a")
 
 
+def test_whoever_is_at_the_end_stays_there(server, backend, open_page):
+    """Also where the whole reply comes between two frames, as on a page in the background."""
+    backend.play([ACCEPTED, ContentDelta("A line.\n\n" * 80), Finished("stop", USAGE)])
+    page = open_page(server)
+    expect(page.locator("#model-name")).to_have_text("tiny")
+    page.evaluate("requestAnimationFrame = () => 1")
+    ask(page, "Hi")
+    expect(last_reply(page).get_by_role("button", name="Retry")).to_be_in_viewport()
+
+
 def test_thoughts_fold_when_the_answer_begins(server, backend, open_page):
     backend.play([ACCEPTED, ReasoningDelta("Let me see."), Pause(), ContentDelta("Yes."), Pause()])
     page = open_page(server)
