@@ -62,7 +62,7 @@ from akunu_py.values.messages import (
     read_messages,
     read_tools,
 )
-from akunu_py.values.types import GenerationResult, SharedPasses
+from akunu_py.values.types import GenerationResult, SharedPasses, TokenLogprob
 
 if TYPE_CHECKING:
     # Not before `akunu_py.models`, which loads a fast BLAS first.
@@ -494,6 +494,18 @@ class Engine:
             self._admission.end_reply(_LATER_CALL)
             return self._session.logits(ids, start)
 
+    def score(
+        self, prompt: Prompt, *, top: int = 0, progress: Progress | None = None
+    ) -> tuple[TokenLogprob, ...]:
+        """Return how likely each token of a prompt is after those before it; the first is left out.
+
+        They are computed as the prompt is read, with up to `top` of the likeliest tokens at each
+        place. A beginning that was scored before is not read again. Raises as `generate` does.
+        """
+        config = GenerationConfig(max_tokens=1, drafter="none", logprobs=top)
+        call = replace(self.check(self.prompt_ids(prompt), config), scored=top, reads_only=True)
+        return self._start(call, progress).read_to_end().prompt_logprobs or ()
+
     def tune(
         self, prompt: Prompt, *, repeats: int = 7, progress: Progress | None = None
     ) -> PassTimes:
@@ -731,6 +743,8 @@ class Engine:
             num_draft_tokens=most,
             matcher=matcher,
             text=call.text,
+            scored=call.scored,
+            reads_only=call.reads_only,
             budgets=self._memories.budgets(choice.config),
             row_bits=partial(self._memories.row_bits, session) if self.compares_rows else None,
             continues=plan is None or plan.continued is not None,

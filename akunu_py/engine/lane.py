@@ -37,6 +37,13 @@ class CheckedCall:
     text: tuple[int, ...] | None = None
     """The reply's tokens if they are given; see `Engine.stream_forced`."""
 
+    scored: int | None = None
+    """How many likeliest tokens to report at each place of the prompt, beside the log probability
+    of its own; None reports neither."""
+
+    reads_only: bool = False
+    """Whether the reply ends behind the prompt, without a token."""
+
     def compile(self) -> Matcher | None:
         """Return the matcher; only the first call takes its time.
 

@@ -70,6 +70,13 @@ class Request:
     text: tuple[int, ...] | None = None
     """The reply's tokens if they are given; see `Engine.stream_forced`."""
 
+    scored: int | None = None
+    """How many likeliest tokens to report at each place of the prompt, beside the log probability
+    of its own; None reports neither."""
+
+    reads_only: bool = False
+    """Whether it ends behind the prompt, without a token."""
+
     shared: SharedPasses | None = None
     """The passes that it shares with other replies, if somebody else makes the choices of all; see
     `Reply.turns`."""
@@ -129,6 +136,7 @@ class Reply:
         self._verified_trees = False
         self._token_ids: list[int] = []
         self._logprobs: list[TokenLogprob] = []
+        self._prompt_logprobs: tuple[TokenLogprob, ...] | None = None
         self._budget: Budget | None = None
         self._num_cached = 0
         self._started = self._prefilled = time.perf_counter()
@@ -147,12 +155,18 @@ class Reply:
         If passes are `shared`, a `WantedChoice` is yielded before each step, and is answered with
         what the session chooses.
         """
+        request = self._request
         # A reply that is cancelled between two steps ends with an event without tokens.
         last = StreamEvent("", ())
         reason: FinishReason = "cancelled"
         try:
-            with self._request.session.measured():
+            with request.session.measured():
                 prefilled = yield from self._prefill()
+                if prefilled and request.scored is not None:
+                    self._prompt_logprobs = request.session.prompt_logprobs()
+                    yield StreamEvent("", (), prompt_logprobs=self._prompt_logprobs)
+                if prefilled and request.reads_only:
+                    prefilled, reason = False, "length"
                 steps = self._steps() if prefilled else iter(())
                 for one in steps:
                     decoded = one if isinstance(one, Step) else (yield from self._joined_step(one))
@@ -166,7 +180,7 @@ class Reply:
                         break
                 yield self._with_result(last, reason)
         finally:
-            self._request.ended()
+            request.ended()
 
     def _joined_step(self, decoding: Decoding) -> Generator[WantedChoice, list[int] | None, Step]:
         """Take a step whose choices somebody else makes."""
@@ -194,6 +208,7 @@ class Reply:
                 request.checkpoints,
                 allowed=request.matcher,
                 states=None if drafter.hidden is None else drafter,
+                scored=request.scored,
             )
             with contextlib.closing(prefill):
                 self._num_cached = next(prefill)
@@ -301,6 +316,7 @@ class Reply:
             unfinished_call=unfinished,
             logprobs=None if self._request.config.logprobs is None else tuple(self._logprobs),
             stop_text=self._text.stop_text,
+            prompt_logprobs=self._prompt_logprobs,
         )
         return replace(last, text=_join(pieces), result=result, pieces=pieces, deltas=deltas)
 

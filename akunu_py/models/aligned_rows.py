@@ -9,6 +9,7 @@ import mlx.core as mx
 from mlx import nn
 
 from akunu_py.models.cached_rows import NO_CHECKPOINTS, CachedRows, MakePasses, Passes
+from akunu_py.models.prompt_scores import Scoring
 from akunu_py.models.rollback import Saved
 from akunu_py.system.errors import ConfigError
 
@@ -106,6 +107,7 @@ class AlignedRows(CachedRows):
         self,
         rows: Sequence[int],
         checkpoints: Mapping[str, int] = NO_CHECKPOINTS,
+        scoring: Scoring | None = None,
     ) -> Generator[int, None, None]:
         """Hold these rows; the next pass feeds the rows after the last whole block.
 
@@ -116,10 +118,15 @@ class AlignedRows(CachedRows):
         yield from super().prefilling(
             rows[:whole],
             {name: place - place % BLOCK_ROWS for name, place in checkpoints.items()},
+            scoring,
         )
         self._num_prompt_rows = whole
         with self.changing():
             self._begin_block()
+            if scoring is not None and rows[whole:]:
+                # The decode passes over these rows feed them again.
+                logits = self.feed(mx.array(list(rows[whole:])))
+                self.scores.add(logits, scoring.prompt[whole + 1 :])
             self.tokens += rows[whole:]
 
     def rest(self) -> None:

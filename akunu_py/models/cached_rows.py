@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import fields, is_dataclass
+from functools import partial
 from types import MappingProxyType
 from typing import Any, Self
 
@@ -14,6 +15,7 @@ from mlx import nn
 
 from akunu_py.cpu.blas import fit_threads
 from akunu_py.models.cache import Cache, make_caches
+from akunu_py.models.prompt_scores import SCORED_ROWS, PromptScores, Scoring
 from akunu_py.models.replay_trial import replays
 from akunu_py.models.rollback import RollbackCaches, Saved, alias, leaves, take_over, watch
 
@@ -29,6 +31,8 @@ depend on the clock; the rows of a pass, on which bits may depend, do not.
 
 Progress = Callable[[int, int], None]
 """Called with the number of tokens done and the total."""
+
+ReadLogits = Callable[[mx.array], None]
 
 NO_CHECKPOINTS: Mapping[str, int] = MappingProxyType({})
 
@@ -57,15 +61,16 @@ class Passes:
         """Run a pass over rows [n]; return their logits [1, n, vocab], not yet evaluated."""
         return self._run(rows, self.caches)
 
-    def feeding(self, rows: mx.array) -> Generator[int, None, None]:
-        """Run a pass over rows [n] without its logits, with a pause behind a layer every `_TURN_S`.
+    def feeding(self, rows: mx.array, read: ReadLogits | None = None) -> Generator[int, None, None]:
+        """Run a pass over rows [n], with a pause behind a layer every `_TURN_S`.
 
         Yields, at a pause, the number of layers done. Closed there, the caches are to be restored.
+        `read` is called with the logits [1, n, vocab] at the end.
         """
         known = self.rollback.supported
         fed = [alias(cache) for cache in self.caches] if known else self.caches
-        # The logits are never evaluated, so they are not computed.
-        self._run(rows, fed)
+        # Without a reader the logits are never evaluated, so they are not computed.
+        logits = self._run(rows, fed)
         since = before = time.perf_counter()
         longest = 0.0
         for layer, (cache, new) in enumerate(zip(self.caches, fed, strict=True)):
@@ -82,6 +87,8 @@ class Passes:
                 yield layer
                 since = before = time.perf_counter()
         mx.eval(self.caches[-1].state)
+        if read is not None:
+            read(logits)
 
     def _run(self, rows: mx.array, caches: list[Cache]) -> mx.array:
         fit_threads()
@@ -116,6 +123,8 @@ class CachedRows:
         self._marks: dict[str, tuple[int, Saved]] = {}
         # State of the caches before the pass that `keep` may undo.
         self._before: Saved | None = None
+        # Of the last prompt that was scored. They hold for any text that begins with it.
+        self.scores = PromptScores()
         self.settled = True
 
     def empty(self) -> Self:
@@ -186,7 +195,7 @@ class CachedRows:
             saved = next(saved for place, saved in self._marks.values() if place == held)
         with other.changing():
             other.rollback.copy(self.rollback, saved)
-            other.tokens = self.tokens[: held + surplus]
+            other.tokens, other.scores = self.tokens[: held + surplus], self.scores
             other._marks = {  # noqa: SLF001 - of the same class
                 name: mark for name, mark in self._marks.items() if mark[0] <= held
             }
@@ -271,8 +280,10 @@ class CachedRows:
         for _ in self._feeding(tokens):
             pass
 
-    def _feeding(self, tokens: Sequence[int]) -> Generator[int, None, None]:
-        """Run a pass without its logits, with the pauses of `Passes.feeding`.
+    def _feeding(
+        self, tokens: Sequence[int], following: Sequence[int] = ()
+    ) -> Generator[int, None, None]:
+        """Run a pass with the pauses of `Passes.feeding`; score the tokens `following` its rows.
 
         Yields, at a pause, the number of rows held, with the share of this pass that is done. The
         rows are not settled then. Closed at a pause, it leaves them as they were before the pass;
@@ -282,7 +293,8 @@ class CachedRows:
         saved = self.rollback.save() if known else []
         with self.changing():
             try:
-                for layer in self._passes.feeding(mx.array(list(tokens))):
+                read = partial(self.scores.add, tokens=following) if following else None
+                for layer in self._passes.feeding(mx.array(list(tokens)), read):
                     yield len(self.tokens) + len(tokens) * layer // len(self.caches)
             except GeneratorExit:
                 if not known:
@@ -305,23 +317,28 @@ class CachedRows:
         self,
         rows: Sequence[int],
         checkpoints: Mapping[str, int] = NO_CHECKPOINTS,
+        scoring: Scoring | None = None,
     ) -> Generator[int, None, None]:
         """Hold these rows as `prefill` does, with pauses in which the caller may act.
 
         Yields the number of rows held: before the first pass, after each, and within a pass every
         `_TURN_S` seconds. Within a pass the share of its rows is counted that its layers have
         done. Closed there, it drops the rows of that pass alone. `checkpoints` are further places
-        to mark, by name: numbers of rows at which a pass then ends.
+        to mark, by name: numbers of rows at which a pass then ends. `scoring` is a prompt that
+        begins with the rows: `scores` has the tokens behind them at the end. Rows whose scores are
+        not known are fed again.
         """
-        self._keep_common_prefix(rows)
+        self._keep_common_prefix(rows, scoring)
         if not self._has_marks:
             checkpoints = NO_CHECKPOINTS
         total = len(rows)
         self._mark_here(checkpoints)
         yield len(self.tokens)
         while (start := len(self.tokens)) < total:
-            end = min([total, *(place for place in checkpoints.values() if place > start)])
-            yield from self._feeding(rows[start : min(end, start + PREFILL_CHUNK)])
+            most = start + (PREFILL_CHUNK if scoring is None else SCORED_ROWS)
+            end = min([total, most, *(place for place in checkpoints.values() if place > start)])
+            following = () if scoring is None else scoring.prompt[start + 1 : end + 1]
+            yield from self._feeding(rows[start:end], following)
             mx.clear_cache()
             self._mark_here(checkpoints)
             yield len(self.tokens)
@@ -332,18 +349,26 @@ class CachedRows:
             if place == len(self.tokens):
                 self.mark(name)
 
-    def _keep_common_prefix(self, rows: Sequence[int]) -> None:
-        """Go back to the longest prefix of `rows` that the caches can go back to."""
+    def _keep_common_prefix(self, rows: Sequence[int], scoring: Scoring | None) -> None:
+        """Go back to the longest prefix of `rows` that the caches can go back to.
+
+        With `scoring`, that is one behind whose rows all scores are known.
+        """
         common = 0
         for ours, theirs in zip(self.tokens, rows, strict=False):
             if ours != theirs:
                 break
             common += 1
+        scores = self.scores
+        if scoring is not None:
+            common = min(common, scores.reach(scoring))
         # Some caches cannot be emptied.
         if common == 0:
             self.reset()
         else:
             self.go_back(common)
+        if scoring is not None:
+            self.scores = scores.first(len(self.tokens), scoring)
 
     @property
     def _has_marks(self) -> bool:

@@ -2,7 +2,7 @@
 
 import itertools
 from collections.abc import Iterable, Sequence
-from typing import NamedTuple, Self
+from typing import Any, NamedTuple, Self
 
 import mlx.core as mx
 
@@ -50,29 +50,35 @@ class PendingRows(NamedTuple):
 
 
 class RowLogprobs(NamedTuple):
-    """Log probabilities of a row by its raw logits, not evaluated yet."""
+    """Log probabilities of rows by their raw logits, not evaluated yet."""
 
     ids: mx.array
-    """The chosen token and the likeliest ones, uint32 [1 + n]."""
+    """The token after each row and the likeliest ones, uint32 [rows, 1 + n]."""
 
     values: mx.array
-    """Their log probabilities, float32 [1 + n]."""
+    """Their log probabilities, float32 [rows, 1 + n]."""
 
     @classmethod
-    def of(cls, logits: mx.array, token: mx.array, count: int) -> Self:
-        """Take them from logits [1, vocab] and a chosen token [1]."""
+    def of(cls, logits: mx.array, tokens: mx.array, count: int) -> Self:
+        """Take them from logits [rows, vocab] and the tokens [rows]."""
         wide = logits.astype(mx.float32)
-        ids = token[None]
+        ids = tokens[:, None]
         if count:
             ids = mx.concatenate([ids, top_candidates(logits, count)], axis=-1)
         values = mx.take_along_axis(wide, ids, axis=-1) - mx.logsumexp(wide, axis=-1, keepdims=True)
-        return cls(ids[0], values[0])
+        return cls(ids, values)
 
-    def read(self) -> TokenLogprob:
+    def read(self) -> tuple[TokenLogprob, ...]:
         """Bring them to the host."""
-        ids: list[int] = self.ids.tolist()  # type: ignore[assignment]
-        values: list[float] = self.values.tolist()  # type: ignore[assignment]
-        return TokenLogprob(ids[0], values[0], tuple(zip(ids[1:], values[1:], strict=True)))
+        return token_logprobs(self.ids.tolist(), self.values.tolist())
+
+
+def token_logprobs(ids: Any, values: Any) -> tuple[TokenLogprob, ...]:
+    """Return the entries of rows, each the token's own and then those of the likeliest."""
+    return tuple(
+        TokenLogprob(own[0], found[0], tuple(zip(own[1:], found[1:], strict=True)))
+        for own, found in zip(ids, values, strict=True)
+    )
 
 
 class RowChoices:
@@ -145,7 +151,7 @@ class RowChoices:
         if self._width:
             self.found = [(last, ids[1:])]
         if pending.logprobs is not None:
-            self.logprobs = [pending.logprobs.read()]
+            self.logprobs = [*pending.logprobs.read()]
         return ids[0]
 
     def pending_rows(
@@ -185,7 +191,7 @@ class RowChoices:
         totals: list[list[float]] = pending.totals.tolist()  # type: ignore[assignment]
         if not all(is_choice(total) for (total,) in totals):
             raise no_choice(pending.kind)
-        self.logprobs += [one.read() for one in pending.logprobs]
+        self.logprobs += itertools.chain.from_iterable(one.read() for one in pending.logprobs)
         width, count = self._width, len(pending.last)
         if width:
             self.found += [

@@ -26,6 +26,7 @@ from akunu_py.models.hidden_states import HandedStates
 from akunu_py.models.kept_rows import SessionRows
 from akunu_py.models.load_steps import Steps
 from akunu_py.models.model_digest import model_digest
+from akunu_py.models.prompt_scores import Scoring
 from akunu_py.models.reply_frame import ReplyFrame
 from akunu_py.models.row_bits import RowDifference, row_differences, rows_bit_equal
 from akunu_py.models.row_choices import ConstrainedChoices, PendingChoice, RowChoices
@@ -138,12 +139,14 @@ class Session(Target):
         *,
         allowed: ReplyMasks | None = None,
         states: Drafter | None = None,
+        scored: int | None = None,
     ) -> Generator[int, None, None]:
         """Prefill as `begin` does, with pauses in which the caller may act.
 
         Yields the number of rows held, first of those that were cached already, as
         `CachedRows.prefilling` does. `checkpoints` are places in the prompt to which caches should
-        be able to go back, by name.
+        be able to go back, by name. With `scored` the tokens of the prompt are scored, and as many
+        of the likeliest at each place: see `prompt_logprobs`.
         """
         if allowed is None:
             self._choices = RowChoices(sampler, self.vocabulary_size)
@@ -156,7 +159,9 @@ class Session(Target):
         if states is not None:
             self._states = HandedStates(self._rows.model, states, prompt)
             states.use_rows(SessionRows(lambda: self._rows))
-        with contextlib.closing(self._rows.prefilling(prompt[:-1], checkpoints)) as steps:
+        scoring = None if scored is None else Scoring(prompt, min(scored, self.vocabulary_size))
+        prefilling = self._rows.prefilling(prompt[:-1], checkpoints, scoring)
+        with contextlib.closing(prefilling) as steps:
             while True:
                 # Not around the `yield`: other work of this thread has streams of its own.
                 with mx.stream(self.stream), self._listening():
@@ -167,6 +172,10 @@ class Session(Target):
                         # At a pause within a pass these are the rows before it.
                         self._states.prefilled(len(self._rows.tokens))
                 yield held
+
+    def prompt_logprobs(self) -> tuple[TokenLogprob, ...]:
+        """Return those of the tokens of a scored prompt, once it is read; the first has none."""
+        return self._rows.scores.read()
 
     @property
     def rows(self) -> CachedRows:

@@ -255,7 +255,9 @@ class GenerationResult:
     the model ended its reply with calls.
 
     `logprobs` has one entry for each of `token_ids`; None unless the configuration asks for them.
-    `stop_text` is the stop text before which the reply ended, None if it ended otherwise.
+    `prompt_logprobs` has one entry for each token of the prompt but the first; None unless it was
+    scored (`Engine.score`). `stop_text` is the stop text before which the reply ended, None if it
+    ended otherwise.
 
     `constraint_met` says whether the text has the whole form that `constraint` asks for, which it
     may lack where the reply ended early: at `max_tokens`, a stop text or a cancel. None without a
@@ -285,6 +287,7 @@ class GenerationResult:
     constraint_met: bool | None = None
     logprobs: tuple[TokenLogprob, ...] | None = None
     stop_text: str | None = None
+    prompt_logprobs: tuple[TokenLogprob, ...] | None = None
 
     @property
     def decode_tokens_per_s(self) -> float | None:
@@ -311,7 +314,8 @@ class TextPiece:
 class StreamEvent:
     """The addition of one step to a reply; the last event also has the result.
 
-    `logprobs` has one entry for each of `token_ids`, if the configuration asks for them.
+    `logprobs` has one entry for each of `token_ids`, if the configuration asks for them. Those of a
+    scored prompt come with an event of their own, before the steps.
     The texts of `pieces`, none of them empty, make up `text`; an event without origins has none.
     `deltas` are the additions to the message: `text` without the markers of reasoning and, in a
     chat, of calls. What may yet become a marker comes with a later event.
@@ -324,3 +328,4 @@ class StreamEvent:
     pieces: tuple[TextPiece, ...] = ()
     deltas: tuple[ReplyDelta, ...] = ()
     logprobs: tuple[TokenLogprob, ...] = ()
+    prompt_logprobs: tuple[TokenLogprob, ...] | None = None

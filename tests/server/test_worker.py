@@ -166,7 +166,9 @@ def prompt_passes(monkeypatch):
     sizes = []
     feed = CachedRows._feeding
     monkeypatch.setattr(
-        CachedRows, "_feeding", lambda self, ids: (sizes.append(len(ids)), feed(self, ids))[1]
+        CachedRows,
+        "_feeding",
+        lambda self, ids, *more: (sizes.append(len(ids)), feed(self, ids, *more))[1],
     )
     return sizes
 

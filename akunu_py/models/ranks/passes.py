@@ -26,7 +26,7 @@ from typing import Any
 import mlx.core as mx
 from mlx import nn
 
-from akunu_py.models.cached_rows import Passes
+from akunu_py.models.cached_rows import Passes, ReadLogits
 from akunu_py.models.device import replies_stream
 from akunu_py.models.ranks.link import Link, MessageKind, RankMessage
 from akunu_py.models.replay_trial import replays
@@ -215,13 +215,16 @@ class _LeaderPasses(Passes):
             mx.async_eval(logits)  # type: ignore[no-untyped-call]
         return logits
 
-    def feeding(self, rows: mx.array) -> Generator[int, None, None]:
-        """Run a pass over rows [n] on all ranks without its logits, and without a pause."""
+    def feeding(self, rows: mx.array, read: ReadLogits | None = None) -> Generator[int, None, None]:
+        """Run a pass over rows [n] on all ranks, and without a pause."""
+        yield from ()
+        if read is not None:
+            read(self.feed(rows))
+            return
         with self._leader.whole_pass():
             message = RankMessage(MessageKind.FEED_APART, self._number, rows.size)
             for _ in super().feeding(self._leader.announce(message, rows)):
                 pass
-        yield from ()
 
 
 def _shared_ids(link: Link, ids: mx.array) -> mx.array:
