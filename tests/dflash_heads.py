@@ -1,15 +1,18 @@
-"""DFlash heads: random ones, and their layout in folders."""
+"""Heads that guess blocks, DFlash and others: random ones, and their layout in folders."""
 
 import mlx.core as mx
 import numpy as np
 from eagle_heads import eagle_tensors, write_eagle
 from markov_heads import filled
+from mlx import nn
 from mlx_lm.models.qwen3 import ModelArgs
+from prediction_heads import parameters_of, write
 
 from akunu_py.models.heads.dflash import BlockForm, DFlashHead
 from akunu_py.models.heads.dflash2 import DFlash2Head
 from akunu_py.models.heads.dspark import DSparkHead
 from akunu_py.models.heads.families import decoder_of, set_draft_vocabulary, shared_layers
+from akunu_py.models.heads.parallel import BlockwisePlace, MedusaPlace, ParallelHead
 
 LAYERS = (1, 3)
 """Of targets with four layers: behind the first, and before the last."""
@@ -76,6 +79,58 @@ def random_dspark(target, *, markov="rnn", vocabulary=None, confidence=True, ran
         set_draft_vocabulary(head, target, mx.array(ids.astype(np.int32)))
         mx.eval(head.parameters())
     return head
+
+
+def random_medusa(target, *, vocabulary=None, num_layers=2):
+    """A random Medusa head of five places; it guesses `vocabulary` of the target's tokens."""
+    _, decoder = decoder_of(target)
+    size, width = decoder.embed_tokens.weight.shape[0], decoder.norm.weight.shape[0]
+    places = [MedusaPlace(width, num_layers) for _ in range(BLOCK - 1)]
+    outputs = [nn.Linear(width, vocabulary or size, bias=False) for _ in places]
+    head = ParallelHead(shared_layers(target, decoder), width, places, outputs)
+    return with_random_numbers(head, target, vocabulary)
+
+
+def random_blockwise(target, *, vocabulary=None):
+    """A random head of blockwise parallel decoding."""
+    _, decoder = decoder_of(target)
+    width = decoder.norm.weight.shape[0]
+    places = [BlockwisePlace(width, 80) for _ in range(BLOCK - 1)]
+    head = ParallelHead(shared_layers(target, decoder), width, places)
+    return with_random_numbers(head, target, vocabulary)
+
+
+def with_random_numbers(head, target, vocabulary):
+    mx.random.seed(2)
+    filled(head, lambda _, values: mx.random.normal(values.shape) * 0.3)
+    if vocabulary is not None:
+        set_draft_vocabulary(head, target, mx.arange(vocabulary, dtype=mx.int32) + 3)
+        mx.eval(head.parameters())
+    return head
+
+
+def parallel_tensors(head):
+    """The tensors of a head whose places know nothing of each other, by their names in files."""
+    found, output = {}, head.get("lm_head", {})
+    if "ids" in output:
+        found["d2t"] = output.ids.astype(mx.int64) - mx.arange(output.ids.size)
+        output = output.rows
+    for number, place in enumerate(head.places):
+        for name, array in parameters_of(place).items():
+            _, *rest = name.split(".")
+            if name.startswith("layers."):
+                found[f"{number}.{rest[0]}.linear.{rest[1]}"] = array
+            else:
+                found[f"blockwise.{number}.{name}"] = array
+        if "places" in output:
+            found[f"{number}.{len(place.layers)}.weight"] = output.places[number].weight
+    return found
+
+
+def write_parallel(folder, head):
+    """Write a folder with such a head, as Medusa's are published."""
+    write(folder / "medusa_lm_head.safetensors", parallel_tensors(head))
+    return folder
 
 
 def dflash_config(head, **changes):

@@ -129,6 +129,11 @@ class HandedStates:
         states = self._tap.states
         self._states, self._first = None if states is None else states[:, rows], first
 
+    def keep(self, path: Sequence[int]) -> None:
+        """Take note that of the last pass, over a tree, only the rows of a path stay, in order."""
+        if self._states is not None:
+            self._states = self._states[:, mx.array(list(path), dtype=mx.int32)]
+
     def hand(self, settled: int) -> None:
         """Hand rows of the last pass: the first `settled` rows of the text stay as they are."""
         if self._states is None or self._next is None or settled <= self._next:

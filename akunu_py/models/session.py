@@ -273,9 +273,8 @@ class Session(Target):
 
     def takes_tree(self, draft: Draft) -> bool:
         """Return whether a tree can be verified now; `akunu_py.models.tree.trees` says how."""
-        # Trees use other kernels, even at the same number of rows; and states are handed in order.
-        unfit = self._reproducible or self._states is not None
-        if unfit or not self._rows.takes_trees:
+        # Trees use other kernels, even at the same number of rows.
+        if self._reproducible or not self._rows.takes_trees:
             return False
         if self._trees is None:
             self._trees = Trees(self._rows.model, self.context)
@@ -402,6 +401,8 @@ class Session(Target):
         if self._tree is not None:
             path = self._tree.rows_of(accepted)
             keep_rows(self._rows.caches, len(self._pass), path)
+            if self._states is not None:
+                self._states.keep(path)
             self._rows.tokens += (self._pass[row] for row in path)
             self._tree = None
         elif self._pass:
@@ -456,7 +457,11 @@ class Session(Target):
         if tree is None or self._trees is None:
             logits = yield mx.array(rows)
             return _sent(logits), [rows[: index + 1] for index in range(len(rows))]
-        logits = self._trees.forward(rows, tree.rows, self._rows.caches)
+        self._hand_states()
+        with self._listening():
+            logits = self._trees.forward(rows, tree.rows, self._rows.caches)
+        if self._states is not None:
+            self._states.built(len(self._rows.tokens), slice(None))
         return logits, [tree.tokens_along(row) for row in range(len(rows))]
 
     def feed(self, rows: mx.array) -> mx.array:

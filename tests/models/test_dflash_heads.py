@@ -24,6 +24,7 @@ from dflash_heads import (
     random_dflash,
     random_dflash2,
     random_dspark,
+    random_medusa,
     tensors_of,
 )
 from eagle_heads import LLAMA3, write_eagle
@@ -226,7 +227,7 @@ class Checked(CheckedDrafter):
 
 
 @pytest.mark.parametrize("before", [(), (7, 11)])
-@pytest.mark.parametrize("make", [random_dflash, random_dflash2, random_dspark])
+@pytest.mark.parametrize("make", [random_dflash, random_dflash2, random_dspark, random_medusa])
 @pytest.mark.parametrize(
     "name",
     ["llama", "qwen3_next", *(pytest.param(n, marks=pytest.mark.slow) for n in ("gpt_oss", "qwen3_moe"))],
@@ -276,7 +277,7 @@ def test_a_draft_ends_where_the_context_ends(target, head):
     assert len(text) == 8
 
 
-@pytest.mark.parametrize("make", [random_dflash, random_dflash2, random_dspark])
+@pytest.mark.parametrize("make", [random_dflash, random_dflash2, random_dspark, random_medusa])
 @pytest.mark.parametrize("temperature", [0.0, 0.8])
 def test_rejection_sampling_has_the_rows_of_the_block(target, make, temperature):
     """Each is q of a token given those drawn before it."""

@@ -31,8 +31,10 @@ from dflash_heads import (
     random_dflash,
     random_dflash2,
     random_dspark,
+    random_medusa,
     tensors_of,
     write_dflash,
+    write_parallel,
 )
 from eagle_heads import eagle_config, eagle_tensors, nested_config, random_eagle, write_eagle
 from family_models import Variant, build_family
@@ -555,9 +557,14 @@ def dspark_beside(target, folder):
     return write_dflash(folder, head, dspark_config, vocab_size=257)
 
 
+def medusa_beside(target, folder):
+    return write_parallel(folder, random_medusa(target, vocabulary=100))
+
+
 @pytest.mark.parametrize(
     ("write_beside", "drafted"),
-    [(eagle_beside, 4), (dflash_beside, BLOCK - 1), (dflash2_beside, BLOCK - 1), (dspark_beside, BLOCK)],
+    [(eagle_beside, 4), (dflash_beside, BLOCK - 1), (dflash2_beside, BLOCK - 1),
+     (dspark_beside, BLOCK), (medusa_beside, BLOCK - 1)],
 )  # fmt: skip
 def test_an_engine_drafts_with_it(tmp_path, write_beside, drafted):
     """And the reply is the same, whatever the random head guesses."""

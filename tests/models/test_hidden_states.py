@@ -11,6 +11,7 @@ import pytest
 from family_models import NAMES, build_family
 from prediction_heads import tiny_target
 from tiny_models import GREEDY, adversary, begin, prompt_of, sampler_of, tiny
+from tree_matrix import TreeAdversary, Watched
 
 from akunu_py.decoding.loop import decode
 from akunu_py.drafting import PlainDrafter
@@ -114,6 +115,24 @@ def test_states_are_those_of_the_text(name, config, reproducible):
         check(recorder, model, text)
 
 
+@pytest.mark.parametrize("name", ["llama", "llama, sliding"])
+def test_states_of_the_accepted_path_of_a_tree(name):
+    """Plain steps, chains and trees, whose accepted nodes are not the first rows of a pass."""
+    model = build_family(name)
+    session, prompt = Session(model, context=600), prompt_of(21)
+    plain, _ = reply(session, Recorder(), prompt, PlainDrafter(), max_tokens=60)
+    watched = Watched(session)
+    for hidden in ("normed", (1, 3)):
+        recorder = Recorder(hidden)
+        session.reset()
+        drafter = TreeAdversary(plain, 0)
+        text, _ = reply(session, recorder, prompt, drafter, max_tokens=60)
+        assert text == plain
+        check(recorder, model, text)
+    assert watched.passes > 8
+    assert watched.accepted > 8
+
+
 @pytest.mark.fast_every(2)
 @pytest.mark.parametrize("name", KINDS)
 def test_reused_rows_are_not_handed_again(name):
@@ -179,15 +198,6 @@ def test_nobody_else_meets_the_tap():
     begin(session, prompt_of(20))
     assert session._states is None
     assert recorder.states == before
-
-
-def test_a_target_that_hands_over_states_takes_no_trees():
-    session, prompt = Session(tiny(), context=600), prompt_of(20)
-    tree = Draft((1, 2), (-1, -1), "test")
-    begin(session, prompt)
-    assert session.takes_tree(tree)
-    begin(session, prompt, states=Recorder())
-    assert not session.takes_tree(tree)
 
 
 # One of each place and name of the last norm.

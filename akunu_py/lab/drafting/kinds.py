@@ -10,6 +10,8 @@ from akunu_py.lab.counts.interpolation import MAX_VOCABULARY
 from akunu_py.lab.drafting.adaptive_length import AfterDraws, length_rule
 from akunu_py.lab.drafting.assisted import AssistedNgramDrafter
 from akunu_py.lab.drafting.combined import CombinedDrafter, CombinedSource
+from akunu_py.lab.drafting.head_tree import NUM_DRAFT_TOKENS as NUM_HEAD_TREE_TOKENS
+from akunu_py.lab.drafting.head_tree import HeadTreeDrafter, check_head_tree
 from akunu_py.lab.drafting.hierarchical import NgramGuesses
 from akunu_py.lab.drafting.proposals import ProposalsDrafter
 from akunu_py.lab.drafting.recycling import RecyclingDrafter
@@ -131,3 +133,15 @@ draft_model_ngram = DrafterKind(
 ngram_draft_model = DrafterKind(
     _ngram_draft_model, NUM_DRAFT_TOKENS, needs="draft model", has_q=True, check=_check_length
 )
+mtp = DrafterKind(
+    lambda setup: HeadTreeDrafter(
+        setup.known_head_model,
+        num_proposals=setup.config.num_proposals,
+        num_draft_tokens=setup.num_draft_tokens,
+    ),
+    NUM_HEAD_TREE_TOKENS,
+    needs="prediction head",
+    proposes_several=True,
+    check=check_head_tree,
+)
+"""The engine's drafter with several proposals for a position."""

@@ -16,6 +16,8 @@ dflash            what a DFlash head computes: a block of tokens in one pass
 block_model       a head that guesses blocks, which draws tokens
 dflash2           what a DFlash 2 head computes: convolutions, and a choice among candidates
 dspark            what a DSpark head computes: a bias by the token before, and its confidence
+parallel          what heads compute whose places know nothing of each other: Medusa, blockwise
+stored_parallel   Medusa heads and those of blockwise parallel decoding in files
 stored_dflash     DFlash, DFlash 2 and DSpark heads in folders
 head_config       the numbers of a head's config.json, checked
 stored_weights    tensors of safetensors files, checked and put into a head

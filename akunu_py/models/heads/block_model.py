@@ -7,7 +7,7 @@ from typing import cast
 import mlx.core as mx
 
 from akunu_py.drafting.draft_model import DrawnToken, GoesOn, Guess
-from akunu_py.models.heads.dflash import DFlashHead, Step
+from akunu_py.models.heads.head import BlockHead, Step
 from akunu_py.models.heads.token_model import HeadTokenModel
 from akunu_py.sampling.draft_sampler import Draw
 from akunu_py.system.errors import ContractError
@@ -16,12 +16,12 @@ from akunu_py.system.errors import ContractError
 class BlockTokenModel(HeadTokenModel):
     """Draws with a head that guesses a block of tokens in one pass.
 
-    Its cache has the target's states alone, and a block leaves nothing in it. Each token is drawn
-    by its own row of the block. What a head estimates of the token's chance takes the place of its
-    probability.
+    Its cache, if it has one, has the target's states alone, and a block leaves nothing in it. Each
+    token is drawn by its own row of the block. What a head estimates of the token's chance takes
+    the place of its probability.
     """
 
-    def __init__(self, head: DFlashHead, *, context: int, vocabulary_size: int) -> None:
+    def __init__(self, head: BlockHead, *, context: int, vocabulary_size: int) -> None:
         super().__init__(head, context=context, vocabulary_size=vocabulary_size)
         self.at_once = head.num_guessed
         # Rows that a draw may need, the way through them, and the chance of the last one's token.
@@ -48,8 +48,8 @@ class BlockTokenModel(HeadTokenModel):
     def _catch_up(self, after: Sequence[int], guessed: Sequence[int] = ()) -> mx.array:  # noqa: ARG002
         states, tokens = self._last_pairs()
         known = mx.concatenate([tokens, mx.array(list(after), dtype=tokens.dtype)])
-        head = cast("DFlashHead", self._open_head)
-        self._step = head.walk(self._run(states, known)[:, : self._limit])
+        head = cast("BlockHead", self._open_head)
+        self._step = head.walk(self._run(states, known), self._limit)
         return self._feed(known[-1:])
 
     def _feed(self, tokens: mx.array) -> mx.array:

@@ -14,7 +14,7 @@ read in the authors' `model.py` and `model_mlx.py`:
 """
 
 import dataclasses
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import mlx.core as mx
@@ -22,11 +22,7 @@ from mlx import nn
 from mlx_lm.models.cache import KVCache
 from mlx_lm.models.qwen3 import Attention, ModelArgs, TransformerBlock
 
-from akunu_py.models.heads.head import CachedHead, SharedLayers
-
-Step = Callable[[mx.array], tuple[mx.array, mx.array | None]]
-"""Takes the token of a place, [1]; returns the logits of the next place, [1, 1, vocab], and the
-chance [1] that its token stays if those before do, None where the head estimates none."""
+from akunu_py.models.heads.head import BlockHead, SharedLayers, Step
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,7 +55,7 @@ class BlockForm:
     """Bound of the logits, as in cap * tanh(logits / cap)."""
 
 
-class DFlashHead(CachedHead):
+class DFlashHead(BlockHead):
     """A DFlash head: from the states of all rows before the last token, the tokens after it."""
 
     def __init__(
@@ -80,21 +76,10 @@ class DFlashHead(CachedHead):
 
     @property
     def num_guessed(self) -> int:
-        """Return how many tokens a block guesses behind the last one."""
         return self.form.size - (not self.form.last_guesses)
 
     def __call__(self, hidden: mx.array, tokens: mx.array, cache: list[Any]) -> mx.array:
-        """Take in states and guess a block; return the states [1, m, H] of the rows that guess.
-
-        With k known tokens these are the rows of the m = `num_guessed` - k + 1 tokens after them.
-
-        Arguments:
-            hidden: the target's states of the next rows, [1, n, W].
-            tokens: the token that follows each state, and further known ones, int32 [1, n - 1 + k]:
-                the last token of the text is the k-th from the end.
-            cache: from `make_cache`; it takes up the n rows, and nothing of the block.
-
-        """
+        # The cache takes up the rows, and nothing of the block.
         self.read(hidden, cache)
         known = tokens[:, hidden.shape[1] - 1 :]
         masks = mx.full((1, self.form.size - known.shape[1]), self.form.mask, dtype=known.dtype)
@@ -119,8 +104,8 @@ class DFlashHead(CachedHead):
         cap = self.form.cap
         return found if cap is None else mx.tanh(found / cap) * cap
 
-    def walk(self, hidden: mx.array) -> Step:
-        """Return a function that goes through states [1, m, H], one place a call."""
+    def walk(self, hidden: mx.array, count: int | None = None) -> Step:
+        hidden = hidden[:, :count]
         rows = iter(mx.split(self.logits(hidden), hidden.shape[1], axis=1))
         return lambda _: (next(rows), None)
 

@@ -17,9 +17,9 @@ from mlx import nn
 from mlx_lm.models.cache import KVCache
 from mlx_lm.models.qwen3 import ModelArgs
 
-from akunu_py.models.heads.dflash import BlockForm, DFlashHead, Step
+from akunu_py.models.heads.dflash import BlockForm, DFlashHead
 from akunu_py.models.heads.draft_vocabulary import spread
-from akunu_py.models.heads.head import SharedLayers
+from akunu_py.models.heads.head import SharedLayers, Step
 
 
 class DFlash2Head(DFlashHead):
@@ -53,7 +53,8 @@ class DFlash2Head(DFlashHead):
         if rank:
             self.candidate_selector = Selector(args.hidden_size, vocabulary, rank, candidates)
 
-    def walk(self, hidden: mx.array) -> Step:
+    def walk(self, hidden: mx.array, count: int | None = None) -> Step:
+        hidden = hidden[:, :count]
         if "candidate_selector" not in self:
             return super().walk(hidden)
         normed = self.norm(hidden)

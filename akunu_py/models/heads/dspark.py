@@ -15,9 +15,9 @@ import mlx.core as mx
 from mlx import nn
 from mlx_lm.models.qwen3 import ModelArgs
 
-from akunu_py.models.heads.dflash import BlockForm, DFlashHead, Step
+from akunu_py.models.heads.dflash import BlockForm, DFlashHead
 from akunu_py.models.heads.draft_vocabulary import DraftOutput, spread
-from akunu_py.models.heads.head import SharedLayers
+from akunu_py.models.heads.head import SharedLayers, Step
 
 MarkovForm = Literal["vanilla", "gated", "rnn"]
 
@@ -53,11 +53,11 @@ class DSparkHead(DFlashHead):
             self.confidence_head.proj = nn.Linear(confidence, 1)
         self._confidence = confidence
 
-    def walk(self, hidden: mx.array) -> Step:
-        normed = self.norm(hidden)
+    def walk(self, hidden: mx.array, count: int | None = None) -> Step:
+        normed = self.norm(hidden[:, :count])
         logits = self.logits_of_normed(normed)
         markov = self.get("markov_head")
-        memory, places = None, iter(range(hidden.shape[1]))
+        memory, places = None, iter(range(normed.shape[1]))
 
         def step(token: mx.array) -> tuple[mx.array, mx.array | None]:
             nonlocal memory

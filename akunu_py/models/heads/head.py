@@ -56,6 +56,33 @@ class CachedHead(nn.Module):  # type: ignore[misc]  # mlx.nn has no types
         raise NotImplementedError
 
 
+Step = Callable[[mx.array], tuple[mx.array, mx.array | None]]
+"""Takes the token of a place, [1]; returns the logits of the next place, [1, 1, vocab], and the
+chance [1] that its token stays if those before do, None where the head estimates none."""
+
+
+class BlockHead(CachedHead):
+    """A head that guesses a block of tokens in one pass.
+
+    A call takes the target's states of the next rows, [1, n, W], and the token after each, with
+    further known ones behind them, int32 [1, n - 1 + k]: the last token of the text is the k-th
+    from the end. It returns the states [1, m, H] of the m = `num_guessed` - k + 1 places behind
+    them.
+    """
+
+    @property
+    def num_guessed(self) -> int:
+        """Return how many tokens a block guesses behind the last one."""
+        raise NotImplementedError
+
+    def walk(self, hidden: mx.array, count: int | None = None) -> Step:
+        """Return a function that goes through the first `count` places, one a call.
+
+        `hidden` are the states [1, m, H] that a call returned.
+        """
+        raise NotImplementedError
+
+
 class PredictionHead(CachedHead):
     """A multi-token prediction head: from the target's state at row i and token i+1, token i+2.
 

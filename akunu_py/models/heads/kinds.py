@@ -19,6 +19,7 @@ from akunu_py.models.heads.eagle import EagleHead
 from akunu_py.models.heads.gguf_assistant import plan_assistant
 from akunu_py.models.heads.gguf_head import plan_mtp
 from akunu_py.models.heads.head import CachedHead, PredictionHead
+from akunu_py.models.heads.parallel import ParallelHead
 from akunu_py.models.heads.stored_assistant import (
     check_ordering,
     find_assistant,
@@ -34,6 +35,7 @@ from akunu_py.models.heads.stored_dflash import (
 )
 from akunu_py.models.heads.stored_eagle import find_eagle, make_eagle
 from akunu_py.models.heads.stored_head import arrange_mtp, find_mtp, make_mtp
+from akunu_py.models.heads.stored_parallel import find_parallel, make_parallel
 from akunu_py.models.heads.stored_weights import StoredHead
 from akunu_py.models.heads.token_model import HeadTokenModel
 
@@ -76,6 +78,7 @@ KINDS = (
     HeadKind(head=DSparkHead, model=BlockTokenModel, find=find_dspark, make=make_dspark),
     HeadKind(head=DFlash2Head, model=BlockTokenModel, find=find_dflash2, make=make_dflash2),
     HeadKind(head=DFlashHead, model=BlockTokenModel, find=find_dflash, make=make_dflash),
+    HeadKind(head=ParallelHead, model=BlockTokenModel, find=find_parallel, make=make_parallel),
     HeadKind(
         head=Assistant,
         model=AssistantTokenModel,

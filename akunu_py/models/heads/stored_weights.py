@@ -41,12 +41,18 @@ class StoredHead:
         self.tensors = dict(tensors)
 
     @classmethod
-    def of(cls, source: Path, rename: Callable[[str], str | None]) -> "StoredHead":
-        """Return the head in a file or folder; tensors without a name in the head are left out.
+    def of(
+        cls,
+        source: Path,
+        rename: Callable[[str], str | None],
+        files: str = "model*.safetensors",
+    ) -> "StoredHead":
+        """Return the head in a file, or in the `files` of a folder.
 
-        So are frequencies, which follow from a head's arguments.
+        Tensors without a name in the head are left out. So are frequencies, which follow from a
+        head's arguments.
         """
-        paths = [source] if source.is_file() else sorted(source.glob("model*.safetensors"))
+        paths = [source] if source.is_file() else sorted(source.glob(files))
         stored = (TensorPlace(path, name) for path in paths for name in check_weight_file(path))
         used = (tensor for tensor in stored if not tensor.name.endswith("rotary_emb.inv_freq"))
         return cls(source, {own: tensor for tensor in used if (own := rename(tensor.name))})

@@ -45,7 +45,7 @@ class RollbackCaches:
         held = list(leaves(caches))
         kinds = [_kind(leaf) for leaf in held]
         # Whether every cache is of a known kind. If not, nothing can be undone.
-        self.supported = bool(kinds) and None not in kinds
+        self.supported = None not in kinds
         self._parts: list[CachePart] = [
             kind(leaf) for kind, leaf in zip(kinds, held, strict=True) if kind is not None
         ]

@@ -1,0 +1,95 @@
+"""Heads that guess several tokens from one state, each place by a layer of its own.
+
+From the target's state of a row, after the last norm, the target's output head tells the next
+token, and place k = 1, 2, ... the k-th token behind it. No place knows what the others guess.
+
+- Blockwise parallel decoding (Stern et al. 2018, arXiv:1811.03115, section 4): a place adds a
+  feed-forward layer of the state to it, and the target's output head makes the logits.
+- Medusa (Cai et al. 2024, arXiv:2401.10774, section 2.1): a place adds SiLU(W x + b), once or
+  several times, and has an output head of its own.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+import mlx.core as mx
+from mlx import nn
+
+from akunu_py.models.heads.draft_vocabulary import DraftOutput, spread
+from akunu_py.models.heads.head import BlockHead, SharedLayers, Step
+
+
+class ParallelHead(BlockHead):
+    """A head with one layer for each place; it needs no cache, since the last state is enough."""
+
+    def __init__(
+        self,
+        shared: SharedLayers,
+        width: int,
+        places: Sequence[nn.Module],
+        outputs: Sequence[nn.Module] = (),
+    ) -> None:
+        """Make a head of `places`, with an output head of each or with the target's."""
+        super().__init__(shared, "normed", width)
+        self.places = list(places)
+        if outputs:
+            self.lm_head = nn.Module()
+            self.lm_head.places = list(outputs)
+
+    @property
+    def num_guessed(self) -> int:
+        return len(self.places)
+
+    def __call__(self, hidden: mx.array, tokens: mx.array, cache: list[Any]) -> mx.array:  # noqa: ARG002
+        # Further known tokens take places; all others are guessed from the same state.
+        known = tokens.shape[1] - hidden.shape[1]
+        return mx.repeat(hidden[:, -1:], self.num_guessed - known, axis=1)
+
+    def logits(self, hidden: mx.array) -> mx.array:
+        """Return the logits [1, m, vocab] of the last m places, for their states [1, m, H]."""
+        step = self.walk(hidden)
+        return mx.concatenate([step(mx.array([0]))[0] for _ in range(hidden.shape[1])], axis=1)
+
+    def walk(self, hidden: mx.array, count: int | None = None) -> Step:  # noqa: ARG002 - none is computed unasked
+        places = iter(range(self.num_guessed - hidden.shape[1], self.num_guessed))
+        return lambda _: (self._logits_of(next(places), hidden[:, :1]), None)
+
+    def make_cache(self) -> list[Any]:
+        return []
+
+    def _logits_of(self, place: int, state: mx.array) -> mx.array:
+        """Return the logits [1, 1, vocab] of a place for the state [1, 1, H]."""
+        x, output = self.places[place](state), self.get("lm_head")
+        rows = output.rows if isinstance(output, DraftOutput) else output
+        if rows is None or "places" not in rows:
+            return super().logits(x)
+        found: mx.array = rows.places[place](x)
+        if isinstance(output, DraftOutput):
+            return spread(found, output.ids, output.vocabulary)
+        return found
+
+
+class MedusaPlace(nn.Module):  # type: ignore[misc]  # mlx.nn has no types
+    """What Medusa computes at a place, before its output head."""
+
+    def __init__(self, width: int, num_layers: int) -> None:
+        super().__init__()
+        self.layers = [nn.Linear(width, width) for _ in range(num_layers)]
+
+    def __call__(self, x: mx.array) -> mx.array:
+        for layer in self.layers:
+            x = x + nn.silu(layer(x))
+        return x
+
+
+class BlockwisePlace(nn.Module):  # type: ignore[misc]  # mlx.nn has no types
+    """What blockwise parallel decoding computes at a place."""
+
+    def __init__(self, width: int, inner: int) -> None:
+        super().__init__()
+        self.up = nn.Linear(width, inner)
+        self.down = nn.Linear(inner, width)
+
+    def __call__(self, x: mx.array) -> mx.array:
+        output: mx.array = x + self.down(nn.relu(self.up(x)))
+        return output
