@@ -94,6 +94,9 @@ class ToyTokenizer:
     def token_texts(self):
         return TEXTS
 
+    def token_bytes(self):
+        return [b""] * len(CONTROL) + [text.encode() for text in TEXTS[len(CONTROL) :]]
+
     def control_tokens(self):
         return dict(enumerate(TEXTS[: len(CONTROL)]))
 
@@ -106,14 +109,14 @@ def family(name):
     return build_family(name)
 
 
-def toy_engine(name="llama", *, tokenizer=None, context=1024, **options):
+def toy_engine(name="llama", *, tokenizer=None, context=1024, head=None, **options):
     """An engine over the random model of a family (`tiny_families`)."""
     description = ModelDescription(
         path=Path(__file__), name=name, architecture=name, parameters=1, weights="dense",
         context=4096, file_bytes=1,
     )  # fmt: skip
     loaded = LoadedModel(family(name), tokenizer or ToyTokenizer(), description)
-    return Engine(loaded, EngineOptions(context=context, **options))
+    return Engine(loaded, EngineOptions(context=context, **options), head=head)
 
 
 # Only plain text: replies end by their length.
