@@ -10,6 +10,7 @@ import mlx.core as mx
 import pytest
 from family_models import build_family
 from mlx_lm.models.cache import ArraysCache
+from mlx_lm.models.ssm import ssm_update
 from tiny_families import FAMILIES
 from tiny_models import GREEDY, VOCABULARY, adversary, begin, generate, prompt_of
 
@@ -19,6 +20,7 @@ from akunu_py.models.cached_rows import CachedRows, Passes
 from akunu_py.models.rollback import leaves, recurrence
 from akunu_py.models.rollback.recurrence import Record
 from akunu_py.models.session import Session
+from akunu_py.models.single_rows import row_by_row
 from akunu_py.values.types import Draft
 
 RECURRENT = list(FAMILIES)[list(FAMILIES).index("mamba") :]
@@ -240,3 +242,30 @@ def test_an_interrupt_inside_a_replay_starts_the_caches_afresh(hybrid, monkeypat
     assert not session._rows.settled
     drafter = adversary("half", [*prompt, *truth], 3)
     assert generate(session, prompt, GREEDY, drafter, max_tokens=30) == truth
+
+
+@pytest.mark.parametrize(
+    ("heads", "groups", "width", "size"), [(8, 2, 16, 16), (5, 1, 7, 9), (6, 3, 64, 20)]
+)
+@pytest.mark.parametrize("dtype", [mx.float32, mx.bfloat16])
+@pytest.mark.parametrize("begun", [True, False])
+def test_rows_of_a_state_space_have_the_bits_of_single_rows(
+    heads, groups, width, size, dtype, begun
+):
+    mx.random.seed(rows := 4)
+    shapes = [(rows, heads, width), (rows, groups, size), (rows, groups, size), (rows, heads)]
+    inputs = [mx.random.normal((1, *shape)).astype(dtype) for shape in shapes]
+    of_heads = [mx.random.normal((heads,)) for _ in range(3)]
+    before = mx.random.normal((1, heads, width, size)) if begun else None
+
+    def update(function, inputs, state):
+        x, b, c, dt = inputs
+        return function(x, of_heads[0], b, c, of_heads[1], dt, of_heads[2], state)
+
+    outputs, state = [], before
+    for row in range(rows):
+        output, state = update(ssm_update, [held[:, row : row + 1] for held in inputs], state)
+        outputs.append(output)
+    found = update(row_by_row(ssm_update), inputs, before)
+    assert mx.array_equal(found[0], mx.concatenate(outputs, axis=1))
+    assert mx.array_equal(found[1], state)
