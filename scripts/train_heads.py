@@ -8,7 +8,8 @@
 
 `collect` lets the model answer prompts, and keeps its replies and hidden states (about 1 kB a token
 for a model of width 576). `train` fits one layer to them while the model itself stays frozen, and
-writes WORK-DIR/head.safetensors. The head guesses only the tokens that are frequent in the replies,
+writes WORK-DIR/head.safetensors; `--kind medusa` and `--kind blockwise` fit heads with a layer for
+each token ahead. The head guesses only the tokens that are frequent in the replies,
 since the product with all others would be most of a guess. `measure` tells how many guesses the
 model accepts on replies to prompts that were held out.
 
@@ -24,6 +25,7 @@ import argparse
 import sys
 import time
 from pathlib import Path
+from typing import get_args, get_type_hints
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(ROOT), str(ROOT / "scripts")]
@@ -40,8 +42,6 @@ from mlx_lm.models.llama import Model as Llama
 from akunu_py.models.heads import load_head
 from akunu_py.models.load import LoadedModel, LoadOptions, load_model
 from akunu_py.system.errors import AkunuError
-
-SIDE_CAR = "head.safetensors"
 
 
 def main() -> None:
@@ -83,16 +83,17 @@ def run_train(options: argparse.Namespace, loaded: LoadedModel) -> None:
             f"train_heads.py collect --work-dir {options.work_dir}"
         )
     settings = TrainingSettings(
+        kind=options.kind,
         depths=options.depths,
         epochs=options.epochs,
         rate=options.rate,
         vocabulary=options.draft_vocabulary,
         seed=options.seed,
     )
-    checkpoint = options.work_dir / "checkpoint.safetensors"
+    checkpoint = options.work_dir / f"checkpoint-{options.kind}.safetensors"
     trainer = Trainer(loaded.model, loaded.tokenizer.end_ids, texts, settings, checkpoint)
     trainer.train(_end(options.minutes))
-    path = options.work_dir / SIDE_CAR
+    path = _side_car(options)
     count = sum(len(text.ids) - text.prompt for text in texts)
     write_side_car(
         trainer.head,
@@ -114,13 +115,19 @@ def run_measure(options: argparse.Namespace, loaded: LoadedModel) -> None:
             f"there are no held-out replies in {options.work_dir}; collect more: one file in eight "
             "has them"
         )
-    path = options.heads or options.work_dir / SIDE_CAR
+    path = options.heads or _side_car(options)
     try:
         head = load_head(loaded, path)
     except AkunuError as error:
         raise SystemExit(str(error)) from None
     for acceptance in acceptances(loaded.model, head, texts, options.depths):
         print(acceptance)
+
+
+def _side_car(options: argparse.Namespace) -> Path:
+    name = "head" if options.kind == "mtp" else options.kind
+    folder: Path = options.work_dir
+    return folder / f"{name}.safetensors"
 
 
 def _end(minutes: float) -> float:
@@ -137,6 +144,13 @@ def _parser() -> argparse.ArgumentParser:
     )
     common.add_argument("--model", type=Path, help="GGUF file or MLX folder; default: akunu's own")
     common.add_argument("--threads", type=_positive(int), default=1, help="of the BLAS; default: 1")
+    kinds = argparse.ArgumentParser(add_help=False)
+    kinds.add_argument(
+        "--kind",
+        choices=get_args(get_type_hints(TrainingSettings)["kind"]),
+        default="mtp",
+        help="one layer that is asked again for each token (mtp), or one of each token's own",
+    )
     timed = argparse.ArgumentParser(add_help=False)
     timed.add_argument("--minutes", type=_positive(float), default=30, help="default: 30")
     commands = parser.add_subparsers(required=True, metavar="collect|train|measure")
@@ -147,7 +161,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     adding.set_defaults(run=run_collect)
 
-    training = commands.add_parser("train", parents=[common, timed], help="train on them")
+    training = commands.add_parser("train", parents=[common, kinds, timed], help="train on them")
     defaults = TrainingSettings()
     training.add_argument("--epochs", type=_positive(int), default=defaults.epochs)
     training.add_argument(
@@ -164,8 +178,10 @@ def _parser() -> argparse.ArgumentParser:
     training.add_argument("--seed", type=int, default=defaults.seed)
     training.set_defaults(run=run_train)
 
-    measuring = commands.add_parser("measure", parents=[common], help="acceptance by position")
-    measuring.add_argument("--heads", type=Path, help=f"default: {SIDE_CAR} in the working folder")
+    measuring = commands.add_parser(
+        "measure", parents=[common, kinds], help="acceptance by position"
+    )
+    measuring.add_argument("--heads", type=Path, help="default: that of the working folder")
     measuring.add_argument("--depths", type=_positive(int), default=4, help="default: 4")
     measuring.set_defaults(run=run_measure)
     return parser

@@ -1,5 +1,6 @@
 """Training of prediction heads in small: what the trained head computes, learns and is saved as."""
 
+import dataclasses
 import sys
 import sysconfig
 import time
@@ -14,6 +15,7 @@ from shared_files import path_of
 from tiny_models import VOCABULARY, tiny
 
 from akunu_py import Engine, GenerationConfig
+from akunu_py.models.heads import load_head
 from akunu_py.models.heads.families import decoder_of
 from akunu_py.models.load import LoadOptions, load_model
 
@@ -175,21 +177,22 @@ def _train_some(trainer, ticks):
 
 
 @pytest.mark.slow
-def test_a_trained_head_drafts_and_changes_no_reply(loaded, path, folder, tmp_path):
+@pytest.mark.parametrize("kind", ["mtp", "medusa"])
+def test_a_trained_head_drafts_and_changes_no_reply(loaded, path, folder, tmp_path, kind):
     texts = replies.read_replies(folder, held_out=False)
-    ends = loaded.tokenizer.end_ids
-    trainer = Trainer(loaded.model, ends, texts, SETTINGS, tmp_path / "checkpoint.safetensors")
-    before = acceptances(loaded.model, trainer.head, texts, 2)
-    trainer.train(time.monotonic() + 10**6)
-    after = acceptances(loaded.model, trainer.head, texts, 2)
-    for untrained, trained in zip(before, after, strict=True):
+    ends, settings = loaded.tokenizer.end_ids, dataclasses.replace(SETTINGS, kind=kind)
+    trainer = Trainer(loaded.model, ends, texts, settings, tmp_path / "checkpoint.safetensors")
+    side_car = tmp_path / "head.safetensors"
+    measured = []
+    for seconds in (0, 10**6):
+        trainer.train(time.monotonic() + seconds)
+        write_side_car(trainer.head, trainer.ids, side_car, {})
+        measured.append(acceptances(loaded.model, load_head(loaded, side_car), texts, 2))
+    for untrained, trained in zip(*measured, strict=True):
         assert trained.rates[0][0] > untrained.rates[0][0] + 0.1
         (first, low, high), (second, _, _) = trained.rates
         assert low <= first <= high
         assert second <= first
-    side_car = tmp_path / "head.safetensors"
-    write_side_car(trainer.head, trainer.ids, side_car, {})
-
     config = GenerationConfig(max_tokens=40)
     prompt = texts[0].ids[: texts[0].prompt].tolist()
     with Engine.load(path, weights="dense") as plain:

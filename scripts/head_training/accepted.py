@@ -15,10 +15,10 @@ import numpy as np
 from mlx import nn
 
 from akunu_py.models.heads.families import logits_of
-from akunu_py.models.heads.head import PredictionHead
+from akunu_py.models.heads.head import CachedHead
 from head_training.replies import Text
 from head_training.training import batch_of
-from head_training.unrolled import unrolled_states
+from head_training.unrolled import unrolled_logits
 
 _RESAMPLES = 1000
 _ROWS = 512
@@ -44,7 +44,7 @@ class Acceptance:
 
 
 def acceptances(
-    model: nn.Module, head: PredictionHead, texts: Sequence[Text], depths: int
+    model: nn.Module, head: CachedHead, texts: Sequence[Text], depths: int
 ) -> list[Acceptance]:
     """Return the acceptance at each temperature of held-out replies."""
     found = []
@@ -59,7 +59,7 @@ def acceptances(
     return found
 
 
-def _chances(model: nn.Module, head: PredictionHead, text: Text, depths: int) -> np.ndarray:
+def _chances(model: nn.Module, head: CachedHead, text: Text, depths: int) -> np.ndarray:
     """Return the probability that the guess of each depth and place is accepted, [depths, n].
 
     It is NaN where the reply has no token to guess.
@@ -67,19 +67,20 @@ def _chances(model: nn.Module, head: PredictionHead, text: Text, depths: int) ->
     batch = batch_of([text], depths)
     known = mx.array(text.states.astype(np.float32))
     rows = []
-    for depth, states in enumerate(unrolled_states(head, batch.states, batch.tokens, depths)):
-        guessed, answers = states.reshape(-1, head.width)[batch.starts], batch.answers[depth]
+    guesses = unrolled_logits(head, batch.states, batch.tokens, depths, batch.starts)
+    for depth, logits in enumerate(guesses):
+        answers = batch.answers[depth]
         # The token after the last state is not known.
         there = np.array(batch.alive[depth] * (answers + 1 < len(text.ids))) > 0
         tokens = mx.array(text.ids)[mx.minimum(answers + 1, len(text.ids) - 1)]
         chances = [
             _accepted(
-                head.logits(guessed[place : place + _ROWS][None])[0],
+                logits(slice(place, place + _ROWS)),
                 logits_of(model, known[answers[place : place + _ROWS]]),
                 tokens[place : place + _ROWS],
                 text.temperature,
             )
-            for place in range(0, len(guessed), _ROWS)
+            for place in range(0, len(answers), _ROWS)
         ]
         rows.append(np.where(there, np.concatenate(chances), np.nan))
     return np.stack(rows)

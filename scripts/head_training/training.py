@@ -16,6 +16,7 @@ from collections import Counter
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
 import mlx.core as mx
 import numpy as np
@@ -23,8 +24,10 @@ from mlx import nn, optimizers
 from mlx.utils import tree_flatten, tree_map, tree_unflatten
 
 from akunu_py.models.heads.families import decoder_of, family_of, make_head, single_layer
-from akunu_py.models.heads.head import PredictionHead
+from akunu_py.models.heads.head import CachedHead, PredictionHead
+from akunu_py.models.heads.parallel import ParallelHead
 from akunu_py.models.heads.stored_weights import OFFSETS
+from head_training.parallel import initial_parallel, states_of_places, stored_parallel
 from head_training.replies import Text
 from head_training.unrolled import unrolled_states
 
@@ -50,7 +53,8 @@ _STORED = {"eh_proj": "fc", "enorm": "pre_fc_norm_embedding", "hnorm": "pre_fc_n
 class TrainingSettings:
     """How to train; a checkpoint of other settings is not continued."""
 
-    depths: int = 3  # Tokens ahead that the head learns to guess from its own states.
+    kind: Literal["mtp", "medusa", "blockwise"] = "mtp"
+    depths: int = 3  # Tokens ahead that the head learns to guess.
     epochs: int = 3
     batch: int = 512  # Tokens a step, padding included.
     rate: float = 1e-3  # Greatest learning rate.
@@ -118,7 +122,6 @@ class Trainer:
         settings: TrainingSettings,
         checkpoint: Path,
     ) -> None:
-        self.head = initial_head(model)
         self.step = 0
         self._settings = settings
         self._checkpoint = checkpoint
@@ -128,6 +131,12 @@ class Trainer:
         output = _output_weight(model)
         self.ids = draft_vocabulary(texts, end_ids, settings.vocabulary, len(output))
         self._columns = output[mx.array(self.ids)]
+        self.head: CachedHead = (
+            initial_head(model)
+            if settings.kind == "mtp"
+            else initial_parallel(model, settings.kind, settings.depths, self._columns)
+        )
+        mx.eval(self.head.parameters())
         self._gain = _safe_gain(model)
         self._optimizer = optimizers.AdamW(
             learning_rate=settings.rate, betas=[0.9, 0.95], weight_decay=0.01, bias_correction=True
@@ -205,16 +214,23 @@ class Trainer:
         width = batch.states.shape[-1]
         known = batch.states.reshape(-1, width)
         total, weights = mx.array(0.0), mx.array(0.0)
-        depths = 1 + self._settings.depths * self.step // self.num_steps
-        found = unrolled_states(self.head, batch.states, batch.tokens, depths)
+        if isinstance(self.head, ParallelHead):
+            found = states_of_places(self.head, batch.states, self._settings.depths)
+        else:
+            depths = 1 + self._settings.depths * self.step // self.num_steps
+            found = unrolled_states(self.head, batch.states, batch.tokens, depths)
         for depth, states in enumerate(found):
             target, guess = known[batch.answers[depth]], states.reshape(-1, width)[batch.starts]
             wanted = mx.softmax(target @ self._columns.T, axis=-1)
-            logits = guess @ self._columns.T
+            columns, share = self._columns, _SHARE_OF_STATES
+            if "lm_head" in self.head:
+                # With an output head of its own a place has no need of the model's state.
+                columns, share = self.head.lm_head.places[depth].weight, 0.0
+            logits = guess @ columns.T
             cross = mx.logsumexp(logits, axis=-1) - (wanted * logits).sum(axis=-1)
             apart = (((guess - target) / self._gain) ** 2).mean(axis=-1)
             weight = _DECAY_OF_DEPTHS**depth * batch.alive[depth]
-            total = total + ((cross + _SHARE_OF_STATES * apart) * weight).sum()
+            total = total + ((cross + share * apart) * weight).sum()
             weights = weights + weight.sum()
         return total / weights
 
@@ -298,15 +314,20 @@ def _output_weight(model: nn.Module) -> mx.array:
     return weight
 
 
-def write_side_car(
-    head: PredictionHead, ids: Sequence[int], path: Path, facts: dict[str, str]
-) -> None:
+def write_side_car(head: CachedHead, ids: Sequence[int], path: Path, facts: dict[str, str]) -> None:
     """Write a head that guesses the tokens `ids`, ascending, for `--heads`, in float16."""
-    arrays = {f"mtp.{OFFSETS}": mx.array(np.array(ids, dtype=np.int64) - np.arange(len(ids)))}
-    for name, array in tree_flatten(head.parameters()):
-        own = name.removeprefix("body.")
-        module, _, suffix = own.rpartition(".")
-        arrays[f"mtp.{_STORED.get(module, module)}.{suffix}"] = array.astype(mx.float16)
+    if isinstance(head, ParallelHead):
+        arrays = stored_parallel(head, mx.array(np.array(ids, dtype=np.int64)))
+    else:
+        arrays = {f"mtp.{OFFSETS}": mx.array(np.array(ids, dtype=np.int64) - np.arange(len(ids)))}
+        for name, array in tree_flatten(head.parameters()):
+            own = name.removeprefix("body.")
+            module, _, suffix = own.rpartition(".")
+            arrays[f"mtp.{_STORED.get(module, module)}.{suffix}"] = array
+    arrays = {
+        name: array.astype(mx.float16) if mx.issubdtype(array.dtype, mx.floating) else array
+        for name, array in arrays.items()
+    }
     half = path.with_suffix(".part.safetensors")
     mx.save_safetensors(str(half), arrays, {"format": "mlx", **facts})
     half.replace(path)

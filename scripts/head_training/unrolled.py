@@ -8,10 +8,34 @@ attention of depth d has the keys of all pairs before it and one key of each dep
 EAGLE-3's training-time test (Li et al. 2025, arXiv:2503.01840, section 3.2).
 """
 
+from collections.abc import Callable
+
 import mlx.core as mx
 from mlx import nn
 
-from akunu_py.models.heads.head import PredictionHead
+from akunu_py.models.heads.head import CachedHead, PredictionHead
+from akunu_py.models.heads.parallel import ParallelHead
+
+
+def unrolled_logits(
+    head: CachedHead, states: mx.array, tokens: mx.array, depths: int, places: mx.array
+) -> list[Callable[[slice], mx.array]]:
+    """Return a function for each depth: the logits [n, vocab] of some of the flat `places`.
+
+    Arguments are as those of `unrolled_states`.
+    """
+    width = states.shape[-1]
+    if isinstance(head, ParallelHead):
+        flat = states.reshape(-1, width)[places]
+        count = min(depths, head.num_guessed)
+        return [
+            lambda some, depth=depth: head.logits_at(depth, flat[some][None])[0]
+            for depth in range(count)
+        ]
+    found = [
+        one.reshape(-1, width)[places] for one in unrolled_states(head, states, tokens, depths)
+    ]
+    return [lambda some, flat=flat: head.logits(flat[some][None])[0] for flat in found]
 
 
 def unrolled_states(

@@ -52,14 +52,14 @@ class ParallelHead(BlockHead):
 
     def walk(self, hidden: mx.array, count: int | None = None) -> Step:  # noqa: ARG002 - none is computed unasked
         places = iter(range(self.num_guessed - hidden.shape[1], self.num_guessed))
-        return lambda _: (self._logits_of(next(places), hidden[:, :1]), None)
+        return lambda _: (self.logits_at(next(places), hidden[:, :1]), None)
 
     def make_cache(self) -> list[Any]:
         return []
 
-    def _logits_of(self, place: int, state: mx.array) -> mx.array:
-        """Return the logits [1, 1, vocab] of a place for the state [1, 1, H]."""
-        x, output = self.places[place](state), self.get("lm_head")
+    def logits_at(self, place: int, states: mx.array) -> mx.array:
+        """Return the logits [1, m, vocab] of a place for states of the target, [1, m, H]."""
+        x, output = self.places[place](states), self.get("lm_head")
         rows = output.rows if isinstance(output, DraftOutput) else output
         if rows is None or "places" not in rows:
             return super().logits(x)
