@@ -14,7 +14,7 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from akunu_py.server import chat_completions, completions, messages_api
+from akunu_py.server import chat_completions, completions, messages_api, tokenizing
 from akunu_py.server.connection import check_header_size
 from akunu_py.server.errors import (
     Api,
@@ -50,6 +50,7 @@ def make_app(service: Service, access: Access) -> Starlette:
             Route(ollama_replies.CHAT, ollama_replies.chat, methods=["POST"]),
             Route(ollama_replies.GENERATE, ollama_replies.generate, methods=["POST"]),
             *ollama_models.ROUTES,
+            *tokenizing.ROUTES,
             Route("/", page),
             Route("/api/hello", present),
             Route("/health", health),

@@ -4,6 +4,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Literal, Protocol, Self
 
+from akunu_py.protocols import Tokenizer
 from akunu_py.server.events import Event
 from akunu_py.server.requests import ChatRequest, Request
 from akunu_py.values.messages import Tool
@@ -105,6 +106,9 @@ class Backend(Protocol):
 
     async def count_tokens(self, request: ChatRequest) -> int:
         """Return the number of tokens of a conversation's prompt."""
+
+    async def tokenizer(self, model: str) -> Tokenizer:
+        """Return the tokenizer of a model, which is loaded for it; raises as `submit` does."""
 
     def models(self) -> Sequence[ServedModel]:
         """Return the models that may be named, the default first."""

@@ -175,7 +175,7 @@ async def chat_completions(http: HttpRequest) -> Response:
     )
     choices = asked.choices(body.n)
     return await asked.respond(
-        request, in_choices("chatcmpl-", form, choices), stream=body.stream, choices=choices
+        request, form=in_choices("chatcmpl-", form, choices), stream=body.stream, choices=choices
     )
 
 
@@ -412,7 +412,9 @@ class ChatForm(OpenAIForm):
         self._decoded = Decoded(0, 0)
         self._custom = custom
         self._inputs: dict[int, str] = {}  # arguments of open calls of custom tools, by index
+        self._logprobs: list[Logprob] = []  # of the text that comes next
         # What all chunks had together.
+        self._all_logprobs: list[Logprob] = []
         self._reasoning = ""
         self._calls: dict[int, dict[str, Any]] = {}
 

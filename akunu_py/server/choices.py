@@ -1,14 +1,16 @@
-"""Several replies to one request, which OpenAI's APIs call choices.
+"""Several replies to one request, which OpenAI's APIs call choices: of one prompt, or of several.
 
 Each choice is a reply of its own. Choice i has the request's seed plus i, as in vLLM and llama.cpp,
 so a request with that seed alone gets the same reply. A long prompt is read once: the worker lets
-the other choices wait for the one that reads it.
+the other choices wait for the one that reads it. No more are in the worker's line at once than
+there are places, so that a long list of prompts keeps nobody out.
 """
 
 import asyncio
 import secrets
 import time
 from abc import abstractmethod
+from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Self
@@ -29,6 +31,7 @@ from akunu_py.server.events import (
 )
 from akunu_py.server.reply_response import ReplyForm
 from akunu_py.server.requests import Request
+from akunu_py.system.errors import ServerBusyError
 from akunu_py.values.decode_stats import DecodeStats
 
 _SEEDS = 2**64
@@ -47,18 +50,17 @@ def choice_count(n: int | None, places: int) -> int:
     )
 
 
-def submit_choices(backend: Backend, request: Request, client: str, count: int) -> ServedReply:
-    """Queue a request, or as many as it has choices; raises as `Backend.submit` does."""
-    if count == 1:
-        return backend.submit(request, client)
-    replies: list[ServedReply] = []
-    try:
-        replies.extend(backend.submit(_with_seed(request, index), client) for index in range(count))
-    except Exception:
-        for reply in replies:
-            reply.cancel()
-        raise
-    return Choices(replies)
+def submit_choices(
+    backend: Backend, requests: Sequence[Request], client: str, each: int
+) -> ServedReply:
+    """Queue requests that are answered together, `each` times; raises as `Backend.submit` does."""
+    if len(requests) == each == 1:
+        return backend.submit(requests[0], client)
+
+    def submit(place: int) -> ServedReply:
+        return backend.submit(_with_seed(requests[place // each], place % each), client)
+
+    return Choices(submit, len(requests) * each, each=each, at_once=backend.health().places)
 
 
 def _with_seed(request: Request, index: int) -> Request:
@@ -74,28 +76,61 @@ class Choices:
     `NextChoice` comes before events of another choice, `ChoiceEnd` at the end of each, and
     `Finished` with the sum of their usage at the end of all. Progress of the prompt is that of the
     reply that reads it. The first error ends all of them.
+
+    Args:
+        submit: begins the reply of a place, from 0 to `count`; its errors are raised.
+        count: how many replies there are.
+        each: how many of them, in order, have the same prompt.
+        at_once: how many are made at once.
+
     """
 
-    def __init__(self, replies: Sequence[ServedReply]) -> None:
-        self._replies = replies
+    def __init__(
+        self, submit: Callable[[int], ServedReply], count: int, *, each: int, at_once: int
+    ) -> None:
+        self._submit = submit
+        self._count, self._each = count, each
+        self._coming = deque(range(count))
+        self._replies: list[ServedReply] = []
         self._arrived: asyncio.Queue[tuple[int, Event | Exception]] = asyncio.Queue()
-        self._readers = [
-            asyncio.ensure_future(self._read(index, reply)) for index, reply in enumerate(replies)
-        ]
+        self._readers: list[asyncio.Future[None]] = []
+        self._under_way = 0
         self._ready: list[Event] = []
         self._choice = -1
         self._loading = False
         self._first: int | None = None  # the reply that reads the prompt
         self._ended: dict[int, Finished] = {}
+        for _ in range(max(each, at_once)):
+            self._begin_next()
+
+    def _begin_next(self) -> None:
+        """Begin the next reply, if there is one."""
+        if not self._coming:
+            return
+        place = self._coming.popleft()
+        try:
+            reply = self._submit(place)
+        except Exception:
+            self.cancel()
+            raise
+        self._under_way += 1
+        self._replies.append(reply)
+        self._readers.append(asyncio.ensure_future(self._read(place, reply)))
 
     async def _read(self, index: int, reply: ServedReply) -> None:
         """Pass the events of a reply on, with its error as the last one."""
+        event = None
         try:
-            event = None
             while not isinstance(event, Finished):
                 event = await anext(reply)
                 self._arrived.put_nowait((index, event))
+            self._under_way -= 1
+            self._begin_next()
         except Exception as error:  # noqa: BLE001 - the reader of all choices raises it
+            self._under_way -= 1
+            if isinstance(error, ServerBusyError) and event is None and self._under_way:
+                self._coming.appendleft(index)  # until one of the others ends
+                return
             self._arrived.put_nowait((index, error))
 
     def cancel(self) -> None:
@@ -110,7 +145,7 @@ class Choices:
 
     async def __anext__(self) -> Event:
         while not self._ready:
-            if len(self._ended) == len(self._replies):
+            if len(self._ended) == self._count:
                 raise StopAsyncIteration
             index, event = await self._arrived.get()
             if isinstance(event, Exception):
@@ -144,26 +179,30 @@ class Choices:
             return
         self._ready.append(ChoiceEnd(event))
         self._ended[index] = event
-        if len(self._ended) == len(self._replies):
-            self._ready.append(_together([self._ended[place] for place in sorted(self._ended)]))
+        if len(self._ended) == self._count:
+            ended = [self._ended[place] for place in range(self._count)]
+            self._ready.append(_together(ended, self._each))
 
 
-def _together(ended: Sequence[Finished]) -> Finished:
-    """Return the end of all choices: the prompt counts once, and the replies add up."""
+def _together(ended: Sequence[Finished], each: int) -> Finished:
+    """Return the end of all choices: each prompt counts once, and the replies add up."""
     cancelled = next((end for end in ended if end.reason == "cancelled"), None)
     usages = [end.usage for end in ended]
-    reader = min(usages, key=lambda usage: usage.cached_tokens)
+    readers = [
+        min(usages[start : start + each], key=lambda usage: usage.cached_tokens)
+        for start in range(0, len(usages), each)
+    ]
     usage = Usage(
-        prompt_tokens=reader.prompt_tokens,
-        cached_tokens=reader.cached_tokens,
+        prompt_tokens=sum(reader.prompt_tokens for reader in readers),
+        cached_tokens=sum(reader.cached_tokens for reader in readers),
         completion_tokens=sum(usage.completion_tokens for usage in usages),
         reasoning_tokens=sum(usage.reasoning_tokens for usage in usages),
         accepted_predictions=sum(usage.accepted_predictions for usage in usages),
         rejected_predictions=sum(usage.rejected_predictions for usage in usages),
-        prefill_s=reader.prefill_s,
+        prefill_s=sum(reader.prefill_s for reader in readers),
         # They are made at the same time, in turns.
         decode_s=max(usage.decode_s for usage in usages),
-        cache_note=reader.cache_note,
+        cache_note=readers[0].cache_note,
         stats=sum((usage.stats for usage in usages), DecodeStats()),
     )
     return replace(cancelled or ended[0], usage=usage)

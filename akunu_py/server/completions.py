@@ -1,6 +1,7 @@
 """/v1/completions: OpenAI's older format, which continues a text or fills a gap in it.
 
-Editors use it with `suffix`, for models whose vocabulary has the tokens of fill-in-the-middle.
+Editors use it with `suffix`, for models whose vocabulary has the tokens of fill-in-the-middle;
+programs that measure models with lists of prompts, `echo` and `logprobs`.
 """
 
 from functools import partial
@@ -24,13 +25,13 @@ from akunu_py.values.types import FinishReason
 PATH = "/v1/completions"
 
 _REFUSED = {
-    "echo": "put the prompt before the text yourself",
     "grammar": "use /v1/chat/completions with response_format",
     "guided_grammar": "use /v1/chat/completions with response_format",
     "min_tokens": "akunu always ends at the model's end token",
     "ignore_eos": "akunu always ends at the model's end token",
 }
 _NO_EFFECT = frozenset({"user"})
+_MOST_PROMPTS = 128
 _FINISH: dict[FinishReason, str] = {
     "stop": "stop", "length": "length", "loop": "stop", "tool_calls": "stop",
 }  # fmt: skip
@@ -43,6 +44,7 @@ class CompletionBody(OpenAIBody, kw_only=True):
     suffix: str | None = None
     best_of: int | None = None
     logprobs: int | None = None
+    echo: bool | None = None
 
 
 async def completions(http: HttpRequest) -> Response:
@@ -56,16 +58,29 @@ async def completions(http: HttpRequest) -> Response:
             "best_of is not supported; leave it out, and choose among the n choices yourself",
             param="best_of",
         )
+    if body.echo and body.suffix:
+        raise RequestError(
+            "echo: a text that fills a gap does not continue its prompt; leave echo or suffix out",
+            param="echo",
+        )
     options = body.options()
     options["logprobs"] = logprobs_option(
         body.logprobs is not None, body.logprobs, field="logprobs"
     )
-    request = CompletionRequest(
-        model=model.id,
-        prompt=_prompt(body.prompt),
-        suffix=body.suffix or None,
-        config=asked.config(options),
-    )
+    if reads_only := options["max_tokens"] == 0:
+        options["max_tokens"] = 1
+    config = asked.config(options)
+    requests = [
+        CompletionRequest(
+            model=model.id,
+            prompt=prompt,
+            suffix=body.suffix or None,
+            config=config,
+            echo=bool(body.echo),
+            reads_only=reads_only,
+        )
+        for prompt in _prompts(body.prompt)
+    ]
     form = partial(
         CompletionForm,
         model.id,
@@ -73,23 +88,31 @@ async def completions(http: HttpRequest) -> Response:
         figures=bool(body.timings_per_token),
     )
     return await asked.respond(
-        request, in_choices("cmpl-", form, choices), stream=body.stream, choices=choices
+        *requests,
+        form=in_choices("cmpl-", form, len(requests) * choices),
+        stream=body.stream,
+        choices=choices,
     )
 
 
-def _prompt(given: str | list[str | int | list[int]]) -> str | tuple[int, ...]:
-    """Return the only prompt of a request: a text, or token ids."""
+def _prompts(given: str | list[str | int | list[int]]) -> list[str | tuple[int, ...]]:
+    """Return the prompts of a request: texts, or token ids."""
     if isinstance(given, str):
-        return given
+        return [given]
     ids = [token for token in given if isinstance(token, int)]
     if ids and len(ids) == len(given):
-        return tuple(ids)
-    if len(given) != 1:
+        return [tuple(ids)]
+    if ids:
         raise RequestError(
-            f"prompt has {len(given)} prompts; send a request for each", param="prompt"
+            "prompt has ids of tokens beside prompts; put them into a list of their own",
+            param="prompt",
         )
-    [only] = given
-    return tuple(only) if isinstance(only, list) else str(only)
+    if not 1 <= len(given) <= _MOST_PROMPTS:
+        raise RequestError(
+            f"prompt has {len(given)} prompts; give 1 to {_MOST_PROMPTS}", param="prompt"
+        )
+    prompts = (one for one in given if not isinstance(one, int))
+    return [one if isinstance(one, str) else tuple(one) for one in prompts]
 
 
 class CompletionForm(OpenAIForm):
@@ -101,6 +124,8 @@ class CompletionForm(OpenAIForm):
     def __init__(self, model: str, place: ChoicePlace, **shared: bool) -> None:
         super().__init__(model, place, **shared)
         self._spelled = CompletionLogprobs()
+        # Of the text that comes next, and of all.
+        self._next, self._all = CompletionLogprobs.none(), CompletionLogprobs.none()
 
     def opening(self, accepted: Accepted | None) -> bytes:
         """Return a chunk without text, so that the first byte does not wait for the prefill."""
@@ -111,8 +136,10 @@ class CompletionForm(OpenAIForm):
         """Return the chunk of more text; a continued text has neither reasoning nor calls."""
         match delta:
             case Logprobs(tokens):
-                self._logprobs += tokens
-                self._all_logprobs += tokens
+                # Now, since the tokens of many prompts would take long together.
+                for name, values in self._spelled.fields(tokens).items():
+                    self._next[name] += values
+                    self._all[name] += values
             case ContentDelta(text) | ReasoningDelta(text):
                 self._text += text
                 return self._chunk(text)
@@ -127,7 +154,7 @@ class CompletionForm(OpenAIForm):
 
     def whole(self, finished: Finished) -> dict[str, Any]:
         """Return the text completion."""
-        self._logprobs, self._spelled = self._all_logprobs, CompletionLogprobs()
+        self._next = self._all
         choice = self._choice(self._text, _FINISH[finished.reason])
         fields = self._fields(self.chunk_kind) | {"choices": [choice]}
         return fields | self._totals(finished.usage)
@@ -136,11 +163,10 @@ class CompletionForm(OpenAIForm):
         return sse.data(self._chunk_of(self._choice(text, finish_reason)))
 
     def _choice(self, text: str, finish_reason: str | None) -> dict[str, Any]:
-        logprobs = self._spelled.fields(self._logprobs) if self._logprobs else None
-        self._logprobs = []
+        logprobs, self._next = self._next, CompletionLogprobs.none()
         return {
             "index": self._place.index,
             "text": text,
-            "logprobs": logprobs,
+            "logprobs": logprobs if logprobs["tokens"] else None,
             "finish_reason": finish_reason,
         }

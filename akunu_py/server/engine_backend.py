@@ -4,8 +4,8 @@ import asyncio
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from functools import cached_property
-from typing import Self
+from functools import cached_property, partial
+from typing import Self, TypeVar
 
 from akunu_py.drafting.auto.drafter import MEMORY
 from akunu_py.engine.engine import Engine
@@ -30,6 +30,8 @@ from akunu_py.values.messages import Message
 from akunu_py.values.reply_deltas import CallEnd, ContentDelta, ReasoningDelta, ReplyDelta
 from akunu_py.values.types import GenerationResult, StreamEvent, TokenLogprob
 
+_Seen = TypeVar("_Seen")
+
 
 class EngineBackend:
     """Answers requests with the replies of a worker; used from one event loop.
@@ -45,7 +47,11 @@ class EngineBackend:
     def submit(self, request: Request, client: str) -> "EngineReply":
         """Queue a request, as `Backend.submit` does."""
         if isinstance(request, CompletionRequest):
-            return EngineReply(lambda: self._complete(request, client), self._token_texts)
+            return EngineReply(
+                lambda: self._complete(request, client),
+                self._token_texts,
+                echo=request.prompt if request.echo else None,
+            )
         chats = self._chats[request.model]
         return EngineReply(
             lambda: self._chat(request, client),
@@ -55,23 +61,28 @@ class EngineBackend:
         )
 
     async def load(self, model: str) -> None:
-        job = await asyncio.to_thread(self._worker.ask, lambda _: None, model=model)
-        async for _ in job.events:
-            pass
+        await self._look(model, lambda _: None)
 
     async def count_tokens(self, request: ChatRequest) -> int:
-        counts: list[int] = []
-
-        def count(engine: Engine) -> None:
+        def count(engine: Engine) -> int:
             ids = engine.chat_ids(
                 request.messages, request.tools, request.config, continued=request.continued
             )
-            counts.append(len(ids))
+            return len(ids)
 
-        job = await asyncio.to_thread(self._worker.ask, count, model=request.model)
+        return await self._look(request.model, count)
+
+    async def tokenizer(self, model: str) -> Tokenizer:
+        return await self._look(model, lambda engine: engine.tokenizer)
+
+    async def _look(self, model: str, look: Callable[[Engine], _Seen]) -> _Seen:
+        """Return what a function finds at the engine of a model, which is loaded for it."""
+        found: list[_Seen] = []
+        ask = partial(self._worker.ask, lambda engine: found.append(look(engine)), model=model)
+        job = await asyncio.to_thread(ask)
         async for _ in job.events:
             pass
-        return counts[-1]
+        return found[-1]
 
     def models(self) -> Sequence[ServedModel]:
         models = self._worker.models
@@ -99,7 +110,12 @@ class EngineBackend:
                 ids = engine.tokenizer.encode_fill(request.prompt, request.suffix)
             else:
                 ids = engine.prompt_ids(request.prompt)
-            return Prepared(engine.check(ids, request.config))
+            call = replace(
+                engine.check(ids, request.config),
+                scored=request.config.logprobs if request.echo else None,
+                reads_only=request.reads_only,
+            )
+            return Prepared(call)
 
         return self._worker.ask(prepare, model=request.model, client=client)
 
@@ -122,6 +138,27 @@ class TokenTexts:
         """Return how likely a token was, with its text and those of the likeliest."""
         top = tuple(Logprob(*self._of(token), value) for token, value in one.top)
         return Logprob(*self._of(one.token), one.logprob, top)
+
+    def prompt(
+        self, ids: Sequence[int], scores: Sequence[TokenLogprob], given: str | None
+    ) -> list[Logprob]:
+        """Return the tokens of a prompt; the first has no score.
+
+        What the tokenizer put before a `given` text is no part of what is shown.
+        """
+        shown = [Logprob(*self._of(ids[0]), None), *map(self.logprob, scores)]
+        data = b"".join(one.data for one in shown)
+        added = 0
+        if given is not None and data.endswith(given.encode()):
+            added = len(data) - len(given.encode())
+        for place, one in enumerate(shown):
+            shown[place] = replace(one, data=one.data[added:])
+            added = max(0, added - len(one.data))
+        return shown
+
+    def text(self, ids: Sequence[int]) -> str:
+        """Return the text of tokens, marks included."""
+        return b"".join(self._of(token)[1] for token in ids).decode(errors="replace")
 
     def _of(self, token: int) -> tuple[str, bytes]:
         known = self._bytes
@@ -146,6 +183,8 @@ class EngineReply:
         ask: makes the job.
         tokens: finds the texts of the tokens of a job.
         one_call: whether the reply ends after its first call.
+        echo: the prompt if the reply begins with it; then no token is left out of log
+            probabilities.
         remember: called with the message of a whole reply to a conversation.
 
     """
@@ -156,11 +195,14 @@ class EngineReply:
         tokens: Callable[[ReplyJob], TokenTexts],
         *,
         one_call: bool = False,
+        echo: str | Sequence[int] | None = None,
         remember: Callable[[Message], None] = lambda _: None,
     ) -> None:
         self._asking = asyncio.ensure_future(asyncio.to_thread(ask))
         self._tokens = tokens
         self._one_call = one_call
+        self._echo = echo
+        self._echoed = False
         self._remember = remember
         self._ready: deque[Event] = deque()
         self._note = ""
@@ -195,6 +237,8 @@ class EngineReply:
 
     def _add(self, event: StreamEvent, job: ReplyJob) -> None:
         """Add the events of a step."""
+        if self._echo is not None and not self._echoed:
+            self._add_prompt(self._echo, event, job)
         if event.step is not None:
             before = self._decoded
             self._decoded = Decoded(before.num_tokens + len(event.token_ids), before.num_passes + 1)
@@ -231,11 +275,27 @@ class EngineReply:
         Text that is held back, and marks, have no addition of their own: their tokens wait for one.
         """
         ends = tokens.end_ids
+        if self._echo is not None:
+            found = map(tokens.logprob, event.logprobs)
+            shown = zip(event.logprobs, found, strict=True)
+            self._ready.append(Logprobs(tuple(
+                replace(one, data=b"") if raw.token in ends else one for raw, one in shown
+            )))  # fmt: skip
+            return
         self._logprobs += (one for one in event.logprobs if one.token not in ends)
         if any(isinstance(delta, ContentDelta) for delta in deltas):
             self._ready.append(Logprobs(tuple(map(tokens.logprob, self._logprobs))))
         if deltas:
             self._logprobs.clear()
+
+    def _add_prompt(self, echo: str | Sequence[int], event: StreamEvent, job: ReplyJob) -> None:
+        """Add the prompt, with its first event."""
+        self._echoed = True
+        tokens, given = self._tokens(job), echo if isinstance(echo, str) else None
+        if event.prompt_logprobs is not None:
+            found = tokens.prompt(job.prompt, event.prompt_logprobs, given)
+            self._ready.append(Logprobs(tuple(found)))
+        self._ready.append(ContentDelta(tokens.text(job.prompt) if given is None else given))
 
     def _finished(self, result: GenerationResult) -> Finished:
         return Finished(

@@ -53,7 +53,9 @@ class Logprob:
     text: str
     """Its text; bytes that are only a part of a character are U+FFFD."""
     data: bytes
-    logprob: float
+    """Those that it adds to the text that is shown; none if it is a mark, or added to a prompt."""
+    logprob: float | None
+    """None for the first token of a prompt, which follows nothing."""
     top: tuple["Logprob", ...] = ()
     """The likeliest tokens at its place, the likeliest first."""
 

@@ -121,14 +121,17 @@ class Incoming(Generic[_Body]):
         return choice_count(n, self.service.backend.health().places)
 
     async def respond(
-        self, request: Request, form: ReplyForm, *, stream: bool | None, choices: int = 1
+        self, *requests: Request, form: ReplyForm, stream: bool | None, choices: int = 1
     ) -> Response:
-        """Queue a request and return the response of its reply, or of its choices."""
-        tools = request.tools if isinstance(request, ChatRequest) else ()
+        """Queue requests and return the response of their replies, of `choices` for each of them.
+
+        The tools of a conversation are those of the first.
+        """
+        tools = requests[0].tools if isinstance(requests[0], ChatRequest) else ()
         # In a thread, and before the headers, which say what was left out.
         loosened = await asyncio.to_thread(self._unenforced_parts, tools) if tools else ()
         return self.service.respond(
-            self._http, request, form,
+            self._http, requests, form,
             stream=bool(stream), choices=choices, ignored=lambda: self._without_effect(loosened),
         )  # fmt: skip
 

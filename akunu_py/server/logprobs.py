@@ -40,7 +40,12 @@ class CompletionLogprobs:
         self._decoder = getincrementaldecoder("utf-8")("replace")
         self._length = 0  # characters that are complete
 
-    def fields(self, tokens: Sequence[Logprob]) -> dict[str, Any]:
+    @staticmethod
+    def none() -> dict[str, list[Any]]:
+        """Return the fields of no tokens."""
+        return {"tokens": [], "token_logprobs": [], "top_logprobs": [], "text_offset": []}
+
+    def fields(self, tokens: Sequence[Logprob]) -> dict[str, list[Any]]:
         """Return the next tokens; the offset of one within a character is that character's."""
         offsets = []
         for one in tokens:
@@ -51,7 +56,10 @@ class CompletionLogprobs:
             "token_logprobs": [_value(one) for one in tokens],
             # The chosen token is always among them.
             "top_logprobs": [
-                {_spelled(other): _value(other) for other in (*one.top, one)} for one in tokens
+                None
+                if one.logprob is None
+                else {_spelled(other): _value(other) for other in (*one.top, one)}
+                for one in tokens
             ],
             "text_offset": offsets,
         }
@@ -60,7 +68,7 @@ class CompletionLogprobs:
 def _spelled(one: Logprob) -> str:
     r"""Return a token's text; a part of a character is spelled "bytes:\xf0\x9f", as OpenAI does."""
     try:
-        return one.data.decode()
+        return one.data.decode() or one.text
     except UnicodeDecodeError:
         return "bytes:" + one.data.decode(errors="backslashreplace")
 
@@ -69,5 +77,5 @@ def _fields(one: Logprob) -> dict[str, Any]:
     return {"token": one.text, "bytes": list(one.data), "logprob": _value(one)}
 
 
-def _value(one: Logprob) -> float:
-    return max(one.logprob, _LEAST)
+def _value(one: Logprob) -> float | None:
+    return None if one.logprob is None else max(one.logprob, _LEAST)

@@ -138,7 +138,7 @@ async def messages(http: HttpRequest) -> Response:
     body = asked.body
     request = _read_request(asked)
     form = MessageForm(body.model or request.model)
-    return await asked.respond(request, form, stream=body.stream)
+    return await asked.respond(request, form=form, stream=body.stream)
 
 
 async def count_tokens(http: HttpRequest) -> Response:

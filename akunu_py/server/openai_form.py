@@ -5,7 +5,7 @@ from typing import Any, ClassVar
 from akunu_py.server import sse
 from akunu_py.server.choices import ChoiceForm, ChoicePlace
 from akunu_py.server.errors import Api, Problem, openai_error
-from akunu_py.server.events import Finished, Logprob, Usage
+from akunu_py.server.events import Finished, Usage
 from akunu_py.server.metrics import reply_figures
 
 
@@ -30,10 +30,7 @@ class OpenAIForm(ChoiceForm):
         self._place = place
         self._include_usage = include_usage
         self._figures = figures
-        self._logprobs: list[Logprob] = []  # of the text that comes next
-        # What all chunks had together.
-        self._text = ""
-        self._all_logprobs: list[Logprob] = []
+        self._text = ""  # of all chunks together
 
     def ending(self, finished: Finished) -> bytes:
         """Return the usage if it was asked for, and the end."""

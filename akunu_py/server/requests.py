@@ -27,13 +27,17 @@ class ChatRequest:
 class CompletionRequest:
     """A text, or token ids, to continue; with a suffix, a gap to fill in.
 
-    `suffix` is None where nothing follows. It is only given for a model that can fill in.
+    `suffix` is None where nothing follows. It is only given for a model that can fill in. With
+    `echo` the reply begins with the prompt, and its tokens have log probabilities where those of
+    the reply do. With `reads_only` it ends there.
     """
 
     model: str
     prompt: str | tuple[int, ...]
     config: GenerationConfig
     suffix: str | None = None
+    echo: bool = False
+    reads_only: bool = False
 
 
 Request = ChatRequest | CompletionRequest

@@ -68,21 +68,21 @@ class Service:
     def respond(
         self,
         http: HttpRequest,
-        request: Request,
+        requests: Sequence[Request],
         form: ReplyForm,
         *,
         stream: bool,
         choices: int = 1,
         ignored: Callable[[], Sequence[str]] = lambda: (),
     ) -> Response:
-        """Queue a request and return the response of its reply, or of its `choices`.
+        """Queue requests and return the response of their replies, of `choices` for each of them.
 
         `ignored` returns fields, and types of parts and tools, that have no effect: they are logged
         once, and listed in a header. It is asked when the answer begins, since more is known of a
         model once it is loaded. Raises ServerBusyError if there is no place.
         """
         client, path = http.state.client, http.url.path
-        reply = submit_choices(self.backend, request, client, choices)
+        reply = submit_choices(self.backend, requests, client, choices)
         return ReplyResponse(
             reply,
             form,

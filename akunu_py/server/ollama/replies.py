@@ -163,7 +163,7 @@ async def chat(http: HttpRequest) -> Response:
         config=_config(asked),
         tools=_tools(tools),
     )
-    return await asked.respond(request, form, stream=body.stream is not False)
+    return await asked.respond(request, form=form, stream=body.stream is not False)
 
 
 async def generate(http: HttpRequest) -> Response:
@@ -190,7 +190,7 @@ async def generate(http: HttpRequest) -> Response:
         system = (Message("system", body.system),) if body.system else ()
         messages = (*system, Message("user", body.prompt))
         request = ChatRequest(model=model.id, messages=messages, config=config)
-    return await asked.respond(request, form, stream=body.stream is not False)
+    return await asked.respond(request, form=form, stream=body.stream is not False)
 
 
 async def _load(asked: Incoming[_Given], form: OllamaForm) -> Response:

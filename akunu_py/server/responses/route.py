@@ -82,7 +82,7 @@ async def responses(http: HttpRequest) -> Response:
             items.keep((client, item["id"]), msgspec.json.encode(item))
 
     form = ResponseForm(_echoed(asked), book, keep)
-    return await asked.respond(request, form, stream=asked.body.stream)
+    return await asked.respond(request, form=form, stream=asked.body.stream)
 
 
 def _read_request(

@@ -3,7 +3,21 @@
 from dataclasses import replace
 
 import pytest
-from scripted_server import MODEL, ScriptedBackend, events_of, running, said
+from scripted_server import (
+    ACCEPTED,
+    MODEL,
+    USAGE,
+    Pause,
+    ScriptedBackend,
+    events_of,
+    running,
+    said,
+)
+
+from akunu_py.server.backend import Health
+from akunu_py.server.events import Finished
+from akunu_py.system.errors import ServerBusyError
+from akunu_py.values.reply_deltas import ContentDelta
 
 PATH = "/v1/completions"
 
@@ -27,12 +41,95 @@ def test_object_and_stream(server):
 
 
 @pytest.mark.parametrize(
-    ("given", "prompt"),
-    [("text", "text"), (["text"], "text"), ([1, 2, 3], (1, 2, 3)), ([[1, 2]], (1, 2)), ("", "")],
+    ("given", "prompts"),
+    [
+        ("text", ["text"]),
+        (["text"], ["text"]),
+        ([1, 2, 3], [(1, 2, 3)]),
+        ([[1, 2]], [(1, 2)]),
+        ("", [""]),
+        (["a", [1], "b"], ["a", (1,), "b"]),
+    ],
 )
-def test_prompts(server, backend, given, prompt):
+def test_prompts(server, backend, given, prompts):
+    backend.requests.clear()
     assert server.post(PATH, {"prompt": given}).status_code == 200
-    assert backend.request.prompt == prompt
+    assert [request.prompt for request in backend.requests] == prompts
+
+
+@pytest.mark.parametrize("places", [1, 2, 8])
+def test_choices_of_prompts_come_in_order(server, backend, places):
+    """Those of the first prompt, then those of the second; no more at once than there are places."""
+    backend.state = Health(places=places)
+    n = min(places, 2)
+    most = []
+
+    def script(request):
+        most.append(len(backend.requests) - ended[0])
+        return ending(request)
+
+    def ending(request):
+        yield ACCEPTED
+        yield ContentDelta(f"{request.prompt}{request.config.seed}")
+        ended[0] += 1
+        yield Finished("stop", USAGE)
+
+    ended = [0]
+    backend.scripts = script
+    backend.requests.clear()
+    asked = {"prompt": ["a", "b", "c"], "n": n, "seed": 4}
+    body = server.post(PATH, asked).json()
+    assert [choice["index"] for choice in body["choices"]] == list(range(3 * n))
+    texts = [f"{prompt}{4 + seed}" for prompt in "abc" for seed in range(n)]
+    assert [choice["text"] for choice in body["choices"]] == texts
+    assert max(most) <= max(places, n)
+    # Each prompt counts once.
+    assert body["usage"]["prompt_tokens"] == 3 * USAGE.prompt_tokens
+    assert body["usage"]["completion_tokens"] == 3 * n * USAGE.completion_tokens
+    backend.requests.clear()
+    ended[0] = 0
+    events = [value for _, value in events_of(server.post(PATH, asked | {"stream": True}))]
+    streamed = [""] * 3 * n
+    for chunk in events[:-1]:
+        for choice in chunk["choices"]:
+            streamed[choice["index"]] += choice["text"]
+    assert streamed == texts
+
+
+def test_a_prompt_of_a_list_waits_where_the_line_is_full(server, backend):
+    """It has its turn when another of the list has ended; the first prompt is refused."""
+    backend.state = Health(places=2)
+    busy = ServerBusyError("full", retry_after_s=1)
+    slow = [ACCEPTED, Pause(0.05), ContentDelta("a"), Finished("stop", USAGE)]
+    backend.play(slow, [busy], said("b"), said("c"))
+    body = server.post(PATH, {"prompt": ["a", "b", "c"]}).json()
+    assert [choice["text"] for choice in body["choices"]] == ["a", "b", "c"]
+    backend.play([busy])
+    assert server.post(PATH, {"prompt": ["a", "b", "c"]}).status_code == 503
+
+
+@pytest.mark.parametrize(
+    ("asked", "echo", "reads_only", "limit"),
+    [
+        ({}, False, False, None),
+        ({"echo": True, "max_tokens": 3}, True, False, 3),
+        ({"echo": True, "max_tokens": 0}, True, True, 1),
+        ({"max_tokens": 0}, False, True, 1),
+    ],
+)
+def test_prompts_that_are_said_or_only_read(server, backend, asked, echo, reads_only, limit):
+    assert server.post(PATH, {"prompt": "x"} | asked).status_code == 200
+    request = backend.request
+    assert (request.echo, request.reads_only, request.config.max_tokens) == (
+        echo,
+        reads_only,
+        limit,
+    )
+
+
+def test_a_gap_has_no_echo(server):
+    error = server.post(PATH, {"prompt": "x", "suffix": "y", "echo": True}).json()["error"]
+    assert error["param"] == "echo"
 
 
 @pytest.mark.parametrize(

@@ -87,8 +87,8 @@ FIELDS = {
         "web_search_options": [{"x": 1}],
     },
     COMPLETIONS: {
-        "prompt": [["a", "b"], [], [1, "a"], 5],
-        "echo": [True],
+        "prompt": [[], [1, "a"], 5, ["a"] * 129, [[1], ["a"]]],
+        "echo": ["yes"],
         "n": [2],
         "best_of": [3],
         "logprobs": [-1, 21],

@@ -1,0 +1,207 @@
+"""What programs that measure models send: lists of prompts, echoed and scored, over HTTP.
+
+Mutants, made by hand, that these tests kill: the end of a reply without its log probability; scores of the
+wrong prompt of a list; a begin token counted as text; a first token with a score; a score between two
+rounds that others wait for.
+"""
+
+import itertools
+import threading
+
+import numpy as np
+import pytest
+from engine_server import serving
+from gguf_files import write_tiny_llama
+from scripted_server import events_of
+
+from akunu_py.engine.engine import Engine
+from akunu_py.models import cached_rows
+
+PATH = "/v1/completions"
+TEXTS = ["Hello there, who is it?", "abc", "The end of the day."]
+
+
+@pytest.fixture(scope="module")
+def engine(tmp_path_factory):
+    path = tmp_path_factory.mktemp("scored") / "model.gguf"
+    with Engine.load(write_tiny_llama(path, tied=False, seed=3, context=2048)) as engine:
+        yield engine
+
+
+@pytest.fixture(scope="module")
+def server(engine):
+    with serving(engine, parallel=2, places=4) as server:
+        yield server
+
+
+def scored(engine, ids):
+    """Log probabilities by one pass, float64 [n - 1, vocab]."""
+    rows = engine.logits(ids)[:-1].astype(np.float64)
+    rows -= rows.max(axis=-1, keepdims=True)
+    return rows - np.log(np.exp(rows).sum(axis=-1, keepdims=True))
+
+
+@pytest.mark.parametrize("max_tokens", [0, 1, 3])
+@pytest.mark.parametrize("as_ids", [False, True])
+def test_a_list_of_prompts_is_scored(engine, server, as_ids, max_tokens):
+    with engine.sibling() as other:
+        prompts = [other.prompt_ids(text) for text in TEXTS]
+        rows = [scored(other, ids) for ids in prompts]
+        replies = [other.generate(ids, max_tokens=max(1, max_tokens)) for ids in prompts]
+    asked = {"echo": True, "logprobs": 2, "max_tokens": max_tokens, "temperature": 0}
+    body = server.post(PATH, asked | {"prompt": prompts if as_ids else TEXTS}).json()
+    assert body["usage"]["prompt_tokens"] == sum(map(len, prompts))
+    for place, (choice, ids, row) in enumerate(zip(body["choices"], prompts, rows, strict=True)):
+        assert choice["index"] == place
+        reply = replies[place] if max_tokens else None
+        found = choice["logprobs"]
+        count = len(ids) + (len(reply.token_ids) if reply else 0)
+        assert {len(values) for values in found.values()} == {count}
+        assert (found["token_logprobs"][0], found["top_logprobs"][0]) == (None, None)
+        expected = [row[at, token] for at, token in enumerate(ids[1:])]
+        assert found["token_logprobs"][1 : len(ids)] == pytest.approx(expected, abs=2e-4)
+        for at, top in enumerate(found["top_logprobs"][1 : len(ids)]):
+            assert max(top.values()) == pytest.approx(row[at].max(), abs=2e-4)
+            assert 2 <= len(top) <= 3
+        said = reply.text if reply else ""
+        text = TEXTS[place]
+        shown = choice["text"].removesuffix(said)
+        assert shown == text if not as_ids else shown.endswith(text)
+        # Offsets are those of the text that is shown.
+        offsets = found["text_offset"][: len(ids)]
+        for (start, end), token in zip(
+            itertools.pairwise([*offsets, len(shown)]), found["tokens"], strict=False
+        ):
+            assert shown[start:end] in {token, token.removeprefix(" "), ""}
+        assert choice["finish_reason"] == (reply.finish_reason if reply else "length")
+
+
+def test_the_end_of_a_reply_has_a_log_probability(engine, server):
+    """lm-evaluation-harness takes off the last one, whatever it is."""
+    ids = engine.prompt_ids("Hello")
+    [end] = [*engine.tokenizer.end_ids][:1]
+    asked = {"prompt": [ids], "echo": True, "logprobs": 1, "max_tokens": 1}
+    [choice] = server.post(PATH, asked | {"logit_bias": {str(end): 100}}).json()["choices"]
+    assert len(choice["logprobs"]["token_logprobs"]) == len(ids) + 1
+    assert choice["finish_reason"] == "stop"
+
+
+def test_a_stream_has_the_same(server):
+    asked = {"prompt": TEXTS, "echo": True, "logprobs": 1, "max_tokens": 4, "temperature": 0}
+    whole = server.post(PATH, asked).json()["choices"]
+    texts, tokens = [""] * 3, [[], [], []]
+    for _, chunk in events_of(server.post(PATH, asked | {"stream": True}))[:-1]:
+        for choice in chunk["choices"]:
+            texts[choice["index"]] += choice["text"]
+            if choice["logprobs"]:
+                tokens[choice["index"]] += choice["logprobs"]["token_logprobs"]
+    assert texts == [choice["text"] for choice in whole]
+    assert tokens == [choice["logprobs"]["token_logprobs"] for choice in whole]
+
+
+def test_echo_alone_and_reading_alone(server):
+    body = server.post(PATH, {"prompt": "Hello", "echo": True, "max_tokens": 2}).json()
+    [choice] = body["choices"]
+    assert choice["text"].startswith("Hello")
+    assert choice["logprobs"] is None
+    body = server.post(PATH, {"prompt": "Hello you", "max_tokens": 0}).json()
+    assert (body["choices"][0]["text"], body["usage"]["completion_tokens"]) == ("", 0)
+
+
+def test_a_common_beginning_is_scored_once(engine, server):
+    beginning = "What comes after one, two and three in this list of numbers? " * 3
+    ask = {"echo": True, "logprobs": 1, "max_tokens": 0}
+    prompts = [beginning + answer for answer in ("four", "five", "six")]
+    first = server.post(PATH, ask | {"prompt": prompts}).json()
+    assert (
+        first["usage"]["prompt_tokens_details"]["cached_tokens"]
+        > 2 * len(engine.prompt_ids(beginning)) - 2 * 8
+    )
+    again = server.post(PATH, ask | {"prompt": prompts}).json()
+    assert [one["logprobs"] for one in again["choices"]] == [
+        one["logprobs"] for one in first["choices"]
+    ]
+
+
+def test_a_prompt_that_is_too_long_is_refused(server):
+    error = server.post(PATH, {"prompt": ["a", "abc " * 5000], "echo": True}).json()["error"]
+    assert (error["code"], error["param"]) == ("context_length_exceeded", "prompt")
+
+
+def test_others_go_on_while_a_long_prompt_is_scored(server, monkeypatch):
+    """Between two parts of the prompt, a pass of 64 rows at most, there is a round of the others."""
+    order, feeding, feed = [], cached_rows.CachedRows._feeding, cached_rows.Passes.feed
+    monkeypatch.setattr(
+        cached_rows.CachedRows,
+        "_feeding",
+        lambda self, ids, *more: (order.append(len(ids)), feeding(self, ids, *more))[1],
+    )
+    monkeypatch.setattr(
+        cached_rows.Passes, "feed", lambda self, ids: (order.append(0), feed(self, ids))[1]
+    )
+    began = threading.Event()
+
+    def talk():
+        with server.client.stream(
+            "POST",
+            PATH,
+            json={
+                "prompt": "Hi", "max_tokens": 400, "stream": True,
+                "logit_bias": {"2": -100},
+            },
+        ) as response:  # fmt: skip
+            for _ in response.iter_text():
+                began.set()
+
+    talking = threading.Thread(target=talk)
+    talking.start()
+    assert began.wait(300)
+    order.clear()
+    asked = {"prompt": "xyz " * 300, "echo": True, "logprobs": 0, "max_tokens": 0}
+    assert server.post(PATH, asked).status_code == 200
+    talking.join(300)
+    parts = [place for place, rows in enumerate(order) if rows > 1]
+    assert len(parts) > 5
+    assert max(order) <= 64
+    between = [order[one + 1 : other].count(0) for one, other in itertools.pairwise(parts)]
+    assert all(between), between
+
+
+@pytest.mark.parametrize(
+    ("asked", "special"),
+    [
+        ({"prompt": "Hello you"}, True),
+        ({"prompt": "Hello you", "add_special_tokens": False}, False),
+        ({"content": "Hello you"}, False),
+        ({"content": "Hello you", "add_special": True}, True),
+    ],
+)
+def test_the_tokenizer_is_there(engine, server, asked, special):
+    begin, ids = engine.tokenizer.encode(""), engine.tokenizer.encode("Hello you")
+    body = server.post("/tokenize", asked).json()
+    assert body["tokens"] == (ids if special else ids[len(begin) :])
+    assert body["count"] == len(body["tokens"])
+    assert body["max_model_len"] == engine.context
+    said = server.post("/detokenize", {"tokens": ids}).json()
+    assert said["prompt"] == said["content"] == engine.tokenizer.decode(ids, with_control=True)
+    info = server.get("/tokenizer_info").json()
+    texts = engine.tokenizer.token_texts()
+    assert info["eos_token"] in {texts[token] for token in engine.tokenizer.end_ids}
+    assert (info["bos_token"] is None) == (not begin)
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "param"),
+    [
+        ("/tokenize", {}, "prompt"),
+        ("/tokenize", {"prompt": "x" * 1_000_001}, "prompt"),
+        ("/tokenize", {"prompt": "x", "model": "other"}, "model"),
+        ("/detokenize", {"tokens": [-1]}, "tokens"),
+        ("/detokenize", {"tokens": [10**9]}, "tokens"),
+        ("/detokenize", {"tokens": ["a"]}, "tokens"),
+    ],
+)
+def test_what_is_no_text_is_refused(server, path, body, param):
+    response = server.post(path, body)
+    assert response.status_code in {400, 404}
+    assert response.json()["error"]["param"].startswith(param)
