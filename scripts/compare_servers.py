@@ -2,9 +2,9 @@
 """Compare `akunu serve` with mlx-lm's and llama.cpp's servers: the same prompts at once, in turns.
 
     python scripts/compare_servers.py [MODEL.gguf] [--program NAME ...] [--streams 1,2,4,8]
-        [--sets 8] [--max-tokens 64] [--threads 1]
+        [--sets 8] [--prompts 8] [--max-tokens 64] [--threads 1]
 
-A set is eight of the shipped prompts, mixed, none of which continues another. Each server answers
+A set is some of the shipped prompts, mixed, none of which continues another. Each server answers
 all sets, streamed and greedily, so many prompts of a set at once; sets go to one server after
 another, which is first by turns. For each number of streams the servers are started anew and warmed
 up with a set of their own, so each prompt is new to its server.
@@ -36,11 +36,10 @@ from pathlib import Path
 import numpy as np
 from measure_start import seconds
 
-from akunu_py.bench.bootstrap import Floats, estimate, session_weights
+from akunu_py.bench.bootstrap import LEAST_SESSIONS, Floats, estimate, session_weights
 from akunu_py.bench.workloads import CATEGORIES, Prompt, load_prompts
 from akunu_py.model_store.default_model import fetched_model_path
 
-SET = 8
 AKUNU = "akunu"
 _MLX_LM = (
     "from akunu_py.cpu import load_kernels; load_kernels(); from mlx_lm.server import main; main()"
@@ -170,14 +169,17 @@ def serving(name: str, command: Sequence[str], threads: int, log: Path) -> Itera
         process.wait()
 
 
-def sets(count: int) -> list[list[Prompt]]:
-    """Return `count` sets of prompts for measuring, and one before them for warming up."""
+def sets(count: int, size: int) -> list[list[Prompt]]:
+    """Return `count` sets of `size` prompts for measuring, and one before them for warming up."""
     found = [prompt for prompt in load_prompts() if not prompt.turn]
     of = {name: [one for one in found if one.category == name] for name in CATEGORIES}
     mixed = [one for row in zip(*of.values(), strict=False) for one in row]
-    if count < 5 or (count + 1) * SET > len(mixed):
-        sys.exit(f"--sets is {count}; give 5 to {len(mixed) // SET - 1}")
-    return [mixed[at * SET : (at + 1) * SET] for at in range(count + 1)]
+    if count < LEAST_SESSIONS or (count + 1) * size > len(mixed):
+        sys.exit(
+            f"--sets {count} of --prompts {size} are {(count + 1) * size} prompts with the set to warm "
+            f"up; give at least {LEAST_SESSIONS} sets, and no more than {len(mixed)} prompts"
+        )
+    return [mixed[at * size : (at + 1) * size] for at in range(count + 1)]
 
 
 def table(streams: int, seen: Mapping[str, Sequence[tuple[float, list[Reply]]]]) -> Iterator[str]:
@@ -187,11 +189,12 @@ def table(streams: int, seen: Mapping[str, Sequence[tuple[float, list[Reply]]]])
     def figures(name: str) -> list[Floats]:
         """Return tokens a second and the two times to the first text, each in all resamples."""
         cpu, answered = zip(*seen[name], strict=True)
-        sums = np.array([np.sum([astuple(one) for one in replies], axis=0) for replies in answered])
+        sums = np.array([np.sum([astuple(one) for one in some], axis=0) for some in answered])
         _, tokens, *firsts = (weights @ sums).T
+        replies = weights @ [len(some) for some in answered]
         return [
             tokens / (weights @ cpu),
-            *(first / (weights.sum(axis=1) * SET) for first in firsts),
+            *(first / replies for first in firsts),
         ]
 
     akunu = figures(AKUNU)
@@ -212,6 +215,7 @@ def main() -> None:
     parser.add_argument("--program", action="append", help="leave out the others but akunu")
     parser.add_argument("--streams", default="1,2,4,8")
     parser.add_argument("--sets", type=int, default=8)
+    parser.add_argument("--prompts", type=int, default=8, help="of a set")
     parser.add_argument("--max-tokens", type=int, default=64)
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument(
@@ -219,7 +223,7 @@ def main() -> None:
     )
     options = parser.parse_args()
     model = options.model or fetched_model_path()
-    warm_up, *measured = sets(options.sets)
+    warm_up, *measured = sets(options.sets, options.prompts)
     times = "".join(f" | {time} | of akunu's" for time in ("first, CPU s", "first, s"))
     print(f"| streams | server | tokens/CPU s | akunu's of its{times} | read | made |")
     print(f"|{'---|' * 10}")
