@@ -1,0 +1,54 @@
+"""The script that compares servers: its table, and a small run of it."""
+
+import importlib.util
+import subprocess
+import sys
+
+import pytest
+from shared_files import ROOT
+
+SCRIPT = ROOT / "scripts" / "compare_servers.py"
+
+
+@pytest.fixture
+def script(monkeypatch):
+    monkeypatch.syspath_prepend(str(SCRIPT.parent))
+    spec = importlib.util.spec_from_file_location("compare_servers", SCRIPT)
+    module = importlib.util.module_from_spec(spec)
+    monkeypatch.setitem(sys.modules, spec.name, module)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_a_ratio_above_one_is_akunus_lead(script):
+    def seen(cpu_s, first_s):
+        # Of two replies: their first texts came after `first_s` of processor time, and 4 s.
+        return [[cpu_s * (1 + place), 2, 18, 12, 2 * first_s, 8] for place in range(5)]
+
+    ours, theirs = script.table(2, {"akunu": seen(1, 0.5), "other": seen(2, 2.0)})
+    # 5 sets of 12 tokens in 15 and in 30 seconds.
+    same = "1.00 (1.00-1.00)"
+    assert ours == f"| 2 | akunu | 4.00 | {same} | 0.50 | {same} | 4.00 | {same} | 90 | 60 |"
+    lead = "2.00 | 2.00 (2.00-2.00) | 2.00 | 4.00 (4.00-4.00)"
+    assert theirs == f"| 2 | other | {lead} | 4.00 | {same} | 90 | 60 |"
+
+
+def test_no_prompt_continues_another_or_comes_twice(script):
+    found = [prompt for some in script.sets(5, 8) for prompt in some]
+    assert len({prompt.session for prompt in found}) == len(found) == 48
+    with pytest.raises(SystemExit, match="4 sets of 8 prompts.*--sets 5"):
+        script.sets(4, 8)
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(sys.platform != "linux", reason="it reads the clock of another process")
+def test_a_small_run(default_model):
+    small = ["--streams", "2", "--sets", "5", "--prompts", "2", "--max-tokens", "3"]
+    command = [sys.executable, str(SCRIPT), str(default_model), "--program", "akunu-plain", *small]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    *_, ours, plain = (line.strip("| ").split(" | ") for line in done.stdout.splitlines())
+    assert ours[:2] == ["2", "akunu"]
+    assert plain[:2] == ["2", "akunu-plain"]
+    # Both have read the same prompts and made the same number of tokens.
+    assert ours[-2:] == plain[-2:] == [ours[-2], "30"]
