@@ -168,6 +168,7 @@ def describe_model(path: Path, context: int | None) -> dict[str, Any]:
         "memory_limit": limit,
         "memory": memory,
         "rollback": list(needs.rollback),
+        "record_row_bytes": needs.shape.record_bytes,
         "drafting": bool(needs.rollback),
     }
 
@@ -283,7 +284,9 @@ def _lines(record: Mapping[str, Any]) -> Iterator[str]:
     if "ranks" in record:
         yield from _rank_lines(record["ranks"])
     if record["drafting"]:
-        yield f"\nrollback       {'; '.join(record['rollback'])}"
+        held = record["record_row_bytes"]
+        more = f"; a drafted row holds {size_text(held)} until its pass is undone" if held else ""
+        yield f"\nrollback       {'; '.join(record['rollback'])}{more}"
         yield "drafting       yes, by auto unless --drafter says otherwise"
         yield f"heads          {_head_text(record['heads'])}"
     else:

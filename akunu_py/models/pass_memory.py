@@ -48,6 +48,9 @@ class PassShape:
     planes: int = 1
     """Most codes per weight, by which the inputs of a layer are widened."""
 
+    record_bytes: int = 0
+    """What a pass with a draft holds for each of its rows until some are rejected."""
+
     def working_bytes(
         self, tokens: int, *, columns: int, number_bytes: int, quantized_cache: bool = False
     ) -> int:
@@ -66,11 +69,14 @@ class PassShape:
             rows += self.planes * (_WIDENED_FACTOR * self.width + self.hidden)
         prompt = chunk * rows * number_bytes + _SCORES_FACTOR * scores + mask
         # Logits, their float32 form, and the sampler's result.
-        drafted = _DRAFTED_ROWS * self.vocabulary * (number_bytes + 2 * _FLOAT32)
+        logits = self.vocabulary * (number_bytes + 2 * _FLOAT32)
+        drafted = _DRAFTED_ROWS * (logits + self.record_bytes)
         return round(max(prompt, drafted))
 
 
-def pass_shape(model: nn.Module, *, head_width: int, vocabulary: int, planes: int = 1) -> PassShape:
+def pass_shape(
+    model: nn.Module, *, head_width: int, vocabulary: int, planes: int = 1, record_bytes: int = 0
+) -> PassShape:
     """Return the sizes of a model whose shapes are known, evaluated or not."""
     modules = dict(model.named_modules())
     used = _numbers(modules.values(), _EXPERTS_USED)
@@ -98,6 +104,7 @@ def pass_shape(model: nn.Module, *, head_width: int, vocabulary: int, planes: in
         hidden=hidden or embedded,
         vocabulary=vocabulary,
         planes=planes,
+        record_bytes=record_bytes,
     )
 
 

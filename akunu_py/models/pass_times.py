@@ -5,6 +5,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from statistics import median
 
+import mlx.core as mx
+
 from akunu_py.models.session import Session
 from akunu_py.models.traffic import MemoryTraffic
 from akunu_py.sampling.sampler import Sampler
@@ -21,13 +23,15 @@ _PLAIN_STEPS = 6
 class PassTimes:
     """Seconds of plain steps with the next one in flight, and of single passes by their rows.
 
-    `traffic` has the bytes that a plain step reads and the measured speed of memory.
+    `traffic` has the bytes that a plain step reads and the measured speed of memory. `replays_s`
+    are seconds of undoing a half of a pass where caches cannot drop its rows.
     """
 
     context: int
     plain_s: tuple[float, ...]
     passes_s: dict[int, tuple[float, ...]]
     traffic: MemoryTraffic | None = None
+    replays_s: tuple[float, ...] = ()
 
     @property
     def unit_s(self) -> float:
@@ -62,6 +66,11 @@ def measure_passes(
     sizes = [size for size in rows if len(prompt) + size < session.context]
     plain: list[float] = []
     passes: dict[int, list[float]] = {size: [] for size in sizes}
+    replays: list[float] = []
+    # Rows of a draft of eight tokens, or fewer in a short context.
+    replayed = (
+        0 if session.rows.rollback.drops_rows else max((s for s in sizes if s <= 9), default=0)
+    )
     for number in range(repeats + 1):
         for size in sizes:
             # Back to the end of the prompt. The pass gives all the tokens asked for, so that no
@@ -74,6 +83,8 @@ def measure_passes(
             session.commit(())
             if number:
                 passes[size].append(time.perf_counter() - started)
+        if replayed and number:
+            replays.append(_replay_s(session, prompt, sampler, fed[: replayed - 1]))
         session.begin(prompt, sampler, _PLAIN_STEPS)
         token = last
         for step in range(_PLAIN_STEPS):
@@ -87,4 +98,15 @@ def measure_passes(
             progress(number + 1, repeats + 1)
     session.reset()
     taken = {size: tuple(times) for size, times in passes.items() if times}
-    return PassTimes(len(prompt), tuple(plain), taken, session.memory_traffic())
+    return PassTimes(len(prompt), tuple(plain), taken, session.memory_traffic(), tuple(replays))
+
+
+def _replay_s(session: Session, prompt: Sequence[int], sampler: Sampler, draft: list[int]) -> float:
+    """Return the seconds of keeping half of a draft, states evaluated."""
+    session.begin(prompt, sampler, len(draft) + 1)
+    session.choose(prompt[-1], Draft.chain(draft, "measured"))
+    started = time.perf_counter()
+    session.commit(draft[: len(draft) // 2])
+    with mx.stream(session.stream):
+        mx.eval([cache.state for cache in session.rows.caches])
+    return time.perf_counter() - started

@@ -9,8 +9,9 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import mlx.core as mx
+from mlx import nn
 
-from akunu_py.models.cache import make_caches
+from akunu_py.models.cache import Cache, make_caches
 from akunu_py.models.cache_needs import CacheNeeds, cache_needs, cached_bytes, drop_numbers
 from akunu_py.models.cached_rows import PREFILL_CHUNK
 from akunu_py.models.device import on_cpu, physical_memory
@@ -19,7 +20,7 @@ from akunu_py.models.heads.needs import HeadNeeds, head_needs
 from akunu_py.models.library_errors import explain_errors
 from akunu_py.models.pass_memory import PassShape, pass_shape
 from akunu_py.models.rank_split import PlannedGroup, Way, plan
-from akunu_py.models.rollback import RollbackCaches, leaves
+from akunu_py.models.rollback import RollbackCaches, leaves, watch
 from akunu_py.models.sources import EmptyModel, ModelFigures, source_of
 from akunu_py.system.errors import ConfigError
 from akunu_py.values.load_options import LoadOptions
@@ -167,7 +168,24 @@ def _count(
             head_width=max((cache.head_width for cache in kept), default=0),
             vocabulary=logits.shape[-1],
             planes=empty.planes,
+            record_bytes=_record_bytes(model, caches, rollback),
         ),
         way=way,
         head=head_found,
     )
+
+
+def _record_bytes(model: nn.Module, caches: list[Cache], rollback: RollbackCaches) -> int:
+    """Return what a pass holds for each of its rows so that it can be undone, 0 where rows drop.
+
+    The caches hold a row. Nothing is evaluated.
+    """
+    if rollback.drops_rows:
+        return 0
+    watch(model)
+    held: list[int] = []
+    for rows in (2, 3):
+        with rollback.recording(rows) as record, record:
+            model(mx.zeros((1, rows), dtype=mx.int32), cache=caches)
+        held.append(record.nbytes)
+    return held[1] - held[0]

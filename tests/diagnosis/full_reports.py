@@ -67,7 +67,7 @@ FIGURES = {
     "costs": CostFigures(
         128, 0.025, 9,
         (size_cost(1, 1.0, 0.0), size_cost(2, 1.1, 0.1), size_cost(5, 1.5, 0.34), size_cost(9, 2.0, 0.5)),
-        200e9, 5e9,
+        200e9, 5e9, 0.003,
     ),
     "greedy": replies(),
     "speed": SpeedFigures(96, (

@@ -54,7 +54,7 @@ def test_a_mac_on_the_page():
         "| greedy | 0 | no | 64 | 30 | 176 | 0 | 30 | 900 | 500 |",
         "| category | arm | tokens/s | ratio | low | high | pairs | identical |",
         "| edit | auto | 100 | 2.5 | 2.1 | 2.9 | 12 | 12 |",
-        "plain step: 25 ms; rounds: 9; copy: 200.0 GB/s; step: 5.0 GB; tokens/s: 40; possible tokens/s: 40",
+        "plain step: 25 ms; rounds: 9; copy: 200.0 GB/s; step: 5.0 GB; replay: 3 ms; tokens/s: 40; possible tokens/s: 40",
         "| rows | pass | cost | low | high | pays from | pays from low | pays from high |",
         "| 5 | 37.5 ms | 1.5 | 1.35 | 1.65 | 34% | 31% | 37% |",
         "time: 3.10 s, 1.40 s, 1.50 s",

@@ -17,6 +17,7 @@ from tiny_models import GREEDY, VOCABULARY, adversary, begin, generate, prompt_o
 from akunu_py.drafting import PlainDrafter
 from akunu_py.models import replay_trial
 from akunu_py.models.cached_rows import CachedRows, Passes
+from akunu_py.models.pass_times import measure_passes
 from akunu_py.models.rollback import leaves, recurrence
 from akunu_py.models.rollback.recurrence import Record
 from akunu_py.models.session import Session
@@ -180,16 +181,10 @@ def test_what_was_recorded_is_let_go(hybrid):
     assert recurrence._open.record is None
 
 
-def test_a_record_takes_what_was_said_of_it(hybrid):
-    """Of two layers with gated deltas: 4 and 2 heads of 16, windows over 128 numbers."""
-    rows = CachedRows(hybrid)
-    rows.prefill(LEAD)
-    for count in (2, 7):
-        with rows.rollback.recording(count) as record, record:
-            rows.feed(mx.zeros(count, dtype=mx.int32))
-        queries, values, gates, window = 2 * 2 * 16, 4 * 16, 2 * 4, 128
-        a_row = queries + values + gates + window
-        assert record.nbytes == 2 * 4 * (count * a_row + 3 * window)
+def test_undoing_a_pass_is_timed(hybrid):
+    for model, rounds in ((hybrid, 2), (build_family("llama"), 0)):
+        times = measure_passes(Session(model, context=100), prompt_of(9), rows=(1, 5), repeats=2)
+        assert len(times.replays_s) == rounds
 
 
 def spoilt(monkeypatch, how):

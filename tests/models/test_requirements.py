@@ -67,9 +67,23 @@ def test_weights_of_folders(tmp_path):
     assert not quantized.dense
 
 
-@pytest.mark.parametrize("family", ["llama", "gemma3", "qwen3_next", "mamba2", "deepseek_v3"])
-def test_caches_of_families(family):
-    """After 40 tokens, beyond the windows of 16: rows of caches, and states, as foretold."""
+@pytest.mark.parametrize(
+    ("family", "recorded"),
+    [
+        ("llama", 0),
+        ("gemma3", 0),
+        # Two layers: queries and keys of 2 heads, values of 4, two gates of each, a window's row.
+        ("qwen3_next", 2 * (2 * 2 * 16 + 4 * 16 + 2 * 4 + 128)),
+        # Four: inputs and steps of 8 heads, B and C of 2 groups, a window's row.
+        ("mamba2", 4 * (8 * 16 + 8 + 2 * 2 * 16 + 192)),
+        ("deepseek_v3", 0),
+    ],
+)
+def test_caches_of_families(family, recorded):
+    """After 40 tokens, beyond the windows of 16: rows of caches, and states, as foretold.
+
+    And the float32 numbers that a row holds until its pass is undone.
+    """
     model = build_family(family)
     mx.eval(model.parameters())
     figures = ModelFigures(
@@ -82,6 +96,7 @@ def test_caches_of_families(family):
         model(mx.array([[token]]), cache=caches)
     mx.eval([cache.state for cache in caches])
     assert described.cache_bytes(40) == held(caches)
+    assert described.shape.record_bytes == 4 * recorded
 
 
 def test_quantized_caches(tmp_path):

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from dataclasses import astuple, dataclass
+from statistics import median
 
 from akunu_py.bench.tuning import Cost, costs_with_intervals, least_confidence, run_tuning
 from akunu_py.diagnosis.full.part_run import CannotBeMeasuredError, PartRun, Subject
@@ -43,7 +44,8 @@ class CostFigures(PartFigures):
         "tokens than its pass costs: it *pays from* the probability with which each of its tokens "
         "must then be right, and never without one. A plain step reads *step* bytes; *copy* is how "
         "fast a large copy reads and writes, and *possible* is how fast plain decoding would be "
-        "if the speed of memory alone limited it."
+        "if the speed of memory alone limited it. A *replay* undoes half of a pass over a draft of "
+        "eight tokens in a model with recurrent layers."
     )
     context_tokens: int
     """Length of the prompt before the measured passes."""
@@ -54,6 +56,8 @@ class CostFigures(PartFigures):
     """Of a large copy, read and written."""
     step_bytes: float | None
     """Bytes of weights and cache that a plain step reads."""
+    replay_s: float | None
+    """Of undoing half of a pass where caches cannot drop rows, None where they can."""
 
     @property
     def tokens_per_s(self) -> float:
@@ -108,6 +112,7 @@ def measure_costs(subject: Subject, run: PartRun) -> CostFigures:
         sizes=tuple(map(_size_cost, costs_with_intervals(times))),
         copy_bytes_per_s=None if traffic is None else traffic.copy_bytes_per_s,
         step_bytes=None if traffic is None else traffic.step_bytes(times.context),
+        replay_s=median(times.replays_s) if times.replays_s else None,
     )
 
 
