@@ -249,14 +249,16 @@ KEYS = {
 }  # fmt: skip
 
 
-def write_gguf(path, tensors, keys=KEYS, architecture="gemma4-assistant", kind=None):
+def write_gguf(path, tensors, keys=KEYS, architecture="gemma4-assistant", kind=None, other=None):
+    """Write a file; `other` has keys that do not begin with the architecture."""
     writer = gguf.GGUFWriter(str(path), architecture)
-    for key, value in keys.items():
+    own = {f"{architecture}.{key}": value for key, value in keys.items()}
+    for key, value in (own | (other or {})).items():
         add = {
             bool: writer.add_bool, int: writer.add_uint32, float: writer.add_float32,
             list: writer.add_array, str: writer.add_string,
         }[type(value)]  # fmt: skip
-        add(f"{architecture}.{key}", value)
+        add(key, value)
     for name, array in tensors.items():
         if kind is not None and array.ndim == 2 and array.shape[-1] % 32 == 0:
             writer.add_tensor(name, gguf.quantize(array, kind), raw_dtype=kind)

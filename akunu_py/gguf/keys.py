@@ -62,6 +62,11 @@ class Keys:
     def __contains__(self, key: str) -> bool:
         return f"{self.architecture}.{key}" in self.metadata
 
+    def value(self, key: str) -> MetadataValue | None:
+        """Return a value of any kind, None where there is none."""
+        self._used.add(key)
+        return self.metadata.get(f"{self.architecture}.{key}")
+
     def _value(self, key: str, default: MetadataValue | None) -> MetadataValue:
         self._used.add(key)
         value = self.metadata.get(f"{self.architecture}.{key}", default)

@@ -42,10 +42,7 @@ def build_gguf_model(
     be split over the group.
     """
     model = make_model(plan)
-    if isinstance(plan.rotary, RotaryScaling):
-        set_rotary_scaling(model, plan.rotary, context or plan.context_length)
-    elif plan.rotary is not None:
-        _set_rotary(model, plan.rotary, reader, context or plan.context_length)
+    set_rotary(model, plan, reader, context)
     split = None
     if group is not None:
         plan, split = own_part(plan, model, group, reader)
@@ -180,11 +177,16 @@ def set_rotary_scaling(model: nn.Module, rotary: RotaryScaling, context: int) ->
     _replace_rotary(model, rotary.modules, rope, "scaled positions")
 
 
-def _set_rotary(
-    model: nn.Module, rotary: RotaryFactors, reader: WeightReader, context: int
+def set_rotary(
+    model: nn.Module, plan: ModelPlan, reader: WeightReader, context: int | None
 ) -> None:
-    rope = _frequency_rope(rotary, reader, context)
-    _replace_rotary(model, rotary.modules, rope, repr(rotary.tensor))
+    """Replace the rotary layers of a model where its plan says so."""
+    rotary, context = plan.rotary, context or plan.context_length
+    if isinstance(rotary, RotaryScaling):
+        set_rotary_scaling(model, rotary, context)
+    elif rotary is not None:
+        rope = _frequency_rope(rotary, reader, context)
+        _replace_rotary(model, rotary.modules, rope, repr(rotary.tensor))
 
 
 def _replace_rotary(model: nn.Module, modules: str, rope: nn.Module, cause: str) -> None:

@@ -38,6 +38,7 @@ from dflash_heads import (
 )
 from eagle_heads import eagle_config, eagle_tensors, nested_config, random_eagle, write_eagle
 from family_models import Variant, build_family
+from gguf_drafters import gguf_of_eagle, write_drafter
 from mlx import nn
 from model_folders import write_family_folder
 from prediction_heads import (
@@ -543,6 +544,11 @@ def eagle_beside(target, folder):
     return write_eagle(folder, eagle_tensors(head), nested_config(head))
 
 
+def eagle_file_beside(target, folder):
+    made = gguf_of_eagle(random_eagle(target, vocabulary=100))
+    return write_drafter(folder / "head.gguf", *made)
+
+
 def dflash_beside(target, folder):
     return write_dflash(folder, random_dflash(target, mask=256), vocab_size=257)
 
@@ -563,7 +569,7 @@ def medusa_beside(target, folder):
 
 @pytest.mark.parametrize(
     ("write_beside", "drafted"),
-    [(eagle_beside, 4), (dflash_beside, BLOCK - 1), (dflash2_beside, BLOCK - 1),
+    [(eagle_beside, 4), (eagle_file_beside, 4), (dflash_beside, BLOCK - 1), (dflash2_beside, BLOCK - 1),
      (dspark_beside, BLOCK), (medusa_beside, BLOCK - 1)],
 )  # fmt: skip
 def test_an_engine_drafts_with_it(tmp_path, write_beside, drafted):

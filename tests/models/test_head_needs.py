@@ -28,6 +28,7 @@ from dflash_heads import (
 )
 from eagle_heads import eagle_config, eagle_tensors, random_eagle, write_eagle
 from family_models import Variant, build_family
+from gguf_drafters import gguf_of_blocks, gguf_of_eagle, write_drafter
 from markov_heads import write_headed_folder
 from mlx import nn
 from model_folders import write_family_folder
@@ -132,6 +133,14 @@ def write_beside_dflash(folder, make=random_dflash, config=dflash_config, **opti
     return folder, write_dflash(folder.parent / "dflash", head, config, vocab_size=257)
 
 
+def write_beside_gguf(folder, made):
+    """A llama's folder, and the file of a head for it, in Q8_0."""
+    write_family_folder(folder, "llama")
+    target = build_family(Variant("llama", changes=(("vocab_size", 257),)))
+    kind = gguf.GGMLQuantizationType.Q8_0
+    return folder, write_drafter(folder.parent / "head.gguf", *made(target), kind=kind)
+
+
 CASES = {
     "DFlash": lambda folder: (*write_beside_dflash(folder), DENSE),
     "DFlash 2": lambda folder: (
@@ -139,6 +148,16 @@ CASES = {
     ),
     "DSpark": lambda folder: (
         *write_beside_dflash(folder, random_dspark, dspark_config, vocabulary=128), DENSE,
+    ),
+    "EAGLE-3 in GGUF": lambda folder: (
+        *write_beside_gguf(folder, lambda target: gguf_of_eagle(random_eagle(target, vocabulary=128))),
+        DENSE,
+    ),
+    "DSpark in Q8_0": lambda folder: (
+        *write_beside_gguf(folder, lambda target: gguf_of_blocks(
+            random_dspark(target, markov="vanilla", vocabulary=128, rank=32)
+        )),
+        QUANTIZED,
     ),
     "EAGLE-3": lambda folder: (*write_beside_eagle(folder), DENSE),
     "among the weights": lambda folder: (write_headed_folder(folder), "own", DENSE),

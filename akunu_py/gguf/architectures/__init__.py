@@ -17,8 +17,13 @@ from akunu_py.gguf.plan import ModelPlan
 from akunu_py.gguf.reader import TensorInfo
 from akunu_py.system.errors import ModelFormatError, UnsupportedArchitectureError
 
-ASSISTANT = "gemma4-assistant"
-"""Files of small models that only draft for another, whose caches they read."""
+ASSISTANT, EAGLE, DFLASH = "gemma4-assistant", "eagle3", "dflash"
+HEADS = {
+    ASSISTANT: "an assistant for Gemma 4",
+    EAGLE: "an EAGLE-3 head",
+    DFLASH: "a DFlash or DSpark head",
+}
+"""Files of small models that only draft for another -> what they are."""
 
 _READERS = {
     "afmoe": "mixtures.afmoe",
@@ -106,10 +111,10 @@ def read_plan(
             "the metadata has no general.architecture: this is not a language model's file"
         )
     reader = find_reader(architecture)
-    if architecture == ASSISTANT:
+    if architecture in HEADS:
         raise UnsupportedArchitectureError(
-            "this is an assistant for Gemma 4, which cannot run alone; load the Gemma 4 that it is "
-            "made for, and give the assistant as its head (--heads)"
+            f"this is {HEADS[architecture]}, which cannot run alone; load the model that it is "
+            "made for, and give this file as its head (--heads)"
         )
     if reader is None:
         raise UnsupportedArchitectureError(

@@ -63,14 +63,18 @@ def scaling(model: Decoder) -> dict[str, Any] | None:
     factor 0.1 ln(factor) + 1 included in the rotation, as in llama.cpp and mlx-lm. Raises
     UnsupportedArchitectureError for another kind.
     """
-    keys = model.keys
+    return scaling_of(model.keys, model.context_length)
+
+
+def scaling_of(keys: Keys, context_length: int) -> dict[str, Any] | None:
+    """Return the same for the keys of a file; `context_length` is the trained one."""
     # llama.cpp treats a factor without a type as linear.
     kind = keys.text("rope.scaling.type", "linear")
     # Zero stands for none, as in llama.cpp; `number` excludes the lower bound.
     old = keys.number("rope.scale_linear", 1.0, low=-1e-30, high=1e6) or 1.0
     factor = keys.number("rope.scaling.factor", old, low=-1e-30, high=1e6) or 1.0
     if kind == "yarn":
-        return _yarn(keys, factor, model.context_length)
+        return _yarn(keys, factor, context_length)
     if kind not in ("none", "linear"):
         raise keys.unsupported("rope.scaling.type", kind, "linear or yarn scaling of positions")
     return None if kind == "none" or factor == 1.0 else {"type": "linear", "factor": factor}

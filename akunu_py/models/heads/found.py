@@ -7,22 +7,32 @@ from pathlib import Path
 from typing import Literal
 
 import mlx.core as mx
+import numpy as np
 from mlx import nn
 from mlx.utils import tree_flatten
 
+from akunu_py.gguf.architectures import find_reader
 from akunu_py.gguf.plan import ModelPlan
 from akunu_py.gguf.reader import GGUFFile
 from akunu_py.models.expansion import num_parameters
-from akunu_py.models.gguf_model import fill_model
+from akunu_py.models.gguf_model import fill_model, set_rotary
 from akunu_py.models.heads.families import decoder_of, drop_copies, set_draft_vocabulary
 from akunu_py.models.heads.kinds import KINDS, Head, HeadKind
-from akunu_py.models.heads.stored_weights import OFFSETS, StoredHead, fill_head, read_ids
+from akunu_py.models.heads.stored_weights import (
+    OFFSETS,
+    StoredHead,
+    TensorPlace,
+    fill_head,
+    read_ids,
+)
 from akunu_py.models.library_errors import from_library
 from akunu_py.models.load_steps import finish
 from akunu_py.models.sources import place_kind
 from akunu_py.models.weight_bytes import bytes_in_forms, forms_of
 from akunu_py.models.weights import Float16OverflowError, WeightReader
-from akunu_py.system.errors import ConfigError, ModelFormatError
+from akunu_py.system.errors import ConfigError, ModelFormatError, UnsupportedArchitectureError
+
+_PICKLES = (".bin", ".pt", ".pth")
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,18 +59,35 @@ class GGUFHead:
         exact, smaller = (
             forms_of(tensors, number_bytes, dense=dense, fitted=small) for small in (fitted, True)
         )
+        more = 0
+        if (ids := self.file.tensors.get(OFFSETS)) is not None:
+            more = 4 * ids.shape[-1] + _bytes_taken(
+                self.head, self.target, ids.shape[-1], number_bytes
+            )
         return (
-            bytes_in_forms(tensors, exact, number_bytes),
-            bytes_in_forms(tensors, smaller, number_bytes),
+            bytes_in_forms(tensors, exact, number_bytes) + more,
+            bytes_in_forms(tensors, smaller, number_bytes) + more,
         )
 
     def load(self, *, dense: bool, fitted: bool) -> Head:
         """Return the head with its weights, which are `dense` or `fitted` as the target's."""
-        reader = WeightReader(self.file, _number_of(self.target), dense, fitted)
-        finish(fill_model(self.head, self.plan, reader))
-        if self.kind.shares:
-            drop_copies(self.head, self.target)
-        return self.head
+        head, target, ids = self.head, self.target, self._ids()
+        reader = WeightReader(self.file, _number_of(target), dense, fitted)
+        set_rotary(head, self.plan, reader, None)
+        finish(fill_model(head, self.plan, reader))
+        _join(head, target, ids, shares=self.kind.shares)
+        return head
+
+    def _ids(self) -> mx.array | None:
+        """Return the tokens that the head guesses; None for all."""
+        tensor = self.file.tensors.get(OFFSETS)
+        if tensor is None:
+            return None
+        numbers = np.empty(0, np.int64)
+        if tensor.type.name == "I64":
+            numbers = self.file.tensor_bytes(OFFSETS).reshape(-1).view(np.int64)
+        place = TensorPlace(self.file.path, OFFSETS)
+        return read_ids(mx.array(numbers), place, _vocabulary_of(self.target), absolute=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,15 +107,13 @@ class SafetensorsHead:
 
     def sizes(self, number_bytes: int, *, dense: bool, fitted: bool) -> tuple[int, int]:  # noqa: ARG002
         head, guessed = self.make(), self.stored.num_guessed
-        takes_rows = guessed is not None and "lm_head" not in head
+        taken = 0
         if guessed is not None:
-            set_draft_vocabulary(head, self.target, mx.zeros((guessed,), dtype=mx.int32))
+            taken = _bytes_taken(head, self.target, guessed, number_bytes)
         if _is_expanded(dense, number_bytes):
             size = number_bytes * num_parameters(head)
         else:
-            size = self.stored.num_bytes(number_bytes)
-            if takes_rows:
-                size += _bytes_of(head.lm_head.rows, number_bytes)
+            size = self.stored.num_bytes(number_bytes) + taken
         return size, size
 
     def load(self, *, dense: bool, fitted: bool) -> Head:  # noqa: ARG002
@@ -98,8 +123,7 @@ class SafetensorsHead:
             arrays = stored.read()
         offsets = arrays.pop(OFFSETS, None)
         if offsets is not None:
-            vocabulary = decoder_of(target)[1].embed_tokens.weight.shape[0]
-            ids = read_ids(offsets, stored.tensors[OFFSETS], vocabulary)
+            ids = read_ids(offsets, stored.tensors[OFFSETS], _vocabulary_of(target))
         fill_head(
             head,
             self.kind.arrange(stored, arrays, target),
@@ -108,11 +132,7 @@ class SafetensorsHead:
             dense=_is_expanded(dense, number.size),
             is_cast=getattr(target, "cast_predicate", None),
         )
-        if self.kind.shares:
-            drop_copies(head, target)
-        if ids is not None:
-            set_draft_vocabulary(head, target, ids)
-            mx.eval(head.parameters())
+        _join(head, target, ids, shares=self.kind.shares)
         return head
 
 
@@ -126,12 +146,16 @@ def find_head(place: Path, target: nn.Module, architecture: str) -> Iterator[Fou
     The place is open meanwhile. Raises what the kinds of heads raise for damaged files.
     """
     form = format_of(place)
+    _refuse_pickles(place)
     if form == "gguf":
         with GGUFFile.open(place) as file, _of_gguf_head(file):
             planned = ((kind, kind.plan(file, target, architecture)) for kind in KINDS)
-            yield next(
+            found = next(
                 (GGUFHead(kind, target, file, *found) for kind, found in planned if found), None
             )
+            if found is None:
+                _check_known(file)
+            yield found
     elif form == "stored":
         stored = ((kind, kind.find(place, target)) for kind in KINDS)
         yield next(
@@ -150,6 +174,29 @@ def format_of(place: Path) -> Literal["gguf", "stored"] | None:
     return "stored" if kind == "mlx" or place.suffix == ".safetensors" else "gguf"
 
 
+def _refuse_pickles(place: Path) -> None:
+    """Raise ModelFormatError for a head whose weights are pickled."""
+    files = place.iterdir() if place.is_dir() else [place]
+    pickles = sorted(file.name for file in files if file.suffix in _PICKLES)
+    if pickles and not (place.is_dir() and any(place.glob("*.safetensors"))):
+        raise ModelFormatError(
+            f"{place} has weights in {pickles[0]}, a pickle, which can run code, so akunu reads "
+            "none; convert its folder with llama.cpp: convert_hf_to_gguf.py FOLDER "
+            "--target-model-dir FOLDER_OF_THE_MODEL, and give the GGUF file"
+        )
+
+
+def _check_known(file: GGUFFile) -> None:
+    """Raise UnsupportedArchitectureError for a file without a head that is no model either."""
+    own = str(file.metadata.get("general.architecture"))
+    if find_reader(own) is None:
+        raise UnsupportedArchitectureError(
+            f"{file.path} is of the architecture {own[:80]!r}, of which akunu reads no heads; if "
+            "it is one, convert its folder with llama.cpp's convert_hf_to_gguf.py, or give the "
+            "folder"
+        )
+
+
 @contextlib.contextmanager
 def _of_gguf_head(file: GGUFFile) -> Iterator[None]:
     """Name the file's head in errors of planning and filling it."""
@@ -161,9 +208,25 @@ def _of_gguf_head(file: GGUFFile) -> Iterator[None]:
             "choose another compute type for the model"
         ) from None
     except ModelFormatError as error:
+        if str(file.path) in error.message:
+            raise
         raise type(error)(
             f"the prediction head in {file.path} cannot be loaded: {error.message}"
         ) from None
+
+
+def _join(head: Head, target: nn.Module, ids: mx.array | None, *, shares: bool) -> None:
+    """Let a head use its target's layers, and guess the tokens `ids` alone; None for all."""
+    if shares:
+        drop_copies(head, target)
+    if ids is not None:
+        set_draft_vocabulary(head, target, ids)
+        mx.eval(head.parameters())
+
+
+def _vocabulary_of(target: nn.Module) -> int:
+    size: int = decoder_of(target)[1].embed_tokens.weight.shape[0]
+    return size
 
 
 def _number_of(target: nn.Module) -> mx.Dtype:
@@ -177,6 +240,13 @@ def _number_of(target: nn.Module) -> mx.Dtype:
 def _is_expanded(dense: bool, number_bytes: int) -> bool:
     """Return whether stored codes are expanded; on a GPU quantized weights are the fast ones."""
     return dense and number_bytes == 4
+
+
+def _bytes_taken(head: Head, target: nn.Module, guessed: int, number_bytes: int) -> int:
+    """Let a head without weights guess some tokens; return the bytes of the target's rows."""
+    takes = "lm_head" not in head
+    set_draft_vocabulary(head, target, mx.zeros((guessed,), dtype=mx.int32))
+    return _bytes_of(head.lm_head.rows, number_bytes) if takes else 0
 
 
 def _bytes_of(layer: nn.Module, number_bytes: int) -> int:

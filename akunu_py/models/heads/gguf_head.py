@@ -126,6 +126,8 @@ def _plan(file: GGUFFile, block: int, architecture: str, root: str) -> ModelPlan
     return dataclasses.replace(
         whole,
         placements=tuple(placements),
+        # It rotates as the target does.
+        rotary=None,
         constants={
             path: value for name, value in whole.constants.items() if (path := own_path(name))
         },

@@ -57,6 +57,10 @@ class HeadConfig:
             )
         return cls(place, read_settings(path.parent))
 
+    def has_beside(self, name: str) -> bool:
+        """Return whether a file lies beside it."""
+        return (self.path.parent / name).exists()
+
     def value(self, name: str) -> Any:
         """Return a value of any kind; None where there is none."""
         value: Any = self._content

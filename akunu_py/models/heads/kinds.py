@@ -17,6 +17,12 @@ from akunu_py.models.heads.dflash2 import DFlash2Head
 from akunu_py.models.heads.dspark import DSparkHead
 from akunu_py.models.heads.eagle import EagleHead
 from akunu_py.models.heads.gguf_assistant import plan_assistant
+from akunu_py.models.heads.gguf_drafters import (
+    plan_dflash,
+    plan_dflash2,
+    plan_dspark,
+    plan_eagle,
+)
 from akunu_py.models.heads.gguf_head import plan_mtp
 from akunu_py.models.heads.head import CachedHead, PredictionHead
 from akunu_py.models.heads.parallel import ParallelHead
@@ -74,10 +80,34 @@ class HeadKind:
 
 KINDS = (
     # First those that are known by their tensors, whose configs need not be those of models.
-    HeadKind(head=EagleHead, model=HeadTokenModel, find=find_eagle, make=make_eagle),
-    HeadKind(head=DSparkHead, model=BlockTokenModel, find=find_dspark, make=make_dspark),
-    HeadKind(head=DFlash2Head, model=BlockTokenModel, find=find_dflash2, make=make_dflash2),
-    HeadKind(head=DFlashHead, model=BlockTokenModel, find=find_dflash, make=make_dflash),
+    HeadKind(
+        head=EagleHead,
+        model=HeadTokenModel,
+        find=find_eagle,
+        make=make_eagle,
+        plan=plan_eagle,
+    ),
+    HeadKind(
+        head=DSparkHead,
+        model=BlockTokenModel,
+        find=find_dspark,
+        make=make_dspark,
+        plan=plan_dspark,
+    ),
+    HeadKind(
+        head=DFlash2Head,
+        model=BlockTokenModel,
+        find=find_dflash2,
+        make=make_dflash2,
+        plan=plan_dflash2,
+    ),
+    HeadKind(
+        head=DFlashHead,
+        model=BlockTokenModel,
+        find=find_dflash,
+        make=make_dflash,
+        plan=plan_dflash,
+    ),
     HeadKind(head=ParallelHead, model=BlockTokenModel, find=find_parallel, make=make_parallel),
     HeadKind(
         head=Assistant,

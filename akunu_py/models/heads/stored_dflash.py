@@ -152,11 +152,11 @@ class _Recipe:
         """Read the config of a head of a `kind`, which does not have what `others` ask for."""
         path = stored.tensors[_MARK].path
         check_between_layers(target, architecture, path, kind)
-        config = HeadConfig.next_to(path, kind)
+        config = stored.config(path, kind)
         at = _SPECULATORS if config.value(_SPECULATORS[:-1]) is not None else ""
         asked = config.unknown_forms(others, ("", _NESTED))
         asked += config.unknown_forms(at=tuple(dict.fromkeys(("", at, _NESTED))))
-        if (path.parent / "mask_embedding.pt").exists():
+        if config.has_beside("mask_embedding.pt"):
             asked.append("an embedding of the mask token of its own, mask_embedding.pt")
         config.refuse(path, kind, asked)
         # Heads of DeepSpec's guess from the last token's row whatever their kind.

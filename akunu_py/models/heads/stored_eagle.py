@@ -53,7 +53,7 @@ def make_eagle(stored: StoredHead, target: nn.Module, architecture: str) -> Eagl
     """
     path = stored.tensors[_MARK].path
     check_between_layers(target, architecture, path, _KIND)
-    config = HeadConfig.next_to(path, _KIND)
+    config = stored.config(path, _KIND)
     _check_variant(path, config, stored)
     _, decoder = decoder_of(target)
     vocabulary, width = decoder.embed_tokens.weight.shape[0], decoder.norm.weight.shape[0]

@@ -11,6 +11,7 @@ from mlx import nn
 from mlx.utils import tree_flatten, tree_map_with_path
 
 from akunu_py.models.expansion import expand
+from akunu_py.models.heads.head_config import HeadConfig
 from akunu_py.models.library_errors import from_library
 from akunu_py.models.load_steps import finish
 from akunu_py.models.weight_files import check_weight_file, read_header
@@ -73,6 +74,10 @@ class StoredHead:
         """Return the shape of a tensor."""
         path, own_name = self.tensors[name]
         return tuple(check_weight_file(path)[own_name])
+
+    def config(self, path: Path, kind: str) -> HeadConfig:
+        """Return the config of a head of a kind, as in "an EAGLE-3", whose file is `path`."""
+        return HeadConfig.next_to(path, kind)
 
     def read(self) -> dict[str, mx.array]:
         """Return the tensors; infinite numbers and NaN are damage."""
@@ -197,14 +202,20 @@ def _set_type(
     mx.eval(head.parameters())
 
 
-def read_ids(offsets: mx.array, tensor: TensorPlace, vocabulary: int) -> mx.array:
+def read_ids(
+    offsets: mx.array, tensor: TensorPlace, vocabulary: int, *, absolute: bool = False
+) -> mx.array:
     """Return the target's ids of a draft vocabulary, int32 [n], from its tensor `d2t`.
+
+    It has their distances from 0, 1, 2, ..., or the ids themselves (`absolute`).
 
     Raises ModelFormatError, naming file and tensor, unless these are different ids below
     `vocabulary` in ascending order.
     """
     known = mx.issubdtype(offsets.dtype, mx.integer) and offsets.ndim == 1 and offsets.size > 0
     numbers = np.array(offsets) if known else np.array([-1])
+    if absolute:
+        numbers = numbers - np.arange(len(numbers))
     # Ids ascend where no offset is below the one before it.
     known = known and numbers[0] >= 0 and bool((numbers[1:] >= numbers[:-1]).all())
     if not known or int(numbers[-1]) + len(numbers) > vocabulary:
