@@ -172,6 +172,11 @@ class ScriptedBackend:
     async def load(self, model):
         self.loaded.append(model)
 
+    def unload(self, model):
+        if self.refusal is not None:
+            raise self.refusal
+        self.loaded.remove(model)
+
     async def count_tokens(self, request):
         self.requests.append(request)
         return sum(len(message.text) for message in request.messages)

@@ -104,6 +104,12 @@ class Backend(Protocol):
     async def load(self, model: str) -> None:
         """Load the model of this id if it is not in memory; raises as `submit` does."""
 
+    def unload(self, model: str) -> None:
+        """Take a model out of memory as soon as no reply is under way.
+
+        Raises ConfigError for one that stays.
+        """
+
     async def count_tokens(self, request: ChatRequest) -> int:
         """Return the number of tokens of a conversation's prompt."""
 

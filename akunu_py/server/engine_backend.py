@@ -63,6 +63,9 @@ class EngineBackend:
     async def load(self, model: str) -> None:
         await self._look(model, lambda _: None)
 
+    def unload(self, model: str) -> None:
+        self._worker.unload(model)
+
     async def count_tokens(self, request: ChatRequest) -> int:
         def count(engine: Engine) -> int:
             ids = engine.chat_ids(

@@ -99,6 +99,8 @@ class Served:
         """What `auto` learned from each client's replies."""
         self.used = 0.0
         """When the last reply began or ended."""
+        self.leaves = False
+        """Whether it leaves the memory when no reply is under way, unless one needs it."""
         self._vocabulary = ""
 
     @property
@@ -237,7 +239,7 @@ class ServedModels:
 
     def touch(self, model: Served) -> None:
         """Take note that a model is used."""
-        model.used = self._clock()
+        model.used, model.leaves = self._clock(), False
 
     def free_rows(self, needed: int, reused: int = 0) -> bool:
         """Drop cached rows until `needed` bytes are available; return whether they are.
@@ -268,11 +270,12 @@ class ServedModels:
         return sum(resident.cache.nbytes for resident in self.residents)
 
     def tidy(self) -> None:
-        """Unload a model that nobody used for long."""
+        """Unload a model that nobody used for long, or that is to leave."""
         for model in self:
             if (left := self.idle_left(model)) is not None and left <= 0:
                 self.counts.unloads += 1
-                _log.info("unloaded %s after %.0f s without a request", model.id, self._idle_s)
+                idle_s = self._clock() - model.used
+                _log.info("unloaded %s after %.0f s without a reply", model.id, idle_s)
                 self._unload(model)
                 return
 
@@ -342,7 +345,11 @@ class ServedModels:
 
     def idle_left(self, model: Served) -> float | None:
         """Return the seconds until a model may leave the memory; None if it stays."""
-        if self._idle_s is None or model.resident is None or model.source is None:
+        if model.resident is None or model.source is None:
+            return None
+        if model.leaves:
+            return 0.0
+        if self._idle_s is None:
             return None
         return model.used + self._idle_s - self._clock()
 

@@ -300,6 +300,18 @@ class Worker:
             self._changed.notify_all()
         return job
 
+    def unload(self, name: str) -> None:
+        """Take a model out of memory as soon as no reply is under way; a later one loads it again.
+
+        Raises ConfigError for a model that cannot be loaded again.
+        """
+        model = self.models.named(name)
+        if model.source is None:
+            raise ConfigError(f"{name} stays in memory as long as the server runs")
+        with self._changed:
+            model.leaves = True
+            self._changed.notify_all()
+
     def health(self) -> Health:
         alive = self._thread is not None and self._thread.is_alive()
         with self._changed:

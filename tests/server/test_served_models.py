@@ -583,6 +583,28 @@ def test_idle_model_leaves_memory_and_comes_back(lasting, tmp_path):
         assert bench.one.loads == 2
 
 
+def test_a_model_leaves_when_it_is_told_to_and_no_reply_is_under_way(lasting):
+    with Bench(lasting, room=3) as bench:
+        first = bench.ask("one")
+        text_of(bench.ask("other"))
+        bench.settle()
+        bench.replies_go_on.clear()
+        thread, found = bench.in_thread("other")
+        bench.until(lambda: bench.worker._running)
+        told = bench.server.post("/api/generate", {"model": "one", "keep_alive": 0})
+        assert told.json()["done_reason"] == "unload"
+        assert bench.loaded() == ["one", "other"]
+        bench.replies_go_on.set()
+        thread.join(300)
+        assert text_of(found[0])
+        bench.until(lambda: bench.loaded() == ["other"])
+        assert text_of(bench.ask("one")) == text_of(first)
+        assert (bench.one.loads, bench.other.loads) == (2, 1)
+        # It was asked for again, so it stays.
+        bench.settle()
+        assert bench.loaded() == ["one", "other"]
+
+
 def test_tokens_are_counted_by_a_model_that_is_loaded_for_it(bench):
     ask = {"messages": ASK["messages"]}
     counted = bench.server.post("/v1/messages/count_tokens", ask | {"model": "other"}).json()

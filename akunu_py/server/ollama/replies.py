@@ -194,13 +194,10 @@ async def generate(http: HttpRequest) -> Response:
 
 
 async def _load(asked: Incoming[_Given], form: OllamaForm) -> Response:
-    """Load the model, and answer without a reply."""
+    """Load the model, or take it out of memory, and answer without a reply."""
     if asked.body.unloads:
-        raise RequestError(
-            "keep_alive is 0, but a request takes no model out of memory here; start the server "
-            "with --idle-unload TIME",
-            param="keep_alive",
-        )
+        asked.service.backend.unload(asked.model.id)
+        return JSONResponse(form.empty("unload"))
     await asked.service.backend.load(asked.model.id)
     return JSONResponse(form.empty("load"))
 

@@ -25,7 +25,7 @@ from akunu_py.server.backend import ServedModel, StoredFacts
 from akunu_py.server.events import Finished, Logprob, Logprobs
 from akunu_py.server.reply_response import Patience
 from akunu_py.server.requests import ChatRequest, CompletionRequest
-from akunu_py.system.errors import ServerBusyError
+from akunu_py.system.errors import ConfigError, ServerBusyError
 from akunu_py.values.constraint import Constraint
 from akunu_py.values.messages import Message, Tool, ToolCall
 from akunu_py.values.reply_deltas import ArgumentsDelta, CallStart, ContentDelta, UnfinishedCall
@@ -229,11 +229,20 @@ def test_without_a_prompt_the_model_is_loaded(server, backend, path, body):
 
 
 @pytest.mark.parametrize("wish", [0, "0", "0s", 0.0])
-def test_no_request_takes_a_model_out_of_memory(server, backend, wish):
+def test_without_a_prompt_a_model_may_leave(server, backend, wish):
+    backend.loaded.append("tiny")
+    answer = server.post(GENERATE, {"model": "tiny", "keep_alive": wish}).json()
+    assert (answer["done_reason"], backend.loaded) == ("unload", [])
+    backend.refusal = ConfigError("tiny stays in memory as long as the server runs")
     response = server.post(GENERATE, {"model": "tiny", "keep_alive": wish})
     assert response.status_code == 400
-    assert "--idle-unload" in error_of(response, GENERATE)["message"]
-    assert not backend.loaded
+    assert "stays" in error_of(response, GENERATE)["message"]
+
+
+def test_no_request_fetches_a_model(server):
+    response = server.post("/api/pull", {"model": "llama3"})
+    assert response.status_code == 400
+    assert "akunu models pull" in response.json()["error"]
 
 
 def test_fields_that_a_raw_prompt_has_no_place_for(server):
