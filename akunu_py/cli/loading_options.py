@@ -14,6 +14,7 @@ from akunu_py.cli.command import option, stack
 from akunu_py.cli.input_text import GivenPath, is_text_file
 from akunu_py.cli.ranks import RANKS_OPTIONS, follow, is_follower, join
 from akunu_py.cli.reply_options import naming_flags
+from akunu_py.cli.terminal import printable
 from akunu_py.cli.verbosity import is_quiet
 from akunu_py.system.errors import ModelFormatError
 from akunu_py.system.settings import load_settings
@@ -177,8 +178,9 @@ _DRAFT_MODEL_OPTION = option(
 def _heads_option(*, shipped: bool) -> Callable[..., Any]:
     default = " and with the default model" if shipped else ""
     return option(
-        "--heads", type=GivenPath(), metavar="own|none|PATH", group="Drafting",
+        "--heads", type=GivenPath(), metavar="auto|own|none|PATH", group="Drafting",
         help="Draft with a prediction head: the model's own, or that of a file, folder or hf:NAME. "
+        "auto takes one that lies in the model, beside it or in the hub's cache, and says which. "
         f"Left out: own with --drafter mtp{default}, else none.",
     )  # fmt: skip
 
@@ -315,10 +317,20 @@ def load_engine(
     return engine
 
 
+def _tell(text: str) -> None:
+    if not is_quiet() and not is_follower():
+        click.echo(printable(text), err=True)
+
+
 def with_drafting_models(
-    loading: LoadingOptions, path: Path, ranks: "Link | None"
+    loading: LoadingOptions,
+    path: Path,
+    ranks: "Link | None",
+    tell: Callable[[str], None] = _tell,
 ) -> LoadingOptions:
     """Return `loading` with the places of draft model and head, or with the default model's head.
+
+    `tell` is told which head `--heads auto` took.
 
     That head drafts if the default model is the one at `path`, the command left it to akunu what to
     draft with, and nothing else draws: neither a draft model nor ranks go together with a head.
@@ -326,13 +338,17 @@ def with_drafting_models(
     from akunu_py.model_store.default_model import fetched_model_path  # for --help
     from akunu_py.model_store.names import parse_hub_name
     from akunu_py.models.heads.loading import OWN, own_place  # imports MLX
+    from akunu_py.models.nearby_heads import AUTO, find_nearby_head
 
     if loading.draft_model is not None:
         return replace(loading, draft_model=model_path(str(loading.draft_model)))
+    if str(loading.heads) == AUTO:
+        # What is neither a file nor a folder is refused when it is loaded.
+        found = find_nearby_head(path, tell) if ranks is None and path.exists() else None
+        return replace(loading, heads=found)
     if loading.heads is not None and not Path(loading.heads).expanduser().exists():
         name = str(loading.heads)
-        found = name if parse_hub_name(name) is None else model_path(name)
-        return replace(loading, heads=found)
+        return replace(loading, heads=name if parse_hub_name(name) is None else model_path(name))
     wanted = loading.shipped_head and ranks is None
     if wanted and path.absolute() == fetched_model_path() and own_place(path) != path:
         return replace(loading, heads=OWN)

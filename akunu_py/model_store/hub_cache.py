@@ -69,6 +69,15 @@ def repository_folder(name: str) -> Path:
     return cache_folder() / f"models--{name.replace('/', '--')}"
 
 
+def repository_of(path: Path) -> str | None:
+    """Return the repository of the cache that a file or folder is of, OWNER/REPO; None outside."""
+    for place in (path, *path.parents):
+        folder = place.parent.parent
+        if place.parent.name == "snapshots" and folder.name.startswith("models--"):
+            return folder.name.removeprefix("models--").replace("--", "/")
+    return None
+
+
 def set_current(name: str, commit: str) -> None:
     """Let `main` of a repository in the cache lead to a commit.
 

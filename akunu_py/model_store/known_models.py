@@ -13,6 +13,25 @@ _GEMMA, _LLAMA = "Gemma terms of use", "Llama community licence"
 
 
 @dataclass(frozen=True, slots=True)
+class KnownHead:
+    """A prediction head of the hub."""
+
+    repository: str
+    num_bytes: int | None
+    licence: str
+
+    @property
+    def hub_name(self) -> str:
+        """Return the name as `akunu_py.model_store.names` reads it."""
+        return f"hf:{self.repository}"
+
+    @property
+    def description(self) -> str:
+        """Return its name, with its size where that is known, and licence."""
+        return _described(self.hub_name, self.num_bytes, self.licence)
+
+
+@dataclass(frozen=True, slots=True)
 class KnownModel:
     """A GGUF model of the hub."""
 
@@ -30,8 +49,17 @@ class KnownModel:
     @property
     def description(self) -> str:
         """Return what the name stands for, with its size where that is known, and licence."""
-        size = [] if self.num_bytes is None else [size_text(self.num_bytes)]
-        return f"{self.hub_name} ({', '.join([*size, self.licence])})"
+        return _described(self.hub_name, self.num_bytes, self.licence)
+
+    @property
+    def head(self) -> KnownHead | None:
+        """Return a head that drafts for it, None where none is known."""
+        return _HEADS.get(self.name)
+
+
+def _described(hub_name: str, num_bytes: int | None, licence: str) -> str:
+    size = [] if num_bytes is None else [size_text(num_bytes)]
+    return f"{hub_name} ({', '.join([*size, licence])})"
 
 
 _ROWS = (
@@ -55,6 +83,16 @@ _ROWS = (
     ),
     ("smollm3:3b", "ggml-org/SmolLM3-3B-GGUF", "Q4_K_M", 1_915_305_312, _APACHE),
 )  # fmt: skip
+
+_UNSEEN = "licence: see its page"
+_HEADS = {
+    "gpt-oss:20b": KnownHead("RedHatAI/gpt-oss-20b-speculator.eagle3", None, _UNSEEN),
+    "qwen3:4b": KnownHead("RedHatAI/Qwen3-4B-speculator.dflash2", None, _APACHE),
+    "qwen3:8b": KnownHead("deepseek-ai/dspark_qwen3_8b_block7", None, "no licence named"),
+    "qwen3:14b": KnownHead("deepseek-ai/dspark_qwen3_14b_block7", None, "no licence named"),
+    "qwen3:30b": KnownHead("RedHatAI/Qwen3-30B-A3B-Instruct-2507-speculator.eagle3", None, _UNSEEN),
+}
+"""Short name of a model -> a head for it, of a kind that akunu reads."""
 
 KNOWN_MODELS = {row[0]: KnownModel(*row) for row in _ROWS}
 """The models by their short names."""

@@ -181,6 +181,11 @@ def fetch(name: HubName | PackagedModel) -> Path:
             return found
     if (known := known_target(str(name))) is not None:
         sys.stderr.write(f"{known.name} is {known.description} on the Hugging Face hub.\n")
+        if known.head is not None:
+            sys.stderr.write(
+                f"A head drafts for it: {known.head.description}. akunu models pull {known.name} "
+                "--head fetches both; --heads auto drafts with it.\n"
+            )
     remote = hub.ask_hub(name.repository)
     chosen = choose(name, models_of(remote.sizes), "on the hub")
     folder = hub.download(remote, chosen.files)

@@ -6,8 +6,12 @@ import shutil
 import pytest
 from akunu_runs import run
 from click.testing import CliRunner
+from eagle_heads import random_eagle
+from family_models import Variant, build_family
+from gguf_drafters import gguf_of_eagle, write_drafter
 from hub_server import add_to_cache
 from markov_heads import write_headed_folder
+from model_folders import write_family_folder
 
 from akunu_py.bench.hit_rate import run_hit_rate
 from akunu_py.bench.runner import Item
@@ -15,7 +19,9 @@ from akunu_py.bench.speed import run_speed
 from akunu_py.bench.workloads import Prompt
 from akunu_py.cli.main import cli
 from akunu_py.engine.engine import Engine
+from akunu_py.model_store.known_models import KNOWN_MODELS
 from akunu_py.model_store.package_index import SMOLLM2
+from akunu_py.models.nearby_heads import find_nearby_head
 from akunu_py.system.errors import ConfigError
 
 PROMPT = ["--raw", "-p", "hello world", "--max-tokens", "12"]
@@ -33,7 +39,9 @@ def reply(*arguments):
 
 
 @pytest.mark.parametrize(
-    "options", [["--drafter", "mtp"], ["--heads", "own"], ["--heads", "FOLDER"]], ids=str
+    "options",
+    [["--drafter", "mtp"], ["--heads", "own"], ["--heads", "auto"], ["--heads", "FOLDER"]],
+    ids=str,
 )
 def test_a_reply_with_a_head_is_the_same_reply(folder, options):
     plain = reply(folder, "--drafter", "none")
@@ -131,3 +139,56 @@ def test_measurements_have_a_line_for_it(folder):
         prompts = [Prompt("one", "edit", "raw", text="hello world")]
         report = run_hit_rate(engine, prompts, drafter="mtp", max_tokens=8)
         assert report.config.drafter == "mtp"
+
+
+@pytest.fixture(scope="module")
+def eagle():
+    """A llama without a head, and the tensors and keys of one for it."""
+    target = build_family(Variant("llama", changes=(("vocab_size", 257),)))
+    return gguf_of_eagle(random_eagle(target))
+
+
+def test_auto_takes_a_head_that_lies_near_and_says_which(eagle, tmp_path, tiny_gguf, hub_cache):
+    said = []
+
+    def taken(model):
+        said.clear()
+        found = find_nearby_head(model, said.append)
+        return found if found in (None, "own") else found.name
+
+    folder = write_family_folder(tmp_path / "Model-Q8_0", "llama")
+    assert (taken(folder), said) == (
+        None,
+        [f"drafting without a head: none is in or beside {folder.name}, nor in the cache"],
+    )
+    # In the folder: files of other models, damaged files and heads of other models are left out.
+    shutil.copy(tiny_gguf, folder / "a.gguf")
+    (folder / "b.gguf").write_bytes(b"GGUF")
+    tensors, keys = eagle
+    write_drafter(folder / "c.gguf", tensors, keys | {"target_layers": [0, 1, 40]})
+    assert taken(folder) is None
+    assert "not drafting with the head in" in said[0]
+    assert "eagle3.target_layers is '[0, 1, 40]'" in said[0]
+    write_drafter(folder / "d.gguf", *eagle)
+    assert taken(folder) == "d.gguf"
+    assert said[-1] == f"drafting with the head in {folder / 'd.gguf'}"
+    # A model's own comes first.
+    assert taken(write_headed_folder(tmp_path / "headed")) == "own"
+    # Beside a file: a head that is called as the model, whatever their quantizations.
+    model = tmp_path / "files" / "Tiny-Q4_K_M.gguf"
+    model.parent.mkdir()
+    shutil.copy(tiny_gguf, model)
+    write_drafter(model.parent / "eagle3-Other-Q8_0.gguf", *eagle)
+    assert taken(model) is None
+    assert len(said) == 1
+    write_drafter(model.parent / "eagle3-tiny-Q8_0.gguf", *eagle)
+    assert taken(model) is None
+    assert "eagle3-tiny-Q8_0.gguf: the prediction head in" in said[0]
+    # In the cache, for a model that the table of short names knows a head of.
+    known = KNOWN_MODELS["qwen3:4b"]
+    snapshot = add_to_cache(hub_cache, known.repository, {"a.txt": b""})
+    shutil.copytree(write_family_folder(tmp_path / "again", "llama"), snapshot, dirs_exist_ok=True)
+    add_to_cache(
+        hub_cache, known.head.repository, {"eagle3.gguf": (folder / "d.gguf").read_bytes()}
+    )
+    assert taken(snapshot) == "eagle3.gguf"

@@ -2,6 +2,7 @@
 
 import json
 import os
+from pathlib import Path
 
 import pytest
 from akunu_runs import run as run_akunu
@@ -370,6 +371,19 @@ def test_a_short_name_is_told_before_it_is_fetched(hub, hub_cache, monkeypatch):
     text = "qwen3:4b is hf:Qwen/Qwen3-4B-GGUF:Q4_K_M (2.5 GB, Apache-2.0) on the Hugging Face hub."
     done = run("pull", "Qwen3:4b")
     assert text in done.stderr
+    head = "hf:RedHatAI/Qwen3-4B-speculator.dflash2"
+    offer = f"A head drafts for it: {head} (Apache-2.0). akunu models pull qwen3:4b --head fetches"
+    assert offer in done.stderr
+    hub.add(head.removeprefix("hf:"), {"config.json": b"{}", "model.safetensors": b"x"})
+    both = run("pull", "qwen3:4b", "--head").stdout.splitlines()
+    assert both[0] == done.stdout.rstrip()
+    assert (Path(both[1]) / "model.safetensors").read_bytes() == b"x"
+    assert run("path", head).stdout.rstrip() == both[1]
+    for name in ("smollm2", "gemma3:1b", "hf:o/r"):
+        assert (
+            f"no head is known for {name}; leave --head"
+            in run("pull", name, "--head", code=2).stderr
+        )
     assert done.stdout.endswith("Qwen3-4B-Q4_K_M.gguf\n")
     # What is here needs no words, and an alias comes first.
     assert run("path", "qwen3:4b").stdout == done.stdout
@@ -386,3 +400,4 @@ def test_every_short_name_is_one_and_stands_for_a_model_of_the_hub():
         assert (meant.repository, meant.quantization) == (model.repository, model.quantization)
         assert quantization_of(f"x-{model.quantization}.gguf") == model.quantization
         assert model.licence
+        assert model.head is None or parse_hub_name(model.head.hub_name).repository
