@@ -71,8 +71,9 @@ const CLOSING_HASHES = /[ \t]#+$/;
 const DEEPEST = 8;
 /* A browser takes seconds for a table of thousands of columns. */
 const MOST_COLUMNS = 100;
-/* Marks within longer lines are left as text: the time to look for them grows with the square. */
+/* Marks are looked for within so many characters of a line: the time for it grows with the square. */
 const LONGEST_MARKED = 4000;
+const LINES_OF_PART = 50;
 
 const linesOf = (text, start) => {
   const lines = [];
@@ -84,82 +85,126 @@ const linesOf = (text, start) => {
   return lines;
 };
 
+/* Makes what a node has the given nodes; those at its beginning that are there already stay. */
+function fill(parent, nodes, cursor = parent.firstChild) {
+  let at = 0;
+  for (; cursor && cursor === nodes[at]; at += 1) cursor = cursor.nextSibling;
+  while (cursor) {
+    const next = cursor.nextSibling;
+    cursor.remove();
+    cursor = next;
+  }
+  parent.append(...nodes.slice(at));
+}
+
+/* Reads text that grows. Text that was read once does not change, so what a reading makes of the same
+   lines is kept for the next one: a frame makes the nodes of what is new. */
 class Blocks {
+  before = new Map();
+  made = new Map();
+
   constructor(sourced) {
     this.sourced = sourced;
+  }
+
+  /* Returns the blocks of lines, as `of` does. */
+  read(lines) {
+    [this.before, this.made] = [this.made, new Map()];
+    return this.of(lines);
+  }
+
+  once(key, make) {
+    const value = this.before.get(key) ?? make();
+    this.made.set(key, value);
+    return value;
+  }
+
+  /* Returns the element that begins at a line, with these nodes in it. */
+  node(name, { start }, nodes, properties = { dir: "auto" }) {
+    const node = this.once(`${name} ${start}`, () => element(name, properties));
+    fill(node, nodes);
+    return node;
   }
 
   textOf(line) {
     return this.sourced.text.slice(line.start, line.end);
   }
 
-  /* Returns the blocks of lines: nodes, each with the index of its first line. */
-  of(lines, depth = 0) {
+  /* Returns the blocks of lines: the nodes of each, with the index of its first line. A paragraph that
+     begins an item needs no space around it, so it is its text alone. */
+  of(lines, depth = 0, inItem = false) {
     const found = [];
     for (let at = 0; at < lines.length; ) {
       if (!this.textOf(lines[at]).trim()) {
         at += 1;
         continue;
       }
-      const [node, next, open] = this.block(lines, at, depth);
-      found.push({ node, at, open });
+      let [node, next] = this.block(lines, at, depth) ?? [];
+      let nodes = [node];
+      if (!node) {
+        [nodes, next] = this.paragraph(lines, at);
+        if (!inItem || found.length) nodes = [this.node("p", lines[at], nodes)];
+      }
+      found.push({ nodes, at });
       at = next;
     }
     return found;
   }
 
-  /* Returns the block that begins at a line, the line after it, and the code whose fence is open. */
+  inside(lines, depth, inItem) {
+    return this.of(lines, depth + 1, inItem).flatMap(({ nodes }) => nodes);
+  }
+
+  /* Returns the block that begins at a line and the line after it, or null for a paragraph. */
   block(lines, at, depth) {
-    const text = this.textOf(lines[at]);
+    const line = lines[at];
+    const text = this.textOf(line);
     let match;
     if ((match = FENCE.exec(text))) return this.code(lines, at, match);
     if ((match = HEADING.exec(text))) {
-      const node = element(`h${match[1].length}`, { dir: "auto" });
       const closing = CLOSING_HASHES.exec(text.trimEnd())?.index ?? text.length;
       const begin = match[0].length;
-      this.inline(node, lines[at].start + begin, lines[at].start + Math.max(begin, closing));
-      return [node, at + 1];
+      const words = this.inline(line.start + begin, line.start + Math.max(begin, closing));
+      return [this.node(`h${match[1].length}`, line, words), at + 1];
     }
-    if (RULE.test(text)) return [element("hr"), at + 1];
+    if (RULE.test(text)) return [this.node("hr", line, []), at + 1];
     if (depth < DEEPEST) {
       if (QUOTE.test(text)) return this.quote(lines, at, depth);
       if ((match = ITEM.exec(text))) return this.list(lines, at, match, depth);
     }
     if (text.includes("|") && at + 1 < lines.length && this.isTableRule(lines[at + 1])) {
-      const columns = this.cells(lines[at]).length;
+      const columns = this.cells(line).length;
       if (columns <= MOST_COLUMNS) return this.table(lines, at, columns);
     }
-    return this.paragraph(lines, at);
+    return null;
   }
 
   code(lines, at, [, fence, language]) {
-    const code = new Code(this.sourced, fence, language.trim());
-    const next = at + 1 + code.read(lines.slice(at + 1));
-    // The line of a fence may still grow to another one.
-    return [code.node, next, !code.closed && at + 1 < lines.length ? code : null];
+    const { start, end } = lines[at];
+    const code = this.once(`code ${start}-${end}`, () => new Code(this.sourced, fence, language.trim()));
+    return [code.node, at + 1 + code.read(lines.slice(at + 1))];
   }
 
   quote(lines, at, depth) {
+    const first = lines[at];
     const inner = [];
     for (; at < lines.length; at += 1) {
       const match = QUOTE.exec(this.textOf(lines[at]));
       if (!match) break;
       inner.push({ start: lines[at].start + match[0].length, end: lines[at].end });
     }
-    const node = element("blockquote", { dir: "auto" });
-    node.append(...this.of(inner, depth + 1).map((block) => block.node));
-    return [node, at];
+    return [this.node("blockquote", first, this.inside(inner, depth)), at];
   }
 
   list(lines, at, first, depth) {
+    const begin = lines[at];
     const ordered = first[3] !== undefined;
-    const list = element(ordered ? "ol" : "ul", { dir: "auto" });
-    if (ordered) list.start = Number(first[3]);
+    const items = [];
     for (;;) {
       const match = at < lines.length ? ITEM.exec(this.textOf(lines[at])) : null;
       if (!match || (match[3] !== undefined) !== ordered || RULE.test(this.textOf(lines[at]))) break;
       const [item, next] = this.item(lines, at, match, depth);
-      list.append(item);
+      items.push(item);
       at = next;
       // Items may have blank lines between them.
       let following = at;
@@ -168,12 +213,16 @@ class Blocks {
         at = following;
       }
     }
+    const list = ordered
+      ? this.node("ol", begin, items, { dir: "auto", start: Number(first[3]) })
+      : this.node("ul", begin, items);
     return [list, at];
   }
 
   /* Returns an item: its first line, lines indented below it, and the rest of its paragraph. */
   item(lines, at, match, depth) {
-    const inner = [{ start: lines[at].start + match[0].length, end: lines[at].end }];
+    const first = lines[at];
+    const inner = [{ start: first.start + match[0].length, end: first.end }];
     const [most, least] = [match[0].length, match[1].length + 2];
     let afterBlank = false;
     for (at += 1; at < lines.length; at += 1) {
@@ -189,12 +238,7 @@ class Blocks {
       if (indent < least && (afterBlank || this.beginsBlock(text))) break;
       inner.push({ start: lines[at].start + Math.min(indent, most), end: lines[at].end });
     }
-    const node = element("li");
-    const blocks = this.of(inner, depth + 1).map((block) => block.node);
-    // A paragraph alone needs no space around it.
-    if (blocks[0]?.tagName === "P") node.append(...blocks.shift().childNodes);
-    node.append(...blocks);
-    return [node, at];
+    return [this.node("li", first, this.inside(inner, depth, true), {}), at];
   }
 
   indent(text) {
@@ -202,10 +246,7 @@ class Blocks {
   }
 
   beginsBlock(text) {
-    const item = ITEM.exec(text);
-    return (
-      FENCE.test(text) || HEADING.test(text) || RULE.test(text) || QUOTE.test(text) || item !== null
-    );
+    return [FENCE, HEADING, RULE, QUOTE, ITEM].some((begin) => begin.test(text));
   }
 
   isTableRule(line) {
@@ -214,23 +255,16 @@ class Blocks {
   }
 
   table(lines, at, columns) {
-    const table = element("table");
+    const begin = lines[at];
     const row = (line, name) => {
-      const made = element("tr");
-      for (const { start, end } of this.cells(line).slice(0, columns)) {
-        const cell = element(name, { dir: "auto" });
-        this.inline(cell, start, end);
-        made.append(cell);
-      }
-      return made;
+      const cells = this.cells(line).slice(0, columns);
+      return this.node("tr", line, cells.map((cell) => this.node(name, cell, this.inline(cell.start, cell.end))), {});
     };
-    table.append(element("thead", {}, row(lines[at], "th")));
-    const body = element("tbody");
-    for (at += 2; at < lines.length && this.textOf(lines[at]).includes("|"); at += 1) {
-      body.append(row(lines[at], "td"));
-    }
-    table.append(body);
-    return [element("div", { className: "table", tabIndex: 0 }, table), at];
+    const head = this.node("thead", begin, [row(begin, "th")], {});
+    const rows = [];
+    for (at += 2; at < lines.length && this.textOf(lines[at]).includes("|"); at += 1) rows.push(row(lines[at], "td"));
+    const table = this.node("table", begin, [head, this.node("tbody", begin, rows, {})], {});
+    return [this.node("div", begin, [table], { className: "table", tabIndex: 0 }), at];
   }
 
   /* Returns the ranges between the bars of a line. */
@@ -246,39 +280,49 @@ class Blocks {
     });
   }
 
+  /* Returns the nodes of a paragraph, and the line after it. */
   paragraph(lines, at) {
-    const node = element("p", { dir: "auto" });
+    const nodes = [];
     const first = at;
     for (; at < lines.length; at += 1) {
+      const { start, end } = lines[at];
       const text = this.textOf(lines[at]);
       if (!text.trim() || (at > first && this.beginsBlock(text))) break;
-      if (at > first) node.append("\n");
+      if (at > first) nodes.push(this.once(`line ${start}`, () => document.createTextNode("\n")));
       // With its indentation: models write code without a fence, too.
-      this.inline(node, lines[at].start, lines[at].end);
+      nodes.push(...this.inline(start, end));
     }
-    return [node, at];
+    return [nodes, at];
   }
 
-  /* Appends a range with its marks: code, bold, italic, and escaped signs. */
-  inline(parent, start, end, depth = 0) {
-    const text = this.sourced.text.slice(start, end);
+  /* Returns the nodes of a range with its marks: code, bold, italic, and escaped signs. */
+  inline(start, end) {
+    const nodes = [];
+    for (; start < end; start += LONGEST_MARKED) {
+      const until = Math.min(end, start + LONGEST_MARKED);
+      nodes.push(...this.once(`${start}-${until}`, () => [...this.marked(element("span"), start, until).childNodes]));
+    }
+    return nodes;
+  }
+
+  marked(parent, start, end, depth = 0) {
     let done = 0;
-    const marks = text.length > LONGEST_MARKED || depth > DEEPEST ? [] : text.matchAll(MARKS);
+    const marks = depth > DEEPEST ? [] : this.sourced.text.slice(start, end).matchAll(MARKS);
     for (const match of marks) {
       this.sourced.appendTo(parent, start + done, start + match.index);
       const kind = ["code", "escaped", "strong", "em"].find((name) => match.groups[name] !== undefined);
       const [from, to] = match.indices.groups[kind].map((place) => start + place);
-      if (kind === "escaped") {
-        this.sourced.appendTo(parent, from, to);
+      if (kind === "escaped" || kind === "code") {
+        const node = kind === "code" ? element(kind) : parent;
+        this.sourced.appendTo(node, from, to);
+        if (node !== parent) parent.append(node);
       } else {
-        const node = element(kind);
-        if (kind === "code") this.sourced.appendTo(node, from, to);
-        else this.inline(node, from, to, depth + 1);
-        parent.append(node);
+        parent.append(this.marked(element(kind), from, to, depth + 1));
       }
       done = match.index + match[0].length;
     }
     this.sourced.appendTo(parent, start + done, end);
+    return parent;
   }
 }
 
@@ -296,6 +340,8 @@ const MARKS = new RegExp(
 class Code {
   closed = false;
   open = null;
+  taken = 0;
+  parts = [];
   last = [];
 
   constructor(sourced, fence, language) {
@@ -311,28 +357,35 @@ class Code {
     this.node = element("div", { className: "code" }, head, pre);
   }
 
-  /* Reads the lines after those that were complete; returns how many belong to the block. */
+  /* Reads the lines below the fence; returns how many belong to the block. */
   read(lines) {
+    if (this.closed) return this.taken;
     for (const node of this.last) node.remove();
     this.last = [];
-    let at = 0;
-    for (; at < lines.length && !this.closed; at += 1) {
-      const text = this.sourced.text.slice(lines[at].start, lines[at].end);
-      const isLast = at === lines.length - 1;
-      if (this.closes.test(text)) {
-        this.closed = !isLast;
-        at += 1;
+    for (; this.taken < lines.length && !this.closed; this.taken += 1) {
+      const line = lines[this.taken];
+      const text = this.sourced.text.slice(line.start, line.end);
+      const isLast = this.taken === lines.length - 1;
+      const closes = this.closes.test(text);
+      if (isLast && (closes || !text)) break;
+      this.closed = closes;
+      if (closes) continue;
+      const [nodes, open] = this.line(line, text);
+      this.partOf(this.taken).append(...nodes);
+      if (isLast) {
+        this.last = nodes;
         break;
       }
-      if (isLast && !text) continue;
-      const [nodes, open] = this.line(lines[at], text);
-      if (isLast) this.last = nodes;
-      else this.open = open;
-      this.code.append(...nodes);
+      this.open = open;
     }
     // A fence that ends the text has opened nothing yet.
-    this.node.hidden = !this.code.firstChild;
-    return at;
+    this.node.hidden = !this.code.firstChild?.firstChild;
+    return this.closed ? this.taken : lines.length;
+  }
+
+  /* Lines are in parts, so that a browser lays out what is new, not the whole block in each frame. */
+  partOf(line) {
+    return (this.parts[Math.floor(line / LINES_OF_PART)] ??= this.code.appendChild(element("span")));
   }
 
   line(line, text) {
@@ -354,7 +407,7 @@ class Code {
   }
 }
 
-/* Shows a text that grows: blocks that are complete stay, the last ones are made anew; `finished`
+/* Shows a text that grows: blocks that are complete stay, and the last ones are read again; `finished`
    is told the nodes that stay. */
 class MarkdownView {
   constructor(parent, sourced, finished = () => {}) {
@@ -364,41 +417,27 @@ class MarkdownView {
     this.blocks = new Blocks(sourced);
     this.from = 0;
     this.tail = [];
-    this.open = null;
     this.ended = false;
   }
 
   update() {
     if (this.ended) return;
-    let lines = linesOf(this.sourced.text, this.from);
-    if (this.open) {
-      const read = this.open.read(lines);
-      if (!this.open.closed) {
-        this.from = lines.at(-1).start;
-        return;
-      }
-      this.finished(this.open.node);
-      this.open = null;
-      lines = lines.slice(read);
-      this.from = lines[0].start;
-    }
-    const found = this.blocks.of(lines);
-    for (const node of this.tail) node.remove();
-    this.parent.append(...found.map((block) => block.node));
-    this.open = found.at(-1)?.open ?? null;
+    const lines = linesOf(this.sourced.text, this.from);
+    const found = this.blocks.read(lines);
+    const nodesOf = (blocks) => blocks.flatMap(({ nodes }) => nodes);
+    fill(this.parent, nodesOf(found), this.tail[0]);
     // A line that may still grow can yet turn out to belong to the block before it.
     const complete = found.filter((block) => block.at < lines.length - 1);
     const last = Math.max(0, complete.length - 1);
-    for (const block of found.slice(0, last)) this.finished(block.node);
-    this.tail = this.open ? [] : found.slice(last).map((block) => block.node);
-    if (this.open) this.from = lines.at(-1).start;
-    else if (found.length) this.from = lines[found[last].at].start;
+    for (const node of nodesOf(found.slice(0, last))) this.finished(node);
+    this.tail = nodesOf(found.slice(last));
+    if (found.length) this.from = lines[found[last].at].start;
   }
 
   /* Nothing more comes. */
   end() {
     this.update();
-    if (!this.ended) for (const node of this.open ? [this.open.node] : this.tail) this.finished(node);
+    if (!this.ended) for (const node of this.tail) this.finished(node);
     this.ended = true;
   }
 }

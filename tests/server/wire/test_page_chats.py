@@ -300,7 +300,7 @@ def test_code_has_colours(server, backend, open_page):
         talk(page, name)
         block = last_reply(page).locator(".code code")
         found = block.evaluate(
-            "node => [...node.children].map((one) => [one.className, one.textContent])"
+            "node => [...node.querySelectorAll('span > span')].map((one) => [one.className, one.textContent])"
         )
         assert [tuple(one) for one in found] == wanted, name
         assert block.text_content().rstrip("\n") == code.rstrip("\n")

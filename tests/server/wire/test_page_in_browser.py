@@ -234,7 +234,7 @@ def test_long_line_of_marks_takes_no_time_to_speak_of(server, open_page):
     page = open_page(server)
     pieces = [["**a `*_" * 10_000, None], ["\n- " * 2000, "prompt"]]
     [[shown, *_]] = page.evaluate(COMPARE, [pieces])
-    assert shown.startswith("**a `*_**a")
+    assert shown.count("a") == 10_000
 
 
 def test_whoever_is_at_the_end_stays_there(server, backend, open_page):
