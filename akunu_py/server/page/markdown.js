@@ -74,6 +74,9 @@ const MOST_COLUMNS = 100;
 /* Marks are looked for within so many characters of a line: the time for it grows with the square. */
 const LONGEST_MARKED = 4000;
 const LINES_OF_PART = 50;
+/* A text whose first letter is of such a script; with dir="auto" a browser looks through an element
+   each time that something is added to it. */
+const RIGHT_TO_LEFT = /^\P{L}*[\u0590-\u08ff\ufb1d-\ufdff\ufe70-\ufefc]/u;
 
 const linesOf = (text, start) => {
   const lines = [];
@@ -119,9 +122,11 @@ class Blocks {
     return value;
   }
 
-  /* Returns the element that begins at a line, with these nodes in it. */
-  node(name, { start }, nodes, properties = { dir: "auto" }) {
-    const node = this.once(`${name} ${start}`, () => element(name, properties));
+  /* Returns the element that begins at a line, with these nodes in it; one of text has a direction. */
+  node(name, line, nodes, properties = null) {
+    const node = this.once(`${name} ${line.start}`, () => element(name, properties ?? {}));
+    const direction = RIGHT_TO_LEFT.test(this.textOf(line)) ? "rtl" : "ltr";
+    if (!properties && node.dir !== direction) node.dir = direction;
     fill(node, nodes);
     return node;
   }
@@ -213,9 +218,8 @@ class Blocks {
         at = following;
       }
     }
-    const list = ordered
-      ? this.node("ol", begin, items, { dir: "auto", start: Number(first[3]) })
-      : this.node("ul", begin, items);
+    const list = this.node(ordered ? "ol" : "ul", begin, items);
+    if (ordered) list.start = Number(first[3]);
     return [list, at];
   }
 

@@ -230,6 +230,17 @@ def test_text_that_grows_is_shown_as_the_whole_text(server, open_page):
             assert re.findall("[a-c]", shown) == re.findall("[a-c]", text), text
 
 
+def test_text_goes_in_the_direction_of_its_first_letter(server, backend, open_page):
+    backend.play(said("1. abc \u05d0\n\n> 2 \u05d0 abc\n\n| \u0628 |\n|-|\n| a |"))
+    page = open_page(server)
+    ask(page)
+    expect(last_reply(page).locator("td")).to_have_text("a")
+    directions = "all => all.map((one) => [one.tagName, one.dir])"
+    found = last_reply(page).locator(".answer [dir]").evaluate_all(directions)
+    wanted = [("OL", "ltr"), ("BLOCKQUOTE", "rtl"), ("P", "rtl"), ("TH", "rtl"), ("TD", "ltr")]
+    assert [tuple(one) for one in found] == wanted
+
+
 def test_long_line_of_marks_takes_no_time_to_speak_of(server, open_page):
     page = open_page(server)
     pieces = [["**a `*_" * 10_000, None], ["\n- " * 2000, "prompt"]]
