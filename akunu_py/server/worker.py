@@ -1,9 +1,9 @@
 """The thread that owns MLX: it makes the replies of all clients, in rounds.
 
-In a round all replies of a model that make tokens go on by one pass, which they share, and one that
-reads its prompt reads a part of it: some of the model's layers. So a prompt is read in the same
-passes as by the engine, and nobody waits for the end of one. Replies whose passes cannot be joined
-take turns.
+In a round all replies of a model that make tokens go on by one pass, which they share. Before it
+others read their prompts: several short ones, or a part of a long one, some of the model's layers.
+So a prompt is read in the same passes as by the engine, and nobody waits for the end of one.
+Replies whose passes cannot be joined take turns.
 
 Models are loaded in this thread, too, when the turn of a reply comes that needs one. Steps of the
 load and turns of the replies under way alternate. The prompt is laid out only then, with the
@@ -57,6 +57,10 @@ _RECENT = 0.8
 """Weight of the past in the mean length of replies."""
 
 _LONGEST_RETRY_S = 60
+
+_TURNS_S = 0.05
+"""Seconds of a round in which replies that do not share begin a turn: short prompts are read at
+once, so that those who came together end together."""
 
 _LOAD_TURN_S = 0.1
 """Seconds after which a load lets a reply have its turn; its last step may take longer."""
@@ -224,8 +228,6 @@ class Worker:
         self._compiling: set[ReplyJob] = set()
         # Replies that read their prompts, and where.
         self._reading: dict[ReplyJob, Lane] = {}
-        # Replies that wait until others have read their prompts.
-        self._awaiting: set[ReplyJob] = set()
         self._mean_s = _USUAL_REPLY_S
         self._stopping = False
         self._why_no_more = "the server is shutting down; send the request again later"
@@ -340,10 +342,10 @@ class Worker:
         if not self._running:
             return loaded
         alone = [one for one in self._running if not one.shares]
+        until = self._clock() + _TURNS_S
         for one in sorted(alone, key=lambda one: not one.job.cancelled.is_set()):
             self._turn(one)
-            # One that waits for another's rows takes no time, so it is nobody's turn.
-            if one.job not in self._awaiting:
+            if self._clock() >= until:
                 break
         sharing = [one for one in self._running if one.shares]
         if sharing:
@@ -516,13 +518,9 @@ class Worker:
         same rows computed side by side. A turn of a reply that waits does nothing, and the one in
         which it takes rows does nothing else.
         """
-        try:
-            while not job.cancelled.is_set() and (reader := self._reader(job, resident)):
-                self._awaiting.add(job)
-                while self._reads(*reader) and not job.cancelled.is_set():
-                    yield None
-        finally:
-            self._awaiting.discard(job)
+        while not job.cancelled.is_set() and (reader := self._reader(job, resident)):
+            while self._reads(*reader) and not job.cancelled.is_set():
+                yield None
         taken = self._take_rows(job, resident, lane)
         learned = job.model.clients.state(job.client)
         if job.prepared.prediction:

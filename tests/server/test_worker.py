@@ -6,6 +6,7 @@ Turns are made by hand here, except where threads are what is tested.
 import asyncio
 import threading
 from dataclasses import replace
+from itertools import count, pairwise
 from types import SimpleNamespace
 
 import pytest
@@ -105,15 +106,18 @@ def test_a_seed_gives_the_same_tokens_alone_and_in_company(toy, make_worker, dra
         assert [tokens_of(job) for job in jobs] == expected
 
 
-def test_replies_take_turns(toy, make_worker):
-    worker = make_worker(parallel=2)
-    jobs = [worker.submit(call(toy)) for _ in range(2)]
-    most = 0
+@pytest.mark.parametrize(("tick", "began"), [(0.0, 1), (1.0, 4)])
+def test_replies_go_on_together_and_short_prompts_are_read_at_once(toy, make_worker, tick, began):
+    """`began`: in how many rounds the first tokens come, where a turn takes so many seconds."""
+    worker = make_worker(parallel=4, clock=count(step=tick).__next__)
+    jobs = [worker.submit(call(toy)) for _ in range(4)]
+    seen = []
     while worker.step():
-        one, other = (seen_of(job)[1] for job in jobs)
-        assert abs(one - other) <= 1
-        most = max(most, one, other)
-    assert most == 12
+        seen.append([seen_of(job)[1] for job in jobs])
+    assert seen[-1] == [12] * 4
+    for before, after in pairwise(seen):
+        assert all(two == min(one + 1, 12) for one, two in zip(before, after, strict=True) if one)
+    assert len({[bool(row[place]) for row in seen].index(True) for place in range(4)}) == began
 
 
 @pytest.fixture
@@ -142,14 +146,13 @@ def test_a_prompt_is_read_no_slower_for_those_who_wait_for_it(toy, make_worker, 
     short = worker.submit(call(toy, max_tokens=100))
     until(worker, lambda: seen_of(short)[1] >= 2)
     same = [worker.submit(call(toy, "abcdefg " * 100), client=str(place)) for place in range(5)]
-    until(worker, lambda: len(worker._awaiting) == 4)
+    until(worker, lambda: seen_of(same[0])[0])
     while seen_of(same[0])[0] < 450:
         before = seen_of(same[0])[0]
         worker.step()
         assert seen_of(same[0])[0] > before
     # They begin one after another, and one that is cancelled waits no more.
     same[1].cancel()
-    until(worker, lambda: not worker._awaiting)
     until(worker, lambda: all(seen_of(job)[1] for job in (*same[2:], same[0])))
     assert same[1].events._over
 
