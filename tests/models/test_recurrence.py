@@ -14,6 +14,7 @@ from mlx_lm.models.ssm import ssm_update
 from tiny_families import FAMILIES
 from tiny_models import GREEDY, VOCABULARY, adversary, begin, generate, prompt_of
 
+from akunu_py.decoding.loop import decode
 from akunu_py.drafting import PlainDrafter
 from akunu_py.models import replay_trial
 from akunu_py.models.cached_rows import CachedRows, Passes
@@ -115,17 +116,6 @@ def hybrid():
     return build_family("qwen3_next")
 
 
-def told(session, monkeypatch):
-    """The numbers of rows that a session's passes feed from now on."""
-    sizes, whole = [], Passes._run
-    monkeypatch.setattr(
-        Passes,
-        "_run",
-        lambda self, rows, caches: sizes.append(rows.size) or whole(self, rows, caches),
-    )
-    return sizes
-
-
 @pytest.mark.parametrize("kind", ["wrong", "half", "random", "right"])
 def test_rows_are_fed_once(hybrid, kind, monkeypatch):
     session, prompt = Session(hybrid, context=600), prompt_of(20)
@@ -135,25 +125,16 @@ def test_rows_are_fed_once(hybrid, kind, monkeypatch):
     assert session._rows._passes.replays
     session.reset()
     begin(session, prompt, max_tokens=80)
-    sizes, drafted = told(session, monkeypatch), []
+    sizes, run = [], Passes._run
+    monkeypatch.setattr(
+        Passes, "_run", lambda self, rows, held: sizes.append(rows.size) or run(self, rows, held)
+    )
     drafter.observe(prompt)
-    text = list(truth)
-    last, made = prompt[-1], []
-    while len(made) < 80:
-        draft = drafter.propose(min(session.max_draft_tokens(), 6))
-        choices = session.choose(last, draft)
-        accepted = 0
-        while accepted < len(draft) and choices[accepted] == draft.tokens[accepted]:
-            accepted += 1
-        session.commit(range(accepted))
-        output = [*draft.tokens[:accepted], choices[accepted]]
-        drafted.append(len(draft))
-        drafter.observe(output)
-        made += output
-        last = made[-1]
-    assert made[:80] == text
-    assert sum(drafted) > 20
-    assert sum(sizes) <= 1.04 * (len(drafted) + sum(drafted))
+    steps = list(decode(session, drafter, prompt[-1], num_draft_tokens=6, max_tokens=80))
+    assert [token for step in steps for token in step.token_ids] == truth
+    drafted = sum(step.stats.num_draft_tokens for step in steps)
+    assert drafted > 20
+    assert sum(sizes) <= 1.04 * (len(steps) + drafted)
 
 
 def test_a_record_is_of_the_last_pass_alone(hybrid):

@@ -21,6 +21,7 @@ import threading
 import weakref
 from collections import deque
 from collections.abc import Generator, Iterator, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import mlx.core as mx
@@ -259,8 +260,8 @@ class Follower:
         self._model = model
         self._held: dict[int, Passes] = {}
         self._saved: dict[int, Saved] = {}
-        # Caches whose next pass is recorded.
-        self._recorded: set[int] = set()
+        # Frames of the next passes, by target.
+        self._recording: dict[int, AbstractContextManager[Record]] = {}
         self._num_passes = 0
 
     def run(self) -> None:
@@ -280,10 +281,12 @@ class Follower:
             case MessageKind.FREE:
                 del self._held[target]
             case MessageKind.FEED:
-                mx.async_eval(self._feed(target, message.first))  # type: ignore[no-untyped-call]
+                with self._recording.pop(target, nullcontext(nullcontext())) as calls, calls:
+                    logits = self._held[target].feed(self._ids(message.first))
+                mx.async_eval(logits)  # type: ignore[no-untyped-call]
                 self._count_pass()
             case MessageKind.RECORD:
-                self._recorded.add(target)
+                self._recording[target] = self._held[target].rollback.recording(message.first)
             case MessageKind.FEED_APART:
                 for _ in self._held[target].feeding(self._ids(message.first)):
                     pass
@@ -310,14 +313,6 @@ class Follower:
                 mx.eval([vars(leaf) for leaf in leaves(copied.caches)])
             case _:
                 raise ContractError(f"rank 0 sent {message.kind.name}, which is not a command")
-
-    def _feed(self, target: int, count: int) -> mx.array:
-        passes, ids = self._held[target], self._ids(count)
-        if target not in self._recorded:
-            return passes.feed(ids)
-        self._recorded.remove(target)
-        with passes.rollback.recording(count) as record, record:
-            return passes.feed(ids)
 
     def _ids(self, count: int) -> mx.array:
         """Return the token ids of a pass, which rank 0 sends."""

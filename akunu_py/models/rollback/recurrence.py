@@ -128,37 +128,13 @@ class _Call(NamedTuple):
         return [self.given[name] for name in self.kind.rows]
 
 
-class _Calls(NamedTuple):
-    """The calls that made a state, one for each row."""
+class _Origin(NamedTuple):
+    """How a state was made."""
 
-    calls: Sequence[_Call]
-
-    def over(self, count: int) -> mx.array:
-        """Return the state after the first `count` rows."""
-        return self.calls[count - 1].state
-
-    def arrays(self) -> list[mx.array]:
-        return [call.state for call in self.calls]
-
-
-class _KeptRows(NamedTuple):
-    """How a window of rows was made: of `rows`, which begin `before` rows before the pass."""
-
-    rows: mx.array
-    axis: int
-    before: int
-    length: int
-
-    def over(self, count: int) -> mx.array:
-        """Return the window after the first `count` rows."""
-        end = self.before + count
-        return _first(self.rows, self.axis, end, max(0, end - self.length))
-
-    def arrays(self) -> list[mx.array]:
-        return [self.rows]
-
-
-_Origin = _Call | _Calls | _KeptRows
+    over: Callable[[int], mx.array]
+    """Returns the state after the first rows of the pass."""
+    arrays: Sequence[mx.array]
+    """What is held for that."""
 
 
 class Record:
@@ -212,19 +188,24 @@ class Record:
         while (earlier := calls.get(id(chain[-1].before))) is not None:
             chain.append(earlier)
         if len(chain) == 1:
-            return chain[0]
+            return _Origin(chain[0].over, chain[0].arrays())
         if len(chain) == self.rows:
-            return _Calls(chain[::-1])
+            # One for each row, the last one first.
+            states = [call.state for call in chain]
+            return _Origin(lambda count: states[-count], states)
         raise LookupError
 
-    def _window(self, old: mx.array, new: mx.array, rows: mx.array, axis: int) -> _KeptRows:
-        # Not counted from the end: the rows of a shorter text are the same.
+    def _window(self, old: mx.array, new: mx.array, rows: mx.array, axis: int) -> _Origin:
         kept, length = old.shape[axis], new.shape[axis]
         if rows.shape[axis] == self.rows:
             rows = mx.concatenate([old, rows.astype(old.dtype)], axis=axis)
         elif rows.shape[axis] != self.rows + kept:
             raise LookupError
-        return _KeptRows(rows, axis, kept, length)
+        # Not counted from the end: the rows of a shorter text are the same.
+        first = kept - length
+        return _Origin(
+            lambda count: _first(rows, axis, kept + count, max(0, first + count)), [rows]
+        )
 
     def replay(self, count: int) -> bool:
         """Let each cache hold the state after the first `count` rows, not yet evaluated.
@@ -246,7 +227,7 @@ class Record:
     def nbytes(self) -> int:
         """Bytes of what is kept besides the states before the pass."""
         origins = [origin for _, found in self._made or () for origin in found]
-        arrays = {id(array): array for origin in origins for array in origin.arrays()}
+        arrays = {id(array): array for origin in origins for array in origin.arrays}
         return sum(array.nbytes for array in arrays.values())
 
 
