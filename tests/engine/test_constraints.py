@@ -5,6 +5,7 @@ import json
 import re
 
 import pytest
+from tiny_architectures.builder import build
 
 from akunu_py import Engine
 from akunu_py.model_store.default_model import toy_model_path
@@ -52,6 +53,20 @@ def test_a_drafted_reply_is_the_plain_one(reply, drafter, temperature):
     assert not plain.stats.drafted
     assert drafted.token_ids == plain.token_ids
     assert drafted.stats.accepted > 5
+
+
+def test_a_drafted_reply_of_a_recurrent_model_is_the_plain_one(tmp_path):
+    """Rows of drafts that the form allows are rejected, and states replayed."""
+    with Engine.load(build("qwen3next").write(tmp_path / "model.gguf")) as recurrent:
+        plain, drafted = (
+            recurrent.generate(
+                "a b", regex="[a-d ]{60}", drafter=drafter, draft_budget="always", temperature=0.8,
+                seed=5, max_tokens=60,
+            )
+            for drafter in ("none", "ngram")
+        )  # fmt: skip
+    assert drafted.token_ids == plain.token_ids
+    assert 5 < drafted.stats.accepted < drafted.stats.drafted
 
 
 def test_what_must_come_is_drafted_whatever_the_budget_says(engine):

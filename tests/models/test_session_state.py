@@ -5,6 +5,7 @@ import threading
 import mlx.core as mx
 import numpy as np
 import pytest
+from family_models import build_family
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from mlx_lm.models.cache import QuantizedKVCache
@@ -37,8 +38,9 @@ def test_kv_bits_are_refused_where_they_cannot_work(model):
     sliding = tiny(
         head_dim=32, layer_types=["sliding_attention", "full_attention"], sliding_window=8
     )
-    with pytest.raises(ConfigError, match="RotatingKVCache"):
-        make_caches(sliding, 8)
+    for other, kind in ((sliding, "RotatingKVCache"), (build_family("mamba2"), "ArraysCache")):
+        with pytest.raises(ConfigError, match=kind):
+            make_caches(other, 8)
 
 
 @given(
