@@ -27,7 +27,7 @@ class CachePart(Protocol):
         """Return whether the last `count` rows can be dropped now without loss."""
 
     def drop(self, count: int) -> None:
-        """Drop the last `count` rows; raise RollbackError where that is not possible."""
+        """Drop the last `count` rows, one or more; `can_drop` says that it can."""
 
     def save(self) -> Any:
         """Return what `restore` needs: references, no copies of arrays."""
@@ -65,8 +65,7 @@ class ByLength:
         return count <= int(self._cache.offset)
 
     def drop(self, count: int) -> None:
-        if self._cache.trim(count) != count:
-            raise RollbackError(f"a cache has fewer rows than the {count} to drop")
+        self._cache.trim(count)
 
     def save(self) -> int:
         """Return the length."""
@@ -144,8 +143,6 @@ class Chunked:
         return length >= start and (start == 0 or length // size * size >= start)
 
     def drop(self, count: int) -> None:
-        if not self.can_drop(count):
-            raise RollbackError(f"a chunked cache lacks the rows that dropping {count} needs")
         self._cache.trim(count)
 
     def save(self) -> _SavedChunk:
@@ -169,7 +166,7 @@ class Chunked:
         pack(self._cache, int(self._cache.offset) - int(self._cache.start_position))
 
 
-class _Restored:
+class _Restored(CachePart):
     """A cache that cannot drop rows; it is restored.
 
     Models of mlx-lm put new arrays into such caches at every pass and never write into the old
@@ -183,9 +180,15 @@ class _Restored:
         return count == 0
 
     def drop(self, count: int) -> None:
-        """Raise RollbackError unless `count` is 0."""
-        if count:
-            raise RollbackError(f"a recurrent state cannot drop {count} rows")
+        raise RollbackError(f"a recurrent state cannot drop {count} rows")
+
+    def copy(self, source: Any, saved: Any) -> None:  # noqa: ARG002 - the protocol's
+        """Take over the saved arrays, which nobody writes into."""
+        self.restore(saved)
+
+    def pack(self) -> None:
+        """Hold states in memory of their own: many are views of all rows of a pass."""
+        self.restore(_own_copies(self.save()))
 
 
 class Recurrent(_Restored):
@@ -206,14 +209,6 @@ class Recurrent(_Restored):
     def restore(self, saved: list[Any]) -> None:
         self.cache.cache = list(saved)
 
-    def copy(self, source: "Recurrent", saved: list[Any]) -> None:  # noqa: ARG002 - the protocol's
-        """Take over the saved arrays, which nobody writes into."""
-        self.restore(saved)
-
-    def pack(self) -> None:
-        """Hold states in memory of their own: many are views of all rows of a pass."""
-        self.restore(_own_copies(self.save()))
-
 
 class Compressed(_Restored):
     """DeepSeek V4.1's `LayerCache`: a window, and one row for each closed group of earlier rows.
@@ -233,11 +228,3 @@ class Compressed(_Restored):
     def restore(self, saved: dict[str, Any]) -> None:
         """Put everything back; the saved values can be restored again."""
         vars(self._cache).update(saved)
-
-    def copy(self, source: "Compressed", saved: dict[str, Any]) -> None:  # noqa: ARG002 - the same
-        """Take over the saved arrays, which nobody writes into."""
-        self.restore(saved)
-
-    def pack(self) -> None:
-        """Hold states in memory of their own, as those of recurrent layers."""
-        self.restore(_own_copies(self.save()))
