@@ -7,6 +7,7 @@ model that were to become markup could neither run nor load anything.
 
 import base64
 import hashlib
+import re
 from functools import cache
 from pathlib import Path
 
@@ -14,22 +15,7 @@ from starlette.requests import Request as HttpRequest
 from starlette.responses import Response
 
 _FOLDER = Path(__file__).parent
-_STYLES = ("page.css",)
-# In the order in which they run: each uses what those before it define.
-_SCRIPTS = (
-    "requests.js",
-    "syntax.js",
-    "markdown.js",
-    "sources.js",
-    "store.js",
-    "exports.js",
-    "files.js",
-    "exchange.js",
-    "options.js",
-    "chat.js",
-    "chats.js",
-    "page.js",
-)
+_PART = re.compile(r"<(style|script)>@([\w.]+)</\1>")
 
 
 async def page(http: HttpRequest) -> Response:
@@ -49,14 +35,16 @@ async def page(http: HttpRequest) -> Response:
 @cache
 def _page() -> tuple[str, str]:
     """Return the page, with its parts in place, and its policy."""
-    html = _read("page.html")
     hashes: dict[str, list[str]] = {"style": [], "script": []}
-    for kind, names in (("style", _STYLES), ("script", _SCRIPTS)):
-        for name in names:
-            text = _read(name)
-            html = html.replace(f"<{kind}>@{name}</{kind}>", f"<{kind}>{text}</{kind}>")
-            digest = base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
-            hashes[kind].append(f"'sha256-{digest}'")
+
+    def part(match: re.Match[str]) -> str:
+        kind, name = match.groups()
+        text = _read(name)
+        digest = base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
+        hashes[kind].append(f"'sha256-{digest}'")
+        return f"<{kind}>{text}</{kind}>"
+
+    html = _PART.sub(part, _read("page.html"))
     policy = (
         "default-src 'none'",
         "script-src " + " ".join(hashes["script"]),

@@ -231,7 +231,7 @@ $("dismiss").addEventListener("click", () => {
 });
 $("sources").addEventListener("click", () => {
   const on = !document.body.classList.contains("drafts");
-  showSources(on);
+  atEnd(() => showSources(on));
   store.set("sources", on).catch(() => {});
 });
 $("model-choice").addEventListener("change", ({ target }) => {

@@ -33,7 +33,7 @@ async function request(path, options = {}) {
       response = await fetch(path, { ...options, headers, cache: "no-store", credentials: "omit" });
     } catch (error) {
       if (error.name === "AbortError") throw error;
-      throw new Problem("The server does not answer. Look whether akunu serve still runs, then retry.");
+      throw new Problem("The server does not answer. Check that akunu serve is running, then retry.");
     }
     if (response.ok) return response;
     if (response.status !== 401) throw await problemOf(response);
@@ -96,5 +96,5 @@ async function* eventsOf(response) {
   } catch (error) {
     if (error.name === "AbortError") throw error;
   }
-  throw new Problem("The connection ended before the reply was complete. Look whether akunu serve still runs, then retry.");
+  throw new Problem("The connection ended before the reply was complete. Check that akunu serve is running, then retry.");
 }

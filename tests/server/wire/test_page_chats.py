@@ -6,8 +6,9 @@ from dataclasses import replace
 
 import pytest
 from page_actions import ask, last_reply
-from scripted_server import ACCEPTED, MODEL, Pause, ScriptedBackend, running, said
+from scripted_server import ACCEPTED, MODEL, USAGE, Pause, ScriptedBackend, running, said
 
+from akunu_py.server.events import Finished
 from akunu_py.values.reply_deltas import ContentDelta
 
 expect = pytest.importorskip("playwright.sync_api").expect
@@ -149,15 +150,39 @@ def test_exports_are_imported_as_they_were(server, backend, open_page, tmp_path,
     expect(other.get_by_text("x.json cannot be imported")).to_be_visible()
 
 
-def test_files_come_along_and_are_refused_beyond_the_context(server, backend, open_page):
+def drop(page, *paths):
+    """Drag files over the page and drop them, as Chromium has it from the system."""
+    control = page.context.new_cdp_session(page)
+    data = {"items": [], "files": [str(path) for path in paths], "dragOperationsMask": 1}
+    for kind in ("dragEnter", "dragOver", "drop"):
+        control.send("Input.dispatchDragEvent", {"type": kind, "x": 99, "y": 99, "data": data})
+
+
+PASTE = """(node, [name, text]) => {
+    const clipboardData = new DataTransfer();
+    clipboardData.items.add(new File(["x"], name));
+    if (text) clipboardData.setData("text/plain", text);
+    const pasted = new ClipboardEvent("paste", {clipboardData, bubbles: true, cancelable: true});
+    return node.dispatchEvent(pasted);
+}"""
+
+
+def test_files_are_pasted_unless_they_are_pictures_of_text(server, open_page):
     page = open_page(server)
-    drop = """async (files) => {
-        const data = new DataTransfer();
-        for (const [name, bytes] of files) data.items.add(new File([new Uint8Array(bytes)], name));
-        document.dispatchEvent(new DragEvent("drop", {dataTransfer: data, cancelable: true}));
-    }"""
+    message = page.get_by_label("Message", exact=True)
+    # The browser itself pastes the text where the page leaves the event alone.
+    assert message.evaluate(PASTE, ["picture.png", "Text"])
+    assert not message.evaluate(PASTE, ["a.txt", ""])
+    expect(page.locator("#chips .name")).to_have_text(["a.txt"])
+
+
+def test_files_come_along_and_are_refused_beyond_the_context(server, backend, open_page, tmp_path):
+    page = open_page(server)
+    files = {"bin": b"\0\1", "latin": b"\xe4\n", "ok.txt": b"```\nhi\n"}
+    for name, text in files.items():
+        (tmp_path / name).write_bytes(text)
     expect(page.locator("#context-words")).to_contain_text("4,096")
-    page.evaluate(drop, [["bin", [0, 1]], ["latin", [228, 10]], ["ok.txt", list(b"```\nhi\n")]])
+    drop(page, *(tmp_path / name for name in files))
     expect(page.locator("#composer-problem")).to_contain_text(
         "bin is not a text file. latin is not"
     )
@@ -273,6 +298,79 @@ def test_keys_and_what_is_heard(server, backend, open_page):
     page.keyboard.press("Escape")
     expect(spoken).to_have_text(["One.", "Two.", "Thr"])
     expect(page.locator("#spoken")).to_have_attribute("aria-live", "polite")
+
+
+CONTRASTS = """() => {
+    const rgb = (color) => color.match(/[\\d.]+/g).map(Number);
+    const light = (color) => rgb(color).slice(0, 3)
+        .map((one) => (one /= 255) <= 0.04045 ? one / 12.92 : ((one + 0.055) / 1.055) ** 2.4)
+        .reduce((sum, one, at) => sum + one * [0.2126, 0.7152, 0.0722][at], 0);
+    const behind = (node) => {
+        const color = node ? getComputedStyle(node).backgroundColor : "rgb(255, 255, 255)";
+        return (rgb(color)[3] ?? 1) ? color : behind(node.parentElement);
+    };
+    const found = [];
+    for (const node of document.querySelectorAll("body *")) {
+        const says = [...node.childNodes].some((one) => one.nodeType === 3 && one.data.trim());
+        if (!(says || node.placeholder) || !node.checkVisibility() || node.disabled) continue;
+        const [one, other] = [light(getComputedStyle(node).color), light(behind(node))];
+        const contrast = (Math.max(one, other) + 0.05) / (Math.min(one, other) + 0.05);
+        found.push([contrast, (node.textContent || node.placeholder).slice(0, 40)]);
+    }
+    return found.sort(([one], [other]) => one - other);
+}"""
+# What a screen reader needs a name for.
+NAMED = {"button", "textbox", "searchbox", "combobox", "checkbox", "spinbutton", "article",
+         "region", "navigation", "dialog"}  # fmt: skip
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_everything_can_be_read_and_has_a_name(server, backend, open_page, scheme):
+    code = "```js\nlet x = 'a'; // 1\n```\n> quoted\n"
+    backend.play([ACCEPTED, ContentDelta(code, "prompt"), Finished("stop", USAGE)])
+    page = open_page(server, color_scheme=scheme, viewport={"width": 1280, "height": 900})
+    page.set_input_files("#files", [{"name": "a.txt", "mimeType": "", "buffer": b"x" * 5000}])
+    expect(page.locator("#composer-problem")).to_contain_text("the model's context has")
+    page.get_by_role("button", name="Remove a.txt").click()
+    talk(page, "Hi `x`")
+    page.set_input_files("#files", [{"name": "b.txt", "mimeType": "", "buffer": b"x" * 5000}])
+    for name in ("Sources", "Settings", "Chats"):
+        page.get_by_role("button", name=name, exact=True).click()
+    expect(page.locator("#composer-problem")).to_contain_text("the model's context has")
+    contrasts = page.evaluate(CONTRASTS)
+    assert len(contrasts) > 60
+    assert [one for one in contrasts if one[0] < 4.5] == []
+    control = page.context.new_cdp_session(page)
+    nodes = control.send("Accessibility.getFullAXTree")["nodes"]
+    told = [
+        (node["role"]["value"], node.get("name", {}).get("value", ""))
+        for node in nodes if not node["ignored"]
+    ]  # fmt: skip
+    assert {role for role, _ in told} >= NAMED - {"dialog"}
+    assert [one for one in told if one[0] in NAMED and not one[1].strip()] == []
+    # A new block is told politely, without what was there before.
+    [spoken] = control.send(
+        "Accessibility.queryAXTree",
+        {"objectId": control.send("Runtime.evaluate", {"expression": "$('spoken')"})["result"]["objectId"]},
+    )["nodes"][:1]  # fmt: skip
+    live = {one["name"]: one["value"]["value"] for one in spoken["properties"]}
+    assert (live["live"], live["relevant"]) == ("polite", "additions")
+
+
+def test_tab_goes_through_the_page_from_top_to_bottom(server, open_page):
+    page = open_page(server)
+    talk(page, "Hi")
+    page.locator("#chats-toggle").focus()
+    names = []
+    for _ in range(12):
+        page.keyboard.press("Tab")
+        label = "document.activeElement.getAttribute('aria-label') || document.activeElement.textContent"
+        names.append(page.evaluate(label))
+    assert names == [
+        "Sources", "Settings", "New chat", "Edit this question",
+        "Delete this question and what follows", "Copy this reply", "Retry this reply",
+        "Continue this reply", "Edit this reply", "Add text files", "Message", "Send",
+    ]  # fmt: skip
 
 
 COLOURS = {

@@ -337,7 +337,7 @@ def test_errors_say_what_to_do(server, backend, open_page):
     expect(last_reply(page).locator(".answer")).to_have_text("Half a")
     page.route("**/v1/chat/completions", lambda route: route.abort())
     retry.click()
-    expect(problem(page)).to_contain_text("The server does not answer. Look whether akunu serve")
+    expect(problem(page)).to_contain_text("The server does not answer. Check that akunu serve")
     page.unroute("**/v1/chat/completions")
     backend.play(said("Whole"))
     retry.click()
@@ -401,7 +401,9 @@ def test_phone_and_keyboard(server, backend, open_page):
     assert backend.request.messages[-1].text == "One\nTwo"
     expect(message).to_have_value("")
     page.get_by_role("button", name="Settings").click()
-    assert page.evaluate("document.documentElement.scrollWidth") == 390
+    page.evaluate("showNotice('Word '.repeat(50))")
+    sizes = "[document.documentElement.scrollWidth, document.documentElement.scrollHeight]"
+    assert page.evaluate(sizes) == [390, 700]
     assert page.locator("main").evaluate("node => node.scrollWidth <= node.clientWidth")
 
 
