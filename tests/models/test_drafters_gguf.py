@@ -274,11 +274,13 @@ def test_what_a_file_need_not_have(target, files, tmp_path):
     np.testing.assert_array_equal(drafted(target, found), drafted(target, expected))
 
 
-@pytest.mark.parametrize("place", ["folder", "pytorch_model.bin"])
-def test_pickled_weights_are_refused_with_the_way_to_convert(target, tmp_path, place):
-    (tmp_path / "pytorch_model.bin").write_bytes(b"PK")
-    place = tmp_path if place == "folder" else tmp_path / place
-    with pytest.raises(
-        AkunuError, match=r"pytorch_model\.bin, a pickle.*convert_hf_to_gguf\.py FOLDER"
-    ):
-        load_head(loaded_from(tmp_path / "model", target), place)
+@pytest.mark.parametrize(
+    ("file", "how"),
+    [("pytorch_model.bin", r"convert_hf_to_gguf\.py FOLDER"),
+     ("medusa_lm_head.pt", r"safetensors\.torch\.save_file, as medusa_lm_head\.safetensors")],
+)  # fmt: skip
+def test_pickled_weights_are_refused_with_the_way_to_convert(target, tmp_path, file, how):
+    (tmp_path / file).write_bytes(b"PK")
+    for place in (tmp_path, tmp_path / file):
+        with pytest.raises(AkunuError, match=rf"{file}, a pickle, .*{how}"):
+            load_head(loaded_from(tmp_path / "model", target), place)

@@ -179,10 +179,16 @@ def _refuse_pickles(place: Path) -> None:
     files = place.iterdir() if place.is_dir() else [place]
     pickles = sorted(file.name for file in files if file.suffix in _PICKLES)
     if pickles and not (place.is_dir() and any(place.glob("*.safetensors"))):
+        how = (
+            "load it with torch and write it with safetensors.torch.save_file, as "
+            "medusa_lm_head.safetensors"
+            if pickles[0].startswith("medusa")
+            else "convert its folder with llama.cpp: convert_hf_to_gguf.py FOLDER "
+            "--target-model-dir FOLDER_OF_THE_MODEL, and give the GGUF file"
+        )
         raise ModelFormatError(
             f"{place} has weights in {pickles[0]}, a pickle, which can run code, so akunu reads "
-            "none; convert its folder with llama.cpp: convert_hf_to_gguf.py FOLDER "
-            "--target-model-dir FOLDER_OF_THE_MODEL, and give the GGUF file"
+            f"none; {how}"
         )
 
 
