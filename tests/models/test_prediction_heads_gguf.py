@@ -3,9 +3,11 @@
 import mlx.core as mx
 import numpy as np
 import pytest
+from family_models import build_family
 from prediction_heads import (
     EXTRA_LAYER,
     QWEN,
+    loaded_from,
     named,
     outputs,
     parameters_of,
@@ -210,3 +212,11 @@ def test_an_architecture_whose_heads_are_not_run(tmp_path):
         UnsupportedArchitectureError, match="prediction head of a bailingmoe2 model"
     ):
         load_head(loaded, None)
+
+
+def test_the_three_layers_of_mimo_v2_are_refused_by_name(tmp_path):
+    names = [f"model.mtp.layers.{number}.eh_proj.weight" for number in range(3)]
+    path = write(tmp_path / "mtp.safetensors", {name: mx.zeros((64, 128)) for name in names})
+    target = build_family("mimo_v2_flash")
+    with pytest.raises(UnsupportedArchitectureError, match="head of a tiny model; it runs those"):
+        load_head(loaded_from(tmp_path, target), path)
