@@ -9,6 +9,10 @@ where a product's depend on its number of rows.
 Inside a mixer two kinds of layers still run once for all rows, so that their weights are read once:
 those that get the mixer's own input, or what such a layer made of it (the projections to queries,
 keys and values), and a last one whose output the mixer returns.
+
+Most models need no such mixer: their attention uses positions in ropes alone, and its cache to keep
+rows and to hand them to mlx-lm's attention function. Then the whole model runs once, ropes turn
+each row by its own position, and only that function is called for each session.
 """
 
 import inspect
@@ -20,10 +24,12 @@ from typing import Any, NamedTuple
 
 import mlx.core as mx
 from mlx import nn
+from mlx_lm.models import base
 
 from akunu_py.cpu.blas import fit_threads
 from akunu_py.models.cached_rows import CachedRows
 from akunu_py.models.session import Session
+from akunu_py.models.tree.positions import RowPositions
 from akunu_py.models.tree.trees import FAILURES, HALF_TOLERANCE, TOLERANCE, distance
 from akunu_py.values.types import Draft
 
@@ -47,6 +53,9 @@ class JoinedForward:
     def __init__(self, model: nn.Module) -> None:
         self._model = model
         self._mixers = [_Mixer(*slot) for slot in _mixers(model)]
+        self._positions = RowPositions(model)
+        # Whether attention runs once for all rows, but for mlx-lm's function.
+        self._once = False
         # Why passes are not joined, empty where they are; None before the try.
         self._refusal: str | None = None
 
@@ -57,10 +66,7 @@ class JoinedForward:
         """
         if self._refusal is None:
             with mx.stream(session.stream):
-                try:
-                    self._refusal = self._compare(session.rows.empty, session.vocabulary_size)
-                except FAILURES as error:
-                    self._refusal = f"{type(error).__name__}: {error}"
+                self._refusal = self._try(session.rows, session.vocabulary_size)
             if self._refusal:
                 _log.info("replies take turns: %s", self._refusal)
         return self._refusal
@@ -79,14 +85,32 @@ class JoinedForward:
         fit_threads()
         sizes = [own.size for own in rows]
         ends = list(accumulate(sizes))[:-1]
-        standing = [_Caches(layer, sizes) for layer in zip(*caches, strict=True)]
+        kind = _OnceCaches if self._once else _Caches
+        standing = [kind(layer, sizes) for layer in zip(*caches, strict=True)]
         calls = calls or [nullcontext()] * len(rows)
         with ExitStack() as stack:
-            for mixer in self._mixers:
-                mixer.put_in_place(ends, calls)
-                stack.callback(mixer.put_back)
+            if self._once:
+                firsts = zip((own[0].offset for own in caches), sizes, strict=True)
+                places = [first + row for first, size in firsts for row in range(size)]
+                stack.enter_context(self._positions.at(mx.array(places)))
+            else:
+                for mixer in self._mixers:
+                    mixer.put_in_place(ends, calls)
+                    stack.callback(mixer.put_back)
             logits = self._model(mx.concatenate(list(rows))[None], cache=standing)
         return list(mx.split(logits, ends, axis=1))
+
+    def _try(self, rows: CachedRows, size: int) -> str:
+        refusal = ""
+        # What states are computed from is recorded for each session.
+        for self._once in (True, False) if rows.rollback.drops_rows else (False,):
+            try:
+                refusal = self._compare(rows.empty, size)
+            except FAILURES as error:
+                refusal = f"{type(error).__name__}: {error}"
+            if not refusal:
+                break
+        return refusal
 
     def _compare(self, new_rows: Callable[[], CachedRows], size: int) -> str:
         """Feed two sessions of different lengths, alone and joined; return why they differ."""
@@ -197,7 +221,7 @@ class _Caches(_Apart):
         return _Caches([part[key] for part in self.parts], self._sizes)
 
     @property
-    def offset(self) -> _Apart:
+    def offset(self) -> Any:
         return _Apart([part.offset for part in self.parts])
 
     def keys_and_values(self) -> _Apart:
@@ -206,6 +230,63 @@ class _Caches(_Apart):
     def make_mask(self, _rows: int, **options: Any) -> _Apart:
         sizes = zip(self.parts, self._sizes, strict=True)
         return _Apart([part.make_mask(size, **options) for part, size in sizes])
+
+
+class _OwnPlaces:
+    """Stands for the offset of caches where ropes have the position of each row."""
+
+    def __add__(self, places: mx.array) -> mx.array:
+        return places
+
+
+class _OnceCaches(_Caches):
+    """Stands for one cache of every session also within attention over the rows of all.
+
+    mlx-lm hands attention over caches that have `bits` to a function of its own, which is
+    `_attention` then: it runs for each session alone.
+    """
+
+    group_size = None
+
+    @property
+    def offset(self) -> _OwnPlaces:
+        return _OwnPlaces()
+
+    @property
+    def bits(self) -> "_OnceCaches":
+        return self
+
+    def split(self, whole: mx.array) -> list[mx.array]:
+        """Return each session's rows of an array [1, heads, rows, width]."""
+        if whole.shape[2] != sum(self._sizes):
+            raise ValueError(f"rows of several replies do not have the shape {whole.shape}")
+        return list(mx.split(whole, list(accumulate(self._sizes))[:-1], axis=2))
+
+    def update_and_fetch(self, keys: mx.array, values: mx.array) -> tuple[_Apart, _Apart]:
+        rows = zip(self.parts, self.split(keys), self.split(values), strict=True)
+        held = [part.update_and_fetch(*own) for part, *own in rows]
+        return _Apart([own for own, _ in held]), _Apart([own for _, own in held])
+
+
+_quantized_attention = base.quantized_scaled_dot_product_attention
+
+
+def _attention(
+    queries: mx.array, keys: Any, values: Any, scale: float, mask: Any, *, bits: Any, **options: Any
+) -> mx.array:
+    """Run mlx-lm's attention for each session of `_OnceCaches`; as it is for other caches."""
+    if not isinstance(bits, _OnceCaches):
+        options |= {"scale": scale, "mask": mask, "bits": bits}
+        quantized: mx.array = _quantized_attention(queries, keys, values, **options)
+        return quantized
+    masks = mask.parts if isinstance(mask, _Apart) else [mask] * len(bits.parts)
+    rows = zip(bits.split(queries), keys.parts, values.parts, bits.parts, masks, strict=True)
+    found = [base.scaled_dot_product_attention(*own, scale, seen) for *own, seen in rows]
+    return mx.concatenate(found, axis=2)
+
+
+# Once and for good: other threads may call it at any time.
+base.quantized_scaled_dot_product_attention = _attention
 
 
 def _part_of(value: Any, session: int) -> Any:

@@ -20,7 +20,7 @@ from akunu_py.values.types import Draft, GenerationConfig
 
 REFUSED = {
     # They compute with the position of the first row, or select rows by it, in the model itself.
-    "mistral3", "ministral3", "iquestloopcoder", "llama4", "deepseek_v41",
+    "mistral3", "ministral3", "llama4", "deepseek_v41",
 }  # fmt: skip
 
 ROUNDS = ((5, 1, 9), (1, 1, 1), (3, 1, 2), (1, 4, 1), (6, 2, 3), (1, 1, 1))
@@ -129,6 +129,29 @@ def test_logits_that_differ_are_refused(monkeypatch, kind, apart, refused):
     monkeypatch.setattr("akunu_py.models.joined.distance", lambda *_: apart)
     said = JoinedForward(model).refusal(session_of(model, "llama"))
     assert said == f"logits of joined passes differ by {apart:.1e} of the largest" * refused
+
+
+@pytest.mark.parametrize(
+    ("name", "once"),
+    [
+        ("llama", True), ("gemma3", True), ("llama, 8-bit caches", True), ("mixtral", True),
+        # Attention asks its cache for more, or has sinks; and states are of each session.
+        ("deepseek_v3", False), ("gpt_oss", False), ("qwen3_next", False),
+    ],
+)  # fmt: skip
+def test_attention_runs_once_where_only_mlx_lms_function_needs_a_session(monkeypatch, name, once):
+    model = build_family(name)
+    together = [rows_of(model, name) for _ in range(3)]
+    joined = JoinedForward(model)
+    assert not joined.refusal(session_of(model, name))
+    attention = type(next(layer for layer in model.layers if "self_attn" in layer).self_attn)
+    calls, sound = [], attention.__call__
+    monkeypatch.setattr(
+        attention, "__call__", lambda *of, **named: calls.append(0) or sound(*of, **named)
+    )
+    joined([tokens(n, n, 0, 30) for n in (3, 1, 2)], [session.caches for session in together])
+    layers = sum("self_attn" in layer for layer in model.layers)
+    assert len(calls) == layers * (1 if once else 3)
 
 
 class Mixer(nn.Module):

@@ -35,7 +35,7 @@ class RowRope:
         if x.ndim != 4 or x.shape[0] != 1 or x.shape[2] != self._depths.size:
             raise ValueError(f"rows of a tree cannot be rotated in the shape {x.shape}")
         rows = x.transpose(2, 1, 0, 3)
-        turned = self._rope(rows, self._depths + offset, *args, **options)
+        turned = self._rope(rows, offset + self._depths, *args, **options)
         return turned.transpose(2, 1, 0, 3)
 
 
@@ -67,7 +67,7 @@ class RowScaledAttention:
 
         The model's own scale is for rows in order, and is not used.
         """
-        positions = self._depths + (0 if cache is None else cache.offset)
+        positions = (0 if cache is None else cache.offset) + self._depths
         scale = 1 + self._beta * mx.log(1 + mx.floor(positions / self._length))
         out: mx.array = self._attention(x, scale[:, None].astype(x.dtype), mask, cache)
         return out
