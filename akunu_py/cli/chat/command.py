@@ -178,7 +178,7 @@ def chat(  # noqa: PLR0917 - click passes by name
             note(" \u00b7 ".join(facts))
             note("Type a message. /help lists the commands, /exit leaves.")
         if not typed and note_width() is not None and not is_quiet():
-            note("each line of standard input is a message; akunu generate -p answers about all")
+            note("each line of standard input is a message; akunu generate -p asks about all of it")
         tools = Tools(
             note,
             load,

@@ -65,7 +65,7 @@ BLOCK = '"""'
 
 _LINE = re.compile(r"/([A-Za-z]+|\?)(?:\s+(.*))?", re.DOTALL)
 _KEYS = (
-    (f"{BLOCK}  //", "around a message of several lines; before one that begins with /"),
+    (f"{BLOCK}  //", "begin and end a message of several lines; begin one with a slash"),
     ("Tab  Up", "complete names, commands and @files; bring back what was typed"),
     ("Ctrl-C", "stop a reply and keep what was said; twice at an empty line: leave"),
     ("Esc Enter", "begin a new line; Ctrl-X Ctrl-E opens $EDITOR, Ctrl-R searches"),
