@@ -126,13 +126,12 @@ class ToolUse:
         self, messages: Sequence[Message], tools: Sequence[Tool], choice: ToolChoice
     ) -> ChatPlan:
         callable_, required = _choice(tools, choice)
-        if not tools:
-            return ChatPlan(messages=self._with_texts(messages))
-        if self._writes_tools(system=messages[0].role == "system"):
-            plan = ChatPlan(messages=self._with_texts(messages), tools=tools)
+        listed = [tool for tool in tools if not tool.deferred]
+        if not listed or self._writes_tools(system=messages[0].role == "system"):
+            plan = ChatPlan(messages=self._with_texts(messages), tools=listed)
         else:
             _ = self._noticed
-            given = with_described_tools(messages, tools, self._format)
+            given = with_described_tools(messages, listed, self._format)
             plan = ChatPlan(messages=self._with_texts(given))
         if not callable_:
             return plan

@@ -6,7 +6,10 @@ newest message are refused.
 """
 
 import hashlib
+import json
 import secrets
+from collections.abc import Iterable
+from dataclasses import replace
 from typing import Any, ClassVar, TypeVar
 
 import msgspec
@@ -78,6 +81,7 @@ class _Block(msgspec.Struct):
     content: Any = None
     source: Any = None
     is_error: bool | None = None
+    tool_name: str | None = None
 
 
 class _Message(msgspec.Struct):
@@ -91,6 +95,7 @@ class _Tool(msgspec.Struct):
     description: str | None = None
     input_schema: dict[str, Any] | None = None
     strict: bool | None = None
+    defer_loading: bool | None = None
 
 
 class _ToolChoice(msgspec.Struct):
@@ -160,9 +165,11 @@ def _read_request(asked: Incoming[_Count]) -> ChatRequest:
             param="messages",
         )
     newest = newest_of_user(message.role for message in body.messages)
+    offered = _Tools(body.tools or [], ignored)
     for index, message in enumerate(body.messages):
-        said += _messages(message, f"messages[{index}]", ignored, newest=index == newest)
-    tools = _tools(body.tools or [], ignored)
+        place = f"messages[{index}]"
+        said += _messages(message, place, offered, ignored, newest=index == newest)
+    tools = offered.callable
     choice = body.tool_choice
     output = body.output_config or _OutputConfig()
     form = _answer_form(output.format or body.output_format)
@@ -206,7 +213,9 @@ def _without_billing(text: str) -> str:
     return rest.lstrip("\n")
 
 
-def _messages(message: _Message, place: str, ignored: list[str], *, newest: bool) -> list[Message]:
+def _messages(
+    message: _Message, place: str, tools: "_Tools", ignored: list[str], *, newest: bool
+) -> list[Message]:
     """Return the messages of one of Anthropic's, in which results of tools are blocks.
 
     `newest` says whether it is the last one of the user, whose images are an error.
@@ -222,7 +231,7 @@ def _messages(message: _Message, place: str, ignored: list[str], *, newest: bool
         where = f"{place}.content[{index}]"
         if block.type == "tool_result":
             _add_text(found, message.role, texts, place)
-            result = _result_text(block, where, ignored)
+            result = _result_text(block, where, tools, ignored)
             call = block.tool_use_id or ""
             found.append(message_at(where, role="tool", content=result, tool_call_id=call))
         elif block.type in _READ:
@@ -278,7 +287,7 @@ def _text(block: _Block, place: str, ignored: list[str], *, newest: bool = False
     return text_at(place, block.text)
 
 
-def _result_text(block: _Block, place: str, ignored: list[str]) -> str:
+def _result_text(block: _Block, place: str, tools: "_Tools", ignored: list[str]) -> str:
     """Return the text of a tool's result, which is a text or a list of blocks."""
     content = block.content
     if content is None or isinstance(content, str):
@@ -290,12 +299,13 @@ def _result_text(block: _Block, place: str, ignored: list[str]) -> str:
             raise RequestError(
                 f"{place}.content is neither a text nor a list of blocks", param=f"{place}.content"
             ) from None
-        texts = [
-            _text(part, f"{place}.content[{index}]", ignored)
-            for index, part in enumerate(parts)
-            if part.text is not None or part.type in _MEDIA
-        ]
-        ignored += [part.type for part in parts if part.text is None and part.type not in _MEDIA]
+        found = tools.found(part.tool_name for part in parts if part.type == "tool_reference")
+        texts = [found] if found else []
+        for index, part in enumerate(parts):
+            if part.text is not None or part.type in _MEDIA:
+                texts.append(_text(part, f"{place}.content[{index}]", ignored))
+            elif not (found and part.type == "tool_reference"):
+                ignored.append(part.type)
         text = "\n".join(texts)
     if block.is_error:
         # Templates have no place for it.
@@ -303,17 +313,48 @@ def _result_text(block: _Block, place: str, ignored: list[str]) -> str:
     return text
 
 
-def _tools(given: list[_Tool], ignored: list[str]) -> tuple[Tool, ...]:
-    """Return the tools that a client carries out; those of Anthropic's servers have no schema."""
-    found = []
-    for index, tool in enumerate(given):
-        if tool.type not in {None, "custom"}:
-            ignored.append(str(tool.type))
-            continue
-        place = f"tools[{index}]"
-        schema, strict = tool.input_schema, tool.strict
-        found.append(tool_at(place, tool.name, tool.description, schema, strict=strict))
-    return without_equal_names(found)
+class _Tools:
+    """The tools that a client carries out; those of Anthropic's servers have no schema.
+
+    A client such as Claude Code adds tools in the middle of a conversation, with `defer_loading`
+    and a `tool_reference` in a result. The prompt would begin differently if it listed them.
+    """
+
+    def __init__(self, given: list[_Tool], ignored: list[str]) -> None:
+        found = []
+        for index, tool in enumerate(given):
+            if tool.type not in {None, "custom"}:
+                ignored.append(str(tool.type))
+                continue
+            place, schema, strict = f"tools[{index}]", tool.input_schema, tool.strict
+            one = tool_at(place, tool.name, tool.description, schema, strict=strict)
+            found.append(replace(one, deferred=bool(tool.defer_loading)))
+        self._given = {tool.name: tool for tool in without_equal_names(found)}
+        self._found: set[str] = set()
+
+    def found(self, names: Iterable[str | None]) -> str:
+        """Return the text of deferred tools that a result refers to, which may be called then.
+
+        The text has the form that Claude Code's tool for searching announces; "" for none.
+        """
+        tools = [self._given[name] for name in names if name in self._given]
+        self._found |= {tool.name for tool in tools}
+        lines = [_function(tool) for tool in tools if tool.deferred]
+        return "\n".join(["<functions>", *lines, "</functions>"]) if lines else ""
+
+    @property
+    def callable(self) -> tuple[Tool, ...]:
+        """The tools without deferred ones that no result refers to."""
+        return tuple(
+            tool for name, tool in self._given.items() if not tool.deferred or name in self._found
+        )
+
+
+def _function(tool: Tool) -> str:
+    shown = {
+        "description": tool.description, "name": tool.name, "parameters": dict(tool.parameters)
+    }  # fmt: skip
+    return f"<function>{json.dumps(shown, ensure_ascii=False)}</function>"
 
 
 def _tool_choice(given: _ToolChoice | None, tools: tuple[Tool, ...]) -> ToolChoice:

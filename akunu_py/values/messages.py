@@ -89,7 +89,9 @@ class Tool:
     ("regex") or the Lark grammar of the argument `input`, a text, which templates do not show; None
     for any text. Only formats that write texts as they are can hold a call to a grammar
     (`ToolUse.holds_grammars`). With `strict`, a schema that cannot be enforced as a whole is an
-    error; without it, what cannot be enforced is left out of the grammar.
+    error; without it, what cannot be enforced is left out of the grammar. A tool that is `deferred`
+    may be called, but the prompt's list leaves it out, so that the prompt keeps its beginning: a
+    message describes it.
 
     Raises ConfigError for a field that is malformed.
     """
@@ -101,6 +103,7 @@ class Tool:
     )
     input_form: Constraint | None = None
     strict: bool = False
+    deferred: bool = False
 
     def __post_init__(self) -> None:
         _check_tool_name(self.name)

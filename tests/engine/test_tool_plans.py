@@ -64,6 +64,20 @@ def test_earlier_calls_are_written_where_the_template_leaves_them_out(words, tok
     assert end.call.name == "weather"
 
 
+@pytest.mark.parametrize("words", [SHOWN, ""], ids=["a place for tools", "none"])
+def test_a_deferred_tool_may_be_called_and_is_not_listed(words):
+    use, chat_text = tool_use(words + DEEPSEEK)
+    plans = [
+        use.plan(SAID, tools, "auto")
+        for tools in (TOOLS[:1], [TOOLS[0], replace(TOOLS[1], deferred=True)])
+    ]
+    before, after = (chat_text(plan.messages, tools=plan.tools) for plan in plans)
+    assert before == after
+    assert ["now" in plan.constraint.source for plan in plans] == [False, True]
+    deltas = plans[1].parser.feed("<｜call｜>now<｜sep｜>{}<｜end｜>")
+    assert [delta.call.name for delta in deltas if hasattr(delta, "call")] == ["now"]
+
+
 def test_calls_that_cannot_be_read_back_stay_as_the_template_writes_them():
     """Llama 3.2 and Gemma 3 in Python's notation: calls without quotes, or without commas."""
     calls = (

@@ -125,6 +125,29 @@ def test_billing_line_does_not_change_the_prompt(server, backend, system):
     assert first.messages[0].text == "Agent."
 
 
+def test_deferred_tools_are_described_where_a_result_refers_to_them(server, backend):
+    """The list of tools at the beginning of the prompt stays as it is: Claude Code's ToolSearch."""
+    deferred = {"name": "fetch", "input_schema": TOOL["input_schema"], "defer_loading": True}
+    tools = [TOOL, deferred, deferred | {"name": "placeholder"}]
+    assert server.post(PATH, ASK | {"tools": tools}).status_code == 200
+    assert [tool.name for tool in backend.request.tools] == ["read"]
+    use = {"type": "tool_use", "id": "t1", "name": "ToolSearch", "input": {"query": "fetch"}}
+    names = ["fetch", "unknown"]
+    found = [{"type": "tool_reference", "tool_name": name} for name in names]
+    result = {"type": "tool_result", "tool_use_id": "t1", "content": found}
+    said = [{"role": "assistant", "content": [use]}, {"role": "user", "content": [result]}]
+    body = ASK | {"tools": tools, "messages": ASK["messages"] + said}
+    assert server.post(PATH, body).status_code == 200
+    assert [(one.name, one.deferred) for one in backend.request.tools] == [
+        ("read", False), ("fetch", True)
+    ]  # fmt: skip
+    first, shown, last = backend.request.messages[-1].text.splitlines()
+    assert (first, last) == ("<functions>", "</functions>")
+    assert json.loads(shown.removeprefix("<function>").removesuffix("</function>")) == {
+        "name": "fetch", "description": "", "parameters": TOOL["input_schema"]
+    }  # fmt: skip
+
+
 @pytest.mark.parametrize(
     ("content", "text"),
     [
