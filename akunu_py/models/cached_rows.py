@@ -22,7 +22,7 @@ from akunu_py.models.rollback import RollbackCaches, Saved, alias, leaves, take_
 PREFILL_CHUNK = 512
 """Most rows of one prompt pass: enough for full speed."""
 
-_TURN_S = 0.2
+_TURN_S = 0.15
 """Seconds of a prompt pass between two pauses; a layer that takes longer is not divided.
 
 Ctrl-C, progress and the replies of others wait for a pause. Pauses change no result, so they may

@@ -10,7 +10,6 @@ load and turns of the replies under way alternate. The prompt is laid out only t
 tokenizer that was loaded.
 """
 
-import contextlib
 import logging
 import math
 import threading
@@ -226,7 +225,7 @@ class Worker:
         self._load: _Load | None = None
         # Jobs whose constraints are compiled.
         self._compiling: set[ReplyJob] = set()
-        # Replies that read their prompts, and where.
+        # Replies that have taken rows, and where they read their prompts.
         self._reading: dict[ReplyJob, Lane] = {}
         self._mean_s = _USUAL_REPLY_S
         self._stopping = False
@@ -537,15 +536,9 @@ class Worker:
         try:
             if not job.cancelled.is_set():
                 yield None
-            with contextlib.closing(turns), contextlib.suppress(StopIteration):
-                choices = None
-                while True:
-                    event = turns.send(choices)
-                    if event is not None:
-                        self._reading.pop(job, None)
-                    choices = yield event
+            yield from turns
         finally:
-            self._reading.pop(job, None)
+            del self._reading[job]
 
     def _reader(self, job: ReplyJob, resident: Resident) -> tuple[ReplyJob, int] | None:
         """Return the reply that will read most of a job's prompt, and how many of its tokens.

@@ -398,6 +398,15 @@ class TestLoadInSteps:
         self.until(worker, lambda: len(reply.reply) == 200)
         assert tuple(reply.reply) == expected
 
+    def test_models_take_turns(self, worker):
+        """Replies of two models share no pass: each model's have every other round."""
+        jobs = [self.ask(worker, name, 60) for name in ("one", "other")]
+        self.until(worker, lambda: all(job.reply for job in jobs))
+        before = [len(job.reply) for job in jobs]
+        for _ in range(20):
+            worker.step()
+        assert [len(job.reply) - count for job, count in zip(jobs, before, strict=True)] == [10, 10]
+
     def test_rows_of_a_model_that_leaves_are_stored_in_steps(self, lasting, tmp_path):
         """Each step of the load writes the rows of one conversation."""
         memory = Memory(20)

@@ -106,8 +106,17 @@ def test_a_seed_gives_the_same_tokens_alone_and_in_company(toy, make_worker, dra
         assert [tokens_of(job) for job in jobs] == expected
 
 
-@pytest.mark.parametrize(("tick", "began"), [(0.0, 1), (1.0, 4)])
-def test_replies_go_on_together_and_short_prompts_are_read_at_once(toy, make_worker, tick, began):
+@pytest.fixture
+def small_passes(monkeypatch):
+    """Prompts are read in passes of 16 tokens, each in one turn."""
+    monkeypatch.setattr("akunu_py.models.cached_rows.PREFILL_CHUNK", 16)
+    monkeypatch.setattr("akunu_py.models.cached_rows._TURN_S", float("inf"))
+
+
+@pytest.mark.parametrize(("tick", "began"), [(0, 1), (1, 4)])
+def test_replies_go_on_together_and_short_prompts_are_read_at_once(
+    toy, make_worker, small_passes, tick, began
+):
     """`began`: in how many rounds the first tokens come, where a turn takes so many seconds."""
     worker = make_worker(parallel=4, clock=count(step=tick).__next__)
     jobs = [worker.submit(call(toy)) for _ in range(4)]
@@ -118,13 +127,6 @@ def test_replies_go_on_together_and_short_prompts_are_read_at_once(toy, make_wor
     for before, after in pairwise(seen):
         assert all(two == min(one + 1, 12) for one, two in zip(before, after, strict=True) if one)
     assert len({[bool(row[place]) for row in seen].index(True) for place in range(4)}) == began
-
-
-@pytest.fixture
-def small_passes(monkeypatch):
-    """Prompts are read in passes of 16 tokens, each in one turn."""
-    monkeypatch.setattr("akunu_py.models.cached_rows.PREFILL_CHUNK", 16)
-    monkeypatch.setattr("akunu_py.models.cached_rows._TURN_S", float("inf"))
 
 
 def test_a_long_prompt_does_not_keep_a_running_reply_from_its_turns(toy, make_worker, small_passes):
@@ -139,6 +141,19 @@ def test_a_long_prompt_does_not_keep_a_running_reply_from_its_turns(toy, make_wo
         passes += seen_of(long)[0] != before[0][0]
         assert seen_of(short)[1] == before[1][1] + 1
     assert passes > 20
+
+
+def test_those_who_read_take_turns_and_the_cancelled_come_first(toy, make_worker, small_passes):
+    worker = make_worker(parallel=3, clock=count().__next__)
+    jobs = [worker.submit(call(toy, text * 50)) for text in ("abcdefg ", "gfedcba ", "badcfe ")]
+    for _ in range(20):
+        worker.step()
+        done = [seen_of(job)[0] for job in jobs]
+        assert max(done) - min(done) <= 16
+    last = worker._running[-1].job
+    last.cancel()
+    worker.step()
+    assert read(last)[-1].result.finish_reason == "cancelled"
 
 
 def test_a_prompt_is_read_no_slower_for_those_who_wait_for_it(toy, make_worker, small_passes):
@@ -313,6 +328,20 @@ class TestCancelling:
         with pytest.raises(EngineStateError, match="shutting down"):
             worker.submit(call(toy))
 
+    def test_by_closing_the_worker_within_a_prompt_pass(
+        self, toy, make_worker, pauses, monkeypatch
+    ):
+        settled = []
+        monkeypatch.setattr(
+            PrefixCache, "put", lambda _, rows, *_rest: settled.append(rows.settled)
+        )
+        worker = make_worker()
+        job = worker.submit(call(toy, "abcdefg, " * 30))
+        until(worker, lambda: seen_of(job)[0] > 64)
+        assert not worker._running[0].lane.session.rows.settled
+        worker.close()
+        assert settled == [True]
+
 
 class TestErrors:
     @pytest.mark.parametrize(
@@ -374,6 +403,7 @@ class TestErrors:
             job = worker.submit(call(toy))
             run(worker)
             assert len(tokens_of(job)) == 12
+        assert len(worker._resident._lanes) == 1
 
     @pytest.mark.parametrize("late", [False, True])
     def test_a_constraint_that_compiles_for_long_holds_nobody_up(self, toy, make_worker, late):
@@ -414,6 +444,9 @@ class TestErrors:
         with pytest.raises(RuntimeError, match="no$" if fails else "shutting down"):
             next(job.events)
         if fails:
+            # What has failed is not tried again.
+            worker._compile(job)
+            assert not len(worker._line)
             job = worker.submit(call(toy))
             run(worker)
             assert len(tokens_of(job)) == 12
@@ -704,6 +737,17 @@ class TestJobs:
         assert worker._sessions(mine, jobs[0]) == ["c"]
         worker._running.clear()
 
+    def test_nobody_overtakes_the_first_of_the_line(self, toy, make_worker, monkeypatch):
+        worker = make_worker(parallel=1)
+        room = iter([False, True])
+        monkeypatch.setattr(worker, "_has_room", lambda *_: next(room))
+        first, _ = (worker.submit(call(toy), client=client) for client in "ab")
+        worker.step()
+        worker._held_up = False  # as by the end of a reply
+        worker.step()
+        assert [one.job for one in worker._running] == [first]
+        monkeypatch.undo()
+
     def test_a_line_that_was_held_up_goes_on_behind_a_cancelled_job(self, toy, make_worker):
         worker = make_worker(parallel=1)
         first, second = (worker.submit(call(toy)) for _ in range(2))
@@ -713,19 +757,21 @@ class TestJobs:
         run(worker)
         assert len(tokens_of(second)) == 12
 
-    @pytest.mark.parametrize(("shared", "waits"), [(63, False), (64, True)])
+    @pytest.mark.parametrize(("shared", "waits"), [(63, False), (64, True), (80, True)])
     def test_who_reads_the_same_prompt_is_waited_for_if_that_saves_much(
         self, toy, make_worker, shared, waits
     ):
         worker = make_worker()
         resident = worker.models.default.resident
-        one, other = (
-            worker.submit(toy.check([9] * shared + [token] * 9, max_tokens=2)) for token in (8, 10)
+        less, one, another, other = (
+            worker.submit(toy.check([9] * count + [token] * 9, max_tokens=2))
+            for count, token in ((shared - 1, 7), (shared, 8), (shared - 1, 11), (shared, 10))
         )
         lane = resident.take_lane()
-        worker._reading[one] = lane
+        worker._reading |= dict.fromkeys((less, one, another), lane)
         assert worker._reader(other, resident) == ((one, shared) if waits else None)
-        one.model = object()  # another model's rows are of no use
+        for job in (less, one, another):
+            job.model = object()  # another model's rows are of no use
         assert worker._reader(other, resident) is None
         worker._reading.clear()
         resident.give_back(lane)
