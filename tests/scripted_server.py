@@ -102,18 +102,27 @@ class ScriptedReply:
         self._paused, self._told = backend.paused, backend.cancelled
         self._cancelled = asyncio.Event()
         self._go_on = asyncio.Event()
+        self._pause = None
         self._loop = asyncio.get_running_loop()
 
     def __aiter__(self):
         return self
 
+    async def _end_pause(self):
+        if self._pause is not None:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout_at(self._pause.when()):
+                    await self._go_on.wait()
+            self._pause = None
+
     async def __anext__(self):
+        await self._end_pause()  # which a reader may not have waited for
         for step in self._script:
             if isinstance(step, Pause):
+                until = None if step.seconds is None else self._loop.time() + step.seconds
+                self._pause = asyncio.timeout_at(until)
                 self._paused.set()
-                with contextlib.suppress(TimeoutError):
-                    async with asyncio.timeout(step.seconds):
-                        await self._go_on.wait()
+                await self._end_pause()
                 continue
             if isinstance(step, Exception):
                 raise step

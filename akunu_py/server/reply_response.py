@@ -121,7 +121,6 @@ class ReplyResponse(Response):
         patience: Patience = Patience(),
     ) -> None:
         self._reply = reply
-        self._events = _Events(reply)
         self._form = form
         self._stream = stream
         self._own_headers = headers
@@ -145,7 +144,7 @@ class ReplyResponse(Response):
             self._reply.cancel()
             work.cancel()
             gone.cancel()
-            await asyncio.gather(work, gone, self._events.close(), return_exceptions=True)
+            await asyncio.gather(work, gone, return_exceptions=True)
         total_s = time.perf_counter() - self._started
         error = None if work.cancelled() else work.exception()
         disconnected = work.cancelled() or isinstance(error, ClientDisconnect)
@@ -161,7 +160,7 @@ class ReplyResponse(Response):
     async def _answer_whole(self, send: Send) -> None:
         note = ""
         try:
-            event: Event = await self._events.read()
+            event: Event = await self._read()
             if isinstance(event, Loading):
                 event = await self._loaded(event)
             while not isinstance(event, Finished):
@@ -173,7 +172,7 @@ class ReplyResponse(Response):
                 else:
                     self._notice(event)
                     self._form.addition(event)
-                event = await self._events.read()
+                event = await self._read()
             body = self._form.whole(_check_end(event))
         except Exception as error:  # noqa: BLE001 - each becomes an answer
             await self._refuse(error, send)
@@ -187,7 +186,7 @@ class ReplyResponse(Response):
 
         The client may have no patience either, and it sees nothing until the reply is complete.
         """
-        event = await self._events.next(self._patience.load_s)
+        event = await self._next(self._patience.load_s)
         if event is None:
             raise ModelLoadingError(
                 f"the model {loading.model} is being loaded, or waits for replies of another to "
@@ -198,9 +197,9 @@ class ReplyResponse(Response):
 
     async def _answer_streamed(self, send: Send) -> None:
         try:
-            event = await self._events.next(self._patience.first_s)
+            event = await self._next(self._patience.first_s)
             if isinstance(event, Loading):
-                event = await self._events.next(self._patience.first_s)
+                event = await self._next(self._patience.first_s)
         except Exception as error:  # noqa: BLE001 - each becomes an answer
             await self._refuse(error, send)
             return
@@ -232,11 +231,31 @@ class ReplyResponse(Response):
         await self._write(send, last)
         await self._send(send, {"type": "http.response.body", "body": b"", "more_body": False})
 
+    async def _read(self) -> Event:
+        try:
+            return await anext(self._reply)
+        except StopAsyncIteration:
+            raise RuntimeError("a reply ended without its last event") from None
+
+    async def _next(self, timeout_s: float) -> Event | None:
+        """Return the next event, or None when the time is over.
+
+        In this task, not in one for each event: events come as fast as tokens.
+        """
+        limit = asyncio.timeout(timeout_s)
+        try:
+            async with limit:
+                return await self._read()
+        except TimeoutError:
+            if not limit.expired():
+                raise
+            return None
+
     async def _next_with_keep_alive(self, send: Send) -> Addition | Finished:
         """Return the next event that is more than progress; keep the client waiting until then."""
         until = time.perf_counter() + self._patience.keep_alive_s
         while True:
-            event = await self._events.next(max(0.0, until - time.perf_counter()))
+            event = await self._next(max(0.0, until - time.perf_counter()))
             if event is not None and not isinstance(event, Progress):
                 return event
             kept = b"" if event is None else self._form.progress(event)
@@ -276,36 +295,6 @@ class ReplyResponse(Response):
         except TimeoutError:
             # A client that does not read is as good as gone.
             raise ClientDisconnect from None
-
-
-class _Events:
-    """Reads events with a limit on the wait, without losing one."""
-
-    def __init__(self, reply: ServedReply) -> None:
-        self._reply = reply
-        self._pending: asyncio.Task[Event] | None = None
-
-    async def next(self, timeout_s: float) -> Event | None:
-        """Return the next event, or None when the time is over."""
-        if self._pending is None:
-            self._pending = asyncio.create_task(self.read())
-        done, _ = await asyncio.wait({self._pending}, timeout=timeout_s)
-        if not done:
-            return None
-        task, self._pending = self._pending, None
-        return task.result()
-
-    async def close(self) -> None:
-        if self._pending is not None:
-            self._pending.cancel()
-            await asyncio.gather(self._pending, return_exceptions=True)
-
-    async def read(self) -> Event:
-        """Return the next event; not to be mixed with `next`."""
-        try:
-            return await anext(self._reply)
-        except StopAsyncIteration:
-            raise RuntimeError("a reply ended without its last event") from None
 
 
 def _check_end(finished: Finished) -> Finished:
