@@ -36,7 +36,7 @@ def test_a_ratio_above_one_is_akunus_lead(script):
 def test_no_prompt_continues_another_or_comes_twice(script):
     found = [prompt for some in script.sets(5, 8) for prompt in some]
     assert len({prompt.session for prompt in found}) == len(found) == 48
-    with pytest.raises(SystemExit, match="4 sets of 8 prompts.*--sets 5"):
+    with pytest.raises(SystemExit, match=r"4 sets of 8 prompts.*--sets 5"):
         script.sets(4, 8)
 
 
