@@ -21,9 +21,19 @@ PATCH = """*** Begin Patch
 """
 THOUGHTS = "I read both files first."
 DONE = "greeting.py says Good morning now."
+# What aider asks for in place of calls.
+BLOCK = """greeting.py
+```
+<<<<<<< SEARCH
+    return "Hello"
+=======
+    return "Good morning"
+>>>>>>> REPLACE
+```
+"""
 
 _READERS = ("Read", "read", "read_file")
-_EDITORS = ("Edit", "edit")
+_EDITORS = ("Edit", "edit", "editor")
 
 
 @dataclass
@@ -36,7 +46,9 @@ class ForcedModel:
         tools = {tool.name: tool for tool in request.tools}
         results = sum(message.role == "tool" for message in request.messages)
         if not tools:
-            return said("Greeting")  # the title of the session
+            # Either aider asks, or for the title of the session.
+            aider = "SEARCH/REPLACE" in request.messages[0].text
+            return said(BLOCK, DONE) if aider else said("Greeting")
         reads = self._reads(tools)
         if results == 0:
             return called(*reads, before=[ReasoningDelta(THOUGHTS)])
@@ -47,6 +59,9 @@ class ForcedModel:
     def _reads(self, tools):
         if "exec_command" in tools:  # Codex
             return [("exec_command", {"cmd": "cat notes.txt greeting.py"})]
+        if "read_files" in tools:  # Cline
+            files = [{"path": str(self.folder / name)} for name in ("notes.txt", "greeting.py")]
+            return [("read_files", {"files": [file]}) for file in files]
         tool = next(tools[name] for name in _READERS if name in tools)
         return [
             (tool.name, _arguments(tool, path=str(self.folder / file)))
@@ -66,9 +81,12 @@ class ForcedModel:
 def _arguments(tool, **values):
     """Give values to the parameters of a tool, under whatever names an agent has for them."""
     named = {
-        "path": ("file_path", "filePath"),
-        "old": ("old_string", "oldString"),
-        "new": ("new_string", "newString"),
+        "path": ("file_path", "filePath", "path"),
+        "old": ("old_string", "oldString", "old_text"),
+        "new": ("new_string", "newString", "new_text"),
     }
     known = tool.parameters["properties"]
+    if "edits" in known:  # pi
+        edit = {"oldText": values["old"], "newText": values["new"]}
+        return {"path": values["path"], "edits": [edit]}
     return {next(one for one in named[key] if one in known): values[key] for key in values}

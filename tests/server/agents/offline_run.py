@@ -4,8 +4,8 @@
     unshare -n python tests/server/agents/offline_run.py codex FOLDER
 
 FOLDER must exist; the agent's home and its work are folders in it. FOLDER/result.json gets its exit
-code, its output, the file that it edited, and all requests with their answers. PATH has the agent,
-which `akunu launch` starts. "codex-catalog" is Codex with the server's catalog of models, for which
+code, its output, the file that it edited, and all requests with their answers. PATH has the agent;
+`akunu launch` starts those that it knows. "codex-catalog" is Codex with the server's catalog of models, for which
 it offers apply_patch as a tool of its own. Needs the rights of `unshare -n`.
 """
 
@@ -27,12 +27,22 @@ LIMIT_S = 120
 MODEL = ServedModel(
     id="tiny", name="Tiny Model", context=131_072, created=1_700_000_000, thinks=True
 )
-ARGUMENTS = {
+LAUNCHED = {
     "claude": ["-p", TASK, "--allowedTools", "Read Edit"],
     "codex": ["exec", "--skip-git-repo-check", "-s", "danger-full-access", TASK],
     "opencode": ["run", "--auto", TASK],
     "qwen": ["--approval-mode", "yolo", TASK],
 }
+# The others as their documentation says, where URL is the server's.
+OTHERS = {
+    "aider": "aider --openai-api-base URL/v1 --openai-api-key local --model openai/tiny --no-git "
+    "--edit-format diff --yes-always --analytics-disable --no-check-update --no-show-release-notes "
+    "--no-show-model-warnings notes.txt greeting.py --message",
+    "cline": "cline -P openai-compatible -m tiny",
+    "pi": "pi --provider akunu --model tiny -p",
+}
+CLINE = "cline auth openai-compatible --apikey local --modelid tiny --baseurl URL/v1"
+PI = {"api": "openai-completions", "apiKey": "local", "models": [{"id": "tiny"}]}
 
 
 class Recorder:
@@ -82,14 +92,25 @@ def run(agent, folder):
     backend = scripted_server.ScriptedBackend(scripts=ForcedModel(work), served=(MODEL,))
     with scripted_server.running(backend) as server:
         agent, _, catalog = agent.partition("-")
-        arguments = []
-        if catalog:
-            (folder / "models.json").write_bytes(server.get("/v1/models").content)
-            arguments = ["-c", f"model_catalog_json={folder / 'models.json'}"]
-        command = [
-            sys.executable, "-P", "-m", "akunu_py", "launch", agent, "--port", str(server.port),
-            "--", *arguments, *ARGUMENTS[agent],
-        ]  # fmt: skip
+        if agent in LAUNCHED:
+            arguments = []
+            if catalog:
+                (folder / "models.json").write_bytes(server.get("/v1/models").content)
+                arguments = ["-c", f"model_catalog_json={folder / 'models.json'}"]
+            command = [
+                sys.executable, "-P", "-m", "akunu_py", "launch", agent, "--port", str(server.port),
+                "--", *arguments, *LAUNCHED[agent],
+            ]  # fmt: skip
+        else:
+            if agent == "pi":
+                place = home / ".pi/agent/models.json"
+                place.parent.mkdir(parents=True)
+                provider = PI | {"baseUrl": f"{server.url}/v1"}
+                place.write_text(json.dumps({"providers": {"akunu": provider}}))
+            if agent == "cline":
+                given = CLINE.replace("URL", server.url).split()
+                subprocess.run(given, cwd=work, env=environment, capture_output=True, check=True)
+            command = [*OTHERS[agent].replace("URL", server.url).split(), TASK]
         done = subprocess.run(
             command, cwd=work, env=environment, stdin=subprocess.DEVNULL, capture_output=True,
             text=True, timeout=LIMIT_S, check=False,

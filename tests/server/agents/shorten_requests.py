@@ -19,7 +19,7 @@ from forced_model import TASK
 REQUESTS = Path(__file__).resolve().parent / "requests"
 OURS = (TASK, "Good morning", "I read both", "Now I edit", "akunu1.")
 LONGEST = 40
-USED = {"Read", "Edit", "read", "edit", "read_file", "exec_command"}
+USED = {"Read", "Edit", "read", "edit", "read_file", "exec_command", "read_files", "editor"}
 _ID = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}|[0-9a-f]{24,}")
 
 
@@ -65,7 +65,8 @@ if __name__ == "__main__":
     _, agent, folder = sys.argv
     record = json.loads((Path(folder) / "result.json").read_text())["requests"][-1]
     body = record["asked"]
-    body["tools"] = few(body["tools"])
+    if "tools" in body:
+        body["tools"] = few(body["tools"])
     fixture = {"path": record["path"], "body": shortened(body, folder)}
     REQUESTS.mkdir(exist_ok=True)
     text = json.dumps(fixture, indent=1, ensure_ascii=False)

@@ -1,7 +1,7 @@
-"""Claude Code, Codex, opencode and Qwen Code: what they sent is read rightly; and they themselves.
+"""Agents of today: what they sent is read rightly; and the agents themselves.
 
-The programs run where they are installed: on PATH, or as AKUNU_CODEX, AKUNU_OPENCODE, AKUNU_CLAUDE
-and AKUNU_QWEN say. Their only network is the loopback.
+The programs run where they are installed: on PATH, or where variables such as AKUNU_CODEX say.
+Their only network is the loopback.
 """
 
 import json
@@ -22,8 +22,10 @@ OF_QWEN = "tools.agent.parameters.properties.fork_turns.oneOf"
 # Before a fixture takes all variables of akunu away.
 PROGRAMS = {
     name: os.environ.get(f"AKUNU_{name.upper()}") or shutil.which(name)
-    for name in ("claude", "codex", "opencode", "qwen")
+    for name in ("aider", "claude", "cline", "codex", "opencode", "pi", "qwen")
 }
+# aider edits with texts.
+CALLING = sorted(REQUESTS.keys() - {"aider"})
 
 
 @pytest.fixture(scope="module")
@@ -52,10 +54,10 @@ def roles(request):
 
 
 def test_there_is_a_request_of_each():
-    assert set(REQUESTS) == {"claude", "codex", "codex-catalog", "opencode", "qwen"}
+    assert set(REQUESTS) == {*PROGRAMS, "codex-catalog"}
 
 
-@pytest.mark.parametrize("agent", REQUESTS)
+@pytest.mark.parametrize("agent", CALLING)
 def test_conversation(server, agent):
     _, request = read(server, agent)
     assert request.messages[0].role == "system"
@@ -105,12 +107,18 @@ def test_codex(server, agent):
         assert edit.name == "apply_patch"
 
 
-@pytest.mark.parametrize("agent", ["opencode", "qwen"])
+@pytest.mark.parametrize("agent", ["cline", "opencode", "pi", "qwen"])
 def test_chat_completions(server, agent):
     response, request = read(server, agent)
     assert roles(request) == [
         "user", "assistant", "tool", "tool", "assistant", "tool"
     ]  # fmt: skip
+    assert "x-akunu-ignored" not in response.headers
+
+
+def test_aider(server):
+    response, request = read(server, "aider")
+    assert roles(request) == ["user"]
     assert "x-akunu-ignored" not in response.headers
 
 
@@ -147,7 +155,7 @@ def test_agent_reads_one_file_and_edits_another(agent, tmp_path, monkeypatch):
     assert DONE in result["output"]
     path = REQUESTS[agent]["path"]
     asked = [record for record in result["requests"] if record["path"] == path]
-    assert len(asked) >= 3
+    assert len(asked) >= 3 or agent == "aider"
     assert {record["status"] for record in result["requests"]} == {200}
     # A newer version may send fields that the recorded request lacks; none is to be refused.
     assert {record["ignored"] for record in asked} <= {"", "web_search", OF_QWEN}
