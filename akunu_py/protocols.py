@@ -305,7 +305,8 @@ class Target:
         """Return the target's own next token after `last` and after each node of the draft.
 
         Entry 0 follows `last`, entry i + 1 follows node i: len(draft) + 1 ids. Entries that the
-        walk of `verify_match` cannot reach may hold -1.
+        walk of `verify_match` cannot reach may hold -1, and so do nodes after which nothing can be
+        chosen: the walk ends before them.
         """
         raise NotImplementedError
 

@@ -52,6 +52,7 @@ class Matcher:
         self.num_tokens = 0
         if self._inner.is_error():
             raise ConstraintError(f"{name}: {reason_of(self._inner.get_error())}")
+        self._untouched = self._inner.deep_copy()
         self.mask(())
 
     @property
@@ -71,6 +72,26 @@ class Matcher:
         return self._ended or bool(self._inner.is_accepting())
 
     def mask(self, path: Sequence[int]) -> Mask:
+        """Return what may follow a path: all tokens if it is not allowed, none at a dead end.
+
+        Raises ConstraintError if the reply itself has come to one.
+        """
+        try:
+            return self._mask(path)
+        except ConstraintError:
+            if not path:
+                raise
+            # The reply may go another way, but the inner matcher never leaves an error.
+            self._begin_again()
+            return np.zeros(self._words, np.uint32)
+
+    def _begin_again(self) -> None:
+        del self._taken[self.num_tokens :], self._forced[self.num_tokens + 1 :]
+        self._inner = self._untouched.deep_copy()
+        self._inner.consume_tokens(self._taken)
+        self._check()
+
+    def _mask(self, path: Sequence[int]) -> Mask:
         found = np.zeros(self._words, np.uint32)
         if not self._go_to(path):
             found[:] = 0xFFFFFFFF

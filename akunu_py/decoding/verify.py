@@ -14,6 +14,9 @@ def verify_match(draft: Draft, choices: Sequence[int]) -> Verification:
     drafts that are not sampled no lossless rule accepts more (Leviathan et al. 2023,
     arXiv:2211.17192, section 2.3, with a one-hot q).
 
+    A node without a choice of its own, -1, is not accepted: its token comes as the target's choice,
+    and the next pass begins there.
+
     Raises ContractError unless there is one choice for each node and one for the root.
     """
     if len(choices) != len(draft) + 1:
@@ -24,7 +27,7 @@ def verify_match(draft: Draft, choices: Sequence[int]) -> Verification:
     inner = set(draft.parents)
     accepted: list[int] = []
     node = -1
-    while (child := nodes.get((node, choices[node + 1]))) is not None:
+    while (child := nodes.get((node, choices[node + 1]))) is not None and choices[child + 1] >= 0:
         accepted.append(child)
         node = child
     # At a leaf nothing was rejected.

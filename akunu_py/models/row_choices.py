@@ -182,14 +182,15 @@ class RowChoices:
             ),
         )
 
-    def read_rows(self, pending: "PendingRows") -> list[int]:
-        """Bring the choices after rows to the host.
+    def read_rows(self, pending: "PendingRows", sure: int) -> list[int]:
+        """Bring the choices after rows to the host; -1 is a row from which none can be chosen.
 
-        Raises ModelFormatError for a row from which no token can be chosen.
+        Raises ModelFormatError for one of the `sure` first rows: the reply has come to them.
         """
         ids: list[int] = pending.to_read.tolist()  # type: ignore[assignment]
         totals: list[list[float]] = pending.totals.tolist()  # type: ignore[assignment]
-        if not all(is_choice(total) for (total,) in totals):
+        chosen = [is_choice(total) for (total,) in totals]
+        if not all(chosen[:sure]):
             raise no_choice(pending.kind)
         self.logprobs += itertools.chain.from_iterable(one.read() for one in pending.logprobs)
         width, count = self._width, len(pending.last)
@@ -198,7 +199,7 @@ class RowChoices:
                 (last, ids[first : first + width])
                 for last, first in zip(pending.last, range(count, len(ids), width), strict=True)
             ]
-        return ids[:count]
+        return [token if made else -1 for token, made in zip(ids[:count], chosen, strict=True)]
 
     def find_candidates(self, logits: mx.array, paths: Sequence[tuple[int, ...]]) -> None:
         """Find the candidates of rows [1, rows, vocab] without a choice, if they are tracked."""

@@ -438,7 +438,7 @@ class Session(Target):
         pending = self._choosing.pending_rows(logits, self._rows.tokens, paths)
         pending.queue()
         yield None
-        return self._choosing.read_rows(pending)
+        return self._choosing.read_rows(pending, draft_start)
 
     def _begin_verify(
         self, rows: tuple[int, ...], draft_start: int, tree: ArrangedTree | None

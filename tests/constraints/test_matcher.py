@@ -6,10 +6,12 @@ from types import SimpleNamespace
 
 import pytest
 from matched import allowed, ids_of, tiny
+from toy_engine import END, ToyTokenizer
 
 from akunu_py.constraints import inline_schema, make_matcher
 from akunu_py.constraints.grammar import terms_of
 from akunu_py.constraints.reasons import reason_of
+from akunu_py.constraints.vocabulary import MatcherVocabulary
 from akunu_py.system.errors import ConstraintError
 from akunu_py.tool_calls.format import ToolFormat
 from akunu_py.tool_calls.grammar import optional_calls
@@ -60,6 +62,23 @@ def test_a_path_that_is_not_allowed_has_no_mask():
     here = matcher(Constraint.choices(["yes"]))
     assert here.mask(ids_of("no")).min() == 0xFFFFFFFF
     assert here.forced_tokens() == tuple(ids_of("yes"))
+
+
+def test_a_dead_end_of_a_path_is_not_that_of_the_reply():
+    """No token has a capital. A draft that was wrong must not end a reply that goes another way."""
+    toy = ToyTokenizer()
+    vocabulary = MatcherVocabulary(toy, toy.vocabulary_size)
+    here = make_matcher(Constraint.regex("a(b[A-Z]|c)"), vocabulary)
+    a, b, c, ab = (toy.encode(text)[1] for text in ("a", "b", "c", "ab"))
+    first = here.mask(())
+    assert not here.mask((ab,)).any()
+    assert (here.mask(()) == first).all()
+    here.advance((a,))
+    assert not here.mask((b,)).any()
+    assert allowed(here.mask((c,))) == {END}
+    here.advance((b,))
+    with pytest.raises(ConstraintError, match="regex: the reply cannot go on"):
+        here.mask(())
 
 
 def test_what_must_come_is_forced_and_masks_allow_nothing_else():

@@ -19,6 +19,10 @@ from akunu_py.values.types import Draft, Verification
         ((5, 6, 7), [5, 6, 8, 9], (0, 1), 8, "recovered"),
         ((5, 6, 7), [5, 6, 7, 9], (0, 1, 2), 9, "bonus"),
         ((5, 6), [6, 6, 6], (), 6, "recovered"),
+        # Behind the second token nothing can be chosen: it is said, and the next pass begins there.
+        ((5, 6, 7), [5, 6, -1, 9], (0,), 6, "recovered"),
+        ((5,), [5, -1], (), 5, "recovered"),
+        ((5,), [4, -1], (), 4, "recovered"),
     ],
 )
 def test_chains(tokens, choices, accepted, next_token, kind):
