@@ -284,8 +284,8 @@ def test_a_pass_that_fails_ends_those_that_shared_it_alone(engine, monkeypatch):
 
 def test_replies_of_a_model_that_refuses_take_turns(caplog):
     with toy_engine("mistral3", context=96) as engine, caplog.at_level("INFO"):
-        # Nothing is shared but the two sessions of the try.
-        assert check(engine, [request_of(number) for number in range(4)]) == [2]
+        # Nothing is shared but the two sessions of a try, in either way of joining.
+        assert check(engine, [request_of(number) for number in range(4)]) == [2, 2]
         assert engine.joined_passes() is None
         assert f"replies take turns: {engine.takes_turns}" in caplog.text
 
