@@ -16,6 +16,9 @@ from akunu_py.values.cost_curve import CostCurve
 from akunu_py.values.messages import GivenMessage, GivenTool
 from akunu_py.values.types import Draft, GenerationConfig, PassReport, SharedPasses
 
+NO_CHOICE = -2
+"""What a target says of a drafted token behind which none can be chosen; see `Target.choose`."""
+
 Hidden = Literal["normed", "raw"] | tuple[int, ...]
 """Hidden states of a target: after its last norm, or before; or, side by side, those that go into
 the layers of these numbers, in ascending order."""
@@ -305,8 +308,8 @@ class Target:
         """Return the target's own next token after `last` and after each node of the draft.
 
         Entry 0 follows `last`, entry i + 1 follows node i: len(draft) + 1 ids. Entries that the
-        walk of `verify_match` cannot reach may hold -1, and so do nodes after which nothing can be
-        chosen: the walk ends before them.
+        walk of `verify_match` cannot reach may hold -1. Those of nodes after which nothing can be
+        chosen hold `NO_CHOICE`: the walk ends before them.
         """
         raise NotImplementedError
 

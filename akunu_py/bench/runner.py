@@ -149,9 +149,10 @@ def run_arms(
                     tell(before, total)
                     order = rotated(arms, len(done))
                     run = _answer(order, item, tell, before, total)
+                    # First, so that an interrupt while it is written finds it in both.
+                    done.append(run)
                     if not run.errors:
                         store.put(_key(item, number), run)
-                    done.append(run)
     except KeyboardInterrupt:
         return Runs(tuple(done), finished=False)
     tell(total, total)

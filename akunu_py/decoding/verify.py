@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 
+from akunu_py.protocols import NO_CHOICE
 from akunu_py.system.errors import ContractError
 from akunu_py.values.types import Draft, Verification, VerificationKind
 
@@ -14,8 +15,8 @@ def verify_match(draft: Draft, choices: Sequence[int]) -> Verification:
     drafts that are not sampled no lossless rule accepts more (Leviathan et al. 2023,
     arXiv:2211.17192, section 2.3, with a one-hot q).
 
-    A node without a choice of its own, -1, is not accepted: its token comes as the target's choice,
-    and the next pass begins there.
+    A node with `NO_CHOICE` behind it is not accepted: its token comes as the target's choice, and
+    the next pass begins there.
 
     Raises ContractError unless there is one choice for each node and one for the root.
     """
@@ -27,7 +28,9 @@ def verify_match(draft: Draft, choices: Sequence[int]) -> Verification:
     inner = set(draft.parents)
     accepted: list[int] = []
     node = -1
-    while (child := nodes.get((node, choices[node + 1]))) is not None and choices[child + 1] >= 0:
+    while (child := nodes.get((node, choices[node + 1]))) is not None:
+        if choices[child + 1] == NO_CHOICE:
+            break
         accepted.append(child)
         node = child
     # At a leaf nothing was rejected.

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple, Self
 
 import mlx.core as mx
 
-from akunu_py.protocols import ReplyMasks
+from akunu_py.protocols import NO_CHOICE, ReplyMasks
 from akunu_py.sampling.probabilities import no_choice
 from akunu_py.sampling.sampler import SampledToken, Sampler, is_choice
 from akunu_py.values.types import TokenLogprob
@@ -183,7 +183,7 @@ class RowChoices:
         )
 
     def read_rows(self, pending: "PendingRows", sure: int) -> list[int]:
-        """Bring the choices after rows to the host; -1 is a row from which none can be chosen.
+        """Bring the choices after rows to the host, `NO_CHOICE` for a row from which none can be.
 
         Raises ModelFormatError for one of the `sure` first rows: the reply has come to them.
         """
@@ -199,7 +199,9 @@ class RowChoices:
                 (last, ids[first : first + width])
                 for last, first in zip(pending.last, range(count, len(ids), width), strict=True)
             ]
-        return [token if made else -1 for token, made in zip(ids[:count], chosen, strict=True)]
+        return [
+            token if made else NO_CHOICE for token, made in zip(ids[:count], chosen, strict=True)
+        ]
 
     def find_candidates(self, logits: mx.array, paths: Sequence[tuple[int, ...]]) -> None:
         """Find the candidates of rows [1, rows, vocab] without a choice, if they are tracked."""

@@ -6,6 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from akunu_py.decoding.verify import verify_match
+from akunu_py.protocols import NO_CHOICE
 from akunu_py.system.errors import ContractError
 from akunu_py.values.types import Draft, Verification
 
@@ -20,9 +21,9 @@ from akunu_py.values.types import Draft, Verification
         ((5, 6, 7), [5, 6, 7, 9], (0, 1, 2), 9, "bonus"),
         ((5, 6), [6, 6, 6], (), 6, "recovered"),
         # Behind the second token nothing can be chosen: it is said, and the next pass begins there.
-        ((5, 6, 7), [5, 6, -1, 9], (0,), 6, "recovered"),
-        ((5,), [5, -1], (), 5, "recovered"),
-        ((5,), [4, -1], (), 4, "recovered"),
+        ((5, 6, 7), [5, 6, NO_CHOICE, 9], (0,), 6, "recovered"),
+        ((5,), [5, NO_CHOICE], (), 5, "recovered"),
+        ((5,), [4, NO_CHOICE], (), 4, "recovered"),
     ],
 )
 def test_chains(tokens, choices, accepted, next_token, kind):
