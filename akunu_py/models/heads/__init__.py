@@ -16,6 +16,7 @@ dflash            what a DFlash head computes: a block of tokens in one pass
 block_model       a head that guesses blocks, which draws tokens
 dflash2           what a DFlash 2 head computes: convolutions, and a choice among candidates
 dspark            what a DSpark head computes: a bias by the token before, and its confidence
+gguf_drafters     EAGLE-3, DFlash, DFlash 2 and DSpark heads in GGUF files
 parallel          what heads compute whose places know nothing of each other: Medusa, blockwise
 stored_parallel   Medusa heads and those of blockwise parallel decoding in files
 stored_dflash     DFlash, DFlash 2 and DSpark heads in folders
