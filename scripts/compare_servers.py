@@ -4,9 +4,9 @@
     python scripts/compare_servers.py [MODEL.gguf] [--program NAME ...] [--streams 1,2,4,8]
         [--sets 8] [--prompts 8] [--max-tokens 64] [--threads 1] [--keep FOLDER]
 
-A set is some of the shipped prompts, mixed, none of which continues another. A server answers a set
-streamed and greedily, so many prompts at once; then another server does, and the first is each by
-turns. For each number of streams servers are started anew and warmed up with a set of their own.
+A set is some of the shipped prompts, mixed, none of which continues another. The servers answer each
+set one after another, streamed and greedily, with the given number of prompts at once; which server
+begins alternates. For each number of streams they are started anew and warmed up with another set.
 
 Times are the processor time of a server's process, prompts included, which other work on the machine
 hardly changes. `first` is that from sending a prompt to the first text of its reply, the mean over

@@ -74,7 +74,7 @@ class Matcher:
     def mask(self, path: Sequence[int]) -> Mask:
         """Return what may follow a path: all tokens if it is not allowed, none at a dead end.
 
-        Raises ConstraintError if the reply itself has come to one.
+        Raises ConstraintError at a dead end of the reply itself.
         """
         try:
             return self._mask(path)

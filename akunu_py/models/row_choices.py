@@ -185,7 +185,7 @@ class RowChoices:
     def read_rows(self, pending: "PendingRows", sure: int) -> list[int]:
         """Bring the choices after rows to the host, `NO_CHOICE` for a row from which none can be.
 
-        Raises ModelFormatError for one of the `sure` first rows: the reply has come to them.
+        Raises ModelFormatError for one of the first `sure` rows, which follow the reply itself.
         """
         ids: list[int] = pending.to_read.tolist()  # type: ignore[assignment]
         totals: list[list[float]] = pending.totals.tolist()  # type: ignore[assignment]

@@ -147,7 +147,7 @@ class TokenTexts:
     ) -> list[Logprob]:
         """Return the tokens of a prompt; the first has no score.
 
-        What the tokenizer put before a `given` text is no part of what is shown.
+        The text that is shown leaves out what the tokenizer put before a `given` text.
         """
         shown = [Logprob(*self._of(ids[0]), None), *map(self.logprob, scores)]
         data = b"".join(one.data for one in shown)

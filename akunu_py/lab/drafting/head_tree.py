@@ -34,22 +34,22 @@ class HeadTreeDrafter(PredictionHeadDrafter):
         limit = min(limit, self.num_draft_tokens)
         places = [((drawn.token, drawn.probability), *drawn.others) for drawn in self._drawn(limit)]
         builder, counter = TreeBuilder(), itertools.count()
-        # (-reach, number, parent, place, rank): the children of a node one after another, so that
-        # the next in rank is offered when its likelier sibling is taken.
-        waiting = [(-places[0][0][1], next(counter), -1, 0, 0)] if places else []
+        # (-reach, number, reach of the parent, parent, place, rank); numbers keep equals in order.
+        waiting: list[tuple[float, int, float, int, int, int]] = []
+
+        def offer(parent: int, above: float, place: int, rank: int) -> None:
+            if place < len(places) and rank < len(places[place]):
+                reach = above * places[place][rank][1]
+                heapq.heappush(waiting, (-reach, next(counter), above, parent, place, rank))
+
+        offer(-1, 1.0, 0, 0)
         while waiting and len(builder) < limit:
-            reach, _, parent, place, rank = heapq.heappop(waiting)
-            token, q = places[place][rank]
-            if q <= 0:
-                continue
-            node = builder.add(parent, token, q)
-            for at, next_place, next_rank, base in (
-                (parent, place, rank + 1, reach / q),
-                (node, place + 1, 0, reach),
-            ):
-                if next_place < len(places) and next_rank < len(places[next_place]):
-                    odds = base * places[next_place][next_rank][1]
-                    heapq.heappush(waiting, (odds, next(counter), at, next_place, next_rank))
+            reach, _, above, parent, place, rank = heapq.heappop(waiting)
+            if not reach:
+                break
+            node = builder.add(parent, *places[place][rank])
+            offer(parent, above, place, rank + 1)
+            offer(node, -reach, place + 1, 0)
         return builder.draft(range(len(builder)), self.name)
 
 

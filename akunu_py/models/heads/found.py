@@ -193,7 +193,7 @@ def _refuse_pickles(place: Path) -> None:
 
 
 def _check_known(file: GGUFFile) -> None:
-    """Raise UnsupportedArchitectureError for a file without a head that is no model either."""
+    """Raise UnsupportedArchitectureError for a file that has neither a head nor a known model."""
     own = str(file.metadata.get("general.architecture"))
     if find_reader(own) is None:
         raise UnsupportedArchitectureError(

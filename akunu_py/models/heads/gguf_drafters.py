@@ -32,9 +32,6 @@ from akunu_py.gguf.parts.decoder import (
 )
 from akunu_py.gguf.plan import ModelPlan, Placement, RotaryFactors
 from akunu_py.gguf.reader import GGUFFile
-from akunu_py.models.heads.dflash import DFlashHead
-from akunu_py.models.heads.dflash2 import DFlash2Head
-from akunu_py.models.heads.dspark import DSparkHead
 from akunu_py.models.heads.eagle import EagleHead
 from akunu_py.models.heads.head import CachedHead
 from akunu_py.models.heads.head_config import HeadConfig
@@ -45,6 +42,7 @@ from akunu_py.system.errors import ModelFormatError
 
 _Head = TypeVar("_Head", bound=CachedHead)
 _Make = Callable[[StoredHead, nn.Module, str], _Head]
+_Plan = Callable[[GGUFFile, nn.Module, str], tuple[_Head, ModelPlan] | None]
 
 _KEYS = {
     "hidden_size": "embedding_length",
@@ -158,33 +156,19 @@ def plan_eagle(
     return head, plan
 
 
-def plan_dflash(
-    file: GGUFFile, target: nn.Module, architecture: str
-) -> tuple[DFlashHead, ModelPlan] | None:
-    """Return the DFlash head in an open file; else as `plan_eagle`."""
-    if not _is_of(file, DFLASH):
-        return None
-    return _planned(_Metadata(file, "a DFlash"), target, architecture, make_dflash, _BLOCK)
+def _planner(
+    kind: str, make: _Make[_Head], rules: Sequence[Rule], marks: tuple[str, ...] = ("",)
+) -> _Plan[_Head]:
+    """Return a function like `plan_eagle` for heads that guess blocks, known by `marks`."""
 
+    def plan(
+        file: GGUFFile, target: nn.Module, architecture: str
+    ) -> tuple[_Head, ModelPlan] | None:
+        if not _is_of(file, DFLASH, marks):
+            return None
+        return _planned(_Metadata(file, kind), target, architecture, make, [*_BLOCK, *rules])
 
-def plan_dflash2(
-    file: GGUFFile, target: nn.Module, architecture: str
-) -> tuple[DFlash2Head, ModelPlan] | None:
-    """Return the DFlash 2 head in an open file; else as `plan_eagle`."""
-    if not _is_of(file, DFLASH, _OF_SECOND):
-        return None
-    rules = [*_BLOCK, *_SECOND]
-    return _planned(_Metadata(file, "a DFlash 2"), target, architecture, make_dflash2, rules)
-
-
-def plan_dspark(
-    file: GGUFFile, target: nn.Module, architecture: str
-) -> tuple[DSparkHead, ModelPlan] | None:
-    """Return the DSpark head in an open file; else as `plan_eagle`."""
-    if not _is_of(file, DFLASH, _OF_SPARK):
-        return None
-    rules = [*_BLOCK, *_SPARK]
-    return _planned(_Metadata(file, "a DSpark"), target, architecture, make_dspark, rules)
+    return plan
 
 
 def _is_of(file: GGUFFile, architecture: str, marks: tuple[str, ...] = ("",)) -> bool:
@@ -310,3 +294,8 @@ class _FileHead(StoredHead):
 
     def config(self, path: Path, kind: str) -> HeadConfig:  # noqa: ARG002 - it has one file
         return self._config
+
+
+plan_dflash = _planner("a DFlash", make_dflash, ())
+plan_dflash2 = _planner("a DFlash 2", make_dflash2, _SECOND, _OF_SECOND)
+plan_dspark = _planner("a DSpark", make_dspark, _SPARK, _OF_SPARK)
