@@ -40,6 +40,7 @@ from head_training.training import Trainer, TrainingSettings, write_side_car
 from mlx_lm.models.llama import Model as Llama
 
 from akunu_py.models.heads import load_head
+from akunu_py.models.heads.head import CachedHead
 from akunu_py.models.load import LoadedModel, LoadOptions, load_model
 from akunu_py.system.errors import AkunuError
 
@@ -92,6 +93,8 @@ def run_train(options: argparse.Namespace, loaded: LoadedModel) -> None:
     )
     checkpoint = options.work_dir / f"checkpoint-{options.kind}.safetensors"
     trainer = Trainer(loaded.model, loaded.tokenizer.end_ids, texts, settings, checkpoint)
+    if options.begin_with:
+        trainer.begin_with(_load_head(loaded, options.begin_with))
     trainer.train(_end(options.minutes))
     path = _side_car(options)
     count = sum(len(text.ids) - text.prompt for text in texts)
@@ -115,13 +118,16 @@ def run_measure(options: argparse.Namespace, loaded: LoadedModel) -> None:
             f"there are no held-out replies in {options.work_dir}; collect more: one file in eight "
             "has them"
         )
-    path = options.heads or _side_car(options)
-    try:
-        head = load_head(loaded, path)
-    except AkunuError as error:
-        raise SystemExit(str(error)) from None
+    head = _load_head(loaded, options.heads or _side_car(options))
     for acceptance in acceptances(loaded.model, head, texts, options.depths):
         print(acceptance)
+
+
+def _load_head(loaded: LoadedModel, path: Path) -> CachedHead:
+    try:
+        return load_head(loaded, path)
+    except AkunuError as error:
+        raise SystemExit(str(error)) from None
 
 
 def _side_car(options: argparse.Namespace) -> Path:
@@ -175,6 +181,7 @@ def _parser() -> argparse.ArgumentParser:
         metavar="N",
         help="guess the N tokens most frequent in replies; default: 8192",
     )
+    training.add_argument("--begin-with", type=Path, help="an mtp head that was trained before")
     training.add_argument("--seed", type=int, default=defaults.seed)
     training.set_defaults(run=run_train)
 

@@ -193,6 +193,15 @@ def test_a_trained_head_drafts_and_changes_no_reply(loaded, path, folder, tmp_pa
         (first, low, high), (second, _, _) = trained.rates
         assert low <= first <= high
         assert second <= first
+    if kind == "mtp":
+        further = Trainer(loaded.model, ends, texts, settings, tmp_path / "further.safetensors")
+        further.begin_with(load_head(loaded, side_car))
+        for (name, array), (_, trained) in zip(
+            tree_flatten(further.head.parameters()),
+            tree_flatten(trainer.head.parameters()),
+            strict=True,
+        ):
+            assert mx.allclose(array, trained, rtol=1e-3, atol=1e-6), name
     config = GenerationConfig(max_tokens=40)
     prompt = texts[0].ids[: texts[0].prompt].tolist()
     with Engine.load(path, weights="dense") as plain:

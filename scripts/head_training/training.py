@@ -170,6 +170,13 @@ class Trainer:
         self.save()
         return losses
 
+    def begin_with(self, head: CachedHead) -> None:
+        """Take over the weights of a head that `write_side_car` wrote, before the first step."""
+        if self.step == 0:
+            named = tree_flatten(head.parameters())
+            own = [(name, array) for name, array in named if not name.startswith("lm_head.")]
+            self.head.load_weights([(name, array.astype(mx.float32)) for name, array in own])
+
     def save(self) -> None:
         """Write the checkpoint."""
         arrays = {
