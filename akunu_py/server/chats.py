@@ -7,6 +7,7 @@ from typing import Unpack
 from akunu_py.engine.engine import Engine
 from akunu_py.server.checkpoints import Checkpoints
 from akunu_py.server.reasoning_memory import ReasoningMemory
+from akunu_py.server.tool_memory import ToolMemory
 from akunu_py.server.worker import Prepared, ReplyJob, Worker
 from akunu_py.tool_calls.enforceable import enforceable
 from akunu_py.values.generation_config import GenerationConfig, GenerationOptions
@@ -32,6 +33,7 @@ class Chats:
         self._model = model
         self._checkpoints: tuple[Engine, Checkpoints] | None = None
         self._reasoning = ReasoningMemory()
+        self._tools = ToolMemory()
         self._lock = threading.Lock()
 
     def ask(
@@ -48,8 +50,9 @@ class Chats:
     ) -> ReplyJob:
         """Ask for the reply to a conversation.
 
-        Reasoning that the client left out of earlier replies is put back. `prediction` is a text
-        that the reply may repeat. Raises as `Engine.chat` and `Worker.ask` do.
+        Reasoning that the client left out of earlier replies is put back, and tools that came later
+        are told of where they came. `prediction` is a text that the reply may repeat. Raises as
+        `Engine.chat` and `Worker.ask` do.
         """
         offered, read = read_tools(tools), read_messages(messages)
         # Now, since it may take a while, and `prepare` is called with the model's lock.
@@ -57,11 +60,20 @@ class Chats:
 
         def prepare(engine: Engine) -> Prepared:
             with self._lock:
-                said = self._reasoning.restore(client, read)
+                said, arranged = self._tools.arrange(
+                    client, self._reasoning.restore(client, read), offered
+                )
             call = engine.check_chat(
-                said, config, tools=offered, tool_choice=tool_choice, continued=continued, **options
+                said,
+                config,
+                tools=arranged,
+                tool_choice=tool_choice,
+                continued=continued,
+                **options,
             )
-            places = self._checkpoints_of(engine).of(said, offered, call.prompt, call.choice.config)
+            places = self._checkpoints_of(engine).of(
+                said, arranged, call.prompt, call.choice.config
+            )
             expected = engine.prompt_ids(prediction) if prediction else ()
             return Prepared(call, places, expected)
 

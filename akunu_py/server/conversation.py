@@ -1,5 +1,6 @@
 """Parts of a conversation that all chat formats read alike."""
 
+import json
 import re
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Literal
@@ -72,6 +73,20 @@ def tool_at(
         return Tool.of({"function": given}, place)
     except ConfigError as error:
         raise RequestError(error.message, param=place) from None
+
+
+def announced(tools: Sequence[Tool]) -> str:
+    """Return the text that tells of tools in the middle of a conversation; "" for none.
+
+    It has the form that Claude Code's tool for searching announces.
+    """
+    lines = []
+    for tool in tools:
+        shown = {
+            "description": tool.description, "name": tool.name, "parameters": dict(tool.parameters)
+        }  # fmt: skip
+        lines.append(f"<function>{json.dumps(shown, ensure_ascii=False)}</function>")
+    return "\n".join(["<functions>", *lines, "</functions>"]) if lines else ""
 
 
 def without_equal_names(tools: Sequence[Tool]) -> tuple[Tool, ...]:

@@ -6,7 +6,6 @@ newest message are refused.
 """
 
 import hashlib
-import json
 import secrets
 from collections.abc import Iterable
 from dataclasses import replace
@@ -19,6 +18,7 @@ from starlette.responses import JSONResponse, Response
 from akunu_py.server import sse
 from akunu_py.server.begun_json import begun_object
 from akunu_py.server.conversation import (
+    announced,
     call_at,
     check_messages,
     choice_of,
@@ -333,14 +333,10 @@ class _Tools:
         self._found: set[str] = set()
 
     def found(self, names: Iterable[str | None]) -> str:
-        """Return the text of deferred tools that a result refers to, which may be called then.
-
-        The text has the form that Claude Code's tool for searching announces; "" for none.
-        """
+        """Return the text of deferred tools that a result refers to, which may be called then."""
         tools = [self._given[name] for name in names if name in self._given]
         self._found |= {tool.name for tool in tools}
-        lines = [_function(tool) for tool in tools if tool.deferred]
-        return "\n".join(["<functions>", *lines, "</functions>"]) if lines else ""
+        return announced([tool for tool in tools if tool.deferred])
 
     @property
     def callable(self) -> tuple[Tool, ...]:
@@ -348,13 +344,6 @@ class _Tools:
         return tuple(
             tool for name, tool in self._given.items() if not tool.deferred or name in self._found
         )
-
-
-def _function(tool: Tool) -> str:
-    shown = {
-        "description": tool.description, "name": tool.name, "parameters": dict(tool.parameters)
-    }  # fmt: skip
-    return f"<function>{json.dumps(shown, ensure_ascii=False)}</function>"
 
 
 def _tool_choice(given: _ToolChoice | None, tools: tuple[Tool, ...]) -> ToolChoice:

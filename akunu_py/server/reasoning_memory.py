@@ -24,20 +24,20 @@ class ReasoningMemory:
         """Keep the reasoning of a reply to these messages."""
         if not reply.reasoning:
             return
-        *_, key = _keys(client, [*messages, reply])
+        *_, key = conversation_keys(client, [*messages, reply])
         self._kept.keep(key, reply.reasoning.encode())
 
     def restore(self, client: str, messages: Sequence[Message]) -> tuple[Message, ...]:
         """Return a conversation, with the reasoning of replies that came back without it."""
         found = []
-        for message, key in zip(messages, _keys(client, messages), strict=True):
+        for message, key in zip(messages, conversation_keys(client, messages), strict=True):
             left_out = message.role == "assistant" and not message.reasoning
             kept = self._kept.get(key) if left_out else None
             found.append(replace(message, reasoning=kept.decode()) if kept else message)
         return tuple(found)
 
 
-def _keys(client: str, messages: Sequence[Message]) -> list[bytes]:
+def conversation_keys(client: str, messages: Sequence[Message]) -> list[bytes]:
     """Return a key for each message, of what is visible of the conversation up to it.
 
     White space around texts does not count, nor do reasoning and the ids of calls.

@@ -67,6 +67,24 @@ def test_reminders_that_change_each_turn(kind, reminders, default_model):
             assert turn.prompt > counted + 50
 
 
+@pytest.mark.slow
+@kinds
+@formats
+def test_tools_that_come_one_by_one(kind, format_, default_model):
+    """Codex offers the tools of an MCP server once that has started, in an order of its own."""
+    with agent_server(kind, default_model) as server:
+        turns = []
+
+        def post(path, body):
+            offered = body["tools"][: len(turns) + 1]
+            return server.post(path, body | {"tools": offered[::-1]})
+
+        talk = FORMATS[format_](post, size=6)
+        for number in range(6):
+            turns.append(talk.turn(number))
+        check(turns)
+
+
 def restarted_for_each_turn(kind, vocabulary_of, folder, talk, **options):
     for number in range(5):
         with agent_server(kind, vocabulary_of, folder=folder, **options) as server:

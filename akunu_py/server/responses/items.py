@@ -117,9 +117,16 @@ class InputReader:
                 shell = InputItem(name="local_shell", call_id=item.call_id)
                 self._add_call(shell, item.action or {}, place)
             case "function_call_output" | "custom_tool_call_output" | "local_shell_call_output":
-                self._add_result(item, place)
-            case "tool_search_output" | "additional_tools":
-                self._book.add(item.tools or [], f"{place}.tools", self._ignored)
+                self._add_result(item, place, self._text(item.output, f"{place}.output"))
+            case "tool_search_call":
+                search = InputItem(name="tool_search", call_id=item.call_id)
+                self._add_call(search, item.arguments or {}, place)
+            case "tool_search_output":
+                self._add_result(item, place, self._later_tools(item, place))
+            case "additional_tools":
+                if text := self._later_tools(item, place):
+                    self._end_turn()
+                    self._messages.append(Message("system", text))
             case kind:
                 self._ignored.append(str(kind))
 
@@ -157,8 +164,10 @@ class InputReader:
         name = shown_name(item.namespace or "", item.name or "")
         turn.calls.append(call_at(place, name, arguments, item.call_id or ""))
 
-    def _add_result(self, item: InputItem, place: str) -> None:
-        text = self._text(item.output, f"{place}.output")
+    def _later_tools(self, item: InputItem, place: str) -> str:
+        return self._book.add_later(item.tools or [], f"{place}.tools", self._ignored)
+
+    def _add_result(self, item: InputItem, place: str, text: str) -> None:
         result = message_at(place, role="tool", content=text, tool_call_id=item.call_id or "")
         if self._turn is not None and self._turn.waits:
             self._turn.results.append(result)

@@ -8,10 +8,10 @@ returned under the names and in the form that the client gave.
 import hashlib
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
-from akunu_py.server.conversation import openai_choice, tool_at
+from akunu_py.server.conversation import announced, openai_choice, tool_at
 from akunu_py.server.custom_tools import custom_tool
 from akunu_py.server.errors import RequestError
 from akunu_py.values.messages import Tool, ToolChoice
@@ -50,6 +50,19 @@ class ToolBook:
         for index, tool in enumerate(tools):
             self._add(tool, f"{place}[{index}]", "", ignored)
 
+    def add_later(self, tools: Sequence[Mapping[str, Any]], place: str, ignored: list[str]) -> str:
+        """Add tools that an item brings, and return the text that tells of them.
+
+        The prompt would begin differently if it listed them.
+        """
+        found = ToolBook()
+        found.add(tools, place, ignored)
+        for name, tool in found.offered.items():
+            later = replace(tool, shown=replace(tool.shown, deferred=True))
+            self.offered.setdefault(name, later)
+        shown = [self.offered[name].shown for name in found.offered]
+        return announced([tool for tool in shown if tool.deferred])
+
     def _add(
         self, given: Mapping[str, Any], place: str, namespace: str, ignored: list[str]
     ) -> None:
@@ -80,7 +93,6 @@ class ToolBook:
         else:
             schema, strict = given.get("parameters"), given.get("strict")
             tool = tool_at(place, shown, given.get("description"), schema, strict=strict)
-        # Tools found by a search may be offered again.
         self.offered[tool.name] = OfferedTool(tool, name, namespace, custom)
 
     @property

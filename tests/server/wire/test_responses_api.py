@@ -155,7 +155,6 @@ def test_unknown_tools_items_and_fields_are_skipped(server, backend):
         {"type": "web_search_call", "id": "ws", "status": "completed", "action": {"query": "x"}},
         {"type": "compaction", "encrypted_content": "gAAA"},
         {"type": "hologram"},
-        {"type": "tool_search_call", "call_id": "s", "arguments": {"query": "x"}},
         user("b"),
     ]
     body = {"model": "tiny", "input": items, "tools": tools, "client_metadata": {}, "novel": 1}
@@ -167,10 +166,29 @@ def test_unknown_tools_items_and_fields_are_skipped(server, backend):
     assert [tool.name for tool in backend.request.tools] == ["read"]
 
 
-def test_tools_that_a_search_found_can_be_called(server, backend):
-    found = {"type": "tool_search_output", "call_id": "s", "tools": [namespace("mcp__x", READ)]}
-    request = asked(server, [user("a"), found])
-    assert [tool.name for tool in request.tools] == [shown_name("mcp__x", "read")]
+def test_tools_that_come_later_are_described_where_they_come(server, backend):
+    """The list of tools at the beginning of the prompt stays as it is."""
+    search = {"type": "tool_search_call", "call_id": "s", "arguments": {"query": "x"}}
+    found = {
+        "type": "tool_search_output",
+        "call_id": "s",
+        "tools": [namespace("mcp__x", READ), READ],
+    }
+    added = {"type": "additional_tools", "role": "developer", "tools": [PATCH, READ]}
+    items = [user("a"), search, function_call("c1"), found, output("c1"), added, user("b"), found]
+    request = asked(server, items, tools=[READ])
+    later = shown_name("mcp__x", "read")
+    assert [(tool.name, tool.deferred) for tool in request.tools] == [
+        ("read", False), (later, True), ("apply_patch", True)
+    ]  # fmt: skip
+    assert [message.role for message in request.messages] == [
+        "user", "assistant", "tool", "tool", "system", "user", "tool"
+    ]  # fmt: skip
+    first, _, note, *_, again = (message.text for message in request.messages[2:])
+    for text, name in ((first, later), (note, "apply_patch"), (again, later)):
+        opens, shown, closes = text.splitlines()
+        assert (opens, closes) == ("<functions>", "</functions>")
+        assert f'"name": "{name}"' in shown
 
 
 def test_parts_of_a_turn_are_one_message(server):
