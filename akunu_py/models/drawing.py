@@ -31,20 +31,24 @@ class DrawingModel(abc.ABC):
     host waits once a draft. With penalties or guesses it waits for each pass. Subclasses run the
     passes and keep the caches.
 
-    Only ids below `common` are drawn, and q is normalised over these. `target_size` is the number
-    of the target's logits. Where logits are not numbers nothing is drawn, with one warning.
+    Only ids below `common` are drawn, of these only the `drawable` ones, int32 [n], ascending, if
+    they are given, and q is normalised over these. `target_size` is the number of the target's
+    logits. Where logits are not numbers nothing is drawn, with one warning.
     """
 
     what: ClassVar[str]
     """What draws, for messages."""
 
-    def __init__(self, *, context: int, common: int, target_size: int) -> None:
+    def __init__(
+        self, *, context: int, common: int, target_size: int, drawable: mx.array | None = None
+    ) -> None:
         # Most tokens of a text.
         self.context = context
         self.common = common
         self.num_passes = 0
         self._stream = drafts_stream()
         self._target_size = target_size
+        self._drawable = drawable
         self._sampler: DraftSampler | None = None
         self._independent = False
         self._text: list[int] = []
@@ -102,9 +106,10 @@ class DrawingModel(abc.ABC):
             raise ContractError("the last draw was coupled to the target's, so it is not from q")
         greedy = self._active_sampler.chain.greedy
         found = np.zeros((len(self._draws), self._target_size))
+        ids = slice(self.common) if self._drawable is None else np.array(self._drawable)
         with mx.stream(self._stream):
             for place, draw in enumerate(self._draws):
-                found[place, : self.common] = probabilities(draw.row[0], greedy=greedy)
+                found[place, ids] = probabilities(draw.row[0], greedy=greedy)
         return found
 
     def close(self) -> None:
@@ -151,7 +156,12 @@ class DrawingModel(abc.ABC):
         purpose = Purpose.DRAFT if sampling.independent else Purpose.TARGET
         chain = TransformChain.from_config(sampling.config, self.common)
         self._sampler = DraftSampler(
-            chain, sampling.seed, self.common, purpose, num_proposals=sampling.num_proposals
+            chain,
+            sampling.seed,
+            self.common,
+            purpose,
+            num_proposals=sampling.num_proposals,
+            drawable=self._drawable,
         )
         self._text = list(prompt)
         self._draws = []

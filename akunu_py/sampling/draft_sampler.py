@@ -17,8 +17,8 @@ class Draw:
 
     `tokens` is uint32 [k]; the draft continues behind the first one. `measures` is float32 [k + 1]:
     each token's probability under q, the distribution after all transforms, and the entropy of q
-    relative to a uniform distribution over the vocabulary. `row` is log q up to a constant,
-    [1, vocab]; -inf where q is 0.
+    relative to a uniform distribution over the vocabulary. `row` is log q up to a constant, [1, n],
+    of the tokens that can be drawn; -inf where q is 0.
     """
 
     tokens: mx.array
@@ -37,6 +37,9 @@ class DraftSampler:
     Several coupled proposals are different tokens, the first ones by q and the noise; so are greedy
     ones, without noise. Independent proposals are draws from q with separate noise, and may be
     equal.
+
+    `drawable`, int32 [n], ascending, are the tokens that can be drawn, None for the whole
+    vocabulary; logits of others are -inf. The draws are the same, for less work.
     """
 
     def __init__(
@@ -47,17 +50,20 @@ class DraftSampler:
         purpose: Purpose,
         *,
         num_proposals: int = 1,
+        drawable: mx.array | None = None,
     ) -> None:
         self.chain = chain
         self._seed = self._draw_seed = seed
         self._purpose = purpose
         self._num_proposals = num_proposals
         self._different = chain.greedy or purpose == Purpose.TARGET
-        self._ids = mx.arange(vocabulary_size)[None]
+        self._drawable = drawable
+        self._places = mx.arange(vocabulary_size if drawable is None else drawable.size)[None]
         self._largest_entropy = math.log(max(2, vocabulary_size))
-        self._strides = token_strides(0 if chain.greedy else vocabulary_size)
+        strides = token_strides(0 if chain.greedy else vocabulary_size)
+        self._strides = strides if chain.greedy else self._of_drawable(strides)
         # A lazy array belongs to this thread's stream; another thread may read the reply.
-        mx.eval(self._strides, self._ids)
+        mx.eval(self._strides, self._places)
         self._draw = mx.compile(self._draw_row)
 
     def begin_draft(self, start: int) -> None:
@@ -75,9 +81,8 @@ class DraftSampler:
         chain = self.chain
         keys = mx.array(self._keys(position), dtype=mx.uint32)
         if chain.needs_history:
-            return Draw(
-                *self._choose(chain.log_probabilities(logits, recent[-chain.window :]), keys)
-            )
+            row = chain.log_probabilities(logits, recent[-chain.window :])
+            return Draw(*self._choose(self._of_drawable(row), keys))
         return Draw(*self._draw(logits, keys))
 
     def _keys(self, position: int) -> list[tuple[int, int]]:
@@ -90,16 +95,21 @@ class DraftSampler:
         return keys
 
     def _draw_row(self, logits: mx.array, keys: mx.array) -> tuple[mx.array, mx.array, mx.array]:
-        return self._choose(self.chain.log_probabilities(logits), keys)
+        return self._choose(self.chain.log_probabilities(self._of_drawable(logits)), keys)
+
+    def _of_drawable(self, values: mx.array) -> mx.array:
+        """Return the values [..., n] of the tokens that can be drawn, of all [..., vocab]."""
+        return values if self._drawable is None else values[..., self._drawable]
 
     def _choose(self, row: mx.array, keys: mx.array) -> tuple[mx.array, mx.array, mx.array]:
-        tokens = mx.concatenate(self._proposals(row, keys))
+        places = mx.concatenate(self._proposals(row, keys))
         wide = row.astype(mx.float32)
         log_q = wide - mx.logsumexp(wide, axis=-1, keepdims=True)
-        taken = mx.exp(mx.take_along_axis(log_q, tokens[None], axis=-1))[0]
+        taken = mx.exp(mx.take_along_axis(log_q, places[None], axis=-1))[0]
         # q log q is 0 where q is 0.
         terms = mx.where(log_q > -math.inf, mx.exp(log_q) * log_q, 0.0)
         entropy = -terms.sum(axis=-1) / self._largest_entropy
+        tokens = places if self._drawable is None else self._drawable[places].astype(places.dtype)
         return tokens, mx.concatenate([taken, entropy]), row
 
     def _proposals(self, row: mx.array, keys: mx.array) -> list[mx.array]:
@@ -112,6 +122,6 @@ class DraftSampler:
         left = row if self.chain.greedy else row + gumbel_row(keys[0], self._strides)[None]
         found = [left.argmax(axis=-1)]
         while len(found) < self._num_proposals:
-            left = mx.where(self._ids == found[-1][:, None], -math.inf, left)
+            left = mx.where(self._places == found[-1][:, None], -math.inf, left)
             found.append(left.argmax(axis=-1))
         return found

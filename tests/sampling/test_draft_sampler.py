@@ -54,6 +54,25 @@ def test_probability_and_entropy_are_those_of_the_adjusted_row(config):
         assert np.allclose(np.array(drawn.row[0]), row, atol=1e-5)
 
 
+@pytest.mark.parametrize("purpose", [Purpose.TARGET, Purpose.DRAFT])
+@pytest.mark.parametrize("config", [*CONFIGS, GenerationConfig(temperature=0.0)])
+def test_draws_among_some_tokens_are_those_from_logits_of_minus_infinity_elsewhere(config, purpose):
+    chain = TransformChain.from_config(config, VOCABULARY)
+    ids = np.array([0, 2, 3, 7, 8, 21, 22, 40, 41, 48])
+    for count in (1, 3):
+        whole, some = (
+            DraftSampler(chain, 7, VOCABULARY, purpose, num_proposals=count, drawable=drawable)
+            for drawable in (None, mx.array(ids, dtype=mx.int32))
+        )
+        for position in range(20):
+            logits = np.full((1, VOCABULARY), -np.inf, np.float32)
+            logits[:, ids] = np.array(logits_of(position))[:, ids]
+            one, two = (s.draw(mx.array(logits), position, [4, 8, 8]) for s in (whole, some))
+            assert one.tokens.tolist() == two.tokens.tolist()
+            np.testing.assert_allclose(np.array(one.measures), np.array(two.measures), rtol=1e-5)
+            np.testing.assert_allclose(np.array(one.row)[:, ids], np.array(two.row), atol=1e-5)
+
+
 def test_independent_draws_follow_q_and_not_the_targets_noise():
     config = GenerationConfig(temperature=1.0, top_k=6)
     chain = TransformChain.from_config(config, VOCABULARY)

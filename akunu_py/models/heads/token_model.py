@@ -9,6 +9,7 @@ import mlx.core as mx
 from akunu_py.drafting.draft_model import DrawSettings
 from akunu_py.models.cached_rows import PREFILL_CHUNK
 from akunu_py.models.drawing import DrawingModel
+from akunu_py.models.heads.draft_vocabulary import DraftOutput
 from akunu_py.models.heads.head import CachedHead
 from akunu_py.models.heads.state_queue import StateQueue
 from akunu_py.models.rollback import RollbackCaches
@@ -55,7 +56,9 @@ class HeadTokenModel(DrawingModel):
         # Evaluated here so that no array stays lazy on the loading thread's stream.
         mx.eval(probe)
         size = min(vocabulary_size, int(probe.shape[-1]))
-        super().__init__(context=context, common=size, target_size=vocabulary_size)
+        super().__init__(
+            context=context, common=size, target_size=vocabulary_size, drawable=_guessed(head, size)
+        )
 
     @property
     def hidden(self) -> Hidden:
@@ -215,3 +218,14 @@ class HeadTokenModel(DrawingModel):
         if self._head is None:
             raise ContractError(f"{self.what} was closed")
         return self._head
+
+
+def _guessed(head: CachedHead, size: int) -> mx.array | None:
+    """Return the ids below `size` that a head guesses, int32 [n]; None for all."""
+    output = head.get("lm_head")
+    if not isinstance(output, DraftOutput):
+        return None
+    ids: list[int] = output.ids.tolist()  # type: ignore[assignment]
+    guessed = mx.array([token for token in ids if token < size], dtype=mx.int32)
+    mx.eval(guessed)
+    return guessed
