@@ -2,7 +2,7 @@
 
 import logging
 import re
-from collections.abc import Mapping
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -83,6 +83,11 @@ class _Duration(click.ParamType[float]):
     "demand, in place of others where memory asks for that; repeatable.",
 )  # fmt: skip
 @option(
+    "--allow-pull", is_flag=True,
+    help="Let requests fetch models, as Ollama's clients do; whoever reaches the server can then "
+    "fill the disk.",
+)  # fmt: skip
+@option(
     "--idle-unload", type=_Duration(), default="off", metavar="TIME",
     help="Take a model out of memory after TIME without a request, such as 30m; the next one loads "
     "it again.",
@@ -127,6 +132,7 @@ class _Duration(click.ParamType[float]):
 def serve(  # noqa: PLR0917 - click passes by name
     model: str | None,
     models: tuple[str, ...],
+    allow_pull: bool,
     idle_unload: float,
     host: str,
     port: int,
@@ -157,12 +163,13 @@ def serve(  # noqa: PLR0917 - click passes by name
     from akunu_py.model_store.choice import choice_of_models  # not for --help
     from akunu_py.server.app import make_app
     from akunu_py.server.disk_tier import make_folder  # imports MLX
+    from akunu_py.server.pulls import Pulls
     from akunu_py.server.running import ending_by_signals, listen, server_of
     from akunu_py.server.security import Access, read_key_file
     from akunu_py.server.service import Service
 
     if on_ranks():
-        _check_for_ranks(models, idle_unload, cache_dir)
+        _check_for_ranks(models, allow_pull, idle_unload, cache_dir)
     if cache_dir is not None:
         make_folder(cache_dir)
     if is_follower():
@@ -182,13 +189,21 @@ def serve(  # noqa: PLR0917 - click passes by name
         from akunu_py.server.engine_backend import EngineBackend  # imports MLX
         from akunu_py.server.worker import Worker
 
-        served = _served_models(
+        served, adopt = _served_models(
             paths, left_out, loading, named=first is not None, model=model,
             limit=cache_memory, folder=cache_dir, idle_s=idle_unload,
         )  # fmt: skip
         worker = Worker(served, parallel=parallel, places=queue)
         service = Service(EngineBackend(worker), config)
-        server = server_of(make_app(service, access), end_replies=worker.stop)
+        if allow_pull:
+            service.pulls = Pulls(adopt)
+
+        def end_replies() -> None:
+            worker.stop()
+            if service.pulls is not None:
+                service.pulls.stop()
+
+        server = server_of(make_app(service, access), end_replies=end_replies)
         worker.start()
         with ending_by_signals(server):
             try:
@@ -213,10 +228,13 @@ def serve(  # noqa: PLR0917 - click passes by name
                 worker.close()
 
 
-def _check_for_ranks(models: tuple[str, ...], idle_unload: float, cache_dir: Path | None) -> None:
+def _check_for_ranks(
+    models: tuple[str, ...], allow_pull: bool, idle_unload: float, cache_dir: Path | None
+) -> None:
     """Refuse what a server does not do on several ranks."""
     for given, option_name, reason in (
         (models, "--models", "a server on several ranks has one model"),
+        (allow_pull, "--allow-pull", "a server on several ranks has one model"),
         (idle_unload, "--idle-unload", "a model on several ranks stays loaded"),
         (cache_dir, "--cache-dir", "the cached rows of several ranks are not written to disk"),
     ):
@@ -225,7 +243,7 @@ def _check_for_ranks(models: tuple[str, ...], idle_unload: float, cache_dir: Pat
 
 
 def _served_models(
-    paths: Mapping[str, Path],
+    paths: dict[str, Path],
     left_out: list[str],
     loading: LoadingOptions,
     *,
@@ -234,25 +252,30 @@ def _served_models(
     limit: int,
     folder: Path | None,
     idle_s: float,
-) -> "ServedModels":
+) -> tuple["ServedModels", Callable[[str, Path], None]]:
     """Load the first model, as `load_engine` does, and return it with the others.
+
+    The second value adds a model that was fetched: by the name asked for, and its path.
 
     If it was `named`, it is `model`, and has to load. What cannot be served of the others is left
     out, with a line for each.
     """
+    from akunu_py.model_store.choice import name_among
     from akunu_py.models.memory_check import available_memory, planned_models  # imports MLX
     from akunu_py.models.rank_split import PlannedGroup
     from akunu_py.server.model_source import ModelFile, readable
     from akunu_py.server.served_models import ServedModels
 
-    def source(name: str, options: LoadingOptions, ranks: "Link | None" = None) -> ModelFile:
+    def source(
+        name: str, path: Path, options: LoadingOptions, ranks: "Link | None" = None
+    ) -> ModelFile:
         group = None if ranks is None else PlannedGroup(ranks.rank, ranks.size)
-        planned = planned_models(paths[name], options, group)
+        planned = planned_models(path, options, group)
         return ModelFile(name, planned, options, checked=not options.force)
 
     # A draft model, heads, counts and a parser belong to one model, so the others have none.
     alone = replace(loading, draft_model=None, heads=None, counts=None, tool_parser=None)
-    sources = [source(name, alone) for name in paths]
+    sources = [source(name, path, alone) for name, path in paths.items()]
     if named:
         engine = load_engine(model, loading, several=True)
         sources[1:] = readable(sources[1:], left_out.append)
@@ -262,8 +285,8 @@ def _served_models(
     default = sources[0].id
     # Which head it is was told when the model was loaded.
     loading = with_drafting_models(loading, paths[default], engine.ranks, lambda _: None)
-    sources[0] = source(default, loading, engine.ranks)
-    return ServedModels(
+    sources[0] = source(default, paths[default], loading, engine.ranks)
+    served = ServedModels(
         sources,
         lambda engine: _prefix_cache(engine, limit, folder),
         engine=engine,
@@ -271,6 +294,15 @@ def _served_models(
         idle_s=idle_s or None,
         available=available_memory if engine.ranks is None else engine.ranks.available_memory,
     )
+
+    def adopt(name: str, path: Path) -> None:
+        known = {model.id: paths[model.id] for model in served}
+        if (id_ := name_among(path, known)) not in known:
+            served.add(source(id_, path, alone))
+            paths[id_] = path
+        served.call(id_, name)
+
+    return served, adopt
 
 
 def _first_that_loads(

@@ -3,10 +3,11 @@
 import itertools
 import re
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from akunu_py.model_store.aliases import load_aliases
+from akunu_py.model_store.hub_cache import repository_of
 from akunu_py.model_store.inventory import models_below
 from akunu_py.model_store.names import HubName, friendly_name, parse_hub_name, resolve_model
 from akunu_py.system.errors import ConfigError
@@ -40,6 +41,30 @@ def choice_of_models(
     if len(found) > _MOST_MODELS:
         raise ConfigError(f"there are {len(found)} models to choose from; give at most 1,000")
     return _distinct_names(list(found.values()))
+
+
+def name_among(path: Path, models: Mapping[str, Path]) -> str:
+    """Return the name of a model among others: its own if it is there, else a new one.
+
+    Another revision of a model in the hub's cache has that model's name.
+    """
+    own = model_name(path)
+    names = (own, one_word(f"{repository_of(path) or path.parent.name}-{own}"))
+    numbered = (f"{names[1]}-{number}" for number in itertools.count(2))
+    return next(
+        name
+        for name in itertools.chain(names, numbered)
+        if name not in models or _without_revision(models[name]) == _without_revision(path)
+    )
+
+
+def _without_revision(path: Path) -> str:
+    """Return a path; in the hub's cache, without the commit."""
+    whole = str(path.absolute())
+    if repository_of(path) is None:
+        return whole
+    repository, _, snapshot = whole.rpartition("/snapshots/")
+    return f"{repository}/{snapshot.partition('/')[2]}"
 
 
 def model_name(path: Path) -> str:

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
 from akunu_py.model_store.hub_cache import cache_folder, repository_folder, set_current
-from akunu_py.model_store.transfer import fetch_file, free_bytes
+from akunu_py.model_store.transfer import Begin, fetch_file, free_bytes
 from akunu_py.system.errors import ConfigError, HubError
 
 _READ_LAST = "config.json"
@@ -80,7 +80,9 @@ def search_hub(words: str) -> list[tuple[str, int]]:
     return [(name, count) for name, count in models if name.isprintable()]
 
 
-def download(repository: RemoteRepository, files: Collection[str]) -> Path:
+def download(
+    repository: RemoteRepository, files: Collection[str], begin: Begin = lambda _: None
+) -> Path:
     """Fetch these files, except those in the cache, and return the folder of the snapshot.
 
     The revision becomes the current one when all files are there, so that an interrupted fetch
@@ -94,7 +96,7 @@ def download(repository: RemoteRepository, files: Collection[str]) -> Path:
     _check_disk(cache, sum(repository.sizes[name] for name in absent))
     with _translate_errors(repository.name):
         for name in absent:
-            fetch_file(repository.name, name, repository.commit, cache)
+            fetch_file(repository.name, name, repository.commit, cache, begin)
         set_current(repository.name, repository.commit)
     return snapshot
 

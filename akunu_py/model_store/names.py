@@ -39,6 +39,7 @@ from akunu_py.model_store.repository_files import (
     part_names,
     with_quantization,
 )
+from akunu_py.model_store.transfer import Begin
 from akunu_py.system.errors import ConfigError
 from akunu_py.system.settings import MODEL_VARIABLE, Settings, nearest
 from akunu_py.system.shown_text import one_line, size_text
@@ -166,7 +167,22 @@ def locate(name: str, settings: Settings) -> HubName | PackagedModel | Path:
         return _meaning(target, settings)
 
 
-def fetch(name: HubName | PackagedModel) -> Path:
+def fetchable(name: str) -> HubName | PackagedModel:
+    """Return what a stranger's name stands for; neither files nor aliases are looked at.
+
+    Raises ConfigError for a name of nothing that can be fetched.
+    """
+    found = _published(name)
+    if found is None:
+        meant = nearest(name, (SMOLLM2.name, *KNOWN_MODELS))
+        raise UnknownNameError(
+            f"there is no model {name!r:.100} to fetch; give {SMOLLM2.name}, a short name such as "
+            f"qwen3:4b, hf:OWNER/REPO, hf:OWNER/REPO:QUANT or OWNER/REPO/FILE.gguf.{meant}"
+        )
+    return found
+
+
+def fetch(name: HubName | PackagedModel, begin: Begin = lambda _: None) -> Path:
     """Fetch the current version of a model and return its path.
 
     Files that are here already are not fetched. What a short name means goes to standard error
@@ -188,7 +204,7 @@ def fetch(name: HubName | PackagedModel) -> Path:
             )
     remote = hub.ask_hub(name.repository)
     chosen = choose(name, models_of(remote.sizes), "on the hub")
-    folder = hub.download(remote, chosen.files)
+    folder = hub.download(remote, chosen.files, begin)
     return folder if chosen.main is None else folder / chosen.main
 
 
@@ -327,12 +343,8 @@ def _meaning(name: str, settings: Settings) -> HubName | PackagedModel | Path:
         raise UnknownNameError(f"{name} cannot be opened: {reason}.") from None
     if name == TOY_NAME:
         return toy_model_path()
-    if name.casefold() in {SMOLLM2.name, SMOLLM2.title.casefold()}:
-        return SMOLLM2
-    if (known := known_model(name)) is not None:
-        return HubName(known.repository, known.quantization)
-    if hub_name is not None:
-        return hub_name
+    if (published := _published(name)) is not None:
+        return published
     if "://" in name:
         raise UnknownNameError(
             f"{name} is not an address on the Hugging Face hub; download it, and give its path."
@@ -340,6 +352,15 @@ def _meaning(name: str, settings: Settings) -> HubName | PackagedModel | Path:
     hint = f"; on the hub it would be {_HUB}{name}" if _is_repository(name) else ""
     meant = nearest(name, near_names(name, settings))
     raise UnknownNameError(f"there is no model named {name}{hint}; give {_FORMS}.{meant}")
+
+
+def _published(name: str) -> HubName | PackagedModel | None:
+    """Return what anybody can fetch by a name; None for another kind of name."""
+    if name.casefold() in {SMOLLM2.name, SMOLLM2.title.casefold()}:
+        return SMOLLM2
+    if (known := known_model(name)) is not None:
+        return HubName(known.repository, known.quantization)
+    return parse_hub_name(name)
 
 
 def near_names(name: str, settings: Settings) -> Iterator[str]:

@@ -11,6 +11,9 @@ import importlib.util
 import re
 import shutil
 import urllib.parse
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +25,30 @@ _ETAG = re.compile("[0-9A-Za-z_-][0-9A-Za-z._-]{0,127}")
 _OFFICIAL_HOST = "huggingface.co"
 
 
-def fetch_file(repository: str, name: str, commit: str, cache: Path) -> Path:
+@dataclass(frozen=True, slots=True)
+class FileTransfer:
+    """A file that is being fetched: its hash, as the hub states it, and its size."""
+
+    digest: str
+    num_bytes: int
+    blobs: Path
+
+    def completed(self) -> int:
+        """Return how many bytes of it are here."""
+        found = 0
+        for part in self.blobs.glob(f"{self.digest}*"):
+            with suppress(OSError):  # it may have got its last name meanwhile
+                found = max(found, part.stat().st_size)
+        return min(found, self.num_bytes)
+
+
+Begin = Callable[[FileTransfer], object]
+"""Is told of each file that is fetched."""
+
+
+def fetch_file(
+    repository: str, name: str, commit: str, cache: Path, begin: Begin = lambda _: None
+) -> Path:
     """Fetch a file of a revision into the cache, if it is not there; return its path there.
 
     Raises the library's errors, and HubError for content with the wrong hash.
@@ -42,6 +68,7 @@ def fetch_file(repository: str, name: str, commit: str, cache: Path) -> Path:
     if not _ETAG.fullmatch(etag):
         # The library would create a file of that name.
         raise HubError(f"{url} does not answer as the hub does; check HF_ENDPOINT")
+    begin(FileTransfer(etag, found.size or 0, folder / "blobs"))
     through_xet = found.xet_file_data is not None and _has_xet()
     if not through_xet and (_SHA256.fullmatch(etag) or _GIT_SHA1.fullmatch(etag)):
         content = folder / "blobs" / etag

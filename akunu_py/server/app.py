@@ -26,6 +26,7 @@ from akunu_py.server.errors import (
 )
 from akunu_py.server.model_list import model_list, one_model
 from akunu_py.server.ollama import models as ollama_models
+from akunu_py.server.ollama import pulling as ollama_pulling
 from akunu_py.server.ollama import replies as ollama_replies
 from akunu_py.server.page import page
 from akunu_py.server.panics import panics_as_errors
@@ -50,6 +51,7 @@ def make_app(service: Service, access: Access) -> Starlette:
             Route(ollama_replies.CHAT, ollama_replies.chat, methods=["POST"]),
             Route(ollama_replies.GENERATE, ollama_replies.generate, methods=["POST"]),
             *ollama_models.ROUTES,
+            Route(ollama_pulling.PATH, ollama_pulling.pull, methods=["POST"]),
             *tokenizing.ROUTES,
             Route("/", page),
             Route("/api/hello", present),

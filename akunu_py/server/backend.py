@@ -31,6 +31,8 @@ class ServedModel:
     """The name in requests and answers, one word."""
     name: str
     """The name for people."""
+    names: frozenset[str] = frozenset()
+    """What requests may call it, too: the names under which it was fetched."""
     context: int
     created: int = 0
     loaded: bool = True

@@ -41,7 +41,7 @@ class EngineBackend:
 
     def __init__(self, worker: Worker) -> None:
         self._worker = worker
-        self._chats = {model.id: Chats(worker, model.id) for model in worker.models}
+        self._chats: dict[str, Chats] = {}
         self._tokens: dict[str, TokenTexts] = {}
 
     def submit(self, request: Request, client: str) -> "EngineReply":
@@ -52,7 +52,9 @@ class EngineBackend:
                 self._token_texts,
                 echo=request.prompt if request.echo else None,
             )
-        chats = self._chats[request.model]
+        chats = self._chats.get(request.model)
+        if chats is None:
+            chats = self._chats[request.model] = Chats(self._worker, request.model)
         return EngineReply(
             lambda: self._chat(request, client),
             self._token_texts,

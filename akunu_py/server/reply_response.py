@@ -8,9 +8,9 @@ nothing else comes. A client that goes away, or does not read, ends its reply at
 import asyncio
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 from starlette.requests import ClientDisconnect
@@ -24,6 +24,8 @@ from akunu_py.server.events import Accepted, Addition, Event, Finished, Loading,
 from akunu_py.system.errors import ModelLoadingError, ServerBusyError
 
 _LOAD_RETRY_S = 30
+
+_Result = TypeVar("_Result")
 
 
 class ReplyForm(ABC):
@@ -136,18 +138,15 @@ class ReplyResponse(Response):
     async def __call__(self, _scope: Scope, receive: Receive, send: Send) -> None:
         """Answer, or stop at once when the client goes away."""
         answering = self._answer_streamed if self._stream else self._answer_whole
-        work = asyncio.create_task(answering(send))
-        gone = asyncio.create_task(_disconnect(receive))
+        error: Exception | None = None
         try:
-            await asyncio.wait({work, gone}, return_when=asyncio.FIRST_COMPLETED)
+            await unless_client_leaves(receive, answering(send))
+        except Exception as raised:  # noqa: BLE001 - recorded first
+            error = raised
         finally:
             self._reply.cancel()
-            work.cancel()
-            gone.cancel()
-            await asyncio.gather(work, gone, return_exceptions=True)
         total_s = time.perf_counter() - self._started
-        error = None if work.cancelled() else work.exception()
-        disconnected = work.cancelled() or isinstance(error, ClientDisconnect)
+        disconnected = isinstance(error, ClientDisconnect)
         if disconnected:
             # Nobody reads its words; but what the client has of the reply may come back.
             self._form.failing(Problem(499, "the client left"), self._request_id)
@@ -304,6 +303,21 @@ def _check_end(finished: Finished) -> Finished:
             "the server ended this reply before it was complete; ask again", retry_after_s=1
         )
     return finished
+
+
+async def unless_client_leaves(receive: Receive, work: Coroutine[Any, Any, _Result]) -> _Result:
+    """Return what is worked out; a client that leaves ends it, which raises ClientDisconnect."""
+    working = asyncio.create_task(work)
+    gone = asyncio.create_task(_disconnect(receive))
+    try:
+        await asyncio.wait({working, gone}, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        working.cancel()
+        gone.cancel()
+        await asyncio.gather(working, gone, return_exceptions=True)
+    if working.cancelled():
+        raise ClientDisconnect
+    return working.result()
 
 
 async def _disconnect(receive: Receive) -> None:

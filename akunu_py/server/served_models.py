@@ -1,6 +1,7 @@
 """The models of a server: which there are, which are in memory, and what must go for others.
 
-The list is made at start, and a request names one of it: no name from the network is ever a path.
+The list is made at start, and `--allow-pull` adds to it. A request names one of it: no name from
+the network is ever a path.
 Where memory does not hold everything, cached rows of the least recently used model go first, then
 idle models.
 
@@ -115,7 +116,8 @@ class Served:
             # Another file took the place of the one that was loaded before.
             self._vocabulary, self.clients = vocabulary, ClientMemories()
         with self.lock:
-            self.description = replace(description, id=self.id)
+            names = self.description.names
+            self.description = replace(description, id=self.id, names=names)
             self.resident = resident
 
     def leave(self) -> Resident:
@@ -144,7 +146,8 @@ class ServedModels:
     request for `idle_s` seconds leaves the memory; None keeps it. `available` reads how many bytes
     can be taken.
 
-    Requests may read `loading` and descriptions from any thread. The rest is for the worker's.
+    Requests may read `loading` and descriptions, and add models, from any thread. The rest is for
+    the worker's.
     """
 
     def __init__(
@@ -196,6 +199,22 @@ class ServedModels:
         if name not in self._models:
             raise ConfigError(f"there is no model named {name!r:.100}")
         return self._models[name]
+
+    def add(self, source: LoadableModel) -> None:
+        """Let requests name a further model; from any thread, one at a time.
+
+        Raises what `describe` does.
+        """
+        model = Served(source, replace(source.describe(), id=source.id))
+        # A new table, since others may be going through this one.
+        self._models = {**self._models, source.id: model}
+
+    def call(self, id_: str, name: str) -> None:
+        """Let requests call a model by a further name, too; from any thread."""
+        model = self.named(id_)
+        with model.lock:
+            names = model.description.names | {name}
+            model.description = replace(model.description, names=names)
 
     @property
     def residents(self) -> list[Resident]:

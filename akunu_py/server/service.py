@@ -11,6 +11,7 @@ from akunu_py.server.backend import Backend, ServedModel
 from akunu_py.server.choices import submit_choices
 from akunu_py.server.errors import RequestError
 from akunu_py.server.metrics import Metrics
+from akunu_py.server.pulls import Pulls
 from akunu_py.server.reply_response import Patience, ReplyForm, ReplyResponse, ResponseOutcome
 from akunu_py.server.requests import Request
 from akunu_py.system.shown_text import one_line
@@ -39,6 +40,8 @@ class Service:
     metrics: Metrics = field(default_factory=Metrics)
     items: RecentTexts[tuple[str, str]] = field(default_factory=RecentTexts)
     """Those of recent replies of /v1/responses, as JSON, by client and id."""
+    pulls: Pulls | None = None
+    """What requests have fetched; None where they may not."""
     _told: set[tuple[str, str]] = field(default_factory=set)
 
     def model(self, name: str | None, *, prefixes: Sequence[str] = ()) -> ServedModel:
@@ -55,7 +58,7 @@ class Service:
             return models[0]
         name = name.removesuffix(":latest")
         for model in models:
-            if name in {model.id, CLAUDE_PREFIX + model.id}:
+            if name in {model.id, CLAUDE_PREFIX + model.id, *model.names}:
                 return model
         if name.startswith(tuple(prefixes)):
             return models[0]

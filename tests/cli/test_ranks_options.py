@@ -53,6 +53,7 @@ def test_a_missing_file_of_hosts_is_named(tmp_path):
         (["generate", "x y", "--hosts", os.devnull], "leave --hosts out"),
         (["generate", "-"], "standard input has no end"),
         (["serve", "--models", "folder"], "leave --models out"),
+        (["serve", "--allow-pull"], "leave --allow-pull out"),
         (["serve", "--idle-unload", "30m"], "leave --idle-unload out"),
         (["serve", "--cache-dir", "folder"], "leave --cache-dir out"),
         (["tune"], "tune runs on one machine"),

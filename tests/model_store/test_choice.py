@@ -3,7 +3,7 @@
 import pytest
 
 from akunu_py.model_store.aliases import save_alias
-from akunu_py.model_store.choice import choice_of_models, model_name
+from akunu_py.model_store.choice import choice_of_models, name_among, model_name
 from akunu_py.system.errors import ConfigError
 from akunu_py.system.settings import load_settings
 
@@ -71,6 +71,28 @@ def test_links_keep_their_names_and_lead_to_one_model(tmp_path):
     (tmp_path / "link.gguf").symlink_to(tmp_path / "0123abc")
     (tmp_path / "other.gguf").symlink_to(tmp_path / "0123abc")
     assert choice(tmp_path) == {"link": tmp_path / "link.gguf"}
+
+
+@pytest.mark.parametrize(
+    ("there", "fetched", "name"),
+    [
+        ({}, "models--o--r/snapshots/1/m.gguf", "m"),
+        ({"m": "models--o--r/snapshots/1/m.gguf"}, "models--o--r/snapshots/2/m.gguf", "m"),
+        ({"m": "models--o--r/snapshots/1/a/m.gguf"}, "models--o--r/snapshots/1/m.gguf", "o-r-m"),
+        ({"r": "models--o--r/snapshots/1"}, "models--o--r/snapshots/2", "r"),
+        ({"r": "models--o--r/snapshots/1"}, "models--p--r/snapshots/1", "p-r-r"),
+        ({"m": "m.gguf"}, "models--o--r/snapshots/1/m.gguf", "o-r-m"),
+        ({"m": "m.gguf", "o-r-m": "x/o-r-m.gguf"}, "models--o--r/snapshots/1/m.gguf", "o-r-m-2"),
+        ({"m": "x/m.gguf"}, "x/m.gguf", "m"),
+    ],
+)
+def test_the_name_of_a_fetched_model(tmp_path, there, fetched, name):
+    for place in (*there.values(), fetched):
+        (tmp_path / place).parent.mkdir(parents=True, exist_ok=True)
+        if not place.endswith(".gguf"):
+            (tmp_path / place).mkdir(exist_ok=True)
+    models = {known: tmp_path / place for known, place in there.items()}
+    assert name_among(tmp_path / fetched, models) == name
 
 
 def test_snapshot_of_the_hub_is_called_by_its_repository(tmp_path):

@@ -84,14 +84,6 @@ async def embed(http: HttpRequest) -> Response:
     )
 
 
-async def pull(http: HttpRequest) -> Response:
-    """Refuse to fetch a model, which would be the server's doing for anybody who reaches it."""
-    del http
-    raise RequestError(
-        "the server fetches no models; run akunu models pull NAME, then start the server with it"
-    )
-
-
 def _entry(model: ServedModel) -> dict[str, Any]:
     name = f"{model.id}:latest"
     # Not of the weights, which would take long to read; another file has another.
@@ -130,7 +122,6 @@ ROUTES = [
     Route("/api/tags", tags),
     Route("/api/ps", in_memory),
     Route("/api/show", show, methods=["POST"]),
-    Route("/api/pull", pull, methods=["POST"]),
     Route("/api/embed", embed, methods=["POST"]),
     Route("/api/embeddings", embed, methods=["POST"]),
 ]

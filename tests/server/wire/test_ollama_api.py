@@ -239,12 +239,6 @@ def test_without_a_prompt_a_model_may_leave(server, backend, wish):
     assert "stays" in error_of(response, GENERATE)["message"]
 
 
-def test_no_request_fetches_a_model(server):
-    response = server.post("/api/pull", {"model": "llama3"})
-    assert response.status_code == 400
-    assert "akunu models pull" in response.json()["error"]
-
-
 def test_fields_that_a_raw_prompt_has_no_place_for(server):
     response = server.post(GENERATE, BODIES[GENERATE] | {"raw": True, "system": "x"})
     assert error_of(response, GENERATE)["message"].startswith("system")

@@ -1,0 +1,123 @@
+"""Models that requests have fetched, where the server's user allowed that.
+
+Each is fetched by a process of its own, so that replies go on, and it can be ended. Who asks for a
+model that is being fetched follows the same fetch; when the last of them leaves, it ends. What was
+fetched is kept, for the next attempt.
+"""
+
+import asyncio
+import contextlib
+import json
+import os
+import signal
+import sys
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+
+from akunu_py.model_store import pull_child
+from akunu_py.model_store.names import fetchable
+from akunu_py.server.errors import RequestError
+from akunu_py.system.errors import AkunuError, ServerBusyError
+
+_AT_ONCE = 4
+_RETRY_S = 60
+
+
+class Pull:
+    """A fetch under way.
+
+    `files` are bytes that are here, and all, of each file by its hash, in order.
+    """
+
+    def __init__(self, name: str) -> None:
+        self.files: dict[str, tuple[int, int]] = {}
+        self.task = asyncio.create_task(self._fetch(name))
+        self.followers = 0
+
+    async def _fetch(self, name: str) -> Path:
+        """Return the model's path; raises RequestError if it cannot be fetched."""
+        process = await asyncio.create_subprocess_exec(
+            # Without the script's folder among the places that modules come from.
+            sys.executable, "-P", pull_child.__file__, name,
+            stdin=asyncio.subprocess.DEVNULL, stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.DEVNULL, start_new_session=True,
+        )  # fmt: skip
+        assert process.stdout is not None  # noqa: S101 - asked for
+        try:
+            async for line in process.stdout:
+                step = json.loads(line)
+                if "path" in step:
+                    return Path(step["path"])
+                if "error" in step:
+                    raise RequestError(step["error"], status=400 if step["refused"] else 502)
+                self.files[step["digest"]] = step["completed"], step["total"]
+        finally:
+            with contextlib.suppress(ProcessLookupError):
+                # With the package client that it may have started.
+                os.killpg(process.pid, signal.SIGKILL)
+            await process.wait()
+        raise RequestError(
+            f"{name} was not fetched; akunu models pull {name} shows why", status=502
+        )
+
+
+class Pulls:
+    """Fetches for requests, of which each model has one at most; for one event loop.
+
+    `adopt` takes the name that was asked for and the path of the model, and has requests find it.
+    It is called in a thread, once at a time, and may raise AkunuError.
+    """
+
+    def __init__(self, adopt: Callable[[str, Path], object]) -> None:
+        self._adopt = adopt
+        self._adopting = asyncio.Lock()
+        self._running: dict[str, Pull] = {}
+
+    @contextlib.asynccontextmanager
+    async def following(self, name: str) -> AsyncIterator[Pull]:
+        """Fetch a model while the context lasts, or follow who does already.
+
+        Raises ConfigError for a name of nothing that can be fetched, and ServerBusyError.
+        """
+        key = str(fetchable(name))
+        if key not in self._running and len(self._running) >= _AT_ONCE:
+            raise ServerBusyError(
+                f"{_AT_ONCE} models are being fetched already; try again later",
+                retry_after_s=_RETRY_S,
+            )
+        pull = self._running.get(key) or Pull(key)
+        self._running[key] = pull
+        pull.followers += 1
+        try:
+            yield pull
+        finally:
+            pull.followers -= 1
+            if not pull.followers:
+                del self._running[key]
+                pull.task.cancel()
+
+    async def adopt(self, name: str, pull: Pull) -> None:
+        """Wait for a fetch, and have requests find its model by a name.
+
+        Raises RequestError if it cannot be fetched or served, ServerBusyError if the server ends.
+        """
+        try:
+            path = await asyncio.shield(pull.task)
+        except asyncio.CancelledError:
+            if not pull.task.cancelled():
+                raise
+            raise ServerBusyError(
+                "the server ends; ask again later", retry_after_s=_RETRY_S
+            ) from None
+        async with self._adopting:
+            try:
+                await asyncio.to_thread(self._adopt, name, path)
+            except AkunuError as error:
+                raise RequestError(
+                    f"{name} was fetched, and cannot be served: {error.message}"
+                ) from None
+
+    def stop(self) -> None:
+        """End all fetches; who follows them gets a ServerBusyError."""
+        for pull in self._running.values():
+            pull.task.cancel()
