@@ -21,7 +21,7 @@ NO_CHOICE = -2
 
 Hidden = Literal["normed", "raw"] | tuple[int, ...]
 """Hidden states of a target: after its last norm, or before; or, side by side, those that go into
-the layers of these numbers, in ascending order."""
+the layers of these numbers, in ascending order; () for a drafter that reads rows alone."""
 
 
 class KeptRows(Protocol):

@@ -9,7 +9,7 @@
 `collect` lets the model answer prompts, and keeps its replies and hidden states (about 1 kB a token
 for a model of width 576). `train` fits one layer to them while the model itself stays frozen, and
 writes WORK-DIR/head.safetensors; `--kind medusa` and `--kind blockwise` fit heads with a layer for
-each token ahead. The head guesses only the tokens that are frequent in the replies,
+each token ahead, `--kind pass` (try `--rate 0.01`) a vector. The head guesses only the tokens that are frequent in the replies,
 since the product with all others would be most of a guess. `measure` tells how many guesses the
 model accepts on replies to prompts that were held out.
 
@@ -155,7 +155,7 @@ def _parser() -> argparse.ArgumentParser:
         "--kind",
         choices=get_args(get_type_hints(TrainingSettings)["kind"]),
         default="mtp",
-        help="one layer that is asked again for each token (mtp), or one of each token's own",
+        help="one layer that is asked again for each token (mtp), one of each token's own, or vectors",
     )
     timed = argparse.ArgumentParser(add_help=False)
     timed.add_argument("--minutes", type=_positive(float), default=30, help="default: 30")

@@ -29,12 +29,15 @@ from akunu_py.models.heads import make_head_model
 from akunu_py.models.heads.assistant import sources_in
 from akunu_py.models.heads.draft_vocabulary import DraftOutput, some_rows
 from akunu_py.models.heads.families import BETWEEN_LAYERS
+from akunu_py.models.heads.look_ahead import LookAheadHead
 from akunu_py.models.hidden_states import StateTap
 from akunu_py.models.session import Session
 from akunu_py.values.types import GenerationConfig
 
 SEED = 7
 HEAD, AUTO = "mtp", "auto"
+LOOKING_AHEAD = ("qwen2", "qwen3_moe")
+"""Families whose head alone is look-ahead embeddings; EAGLE-3 drafts for the others like them."""
 """A prediction head, and `auto` with one."""
 SHORT, LONG, LONGER = 5, 40, 340
 """Prompts shorter than a window, longer than two, and longer than the one of `LONG_WINDOW`."""
@@ -147,6 +150,10 @@ class Family:
         """
         if sources_in(self.model):
             return random_assistant(self.model)
+        if self._family in LOOKING_AHEAD and alone:
+            head = LookAheadHead(self.model, 3)
+            head.look_ahead = mx.random.normal(head.look_ahead.shape, key=mx.random.key(2))
+            return head
         if self._taken_between and alone:
             return random_eagle(self.model, vocabulary=size // 2)
         if self._taken_between:

@@ -11,6 +11,7 @@ import mlx.core as mx
 import numpy as np
 import pytest
 from mlx.utils import tree_flatten
+from prediction_heads import loaded_from
 from shared_files import path_of
 from tiny_models import VOCABULARY, tiny
 
@@ -23,6 +24,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "scripts"))
 
 from head_training import prompts, replies
 from head_training.accepted import acceptances
+from head_training.look_ahead import initial_look_ahead, look_ahead_states
 from head_training.training import (
     Trainer,
     TrainingSettings,
@@ -137,6 +139,28 @@ def test_a_head_computes_at_once_what_drafting_computes_step_by_step(small):
             )
 
 
+def test_look_ahead_rows_at_once_are_those_of_a_draft_at_each_place(small):
+    """Of two texts, the shorter one padded, in parts of a few groups."""
+    model, texts = small
+    head = initial_look_ahead(model, 3)
+    head.look_ahead = head.look_ahead + mx.random.normal(
+        head.look_ahead.shape, key=mx.random.key(1)
+    )
+    batch = batch_of(texts[:2], 3, first=1, every=5)
+    ids = batch.ids[:, : batch.states.shape[1]]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("head_training.look_ahead._GROUPS", 3)
+        found = look_ahead_states(head, ids, batch.starts, 2)
+    assert [len(one) for one in found] == [len(batch.starts)] * 2
+    for row, start in enumerate(batch.starts.tolist()):
+        text, place = divmod(start, ids.shape[1])
+        known = ids[text : text + 1, : place + 1]
+        states = head(known, known, head.make_cache(), 2)[0, 1:]
+        np.testing.assert_allclose(
+            np.array([one[row] for one in found]), np.array(states), rtol=1e-3, atol=1e-3
+        )
+
+
 def test_the_tokens_to_guess_are_the_ends_and_then_the_most_frequent_in_replies():
     ids = np.array([7, 7, 7, 30, 5, 30, 5, 5, 9], dtype=np.int32)
     texts = [replies.Text(ids, np.zeros((9, 1)), 3, 0.0)]
@@ -174,6 +198,26 @@ def _train_some(trainer, ticks):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("head_training.training.time.monotonic", lambda: next(ticks))
         return trainer.train(5.0)
+
+
+def test_look_ahead_embeddings_learn_while_the_model_stays(small, tmp_path, monkeypatch):
+    """They are written alone, and read as what was trained."""
+    model, texts = small
+    before = [mx.array(array) for _, array in tree_flatten(model.parameters())]
+    settings = TrainingSettings(kind="pass", depths=2, epochs=25, rate=0.05)
+    # Each step takes the same places.
+    monkeypatch.setattr("head_training.training._LOOK_AHEAD_EVERY", 1)
+    trainer = Trainer(model, ENDS, texts[:1], settings, tmp_path / "checkpoint.safetensors")
+    losses = trainer.train(time.monotonic() + 10**6)
+    assert losses[-1] < 0.9 * losses[0]
+    for (name, array), held in zip(tree_flatten(model.parameters()), before, strict=True):
+        assert mx.array_equal(array, held), name
+    side_car = tmp_path / "pass.safetensors"
+    write_side_car(trainer.head, trainer.ids, side_car, {})
+    head = load_head(loaded_from(tmp_path / "model", model), side_car)
+    np.testing.assert_allclose(head.look_ahead, trainer.head.look_ahead, atol=0.01)
+    (acceptance,) = acceptances(model, head, texts, 3)
+    assert len(acceptance.rates) == 2
 
 
 @pytest.mark.slow

@@ -119,13 +119,13 @@ class DrawingModel(abc.ABC):
         gc.collect()
         mx.clear_cache()
 
-    @abc.abstractmethod
-    def _may_guess(self, *, first: bool) -> bool:
+    def _may_guess(self, *, first: bool) -> bool:  # noqa: ARG002 - for models with caches
         """Return whether guesses can be checked, in the first pass of a draw or in a later one."""
+        return False
 
-    @abc.abstractmethod
     def _changing(self) -> contextlib.AbstractContextManager[None]:
-        """Frame every change of the caches, which an interrupt may leave half done."""
+        """Frame every change of caches, if any, which an interrupt may leave half done."""
+        return contextlib.nullcontext()
 
     @abc.abstractmethod
     def _go_back(self) -> bool:
@@ -142,12 +142,10 @@ class DrawingModel(abc.ABC):
     def _feed(self, tokens: mx.array) -> mx.array:
         """Run a pass over drawn tokens [n]; return the logits of common ids, [1, n, common]."""
 
-    @abc.abstractmethod
-    def _hold(self, tokens: Sequence[int]) -> None:
+    def _hold(self, tokens: Sequence[int]) -> None:  # noqa: B027 - unless rows are kept
         """Take note which tokens the last passes of `_feed` were run over."""
 
-    @abc.abstractmethod
-    def _drop(self, count: int) -> None:
+    def _drop(self, count: int) -> None:  # noqa: B027 - unless rows are kept
         """Drop the rows of the last `count` tokens."""
 
     def _begin(self, prompt: Sequence[int], sampling: DrawSettings) -> None:

@@ -67,7 +67,7 @@ def _chances(model: nn.Module, head: CachedHead, text: Text, depths: int) -> np.
     batch = batch_of([text], depths)
     known = mx.array(text.states.astype(np.float32))
     rows = []
-    guesses = unrolled_logits(head, batch.states, batch.tokens, depths, batch.starts)
+    guesses = unrolled_logits(head, batch.states, batch.ids, depths, batch.starts)
     for depth, logits in enumerate(guesses):
         answers = batch.answers[depth]
         # The token after the last state is not known.

@@ -25,8 +25,10 @@ from mlx.utils import tree_flatten, tree_map, tree_unflatten
 
 from akunu_py.models.heads.families import decoder_of, family_of, make_head, single_layer
 from akunu_py.models.heads.head import CachedHead, PredictionHead
+from akunu_py.models.heads.look_ahead import NAME, LookAheadHead
 from akunu_py.models.heads.parallel import ParallelHead
 from akunu_py.models.heads.stored_weights import OFFSETS
+from head_training.look_ahead import initial_look_ahead, look_ahead_states
 from head_training.parallel import initial_parallel, states_of_places, stored_parallel
 from head_training.replies import Text
 from head_training.unrolled import unrolled_states
@@ -41,6 +43,10 @@ _ADDS = ("self_attn.o_proj", "mlp.down_proj")
 _SHARE_OF_STATES = 1.0
 """Weight of the distance of states, in squares of their size, against the divergence in nats."""
 
+_LOOK_AHEAD_EVERY = 12
+"""Look-ahead rows pass through all layers, and have few numbers to learn: a step takes one place in
+so many, others in each."""
+
 _DECAY_OF_DEPTHS = 0.8
 """Weight of a depth against the one before it: it is reached only if that one was right."""
 
@@ -53,7 +59,7 @@ _STORED = {"eh_proj": "fc", "enorm": "pre_fc_norm_embedding", "hnorm": "pre_fc_n
 class TrainingSettings:
     """How to train; a checkpoint of other settings is not continued."""
 
-    kind: Literal["mtp", "medusa", "blockwise"] = "mtp"
+    kind: Literal["mtp", "medusa", "blockwise", "pass"] = "mtp"
     depths: int = 3  # Tokens ahead that the head learns to guess.
     epochs: int = 3
     batch: int = 512  # Tokens a step, padding included.
@@ -67,10 +73,15 @@ class _Batch:
     """Texts of similar lengths, padded at the end."""
 
     states: mx.array  # [texts, n, width].
-    tokens: mx.array  # The token after each state, [texts, n + depths - 1].
+    ids: mx.array  # [texts, n + depths].
     starts: mx.array  # Flat indices of the places at which a draft can begin, int32 [m].
     answers: list[mx.array]  # Flat indices of the states that know what follows, int32 [m].
     alive: list[mx.array]  # Whether each answer is of the same text, float32 [depths, m].
+
+    @property
+    def tokens(self) -> mx.array:
+        """Return the token after each state, [texts, n + depths - 1]."""
+        return self.ids[:, 1:]
 
 
 def initial_head(model: nn.Module) -> PredictionHead:
@@ -131,11 +142,7 @@ class Trainer:
         output = _output_weight(model)
         self.ids = draft_vocabulary(texts, end_ids, settings.vocabulary, len(output))
         self._columns = output[mx.array(self.ids)]
-        self.head: CachedHead = (
-            initial_head(model)
-            if settings.kind == "mtp"
-            else initial_parallel(model, settings.kind, settings.depths, self._columns)
-        )
+        self.head = self._initial(model)
         mx.eval(self.head.parameters())
         self._gain = _safe_gain(model)
         self._optimizer = optimizers.AdamW(
@@ -145,6 +152,14 @@ class Trainer:
         self._gradient = nn.value_and_grad(self.head, self._loss)
         if checkpoint.exists():
             self._load()
+
+    def _initial(self, model: nn.Module) -> CachedHead:
+        kind, depths = self._settings.kind, self._settings.depths
+        if kind == "mtp":
+            return initial_head(model)
+        if kind == "pass":
+            return initial_look_ahead(model, depths)
+        return initial_parallel(model, kind, depths, self._columns)
 
     def train(self, end: float) -> list[float]:
         """Take steps until all are done, or until `end` of `time.monotonic`; return the losses."""
@@ -221,16 +236,13 @@ class Trainer:
         width = batch.states.shape[-1]
         known = batch.states.reshape(-1, width)
         total, weights = mx.array(0.0), mx.array(0.0)
-        if isinstance(self.head, ParallelHead):
-            found = states_of_places(self.head, batch.states, self._settings.depths)
-        else:
-            depths = 1 + self._settings.depths * self.step // self.num_steps
-            found = unrolled_states(self.head, batch.states, batch.tokens, depths)
-        for depth, states in enumerate(found):
-            target, guess = known[batch.answers[depth]], states.reshape(-1, width)[batch.starts]
+        for depth, guess in enumerate(self._guesses(batch)):
+            target = known[batch.answers[depth]]
             wanted = mx.softmax(target @ self._columns.T, axis=-1)
             columns, share = self._columns, _SHARE_OF_STATES
-            if "lm_head" in self.head:
+            if isinstance(self.head, LookAheadHead):
+                share = 0.0
+            elif "lm_head" in self.head:
                 # With an output head of its own a place has no need of the model's state.
                 columns, share = self.head.lm_head.places[depth].weight, 0.0
             logits = guess @ columns.T
@@ -241,29 +253,46 @@ class Trainer:
             weights = weights + weight.sum()
         return total / weights
 
+    def _guesses(self, batch: _Batch) -> Sequence[mx.array]:
+        """Return the head's states of each depth that is trained, [m, width]."""
+        head, depths = self.head, self._settings.depths
+        if isinstance(head, LookAheadHead):
+            return look_ahead_states(
+                head, batch.ids[:, : batch.states.shape[1]], batch.starts, depths
+            )
+        if isinstance(head, ParallelHead):
+            found = states_of_places(head, batch.states, depths)
+        else:
+            depths = 1 + depths * self.step // self.num_steps
+            found = unrolled_states(head, batch.states, batch.tokens, depths)
+        return [states.reshape(-1, states.shape[-1])[batch.starts] for states in found]
+
     def _batch(self, numbers: Sequence[int]) -> _Batch:
-        return batch_of([self._texts[number] for number in numbers], self._settings.depths)
+        every = _LOOK_AHEAD_EVERY if self._settings.kind == "pass" else 1
+        texts = [self._texts[number] for number in numbers]
+        return batch_of(texts, self._settings.depths, self.step % every, every)
 
 
-def batch_of(texts: Sequence[Text], depths: int) -> _Batch:
-    """Return texts as one batch."""
+def batch_of(texts: Sequence[Text], depths: int, first: int = 0, every: int = 1) -> _Batch:
+    """Return texts as one batch, with `every` n-th place at which a draft can begin."""
     most = max(len(text.ids) for text in texts)
     states = np.zeros((len(texts), most, texts[0].states.shape[1]), dtype=np.float32)
-    tokens = np.zeros((len(texts), most + depths), dtype=np.int32)
+    ids = np.zeros((len(texts), most + depths), dtype=np.int32)
     starts, last = [], []
     for number, text in enumerate(texts):
         size = len(text.ids)
         states[number, :size] = text.states
-        tokens[number, : size - 1] = text.ids[1:]
+        ids[number, :size] = text.ids
         # The first draft comes when the prompt's last token is known but not its state.
         places = np.arange(max(0, text.prompt - 2), size - 1)
+        places = places[first % len(places) :: every]
         starts.append(number * most + places)
         last.append(np.full(len(places), number * most + size - 1))
     begin, final = np.concatenate(starts), np.concatenate(last)
     answers = [begin + 1 + depth for depth in range(depths)]
     return _Batch(
         mx.array(states),
-        mx.array(tokens[:, : most + depths - 1]),
+        mx.array(ids),
         mx.array(begin.astype(np.int32)),
         [mx.array(np.minimum(places, final).astype(np.int32)) for places in answers],
         [mx.array((places <= final).astype(np.float32)) for places in answers],
@@ -323,7 +352,9 @@ def _output_weight(model: nn.Module) -> mx.array:
 
 def write_side_car(head: CachedHead, ids: Sequence[int], path: Path, facts: dict[str, str]) -> None:
     """Write a head that guesses the tokens `ids`, ascending, for `--heads`, in float16."""
-    if isinstance(head, ParallelHead):
+    if isinstance(head, LookAheadHead):
+        arrays = {NAME: head.look_ahead}
+    elif isinstance(head, ParallelHead):
         arrays = stored_parallel(head, mx.array(np.array(ids, dtype=np.int64)))
     else:
         arrays = {f"mtp.{OFFSETS}": mx.array(np.array(ids, dtype=np.int64) - np.arange(len(ids)))}

@@ -14,17 +14,20 @@ import mlx.core as mx
 from mlx import nn
 
 from akunu_py.models.heads.head import CachedHead, PredictionHead
+from akunu_py.models.heads.look_ahead import LookAheadHead
 from akunu_py.models.heads.parallel import ParallelHead
+from head_training.look_ahead import look_ahead_states
 
 
 def unrolled_logits(
-    head: CachedHead, states: mx.array, tokens: mx.array, depths: int, places: mx.array
+    head: CachedHead, states: mx.array, ids: mx.array, depths: int, places: mx.array
 ) -> list[Callable[[slice], mx.array]]:
     """Return a function for each depth: the logits [n, vocab] of some of the flat `places`.
 
-    Arguments are as those of `unrolled_states`.
+    Arguments are as those of `unrolled_states`, but for `ids` [texts, n + depths], whose first
+    token is that of the first state.
     """
-    width = states.shape[-1]
+    width, tokens = states.shape[-1], ids[:, 1:]
     if isinstance(head, ParallelHead):
         flat = states.reshape(-1, width)[places]
         count = min(depths, head.num_guessed)
@@ -32,9 +35,11 @@ def unrolled_logits(
             lambda some, depth=depth: head.logits_at(depth, flat[some][None])[0]
             for depth in range(count)
         ]
-    found = [
-        one.reshape(-1, width)[places] for one in unrolled_states(head, states, tokens, depths)
-    ]
+    if isinstance(head, LookAheadHead):
+        found = look_ahead_states(head, ids[:, : states.shape[1]], places, depths)
+    else:
+        every = unrolled_states(head, states, tokens, depths)
+        found = [one.reshape(-1, width)[places] for one in every]
     return [lambda some, flat=flat: head.logits(flat[some][None])[0] for flat in found]
 
 

@@ -567,10 +567,14 @@ def medusa_beside(target, folder):
     return write_parallel(folder, random_medusa(target, vocabulary=100))
 
 
+def look_ahead_beside(_, folder):
+    return write(folder / "a.safetensors", {"look_ahead": mx.random.normal((BLOCK - 1, 64))})
+
+
 @pytest.mark.parametrize(
     ("write_beside", "drafted"),
     [(eagle_beside, 4), (eagle_file_beside, 4), (dflash_beside, BLOCK - 1), (dflash2_beside, BLOCK - 1),
-     (dspark_beside, BLOCK), (medusa_beside, BLOCK - 1)],
+     (dspark_beside, BLOCK), (medusa_beside, BLOCK - 1), (look_ahead_beside, BLOCK)],
 )  # fmt: skip
 def test_an_engine_drafts_with_it(tmp_path, write_beside, drafted):
     """And the reply is the same, whatever the random head guesses."""

@@ -19,6 +19,7 @@ dspark            what a DSpark head computes: a bias by the token before, and i
 gguf_drafters     EAGLE-3, DFlash, DFlash 2 and DSpark heads in GGUF files
 parallel          what heads compute whose places know nothing of each other: Medusa, blockwise
 stored_parallel   Medusa heads and those of blockwise parallel decoding in files
+look_ahead        look-ahead embeddings (PaSS), whose guesses are rows of a pass of the target
 stored_dflash     DFlash, DFlash 2 and DSpark heads in folders
 head_config       the numbers of a head's config.json, checked
 stored_weights    tensors of safetensors files, checked and put into a head

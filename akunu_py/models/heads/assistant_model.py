@@ -1,6 +1,5 @@
 """Gemma 4's assistant over the target's rows, as a model that draws tokens."""
 
-import contextlib
 from collections.abc import Iterator, Sequence
 from typing import ClassVar, cast
 
@@ -87,14 +86,6 @@ class AssistantTokenModel(DrawingModel):
         self._states = StateQueue()
         super().close()
 
-    def _may_guess(self, *, first: bool) -> bool:  # noqa: ARG002 - the signature of its base
-        # A state of the assistant's own is known only after the pass before it.
-        return False
-
-    def _changing(self) -> contextlib.AbstractContextManager[None]:
-        # There are no caches that an interrupt could leave half done.
-        return contextlib.nullcontext()
-
     def _go_back(self) -> bool:
         """Find the state and the rows that a draw begins with; return whether they are known."""
         end = len(self._text) - 1
@@ -123,12 +114,6 @@ class AssistantTokenModel(DrawingModel):
         states = assistant(self._own_state, tokens[None], self._kept, len(self._text) - 1)
         self._own_state = assistant.state(states)
         return assistant.logits(states)[..., : self.common]
-
-    def _hold(self, tokens: Sequence[int]) -> None:
-        """Do nothing: there is no cache."""
-
-    def _drop(self, count: int) -> None:
-        """Do nothing: there is no cache."""
 
     @property
     def _open_assistant(self) -> Assistant:

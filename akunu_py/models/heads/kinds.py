@@ -25,6 +25,12 @@ from akunu_py.models.heads.gguf_drafters import (
 )
 from akunu_py.models.heads.gguf_head import plan_mtp
 from akunu_py.models.heads.head import CachedHead, PredictionHead
+from akunu_py.models.heads.look_ahead import (
+    LookAheadHead,
+    LookAheadTokenModel,
+    find_look_ahead,
+    make_look_ahead,
+)
 from akunu_py.models.heads.parallel import ParallelHead
 from akunu_py.models.heads.stored_assistant import (
     check_ordering,
@@ -48,7 +54,7 @@ from akunu_py.models.heads.token_model import HeadTokenModel
 Head = CachedHead | Assistant
 """A head with its weights."""
 
-HeadModel = HeadTokenModel | AssistantTokenModel
+HeadModel = HeadTokenModel | AssistantTokenModel | LookAheadTokenModel
 """A head that draws tokens."""
 
 Arrays = dict[str, mx.array]
@@ -109,6 +115,12 @@ KINDS = (
         plan=plan_dflash,
     ),
     HeadKind(head=ParallelHead, model=BlockTokenModel, find=find_parallel, make=make_parallel),
+    HeadKind(
+        head=LookAheadHead,
+        model=LookAheadTokenModel,
+        find=find_look_ahead,
+        make=make_look_ahead,
+    ),
     HeadKind(
         head=Assistant,
         model=AssistantTokenModel,

@@ -99,10 +99,6 @@ class HeadTokenModel(DrawingModel):
         self._states = StateQueue()
         super().close()
 
-    def _may_guess(self, *, first: bool) -> bool:  # noqa: ARG002 - the signature of its base
-        # A state of the head's own is known only after the pass before it.
-        return False
-
     @contextlib.contextmanager
     def _changing(self) -> Iterator[None]:
         before, self._settled = self._settled, False
@@ -126,9 +122,6 @@ class HeadTokenModel(DrawingModel):
         self._num_drawn += 1
         self._own_state = self._run(self._own_state, tokens)
         return self._logits(self._own_state)
-
-    def _hold(self, tokens: Sequence[int]) -> None:
-        """Do nothing: the slots of drawn tokens are not kept."""
 
     def _drop(self, count: int) -> None:
         with self._changing():
