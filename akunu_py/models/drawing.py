@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from akunu_py.drafting.draft_model import DrawnToken, DrawSettings, GoesOn, Guess
-from akunu_py.models.device import drafts_stream
+from akunu_py.models.device import drafts_stream, on_cpu
 from akunu_py.sampling.draft_sampler import DraftSampler, Draw
 from akunu_py.sampling.probabilities import probabilities
 from akunu_py.sampling.transforms import TransformChain
@@ -27,9 +27,10 @@ _log = logging.getLogger(__name__)
 class DrawingModel(abc.ABC):
     """Draws continuations of a text; a `akunu_py.drafting.draft_model.TokenModel`.
 
-    A draw takes one pass a token. The next pass is queued before the last token is read, so the
-    host waits once a draft. With penalties or guesses it waits for each pass. Subclasses run the
-    passes and keep the caches.
+    A draw takes one pass a token. On a GPU the next pass is queued before the last token is read, so
+    the host waits once a draft; on a CPU a pass that turns out to be unwanted would cost its whole
+    time, so the host asks first. With penalties or guesses it waits for each pass. Subclasses run
+    the passes and keep the caches.
 
     Only ids below `common` are drawn, of these only the `drawable` ones, int32 [n], ascending, if
     they are given, and q is normalised over these. `target_size` is the number of the target's
@@ -167,23 +168,28 @@ class DrawingModel(abc.ABC):
     def _draw_ahead(
         self, limit: int, goes_on: GoesOn | None, after: Sequence[int]
     ) -> list[DrawnToken]:
-        """Draw with one pass a token, each queued before the previous token is read."""
+        """Draw with one pass a token; on a GPU each is queued before the last token is read."""
         position = len(self._text) + len(after)
         draws = [self._draw_token(self._catch_up(after)[:, 0], position)]
         drawn: list[DrawnToken] = []
         mx.async_eval(draws[0].tokens, draws[0].measures)  # type: ignore[no-untyped-call]
-        fed = 0
-        while len(draws) < limit:
+        fed, queues = 0, not on_cpu()
+
+        def wants_more() -> bool:
+            if goes_on is None:
+                return True
+            drawn.append(_read(draws[len(drawn)]))
+            return goes_on(drawn)
+
+        while len(draws) < limit and (queues or wants_more()):
             logits = self._feed(draws[-1].tokens[:1])[:, 0]
             fed += 1
             draws.append(self._draw_token(logits, position + len(draws)))
             mx.async_eval(draws[-1].tokens, draws[-1].measures)  # type: ignore[no-untyped-call]
-            if goes_on is not None:
-                drawn.append(_read(draws[len(drawn)]))
-                if not goes_on(drawn):
-                    # The draw that is queued already is dropped.
-                    del draws[len(drawn) :]
-                    break
+            if queues and not wants_more():
+                # The draw that is queued already is dropped.
+                del draws[len(drawn) :]
+                break
         drawn += [_read(draw) for draw in draws[len(drawn) :]]
         self._hold([token.token for token in drawn[:fed]])
         self._keep(draws)
