@@ -3,7 +3,7 @@
 import pytest
 
 from akunu_py.model_store.aliases import save_alias
-from akunu_py.model_store.choice import choice_of_models, name_among, model_name
+from akunu_py.model_store.choice import choice_of_models, model_name, name_among
 from akunu_py.system.errors import ConfigError
 from akunu_py.system.settings import load_settings
 

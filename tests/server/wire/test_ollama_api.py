@@ -163,6 +163,30 @@ def test_conversation(server, backend):
     )
 
 
+def test_a_conversation_of_open_webui(server, backend):
+    """As its backend 0.12.4 wrote it: results name the call alone."""
+    response = server.post(OLLAMA, {
+        "model": "tiny:latest",
+        "messages": [
+            {"role": "user", "content": "Weather in Paris?"},
+            {"role": "assistant", "content": "", "tool_calls": [
+                {"index": 0, "id": "c1", "function": {"name": "f", "arguments": {"a": 1}}},
+            ]},
+            {"role": "tool", "content": "Sun", "tool_call_id": "c1"},
+            {"role": "user", "content": "And now?"},
+        ],
+        "options": {"stop": ["zzz"], "num_predict": 4}, "stream": True,
+        "tools": [{"type": "function", "function": {"name": "f", "parameters": SCHEMA}}],
+    })  # fmt: skip
+    assert lines_of(response)[-1]["done"]
+    assert "x-akunu-ignored" not in response.headers
+    assert backend.request.messages[1:3] == (
+        Message("assistant", tool_calls=(ToolCall("f", {"a": 1}, "c1"),)),
+        Message("tool", "Sun", tool_call_id="c1"),
+    )
+    assert backend.request.config.stop == ("zzz",)
+
+
 @pytest.mark.parametrize(
     ("fields", "prompt"),
     [
@@ -220,7 +244,12 @@ def test_without_effect(server, fields, listed):
 
 @pytest.mark.parametrize(
     ("path", "body"),
-    [(OLLAMA, {}), (OLLAMA, {"messages": []}), (GENERATE, {}), (GENERATE, {"keep_alive": -1})],
+    [
+        (OLLAMA, {}),
+        (OLLAMA, {"messages": []}),
+        (GENERATE, {"prompt": ""}),
+        (GENERATE, {"keep_alive": -1}),
+    ],
 )
 def test_without_a_prompt_the_model_is_loaded(server, backend, path, body):
     answer = server.post(path, body | {"model": "tiny"}).json()
