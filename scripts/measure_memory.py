@@ -30,8 +30,10 @@ def measure(path: Path, context: int, kv_bits: int | None, weights: str) -> str:
     from akunu_py.models.load import LoadOptions
     from akunu_py.models.memory_check import PROGRAM_BYTES
     from akunu_py.models.requirements import requirements
+    from akunu_py.values.load_options import KVBits
 
     needs = requirements(path, LoadOptions(weights=weights))
+    bits = kv_bits and KVBits(kv_bits)
     mx.clear_cache()
     mx.reset_peak_memory()
     # What is freed goes back at once: otherwise the system counts it as long as nobody wants it.
@@ -42,8 +44,8 @@ def measure(path: Path, context: int, kv_bits: int | None, weights: str) -> str:
         tokens = min(context, needs.context)
         parts = (
             needs.weights_bytes,
-            needs.cache_bytes(tokens, kv_bits=kv_bits),
-            needs.working_bytes(tokens, kv_bits=kv_bits),
+            needs.cache_bytes(tokens, kv_bits=bits),
+            needs.working_bytes(tokens, kv_bits=bits),
         )
         peak = mx.get_peak_memory()
     resident = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024

@@ -110,6 +110,7 @@ FOREIGN_OPTIONS: Mapping[str, str] = {
     "--nowordwrap": "type --plain",
     "--num-ctx": "type --context N",
     "--option": "options have names of their own here, as in --temperature 0.7",
+    "--quantized-kv-start": "type --kv-start N, behind --kv-bits 8; it is 0 if you leave it out",
     "--think": "type --reasoning show or --reasoning hide",
     "--threads": _LEAVE_OUT_THREADS,
     "--trust-remote-code": "akunu never runs code of a model; leave {} out",

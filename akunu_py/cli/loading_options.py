@@ -86,6 +86,17 @@ _MODEL_OPTIONS = (
         help="Quantize the KV cache, for long contexts in less memory.",
     ),
     option(
+        "--kv-start",
+        type=int,
+        metavar="N",
+        default=0,
+        check=Count(0, "0 or more tokens").check,
+        group="Model",
+        rare=True,
+        help="With --kv-bits: keep the first N tokens of the cache in full precision for good, and "
+        "quantize those behind them.",
+    ),
+    option(
         "--reproducible",
         is_flag=True,
         group="Model",

@@ -14,9 +14,9 @@ from akunu_py.cli.terminal import printable
 from akunu_py.system.errors import AkunuError, ConfigError, ModelFormatError
 from akunu_py.system.settings import load_settings
 from akunu_py.system.shown_text import size_text
+from akunu_py.values.load_options import KVBits
 
 _USUAL_CONTEXTS = (4096, 32_768)
-_CACHES = {"16 bit": None, "8 bit": 8, "4 bit": 4}
 
 
 @click.command(cls=Command)
@@ -26,6 +26,13 @@ _CACHES = {"16 bit": None, "8 bit": 8, "4 bit": 4}
     type=click.IntRange(min=1),
     metavar="N",
     help="Compute the memory for N tokens of context; else for a few sizes.",
+)
+@click.option(
+    "--kv-start",
+    type=click.IntRange(min=0),
+    metavar="N",
+    default=0,
+    help="Compute quantized caches whose first N tokens stay in full precision.",
 )
 @click.option(
     "--ranks",
@@ -39,6 +46,7 @@ _CACHES = {"16 bit": None, "8 bit": 8, "4 bit": 4}
 def show(  # noqa: PLR0917 - click passes by name
     name: str | None,
     context: int | None,
+    kv_start: int,
     ranks: int | None,
     metadata: bool,
     tensors: bool,
@@ -76,7 +84,7 @@ def show(  # noqa: PLR0917 - click passes by name
         return
     path = _local_path(name)
     try:
-        record = describe_model(path, context)
+        record = describe_model(path, context, kv_start)
         if ranks is not None:
             record["ranks"] = describe_ranks(path, ranks, context)
     except ModelFormatError:
@@ -104,10 +112,11 @@ def _print(
         click.echo(printable("\n".join(lines(record))))
 
 
-def describe_model(path: Path, context: int | None) -> dict[str, Any]:
+def describe_model(path: Path, context: int | None, kv_start: int = 0) -> dict[str, Any]:
     """Return what is known of a GGUF file's or an MLX folder's model, as JSON can hold it.
 
-    `context`, in tokens, is what memory is reckoned for. Raises as `akunu_py.models.requirements`.
+    `context`, in tokens, is what memory is reckoned for; quantized caches begin at `kv_start`.
+    Raises as `akunu_py.models.requirements`.
     """
     from akunu_py.model_store.names import friendly_name  # not for --help
     from akunu_py.models.heads.loading import has_own_head  # imports MLX
@@ -125,10 +134,10 @@ def describe_model(path: Path, context: int | None) -> dict[str, Any]:
     contexts = sorted({min(size, needs.context) for size in sizes})
     memory = []
     for tokens in contexts:
-        for label, bits in _CACHES.items():
+        for bits in (None, KVBits(8, kv_start), KVBits(4, kv_start)):
             if bits is not None and not needs.quantizable:
                 continue
-            whole = f"{8 * needs.number_bytes} bit" if bits is None else label
+            whole = f"{8 * needs.number_bytes if bits is None else bits.bits} bit"
             exact, smaller = (
                 needs.total_bytes(tokens, kv_bits=bits, fitted=fitted) + PROGRAM_BYTES
                 for fitted in (False, True)

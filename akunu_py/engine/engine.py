@@ -54,7 +54,7 @@ from akunu_py.protocols import Tokenizer
 from akunu_py.system.errors import ConfigError, ContextOverflowError
 from akunu_py.tool_calls.given_reader import GivenReader
 from akunu_py.values.generation_config import GenerationConfig, GenerationOptions
-from akunu_py.values.load_options import EngineKeywords, EngineOptions
+from akunu_py.values.load_options import EngineKeywords, EngineOptions, KVBits
 from akunu_py.values.messages import (
     GivenMessage,
     GivenTool,
@@ -84,7 +84,7 @@ class LentModel:
     tokenizer: Tokenizer
     vocabulary_size: int
     context: int
-    kv_bits: int | None
+    kv_bits: KVBits | None
     """Bits of the engine's KV caches; None for unquantized ones."""
 
     draft_model: CachedTokenModel | None
@@ -149,7 +149,7 @@ class Engine:
         self._memories = Memories(
             loaded,
             open_memory(options.memory, self.tokenizer.token_texts, self._session.vocabulary_size),
-            kv_bits=options.kv_bits,
+            kv_bits=options.cache_bits,
             block_rows=block_rows,
         )
         self.description: ModelDescription = loaded.description
@@ -226,9 +226,9 @@ class Engine:
         engine.reply_room = ReplyRoom(needs, options.context, ranks.available_memory)
         session, model, context = engine._session, options.of_model(), engine.context
         if check:
-            compare_with_one(session, path, model, context=context, kv_bits=options.kv_bits)
+            compare_with_one(session, path, model, context=context, kv_bits=options.cache_bits)
         elif check is None:
-            compare_once(ranks, session, path, model, context=context, kv_bits=options.kv_bits)
+            compare_once(ranks, session, path, model, context=context, kv_bits=options.cache_bits)
         return engine
 
     @classmethod
@@ -471,7 +471,7 @@ class Engine:
                     self._loaded.tokenizer,
                     self._session.vocabulary_size,
                     self.context,
-                    self._options.kv_bits,
+                    self._options.cache_bits,
                     self._drafters.models.draft_model,
                 )
 
@@ -763,7 +763,7 @@ class Engine:
         return Session(
             self._loaded.model,
             context=context,
-            kv_bits=self._options.kv_bits,
+            kv_bits=self._options.cache_bits,
             reproducible=self.reproducible,
             make_passes=self._loaded.make_passes,
         )

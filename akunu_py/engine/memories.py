@@ -9,6 +9,7 @@ from akunu_py.models.budget_memory import BudgetMemory
 from akunu_py.models.load import LoadedModel
 from akunu_py.models.pass_times import PassTimes
 from akunu_py.models.session import Session
+from akunu_py.values.load_options import KVBits
 from akunu_py.values.types import GenerationConfig, RowBits
 
 _log = logging.getLogger(__name__)
@@ -26,7 +27,7 @@ class Memories:
         loaded: LoadedModel,
         memory: Memory,
         *,
-        kv_bits: int | None = None,
+        kv_bits: KVBits | None = None,
         block_rows: int | None = None,
     ) -> None:
         self.replies = ReplyMemory(memory)

@@ -12,6 +12,7 @@ from akunu_py.models.cached_rows import NO_CHECKPOINTS, CachedRows, MakePasses, 
 from akunu_py.models.prompt_scores import Scoring
 from akunu_py.models.rollback import Saved
 from akunu_py.system.errors import ConfigError
+from akunu_py.values.load_options import KVBits
 
 BLOCK_ROWS = 8
 """Rows of every pass, which allows drafts of up to 7 tokens. Metal's attention kernel for few rows
@@ -54,7 +55,7 @@ class AlignedRows(CachedRows):
     """
 
     def __init__(
-        self, model: nn.Module, kv_bits: int | None = None, make_passes: MakePasses = Passes
+        self, model: nn.Module, kv_bits: KVBits | None = None, make_passes: MakePasses = Passes
     ) -> None:
         super().__init__(model, kv_bits, make_passes)
         if not self.rollback.supported:

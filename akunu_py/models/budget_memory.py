@@ -21,6 +21,7 @@ from akunu_py.models.model_digest import class_and_arguments
 from akunu_py.models.pass_times import PassTimes
 from akunu_py.models.row_bits import MOST_ROWS
 from akunu_py.values.cost_curve import CostCurve
+from akunu_py.values.load_options import KVBits
 from akunu_py.values.types import RowBits
 
 _RIDGE_GPU = 4.0
@@ -39,7 +40,7 @@ class BudgetMemory:
         description: ModelDescription,
         model: nn.Module,
         *,
-        kv_bits: int | None = None,
+        kv_bits: KVBits | None = None,
         block_rows: int | None = None,
     ) -> None:
         self.file = CostFile(cost_key(description, model, kv_bits=kv_bits, block_rows=block_rows))
@@ -92,7 +93,11 @@ def device_prior() -> CostCurve:
 
 
 def cost_key(
-    description: ModelDescription, model: nn.Module, *, kv_bits: int | None, block_rows: int | None
+    description: ModelDescription,
+    model: nn.Module,
+    *,
+    kv_bits: KVBits | None,
+    block_rows: int | None,
 ) -> dict[str, str]:
     """Return the key of a cost curve.
 

@@ -7,9 +7,11 @@ from mlx import nn
 from mlx_lm.models.cache import KVCache, QuantizedKVCache, make_prompt_cache
 from mlx_lm.models.mla import MultiLinear, QuantizedMultiLinear
 
+from akunu_py.models.late_quantization import LateQuantizedCache
 from akunu_py.models.layers import PlanesMultiLinear
 from akunu_py.models.rollback import with_exact_sinks
 from akunu_py.system.errors import ConfigError
+from akunu_py.values.load_options import KVBits
 
 _KV_GROUP_SIZES = (64, 32)
 LATENT_LAYERS = (MultiLinear, QuantizedMultiLinear, PlanesMultiLinear)
@@ -19,16 +21,17 @@ Cache = Any
 """One of mlx-lm's cache objects; mlx-lm has no common type that says what they can do."""
 
 
-def make_caches(model: nn.Module, kv_bits: int | None = None) -> list[Cache]:
-    """Return fresh caches for the model, quantized to `kv_bits` where given.
+def make_caches(model: nn.Module, kv_bits: KVBits | None = None) -> list[Cache]:
+    """Return fresh caches for the model, quantized as `kv_bits` says where given.
 
     Raises ConfigError where a cache of the model cannot be quantized.
     """
     caches: list[Cache] = [with_exact_sinks(cache) for cache in make_prompt_cache(model)]
     if kv_bits is None:
         return caches
-    if kv_bits not in (4, 8):
-        raise ConfigError(f"kv_bits is {kv_bits!r}; give 4 or 8")
+    bits, start = kv_bits
+    if bits not in (4, 8):
+        raise ConfigError(f"kv_bits is {bits!r}; give 4 or 8")
     kinds = sorted({type(cache).__name__ for cache in caches if type(cache) is not KVCache})
     if kinds:
         raise ConfigError(
@@ -45,7 +48,9 @@ def make_caches(model: nn.Module, kv_bits: int | None = None) -> list[Cache]:
         raise ConfigError(
             "this model's heads are too narrow for a quantized cache; leave kv_bits out"
         )
-    return [QuantizedKVCache(group_size=group_size, bits=kv_bits) for _ in caches]
+    if start == 0:
+        return [QuantizedKVCache(group_size=group_size, bits=bits) for _ in caches]
+    return [LateQuantizedCache(start, group_size=group_size, bits=bits) for _ in caches]
 
 
 def _head_widths_fit(model: nn.Module, group_size: int) -> bool:

@@ -9,6 +9,8 @@ from mlx import nn
 from mlx.utils import tree_flatten, tree_map
 from mlx_lm.models.cache import ChunkedKVCache, KVCache, RotatingKVCache
 
+from akunu_py.values.load_options import KVBits
+
 _QUANTIZED_GROUP = 64
 _STEP = int(KVCache.step)
 """Rows by which caches grow."""
@@ -53,19 +55,22 @@ def drop_numbers(model: nn.Module) -> None:
 
 
 def cached_bytes(
-    caches: Iterable[CacheNeeds], tokens: int, number_bytes: int, *, kv_bits: int | None = None
+    caches: Iterable[CacheNeeds], tokens: int, number_bytes: int, *, kv_bits: KVBits | None = None
 ) -> int:
     """Return the bytes of caches after `tokens`.
 
-    A number takes `number_bytes`, or `kv_bits` (4, 8) bits and a share of its group's scale.
+    A number takes `number_bytes`, or the bits of `kv_bits` and a share of its group's scale.
     """
-    size = float(number_bytes)
-    if kv_bits is not None:
-        # A group has a scale and a bias.
-        size = kv_bits / 8 + 2 * number_bytes / _QUANTIZED_GROUP
-    rows = -(-tokens // _STEP) * _STEP
+    late = 0 if kv_bits is None else _grown(max(0, tokens - kv_bits.start))
+    early = _grown(tokens if kv_bits is None else min(tokens, kv_bits.start))
+    # A group has a scale and a bias.
+    packed = 0 if kv_bits is None else kv_bits.bits / 8 + 2 * number_bytes / _QUANTIZED_GROUP
     total = 0.0
     for cache in caches:
-        kept = rows if cache.window is None else min(rows, cache.window)
-        total += cache.per_token * kept * size + cache.fixed_bytes
+        kept = early if cache.window is None else min(early, cache.window)
+        total += cache.per_token * (kept * number_bytes + late * packed) + cache.fixed_bytes
     return round(total)
+
+
+def _grown(rows: int) -> int:
+    return -(-rows // _STEP) * _STEP

@@ -18,6 +18,7 @@ from akunu_py.models.cache import Cache, make_caches
 from akunu_py.models.prompt_scores import SCORED_ROWS, PromptScores, Scoring
 from akunu_py.models.replay_trial import replays
 from akunu_py.models.rollback import RollbackCaches, Saved, alias, leaves, take_over, watch
+from akunu_py.values.load_options import KVBits
 
 PREFILL_CHUNK = 512
 """Most rows of one prompt pass: enough for full speed."""
@@ -45,7 +46,7 @@ class Passes:
     joins = True
     """Whether passes may be joined with those over other caches."""
 
-    def __init__(self, model: nn.Module, kv_bits: int | None) -> None:
+    def __init__(self, model: nn.Module, kv_bits: KVBits | None) -> None:
         self._model = model
         self.caches = make_caches(model, kv_bits)
         self.rollback = RollbackCaches(self.caches)
@@ -96,7 +97,7 @@ class Passes:
         return logits
 
 
-MakePasses = Callable[[nn.Module, int | None], Passes]
+MakePasses = Callable[[nn.Module, KVBits | None], Passes]
 """Makes fresh caches of a model with `kv_bits`, and the passes over them."""
 
 
@@ -104,7 +105,7 @@ class CachedRows:
     """The rows fed to a model, and how to go back to earlier ones."""
 
     def __init__(
-        self, model: nn.Module, kv_bits: int | None = None, make_passes: MakePasses = Passes
+        self, model: nn.Module, kv_bits: KVBits | None = None, make_passes: MakePasses = Passes
     ) -> None:
         self.model = model
         self._kv_bits = kv_bits

@@ -242,8 +242,7 @@ class _OwnPlaces:
 class _OnceCaches(_Caches):
     """Stands for one cache of every session also within attention over the rows of all.
 
-    mlx-lm hands attention over caches that have `bits` to a function of its own, which is
-    `_attention` then: it runs for each session alone.
+    Attention asks it, since it has `bits` (`late_quantization`): it runs for each session alone.
     """
 
     group_size = None
@@ -267,26 +266,14 @@ class _OnceCaches(_Caches):
         held = [part.update_and_fetch(*own) for part, *own in rows]
         return _Apart([own for own, _ in held]), _Apart([own for _, own in held])
 
-
-_quantized_attention = base.quantized_scaled_dot_product_attention
-
-
-def _attention(
-    queries: mx.array, keys: Any, values: Any, scale: float, mask: Any, *, bits: Any, **options: Any
-) -> mx.array:
-    """Run mlx-lm's attention for each session of `_OnceCaches`; as it is for other caches."""
-    if not isinstance(bits, _OnceCaches):
-        options |= {"scale": scale, "mask": mask, "bits": bits}
-        quantized: mx.array = _quantized_attention(queries, keys, values, **options)
-        return quantized
-    masks = mask.parts if isinstance(mask, _Apart) else [mask] * len(bits.parts)
-    rows = zip(bits.split(queries), keys.parts, values.parts, bits.parts, masks, strict=True)
-    found = [base.scaled_dot_product_attention(*own, scale, seen) for *own, seen in rows]
-    return mx.concatenate(found, axis=2)
-
-
-# Once and for good: other threads may call it at any time.
-base.quantized_scaled_dot_product_attention = _attention
+    def attend(
+        self, queries: mx.array, keys: _Apart, values: _Apart, scale: float, mask: Any
+    ) -> mx.array:
+        """Run mlx-lm's attention for each session."""
+        masks = mask.parts if isinstance(mask, _Apart) else [mask] * len(self.parts)
+        rows = zip(self.split(queries), keys.parts, values.parts, self.parts, masks, strict=True)
+        found = [base.scaled_dot_product_attention(*own, scale, seen) for *own, seen in rows]
+        return mx.concatenate(found, axis=2)
 
 
 def _part_of(value: Any, session: int) -> Any:

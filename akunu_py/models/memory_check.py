@@ -17,7 +17,7 @@ from akunu_py.models.load import draft_options
 from akunu_py.models.rank_split import PlannedGroup
 from akunu_py.models.sources import place_kind, source_of
 from akunu_py.system.errors import AkunuError, ConfigError, MemoryLimitError
-from akunu_py.values.load_options import EngineOptions, LoadOptions
+from akunu_py.values.load_options import EngineOptions, KVBits, LoadOptions
 
 _log = logging.getLogger(__name__)
 
@@ -37,7 +37,7 @@ class PlannedModel:
 
     path: Path
     options: LoadOptions
-    kv_bits: int | None = None
+    kv_bits: KVBits | None = None
     """Of its caches; None for unquantized ones."""
 
     group: PlannedGroup | None = None
@@ -56,7 +56,7 @@ def planned_models(
     path: Path, options: EngineOptions, group: PlannedGroup | None = None
 ) -> list[PlannedModel]:
     """Return the models of an engine: the one at `path`, and its draft model."""
-    models = [PlannedModel(path, options.of_model(), options.kv_bits, group, options.heads)]
+    models = [PlannedModel(path, options.of_model(), options.cache_bits, group, options.heads)]
     if options.draft_model is not None:
         draft = Path(options.draft_model)
         # Its cache is never quantized.

@@ -23,7 +23,7 @@ from akunu_py.models.rank_split import PlannedGroup, Way, plan
 from akunu_py.models.rollback import RollbackCaches, leaves, watch
 from akunu_py.models.sources import EmptyModel, ModelFigures, source_of
 from akunu_py.system.errors import ConfigError
-from akunu_py.values.load_options import LoadOptions
+from akunu_py.values.load_options import KVBits, LoadOptions
 
 _CGROUP_LIMIT = Path("/sys/fs/cgroup/memory.max")
 
@@ -48,8 +48,8 @@ class Requirements(ModelFigures):
     head: HeadNeeds | None = None
     """What the prediction head needs that drafts for it; None without one."""
 
-    def cache_bytes(self, tokens: int, *, kv_bits: int | None = None) -> int:
-        """Return the bytes of the caches after `tokens`, with `kv_bits` (4, 8) a number.
+    def cache_bytes(self, tokens: int, *, kv_bits: KVBits | None = None) -> int:
+        """Return the bytes of the caches after `tokens`, quantized as `kv_bits` says.
 
         Where they cannot be quantized, bits do not matter. The cache of a head counts too; it is
         never quantized.
@@ -58,7 +58,9 @@ class Requirements(ModelFigures):
         own = cached_bytes(self.caches, tokens, self.number_bytes, kv_bits=kv_bits)
         return own if self.head is None else own + self.head.cache_bytes(tokens)
 
-    def total_bytes(self, tokens: int, *, kv_bits: int | None = None, fitted: bool = False) -> int:
+    def total_bytes(
+        self, tokens: int, *, kv_bits: KVBits | None = None, fitted: bool = False
+    ) -> int:
         """Return the bytes of weights (`fitted` or not), caches and the largest pass together."""
         weights = self.fitted_bytes if fitted else self.weights_bytes
         if self.head is not None:
@@ -69,7 +71,7 @@ class Requirements(ModelFigures):
             + self.working_bytes(tokens, kv_bits=kv_bits)
         )
 
-    def working_bytes(self, tokens: int, *, kv_bits: int | None = None) -> int:
+    def working_bytes(self, tokens: int, *, kv_bits: KVBits | None = None) -> int:
         """Return the additional bytes of the largest pass with a context of `tokens`."""
         columns = max(
             (
@@ -79,7 +81,8 @@ class Requirements(ModelFigures):
             ),
             default=0,
         )
-        # A growing cache is in memory twice for a moment, one layer's at a time.
+        # A growing cache is in memory twice for a moment, one layer's at a time; and a quantized
+        # one has a dense form, in passes over many rows.
         growing = max((cache.per_token for cache in self.caches), default=0)
         return growing * columns * self.number_bytes + self.shape.working_bytes(
             tokens,
@@ -154,7 +157,7 @@ def _count(
             dense=figures["dense"], fitted=fitted,
         )  # fmt: skip
     try:
-        make_caches(model, kv_bits=8)
+        make_caches(model, kv_bits=KVBits(8))
         quantizable = True
     except ConfigError:
         quantizable = False

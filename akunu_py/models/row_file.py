@@ -17,6 +17,7 @@ from typing import Any
 import mlx.core as mx
 
 from akunu_py.models.cached_rows import CachedRows
+from akunu_py.models.late_quantization import EarlyRows, LateRows, own_rows
 from akunu_py.models.rollback import leaves
 from akunu_py.models.weight_files import read_shapes
 
@@ -24,9 +25,10 @@ _ARRAY = "array"
 _PLACES = frozenset({"offset", "_idx", "start_position"})
 """Fields that count rows; other numbers belong to the model and never change."""
 
-_KINDS = frozenset(
-    {"KVCache", "QuantizedKVCache", "RotatingKVCache", "SinkCache", "ChunkedKVCache", "ArraysCache"}
-)
+_BY_LENGTH = frozenset({"KVCache", "QuantizedKVCache", "EarlyRows", "LateRows"})
+"""Caches of which a marked place needs nothing but its length."""
+
+_KINDS = _BY_LENGTH | {"RotatingKVCache", "SinkCache", "ChunkedKVCache", "ArraysCache"}
 """Caches whose arrays have the same types and shapes, but for the rows, once there are `_FEW`."""
 
 _FEW = 16
@@ -34,9 +36,6 @@ _FEW = 16
 
 _WITHOUT_ROWS = "ArraysCache"
 """Caches whose arrays keep all of their shape."""
-
-_BY_LENGTH = frozenset({"KVCache", "QuantizedKVCache"})
-"""Caches of which a marked place needs nothing but its length."""
 
 Layout = dict[str, Any]
 _Form = tuple[tuple[int, ...], mx.Dtype]
@@ -148,7 +147,7 @@ def _fill(
             name: _restore(value, f"{prefix}{number}.{name}", arrays)
             for name, value in one["fields"].items()
         }
-        _check_numbers(values, vars(leaf), len(tokens))
+        _check_numbers(values, leaf, len(tokens))
         vars(leaf).update(values)
     rows.tokens = list(tokens)
 
@@ -186,8 +185,9 @@ def _restore(value: Any, name: str, arrays: dict[str, mx.array]) -> Any:
     raise ValueError(f"{name} is {json.dumps(value)[:40]}")
 
 
-def _check_numbers(values: Mapping[str, Any], fresh: Mapping[str, Any], num_tokens: int) -> None:
-    """Raise ValueError for numbers that these caches cannot have after `num_tokens` tokens."""
+def _check_numbers(values: Mapping[str, Any], empty: Any, num_tokens: int) -> None:
+    """Raise ValueError for numbers that a cache, given `empty`, cannot have after `num_tokens`."""
+    fresh = vars(empty)
     for name, value in values.items():
         if name in _PLACES:
             if type(value) is not int or not 0 <= value <= num_tokens:
@@ -200,10 +200,12 @@ def _check_numbers(values: Mapping[str, Any], fresh: Mapping[str, Any], num_toke
     if keys is not None:
         arrays = [*keys, *values["values"]] if isinstance(keys, list) else [keys, values["values"]]
         first = values.get("start_position", 0)
-        needed = min(num_tokens - first, values.get("max_size", num_tokens))
+        needed = min(own_rows(empty, num_tokens) - first, values.get("max_size", num_tokens))
         held = {array.shape[-2] for array in arrays}
         if len(held) != 1 or min(held) < max(needed, values.get("_idx", 0)):
             raise ValueError("a cache has fewer rows than it counts")
+    elif isinstance(empty, EarlyRows | LateRows) and own_rows(empty, num_tokens):
+        raise ValueError("a cache lacks its rows")
 
 
 def _forms(rows: CachedRows) -> dict[str, _Form]:
@@ -212,6 +214,10 @@ def _forms(rows: CachedRows) -> dict[str, _Form]:
     They are read off a pass over a few tokens, which is not evaluated.
     """
     probe = rows.empty()
+    for leaf in leaves(probe.caches):
+        if isinstance(leaf, EarlyRows | LateRows):
+            # Both parts get rows.
+            leaf.start = 1
     probe.feed(mx.zeros((min(_FEW, probe.room),), dtype=mx.int32))
     forms: dict[str, _Form] = {}
     for number, leaf in enumerate(leaves(probe.caches)):

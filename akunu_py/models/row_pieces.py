@@ -1,8 +1,8 @@
 """Rows by length in pieces, which several conversations with one beginning may hold.
 
-Only caches whose rows lie in order (`KVCache`, `QuantizedKVCache`) come apart. The windows and
-states of other layers stay with their conversation. Rows that are held in pieces cannot be fed;
-their caches keep their lengths.
+Only caches whose rows lie in order (`rollback.by_length`) come apart. The windows and states of
+other layers stay with their conversation. Rows that are held in pieces cannot be fed; their caches
+keep their lengths.
 """
 
 import contextlib
@@ -15,6 +15,7 @@ import mlx.core as mx
 from mlx.utils import tree_flatten, tree_map
 
 from akunu_py.models.cached_rows import CachedRows
+from akunu_py.models.late_quantization import span_of
 from akunu_py.models.rollback import by_length, leaves
 
 _ROWS = -2
@@ -25,9 +26,15 @@ _ROWS = -2
 class Piece:
     """Some rows of all caches by length; nobody writes into its arrays."""
 
+    begin: int
+    """Place of the first row in the text."""
+
     count: int
+    spans: Sequence[range]
+    """Which rows of a text each cache holds."""
+
     arrays: list[Any]
-    """Keys and values of each cache."""
+    """Keys and values of each cache; None for one that holds none of these rows."""
 
     @property
     def nbytes(self) -> int:
@@ -36,31 +43,40 @@ class Piece:
 
     def first(self, count: int) -> "Piece":
         """Return the first rows, not copied."""
-        if count >= self.count:
-            return self
-        return Piece(count, tree_map(lambda held: held[..., :count, :], self.arrays))
+        return self if count >= self.count else self.part(0, count)
+
+    def part(self, first: int, end: int) -> "Piece":
+        """Return the rows between two places of the piece, not copied."""
+        arrays: list[Any] = []
+        for span, held in zip(self.spans, self.arrays, strict=True):
+            bounds = self.begin, self.begin + first, self.begin + end
+            zero, *places = (min(max(place, span.start), span.stop) for place in bounds)
+            rows = slice(*(place - zero for place in places))
+            empty = held is None or rows.start == rows.stop
+            arrays.append(
+                None if empty else tree_map(lambda one, rows=rows: one[..., rows, :], held)
+            )
+        return Piece(self.begin + first, end - first, self.spans, arrays)
 
     def cut(self, place: int) -> tuple["Piece", "Piece"]:
         """Return the rows up to a place, and those from there on, in memory of their own."""
-        found = []
-        for first, last in ((0, place), (place, self.count)):
-            rows = slice(first, last)
-            arrays = tree_map(
-                lambda held, rows=rows: mx.contiguous(held[..., rows, :]), self.arrays
-            )
-            mx.eval(_arrays(arrays))
-            found.append(Piece(last - first, arrays))
-        return found[0], found[1]
+        found = self.part(0, place), self.part(place, self.count)
+        for piece in found:
+            piece.arrays = [
+                tree_map(mx.contiguous, held) if held else None for held in piece.arrays
+            ]
+            mx.eval(_arrays(piece.arrays))
+        return found
 
     def begins_with(self, pieces: Sequence["Piece"], count: int) -> bool:
         """Return whether the first rows have the numbers of the first `count` of other pieces."""
         equal, place = [], 0
         for piece in pieces:
-            size = min(piece.count, count - place)
-            for mine, theirs in zip(_arrays(self.arrays), _arrays(piece.arrays), strict=True):
-                own = mine[..., place : place + size, :]
-                equal.append(mx.array_equal(own, theirs[..., :size, :]))
-            place += size
+            theirs = piece.first(count - place)
+            mine = self.part(place, place + theirs.count)
+            pairs = zip(_arrays(mine.arrays), _arrays(theirs.arrays), strict=True)
+            equal += [mx.array_equal(*pair) for pair in pairs]
+            place += theirs.count
         return bool(mx.all(mx.stack(equal)))
 
 
@@ -73,7 +89,8 @@ def take_apart(rows: CachedRows) -> list[Piece]:
     held = _caches(rows)
     if not held:
         return []
-    piece = Piece(len(rows.tokens), [(leaf.keys, leaf.values) for leaf in held])
+    arrays = [None if leaf.keys is None else (leaf.keys, leaf.values) for leaf in held]
+    piece = Piece(0, len(rows.tokens), [span_of(leaf) for leaf in held], arrays)
     for leaf in held:
         leaf.keys = leaf.values = None
     return [piece]
@@ -83,9 +100,9 @@ def put_together(rows: CachedRows, pieces: Sequence[Piece]) -> None:
     """Fill the caches by length with the rows of pieces. A single piece is not copied."""
     held = _caches(rows)
     for place, leaf in enumerate(held):
-        parts = [piece.arrays[place] for piece in pieces]
+        parts = [piece.arrays[place] for piece in pieces if piece.arrays[place]]
         # Array objects of their own: a pass writes through them.
-        leaf.keys, leaf.values = tree_map(_join, *parts)
+        leaf.keys, leaf.values = tree_map(_join, *parts) if parts else (None, None)
     mx.eval(_arrays([(leaf.keys, leaf.values) for leaf in held]))
 
 
@@ -116,4 +133,4 @@ def _join(*parts: mx.array) -> mx.array:
 
 
 def _arrays(tree: Any) -> list[mx.array]:
-    return [array for _, array in tree_flatten(tree)]
+    return [array for _, array in tree_flatten(tree) if array is not None]

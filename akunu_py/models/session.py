@@ -38,6 +38,7 @@ from akunu_py.sampling.probabilities import probabilities
 from akunu_py.sampling.sampler import Sampler
 from akunu_py.system.errors import ContractError
 from akunu_py.values.draft_trees import depths
+from akunu_py.values.load_options import KVBits
 from akunu_py.values.types import Draft, PassReport, TokenLogprob
 
 _CLEAR_EVERY = 256
@@ -65,7 +66,7 @@ class Session(Target):
         model: nn.Module,
         *,
         context: int,
-        kv_bits: int | None = None,
+        kv_bits: KVBits | None = None,
         reproducible: bool = False,
         make_passes: MakePasses = Passes,
     ) -> None:

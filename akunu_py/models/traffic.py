@@ -16,6 +16,7 @@ from mlx.utils import tree_flatten
 
 from akunu_py.models.cache import Cache, make_caches
 from akunu_py.models.device import on_cpu
+from akunu_py.values.load_options import KVBits
 
 _COPY_BYTES = 128 << 20
 """Bytes of one copy: more than the last-level caches that one processor core can reach."""
@@ -72,7 +73,7 @@ class MemoryTraffic:
 def memory_traffic(
     model: nn.Module,
     *,
-    kv_bits: int | None = None,
+    kv_bits: KVBits | None = None,
     repeats: int = 5,
     clock: Callable[[], float] = time.perf_counter,
 ) -> MemoryTraffic:
@@ -166,7 +167,7 @@ def _bytes(module: nn.Module) -> int:
     return sum(int(array.nbytes) for _, array in tree_flatten(module.parameters()))
 
 
-def cache_bytes(model: nn.Module, kv_bits: int | None = None) -> tuple[CacheBytes, ...]:
+def cache_bytes(model: nn.Module, kv_bits: KVBits | None = None) -> tuple[CacheBytes, ...]:
     """Return the size of each layer's cache, from shapes alone; nothing is computed."""
     caches = make_caches(model, kv_bits)
     model(mx.zeros((1, 1), dtype=mx.int32), cache=caches)

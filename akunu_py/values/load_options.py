@@ -2,13 +2,26 @@
 
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Literal, TypedDict, get_args
+from typing import Literal, NamedTuple, TypedDict, get_args
 
 from akunu_py.system.errors import ConfigError
 
 Weights = Literal["auto", "quantized", "dense"]
 ComputeType = Literal["auto", "float16", "bfloat16", "float32"]
 Q6KForm = Literal["planes", "8bit"]
+
+
+class KVBits(NamedTuple):
+    """How KV caches are quantized."""
+
+    bits: int
+    """Of a number: 4 or 8."""
+
+    start: int = 0
+    """The first row that is quantized; those before it stay in full precision."""
+
+    def __str__(self) -> str:
+        return f"{self.bits} from row {self.start:,}" if self.start else str(self.bits)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,6 +72,10 @@ class EngineOptions(LoadOptions):
     kv_bits: int | None = None
     """4 or 8 to quantize the KV cache."""
 
+    kv_start: int = 0
+    """Rows of the KV cache that stay in full precision, from the first; later ones are quantized
+    as `kv_bits` says."""
+
     reproducible: bool = False
     """Give every position a fixed place in passes of one size. Drafting then changes no token as
     long as a kernel's result for a row depends only on shapes and on what the row sees
@@ -81,6 +98,21 @@ class EngineOptions(LoadOptions):
     """mlx-lm's name of the parser that reads tool calls, in place of the format that the chat
     template shows (docs/tools.md)."""
 
+    @property
+    def cache_bits(self) -> KVBits | None:
+        """How the caches are quantized; None for not at all.
+
+        Raises ConfigError for a start that cannot be.
+        """
+        whole = isinstance(self.kv_start, int) and not isinstance(self.kv_start, bool)
+        if not whole or self.kv_start < 0:
+            raise ConfigError(f"kv_start is {self.kv_start!r}; give 0 or more tokens")
+        if self.kv_bits is None:
+            if self.kv_start:
+                raise ConfigError("kv_start says where kv_bits begins; give kv_bits 8 or 4 as well")
+            return None
+        return KVBits(self.kv_bits, self.kv_start)
+
     def of_model(self) -> LoadOptions:
         """Return the options of the model alone."""
         return LoadOptions(
@@ -98,6 +130,7 @@ class EngineKeywords(TypedDict, total=False):
     pre_tokenizer: str | None
     context: int | None
     kv_bits: int | None
+    kv_start: int
     reproducible: bool
     memory: str | Path | None
     draft_model: str | Path | None

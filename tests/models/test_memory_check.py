@@ -21,6 +21,7 @@ from akunu_py.models.memory_check import (
     memory_parts,
 )
 from akunu_py.models.requirements import requirements
+from akunu_py.values.load_options import EngineOptions
 
 OPTIONS = LoadOptions()
 
@@ -108,8 +109,8 @@ def test_more_of_anything_needs_more(tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kv_bits", [None, 8])
-def test_the_estimate_holds_and_is_not_far_off(tmp_path, kv_bits):
+@pytest.mark.parametrize("options", [{}, {"kv_bits": 8}, {"kv_bits": 8, "kv_start": 700}])
+def test_the_estimate_holds_and_is_not_far_off(tmp_path, options):
     """On the CPU backend: the peak of a prompt of 2,048 tokens against what was foreseen."""
     path = write_tiny_llama(
         tmp_path / "m.gguf",
@@ -124,10 +125,10 @@ def test_the_estimate_holds_and_is_not_far_off(tmp_path, kv_bits):
     mx.clear_cache()
     before = mx.get_active_memory()
     mx.reset_peak_memory()
-    with Engine.load(path, kv_bits=kv_bits) as engine:
+    with Engine.load(path, **options) as engine:
         engine.generate([5] * 2040, max_tokens=4)
         peak = mx.get_peak_memory() - before
-    foreseen = needs.total_bytes(2048, kv_bits=kv_bits)
+    foreseen = needs.total_bytes(2048, kv_bits=EngineOptions(**options).cache_bits)
     assert 0.6 * foreseen < peak < 1.05 * foreseen
 
 

@@ -33,6 +33,7 @@ from akunu_py.server.disk_tier import DiskTier
 from akunu_py.server.prefix_cache import PrefixCache
 from akunu_py.server.worker import Worker
 from akunu_py.system.errors import ConfigError
+from akunu_py.values.load_options import KVBits
 from akunu_py.values.types import GenerationConfig
 
 TEXT = "a cat and a dog, a cat and a bird. " * 2
@@ -141,7 +142,13 @@ def test_caches_that_cannot_be_checked_stay_in_memory(tmp_path):
         assert not list(tmp_path.glob("rows-*/*"))
 
 
-@pytest.mark.parametrize("options", [{"kv_bits": 8}, {"reproducible": True}])
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"kv_bits": 8}, {"kv_bits": 8, "kv_start": 5}, {"kv_bits": 8, "kv_start": 500},
+        {"reproducible": True},
+    ],
+)  # fmt: skip
 def test_rows_of_other_kinds(tmp_path, options):
     name = "llama, 8-bit caches" if "kv_bits" in options else "llama"
     with toy_engine(name, **options) as engine:
@@ -165,6 +172,9 @@ def test_other_weights_and_settings_have_other_names(engine):
         names = {finish(one._session.digest()) for one in (engine, other, aligned)}
     with toy_engine() as again:
         assert len(names | {finish(again._session.digest())}) == 3
+    model = build_family("llama, 8-bit caches")
+    late = [Session(model, context=64, kv_bits=KVBits(8, start)) for start in (0, 5, 6)]
+    assert len({finish(one.digest()) for one in late}) == 3
 
 
 @pytest.mark.parametrize("name", ["llama", "plamo2"])

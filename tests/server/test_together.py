@@ -103,13 +103,21 @@ class LostError(AkunuError):
 
 @pytest.fixture(
     scope="module",
-    params=["llama", "gemma3", "qwen3_next", "deepseek_v3", ("llama, 8-bit caches", 8)],
+    params=[
+        "llama",
+        "gemma3",
+        "qwen3_next",
+        "deepseek_v3",
+        ("llama, 8-bit caches", 8, 0),
+        ("llama, 8-bit caches", 8, 21),
+    ],
     ids=str,
 )
 def engine(request):
-    name, bits = request.param if isinstance(request.param, tuple) else (request.param, None)
+    param = request.param
+    name, bits, start = param if isinstance(param, tuple) else (param, None, 0)
     head = foreign_head(FRAME["hidden_size"], VOCABULARY)
-    with toy_engine(name, context=96, head=head, kv_bits=bits) as engine:
+    with toy_engine(name, context=96, head=head, kv_bits=bits, kv_start=start) as engine:
         assert engine.joined_passes() is not None
         yield engine
 

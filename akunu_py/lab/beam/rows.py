@@ -22,6 +22,7 @@ from akunu_py.models.tree import Trees, keep_rows
 from akunu_py.models.tree.rows import TreeRows
 from akunu_py.system.errors import ConfigError, ContractError
 from akunu_py.values.draft_trees import TreeBuilder, walk
+from akunu_py.values.load_options import KVBits
 from akunu_py.values.types import Draft
 
 _SUBSTITUTE = 0
@@ -57,7 +58,7 @@ class BeamRows:
         vocabulary_size: int,
         context: int,
         common: int | None = None,
-        kv_bits: int | None = None,
+        kv_bits: KVBits | None = None,
         check: Callable[[], None] | None = None,
         progress: Progress | None = None,
     ) -> None:

@@ -24,6 +24,7 @@ from akunu_py.models.session import Session
 from akunu_py.system.atomic_file import replace_file
 from akunu_py.system.errors import AkunuError, MemoryLimitError
 from akunu_py.system.settings import cache_folder
+from akunu_py.values.load_options import KVBits
 
 _log = logging.getLogger(__name__)
 
@@ -48,7 +49,7 @@ def compare_once(
     options: LoadOptions,
     *,
     context: int,
-    kv_bits: int | None,
+    kv_bits: KVBits | None,
 ) -> None:
     """Compare as `compare_with_one` does, unless these ranks were found to agree about this model.
 
@@ -59,7 +60,7 @@ def compare_once(
         "ranks": [link.name(rank) for rank in range(1, link.size)],
         "connection": [name for name in _CONNECTIONS if name in os.environ],
         "model": files_digest(path),
-        "options": {**dataclasses.asdict(options), "kv_bits": kv_bits},
+        "options": {**dataclasses.asdict(options), "kv_bits": str(kv_bits)},
         **versions(),
     }
     content = json.dumps(key, default=str, sort_keys=True).encode()
@@ -86,7 +87,7 @@ def compare_once(
 
 
 def compare_with_one(
-    session: Session, path: Path, options: LoadOptions, *, context: int, kv_bits: int | None
+    session: Session, path: Path, options: LoadOptions, *, context: int, kv_bits: KVBits | None
 ) -> float:
     """Return the largest difference of the last logits of a prompt, relative to the largest logit.
 

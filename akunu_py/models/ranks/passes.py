@@ -33,6 +33,7 @@ from akunu_py.models.ranks.link import Link, MessageKind, RankMessage
 from akunu_py.models.replay_trial import replays
 from akunu_py.models.rollback import Record, RollbackCaches, Saved, leaves
 from akunu_py.system.errors import ContractError, RollbackError
+from akunu_py.values.load_options import KVBits
 
 _CLEAR_EVERY = 256
 """Passes after which MLX's pool of freed buffers is emptied, as in a `Session`."""
@@ -45,7 +46,7 @@ class CacheKinds:
     """
 
     def __init__(
-        self, link: Link, model: nn.Module, kv_bits: int | None, *, pipeline: bool
+        self, link: Link, model: nn.Module, kv_bits: KVBits | None, *, pipeline: bool
     ) -> None:
         own = Passes(model, kv_bits).rollback
         self.supported, drops, self.by_length = _on_all_ranks(
@@ -157,7 +158,7 @@ class Leader:
         """Return a number for caches or a saved state."""
         return next(self._numbers) % (1 << 31)
 
-    def passes(self, model: nn.Module, kv_bits: int | None) -> Passes:
+    def passes(self, model: nn.Module, kv_bits: KVBits | None) -> Passes:
         """Return passes over fresh caches, on all ranks."""
         return _LeaderPasses(self, model, kv_bits)
 
@@ -195,11 +196,11 @@ class _LeaderPasses(Passes):
     takes_trees = False
     joins = False
 
-    def __init__(self, leader: Leader, model: nn.Module, kv_bits: int | None) -> None:
+    def __init__(self, leader: Leader, model: nn.Module, kv_bits: KVBits | None) -> None:
         super().__init__(model, kv_bits)
         self._leader = leader
         self._number = leader.new_number()
-        leader.add(RankMessage(MessageKind.NEW, self._number, kv_bits or 0))
+        leader.add(RankMessage(MessageKind.NEW, self._number, *(kv_bits or ())))
         self.rollback = _Announced(self.caches, leader, self._number)
         weakref.finalize(self, leader.add_later, RankMessage(MessageKind.FREE, self._number))
 
@@ -277,7 +278,8 @@ class Follower:
         target = message.target
         match message.kind:
             case MessageKind.NEW:
-                self._held[target] = Passes(self._model, message.first or None)
+                kv_bits = KVBits(message.first, message.second) if message.first else None
+                self._held[target] = Passes(self._model, kv_bits)
             case MessageKind.FREE:
                 del self._held[target]
             case MessageKind.FEED:

@@ -15,7 +15,7 @@ from akunu_py.models.ranks.agreement import RanksDifferError, agree, files_diges
 from akunu_py.models.ranks.link import Link
 from akunu_py.models.ranks.passes import CacheKinds, Follower, Leader
 from akunu_py.system.errors import AkunuError, ConfigError
-from akunu_py.values.load_options import EngineOptions
+from akunu_py.values.load_options import EngineOptions, KVBits
 
 RANK = "MLX_RANK"
 """The variable by which mlx.launch tells a process its rank."""
@@ -63,7 +63,7 @@ def load_part(link: Link, path: Path, options: EngineOptions) -> LoadedModel:
     """
     given = {
         **dataclasses.asdict(options.of_model()), "context": options.context,
-        "kv_bits": options.kv_bits, "reproducible": options.reproducible,
+        "kv_bits": options.cache_bits, "reproducible": options.reproducible,
     }  # fmt: skip
     agree(
         link,
@@ -85,11 +85,11 @@ def load_part(link: Link, path: Path, options: EngineOptions) -> LoadedModel:
         },
     )
     return dataclasses.replace(
-        loaded, make_passes=passes_on_ranks(link, loaded.model, options.kv_bits)
+        loaded, make_passes=passes_on_ranks(link, loaded.model, options.cache_bits)
     )
 
 
-def passes_on_ranks(link: Link, model: nn.Module, kv_bits: int | None = None) -> MakePasses:
+def passes_on_ranks(link: Link, model: nn.Module, kv_bits: KVBits | None = None) -> MakePasses:
     """Return how rank 0 runs passes on all ranks; all of them call this with their parts."""
     kinds = CacheKinds(link, model, kv_bits, pipeline=_in_pipeline(model))
     return Leader(link, kinds).passes if link.rank == 0 else Passes

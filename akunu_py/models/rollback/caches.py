@@ -16,6 +16,7 @@ from mlx_lm.models.cache import (
     RotatingKVCache,
 )
 
+from akunu_py.models.late_quantization import EarlyRows, LateQuantizedCache, LateRows
 from akunu_py.models.rollback.parts import ByLength, CachePart, Chunked, Compressed, Recurrent
 from akunu_py.models.rollback.recurrence import Record
 from akunu_py.models.rollback.rotating import Rotating, SinkCache
@@ -27,6 +28,8 @@ Saved = list[Any]
 _PARTS: dict[type, Callable[[Any], CachePart]] = {
     KVCache: ByLength,
     QuantizedKVCache: ByLength,
+    EarlyRows: ByLength,
+    LateRows: ByLength,
     RotatingKVCache: Rotating,
     SinkCache: Rotating,
     ChunkedKVCache: Chunked,
@@ -36,6 +39,8 @@ _PARTS_OF_ONE_MODEL: dict[tuple[str, str], Callable[[Any], CachePart]] = {
     ("mlx_lm.models.deepseek_v41", "LayerCache"): Compressed,
 }
 """By module and name of the class: the module is loaded only for its model."""
+_LISTS = (CacheList, LateQuantizedCache)
+"""Caches that hold others."""
 
 
 class RollbackCaches:
@@ -150,7 +155,7 @@ def alias(cache: Any) -> Any:
     For the known kinds of caches.
     """
     other = copy.copy(cache)
-    if type(cache) is CacheList:
+    if type(cache) in _LISTS:
         other.caches = tuple(alias(part) for part in cache.caches)
     else:
         # Array objects of its own: a pass may write through them.
@@ -183,7 +188,7 @@ def by_length(leaf: Any) -> bool:
 def leaves(caches: Sequence[Any]) -> Iterator[Any]:
     """Yield all caches that hold rows themselves; lists of caches are replaced by their members."""
     for cache in caches:
-        if type(cache) is CacheList:
+        if type(cache) in _LISTS:
             yield from leaves(cache.caches)
         else:
             yield cache

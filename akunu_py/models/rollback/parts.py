@@ -7,6 +7,7 @@ import mlx.core as mx
 from mlx.utils import tree_map
 from mlx_lm.models.cache import ArraysCache, ChunkedKVCache, KVCache, QuantizedKVCache
 
+from akunu_py.models.late_quantization import own_rows
 from akunu_py.system.errors import RollbackError
 
 
@@ -78,15 +79,15 @@ class ByLength:
     def copy(self, source: "ByLength", saved: int) -> None:
         """Copy the first `saved` rows."""
         held = source._cache  # noqa: SLF001 - of the same class
-        if saved:
+        if count := own_rows(held, saved):
             self._cache.keys, self._cache.values = tree_map(
-                lambda rows: mx.contiguous(rows[..., :saved, :]), (held.keys, held.values)
+                lambda rows: mx.contiguous(rows[..., :count, :]), (held.keys, held.values)
             )
         self._cache.offset = saved
 
     def pack(self) -> None:
         """Drop the room behind the rows."""
-        pack(self._cache, int(self._cache.offset))
+        pack(self._cache, own_rows(self._cache, int(self._cache.offset)))
 
 
 def _own_copies(arrays: Any) -> Any:

@@ -1,0 +1,236 @@
+"""Caches whose first rows keep full precision while later ones are quantized.
+
+The first tokens of a text get much of all attention, and later rows build on theirs; so errors
+there cost most. A row is quantized by itself, in groups along its width: which rows a pass feeds
+together changes none of them.
+
+Attention runs over both parts, and the two results are weighed by how much of the softmax each part
+holds. A row before the first quantized one never looks at that part: it is computed as without
+quantization, also in a pass that goes on beyond it.
+"""
+
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+import mlx.core as mx
+from mlx_lm.models import base
+from mlx_lm.models.cache import CacheList, KVCache, QuantizedKVCache, create_attention_mask
+
+_MOST_DRAFTED = 65
+"""Rows of a pass up to which keys and values stay quantized in attention, as drafts have them. For
+more rows they are made dense for a moment, layer by layer: that is faster, and needs no memory for
+scores where a kernel has none."""
+
+
+class EarlyRows(KVCache):  # type: ignore[misc]
+    """The rows before `start`. As in `LateRows`, `offset` counts the rows of the whole text."""
+
+    def __init__(self, start: int) -> None:
+        super().__init__()
+        self.start = start
+
+    def keys_and_values(self) -> tuple[mx.array, mx.array]:
+        held = own_rows(self, self.offset)
+        return self.keys[..., :held, :], self.values[..., :held, :]
+
+
+class LateRows(QuantizedKVCache):  # type: ignore[misc]
+    """The rows from `start` on, quantized."""
+
+    def __init__(self, start: int, *, group_size: int, bits: int) -> None:
+        super().__init__(group_size=group_size, bits=bits)
+        self.start = start
+
+    def update_and_fetch(self, keys: mx.array, values: mx.array) -> tuple[Any, Any]:
+        """Add rows behind `offset`, which is `start` or more."""
+        self.offset -= self.start
+        held: tuple[Any, Any] = super().update_and_fetch(keys, values)
+        self.offset += self.start
+        return held
+
+
+class LateQuantizedCache(CacheList):  # type: ignore[misc]
+    """One layer's cache: `EarlyRows` and `LateRows`.
+
+    mlx-lm hands attention over caches that have `bits` to a function of its own, which calls
+    `attend` of these.
+    """
+
+    group_size = None
+
+    def __init__(self, start: int, *, group_size: int, bits: int) -> None:
+        super().__init__(EarlyRows(start), LateRows(start, group_size=group_size, bits=bits))
+
+    @property
+    def bits(self) -> "LateQuantizedCache":
+        return self
+
+    @property
+    def offset(self) -> int:
+        return int(self.caches[0].offset)
+
+    def make_mask(self, *of: Any, **options: Any) -> Any:
+        return create_attention_mask(*of, offset=self.offset, **options)
+
+    def update_and_fetch(self, keys: mx.array, values: mx.array) -> tuple[list[Any], list[Any]]:
+        """Add rows; return keys and values of both parts, None for a part without rows."""
+        early, late = self.caches
+        count = keys.shape[2]
+        before = min(max(0, early.start - early.offset), count)
+        if before:
+            early.update_and_fetch(keys[..., :before, :], values[..., :before, :])
+        early.offset += count - before
+        late.offset += before
+        found = [early.keys_and_values(), (None, None)]
+        if before < count:
+            found[1] = late.update_and_fetch(keys[..., before:, :], values[..., before:, :])
+        return [part[0] for part in found], [part[1] for part in found]
+
+    def attend(
+        self, queries: mx.array, keys: Sequence[Any], values: Sequence[Any], scale: float, mask: Any
+    ) -> mx.array:
+        """Return the attention [1, heads, rows, width] of the last rows that were added."""
+        early, late = self.caches
+        count = queries.shape[2]
+        seen = own_rows(early, early.offset)
+        before = min(max(0, early.start - (early.offset - count)), count)
+        given = isinstance(mask, mx.array)
+        found = []
+        if before:
+            own = mask[..., :before, :seen] if given else mask
+            found.append(
+                mx.fast.scaled_dot_product_attention(
+                    queries[..., :before, :], keys[0], values[0], scale=scale, mask=own
+                )
+            )
+        if before < count:
+            own = mask[..., before:, :] if given else mask
+            attend = _attend_both if count - before <= _MOST_DRAFTED else _attend_dense
+            later = queries[..., before:, :]
+            found.append(attend(later, keys, values, late, scale=scale, mask=own))
+        return mx.concatenate(found, axis=2) if len(found) > 1 else found[0]
+
+
+def span_of(cache: Any) -> range:
+    """Return which rows of a text a cache by length holds."""
+    if type(cache) is EarlyRows:
+        return range(cache.start)
+    return range(cache.start if type(cache) is LateRows else 0, sys.maxsize)
+
+
+def own_rows(cache: Any, length: int) -> int:
+    """Return how many rows a cache by length holds itself of a text of `length` rows."""
+    span = span_of(cache)
+    return min(max(length, span.start), span.stop) - span.start
+
+
+def _attend_dense(
+    queries: mx.array,
+    keys: Sequence[Any],
+    values: Sequence[Any],
+    late: LateRows,
+    *,
+    scale: float,
+    mask: Any,
+) -> mx.array:
+    """Return attention to both parts, with the later one made dense."""
+    whole = [
+        mx.concatenate([early, _dense(packed, late.group_size, late.bits)], axis=2)
+        for early, packed in (keys, values)
+    ]
+    return mx.fast.scaled_dot_product_attention(queries, *whole, scale=scale, mask=mask)
+
+
+def _dense(packed: Any, group_size: int, bits: int) -> mx.array:
+    codes, scales, biases = packed
+    return mx.dequantize(codes, scales, biases, group_size=group_size, bits=bits)
+
+
+def _attend_both(
+    queries: mx.array,
+    keys: Sequence[Any],
+    values: Sequence[Any],
+    late: LateRows,
+    *,
+    scale: float,
+    mask: Any,
+) -> mx.array:
+    """Return attention to both parts, without changing either; every row sees all early rows.
+
+    With s the logarithm of a part's sum of exponentials, its share is sigmoid(s - s of the other).
+    """
+    _, heads, count, _ = queries.shape
+    early = keys[0].shape[2]
+    first = last = None
+    if isinstance(mask, mx.array):
+        if mask.dtype == mx.bool_:
+            # Finite, since a row may see nothing of a part.
+            mask = mx.where(mask, 0, mx.finfo(queries.dtype).min / 2).astype(queries.dtype)
+        first, last = mask[..., :early], mask[..., early:]
+    elif mask is not None:
+        rows, columns = mx.arange(count), mx.arange(keys[1][0].shape[2])
+        hidden = columns[None] > rows[:, None] + (columns.size - count)
+        last = mx.where(hidden, mx.finfo(queries.dtype).min / 2, 0).astype(queries.dtype)
+    # Row by row: how a product sums may depend on its number of rows, and a row is to get the same
+    # bits whatever is drafted behind it. Heads that share keys are one axis.
+    shared = keys[0].shape[1]
+    grouped = (1, shared, heads // shared, count, -1)
+    split = queries.reshape(grouped) * scale
+    turned = keys[0][:, :, None].swapaxes(-1, -2)
+    scores = mx.concatenate([row @ turned for row in mx.split(split, count, axis=3)], axis=3)
+    scores = scores.reshape(1, heads, count, early)
+    later = _product(split, keys[1], late, transpose=True).reshape(1, heads, count, -1)
+    if first is not None:
+        scores += first
+    if last is not None:
+        later += last
+    wide = (part.astype(mx.float32) for part in (scores, later))
+    sums, other = (mx.logsumexp(part, axis=-1, keepdims=True) for part in wide)
+    weights = mx.softmax(later, axis=-1, precise=True).reshape(grouped)
+    width = values[0].shape[3]
+    of_late = _product(weights, values[1], late, transpose=False).reshape(1, heads, count, width)
+    of_early = mx.fast.scaled_dot_product_attention(
+        queries, keys[0], values[0], scale=scale, mask=first
+    )
+    both = mx.sigmoid(sums - other) * of_early + mx.sigmoid(other - sums) * of_late
+    return both.astype(queries.dtype)
+
+
+def _product(x: mx.array, packed: Any, late: LateRows, *, transpose: bool) -> mx.array:
+    codes, scales, biases = (part[:, :, None] for part in packed)
+    return mx.quantized_matmul(
+        x, codes, scales, biases, transpose=transpose, group_size=late.group_size, bits=late.bits
+    )
+
+
+_quantized_attention = base.quantized_scaled_dot_product_attention
+
+
+def _attention(
+    queries: mx.array,
+    keys: Any,
+    values: Any,
+    *,
+    scale: float,
+    mask: Any,
+    group_size: Any,
+    bits: Any,
+) -> mx.array:
+    """Attend as a cache itself does that has `attend`, or as mlx-lm does but for many rows."""
+    attend = getattr(bits, "attend", None)
+    found: mx.array
+    if attend is not None:
+        found = attend(queries, keys, values, scale, mask)
+    elif queries.shape[2] > _MOST_DRAFTED:
+        dense = (_dense(packed, group_size, bits) for packed in (keys, values))
+        found = mx.fast.scaled_dot_product_attention(queries, *dense, scale=scale, mask=mask)
+    else:
+        found = _quantized_attention(
+            queries, keys, values, scale=scale, mask=mask, group_size=group_size, bits=bits
+        )
+    return found
+
+
+# Once and for good: other threads may call it at any time.
+base.quantized_scaled_dot_product_attention = _attention

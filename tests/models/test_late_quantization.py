@@ -1,0 +1,82 @@
+"""Caches whose first rows keep full precision: their attention, and how they go back."""
+
+from itertools import product
+
+import mlx.core as mx
+import numpy as np
+import pytest
+from mlx.utils import tree_flatten
+from mlx_lm.models.base import scaled_dot_product_attention
+from mlx_lm.models.cache import QuantizedKVCache
+
+from akunu_py.models.late_quantization import LateQuantizedCache
+from akunu_py.models.rollback import RollbackCaches
+
+HEADS, SHARED, WIDTH, GROUP = 4, 2, 64, 32
+
+
+def drawn(heads, rows, seed=0):
+    return mx.random.normal((1, heads, rows, WIDTH), key=mx.random.key(seed))
+
+
+def stored(array, start, bits):
+    """Rows as a cache holds them, in float64."""
+    late = array[:, :, start:]
+    if late.size:
+        late = mx.dequantize(*mx.quantize(late, GROUP, bits), GROUP, bits)
+    return np.array(mx.concatenate([array[:, :, :start], late], axis=2), np.float64)
+
+
+def attended(queries, keys, values, scale):
+    """Causal attention of the last rows in float64, with heads that share keys."""
+    keys, values = (np.repeat(part, HEADS // SHARED, axis=1) for part in (keys, values))
+    scores = scale * np.array(queries, np.float64) @ keys.swapaxes(-1, -2)
+    rows, columns = scores.shape[-2:]
+    seen = np.arange(columns) <= np.arange(columns - rows, columns)[:, None]
+    weights = np.exp(np.where(seen, scores, -np.inf) - scores.max(-1, keepdims=True))
+    return weights / weights.sum(-1, keepdims=True) @ values
+
+
+@pytest.mark.parametrize("start", [0, 3, 70])
+@pytest.mark.parametrize(
+    ("held", "fed"),
+    [(0, 2), (4, 1), (0, 5), (66, 4), (66, 9), (0, 72), (110, 90), (71, 1), (69, 66)],
+)
+def test_attention_is_that_over_the_stored_rows(start, held, fed):
+    """Passes before, across and behind the first quantized row, of few rows and of many."""
+    queries, keys, values = (
+        drawn(HEADS, fed),
+        drawn(SHARED, held + fed, 1),
+        drawn(SHARED, held + fed, 2),
+    )
+    for bits, masked in product((4, 8), (False, True)):
+        form = {"group_size": GROUP, "bits": bits}
+        cache = LateQuantizedCache(start, **form) if start else QuantizedKVCache(**form)
+        if held:
+            cache.update_and_fetch(keys[:, :, :held], values[:, :, :held])
+        mask = cache.make_mask(fed, return_array=masked, window_size=None)
+        rows = cache.update_and_fetch(keys[:, :, held:], values[:, :, held:])
+        found = scaled_dot_product_attention(queries[...], *rows, cache, scale=0.3, mask=mask)
+        expected = attended(queries, *(stored(part, start, bits) for part in (keys, values)), 0.3)
+        np.testing.assert_allclose(found, expected, atol=5e-6)
+
+
+@pytest.mark.parametrize("dropped", [1, 6, 12])
+def test_a_cache_goes_back_over_its_first_quantized_row(dropped):
+    """What stays is what a cache of only these rows holds, number by number, and goes on so."""
+    rows, more = drawn(SHARED, 20), drawn(SHARED, 9, 1)
+    cache, fresh, copied = (LateQuantizedCache(10, group_size=GROUP, bits=8) for _ in range(3))
+    for first, last in ((0, 8), (8, 13), (13, 20)):
+        cache.update_and_fetch(rows[:, :, first:last], rows[:, :, first:last])
+    rollback = RollbackCaches([cache])
+    assert rollback.by_length
+    assert not rollback.can_drop(21)
+    rollback.drop(dropped)
+    RollbackCaches([copied]).copy(rollback, rollback.save())
+    rollback.pack()
+    kept = rows[:, :, : 20 - dropped]
+    fresh.update_and_fetch(kept, kept)
+    held = [one.update_and_fetch(more, more) for one in (cache, fresh, copied)]
+    assert [one.offset for one in (cache, fresh, copied)] == [29 - dropped] * 3
+    for arrays in zip(*(dict(tree_flatten(one)).values() for one in held), strict=True):
+        assert all(mx.array_equal(arrays[1], array) for array in arrays)
