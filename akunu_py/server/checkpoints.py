@@ -19,11 +19,12 @@ from akunu_py.system.errors import AkunuError
 from akunu_py.values.generation_config import GenerationConfig
 from akunu_py.values.messages import Message, Tool
 
-SYSTEM, MESSAGE, REMINDER = "system", "message", "reminder"
+SYSTEM, MESSAGE, REMINDER, DIFFERENCE = "system", "message", "reminder", "difference"
 """Names of the places.
 
-They are the end of the system message, the end of the last message before the reply, and the
-beginning of reminders at the end of the messages, if there are any.
+They are the end of the system message, the end of the last message before the reply, the beginning
+of reminders at the end of the messages, if there are any, and the place where this prompt differs
+from cached text, if caches could not go back to there: aider has files behind the conversation.
 """
 
 _OPENS, _CLOSES = "<system-reminder>", "</system-reminder>"

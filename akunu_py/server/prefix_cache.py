@@ -46,6 +46,9 @@ class Taken:
 
     num_rows: int
     reason: str
+    missed: int = 0
+    """Where the prompt differs from cached text, if the caches could not go back to there: the next
+    prompt may differ there, too."""
 
 
 @dataclass(eq=False, slots=True)
@@ -163,8 +166,9 @@ class PrefixCache:
             session.exchange(session.copy(found.rows, found.reach))
         else:
             session.exchange(None)
-            return Taken(0, "nothing that begins like it is cached")
-        return Taken(found.reach, _reason(found, prompt))
+            return Taken(0, "nothing that begins like it is cached", found.common)
+        missed = found.common if found.reach < found.common else 0
+        return Taken(found.reach, _reason(found, prompt), missed)
 
     def put(
         self, rows: CachedRows, last_message: int | None = None, text: Sequence[int] = ()

@@ -27,7 +27,7 @@ from akunu_py.models.memory_check import USUAL_CONTEXT
 from akunu_py.models.session import Session
 from akunu_py.protocols import Tokenizer
 from akunu_py.server.backend import Health
-from akunu_py.server.checkpoints import SYSTEM
+from akunu_py.server.checkpoints import DIFFERENCE, SYSTEM
 from akunu_py.server.events import Accepted, Loading, Prefilled
 from akunu_py.server.panics import panics_as_errors
 from akunu_py.server.prefix_cache import PrefixCache, Taken
@@ -528,7 +528,7 @@ class Worker:
             job.prepared.call,
             learned,
             job.cancelled,
-            checkpoints=job.prepared.checkpoints,
+            checkpoints={**job.prepared.checkpoints, DIFFERENCE: taken.missed},
             progress=_Report(job.events, taken.reason),
             shared=resident.shared,
         )

@@ -6,7 +6,7 @@ calls read are this project's. What is counted is what the client sees: usage an
 
 import pytest
 from agent_engine import agent_server
-from agent_session import FORMATS, ROUND, beyond_new_text
+from agent_session import FILES, FORMATS, ROUND, TASKS, beyond_new_text, result_of
 
 BLOCK = 8
 OPENING = 16
@@ -65,6 +65,28 @@ def test_reminders_that_change_each_turn(kind, reminders, default_model):
             counted = server.post(f"{talk.path}/count_tokens", body).json()["input_tokens"]
             lasting = counted - OPENING
             assert turn.prompt > counted + 50
+
+
+@pytest.mark.slow
+@kinds
+def test_files_behind_the_conversation(kind, default_model):
+    """aider sends its files anew behind what was said: what two requests shared, a third reuses."""
+    with agent_server(kind, default_model) as server:
+        talk = FORMATS["messages"](server.post)
+        lengths = []
+        for number in range(6):
+            file = result_of("read_file", {"path": FILES[number % len(FILES)], "first": 1})
+            shown = {"role": "user", "content": file}, {"role": "assistant", "content": "Ok."}
+            said = list(talk.items)
+            talk.ask(TASKS[number % len(TASKS)])
+            body = talk.body(number, None) | {"messages": [*said, *shown, talk.items[-1]]}
+            reply = server.post(talk.path, body).json()
+            cached, _, _ = talk.counts(reply["usage"])
+            if number > 2:
+                assert cached >= lengths[-3] - OPENING
+            talk.take(reply)
+            counted = server.post(f"{talk.path}/count_tokens", body | {"messages": talk.items})
+            lengths.append(counted.json()["input_tokens"])
 
 
 @pytest.mark.slow
