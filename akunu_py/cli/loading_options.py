@@ -309,7 +309,7 @@ def load_engine(
     path = model_path(model)
     if model is None and is_toy(path) and not is_quiet() and not is_follower():
         click.echo(_TOY_ANSWERS, err=True)
-    loading = with_drafting_models(loading, path, ranks)
+    loading = _with_drafting_models(loading, path, ranks)
     from akunu_py.engine.engine import Engine  # mlx-lm takes over a second
     from akunu_py.engine.reply_room import ReplyRoom
 
@@ -333,15 +333,10 @@ def _tell(text: str) -> None:
         click.echo(printable(text), err=True)
 
 
-def with_drafting_models(
-    loading: LoadingOptions,
-    path: Path,
-    ranks: "Link | None",
-    tell: Callable[[str], None] = _tell,
+def _with_drafting_models(
+    loading: LoadingOptions, path: Path, ranks: "Link | None"
 ) -> LoadingOptions:
     """Return `loading` with the places of draft model and head, or with the default model's head.
-
-    `tell` is told which head `--heads auto` took.
 
     That head drafts if the default model is the one at `path`, the command left it to akunu what to
     draft with, and nothing else draws: neither a draft model nor ranks go together with a head.
@@ -354,9 +349,11 @@ def with_drafting_models(
     if loading.draft_model is not None:
         return replace(loading, draft_model=model_path(str(loading.draft_model)))
     if str(loading.heads) == AUTO:
+        if ranks is not None:
+            _tell("drafting without a head: on several machines drafts come from the text")
+            return replace(loading, heads=None)
         # What is neither a file nor a folder is refused when it is loaded.
-        found = find_nearby_head(path, tell) if ranks is None and path.exists() else None
-        return replace(loading, heads=found)
+        return replace(loading, heads=find_nearby_head(path, _tell) if path.exists() else None)
     if loading.heads is not None and not Path(loading.heads).expanduser().exists():
         name = str(loading.heads)
         return replace(loading, heads=name if parse_hub_name(name) is None else model_path(name))

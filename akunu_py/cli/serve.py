@@ -18,7 +18,6 @@ from akunu_py.cli.loading_options import (
     loading_options,
     model_argument,
     model_path,
-    with_drafting_models,
 )
 from akunu_py.cli.ranks import is_follower, on_ranks
 from akunu_py.cli.reply_options import generation_options
@@ -283,8 +282,8 @@ def _served_models(
         sources = readable(sources, left_out.append)
         engine = _first_that_loads(sources, left_out, loading)
     default = sources[0].id
-    # Which head it is was told when the model was loaded.
-    loading = with_drafting_models(loading, paths[default], engine.ranks, lambda _: None)
+    chosen = engine.options
+    loading = replace(loading, draft_model=chosen.draft_model, heads=chosen.heads)
     sources[0] = source(default, paths[default], loading, engine.ranks)
     served = ServedModels(
         sources,

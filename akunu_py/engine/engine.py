@@ -123,7 +123,7 @@ class Engine:
         self._admission = Admission()
         # `close` deletes these parts, and every call asks `_admission` before it uses them.
         self._loaded = loaded
-        self._options = options
+        self.options = options
         self._session = self._new_session(context)
         self._joined: JoinedForward | None = None
         # Why replies that are made together take turns: "" where they share passes, None as long as
@@ -471,7 +471,7 @@ class Engine:
                     self._loaded.tokenizer,
                     self._session.vocabulary_size,
                     self.context,
-                    self._options.cache_bits,
+                    self.options.cache_bits,
                     self._drafters.models.draft_model,
                 )
 
@@ -576,7 +576,7 @@ class Engine:
         self._admission.check()
         engine = type(self)(
             self._loaded,
-            replace(self._options, context=self.context, memory=None, counts=None),
+            replace(self.options, context=self.context, memory=None, counts=None),
         )
         engine.compares_rows, engine.reply_room = self.compares_rows, self.reply_room
         return engine
@@ -763,7 +763,7 @@ class Engine:
         return Session(
             self._loaded.model,
             context=context,
-            kv_bits=self._options.cache_bits,
+            kv_bits=self.options.cache_bits,
             reproducible=self.reproducible,
             make_passes=self._loaded.make_passes,
         )

@@ -17,6 +17,7 @@ from akunu_py.bench.hit_rate import run_hit_rate
 from akunu_py.bench.runner import Item
 from akunu_py.bench.speed import run_speed
 from akunu_py.bench.workloads import Prompt
+from akunu_py.cli.loading_options import LoadingOptions, _with_drafting_models
 from akunu_py.cli.main import cli
 from akunu_py.engine.engine import Engine
 from akunu_py.model_store.known_models import KNOWN_MODELS
@@ -146,6 +147,13 @@ def eagle():
     """A llama without a head, and the tensors and keys of one for it."""
     target = build_family(Variant("llama", changes=(("vocab_size", 257),)))
     return gguf_of_eagle(random_eagle(target))
+
+
+def test_on_several_machines_auto_takes_none_and_says_so(folder, capsys):
+    loading = LoadingOptions(heads="auto")
+    assert _with_drafting_models(loading, folder, object()).heads is None
+    assert "on several machines drafts come from the text" in capsys.readouterr().err
+    assert _with_drafting_models(loading, folder, None).heads == "own"
 
 
 def test_auto_takes_a_head_that_lies_near_and_says_which(eagle, tmp_path, tiny_gguf, hub_cache):
