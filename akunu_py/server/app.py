@@ -36,17 +36,30 @@ from akunu_py.server.service import Service
 from akunu_py.server.status import health, metrics, present, props
 from akunu_py.system.errors import AkunuError
 
+_INSTEAD = {
+    "/completion": "use /v1/completions",
+    "/completions": "use /v1/completions",
+    "/infill": "use /v1/completions with suffix",
+    "/slots": "/health says how many replies are made, and /metrics what they cost",
+    "/v1/health": "use /health",
+}
+"""What there is for paths of llama.cpp's server."""
+
 
 def make_app(service: Service, access: Access) -> Starlette:
     """Return the application that answers requests with a service."""
     app = Starlette(
         routes=[
             Route(chat_completions.PATH, chat_completions.chat_completions, methods=["POST"]),
+            Route("/chat/completions", chat_completions.chat_completions, methods=["POST"]),
+            Route("/apply-template", chat_completions.apply_template, methods=["POST"]),
             Route(completions.PATH, completions.completions, methods=["POST"]),
             Route(responses.PATH, responses.responses, methods=["POST"]),
+            Route("/responses", responses.responses, methods=["POST"]),
             Route(messages_api.PATH, messages_api.messages, methods=["POST"]),
             Route(messages_api.PATH + "/count_tokens", messages_api.count_tokens, methods=["POST"]),
             Route("/v1/models", model_list),
+            Route("/models", model_list),
             Route("/v1/models/{name}", one_model),
             Route(ollama_replies.CHAT, ollama_replies.chat, methods=["POST"]),
             Route(ollama_replies.GENERATE, ollama_replies.generate, methods=["POST"]),
@@ -154,7 +167,8 @@ async def _answer_http_error(http: HttpRequest, error: Exception) -> Response:
     """Answer a path or method that does not exist."""
     assert isinstance(error, HTTPException)  # noqa: S101 - registered for it
     if error.status_code == 404:
-        message = f"this server has no {http.url.path[:200]}; docs/server.md lists its paths"
+        instead = _INSTEAD.get(http.url.path, "docs/server.md lists its paths")
+        message = f"this server has no {http.url.path[:200]}; {instead}"
     elif error.status_code == 405:
         message = f"{http.url.path} does not take {http.method[:20]}"
     else:

@@ -112,8 +112,8 @@ class Backend(Protocol):
         Raises ConfigError for one that stays.
         """
 
-    async def count_tokens(self, request: ChatRequest) -> int:
-        """Return the number of tokens of a conversation's prompt."""
+    async def chat_ids(self, request: ChatRequest) -> Sequence[int]:
+        """Return the token ids of a conversation's prompt."""
 
     async def tokenizer(self, model: str) -> Tokenizer:
         """Return the tokenizer of a model, which is loaded for it; raises as `submit` does."""

@@ -12,7 +12,7 @@ from typing import Any
 
 import msgspec
 from starlette.requests import Request as HttpRequest
-from starlette.responses import Response
+from starlette.responses import JSONResponse, Response
 
 from akunu_py.server import sse
 from akunu_py.server.choices import ChoicePlace, in_choices
@@ -42,7 +42,11 @@ from akunu_py.server.events import (
     Prefilled,
     Progress,
 )
-from akunu_py.server.generation_fields import JSON_OBJECT, OpenAIBody
+from akunu_py.server.generation_fields import (
+    JSON_OBJECT,
+    REFUSED_BY_OPENAI_FORMATS,
+    OpenAIBody,
+)
 from akunu_py.server.incoming import Incoming, receive
 from akunu_py.server.logprobs import logprob_fields, logprobs_option
 from akunu_py.server.openai_form import OpenAIForm
@@ -62,15 +66,11 @@ from akunu_py.values.types import FinishReason
 PATH = "/v1/chat/completions"
 
 _REFUSED = {
+    **REFUSED_BY_OPENAI_FORMATS,
     "functions": "give the functions as tools",
     "function_call": "give tool_choice",
     "audio": "akunu's models read and write only text",
     "web_search_options": "akunu does not search; give the model a tool that does",
-    "grammar": "use response_format or tools",
-    "guided_grammar": "use response_format or tools",
-    "bad_words": "use logit_bias",
-    "ignore_eos": "akunu always ends at the model's end token",
-    "min_tokens": "akunu always ends at the model's end token",
     "documents": "put them into a message",
 }
 """Fields that would change the reply, and what to do instead."""
@@ -177,6 +177,15 @@ async def chat_completions(http: HttpRequest) -> Response:
     return await asked.respond(
         request, form=in_choices("chatcmpl-", form, choices), stream=body.stream, choices=choices
     )
+
+
+async def apply_template(http: HttpRequest) -> Response:
+    """Answer `POST /apply-template` of llama.cpp with the prompt that a chat makes."""
+    asked = await receive(http, ChatBody, refused=_REFUSED, no_effect=_NO_EFFECT)
+    request, backend = _read_request(asked), asked.service.backend
+    ids = await backend.chat_ids(request)
+    tokenizer = await backend.tokenizer(request.model)
+    return JSONResponse({"prompt": tokenizer.decode(ids, with_control=True)})
 
 
 def _read_request(asked: Incoming[ChatBody]) -> ChatRequest:
@@ -343,7 +352,7 @@ def _answer_form(given: dict[str, Any] | None) -> Constraint | None:
             return None
         case {"type": "json_object" | "json_schema", "schema": dict(schema)}:
             return Constraint.json_schema(schema)  # as llama.cpp has it
-        case {"type": "json_object"}:
+        case {"type": "json_object"} if given.get("schema") is None:
             return JSON_OBJECT
         case {"type": "json_schema", "json_schema": {"schema": dict(schema)}}:
             return Constraint.json_schema(schema)

@@ -14,7 +14,7 @@ from akunu_py.server import sse
 from akunu_py.server.choices import ChoicePlace, in_choices
 from akunu_py.server.errors import RequestError
 from akunu_py.server.events import Accepted, Addition, Finished, Logprobs
-from akunu_py.server.generation_fields import OpenAIBody
+from akunu_py.server.generation_fields import REFUSED_BY_OPENAI_FORMATS, OpenAIBody
 from akunu_py.server.incoming import receive
 from akunu_py.server.logprobs import CompletionLogprobs, logprobs_option
 from akunu_py.server.openai_form import OpenAIForm
@@ -24,12 +24,6 @@ from akunu_py.values.types import FinishReason
 
 PATH = "/v1/completions"
 
-_REFUSED = {
-    "grammar": "use /v1/chat/completions with response_format",
-    "guided_grammar": "use /v1/chat/completions with response_format",
-    "min_tokens": "akunu always ends at the model's end token",
-    "ignore_eos": "akunu always ends at the model's end token",
-}
 _NO_EFFECT = frozenset({"user"})
 _MOST_PROMPTS = 128
 _FINISH: dict[FinishReason, str] = {
@@ -49,7 +43,9 @@ class CompletionBody(OpenAIBody, kw_only=True):
 
 async def completions(http: HttpRequest) -> Response:
     """Answer `POST /v1/completions`."""
-    asked = await receive(http, CompletionBody, refused=_REFUSED, no_effect=_NO_EFFECT)
+    asked = await receive(
+        http, CompletionBody, refused=REFUSED_BY_OPENAI_FORMATS, no_effect=_NO_EFFECT
+    )
     body, model = asked.body, asked.model
     asked.check_suffix(body.suffix)
     choices = asked.choices(body.n)

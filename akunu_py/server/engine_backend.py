@@ -68,14 +68,13 @@ class EngineBackend:
     def unload(self, model: str) -> None:
         self._worker.unload(model)
 
-    async def count_tokens(self, request: ChatRequest) -> int:
-        def count(engine: Engine) -> int:
-            ids = engine.chat_ids(
+    async def chat_ids(self, request: ChatRequest) -> Sequence[int]:
+        return await self._look(
+            request.model,
+            lambda engine: engine.chat_ids(
                 request.messages, request.tools, request.config, continued=request.continued
-            )
-            return len(ids)
-
-        return await self._look(request.model, count)
+            ),
+        )
 
     async def tokenizer(self, model: str) -> Tokenizer:
         return await self._look(model, lambda engine: engine.tokenizer)

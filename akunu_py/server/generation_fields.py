@@ -52,6 +52,36 @@ _OTHER_VALUES: Mapping[str, tuple[int, int | None]] = {
 """What vLLM, llama.cpp and Ollama write for all tokens, any seed, and no limit."""
 
 
+REFUSED_SAMPLING: Mapping[str, str] = {
+    "mirostat": "use temperature and top_p",
+    "tfs_z": "use min_p",
+    "typical_p": "use min_p",
+}
+"""Samplers of other servers, and what to do instead; see `refuse`."""
+
+REFUSED_BY_OPENAI_FORMATS: Mapping[str, str] = {
+    **REFUSED_SAMPLING,
+    "xtc_probability": "use min_p",
+    "top_n_sigma": "use min_p",
+    "dry_multiplier": "use repetition_penalty",
+    "dynatemp_range": "use temperature",
+    "use_beam_search": "use n",
+    "grammar": "use response_format, json_schema or guided_regex",
+    "guided_grammar": "use response_format, json_schema or guided_regex",
+    "ignore_eos": "akunu always ends at the model's end token",
+    "min_tokens": "akunu always ends at the model's end token",
+    "stop_token_ids": "use stop",
+    "bad_words": "use logit_bias",
+    "allowed_token_ids": "use logit_bias",
+    "truncate_prompt_tokens": "send a shorter prompt",
+    "t_max_predict_ms": "use max_tokens",
+    "lora": "start the server with the model that you want",
+}
+
+_NEUTRAL: Mapping[str, float] = {"tfs_z": 1, "typical_p": 1, "top_n_sigma": -1}
+"""Values with which a sampler changes nothing, besides 0."""
+
+
 class OptionFields(msgspec.Struct, kw_only=True):
     """Fields of a request that are options; `with_options` adds them."""
 
@@ -221,10 +251,11 @@ def refuse(fields: Mapping[str, str], given: Mapping[str, Any], *, within: str =
     """Refuse fields that akunu lacks and that would change the meaning of a request.
 
     `fields` has what to do instead, by field; `given` the values, of which null, false, 0 and empty
-    ones are as good as a field left out. They stand in `within`. Raises RequestError.
+    ones, and those that turn a sampler off, are as good as a field left out. They stand in
+    `within`. Raises RequestError.
     """
     for name, advice in fields.items():
-        if given.get(name):
+        if given.get(name) and given[name] != _NEUTRAL.get(name):
             field = within + name
             raise RequestError(f"{field} is not supported; {advice}", param=field)
 

@@ -149,8 +149,8 @@ async def messages(http: HttpRequest) -> Response:
 async def count_tokens(http: HttpRequest) -> Response:
     """Answer `POST /v1/messages/count_tokens`."""
     asked = await receive(http, CountBody, prefixes=_MODEL_PREFIXES)
-    count = await asked.service.backend.count_tokens(_read_request(asked))
-    return JSONResponse({"input_tokens": count})
+    ids = await asked.service.backend.chat_ids(_read_request(asked))
+    return JSONResponse({"input_tokens": len(ids)})
 
 
 def _read_request(asked: Incoming[_Count]) -> ChatRequest:

@@ -5,6 +5,7 @@ lm-evaluation-harness takes the tokenizer of its model from there.
 
 import asyncio
 from collections.abc import Sequence
+from typing import Any
 
 import msgspec
 from starlette.requests import Request as HttpRequest
@@ -26,6 +27,8 @@ class _Text(msgspec.Struct):
     content: str | None = None
     add_special_tokens: bool | None = None
     add_special: bool | None = None
+    parse_special: bool = True
+    with_pieces: bool = False
 
 
 class _Tokens(msgspec.Struct):
@@ -49,11 +52,27 @@ async def tokenize(http: HttpRequest) -> Response:
     begins = given.add_special if given.prompt is None else given.add_special_tokens is not False
     model = service.model(given.model)
     tokenizer = await service.backend.tokenizer(model.id)
-    ids = await asyncio.to_thread(tokenizer.encode, text, parse_special=True)
+    ids = await asyncio.to_thread(tokenizer.encode, text, parse_special=given.parse_special)
     begin = tokenizer.encode("")
     if not begins and ids[: len(begin)] == begin:
         ids = ids[len(begin) :]
-    return JSONResponse({"count": len(ids), "max_model_len": model.context, "tokens": ids})
+    tokens: list[Any] = ids
+    if given.with_pieces:
+        tokens = await asyncio.to_thread(_with_pieces, tokenizer, ids)
+    return JSONResponse({"count": len(ids), "max_model_len": model.context, "tokens": tokens})
+
+
+def _with_pieces(tokenizer: Tokenizer, ids: Sequence[int]) -> list[dict[str, Any]]:
+    """Return tokens with their texts, as llama.cpp has them: bytes for a part of a character."""
+    known, control = tokenizer.token_bytes(), tokenizer.control_tokens()
+    found: list[dict[str, Any]] = []
+    for token in ids:
+        data = (known[token] if token < len(known) else b"") or control.get(token, "").encode()
+        try:
+            found.append({"id": token, "piece": data.decode()})
+        except UnicodeDecodeError:
+            found.append({"id": token, "piece": list(data)})
+    return found
 
 
 async def detokenize(http: HttpRequest) -> Response:

@@ -190,6 +190,27 @@ def test_the_tokenizer_is_there(engine, server, asked, special):
     assert (info["bos_token"] is None) == (not begin)
 
 
+def test_fields_of_llama_cpp_change_tokens(engine, server):
+    def ids(**fields):
+        return server.post("/tokenize", {"content": f"{mark} é媽", **fields}).json()["tokens"]
+
+    end = min(engine.tokenizer.end_ids)
+    mark = engine.tokenizer.control_tokens()[end]
+    assert ids()[0] == end
+    assert end not in ids(parse_special=False)
+    pieces = ids(with_pieces=True)
+    assert [one["id"] for one in pieces] == ids()
+    texts = (p.encode() if isinstance(p := one["piece"], str) else bytes(p) for one in pieces)
+    assert b"".join(texts).decode() == f"{mark} é媽"
+
+
+def test_a_chat_as_its_template_writes_it(engine, server):
+    said = [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "Hello"}]
+    prompt = server.post("/apply-template", {"messages": said}).json()["prompt"]
+    assert prompt == engine.tokenizer.decode(engine.chat_ids(said), with_control=True)
+    assert "Be brief." in prompt
+
+
 @pytest.mark.parametrize(
     ("path", "body", "param"),
     [

@@ -139,6 +139,8 @@ class Client:
         headers = dict(self._headers)
         if path.startswith("/v1/messages"):
             headers["anthropic-version"] = "2023-06-01"
+        if method == "HEAD":  # its answer has no body to unpack, and some pages are only packed
+            headers["accept-encoding"] = "gzip"
         connection.request(method, self._prefix + path, _bytes(body), headers)
 
     def _connection(self) -> http.client.HTTPConnection:

@@ -7,8 +7,12 @@ from akunu_py.diagnosis.conformance.apis import CHAT, MESSAGES, RESPONSES
 from akunu_py.diagnosis.conformance.client import FailedError, SkippedError
 from akunu_py.diagnosis.conformance.examined import ExaminedServer
 
-_ENTRY_FIELDS = ("object", "created", "owned_by", "type", "display_name", "created_at")
-_LIST_FIELDS = ("has_more", "first_id", "last_id", "models")
+_LISTED = (
+    ((CHAT, RESPONSES), ("object", "created", "owned_by"), ()),
+    ((MESSAGES,), ("type", "display_name", "created_at"), ("has_more", "first_id", "last_id")),
+    ((RESPONSES,), (), ("models",)),
+)
+"""Formats, and what their clients read of an entry and of the list."""
 _MOST_CONTEXT = 1_000_000
 _PIXEL = (
     "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJg"
@@ -18,7 +22,8 @@ _READ = {"type": "object", "properties": {"path": {"type": "string"}}}
 
 
 def probes(server: ExaminedServer) -> str:
-    """Check HEAD of the paths with which clients look for a server."""
+    """Check HEAD of the paths with which Claude Code looks for a server."""
+    server.require_api(MESSAGES)
     for path in ("/", "/api/hello", "/v1/models"):
         answer = server.client.call("HEAD", path)
         if answer.status != 200 or answer.body:
@@ -27,16 +32,20 @@ def probes(server: ExaminedServer) -> str:
 
 
 def model_list(server: ExaminedServer) -> str:
-    """Check that the list of models is one that OpenAI's, Anthropic's and Codex's clients read."""
+    """Check that the clients of the formats that a server speaks can read the list of models."""
     value = server.client.call("GET", "/v1/models").value
     entries = value["data"]
     if not entries:
         raise FailedError("the list is empty")
-    for entry in entries:
-        if missing := [name for name in _ENTRY_FIELDS if name not in entry]:
-            raise FailedError(f"an entry lacks {', '.join(missing)}")
-    if missing := [name for name in _LIST_FIELDS if name not in value]:
-        raise FailedError(f"the list lacks {', '.join(missing)}")
+    for apis, of_entries, of_list in _LISTED:
+        if not set(apis) & set(server.apis):
+            continue
+        for place, has, needed in (
+            ("an entry", entries[0], of_entries),
+            ("the list", value, of_list),
+        ):
+            if missing := [name for name in needed if name not in has]:
+                raise FailedError(f"{place} lacks {', '.join(missing)}")
     return f"{len(entries)} names"
 
 

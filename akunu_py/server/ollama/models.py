@@ -122,6 +122,8 @@ ROUTES = [
     Route("/api/tags", tags),
     Route("/api/ps", in_memory),
     Route("/api/show", show, methods=["POST"]),
-    Route("/api/embed", embed, methods=["POST"]),
-    Route("/api/embeddings", embed, methods=["POST"]),
+    *(
+        Route(path, embed, methods=["POST"])
+        for path in ("/api/embed", "/api/embeddings", "/v1/embeddings", "/embeddings")
+    ),
 ]

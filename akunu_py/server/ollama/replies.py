@@ -24,6 +24,7 @@ from akunu_py.server.conversation import (
 from akunu_py.server.errors import RequestError
 from akunu_py.server.generation_fields import (
     JSON_OBJECT,
+    REFUSED_SAMPLING,
     OptionFields,
     RequestBody,
     refuse,
@@ -50,14 +51,6 @@ _REFUSED = {
     "height": "akunu's models write only text",
     "steps": "akunu's models write only text",
 }
-_REFUSED_OPTIONS = {
-    "mirostat": "use temperature and top_p",
-    "tfs_z": "use min_p",
-    "typical_p": "use min_p",
-}
-_NEUTRAL = {"tfs_z": 1, "typical_p": 1}
-"""Values with which an option that akunu lacks changes nothing, besides 0."""
-
 _LOADING = frozenset({
     "numa", "num_batch", "num_gpu", "main_gpu", "low_vram", "f16_kv", "logits_all", "vocab_only",
     "use_mmap", "use_mlock", "embedding_only", "num_thread", "draft_num_predict", "num_keep",
@@ -209,11 +202,9 @@ def _config(asked: Incoming[_Given]) -> GenerationConfig:
     raw = bytes(body.given_options)
     raw = b"{}" if raw == b"null" else raw
     given = decode(raw, kind, within="options")
-    values = decode(raw, dict[str, Any])
-    lacking = {name for name, value in values.items() if value != _NEUTRAL.get(name, 0)}
-    refuse(_REFUSED_OPTIONS, {name: values[name] for name in lacking}, within="options.")
+    refuse(REFUSED_SAMPLING, decode(raw, dict[str, Any]), within="options.")
     for name in unknown_fields(raw, kind):
-        if name not in _LOADING and name not in _REFUSED_OPTIONS:
+        if name not in _LOADING and name not in REFUSED_SAMPLING:
             raise RequestError(
                 f"options.{name:.60} is not an option of Ollama or akunu; leave it out",
                 param=f"options.{name:.60}",

@@ -265,7 +265,7 @@ class ResponseForm(ReplyForm):
             "error": None,
             "incomplete_details": incomplete,
             "output": list(self._output),
-            "usage": None if usage is None else usage_fields(usage),
+            **({} if usage is None else {"usage": usage_fields(usage)}),
         }
 
 

@@ -40,7 +40,7 @@ _NO_EFFECT = frozenset({
     "safety_identifier", "service_tier", "stream_options", "truncation", "user",
 })  # fmt: skip
 _LOGPROBS = "message.output_text.logprobs"
-_ECHOED = ("metadata", "store", "truncation", "user", "prompt_cache_key", "service_tier")
+_ECHOED = ("metadata", "store", "truncation", "prompt_cache_key", "service_tier")
 
 
 class _Reasoning(msgspec.Struct):
@@ -152,6 +152,7 @@ def _echoed(asked: Incoming[ResponsesBody]) -> dict[str, Any]:
     reasoning = body.reasoning or _Reasoning()
     return {
         **{name: given.get(name) for name in _ECHOED},
+        **({"user": given["user"]} if given.get("user") is not None else {}),
         "model": body.model or asked.model.id,
         "instructions": body.instructions,
         "max_output_tokens": options["max_tokens"],
