@@ -10,7 +10,7 @@ import click
 from click.core import ParameterSource
 
 from akunu_py.cli import completing
-from akunu_py.cli.command import option, stack
+from akunu_py.cli.command import WORDS, option, stack
 from akunu_py.cli.input_text import GivenPath, is_text_file
 from akunu_py.cli.ranks import RANKS_OPTIONS, follow, is_follower, join
 from akunu_py.cli.reply_options import naming_flags
@@ -49,6 +49,19 @@ _TOY_ANSWERS = (
     "akunu models pull smollm2"
 )
 
+
+def _given_once(context: click.Context, parameter: click.Parameter, value: Any) -> Any:
+    """Return the value of an option; raise UsageError where it was typed twice."""
+    words = context.meta.get(WORDS, ())
+    typed = [word for word in words if word.partition("=")[0] in parameter.opts]
+    if len(typed) > 1:
+        raise click.UsageError(
+            f"{typed[0]} is given {len(typed)} times; a model takes one adapter: merge several "
+            "where they were trained"
+        )
+    return value
+
+
 _MODEL_OPTIONS = (
     option(
         "--context",
@@ -56,6 +69,15 @@ _MODEL_OPTIONS = (
         metavar="N",
         check=Count(2, "2 or more tokens").check,
         help="Limit prompt and reply together to N tokens.",
+    ),
+    option(
+        "--adapter",
+        type=GivenPath(),
+        metavar="PATH[:SCALE]",
+        group="Model",
+        also=("--adapter-path", "--lora"),
+        callback=_given_once,
+        help="Apply a LoRA adapter: a folder of mlx-lm or PEFT, or a GGUF file.",
     ),
     option(
         "--weights",

@@ -272,8 +272,10 @@ def _served_models(
         planned = planned_models(path, options, group)
         return ModelFile(name, planned, options, checked=not options.force)
 
-    # A draft model, heads, counts and a parser belong to one model, so the others have none.
-    alone = replace(loading, draft_model=None, heads=None, counts=None, tool_parser=None)
+    # Adapter, draft model, heads, counts and parser belong to one model, so the others have none.
+    alone = replace(
+        loading, adapter=None, draft_model=None, heads=None, counts=None, tool_parser=None
+    )
     sources = [source(name, path, alone) for name, path in paths.items()]
     if named:
         engine = load_engine(model, loading, several=True)

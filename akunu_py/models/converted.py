@@ -11,12 +11,11 @@ from typing import Any
 
 import mlx.core as mx
 from mlx import nn
-from mlx.utils import tree_flatten
 
 from akunu_py.gguf.cursor import MetadataValue
 from akunu_py.gguf.header import write_metadata
 from akunu_py.gguf.plan import ModelPlan, RotaryFactors, RotaryScaling
-from akunu_py.models.expansion import STOCK_LAYERS
+from akunu_py.models.expansion import STOCK_LAYERS, number_type
 from akunu_py.models.layers import (
     FrequencyRope,
     Planes,
@@ -196,13 +195,8 @@ def _config(
 
 
 def _compute_type(model: nn.Module) -> str:
-    """Return the name of the most frequent type of a model's dense arrays and scales."""
-    kinds = [
-        array.dtype
-        for _, array in tree_flatten(model.parameters())
-        if mx.issubdtype(array.dtype, mx.floating)
-    ]
-    return next(name for name, kind in TYPES.items() if kind == max(kinds, key=kinds.count))
+    kind = number_type(model)
+    return next(name for name, known in TYPES.items() if known == kind)
 
 
 def _write_json(path: Path, content: Any) -> None:

@@ -1,12 +1,14 @@
 """Quantized layers, and the dense layers for them, which some backends multiply faster."""
 
+import math
+
 import mlx.core as mx
 from mlx import nn
-from mlx.utils import tree_unflatten
+from mlx.utils import tree_flatten, tree_unflatten
 from mlx_lm.models.mla import MultiLinear, QuantizedMultiLinear
 from mlx_lm.models.switch_layers import QuantizedSwitchLinear, SwitchLinear
 
-from akunu_py.models.layers import Planes
+from akunu_py.models.layers import Planes, Scaled, StackedLinear
 from akunu_py.models.load_steps import Steps
 
 STOCK_LAYERS = (
@@ -41,12 +43,36 @@ def num_parameters(model: nn.Module) -> int:
     for _, module in model.named_modules():
         own = {name: value for name, value in module.items() if isinstance(value, mx.array)}
         if isinstance(module, (*STOCK_LAYERS, Planes)):
-            codes = own["weight"].size * 32 // module.bits
-            planes = len(module.multipliers) if isinstance(module, Planes) else 1
+            count += math.prod(dense_shape(module))
             own = {"bias": own["bias"]} if "bias" in own else {}
-            count += codes // planes
         count += sum(array.size for name, array in own.items() if not name.startswith("_"))
     return count
+
+
+def dense_shape(module: nn.Module) -> tuple[int, ...]:
+    """Return the shape of a layer's weights, [..., out, in], whatever form they have."""
+    if isinstance(module, Scaled):
+        return dense_shape(module.inner)
+    if isinstance(module, StackedLinear):
+        shapes = [dense_shape(part) for part in module.parts]
+        rows = sum(rows for rows, _ in shapes) if module.order is None else module.order.size
+        return rows, shapes[0][-1]
+    shape: tuple[int, ...] = module.weight.shape
+    if not isinstance(module, (*STOCK_LAYERS, Planes)):
+        return shape
+    planes = len(module.multipliers) if isinstance(module, Planes) else 1
+    return *shape[:-1], shape[-1] * 32 // module.bits // planes
+
+
+def number_type(model: nn.Module) -> mx.Dtype:
+    """Return the most frequent type of a model's dense arrays and scales."""
+    kinds = [
+        array.dtype
+        for _, array in tree_flatten(model.parameters())
+        if mx.issubdtype(array.dtype, mx.floating)
+    ]
+    most: mx.Dtype = max(kinds, key=kinds.count)
+    return most
 
 
 def dense_weight(module: nn.Module) -> mx.array:

@@ -106,6 +106,64 @@ class ScaledSwitchLinear(Scaled):
         return y + mx.expand_dims(self["bias"][indices], -2) if "bias" in self else y
 
 
+class LowRank(nn.Module):  # type: ignore[misc]
+    """A layer and a product that is added to it: `up` [..., out, r] times `down` [..., r, in].
+
+    Layers of mlx-lm do the same, in a package that imports transformers.
+    """
+
+    def __init__(self, inner: nn.Module, up: mx.array, down: mx.array) -> None:
+        super().__init__()
+        self.inner = inner
+        self.up = up
+        self.down = down
+
+    @property
+    def weight(self) -> Any:
+        """Return the inner layer's weight."""
+        return self.inner.weight
+
+
+class LowRankLinear(LowRank):
+    """A linear layer with a product of low rank."""
+
+    def __call__(self, x: mx.array) -> mx.array:
+        """Return the sum of both, [..., out]."""
+        y: mx.array = self.inner(x)
+        return y + (x @ self.down.T) @ self.up.T
+
+
+class LowRankSwitchLinear(LowRank):
+    """The linear layers of a mixture's experts, each with a product of low rank."""
+
+    def __call__(self, x: mx.array, indices: mx.array, sorted_indices: bool = False) -> mx.array:
+        """Multiply x by the matrices of the expert each index names."""
+        y: mx.array = self.inner(x, indices, sorted_indices=sorted_indices)
+        for factor in (self.down, self.up):
+            x = mx.gather_mm(
+                x, factor.swapaxes(-1, -2), rhs_indices=indices, sorted_indices=sorted_indices
+            )
+        return y + x
+
+
+class LowRankEmbedding(LowRank):
+    """An embedding with a product of low rank, [width, tokens]; `tied` where logits have it too."""
+
+    def __init__(self, inner: nn.Module, up: mx.array, down: mx.array, *, tied: bool) -> None:
+        super().__init__(inner, up, down.T)
+        self._tied = tied
+
+    def __call__(self, ids: mx.array) -> mx.array:
+        """Return the rows of ids [...], [..., width]."""
+        y: mx.array = self.inner(ids)
+        return y + self.down[ids] @ self.up.T
+
+    def as_linear(self, x: mx.array) -> mx.array:
+        """Return the product of x [..., width] with every row, [..., rows]."""
+        y: mx.array = self.inner.as_linear(x)
+        return y + (x @ self.up) @ self.down.T if self._tied else y
+
+
 class FloatEmbedding(nn.QuantizedEmbedding):  # type: ignore[misc]
     """An embedding of four-bit floats whose rows have the model's type.
 

@@ -1,18 +1,22 @@
 """Loads a model and its tokenizer from a path."""
 
 import contextlib
+import logging
+from dataclasses import replace
 from pathlib import Path
 
 from akunu_py.gguf.architectures import read_plan
 from akunu_py.gguf.reader import GGUFFile
 from akunu_py.model_store.default_model import default_model_path
+from akunu_py.models.adapter_files import Adapter, open_adapter
+from akunu_py.models.adapters import adapt, check_adapter
 from akunu_py.models.converted import check_new, save_converted
 from akunu_py.models.device import disable_compile_with_kernels
 from akunu_py.models.library_errors import explain_errors
 from akunu_py.models.load_steps import Steps, finish
 from akunu_py.models.loaded_model import LoadedModel, ModelDescription
 from akunu_py.models.rank_split import Group
-from akunu_py.models.sources import place_kind, source_of
+from akunu_py.models.sources import ModelSource, place_kind, source_of
 from akunu_py.models.sources.gguf import build, fitted_types_of
 from akunu_py.system.errors import ConfigError
 from akunu_py.tokenizers import from_gguf
@@ -29,6 +33,8 @@ __all__ = [
     "load_model",
     "open_model",
 ]
+
+_log = logging.getLogger(__name__)
 
 
 def draft_options(path: str | Path, target: LoadOptions) -> LoadOptions:
@@ -83,7 +89,10 @@ def open_model(
     with explain_errors(path):
         place = default_model_path() if path is None else Path(path).expanduser()
         if place.is_dir() or place.is_file():
-            steps = source_of(place).open(options, context, group)
+            source = source_of(place)
+            steps = source.open(options, context, group)
+            if options.adapter is not None:
+                steps = _adapted(source, options, open_adapter(options.adapter, group), steps)
             return _explained_steps(path, steps)
         exists = place.exists()
     if exists:
@@ -97,6 +106,18 @@ def open_model(
 def _explained_steps(path: str | Path | None, steps: Steps[LoadedModel]) -> Steps[LoadedModel]:
     with explain_errors(path):
         return (yield from steps)
+
+
+def _adapted(
+    source: ModelSource, options: LoadOptions, adapter: Adapter, steps: Steps[LoadedModel]
+) -> Steps[LoadedModel]:
+    """Load a model and apply an adapter, of which another model's is refused first."""
+    check_adapter(source.empty_model(options, None).model, adapter, source)
+    loaded = yield from steps
+    done = yield from adapt(loaded.model, adapter, source)
+    name = f"{loaded.description.name} with {adapter.name}"
+    _log.info("the adapter %s", done)
+    return replace(loaded, description=replace(loaded.description, name=name, adapter=done))
 
 
 def convert_model(path: Path, folder: Path, options: LoadOptions | None = None) -> bool:

@@ -34,6 +34,9 @@ class ModelDescription:
     fitted_types: tuple[str, ...] = ()
     """The GGML types that are not exactly the file's."""
 
+    adapter: str = ""
+    """What was applied to the weights, in words; "" for nothing."""
+
     @classmethod
     def of(
         cls, path: Path, *, dense: bool, fitted_types: Sequence[str] = (), **facts: Any
@@ -50,11 +53,12 @@ class ModelDescription:
     @property
     def weights_text(self) -> str:
         """Return how weights are kept, in words."""
-        if self.weights == "dense":
-            return "dense weights"
-        if self.weights == "quantized":
-            return "exact quantized weights"
-        return f"fitted quantized weights ({', '.join(self.fitted_types)})"
+        text = {
+            "dense": "dense weights",
+            "quantized": "exact quantized weights",
+            "fitted": f"fitted quantized weights ({', '.join(self.fitted_types)})",
+        }[self.weights]
+        return f"{text}, with the adapter {self.adapter}" if self.adapter else text
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,6 +10,7 @@ import mlx.core as mx
 
 from akunu_py.gguf.split import paths_of_parts
 from akunu_py.models import requirements as needs
+from akunu_py.models.adapter_files import adapter_place
 from akunu_py.models.device import free_memory
 from akunu_py.models.heads.loading import head_place
 from akunu_py.models.heads.needs import HeadNeeds
@@ -296,6 +297,8 @@ def _surely_fit(models: Sequence[PlannedModel], others: Sequence[MemoryPart] = (
     # A weight takes at least a bit in a file, and at most 32 bits in memory.
     places = [model.path for model in models]
     places += [head_place(model.path, model.heads) for model in models if model.heads is not None]
+    adapters = (model.options.adapter for model in models)
+    places += [adapter_place(given)[0] for given in adapters if given is not None]
     weights = 32 * sum(_size_on_disk(place) for place in places)
     known = sum(other.num_bytes for other in others) + mx.get_active_memory() + PROGRAM_BYTES
     return weights + known < needs.memory_limit() // 2

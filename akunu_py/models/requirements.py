@@ -5,12 +5,14 @@ all shapes without computing anything. Freed buffers, which MLX keeps for the ne
 back where memory is short, are not counted.
 """
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 import mlx.core as mx
 from mlx import nn
 
+from akunu_py.models.adapter_files import Adapter, open_adapter
+from akunu_py.models.adapters import check_adapter
 from akunu_py.models.cache import Cache, make_caches
 from akunu_py.models.cache_needs import CacheNeeds, cache_needs, cached_bytes, drop_numbers
 from akunu_py.models.cached_rows import PREFILL_CHUNK
@@ -21,7 +23,7 @@ from akunu_py.models.library_errors import explain_errors
 from akunu_py.models.pass_memory import PassShape, pass_shape
 from akunu_py.models.rank_split import PlannedGroup, Way, plan
 from akunu_py.models.rollback import RollbackCaches, leaves, watch
-from akunu_py.models.sources import EmptyModel, ModelFigures, source_of
+from akunu_py.models.sources import EmptyModel, ModelFigures, ModelSource, source_of
 from akunu_py.system.errors import ConfigError
 from akunu_py.values.load_options import KVBits, LoadOptions
 
@@ -110,6 +112,8 @@ def requirements(
     with explain_errors(path):
         source = source_of(path)
         empty = source.empty_model(options, group)
+        if options.adapter is not None:
+            empty = _with_adapter(empty, source, open_adapter(options.adapter, group))
         with source.errors():
             return _count(empty, group, head, fitted=options.fitted)
 
@@ -130,6 +134,21 @@ def memory_limit() -> int:
     except (OSError, ValueError):
         return physical
     return min(physical, allowed)
+
+
+def _with_adapter(empty: EmptyModel, source: ModelSource, adapter: Adapter) -> EmptyModel:
+    """Return a model without weights whose figures count an adapter; dense ones take it in."""
+    check_adapter(empty.model, adapter, source)
+    figures = empty.figures
+    more = 0 if figures.dense else adapter.num_weights * figures.number_bytes
+    return replace(
+        empty,
+        figures=replace(
+            figures,
+            weights_bytes=figures.weights_bytes + more,
+            fitted_bytes=figures.fitted_bytes + more,
+        ),
+    )
 
 
 def _count(

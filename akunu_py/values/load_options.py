@@ -47,6 +47,10 @@ class LoadOptions:
     """How a byte-level BPE of a GGUF file splits texts, in place of the file's
     `tokenizer.ggml.pre`."""
 
+    adapter: str | Path | None = None
+    """LoRA adapter, as PATH or PATH:SCALE: a folder of mlx-lm's or PEFT's, or a GGUF file
+    (docs/models.md)."""
+
     def __post_init__(self) -> None:
         for name, value, known in (
             ("weights", self.weights, get_args(Weights)),
@@ -128,6 +132,7 @@ class EngineKeywords(TypedDict, total=False):
     exact_weights: bool | None
     q6k: Q6KForm
     pre_tokenizer: str | None
+    adapter: str | Path | None
     context: int | None
     kv_bits: int | None
     kv_start: int

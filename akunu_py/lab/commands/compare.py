@@ -109,7 +109,7 @@ def compare(  # noqa: PLR0917 - click passes by name
       akunu bench compare model.gguf --program llama.cpp --threads 4 --output compared
     """  # noqa: D301 - \b keeps click from wrapping the examples
     limit = limited(limit, _QUICK_LIMIT, is_quick=quick)
-    for name in ("kv_bits", "reproducible"):
+    for name in ("adapter", "kv_bits", "reproducible"):
         if getattr(loading, name):
             raise click.UsageError(f"--{name.replace('_', '-')} has no counterpart elsewhere")
     if not drafters:

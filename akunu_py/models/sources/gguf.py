@@ -1,6 +1,7 @@
 """Models in GGUF files."""
 
 import logging
+from pathlib import Path
 
 import mlx.core as mx
 from mlx import nn
@@ -91,6 +92,11 @@ class GGUFSource(ModelSource):
             chat_template=_text(found.get("tokenizer.chat_template")) is not None,
             tensors=tensors,
         )
+
+    def gguf_plan(self, adapter: Path) -> tuple[ModelPlan, dict[str, tuple[int, ...]]]:  # noqa: ARG002
+        with GGUFFile.open(self.path) as file:
+            plan = read_plan(file.metadata, file.tensors)
+            return plan, {name: info.shape for name, info in file.tensors.items()}
 
     def has_fitted_forms(self, options: LoadOptions) -> bool:
         with GGUFFile.open(self.path) as file:

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from mlx import nn
 
+from akunu_py.gguf.plan import ModelPlan
 from akunu_py.models.library_errors import from_library
 from akunu_py.models.load_steps import Steps
 from akunu_py.models.loaded_model import LoadedModel
@@ -86,6 +87,13 @@ class ModelSource(ABC):
     @abstractmethod
     def describe(self) -> StoredModel:
         """Return how a sound model is stored; weights are not read."""
+
+    def gguf_plan(self, adapter: Path) -> tuple[ModelPlan, dict[str, tuple[int, ...]]]:
+        """Return the plan and the shapes of tensors that an adapter in a GGUF file refers to."""
+        raise ConfigError(
+            f"the adapter {adapter} changes tensors of a GGUF file, and {self.path} is a folder; "
+            "give the adapter in the form that it was trained in"
+        )
 
     def errors(self) -> AbstractContextManager[None]:
         """Frame calls of the model's class; what files contradict becomes a ModelFormatError."""
