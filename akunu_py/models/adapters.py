@@ -149,6 +149,7 @@ def _in_gguf(
         moved = placement.convert is not None or (
             (stacked or looked_up) and (len(own) > 1 or placement.rows is not None)
         )
+        moved = moved or isinstance(module, _EMBEDDINGS) != looked_up
         if moved or parameter != "weight" or _seen_shape(module) is None:
             raise _misfit(adapter, f"akunu cannot change {placement.tensors[0]} of it")
         yield _Target(path, own, tuple(shapes[name][-2] for name in placement.tensors), placement)
