@@ -103,6 +103,7 @@ FOREIGN_OPTIONS: Mapping[str, str] = {
     "--ignore-chat-template": "type --raw",
     "--interactive": "type: akunu chat",
     "--keepalive": "akunu keeps no model in memory between commands; leave {} out",
+    "--lora-scaled": "type --adapter PATH:SCALE",
     "--max-kv-size": "type --context N",
     "--model-draft": "type --draft-model MODEL",
     "--n-gpu-layers": _LEAVE_OUT_GPU,

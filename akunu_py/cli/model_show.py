@@ -10,11 +10,12 @@ import click
 from akunu_py.cli import completing
 from akunu_py.cli.command import Command
 from akunu_py.cli.gguf_header import describe_header, header_lines
+from akunu_py.cli.input_text import GivenPath
 from akunu_py.cli.terminal import printable
 from akunu_py.system.errors import AkunuError, ConfigError, ModelFormatError
 from akunu_py.system.settings import load_settings
 from akunu_py.system.shown_text import size_text
-from akunu_py.values.load_options import KVBits
+from akunu_py.values.load_options import KVBits, LoadOptions
 
 _USUAL_CONTEXTS = (4096, 32_768)
 
@@ -35,6 +36,10 @@ _USUAL_CONTEXTS = (4096, 32_768)
     help="Compute quantized caches whose first N tokens stay in full precision.",
 )
 @click.option(
+    "--adapter", type=GivenPath(), metavar="PATH[:SCALE]",
+    help="Count this LoRA adapter, and say how it would be applied.",
+)  # fmt: skip
+@click.option(
     "--ranks",
     type=click.IntRange(min=2, max=64),
     metavar="N",
@@ -47,6 +52,7 @@ def show(  # noqa: PLR0917 - click passes by name
     name: str | None,
     context: int | None,
     kv_start: int,
+    adapter: str | None,
     ranks: int | None,
     metadata: bool,
     tensors: bool,
@@ -69,8 +75,8 @@ def show(  # noqa: PLR0917 - click passes by name
       akunu models show model.gguf --ranks 2
     """  # noqa: D301 - \b keeps click from wrapping the examples
     if metadata or tensors:
-        if context is not None or ranks is not None:
-            given = "--context" if ranks is None else "--ranks"
+        options = {"--context": context, "--adapter": adapter, "--ranks": ranks}
+        if given := next((key for key, value in options.items() if value is not None), None):
             raise click.UsageError(f"{given} is for the memory; leave out --metadata or --tensors")
         path = _local_path(name)
         if path.is_dir():
@@ -84,9 +90,9 @@ def show(  # noqa: PLR0917 - click passes by name
         return
     path = _local_path(name)
     try:
-        record = describe_model(path, context, kv_start)
+        record = describe_model(path, context, kv_start, adapter)
         if ranks is not None:
-            record["ranks"] = describe_ranks(path, ranks, context)
+            record["ranks"] = describe_ranks(path, ranks, context, adapter)
     except ModelFormatError:
         if not as_json and not path.is_dir():
             _print(describe_header(path, tensors=False), header_lines, as_json=False)
@@ -112,11 +118,13 @@ def _print(
         click.echo(printable("\n".join(lines(record))))
 
 
-def describe_model(path: Path, context: int | None, kv_start: int = 0) -> dict[str, Any]:
+def describe_model(
+    path: Path, context: int | None, kv_start: int = 0, adapter: str | None = None
+) -> dict[str, Any]:
     """Return what is known of a GGUF file's or an MLX folder's model, as JSON can hold it.
 
-    `context`, in tokens, is what memory is reckoned for; quantized caches begin at `kv_start`.
-    Raises as `akunu_py.models.requirements`.
+    `context`, in tokens, is what memory is reckoned for, with an `adapter` if one is given;
+    quantized caches begin at `kv_start`. Raises as `akunu_py.models.requirements`.
     """
     from akunu_py.model_store.names import friendly_name  # not for --help
     from akunu_py.models.heads.loading import has_own_head  # imports MLX
@@ -125,7 +133,7 @@ def describe_model(path: Path, context: int | None, kv_start: int = 0) -> dict[s
     from akunu_py.models.sources import source_of
     from akunu_py.models.stored_tensors import by_class
 
-    needs = requirements(path)
+    needs = requirements(path, LoadOptions(adapter=adapter))
     _check_context(context, needs.context)
     stored = source_of(path).describe()
     has_head = has_own_head(path)
@@ -165,6 +173,7 @@ def describe_model(path: Path, context: int | None, kv_start: int = 0) -> dict[s
         "chat_template": stored.chat_template,
         "prediction_head": has_head,
         "heads": _head_sizes(path, contexts) if has_head else None,
+        "adapter": None if adapter is None else _adapter(adapter, dense=needs.dense),
         "architecture": needs.architecture,
         "parameters": needs.parameters,
         "context_length": needs.context,
@@ -179,6 +188,19 @@ def describe_model(path: Path, context: int | None, kv_start: int = 0) -> dict[s
         "rollback": list(needs.rollback),
         "record_row_bytes": needs.shape.record_bytes,
         "drafting": bool(needs.rollback),
+    }
+
+
+def _adapter(given: str, *, dense: bool) -> dict[str, Any]:
+    """Return what is known of an adapter that fits a model."""
+    from akunu_py.models.adapter_files import open_adapter  # imports MLX
+
+    found = open_adapter(given)
+    return {
+        "name": found.name,
+        "kind": f"{found.kind}, {found.summary}",
+        "layers": len(found.changes),
+        "way": "merged into them" if dense else "beside them",
     }
 
 
@@ -203,7 +225,9 @@ def _head_sizes(path: Path, contexts: Iterable[int]) -> dict[str, Any] | None:
     }
 
 
-def describe_ranks(path: Path, count: int, context: int | None) -> dict[str, Any]:
+def describe_ranks(
+    path: Path, count: int, context: int | None, adapter: str | None = None
+) -> dict[str, Any]:
     """Return how a model would be split over machines, and what each needs, as JSON can hold it.
 
     Raises ConfigError for a model that cannot be split so.
@@ -212,7 +236,8 @@ def describe_ranks(path: Path, count: int, context: int | None) -> dict[str, Any
     from akunu_py.models.rank_split import PlannedGroup  # imports MLX
     from akunu_py.models.requirements import requirements
 
-    found = [requirements(path, group=PlannedGroup(rank, count)) for rank in range(count)]
+    options = LoadOptions(adapter=adapter)
+    found = [requirements(path, options, PlannedGroup(rank, count)) for rank in range(count)]
     tokens = min(context or USUAL_CONTEXT, found[0].context)
     return {
         "way": found[0].way,
@@ -269,6 +294,9 @@ def _lines(record: Mapping[str, Any]) -> Iterator[str]:
     for name, value in shown.items():
         # A line each, whatever a file says.
         yield f"{name:14s} {value if value.isprintable() else repr(value)}"
+    if (adapter := record["adapter"]) is not None:
+        layers = f"changes {adapter['layers']:,} layers, {adapter['way']}"
+        yield f"adapter        {adapter['name']} ({adapter['kind']}), {layers}"
     yield "\nweights on disk"
     for group in record["quantization"]:
         yield (
