@@ -175,6 +175,38 @@ def write_tiny_llama(
     return path
 
 
+ALPHA, RANK = 12.0, 3
+
+
+def drawn(shape: tuple[int, ...], rank: int = RANK, seed: int = 5) -> tuple[np.ndarray, np.ndarray]:
+    """Factors of a matrix [..., out, in]: up [..., out, r] and down [..., r, in]."""
+    rng = np.random.default_rng([seed, *shape])
+    *lead, out, columns = shape
+    up = rng.normal(0, 0.5, (*lead, out, rank))
+    down = rng.normal(0, columns**-0.5, (*lead, rank, columns))
+    return up.astype(np.float32), down.astype(np.float32)
+
+
+def write_adapter(
+    path: Path,
+    architecture: str,
+    factors: dict[str, tuple[np.ndarray, np.ndarray]],
+    alpha: float = ALPHA,
+    **metadata: str,
+) -> Path:
+    """Write a LoRA adapter as llama.cpp's converter does; `factors` are up and down by tensor."""
+    writer = gguf.GGUFWriter(str(path), architecture)
+    for key, value in {"general.type": "adapter", "adapter.type": "lora", **metadata}.items():
+        writer.add_string(key, value)
+    writer.add_float32("adapter.lora.alpha", alpha)
+    for name, (up, down) in factors.items():
+        first = down.T if name.endswith("token_embd.weight") else down
+        writer.add_tensor(f"{name}.lora_a", np.ascontiguousarray(first))
+        writer.add_tensor(f"{name}.lora_b", up)
+    finish(writer)
+    return path
+
+
 def split_file(path: Path, count: int) -> list[Path]:
     """Write a whole file in parts beside it, the first without tensors."""
     reader = gguf.GGUFReader(path)

@@ -30,8 +30,9 @@ WHOLE = 10_000
 """Characters of the longest summary of a command: none is cut."""
 
 _EVERYTHING = "akunu_py.help_all"
-WORDS = "akunu_py.words"
-"""Where a context keeps the words behind `akunu`, as they were typed."""
+_WORDS = "akunu_py.words"
+OWN_WORDS = "akunu_py.own_words"
+"""Where a context keeps the words behind the command itself."""
 
 
 class GroupedOption(click.Option):
@@ -85,7 +86,7 @@ def stack(options: Iterable[Callable[..., Any]], function: Callable[_P, _R]) -> 
 
 def typed_name(parameter: click.Option, context: click.Context | None) -> str:
     """Return an option as the user typed it, or else by its first long name."""
-    for word in () if context is None else context.meta.get(WORDS, ()):
+    for word in () if context is None else context.meta.get(_WORDS, ()):
         for name in (*parameter.opts, *parameter.secondary_opts):
             long = name.startswith("--")
             if word == name or word.startswith(f"{name}=" if long else name):
@@ -98,7 +99,8 @@ class Command(click.Command):
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Parse; the words are kept for messages that name options as they were typed."""
-        ctx.meta[WORDS] = (*ctx.meta.get(WORDS, ()), *args)
+        ctx.meta[OWN_WORDS] = tuple(args)
+        ctx.meta[_WORDS] = (*ctx.meta.get(_WORDS, ()), *args)
         if not ctx.resilient_parsing:
             self._refuse_one_dash(ctx, args)
         return super().parse_args(ctx, args)

@@ -10,7 +10,7 @@ import click
 from click.core import ParameterSource
 
 from akunu_py.cli import completing
-from akunu_py.cli.command import WORDS, option, stack
+from akunu_py.cli.command import OWN_WORDS, option, stack
 from akunu_py.cli.input_text import GivenPath, is_text_file
 from akunu_py.cli.ranks import RANKS_OPTIONS, follow, is_follower, join
 from akunu_py.cli.reply_options import naming_flags
@@ -52,7 +52,7 @@ _TOY_ANSWERS = (
 
 def _given_once(context: click.Context, parameter: click.Parameter, value: Any) -> Any:
     """Return the value of an option; raise UsageError where it was typed twice."""
-    words = context.meta.get(WORDS, ())
+    words = context.meta.get(OWN_WORDS, ())
     typed = [word for word in words if word.partition("=")[0] in parameter.opts]
     if len(typed) > 1:
         raise click.UsageError(

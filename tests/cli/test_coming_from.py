@@ -8,6 +8,7 @@ from pathlib import Path
 import click
 import pytest
 from click.testing import CliRunner
+from gguf_files import drawn, write_adapter
 
 from akunu_py.cli import first_words
 from akunu_py.cli.chat.set_values import CHAT_DEFAULT, with_field
@@ -70,6 +71,7 @@ def place(tmp_path, monkeypatch, tiny_gguf, hub):
     """A folder with a model, a hub with another one, and a terminal to type at."""
     hub.add("OWNER/REPO", {"m-Q8_0.gguf": tiny_gguf.read_bytes()})
     (tmp_path / "model.gguf").symlink_to(tiny_gguf)
+    write_adapter(tmp_path / "adapter.gguf", "llama", {"blk.0.attn_q.weight": drawn((64, 64))})
     (tmp_path / "notes.txt").write_text("hello world")
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("AKUNU_MAX_TOKENS", "2")

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from akunu_runs import run as run_akunu
 from click.testing import CliRunner
-from gguf_files import write_tiny_llama
+from gguf_files import drawn, write_adapter, write_tiny_llama
 from hub_server import add_to_cache
 
 from akunu_py.cli.main import cli
@@ -273,3 +273,31 @@ def test_an_unreadable_file(hub_cache, tiny_gguf, tmp_path, command, monkeypatch
 )
 def test_classes_of_tensors(name, kind):
     assert tensor_class(name) == kind
+
+
+def test_an_adapter_is_shown_counted_and_given_once(tmp_path, converted):
+    path = converted.parent / "m-Q8_0.gguf"
+    adapter = write_adapter(
+        tmp_path / "a.gguf", "llama", {"blk.0.attn_q.weight": drawn((256, 256))}
+    )
+    half = f"{adapter}:0.5"
+    assert record_of(path)["adapter"] is None
+    record = record_of(path, "--adapter", half)
+    way = "beside" if record["weights"] == "quantized" else "merged into"
+    assert record["adapter"] == {
+        "name": "a:0.5", "kind": "GGUF, LoRA of rank 3", "layers": 1, "way": f"{way} them",
+    }  # fmt: skip
+    more = record["weights_bytes"] - record_of(path)["weights_bytes"]
+    assert more == (4 * 2 * 3 * 256 if way == "beside" else 0)
+    line = f"a:0.5 (GGUF, LoRA of rank 3), changes 1 layers, {way} them"
+    assert line in run("models", "show", path, "--adapter", half)
+    assert "several machines" in run(
+        "models", "show", path, "--adapter", half, "--ranks", 2, code=2
+    )
+    run(*GENERATE, "-m", path, "--adapter", half)
+    twice = run(*GENERATE, "-m", path, "--adapter", half, f"--lora={adapter}", code=2)
+    assert "--adapter is given 2 times; a model takes one adapter" in twice
+    wrong = write_adapter(tmp_path / "b.gguf", "llama", {"blk.7.attn_q.weight": drawn((8, 8))})
+    assert "blk.7.attn_q.weight is no layer of it" in run(
+        *GENERATE, "-m", path, "--adapter", wrong, code=2
+    )

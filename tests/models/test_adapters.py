@@ -8,7 +8,7 @@ import gguf
 import mlx.core as mx
 import numpy as np
 import pytest
-from gguf_files import finish, write_tiny_llama
+from gguf_files import ALPHA, RANK, drawn, write_adapter, write_tiny_llama
 from identity import assert_same_tokens
 from mlx import nn
 from mlx.utils import tree_flatten
@@ -24,30 +24,6 @@ from akunu_py.models.rank_split import PlannedGroup
 from akunu_py.models.requirements import requirements
 
 IDS = list(range(20, 44))
-ALPHA, RANK = 12.0, 3
-
-
-def drawn(shape, rank=RANK, seed=5):
-    """Factors of a matrix [..., out, in]: up [..., out, r] and down [..., r, in]."""
-    rng = np.random.default_rng([seed, *shape])
-    *lead, out, columns = shape
-    up = rng.normal(0, 0.5, (*lead, out, rank))
-    return up.astype(np.float32), rng.normal(0, columns**-0.5, (*lead, rank, columns)).astype("f4")
-
-
-def write_gguf(path, architecture, factors, alpha=ALPHA, **metadata):
-    """An adapter as convert_lora_to_gguf.py lays it out; `factors` are up and down by tensor."""
-    writer = gguf.GGUFWriter(str(path), architecture)
-    found = {"general.type": "adapter", "adapter.type": "lora", **metadata}
-    for key, value in found.items():
-        writer.add_string(key, value)
-    writer.add_float32("adapter.lora.alpha", alpha)
-    for name, (up, down) in factors.items():
-        first = down.T if name.endswith("token_embd.weight") else down
-        writer.add_tensor(f"{name}.lora_a", np.ascontiguousarray(first))
-        writer.add_tensor(f"{name}.lora_b", up)
-    finish(writer)
-    return path
 
 
 def matrices(tiny):
@@ -102,7 +78,7 @@ def test_a_gguf_adapter_computes_what_merged_weights_do(tmp_path, name):
                 added = added.T if "token_embd" in tensor else added
                 merged.tensors[tensor] = merged.tensors[tensor].reshape(values.shape) + added
         base = tiny.write(tmp_path / f"{weights}.gguf")
-        adapter = write_gguf(tmp_path / "adapter.gguf", tiny.architecture, factors)
+        adapter = write_adapter(tmp_path / "adapter.gguf", tiny.architecture, factors)
         expected = logits(merged.write(tmp_path / "merged.gguf"))
         assert difference(logits(base, weights, adapter=adapter), expected) < 1e-3
         assert difference(logits(base, weights), expected) > 0.5
@@ -124,7 +100,7 @@ def test_a_gguf_adapter_computes_what_llama_cpp_does(tmp_path, monkeypatch, name
     library.llama_adapter_lora_init.argtypes = [pointer, ctypes.c_char_p]
     tiny = build(name)
     path = tiny.write(tmp_path / "model.gguf")
-    adapter = write_gguf(tmp_path / "adapter.gguf", tiny.architecture, factors_of(tiny))
+    adapter = write_adapter(tmp_path / "adapter.gguf", tiny.architecture, factors_of(tiny))
     model = llama_cpp.Model(path)
     loaded = library.llama_adapter_lora_init(model._model, str(adapter).encode())
     for scale in (1.0, 0.5):
@@ -147,7 +123,7 @@ def test_a_tied_embedding_changes_what_is_looked_up_alone(tmp_path):
     merged.tensor("output.weight", tiny.tensors[name])
     merged.tensors[name] = tiny.tensors[name] + (np.matmul(*factors[name]) * (ALPHA / RANK)).T
     path, adapter = tiny.write(tmp_path / "a.gguf"), tmp_path / "adapter.gguf"
-    write_gguf(adapter, "llama", factors)
+    write_adapter(adapter, "llama", factors)
     expected = logits(merged.write(tmp_path / "b.gguf"))
     assert difference(logits(path, adapter=adapter), expected) < 1e-3
 
@@ -345,15 +321,15 @@ def test_a_place_that_has_no_adapter_is_refused(tmp_path, tiny_gguf):
         refused(folder, "truncated, damaged or not a safetensors file")
         (folder / name).unlink()
     factors = {"blk.0.attn_q.weight": drawn((64, 64))}
-    refused(write_gguf(tmp_path / "a.gguf", "qwen2", factors), "it is a llama, not a qwen2")
+    refused(write_adapter(tmp_path / "a.gguf", "qwen2", factors), "it is a llama, not a qwen2")
     other = {"adapter.type": "ia3"}
-    refused(write_gguf(tmp_path / "b.gguf", "llama", factors, **other), "of the kind ia3")
+    refused(write_adapter(tmp_path / "b.gguf", "llama", factors, **other), "of the kind ia3")
     refused(
-        write_gguf(tmp_path / "c.gguf", "llama", factors, alpha=float("inf")),
+        write_adapter(tmp_path / "c.gguf", "llama", factors, alpha=float("inf")),
         "'inf' for adapter.lora.alpha",
     )
     refused(
-        write_gguf(tmp_path / "d.gguf", "llama", factors), "changes tensors of a GGUF file",
+        write_adapter(tmp_path / "d.gguf", "llama", factors), "changes tensors of a GGUF file",
         write_folder(tmp_path / "model", tiny_gguf),
     )  # fmt: skip
     whole = write_peft(tmp_path / "whole", {})
@@ -370,7 +346,7 @@ def test_drafts_change_no_token_and_other_factors_have_other_rows(tmp_path, name
         tiny.quantize(tensor, "Q8_0")
     path = tiny.write(tmp_path / "model.gguf")
     first, second = (
-        write_gguf(tmp_path / f"{alpha}.gguf", tiny.architecture, factors, alpha=alpha)
+        write_adapter(tmp_path / f"{alpha}.gguf", tiny.architecture, factors, alpha=alpha)
         for alpha in (2.0, 4.0)
     )
     digests, prompt = set(), [5, 9, 80, 81, 82] * 6
@@ -396,7 +372,7 @@ def test_drafts_change_no_token_and_other_factors_have_other_rows(tmp_path, name
 def test_memory_counts_an_adapter_beside_quantized_weights(tmp_path):
     path = tmp_path / "model.gguf"
     write_tiny_llama(path, tied=False, seed=3, quantization="Q8_0")
-    adapter = write_gguf(tmp_path / "a.gguf", "llama", {"blk.0.attn_q.weight": drawn((64, 64))})
+    adapter = write_adapter(tmp_path / "a.gguf", "llama", {"blk.0.attn_q.weight": drawn((64, 64))})
     for weights, more in (("quantized", 4 * 2 * 64 * RANK), ("dense", 0)):
         plain, changed = (
             requirements(path, LoadOptions(weights=weights, adapter=one)) for one in (None, adapter)
