@@ -317,6 +317,9 @@ def _pairs(
     """
     pairs: dict[str, dict[str, str]] = {}
     for name in names:
+        if name.endswith(".base_layer.weight"):
+            # PEFT saves an embedding's own matrix beside the factors, unchanged.
+            continue
         match = pattern.fullmatch(name)
         if match is None:
             raise ConfigError(
