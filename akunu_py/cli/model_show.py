@@ -123,8 +123,8 @@ def describe_model(
 ) -> dict[str, Any]:
     """Return what is known of a GGUF file's or an MLX folder's model, as JSON can hold it.
 
-        `context`, in tokens, is what memory is reckoned for, with an `adapter` if one is given;
-        quantized caches begin at `kv_start`. Raises as `akunu_py.models.requirements`.
+    `context`, in tokens, is what memory is reckoned for, with an `adapter` if one is given;
+    quantized caches begin at `kv_start`. Raises as `akunu_py.models.requirements`.
     """
     from akunu_py.model_store.names import friendly_name  # not for --help
     from akunu_py.models.heads.loading import has_own_head  # imports MLX

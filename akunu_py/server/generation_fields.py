@@ -75,7 +75,7 @@ REFUSED_BY_OPENAI_FORMATS: Mapping[str, str] = {
     "allowed_token_ids": "use logit_bias",
     "truncate_prompt_tokens": "send a shorter prompt",
     "t_max_predict_ms": "use max_tokens",
-    "lora": "start the server with the model that you want",
+    "lora": "start the server with --adapter PATH",
 }
 
 _NEUTRAL: Mapping[str, float] = {"tfs_z": 1, "typical_p": 1, "top_n_sigma": -1}
