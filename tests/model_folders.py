@@ -4,6 +4,7 @@ import json
 
 import mlx.core as mx
 from family_models import Variant, build_family
+from mlx import nn
 from mlx.utils import tree_flatten
 from tiny_families import FAMILIES
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
@@ -27,12 +28,15 @@ def write_folder(folder, tiny_gguf, **config):
     return folder
 
 
-def write_family_folder(folder, name):
+def write_family_folder(folder, name, *, bits=None):
     """An MLX model folder of a random model of a family, with a token for each byte."""
     folder.mkdir()
     # One more, to end replies.
     changes = {"vocab_size": 257}
     model = build_family(Variant(name, changes=tuple(changes.items())))
+    if bits:
+        nn.quantize(model, group_size=32, bits=bits)
+        changes["quantization"] = {"group_size": 32, "bits": bits}
     mx.save_safetensors(str(folder / "model.safetensors"), dict(tree_flatten(model.parameters())))
     module, arguments = FAMILIES[name]
     config = {"model_type": module, "eos_token_id": 256, **arguments, **changes}

@@ -27,10 +27,10 @@ _log = logging.getLogger(__name__)
 class DrawingModel(abc.ABC):
     """Draws continuations of a text; a `akunu_py.drafting.draft_model.TokenModel`.
 
-    A draw takes one pass a token. On a GPU the next pass is queued before the last token is read, so
-    the host waits once a draft; on a CPU a pass that turns out to be unwanted would cost its whole
-    time, so the host asks first. With penalties or guesses it waits for each pass. Subclasses run
-    the passes and keep the caches.
+    A draw takes one pass a token. On a GPU the next one is queued before the last token is read, so
+    the host waits once a draft. On a CPU a queued pass that turns out to be unwanted would cost all
+    of its time, so the host asks first. With penalties or guesses it waits for each pass.
+    Subclasses run the passes and keep the caches.
 
     Only ids below `common` are drawn, of these only the `drawable` ones, int32 [n], ascending, if
     they are given, and q is normalised over these. `target_size` is the number of the target's

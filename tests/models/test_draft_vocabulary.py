@@ -88,7 +88,8 @@ def test_rows_of_the_heads_own(tmp_path, kind, bits):
         arrays = named(parameters_of(head), QWEN, "mtp.") | {"mtp.d2t": OFFSETS.astype(kind)}
         arrays |= {f"mtp.lm_head.{name}": array for name, array in parameters_of(own).items()}
         path = write(tmp_path / "head.safetensors", arrays)
-        found = load_head(loaded_from(tmp_path / "model", target, weights="quantized"), path)
+        weights = "quantized" if bits else "dense"
+        found = load_head(loaded_from(tmp_path / "model", target, weights=weights), path)
         states = mx.random.normal((1, 2, 64), key=mx.random.key(0))
         logits = np.array(found.logits(states))
         np.testing.assert_allclose(logits[..., IDS], np.array(own(states)), atol=1e-5)

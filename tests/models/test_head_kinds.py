@@ -53,6 +53,7 @@ from prediction_heads import (
 from tiny_architectures.builder import build
 
 from akunu_py import ConfigError, Engine, ModelFormatError, UnsupportedArchitectureError
+from akunu_py.models.expansion import dense_weight
 from akunu_py.models.heads import load_head
 from akunu_py.models.load import load_model
 
@@ -527,6 +528,33 @@ def test_a_quantized_head_stays_so_and_is_expanded_where_the_target_is(made, tmp
     found = load(target, place, weights="dense")
     assert type(found[layer]) is nn.Linear
     np.testing.assert_allclose(outputs(target, found), outputs(target, head), atol=1e-3)
+
+
+@each_kind
+def test_a_dense_head_beside_a_quantized_model_gets_eight_bits(made, tmp_path, name):
+    kind, (target, head) = KINDS[name], made[name]
+    found = load(target, write_head(kind, head, tmp_path), weights="quantized")
+    layers, matrices = dict(found.named_modules()), 0
+    for path, layer in head.named_modules():
+        if "weight" not in layer or layer.weight.ndim < 2:
+            continue
+        dense, new = np.array(layer.weight), layers[path]
+        if dense.shape[-1] % 64:
+            np.testing.assert_array_equal(np.array(new.weight), dense)
+            continue
+        groups = dense.reshape(-1, 64)
+        step = (groups.max(axis=1) - groups.min(axis=1)) / 255
+        # MLX moves the steps of a group so that 0 is among them.
+        error = np.abs(np.array(dense_weight(new)).reshape(-1, 64) - groups).max(axis=1)
+        assert (error <= step).all()
+        assert (new.bits, new.group_size) == (8, 64)
+        matrices += 1
+    assert matrices > 2
+    logits, ours = outputs(target, head), outputs(target, found)
+    guessed = np.isfinite(logits)
+    np.testing.assert_array_equal(np.isfinite(ours), guessed)
+    off = np.linalg.norm(ours[guessed] - logits[guessed])
+    assert 0 < off < 0.1 * np.linalg.norm(logits[guessed])
 
 
 @each_kind

@@ -117,9 +117,9 @@ def write_side_car(folder, *, own=None):
     return write(folder / "side-car.safetensors", arrays)
 
 
-def write_beside_eagle(folder):
+def write_beside_eagle(folder, bits=None):
     """A llama's folder, and that of an EAGLE-3 head for it, that guesses 128 tokens."""
-    write_family_folder(folder, "llama")
+    write_family_folder(folder, "llama", bits=bits)
     target = build_family(Variant("llama", changes=(("vocab_size", 257),)))
     head = random_eagle(target, vocabulary=128)
     (folder.parent / "eagle").mkdir()
@@ -134,11 +134,10 @@ def write_beside_dflash(folder, make=random_dflash, config=dflash_config, **opti
     return folder, write_dflash(folder.parent / "dflash", head, config, vocab_size=257)
 
 
-def write_beside_gguf(folder, made):
-    """A llama's folder, and the file of a head for it, in Q8_0."""
-    write_family_folder(folder, "llama")
+def write_beside_gguf(folder, made, kind=gguf.GGMLQuantizationType.Q8_0, bits=None):
+    """A llama's folder, and the file of a head for it."""
+    write_family_folder(folder, "llama", bits=bits)
     target = build_family(Variant("llama", changes=(("vocab_size", 257),)))
-    kind = gguf.GGMLQuantizationType.Q8_0
     return folder, write_drafter(folder.parent / "head.gguf", *made(target), kind=kind)
 
 
@@ -160,7 +159,14 @@ CASES = {
         )),
         QUANTIZED,
     ),
+    "EAGLE-3 in GGUF, beside a quantized model": lambda folder: (
+        *write_beside_gguf(folder, lambda target: gguf_of_eagle(random_eagle(target, vocabulary=128)),
+            kind=None, bits=8),
+        QUANTIZED,
+    ),
     "EAGLE-3": lambda folder: (*write_beside_eagle(folder), DENSE),
+    "EAGLE-3 beside a quantized model": lambda folder: (*write_beside_eagle(folder, 8), QUANTIZED),
+    "EAGLE-3 beside an expanded model": lambda folder: (*write_beside_eagle(folder, 8), DENSE),
     "among the weights": lambda folder: (write_headed_folder(folder), "own", DENSE),
     "in another folder": lambda folder: (*write_other_place(folder), DENSE),
     "quantized weights": lambda folder: (write_quantized_folder(folder), "own", QUANTIZED),

@@ -13,7 +13,8 @@ from mlx.utils import tree_flatten
 
 from akunu_py.gguf.architectures import find_reader
 from akunu_py.gguf.plan import ModelPlan
-from akunu_py.gguf.reader import GGUFFile
+from akunu_py.gguf.quants.forms import DENSE
+from akunu_py.gguf.reader import GGUFFile, TensorInfo
 from akunu_py.models.expansion import num_parameters
 from akunu_py.models.gguf_model import fill_model, set_rotary
 from akunu_py.models.heads.families import decoder_of, drop_copies, set_draft_vocabulary
@@ -31,6 +32,9 @@ from akunu_py.models.sources import place_kind
 from akunu_py.models.weight_bytes import bytes_in_forms, forms_of
 from akunu_py.models.weights import Float16OverflowError, WeightReader
 from akunu_py.system.errors import ConfigError, ModelFormatError, UnsupportedArchitectureError
+
+_GROUP, _BITS = 64, 8
+"""Of a head's weights that are stored dense, beside a quantized model."""
 
 _PICKLES = (".bin", ".pt", ".pth")
 
@@ -54,14 +58,17 @@ class GGUFHead:
 
         A number of its target has `number_bytes`, and the weights are `dense` or `fitted`.
         """
-        used = {name for placement in self.plan.placements for name in placement.tensors}
-        tensors = [self.file.tensors[name] for name in used]
+        tensors = self._tensors()
         exact, smaller = (
             forms_of(tensors, number_bytes, dense=dense, fitted=small) for small in (fitted, True)
         )
         more = 0
+        if not (dense or self._is_quantized()):
+            _quantize(self.head)
+            # The tensors, less what the head's matrices take less than they.
+            more = _bytes_of(self.head, number_bytes) - bytes_in_forms(tensors, exact, number_bytes)
         if (ids := self.file.tensors.get(OFFSETS)) is not None:
-            more = 4 * ids.shape[-1] + _bytes_taken(
+            more += 4 * ids.shape[-1] + _bytes_taken(
                 self.head, self.target, ids.shape[-1], number_bytes
             )
         return (
@@ -69,13 +76,22 @@ class GGUFHead:
             bytes_in_forms(tensors, smaller, number_bytes) + more,
         )
 
+    def _tensors(self) -> list[TensorInfo]:
+        """Return the tensors of its weights."""
+        used = {name for placement in self.plan.placements for name in placement.tensors}
+        return [self.file.tensors[name] for name in used]
+
+    def _is_quantized(self) -> bool:
+        return any(tensor.type.name not in DENSE for tensor in self._tensors())
+
     def load(self, *, dense: bool, fitted: bool) -> Head:
         """Return the head with its weights, which are `dense` or `fitted` as the target's."""
         head, target, ids = self.head, self.target, self._ids()
         reader = WeightReader(self.file, _number_of(target), dense, fitted)
         set_rotary(head, self.plan, reader, None)
         finish(fill_model(head, self.plan, reader))
-        _join(head, target, ids, shares=self.kind.shares)
+        quantizes = not (dense or self._is_quantized())
+        _join(head, target, ids, shares=self.kind.shares, quantizes=quantizes)
         return head
 
     def _ids(self) -> mx.array | None:
@@ -107,11 +123,15 @@ class SafetensorsHead:
 
     def sizes(self, number_bytes: int, *, dense: bool, fitted: bool) -> tuple[int, int]:  # noqa: ARG002
         head, guessed = self.make(), self.stored.num_guessed
-        taken = 0
+        taken, quantizes = 0, not (dense or self.stored.is_quantized)
+        if quantizes:
+            _quantize(head)
         if guessed is not None:
             taken = _bytes_taken(head, self.target, guessed, number_bytes)
         if _is_expanded(dense, number_bytes):
             size = number_bytes * num_parameters(head)
+        elif quantizes:
+            size = _bytes_of(head, number_bytes)
         else:
             size = self.stored.num_bytes(number_bytes) + taken
         return size, size
@@ -132,7 +152,8 @@ class SafetensorsHead:
             dense=_is_expanded(dense, number.size),
             is_cast=getattr(target, "cast_predicate", None),
         )
-        _join(head, target, ids, shares=self.kind.shares)
+        quantizes = not (dense or stored.is_quantized)
+        _join(head, target, ids, shares=self.kind.shares, quantizes=quantizes)
         return head
 
 
@@ -221,13 +242,32 @@ def _of_gguf_head(file: GGUFFile) -> Iterator[None]:
         ) from None
 
 
-def _join(head: Head, target: nn.Module, ids: mx.array | None, *, shares: bool) -> None:
+def _join(
+    head: Head, target: nn.Module, ids: mx.array | None, *, shares: bool, quantizes: bool
+) -> None:
     """Let a head use its target's layers, and guess the tokens `ids` alone; None for all."""
     if shares:
         drop_copies(head, target)
+    if quantizes:
+        _quantize(head)
     if ids is not None:
         set_draft_vocabulary(head, target, ids)
-        mx.eval(head.parameters())
+    mx.eval(head.parameters())
+
+
+def _quantize(head: Head) -> None:
+    """Quantize a head's dense matrices, except those whose rows are no whole groups.
+
+    A guess takes the time of reading them, and it need not be exact.
+    """
+    nn.quantize(
+        head,
+        _GROUP,
+        _BITS,
+        class_predicate=lambda _, layer: (
+            hasattr(layer, "to_quantized") and layer.weight.shape[-1] % _GROUP == 0
+        ),
+    )
 
 
 def _vocabulary_of(target: nn.Module) -> int:

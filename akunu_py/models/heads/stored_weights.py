@@ -66,6 +66,11 @@ class StoredHead:
         return first if len(paths) < 2 else first.parent
 
     @property
+    def is_quantized(self) -> bool:
+        """Return whether any of its weights are codes with scales."""
+        return any(name.endswith(".scales") for name in self.tensors)
+
+    @property
     def num_guessed(self) -> int | None:
         """Return how many tokens of the target it guesses; None for all (`draft_vocabulary`)."""
         return math.prod(self.shape(OFFSETS)) if OFFSETS in self.tensors else None
