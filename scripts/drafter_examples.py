@@ -184,12 +184,13 @@ def prose_examples(
         yield kind, asked + "\n".join(passage), ". ".join(said)
 
 
-def make_examples(seed: int, share: float, *, held_out: bool = False) -> list[Example]:
-    """Make examples from about `share` of the library's files; those held out are others."""
+def make_examples(seed: int, share: float) -> list[Example]:
+    """Make examples from about `share` of the library's files."""
     corpus: Corpus = load_corpus()
     rng = random.Random(seed)
     files = sorted(corpus.train_files, key=lambda t: hashlib.sha256(t.encode()).digest())
-    files = files[1::2] if held_out else files[::2]
+    # Those between them were to judge the weights on.
+    files = files[::2]
     files = files[: max(20, int(len(files) * share))]
     functions = [f for text in files for f in functions_of(text)]
     names = sorted({name for f in functions for name in f.identifiers})

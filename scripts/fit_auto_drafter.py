@@ -1,14 +1,13 @@
 #!/usr/bin/env python3
 """Fit the weights that the drafter `auto` starts from, on text made from the standard library.
 
-    python scripts/fit_auto_drafter.py [--share 0.4] [--seed 0] [--check] [--output FILE]
+    python scripts/fit_auto_drafter.py [--share 0.4] [--seed 0] [--output FILE]
 
 The weights come from the drafter's own online rule: from a smooth start it drafts the examples of
 scripts/drafter_examples.py, which are in random order and under cost curves invented here, three
 times over at falling rates, and those of the last time are averaged. This is done for all kinds of
 examples together and for some alone, and the result is lowered towards the lowest. The file says
-what they were fitted on. --check fits nothing and writes nothing: it measures the weights there
-are, on examples from other files.
+what they were fitted on. `akunu bench replay` judges them, on replies that models wrote.
 """
 
 import argparse
@@ -20,7 +19,6 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from drafter_examples import Example, fingerprint, make_examples
-from drafter_replay import Reply, normalised_speed, replay
 
 from akunu_py.drafting.auto import AutoDrafter, AutoState, calibration, features
 from akunu_py.drafting.memory import Memory
@@ -32,6 +30,7 @@ ROOT = Path(__file__).resolve().parent.parent
 OUTPUT = ROOT / "akunu_py/drafting/auto/start_weights.json"
 VOCABULARY = ROOT / "models/akunu-tiny.gguf"
 MAX_REPLY = 1500
+MAX_DRAFT = 64
 STRETCH = 12  # examples of one kind in a row, as use comes in stretches
 RATES = (0.02, 0.01, 0.005)
 # The part of the way from the smooth start to the fitted weights that is gone: the full way is too
@@ -63,6 +62,10 @@ CURVES = {
 }
 
 
+Reply = tuple[list[int], list[int]]
+"""Ids of a prompt and of the reply to it."""
+
+
 def tokenize(examples: Iterable[Example], vocabulary: Path) -> dict[str, list[Reply]]:
     """Return the examples as (prompt, reply) ids by kind, each reply with its end."""
     tokenizer = from_gguf(GGUFFile.open(vocabulary).metadata)
@@ -91,6 +94,22 @@ def smooth_start() -> list[float]:
     return weights
 
 
+def replay(drafter: AutoDrafter, prompt: list[int], reply: list[int]) -> None:
+    """Show a drafter a recorded reply as a target's choices."""
+    drafter.observe(prompt)
+    position, size = 0, len(reply)
+    while position < size:
+        limit = min(MAX_DRAFT, size - position - 1)
+        right = 0
+        for token in drafter.propose(limit).tokens if limit > 0 else ():
+            if token != reply[position + right]:
+                break
+            right += 1
+        output = tuple(reply[position : position + right + 1])
+        drafter.observe(output)
+        position += len(output)
+
+
 def fit(by_kind: dict[str, list[Reply]], seed: int) -> list[float]:
     """Return the averaged weights that this text leads to."""
     rng = random.Random(seed)
@@ -111,7 +130,7 @@ def fit(by_kind: dict[str, list[Reply]], seed: int) -> list[float]:
             state.finish()
             state.memory = memories[kind]
             for prompt, reply in replies:
-                replay(AutoDrafter(state=state, curve=curve), prompt, reply, curve)
+                replay(AutoDrafter(state=state, curve=curve), prompt, reply)
                 if number == len(RATES) - 1:
                     sums = [a + b for a, b in zip(sums, state.calibration.weights, strict=True)]
                     count += 1
@@ -129,23 +148,6 @@ def cautious_start(by_kind: dict[str, list[Reply]], seed: int) -> list[float]:
     return weights
 
 
-def check(by_kind: dict[str, list[Reply]]) -> None:
-    """Print normalised speeds by kind and their geometric mean, a new engine for each kind."""
-    print("| curve | " + " | ".join(by_kind) + " | geometric mean |")
-    print("|---" * (len(by_kind) + 2) + "|")
-    for name, curve in CURVES.items():
-        speeds = []
-        for replies in by_kind.values():
-            state = AutoState()
-            speeds.append(
-                normalised_speed(
-                    replies, curve, lambda s=state, c=curve: AutoDrafter(state=s, curve=c)
-                )
-            )
-        mean = math.exp(sum(map(math.log, speeds)) / len(speeds))
-        print(f"| {name} | " + " | ".join(f"{s:.2f}" for s in speeds) + f" | {mean:.4f} |")
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawTextHelpFormatter
@@ -154,13 +156,9 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--vocabulary", type=Path, default=VOCABULARY, help="a GGUF file")
     parser.add_argument("--output", type=Path, default=OUTPUT)
-    parser.add_argument("--check", action="store_true")
     options = parser.parse_args()
-    examples = make_examples(options.seed, options.share, held_out=options.check)
+    examples = make_examples(options.seed, options.share)
     by_kind = tokenize(examples, options.vocabulary)
-    if options.check:
-        check(by_kind)
-        return
     weights = cautious_start(by_kind, options.seed)
     about = {
         "made_by": "scripts/fit_auto_drafter.py",
