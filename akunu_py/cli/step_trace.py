@@ -3,7 +3,6 @@
 import json
 import sys
 from collections.abc import Callable, Iterable
-from types import TracebackType
 from typing import Self
 
 from akunu_py.cli.terminal import printable
@@ -43,12 +42,7 @@ class StepTrace:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         """Do nothing: every step ends with a line."""
 
     def _head(self, detail: StepDetail) -> str:

@@ -2,7 +2,6 @@
 
 import threading
 from collections.abc import Callable, Generator, Iterator
-from types import TracebackType
 from typing import Self, TypeVar
 
 from akunu_py.engine.hold import HeldBlock, Hold
@@ -85,10 +84,5 @@ class HeldIterator(Iterator[T]):
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()

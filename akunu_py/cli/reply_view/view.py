@@ -3,7 +3,6 @@
 import os
 import time
 from collections.abc import Callable
-from types import TracebackType
 from typing import TYPE_CHECKING, Literal, Protocol, Self, TextIO
 
 from akunu_py.cli.terminal import printable
@@ -114,12 +113,7 @@ class ReplyView:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         if kind is None or self._begun:
             self.finish()
 
