@@ -1,21 +1,21 @@
 #!/usr/bin/env python3
 """Peak memory of loading and of prompts, next to what is foreseen.
 
-Each model and context has a process of its own: what MLX and the system count never falls there.
-`--random` writes llama models with random weights of real shapes to a temporary folder.
+One model and context a process: what MLX and the system count never falls there.
 """
 
 import argparse
 import resource
-import subprocess
-import sys
-import tempfile
 from pathlib import Path
 
+import mlx.core as mx
 import numpy as np
 
-ROOT = Path(__file__).resolve().parents[1]
-sys.path[:0] = [str(ROOT), str(ROOT / "tests")]
+from akunu_py import Engine
+from akunu_py.models.load import LoadOptions
+from akunu_py.models.memory_check import PROGRAM_BYTES
+from akunu_py.models.requirements import requirements
+from akunu_py.values.load_options import KVBits
 
 HEADER = (
     "| model | context | KV | weights | caches | pass | foreseen | MLX's peak | resident |\n"
@@ -24,14 +24,6 @@ HEADER = (
 
 
 def measure(path: Path, context: int, kv_bits: int | None, weights: str) -> str:
-    import mlx.core as mx
-
-    from akunu_py import Engine
-    from akunu_py.models.load import LoadOptions
-    from akunu_py.models.memory_check import PROGRAM_BYTES
-    from akunu_py.models.requirements import requirements
-    from akunu_py.values.load_options import KVBits
-
     needs = requirements(path, LoadOptions(weights=weights))
     bits = kv_bits and KVBits(kv_bits)
     mx.clear_cache()
@@ -56,49 +48,16 @@ def measure(path: Path, context: int, kv_bits: int | None, weights: str) -> str:
     )
 
 
-def write_random(folder: Path) -> list[Path]:
-    """Write llamas of two shapes in float16."""
-    from gguf_files import write_tiny_llama
-
-    shapes = {
-        "llama-45m": {"width": 576, "layers": 10, "heads": 9, "kv_heads": 3, "feed_forward": 1536},
-        "llama-20m": {"width": 512, "layers": 6, "heads": 8, "kv_heads": 8, "feed_forward": 1408},
-    }
-    return [
-        write_tiny_llama(
-            folder / f"{name}-F16.gguf", quantization="F16", context=8192, seed=1, **shape
-        )
-        for name, shape in shapes.items()
-    ]
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("models", nargs="*", type=Path)
-    parser.add_argument("--context", type=int, action="append")
+    parser.add_argument("model", type=Path)
+    parser.add_argument("--context", type=int, default=2048)
     parser.add_argument("--kv-bits", type=int, choices=(4, 8))
     parser.add_argument("--weights", default="auto", choices=("auto", "quantized", "dense"))
-    parser.add_argument("--random", action="store_true")
-    parser.add_argument("--one", action="store_true", help=argparse.SUPPRESS)
-    arguments = parser.parse_args()
-    contexts = arguments.context or [1024, 2048]
-    if arguments.one:
-        (path,), (context,) = arguments.models, contexts
-        print(measure(path, context, arguments.kv_bits, arguments.weights), flush=True)
-        return
-    print(HEADER, flush=True)
-    with tempfile.TemporaryDirectory() as folder:
-        paths = [*arguments.models, *(write_random(Path(folder)) if arguments.random else [])]
-        for path in paths:
-            for context in contexts:
-                subprocess.run(
-                    [
-                        sys.executable, __file__, str(path), "--context", str(context), "--one",
-                        "--weights", arguments.weights,
-                        *(["--kv-bits", str(arguments.kv_bits)] if arguments.kv_bits else []),
-                    ],
-                    check=True,
-                )  # fmt: skip
+    options = parser.parse_args()
+    print(
+        HEADER, measure(options.model, options.context, options.kv_bits, options.weights), sep="\n"
+    )
 
 
 if __name__ == "__main__":
