@@ -16,6 +16,7 @@ from pathlib import Path
 
 from akunu_py.model_store import pull_child
 from akunu_py.model_store.names import fetchable
+from akunu_py.model_store.transfer import FileTransfer
 from akunu_py.server.errors import RequestError
 from akunu_py.system.errors import AkunuError, ServerBusyError
 
@@ -24,13 +25,10 @@ _RETRY_S = 60
 
 
 class Pull:
-    """A fetch under way.
-
-    `files` are bytes that are here, and all, of each file by its hash, in order.
-    """
+    """A fetch under way, of `files`."""
 
     def __init__(self, name: str) -> None:
-        self.files: dict[str, tuple[int, int]] = {}
+        self.files: list[FileTransfer] = []
         self.task = asyncio.create_task(self._fetch(name))
         self.followers = 0
 
@@ -50,7 +48,8 @@ class Pull:
                     return Path(step["path"])
                 if "error" in step:
                     raise RequestError(step["error"], status=400 if step["refused"] else 502)
-                self.files[step["digest"]] = step["completed"], step["total"]
+                file = FileTransfer(step["digest"], step["num_bytes"], Path(step["blobs"]))
+                self.files.append(file)
         finally:
             with contextlib.suppress(ProcessLookupError):
                 # With the package client that it may have started.

@@ -71,12 +71,13 @@ async def _steps(pulls: Pulls, name: str) -> AsyncGenerator[dict[str, Any], None
         while not fetch.task.done():
             await asyncio.wait({fetch.task}, timeout=_LOOK_S)
             looks += 1
-            for digest, (completed, total) in fetch.files.items():
-                if told.get(digest) != completed:
-                    told[digest], looks = completed, 0
+            for file in fetch.files:
+                completed = await asyncio.to_thread(file.completed)
+                if told.get(file.digest) != completed:
+                    told[file.digest], looks = completed, 0
                     step = {
-                        "status": f"pulling {digest[:12]}", "digest": _marked(digest),
-                        "total": total, "completed": completed,
+                        "status": f"pulling {file.digest[:12]}", "digest": _marked(file.digest),
+                        "total": file.num_bytes, "completed": completed,
                     }  # fmt: skip
                     yield step
             if looks == _KEEP_ALIVE_LOOKS:
