@@ -60,6 +60,9 @@ class DrawSettings:
     num_proposals: int = 1
     """Tokens drawn at each position; the draft continues after the first."""
 
+    entropy: bool = True
+    """Whether to measure the entropy of q, for which 0 stands otherwise."""
+
 
 class StopRule(Protocol):
     """Ends a draft depending on what was drawn: a `GoesOn` that can explain itself."""
@@ -168,7 +171,11 @@ class DraftModelDrafter(Drafter):
         if temperature is None:
             temperature = config.draft_temperature
         self._sampling = DrawSettings(
-            _with_temperature(config, temperature), seed, self._rejection, self.num_proposals
+            _with_temperature(config, temperature),
+            seed,
+            self._rejection,
+            self.num_proposals,
+            entropy=self._length is not None,
         )
         self._check = check or _nothing
 

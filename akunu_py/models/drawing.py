@@ -161,6 +161,7 @@ class DrawingModel(abc.ABC):
             purpose,
             num_proposals=sampling.num_proposals,
             drawable=self._drawable,
+            entropy=sampling.entropy,
         )
         self._text = list(prompt)
         self._draws = []

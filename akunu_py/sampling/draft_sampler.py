@@ -39,7 +39,8 @@ class DraftSampler:
     equal.
 
     `drawable`, int32 [n], ascending, are the tokens that can be drawn, None for the whole
-    vocabulary; logits of others are -inf. The draws are the same, for less work.
+    vocabulary; logits of others are -inf. The draws are the same, for less work. Without `entropy`
+    0 is measured in its place.
     """
 
     def __init__(
@@ -51,6 +52,7 @@ class DraftSampler:
         *,
         num_proposals: int = 1,
         drawable: mx.array | None = None,
+        entropy: bool = True,
     ) -> None:
         self.chain = chain
         self._seed = self._draw_seed = seed
@@ -60,10 +62,11 @@ class DraftSampler:
         self._drawable = drawable
         self._places = mx.arange(vocabulary_size if drawable is None else drawable.size)[None]
         self._largest_entropy = math.log(max(2, vocabulary_size))
+        self._no_entropy = None if entropy else mx.zeros(1)
         strides = token_strides(0 if chain.greedy else vocabulary_size)
         self._strides = strides if chain.greedy else self._of_drawable(strides)
         # A lazy array belongs to this thread's stream; another thread may read the reply.
-        mx.eval(self._strides, self._places)
+        mx.eval(self._strides, self._places, self._no_entropy)
         self._draw = mx.compile(self._draw_row)
 
     def begin_draft(self, start: int) -> None:
@@ -103,12 +106,15 @@ class DraftSampler:
 
     def _choose(self, row: mx.array, keys: mx.array) -> tuple[mx.array, mx.array, mx.array]:
         places = mx.concatenate(self._proposals(row, keys))
-        wide = row.astype(mx.float32)
-        log_q = wide - mx.logsumexp(wide, axis=-1, keepdims=True)
+        log_q = row.astype(mx.float32)
+        if self.chain.filters or row.dtype != mx.float32:
+            log_q -= mx.logsumexp(log_q, axis=-1, keepdims=True)
         taken = mx.exp(mx.take_along_axis(log_q, places[None], axis=-1))[0]
-        # q log q is 0 where q is 0.
-        terms = mx.where(log_q > -math.inf, mx.exp(log_q) * log_q, 0.0)
-        entropy = -terms.sum(axis=-1) / self._largest_entropy
+        entropy = self._no_entropy
+        if entropy is None:
+            # q log q is 0 where q is 0.
+            terms = mx.where(log_q > -math.inf, mx.exp(log_q) * log_q, 0.0)
+            entropy = -terms.sum(axis=-1) / self._largest_entropy
         tokens = places if self._drawable is None else self._drawable[places].astype(places.dtype)
         return tokens, mx.concatenate([taken, entropy]), row
 

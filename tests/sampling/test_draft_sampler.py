@@ -42,6 +42,7 @@ def test_coupled_draws_are_the_targets_choices(config):
 def test_probability_and_entropy_are_those_of_the_adjusted_row(config):
     chain = TransformChain.from_config(config, VOCABULARY)
     sampler = DraftSampler(chain, 3, VOCABULARY, Purpose.DRAFT)
+    unmeasured = DraftSampler(chain, 3, VOCABULARY, Purpose.DRAFT, entropy=False)
     for position in range(10):
         logits = logits_of(position)
         drawn = sampler.draw(logits, position, [4, 4, 5])
@@ -52,6 +53,7 @@ def test_probability_and_entropy_are_those_of_the_adjusted_row(config):
         assert probability == pytest.approx(q[drawn.tokens.item()], rel=1e-4)
         assert share == pytest.approx(entropy, rel=1e-4)
         assert np.allclose(np.array(drawn.row[0]), row, atol=1e-5)
+        assert unmeasured.draw(logits, position, [4, 4, 5]).measures.tolist() == [probability, 0]
 
 
 @pytest.mark.parametrize("purpose", [Purpose.TARGET, Purpose.DRAFT])
