@@ -60,6 +60,9 @@ _NOT_ENFORCED = frozenset(
 )  # fmt: skip
 """Words that limit values, and that llguidance lacks. Words of neither set limit nothing."""
 
+_NO_LIMITS = (("uniqueItems", False), ("propertyNames", {"type": "string"}))
+"""Such words that limit nothing. Zod writes the second one for each record."""
+
 _FIRST_TO_GO = (
     "pattern", "format", "oneOf", "patternProperties", "multipleOf", *sorted(_COUNTS | _BOUNDS),
     "required", "additionalProperties", "additionalItems", "prefixItems", "allOf", "anyOf", "$ref",
@@ -310,7 +313,7 @@ class _Loosening:
             kept = value if isinstance(value, str) else None
         elif word == "$ref":
             kept = value if self._refers(value) else None
-        elif word not in _NOT_ENFORCED or (word == "uniqueItems" and value is False):
+        elif word not in _NOT_ENFORCED or (word, value) in _NO_LIMITS:
             return None
         if kept is None:
             self.parts.append(place)
