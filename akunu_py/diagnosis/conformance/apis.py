@@ -179,7 +179,9 @@ class MessagesApi(Api):
     def read_stream(self, events: Iterable[Event]) -> ApiReply:
         reply, usage, block, opened, last = ApiReply(), dict[str, Any](), Body(), -1, ""
         for event in events:
-            value = event.value if isinstance(event.value, dict) else {}
+            if not isinstance(event.value, dict):
+                continue
+            value = event.value
             last = value.get("type", "")
             match last:
                 case "message_start":

@@ -38,7 +38,8 @@ class HttpAnswer:
 class Event:
     """An event of a stream: when it came, in seconds since the request, its name and its value.
 
-    The value is None for an event that is not JSON, such as [DONE].
+    The value is None for an event that is not JSON, such as [DONE], and for a comment, with which
+    some servers keep a connection alive.
     """
 
     seconds: float
@@ -104,7 +105,9 @@ class Client:
             while line := self._line(path, response):
                 text = line.decode(errors="replace").rstrip("\r\n")
                 field, _, value = text.partition(":")
-                if field == "event":
+                if text.startswith(":"):
+                    yield Event(time.perf_counter() - started, "", None)
+                elif field == "event":
                     name = value.strip()
                 elif field == "data":
                     data += value.strip()
