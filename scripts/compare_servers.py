@@ -34,7 +34,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
-from measure_start import seconds
+from measure_start import convert
 
 from akunu_py.bench.bootstrap import LEAST_SESSIONS, estimate, session_weights
 from akunu_py.bench.workloads import CATEGORIES, Prompt, load_prompts
@@ -146,15 +146,6 @@ def commands(model: Path, folder: Path, streams: int, threads: int) -> dict[str,
     }
 
 
-def convert(model: Path, folder: Path) -> None:
-    """Write the model's weights for mlx-lm, packed as in the file and dense."""
-    packed, dense = str(folder / "packed"), str(folder / "dense")
-    akunu = [sys.executable, "-m", "akunu_py", "--quiet", "models", "convert"]
-    seconds([*akunu, str(model), packed, "--compute-type", "float32"])
-    mlx_lm = [sys.executable, "-m", "mlx_lm", "convert", "--hf-path", packed, "--mlx-path", dense]
-    seconds([*mlx_lm, "--dequantize", "--dtype", "float32"])
-
-
 @contextlib.contextmanager
 def serving(
     found: Mapping[str, Sequence[str]], threads: int, folder: Path
@@ -221,7 +212,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as temporary:
         folder = options.keep or Path(temporary)
         if any("mlx-lm" in name for name in programs) and not (folder / "dense").exists():
-            convert(model, folder)
+            convert(model, folder / "dense", folder / "packed")
         for streams in map(int, options.streams.split(",")):
             found = commands(model, folder, streams, options.threads)
             names = [AKUNU, *programs]

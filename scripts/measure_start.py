@@ -58,15 +58,15 @@ def commands(model: Path, folder: Path) -> dict[str, list[str]]:
     return found
 
 
-def convert(model: Path, folder: Path) -> None:
-    """Write the model as a folder for mlx-lm."""
+def convert(model: Path, folder: Path, packed: Path | None = None) -> None:
+    """Write the model as a folder for mlx-lm; off a Mac dense, and `packed` as in the file."""
     akunu = [sys.executable, "-m", "akunu_py", "--quiet", "models", "convert", str(model)]
     if sys.platform == "darwin":
         seconds([*akunu, str(folder)])
         return
     with tempfile.TemporaryDirectory() as temporary:
-        quantized = str(Path(temporary) / "quantized")
-        seconds([*akunu, quantized])
+        quantized = str(packed or Path(temporary) / "quantized")
+        seconds([*akunu, quantized, "--compute-type", "float32"])
         dense = ["--hf-path", quantized, "--mlx-path", str(folder), "--dequantize"]
         seconds([sys.executable, "-m", "mlx_lm", "convert", *dense, "--dtype", "float32"])
 

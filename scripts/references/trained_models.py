@@ -17,8 +17,10 @@ import hashlib
 import json
 import tempfile
 import urllib.request
+from collections import defaultdict
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import gguf
 import numpy as np
@@ -27,6 +29,7 @@ from trained_prompts import CONVERSATIONS, NEAR_TIE, prompts
 from references import llama_cpp
 
 REPLY, ROWS, TOP, COLUMNS, CONTEXT = 60, 4, 20, 20, 1024
+IDS = ("ids", "ids_sizes", "replies", "top")
 
 
 def expand(source: Path, target: Path) -> Path:
@@ -72,7 +75,7 @@ def record(source: Path, out: Path, threads: int) -> None:
     """Record one model. Prints prompts whose replies rounding may change: they need other words."""
     conversations = CONVERSATIONS[source.stem]
     chats = iter(laid_out(source, list(conversations.values())))
-    found = Recorded()
+    found = Recorded(list)
     with tempfile.TemporaryDirectory() as folder:
         model = llama_cpp.Model(expand(source, Path(folder) / "float32.gguf"))
         columns = np.linspace(0, model.size - 1, COLUMNS).astype(np.int32)
@@ -91,42 +94,28 @@ def record(source: Path, out: Path, threads: int) -> None:
                 if margin < NEAR_TIE:
                     print("    a near-tie: say it in other words")
         model.close()
-    sizes = [len(ids) for ids in found.ids]
+    small = {name: np.array(found.pop(name), np.uint16) for name in IDS}
     np.savez_compressed(
         out,
-        ids=np.concatenate(found.ids).astype(np.uint16),
-        ids_sizes=np.array(sizes, np.uint16),
-        replies=np.array(found.replies, np.uint16),
-        margins=np.array(found.margins),
-        end_margins=np.array(found.end_margins),
-        top=np.array(found.top, np.uint16),
-        top_logits=np.array(found.top_logits),
+        **small,
+        **{name: np.array(rows) for name, rows in found.items()},
         columns=columns,
-        some_logits=np.array(found.some_logits),
         model=hashlib.sha256(source.read_bytes()).hexdigest(),
         version=llama_cpp.VERSION,
     )
 
 
-class Recorded:
+class Recorded(defaultdict[str, list[Any]]):
     """What is kept, prompt by prompt."""
-
-    def __init__(self) -> None:
-        self.ids: list[list[int]] = []
-        self.top: list[np.ndarray] = []
-        self.top_logits: list[np.ndarray] = []
-        self.some_logits: list[np.ndarray] = []
-        self.replies: list[np.ndarray] = []
-        self.margins: list[np.ndarray] = []
-        self.end_margins: list[np.ndarray] = []
 
     def prompt(self, ids: list[int], rows: np.ndarray, columns: np.ndarray) -> None:
         """Keep a prompt and the logits of its last rows."""
         top = np.argsort(-rows, axis=1)[:, :TOP]
-        self.ids.append(ids)
-        self.top.append(top)
-        self.top_logits.append(np.take_along_axis(rows, top, axis=1))
-        self.some_logits.append(rows[:, columns])
+        self["ids"] += ids
+        self["ids_sizes"].append(len(ids))
+        self["top"].append(top)
+        self["top_logits"].append(np.take_along_axis(rows, top, axis=1))
+        self["some_logits"].append(rows[:, columns])
 
     def reply(self, rows: np.ndarray, ends: list[int]) -> float:
         """Keep the choices that rows led to; return the smallest margin."""
@@ -134,7 +123,7 @@ class Recorded:
         rows = rows.copy()
         rows[:, ends] = -np.inf
         best = np.sort(rows, axis=1)[:, -2:]
-        self.replies.append(rows.argmax(axis=1))
-        self.margins.append(best[:, 1] - best[:, 0])
-        self.end_margins.append(end_logits - best[:, 1])
-        return min(self.margins[-1].min(), np.abs(self.end_margins[-1]).min())
+        self["replies"].append(rows.argmax(axis=1))
+        self["margins"].append(best[:, 1] - best[:, 0])
+        self["end_margins"].append(end_logits - best[:, 1])
+        return min(self["margins"][-1].min(), np.abs(self["end_margins"][-1]).min())
