@@ -40,6 +40,12 @@ _EMBEDDINGS = (nn.Embedding, nn.QuantizedEmbedding, PlanesEmbedding)
 _MEASURED = (nn.Linear, nn.QuantizedLinear, PlanesLinear)
 """Layers whose weights can be had whole, for DoRA's lengths."""
 
+_MOVED = ("mlx_lm.models.llama", "mlx_lm.models.mixtral")
+_HEADS = {
+    "q_proj": ("n_heads", "num_heads"),
+    "k_proj": ("n_kv_heads", "num_key_value_heads"),
+}
+
 _FRAME = re.compile(r"^((model|language_model|text_model|transformer|backbone)\.)+")
 """What stands before the names of layers, which differs between programs."""
 
@@ -56,6 +62,8 @@ class _Target(NamedTuple):
     """Of each tensor of a GGUF file."""
 
     placement: Placement | None = None
+    heads: int | None = None
+    """Heads whose rows stand in the order of llama.cpp's converters; see `_converted_heads`."""
 
 
 def check_adapter(model: nn.Module, adapter: Adapter, source: ModelSource) -> None:
@@ -84,6 +92,8 @@ def adapt(model: nn.Module, adapter: Adapter, source: ModelSource) -> Steps[str]
         lengths = next(
             (read(one.magnitude) for one in target.changes if one and one.magnitude), None
         )
+        if lengths is not None and target.heads is not None:
+            lengths = _moved(lengths.flatten(), target.heads)
         factors = up * adapter.strength, down
         if isinstance(old, (nn.Linear, SwitchLinear)):
             old.weight = _cast(_sum(old.weight, *factors, lengths), old.weight.dtype)
@@ -112,7 +122,7 @@ def _targets(model: nn.Module, adapter: Adapter, source: ModelSource) -> list[_T
 
 
 def _in_class(
-    modules: Mapping[str, nn.Module], adapter: Adapter, _source: ModelSource
+    modules: Mapping[str, nn.Module], adapter: Adapter, source: ModelSource
 ) -> Iterator[_Target]:
     """Yield the layers by the names of the model's class."""
     paths = {_FRAME.sub("", path, count=1): path for path in modules}
@@ -123,7 +133,8 @@ def _in_class(
         module = modules[path]
         measured = change.magnitude is None or isinstance(module, _MEASURED)
         _check_fit(adapter, path, change, _seen_shape(module) if measured else None)
-        yield _Target(path, (change,))
+        heads = _converted_heads(modules, path, adapter) if source.has_gguf_rows else None
+        yield _Target(path, (change,), heads=heads)
 
 
 def _in_gguf(
@@ -153,6 +164,32 @@ def _in_gguf(
         if moved or parameter != "weight" or _seen_shape(module) is None:
             raise _misfit(adapter, f"akunu cannot change {placement.tensors[0]} of it")
         yield _Target(path, own, tuple(shapes[name][-2] for name in placement.tensors), placement)
+
+
+def _converted_heads(modules: Mapping[str, nn.Module], path: str, adapter: Adapter) -> int | None:
+    """Return the heads of a query or key whose rows llama.cpp's converter moved, None for others.
+
+    It does so where its rotation takes neighbours and the authors' takes halves of a head. Which
+    other families have that was not looked at, so their queries and keys are refused.
+    """
+    owner, _, name = path.rpartition(".")
+    attention = modules[owner]
+    rotates = getattr(attention.get("rope"), "traditional", False)
+    if not rotates or not re.search("q|k", name.removesuffix("_proj")):
+        return None
+    if type(attention).__module__ not in _MOVED or name not in _HEADS:
+        raise _misfit(
+            adapter,
+            f"akunu does not know the order of rows in {path} of a GGUF file; convert the adapter "
+            "with llama.cpp's convert_lora_to_gguf.py, which does",
+        )
+    return next(int(getattr(attention, key)) for key in _HEADS[name] if hasattr(attention, key))
+
+
+def _moved(array: mx.array, heads: int) -> mx.array:
+    """Return rows [out, ...] as llama.cpp's converter orders them: halves of a head mixed."""
+    halves = array.reshape(heads, 2, len(array) // heads // 2, -1)
+    return halves.swapaxes(1, 2).reshape(array.shape)
 
 
 def _check_fit(adapter: Adapter, name: str, change: Change, wanted: tuple[int, ...] | None) -> None:
@@ -197,6 +234,8 @@ def _factors(target: _Target, read: Callable[[str], mx.array]) -> tuple[mx.array
         downs.append(down)
         begin += change.rank
     up, down = mx.concatenate(ups, axis=-2), mx.concatenate(downs, axis=-2)
+    if target.heads is not None:
+        up = _moved(up, target.heads)
     if target.placement is not None:
         if target.placement.rows is not None:
             up = up[mx.array(np.arange(len(up))[target.placement.rows])]

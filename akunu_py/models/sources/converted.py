@@ -61,6 +61,8 @@ _MODULE_NAME = re.compile(r"(variants\.)?[a-z0-9][a-z0-9_-]*")
 class ConvertedSource(FolderSource):
     """A folder with a GGUF model as MLX arrays. It was made without the file's head."""
 
+    has_gguf_rows = True
+
     def open(
         self, options: LoadOptions, context: int | None, group: Group | None
     ) -> Steps[LoadedModel]:

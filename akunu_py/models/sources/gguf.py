@@ -40,6 +40,8 @@ _TRIED_ON_CPU = 50_000_000
 class GGUFSource(ModelSource):
     """A GGUF file, or the first of several."""
 
+    has_gguf_rows = True
+
     def open(
         self, options: LoadOptions, context: int | None, group: Group | None
     ) -> Steps[LoadedModel]:

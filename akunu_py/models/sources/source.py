@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
+from typing import ClassVar
 
 from mlx import nn
 
@@ -66,6 +67,9 @@ class StoredModel:
 
 class ModelSource(ABC):
     """A place that has a model. Methods raise ConfigError and ModelFormatError as `load_model`."""
+
+    has_gguf_rows: ClassVar[bool] = False
+    """Whether its rows are in the order of llama.cpp's converters, not of the model's authors."""
 
     def __init__(self, path: Path) -> None:
         """Take note of a path; nothing is read."""
