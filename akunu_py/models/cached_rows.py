@@ -15,6 +15,7 @@ from mlx import nn
 
 from akunu_py.cpu.blas import fit_threads
 from akunu_py.models.cache import Cache, make_caches
+from akunu_py.models.device import on_cpu
 from akunu_py.models.prompt_scores import SCORED_ROWS, PromptScores, Scoring
 from akunu_py.models.replay_trial import replays
 from akunu_py.models.rollback import RollbackCaches, Saved, alias, leaves, take_over, watch
@@ -23,12 +24,28 @@ from akunu_py.values.load_options import KVBits
 PREFILL_CHUNK = 512
 """Most rows of one prompt pass: enough for full speed."""
 
+_LONG_KEYS = 8192
+"""Rows in the caches up to which a prompt's passes have `PREFILL_CHUNK` rows on a CPU."""
+
 _TURN_S = 0.15
 """Seconds of a prompt pass between two pauses; a layer that takes longer is not divided.
 
 Ctrl-C, progress and the replies of others wait for a pause. Pauses change no result, so they may
 depend on the clock; the rows of a pass, on which bits may depend, do not.
 """
+
+
+def prompt_rows(held: int) -> int:
+    """Return the most rows that one prompt pass takes behind `held` rows.
+
+    On a CPU they become fewer in long contexts: attention of a layer takes time by rows and keys,
+    nobody's turn comes before its end, and without a kernel its scores are all in memory.
+    """
+    rows = PREFILL_CHUNK
+    while on_cpu() and held > _LONG_KEYS and rows > 1:
+        rows, held = rows // 2, held // 2
+    return rows
+
 
 Progress = Callable[[int, int], None]
 """Called with the number of tokens done and the total."""
@@ -336,7 +353,7 @@ class CachedRows:
         self._mark_here(checkpoints)
         yield len(self.tokens)
         while (start := len(self.tokens)) < total:
-            most = start + (PREFILL_CHUNK if scoring is None else SCORED_ROWS)
+            most = start + (prompt_rows(start) if scoring is None else SCORED_ROWS)
             end = min([total, most, *(place for place in checkpoints.values() if place > start)])
             following = () if scoring is None else scoring.prompt[start + 1 : end + 1]
             yield from self._feeding(rows[start:end], following)

@@ -12,8 +12,8 @@ import mlx.core as mx
 from mlx import nn
 
 from akunu_py.models.cache import LATENT_LAYERS
-from akunu_py.models.cached_rows import PREFILL_CHUNK
-from akunu_py.models.device import on_cpu
+from akunu_py.models.cached_rows import PREFILL_CHUNK, prompt_rows
+from akunu_py.models.device import has_kernels, on_cpu
 
 _HEADS = ("num_heads", "num_attention_heads", "n_heads", "n_head")
 _EXPERTS_USED = ("top_k", "num_experts_per_tok", "k")
@@ -60,17 +60,22 @@ class PassShape:
         activation.
         """
         chunk = min(PREFILL_CHUNK, tokens)
-        scores = self.heads * chunk * max(columns, chunk) * number_bytes
-        if not on_cpu() and self.head_width in _FUSED_WIDTHS and not quantized_cache:
+        # Long contexts have passes over fewer rows.
+        passes = ((prompt_rows(held), held) for held in range(0, tokens, PREFILL_CHUNK))
+        pairs = max(rows * max(chunk, min(held + rows, columns)) for rows, held in passes)
+        scores = self.heads * pairs * number_bytes
+        if self.head_width in _FUSED_WIDTHS if not on_cpu() else quantized_cache and has_kernels():
             scores = 0
-        mask = chunk * columns * number_bytes
+        mask = pairs * number_bytes
         rows = _WIDTH_FACTOR * self.width + _HIDDEN_FACTOR * self.hidden
         if self.planes > 1:
             rows += self.planes * (_WIDENED_FACTOR * self.width + self.hidden)
         prompt = chunk * rows * number_bytes + _SCORES_FACTOR * scores + mask
         # Logits, their float32 form, and the sampler's result.
         logits = self.vocabulary * (number_bytes + 2 * _FLOAT32)
-        drafted = _DRAFTED_ROWS * (logits + self.record_bytes)
+        # Few rows attend to quantized keys as they are, with scores.
+        own = self.heads * columns * number_bytes if quantized_cache else 0
+        drafted = _DRAFTED_ROWS * (logits + self.record_bytes + own)
         return round(max(prompt, drafted))
 
 

@@ -86,11 +86,12 @@ class Requirements(ModelFigures):
         # A growing cache is in memory twice for a moment, one layer's at a time; and a quantized
         # one has a dense form, in passes over many rows.
         growing = max((cache.per_token for cache in self.caches), default=0)
-        return growing * columns * self.number_bytes + self.shape.working_bytes(
+        quantized = kv_bits is not None and self.quantizable
+        return (1 + quantized) * growing * columns * self.number_bytes + self.shape.working_bytes(
             tokens,
             columns=columns,
             number_bytes=self.number_bytes,
-            quantized_cache=kv_bits is not None and self.quantizable,
+            quantized_cache=quantized,
         )
 
 
