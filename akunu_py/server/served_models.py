@@ -35,6 +35,9 @@ _log = logging.getLogger(__name__)
 _CLIENTS = 64
 """Clients whose replies `auto` remembers, the latest; a full memory takes about 40 MB."""
 
+_MOST_NAMES = 100
+"""By which one model is called; addresses can be written in any number of ways."""
+
 LoadSteps = Generator[Future[Any] | None, None, bool]
 """The steps of a load; one that yields a future has nothing to do until it is done.
 
@@ -213,8 +216,9 @@ class ServedModels:
         """Let requests call a model by a further name, too; from any thread."""
         model = self.named(id_)
         with model.lock:
-            names = model.description.names | {name}
-            model.description = replace(model.description, names=names)
+            names = model.description.names
+            if len(names) < _MOST_NAMES:
+                model.description = replace(model.description, names=names | {name})
 
     @property
     def residents(self) -> list[Resident]:

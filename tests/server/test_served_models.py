@@ -614,6 +614,19 @@ def test_a_model_leaves_when_it_is_told_to_and_no_reply_is_under_way(lasting):
         assert bench.loaded() == ["one", "other"]
 
 
+def test_a_model_is_added_and_called_by_many_names_but_not_by_any_number(lasting):
+    memory = Memory(2)
+    models = ServedModels([Source("one", lasting[0], memory)], available=memory.available)
+    going = iter(models)
+    models.add(Source("two", lasting[1], memory))
+    assert [model.id for model in (*going, *models)] == ["one", "one", "two"]
+    for number in range(1000):
+        models.call("two", f"name {number}")
+    assert models.named("one").description.names == frozenset()
+    assert "name 0" in models.named("two").description.names
+    assert len(models.named("two").description.names) == 100
+
+
 def test_tokens_are_counted_by_a_model_that_is_loaded_for_it(bench):
     ask = {"messages": ASK["messages"]}
     counted = bench.server.post("/v1/messages/count_tokens", ask | {"model": "other"}).json()

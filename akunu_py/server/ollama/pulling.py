@@ -20,6 +20,7 @@ from akunu_py.server.service import Service
 
 PATH = "/api/pull"
 
+_LONGEST_NAME = 400
 _LOOK_S = 0.2
 _KEEP_ALIVE_LOOKS = 40
 
@@ -41,6 +42,8 @@ async def pull(http: HttpRequest) -> Response:
             status=403,
         )
     name = (given.model or given.name or "").removesuffix(":latest")
+    if len(name) > _LONGEST_NAME:
+        raise RequestError(f"the name of the model has {len(name)} characters; give a shorter one")
     fetchable(name)
     steps = _steps(service.pulls, name)
     if given.stream is not False:
@@ -49,7 +52,10 @@ async def pull(http: HttpRequest) -> Response:
 
 
 async def _last(steps: AsyncGenerator[dict[str, Any], None]) -> dict[str, Any]:
-    return [step async for step in steps][-1]
+    last: dict[str, Any] = {}
+    async for step in steps:
+        last = step
+    return last
 
 
 async def _lines(steps: AsyncGenerator[dict[str, Any], None]) -> AsyncGenerator[bytes, None]:

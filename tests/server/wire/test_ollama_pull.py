@@ -81,6 +81,7 @@ def test_the_steps_of_a_fetch(pulling, hub_cache):
         ("", 400, "qwen3:4b"),
         # In a stream that has begun.
         ("hf:o/absent", None, "the hub has no repository o/absent"),
+        ("hf:o/r:" + "Q" * 400, 400, "give a shorter one"),
         ("hf:o/r:Q2_K", 400, "o/r has no Q2_K"),
         ("hf:o/broken", 502, "cannot be fetched"),
     ],
