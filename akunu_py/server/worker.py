@@ -528,8 +528,10 @@ class Worker:
             job.prepared.call,
             learned,
             job.cancelled,
-            checkpoints=job.prepared.checkpoints
-            | ({DIFFERENCE: taken.missed} if taken.missed else {}),
+            checkpoints={
+                **job.prepared.checkpoints,
+                **({DIFFERENCE: taken.missed} if taken.missed else {}),
+            },
             progress=_Report(job.events, taken.reason),
             shared=resident.shared,
         )
