@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from akunu_py.drafting import AutoState, open_memory, vocabulary_fingerprint
+from akunu_py.drafting.prediction_head import RowReader
 from akunu_py.engine.admission import Admission
 from akunu_py.engine.constrained import Matchers, constrained_drafter
 from akunu_py.engine.drafter_factory import DrafterChoice, DrafterFactory, DraftingModels
@@ -144,6 +145,11 @@ class Engine:
             head=head,
             counts=options.counts,
         )
+        if options.kv_bits is not None and isinstance(self._drafters.models.head, RowReader):
+            raise ConfigError(
+                f"the prediction head of heads {str(options.heads)!r} reads the model's own cache, "
+                f"which kv_bits {options.kv_bits} quantizes; leave out heads or kv_bits"
+            )
         self._matchers = Matchers(self.tokenizer, self._session.vocabulary_size)
         self._memories = Memories(
             loaded,

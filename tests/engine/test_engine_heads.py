@@ -9,7 +9,9 @@ import threading
 import mlx.core as mx
 import pytest
 from assistants import matched_assistant, write_assistant, write_gemma_folder
+from gguf_files import write_tiny_llama
 from markov_heads import write_headed_folder
+from prediction_heads import write
 
 from akunu_py import ConfigError, Engine, UnsupportedArchitectureError
 from akunu_py.drafting import AutoState
@@ -197,6 +199,15 @@ def test_what_is_refused(folder, gemma, tiny_gguf, tmp_path):
         Engine.load(folder, heads=tmp_path / "nowhere")
     with pytest.raises(ConfigError, match="does not draft for a model on several ranks"):
         Engine.load(folder, heads="own", ranks=object())
+    wide = write_tiny_llama(tmp_path / "wide.gguf", width=64, heads=2)
+    vectors = write(tmp_path / "look.safetensors", {"look_ahead": mx.ones((3, 64))})
+    Engine.load(wide, heads=vectors).close()
+    for start in (0, 9):
+        words = (
+            "look.safetensors' reads the model's own cache, which kv_bits 4 quant.*; leave out head"
+        )
+        with pytest.raises(ConfigError, match=words):
+            Engine.load(wide, heads=vectors, kv_bits=4, kv_start=start)
 
 
 def test_closing_gives_its_memory_back(drafting, options):
