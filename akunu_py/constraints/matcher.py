@@ -4,10 +4,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
-from llguidance import LLMatcher
 from numpy.typing import NDArray
 
-from akunu_py.constraints.compile_child import LIMITS
 from akunu_py.constraints.grammar import Opening, source_of
 from akunu_py.constraints.reasons import reason_of
 from akunu_py.constraints.trial import check_cost
@@ -42,7 +40,7 @@ class Matcher:
         self._optional = Matcher(vocabulary, optional, name) if optional else None
         self._words = -(-vocabulary.size // 32)
         self._end_ids = vocabulary.end_ids
-        self._inner = LLMatcher(vocabulary.library, grammar, log_level=0, limits=LIMITS)
+        self._inner = vocabulary.matcher(grammar)
         # The tokens that the inner matcher has taken in: the reply's, and behind them a path's.
         self._taken: list[int] = []
         # What must follow the first n of them: a run of tokens, and where in it they are. None

@@ -1,10 +1,12 @@
 """A model's vocabulary in llguidance's form."""
 
 from collections.abc import Sequence
+from functools import lru_cache, partial
 from typing import Any
 
-from llguidance import LLTokenizer
+from llguidance import LLMatcher, LLTokenizer
 
+from akunu_py.constraints.compile_child import LIMITS
 from akunu_py.protocols import Tokenizer
 from akunu_py.system.errors import ConfigError
 
@@ -22,6 +24,9 @@ _SLICES = (
 They are its own (`LLTokenizer.general_slices`) and two more lengths for texts that are about to
 reach their `maxLength`, for which masks took longest.
 """
+
+_KEPT = 4
+"""Compiled grammars that are kept: agents send the same tools each turn, and few take turns."""
 
 _BEFORE = ("\x02", "\n", ".")
 """Texts that hardly any token joins with what follows them."""
@@ -69,6 +74,16 @@ class MatcherVocabulary:
             eos_token=sorted(self.end_ids),
             slices=list(_SLICES),
         )
+        self._compiled = lru_cache(maxsize=_KEPT)(
+            partial(LLMatcher, self.library, log_level=0, limits=LIMITS)
+        )
+
+    def matcher(self, grammar: str) -> LLMatcher:
+        """Return llguidance's matcher of a grammar, in JSON, at its beginning.
+
+        What is wrong with the grammar is an error of the matcher.
+        """
+        return self._compiled(grammar).deep_copy()
 
 
 class _Continuation:

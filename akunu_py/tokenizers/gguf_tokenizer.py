@@ -1,12 +1,13 @@
 """The tokenizer of a GGUF file: special tokens around a codec for text."""
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 from akunu_py.protocols import TemplateVariable
 from akunu_py.system.errors import ConfigError, ModelFormatError
 from akunu_py.tokenizers.codecs import make_codec
 from akunu_py.tokenizers.detokenizer import ByteDetokenizer
+from akunu_py.tokenizers.kept_ids import KeptIds
 from akunu_py.tokenizers.special_text import SpecialTextGuard
 from akunu_py.tokenizers.special_tokens import fill_ids
 from akunu_py.tokenizers.template_choice import read_templates
@@ -57,6 +58,7 @@ class GGUFTokenizer:
             text for text, _ in vocabulary.texts(TokenType.CONTROL, TokenType.UNKNOWN)
         )
         self._templates = read_templates(metadata, vocabulary)
+        self._kept_ids = KeptIds(self._codec.encode)
 
     @property
     def vocabulary_size(self) -> int:
@@ -171,7 +173,8 @@ class GGUFTokenizer:
             text = cut_at(mark, text)
         fragments = partition(text, self._special, self._strips)
         return self._encode_fragments(
-            hidden.reveal(part) if isinstance(part, str) else part for part in fragments
+            (hidden.reveal(part) if isinstance(part, str) else part for part in fragments),
+            self._kept_ids,
         )
 
     def chat_text(
@@ -182,7 +185,10 @@ class GGUFTokenizer:
         given, given_tools = chosen.input.of(checked_messages, checked_tools)
         return chosen.render(given, tools=given_tools, add_generation_prompt=False)
 
-    def _encode_fragments(self, fragments: Iterable[str | int]) -> list[int]:
+    def _encode_fragments(
+        self, fragments: Iterable[str | int], encode: Callable[[str], Sequence[int]] | None = None
+    ) -> list[int]:
+        encode = encode or self._codec.encode
         ids: list[int] = []
         for fragment in fragments:
             if isinstance(fragment, int):
@@ -195,7 +201,7 @@ class GGUFTokenizer:
                     "the text has half of a surrogate pair, which is not a character; decode it "
                     "properly first"
                 ) from None
-            ids += self._codec.encode(fragment)
+            ids += encode(fragment)
         if self._add_bos and self._bos_id is not None and ids[:1] != [self._bos_id]:
             ids.insert(0, self._bos_id)
         return ids

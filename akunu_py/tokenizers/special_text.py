@@ -5,6 +5,7 @@ in messages is replaced before a template is rendered, and put back after the sp
 """
 
 import bisect
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -47,6 +48,10 @@ class SpecialTextGuard:
         self._sorted = sorted(self._texts)
         self._sorted_backwards = sorted(text[::-1] for text in self._texts)
         self._longest = max(map(len, self._texts), default=0)
+        # Nearly all texts have none of these characters where they would matter.
+        self._firsts = {text[0] for text in self._texts}
+        self._lasts = {text[-1] for text in self._texts}
+        self._first = re.compile("|".join(map(re.escape, self._firsts)) or "(?!)")
 
     def hide(
         self,
@@ -58,8 +63,7 @@ class SpecialTextGuard:
 
         Both have JSON values, as a template takes them. Raises ConfigError if no character is left.
         """
-        used = set(template).union(*texts_in(messages), *texts_in(tools))
-        free = (chr(code) for code in range(self._FIRST, self._LAST + 1) if chr(code) not in used)
+        free = self._unused(template, messages, tools)
         characters: dict[str, str] = {}
 
         def character(text: str) -> str:
@@ -77,6 +81,13 @@ class SpecialTextGuard:
             hidden_tools = [self._hide_value(tool, character) for tool in tools]
         return HiddenMessages(
             hidden, {private: text for text, private in characters.items()}, hidden_tools
+        )
+
+    def _unused(self, *values: object) -> Iterator[str]:
+        """Yield private characters; the values are searched for them when the first is needed."""
+        used = set().union(*texts_in(values))
+        yield from (
+            chr(code) for code in range(self._FIRST, self._LAST + 1) if chr(code) not in used
         )
 
     def _hide_message(
@@ -112,7 +123,7 @@ class SpecialTextGuard:
         self, content: str, character: Callable[[str], str], *, whole: bool = True
     ) -> str:
         replaced = content
-        for text in self._texts:
+        for text in self._texts if self._first.search(content) else ():
             if text in replaced:
                 replaced = replaced.replace(text, character(text))
         body = replaced.strip()
@@ -122,6 +133,8 @@ class SpecialTextGuard:
 
     def _hide_start(self, text: str, character: Callable[[str], str]) -> str:
         body = text.lstrip()
+        if self._lasts.isdisjoint(body[: self._longest]):
+            return text
         for size in range(min(self._longest, len(body)), 0, -1):
             if _begins_one(self._sorted_backwards, body[:size][::-1]):
                 margin = text[: len(text) - len(body)]
@@ -130,6 +143,8 @@ class SpecialTextGuard:
 
     def _hide_end(self, text: str, character: Callable[[str], str]) -> str:
         body = text.rstrip()
+        if self._firsts.isdisjoint(body[-self._longest :]):
+            return text
         for size in range(min(self._longest, len(body)), 0, -1):
             if _begins_one(self._sorted, body[-size:]):
                 return body[:-size] + character(body[-size:]) + text[len(body) :]

@@ -5,6 +5,7 @@ import re
 from types import SimpleNamespace
 
 import pytest
+from llguidance import LLMatcher
 from matched import allowed, ids_of, tiny
 from toy_engine import END, ToyTokenizer
 
@@ -329,15 +330,41 @@ def test_a_panic_of_the_library_is_said_in_words(monkeypatch):
         def __init__(self, *_arguments, **_options):
             pass
 
+        def deep_copy(self):
+            return self
+
         def is_error(self):
             return True
 
         def get_error(self):
             return "panic: range end index 65536 out of range"
 
-    monkeypatch.setattr("akunu_py.constraints.matcher.LLMatcher", Panicked)
+    monkeypatch.setattr("akunu_py.constraints.vocabulary.LLMatcher", Panicked)
+    toy = ToyTokenizer()
     with pytest.raises(ConstraintError, match="too large to compile; make it smaller"):
-        matcher(Constraint.regex("a"))
+        make_matcher(Constraint.regex("a"), MatcherVocabulary(toy, toy.vocabulary_size))
+
+
+def test_a_grammar_in_use_is_compiled_once(monkeypatch):
+    compiled, library = [], LLMatcher
+
+    def compile_(vocabulary, grammar, **options):
+        compiled.append(grammar)
+        return library(vocabulary, grammar, **options)
+
+    monkeypatch.setattr("akunu_py.constraints.vocabulary.LLMatcher", compile_)
+    toy = ToyTokenizer()
+    vocabulary = MatcherVocabulary(toy, toy.vocabulary_size)
+    first = make_matcher(Constraint.choices(["yes"]), vocabulary)
+    first.advance(toy.encode("yes")[1:])
+    again = make_matcher(Constraint.choices(["yes"]), vocabulary)
+    assert first.stopped
+    assert not again.stopped  # it is at its beginning
+    assert len(compiled) == 1
+    for text in "abcd":
+        make_matcher(Constraint.choices([text]), vocabulary)
+    make_matcher(Constraint.choices(["yes"]), vocabulary)
+    assert len(compiled) == 6
 
 
 def test_a_grammar_may_name_the_end():

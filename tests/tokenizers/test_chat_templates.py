@@ -229,3 +229,20 @@ def test_private_characters_in_messages_stay():
     (content,) = (message["content"] for message in hidden.messages)
     assert content == "\U000f0000\U000f0003\U000f0001"
     assert hidden.reveal(content) == messages[0]["content"]
+
+
+@pytest.mark.parametrize("vocabulary", ["bpe", "spm"])
+def test_long_texts_that_come_again_have_the_same_ids(vocabulary, monkeypatch):
+    def made():
+        template = "{% for m in messages %}{{ bos_token }}{{ m.content }}{% endfor %}"
+        return tiny(vocabulary, tokenizer__chat_template=template)
+
+    turns = [{"role": "user", "content": f"ö<|end|> hello {n} " * 40} for n in range(3)]
+    tokenizer = made()
+    encoded, encode = [], tokenizer._codec.encode
+    monkeypatch.setattr(
+        tokenizer._kept_ids, "_encode", lambda text: encoded.append(text) or encode(text)
+    )
+    for end in (1, 2, 3, 3):
+        assert tokenizer.encode_chat(turns[:end]) == made().encode_chat(turns[:end])
+    assert encoded == [turn["content"] for turn in turns]
