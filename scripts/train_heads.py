@@ -9,9 +9,10 @@
 `collect` lets the model answer prompts, and keeps its replies and hidden states (about 1 kB a token
 for a model of width 576). `train` fits one layer to them while the model itself stays frozen, and
 writes WORK-DIR/head.safetensors; `--kind medusa` and `--kind blockwise` fit heads with a layer for
-each token ahead, `--kind pass` (try `--rate 0.01`) a vector. The head guesses only the tokens that are frequent in the replies,
-since the product with all others would be most of a guess. `measure` tells how many guesses the
-model accepts on replies to prompts that were held out.
+each token ahead, `--kind pass` (try `--rate 0.01`) a vector, `--kind eagle3` one layer that takes
+the model's states between its layers, with a config.json beside it. The head guesses only the
+tokens that are frequent in the replies, since the product with all others would be most of a guess.
+`measure` tells how many guesses the model accepts on replies to prompts that were held out.
 
 Each command stops after its minutes. The same command goes on where it stopped; to collect more,
 give more tokens.
@@ -35,12 +36,11 @@ from akunu_py.cpu.blas import fix_threads, load_blas
 load_blas()
 
 from head_training.accepted import acceptances
-from head_training.replies import collect, read_replies
+from head_training.replies import Text, collect, read_replies
 from head_training.training import Trainer, TrainingSettings, write_side_car
 from mlx_lm.models.llama import Model as Llama
 
 from akunu_py.models.heads import load_head
-from akunu_py.models.heads.head import CachedHead
 from akunu_py.models.load import LoadedModel, LoadOptions, load_model
 from akunu_py.system.errors import AkunuError
 
@@ -51,38 +51,30 @@ def main() -> None:
         # Half precision and quantized products are slow on a CPU.
         load = LoadOptions(weights="dense", compute_type="float32")
         loaded = load_model(options.model, load)
+        if not isinstance(loaded.model, Llama):
+            raise SystemExit(
+                f"{loaded.description.name} is a {loaded.description.architecture} model; heads are "
+                "trained for llama models only: give another --model"
+            )
+        if not loaded.tokenizer.has_chat_template:
+            raise SystemExit(
+                f"{loaded.description.name} has no chat template; give another --model"
+            )
+        fix_threads(options.threads)
+        options.work_dir.mkdir(parents=True, exist_ok=True)
+        options.run(options, loaded)
     except AkunuError as error:
         raise SystemExit(str(error)) from None
-    if not isinstance(loaded.model, Llama):
-        raise SystemExit(
-            f"{loaded.description.name} is a {loaded.description.architecture} model; heads are "
-            "trained for llama models only: give another --model"
-        )
-    if not loaded.tokenizer.has_chat_template:
-        raise SystemExit(f"{loaded.description.name} has no chat template; give another --model")
-    fix_threads(options.threads)
-    options.work_dir.mkdir(parents=True, exist_ok=True)
-    options.run(options, loaded)
 
 
 def run_collect(options: argparse.Namespace, loaded: LoadedModel) -> None:
-    count = collect(
-        loaded.model,
-        loaded.tokenizer,
-        options.work_dir / "replies",
-        options.tokens,
-        _end(options.minutes),
-    )
+    folder, end = options.work_dir / "replies", _end(options.minutes)
+    count = collect(loaded.model, loaded.tokenizer, folder, options.tokens, end)
     print(f"{count} tokens of replies for training")
 
 
 def run_train(options: argparse.Namespace, loaded: LoadedModel) -> None:
-    texts = read_replies(options.work_dir / "replies", held_out=False)
-    if not texts:
-        raise SystemExit(
-            f"there are no replies in {options.work_dir}; collect them first: "
-            f"train_heads.py collect --work-dir {options.work_dir}"
-        )
+    texts = _replies(options, held_out=False)
     settings = TrainingSettings(
         kind=options.kind,
         depths=options.depths,
@@ -94,7 +86,7 @@ def run_train(options: argparse.Namespace, loaded: LoadedModel) -> None:
     checkpoint = options.work_dir / f"checkpoint-{options.kind}.safetensors"
     trainer = Trainer(loaded.model, loaded.tokenizer.end_ids, texts, settings, checkpoint)
     if options.begin_with:
-        trainer.begin_with(_load_head(loaded, options.begin_with))
+        trainer.begin_with(load_head(loaded, options.begin_with))
     trainer.train(_end(options.minutes))
     path = _side_car(options)
     count = sum(len(text.ids) - text.prompt for text in texts)
@@ -112,28 +104,26 @@ def run_train(options: argparse.Namespace, loaded: LoadedModel) -> None:
 
 
 def run_measure(options: argparse.Namespace, loaded: LoadedModel) -> None:
-    texts = read_replies(options.work_dir / "replies", held_out=True)
-    if not texts:
-        raise SystemExit(
-            f"there are no held-out replies in {options.work_dir}; collect more: one file in eight "
-            "has them"
-        )
-    head = _load_head(loaded, options.heads or _side_car(options))
+    head = load_head(loaded, options.heads or _side_car(options))
+    texts = _replies(options, held_out=True)
     for acceptance in acceptances(loaded.model, head, texts, options.depths):
         print(acceptance)
 
 
-def _load_head(loaded: LoadedModel, path: Path) -> CachedHead:
-    try:
-        return load_head(loaded, path)
-    except AkunuError as error:
-        raise SystemExit(str(error)) from None
+def _replies(options: argparse.Namespace, *, held_out: bool) -> list[Text]:
+    texts = read_replies(options.work_dir / "replies", held_out=held_out)
+    if not texts:
+        raise SystemExit(
+            f"{options.work_dir} has no replies {'held out' if held_out else 'to train on'}; collect "
+            f"them first (one file in eight is held out): train_heads.py collect --work-dir "
+            f"{options.work_dir}"
+        )
+    return texts
 
 
 def _side_car(options: argparse.Namespace) -> Path:
     name = "head" if options.kind == "mtp" else options.kind
-    folder: Path = options.work_dir
-    return folder / f"{name}.safetensors"
+    return Path(options.work_dir, f"{name}.safetensors")
 
 
 def _end(minutes: float) -> float:

@@ -24,6 +24,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "scripts"))
 
 from head_training import prompts, replies
 from head_training.accepted import acceptances
+from head_training.eagle import initial_eagle, states_between
 from head_training.look_ahead import initial_look_ahead, look_ahead_states
 from head_training.training import (
     Trainer,
@@ -114,7 +115,7 @@ def test_no_source_of_prompts_is_on_both_sides():
 @pytest.fixture(scope="module")
 def small():
     """A random llama, and texts with the states that it has there."""
-    model, rng, texts = tiny(), np.random.default_rng(1), []
+    model, rng, texts = tiny(num_hidden_layers=3), np.random.default_rng(1), []
     for size in (40, 33, 52, 47, 38, 60):
         ids = rng.integers(VOCABULARY, size=size)
         states = decoder_of(model)[1](mx.array(ids)[None])[0]
@@ -122,21 +123,36 @@ def small():
     return model, texts
 
 
-def test_a_head_computes_at_once_what_drafting_computes_step_by_step(small):
+@pytest.mark.parametrize("kind", ["mtp", "eagle3"])
+def test_a_head_computes_at_once_what_drafting_computes_step_by_step(small, kind):
     model, (text, *_) = small
-    head = initial_head(model)
+    rows = decoder_of(model)[1].embed_tokens.weight
+    head = initial_head(model) if kind == "mtp" else initial_eagle(model, rows)
     batch = batch_of([text], 3)
-    found = unrolled_states(head, batch.states, batch.tokens, 3)
+    ids = batch.ids[:, : len(text.ids)]
+    taken = batch.states if kind == "mtp" else states_between(model, head.takes, ids)
+    found = unrolled_states(head, taken, batch.ids[:, 1:], 3)
     for place in (0, 4, 20):
         cache = head.make_cache()
-        state = head(batch.states[:, : place + 1], batch.tokens[:, : place + 1], cache)[:, -1:]
+        state = head(taken[:, : place + 1], batch.ids[:, 1:][:, : place + 1], cache)[:, -1:]
         for depth in range(3):
             if depth:
-                token = batch.tokens[:, place + depth : place + depth + 1]
+                token = batch.ids[:, 1:][:, place + depth : place + depth + 1]
                 state = head(state, token, cache)
             np.testing.assert_allclose(
                 np.array(found[depth][:, place]), np.array(state[:, 0]), rtol=1e-3, atol=1e-3
             )
+
+
+@pytest.mark.parametrize("traditional", [False, True])
+def test_an_eagle_head_begins_with_the_attention_of_the_last_layer(traditional):
+    """In the rotation of published heads, whichever the model has."""
+    model = tiny(rope_traditional=traditional, num_hidden_layers=3)
+    head = initial_eagle(model, decoder_of(model)[1].embed_tokens.weight)
+    x = mx.random.normal((1, 9, head.width), key=mx.random.key(1))
+    expected = model.layers[-1].self_attn(x, "causal")
+    found = head.midlayer.self_attn(mx.concatenate([x, x], axis=-1), "causal")
+    np.testing.assert_allclose(np.array(found), np.array(expected), rtol=1e-3, atol=1e-3)
 
 
 def test_look_ahead_rows_at_once_are_those_of_a_draft_at_each_place(small):
@@ -221,7 +237,7 @@ def test_look_ahead_embeddings_learn_while_the_model_stays(small, tmp_path, monk
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", ["mtp", "medusa"])
+@pytest.mark.parametrize("kind", ["mtp", "medusa", "eagle3"])
 def test_a_trained_head_drafts_and_changes_no_reply(loaded, path, folder, tmp_path, kind):
     texts = replies.read_replies(folder, held_out=False)
     ends, settings = loaded.tokenizer.end_ids, dataclasses.replace(SETTINGS, kind=kind)
@@ -252,8 +268,9 @@ def test_a_trained_head_drafts_and_changes_no_reply(loaded, path, folder, tmp_pa
         expected = plain.generate(prompt, config)
     with Engine.load(path, weights="dense", heads=side_car) as engine:
         reply = engine.generate(prompt, config, drafter="mtp", draft_budget="always")
-        output = engine._drafters.models.head._open_head.lm_head
+        head = engine._drafters.models.head._open_head
     assert reply.token_ids == expected.token_ids
     assert reply.stats.accepted > 0
-    assert output.ids.tolist() == trainer.ids
-    assert len(trainer.ids) == SETTINGS.vocabulary < output.vocabulary
+    assert head.takes == trainer.head.takes
+    assert head.lm_head.ids.tolist() == trainer.ids
+    assert len(trainer.ids) == SETTINGS.vocabulary < head.lm_head.vocabulary

@@ -16,9 +16,9 @@ from mlx import nn
 
 from akunu_py.models.heads.families import logits_of
 from akunu_py.models.heads.head import CachedHead
+from akunu_py.models.heads.parallel import ParallelHead
 from head_training.replies import Text
-from head_training.training import batch_of
-from head_training.unrolled import unrolled_logits
+from head_training.training import batch_of, guessed_states
 
 _RESAMPLES = 1000
 _ROWS = 512
@@ -67,15 +67,14 @@ def _chances(model: nn.Module, head: CachedHead, text: Text, depths: int) -> np.
     batch = batch_of([text], depths)
     known = mx.array(text.states.astype(np.float32))
     rows = []
-    guesses = unrolled_logits(head, batch.states, batch.ids, depths, batch.starts)
-    for depth, logits in enumerate(guesses):
+    for depth, states in enumerate(guessed_states(model, head, batch, depths)):
         answers = batch.answers[depth]
         # The token after the last state is not known.
         there = np.array(batch.alive[depth] * (answers + 1 < len(text.ids))) > 0
         tokens = mx.array(text.ids)[mx.minimum(answers + 1, len(text.ids) - 1)]
         chances = [
             _accepted(
-                logits(slice(place, place + _ROWS)),
+                _logits(head, depth, states[place : place + _ROWS]),
                 logits_of(model, known[answers[place : place + _ROWS]]),
                 tokens[place : place + _ROWS],
                 text.temperature,
@@ -84,6 +83,12 @@ def _chances(model: nn.Module, head: CachedHead, text: Text, depths: int) -> np.
         ]
         rows.append(np.where(there, np.concatenate(chances), np.nan))
     return np.stack(rows)
+
+
+def _logits(head: CachedHead, depth: int, states: mx.array) -> mx.array:
+    """Return the logits [n, vocab] of the states [n, width] of a depth."""
+    rows = states[None]
+    return (head.logits_at(depth, rows) if isinstance(head, ParallelHead) else head.logits(rows))[0]
 
 
 def _accepted(

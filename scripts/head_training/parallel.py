@@ -3,7 +3,6 @@
 Both begin as the model's own guess of the next token: a place adds nothing to the state.
 """
 
-from collections.abc import Sequence
 from typing import Literal
 
 import mlx.core as mx
@@ -52,8 +51,3 @@ def stored_parallel(head: ParallelHead, ids: mx.array) -> dict[str, mx.array]:
         if "lm_head" in head:
             arrays[f"{number}.{len(place.layers)}.weight"] = head.lm_head.places[number].weight
     return arrays
-
-
-def states_of_places(head: ParallelHead, states: mx.array, depths: int) -> Sequence[mx.array]:
-    """Return what the first places make of states [..., width], before their output heads."""
-    return [place(states) for place in head.places[:depths]]

@@ -23,13 +23,15 @@ import numpy as np
 from mlx import nn, optimizers
 from mlx.utils import tree_flatten, tree_map, tree_unflatten
 
+from akunu_py.models.heads.eagle import EagleHead
 from akunu_py.models.heads.families import decoder_of, family_of, make_head, single_layer
 from akunu_py.models.heads.head import CachedHead, PredictionHead
 from akunu_py.models.heads.look_ahead import NAME, LookAheadHead
 from akunu_py.models.heads.parallel import ParallelHead
 from akunu_py.models.heads.stored_weights import OFFSETS
+from head_training.eagle import initial_eagle, states_between, stored_eagle
 from head_training.look_ahead import initial_look_ahead, look_ahead_states
-from head_training.parallel import initial_parallel, states_of_places, stored_parallel
+from head_training.parallel import initial_parallel, stored_parallel
 from head_training.replies import Text
 from head_training.unrolled import unrolled_states
 
@@ -59,7 +61,7 @@ _STORED = {"eh_proj": "fc", "enorm": "pre_fc_norm_embedding", "hnorm": "pre_fc_n
 class TrainingSettings:
     """How to train; a checkpoint of other settings is not continued."""
 
-    kind: Literal["mtp", "medusa", "blockwise", "pass"] = "mtp"
+    kind: Literal["mtp", "medusa", "blockwise", "pass", "eagle3"] = "mtp"
     depths: int = 3  # Tokens ahead that the head learns to guess.
     epochs: int = 3
     batch: int = 512  # Tokens a step, padding included.
@@ -69,7 +71,7 @@ class TrainingSettings:
 
 
 @dataclass(frozen=True, slots=True)
-class _Batch:
+class Batch:
     """Texts of similar lengths, padded at the end."""
 
     states: mx.array  # [texts, n, width].
@@ -77,11 +79,6 @@ class _Batch:
     starts: mx.array  # Flat indices of the places at which a draft can begin, int32 [m].
     answers: list[mx.array]  # Flat indices of the states that know what follows, int32 [m].
     alive: list[mx.array]  # Whether each answer is of the same text, float32 [depths, m].
-
-    @property
-    def tokens(self) -> mx.array:
-        """Return the token after each state, [texts, n + depths - 1]."""
-        return self.ids[:, 1:]
 
 
 def initial_head(model: nn.Module) -> PredictionHead:
@@ -134,12 +131,13 @@ class Trainer:
         checkpoint: Path,
     ) -> None:
         self.step = 0
+        self._model = model
         self._settings = settings
         self._checkpoint = checkpoint
         self._texts = texts
         self._plan = _plan(texts, settings)
         self.num_steps = len(self._plan)
-        output = _output_weight(model)
+        output = (model.get("lm_head") or decoder_of(model)[1].embed_tokens).weight
         self.ids = draft_vocabulary(texts, end_ids, settings.vocabulary, len(output))
         self._columns = output[mx.array(self.ids)]
         self.head = self._initial(model)
@@ -159,6 +157,8 @@ class Trainer:
             return initial_head(model)
         if kind == "pass":
             return initial_look_ahead(model, depths)
+        if kind == "eagle3":
+            return initial_eagle(model, self._columns)
         return initial_parallel(model, kind, depths, self._columns)
 
     def train(self, end: float) -> list[float]:
@@ -222,7 +222,7 @@ class Trainer:
         settings = {name: getattr(self._settings, name) for name in TrainingSettings.__slots__}
         return json.dumps({**settings, "texts": len(self._texts), "steps": self.num_steps})
 
-    def _take_step(self, batch: _Batch) -> float:
+    def _take_step(self, batch: Batch) -> float:
         self._optimizer.learning_rate = self._settings.rate * _share(self.step, self.num_steps)
         loss, gradients = self._gradient(batch)
         gradients, _ = optimizers.clip_grad_norm(gradients, 1.0)
@@ -231,20 +231,25 @@ class Trainer:
         self.step += 1
         return float(loss)
 
-    def _loss(self, batch: _Batch) -> mx.array:
+    def _loss(self, batch: Batch) -> mx.array:
         """Return the mean distance of the head's guesses from what the model says there."""
         width = batch.states.shape[-1]
         known = batch.states.reshape(-1, width)
         total, weights = mx.array(0.0), mx.array(0.0)
-        for depth, guess in enumerate(self._guesses(batch)):
+        depths = self._settings.depths
+        if isinstance(self.head, PredictionHead | EagleHead):
+            depths = 1 + depths * self.step // self.num_steps
+        # With an output head of its own a head has no need of the model's states.
+        output = self.head.get("lm_head")
+        share = _SHARE_OF_STATES if output is None and "look_ahead" not in self.head else 0.0
+        for depth, states in enumerate(guessed_states(self._model, self.head, batch, depths)):
             target = known[batch.answers[depth]]
             wanted = mx.softmax(target @ self._columns.T, axis=-1)
-            columns, share = self._columns, _SHARE_OF_STATES
-            if isinstance(self.head, LookAheadHead):
-                share = 0.0
-            elif "lm_head" in self.head:
-                # With an output head of its own a place has no need of the model's state.
-                columns, share = self.head.lm_head.places[depth].weight, 0.0
+            columns, guess = self._columns, states
+            if output is not None:
+                columns = output.get("places", [output] * depths)[depth].weight
+            if isinstance(self.head, EagleHead):
+                guess = self.head.norm(states)
             logits = guess @ columns.T
             cross = mx.logsumexp(logits, axis=-1) - (wanted * logits).sum(axis=-1)
             apart = (((guess - target) / self._gain) ** 2).mean(axis=-1)
@@ -253,27 +258,13 @@ class Trainer:
             weights = weights + weight.sum()
         return total / weights
 
-    def _guesses(self, batch: _Batch) -> Sequence[mx.array]:
-        """Return the head's states of each depth that is trained, [m, width]."""
-        head, depths = self.head, self._settings.depths
-        if isinstance(head, LookAheadHead):
-            return look_ahead_states(
-                head, batch.ids[:, : batch.states.shape[1]], batch.starts, depths
-            )
-        if isinstance(head, ParallelHead):
-            found = states_of_places(head, batch.states, depths)
-        else:
-            depths = 1 + depths * self.step // self.num_steps
-            found = unrolled_states(head, batch.states, batch.tokens, depths)
-        return [states.reshape(-1, states.shape[-1])[batch.starts] for states in found]
-
-    def _batch(self, numbers: Sequence[int]) -> _Batch:
+    def _batch(self, numbers: Sequence[int]) -> Batch:
         every = _LOOK_AHEAD_EVERY if self._settings.kind == "pass" else 1
         texts = [self._texts[number] for number in numbers]
         return batch_of(texts, self._settings.depths, self.step % every, every)
 
 
-def batch_of(texts: Sequence[Text], depths: int, first: int = 0, every: int = 1) -> _Batch:
+def batch_of(texts: Sequence[Text], depths: int, first: int = 0, every: int = 1) -> Batch:
     """Return texts as one batch, with `every` n-th place at which a draft can begin."""
     most = max(len(text.ids) for text in texts)
     states = np.zeros((len(texts), most, texts[0].states.shape[1]), dtype=np.float32)
@@ -290,13 +281,26 @@ def batch_of(texts: Sequence[Text], depths: int, first: int = 0, every: int = 1)
         last.append(np.full(len(places), number * most + size - 1))
     begin, final = np.concatenate(starts), np.concatenate(last)
     answers = [begin + 1 + depth for depth in range(depths)]
-    return _Batch(
+    return Batch(
         mx.array(states),
         mx.array(ids),
         mx.array(begin.astype(np.int32)),
         [mx.array(np.minimum(places, final).astype(np.int32)) for places in answers],
         [mx.array((places <= final).astype(np.float32)) for places in answers],
     )
+
+
+def guessed_states(model: nn.Module, head: CachedHead, batch: Batch, depths: int) -> list[mx.array]:
+    """Return a head's states of each depth where drafts begin, [m, width], before output heads."""
+    ids = batch.ids[:, : batch.states.shape[1]]
+    if isinstance(head, LookAheadHead):
+        return look_ahead_states(head, ids, batch.starts, depths)
+    if isinstance(head, ParallelHead):
+        found = [place(batch.states) for place in head.places[:depths]]
+    else:
+        taken = batch.states if head.takes == "normed" else states_between(model, head.takes, ids)
+        found = unrolled_states(head, taken, batch.ids[:, 1:], depths)
+    return [states.reshape(-1, states.shape[-1])[batch.starts] for states in found]
 
 
 def draft_vocabulary(
@@ -343,17 +347,13 @@ def _share(step: int, num_steps: int) -> float:
     return 0.05 + 0.95 * 0.5 * (1 + math.cos(math.pi * done))
 
 
-def _output_weight(model: nn.Module) -> mx.array:
-    """Return the weights of the model's output head, [vocab, width]."""
-    owner = model.get("lm_head") or decoder_of(model)[1].embed_tokens
-    weight: mx.array = owner.weight
-    return weight
-
-
 def write_side_car(head: CachedHead, ids: Sequence[int], path: Path, facts: dict[str, str]) -> None:
     """Write a head that guesses the tokens `ids`, ascending, for `--heads`, in float16."""
     if isinstance(head, LookAheadHead):
         arrays = {NAME: head.look_ahead}
+    elif isinstance(head, EagleHead):
+        arrays, config = stored_eagle(head, ids)
+        path.with_name("config.json").write_text(json.dumps(config))
     elif isinstance(head, ParallelHead):
         arrays = stored_parallel(head, mx.array(np.array(ids, dtype=np.int64)))
     else:

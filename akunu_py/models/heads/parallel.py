@@ -52,18 +52,23 @@ class ParallelHead(BlockHead):
 
     def walk(self, hidden: mx.array, count: int | None = None) -> Step:  # noqa: ARG002 - none is computed unasked
         places = iter(range(self.num_guessed - hidden.shape[1], self.num_guessed))
-        return lambda _: (self.logits_at(next(places), hidden[:, :1]), None)
+
+        def step(_: mx.array) -> tuple[mx.array, None]:
+            place = next(places)
+            return self.logits_at(place, self.places[place](hidden[:, :1])), None
+
+        return step
 
     def make_cache(self) -> list[Any]:
         return []
 
     def logits_at(self, place: int, states: mx.array) -> mx.array:
-        """Return the logits [1, m, vocab] of a place for states of the target, [1, m, H]."""
-        x, output = self.places[place](states), self.get("lm_head")
+        """Return the logits [1, m, vocab] of a place for its states, [1, m, H]."""
+        output = self.get("lm_head")
         rows = output.rows if isinstance(output, DraftOutput) else output
         if rows is None or "places" not in rows:
-            return super().logits(x)
-        found: mx.array = rows.places[place](x)
+            return super().logits(states)
+        found: mx.array = rows.places[place](states)
         if isinstance(output, DraftOutput):
             return spread(found, output.ids, output.vocabulary)
         return found
