@@ -24,7 +24,7 @@ from akunu_py.values.load_options import KVBits
 PREFILL_CHUNK = 512
 """Most rows of one prompt pass: enough for full speed."""
 
-_LONG_KEYS = 8192
+_LONG_KEYS = 4096
 """Rows in the caches up to which a prompt's passes have `PREFILL_CHUNK` rows on a CPU."""
 
 _TURN_S = 0.15

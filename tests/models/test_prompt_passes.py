@@ -58,12 +58,12 @@ def test_passes_depend_on_no_clock(model, pauses, monkeypatch, kind, seconds):
 
 @pytest.mark.parametrize(
     ("held", "rows"),
-    [(0, 512), (8192, 512), (8193, 256), (16384, 256), (16500, 128), (32256, 128), (70_000, 32)],
+    [(0, 512), (4096, 512), (4097, 256), (8192, 256), (8500, 128), (16128, 128), (35_000, 32)],
 )
 def test_passes_have_fewer_rows_in_long_contexts_of_a_cpu(monkeypatch, held, rows):
     """So the longest turn of a layer, and its scores, grow little with the context."""
     assert cached_rows.prompt_rows(held) == rows
-    assert rows * (held + rows) <= 2 * 512 * 8192
+    assert rows * (held + rows) <= 2 * 512 * 4096
     monkeypatch.setattr(cached_rows, "on_cpu", lambda: False)
     assert cached_rows.prompt_rows(held) == 512
 
