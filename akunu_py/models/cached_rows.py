@@ -35,13 +35,15 @@ depend on the clock; the rows of a pass, on which bits may depend, do not.
 """
 
 
-def prompt_rows(held: int) -> int:
-    """Return the most rows that one prompt pass takes behind `held` rows.
+def prompt_rows(held: int, *, quantized: bool = False) -> int:
+    """Return the most rows that one prompt pass takes behind `held` rows, `quantized` or not.
 
     On a CPU they become fewer in long contexts: attention of a layer takes time by rows and keys,
-    nobody's turn comes before its end, and without a kernel its scores are all in memory.
+    nobody's turn comes before its end, and without a kernel its scores are all in memory. Each pass
+    makes quantized rows dense, so behind those it takes twice as many.
     """
     rows = PREFILL_CHUNK
+    held //= 1 + quantized
     while on_cpu() and held > _LONG_KEYS and rows > 1:
         rows, held = rows // 2, held // 2
     return rows
@@ -353,7 +355,9 @@ class CachedRows:
         self._mark_here(checkpoints)
         yield len(self.tokens)
         while (start := len(self.tokens)) < total:
-            most = start + (prompt_rows(start) if scoring is None else SCORED_ROWS)
+            quantized = self._kv_bits is not None
+            fed = prompt_rows(start, quantized=quantized) if scoring is None else SCORED_ROWS
+            most = start + fed
             end = min([total, most, *(place for place in checkpoints.values() if place > start)])
             following = () if scoring is None else scoring.prompt[start + 1 : end + 1]
             yield from self._feeding(rows[start:end], following)

@@ -61,7 +61,10 @@ class PassShape:
         """
         chunk = min(PREFILL_CHUNK, tokens)
         # Long contexts have passes over fewer rows.
-        passes = ((prompt_rows(held), held) for held in range(0, tokens, PREFILL_CHUNK))
+        passes = (
+            (prompt_rows(held, quantized=quantized_cache), held)
+            for held in range(0, tokens, PREFILL_CHUNK)
+        )
         pairs = max(rows * max(chunk, min(held + rows, columns)) for rows, held in passes)
         scores = self.heads * pairs * number_bytes
         if self.head_width in _FUSED_WIDTHS if not on_cpu() else quantized_cache and has_kernels():

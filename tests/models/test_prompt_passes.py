@@ -63,6 +63,7 @@ def test_passes_depend_on_no_clock(model, pauses, monkeypatch, kind, seconds):
 def test_passes_have_fewer_rows_in_long_contexts_of_a_cpu(monkeypatch, held, rows):
     """So the longest turn of a layer, and its scores, grow little with the context."""
     assert cached_rows.prompt_rows(held) == rows
+    assert cached_rows.prompt_rows(2 * held, quantized=True) == rows
     assert rows * (held + rows) <= 2 * 512 * 4096
     monkeypatch.setattr(cached_rows, "on_cpu", lambda: False)
     assert cached_rows.prompt_rows(held) == 512
