@@ -42,7 +42,7 @@ def test_the_default_models_head_is_shipped():
     with SHIPPED.open("rb") as stream:
         (size,) = struct.unpack("<Q", stream.read(8))
         header = json.loads(stream.read(size))
-    assert header["mtp.d2t"]["shape"] == [8192]
+    assert header["mtp.d2t"]["shape"] == [4096]
     assert header["mtp.fc.weight"]["shape"] == [576, 1152]
     wheel = (ROOT / "pyproject.toml").read_text("utf-8")
     assert f'"models/{SHIPPED.name}" = "akunu_py/default_models/{SHIPPED.name}"' in wheel
