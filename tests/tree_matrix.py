@@ -23,9 +23,10 @@ FALL_BACK = [
         "nemotron_h, experts", "bailing_moe_linear", "longcat_flash_ngram", "falcon_h1",
         "recurrent_gemma", "baichuan_m1", "gear", "minimax_m3", "deepseek_v41", "kimi_k3",
         "bailing_hybrid", "bailing_moe_v3",
-    }
+    } or getattr(variant_of(name).kv_bits, "start", 0)
 ]  # fmt: skip
-"""Families for which trees are verified as chains: with states, with chunks, with blocks."""
+"""Families for which trees are verified as chains: with states, with chunks, with blocks, with
+caches in two parts."""
 TAKEN = [name for name in NAMES if name not in FALL_BACK and name != LONG_WINDOW]
 
 

@@ -27,9 +27,9 @@ IDS = list(range(20, 44))
 
 
 def matrices(tiny):
-    """The tensors of a model that an adapter changes here: all matrices, but not a tied embedding."""
+    """The tensors of a model that an adapter changes here: all products, but not a tied embedding's."""
     tied = "output.weight" not in tiny.tensors
-    left_out = ("ssm_conv", "ffn_gate_inp.", *(["token_embd"] if tied else []))
+    left_out = ("conv", "norm", "ffn_gate_inp.", *(["token_embd"] if tied else []))
     return [
         name
         for name, values in tiny.tensors.items()

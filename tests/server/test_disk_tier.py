@@ -439,8 +439,9 @@ class TestPlacesToGoBackTo:
         """A text that shares more tokens may have no place to go back to."""
         lead = recurrent.prompt_ids("you are a cat. " * 4)
         one, other = (lead + recurrent.prompt_ids(text)[1:] for text in ("and you?", "and me?"))
-        ask(recurrent, tmp_path, one, message=len(lead) - 2)
+        # In the other order the second one would get a place where it differs from the first.
         ask(recurrent, tmp_path, other)
+        ask(recurrent, tmp_path, one, message=len(lead) - 2)
         later = [*other[:-2], *recurrent.prompt_ids("zzz")[1:]]
         assert ask(recurrent, tmp_path, later)[1] == len(lead) - 2
 
