@@ -47,7 +47,7 @@ _REFUSED_ENTRIES = {
     "modules_to_save": "whole layers beside the factors",
     "alora_invocation_tokens": "tokens that switch it on",
     "layer_replication": "layers of the model once more",
-    "target_parameters": "parameters that are no layers",
+    "target_parameters": "parameters outside its layers",
     "trainable_token_indices": "rows of the embedding",
 }
 """Entries of PEFT's config for what akunu does not run, and what they say an adapter has."""
@@ -191,7 +191,7 @@ def _open_gguf(path: Path, strength: float) -> Adapter:
     with GGUFFile.open(path) as file:
         found = file.metadata
         if found.get("general.type") != "adapter":
-            raise ConfigError(f"{path} is no adapter, but a model; give it as the MODEL")
+            raise ConfigError(f"{path} is a model, not an adapter; give it as the MODEL")
         kind, alpha = found.get("adapter.type"), found.get("adapter.lora.alpha", 0.0)
         if kind != "lora" or "adapter.alora.invocation_tokens" in found:
             shown = "aLoRA" if kind == "lora" else str(kind)[:40]
@@ -323,7 +323,7 @@ def _pairs(
         match = pattern.fullmatch(name)
         if match is None:
             raise ConfigError(
-                f"the adapter {path} has the tensor {name[:120]!r}, which is no factor of LoRA; "
+                f"the adapter {path} has the tensor {name[:120]!r}, which is not a LoRA factor; "
                 "merge the adapter into its model where it was trained"
             )
         layer, factor, _ = match.groups()

@@ -117,7 +117,7 @@ def _targets(model: nn.Module, adapter: Adapter, source: ModelSource) -> list[_T
     used = {change.layer for target in targets for change in target.changes if change}
     for change in adapter.changes:
         if change.layer not in used:
-            raise _misfit(adapter, f"{change.layer[:120]} is no layer of it")
+            raise _misfit(adapter, f"{change.layer[:120]} is not a layer of it")
     return targets
 
 

@@ -2,8 +2,8 @@
 
 Each choice is a reply of its own. Choice i has the request's seed plus i, as in vLLM and llama.cpp,
 so a request with that seed alone gets the same reply. A long prompt is read once: the worker lets
-the other choices wait for the one that reads it. The worker's line
-holds at most as many of them as it has places, so that a long list of prompts keeps nobody out.
+the other choices wait for the one that reads it. The worker's line holds at most as many of them as
+it has places, so that a long list of prompts keeps nobody out.
 """
 
 import asyncio

@@ -298,6 +298,6 @@ def test_an_adapter_is_shown_counted_and_given_once(tmp_path, converted):
     twice = run(*GENERATE, "-m", path, "--adapter", half, f"--lora={adapter}", code=2)
     assert "--adapter is given 2 times; a model takes one adapter" in twice
     wrong = write_adapter(tmp_path / "b.gguf", "llama", {"blk.7.attn_q.weight": drawn((8, 8))})
-    assert "blk.7.attn_q.weight is no layer of it" in run(
+    assert "blk.7.attn_q.weight is not a layer of it" in run(
         *GENERATE, "-m", path, "--adapter", wrong, code=2
     )

@@ -297,14 +297,14 @@ ONE = "model.layers.0.self_attn.q_proj"
         ({}, {"lora_alpha": float("nan")}, "'nan' for lora_alpha"),
         ({}, {"use_dora": True}, "says otherwise"),
         ({}, {"rank_pattern": {"(a+)+$": 3}}, "rank_pattern that is not one of names"),
-        ({"lm_head.weight": np.ones((4, 4), "f4")}, {}, "is no factor of LoRA"),
+        ({"lm_head.weight": np.ones((4, 4), "f4")}, {}, "is not a LoRA factor"),
         ({f"{ONE}.lora_A.weight": None}, {}, "has one of two factors"),
         ({f"{ONE}.lora_A.weight": np.ones((4, 64), "f4")}, {}, "do not belong together"),
         ({f"{ONE}.lora_A.weight": np.ones((3, 32), "f4")}, {}, r"the shape \(64, 64\), and in the adapter \(64, 32\)"),
         ({f"{ONE}.lora_A.weight": np.full((3, 64), np.nan, "f4")}, {}, "infinite numbers or NaN"),
         ({f"{ONE}.lora_A.weight": np.ones((3, 64), "i4")}, {}, "is of the type I32"),
         ({"model.layers.9.mlp.up_proj.lora_A.weight": np.ones((3, 64), "f4"),
-          "model.layers.9.mlp.up_proj.lora_B.weight": np.ones((96, 3), "f4")}, {}, "is no layer of it"),
+          "model.layers.9.mlp.up_proj.lora_B.weight": np.ones((96, 3), "f4")}, {}, "is not a layer of it"),
     ],
 )  # fmt: skip
 def test_a_peft_adapter_that_cannot_be_applied_is_refused(
@@ -329,7 +329,7 @@ def test_a_place_that_has_no_adapter_is_refused(tmp_path, tiny_gguf):
     refused(folder, "has no adapter; give a folder with adapters.safetensors")
     (folder / "adapter_model.bin").write_bytes(b"cos\nsystem\n")
     refused(folder, r"is a pickle, .*convert .*weights_only=True")
-    refused(tiny_gguf, "is no adapter, but a model")
+    refused(tiny_gguf, "is a model, not an adapter")
     for name in ("adapters.safetensors", "adapter_model.safetensors"):
         (folder / name).write_bytes(b"\xff" * 40)
         (folder / "adapter_config.json").write_text(

@@ -256,7 +256,7 @@ def _join(
 
 
 def _quantize(head: Head) -> None:
-    """Quantize a head's dense matrices, except those whose rows are no whole groups.
+    """Quantize a head's dense matrices, except those whose rows do not divide into groups.
 
     A guess takes the time of reading them, and it need not be exact.
     """
