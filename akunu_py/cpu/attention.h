@@ -7,24 +7,13 @@
 #include <limits>
 #include <vector>
 
+#include "arithmetic.h"
 #include "vectors.h"
 
 namespace akunu {
 
 // Keys that are read before the next row of queries looks at them; they fit L1 or L2.
 constexpr int BLOCK_KEYS = 128;
-
-// Rows of queries that share keys and values. Row r sees `visible[r]` keys, `padded` at most: the
-// first ones, or those that `lists[r]` names. So it has the bits of a row whose cache holds only
-// these keys, wherever others lie between them.
-struct Queries {
-  const float* const* rows;
-  const int* visible;
-  int count, padded;
-  const int* const* lists;
-
-  ptrdiff_t key(int row, int place) const { return lists ? lists[row][place] : place; }
-};
 
 // The products of a query with eight keys.
 inline Floats eight_scores(const float* query, const float* const (&at)[LANES], int size) {

@@ -8,14 +8,17 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 from akunu_py.cpu.library import (
+    ARITHMETIC,
     KERNELS,
     OPTIONS,
+    PROCESSOR,
     REPLACEMENTS,
     SOURCES,
     digest,
@@ -34,17 +37,20 @@ def build(folder: Path, mlx: Path, compiler: str) -> None:
         new = Path(name) / folder.name
         new.mkdir(mode=0o700)
         library = mlx / "lib"
-        _compile(
-            new, KERNELS, compiler, "-std=c++20", "-isystem", str(mlx / "include"),
-            str(SOURCES / "operations.cpp"), f"-L{library}", "-lmlx", f"-Wl,-rpath,{library}",
-            "-Wl,-z,defs",
-        )  # fmt: skip
+        with ThreadPoolExecutor() as side_by_side:
+            list(side_by_side.map(lambda of: _compile(new, *of), (
+                (ARITHMETIC, compiler, *OPTIONS, "-O3", *PROCESSOR,
+                 str(SOURCES / "arithmetic.cpp")),
+                # MLX's headers take most of its time; loops over numbers are in the arithmetic.
+                (KERNELS, compiler, *OPTIONS, "-O1", "-isystem", str(mlx / "include"),
+                 str(SOURCES / "operations.cpp"), f"-L{library}", "-lmlx", f"-Wl,-rpath,{library}",
+                 "-Wl,-z,defs"),
+            )))  # fmt: skip
         kernels = open_kernels(new)
         names = (f'REPLACE({n}, "{name}")' for n, (name, _) in enumerate(replacements(kernels)))
-        source = str(SOURCES / "replacements.c")
-        _compile(
-            new, REPLACEMENTS, compiler, "-x", "c", f"-DREPLACEMENTS={' '.join(names)}", source
-        )
+        given = f"-DREPLACEMENTS={' '.join(names)}"
+        _compile(new, REPLACEMENTS, compiler, "-fPIC", "-shared", "-fvisibility=hidden",
+                 "-x", "c", given, str(SOURCES / "replacements.c"))  # fmt: skip
         lead(kernels, new)
         check(kernels)
         # Another process may have been faster.
@@ -52,14 +58,15 @@ def build(folder: Path, mlx: Path, compiler: str) -> None:
             new.rename(folder)
 
 
-def _compile(folder: Path, name: str, compiler: str, *arguments: str) -> None:
+def _compile(folder: Path, name: str, *command: str) -> None:
     path = folder / f"{name}.so"
-    command = [compiler, *OPTIONS, *arguments, "-o", str(path)]
     # S603: the system's compiler, on sources of akunu.
-    done = subprocess.run(command, capture_output=True, text=True, errors="replace", check=False)  # noqa: S603
+    done = subprocess.run(  # noqa: S603
+        [*command, "-o", str(path)], capture_output=True, text=True, errors="replace", check=False
+    )  # fmt: skip
     if done.returncode:
         errors = [line for line in done.stderr.splitlines() if "error" in line]
-        sys.exit(f"{compiler} failed: {(errors or ['it gave no reason'])[0]}")
+        sys.exit(f"{command[0]} failed: {(errors or ['it gave no reason'])[0]}")
     path.chmod(0o600)
     path.rename(folder / f"{name}-{digest(path)}.so")
 
@@ -83,6 +90,8 @@ def _operations(mx: Any) -> Iterator[tuple[str, Callable[[], Any]]]:
             f"the product with {way} as they are",
             partial(mx.quantized_matmul, scores[:, :36], *packed, transpose=False, **way),
         )
+        if "bits" in way:
+            yield f"unpacking with {way}", partial(mx.dequantize, *packed, **way)
         chosen = mx.array([[2, 0], [0, 0]])
         experts = mx.quantize(weights, **way)
         yield (

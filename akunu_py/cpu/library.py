@@ -34,17 +34,19 @@ _log = logging.getLogger(__name__)
 KERNELS_VARIABLE = "AKUNU_CPU"
 
 SOURCES = Path(__file__).parent
-KERNELS, REPLACEMENTS = "kernels", "replacements"
-"""The two libraries: NAME-DIGEST.so, with the digest of its bytes."""
+ARITHMETIC, KERNELS, REPLACEMENTS = "arithmetic", "kernels", "replacements"
+"""The libraries: NAME-DIGEST.so, with the digest of its bytes."""
 
 OPTIONS = (
-    "-O3", "-fPIC", "-shared", "-fvisibility=hidden", "-ffp-contract=off", "-Wno-psabi",
+    "-std=c++20", "-fPIC", "-shared", "-fvisibility=hidden", "-ffp-contract=off", "-Wno-psabi",
+)  # fmt: skip
+PROCESSOR = (
     # For this processor alone; the key of the cache names it.
     "-mcpu=native" if platform.machine() == "aarch64" else "-march=native",
     # GCC 12 tunes for a Zen 4 as for its predecessor: products of many rows took 1.7 times as long.
     "-mtune=generic",
-)  # fmt: skip
-"""The compiler's options for both."""
+)
+"""The compiler's options for all, and for the arithmetic alone."""
 
 BLAS_ROWS = ctypes.c_uint64(128)
 """Rows from which OpenBLAS multiplies dense weights; passes that verify drafts have fewer."""
@@ -115,8 +117,11 @@ def _without(reason: str) -> Kernels:
 
 
 def open_kernels(folder: Path) -> ctypes.CDLL:
-    """Open the library of kernels, which brings MLX's; raises OSError if there is none."""
+    """Open the libraries of kernels, which bring MLX's; raises OSError if one is missing."""
+    arithmetic = ctypes.CDLL(str(_library(folder, ARITHMETIC)))
+    arithmetic.akunu_arithmetic.restype = ctypes.c_void_p
     library = ctypes.CDLL(str(_library(folder, KERNELS)))
+    library.akunu_compute_with(ctypes.c_void_p(arithmetic.akunu_arithmetic()))
     library.akunu_taken.restype = ctypes.c_uint64
     return library
 
@@ -164,7 +169,7 @@ def _built() -> Path:
     failed = folder.with_suffix(".failed")
     if folder.is_dir():
         try:
-            for name in (KERNELS, REPLACEMENTS):
+            for name in (ARITHMETIC, KERNELS, REPLACEMENTS):
                 _library(folder, name)
         except OSError:
             shutil.rmtree(folder)
@@ -219,7 +224,7 @@ def _key(mlx: Path, compiler: str) -> str:
     sources = sorted(path for path in SOURCES.iterdir() if path.suffix in {".c", ".cpp", ".h"})
     parts = [
         importlib.metadata.version("mlx").encode(), str(mlx).encode(), compiler.encode(),
-        repr(OPTIONS).encode(), *processor, *(path.read_bytes() for path in sources),
+        repr(OPTIONS + PROCESSOR).encode(), *processor, *(path.read_bytes() for path in sources),
     ]  # fmt: skip
     return hashlib.sha256(b"".join(hashlib.sha256(part).digest() for part in parts)).hexdigest()[
         :32

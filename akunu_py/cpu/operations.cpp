@@ -13,7 +13,7 @@
 #include <utility>
 
 #include "mlx/fast.h"
-#include "mlx/mlx.h"
+#include "mlx/ops.h"
 #include "mlx/primitives.h"
 #include "primitives.h"
 
@@ -33,6 +33,9 @@ constexpr array (*PACKED_MATMUL)(const array&, const array&, const array&, const
 constexpr array (*PACKED_GATHER)(const array&, const array&, const array&, const Maybe&, Maybe,
                                  Maybe, bool, Number, Number, const std::string&, const Maybe&,
                                  bool, Where) = &mx::gather_qmm;
+constexpr array (*UNPACK)(const array&, const array&, const Maybe&, Number, Number,
+                          const std::string&, const Maybe&, std::optional<mx::Dtype>,
+                          Where) = &mx::dequantize;
 constexpr array (*NORM)(const array&, const Maybe&, float, Where) = &mx::fast::rms_norm;
 constexpr array (*ROPE)(const array&, int, bool, std::optional<float>, float, const array&,
                         const Maybe&, Where) = &mx::fast::rope;
@@ -48,13 +51,16 @@ const char* linker_name(void* function) {
   return dladdr(function, &found) ? found.dli_sname : nullptr;
 }
 
-// MLX's own function: the next one that has the name of this library's.
-template <class Function>
-Function* replaced(Function* own) {
-  const char* name = linker_name(reinterpret_cast<void*>(own));
-  void* next = name ? dlsym(RTLD_NEXT, name) : nullptr;
-  if (!next) throw std::runtime_error("akunu: a function of MLX was not found");
-  return reinterpret_cast<Function*>(next);
+// Calls MLX's own function: the next one that has the name of this library's.
+template <auto FUNCTION, class... Arguments>
+array own(Arguments&&... arguments) {
+  static const auto next = [] {
+    const char* name = linker_name(reinterpret_cast<void*>(FUNCTION));
+    void* found = name ? dlsym(RTLD_NEXT, name) : nullptr;
+    if (!found) throw std::runtime_error("akunu: a function of MLX was not found");
+    return reinterpret_cast<decltype(FUNCTION)>(found);
+  }();
+  return next(std::forward<Arguments>(arguments)...);
 }
 
 // Calls that the kernels took, for the check that the linker did what it should.
@@ -133,8 +139,8 @@ Maybe swapped(const array& a, Stream stream) {
 
 // Dense weights [..., rows, columns] of the kernels' form, if x is multiplied by their transposes.
 Maybe dense_weights(const array& x, const array& transposed, Stream stream) {
-  if (x.ndim() < 2 || transposed.ndim() < 2 || x.shape(-1) == 0 ||
-      x.shape(-1) % Dense::GROUP != 0 || x.size() / x.shape(-1) >= rows_of_blas)
+  if (x.ndim() < 2 || transposed.ndim() < 2 || x.shape(-1) == 0 || x.shape(-1) % DENSE_GROUP != 0 ||
+      x.size() / x.shape(-1) >= rows_of_blas)
     return {};
   auto w = swapped(transposed, stream);
   return w && plain(x, *w) && w->shape(-1) == x.shape(-1) ? w : Maybe();
@@ -169,10 +175,7 @@ array matmul(const array& x, const array& transposed, Where where) {
   const auto stream = to_stream(where);
   const auto w = dense_weights(x, transposed, stream);
   const auto rows = w ? rows_of_each(x, *w) : std::nullopt;
-  if (!on_cpu(stream) || !rows) {
-    static auto* own = replaced(MATMUL);
-    return own(x, transposed, where);
-  }
+  if (!on_cpu(stream) || !rows) return own<MATMUL>(x, transposed, where);
   return product({x, *w}, stream, Packing::DENSE, *rows);
 }
 
@@ -180,12 +183,16 @@ array addmm(array bias, array x, array transposed, const float& alpha, const flo
             Where where) {
   const auto stream = to_stream(where);
   const auto w = dense_weights(x, transposed, stream);
-  if (!on_cpu(stream) || !w || w->ndim() != 2 || !plain(bias) || alpha != 1 || beta != 1) {
-    static auto* own = replaced(ADDMM);
-    return own(std::move(bias), std::move(x), std::move(transposed), alpha, beta, where);
-  }
+  if (!on_cpu(stream) || !w || w->ndim() != 2 || !plain(bias) || alpha != 1 || beta != 1)
+    return own<ADDMM>(std::move(bias), std::move(x), std::move(transposed), alpha, beta, where);
   const int rows = *rows_of_each(x, *w);
   return add(product({x, *w}, stream, Packing::DENSE, rows), bias, stream);
+}
+
+// MLX divides by the rows of x and of packed weights, so a product of none ends the process.
+array unless_empty(array product, const array& x, const array& w, Stream stream) {
+  if ((x.size() && w.size()) || !on_cpu(stream)) return product;
+  return zeros(product.shape(), product.dtype(), stream);
 }
 
 array quantized_matmul(const array& x, const array& w, const array& scales, const Maybe& biases,
@@ -195,11 +202,26 @@ array quantized_matmul(const array& x, const array& w, const array& scales, cons
   const auto packing = packing_of(x, w, scales, biases, group_size, bits, mode);
   const bool fits = packing && x.shape(-1) == (transpose ? columns_of(w, *packing) : w.shape(-2));
   const auto rows = fits ? rows_of_each(x, w) : std::nullopt;
-  if (!on_cpu(stream) || !rows) {
-    static auto* own = replaced(PACKED_MATMUL);
-    return own(x, w, scales, biases, transpose, group_size, bits, mode, where);
-  }
+  if (!on_cpu(stream) || !rows)
+    return unless_empty(
+        own<PACKED_MATMUL>(x, w, scales, biases, transpose, group_size, bits, mode, where), x, w,
+        stream);
   return product(inputs_of(x, w, scales, biases), stream, *packing, *rows, transpose);
+}
+
+array dequantize(const array& w, const array& scales, const Maybe& biases, Number group_size,
+                 Number bits, const std::string& mode, const Maybe& global_scale,
+                 std::optional<Dtype> dtype, Where where) {
+  const auto stream = to_stream(where);
+  // The scales stand for x, which has their type.
+  const auto packing = mode == "affine"
+                           ? packing_of(scales, w, scales, biases, group_size, bits, mode)
+                           : std::optional<Packing>();
+  if (!on_cpu(stream) || !packing || global_scale || dtype.value_or(float32) != float32)
+    return own<UNPACK>(w, scales, biases, group_size, bits, mode, global_scale, dtype, where);
+  auto shape = w.shape();
+  shape.back() = columns_of(w, *packing);
+  return lazy<akunu::Unpacked>(std::move(shape), inputs_of(w, w, scales, biases), stream, *packing);
 }
 
 // Whether the kernels know how experts are chosen for rows of x [..., length, columns].
@@ -229,11 +251,9 @@ array gathered(std::vector<array> inputs, Maybe left, const array& right, Stream
 array gather_mm(array x, array transposed, Maybe left, Maybe right, bool sorted, Where where) {
   const auto stream = to_stream(where);
   const auto w = dense_weights(x, transposed, stream);
-  if (!on_cpu(stream) || !w || !known_choice(x, *w, left, right)) {
-    static auto* own = replaced(GATHER);
-    return own(std::move(x), std::move(transposed), std::move(left), std::move(right), sorted,
-               where);
-  }
+  if (!on_cpu(stream) || !w || !known_choice(x, *w, left, right))
+    return own<GATHER>(std::move(x), std::move(transposed), std::move(left), std::move(right),
+                       sorted, where);
   return gathered({x, *w}, std::move(left), *right, stream, Packing::DENSE);
 }
 
@@ -243,20 +263,17 @@ array gather_qmm(const array& x, const array& w, const array& scales, const Mayb
   const auto stream = to_stream(where);
   const auto packing = packing_of(x, w, scales, biases, group_size, bits, mode);
   if (!on_cpu(stream) || !transpose || !packing || x.shape(-1) != columns_of(w, *packing) ||
-      !known_choice(x, w, left, right) || global_scale) {
-    static auto* own = replaced(PACKED_GATHER);
-    return own(x, w, scales, biases, std::move(left), std::move(right), transpose, group_size, bits,
-               mode, global_scale, sorted, where);
-  }
+      !known_choice(x, w, left, right) || global_scale)
+    return unless_empty(
+        own<PACKED_GATHER>(x, w, scales, biases, std::move(left), std::move(right), transpose,
+                           group_size, bits, mode, global_scale, sorted, where),
+        x, w, stream);
   return gathered(inputs_of(x, w, scales, biases), std::move(left), *right, stream, *packing);
 }
 
 array sigmoid(const array& x, Where where) {
   const auto stream = to_stream(where);
-  if (!on_cpu(stream) || !plain(x)) {
-    static auto* own = replaced(SIGMOID);
-    return own(x, where);
-  }
+  if (!on_cpu(stream) || !plain(x)) return own<SIGMOID>(x, where);
   return lazy<akunu::Sigmoid>(x.shape(), {x}, stream);
 }
 
@@ -272,24 +289,22 @@ array logsumexp(const array& x, const std::vector<int>& axes, bool keepdims, Whe
     known &= axis >= 0 && axis < dims && (axis == dims - 1 || x.shape(axis) == 1);
     if (known) kept[axis] = 0;
   }
-  if (!known || !last) {
-    static auto* own = replaced(LOG_SUM_EXP);
-    return own(x, axes, keepdims, where);
-  }
+  if (!known || !last) return own<LOG_SUM_EXP>(x, axes, keepdims, where);
   Shape shape;
   for (int extent : kept)
     if (extent || keepdims) shape.push_back(std::max(extent, 1));
-  return lazy<akunu::LogSumExp>(std::move(shape), {x}, stream);
+  return lazy<Rows>(std::move(shape), {x}, stream,
+                    OfRow{"AkunuLogSumExp", 10, [](auto x, auto, int size, float* y) {
+                            *y = arithmetic->log_sum_exp(x, size);
+                          }});
 }
 
 array softmax(const array& x, const std::vector<int>& axes, bool precise, Where where) {
   const auto stream = to_stream(where);
   const bool of_last = axes.size() == 1 && (axes[0] == -1 || axes[0] == int(x.ndim()) - 1);
-  if (!on_cpu(stream) || !plain(x) || x.ndim() == 0 || !of_last) {
-    static auto* own = replaced(SOFTMAX);
-    return own(x, axes, precise, where);
-  }
-  return lazy<akunu::Softmax>(x.shape(), {x}, stream);
+  if (!on_cpu(stream) || !plain(x) || x.ndim() == 0 || !of_last)
+    return own<SOFTMAX>(x, axes, precise, where);
+  return lazy<Rows>(x.shape(), {x}, stream, OfRow{"AkunuSoftmax", 10, softmax_of_row});
 }
 
 namespace fast {
@@ -297,11 +312,12 @@ namespace fast {
 array rms_norm(const array& x, const Maybe& weight, float epsilon, Where where) {
   const auto stream = to_stream(where);
   if (!on_cpu(stream) || !weight || !plain(x, *weight) || weight->ndim() != 1 || x.ndim() < 1 ||
-      weight->shape(0) != x.shape(-1)) {
-    static auto* own = replaced(NORM);
-    return own(x, weight, epsilon, where);
-  }
-  return lazy<akunu::RmsNorm>(x.shape(), {x, *weight}, stream, epsilon);
+      weight->shape(0) != x.shape(-1))
+    return own<NORM>(x, weight, epsilon, where);
+  const auto compute = [epsilon](auto x, auto weight, int size, float* y) {
+    arithmetic->rms_norm(x, weight, epsilon, size, y);
+  };
+  return lazy<Rows>(x.shape(), {x, *weight}, stream, OfRow{"AkunuRmsNorm", 1, compute});
 }
 
 array rope(const array& x, int dims, bool traditional, std::optional<float> base, float scale,
@@ -313,10 +329,7 @@ array rope(const array& x, int dims, bool traditional, std::optional<float> base
       offset.dtype() == int32 && !offset.is_tracer() && (offset.size() == 1 || one_each) &&
       base.has_value() != periods.has_value() &&
       (!periods || (plain(*periods) && periods->ndim() == 1 && periods->shape(0) == dims / 2));
-  if (!known) {
-    static auto* own = replaced(ROPE);
-    return own(x, dims, traditional, base, scale, offset, periods, where);
-  }
+  if (!known) return own<ROPE>(x, dims, traditional, base, scale, offset, periods, where);
   std::vector<array> inputs{x, offset};
   if (periods) inputs.push_back(*periods);
   return lazy<akunu::Rope>(x.shape(), std::move(inputs), stream,
@@ -337,10 +350,8 @@ array scaled_dot_product_attention(const array& q, const array& k, const array& 
       (!mask || (!mask->is_tracer() && mask->ndim() <= 4 &&
                  (mask->dtype() == bool_ || mask->dtype() == float32))) &&
       (!sinks || (plain(*sinks) && sinks->ndim() == 1 && sinks->shape(0) == q.shape(1)));
-  if (!known) {
-    static auto* own = replaced(ATTENTION);
-    return own(q, k, v, scale, mode, std::move(mask), sinks, force_fused, where);
-  }
+  if (!known)
+    return own<ATTENTION>(q, k, v, scale, mode, std::move(mask), sinks, force_fused, where);
   std::vector<array> inputs{q, k, v};
   if (mask) {
     const Shape all{q.shape(0), q.shape(1), q.shape(2), k.shape(2)};
@@ -369,7 +380,7 @@ EXPORT int akunu_replacements(const char** names, void** functions) {
       reinterpret_cast<void*>(PACKED_GATHER), reinterpret_cast<void*>(NORM),
       reinterpret_cast<void*>(ROPE),          reinterpret_cast<void*>(ATTENTION),
       reinterpret_cast<void*>(SIGMOID),       reinterpret_cast<void*>(LOG_SUM_EXP),
-      reinterpret_cast<void*>(SOFTMAX),
+      reinterpret_cast<void*>(SOFTMAX),       reinterpret_cast<void*>(UNPACK),
   };
   for (size_t i = 0; i < std::size(all); i++) {
     names[i] = linker_name(all[i]);
@@ -377,6 +388,8 @@ EXPORT int akunu_replacements(const char** names, void** functions) {
   }
   return std::size(all);
 }
+
+EXPORT void akunu_compute_with(const akunu::Arithmetic* table) { akunu::arithmetic = table; }
 
 EXPORT uint64_t akunu_taken() { return akunu::taken; }
 

@@ -5,24 +5,26 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <functional>
 #include <optional>
 #include <stdexcept>
 #include <utility>
 #include <vector>
 
-#include "attention.h"
+#include "arithmetic.h"
 #include "mlx/allocator.h"
+#include "mlx/array.h"
 #include "mlx/backend/cpu/encoder.h"
-#include "mlx/mlx.h"
 #include "mlx/primitives.h"
-#include "products.h"
-#include "rows.h"
 #include "threads.h"
 
 namespace akunu {
 
 namespace mx = mlx::core;
 using mx::array;
+
+// Given when the libraries are opened.
+const Arithmetic* arithmetic = nullptr;
 
 // Less work than so many multiplications is not worth a second thread.
 constexpr double LEAST_WORK = 1e5;
@@ -128,8 +130,8 @@ class Operation : public mx::UnaryPrimitive {
     return out.data<float>();
   }
 
-  template <class Work>
-  void queue(Work work) {
+  // Of one type for all kinds of work: what MLX makes of each takes compilers long.
+  void queue(std::function<void()> work) {
     mx::cpu::get_command_encoder(stream()).dispatch(std::move(work));
   }
 };
@@ -153,7 +155,7 @@ struct Packing {
   static const Packing DENSE;
 };
 
-constexpr Packing Packing::DENSE{Dense::GROUP, 32, false, false};
+constexpr Packing Packing::DENSE{DENSE_GROUP, 32, false, false};
 
 // The numbers that bytes stand for: powers of two (E8M0), or E4M3 as in NVIDIA's format.
 const float* small_floats(bool nvidia) {
@@ -216,7 +218,7 @@ struct Matrices {
 
 void product_in_parts(const Packed& w, const float* x, int count, float* y) {
   in_parts(w.rows, TILE_COUNT, double(w.rows) * w.columns * count,
-           [&](int begin, int end) { product(w, begin, end, x, count, y); });
+           [&](int begin, int end) { arithmetic->product(w, begin, end, x, count, y); });
 }
 
 // Each matrix is multiplied by `rows` rows of x; behind the last comes the first again.
@@ -243,10 +245,33 @@ class Product : public With<ProductSettings> {
           product_in_parts(w, from, of.rows, y);
         } else {
           in_parts(w.columns, SUMMED_COLUMNS, double(w.rows) * w.columns * of.rows,
-                   [&](int begin, int end) { weighted_sums(w, begin, end, from, of.rows, y); });
+                   [&](int begin, int end) {
+                     arithmetic->weighted_sums(w, begin, end, from, of.rows, y);
+                   });
         }
         from += size_t(of.rows) * (of.transposed ? w.columns : w.rows);
         y += size_t(of.rows) * (of.transposed ? w.rows : w.columns);
+      }
+    });
+  }
+};
+
+// The weights that packed matrices stand for, to the bit as products have them: rounded once.
+class Unpacked : public With<Packing> {
+ public:
+  using With::With;
+
+  const char* name() const override { return "AkunuUnpacked"; }
+
+  void eval_cpu(const std::vector<array>& in, array& out) override {
+    queue([matrices = Matrices(in, settings_), size = out.size(), y = memory(out)]() mutable {
+      const size_t of_each = size_t(matrices.rows) * matrices.columns;
+      for (size_t i = 0; i < size / of_each; i++, y += of_each) {
+        const Packed w = matrices.at(i);
+        in_parts(w.rows, 1, double(of_each), [&](int begin, int end) {
+          for (int row = begin; row < end; row++)
+            arithmetic->unpack_part(w, row, 0, w.columns, y + size_t(row) * w.columns);
+        });
       }
     });
   }
@@ -289,71 +314,43 @@ class GatheredProduct : public With<Packing> {
   }
 };
 
-// Its setting is what is added to the mean square.
-class RmsNorm : public With<float> {
+// What is made of each row of x by itself, and how much work that is for each of its numbers.
+struct OfRow {
+  const char* name;
+  double work;
+  std::function<void(const float* x, const float* weight, int size, float* y)> compute;
+};
+
+// Of the last axis, with the weight that may be the second input.
+class Rows : public With<OfRow> {
  public:
   using With::With;
 
-  const char* name() const override { return "AkunuRmsNorm"; }
+  const char* name() const override { return settings_.name; }
 
   void eval_cpu(const std::vector<array>& in, array& out) override {
-    const int size = out.shape(-1), count = out.size() / size;
-    queue([x = View<float>(in[0]), weight = View<float>(in[1]), epsilon = settings_, size, count,
+    const int size = in[0].shape(-1), count = in[0].size() / size;
+    queue([of = settings_, x = View<float>(in[0]), weight = View<float>(in.back()),
+           weighted = in.size() > 1, size, count, made = out.size() / count,
            y = memory_of(in[0], out)] {
       static thread_local std::vector<float> space, weights;
-      const float *values = x.in_order(space), *factors = weight.in_order(weights);
-      in_parts(count, 1, double(size) * count, [&](int begin, int end) {
+      const float *values = x.in_order(space),
+                  *factors = weighted ? weight.in_order(weights) : nullptr;
+      in_parts(count, 1, of.work * size * count, [&](int begin, int end) {
         for (size_t m = begin; m < size_t(end); m++)
-          rms_norm(values + m * size, factors, epsilon, size, y + m * size);
+          of.compute(values + m * size, factors, size, y + m * made);
       });
     });
   }
 };
 
-// Of the last axis.
-class LogSumExp : public Operation {
- public:
-  using Operation::Operation;
-
-  const char* name() const override { return "AkunuLogSumExp"; }
-
-  void eval_cpu(const std::vector<array>& in, array& out) override {
-    queue([x = View<float>(in[0]), count = int(out.size()), size = size_t(in[0].shape(-1)),
-           y = memory(out)] {
-      static thread_local std::vector<float> space;
-      const float* values = x.in_order(space);
-      in_parts(count, 1, double(size) * count * 10, [&](int begin, int end) {
-        for (int m = begin; m < end; m++) y[m] = log_sum_exp(values + m * size, size);
-      });
-    });
-  }
-};
-
-// Of the last axis.
-class Softmax : public Operation {
- public:
-  using Operation::Operation;
-
-  const char* name() const override { return "AkunuSoftmax"; }
-
-  void eval_cpu(const std::vector<array>& in, array& out) override {
-    const int size = out.shape(-1), count = out.size() / size;
-    queue([x = View<float>(in[0]), size, count, y = memory_of(in[0], out)] {
-      static thread_local std::vector<float> space;
-      const float* values = x.in_order(space);
-      in_parts(count, 1, double(size) * count * 10, [&](int begin, int end) {
-        static thread_local std::vector<float> row;
-        row.assign(up_to_lanes(size), -std::numeric_limits<float>::infinity());
-        for (size_t m = begin; m < size_t(end); m++) {
-          std::copy_n(values + m * size, size, row.data());
-          std::fill(row.begin() + size, row.end(), -std::numeric_limits<float>::infinity());
-          softmax(row.data(), int(row.size()), nullptr);
-          std::copy_n(row.data(), size, y + m * size);
-        }
-      });
-    });
-  }
-};
+inline void softmax_of_row(const float* x, const float*, int size, float* y) {
+  static thread_local std::vector<float> row;
+  row.assign(up_to_lanes(size), -std::numeric_limits<float>::infinity());
+  std::copy_n(x, size, row.data());
+  arithmetic->softmax(row.data(), int(row.size()), nullptr);
+  std::copy_n(row.data(), size, y);
+}
 
 class Sigmoid : public Operation {
  public:
@@ -369,7 +366,8 @@ class Sigmoid : public Operation {
       const int count = (size + AT_ONCE - 1) / AT_ONCE;
       in_parts(count, 1, double(size) * 10, [&](int begin, int end) {
         const size_t first = size_t(begin) * AT_ONCE;
-        sigmoid(values + first, std::min(size, size_t(end) * AT_ONCE) - first, y + first);
+        arithmetic->sigmoid(values + first, std::min(size, size_t(end) * AT_ONCE) - first,
+                            y + first);
       });
     });
   }
@@ -406,8 +404,8 @@ class Rope : public With<RopeSettings> {
           for (int row = begin; row < end; row++) {
             const size_t at = (size_t(b) * heads * length + row) * size;
             const size_t angle = size_t(row % length) * (settings.dims / 2);
-            rotate(values + at, size, &angles.cosines[angle], &angles.sines[angle],
-                   settings.dims / 2, settings.neighbours, y + at);
+            arithmetic->rotate(values + at, size, &angles.cosines[angle], &angles.sines[angle],
+                               settings.dims / 2, settings.neighbours, y + at);
           }
         });
       }
@@ -495,16 +493,16 @@ class Attention : public With<AttentionSettings> {
           }
           const int padded = up_to_lanes(most);
           const Queries shown{queries, visible, count, padded, mask ? lists : nullptr};
-          attention_scores(shown, k.data + b * k.strides[0] + kv * k.strides[1], k.strides[2],
-                           q.shape[3], settings.scale, scores.data());
+          arithmetic->attention_scores(shown, k.data + b * k.strides[0] + kv * k.strides[1],
+                                       k.strides[2], q.shape[3], settings.scale, scores.data());
           for (int r = 0; r < count; r++) {
             const int h = kv * shared + (first + r) / length, l = (first + r) % length;
             float* row = scores.data() + size_t(r) * padded;
             if (mask) mask->add(b, h, l, visible[r], lists[r], row);
-            softmax(row, padded, sink ? sink + h : nullptr);
+            arithmetic->softmax(row, padded, sink ? sink + h : nullptr);
           }
-          attention_outputs(shown, v.data + b * v.strides[0] + kv * v.strides[1], v.strides[2],
-                            size, scores.data(), outputs);
+          arithmetic->attention_outputs(shown, v.data + b * v.strides[0] + kv * v.strides[1],
+                                        v.strides[2], size, scores.data(), outputs);
         }
       });
     });

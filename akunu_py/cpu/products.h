@@ -77,9 +77,8 @@ void packed_rows(const Packed& w, int begin, int end, const float* x, float* y) 
 // As many weights as half of a small L2 cache holds, and rows of chunks of x in a large one.
 constexpr int BLOCK_NUMBERS = 1 << 15;
 constexpr int X_ROWS = 192;
-// Rows of x and of weights whose sums stay in registers.
+// Rows of x whose sums with TILE_COUNT rows of weights stay in registers.
 constexpr int TILE_ROWS = REGISTERS == 32 ? 6 : 3;
-constexpr int TILE_COUNT = 4;
 // With more rows of x it pays to unpack weights into a block first.
 constexpr int MOST_DIRECT = 16;
 
@@ -194,9 +193,6 @@ inline void product(const Packed& w, int begin, int end, const float* x, int num
   }
 }
 
-// Columns that a thread takes at once.
-constexpr int SUMMED_COLUMNS = 32;
-
 // Unpacks columns of weights, from `begin` to `end`, in their order.
 template <int BITS>
 inline void unpack_columns(const Packed& w, int row, int begin, int end, float* to) {
@@ -204,6 +200,20 @@ inline void unpack_columns(const Packed& w, int row, int begin, int end, float* 
   for (int k = begin; k < end; k += LANES, to += LANES) {
     const auto line = Codes<BITS>::line(w, size_t(row) * w.groups() + k / w.group);
     store(to, Codes<BITS>::weights(codes, k, 0, line));
+  }
+}
+
+// The same for weights of any packed form.
+inline void unpack_part(const Packed& w, int row, int begin, int end, float* to) {
+  switch (w.form()) {
+    case E2M1: return unpack_columns<E2M1>(w, row, begin, end, to);
+    case 1: return unpack_columns<1>(w, row, begin, end, to);
+    case 2: return unpack_columns<2>(w, row, begin, end, to);
+    case 3: return unpack_columns<3>(w, row, begin, end, to);
+    case 4: return unpack_columns<4>(w, row, begin, end, to);
+    case 5: return unpack_columns<5>(w, row, begin, end, to);
+    case 6: return unpack_columns<6>(w, row, begin, end, to);
+    case 8: return unpack_columns<8>(w, row, begin, end, to);
   }
 }
 
@@ -216,19 +226,7 @@ inline void weighted_sums(const Packed& w, int begin, int end, const float* x, i
   for (int m = 0; m < num_rows; m++) std::fill_n(y + size_t(m) * w.columns + begin, size, 0.0f);
   for (int first = 0; first < w.rows; first += BLOCK_KEYS) {
     const int count = std::min(BLOCK_KEYS, w.rows - first);
-    for (int s = 0; s < count; s++) {
-      float* to = block + size_t(s) * size;
-      switch (w.form()) {
-        case E2M1: unpack_columns<E2M1>(w, first + s, begin, end, to); break;
-        case 1: unpack_columns<1>(w, first + s, begin, end, to); break;
-        case 2: unpack_columns<2>(w, first + s, begin, end, to); break;
-        case 3: unpack_columns<3>(w, first + s, begin, end, to); break;
-        case 4: unpack_columns<4>(w, first + s, begin, end, to); break;
-        case 5: unpack_columns<5>(w, first + s, begin, end, to); break;
-        case 6: unpack_columns<6>(w, first + s, begin, end, to); break;
-        case 8: unpack_columns<8>(w, first + s, begin, end, to); break;
-      }
-    }
+    for (int s = 0; s < count; s++) unpack_part(w, first + s, begin, end, block + size_t(s) * size);
     for (int m = 0; m < num_rows; m++) {
       const float* factors = x + size_t(m) * w.rows + first;
       add_all_values({}, 0, 0, count, factors, block, size, size,

@@ -12,6 +12,8 @@
 #include <cstring>
 #include <vector>
 
+#include "arithmetic.h"
+
 #if defined(__AVX2__)
 #include <immintrin.h>
 #elif defined(__aarch64__)
@@ -20,8 +22,6 @@
 
 namespace akunu {
 
-constexpr int LANES = 8;
-constexpr int up_to_lanes(int count) { return (count + LANES - 1) / LANES * LANES; }
 typedef float Floats __attribute__((vector_size(4 * LANES)));
 typedef float Quad __attribute__((vector_size(16)));
 typedef int32_t Ints __attribute__((vector_size(4 * LANES)));

@@ -7,31 +7,10 @@
 #include <cstdint>
 #include <cstring>
 
+#include "arithmetic.h"
 #include "vectors.h"
 
 namespace akunu {
-
-// Columns whose products are added up in vectors. The sums of such chunks are added as numbers, by
-// all kernels; those for many rows of x keep a chunk of each in the caches.
-constexpr int CHUNK_COLUMNS = 1024;
-
-// Stands for the number of bits where codes are floats.
-constexpr int E2M1 = 0;
-
-// A matrix as MLX packs it: `rows` rows of `columns` codes of `bits` bits, the first in the lowest
-// bits, and for each `group` of a row a scale and a bias: weight = scale * code + bias. Without
-// biases the codes are floats of 4 bits, E2M1 (Open Compute Project, Microscaling Formats, 5.3.3).
-struct Packed {
-  const uint8_t* codes;
-  const float* scales;
-  const float* biases;
-  int rows, columns, group, bits;
-
-  size_t row_bytes() const { return size_t(columns) * bits / 8; }
-  int groups() const { return columns / group; }
-  int form() const { return bits == 4 && !biases ? E2M1 : bits; }
-  int chunk_groups() const { return std::max(1, CHUNK_COLUMNS / group); }
-};
 
 inline uint32_t word_at(const uint8_t* from) {
   uint32_t word;
@@ -262,7 +241,6 @@ using Widest = Floats;
 struct Dense {
   using Vector = Widest;
   static constexpr int PARTS = 1;
-  static constexpr int GROUP = 16;
   struct Line {};
 
   static Line line(const Packed&, size_t) { return {}; }

@@ -453,6 +453,51 @@ def test_memory_of_an_input_that_nobody_needs_is_used_again():
         assert np.array_equal(exact(result), expected)
 
 
+@pytest.mark.parametrize("way", AFFINE, ids=str)
+def test_unpacked_weights_have_the_bits_of_products(way):
+    """A row of x with a single 1 has a weight as its product."""
+    rng = np.random.default_rng(1)
+    parts, _ = packed(numbers(rng, 3, 40, 256), way)
+    found = taken(lambda: mx.dequantize(*parts, **way))
+    for n, matrix in enumerate(zip(*parts, strict=True)):
+        product = taken(lambda matrix=matrix: mx.quantized_matmul(mx.eye(256), *matrix, **way))
+        assert np.array_equal(product.T, found[n])
+    scales, biases = (np.repeat(exact(part), way["group_size"], -1) for part in parts[1:])
+    codes = np.round((found - biases) / scales)
+    check(found, (codes * scales + biases).astype(np.float32), 0)
+
+
+NOTHING = {
+    "no rows": ((0, 64), 36, {}),
+    "no rows in each batch": ((2, 0, 64), 36, {}),
+    "no batch": ((0, 3, 64), 36, {}),
+    "no rows of weights": ((3, 64), 0, {}),
+    "weights as they are, no rows": ((0, 36), 36, {"transpose": False}),
+    "weights as they are, nothing to sum": ((3, 0), 0, {"transpose": False}),
+}
+
+
+@pytest.mark.parametrize("way", [{"group_size": 32}, {"mode": "mxfp4"}], ids=str)
+@pytest.mark.parametrize(("shape", "outputs", "options"), NOTHING.values(), ids=NOTHING.keys())
+def test_products_of_nothing(shape, outputs, options, way):
+    """MLX divides by such a number of rows, which would end the process."""
+    parts = [part[:outputs] for part in mx.quantize(mx.ones((36, 64)), **way)]
+    found = mx.quantized_matmul(mx.ones(shape), *parts, **way, **options)
+    assert np.array_equal(found, np.zeros((*shape[:-1], 64 if options else outputs)))
+
+
+@pytest.mark.parametrize("transpose", [True, False])
+@pytest.mark.parametrize(("tokens", "rows"), [(2, 0), (0, 1)])
+def test_products_of_nothing_with_experts(tokens, rows, transpose):
+    parts = mx.quantize(mx.ones((3, 64, 64)), group_size=32)
+    chosen = mx.zeros((tokens, 2), mx.uint32)
+    found = mx.gather_qmm(
+        mx.ones((tokens, 1, rows, 64)), *parts, rhs_indices=chosen, transpose=transpose,
+        group_size=32,
+    )  # fmt: skip
+    assert np.array_equal(found, np.zeros((tokens, 2, rows, 64)))
+
+
 UNKNOWN = {
     "16 bits": lambda x: mx.sigmoid(x.astype(mx.float16)),
     "nothing": lambda x: mx.sigmoid(x[:0]),
@@ -466,6 +511,7 @@ UNKNOWN = {
     "a matrix as it is": lambda x: x @ mx.ones((64, 16)),
     "an odd number of columns": lambda x: x[:, :40] @ mx.ones((16, 40)).T,
     "a part of a product": lambda x: mx.addmm(mx.ones(16), x, mx.ones((16, 64)).T, alpha=0.5),
+    "weights in 16 bits": lambda x: mx.dequantize(*mx.quantize(x), dtype=mx.float16),
     "a gradient": lambda x: mx.grad(lambda y: mx.sigmoid(y).sum())(x),
 }
 

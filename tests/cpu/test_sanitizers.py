@@ -15,7 +15,7 @@ pytestmark = pytest.mark.skipif(KERNELS.path is None, reason=f"no kernels: {KERN
 
 # The functions of replacements.c run before a sanitizer is ready.
 COMPILER = """#!/bin/sh
-case "$*" in *operations.cpp*)
+case "$*" in *.cpp*)
     set -- "$@" -O0 -g -fsanitize=address,undefined -fno-sanitize-recover=all ;;
 esac
 exec g++ "$@"

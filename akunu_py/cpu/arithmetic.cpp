@@ -1,0 +1,16 @@
+// The library of the arithmetic: one table of its functions.
+
+#include "arithmetic.h"
+
+#include "attention.h"
+#include "products.h"
+#include "rows.h"
+
+extern "C" [[gnu::visibility("default")]] const akunu::Arithmetic* akunu_arithmetic() {
+  using namespace akunu;
+  static constexpr Arithmetic TABLE{
+      product, weighted_sums, unpack_part, rms_norm,         log_sum_exp,
+      softmax, sigmoid,       rotate,      attention_scores, attention_outputs,
+  };
+  return &TABLE;
+}
