@@ -379,7 +379,7 @@ class _KnownRows:
         self._ends = ends
         # By the part's id; the parts are held with it, so that no id is given twice.
         self._parts: dict[int, tuple[mx.array, mx.array, int]] = {}
-        self._made: dict[tuple[int, int], list[mx.array]] = {}
+        self._made: dict[tuple[_RowLayer, int], list[mx.array]] = {}
         # The layer that ran for one session alone last, and what it made.
         self.last: tuple[_RowLayer, Any] | None = None
 
@@ -396,7 +396,7 @@ class _KnownRows:
         if found is None:
             return None
         _, whole, session = found
-        key = id(layer), id(whole)
+        key = layer, id(whole)
         if key not in self._made:
             self._made[key] = self.split(layer.layer(whole))
         return self._made[key][session]

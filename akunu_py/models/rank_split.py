@@ -239,10 +239,12 @@ def _num_weights(model: nn.Module) -> int:
 
 def _tensor_split(model: nn.Module, group: Group) -> Split:
     size = group.size()
-    paths = {id(module): path for path, module in model.named_modules()}
+    # Held until the end: a layer that `shard` drops would leave its id to one that it makes.
+    named = model.named_modules()
+    paths = {id(module): path for path, module in named}
     numbers = [
         (module, key, value)
-        for module in model.modules()
+        for _, module in named
         for key, value in vars(module).items()
         if type(value) is int
     ]

@@ -19,7 +19,7 @@ _LEAD, _RECORDED, _KEPT, _AFTER = (0, 1), (2, 3, 0), 1, (1,)
 tokens that are not all equal serve."""
 
 _found: dict[int, bool] = {}
-"""By the id of a model."""
+"""By the id of a model, which cannot be hashed; an entry goes before its model's id is free."""
 
 
 def replays(model: nn.Module) -> bool:

@@ -6,6 +6,8 @@ over another pass; a replay of k - 1 rows; rows of another session taken in a jo
 of a pass over empty caches; a fallback that feeds the rejected rows, or forgets to restore.
 """
 
+import gc
+
 import mlx.core as mx
 import pytest
 from family_models import build_family
@@ -166,6 +168,17 @@ def test_undoing_a_pass_is_timed(hybrid):
     for model, rounds in ((hybrid, 2), (build_family("llama"), 0)):
         times = measure_passes(Session(model, context=100), prompt_of(9), rows=(1, 5), repeats=2)
         assert len(times.replays_s) == rounds
+
+
+def test_what_a_trial_found_goes_with_its_model():
+    """A later model may get its id, and must be tried itself."""
+    model = build_family("mamba")
+    key = id(model)
+    replay_trial.replays(model)
+    assert key in replay_trial._found
+    del model
+    gc.collect()
+    assert key not in replay_trial._found
 
 
 def spoilt(monkeypatch, how):

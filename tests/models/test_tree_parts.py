@@ -141,10 +141,22 @@ def test_each_row_is_turned_by_its_own_position(scaling):
             RowRope(rope, depths)(mx.zeros(shape), 0)
 
 
+class Same:
+    """Equal for the same object alone, which is held: its id goes to no other meanwhile."""
+
+    __hash__ = None
+
+    def __init__(self, held):
+        self.held = held
+
+    def __eq__(self, other):
+        return self.held is other.held
+
+
 def state_of(model, caches):
     """Modules, in order, with the objects in them; and the caches' own attributes."""
     modules = [
-        (path, key, id(value))
+        (path, key, Same(value))
         for path, module in model.named_modules()
         for key, value in module.items()
         if not isinstance(value, dict | list)

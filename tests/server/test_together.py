@@ -11,6 +11,7 @@ import os
 from collections import Counter
 from dataclasses import dataclass, replace
 from itertools import product
+from weakref import WeakKeyDictionary
 
 import pytest
 from hypothesis import given, settings
@@ -153,18 +154,20 @@ def outcome(events):
     return Outcome(made, result)
 
 
-_alone = {}
+# By engine rather than its id, which an engine that is gone leaves to a later one.
+_alone = WeakKeyDictionary()
 
 
 def alone(engine, request):
     """The outcome that a request has alone, without drafts."""
     options = {**options_of(request), "drafter": "none"}
-    key = id(engine), request["text"], repr(sorted(options.items()))
-    if key not in _alone:
+    known = _alone.setdefault(engine, {})
+    key = request["text"], repr(sorted(options.items()))
+    if key not in known:
         engine.forget()
         engine.reset()
-        _alone[key] = outcome(engine.stream(prompt_of(engine, request), **options))
-    return _alone[key]
+        known[key] = outcome(engine.stream(prompt_of(engine, request), **options))
+    return known[key]
 
 
 def mixed(engine, mixture, parallel):
