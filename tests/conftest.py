@@ -5,6 +5,7 @@ import gc
 import logging
 import os
 import signal
+import sys
 import time
 import types
 from collections import Counter
@@ -14,17 +15,6 @@ from gguf_files import write_tiny_llama
 from hub_server import hub_server
 from hypothesis import settings
 from shared_files import ROOT
-
-from akunu_py.cpu import load_kernels
-from akunu_py.models.device import disable_compile_with_kernels
-
-# Identity is asserted to the bit, which MLX's own BLAS gives; tests/fast_blas asks for another.
-# Loaded here, since test modules import MLX before akunu.
-os.environ.setdefault("AKUNU_BLAS", "mlx")
-# Programs that tests start have caches of their own, and would build the kernels again.
-os.environ["AKUNU_CPU"] = str(load_kernels().path or "mlx")
-# As it is once a model was loaded: bits are not to depend on the tests before.
-disable_compile_with_kernels()
 
 # Failing examples must not depend on the day; and model passes take what they take.
 # `scripts/test --all` asks for the second.
@@ -53,8 +43,29 @@ def run_on_one_core():
         os.sched_setaffinity(0, {sorted(os.sched_getaffinity(0))[number]})
 
 
+def load_libraries():
+    """Load the BLAS and the kernels, since test modules import MLX before akunu.
+
+    Imports of akunu's rooms load them as well. So none stands above: they would not see what is set
+    here.
+    """
+    # Identity is asserted to the bit, which MLX's own BLAS gives; tests/fast_blas asks for another.
+    os.environ.setdefault("AKUNU_BLAS", "mlx")
+    from akunu_py.cpu import load_kernels
+
+    # Programs that tests start have caches of their own, and would build the kernels again.
+    os.environ["AKUNU_CPU"] = str(load_kernels().path or "mlx")
+    from akunu_py.models.device import disable_compile_with_kernels
+
+    # As it is once a model was loaded: bits are not to depend on the tests before.
+    disable_compile_with_kernels()
+
+
 def pytest_configure(config):
     run_on_one_core()
+    # Else every worker, and every akunu that a test starts, compiles all modules again.
+    sys.dont_write_bytecode = False
+    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
     if os.environ.get("LD_PRELOAD"):
         pytest.exit("unset LD_PRELOAD: a preloaded library may change what is tested", 2)
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
@@ -63,6 +74,7 @@ def pytest_configure(config):
     if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
         # nohup leaves it ignored in the processes that tests start.
         signal.signal(signal.SIGHUP, signal.SIG_DFL)
+    load_libraries()
 
 
 LONG = (

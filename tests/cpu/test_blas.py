@@ -1,5 +1,6 @@
 """Which BLAS MLX multiplies with on Linux, and with how many threads. Each choice in a new process."""
 
+import ctypes
 import importlib.metadata
 import os
 import shutil
@@ -52,6 +53,13 @@ def test_the_package_is_taken_and_its_copy_kept(tmp_path):
     assert said(tmp_path, AKUNU_BLAS="auto").startswith("OpenBLAS")
     assert copy.stat().st_mtime_ns == before.st_mtime_ns
     assert copy.parent.stat().st_mode & 0o077 == 0
+
+
+def test_these_tests_multiply_with_the_blas_that_is_asked_for():
+    """Whatever conftest.py imports first: `scripts/test` and a bare `pytest` test the same."""
+    own = os.environ["AKUNU_BLAS"] == "mlx"
+    assert blas.load_blas().own == own
+    assert hasattr(ctypes.CDLL(None), "cblas_sgemm") != own
 
 
 def test_mlx_keeps_its_own_where_it_is_asked_for(tmp_path):
