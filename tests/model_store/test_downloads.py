@@ -102,7 +102,9 @@ def test_a_hub_without_ranges(hub, hub_cache, small_pieces):
     assert pull("hf:o/r").read_bytes() == LARGE
 
 
-@pytest.mark.parametrize("left", [b"x" * 100, LARGE + b"x", LARGE])
+@pytest.mark.parametrize(
+    "left", [b"x" * 100, LARGE + b"x", LARGE], ids=["too short", "too long", "whole"]
+)
 def test_leftovers_of_another_attempt(hub, hub_cache, left):
     """Whatever lies there, what comes out is what was promised, or nothing."""
     hub.add("o/r", {"m.gguf": LARGE})

