@@ -1,10 +1,13 @@
-// The library of the arithmetic: one table of its functions.
+// The library of the arithmetic: one table of its functions, and the level of
+// processors it was built for.
 
 #include "arithmetic.h"
 
 #include "attention.h"
 #include "products.h"
 #include "rows.h"
+
+extern "C" [[gnu::visibility("default")]] const char* akunu_level() { return LEVEL; }
 
 extern "C" [[gnu::visibility("default")]] const akunu::Arithmetic* akunu_arithmetic() {
   using namespace akunu;

@@ -1,12 +1,20 @@
 """Builds the libraries of kernels and compares them with MLX's own functions.
 
-Run by `library` as: python -m akunu_py.cpu.build FOLDER MLX COMPILER. The folder appears only when
-all operations were taken and had MLX's results; else the last line of the errors says why not.
+    python -m akunu_py.cpu.build [LEVEL]
+
+builds those for this machine, if need be, and waits for them; `library` calls it with --background.
+What opens the libraries is a process of its own, which may crash: --into FOLDER.
 """
 
+import fcntl
+import os
+import re
+import shutil
+import signal
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
@@ -14,61 +22,151 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from akunu_py.cpu.library import (
-    ARITHMETIC,
-    KERNELS,
-    OPTIONS,
-    PROCESSOR,
-    REPLACEMENTS,
-    SOURCES,
-    digest,
-    lead,
-    open_kernels,
-    replacements,
-)
+from akunu_py.cpu import places, processor
+from akunu_py.cpu.library import give_arithmetic, lead, open_kernels, replacements
+from akunu_py.cpu.places import ARITHMETIC, KERNELS, NAMES, OPTIONS, REPLACEMENTS, SOURCES, Wanted
 
 _TOLERANCE = 1e-4
 """Of the largest number of a result: sums have other orders, and MLX's exponential is rough."""
 
+_MOST_S = 600
+_NOT_NOW = 4
+"""What the process that makes libraries returns if it may succeed another time."""
 
-def build(folder: Path, mlx: Path, compiler: str) -> None:
-    """Build the libraries in a folder that does not exist; SystemExit says what failed."""
-    with tempfile.TemporaryDirectory(prefix=".building-", dir=folder.parent) as name:
-        new = Path(name) / folder.name
-        new.mkdir(mode=0o700)
-        library = mlx / "lib"
-        with ThreadPoolExecutor() as side_by_side:
-            list(side_by_side.map(lambda of: _compile(new, *of), (
-                (ARITHMETIC, compiler, *OPTIONS, "-O3", *PROCESSOR,
-                 str(SOURCES / "arithmetic.cpp")),
-                # MLX's headers take most of its time; loops over numbers are in the arithmetic.
-                (KERNELS, compiler, *OPTIONS, "-O1", "-isystem", str(mlx / "include"),
-                 str(SOURCES / "operations.cpp"), f"-L{library}", "-lmlx", f"-Wl,-rpath,{library}",
-                 "-Wl,-z,defs"),
-            )))  # fmt: skip
-        kernels = open_kernels(new)
-        names = (f'REPLACE({n}, "{name}")' for n, (name, _) in enumerate(replacements(kernels)))
-        given = f"-DREPLACEMENTS={' '.join(names)}"
-        _compile(new, REPLACEMENTS, compiler, "-fPIC", "-shared", "-fvisibility=hidden",
-                 "-x", "c", given, str(SOURCES / "replacements.c"))  # fmt: skip
-        lead(kernels, new)
-        check(kernels)
-        # Another process may have been faster.
-        with suppress(OSError):
+_FROM_OUTSIDE = (signal.SIGKILL, signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+_MAY_PASS = re.compile(
+    r"no space|quota|killed|memory|allocate|terminated|read-only|input/output|unavailable",
+    re.IGNORECASE,
+)
+"""What compilers say of a machine, not of sources."""
+
+
+class _WrongError(OSError):
+    """Building cannot succeed with these sources and this compiler."""
+
+
+class _NotNowError(OSError):
+    """Building may succeed another time."""
+
+
+def build(wanted: Wanted, *, background: bool = False) -> float:
+    """Build libraries unless they are there; return how many seconds that took.
+
+    Raises OSError with the reason if it cannot be done, BlockingIOError if it is to be done in the
+    background and another process is at it.
+    """
+    store = places.writable_store()
+    with (store / ".lock").open("w") as lock:
+        # The lock ends with the process.
+        fcntl.flock(lock, fcntl.LOCK_EX | (fcntl.LOCK_NB if background else 0))
+        if wanted.found():
+            return 0
+        began = time.monotonic()
+        for rest in store.glob(".building-*"):
+            shutil.rmtree(rest, ignore_errors=True)
+        folder, note = store / wanted.name, store / f"{wanted.name}.failed"
+        with tempfile.TemporaryDirectory(prefix=".building-", dir=store) as name:
+            try:
+                new = _made(Path(name), wanted)
+            except _WrongError as error:
+                places.remember(note, str(error))
+                raise
+            seconds = time.monotonic() - began
+            if background:
+                (new / places.SECONDS).write_text(f"{seconds:.1f}", encoding="utf-8")
+            note.unlink(missing_ok=True)
+            # A damaged one.
+            shutil.rmtree(folder, ignore_errors=True)
             new.rename(folder)
+        return seconds
 
 
-def _compile(folder: Path, name: str, *command: str) -> None:
-    path = folder / f"{name}.so"
+def _made(place: Path, wanted: Wanted) -> Path:
+    """Return a new folder of libraries; raises _WrongError or OSError."""
+    if wanted.ready_made(KERNELS):
+        # Those for another version of MLX may do.
+        with suppress(_WrongError):
+            return _made_by_process(place / "copied", wanted.level, "--copy")
+    return _made_by_process(place / "compiled", wanted.level)
+
+
+def _made_by_process(folder: Path, *arguments: str) -> Path:
+    command = [sys.executable, "-m", "akunu_py.cpu.build", *arguments, "--into", str(folder)]
+    process = subprocess.Popen(  # noqa: S603 - akunu itself
+        command, stderr=subprocess.PIPE, text=True, errors="replace", process_group=0
+    )
+    with process:
+        try:
+            said = process.communicate(timeout=_MOST_S)[1].strip().splitlines()
+        except subprocess.TimeoutExpired:
+            raise _NotNowError(f"building took more than {_MOST_S} s") from None
+        finally:
+            # Compilers, too.
+            with suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+    if code := process.returncode:
+        reason = (said or [f"the process ended with {code}"])[-1]
+        not_now = code == _NOT_NOW or -code in _FROM_OUTSIDE
+        raise (_NotNowError if not_now else _WrongError)(f"they could not be built: {reason:.300}")
+    return folder
+
+
+def make(folder: Path, level: str, *, copy: bool) -> None:
+    """Make libraries in a new folder, and compare them with MLX if the machine has their level.
+
+    Raises OSError; `copy` allows for MLX's side that was built with another version of it.
+    """
+    folder.mkdir(mode=0o700, parents=True)
+    wanted = places.wanted(level)
+    for name in NAMES:
+        if (name == ARITHMETIC or copy) and (ready := wanted.ready_made(name)):
+            shutil.copyfile(ready, folder / ready.name)
+    missing = [name for name in NAMES if not any(folder.glob(f"{name}-*.so"))]
+    compile_one = partial(_compile, folder, level)
+    with ThreadPoolExecutor() as side_by_side:
+        list(side_by_side.map(compile_one, (name for name in missing if name != REPLACEMENTS)))
+    kernels = open_kernels(folder)
+    if REPLACEMENTS in missing:
+        compile_one(REPLACEMENTS, replacements(kernels))
+    if level in processor.levels():
+        give_arithmetic(kernels, folder)
+        lead(kernels, folder)
+        check(kernels)
+
+
+def _compile(
+    folder: Path, level: str, name: str, functions: list[tuple[str, int]] | None = None
+) -> None:
+    mlx, path = places.mlx_folder(), folder / f"{name}.so"
+    if not (mlx / "include/mlx/mlx.h").is_file():
+        raise OSError("MLX is installed without the headers of its library")
+    names = (f'REPLACE({n}, "{name}")' for n, (name, _) in enumerate(functions or ()))
+    arguments = {
+        ARITHMETIC: [
+            *OPTIONS, "-O3", *processor.options(level), f'-DLEVEL="{level}"', "arithmetic.cpp"
+        ],
+        # MLX's headers take most of its time; loops over numbers are in the arithmetic.
+        KERNELS: [
+            *OPTIONS, "-O1", "-isystem", str(mlx / "include"), "operations.cpp",
+            f"-L{mlx / 'lib'}", "-lmlx", "-Wl,-z,defs",
+        ],
+        REPLACEMENTS: [
+            *OPTIONS[1:], "-x", "c", f"-DREPLACEMENTS={' '.join(names)}", "replacements.c"
+        ],
+    }[name]  # fmt: skip
+    program, *options = places.compiler()
     # S603: the system's compiler, on sources of akunu.
     done = subprocess.run(  # noqa: S603
-        [*command, "-o", str(path)], capture_output=True, text=True, errors="replace", check=False
+        [program, *options, *arguments, "-s", "-o", str(path)], capture_output=True, text=True,
+        errors="replace", check=False, cwd=SOURCES,
     )  # fmt: skip
     if done.returncode:
-        errors = [line for line in done.stderr.splitlines() if "error" in line]
-        sys.exit(f"{command[0]} failed: {(errors or ['it gave no reason'])[0]}")
+        errors = [line for line in done.stderr.splitlines() if "error" in line.lower()]
+        said_why = done.returncode > 0 and errors and not _MAY_PASS.search(done.stderr)
+        reason = f"{program} failed: {(errors or [f'it ended with {done.returncode}'])[0]}"
+        raise (OSError if said_why else _NotNowError)(reason)
     path.chmod(0o600)
-    path.rename(folder / f"{name}-{digest(path)}.so")
+    path.rename(folder / f"{name}-{places.digest(path)}.so")
 
 
 def _operations(mx: Any) -> Iterator[tuple[str, Callable[[], Any]]]:
@@ -121,7 +219,7 @@ def _operations(mx: Any) -> Iterator[tuple[str, Callable[[], Any]]]:
 
 
 def check(kernels: Any) -> None:
-    """Compare the operations with MLX's; SystemExit names the first that differs."""
+    """Compare the operations with MLX's; OSError names the first that differs."""
     # Only now: its calls are led elsewhere when it is imported.
     import mlx.core as mx
 
@@ -134,16 +232,46 @@ def check(kernels: Any) -> None:
         before = kernels.akunu_taken()
         found = operation()
         if kernels.akunu_taken() == before:
-            sys.exit(f"{name} went to MLX")
+            raise OSError(f"{name} went to MLX")
         error = _error(mx, found, expected)
         # A NaN is not less, either.
         if not error < _TOLERANCE:
-            sys.exit(f"{name} is wrong by {error:.2g} of its largest number")
+            raise OSError(f"{name} is wrong by {error:.2g} of its largest number")
 
 
 def _error(mx: Any, found: Any, expected: Any) -> float:
     return float((mx.abs(found - expected).max() / mx.abs(expected).max()).item())
 
 
+def main(arguments: list[str]) -> int:
+    """Return the exit status, having said one line on stderr where there is something to say."""
+    wanted = places.wanted(next((word for word in arguments if word in processor.LEVELS), ""))
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(_NOT_NOW))
+    background = "--background" in arguments
+    try:
+        if "--into" in arguments:
+            make(Path(arguments[-1]), wanted.level, copy="--copy" in arguments)
+            return 0
+        if background:
+            os.nice(10)
+        elif not wanted.found():
+            _say(f"akunu: building kernels for {wanted.level}")
+        seconds = build(wanted, background=background)
+    except OSError as error:
+        if "--into" not in arguments:
+            _say(f"akunu: {error}")
+            return 1
+        _say(str(error))
+        # The system's errors have numbers.
+        return _NOT_NOW if error.errno or isinstance(error, _NotNowError) else 1
+    done = f"were built in {seconds:.1f} s" if seconds else "are there"
+    _say(f"akunu: the kernels for {wanted.level} {done}")
+    return 0
+
+
+def _say(line: str) -> None:
+    sys.stderr.write(f"{line}\n")
+
+
 if __name__ == "__main__":
-    build(Path(sys.argv[1]), Path(sys.argv[2]), sys.argv[3])
+    sys.exit(main(sys.argv[1:]))

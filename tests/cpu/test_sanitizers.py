@@ -26,9 +26,7 @@ import os, sys
 import pytest
 from akunu_py.cpu import load_kernels
 
-kernels = load_kernels()
-if kernels.path is None:
-    sys.exit(kernels.reason)
+load_kernels()
 del os.environ["LD_PRELOAD"]
 sys.exit(pytest.main(["-q", "-x", "-p", "no:cacheprovider", sys.argv[1]]))
 """
@@ -49,8 +47,9 @@ def test_no_kernel_leaves_its_memory(tmp_path):
     compiler = tmp_path / "c++"
     compiler.write_text(COMPILER)
     compiler.chmod(0o700)
-    known = {name: value for name, value in os.environ.items() if name != "AKUNU_CPU"}
-    known |= {
+    known = os.environ | {
+        # Whoever names a level waits until its kernels are built.
+        "AKUNU_CPU": KERNELS.level,
         "AKUNU_CACHE_DIR": str(tmp_path / "cache"), "CXX": str(compiler),
         "LD_PRELOAD": " ".join(preloaded()), "ASAN_OPTIONS": "detect_leaks=0",
     }  # fmt: skip
