@@ -16,6 +16,28 @@ from hub_server import hub_server
 from hypothesis import settings
 from shared_files import ROOT
 
+
+def load_libraries():
+    """Load the BLAS and the kernels, since test modules import MLX before akunu.
+
+    Imports of akunu's rooms load them as well. So none stands above: they would not see what is set
+    here.
+    """
+    # Identity is asserted to the bit, which MLX's own BLAS gives; tests/fast_blas asks for another.
+    os.environ.setdefault("AKUNU_BLAS", "mlx")
+    from akunu_py.cpu import load_kernels
+
+    # Programs that tests start have caches of their own, and would build the kernels again.
+    os.environ["AKUNU_CPU"] = str(load_kernels().path or "mlx")
+    from akunu_py.models.device import disable_compile_with_kernels
+
+    # As it is once a model was loaded: bits are not to depend on the tests before.
+    disable_compile_with_kernels()
+
+
+# Here, since a conftest of a room may import MLX before tests are configured.
+load_libraries()
+
 # Failing examples must not depend on the day; and model passes take what they take.
 # `scripts/test --all` asks for the second.
 for name, examples in {"fast": 10, "all": 25}.items():
@@ -43,24 +65,6 @@ def run_on_one_core():
         os.sched_setaffinity(0, {sorted(os.sched_getaffinity(0))[number]})
 
 
-def load_libraries():
-    """Load the BLAS and the kernels, since test modules import MLX before akunu.
-
-    Imports of akunu's rooms load them as well. So none stands above: they would not see what is set
-    here.
-    """
-    # Identity is asserted to the bit, which MLX's own BLAS gives; tests/fast_blas asks for another.
-    os.environ.setdefault("AKUNU_BLAS", "mlx")
-    from akunu_py.cpu import load_kernels
-
-    # Programs that tests start have caches of their own, and would build the kernels again.
-    os.environ["AKUNU_CPU"] = str(load_kernels().path or "mlx")
-    from akunu_py.models.device import disable_compile_with_kernels
-
-    # As it is once a model was loaded: bits are not to depend on the tests before.
-    disable_compile_with_kernels()
-
-
 def pytest_configure(config):
     run_on_one_core()
     # Else every worker, and every akunu that a test starts, compiles all modules again.
@@ -74,7 +78,6 @@ def pytest_configure(config):
     if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
         # nohup leaves it ignored in the processes that tests start.
         signal.signal(signal.SIGHUP, signal.SIG_DFL)
-    load_libraries()
 
 
 LONG = (

@@ -62,7 +62,6 @@ struct Arithmetic {
   void (*product)(const Packed& w, int begin, int end, const float* x, int num_rows, float* y);
   void (*weighted_sums)(const Packed& w, int begin, int end, const float* x, int num_rows,
                         float* y);
-  void (*unpack_part)(const Packed& w, int row, int begin, int end, float* to);
   void (*rms_norm)(const float* x, const float* weight, float epsilon, int size, float* y);
   float (*log_sum_exp)(const float* x, size_t size);
   void (*softmax)(float* scores, int padded, const float* sink);

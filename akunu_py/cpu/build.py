@@ -188,8 +188,6 @@ def _operations(mx: Any) -> Iterator[tuple[str, Callable[[], Any]]]:
             f"the product with {way} as they are",
             partial(mx.quantized_matmul, scores[:, :36], *packed, transpose=False, **way),
         )
-        if "bits" in way:
-            yield f"unpacking with {way}", partial(mx.dequantize, *packed, **way)
         chosen = mx.array([[2, 0], [0, 0]])
         experts = mx.quantize(weights, **way)
         yield (

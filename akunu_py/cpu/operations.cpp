@@ -33,9 +33,6 @@ constexpr array (*PACKED_MATMUL)(const array&, const array&, const array&, const
 constexpr array (*PACKED_GATHER)(const array&, const array&, const array&, const Maybe&, Maybe,
                                  Maybe, bool, Number, Number, const std::string&, const Maybe&,
                                  bool, Where) = &mx::gather_qmm;
-constexpr array (*UNPACK)(const array&, const array&, const Maybe&, Number, Number,
-                          const std::string&, const Maybe&, std::optional<mx::Dtype>,
-                          Where) = &mx::dequantize;
 constexpr array (*NORM)(const array&, const Maybe&, float, Where) = &mx::fast::rms_norm;
 constexpr array (*ROPE)(const array&, int, bool, std::optional<float>, float, const array&,
                         const Maybe&, Where) = &mx::fast::rope;
@@ -209,21 +206,6 @@ array quantized_matmul(const array& x, const array& w, const array& scales, cons
   return product(inputs_of(x, w, scales, biases), stream, *packing, *rows, transpose);
 }
 
-array dequantize(const array& w, const array& scales, const Maybe& biases, Number group_size,
-                 Number bits, const std::string& mode, const Maybe& global_scale,
-                 std::optional<Dtype> dtype, Where where) {
-  const auto stream = to_stream(where);
-  // The scales stand for x, which has their type.
-  const auto packing = mode == "affine"
-                           ? packing_of(scales, w, scales, biases, group_size, bits, mode)
-                           : std::optional<Packing>();
-  if (!on_cpu(stream) || !packing || global_scale || dtype.value_or(float32) != float32)
-    return own<UNPACK>(w, scales, biases, group_size, bits, mode, global_scale, dtype, where);
-  auto shape = w.shape();
-  shape.back() = columns_of(w, *packing);
-  return lazy<akunu::Unpacked>(std::move(shape), inputs_of(w, w, scales, biases), stream, *packing);
-}
-
 // Whether the kernels know how experts are chosen for rows of x [..., length, columns].
 bool known_choice(const array& x, const array& w, const Maybe& left, const Maybe& right) {
   return w.ndim() == 3 && x.ndim() >= 2 && right && !right->is_tracer() && right->size() > 0 &&
@@ -380,7 +362,7 @@ EXPORT int akunu_replacements(const char** names, void** functions) {
       reinterpret_cast<void*>(PACKED_GATHER), reinterpret_cast<void*>(NORM),
       reinterpret_cast<void*>(ROPE),          reinterpret_cast<void*>(ATTENTION),
       reinterpret_cast<void*>(SIGMOID),       reinterpret_cast<void*>(LOG_SUM_EXP),
-      reinterpret_cast<void*>(SOFTMAX),       reinterpret_cast<void*>(UNPACK),
+      reinterpret_cast<void*>(SOFTMAX),
   };
   for (size_t i = 0; i < std::size(all); i++) {
     names[i] = linker_name(all[i]);

@@ -256,27 +256,6 @@ class Product : public With<ProductSettings> {
   }
 };
 
-// The weights that packed matrices stand for, to the bit as products have them: rounded once.
-class Unpacked : public With<Packing> {
- public:
-  using With::With;
-
-  const char* name() const override { return "AkunuUnpacked"; }
-
-  void eval_cpu(const std::vector<array>& in, array& out) override {
-    queue([matrices = Matrices(in, settings_), size = out.size(), y = memory(out)]() mutable {
-      const size_t of_each = size_t(matrices.rows) * matrices.columns;
-      for (size_t i = 0; i < size / of_each; i++, y += of_each) {
-        const Packed w = matrices.at(i);
-        in_parts(w.rows, 1, double(of_each), [&](int begin, int end) {
-          for (int row = begin; row < end; row++)
-            arithmetic->unpack_part(w, row, 0, w.columns, y + size_t(row) * w.columns);
-        });
-      }
-    });
-  }
-};
-
 // Rows of x times matrices, of which indices choose: of x [batch, length, columns] and w.
 class GatheredProduct : public With<Packing> {
  public:

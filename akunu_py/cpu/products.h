@@ -9,6 +9,7 @@
 
 #include "attention.h"
 #include "weights.h"
+#include "wholes.h"
 
 namespace akunu {
 
@@ -64,14 +65,12 @@ void packed_tile(const Packed& w, int first, const float* x, float* y) {
   }
 }
 
+// Four rows of weights, with as many sums at once as stay in registers beside weights and x.
 template <class Form, int ROWS>
-void packed_rows(const Packed& w, int begin, int end, const float* x, float* y) {
-  // Sums that stay in registers beside weights and x; at least two rows of weights overlap.
+void packed_tiles(const Packed& w, int first, const float* x, float* y) {
   constexpr int MOST_SUMS = REGISTERS == 32 ? 24 : 8;
   constexpr int COUNT = 4 * ROWS <= MOST_SUMS ? 4 : 2;
-  int n = begin;
-  for (; n + COUNT <= end; n += COUNT) packed_tile<Form, ROWS, COUNT>(w, n, x, y + n);
-  for (; n < end; n++) packed_tile<Form, ROWS, 1>(w, n, x, y + n);
+  for (int n = 0; n < 4; n += COUNT) packed_tile<Form, ROWS, COUNT>(w, first + n, x, y + n);
 }
 
 // As many weights as half of a small L2 cache holds, and rows of chunks of x in a large one.
@@ -120,7 +119,7 @@ void unpack(const Packed& w, int row, int begin, int end, float* to) {
 // The functions for 1, 2, ... rows of x.
 template <class Form, int... LESS>
 constexpr auto packed_by_rows(std::integer_sequence<int, LESS...>) {
-  return std::array{packed_rows<Form, LESS + 1>...};
+  return std::array{packed_tiles<Form, LESS + 1>...};
 }
 
 template <class Vector, int... LESS>
@@ -131,14 +130,20 @@ constexpr auto dense_by_rows(std::integer_sequence<int, LESS...>) {
 template <class Form>
 void direct_product(const Packed& w, int begin, int end, const float* x, int num_rows, float* y) {
   static thread_local std::vector<typename Form::Vector> space;
-  constexpr int MOST = 8;
+  constexpr int MOST = REGISTERS == 32 ? 6 : 4;
   constexpr auto by_rows = packed_by_rows<Form>(std::make_integer_sequence<int, MOST>());
   const size_t size = size_t(num_rows) * w.columns;
   float* ordered = numbers_in(space, size);
   Form::in_order(x, size, ordered);
-  for (int m = 0; m < num_rows; m += MOST)
-    by_rows[std::min(num_rows - m, MOST) - 1](w, begin, end, ordered + size_t(m) * w.columns,
-                                              y + size_t(m) * w.rows);
+  const auto x_at = [&](int m) { return ordered + size_t(m) * w.columns; };
+  const auto y_at = [&](int m, int n) { return y + size_t(m) * w.rows + n; };
+  // The first rows of x bring weights into the caches, where the others find them.
+  int n = begin;
+  for (; n + 4 <= end; n += 4)
+    for (int m = 0; m < num_rows; m += MOST)
+      by_rows[std::min(num_rows - m, MOST) - 1](w, n, x_at(m), y_at(m, n));
+  for (; n < end; n++)
+    for (int m = 0; m < num_rows; m++) packed_tile<Form, 1, 1>(w, n, x_at(m), y_at(m, n));
 }
 
 template <class Form>
@@ -181,11 +186,11 @@ void product_of(const Packed& w, int begin, int end, const float* x, int num_row
 // y[:, begin:end] of y = x times the transposed weights; x has `num_rows` rows without gaps.
 inline void product(const Packed& w, int begin, int end, const float* x, int num_rows, float* y) {
   switch (w.form()) {
-    case E2M1: return product_of<Few<E2M1>>(w, begin, end, x, num_rows, y);
+    case E2M1: return product_of<SmallFloats>(w, begin, end, x, num_rows, y);
     case 1: return product_of<Few<1>>(w, begin, end, x, num_rows, y);
     case 2: return product_of<Few<2>>(w, begin, end, x, num_rows, y);
     case 3: return product_of<Few<3>>(w, begin, end, x, num_rows, y);
-    case 4: return product_of<Nibbles>(w, begin, end, x, num_rows, y);
+    case 4: return product_of<Four>(w, begin, end, x, num_rows, y);
     case 5: return product_of<Few<5>>(w, begin, end, x, num_rows, y);
     case 6: return product_of<Few<6>>(w, begin, end, x, num_rows, y);
     case 8: return product_of<Eight>(w, begin, end, x, num_rows, y);

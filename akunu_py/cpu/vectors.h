@@ -73,7 +73,10 @@ inline Floats multiply_add(Floats a, Floats b, Floats c) {
 #endif
 }
 
-inline Floats repeat(float value) { return Floats{} + value; }
+// Not a sum with zero, which compilers may not leave out: -0 would become 0.
+inline Floats repeat(float value) {
+  return Floats{value, value, value, value, value, value, value, value};
+}
 
 inline float sum(Floats v) {
   v += __builtin_shufflevector(v, v, 4, 5, 6, 7, 0, 1, 2, 3);

@@ -213,7 +213,9 @@ struct Nibbles {
 
 template <int BITS>
 using Few = Sixteens<BITS>;
+using Four = Nibbles;
 using Eight = Bytes;
+using SmallFloats = Sixteens<E2M1>;
 using Widest = Wide;
 
 #else
@@ -230,9 +232,13 @@ struct Nibbles : Codes<4> {
   static void in_order(const float* x, size_t size, float* to) { evens_first<LANES>(x, size, to); }
 };
 
+#if !defined(__AVX2__)  // wholes.h has others there
 template <int BITS>
 using Few = Codes<BITS>;
+using Four = Nibbles;
 using Eight = Codes<8>;
+#endif
+using SmallFloats = Codes<E2M1>;
 using Widest = Floats;
 
 #endif

@@ -17,10 +17,12 @@ import mlx.core as mx
 from mlx_lm.models import base
 from mlx_lm.models.cache import CacheList, KVCache, QuantizedKVCache, create_attention_mask
 
+from akunu_py.models.device import has_kernels, on_cpu
+
 _MOST_DRAFTED = 65
-"""Rows of a pass up to which keys and values stay quantized in attention, as drafts have them. For
-more rows they are made dense for a moment, layer by layer: that is faster, and needs no memory for
-scores where a kernel has none."""
+"""Rows that attend to quantized keys and values at once, as drafts do. akunu's kernels take more
+rows in such parts, so that a row of any pass has the bits of a row alone. Elsewhere, and beside
+rows that keep full precision, more rows make them dense for a moment: that is faster."""
 
 
 class EarlyRows(KVCache):  # type: ignore[misc]
@@ -222,13 +224,27 @@ def _attention(
     found: mx.array
     if attend is not None:
         found = attend(queries, keys, values, scale, mask)
-    elif queries.shape[2] > _MOST_DRAFTED:
+    elif queries.shape[2] > _MOST_DRAFTED and not (on_cpu() and has_kernels()):
         dense = (_dense(packed, group_size, bits) for packed in (keys, values))
         found = mx.fast.scaled_dot_product_attention(queries, *dense, scale=scale, mask=mask)
     else:
-        found = _quantized_attention(
-            queries, keys, values, scale=scale, mask=mask, group_size=group_size, bits=bits
-        )
+        parts = []
+        count, length = queries.shape[2], keys[0].shape[2]
+        for first in range(0, count, _MOST_DRAFTED):
+            past = min(first + _MOST_DRAFTED, count)
+            # The rows of a part see none of the keys behind its last.
+            seen = length - count + past if mask == "causal" else length
+            parts.append(
+                _quantized_attention(
+                    queries[..., first:past, :],
+                    *(tuple(part[..., :seen, :] for part in packed) for packed in (keys, values)),
+                    scale=scale,
+                    mask=mask[..., first:past, :] if isinstance(mask, mx.array) else mask,
+                    group_size=group_size,
+                    bits=bits,
+                )
+            )
+        found = mx.concatenate(parts, axis=2) if len(parts) > 1 else parts[0]
     return found
 
 

@@ -8,7 +8,9 @@ import pytest
 from mlx.utils import tree_flatten
 from mlx_lm.models.base import scaled_dot_product_attention
 from mlx_lm.models.cache import QuantizedKVCache
+from whole_numbers import as_read
 
+from akunu_py.models.device import has_kernels
 from akunu_py.models.late_quantization import LateQuantizedCache
 from akunu_py.models.rollback import RollbackCaches
 
@@ -45,7 +47,8 @@ def attended(queries, keys, values, scale):
 def test_attention_is_that_over_the_stored_rows(start, held, fed):
     """Passes before, across and behind the first quantized row, of few rows and of many."""
     queries, keys, values = (
-        drawn(HEADS, fed),
+        # Numbers that products read as they are.
+        mx.array(as_read(drawn(HEADS, fed)).astype(np.float32)),
         drawn(SHARED, held + fed, 1),
         drawn(SHARED, held + fed, 2),
     )
@@ -59,6 +62,28 @@ def test_attention_is_that_over_the_stored_rows(start, held, fed):
         found = scaled_dot_product_attention(queries[...], *rows, cache, scale=0.3, mask=mask)
         expected = attended(queries, *(stored(part, start, bits) for part in (keys, values)), 0.3)
         np.testing.assert_allclose(found, expected, atol=5e-6)
+
+
+@pytest.mark.skipif(not has_kernels(), reason="MLX's own sums depend on the number of rows")
+@pytest.mark.parametrize("masked", [False, True])
+@pytest.mark.parametrize("bits", [4, 8])
+def test_rows_of_a_long_pass_have_the_bits_of_rows_alone(bits, masked):
+    held, fed = 40, 150
+    queries, keys, values = (
+        drawn(HEADS, fed),
+        drawn(SHARED, held + fed, 1),
+        drawn(SHARED, held + fed, 2),
+    )
+    cache = QuantizedKVCache(group_size=GROUP, bits=bits)
+    cache.update_and_fetch(keys[:, :, :held], values[:, :, :held])
+    mask = cache.make_mask(fed, return_array=masked, window_size=None)
+    rows = cache.update_and_fetch(keys[:, :, held:], values[:, :, held:])
+    found = scaled_dot_product_attention(queries * 1, *rows, cache, scale=0.3, mask=mask)
+    for row in range(fed):
+        seen = [tuple(part[..., : held + row + 1, :] for part in packed) for packed in rows]
+        query = queries[:, :, row : row + 1] * 1
+        alone = scaled_dot_product_attention(query, *seen, cache, scale=0.3, mask=None)
+        assert np.array_equal(alone[:, :, 0], found[:, :, row])
 
 
 @pytest.mark.parametrize("dropped", [1, 6, 12])

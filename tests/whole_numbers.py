@@ -1,0 +1,22 @@
+"""What the kernels' products with packed weights read of x: on AVX2 whole numbers of 16 bits."""
+
+import numpy as np
+
+from akunu_py.cpu import load_kernels
+
+BLOCK = 32
+
+
+def as_read(x):
+    """Return x in float64, [..., columns], as such a product reads it on this machine.
+
+    On AVX2 x[k] = step * number, with a step for each block of columns of a row, of which the
+    largest number is 32,767. Elsewhere, and where a row ends within a block, x is read as it is.
+    """
+    x = np.array(x, np.float32)
+    if load_kernels().level != "x86-64-v3" or x.shape[-1] % BLOCK:
+        return x.astype(np.float64)
+    blocks = x.reshape(*x.shape[:-1], -1, BLOCK)
+    largest = np.abs(blocks).max(axis=-1, keepdims=True)
+    numbers = np.rint(blocks * (np.float32(32767) / np.maximum(largest, np.float32(1e-30))))
+    return (numbers.astype(np.float64) * (largest / np.float32(32767))).reshape(x.shape)
