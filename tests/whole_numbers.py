@@ -1,10 +1,17 @@
-"""What the kernels' products with packed weights read of x: on AVX2 whole numbers of 16 bits."""
+"""What products with packed weights read of x: the kernels for AVX2 take whole numbers of 16 bits."""
 
 import numpy as np
 
 from akunu_py.cpu import load_kernels
 
 BLOCK = 32
+
+IN_WHOLES = load_kernels().level == "x86-64-v3"
+
+LEEWAY = 16 if IN_WHOLES else 1
+"""How many times as far results may be from those with float32 products. Such a number is wrong by
+2^-16 of the largest in its block, a float32 by 2^-24 of itself; sums of many lie closer together.
+A wrong scale, order or weight is hundreds of times as far."""
 
 
 def as_read(x):
@@ -14,7 +21,7 @@ def as_read(x):
     largest number is 32,767. Elsewhere, and where a row ends within a block, x is read as it is.
     """
     x = np.array(x, np.float32)
-    if load_kernels().level != "x86-64-v3" or x.shape[-1] % BLOCK:
+    if not IN_WHOLES or x.shape[-1] % BLOCK:
         return x.astype(np.float64)
     blocks = x.reshape(*x.shape[:-1], -1, BLOCK)
     largest = np.abs(blocks).max(axis=-1, keepdims=True)

@@ -9,6 +9,7 @@ from gguf_files import write_tiny_llama
 from mlx.utils import tree_flatten
 from pairwise import each_value
 from random_block_models import write_model
+from whole_numbers import LEEWAY
 
 from akunu_py import ConfigError, Engine, MemoryLimitError
 from akunu_py.gguf.quants.forms import FITTED, form_of
@@ -158,7 +159,7 @@ def test_fitted_weights_compute_something_else(iq4):
     exact = logits(weights="quantized")
     fitted = logits(weights="quantized", exact_weights=False)
     # Sums of planes have another order, and float32 has 24 bits.
-    assert np.abs(exact - file).max() < 4e-5 * np.abs(file).max()
+    assert np.abs(exact - file).max() < 4e-5 * LEEWAY * np.abs(file).max()
     assert np.abs(fitted - file).max() > 1e-3 * np.abs(file).max()
 
 
