@@ -227,6 +227,7 @@ def _lines(facts: "Facts", test: "SelfTest | str | None", found: list["Finding"]
 
 
 def _machine(facts: "Facts") -> Iterator[tuple[str, str]]:
+    from akunu_py.cpu import load_kernels
     from akunu_py.diagnosis.advice import size
 
     memory = "unknown" if facts.memory_bytes is None else size(facts.memory_bytes)
@@ -243,7 +244,7 @@ def _machine(facts: "Facts") -> Iterator[tuple[str, str]]:
     if facts.blas is not None:
         yield "BLAS", facts.blas.name
     if facts.no_kernels is not None:
-        yield "kernels", "MLX's own" if facts.no_kernels else "akunu's"
+        yield "kernels", load_kernels().name
     versions = (f"{name} {version or 'missing'}" for name, version in facts.versions.items())
     yield "versions", ", ".join(versions)
     for folder in facts.folders:

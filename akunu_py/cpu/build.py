@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from akunu_py.cpu import places, processor
-from akunu_py.cpu.library import give_arithmetic, lead, open_kernels, replacements
+from akunu_py.cpu.library import KERNELS_VARIABLE, give_arithmetic, lead, open_kernels, replacements
 from akunu_py.cpu.places import ARITHMETIC, KERNELS, NAMES, OPTIONS, REPLACEMENTS, SOURCES, Wanted
 
 _TOLERANCE = 1e-4
@@ -52,10 +52,11 @@ class _NotNowError(OSError):
 def build(wanted: Wanted, *, background: bool = False) -> float:
     """Build libraries unless they are there; return how many seconds that took.
 
-    Raises OSError with the reason if it cannot be done, BlockingIOError if it is to be done in the
-    background and another process is at it.
+    Raises OSError with the reason if it cannot be done. In the background the outcome is news for
+    others, and BlockingIOError is raised if another process is at it.
     """
     store = places.writable_store()
+    news = store / places.NEWS if background else Path(os.devnull)
     with (store / ".lock").open("w") as lock:
         # The lock ends with the process.
         fcntl.flock(lock, fcntl.LOCK_EX | (fcntl.LOCK_NB if background else 0))
@@ -68,21 +69,24 @@ def build(wanted: Wanted, *, background: bool = False) -> float:
         with tempfile.TemporaryDirectory(prefix=".building-", dir=store) as name:
             try:
                 new = _made(Path(name), wanted)
-            except _WrongError as error:
-                places.remember(note, str(error))
+            except OSError as error:
+                news.write_text(places.CANNOT % error, encoding="utf-8")
+                if isinstance(error, _WrongError):
+                    places.remember(note, str(error))
                 raise
-            seconds = time.monotonic() - began
-            if background:
-                (new / places.SECONDS).write_text(f"{seconds:.1f}", encoding="utf-8")
             note.unlink(missing_ok=True)
             # A damaged one.
             shutil.rmtree(folder, ignore_errors=True)
             new.rename(folder)
+        seconds = time.monotonic() - began
+        news.write_text(
+            f"kernels for this processor were built in {seconds:.1f} s", encoding="utf-8"
+        )
         return seconds
 
 
 def _made(place: Path, wanted: Wanted) -> Path:
-    """Return a new folder of libraries; raises _WrongError or OSError."""
+    """Return a new folder of libraries; raises OSError."""
     if wanted.ready_made(KERNELS):
         # Those for another version of MLX may do.
         with suppress(_WrongError):
@@ -243,7 +247,10 @@ def _error(mx: Any, found: Any, expected: Any) -> float:
 
 def main(arguments: list[str]) -> int:
     """Return the exit status, having said one line on stderr where there is something to say."""
-    wanted = places.wanted(next((word for word in arguments if word in processor.LEVELS), ""))
+    if sys.platform != "linux":
+        return 0
+    words = (*arguments, os.environ.get(KERNELS_VARIABLE))
+    wanted = places.wanted(next((word for word in words if word in processor.LEVELS), ""))
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(_NOT_NOW))
     background = "--background" in arguments
     try:

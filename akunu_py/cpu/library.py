@@ -169,56 +169,38 @@ def _found_or_begun(wanted: Wanted) -> Path:
 
     Building begins then, in a process that this one does not wait for.
     """
+    _tell_news()
     if folder := wanted.found():
-        _tell_of_build(folder)
         return folder
-    reason = _failure(wanted)
-    if reason:
+    note = places.writable_store() / f"{wanted.name}.failed"
+    if reason := places.remembered(note):
         raise OSError(reason)
+    if not wanted.ready_made(KERNELS):
+        try:
+            places.compiler()
+        except OSError as error:
+            _log.warning(places.CANNOT, error)
+            places.remember(note, str(error))
+            raise
     _log.warning(
         "building kernels for this processor, for the next start; this one computes with MLX's "
         "own, at about a quarter of the speed"
     )
+    atexit.register(_tell_news)
     nothing = [(os.POSIX_SPAWN_OPEN, stream, os.devnull, os.O_RDWR, 0) for stream in range(3)]
     command = [*_builder(wanted.level), "--background"]
     os.posix_spawn(command[0], command, _environment(), file_actions=nothing, setsid=True)
-    atexit.register(_tell_outcome, wanted)
     raise OSError("they are being built; the next start has them")
 
 
-def _failure(wanted: Wanted) -> str:
-    """Return why libraries cannot be built, an empty text if nothing is known; say it once."""
-    note = places.writable_store() / f"{wanted.name}.failed"
-    reason = places.remembered(note)
-    if not reason and not wanted.ready_made(KERNELS):
-        try:
-            places.compiler()
-        except OSError as error:
-            reason = str(error)
-    told = note.with_suffix(".told")
-    if reason and not (told.is_file() and told.read_text(encoding="utf-8") == reason):
-        _log.warning(
-            "akunu computes with MLX's own kernels, at about a quarter of the speed: %s", reason
-        )
-        told.write_text(reason, encoding="utf-8")
-    return reason
-
-
-def _tell_of_build(folder: Path) -> None:
-    """Say how long building took, if nobody did so yet."""
-    with suppress(OSError):
-        seconds = (folder / places.SECONDS).read_text(encoding="utf-8")
-        # Only one of several processes can delete it.
-        (folder / places.SECONDS).unlink()
-        _log.warning("kernels for this processor were built in %s s", seconds)
-
-
-def _tell_outcome(wanted: Wanted) -> None:
-    with suppress(*_ERRORS):
-        if folder := wanted.found():
-            _tell_of_build(folder)
-        else:
-            _failure(wanted)
+def _tell_news() -> None:
+    """Say what became of a build, if nobody was told yet."""
+    for store in places.stores():
+        with suppress(OSError):
+            line = (store / places.NEWS).read_text(encoding="utf-8")
+            # Only one of several processes can delete it.
+            (store / places.NEWS).unlink()
+            _log.warning("%s", line)
 
 
 def _builder(level: str) -> list[str]:

@@ -12,9 +12,9 @@ import shlex
 import shutil
 import stat
 import tempfile
-from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 
 from akunu_py.cpu import processor
@@ -26,8 +26,10 @@ SHIPPED = SOURCES / "prebuilt"
 
 ARITHMETIC, KERNELS, REPLACEMENTS = NAMES = ("arithmetic", "kernels", "replacements")
 
-SECONDS = "seconds"
-"""A file beside libraries: how long building took, until somebody is told."""
+NEWS = "news"
+"""A file with what became of a build, until somebody is told."""
+
+CANNOT = "akunu computes with MLX's own kernels, at about a quarter of the speed: %s"
 
 OPTIONS = (
     "-std=c++20", "-fPIC", "-shared", "-fvisibility=hidden", "-ffp-contract=off", "-Wno-psabi",
@@ -45,27 +47,25 @@ class Wanted:
     mlx: str
     """MLX's version."""
 
+    # Parts of names stand for what the arithmetic depends on, and what the other libraries do.
     @property
     def arithmetic(self) -> str:
-        """What the arithmetic depends on, as a part of a name."""
         sources = [path for path in _sources() if path.name not in _MLX_SIDE - {"arithmetic.h"}]
         given = f"{OPTIONS}{processor.options(self.level)}{processor.identity(self.level)}"
         return f"{self.level}-{_digest_of(given, sources)}"
 
     @property
     def mlx_side(self) -> str:
-        """What the other two libraries depend on, as a part of a name."""
         sources = [path for path in _sources() if path.name in _MLX_SIDE]
         return f"mlx-{self.mlx}-{_digest_of(str(OPTIONS), sources)}"
 
     @property
     def name(self) -> str:
-        """The name of a folder with libraries that were built."""
         return f"{self.arithmetic}-{self.mlx_side}"
 
     def found(self) -> Path | None:
         """Return the first folder that has all of them, undamaged."""
-        built = (store / self.name for store in _stores())
+        built = (store / self.name for store in stores())
         return next(filter(_is_complete, (SHIPPED / self.mlx / self.level, *built)), None)
 
     def ready_made(self, name: str) -> Path | None:
@@ -74,11 +74,17 @@ class Wanted:
         shipped, built = f"*/{self.level}", f"{self.arithmetic}-*"
         if name != ARITHMETIC:
             shipped, built = f"{minor}.*/*", f"*-{self.mlx_side}"
-        for store, pattern in [(SHIPPED, shipped), *((store, built) for store in _stores())]:
-            for folder in sorted(store.glob(pattern)):
-                with suppress(OSError):
-                    return library(folder, name)
+        folders = [SHIPPED.glob(shipped), *(store.glob(built) for store in stores())]
+        for folder in chain(*map(sorted, folders)):
+            with suppress(OSError):
+                return library(folder, name)
         return None
+
+
+def stores() -> tuple[Path, Path]:
+    """Return the folders where libraries may be kept, the better first."""
+    beside = Path(tempfile.gettempdir()) / f"akunu-kernels-{os.getuid()}"
+    return cache_folder() / "kernels", beside
 
 
 def wanted(level: str = "") -> Wanted:
@@ -98,7 +104,7 @@ def writable_store() -> Path:
     Raises OSError if neither can be used.
     """
     reasons = []
-    for store in _stores():
+    for store in stores():
         try:
             store.mkdir(mode=0o700, parents=True, exist_ok=True)
             _check_owner(store)
@@ -157,15 +163,6 @@ def identity_of_compiler() -> str:
     return ""
 
 
-def _is_complete(folder: Path) -> bool:
-    """Return whether a folder has all libraries."""
-    with suppress(OSError):
-        if not folder.is_relative_to(SHIPPED):
-            _check_owner(folder.parent)
-        return bool([library(folder, name) for name in NAMES])
-    return False
-
-
 def remember(note: Path, reason: str) -> None:
     """Write why libraries cannot be built with this compiler."""
     note.write_text(f"{identity_of_compiler()}\n{reason}", encoding="utf-8")
@@ -175,23 +172,24 @@ def remembered(note: Path) -> str:
     """Return what was written for this compiler; an empty text if nothing was."""
     with suppress(OSError):
         compiler_then, _, reason = note.read_text(encoding="utf-8").partition("\n")
-        return f"{reason} ({note} remembers it)" if compiler_then == identity_of_compiler() else ""
+        return reason if compiler_then == identity_of_compiler() else ""
     return ""
 
 
-def _stores() -> Iterator[Path]:
-    yield cache_folder() / "kernels"
-    yield Path(tempfile.gettempdir()) / f"akunu-kernels-{os.getuid()}"
+def _is_complete(folder: Path) -> bool:
+    """Return whether a folder has all libraries."""
+    with suppress(OSError):
+        if not folder.is_relative_to(SHIPPED):
+            _check_owner(folder.parent)
+        return bool([library(folder, name) for name in NAMES])
+    return False
 
 
 def _check_owner(path: Path) -> None:
     """Raise OSError if others could have written a file or folder, or its name is a link."""
     status = path.lstat()
-    if (
-        status.st_uid != os.getuid()
-        or stat.S_ISLNK(status.st_mode)
-        or status.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
-    ):
+    shared = stat.S_ISLNK(status.st_mode) or status.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
+    if shared or status.st_uid != os.getuid():
         raise OSError(f"{path} can be written by others")
 
 
@@ -200,7 +198,5 @@ def _sources() -> list[Path]:
 
 
 def _digest_of(text: str, sources: list[Path]) -> str:
-    parts = [text.encode(), *(path.read_bytes() for path in sources)]
-    return hashlib.sha256(b"".join(hashlib.sha256(part).digest() for part in parts)).hexdigest()[
-        :12
-    ]
+    parts = [text.encode(), *map(Path.read_bytes, sources)]
+    return hashlib.sha256(b"".join(b"%d %b" % (len(part), part) for part in parts)).hexdigest()[:12]
