@@ -6,6 +6,7 @@
 #include <dlfcn.h>
 
 #include <algorithm>
+#include <array>
 #include <atomic>
 #include <optional>
 #include <stdexcept>
@@ -23,23 +24,10 @@ using Maybe = std::optional<array>;
 using Number = std::optional<int>;
 using Where = mx::StreamOrDevice;
 
-// The functions that are replaced. That MLX declares each so is checked here: with another
-// signature the definitions below would be functions that nobody calls.
-constexpr array (*MATMUL)(const array&, const array&, Where) = &mx::matmul;
-constexpr array (*ADDMM)(array, array, array, const float&, const float&, Where) = &mx::addmm;
-constexpr array (*GATHER)(array, array, Maybe, Maybe, bool, Where) = &mx::gather_mm;
-constexpr array (*PACKED_MATMUL)(const array&, const array&, const array&, const Maybe&, bool,
-                                 Number, Number, const std::string&, Where) = &mx::quantized_matmul;
-constexpr array (*PACKED_GATHER)(const array&, const array&, const array&, const Maybe&, Maybe,
-                                 Maybe, bool, Number, Number, const std::string&, const Maybe&,
-                                 bool, Where) = &mx::gather_qmm;
-constexpr array (*NORM)(const array&, const Maybe&, float, Where) = &mx::fast::rms_norm;
+// Those functions that are replaced of which MLX has several with the name. The others are named:
+// if MLX declared one with another signature, the definition below would make its name ambiguous.
 constexpr array (*ROPE)(const array&, int, bool, std::optional<float>, float, const array&,
                         const Maybe&, Where) = &mx::fast::rope;
-constexpr array (*ATTENTION)(const array&, const array&, const array&, float, const std::string&,
-                             Maybe, const Maybe&, bool,
-                             Where) = &mx::fast::scaled_dot_product_attention;
-constexpr array (*SIGMOID)(const array&, Where) = &mx::sigmoid;
 constexpr array (*LOG_SUM_EXP)(const array&, const std::vector<int>&, bool, Where) = &mx::logsumexp;
 constexpr array (*SOFTMAX)(const array&, const std::vector<int>&, bool, Where) = &mx::softmax;
 
@@ -58,6 +46,11 @@ array own(Arguments&&... arguments) {
     return reinterpret_cast<decltype(FUNCTION)>(found);
   }();
   return next(std::forward<Arguments>(arguments)...);
+}
+
+template <class... Functions>
+std::array<void*, sizeof...(Functions)> places_of(Functions*... functions) {
+  return {reinterpret_cast<void*>(functions)...};
 }
 
 // Calls that the kernels took, for the check that the linker did what it should.
@@ -172,7 +165,7 @@ array matmul(const array& x, const array& transposed, Where where) {
   const auto stream = to_stream(where);
   const auto w = dense_weights(x, transposed, stream);
   const auto rows = w ? rows_of_each(x, *w) : std::nullopt;
-  if (!on_cpu(stream) || !rows) return own<MATMUL>(x, transposed, where);
+  if (!on_cpu(stream) || !rows) return own<matmul>(x, transposed, where);
   return product({x, *w}, stream, Packing::DENSE, *rows);
 }
 
@@ -181,7 +174,7 @@ array addmm(array bias, array x, array transposed, const float& alpha, const flo
   const auto stream = to_stream(where);
   const auto w = dense_weights(x, transposed, stream);
   if (!on_cpu(stream) || !w || w->ndim() != 2 || !plain(bias) || alpha != 1 || beta != 1)
-    return own<ADDMM>(std::move(bias), std::move(x), std::move(transposed), alpha, beta, where);
+    return own<addmm>(std::move(bias), std::move(x), std::move(transposed), alpha, beta, where);
   const int rows = *rows_of_each(x, *w);
   return add(product({x, *w}, stream, Packing::DENSE, rows), bias, stream);
 }
@@ -201,7 +194,7 @@ array quantized_matmul(const array& x, const array& w, const array& scales, cons
   const auto rows = fits ? rows_of_each(x, w) : std::nullopt;
   if (!on_cpu(stream) || !rows)
     return unless_empty(
-        own<PACKED_MATMUL>(x, w, scales, biases, transpose, group_size, bits, mode, where), x, w,
+        own<quantized_matmul>(x, w, scales, biases, transpose, group_size, bits, mode, where), x, w,
         stream);
   return product(inputs_of(x, w, scales, biases), stream, *packing, *rows, transpose);
 }
@@ -234,8 +227,8 @@ array gather_mm(array x, array transposed, Maybe left, Maybe right, bool sorted,
   const auto stream = to_stream(where);
   const auto w = dense_weights(x, transposed, stream);
   if (!on_cpu(stream) || !w || !known_choice(x, *w, left, right))
-    return own<GATHER>(std::move(x), std::move(transposed), std::move(left), std::move(right),
-                       sorted, where);
+    return own<gather_mm>(std::move(x), std::move(transposed), std::move(left), std::move(right),
+                          sorted, where);
   return gathered({x, *w}, std::move(left), *right, stream, Packing::DENSE);
 }
 
@@ -247,15 +240,15 @@ array gather_qmm(const array& x, const array& w, const array& scales, const Mayb
   if (!on_cpu(stream) || !transpose || !packing || x.shape(-1) != columns_of(w, *packing) ||
       !known_choice(x, w, left, right) || global_scale)
     return unless_empty(
-        own<PACKED_GATHER>(x, w, scales, biases, std::move(left), std::move(right), transpose,
-                           group_size, bits, mode, global_scale, sorted, where),
+        own<gather_qmm>(x, w, scales, biases, std::move(left), std::move(right), transpose,
+                        group_size, bits, mode, global_scale, sorted, where),
         x, w, stream);
   return gathered(inputs_of(x, w, scales, biases), std::move(left), *right, stream, *packing);
 }
 
 array sigmoid(const array& x, Where where) {
   const auto stream = to_stream(where);
-  if (!on_cpu(stream) || !plain(x)) return own<SIGMOID>(x, where);
+  if (!on_cpu(stream) || !plain(x)) return own<sigmoid>(x, where);
   return lazy<akunu::Sigmoid>(x.shape(), {x}, stream);
 }
 
@@ -295,7 +288,7 @@ array rms_norm(const array& x, const Maybe& weight, float epsilon, Where where) 
   const auto stream = to_stream(where);
   if (!on_cpu(stream) || !weight || !plain(x, *weight) || weight->ndim() != 1 || x.ndim() < 1 ||
       weight->shape(0) != x.shape(-1))
-    return own<NORM>(x, weight, epsilon, where);
+    return own<rms_norm>(x, weight, epsilon, where);
   const auto compute = [epsilon](auto x, auto weight, int size, float* y) {
     arithmetic->rms_norm(x, weight, epsilon, size, y);
   };
@@ -333,7 +326,8 @@ array scaled_dot_product_attention(const array& q, const array& k, const array& 
                  (mask->dtype() == bool_ || mask->dtype() == float32))) &&
       (!sinks || (plain(*sinks) && sinks->ndim() == 1 && sinks->shape(0) == q.shape(1)));
   if (!known)
-    return own<ATTENTION>(q, k, v, scale, mode, std::move(mask), sinks, force_fused, where);
+    return own<scaled_dot_product_attention>(q, k, v, scale, mode, std::move(mask), sinks,
+                                             force_fused, where);
   std::vector<array> inputs{q, k, v};
   if (mask) {
     const Shape all{q.shape(0), q.shape(1), q.shape(2), k.shape(2)};
@@ -356,14 +350,9 @@ extern "C" {
 // Writes the linker's names of the functions and where they are; returns their number.
 EXPORT int akunu_replacements(const char** names, void** functions) {
   using namespace akunu;
-  void* all[] = {
-      reinterpret_cast<void*>(MATMUL),        reinterpret_cast<void*>(ADDMM),
-      reinterpret_cast<void*>(GATHER),        reinterpret_cast<void*>(PACKED_MATMUL),
-      reinterpret_cast<void*>(PACKED_GATHER), reinterpret_cast<void*>(NORM),
-      reinterpret_cast<void*>(ROPE),          reinterpret_cast<void*>(ATTENTION),
-      reinterpret_cast<void*>(SIGMOID),       reinterpret_cast<void*>(LOG_SUM_EXP),
-      reinterpret_cast<void*>(SOFTMAX),
-  };
+  const auto all = places_of(mx::matmul, mx::addmm, mx::gather_mm, mx::quantized_matmul,
+                             mx::gather_qmm, mx::sigmoid, mx::fast::rms_norm,
+                             mx::fast::scaled_dot_product_attention, ROPE, LOG_SUM_EXP, SOFTMAX);
   for (size_t i = 0; i < std::size(all); i++) {
     names[i] = linker_name(all[i]);
     functions[i] = all[i];

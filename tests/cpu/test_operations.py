@@ -459,6 +459,37 @@ def test_memory_of_an_input_that_nobody_needs_is_used_again():
         assert np.array_equal(exact(result), expected)
 
 
+NOTHING = {
+    "no rows": ((0, 64), 36, {}),
+    "no rows in each batch": ((2, 0, 64), 36, {}),
+    "no batch": ((0, 3, 64), 36, {}),
+    "no rows of weights": ((3, 64), 0, {}),
+    "weights as they are, no rows": ((0, 36), 36, {"transpose": False}),
+    "weights as they are, nothing to sum": ((3, 0), 0, {"transpose": False}),
+}
+
+
+@pytest.mark.parametrize("way", [{"group_size": 32}, {"mode": "mxfp4"}], ids=str)
+@pytest.mark.parametrize(("shape", "outputs", "options"), NOTHING.values(), ids=NOTHING.keys())
+def test_products_of_nothing(shape, outputs, options, way):
+    """MLX divides by such a number of rows, which would end the process."""
+    parts = [part[:outputs] for part in mx.quantize(mx.ones((36, 64)), **way)]
+    found = mx.quantized_matmul(mx.ones(shape), *parts, **way, **options)
+    assert np.array_equal(found, np.zeros((*shape[:-1], 64 if options else outputs)))
+
+
+@pytest.mark.parametrize("transpose", [True, False])
+@pytest.mark.parametrize(("tokens", "rows"), [(2, 0), (0, 1)])
+def test_products_of_nothing_with_experts(tokens, rows, transpose):
+    parts = mx.quantize(mx.ones((3, 64, 64)), group_size=32)
+    chosen = mx.zeros((tokens, 2), mx.uint32)
+    found = mx.gather_qmm(
+        mx.ones((tokens, 1, rows, 64)), *parts, rhs_indices=chosen, transpose=transpose,
+        group_size=32,
+    )  # fmt: skip
+    assert np.array_equal(found, np.zeros((tokens, 2, rows, 64)))
+
+
 UNKNOWN = {
     "16 bits": lambda x: mx.sigmoid(x.astype(mx.float16)),
     "nothing": lambda x: mx.sigmoid(x[:0]),
