@@ -67,8 +67,8 @@ ensure_environment() {
     # What is there already would count as wanted.
     lowest) with_uv --reinstall --resolution lowest-direct --editable "$root" --group "$root/pyproject.toml:dev" ;;
     esac
-    # Rather now than when the first model is loaded; akunu does without them where they cannot be built.
-    "$venv/bin/python" -c 'from akunu_py.cpu import load_kernels; load_kernels()' || true
+    # While the model is fetched; whoever runs tests waits for them (tests/conftest.py).
+    [ "$1" != run ] || "$venv/bin/python" -m akunu_py.cpu.build --background </dev/null >/dev/null 2>&1 &
     for stamp in run "$1"; do
         printf '%s' "$wanted" >"$venv/.akunu-$stamp"
     done

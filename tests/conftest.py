@@ -5,6 +5,7 @@ import gc
 import logging
 import os
 import signal
+import subprocess
 import sys
 import time
 import types
@@ -25,6 +26,9 @@ def load_libraries():
     """
     # Identity is asserted to the bit, which MLX's own BLAS gives; tests/fast_blas asks for another.
     os.environ.setdefault("AKUNU_BLAS", "mlx")
+    if os.environ.get("AKUNU_CPU", "auto") == "auto" and sys.platform == "linux":
+        # Else MLX's own would be tested while they are built.
+        subprocess.run([sys.executable, "-m", "akunu_py.cpu.build"], check=False)
     from akunu_py.cpu import load_kernels
 
     # Programs that tests start have caches of their own, and would build the kernels again.
