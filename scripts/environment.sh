@@ -14,7 +14,7 @@ find_python() {
     return 1
 }
 
-# pip ARGUMENTS...: the environment's own, which takes four seconds to make: only where uv is missing.
+# pip ARGUMENTS...: the environment's own, made where it is missing.
 pip() {
     "$venv/bin/python" -m pip --version >/dev/null 2>&1 || "$venv/bin/python" -m ensurepip >/dev/null 2>&1 || {
         echo "akunu: $python cannot install packages; on Debian and Ubuntu: apt install python3-venv" >&2
@@ -31,8 +31,10 @@ pip() {
 # with_uv ARGUMENTS...: the one on the PATH, or a package of the environment.
 with_uv() {
     uv=$(command -v uv) || {
-        pip install --no-compile uv 2>/dev/null || true
         uv="$venv/bin/uv"
+        # A pip that is there already brings another in half of the time.
+        [ -x "$uv" ] || "$python" -m pip --quiet --python "$venv/bin/python" install --no-compile pip uv 2>/dev/null ||
+            pip install --no-compile uv 2>/dev/null || true
     }
     "$uv" pip install --quiet --python "$venv/bin/python" "$@"
 }
