@@ -1,4 +1,4 @@
-"""Kernels for MLX's CPU backend on Linux, shipped or built on the user's machine; see docs/linux.md."""
+"""Kernels for MLX's CPU backend on Linux, shipped or built there; see docs/linux.md."""
 
 from akunu_py.cpu.library import KERNELS_VARIABLE, Kernels, load_kernels
 
