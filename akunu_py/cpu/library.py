@@ -20,7 +20,6 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -194,13 +193,8 @@ def _found_or_begun(wanted: Wanted) -> Path:
 
 
 def _tell_news() -> None:
-    """Say what became of a build, if nobody was told yet."""
-    for store in places.stores():
-        with suppress(OSError):
-            line = (store / places.NEWS).read_text(encoding="utf-8")
-            # Only one of several processes can delete it.
-            (store / places.NEWS).unlink()
-            _log.warning("%s", line)
+    for line in places.taken_news():
+        _log.warning("%s", line)
 
 
 def _builder(level: str) -> list[str]:
