@@ -9,6 +9,7 @@
 
 #include <algorithm>
 #include <array>
+#include <bit>
 #include <cstring>
 #include <vector>
 
@@ -104,19 +105,15 @@ using Few = WholeCodes<BITS>;
 using Four = WholeNibbles;
 using Eight = WholeBytes;
 
-// Rows of x: numbers in the order of a form, a step for each block, and a sum for each group.
+// Rows of x: numbers in the order of a form, and of each block the step and the sum, of which
+// `padded` is the number in a row. Those behind the last block are 0.
 struct Wholes {
   const int16_t* numbers;
   const float *steps, *sums;
-  size_t columns, blocks, groups;
+  size_t columns, padded;
 
   Wholes from(int row) const {
-    return {numbers + row * columns,
-            steps + row * blocks,
-            sums + row * groups,
-            columns,
-            blocks,
-            groups};
+    return {numbers + row * columns, steps + row * padded, sums + row * padded, columns, padded};
   }
 };
 
@@ -160,47 +157,54 @@ inline float to_wholes(const float* x, int16_t* to, int& total) {
 // y[0:ROWS, 0:COUNT] = x times the weights from `first` on.
 template <class Form, int ROWS, int COUNT>
 void whole_tile(const Packed& w, int first, const Wholes& x, float* y) {
-  constexpr size_t BLOCK_BYTES = BLOCK_COLUMNS * Form::BITS / 8;
-  constexpr size_t BLOCKS_OF_LINE = std::max<size_t>(1, 64 / BLOCK_BYTES);
+  constexpr int CHUNK_BLOCKS = 64;
+  constexpr int BLOCK_BYTES = BLOCK_COLUMNS * Form::BITS / 8;
+  constexpr int BLOCKS_OF_LINE = std::max(1, 64 / BLOCK_BYTES);
   // Rows are too short for the processor to see where the next ones begin.
   constexpr size_t AHEAD_BYTES = 4096;
-  const size_t row_bytes = w.row_bytes();
+  const size_t row_bytes = w.row_bytes(), groups = w.groups();
   const uint8_t* codes = w.codes + first * row_bytes;
-  const float *scales = w.scales + first * x.groups, *biases = w.biases + first * x.groups;
+  const int blocks = w.columns / BLOCK_COLUMNS;
+  // Of eight blocks the groups, of which each has one, two or four.
+  const int shift = std::countr_zero(unsigned(w.group / BLOCK_COLUMNS));
+  const Ints lanes{0, 1, 2, 3, 4, 5, 6, 7};
   Floats sums[ROWS][COUNT] = {};
-  // A bias is a factor of the sum of a group's numbers.
-  for (size_t g = 0; g < x.groups; g += LANES) {
-    const Ints known = Ints{0, 1, 2, 3, 4, 5, 6, 7} < int(x.groups - g);
-    for (int n = 0; n < COUNT; n++) {
-      const Floats bias(_mm256_maskload_ps(biases + n * x.groups + g, __m256i(known)));
-      for (int m = 0; m < ROWS; m++) {
-        const Floats of_x(_mm256_maskload_ps(x.sums + m * x.groups + g, __m256i(known)));
-        sums[m][n] = multiply_add(bias, of_x, sums[m][n]);
+  for (int begin = 0; begin < blocks; begin += CHUNK_BLOCKS) {
+    const int count = std::min(CHUNK_BLOCKS, blocks - begin);
+    alignas(4 * LANES) float factors[ROWS][COUNT][CHUNK_BLOCKS];
+    for (int block = 0; block < count; block += LANES) {
+      const size_t group = size_t(begin + block) >> shift;
+      const auto of_blocks = [&](const float* of_groups) {
+        const auto known = __m256i(lanes < int(groups - group));
+        return Floats(_mm256_permutevar8x32_ps(_mm256_maskload_ps(of_groups + group, known),
+                                               __m256i(lanes >> shift)));
+      };
+      for (int n = 0; n < COUNT; n++) {
+        const Floats scale = of_blocks(w.scales + (first + n) * groups);
+        const Floats bias = of_blocks(w.biases + (first + n) * groups);
+        for (int m = 0; m < ROWS; m++) {
+          const size_t at = m * x.padded + begin + block;
+          store(&factors[m][n][block], scale * load(x.steps + at));
+          sums[m][n] = multiply_add(bias, load(x.sums + at), sums[m][n]);
+        }
       }
     }
-  }
-  const int blocks_of_group = w.group / BLOCK_COLUMNS;
-  int in_group = blocks_of_group;
-  for (size_t block = 0; block < x.blocks; block++, codes += BLOCK_BYTES) {
-    if (block % BLOCKS_OF_LINE == 0)
-      for (int n = 0; n < COUNT; n++) __builtin_prefetch(codes + n * row_bytes + AHEAD_BYTES);
+    for (int block = 0; block < count; block++, codes += BLOCK_BYTES) {
+      if (block % BLOCKS_OF_LINE == 0)
+        for (int n = 0; n < COUNT; n++) __builtin_prefetch(codes + n * row_bytes + AHEAD_BYTES);
 #pragma GCC unroll 4
-    for (int n = 0; n < COUNT; n++) {
-      __m256i codes_1, codes_2;
-      Form::unpack(codes + n * row_bytes, codes_1, codes_2);
-      const Floats scale = repeat(scales[n * x.groups]);
+      for (int n = 0; n < COUNT; n++) {
+        __m256i codes_1, codes_2;
+        Form::unpack(codes + n * row_bytes, codes_1, codes_2);
 #pragma GCC unroll 4
-      for (int m = 0; m < ROWS; m++) {
-        const int16_t* numbers = x.numbers + m * x.columns + block * BLOCK_COLUMNS;
-        const Ints products = Ints(_mm256_madd_epi16(codes_1, load_wholes(numbers))) +
-                              Ints(_mm256_madd_epi16(codes_2, load_wholes(numbers + 16)));
-        sums[m][n] = multiply_add(__builtin_convertvector(products, Floats),
-                                  scale * repeat(x.steps[m * x.blocks + block]), sums[m][n]);
+        for (int m = 0; m < ROWS; m++) {
+          const int16_t* numbers = x.numbers + m * x.columns + (begin + block) * BLOCK_COLUMNS;
+          const Ints products = Ints(_mm256_madd_epi16(codes_1, load_wholes(numbers))) +
+                                Ints(_mm256_madd_epi16(codes_2, load_wholes(numbers + 16)));
+          sums[m][n] = multiply_add(__builtin_convertvector(products, Floats),
+                                    repeat(factors[m][n][block]), sums[m][n]);
+        }
       }
-    }
-    if (--in_group == 0) {
-      scales++;
-      in_group = blocks_of_group;
     }
   }
   for (int m = 0; m < ROWS; m++, y += w.rows) {
@@ -227,21 +231,25 @@ void product_of(const Packed& w, int begin, int end, const float* x, int num_row
   constexpr int MOST = by_rows.size();
   // Rows of x whose numbers stay in the caches.
   constexpr int AT_ONCE = 32;
-  const size_t blocks = w.columns / BLOCK_COLUMNS, groups = w.groups();
+  const int blocks = w.columns / BLOCK_COLUMNS, padded = up_to_lanes(blocks);
   for (int count; num_rows > 0;
        num_rows -= count, x += size_t(count) * w.columns, y += size_t(count) * w.rows) {
     count = std::min(num_rows, AT_ONCE);
     auto* numbers = reinterpret_cast<int16_t*>(numbers_in(number_space, count * w.columns / 2));
-    float* steps = numbers_in(step_space, count * blocks);
-    float* sums = numbers_in(sum_space, count * groups);
-    std::fill_n(sums, count * groups, 0.0f);
-    for (size_t block = 0; block < count * blocks; block++) {
-      const size_t column = block * BLOCK_COLUMNS;
-      int total;
-      steps[block] = to_wholes<Form::EVENS_FIRST>(x + column, numbers + column, total);
-      sums[column / w.group] += steps[block] * total;
+    float* steps = numbers_in(step_space, count * padded);
+    float* sums = numbers_in(sum_space, count * padded);
+    std::fill_n(steps, count * padded, 0.0f);
+    std::fill_n(sums, count * padded, 0.0f);
+    for (int m = 0; m < count; m++) {
+      for (int block = 0; block < blocks; block++) {
+        const size_t column = size_t(m) * w.columns + block * BLOCK_COLUMNS;
+        int total;
+        const float step = to_wholes<Form::EVENS_FIRST>(x + column, numbers + column, total);
+        steps[m * padded + block] = step;
+        sums[m * padded + block] = step * total;
+      }
     }
-    const Wholes all{numbers, steps, sums, size_t(w.columns), blocks, groups};
+    const Wholes all{numbers, steps, sums, size_t(w.columns), size_t(padded)};
     int n = begin;
     for (; n + 4 <= end; n += 4)
       for (int m = 0; m < count; m += MOST)
