@@ -13,6 +13,7 @@
 #include <string>
 #include <utility>
 
+#include "chains.h"
 #include "mlx/fast.h"
 #include "mlx/ops.h"
 #include "mlx/primitives.h"
@@ -74,8 +75,8 @@ bool on_cpu(const mx::Stream& stream) { return enabled && stream.device == mx::D
 template <class Kernel, class... Options>
 array lazy(mx::Shape shape, std::vector<array> inputs, mx::Stream stream, Options... options) {
   taken++;
-  return array(std::move(shape), mx::float32, std::make_shared<Kernel>(stream, options...),
-               std::move(inputs));
+  return array(std::move(shape), mx::float32,
+               std::make_shared<Kernel>(stream, std::move(options)...), std::move(inputs));
 }
 
 }  // namespace akunu
@@ -157,8 +158,12 @@ array product(std::vector<array> inputs, Stream stream, Packing packing, int row
   auto shape = inputs[0].shape();
   shape.back() = transposed ? w.shape(-2) : columns_of(w, packing);
   const int matrices = w.size() / w.shape(-1) / w.shape(-2);
+  // The shape of x is known; only the order of its numbers counts.
+  if (made_by(inputs[0], "Reshape") && source_of(inputs[0].inputs()[0]))
+    inputs[0] = array(inputs[0].inputs()[0]);
+  Layout x = read_through(inputs);
   return lazy<akunu::Product>(std::move(shape), std::move(inputs), stream,
-                              ProductSettings{packing, rows, matrices, transposed});
+                              ProductSettings{packing, rows, matrices, transposed, std::move(x)});
 }
 
 array matmul(const array& x, const array& transposed, Where where) {
@@ -252,6 +257,33 @@ array sigmoid(const array& x, Where where) {
   return lazy<akunu::Sigmoid>(x.shape(), {x}, stream);
 }
 
+array multiply(const array& a, const array& b, Where where) {
+  const auto stream = to_stream(where);
+  if (on_cpu(stream) && plain(a, b) && a.shape() == b.shape())
+    for (const auto [gate, factor] : {std::pair(&a, &b), std::pair(&b, &a)})
+      if (made_by(*gate, "AkunuSigmoid")) {
+        auto inputs = gate->inputs();
+        inputs.push_back(*factor);
+        return lazy<akunu::Sigmoid>(a.shape(), std::move(inputs), stream);
+      }
+  return own<multiply>(a, b, where);
+}
+
+// Products on the right are added to what is on the left. In sums such as x + f(x) the left is read
+// twice, and a product there would be computed twice.
+array add(const array& a, const array& b, Where where) {
+  const auto stream = to_stream(where);
+  if (on_cpu(stream) && plain(a, b) && a.shape() == b.shape() && made_by(b, "AkunuProduct")) {
+    auto settings = static_cast<const akunu::Product&>(b.primitive()).settings();
+    if (settings.transposed && !std::exchange(settings.added, true)) {
+      auto inputs = b.inputs();
+      inputs.push_back(a);
+      return lazy<akunu::Product>(a.shape(), std::move(inputs), stream, std::move(settings));
+    }
+  }
+  return own<add>(a, b, where);
+}
+
 array logsumexp(const array& x, const std::vector<int>& axes, bool keepdims, Where where) {
   const auto stream = to_stream(where);
   const int dims = int(x.ndim());
@@ -307,8 +339,10 @@ array rope(const array& x, int dims, bool traditional, std::optional<float> base
   if (!known) return own<ROPE>(x, dims, traditional, base, scale, offset, periods, where);
   std::vector<array> inputs{x, offset};
   if (periods) inputs.push_back(*periods);
+  Layout layout = read_through(inputs);
   return lazy<akunu::Rope>(x.shape(), std::move(inputs), stream,
-                           akunu::RopeSettings{dims, traditional, base.value_or(1), scale});
+                           akunu::RopeSettings{dims, traditional, base.value_or(1), scale},
+                           std::move(layout));
 }
 
 array scaled_dot_product_attention(const array& q, const array& k, const array& v, float scale,
@@ -328,7 +362,7 @@ array scaled_dot_product_attention(const array& q, const array& k, const array& 
   if (!known)
     return own<scaled_dot_product_attention>(q, k, v, scale, mode, std::move(mask), sinks,
                                              force_fused, where);
-  std::vector<array> inputs{q, k, v};
+  std::vector<array> inputs{q, whole_of(k), whole_of(v)};
   if (mask) {
     const Shape all{q.shape(0), q.shape(1), q.shape(2), k.shape(2)};
     inputs.push_back(broadcast_to(*mask, all, stream));
@@ -336,7 +370,8 @@ array scaled_dot_product_attention(const array& q, const array& k, const array& 
   if (sinks) inputs.push_back(*sinks);
   auto shape = q.shape();
   shape.back() = v.shape(3);
-  const akunu::AttentionSettings settings{scale, causal, mask.has_value(), sinks.has_value()};
+  const akunu::AttentionSettings settings{scale, causal, mask.has_value(), sinks.has_value(),
+                                          k.shape(2)};
   return lazy<akunu::Attention>(std::move(shape), std::move(inputs), stream, settings);
 }
 
@@ -351,7 +386,7 @@ extern "C" {
 EXPORT int akunu_replacements(const char** names, void** functions) {
   using namespace akunu;
   const auto all = places_of(mx::matmul, mx::addmm, mx::gather_mm, mx::quantized_matmul,
-                             mx::gather_qmm, mx::sigmoid, mx::fast::rms_norm,
+                             mx::gather_qmm, mx::sigmoid, mx::add, mx::multiply, mx::fast::rms_norm,
                              mx::fast::scaled_dot_product_attention, ROPE, LOG_SUM_EXP, SOFTMAX);
   for (size_t i = 0; i < std::size(all); i++) {
     names[i] = linker_name(all[i]);

@@ -35,7 +35,9 @@ OPTIONS = (
     "-std=c++20", "-fPIC", "-shared", "-fvisibility=hidden", "-ffp-contract=off", "-Wno-psabi",
 )  # fmt: skip
 
-_MLX_SIDE = {"arithmetic.h", "operations.cpp", "primitives.h", "threads.h", "replacements.c"}
+_MLX_SIDE = {
+    "arithmetic.h", "chains.h", "operations.cpp", "primitives.h", "threads.h", "replacements.c",
+}  # fmt: skip
 _COMPILERS = (["c++"], ["g++"], ["clang++"])
 
 

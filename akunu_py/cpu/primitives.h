@@ -16,6 +16,7 @@
 #include "mlx/array.h"
 #include "mlx/backend/cpu/encoder.h"
 #include "mlx/primitives.h"
+#include "mlx/scheduler.h"
 #include "threads.h"
 
 namespace akunu {
@@ -43,6 +44,20 @@ void in_parts(int count, int multiple, double amount, const Work& work) {
               [&](int part) { work(part * size, std::min(count, (part + 1) * size)); });
 }
 
+// Where the numbers of an array are in its memory; without a shape, as MLX says.
+struct Layout {
+  mx::Shape shape;
+  mx::Strides strides;
+
+  // Whether they are without gaps and in order.
+  bool ordered() const {
+    int64_t step = 1;
+    for (int axis = int(shape.size()) - 1; axis >= 0; step *= shape[axis--])
+      if (shape[axis] != 1 && strides[axis] != step) return false;
+    return true;
+  }
+};
+
 // The numbers of an array as kernels read them. MLX keeps an array's memory until queued work is
 // done, but not the array.
 template <class T>
@@ -57,6 +72,13 @@ struct View {
         shape(a.shape()),
         strides(a.strides()),
         ordered(a.flags().row_contiguous) {}
+
+  View(const array& a, const Layout& layout) : View(a) {
+    if (layout.shape.empty()) return;
+    shape = layout.shape;
+    strides = layout.strides;
+    ordered = layout.ordered();
+  }
 
   // The numbers without gaps and in order; copied to `space` if they are not so already.
   const T* in_order(std::vector<T>& space) const {
@@ -126,12 +148,17 @@ class Operation : public mx::UnaryPrimitive {
   float* memory_of(const array& in, array& out) const {
     if (!in.is_donatable() || !in.flags().row_contiguous || in.nbytes() != out.nbytes())
       return memory(out);
-    out.copy_shared_buffer(in);
+    // The shapes may be different.
+    out.copy_shared_buffer(in, out.strides(), {true, true, false}, in.data_size());
     return out.data<float>();
   }
 
   // Of one type for all kinds of work: what MLX makes of each takes compilers long.
-  void queue(std::function<void()> work) {
+  // The encoder lets few operations wait, which bounds the memory of large results. With small
+  // ones the thread that builds the graph would only sleep and wake a hundred times in a pass.
+  void queue(const array& out, std::function<void()> work) {
+    constexpr size_t LARGE = 1 << 17;
+    if (out.nbytes() < LARGE) return mx::scheduler::enqueue(stream(), std::move(work));
     mx::cpu::get_command_encoder(stream()).dispatch(std::move(work));
   }
 };
@@ -216,16 +243,25 @@ struct Matrices {
   int rows, columns;
 };
 
-void product_in_parts(const Packed& w, const float* x, int count, float* y) {
-  in_parts(w.rows, TILE_COUNT, double(w.rows) * w.columns * count,
-           [&](int begin, int end) { arithmetic->product(w, begin, end, x, count, y); });
+// The products of `count` rows of x, with what is `added` to them, if anything is.
+void product_in_parts(const Packed& w, const float* x, int count, float* y,
+                      const float* added = nullptr) {
+  in_parts(w.rows, TILE_COUNT, double(w.rows) * w.columns * count, [&](int begin, int end) {
+    arithmetic->product(w, begin, end, x, count, y);
+    if (!added) return;
+    for (size_t row = 0; row < size_t(count); row++)
+      for (size_t i = row * w.rows + begin; i < row * w.rows + end; i++) y[i] += added[i];
+  });
 }
 
-// Each matrix is multiplied by `rows` rows of x; behind the last comes the first again.
+// Each matrix is multiplied by `rows` rows of x; behind the last comes the first again. To the
+// products the last input may be added.
 struct ProductSettings {
   Packing packing;
   int rows, matrices;
   bool transposed;
+  Layout x;
+  bool added = false;
 };
 
 class Product : public With<ProductSettings> {
@@ -234,15 +270,20 @@ class Product : public With<ProductSettings> {
 
   const char* name() const override { return "AkunuProduct"; }
 
+  const ProductSettings& settings() const { return settings_; }
+
   void eval_cpu(const std::vector<array>& in, array& out) override {
-    queue([x = View<float>(in[0]), matrices = Matrices(in, settings_.packing), of = settings_,
-           rows = out.size() / out.shape(-1), y = memory(out)]() mutable {
-      static thread_local std::vector<float> space;
-      const float* from = x.in_order(space);
+    std::optional<View<float>> sum;
+    if (settings_.added) sum.emplace(in.back());
+    queue(out, [x = View<float>(in[0], settings_.x), matrices = Matrices(in, settings_.packing),
+                sum, of = settings_, rows = out.size() / out.shape(-1), y = memory(out)]() mutable {
+      static thread_local std::vector<float> space, summands;
+      const float *from = x.in_order(space), *added = sum ? sum->in_order(summands) : nullptr;
       for (size_t row = 0; row < rows; row += of.rows) {
         const Packed w = matrices.at(row / of.rows % of.matrices);
         if (of.transposed) {
-          product_in_parts(w, from, of.rows, y);
+          product_in_parts(w, from, of.rows, y, added);
+          if (added) added += size_t(of.rows) * w.rows;
         } else {
           in_parts(w.columns, SUMMED_COLUMNS, double(w.rows) * w.columns * of.rows,
                    [&](int begin, int end) {
@@ -264,9 +305,9 @@ class GatheredProduct : public With<Packing> {
   const char* name() const override { return "AkunuGatheredProduct"; }
 
   void eval_cpu(const std::vector<array>& in, array& out) override {
-    queue([x = View<float>(in[0]), matrices = Matrices(in, settings_), length = in[0].shape(-2),
-           left = View<uint32_t>(in[in.size() - 2]), right = View<uint32_t>(in.back()),
-           y = memory(out)] {
+    queue(out, [x = View<float>(in[0]), matrices = Matrices(in, settings_),
+                length = in[0].shape(-2), left = View<uint32_t>(in[in.size() - 2]),
+                right = View<uint32_t>(in.back()), y = memory(out)] {
       static thread_local std::vector<float> space, chosen, products;
       static thread_local std::vector<uint32_t> lefts, rights, order;
       const float* values = x.in_order(space);
@@ -309,9 +350,9 @@ class Rows : public With<OfRow> {
 
   void eval_cpu(const std::vector<array>& in, array& out) override {
     const int size = in[0].shape(-1), count = in[0].size() / size;
-    queue([of = settings_, x = View<float>(in[0]), weight = View<float>(in.back()),
-           weighted = in.size() > 1, size, count, made = out.size() / count,
-           y = memory_of(in[0], out)] {
+    queue(out, [of = settings_, x = View<float>(in[0]), weight = View<float>(in.back()),
+                weighted = in.size() > 1, size, count, made = out.size() / count,
+                y = memory_of(in[0], out)] {
       static thread_local std::vector<float> space, weights;
       const float *values = x.in_order(space),
                   *factors = weighted ? weight.in_order(weights) : nullptr;
@@ -331,6 +372,7 @@ inline void softmax_of_row(const float* x, const float*, int size, float* y) {
   std::copy_n(row.data(), size, y);
 }
 
+// Of the first input; times the others, if there are any.
 class Sigmoid : public Operation {
  public:
   using Operation::Operation;
@@ -339,14 +381,20 @@ class Sigmoid : public Operation {
 
   void eval_cpu(const std::vector<array>& in, array& out) override {
     constexpr int AT_ONCE = 4096;
-    queue([x = View<float>(in[0]), size = out.size(), y = memory_of(in[0], out)] {
-      static thread_local std::vector<float> space;
-      const float* values = x.in_order(space);
+    queue(out, [x = std::vector<View<float>>(in.begin(), in.end()), size = out.size(),
+                y = memory_of(in[0], out)] {
+      static thread_local std::vector<std::vector<float>> spaces;
+      static thread_local std::vector<const float*> values;
+      spaces.resize(std::max(spaces.size(), x.size()));
+      values.clear();
+      for (size_t i = 0; i < x.size(); i++) values.push_back(x[i].in_order(spaces[i]));
       const int count = (size + AT_ONCE - 1) / AT_ONCE;
-      in_parts(count, 1, double(size) * 10, [&](int begin, int end) {
-        const size_t first = size_t(begin) * AT_ONCE;
-        arithmetic->sigmoid(values + first, std::min(size, size_t(end) * AT_ONCE) - first,
-                            y + first);
+      in_parts(count, 1, double(size) * 10, [&, all = values.data()](int begin, int end) {
+        const size_t first = size_t(begin) * AT_ONCE,
+                     behind = std::min(size, size_t(end) * AT_ONCE);
+        arithmetic->sigmoid(all[0] + first, behind - first, y + first);
+        for (size_t input = 1; input < x.size(); input++)
+          for (size_t i = first; i < behind; i++) y[i] *= all[input][i];
       });
     });
   }
@@ -363,15 +411,15 @@ struct RopeSettings {
 // Rotary positions (Su et al., RoFormer, 3.2.2) of x [batch, heads, length, size].
 class Rope : public With<RopeSettings> {
  public:
-  using With::With;
+  Rope(mx::Stream stream, RopeSettings settings, Layout x) : With(stream, settings), x_(x) {}
 
   const char* name() const override { return "AkunuRope"; }
 
   void eval_cpu(const std::vector<array>& in, array& out) override {
     std::optional<View<float>> periods;
     if (in.size() > 2) periods.emplace(in[2]);
-    queue([settings = settings_, x = View<float>(in[0]), offset = View<int>(in[1]),
-           several = in[1].size() > 1, periods, y = memory_of(in[0], out)] {
+    queue(out, [settings = settings_, x = View<float>(in[0], x_), offset = View<int>(in[1]),
+                several = in[1].size() > 1, periods, y = memory_of(in[0], out)] {
       static thread_local std::vector<float> space, given;
       const float* values = x.in_order(space);
       const float* period = periods ? periods->in_order(given) : nullptr;
@@ -397,6 +445,8 @@ class Rope : public With<RopeSettings> {
     int first = 0, length = 0;
     std::vector<float> cosines, sines;
   };
+
+  const Layout x_;
 
   // All layers of a pass ask for the same angles, so the last ones are kept.
   static const Angles& angles_of(const RopeSettings& settings, int first, int length,
@@ -424,10 +474,12 @@ class Rope : public With<RopeSettings> {
 struct AttentionSettings {
   float scale;
   bool causal, masked, sinks;
+  int keys;
 };
 
-// Softmax(scale * q k^T + mask) v of q [batch, heads, length, size] and fewer heads of k and v; a
-// mask has the shape [batch, heads, length, keys], and sinks, of each head, are logits of no key.
+// Softmax(scale * q k^T + mask) v of q [batch, heads, length, size] and fewer heads of k and v,
+// which may have further rows behind the keys; a mask has the shape [batch, heads, length, keys],
+// and sinks, of each head, are logits of no key.
 class Attention : public With<AttentionSettings> {
  public:
   using With::With;
@@ -439,13 +491,13 @@ class Attention : public With<AttentionSettings> {
     std::optional<Mask> mask;
     if (settings_.masked) mask.emplace(in[3]);
     if (settings_.sinks) sinks.emplace(in.back());
-    queue([q_ = View<float>(in[0]), k_ = View<float>(in[1]), v_ = View<float>(in[2]), mask, sinks,
-           settings = settings_, y = memory(out)] {
+    queue(out, [q_ = View<float>(in[0]), k_ = View<float>(in[1]), v_ = View<float>(in[2]), mask,
+                sinks, settings = settings_, y = memory(out)] {
       static thread_local std::vector<float> space[4];
       const auto q = q_.in_rows(space[0]), k = k_.in_rows(space[1]), v = v_.in_rows(space[2]);
       const float* sink = sinks ? sinks->in_order(space[3]) : nullptr;
       const int batch = q.shape[0], heads = q.shape[1], length = q.shape[2];
-      const int kv_heads = k.shape[1], keys = k.shape[2], size = v.shape[3];
+      const int kv_heads = k.shape[1], keys = settings.keys, size = v.shape[3];
       const int shared = heads / kv_heads, rows = shared * length;
       const int at_once = std::min(rows, AT_ONCE), chunks = (rows + at_once - 1) / at_once;
       const double work = double(batch) * heads * length * keys * (q.shape[3] + size);
