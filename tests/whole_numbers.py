@@ -8,7 +8,7 @@ BLOCK = 32
 
 IN_WHOLES = load_kernels().level == "x86-64-v3"
 
-LEEWAY = 32 if IN_WHOLES else 1
+LEEWAY = 24 if IN_WHOLES else 1
 """How many times as far results may be from those with float32 products. Such a number is wrong by
 2^-16 of the largest in its block, a float32 by 2^-24 of itself; sums of many lie closer together.
 A wrong scale, order or weight is hundreds of times as far."""

@@ -165,9 +165,13 @@ def _compile(
         errors="replace", check=False, cwd=SOURCES,
     )  # fmt: skip
     if done.returncode:
-        errors = [line for line in done.stderr.splitlines() if "error" in line.lower()]
-        said_why = done.returncode > 0 and errors and not _MAY_PASS.search(done.stderr)
-        reason = f"{program} failed: {(errors or [f'it ended with {done.returncode}'])[0]}"
+        said = done.stderr.splitlines()
+        errors = [line for line in said if re.search("error|undefined", line, re.IGNORECASE)]
+        # What linkers end with is no reason.
+        reasons = [line for line in errors if "ld returned" not in line]
+        said_why = done.returncode > 0 and reasons and not _MAY_PASS.search(done.stderr)
+        first = (reasons or errors or [f"it ended with {done.returncode}"])[0]
+        reason = f"{program} failed: {first}"
         raise (OSError if said_why else _NotNowError)(reason)
     path.chmod(0o600)
     path.rename(folder / f"{name}-{places.digest(path)}.so")

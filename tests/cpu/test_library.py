@@ -205,6 +205,7 @@ def test_what_a_compiler_says_of_the_sources_is_remembered(tmp_path, compiler):
 PASSING = {
     "a full disk": "echo 'as: error: x.o: No space left on device' >&2; exit 1",
     "killed": "kill -9 $$",
+    "a linker without a reason": "echo 'collect2: error: ld returned 1 exit status' >&2; exit 1",
     "killed inside": "echo 'g++: fatal error: Killed signal terminated program cc1plus' >&2; exit 1",
     "no memory": "echo 'cc1plus: error: out of memory allocating 65536 bytes' >&2; exit 1",
 }
