@@ -67,8 +67,11 @@ class PassShape:
         )
         pairs = max(rows * max(chunk, min(held + rows, columns)) for rows, held in passes)
         scores = self.heads * pairs * number_bytes
-        if self.head_width in _FUSED_WIDTHS if not on_cpu() else quantized_cache and has_kernels():
+        if not on_cpu() and self.head_width in _FUSED_WIDTHS:
             scores = 0
+        elif on_cpu() and quantized_cache and has_kernels():
+            # Rows attend in parts, of which two are under way.
+            scores = 2 * self.heads * min(chunk, _DRAFTED_ROWS) * columns * number_bytes
         mask = pairs * number_bytes
         rows = _WIDTH_FACTOR * self.width + _HIDDEN_FACTOR * self.hidden
         if self.planes > 1:
