@@ -167,7 +167,7 @@ def _compile(
     if done.returncode:
         said = done.stderr.splitlines()
         errors = [line for line in said if re.search("error|undefined", line, re.IGNORECASE)]
-        # What linkers end with is no reason.
+        # The last line of a linker does not say why it failed.
         reasons = [line for line in errors if "ld returned" not in line]
         said_why = done.returncode > 0 and reasons and not _MAY_PASS.search(done.stderr)
         first = (reasons or errors or [f"it ended with {done.returncode}"])[0]

@@ -1,6 +1,6 @@
 // Operations that take in what precedes them in the graph.
 //
-// MLX spends about 4 us of its thread on each node of a graph, whatever it computes. So a kernel
+// MLX spends time of its thread on each node of a graph, whatever it computes. So a kernel
 // reads through views between it and another kernel, and does the sums and products next to it.
 // The nodes that it takes in are never evaluated, unless something else needs them, too.
 

@@ -76,6 +76,20 @@ def test_products_with_packed_weights(way, rows, outputs, groups, seed):
         assert np.array_equal(alone, found[row])
 
 
+@pytest.mark.parametrize("number", [np.nan, np.inf])
+def test_what_is_not_finite_stays_so_in_its_row_alone(number):
+    rng = np.random.default_rng(1)
+    parts, _ = packed(numbers(rng, 40, 128), AFFINE[9])
+    x = np.array(numbers(rng, 6, 128))
+    damaged = x.copy()
+    damaged[3, 70] = number
+    found, whole = (
+        np.array(mx.quantized_matmul(mx.array(rows), *parts, **AFFINE[9])) for rows in (damaged, x)
+    )
+    assert not np.isfinite(found[3]).any()
+    assert np.array_equal(np.delete(found, 3, axis=0), np.delete(whole, 3, axis=0))
+
+
 @pytest.mark.parametrize("rows", [64, 257])
 def test_rows_of_a_prompt_have_the_bits_of_rows_alone(rows):
     rng = np.random.default_rng(1)
