@@ -122,7 +122,8 @@ FORM_OPTIONS = ("--json-schema", "--regex", "--grammar", "--choice")
 
 FORMS_ELSEWHERE: Mapping[str, str] = {
     "chat": "type /set in the chat, as in /set json-schema FILE",
-    "serve": "the form of a reply belongs to its request, as in response_format (docs/server.md)",
+    "serve": "the form of a reply belongs to its request, as in "
+    "response_format (docs/server-reference.md)",
 }
 """Where the form of a reply is given to commands that lack FORM_OPTIONS."""
 

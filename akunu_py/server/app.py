@@ -167,7 +167,7 @@ async def _answer_http_error(http: HttpRequest, error: Exception) -> Response:
     """Answer a path or method that does not exist."""
     assert isinstance(error, HTTPException)  # noqa: S101 - registered for it
     if error.status_code == 404:
-        instead = _INSTEAD.get(http.url.path, "docs/server.md lists its paths")
+        instead = _INSTEAD.get(http.url.path, "docs/server-reference.md lists its paths")
         message = f"this server has no {http.url.path[:200]}; {instead}"
     elif error.status_code == 405:
         message = f"{http.url.path} does not take {http.method[:20]}"

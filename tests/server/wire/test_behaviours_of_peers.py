@@ -19,7 +19,7 @@ def test_paths_without_version(server, path):
     ("path", "status", "words"),
     [
         ("/completion", 404, "/v1/completions"), ("/completions", 404, "/v1/completions"),
-        ("/infill", 404, "suffix"), ("/slots", 404, "/health"), ("/rerank", 404, "docs/server.md"),
+        ("/infill", 404, "suffix"), ("/slots", 404, "/health"), ("/rerank", 404, "docs/server-reference.md"),
         ("/embeddings", 400, "no embeddings"), ("/v1/embeddings", 400, "no embeddings"),
     ],
 )  # fmt: skip
