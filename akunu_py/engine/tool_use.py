@@ -8,6 +8,8 @@ from functools import cached_property
 
 from akunu_py.protocols import Tokenizer
 from akunu_py.system.errors import ConfigError, ModelFormatError
+from akunu_py.tokenizers.call_results import in_order_of_calls
+from akunu_py.tool_calls.call_ids import with_ids_of
 from akunu_py.tool_calls.described import with_calls_as_text, with_described_tools
 from akunu_py.tool_calls.enforceable import enforceable
 from akunu_py.tool_calls.format import ToolFormat
@@ -249,14 +251,20 @@ class ToolUse:
         )
 
     def _with_texts(self, messages: Sequence[Message]) -> Sequence[Message]:
-        """Return a conversation with calls as text, where the template has no place for them."""
+        """Return a conversation with calls as text, where the template has no place for them.
+
+        Results are in the order of their calls, and ids are those of the format.
+        """
         called = any(message.tool_calls or message.role == "tool" for message in messages)
-        if not called or isinstance(self._found, ToolFormat) or self._understood is None:
+        if not called or (format_ := self._understood) is None:
+            return messages
+        messages = with_ids_of(format_, in_order_of_calls(messages))
+        if isinstance(self._found, ToolFormat):
             return messages
         has_place = self._writes_tools(system=messages[0].role == "system")
         if has_place and self._writes_calls:
             return messages
-        return with_calls_as_text(messages, self._understood, results=not has_place)
+        return with_calls_as_text(messages, format_, results=not has_place)
 
     def _writes_tools(self, *, system: bool) -> bool:
         """Whether the template has a place for tools."""

@@ -13,10 +13,10 @@ from dataclasses import replace
 from functools import cache
 from itertools import takewhile
 
+from akunu_py.tokenizers.call_results import in_order_of_calls, no_result, results_by_call
 from akunu_py.values.messages import Message, Role, ToolCall
 
 _ROLES: dict[str, Role] = {"s": "system", "u": "user", "r": "tool"}
-_NO_RESULT = "(no result)"
 
 
 class AcceptedTurns:
@@ -36,7 +36,7 @@ class AcceptedTurns:
 
         `tools` says whether there are any: some templates write them into the first question.
         """
-        said = self._with_systems(messages)
+        said = self._with_systems(in_order_of_calls(messages))
         said = self._with_calls(said)
         said = list(self._merge_neighbours(said))
         leading = _leading(said)
@@ -86,18 +86,18 @@ class AcceptedTurns:
     def _with_results(self, messages: Sequence[Message]) -> Iterator[Message]:
         """Yield messages; a result without a call is the user's, a call without one gets one."""
         called = False  # whether a result may follow
-        waiting = ""  # id of a call without any result, if it has one
+        waiting: ToolCall | None = None  # without any result
         for message in messages:
             if message.role == "tool":
                 if not called and not self._takes("uarau"):
                     message = Message("user", message.content)  # noqa: PLW2901
             elif message.role == "user" and waiting and not self._takes("ucu"):
-                yield Message("tool", _NO_RESULT, tool_call_id=waiting)
+                yield no_result(waiting)
             called = bool(message.tool_calls) or (called and message.role == "tool")
-            waiting = message.tool_calls[-1].id if message.tool_calls else ""
+            waiting = message.tool_calls[-1] if message.tool_calls else None
             yield message
         if waiting and not self._takes("uc") and self._takes("ucr"):
-            yield Message("tool", _NO_RESULT, tool_call_id=waiting)
+            yield no_result(waiting)
 
     def _merge_neighbours(self, messages: Sequence[Message]) -> Iterator[Message]:
         """Yield messages; neighbours that the template does not take apart are one."""
@@ -262,12 +262,9 @@ def _one_by_one(messages: Sequence[Message]) -> Iterator[Message]:
             continue
         results = list(takewhile(lambda message: message.role == "tool", messages[place:]))
         place += len(results)
-        ids = {call.id for call in message.tool_calls}
-        for call in message.tool_calls:
+        found, others = results_by_call(message.tool_calls, results)
+        for call, own in zip(message.tool_calls, found, strict=True):
             yield replace(message, tool_calls=(call,))
-            own = [one for one in results if one.tool_call_id == call.id]
-            own = own or [one for one in results if one.tool_call_id not in ids][:1]
-            results = [one for one in results if one not in own]
-            yield from own or [Message("tool", _NO_RESULT, tool_call_id=call.id)]
+            yield from own or [no_result(call)]
             message = Message("assistant")
-        yield from results
+        yield from others

@@ -60,7 +60,10 @@ def _texts(messages: Sequence[Message], format_: ToolFormat, *, results: bool) -
     names = {call.id: call.name for message in messages for call in message.tool_calls if call.id}
     said: list[str] = []
     for place, message in enumerate(messages):
-        if message.role == "tool" and not results:
+        if message.role == "tool" and not results and format_.result_form:
+            text = format_.result_form.format(id=message.tool_call_id, text=message.text)
+            yield Message("system", text, name="tool")
+        elif message.role == "tool" and not results:
             # Without its call, a result does not say whose it is.
             yield replace(message, name=message.name or names.get(message.tool_call_id, ""))
         elif message.role == "tool":

@@ -112,6 +112,12 @@ class ToolFormat:
     id_form: str = ""
     """Id of a call where the format derives it, with the fields `name` and `index`."""
 
+    counts_each_message: bool = False
+    """Whether `index` counts the calls of a message; else it counts those of a conversation."""
+
+    result_form: str = ""
+    """A result, with the fields `id` and `text`, where the template does not know its call."""
+
     id_length: int | None = None
     """Length of ids that the template demands, or None."""
 

@@ -58,6 +58,7 @@ _KIMI = ToolFormat(
     close="<|tool_call_end|>",
     end="<|tool_calls_section_end|>",
     id_form="functions.{name}:{index}",
+    result_form="## Return of {id}\n{text}",
 )
 _GRANITE = ToolFormat(
     name="json",

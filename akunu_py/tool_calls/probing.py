@@ -138,7 +138,9 @@ class _Probe:
         if json_text is None:
             made = self._with_tags(made, one)
         if after.startswith(":" + INDEX) and open_.endswith("functions."):
-            made = replace(made, id_form=_ID_FORM)
+            again = self._in_turns() if self.ids is _IDS else ""
+            restarts = _ID_FORM.format(name=_NAMES[1], index=0) in again
+            made = replace(made, id_form=_ID_FORM, counts_each_message=restarts)
         opening = made.openings[0].lstrip()
         if not opening:
             raise UnknownFormatError(
@@ -290,6 +292,17 @@ class _Probe:
             if kind == "object" and value_end in rest.split(_ITEM)[0]:
                 raise UnknownFormatError("the template writes objects within arguments as tags")
         return starts, python
+
+    def _in_turns(self) -> str:
+        """Return two calls as the template writes them one after the other."""
+        said = [_ASK]
+        for name, id_ in zip(_NAMES, _IDS, strict=True):
+            said.append(Message("assistant", tool_calls=(ToolCall(name, {}, id_),)))
+            said.append(Message("tool", _CONTENT, tool_call_id=id_))
+        try:
+            return self.render(said, _SHOWN_TOOLS)
+        except (ConfigError, ModelFormatError):
+            return ""
 
     def _id_length(self, made: ToolFormat) -> int | None:
         if not any(ID in text for text in made.texts):

@@ -26,7 +26,10 @@ def write_calls(format_: ToolFormat, calls: Sequence[ToolCall]) -> str:
 
 def _call(format_: ToolFormat, call: ToolCall, index: int) -> str:
     def fill_places(text: str) -> str:
-        return text.replace(ID, call.id or _NO_ID).replace(INDEX, str(index))
+        # A format's own id has the number of the call.
+        own = call.id.rpartition(":")[2] if format_.id_form else ""
+        number = own if own.isdecimal() else str(index)
+        return text.replace(ID, call.id or _NO_ID).replace(INDEX, number)
 
     head = fill_places(format_.opens[0]) + call.name
     if format_.empty is not None and not call.arguments:
