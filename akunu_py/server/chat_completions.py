@@ -17,14 +17,14 @@ from starlette.responses import JSONResponse, Response
 from akunu_py.server import sse
 from akunu_py.server.choices import ChoicePlace, in_choices
 from akunu_py.server.conversation import (
+    Part,
     call_at,
     check_messages,
     message_at,
     newest_of_user,
     openai_choice,
-    text_at,
+    part_text,
     tool_at,
-    unread_part,
     without_equal_names,
 )
 from akunu_py.server.custom_tools import custom_input, custom_tool
@@ -86,9 +86,7 @@ _FINISH: dict[FinishReason, str] = {
 }  # fmt: skip
 
 
-class _Part(msgspec.Struct):
-    type: str = "text"
-    text: str | None = None
+class _Part(Part):
     refusal: str | None = None
 
 
@@ -281,12 +279,10 @@ def _content(
         return content or ""
     parts = []
     for index, part in enumerate(content):
-        if part.type not in {"text", "input_text", "output_text", "refusal"}:
-            unread = unread_part(part.type, f"{place}[{index}]", ignored, newest=newest)
-            parts.append(TextPart(unread))
-            continue
-        text = part.refusal if part.type == "refusal" else part.text
-        parts.append(TextPart(text_at(f"{place}[{index}]", text)))
+        if part.type in {"refusal", "input_text", "output_text"}:
+            part.text, part.type = part.refusal or part.text, "text"
+        text = part_text(part, f"{place}[{index}]", ignored, newest=newest)
+        parts.append(TextPart(text))
     if not parts:
         return ""
     return parts[0].text if len(parts) == 1 else tuple(parts)

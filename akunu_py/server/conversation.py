@@ -5,6 +5,8 @@ import re
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Literal
 
+import msgspec
+
 from akunu_py.server.errors import RequestError
 from akunu_py.system.errors import ConfigError
 from akunu_py.values.messages import Message, Tool, ToolCall, ToolChoice
@@ -27,6 +29,17 @@ def check_messages(messages: Sequence[Any], tools: Sequence[Any]) -> None:
     check_counts(messages, tools)
     if not messages:
         raise RequestError("messages is empty; give at least one message", param="messages")
+
+
+class Part(msgspec.Struct):
+    """A part of a message, of any type: each has some of the fields."""
+
+    type: str = "text"
+    text: str | None = None
+    content: Any = None
+    source: Any = None
+    title: Any = None
+    context: Any = None
 
 
 def text_at(place: str, text: str | None) -> str:
@@ -165,6 +178,41 @@ def openai_choice(
 def newest_of_user(roles: Iterable[str | None]) -> int:
     """Return the place of the user's last message, of the roles of all; -1 for none."""
     return max((place for place, role in enumerate(roles) if role == "user"), default=-1)
+
+
+def part_text(part: Part, place: str, ignored: list[str], *, newest: bool = False) -> str:
+    """Return the text of a part and of those within it, or what stands for one that has none.
+
+    Raises RequestError for a text that is missing, and as `unread_part` does.
+    """
+    match part:
+        case (
+            Part(type="search_result", content=[*inner])
+            | Part(type="document", source={"type": "content", "content": [*inner]})
+        ):
+            texts = (_inner_text(one, place, ignored, newest=newest) for one in inner)
+            text = "\n".join(texts)
+        case (
+            Part(type="search_result" | "compaction", content=str(text))
+            | Part(type="document", source={"type": "text", "data": str(text)})
+            | Part(type="document", source={"type": "content", "content": str(text)})
+        ):
+            pass
+        case Part(type=kind, text=None) if kind != "text":
+            return unread_part(kind, place, ignored, newest=newest)
+        case _:
+            return text_at(place, part.text)
+    about = (part.title, part.source, part.context)
+    return "\n".join([*(line for line in about if line and isinstance(line, str)), text])
+
+
+def _inner_text(part: object, place: str, ignored: list[str], *, newest: bool) -> str:
+    match part:
+        case {"text": str(text)}:
+            return text
+        case {"type": str(kind)}:
+            return unread_part(kind, place, ignored, newest=newest)
+    raise RequestError(f"{place} has a part without a type; give a type and a text", param=place)
 
 
 def unread_part(kind: str, place: str, ignored: list[str], *, newest: bool) -> str:

@@ -43,13 +43,23 @@ _MEMORY_RETRY_S = 30
 class RequestError(AkunuError):
     """A request that is refused before the backend sees it."""
 
-    def __init__(self, message: str, *, status: int = 400, param: str = "", code: str = "") -> None:
+    def __init__(
+        self,
+        message: str,
+        *,
+        status: int = 400,
+        param: str = "",
+        code: str = "",
+        details: Mapping[str, Any] | None = None,
+    ) -> None:
         super().__init__(message)
         self.status = status
         self.param = param
         """The field at fault, as the client wrote it; "" for none."""
         self.code = code
         """OpenAI's word for the mistake; "" for none."""
+        self.details = details
+        """Anthropic's words for the mistake, on which its clients act; None for none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +74,8 @@ class Problem:
     """When to ask again; None if that does not help."""
     overflow: tuple[int, int] | None = None
     """Tokens of the prompt and of the context, where the prompt is too long."""
+    details: Mapping[str, Any] | None = None
+    """As in `RequestError`."""
 
 
 def problem_of(error: Exception, *, prompt_field: str = "") -> Problem:
@@ -73,7 +85,8 @@ def problem_of(error: Exception, *, prompt_field: str = "") -> Problem:
     """
     match error:
         case RequestError():
-            return Problem(error.status, error.message, error.param, error.code)
+            details = error.details
+            return Problem(error.status, error.message, error.param, error.code, details=details)
         case ContextOverflowError():
             known = error.num_tokens is not None and error.context is not None
             overflow = (error.num_tokens or 0, error.context or 0) if known else None
@@ -134,11 +147,13 @@ def anthropic_error(problem: Problem, request_id: str) -> dict[str, Any]:
         tokens, context = problem.overflow
         message = f"prompt is too long: {tokens} tokens > {context} maximum"
     default = "invalid_request_error" if problem.status < 500 else "api_error"
-    return {
-        "type": "error",
-        "error": {"type": _ANTHROPIC_TYPES.get(problem.status, default), "message": message},
-        "request_id": request_id,
+    error: dict[str, Any] = {
+        "type": _ANTHROPIC_TYPES.get(problem.status, default),
+        "message": message,
     }
+    if problem.details is not None:
+        error["details"] = problem.details
+    return {"type": "error", "error": error, "request_id": request_id}
 
 
 def ollama_error(problem: Problem) -> dict[str, Any]:

@@ -1,8 +1,8 @@
 """/v1/messages and /v1/messages/count_tokens: Anthropic's format.
 
 Claude Code adds fields faster than servers learn them, and a refusal ends its session. So unknown
-fields, blocks and tools are ignored and listed in a header; only images and documents of the user's
-newest message are refused.
+fields, blocks and tools are ignored and listed in a header. Refused are only images and documents
+of the user's newest message, and what asks for a conversation that the server would have.
 """
 
 import hashlib
@@ -18,15 +18,15 @@ from starlette.responses import JSONResponse, Response
 from akunu_py.server import sse
 from akunu_py.server.begun_json import begun_object
 from akunu_py.server.conversation import (
+    Part,
     announced,
     call_at,
     check_messages,
     choice_of,
     message_at,
     newest_of_user,
-    text_at,
+    part_text,
     tool_at,
-    unread_part,
     without_equal_names,
 )
 from akunu_py.server.errors import Api, Problem, RequestError, anthropic_error
@@ -60,26 +60,28 @@ _BILLING = "x-anthropic-billing-header:"
 It is a block of its own; proxies that join the blocks leave it as the first line of the text.
 """
 
-_MEDIA = frozenset({"image", "document", "video", "audio", "file", "container_upload"})
-_READ = _MEDIA | {"text"}
-_NO_EFFECT = frozenset({"metadata", "service_tier", "context_management", "betas", "container"})
+_READ = frozenset({
+    "text", "image", "document", "search_result", "video", "audio", "file", "container_upload",
+})  # fmt: skip
+_NO_THREAD = {"error_code": "thread_unsupported_request", "unsupported": ["thread"]}
+"""At this, Anthropic's SDKs send the whole conversation."""
+
+_REFUSED = {"compaction": "ask for a summary in a message"}
+_NO_EFFECT = frozenset({"metadata", "service_tier", "betas", "container"})
+_CLEARED_BY_TEMPLATES = "clear_thinking_20251015"
 _STOP: dict[FinishReason, str] = {
     "stop": "end_turn", "length": "max_tokens", "loop": "end_turn", "tool_calls": "tool_use",
 }  # fmt: skip
 
 
-class _Block(msgspec.Struct):
+class _Block(Part):
     """A block of any type: each has some of the fields."""
 
-    type: str = "text"
-    text: str | None = None
     thinking: str | None = None
     id: str | None = None
     name: str | None = None
     input: Any = None
     tool_use_id: str | None = None
-    content: Any = None
-    source: Any = None
     is_error: bool | None = None
     tool_name: str | None = None
 
@@ -124,6 +126,7 @@ class CountBody(RequestBody, kw_only=True):
     thinking: _Thinking | None = None
     output_config: _OutputConfig | None = None
     output_format: dict[str, Any] | None = None
+    context_management: Any = None
 
 
 class MessagesBody(CountBody, kw_only=True):
@@ -132,6 +135,7 @@ class MessagesBody(CountBody, kw_only=True):
     wire: ClassVar[WireFormat] = "messages"
 
     stream: bool | None = None
+    thread: Any = None
 
 
 _Count = TypeVar("_Count", bound=CountBody)
@@ -139,8 +143,16 @@ _Count = TypeVar("_Count", bound=CountBody)
 
 async def messages(http: HttpRequest) -> Response:
     """Answer `POST /v1/messages`."""
-    asked = await receive(http, MessagesBody, no_effect=_NO_EFFECT, prefixes=_MODEL_PREFIXES)
+    asked = await receive(
+        http, MessagesBody, refused=_REFUSED, no_effect=_NO_EFFECT, prefixes=_MODEL_PREFIXES
+    )
     body = asked.body
+    if body.thread is not None:
+        raise RequestError(
+            "thread: akunu keeps no conversations; send the whole one in messages, without thread",
+            param="thread",
+            details=_NO_THREAD,
+        )
     request = _read_request(asked)
     form = MessageForm(body.model or request.model)
     return await asked.respond(request, form=form, stream=body.stream)
@@ -169,6 +181,7 @@ def _read_request(asked: Incoming[_Count]) -> ChatRequest:
     for index, message in enumerate(body.messages):
         place = f"messages[{index}]"
         said += _messages(message, place, offered, ignored, newest=index == newest)
+    ignored += _edits(body.context_management)
     tools = offered.callable
     choice = body.tool_choice
     output = body.output_config or _OutputConfig()
@@ -181,6 +194,18 @@ def _read_request(asked: Incoming[_Count]) -> ChatRequest:
         tool_choice=_tool_choice(choice, tools),
         parallel_tool_calls=not (choice and choice.disable_parallel_tool_use),
     )
+
+
+def _edits(given: object) -> list[str]:
+    """Return the edits of the conversation that a client asks for, but for that of old reasoning.
+
+    Templates leave that out by themselves.
+    """
+    match given:
+        case {"edits": [*edits]}:
+            kinds = [edit.get("type") for edit in edits if isinstance(edit, dict)]
+            return [f"context_management.{kind}" for kind in kinds if kind != _CLEARED_BY_TEMPLATES]
+    return []
 
 
 def _thinking(asked: Incoming[_Count]) -> dict[str, Any]:
@@ -200,7 +225,7 @@ def _system(system: str | list[_Block] | None, ignored: list[str]) -> list[Messa
         texts = [system]
     else:
         blocks = enumerate(system or [])
-        texts = [_text(block, f"system[{place}]", ignored) for place, block in blocks]
+        texts = [part_text(block, f"system[{place}]", ignored) for place, block in blocks]
     text = "\n\n".join(filter(None, map(_without_billing, texts)))
     return [Message("system", text)] if text else []
 
@@ -234,8 +259,8 @@ def _messages(
             result = _result_text(block, where, tools, ignored)
             call = block.tool_use_id or ""
             found.append(message_at(where, role="tool", content=result, tool_call_id=call))
-        elif block.type in _READ:
-            texts.append(_text(block, where, ignored, newest=newest))
+        elif _is_read(block):
+            texts.append(part_text(block, where, ignored, newest=newest))
         else:
             ignored.append(block.type)
     _add_text(found, message.role, texts, place)
@@ -260,13 +285,13 @@ def _assistant(blocks: list[_Block], place: str, ignored: list[str]) -> Message:
     for index, block in enumerate(blocks):
         where = f"{place}.content[{index}]"
         match block.type:
-            case kind if kind in _READ:
-                texts.append(_text(block, where, ignored))
             case "thinking":
                 reasoning.append(block.thinking or "")
             case "tool_use":
                 arguments = {} if block.input is None else block.input
                 calls.append(call_at(where, block.name or "", arguments, block.id or ""))
+            case _ if _is_read(block):
+                texts.append(part_text(block, where, ignored))
             case _:
                 ignored.append(block.type)
     return message_at(
@@ -278,13 +303,10 @@ def _assistant(blocks: list[_Block], place: str, ignored: list[str]) -> Message:
     )
 
 
-def _text(block: _Block, place: str, ignored: list[str], *, newest: bool = False) -> str:
-    match block:
-        case _Block(type="document", source={"type": "text", "data": str(text)}):
-            return text
-    if block.type in _MEDIA:
-        return unread_part(block.type, place, ignored, newest=newest)
-    return text_at(place, block.text)
+def _is_read(block: _Block) -> bool:
+    """Whether the model reads a block; a compaction that failed is without content."""
+    compacted = block.type == "compaction" and block.content is not None
+    return compacted or block.type in _READ or block.text is not None
 
 
 def _result_text(block: _Block, place: str, tools: "_Tools", ignored: list[str]) -> str:
@@ -302,8 +324,8 @@ def _result_text(block: _Block, place: str, tools: "_Tools", ignored: list[str])
         found = tools.found(part.tool_name for part in parts if part.type == "tool_reference")
         texts = [found] if found else []
         for index, part in enumerate(parts):
-            if part.text is not None or part.type in _MEDIA:
-                texts.append(_text(part, f"{place}.content[{index}]", ignored))
+            if _is_read(part):
+                texts.append(part_text(part, f"{place}.content[{index}]", ignored))
             elif not (found and part.type == "tool_reference"):
                 ignored.append(part.type)
         text = "\n".join(texts)

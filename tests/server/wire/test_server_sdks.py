@@ -184,6 +184,25 @@ def test_anthropic(claude, backend, stream):
     assert backend.request.messages[1].reasoning == "Both."
 
 
+@pytest.mark.parametrize("stream", [False, True])
+def test_a_tool_runner_sends_the_whole_conversation(claude, backend, anthropic, stream):
+    """It would have the server keep the conversation, and sends it once that is refused."""
+
+    @anthropic.beta_tool
+    def add(a: int, b: int) -> str:
+        """Add two numbers."""
+        return str(a + b)
+
+    backend.play(TWO_CALLS, ANSWER)
+    asked = [{"role": "user", "content": "1+2? 3+4?"}]
+    runner = claude.beta.messages.tool_runner(
+        model="tiny", max_tokens=100, messages=asked, tools=[add], stream=stream
+    )
+    assert runner.until_done().content[-1].text == "3 and 7"
+    assert history(backend) == EXPECTED
+    assert [tool.name for tool in backend.request.tools] == ["add"]
+
+
 def test_other_calls_of_the_sdks(client, claude, backend):
     assert client.completions.create(model="tiny", prompt="Hi").choices[0].text == "Hello world"
     assert [model.id for model in client.models.list()] == ["tiny", "claude-akunu-tiny"]

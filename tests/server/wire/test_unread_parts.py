@@ -140,3 +140,54 @@ def test_documents_that_are_text_are_read(server, backend):
     assert "x-akunu-ignored" not in response.headers
     _, tool, user = backend.request.messages
     assert (tool.text, user.text) == ("Page one.", "Page one.\n\nLook")
+
+
+SEARCH = {"type": "search_result", "source": "http://a", "title": "A", "content": [{"type": "text", "text": "found"}]}  # fmt: skip
+NESTED = {"type": "content", "content": [{"type": "text", "text": "one"}, {"type": "text", "text": "two"}]}  # fmt: skip
+PICTURED = {"type": "content", "content": [{"type": "image", "source": SOURCE}, {"type": "text", "text": "two"}]}  # fmt: skip
+READ_PARTS = {
+    "search result": (SEARCH, "A\nhttp://a\nfound"),
+    "search result without a title": ({"type": "search_result", "content": "found"}, "found"),
+    "document with a title": (
+        {"type": "document", "title": "T", "context": "C", "source": {"type": "text", "data": "x"}},
+        "T\nC\nx",
+    ),
+    "document of parts": ({"type": "document", "source": NESTED}, "one\ntwo"),
+    "document of a text": ({"type": "document", "source": NESTED | {"content": "one"}}, "one"),
+    "a new kind": ({"type": "novel", "text": "one"}, "one"),
+}
+
+
+@pytest.mark.parametrize("name", READ_PARTS)
+@pytest.mark.parametrize("path", [CHAT, MESSAGES])
+def test_texts_within_parts_are_read(server, backend, path, name):
+    part, told = READ_PARTS[name]
+    newest = {"role": "user", "content": [part]}
+    reply = {"role": "assistant", "content": [part]}
+    response = asked(server, path, newest, reply, *result(path, [part]), newest)
+    assert response.status_code == 200, response.text
+    assert "x-akunu-ignored" not in response.headers
+    texts = [message.text for message in backend.request.messages]
+    assert [text for text in texts if text] == [told] * len([text for text in texts if text])
+    assert len([text for text in texts if text]) == 4
+
+
+@pytest.mark.parametrize("path", [CHAT, MESSAGES])
+def test_images_within_documents_are_told(server, backend, path):
+    part = {"type": "document", "source": PICTURED}
+    hi = {"role": "user", "content": "Hi"}
+    response = asked(server, path, hi, *result(path, [part]), hi)
+    assert response.headers["x-akunu-ignored"] == "image"
+    assert "[image left out: this model reads text]\ntwo" in [
+        message.text for message in backend.request.messages
+    ]
+    assert asked(server, path, {"role": "user", "content": [part]}).status_code == 400
+
+
+def test_a_summary_of_earlier_messages_is_read(server, backend):
+    """What `compaction` stands for is nowhere else; one that failed has no content."""
+    for content, told in (("They said hi.", "They said hi."), (None, "")):
+        block = {"type": "compaction", "content": content}
+        said = {"role": "assistant", "content": [block]}
+        asked(server, MESSAGES, said, {"role": "user", "content": "Hi"})
+        assert backend.request.messages[0].text == told
