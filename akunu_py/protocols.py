@@ -410,8 +410,8 @@ class Detokenizer(Protocol):
         """Return the rest; an incomplete character becomes U+FFFD."""
 
 
-TemplateVariable = str | bool | int
-"""Value of a variable of a chat template."""
+TemplateVariable = Any
+"""Value of a variable of a chat template, as JSON has them."""
 
 
 class Tokenizer(Protocol):
@@ -446,7 +446,7 @@ class Tokenizer(Protocol):
         """Return the ids of a conversation, up to where the reply begins.
 
         `tools` are the tools that the model may call; `variables` are further names for the
-        template, which must not come from the authors of messages. With `continued` the ids end
+        template. With `continued` the ids end
         with the text of the assistant's last message, or its thoughts if it has no text. Raises
         ConfigError for malformed messages or tools, a missing template or one that leaves tools
         out, or a last message that cannot be continued, ModelFormatError for a template that fails.

@@ -43,6 +43,7 @@ _FLAGS: Mapping[str, tuple[str, ...]] = {
     "penalty_window": (),
     "constraint": (),
     "logprobs": (),
+    "template_variables": (),
     "adjust_residual": ("--adjust/--no-adjust",),
 }
 """Flags that do not follow from an option's name; none for an option that `/set` alone has."""

@@ -422,7 +422,7 @@ class Engine:
         return self._chat_ids(plan, config or GenerationConfig())
 
     def _chat_ids(self, plan: ChatPlan, config: GenerationConfig) -> list[int]:
-        variables = self.thinking.variables(config)
+        variables = {**config.template_variables, **self.thinking.variables(config)}
         return self.tokenizer.encode_chat(
             plan.messages,
             tools=plan.tools,

@@ -170,7 +170,8 @@ class FolderTokenizer:
             template = self._templates.choose(None, with_tools=bool(checked_tools))
         given_to = template.input if template else self._renderer_input
         given, given_tools = given_to.of(said, checked_tools)
-        hidden = self._guard.hide(given, template.source if template else "", given_tools)
+        source = template.source if template else ""
+        hidden = self._guard.hide(given, source, given_tools, variables)
         if template:
             # As in mlx-lm: the model is asked to think if its vocabulary has marks for that.
             thinking = {"enable_thinking": bool(self._wrapper.has_thinking)}
@@ -178,10 +179,10 @@ class FolderTokenizer:
                 hidden.messages,
                 tools=hidden.tools,
                 add_generation_prompt=not continued,
-                variables={**thinking, **(variables or {})},
+                variables={**thinking, **hidden.variables},
             )
         else:
-            text = self._render(hidden.messages, hidden.tools, variables)
+            text = self._render(hidden.messages, hidden.tools, hidden.variables)
         if continued:
             text = cut_at(mark, text)
         if hidden.reveal(text) == text:

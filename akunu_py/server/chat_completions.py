@@ -81,6 +81,11 @@ _NO_EFFECT = frozenset({
 })  # fmt: skip
 """Fields of OpenAI's API that say nothing about the text of a reply."""
 
+_SWITCHES = {
+    "enable_thinking": "true or false", "thinking": "true or false", "reasoning_effort": "a word",
+}  # fmt: skip
+"""Variables of templates that akunu translates for those which have others, and their values."""
+
 _FINISH: dict[FinishReason, str] = {
     "stop": "stop", "length": "length", "loop": "stop", "tool_calls": "tool_calls",
 }  # fmt: skip
@@ -198,7 +203,10 @@ def _read_request(asked: Incoming[ChatBody]) -> ChatRequest:
     if (form := _answer_form(body.response_format)) is not None:
         options["constraint"] = form
     options["logprobs"] = logprobs_option(body.logprobs, body.top_logprobs, field="top_logprobs")
-    options |= _thinking(asked)
+    given = (body.chat_template_kwargs or {}).items()
+    variables = {name: value for name, value in given if value is not None}
+    options |= _thinking(asked) | {"template_variables": variables}
+    spelling = body.spelling() | {"template_variables": "chat_template_kwargs"}
     newest = newest_of_user(message.role for message in body.messages)
     messages = [
         _message(message, f"messages[{place}]", asked.ignored, newest=place == newest)
@@ -210,7 +218,7 @@ def _read_request(asked: Incoming[ChatBody]) -> ChatRequest:
         model=asked.model.id,
         messages=tuple(messages),
         continued=_continued(body),
-        config=asked.config(options),
+        config=asked.config(options, spelling),
         tools=tools,
         tool_choice=_tool_choice(body.tool_choice, tools),
         parallel_tool_calls=body.parallel_tool_calls is not False,
@@ -380,10 +388,9 @@ def _thinking(asked: Incoming[ChatBody]) -> dict[str, Any]:
             thinking, by = value, "chat_template_kwargs"
         elif name == "reasoning_effort" and isinstance(value, str):
             effort, effort_by = value, "chat_template_kwargs"
-        else:
+        elif name in _SWITCHES and value is not None:
             raise RequestError(
-                f"chat_template_kwargs has {name!r:.60}; akunu takes only enable_thinking, true or "
-                "false, and reasoning_effort, a word",
+                f"chat_template_kwargs.{name} is {value!r:.60}; give {_SWITCHES[name]}",
                 param="chat_template_kwargs",
             )
     return asked.thinking(thinking=thinking, by=by, effort=effort, effort_by=effort_by, refuse=True)

@@ -29,7 +29,7 @@ from cached text, if caches could not go back to there: aider has files behind t
 
 _OPENS, _CLOSES = "<system-reminder>", "</system-reminder>"
 
-_Wish = tuple[bool | None, str | None]
+_Wish = tuple[bool | None, str | None, str]
 
 _REMEMBERED = 16
 """System messages whose lengths are remembered."""
@@ -120,5 +120,5 @@ def without_reminders(messages: Sequence[Message]) -> list[Message]:
 
 
 def _wish(config: GenerationConfig) -> _Wish:
-    """Return what the template is told about thinking, which may be written anywhere."""
-    return config.thinking, config.effort
+    """Return what the template is told besides the conversation, which it may write anywhere."""
+    return config.thinking, config.effort, json.dumps(dict(config.template_variables))

@@ -79,8 +79,6 @@ class ChatTemplate:
         self._names: dict[str, object] = {
             f"{short.get(name, name)}_token": text for name, text in special_texts.items()
         }
-        # Templates ask whether there are documents with `is not none`, so the name must exist.
-        self._names |= {"documents": None}
         try:
             self._template = self._environment.compile_bounded(source)
         except (
@@ -111,12 +109,15 @@ class ChatTemplate:
             "tools": tools,
             "add_generation_prompt": add_generation_prompt,
         }
-        size = sum(len(text) for part in (messages, tools) for text in texts_in(part))
+        given = (messages, tools, variables)
+        size = sum(len(text) for part in given for text in texts_in(part))
+        # Templates ask whether there are documents with `is not none`, so the name must exist.
+        further = {"documents": None, **(variables or {})}
         try:
             return self._environment.render_bounded(
                 self._template,
                 input_size=size,
-                names={**self._names, **(variables or {}), **values},
+                names={**further, **self._names, **values},
             )
         except Exception as error:  # a template can raise anything
             raise ChatTemplateError(_failure(error)) from error

@@ -137,7 +137,7 @@ class GGUFTokenizer:
     ) -> list[int]:
         """Return the ids of a conversation, up to where the reply begins.
 
-        Control tokens written out in a message or a tool are text, never control tokens.
+        Control tokens written out in what is given are text, never control tokens.
 
         Args:
             messages: the conversation, as values or mappings (`akunu_py.values.messages`).
@@ -145,8 +145,8 @@ class GGUFTokenizer:
             template: one of `chat_template_names`; by default the file's main one, or "tool_use" if
                 it exists and there are tools.
             add_generation_prompt: whether the text ends where the reply begins.
-            variables: further names for the template, such as `enable_thinking`. Control tokens in
-                their values are recognised, so they must not come from the authors of messages.
+            variables: further names for the template, such as `enable_thinking`; they do not hide
+                names of its own.
             continued: whether the ids end with the text of the assistant's last message, or with
                 its reasoning if it has no text.
 
@@ -162,12 +162,12 @@ class GGUFTokenizer:
             said, mark = with_mark(said)
         chosen = self._templates.choose(template, with_tools=bool(checked_tools))
         given, given_tools = chosen.input.of(said, checked_tools)
-        hidden = self._guard.hide(given, chosen.source, given_tools)
+        hidden = self._guard.hide(given, chosen.source, given_tools, variables)
         text = chosen.render(
             hidden.messages,
             tools=hidden.tools,
             add_generation_prompt=add_generation_prompt and not continued,
-            variables=variables,
+            variables=hidden.variables,
         )
         if continued:
             text = cut_at(mark, text)

@@ -7,7 +7,7 @@ in messages is replaced before a template is rendered, and put back after the sp
 import bisect
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from akunu_py.system.errors import ConfigError
@@ -23,6 +23,7 @@ class HiddenMessages:
     messages: Sequence[dict[str, Any]]
     replaced: Mapping[str, str]
     tools: Sequence[dict[str, Any]] | None = None
+    variables: Mapping[str, Any] = field(default_factory=dict)
 
     def reveal(self, text: str) -> str:
         for character, original in self.replaced.items():
@@ -58,12 +59,13 @@ class SpecialTextGuard:
         messages: Sequence[Mapping[str, Any]],
         template: str,
         tools: Sequence[Mapping[str, Any]] | None = None,
+        variables: Mapping[str, Any] | None = None,
     ) -> HiddenMessages:
-        """Return the messages and tools with such text replaced by unused characters.
+        """Return the messages, tools and variables with such text replaced by unused characters.
 
-        Both have JSON values, as a template takes them. Raises ConfigError if no character is left.
+        All have JSON values, as a template takes them. Raises ConfigError if no character is left.
         """
-        free = self._unused(template, messages, tools)
+        free = self._unused(template, messages, tools, variables)
         characters: dict[str, str] = {}
 
         def character(text: str) -> str:
@@ -79,9 +81,11 @@ class SpecialTextGuard:
         hidden_tools = None
         if tools is not None:
             hidden_tools = [self._hide_value(tool, character) for tool in tools]
-        return HiddenMessages(
-            hidden, {private: text for text, private in characters.items()}, hidden_tools
-        )
+        given = {
+            name: self._hide_value(value, character) for name, value in (variables or {}).items()
+        }
+        replaced = {private: text for text, private in characters.items()}
+        return HiddenMessages(hidden, replaced, hidden_tools, given)
 
     def _unused(self, *values: object) -> Iterator[str]:
         """Yield private characters; the values are searched for them when the first is needed."""

@@ -15,6 +15,7 @@ from akunu_py.values.option_fields import (
     Text,
     Texts,
     Value,
+    Variables,
     check_options,
     option,
     options_of,
@@ -144,6 +145,15 @@ class SamplingConfig:
         return replace(self, **{one.name: one.default for one in filters})
 
 
+TEMPLATE_NAMES = frozenset({
+    "messages", "tools", "add_generation_prompt", "continue_final_message", "tokenize",
+    "chat_template", "conversation", "bos_token", "eos_token", "unk_token", "pad_token",
+    "raise_exception", "strftime_now", "namespace", "range", "dict", "cycler", "joiner",
+    "self", "loop", "caller", "varargs", "kwargs",
+})  # fmt: skip
+"""Names that mean something else in a chat template, or where it is called."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GenerationConfig(SamplingConfig):
     """How a reply is sampled, drafted and ended.
@@ -223,6 +233,13 @@ class GenerationConfig(SamplingConfig):
         heading="Output",
         words="how much: none, minimal, low, medium, high, xhigh or max",
     )
+    template_variables: Mapping[str, Any] = option(
+        {},
+        Variables(TEMPLATE_NAMES, most=2**17),
+        "Pass the chat template further variables, by name.",
+        heading="Output",
+    )
+    """For programs, as `logprobs` are."""
     drafter: str | None = option(
         None,
         Text("a drafter's name, or 'none'"),
@@ -458,6 +475,7 @@ class GenerationOptions(ConstraintOptions, total=False):
     logprobs: int | None
     thinking: bool | None
     effort: Effort | None
+    template_variables: Mapping[str, Any]
     drafter: str | None
     num_draft_tokens: int | None
     draft_budget: DraftBudget

@@ -7,6 +7,7 @@ cheap.
 
 import dataclasses
 import functools
+import json
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping
@@ -133,6 +134,26 @@ class Biases(Kind[Mapping[int, float]]):
         for token, bias in value.items():
             _TOKEN_ID.check(f"a token id in {name}", token)
             _BIAS.check(f"the bias of token {token}", bias)
+
+
+@dataclass(frozen=True, slots=True)
+class Variables(Kind[Mapping[str, Any]]):
+    """JSON values by name, except the names `taken`; together `most` characters of JSON."""
+
+    taken: frozenset[str]
+    most: int
+
+    def check(self, name: str, value: Any) -> None:
+        if not isinstance(value, Mapping) or not all(isinstance(key, str) for key in value):
+            raise ConfigError(f"{name} is {value!r:.60}; give values by name")
+        if taken := self.taken & value.keys():
+            raise ConfigError(f"{name} has {min(taken)!r}, which is akunu's to say; leave it out")
+        try:
+            size = len(json.dumps(dict(value)))
+        except (TypeError, ValueError, RecursionError):
+            raise ConfigError(f"{name} is {value!r:.60}; give JSON values by name") from None
+        if size > self.most:
+            raise ConfigError(f"{name} has {size:,} characters; give at most {self.most:,}")
 
 
 _TOKEN_ID = Count(0, "ids of the vocabulary")

@@ -23,16 +23,17 @@ def test_without_flags_every_option_is_at_its_default(name, expected):
     assert result.stdout == f"{expected!r}\n"
 
 
-def test_every_option_has_a_flag_but_three():
+def test_every_option_has_a_flag_but_four():
     """The chat alone sets the window of penalties; a constraint has a flag for each of its kinds.
 
-    Log probabilities are for programs.
+    Log probabilities and variables of templates are for programs.
     """
     names = {parameter.name for parameter in command_named("generate").params}
     assert {one.name for one in options_of(GenerationConfig)} - names == {
         "penalty_window",
         "constraint",
         "logprobs",
+        "template_variables",
     }
 
 

@@ -55,12 +55,13 @@ def test_a_place_lies_before_a_reminder(toy):
 
 def test_a_known_system_message_is_another_with_other_tools_and_thoughts():
     def chat_ids(messages, tools, config):
-        lead = [1] * (2 + len(tools) + 2 * bool(config.thinking))
+        further = 2 * bool(config.thinking) + 4 * len(config.template_variables)
+        lead = [1] * (2 + len(tools) + further)
         return [*lead, *(ord(letter) for message in messages for letter in message.text), 2]
 
     finder = Checkpoints(SimpleNamespace(chat_ids=chat_ids))
-    for thinking in (None, True):
-        config = GenerationConfig(thinking=thinking)
+    configs = GenerationConfig(), GenerationConfig(thinking=True)
+    for config in (*configs, GenerationConfig(template_variables={"custom": 1})):
         for tools in ((), (Tool("a"),)):
             prompt = chat_ids([U("three")], tools, config)
             for _ in range(2):

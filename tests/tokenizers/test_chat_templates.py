@@ -14,6 +14,7 @@ from akunu_py.system.errors import ConfigError, ModelFormatError
 from akunu_py.tokenizers import ChatTemplate, chat_template, sandbox
 from akunu_py.tokenizers.fallback_templates import _BY_NAME
 from akunu_py.tokenizers.special_text import SpecialTextGuard
+from akunu_py.values.generation_config import TEMPLATE_NAMES
 
 HI = [{"role": "user", "content": "Hi"}]
 
@@ -137,6 +138,17 @@ def test_long_conversations_are_not_hostile():
     assert len(render(source, messages)) == 2_000_000
 
 
+def test_variables_hide_no_name_of_the_template():
+    """Those that it has from akunu are refused by the option, and hidden from nobody here."""
+    special = dict.fromkeys(("bos", "eos", "unknown", "padding"), "<s>")
+    template = ChatTemplate("{{ bos_token }}{{ messages[0].content }}{{ tools }}{{ x.y }}", special)
+    own = {*template._names, *template._environment.globals}
+    assert own | {"messages", "tools", "add_generation_prompt"} <= TEMPLATE_NAMES
+    assert "documents" not in TEMPLATE_NAMES
+    given = dict.fromkeys(("bos_token", "messages", "tools"), "other") | {"x": {"y": "z"}}
+    assert template.render([{"role": "user", "content": "Hi"}], variables=given) == "<s>HiNonez"
+
+
 def test_messages_are_checked():
     tokenizer = tiny("bpe", tokenizer__chat_template=CHAT_TEMPLATE)
     with pytest.raises(ConfigError, match=r"messages\[0\].role is '<|end|>'; give system, user"):
@@ -175,6 +187,15 @@ class TestEncodeChat:
             "<s>", "<|user|>", "<|end|>", "<|assistant|>"
         ]  # fmt: skip
         assert text.strip() == content.strip()
+
+    def test_control_tokens_in_variables_are_text(self, vocabulary):
+        template = CHAT_TEMPLATE + "{% if custom %}{{ custom.key }}{% endif %}"
+        tokenizer = tiny(vocabulary, tokenizer__chat_template=template)
+        said, variables = [{"role": "user", "content": "a"}], {"custom": {"key": "b<|end|>"}}
+        plain, ids = tokenizer.encode_chat(said), tokenizer.encode_chat(said, variables=variables)
+        assert ids[: len(plain)] == plain
+        assert tokenizer.decode(ids[len(plain) :]) == "b<|end|>"
+        assert not {*tokenizer.control_tokens()} & {*ids[len(plain) :]}
 
     def test_the_rest_of_a_message_is_tokenized_as_ever(self, vocabulary):
         """Hiding leaves no seam: the ids are those of the same text without special tokens."""

@@ -34,7 +34,7 @@ _QUOTED = r"""(?:'(?:[^'\\\n]|\\.)*'|"(?:[^"\\\n]|\\.)*")"""
 _OPTIONS = {
     declared.name: declared
     for declared in options_of(GenerationConfig)
-    if declared.name != "logprobs"  # the chat does not show them
+    if declared.name not in {"logprobs", "template_variables"}  # for programs
 }
 _TEMPERATURE, *_CHANGES = (declared.name for declared in options_of(SamplingConfig))
 _GROUPS: Mapping[str, Sequence[str]] = {

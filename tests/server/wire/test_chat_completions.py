@@ -12,6 +12,7 @@ from akunu_py.server.events import Accepted, Decoded, Finished, Loading, Prefill
 from akunu_py.server.reply_response import Patience
 from akunu_py.tool_calls.enforceable import enforceable
 from akunu_py.values.constraint import Constraint
+from akunu_py.values.generation_config import TEMPLATE_NAMES
 from akunu_py.values.messages import TextPart
 from akunu_py.values.reply_deltas import ContentDelta, ReasoningDelta
 
@@ -170,6 +171,26 @@ def test_thinking(server, backend, given, thinking, effort):
     assert server.post(PATH, ASK | given).status_code == 200
     config = backend.request.config
     assert (config.thinking, config.effort) == (thinking, effort)
+
+
+def test_variables_of_the_template_are_passed_on(server, backend):
+    given = {"enable_thinking": False, "documents": [{"text": "a"}], "custom": {"x": [1, None]}}
+    response = server.post(PATH, ASK | {"chat_template_kwargs": given | {"other": None}})
+    assert response.status_code == 200
+    assert backend.request.config.template_variables == given
+    assert backend.request.config.thinking is False
+
+
+def test_variables_of_the_template_have_limits(server, backend):
+    for name in TEMPLATE_NAMES:
+        response = server.post(PATH, ASK | {"chat_template_kwargs": {name: "x"}})
+        assert response.status_code == 400
+        assert response.json()["error"]["param"] == "chat_template_kwargs"
+        assert name in response.json()["error"]["message"]
+    response = server.post(PATH, ASK | {"chat_template_kwargs": {"x": "y" * 2**17}})
+    assert response.status_code == 400
+    assert "at most 131,072" in response.json()["error"]["message"]
+    assert not backend.requests
 
 
 def test_wishes_that_the_template_cannot_heed_are_listed(server, backend):
