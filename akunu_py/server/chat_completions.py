@@ -24,6 +24,7 @@ from akunu_py.server.conversation import (
     newest_of_user,
     openai_choice,
     part_text,
+    spoken,
     tool_at,
     without_equal_names,
 )
@@ -96,7 +97,7 @@ class _Part(Part):
 
 
 class _Function(msgspec.Struct):
-    name: str
+    name: str | None = None
     arguments: Any = None
 
 
@@ -109,7 +110,7 @@ class _Call(msgspec.Struct):
     function: _Function | None = None
     custom: _Custom | None = None
     id: str | None = None
-    type: str = "function"
+    type: str | None = None
 
 
 class _Message(msgspec.Struct):
@@ -118,6 +119,7 @@ class _Message(msgspec.Struct):
     name: str | None = None
     tool_calls: list[_Call] | None = None
     tool_call_id: str | None = None
+    function_call: _Function | None = None
     reasoning: str | None = None
     reasoning_content: str | None = None
     reasoning_details: list[dict[str, Any]] | None = None
@@ -205,12 +207,13 @@ def _read_request(asked: Incoming[ChatBody]) -> ChatRequest:
     options["logprobs"] = logprobs_option(body.logprobs, body.top_logprobs, field="top_logprobs")
     given = (body.chat_template_kwargs or {}).items()
     variables = {name: value for name, value in given if value is not None}
-    options |= _thinking(asked) | {"template_variables": variables}
+    said, thinks = spoken(body.messages, asked.ignored)
+    options |= _thinking(asked, thinks) | {"template_variables": variables}
     spelling = body.spelling() | {"template_variables": "chat_template_kwargs"}
-    newest = newest_of_user(message.role for message in body.messages)
+    newest = newest_of_user(message.role for _, message in said)
     messages = [
-        _message(message, f"messages[{place}]", asked.ignored, newest=place == newest)
-        for place, message in enumerate(body.messages)
+        _message(message, place, asked.ignored, newest=number == newest)
+        for number, (place, message) in enumerate(said)
     ]
     tools = _tools(body.tools or ())
     asked.check_grammars(tools, refuse=True)
@@ -250,11 +253,10 @@ def _continued(body: ChatBody) -> bool:
 
 
 def _message(message: _Message, place: str, ignored: list[str], *, newest: bool) -> Message:
-    role = "system" if message.role == "developer" else message.role
-    calls = tuple(
-        _call(call, f"{place}.tool_calls[{index}]")
-        for index, call in enumerate(message.tool_calls or ())
-    )
+    role, given = message.role, message.tool_calls or []
+    if message.function_call is not None:
+        given = [_Call(message.function_call)]
+    calls = tuple(_call(call, f"{place}.tool_calls[{index}]") for index, call in enumerate(given))
     if message.content is None and role not in {"assistant", "tool"}:
         raise RequestError(f"{place}.content is missing; give a text", param=f"{place}.content")
     return message_at(
@@ -270,12 +272,13 @@ def _message(message: _Message, place: str, ignored: list[str], *, newest: bool)
 
 def _call(call: _Call, place: str) -> ToolCall:
     match call:
-        case _Call(type="function", function=_Function(name, arguments)):
-            return call_at(place, name, arguments, call.id or "")
-        case _Call(type="custom", custom=_Custom(name, text)):
-            return call_at(place, name, {"input": text}, call.id or "")
+        case _Call(function=_Function(name, arguments)):
+            return call_at(place, name or "", arguments, call.id or "")
+        case _Call(custom=_Custom(called, text)):
+            return call_at(place, called, {"input": text}, call.id or "")
     raise RequestError(
-        f"{place} is malformed; give the type 'function' and a function, or 'custom' and a custom",
+        f"{place} has no function; give the type 'function' and a function, or 'custom' and a "
+        "custom",
         param=place,
     )
 
@@ -367,13 +370,15 @@ def _answer_form(given: dict[str, Any] | None) -> Constraint | None:
     )
 
 
-def _thinking(asked: Incoming[ChatBody]) -> dict[str, Any]:
+def _thinking(asked: Incoming[ChatBody], thinks: bool | None) -> dict[str, Any]:
     """Return the options about thinking, for which clients have several fields.
 
-    Those of the template's own variables come first.
+    `thinks` is what messages say. Those of the template's own variables come first.
     """
     body = asked.body
-    thinking, by = body.enable_thinking, "enable_thinking"
+    thinking, by = thinks, "control"
+    if body.enable_thinking is not None:
+        thinking, by = body.enable_thinking, "enable_thinking"
     effort, effort_by = body.reasoning_effort, "reasoning_effort"
     match body.reasoning:  # OpenRouter's
         case {"effort": str(word)}:

@@ -3,7 +3,7 @@
 import json
 import re
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, Literal
+from typing import Any, Literal, Protocol, TypeVar
 
 import msgspec
 
@@ -29,6 +29,41 @@ def check_messages(messages: Sequence[Any], tools: Sequence[Any]) -> None:
     check_counts(messages, tools)
     if not messages:
         raise RequestError("messages is empty; give at least one message", param="messages")
+
+
+class _InRole(Protocol):
+    """A message as a client gives it."""
+
+    role: str
+    content: Any
+
+
+_SpokenMessage = TypeVar("_SpokenMessage", bound=_InRole)
+_ROLES = {
+    "developer": "system", "function": "tool", "ipython": "tool", "observation": "tool",
+    "model": "assistant", "ai": "assistant", "human": "user",
+}  # fmt: skip
+"""Roles of other APIs and templates that clients send, and the same in akunu's."""
+
+_UNSPOKEN = frozenset({"control", "thinking"})
+"""Roles of what nobody says: Granite's switches, and thoughts, of which akunu remembers its own."""
+
+
+def spoken(
+    messages: Sequence[_SpokenMessage], ignored: list[str]
+) -> tuple[list[tuple[str, _SpokenMessage]], bool | None]:
+    """Return what is said in akunu's roles, each message with its place, and whether to think."""
+    said, thinks = [], None
+    for place, message in enumerate(messages):
+        role = message.role.lower()
+        message.role = _ROLES.get(role, role)
+        if role not in _UNSPOKEN:
+            said.append((f"messages[{place}]", message))
+        elif message.content == "thinking":
+            thinks = True
+        else:
+            ignored.append(role)
+    return said, thinks
 
 
 class Part(msgspec.Struct):

@@ -40,11 +40,16 @@ class ReasoningMemory:
 def conversation_keys(client: str, messages: Sequence[Message]) -> list[bytes]:
     """Return a key for each message, of what is visible of the conversation up to it.
 
-    White space around texts does not count, nor do reasoning and the ids of calls.
+    White space around texts does not count, nor do reasoning, the ids of calls and later system
+    messages.
     """
     digest = hashlib.sha256(json.dumps(client).encode())
     keys = []
-    for message in messages:
+    for place, message in enumerate(messages):
+        if message.role == "system" and place:
+            # A client may send a note of the moment once, or another in its place.
+            keys.append(digest.digest())
+            continue
         calls = [[call.name, dict(call.arguments)] for call in message.tool_calls]
         visible = [message.role, message.text.strip(), calls]
         digest.update(json.dumps(visible, sort_keys=True).encode())

@@ -46,7 +46,7 @@ class TextPart:
 
 @dataclass(frozen=True, slots=True)
 class ToolCall:
-    """A model's call of a tool.
+    """A model's call of a tool, whose name may be one that no `Tool` can have.
 
     `arguments` are JSON values by name, copied. The result refers to the call by `id`, "" for none.
 
@@ -58,7 +58,7 @@ class ToolCall:
     id: str = ""
 
     def __post_init__(self) -> None:
-        _check_tool_name(self.name)
+        _check_text(self.name, "name")
         _check_label(self.id, "id")
         object.__setattr__(self, "arguments", _json_object(self.arguments, "arguments"))
 
@@ -283,7 +283,7 @@ def _function(
     fields: Mapping[str, Any], place: str, known: Sequence[str], form: str
 ) -> dict[str, Any]:
     """Return the fields of the function in a tool or a call."""
-    if (kind := fields.get("type", "function")) != "function":
+    if (kind := fields.get("type") or "function") != "function":
         raise ConfigError(f"{place}.type is {kind!r:.60}; akunu knows only 'function'")
     if "function" not in fields:
         raise ConfigError(f"{place}.function is missing; {form}")

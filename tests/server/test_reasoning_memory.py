@@ -28,6 +28,15 @@ def test_calls_count_without_their_ids():
     assert thoughts.restore("a", [*ASKED, other])[-1].reasoning == ""
 
 
+def test_a_note_that_is_sent_once_does_not_count():
+    """Agents put `total_tokens ... left` behind a turn, and leave it out later, or change it."""
+    thoughts = ReasoningMemory()
+    note, other = (Message("system", f"{count} tokens left") for count in (9, 8))
+    thoughts.remember("a", [*ASKED, note], REPLY)
+    for said in ([*ASKED, SENT], [*ASKED, note, SENT], [*ASKED, other, SENT]):
+        assert thoughts.restore("a", said)[-1].reasoning == "hm"
+
+
 def test_other_clients_conversations_and_replies_get_none():
     thoughts = ReasoningMemory()
     thoughts.remember("a", ASKED, REPLY)

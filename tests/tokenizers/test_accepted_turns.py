@@ -102,6 +102,10 @@ CONVERSATIONS = {
     "at the beginning": [[S("s0"), U("u1")], [A("a1"), U("u2")]],
     "after the user": [[S("s0"), U("u1"), S("s1")], [A("a1"), U("u2"), S("s2")]],
     "after a result": [[S("s0"), U("u1")], [calls("c1"), result("t1", "c1"), S("s1")], [A("a2"), U("u2")]],
+    "a countdown": [
+        [S("s0"), U("u1"), S("n1")], [calls("c1"), result("t1", "c1"), S("n2")],
+        [calls("c2"), result("t2", "c2"), S("n3")], [A("a1"), U("u2"), S("n4")],
+    ],
     "two in a row": [[S("s0"), U("u1"), S("s1"), S("s2")], [A("a1"), U("u2"), S("s3"), S("s4")]],
     "two at the beginning": [[S("s0"), S("s1"), U("u1"), S("s2")], [A("a1"), U("u2")]],
     "after a reply": [[S("s0"), U("u1")], [A("a1"), S("s1"), U("u2")], [A("a2"), U("u3")]],

@@ -17,6 +17,7 @@ from akunu_py.server.conversation import (
     check_counts,
     message_at,
     newest_of_user,
+    spoken,
     tool_at,
     unread_part,
     without_equal_names,
@@ -79,7 +80,7 @@ class _Options(OptionFields, kw_only=True):
 
 
 class _Function(msgspec.Struct):
-    name: str
+    name: str = ""
     arguments: Any = None
 
 
@@ -146,14 +147,15 @@ async def chat(http: HttpRequest) -> Response:
     if not messages:
         return await _load(asked, form)
     check_counts(messages, tools)
-    newest = newest_of_user(message.role.lower() for message in messages)
+    said, thinks = spoken(messages, asked.ignored)
+    newest = newest_of_user(message.role for _, message in said)
     request = ChatRequest(
         model=asked.model.id,
         messages=tuple(
-            _message(message, f"messages[{place}]", asked.ignored, newest=place == newest)
-            for place, message in enumerate(messages)
+            _message(message, place, asked.ignored, newest=number == newest)
+            for number, (place, message) in enumerate(said)
         ),
-        config=_config(asked),
+        config=_config(asked, thinks),
         tools=_tools(tools),
     )
     return await asked.respond(request, form=form, stream=body.stream is not False)
@@ -195,8 +197,11 @@ async def _load(asked: Incoming[_Given], form: OllamaForm) -> Response:
     return JSONResponse(form.empty("load"))
 
 
-def _config(asked: Incoming[_Given]) -> GenerationConfig:
-    """Return the configuration of a reply; raises RequestError that names the field."""
+def _config(asked: Incoming[_Given], thinks: bool | None = None) -> GenerationConfig:
+    """Return the configuration of a reply; `thinks` is what messages say of thinking.
+
+    Raises RequestError that names the field.
+    """
     body, context = asked.body, asked.model.context
     kind = with_options(_Options)
     raw = bytes(body.given_options)
@@ -213,15 +218,17 @@ def _config(asked: Incoming[_Given]) -> GenerationConfig:
         asked.ignored.append("options.num_ctx")
     if body.keep_alive is not None:
         asked.ignored.append("keep_alive")
-    options = given.settings(context) | _thinking(asked)
+    options = given.settings(context) | _thinking(asked, thinks)
     options["constraint"] = _answer_form(body.format)
     options["logprobs"] = logprobs_option(body.logprobs, body.top_logprobs, field="top_logprobs")
     return asked.config(options, given.spelling(within="options."))
 
 
-def _thinking(asked: Incoming[_Given]) -> dict[str, Any]:
+def _thinking(asked: Incoming[_Given], thinks: bool | None) -> dict[str, Any]:
     think = asked.body.think
-    if think is None or isinstance(think, bool):
+    if think is None:
+        return asked.thinking(thinking=thinks, by="control")
+    if isinstance(think, bool):
         return asked.thinking(thinking=think, by="think")
     if think not in _EFFORTS:
         raise RequestError(
@@ -251,10 +258,9 @@ def _message(message: _Message, place: str, ignored: list[str], *, newest: bool)
             )
         unread = unread_part("image", place, ignored, newest=False)
         content = f"{content}\n{unread}" if content else unread
-    role = message.role.lower()
     return message_at(
         place,
-        role=role,
+        role=message.role,
         content=content,
         name=message.tool_name or "",
         tool_calls=tuple(
@@ -262,7 +268,7 @@ def _message(message: _Message, place: str, ignored: list[str], *, newest: bool)
             for index, call in enumerate(message.tool_calls or ())
         ),
         tool_call_id=message.tool_call_id or "",
-        reasoning=(message.thinking or "") if role == "assistant" else "",
+        reasoning=(message.thinking or "") if message.role == "assistant" else "",
     )
 
 

@@ -274,3 +274,53 @@ def test_cut_arguments_are_read_as_clients_read_them(values, ascii_, indent):
 )
 def test_texts_that_begin_no_object_have_no_values(text):
     assert begun_object(text) == {}
+
+
+def call_history(path, name):
+    """A conversation with a call of a name, which may be none that a tool can have."""
+    if path == "/api/chat":
+        return [ASK, {"role": "assistant", "tool_calls": [{"function": {"name": name}}]}, ASK]
+    if path == "/v1/messages":
+        use = {"type": "tool_use", "id": "c1", "name": name, "input": {}}
+        return [ASK, {"role": "assistant", "content": [use]}, ASK]
+    if path == "/v1/responses":
+        call = {"type": "function_call", "call_id": "c1", "name": name, "arguments": "{}"}
+        return [{"type": "message", **ASK}, call, {"type": "message", **ASK}]
+    call = {"id": "c1", "type": "", "function": {"name": name, "arguments": "{}"}}
+    return [ASK, {"role": "assistant", "content": None, "tool_calls": [call]}, ASK]
+
+
+@pytest.mark.parametrize("name", ["functions.read:0", "github/search", "my tool", "", "x" * 2000, "<|im_end|>\n", "读"])  # fmt: skip
+@pytest.mark.parametrize("path", ["/v1/chat/completions", "/v1/messages", "/v1/responses", "/api/chat"])  # fmt: skip
+def test_any_name_in_the_history_is_taken(server, backend, path, name):
+    backend.play(said("Yes."))
+    body = {"input" if "responses" in path else "messages": call_history(path, name)}
+    response = server.post(path, body | {"max_tokens": 5, "stream": False})
+    assert response.status_code == 200, response.text
+    [call] = [call for message in backend.request.messages for call in message.tool_calls]
+    assert call.name == name
+
+
+@pytest.mark.parametrize("type_", ["", None, "function", "tool"])
+def test_any_type_of_a_call_in_the_history_is_taken(server, backend, type_):
+    call = {"type": type_, "function": {"name": "read", "arguments": '{"path": "x"}'}}
+    said_ = [ASK, {"role": "assistant", "tool_calls": [call]}, ASK]
+    assert server.post("/v1/chat/completions", {"messages": said_}).status_code == 200
+    [call] = backend.request.messages[1].tool_calls
+    assert (call.name, call.arguments) == ("read", {"path": "x"})
+
+
+def test_calls_of_the_older_form_are_taken(server, backend):
+    said_ = [
+        ASK,
+        {
+            "role": "assistant",
+            "content": None,
+            "function_call": {"name": "read", "arguments": "{}"},
+        },
+        {"role": "function", "name": "read", "content": "text"},
+    ]
+    assert server.post("/v1/chat/completions", {"messages": said_}).status_code == 200
+    _, call, result = backend.request.messages
+    assert [one.name for one in call.tool_calls] == ["read"]
+    assert (result.role, result.name, result.text) == ("tool", "read", "text")

@@ -38,7 +38,7 @@ def nested(levels):
 
 
 GRAMMAR = {"type": "grammar"}
-CALL = {"type": "function_call", "name": "a b", "arguments": "{}", "call_id": "c"}
+CALL = {"type": "function_call", "name": "f", "arguments": "{}", "call_id": "c\n"}
 SPACE = [*HI, {"role": "assistant", "content": "is "}]
 BREAK = [*HI, *content({"type": "text", "text": "is\n"}, role="assistant")]
 FIELDS = {
@@ -130,7 +130,7 @@ FIELDS = {
     OLLAMA: {
         "messages": [
             [{"role": "user", "content": "x", "images": ["aGk="]}], [{"role": "usr"}], [5], "Hi",
-            [{"role": "assistant", "tool_calls": [{"function": {"name": "a b"}}]}],
+            [{"role": "assistant", "tool_calls": [{"function": {"name": 5}}]}],
             HI * (MOST_MESSAGES + 1),
         ],
         "tools": [[{}], [function("a b")], [function("f")] * 2, [{"type": "function"}]],

@@ -140,3 +140,33 @@ def test_an_unknown_effort_is_ignored(server, backend, path, fields, name):
     response = server.post(path, BODIES[path] | fields)
     assert response.headers["x-akunu-ignored"] == name
     assert backend.request.config.effort is None
+
+
+@pytest.mark.parametrize("path", [CHAT, OLLAMA])
+def test_roles_of_other_apis_are_known(server, backend, path):
+    given = ["developer", "human", "model", "observation"]
+    said = [{"role": role, "content": role} for role in given]
+    assert server.post(path, BODIES[path] | {"messages": said}).status_code == 200
+    assert [one.role for one in backend.request.messages] == ["system", "user", "assistant", "tool"]
+
+
+@pytest.mark.parametrize("path", [CHAT, OLLAMA])
+def test_a_control_message_says_whether_to_think(server, backend, path):
+    """Granite's, with Ollama; other switches and thoughts of clients are left out and listed."""
+    control = [{"role": "control", "content": "thinking"}]
+    response = server.post(path, BODIES[path] | {"messages": control + HI})
+    assert response.status_code == 200
+    assert backend.request.config.thinking is True
+    assert [one.role for one in backend.request.messages] == ["user"]
+    others = [{"role": "control", "content": "length long"}, {"role": "thinking", "content": "Hm"}]
+    response = server.post(path, BODIES[path] | {"messages": others + HI})
+    assert backend.request.config.thinking is None
+    assert response.headers["x-akunu-ignored"] == "control, thinking"
+    off = {"think": False} if path == OLLAMA else {"enable_thinking": False}
+    server.post(path, BODIES[path] | {"messages": control + HI} | off)
+    assert backend.request.config.thinking is False
+    response = server.post(
+        path, BODIES[path] | {"messages": [*others, {"role": "x", "content": "y"}]}
+    )
+    assert response.status_code == 400
+    assert "messages[2].role" in response.text
