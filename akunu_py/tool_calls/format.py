@@ -32,6 +32,8 @@ Kind = Literal["string", "number", "boolean", "null", "array", "object"]
 TAG = re.compile(r"<[^<>\s][^<>]*>|\[/?[A-Z][A-Z_]*\]")
 """A tag, as control tokens and markup write it."""
 
+_TAG_WITH_NAME = re.compile(r"""<[^<>]*\w=["']?""")
+
 
 def flexible(text: str) -> str:
     """Return a text with places for the white space beside its punctuation."""
@@ -130,6 +132,27 @@ class ToolFormat:
     def openings(self) -> tuple[str, ...]:
         """The texts from the marker to the first call's name."""
         return tuple(self.start + text for text in self.opens)
+
+    @property
+    def unwrapped(self) -> str:
+        """The opening without its first tag, where the rest tells a call from text; else "".
+
+        Models forget the first: `<function=` in place of `<tool_call>`, a line break, `<function=`.
+        """
+        rest = self._behind_tag
+        return rest if _TAG_WITH_NAME.fullmatch(rest) else ""
+
+    @property
+    def bare(self) -> tuple[str, ...]:
+        """Openings of a call that is a whole message without its tags: JSON, in a block or not."""
+        rest = self._behind_tag.replace("{", "{ ", 1)
+        is_json = self.arguments == "json" and rest.startswith('{ "')
+        return (rest, "```json\n" + rest, "```\n" + rest) if is_json else ()
+
+    @property
+    def _behind_tag(self) -> str:
+        tag = TAG.match(opening := self.openings[0].lstrip())
+        return opening[tag.end() :].lstrip() if tag else ""
 
     @property
     def marker(self) -> str:

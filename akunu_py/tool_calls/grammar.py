@@ -188,6 +188,10 @@ class _Grammar:
         """
         format_, rules = self._format, self._rules
         opening = flexible(format_.openings[0].lstrip())
+        if format_.unwrapped and not any(
+            part in rules.control_ids for part in rules.parts(opening)
+        ):
+            opening = flexible(format_.unwrapped)  # what is before it is text, be it there or not
         marks = [part for part in rules.parts(opening) if part in rules.control_ids]
         first, lead, rest, space = "", opening, "", ""
         if format_.only_first:
@@ -212,6 +216,8 @@ class _Grammar:
         rules["calls"] = f"({' | '.join(calls)}) {self._further_calls()}"
         other = f" & ~/({'|'.join(heads)})(?s:.*)/" if heads else ""
         rules["OTHER_TEXT"] = f"TEXT{other}"
+        bare, not_bare = self._bare_calls()
+        rules["FIRST_TEXT"] = f"TEXT{not_bare}"
         if not lead:
             rules["start"] = "OTHER_TEXT | calls"
         elif first:
@@ -220,14 +226,34 @@ class _Grammar:
             rules["again"] = f"{self._terms(first)} (begun" + (
                 " | TEXT | TEXT again)" if begun else ")"
             )
-            rules["start"] = "TEXT | TEXT again"
+            rules["start"] = f"FIRST_TEXT | FIRST_TEXT again{bare}"
         else:
             until = f"(?s:.*){rules.up_to_control(lead)[0]}"
-            rules["until_lead[lazy]"] = f"/{until}/"
+            rules["until_lead[lazy]"] = f"/{until}/{not_bare}"
             rules["until_again[lazy]"] = f"/{until}/{other}"
             rules["begun"] = "calls | OTHER_TEXT | until_again begun"
-            rules["start"] = "TEXT | until_lead begun"
+            rules["start"] = f"FIRST_TEXT | until_lead begun{bare}"
         return self._written()
+
+    def _bare_calls(self) -> tuple[str, str]:
+        """Return the terms of a call without its tags in place of an answer, and what excludes it.
+
+        Both are to be added to others; "" where the format has no such calls.
+        """
+        rules, format_ = self._rules, self._format
+        if not format_.bare:
+            return "", ""
+        openings = (rules.up_to_control(flexible(text))[0] for text in format_.bare)
+        rules["BARE_OPENING"] = f"/{_SPACE}({'|'.join(openings)})/"
+        names, calls = [], []
+        for number, tool in enumerate(self._tools):
+            names.append(rules.up_to_control(tool.name + flexible(format_.after_names[0]))[0])
+            rules[f"BARE_{number}"] = f"BARE_OPENING /{names[-1]}/"
+            calls.append(f"BARE_{number} call_{number}_value")
+        rules["BARE_BEGUN"] = f"BARE_OPENING /({'|'.join(names)})(?s:.*)/"
+        close, block = (self._terms(flexible(text)) for text in ("\n}", "\n```"))
+        rules["bare"] = f"({' | '.join(calls)}) {close} ({block})?"
+        return " | bare", " & ~BARE_BEGUN"
 
     def _behind_names(self, after: str) -> str:
         """Return the expression of what decides, behind a head that ends with the tool's name."""
@@ -303,7 +329,8 @@ class _Grammar:
         format_, rules, notation = self._format, self._rules, self._format.arguments
         close = self._terms(format_.close)
         if notation == "json":
-            return f"{json_value(close_schema(_parameters(tool)))} {close}"
+            rules[f"{rule}_value"] = json_value(close_schema(_parameters(tool)))
+            return f"{rule}_value {close}"
         written = []
         for number, schema in enumerate(each):
             name = rule if len(each) == 1 else f"{rule}x{number}"

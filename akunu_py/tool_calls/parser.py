@@ -43,6 +43,7 @@ _PLACES = {
     INDEX: re.compile(r"[0-9]+"),
     SPACE: re.compile(r"[ \t\r\n]{0,8}"),
 }
+_BLANK = re.compile(r"\s*+\Z")
 _JSON_MARKS = re.compile(r'[{}\[\]"]')
 _STRING_END = re.compile(r'(?:[^"\\]|\\.)*+"', re.DOTALL)
 _STRING_PART = re.compile(r'(?:[^"\\]|\\.)*+', re.DOTALL)
@@ -70,6 +71,9 @@ class _Head:
     size: int
     """Number of characters up to the arguments."""
 
+    close: str
+    """Text behind the arguments."""
+
 
 _MORE = object()
 """Whether a text matches depends on what comes next."""
@@ -87,6 +91,12 @@ class CallParser:
     def __init__(self, format_: ToolFormat, tools: Sequence[Tool]) -> None:
         self._format = format_
         self._after_names = tuple(map(flexible, format_.after_names))
+        openings = (*format_.openings, *filter(None, (format_.unwrapped,)))
+        self._leads = tuple((flexible(text.lstrip()), format_.close) for text in openings)
+        self._first_leads = self._leads + tuple(
+            (flexible(text), flexible("\n}\n```" if text[0] == "`" else "\n}"))
+            for text in format_.bare
+        )
         self._tools = {tool.name: tool for tool in tools}
         self._buffer = ""
         self._sources = Sources()  # of the buffer
@@ -139,17 +149,20 @@ class CallParser:
 
     def _content(self) -> Generator[None, None, _Head | None]:
         """Pass on content up to a call; return its head, None at the end of the reply."""
-        leads = tuple(flexible(text.lstrip()) for text in self._format.openings)
-        firsts = re.compile("|".join(re.escape(lead[0]) for lead in leads))
+        leads = () if self._format.only_first else self._leads
+        marks, first_marks = (
+            re.compile("|".join(re.escape(lead[0]) for lead, _ in some))
+            for some in (self._leads, self._first_leads)
+        )
         place = 0
         while True:
-            found = firsts.search(self._buffer, place)
+            found = (marks if self._said else first_marks).search(self._buffer, place)
             if found is not None:
                 place = found.start()
-                allowed = not self._format.only_first or not (
-                    self._said or self._buffer[:place].strip()
-                )
-                head = self._head(place, leads) if allowed else None
+                # What follows a call with its tags is no message by itself.
+                begins = not (self._said or (self._count and self._format.bare))
+                begins = begins and _BLANK.match(self._buffer, 0, place) is not None
+                head = self._head(place, self._first_leads if begins else leads)
                 if isinstance(head, _Head):
                     self._say(place, ends=True)
                     self._drop(head.size)
@@ -168,10 +181,13 @@ class CallParser:
             place -= kept
             yield
 
-    def _head(self, place: int, leads: Sequence[str]) -> "_Head | object | None":
-        """Return the head of a call at a place, `_MORE` if it may become one, else None."""
+    def _head(self, place: int, leads: Sequence[tuple[str, str]]) -> "_Head | object | None":
+        """Return the head of a call at a place, `_MORE` if it may become one, else None.
+
+        `leads` are texts before a name, each with the close of its call.
+        """
         undecided = False
-        for lead in leads:
+        for lead, close in leads:
             opened = self._match(lead, place)
             if opened is _MORE:
                 undecided = True
@@ -191,13 +207,13 @@ class CallParser:
                 if isinstance(matched, tuple):
                     starts = self._starts_arguments(matched[0])
                     if starts is True:
-                        return _Head(name, places | matched[1], matched[0] - place)
+                        return _Head(name, places | matched[1], matched[0] - place, close)
                     undecided |= starts is _MORE
                 undecided |= matched is _MORE
             if self._format.empty is not None and self._format.empty != "":
                 matched = self._match(self._format.empty, end)
                 if isinstance(matched, tuple):
-                    return _Head(name, places | matched[1], end - place)
+                    return _Head(name, places | matched[1], end - place, close)
                 undecided |= matched is _MORE
         return _MORE if undecided and not self._ended else None
 
@@ -269,7 +285,7 @@ class CallParser:
         self._deltas.append(CallEnd(index, call))
         self._call = None
         if not closed:
-            yield from self._skip(self._format.close)
+            yield from self._skip(head.close)
         return True
 
     def _fail(self) -> None:
@@ -292,7 +308,8 @@ class CallParser:
         """Return the head of the call that follows a call; None, behind the end, if none does."""
         if self._format.several:
             separated = tuple(
-                flexible(self._format.separator + text) for text in self._format.opens
+                (flexible(self._format.separator + text), self._format.close)
+                for text in self._format.opens
             )
             while True:
                 head = self._head(0, separated)

@@ -5,8 +5,10 @@ import json
 import re
 
 import pytest
+from grammar_walks import allows
 from template_excerpts import format_of
 
+from akunu_py.tool_calls.grammar import optional_calls
 from akunu_py.tool_calls.known import HARMONY, HERMES
 from akunu_py.tool_calls.parser import CallParser, parse_calls
 from akunu_py.tool_calls.writing import write_calls
@@ -168,6 +170,72 @@ def test_a_bare_call_is_one_at_the_beginning_alone():
     call = '{"name": "get_now", "parameters": {}}'
     assert len(parse_calls(llama, "\n" + call, TOOLS)[0]) == 1
     assert parse_calls(llama, "So: " + call, TOOLS) == ([], "So: " + call)
+
+
+QWEN_CALL = "<function=get>\n<parameter=a>\nx\n</parameter>\n</function>\n</tool_call>"
+BARE = '{"name": "get", "arguments": {"a": "x"}}'
+UNTAGGED = {
+    "a forgotten tag": ("qwen coder", QWEN_CALL, ""),
+    "behind text": ("qwen coder", f"I will look.\n\n{QWEN_CALL}", "I will look."),
+    "twice": ("qwen coder", f"{QWEN_CALL}\n{QWEN_CALL}", ""),
+    "with and without": ("qwen coder", f"<tool_call>\n{QWEN_CALL}\n{QWEN_CALL}", ""),
+    "in other words": (
+        "minimax m2", '<invoke name="get">\n<parameter name="a">x</parameter>\n</invoke>\n</minimax:tool_call>', ""
+    ),
+    "bare": ("hermes", BARE, ""),
+    "bare, in lines": ("hermes", '{\n    "name": "get",\n    "arguments": {"a": "x"}\n}', ""),
+    "in a block": ("hermes", f"\n```json\n{BARE}\n```", ""),
+    "in a plain block": ("hermes", f"```\n{BARE}\n```\n", ""),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", UNTAGGED)
+def test_calls_without_their_tags(name):
+    """Qwen3-Coder's without `<tool_call>`; Qwen2.5-Coder's as a whole message in JSON."""
+    format_, text, said = UNTAGGED[name]
+    format_ = format_of(format_)
+    calls, rest = parse_calls(format_, text, TOOLS)
+    assert [(call.name, call.arguments) for call in calls] == [("get", {"a": "x"})] * len(calls)
+    assert len(calls) == text.count("get")
+    assert rest.strip() == said
+    deltas = read(text, format_)
+    assert [one.call.arguments for one in deltas if isinstance(one, CallEnd)] == [
+        call.arguments for call in calls
+    ]
+    assert content(deltas) == rest
+    lark = optional_calls(format_, TOOLS, {})
+    if len(calls) == 1:  # the grammar makes further ones have their tags
+        assert allows(lark, text.rstrip())
+    # The arguments follow their schema from the head on.
+    assert not allows(lark, text.rstrip().replace('"a"', '"b"').replace("=a>", "=b>"))
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("qwen coder", QWEN_CALL.replace("get", "unknown")),
+        ("qwen coder", "Write <function=NAME> and its parameters."),
+        ("qwen coder", "<function=get_no"),
+        ("hermes", BARE.replace("get", "unknown")),
+        ("hermes", f"Such as {BARE}"),
+        ("hermes", f"Such as\n```json\n{BARE}\n```"),
+        ("hermes", '{"name": "get"}'),
+        ("hermes", '```json\n{"names": 1}\n```'),
+        ("hermes", "```python\nx = {}\n```"),
+        ("hermes", "{"),
+    ],
+)
+def test_what_is_no_call_of_a_tool_stays_text(name, text):
+    format_ = format_of(name)
+    assert content(read(text, format_)) == text
+    assert parse_calls(format_, text, TOOLS) == ([], text)
+    assert allows(optional_calls(format_, TOOLS, {}), text)
+
+
+def test_a_bare_call_behind_one_with_tags_is_text():
+    calls, rest = parse_calls(HERMES, f"{CALL}\n{BARE}", TOOLS)
+    assert len(calls) == 1
+    assert rest.strip() == BARE
 
 
 def test_a_long_text_takes_linear_time():
