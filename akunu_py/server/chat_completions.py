@@ -24,7 +24,7 @@ from akunu_py.server.conversation import (
     newest_of_user,
     openai_choice,
     part_text,
-    spoken,
+    read_roles,
     tool_at,
     without_equal_names,
 )
@@ -207,13 +207,14 @@ def _read_request(asked: Incoming[ChatBody]) -> ChatRequest:
     options["logprobs"] = logprobs_option(body.logprobs, body.top_logprobs, field="top_logprobs")
     given = (body.chat_template_kwargs or {}).items()
     variables = {name: value for name, value in given if value is not None}
-    said, thinks = spoken(body.messages, asked.ignored)
+    thinks = read_roles(body.messages, asked.ignored)
     options |= _thinking(asked, thinks) | {"template_variables": variables}
     spelling = body.spelling() | {"template_variables": "chat_template_kwargs"}
-    newest = newest_of_user(message.role for _, message in said)
+    newest = newest_of_user(message.role for message in body.messages)
     messages = [
-        _message(message, place, asked.ignored, newest=number == newest)
-        for number, (place, message) in enumerate(said)
+        _message(message, f"messages[{place}]", asked.ignored, newest=place == newest)
+        for place, message in enumerate(body.messages)
+        if message.role
     ]
     tools = _tools(body.tools or ())
     asked.check_grammars(tools, refuse=True)

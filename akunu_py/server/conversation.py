@@ -3,7 +3,7 @@
 import json
 import re
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, Literal, Protocol, TypeVar
+from typing import Any, Literal
 
 import msgspec
 
@@ -31,14 +31,6 @@ def check_messages(messages: Sequence[Any], tools: Sequence[Any]) -> None:
         raise RequestError("messages is empty; give at least one message", param="messages")
 
 
-class _InRole(Protocol):
-    """A message as a client gives it."""
-
-    role: str
-    content: Any
-
-
-_SpokenMessage = TypeVar("_SpokenMessage", bound=_InRole)
 _ROLES = {
     "developer": "system", "function": "tool", "ipython": "tool", "observation": "tool",
     "model": "assistant", "ai": "assistant", "human": "user",
@@ -49,21 +41,17 @@ _UNSPOKEN = frozenset({"control", "thinking"})
 """Roles of what nobody says: Granite's switches, and thoughts, of which akunu remembers its own."""
 
 
-def spoken(
-    messages: Sequence[_SpokenMessage], ignored: list[str]
-) -> tuple[list[tuple[str, _SpokenMessage]], bool | None]:
-    """Return what is said in akunu's roles, each message with its place, and whether to think."""
-    said, thinks = [], None
-    for place, message in enumerate(messages):
+def read_roles(messages: Sequence[Any], ignored: list[str]) -> bool | None:
+    """Give messages akunu's roles, and those that nobody says ""; return whether to think."""
+    thinks = None
+    for message in messages:
         role = message.role.lower()
-        message.role = _ROLES.get(role, role)
-        if role not in _UNSPOKEN:
-            said.append((f"messages[{place}]", message))
-        elif message.content == "thinking":
+        message.role = "" if role in _UNSPOKEN else _ROLES.get(role, role)
+        if not message.role and message.content == "thinking":
             thinks = True
-        else:
+        elif not message.role:
             ignored.append(role)
-    return said, thinks
+    return thinks
 
 
 class Part(msgspec.Struct):

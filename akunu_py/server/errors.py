@@ -38,28 +38,20 @@ _ANTHROPIC_TYPES = {
     503: "overloaded_error",
 }
 _MEMORY_RETRY_S = 30
+NO_THREAD = "thread_unsupported_request"
+"""At this code, Anthropic's SDKs send the whole conversation."""
 
 
 class RequestError(AkunuError):
     """A request that is refused before the backend sees it."""
 
-    def __init__(
-        self,
-        message: str,
-        *,
-        status: int = 400,
-        param: str = "",
-        code: str = "",
-        details: Mapping[str, Any] | None = None,
-    ) -> None:
+    def __init__(self, message: str, *, status: int = 400, param: str = "", code: str = "") -> None:
         super().__init__(message)
         self.status = status
         self.param = param
         """The field at fault, as the client wrote it; "" for none."""
         self.code = code
         """OpenAI's word for the mistake; "" for none."""
-        self.details = details
-        """Anthropic's words for the mistake, on which its clients act; None for none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,8 +66,6 @@ class Problem:
     """When to ask again; None if that does not help."""
     overflow: tuple[int, int] | None = None
     """Tokens of the prompt and of the context, where the prompt is too long."""
-    details: Mapping[str, Any] | None = None
-    """As in `RequestError`."""
 
 
 def problem_of(error: Exception, *, prompt_field: str = "") -> Problem:
@@ -85,8 +75,7 @@ def problem_of(error: Exception, *, prompt_field: str = "") -> Problem:
     """
     match error:
         case RequestError():
-            details = error.details
-            return Problem(error.status, error.message, error.param, error.code, details=details)
+            return Problem(error.status, error.message, error.param, error.code)
         case ContextOverflowError():
             known = error.num_tokens is not None and error.context is not None
             overflow = (error.num_tokens or 0, error.context or 0) if known else None
@@ -148,11 +137,10 @@ def anthropic_error(problem: Problem, request_id: str) -> dict[str, Any]:
         message = f"prompt is too long: {tokens} tokens > {context} maximum"
     default = "invalid_request_error" if problem.status < 500 else "api_error"
     error: dict[str, Any] = {
-        "type": _ANTHROPIC_TYPES.get(problem.status, default),
-        "message": message,
-    }
-    if problem.details is not None:
-        error["details"] = problem.details
+        "type": _ANTHROPIC_TYPES.get(problem.status, default), "message": message,
+    }  # fmt: skip
+    if problem.code == NO_THREAD:
+        error["details"] = {"error_code": problem.code, "unsupported": [problem.param]}
     return {"type": "error", "error": error, "request_id": request_id}
 
 

@@ -29,7 +29,7 @@ from akunu_py.server.conversation import (
     tool_at,
     without_equal_names,
 )
-from akunu_py.server.errors import Api, Problem, RequestError, anthropic_error
+from akunu_py.server.errors import NO_THREAD, Api, Problem, RequestError, anthropic_error
 from akunu_py.server.events import Accepted, Addition, Finished, Logprobs, Usage
 from akunu_py.server.generation_fields import RequestBody
 from akunu_py.server.incoming import Incoming, receive
@@ -63,12 +63,8 @@ It is a block of its own; proxies that join the blocks leave it as the first lin
 _READ = frozenset({
     "text", "image", "document", "search_result", "video", "audio", "file", "container_upload",
 })  # fmt: skip
-_NO_THREAD = {"error_code": "thread_unsupported_request", "unsupported": ["thread"]}
-"""At this, Anthropic's SDKs send the whole conversation."""
-
 _REFUSED = {"compaction": "ask for a summary in a message"}
 _NO_EFFECT = frozenset({"metadata", "service_tier", "betas", "container"})
-_CLEARED_BY_TEMPLATES = "clear_thinking_20251015"
 _STOP: dict[FinishReason, str] = {
     "stop": "end_turn", "length": "max_tokens", "loop": "end_turn", "tool_calls": "tool_use",
 }  # fmt: skip
@@ -126,7 +122,6 @@ class CountBody(RequestBody, kw_only=True):
     thinking: _Thinking | None = None
     output_config: _OutputConfig | None = None
     output_format: dict[str, Any] | None = None
-    context_management: Any = None
 
 
 class MessagesBody(CountBody, kw_only=True):
@@ -151,7 +146,7 @@ async def messages(http: HttpRequest) -> Response:
         raise RequestError(
             "thread: akunu keeps no conversations; send the whole one in messages, without thread",
             param="thread",
-            details=_NO_THREAD,
+            code=NO_THREAD,
         )
     request = _read_request(asked)
     form = MessageForm(body.model or request.model)
@@ -181,7 +176,6 @@ def _read_request(asked: Incoming[_Count]) -> ChatRequest:
     for index, message in enumerate(body.messages):
         place = f"messages[{index}]"
         said += _messages(message, place, offered, ignored, newest=index == newest)
-    ignored += _edits(body.context_management)
     tools = offered.callable
     choice = body.tool_choice
     output = body.output_config or _OutputConfig()
@@ -194,18 +188,6 @@ def _read_request(asked: Incoming[_Count]) -> ChatRequest:
         tool_choice=_tool_choice(choice, tools),
         parallel_tool_calls=not (choice and choice.disable_parallel_tool_use),
     )
-
-
-def _edits(given: object) -> list[str]:
-    """Return the edits of the conversation that a client asks for, but for that of old reasoning.
-
-    Templates leave that out by themselves.
-    """
-    match given:
-        case {"edits": [*edits]}:
-            kinds = [edit.get("type") for edit in edits if isinstance(edit, dict)]
-            return [f"context_management.{kind}" for kind in kinds if kind != _CLEARED_BY_TEMPLATES]
-    return []
 
 
 def _thinking(asked: Incoming[_Count]) -> dict[str, Any]:

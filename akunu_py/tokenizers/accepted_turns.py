@@ -152,7 +152,7 @@ def _sample(pattern: str) -> list[Message]:
         ids = [f"probe{place}{number:03}" for number in range({"d": 2}.get(letter, 1))]
         if letter == "r":
             id_ = waiting.pop(0) if waiting else ids[0]
-            said.append(Message("tool", word, tool_call_id=id_))
+            said.append(Message("tool", word, tool_call_id=id_, name="probe_tool"))
         elif letter in _ROLES:
             said.append(Message(_ROLES[letter], word))
         elif letter in "ae":
@@ -262,9 +262,8 @@ def _one_by_one(messages: Sequence[Message]) -> Iterator[Message]:
             continue
         results = list(takewhile(lambda message: message.role == "tool", messages[place:]))
         place += len(results)
-        found, others = results_by_call(message.tool_calls, results)
+        found = results_by_call(message.tool_calls, results)
         for call, own in zip(message.tool_calls, found, strict=True):
             yield replace(message, tool_calls=(call,))
             yield from own or [no_result(call)]
             message = Message("assistant")
-        yield from others

@@ -20,16 +20,14 @@ _LABELS: Sequence[Callable[[str, str], object]] = (
 
 def no_result(call: ToolCall) -> Message:
     """Return what stands in place of the result of a call that has none."""
-    return Message("tool", "(no result)", tool_call_id=call.id)
+    return Message("tool", "(no result)", tool_call_id=call.id, name=call.name)
 
 
-def results_by_call(
-    calls: Sequence[ToolCall], results: Sequence[Message]
-) -> tuple[list[list[Message]], list[Message]]:
-    """Return the results of each call, and those that are left over.
+def results_by_call(calls: Sequence[ToolCall], results: Sequence[Message]) -> list[list[Message]]:
+    """Return the results of each call, with its id and name.
 
-    A result without the id of a call gets it from the first call that has no result yet, if
-    possible one of the tool that it names.
+    One without the id of a call is of the first call that has none yet, if possible of the tool
+    that it names.
     """
     owners: dict[int, int] = {}  # place of the call, by the place of the result
     for label in _LABELS:
@@ -45,12 +43,15 @@ def results_by_call(
                 if len(places[own]) > 1:
                     places[own].popleft()
     waiting = iter(sorted(set(range(len(calls))) - set(owners.values())))
-    unlabelled = [number for number in range(len(results)) if number not in owners]
-    owners |= zip(unlabelled, waiting, strict=False)
+    for number in range(len(results)):
+        if number not in owners:
+            owners[number] = next(waiting, len(calls) - 1)
     found: list[list[Message]] = [[] for _ in calls]
-    for number, place in sorted(owners.items()):
-        found[place].append(replace(results[number], tool_call_id=calls[place].id))
-    return found, [result for number, result in enumerate(results) if number not in owners]
+    for number, place in owners.items():
+        call, result = calls[place], results[number]
+        named = replace(result, tool_call_id=call.id, name=result.name or call.name)
+        found[place].append(named)
+    return found
 
 
 def in_order_of_calls(messages: Sequence[Message]) -> list[Message]:
@@ -72,15 +73,15 @@ def in_order_of_calls(messages: Sequence[Message]) -> list[Message]:
 
 def _ordered(messages: Sequence[Message], calls: Sequence[ToolCall]) -> Iterator[Message]:
     """Yield what follows calls, with results in the places of results."""
-    found, others = results_by_call(calls, [one for one in messages if one.role == "tool"])
+    results = [one for one in messages if one.role == "tool"]
     groups: list[list[Message]] = []
     missing: list[Message] = []
-    for call, own in zip(calls, found, strict=True):
+    for call, own in zip(calls, results_by_call(calls, results), strict=True):
         if not own:
             missing.append(no_result(call))
         for result in own:
             groups.append([*missing, result])
             missing = []
-    places = iter([*groups, *([result] for result in others)])
+    places = iter(groups)
     for message in messages:
         yield from next(places) if message.role == "tool" else [message]

@@ -51,7 +51,7 @@ _CALL = ToolCall(_TOOL.name, {"probe_key": "probe_value"}, "probe0001")
 _CALLED = (
     _ASK,
     Message("assistant", tool_calls=(_CALL,)),
-    Message("tool", "probe_result", tool_call_id=_CALL.id),
+    Message("tool", "probe_result", tool_call_id=_CALL.id, name=_TOOL.name),
 )
 
 
@@ -161,21 +161,11 @@ class TemplateInput:
 
 
 def write_messages(messages: Sequence[Message], form: Form) -> list[Value]:
-    """Return messages in a form.
-
-    A tool's message without a name gets that of its call, or of the last call if none has its id.
-    """
-    names: dict[str, str] = {}
-    last, values = "", []
-    for message in messages:
-        for call in message.tool_calls:
-            names[call.id] = last = call.name
-        name = names.get(message.tool_call_id, last) if message.tool_call_id else ""
-        values.append(_message(message, form, message.name or name))
-    return values
+    """Return messages in a form."""
+    return [_message(message, form) for message in messages]
 
 
-def _message(message: Message, form: Form, name: str) -> Value:
+def _message(message: Message, form: Form) -> Value:
     value: Value = {"role": message.role, "content": message.text}
     # A template that takes parts takes them from users.
     if form.parts and message.role == "user" and not isinstance(message.content, str):
@@ -190,8 +180,8 @@ def _message(message: Message, form: Form, name: str) -> Value:
         value["tool_calls"] = [_call(call, form) for call in message.tool_calls]
     if message.tool_call_id:
         value["tool_call_id"] = message.tool_call_id
-    if name:
-        value["name"] = name
+    if message.name:
+        value["name"] = message.name
     return value
 
 

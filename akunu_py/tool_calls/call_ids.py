@@ -10,10 +10,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from akunu_py.tool_calls.format import ToolFormat
-from akunu_py.values.messages import Message, ToolCall
-
-_MOST_DIGITS = 4
-"""Digits of a number, as in the grammar of calls."""
+from akunu_py.values.messages import Message
 
 
 def with_ids_of(format_: ToolFormat, messages: Sequence[Message]) -> list[Message]:
@@ -29,11 +26,10 @@ def with_ids_of(format_: ToolFormat, messages: Sequence[Message]) -> list[Messag
                 ids.clear()
             count = 0 if format_.counts_each_message else count
             calls = []
-            for call in message.tool_calls:
-                number = _number(format_, call, count)
+            for number, call in enumerate(message.tool_calls, count):
                 calls.append(replace(call, id=_id(format_, call.id, call.name, number)))
                 ids[call.id].append(calls[-1].id)
-                count = number + 1
+            count += len(calls)
             message = replace(message, tool_calls=tuple(calls))  # noqa: PLW2901
         elif message.role == "tool":
             known = ids.get(message.tool_call_id)
@@ -44,16 +40,6 @@ def with_ids_of(format_: ToolFormat, messages: Sequence[Message]) -> list[Messag
                 known.popleft()
         said.append(message)
     return said
-
-
-def _number(format_: ToolFormat, call: ToolCall, least: int) -> int:
-    """Return the number of a call: that of its id, if no call before it has that, else `least`."""
-    digits = call.id.rpartition(":")[2]
-    if format_.counts_each_message or not (digits.isdecimal() and len(digits) <= _MOST_DIGITS):
-        return least
-    number = int(digits)
-    own = format_.id_form.format(name=call.name, index=number) == call.id
-    return max(number, least) if own else least
 
 
 def _id(format_: ToolFormat, given: str, name: str, number: int) -> str:

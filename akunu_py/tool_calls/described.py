@@ -57,15 +57,13 @@ def with_calls_as_text(
 
 
 def _texts(messages: Sequence[Message], format_: ToolFormat, *, results: bool) -> Iterator[Message]:
-    names = {call.id: call.name for message in messages for call in message.tool_calls if call.id}
     said: list[str] = []
     for place, message in enumerate(messages):
         if message.role == "tool" and not results and format_.result_form:
             text = format_.result_form.format(id=message.tool_call_id, text=message.text)
             yield Message("system", text, name="tool")
         elif message.role == "tool" and not results:
-            # Without its call, a result does not say whose it is.
-            yield replace(message, name=message.name or names.get(message.tool_call_id, ""))
+            yield message
         elif message.role == "tool":
             said.append(f"<tool_response>\n{message.text}\n</tool_response>")
             last = place + 1 == len(messages) or messages[place + 1].role != "tool"

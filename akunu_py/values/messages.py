@@ -172,7 +172,8 @@ class Message:
                 raise ConfigError("content has no parts; give at least one, or a text")
         _check_all(self.tool_calls, ToolCall, "tool_calls", "a tuple of ToolCall")
         _check_label(self.tool_call_id, "tool_call_id")
-        _check_label(self.name, "name")
+        # A tool's is that of a call, which may be any.
+        (_check_text if self.role == "tool" else _check_label)(self.name, "name")
         _check_text(self.reasoning, "reasoning")
         for name, role in (
             ("tool_calls", "assistant"),

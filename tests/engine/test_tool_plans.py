@@ -89,7 +89,7 @@ def test_calls_that_cannot_be_read_back_stay_as_the_template_writes_them():
     plan = use.plan(SAID, TOOLS, "auto")
     text = chat_text(plan.messages, tools=plan.tools)
     assert "<|assistant|>[weather()]<|end|><|tool|>fourteen<|end|>" in text
-    assert plan.messages == SAID
+    assert [(one.role, one.text) for one in plan.messages] == [(one.role, one.text) for one in SAID]
     given = '[weather(place="Rome", days=2)]'
     [end] = [d for d in plan.parser.feed(given) + plan.parser.finish() if hasattr(d, "call")]
     assert (end.call.name, end.call.arguments) == ("weather", {"place": "Rome", "days": 2})
@@ -206,3 +206,18 @@ def test_a_refused_system_message_precedes_the_tools():
     said = [Message("system", "be brief"), *SAID]
     text = chat_text(use.plan(said, TOOLS, "auto").messages)
     assert text.startswith("<|user|>be brief\n\n# Tools\n")
+
+
+def test_results_are_in_the_order_of_their_calls_whatever_writes_them():
+    """The template, or akunu where it has no place for calls."""
+    calls = tuple(ToolCall("weather", {"place": place}, place) for place in ("a", "b"))
+    results = [Message("tool", f"of {call.id}", tool_call_id=call.id) for call in calls]
+    for source in (SHOWN + DEEPSEEK, SHOWN + ROLES, ROLES):
+        use, chat_text = tool_use(source, ["<|tool_call_start|>", "<|tool_call_end|>"])
+        texts = []
+        for given in (results, results[::-1]):
+            said = [Message("user", "x"), Message("assistant", tool_calls=calls), *given]
+            plan = use.plan(said, TOOLS, "auto")
+            texts.append(chat_text(plan.messages, tools=plan.tools))
+        assert texts[0] == texts[1]
+        assert texts[0].index("of a") < texts[0].index("of b")

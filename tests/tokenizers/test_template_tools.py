@@ -220,7 +220,7 @@ def test_a_result_has_the_name_of_its_tool():
         Message("tool", "3", tool_call_id="b", name="own"),
         Message("tool", "4"),
     ]
-    assert written(source, messages).endswith("look_up2find1own34")
+    assert written(source, messages).endswith("look_up2find1own3find4")
 
 
 def test_what_a_template_leaves_out_is_an_error():

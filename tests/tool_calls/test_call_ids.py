@@ -68,14 +68,6 @@ def test_numbers_of_calls_and_results_agree(name, history):
     assert [int(id_.split(":")[1]) for id_ in calls] == counted
 
 
-def test_numbers_that_a_model_wrote_stay():
-    """It counts on from there, so that the prompt is the text that it wrote."""
-    given = ("functions.read:4", "functions.grep:5", "functions.read:9", "")
-    said = with_ids_of(FORMATS["writes ids"], in_order_of_calls(conversation(*given)))
-    calls, _ = ids_in(renderer(TEMPLATES["writes ids"])(said, []))
-    assert calls == [*given[:3], "functions.grep:10"]
-
-
 def test_calls_that_akunu_writes_have_the_numbers_of_their_results():
     kimi = known_format("", ["<|tool_calls_section_begin|>", "<|tool_call_argument_begin|>"])
     said = with_ids_of(kimi, in_order_of_calls(conversation(*HISTORIES["of another model"])))

@@ -17,7 +17,7 @@ from akunu_py.server.conversation import (
     check_counts,
     message_at,
     newest_of_user,
-    spoken,
+    read_roles,
     tool_at,
     unread_part,
     without_equal_names,
@@ -147,13 +147,14 @@ async def chat(http: HttpRequest) -> Response:
     if not messages:
         return await _load(asked, form)
     check_counts(messages, tools)
-    said, thinks = spoken(messages, asked.ignored)
-    newest = newest_of_user(message.role for _, message in said)
+    thinks = read_roles(messages, asked.ignored)
+    newest = newest_of_user(message.role for message in messages)
     request = ChatRequest(
         model=asked.model.id,
         messages=tuple(
-            _message(message, place, asked.ignored, newest=number == newest)
-            for number, (place, message) in enumerate(said)
+            _message(message, f"messages[{place}]", asked.ignored, newest=place == newest)
+            for place, message in enumerate(messages)
+            if message.role
         ),
         config=_config(asked, thinks),
         tools=_tools(tools),
