@@ -65,6 +65,9 @@ _READ = frozenset({
 })  # fmt: skip
 _REFUSED = {"compaction": "ask for a summary in a message"}
 _NO_EFFECT = frozenset({"metadata", "service_tier", "betas", "container"})
+_EDITS = ("clear_tool_uses", "compact")
+"""Edits of a conversation that change the prompt; old thoughts are what templates leave out."""
+
 _STOP: dict[FinishReason, str] = {
     "stop": "end_turn", "length": "max_tokens", "loop": "end_turn", "tool_calls": "tool_use",
 }  # fmt: skip
@@ -122,6 +125,7 @@ class CountBody(RequestBody, kw_only=True):
     thinking: _Thinking | None = None
     output_config: _OutputConfig | None = None
     output_format: dict[str, Any] | None = None
+    context_management: Any = None
 
 
 class MessagesBody(CountBody, kw_only=True):
@@ -176,6 +180,8 @@ def _read_request(asked: Incoming[_Count]) -> ChatRequest:
     for index, message in enumerate(body.messages):
         place = f"messages[{index}]"
         said += _messages(message, place, offered, ignored, newest=index == newest)
+    if any(edit in str(body.context_management) for edit in _EDITS):
+        ignored.append("context_management")
     tools = offered.callable
     choice = body.tool_choice
     output = body.output_config or _OutputConfig()

@@ -266,5 +266,7 @@ def test_a_conversation_that_the_server_would_have_is_refused(server, backend, t
 
 
 def test_edits_of_the_conversation_are_listed(server):
-    edits = {"context_management": {"edits": [{"type": "clear_tool_uses_20250919"}]}}
-    assert server.post(PATH, ASK | edits).headers["x-akunu-ignored"] == "context_management"
+    for kind in ("clear_tool_uses_20250919", "compact_20260112", "clear_thinking_20251015"):
+        edits = {"context_management": {"edits": [{"type": kind}]}}
+        ignored = server.post(PATH, ASK | edits).headers.get("x-akunu-ignored", "")
+        assert ignored == ("" if "thinking" in kind else "context_management")
