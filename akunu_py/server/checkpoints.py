@@ -32,7 +32,7 @@ _OPENS, _CLOSES = "<system-reminder>", "</system-reminder>"
 _Wish = tuple[bool | None, str | None, str]
 
 _REMEMBERED = 16
-"""System messages whose lengths are remembered."""
+"""System messages, and what templates are told, whose lengths are remembered."""
 
 
 class Checkpoints:
@@ -68,6 +68,8 @@ class Checkpoints:
             later = [*asked, Message("assistant", "y"), Message("user", "z")]
             prompt = self._rendered(asked, (), config)
             others = self._rendered(later, (), config)
+            if len(self._openings) == _REMEMBERED:
+                self._openings.clear()
             self._openings[wish] = len(prompt) - common_length(prompt, others)
         return self._openings[wish]
 

@@ -149,13 +149,24 @@ class Variables(Kind[Mapping[str, Any]]):
         if taken := self.taken & value.keys():
             raise ConfigError(f"{name} has {min(taken)!r}, which is akunu's to say; leave it out")
         try:
-            size = len(json.dumps(dict(value)))
+            size, depth = len(json.dumps(dict(value))), _depth(value)
         except (TypeError, ValueError, RecursionError):
-            raise ConfigError(f"{name} is {value!r:.60}; give JSON values by name") from None
-        if size > self.most:
-            raise ConfigError(f"{name} has {size:,} characters; give at most {self.most:,}")
+            raise ConfigError(f"{name} has a value that is not JSON's, or too deep") from None
+        if size > self.most or depth > _DEEPEST:
+            raise ConfigError(
+                f"{name} has {size:,} characters in {depth} levels; give at most {self.most:,} in "
+                f"{_DEEPEST}"
+            )
 
 
+def _depth(value: object) -> int:
+    if not isinstance(value, Mapping | list | tuple):
+        return 0
+    parts = value.values() if isinstance(value, Mapping) else value
+    return 1 + max(map(_depth, parts), default=0)
+
+
+_DEEPEST = 64
 _TOKEN_ID = Count(0, "ids of the vocabulary")
 _BIAS = Number(-1e9, 1e9, "a finite number")
 

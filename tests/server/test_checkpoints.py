@@ -71,3 +71,12 @@ def test_a_known_system_message_is_another_with_other_tools_and_thoughts():
 def test_where_the_template_refuses_there_is_no_place(toy):
     places = Checkpoints(toy).of([S("refuse"), U("one")], (), [3, 4, 5, 6], GenerationConfig())
     assert LEAD not in places
+
+
+def test_what_templates_are_told_is_remembered_for_a_while():
+    """Clients may tell them anything."""
+    finder = Checkpoints(SimpleNamespace(chat_ids=lambda *_: [1, 2]))
+    for number in range(100):
+        config = GenerationConfig(template_variables={"custom": number})
+        finder.of([U("three")], (), [1, 2], config)
+    assert len(finder._openings) <= 16

@@ -187,9 +187,17 @@ def test_variables_of_the_template_have_limits(server, backend):
         assert response.status_code == 400
         assert response.json()["error"]["param"] == "chat_template_kwargs"
         assert name in response.json()["error"]["message"]
-    response = server.post(PATH, ASK | {"chat_template_kwargs": {"x": "y" * 2**17}})
-    assert response.status_code == 400
-    assert "at most 131,072" in response.json()["error"]["message"]
+    deep = 1
+    for _ in range(900):
+        deep = [deep]
+    for value, told in (
+        ("y" * 2**17, "at most 131,072 in 64"),
+        (deep, "too deep"),
+        (json.loads("[" * 80 + "]" * 80), "in 81 levels"),
+    ):
+        response = server.post(PATH, ASK | {"chat_template_kwargs": {"x": value}})
+        assert response.status_code == 400
+        assert told in response.json()["error"]["message"]
     assert not backend.requests
 
 
