@@ -94,6 +94,7 @@ _FINISH: dict[FinishReason, str] = {
 
 class _Part(Part):
     refusal: str | None = None
+    thinking: str | list[Part] | None = None
 
 
 class _Function(msgspec.Struct):
@@ -291,6 +292,8 @@ def _content(
         return content or ""
     parts = []
     for index, part in enumerate(content):
+        if part.type == "thinking":
+            continue  # see `_reasoning`
         if part.type in {"refusal", "input_text", "output_text"}:
             part.text, part.type = part.refusal or part.text, "text"
         text = part_text(part, f"{place}[{index}]", ignored, newest=newest)
@@ -310,6 +313,9 @@ def _reasoning(message: _Message) -> str:
     if said := message.reasoning or message.reasoning_content:
         return said
     texts = [detail.get("text") for detail in message.reasoning_details or ()]
+    for part in message.content if isinstance(message.content, list) else ():
+        thought = part.thinking or ""  # Mistral's, or Anthropic's
+        texts += [thought] if isinstance(thought, str) else [one.text for one in thought]
     return "".join(text for text in texts if isinstance(text, str))
 
 

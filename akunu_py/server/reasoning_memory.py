@@ -44,9 +44,11 @@ def conversation_keys(client: str, messages: Sequence[Message]) -> list[bytes]:
     messages.
     """
     digest = hashlib.sha256(json.dumps(client).encode())
-    keys = []
-    for place, message in enumerate(messages):
-        if message.role == "system" and place:
+    keys: list[bytes] = []
+    begun = False
+    for message in messages:
+        begun = begun or message.role != "system"
+        if message.role == "system" and begun:
             # A client may send a note of the moment once, or another in its place.
             keys.append(digest.digest())
             continue

@@ -35,6 +35,7 @@ def test_a_note_that_is_sent_once_does_not_count():
     thoughts.remember("a", [*ASKED, note], REPLY)
     for said in ([*ASKED, SENT], [*ASKED, note, SENT], [*ASKED, other, SENT]):
         assert thoughts.restore("a", said)[-1].reasoning == "hm"
+    assert thoughts.restore("a", [ASKED[0], note, ASKED[1], SENT])[-1].reasoning == ""
 
 
 def test_other_clients_conversations_and_replies_get_none():

@@ -18,6 +18,7 @@ from akunu_py.values.reply_deltas import ContentDelta, ReasoningDelta
 
 PATH = "/v1/chat/completions"
 ASK = {"model": "tiny", "messages": [{"role": "user", "content": "Hi"}]}
+THOUGHT = {"type": "thinking", "thinking": [{"type": "text", "text": "I thought"}]}
 TOOL = {
     "type": "function",
     "function": {
@@ -100,12 +101,20 @@ def test_thoughts_come_under_both_names(server, backend):
         {"reasoning": "I thought"},
         {"reasoning_content": "I thought"},
         {"reasoning_details": [{"type": "reasoning.text", "text": "I thought", "index": 0}]},
+        {"content": [THOUGHT, {"type": "text", "text": "Yes."}]},
+        {
+            "content": [
+                {"type": "thinking", "thinking": "I thought"},
+                {"type": "text", "text": "Yes."},
+            ]
+        },
     ],
 )
 def test_thoughts_come_back_under_any_name(server, backend, echoed):
     said_before = {"role": "assistant", "content": "Yes.", **echoed}
     server.post(PATH, ASK | {"messages": [*ASK["messages"], said_before, ASK["messages"][0]]})
     assert backend.request.messages[1].reasoning == "I thought"
+    assert backend.request.messages[1].text == "Yes."
 
 
 def test_tools_and_history_reach_the_backend(server, backend):
