@@ -126,6 +126,7 @@ class CountBody(RequestBody, kw_only=True):
     output_config: _OutputConfig | None = None
     output_format: dict[str, Any] | None = None
     context_management: Any = None
+    thread: Any = None
 
 
 class MessagesBody(CountBody, kw_only=True):
@@ -134,7 +135,6 @@ class MessagesBody(CountBody, kw_only=True):
     wire: ClassVar[WireFormat] = "messages"
 
     stream: bool | None = None
-    thread: Any = None
 
 
 _Count = TypeVar("_Count", bound=CountBody)
@@ -146,12 +146,6 @@ async def messages(http: HttpRequest) -> Response:
         http, MessagesBody, refused=_REFUSED, no_effect=_NO_EFFECT, prefixes=_MODEL_PREFIXES
     )
     body = asked.body
-    if body.thread is not None:
-        raise RequestError(
-            "thread: akunu keeps no conversations; send the whole one in messages, without thread",
-            param="thread",
-            code=NO_THREAD,
-        )
     request = _read_request(asked)
     form = MessageForm(body.model or request.model)
     return await asked.respond(request, form=form, stream=body.stream)
@@ -167,6 +161,12 @@ async def count_tokens(http: HttpRequest) -> Response:
 def _read_request(asked: Incoming[_Count]) -> ChatRequest:
     """Return what a body asks for; raises RequestError that names the field at fault."""
     body, ignored = asked.body, asked.ignored
+    if body.thread is not None:
+        raise RequestError(
+            "thread: akunu keeps no conversations; send the whole one in messages, without thread",
+            param="thread",
+            code=NO_THREAD,
+        )
     check_messages(body.messages, body.tools or ())
     said = _system(body.system, ignored)
     last = body.messages[-1]

@@ -251,13 +251,14 @@ def test_a_last_message_of_the_assistant_is_continued(server, backend):
     "thread", [{"type": "create"}, {"type": "continue", "previous_message_id": "msg_1"}, {}]
 )
 def test_a_conversation_that_the_server_would_have_is_refused(server, backend, thread):
-    response = server.post(PATH, ASK | {"thread": thread})
-    assert response.status_code == 400
-    error = response.json()["error"]
-    assert "send the whole one" in error["message"]
-    assert error["details"] == {
-        "error_code": "thread_unsupported_request", "unsupported": ["thread"],
-    }  # fmt: skip
+    for path in (PATH, f"{PATH}/count_tokens"):
+        response = server.post(path, ASK | {"thread": thread})
+        assert response.status_code == 400
+        error = response.json()["error"]
+        assert "send the whole one" in error["message"]
+        assert error["details"] == {
+            "error_code": "thread_unsupported_request", "unsupported": ["thread"],
+        }  # fmt: skip
     response = server.post(PATH, ASK | {"compaction": {"type": "summarize"}})
     assert response.status_code == 400
     assert "details" not in response.json()["error"]
