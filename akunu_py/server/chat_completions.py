@@ -73,6 +73,8 @@ _REFUSED = {
     "audio": "akunu's models read and write only text",
     "web_search_options": "akunu does not search; give the model a tool that does",
     "documents": "put them into a message",
+    "previous_response_id": "send the whole conversation as messages",
+    "conversation": "send the whole conversation as messages",
 }
 """Fields that would change the reply, and what to do instead."""
 

@@ -87,6 +87,8 @@ FIELDS = {
         "audio": [{"voice": "x"}],
         "modalities": [["audio"]],
         "web_search_options": [{"x": 1}],
+        "previous_response_id": ["resp_1"],
+        "conversation": ["conv_1"],
     },
     COMPLETIONS: {
         "prompt": [[], [1, "a"], 5, ["a"] * 129, [[1], ["a"]]],
