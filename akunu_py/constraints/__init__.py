@@ -4,6 +4,7 @@ Compiling and matching is llguidance's work (MIT); this room hands it the model'
 turns its errors into akunu's.
 """
 
+from akunu_py.constraints.closing import look_up
 from akunu_py.constraints.drafter import GRAMMAR, ConstrainedDrafter
 from akunu_py.constraints.grammar import Opening, inline_schema
 from akunu_py.constraints.matcher import Matcher, PendingMatcher, make_matcher, pending_matcher
@@ -19,6 +20,7 @@ __all__ = [
     "PendingMatcher",
     "end_trials",
     "inline_schema",
+    "look_up",
     "make_matcher",
     "pending_matcher",
     "try_schema",

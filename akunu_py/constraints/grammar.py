@@ -9,6 +9,7 @@ from typing import Any
 
 from llguidance import regex_to_lark
 
+from akunu_py.constraints.closing import close_objects
 from akunu_py.constraints.vocabulary import MatcherVocabulary
 from akunu_py.values.constraint import Constraint
 
@@ -18,9 +19,15 @@ LAYOUT = {"whitespace_flexible": False, "item_separator": ", ", "key_separator":
 _BODY = "akunu_body"
 
 
+def followed_schema(schema: Mapping[str, Any] | bool) -> dict[str, Any]:
+    """Return a JSON schema as replies follow it: in one layout, with closed objects."""
+    given = {"allOf": [schema]} if isinstance(schema, bool) else close_objects(schema)
+    return {"x-guidance": LAYOUT, **given}
+
+
 def inline_schema(schema: Mapping[str, Any]) -> str:
-    """Return a JSON schema as a term of a Lark grammar, in the layout of `json_schema`."""
-    return "%json " + json.dumps({"x-guidance": LAYOUT, **schema}, ensure_ascii=False)
+    """Return a JSON schema as a term of a Lark grammar, as `followed_schema` has it."""
+    return "%json " + json.dumps(followed_schema(schema), ensure_ascii=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,9 +134,7 @@ def _body(constraint: Constraint) -> dict[str, Any]:
     source = constraint.source
     match constraint.kind:
         case "json_schema":
-            schema = json.loads(source)
-            given = schema if isinstance(schema, dict) else {"allOf": [schema]}
-            return {"json_schema": {"x-guidance": LAYOUT, **given}}
+            return {"json_schema": followed_schema(json.loads(source))}
         case "regex":
             return {"lark_grammar": f"start: /{regex_to_lark(source, '')}/\n"}
         case "choices":

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from akunu_py.constraints import compile_child
-from akunu_py.constraints.grammar import LAYOUT
+from akunu_py.constraints.grammar import followed_schema
 from akunu_py.system.errors import ConfigError, ConstraintError, EngineStateError, ServerBusyError
 
 QUICK_SECONDS = 0.25
@@ -247,6 +247,5 @@ def end_trials() -> None:
 
 def try_schema(schema: Mapping[str, Any] | bool) -> TrialResult:
     """Return whether a JSON schema compiles within the shorter limit; raises as `check_cost`."""
-    given = {"allOf": [schema]} if isinstance(schema, bool) else schema
-    body = {"json_schema": {"x-guidance": LAYOUT, **given}}
+    body = {"json_schema": followed_schema(schema)}
     return _QUICK.result(json.dumps({"grammars": [body]}), _SMALLEST)

@@ -13,9 +13,8 @@ from dataclasses import dataclass, replace
 from typing import Any
 from urllib.parse import unquote
 
-from akunu_py.constraints import try_schema
+from akunu_py.constraints import look_up, try_schema
 from akunu_py.system.errors import ConfigError
-from akunu_py.tool_calls.schemas import look_up
 from akunu_py.values.constraint import MOST_CHARACTERS, Constraint
 from akunu_py.values.messages import Tool
 from akunu_py.values.recent_texts import RecentTexts
@@ -41,10 +40,11 @@ _LISTS = frozenset({"anyOf", "oneOf", "allOf", "prefixItems"})
 
 _COMBINED = ("$ref", "allOf", "anyOf", "oneOf", "patternProperties")
 
+_OF_NAMES = frozenset({"properties", "additionalProperties", *_COMBINED})
 _NAMES = re.compile(
     r"(\.(allOf|anyOf|oneOf)\[\d+])*(\.(properties|patternProperties|\$ref|allOf|anyOf|oneOf))?"
 )
-"""Places in a schema that may name arguments."""
+"""Places in a schema that may name members of its object."""
 
 _DEFINITION = re.compile(r"#/(?:\$defs|definitions)/[A-Za-z0-9_.-]+")
 _DEFINED = "akunu_"
@@ -236,7 +236,7 @@ class _Loosening:
         if not isinstance(schema, Mapping) or depth > _DEEPEST:
             self.parts.append(place)
             return {}
-        found = {}
+        found, before = {}, len(self.parts)
         for word, value in schema.items():
             kept = self._word(word, value, f"{place}.{word}", depth)
             if kept is not None:
@@ -252,7 +252,9 @@ class _Loosening:
         elif found.get("format", "date") not in _FORMATS:
             self.parts.append(f"{place}.format")
             del found["format"]
-        return self.satisfiable(found, place)
+        found = self.satisfiable(found, place)
+        lost = any(_NAMES.fullmatch(part, len(place)) for part in self.parts[before:])
+        return _with_any_names(found) if lost else found
 
     def open_schema(self, schema: dict[str, Any]) -> dict[str, Any]:
         """Return the schema of arguments with any names, if it lost a part that has some."""
@@ -415,8 +417,13 @@ def _drop_word(schema: Mapping[str, Any], word: str) -> dict[str, Any]:
     """Return a schema without a word; one of several becomes any of them."""
     found = {key: value for key, value in schema.items() if key != word}
     if word == "oneOf" and "anyOf" not in found:
-        found["anyOf"] = schema["oneOf"]
-    return found
+        return {**found, "anyOf": schema["oneOf"]}
+    return _with_any_names(found) if word in _OF_NAMES else found
+
+
+def _with_any_names(schema: dict[str, Any]) -> dict[str, Any]:
+    """Return a schema that lost names, whose object would else have no others than those left."""
+    return {"additionalProperties": {}, **schema} if _OF_NAMES & schema.keys() else schema
 
 
 def _with_root_definitions(part: Any, root: Mapping[str, Any]) -> Any:

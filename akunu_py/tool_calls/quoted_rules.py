@@ -5,9 +5,10 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
+from akunu_py.constraints import look_up
 from akunu_py.tool_calls.format import Kind
 from akunu_py.tool_calls.rules import Rules, json_value, literal
-from akunu_py.tool_calls.schemas import kinds_of, look_up
+from akunu_py.tool_calls.schemas import kinds_of
 from akunu_py.tool_calls.text_limits import limits_of
 from akunu_py.tool_calls.values import kind_of
 from akunu_py.values.messages import Tool

@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
+from akunu_py.constraints import look_up
 from akunu_py.tool_calls.format import Kind
 from akunu_py.tool_calls.values import KINDS, kind_of
 
@@ -187,14 +188,3 @@ def _any_of(each: list[_Object]) -> _Object:
     if frees:
         found["additionalProperties"] = next((free for free in frees if free is not False), False)
     return found
-
-
-def look_up(place: str, root: Mapping[str, Any]) -> object:
-    """Return the schema at a place such as #/$defs/word; None if there is none."""
-    value: object = root
-    for word in place.removeprefix("#").split("/")[1:]:
-        name = word.replace("~1", "/").replace("~0", "~")
-        if not isinstance(value, Mapping) or name not in value:
-            return None
-        value = value[name]
-    return value

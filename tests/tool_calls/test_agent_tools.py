@@ -16,10 +16,10 @@ import pytest
 from grammar_walks import allows, compile_error
 from template_excerpts import format_of
 
+from akunu_py.constraints import look_up
 from akunu_py.tool_calls.enforceable import enforceable
 from akunu_py.tool_calls.grammar import optional_calls, required_calls, unwritten
 from akunu_py.tool_calls.parser import parse_calls
-from akunu_py.tool_calls.schemas import look_up
 from akunu_py.tool_calls.writing import write_calls
 from akunu_py.values.messages import Tool, ToolCall
 

@@ -58,9 +58,14 @@ LOOSENED = {
     ),
     "lengths that contradict": ({"type": "string", "minLength": 5, "maxLength": 2}, ["maxLength"], {"type": "string", "minLength": 5}),
     "types that contradict": ({"type": "string", "allOf": [{"type": "integer"}]}, ["allOf"], TEXT),
+    "names of a part": (
+        {"type": "object", "properties": {"a": TEXT}, "allOf": ["b"]}, ["allOf[0]"],
+        {"type": "object", "properties": {"a": TEXT}, "allOf": [{}], "additionalProperties": {}},
+    ),
     "one pattern of many": (
         {"type": "object", "patternProperties": {"^(?=x)": TEXT}, "properties": {"a": {"type": "integer"}}},
-        ["patternProperties"], {"type": "object", "properties": {"a": {"type": "integer"}}},
+        ["patternProperties"],
+        {"type": "object", "properties": {"a": {"type": "integer"}}, "additionalProperties": {}},
     ),
     **{
         f"format {name}": ({"type": "string", "format": name}, ["format"], TEXT)
