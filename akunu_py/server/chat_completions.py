@@ -206,6 +206,11 @@ def _read_request(asked: Incoming[ChatBody]) -> ChatRequest:
     if body.max_completion_tokens is not None:
         options["max_tokens"] = body.max_completion_tokens
     if (form := _answer_form(body.response_format)) is not None:
+        if options["constraint"] not in {None, form}:
+            raise RequestError(
+                "a reply has one form; leave response_format or the other one out",
+                param="response_format",
+            )
         options["constraint"] = form
     options["logprobs"] = logprobs_option(body.logprobs, body.top_logprobs, field="top_logprobs")
     given = (body.chat_template_kwargs or {}).items()

@@ -1,5 +1,6 @@
 """Fields of a request that say how to sample and when to end; the same in several APIs."""
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, replace
 from functools import cache
@@ -66,16 +67,21 @@ REFUSED_BY_OPENAI_FORMATS: Mapping[str, str] = {
     "dry_multiplier": "use repetition_penalty",
     "dynatemp_range": "use temperature",
     "use_beam_search": "use n",
-    "grammar": "use response_format, json_schema or guided_regex",
-    "guided_grammar": "use response_format, json_schema or guided_regex",
-    "ignore_eos": "akunu always ends at the model's end token",
-    "min_tokens": "akunu always ends at the model's end token",
+    **dict.fromkeys(
+        ("grammar", "ebnf"), "use json_schema or regex, or give Lark as guided_grammar"
+    ),
+    **dict.fromkeys(
+        ("structural_tag", "structured_outputs.structural_tag"), "use tools, or response_format"
+    ),
     "stop_token_ids": "use stop",
+    "stop_regex": "use stop",
     "bad_words": "use logit_bias",
     "allowed_token_ids": "use logit_bias",
     "truncate_prompt_tokens": "send a shorter prompt",
     "t_max_predict_ms": "use max_tokens",
-    "lora": "start the server with --adapter PATH",
+    "logits_processors": "use logit_bias",
+    "custom_logit_processor": "use logit_bias",
+    **dict.fromkeys(("lora", "lora_path"), "start the server with --adapter PATH"),
 }
 
 _NEUTRAL: Mapping[str, float] = {"tfs_z": 1, "typical_p": 1, "top_n_sigma": -1}
@@ -142,8 +148,10 @@ class _StructuredOutputs(msgspec.Struct):
     """The forms of vLLM that akunu has."""
 
     json: dict[str, Any] | str | None = None
+    json_object: bool | None = None
     regex: str | None = None
     choice: list[str] | None = None
+    grammar: str | None = None
 
 
 class _StreamOptions(msgspec.Struct):
@@ -151,7 +159,7 @@ class _StreamOptions(msgspec.Struct):
 
 
 class OpenAIBody(RequestBody, kw_only=True):
-    """What both of OpenAI's older APIs have, with what vLLM and llama.cpp add to them."""
+    """What both of OpenAI's older APIs have, with what vLLM, SGLang and llama.cpp add to them."""
 
     wire: ClassVar[WireFormat] = "completions"
 
@@ -164,6 +172,8 @@ class OpenAIBody(RequestBody, kw_only=True):
     guided_json: dict[str, Any] | str | None = None
     guided_regex: str | None = None
     guided_choice: list[str] | None = None
+    guided_grammar: str | None = None
+    regex: str | None = None
     structured_outputs: _StructuredOutputs | None = None
 
     @property
@@ -179,16 +189,20 @@ class OpenAIBody(RequestBody, kw_only=True):
         return given
 
     def _form(self) -> Constraint | None:
-        """Return the form that vLLM's or llama.cpp's fields ask for."""
+        """Return the form that fields of vLLM, SGLang or llama.cpp ask for."""
         outputs = self.structured_outputs or _StructuredOutputs()
         forms: dict[str, tuple[Callable[[Any], Constraint], Any]] = {
             "json_schema": (Constraint.json_schema, self.json_schema),
             "guided_json": (Constraint.json_schema, self.guided_json),
             "guided_regex": (Constraint.regex, self.guided_regex),
             "guided_choice": (Constraint.choices, self.guided_choice),
+            "guided_grammar": (_lark, self.guided_grammar),
+            "regex": (Constraint.regex, self.regex),
             "structured_outputs.json": (Constraint.json_schema, outputs.json),
             "structured_outputs.regex": (Constraint.regex, outputs.regex),
             "structured_outputs.choice": (Constraint.choices, outputs.choice),
+            "structured_outputs.grammar": (_lark, outputs.grammar),
+            "structured_outputs.json_object": (lambda _: JSON_OBJECT, outputs.json_object or None),
         }
         given = {name: form for name, form in forms.items() if form[1] is not None}
         if len(given) > 1:
@@ -199,6 +213,15 @@ class OpenAIBody(RequestBody, kw_only=True):
             except ConfigError as error:
                 raise RequestError(error.message, param=name) from None
         return None
+
+
+def _lark(text: str) -> Constraint:
+    """Return the form of a grammar, which other servers take in several languages."""
+    if re.search(r"^[ \t]*[\w-]+[ \t]*::=", text, re.MULTILINE):
+        raise ConfigError(
+            "the grammar is in EBNF or GBNF; give a Lark grammar as llguidance has it"
+        )
+    return Constraint.grammar(text)
 
 
 def with_other_values(given: Mapping[str, Any]) -> dict[str, Any]:
@@ -244,6 +267,7 @@ def declared_fields(wire: WireFormat, defaults: GenerationConfig) -> list[dict[s
             **asdict(cast("Any", one.kind)),
         }
         for one in _options(wire)
+        if one.words  # the others are for programs
     ]
 
 

@@ -178,8 +178,7 @@ async def receive(
     body = decode(raw, kind)
     refused = refused or {}
     unknown = unknown_fields(raw, kind)
-    if any(name in refused for name in unknown):
-        refuse(refused, decode(raw, dict[str, Any]))
+    refuse(refused, {one: decode(bytes(unknown[one]), Any) for one in refused if one in unknown})
     ignored = [name for name in unknown if name not in no_effect and name not in refused]
     model = service.model(body.model, prefixes=prefixes)
     return Incoming(body, model, ignored, [], service, http, raw)

@@ -86,15 +86,23 @@ def decode(body: bytes, kind: type[_T], *, within: str = "") -> _T:
         raise RequestError(f"the body is not JSON: {error}") from None
 
 
-def fields_of(body: bytes) -> tuple[str, ...]:
-    """Return the names of a body's fields, for a body that `decode` accepts."""
-    return tuple(msgspec.json.decode(body, type=dict[str, msgspec.Raw]))
+def unknown_fields(body: bytes, kind: type[msgspec.Struct]) -> dict[str, msgspec.Raw]:
+    """Return the fields of a body that a struct does not have, in their order.
 
-
-def unknown_fields(body: bytes, kind: type[msgspec.Struct]) -> tuple[str, ...]:
-    """Return the fields of a body that a struct does not have, in their order."""
-    known = {field.encode_name for field in msgspec.structs.fields(kind)}
-    return tuple(name for name in fields_of(body) if name not in known)
+    Fields of a field that is a struct, too, are called `outer.inner`. The body is one that `decode`
+    accepts.
+    """
+    known = {field.encode_name: field.type for field in msgspec.structs.fields(kind)}
+    found = {}
+    for name, value in msgspec.json.decode(body, type=dict[str, msgspec.Raw]).items():
+        if name not in known:
+            found[name] = value
+        for inner in getattr(known.get(name), "__args__", ()):
+            is_struct = isinstance(inner, type) and issubclass(inner, msgspec.Struct)
+            if is_struct and (text := bytes(value)).startswith(b"{"):
+                nested = unknown_fields(text, inner)
+                found |= {f"{name}.{one}": nested[one] for one in nested}
+    return found
 
 
 def _plain(what: str) -> str:

@@ -37,7 +37,7 @@ _REFUSED = {
 }
 _NO_EFFECT = frozenset({
     "client_metadata", "metadata", "prompt_cache_key", "prompt_cache_retention",
-    "safety_identifier", "service_tier", "stream_options", "truncation", "user",
+    "safety_identifier", "service_tier", "stream_options", "text.verbosity", "truncation", "user",
 })  # fmt: skip
 _LOGPROBS = "message.output_text.logprobs"
 _ECHOED = ("metadata", "store", "truncation", "prompt_cache_key", "service_tier")

@@ -9,6 +9,7 @@ import pytest
 from scripted_server import MODEL, USAGE, Pause, called, events_of, said, thought
 
 from akunu_py.server.events import Accepted, Decoded, Finished, Loading, Prefilled
+from akunu_py.server.generation_fields import JSON_OBJECT
 from akunu_py.server.reply_response import Patience
 from akunu_py.tool_calls.enforceable import enforceable
 from akunu_py.values.constraint import Constraint
@@ -296,6 +297,14 @@ def test_prediction_is_handed_on(server, backend, content):
         ({"guided_regex": "[a-z]+"}, Constraint.regex("[a-z]+")),
         ({"guided_choice": ["a", "b"]}, Constraint.choices(["a", "b"])),
         ({"structured_outputs": {"choice": ["a", "b"]}}, Constraint.choices(["a", "b"])),
+        (
+            {"structured_outputs": {"grammar": "start: A\nA: /::=/"}},
+            Constraint.grammar("start: A\nA: /::=/"),
+        ),
+        ({"structured_outputs": {"json_object": True}}, JSON_OBJECT),
+        ({"structured_outputs": {"json_object": False}}, None),
+        ({"guided_grammar": 'start: "a"'}, Constraint.grammar('start: "a"')),
+        ({"regex": "[a-z]+"}, Constraint.regex("[a-z]+")),
         ({"json_schema": {"type": "array"}}, Constraint.json_schema({"type": "array"})),
         (
             {"response_format": {"type": "json_object", "schema": {"type": "array"}}},

@@ -81,6 +81,12 @@ FIELDS = {
         "functions": [[{"name": "f"}]],
         "function_call": ["auto"],
         "grammar": ["root ::= x"],
+        "ebnf": ["root ::= x"],
+        "guided_grammar": ["root ::= x", "# x\n  the-rule ::= x", ""],
+        "regex": [""],
+        "structured_outputs.grammar": ["root ::= x"],
+        "structured_outputs.structural_tag": ["{}", {"structures": []}],
+        "logits_processors": [["x"]],
         "mirostat": [1],
         "xtc_probability": [0.1],
         "lora": [[{"id": 0, "scale": 1}]],
@@ -95,7 +101,8 @@ FIELDS = {
         "echo": ["yes"],
         "grammar": ["root ::= x"],
         "typical_p": [0.5],
-        "min_tokens": [3],
+        "min_tokens": [-1, 1.5],
+        "ignore_eos": ["yes", 1],
         "n": [2],
         "best_of": [3],
         "logprobs": [-1, 21],
@@ -168,7 +175,8 @@ CASES = [
     ids=[f"{path} {field} {json.dumps(value)[:40]}" for path, field, value in CASES],
 )
 def test_the_field_at_fault_is_named(server, path, field, value):
-    error = refused(server, path, BODIES[path] | {field: value})
+    outer, _, inner = field.partition(".")
+    error = refused(server, path, BODIES[path] | {outer: {inner: value} if inner else value})
     assert error.get("param", error["message"]).startswith(field)
 
 
@@ -184,12 +192,15 @@ TOGETHER = [
     ({"continue_final_message": True}, "messages", "not the assistant's"),
     ({"add_generation_prompt": False}, "messages", "not the assistant's"),
     ({"guided_regex": "a", "guided_choice": ["a"]}, None, "guided_regex and guided_choice"),
+    ({"regex": "a", "structured_outputs": {"json_object": True}}, None, "regex and structured_outputs.json_object"),
+    ({"regex": "a", "response_format": {"type": "json_object"}}, "response_format", "one form"),
     ({"tools": [function("f")], "tool_choice": function("x")}, "tool_choice", "names 'x', which"),
     ({"tool_choice": "required"}, "tool_choice", "there are no tools"),
     ({"logprobs": True, "top_logprobs": 21}, "top_logprobs", "give 0 to 20"),
     ({"logprobs": True, "top_logprobs": -1}, "top_logprobs", "give 0 to 20"),
     ({"tools": [function("f", parameters=nested(200))]}, "tools[0]", "nested"),
     ({"messages": HI * 10_001}, "messages", "10001"),
+    ({"min_tokens": 5, "max_completion_tokens": 4}, "min_tokens", "more than max_tokens, 4"),
 ]  # fmt: skip
 
 

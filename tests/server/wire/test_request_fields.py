@@ -4,14 +4,14 @@ import pytest
 from wire_formats import BODIES, CHAT, COMPLETIONS, GENERATE, HI, MESSAGES, OLLAMA, RESPONSES
 
 from akunu_py.values.generation_config import GenerationConfig
-from akunu_py.values.option_fields import Biases, Count, Number, Texts, options_of
+from akunu_py.values.option_fields import Biases, Count, Number, Switch, Texts, options_of
 
 FORMATS = {
     CHAT: "completions", COMPLETIONS: "completions", MESSAGES: "messages", RESPONSES: "responses",
     OLLAMA: "ollama", GENERATE: "ollama",
 }  # fmt: skip
 # What an option of a kind is given, and becomes.
-VALUES = {Number: (0.5, 0.5), Count: (7, 7), Texts: (["END"], ("END",)), Biases: ({"5": -100}, {5: -100})}  # fmt: skip
+VALUES = {Number: (0.5, 0.5), Count: (7, 7), Switch: (True, True), Texts: (["END"], ("END",)), Biases: ({"5": -100}, {5: -100})}  # fmt: skip
 OTHER_NAMES = {
     (CHAT, "max_tokens"): "max_completion_tokens",
     (CHAT, "repetition_penalty"): "repeat_penalty",
@@ -40,9 +40,12 @@ def test_formats_have_these_options():
     assert names[RESPONSES] == {"temperature", "top_p", "max_tokens"}
     assert names[MESSAGES] == names[RESPONSES] | {"top_k", "stop"}
     assert names[CHAT] == names[COMPLETIONS] == names[MESSAGES] | {
-        "min_p", "repetition_penalty", "presence_penalty", "frequency_penalty", "logit_bias", "seed"
+        "min_p", "repetition_penalty", "presence_penalty", "frequency_penalty", "logit_bias", "seed",
+        "min_tokens", "ignore_eos",
     }  # fmt: skip
-    assert names[OLLAMA] == names[GENERATE] == names[CHAT] - {"logit_bias"} | {"penalty_window"}
+    assert names[OLLAMA] == names[GENERATE] == names[CHAT] - {
+        "logit_bias", "min_tokens", "ignore_eos"
+    } | {"penalty_window"}  # fmt: skip
 
 
 @pytest.mark.parametrize(("path", "name"), OPTIONS)
@@ -170,3 +173,28 @@ def test_a_control_message_says_whether_to_think(server, backend, path):
     )
     assert response.status_code == 400
     assert "messages[2].role" in response.text
+
+
+NESTED = {
+    CHAT: {
+        "structured_outputs": {"json_object": True, "whitespace_pattern": " "},
+        "stream_options": {"include_usage": True, "mystery": 1},
+        "akunu": {"x": {"y": 1}},
+    },
+    MESSAGES: {"output_config": {"mystery": 1, "effort": None}},
+    RESPONSES: {"text": {"verbosity": "low", "mystery": {}}, "reasoning": {"mystery": None}},
+}
+
+
+@pytest.mark.parametrize(
+    ("path", "listed"),
+    [
+        (CHAT, "structured_outputs.whitespace_pattern, stream_options.mystery, akunu.x"),
+        (MESSAGES, "output_config.mystery"),
+        (RESPONSES, "text.mystery, reasoning.mystery"),
+    ],
+)
+def test_unknown_fields_of_a_field_are_listed_like_others(server, path, listed):
+    response = server.post(path, BODIES[path] | NESTED[path])
+    assert response.status_code == 200
+    assert response.headers["x-akunu-ignored"] == listed
