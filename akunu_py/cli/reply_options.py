@@ -44,6 +44,8 @@ _FLAGS: Mapping[str, tuple[str, ...]] = {
     "constraint": (),
     "logprobs": (),
     "template_variables": (),
+    "min_tokens": (),
+    "ignore_eos": (),
     "adjust_residual": ("--adjust/--no-adjust",),
 }
 """Flags that do not follow from an option's name; none for an option that `/set` alone has."""

@@ -6,6 +6,7 @@ reply from any thread.
 """
 
 import contextlib
+import math
 import secrets
 import threading
 import time
@@ -192,6 +193,7 @@ class Reply:
     def _prefill(self) -> Generator[None, None, bool]:
         """Show the prompt to the model and to the drafter; return False if cancelled."""
         request, session, drafter = self._request, self._request.session, self._drafter
+        config = request.config
         chain = TransformChain.from_config(self._verifier.sampling, session.vocabulary_size)
         sampler = Sampler(chain, self._seed, session.vocabulary_size)
         if request.text is not None:
@@ -212,8 +214,11 @@ class Reply:
             )
             with contextlib.closing(prefill):
                 self._num_cached = next(prefill)
-                if request.config.logprobs is not None:
-                    session.report_logprobs(request.config.logprobs)
+                if config.logprobs is not None:
+                    session.report_logprobs(config.logprobs)
+                if config.ignore_eos or config.min_tokens:
+                    least = math.inf if config.ignore_eos else total + config.min_tokens
+                    session.hold_end(request.tokenizer.end_ids, least)
                 self._prefill_progress(self._num_cached, total)
                 for held in prefill:
                     self._prefill_progress(held, total)
@@ -221,7 +226,7 @@ class Reply:
                     # Whoever cancelled meanwhile gets no further layer.
                     self._check()
             self._prefill_progress(total, total)
-            drafter.begin_reply(request.config, self._seed, self._check)
+            drafter.begin_reply(config, self._seed, self._check)
             for _ in drafter.reading(request.prompt):
                 yield
                 self._check()
@@ -243,11 +248,13 @@ class Reply:
                 drafter=drafter,
                 name=request.config.drafter or "",
             )
+        # Whoever asks for tokens gets them, also where they repeat themselves.
+        loops = request.config.stop_loops and not request.config.ignore_eos
         settings: DecodingSettings = {
             "num_draft_tokens": request.num_draft_tokens,
             "max_tokens": self._max_tokens,
             "end_ids": request.tokenizer.end_ids,
-            "loops": LoopDetector() if request.config.stop_loops else None,
+            "loops": LoopDetector() if loops else None,
             "budget": self._budget,
             "position": len(request.prompt),
         }

@@ -1,10 +1,11 @@
 """Rows of logits to ids on the host: the target's choices and its candidates."""
 
 import itertools
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import Any, NamedTuple, Self
 
 import mlx.core as mx
+import numpy as np
 
 from akunu_py.protocols import NO_CHOICE, ReplyMasks
 from akunu_py.sampling.probabilities import no_choice
@@ -97,6 +98,9 @@ class RowChoices:
         self._vocabulary_size = vocabulary_size
         self._width = 0
         self._reported: int | None = None
+        # Before a position, a mask without the tokens that end a reply.
+        self._held_until = 0.0
+        self._no_ends = np.zeros(0, np.uint32)
 
     def track(self, count: int) -> None:
         """Look for the `count` likeliest ids after every row from now on."""
@@ -105,6 +109,13 @@ class RowChoices:
     def report(self, count: int) -> None:
         """Report log probabilities of every choice from now on, and of the likeliest tokens."""
         self._reported = min(count, self._vocabulary_size)
+
+    def hold_end(self, end_ids: Collection[int], until: float) -> None:
+        """Choose no token that ends the reply before a position, except where nothing else may."""
+        mask = np.full(-(-self._vocabulary_size // 32), 0xFFFFFFFF, np.uint32)
+        for id_ in end_ids:
+            mask[id_ // 32] &= ~np.uint32(1 << id_ % 32)
+        self._held_until, self._no_ends = until, mask
 
     def _row_logprobs(self, logits: mx.array, choice: SampledToken) -> RowLogprobs | None:
         if self._reported is None:
@@ -124,11 +135,14 @@ class RowChoices:
     def masks(
         self,
         logits: mx.array,  # noqa: ARG002 - for constrained replies
-        fed: Sequence[int],  # noqa: ARG002
+        fed: Sequence[int],
         paths: Sequence[Sequence[int]],
     ) -> Iterable[mx.array | None]:
         """Return the tokens allowed after each row; None for all of them."""
-        return itertools.repeat(None, len(paths))
+        if len(fed) + len(paths[0]) >= self._held_until:
+            return itertools.repeat(None, len(paths))
+        no_ends = mx.array(self._no_ends)
+        return [no_ends if len(fed) + len(path) < self._held_until else None for path in paths]
 
     def pending(self, logits: mx.array, fed: Sequence[int], path: Sequence[int]) -> PendingChoice:
         """Choose after a row; `logits` are [1, vocab]."""
@@ -249,8 +263,13 @@ class ConstrainedChoices(RowChoices):
 
         The free choice has the noise of the masked one, so where it is allowed both are the same.
         """
-        mask = mx.array(self._allowed.mask(reply))
+        allowed = self._allowed.mask(reply)
         found = self._allowed.optional(reply)
+        if len(fed) + len(path) < self._held_until:
+            going_on = allowed & self._no_ends
+            if np.any(going_on if found is None else going_on & ~found):
+                allowed = going_on
+        mask = mx.array(allowed)
         if found is None:
             return mask
         optional = mx.array(found)

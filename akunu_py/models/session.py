@@ -3,7 +3,7 @@
 import contextlib
 import gc
 import time
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Generator, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TypeVar
 
@@ -291,6 +291,10 @@ class Session(Target):
 
     def candidates(self) -> list[tuple[int, list[int]]]:
         return self._choosing.found
+
+    def hold_end(self, end_ids: Collection[int], until: float) -> None:
+        """Keep the reply from its end before a position: see `RowChoices.hold_end`."""
+        self._choosing.hold_end(end_ids, until)
 
     def report_logprobs(self, count: int) -> None:
         """Report log probabilities of choices and of the `count` likeliest tokens, until `begin`.

@@ -191,6 +191,21 @@ class GenerationConfig(SamplingConfig):
         words="the reply ends before this text",
         wire=("completions", "messages", "ollama"),
     )
+    min_tokens: int = option(
+        0,
+        Count(0, "0 or more, at most max_tokens"),
+        "Do not end before N tokens, except where the form of a reply leaves nothing else.",
+        metavar="N",
+        heading="Output",
+        wire=("completions",),
+    )
+    ignore_eos: bool = option(
+        False,
+        Switch(),
+        "Never choose the model's end token, but go on to the limit of tokens.",
+        heading="Output",
+        wire=("completions",),
+    )
     stop_loops: bool = option(
         False,
         Switch(),
@@ -373,6 +388,11 @@ class GenerationConfig(SamplingConfig):
         check_options(self)
         self._check_draft_length()
         self._check_lenience()
+        if self.max_tokens is not None and self.min_tokens > self.max_tokens:
+            raise ConfigError(
+                f"min_tokens is {self.min_tokens}, more than max_tokens, {self.max_tokens}; give "
+                "fewer, or leave it out"
+            )
         if self.logprobs is not None and self.verifier != "match":
             raise ConfigError(
                 "logprobs are those of the model's own choices; leave them out, or leave "
@@ -470,6 +490,8 @@ class GenerationOptions(ConstraintOptions, total=False):
     max_tokens: int | None
     seed: int | None
     stop: tuple[str, ...]
+    min_tokens: int
+    ignore_eos: bool
     stop_loops: bool
     constraint: Constraint | None
     logprobs: int | None

@@ -51,7 +51,9 @@ def test_each_option_of_a_reply_is_in_the_group_of_its_declaration():
     few, everything = groups(shown("chat", "--help")), groups(shown("chat", "--help-all"))
     for declared in options_of(GenerationConfig):
         flag = {"adjust_residual": "adjust"}.get(declared.name, declared.name.replace("_", "-"))
-        if declared.name not in ("penalty_window", "constraint", "logprobs", "template_variables"):
+        if declared.name not in (
+            "penalty_window", "constraint", "logprobs", "template_variables", "min_tokens", "ignore_eos"
+        ):  # fmt: skip
             heading = declared.heading or "Options"
             assert flag in everything[heading], flag
             assert (flag in few[heading]) == (not declared.rare), flag

@@ -23,10 +23,10 @@ def test_without_flags_every_option_is_at_its_default(name, expected):
     assert result.stdout == f"{expected!r}\n"
 
 
-def test_every_option_has_a_flag_but_four():
+def test_every_option_has_a_flag_but_a_few():
     """The chat alone sets the window of penalties; a constraint has a flag for each of its kinds.
 
-    Log probabilities and variables of templates are for programs.
+    Log probabilities, variables of templates and ends that are held are for programs.
     """
     names = {parameter.name for parameter in command_named("generate").params}
     assert {one.name for one in options_of(GenerationConfig)} - names == {
@@ -34,6 +34,8 @@ def test_every_option_has_a_flag_but_four():
         "constraint",
         "logprobs",
         "template_variables",
+        "min_tokens",
+        "ignore_eos",
     }
 
 

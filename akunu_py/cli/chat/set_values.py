@@ -34,7 +34,7 @@ _QUOTED = r"""(?:'(?:[^'\\\n]|\\.)*'|"(?:[^"\\\n]|\\.)*")"""
 _OPTIONS = {
     declared.name: declared
     for declared in options_of(GenerationConfig)
-    if declared.name not in {"logprobs", "template_variables"}  # for programs
+    if declared.name not in {"logprobs", "template_variables", "min_tokens", "ignore_eos"}
 }
 _TEMPERATURE, *_CHANGES = (declared.name for declared in options_of(SamplingConfig))
 _GROUPS: Mapping[str, Sequence[str]] = {
