@@ -54,8 +54,7 @@ def make_app(service: Service, access: Access) -> Starlette:
             Route("/chat/completions", chat_completions.chat_completions, methods=["POST"]),
             Route("/apply-template", chat_completions.apply_template, methods=["POST"]),
             Route(completions.PATH, completions.completions, methods=["POST"]),
-            Route(responses.PATH, responses.responses, methods=["POST"]),
-            Route("/responses", responses.responses, methods=["POST"]),
+            *responses.ROUTES,
             Route(messages_api.PATH, messages_api.messages, methods=["POST"]),
             Route(messages_api.PATH + "/count_tokens", messages_api.count_tokens, methods=["POST"]),
             Route("/v1/models", model_list),
@@ -77,7 +76,7 @@ def make_app(service: Service, access: Access) -> Starlette:
             Middleware(
                 CORSMiddleware,
                 allow_origins=access.origins,
-                allow_methods=["GET", "POST"],
+                allow_methods=["GET", "POST", "DELETE"],
                 allow_headers=["*"],
                 expose_headers=["x-akunu-cache", "x-akunu-ignored", "x-request-id"],
             ),

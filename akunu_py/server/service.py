@@ -39,7 +39,7 @@ class Service:
     """How long responses wait for what."""
     metrics: Metrics = field(default_factory=Metrics)
     items: RecentTexts[tuple[str, str]] = field(default_factory=RecentTexts)
-    """Those of recent replies of /v1/responses, as JSON, by client and id."""
+    """Those of recent replies of /v1/responses, and responses, as JSON, by client and id."""
     pulls: Pulls | None = None
     """What requests have fetched; None where they may not."""
     _told: set[tuple[str, str]] = field(default_factory=set)

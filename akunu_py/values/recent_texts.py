@@ -24,12 +24,14 @@ class RecentTexts(Generic[_Key]):
         self._num_bytes = 0
 
     def keep(self, key: _Key, text: bytes) -> None:
-        """Keep a text, in the place of an earlier one of this key."""
-        self._drop(key)
+        """Keep a text, in the place of an earlier one of this key, unless it alone is too long."""
+        self.drop(key)
+        if len(text) > self._most_bytes:
+            return
         self._texts[key] = text
         self._num_bytes += len(text)
         while self._num_bytes > self._most_bytes or len(self._texts) > self._most:
-            self._drop(next(iter(self._texts)))
+            self.drop(next(iter(self._texts)))
 
     def get(self, key: _Key) -> bytes | None:
         """Return the text of a key; None if it is not kept."""
@@ -37,5 +39,6 @@ class RecentTexts(Generic[_Key]):
             self._texts.move_to_end(key)
         return self._texts.get(key)
 
-    def _drop(self, key: _Key) -> None:
+    def drop(self, key: _Key) -> None:
+        """Forget a text, if it is kept."""
         self._num_bytes -= len(self._texts.pop(key, b""))

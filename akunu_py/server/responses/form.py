@@ -55,7 +55,7 @@ class ResponseForm(ReplyForm):
     Args:
         echoed: fields of the request that the response repeats.
         book: the tools that may be called.
-        keep: called with each item that the client may refer to later.
+        keep: called with each item that the client may refer to later, and with the response.
 
     """
 
@@ -76,6 +76,7 @@ class ResponseForm(ReplyForm):
         self._sequence = 0
         self._output: list[dict[str, Any]] = []  # items that are done
         self._open: _Part | None = None
+        self._ended = False
         # How likely tokens were: of the open text, and of the addition that comes next.
         self._logprobs: list[dict[str, Any]] = []
         self._next_logprobs: list[dict[str, Any]] = []
@@ -118,25 +119,29 @@ class ResponseForm(ReplyForm):
         """Return the end of the open item and of the response."""
         status = _status(finished)
         ended = self._end_item(status)
-        response = self._response(status, finished.usage)
+        response = self._finished(status, finished.usage)
         return ended + self._event(f"response.{status}", response=response)
 
     def failing(self, problem: Problem, request_id: str) -> bytes:
         """Return `response.failed`."""
         del request_id
+        cut = []
         if self._open is not None:
             # Not sent as done, since clients would act on it; but they know its id.
             self._logprobs = []
-            self._keep(self._item(self._open, "incomplete"))
+            cut = [self._item(self._open, "incomplete")]
+            self._keep(cut[0])
         code = problem.code or ("invalid_prompt" if problem.status < 500 else "server_error")
         error = {"code": code, "message": openai_message(problem)}
         response = self._response("failed") | {"error": error}
+        if not self._ended:
+            self._keep(response | {"output": self._output + cut})
         return self._event("response.failed", response=response)
 
     def whole(self, finished: Finished) -> dict[str, Any]:
         status = _status(finished)
         self._end_item(status)
-        return self._response(status, finished.usage)
+        return self._finished(status, finished.usage)
 
     def _grow(self, part: _Reasoning | _Text, kind: str, **fields: Any) -> bytes:
         """Add a part to the open item, or to a new one if that is of another kind."""
@@ -254,6 +259,12 @@ class ResponseForm(ReplyForm):
         number = self._sequence
         self._sequence += 1
         return sse.named({"type": kind, "sequence_number": number, **fields})
+
+    def _finished(self, status: str, usage: Usage) -> dict[str, Any]:
+        response = self._response(status, usage)
+        self._keep(response)
+        self._ended = True  # the client may leave yet
+        return response
 
     def _response(self, status: str, usage: Usage | None = None) -> dict[str, Any]:
         incomplete = {"reason": "max_output_tokens"} if status == "incomplete" else None

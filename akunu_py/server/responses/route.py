@@ -4,12 +4,13 @@ Codex adds fields, items and tools faster than servers learn them. So unknown on
 listed in a header; refused is only what asks for a response that this server does not have.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any, ClassVar
 
 import msgspec
 from starlette.requests import Request as HttpRequest
-from starlette.responses import Response
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Route
 
 from akunu_py.server.conversation import check_counts, newest_of_user
 from akunu_py.server.errors import RequestError
@@ -19,6 +20,7 @@ from akunu_py.server.logprobs import logprobs_option
 from akunu_py.server.requests import ChatRequest
 from akunu_py.server.responses.form import ResponseForm
 from akunu_py.server.responses.items import InputItem, InputReader
+from akunu_py.server.responses.kept import KeptResponses, as_items
 from akunu_py.server.responses.tools import ToolBook
 from akunu_py.values.constraint import Constraint
 from akunu_py.values.messages import Message
@@ -27,11 +29,7 @@ from akunu_py.values.option_fields import WireFormat
 PATH = "/v1/responses"
 
 _REFUSED = {
-    "previous_response_id": (
-        "akunu keeps items of recent replies, to which an item_reference may refer, but no "
-        "responses; send the whole conversation as input"
-    ),
-    "conversation": "akunu keeps no conversations; send the whole conversation as input",
+    "conversation": "akunu keeps no conversations; give previous_response_id",
     "background": "akunu answers while the client waits; leave it out",
     "prompt": "akunu has no stored prompts; send the text as instructions",
 }
@@ -40,7 +38,7 @@ _NO_EFFECT = frozenset({
     "safety_identifier", "service_tier", "stream_options", "text.verbosity", "truncation", "user",
 })  # fmt: skip
 _LOGPROBS = "message.output_text.logprobs"
-_ECHOED = ("metadata", "store", "truncation", "prompt_cache_key", "service_tier")
+_ECHOED = ("metadata", "truncation", "prompt_cache_key", "service_tier")
 
 
 class _Reasoning(msgspec.Struct):
@@ -68,42 +66,78 @@ class ResponsesBody(RequestBody, kw_only=True):
     include: list[str] | None = None
     store: bool | None = None
     top_logprobs: int | None = None
+    previous_response_id: str | None = None
 
 
 async def responses(http: HttpRequest) -> Response:
     """Answer `POST /v1/responses`."""
     asked = await receive(http, ResponsesBody, refused=_REFUSED, no_effect=_NO_EFFECT)
-    book = ToolBook()
-    items, client = asked.service.items, http.state.client
-    request = _read_request(asked, book, lambda id_: items.get((client, id_)))
+    book, kept = ToolBook(), _kept(http)
+    request = _read_request(asked, book, kept)
 
-    def keep(item: Mapping[str, Any]) -> None:
+    fields = asked.fields()
+    given = msgspec.json.encode(fields["input"])
+
+    def keep(made: Mapping[str, Any]) -> None:
         if asked.body.store is not False:
-            items.keep((client, item["id"]), msgspec.json.encode(item))
+            kept.keep(made, given)
 
-    form = ResponseForm(_echoed(asked), book, keep)
+    form = ResponseForm(_echoed(asked, fields), book, keep)
     return await asked.respond(request, form=form, stream=asked.body.stream)
 
 
-def _read_request(
-    asked: Incoming[ResponsesBody], book: ToolBook, kept: Callable[[str], bytes | None]
-) -> ChatRequest:
-    """Return what a body asks for, and fill the book; `kept` as in `InputReader`.
+async def input_tokens(http: HttpRequest) -> Response:
+    """Answer `POST /v1/responses/input_tokens`."""
+    asked = await receive(http, ResponsesBody, refused=_REFUSED, no_effect=_NO_EFFECT)
+    ids = await asked.service.backend.chat_ids(_read_request(asked, ToolBook(), _kept(http)))
+    return JSONResponse({"object": "response.input_tokens", "input_tokens": len(ids)})
 
-    Raises RequestError naming the field.
-    """
+
+async def kept_response(http: HttpRequest) -> Response:
+    """Answer `GET` and `DELETE` of a response."""
+    id_, kept = http.path_params["id"], _kept(http)
+    found = kept.get(id_) if id_.startswith("resp_") else None
+    if found is None:
+        raise RequestError(f"the response {id_!r:.100} is not kept, or not any more", status=404)
+    if http.method == "DELETE":
+        kept.drop(id_)
+        return JSONResponse({"id": id_, "object": "response", "deleted": True})
+    if http.query_params.get("stream") == "true":
+        raise RequestError("a kept response is not streamed; leave stream out", param="stream")
+    return Response(found, media_type="application/json")
+
+
+ROUTES = [
+    route
+    for path in (PATH, "/responses")
+    for route in (
+        Route(path, responses, methods=["POST"]),
+        Route(f"{path}/input_tokens", input_tokens, methods=["POST"]),
+        Route(f"{path}/{{id}}", kept_response, methods=["GET", "DELETE"]),
+    )
+]
+
+
+def _kept(http: HttpRequest) -> KeptResponses:
+    return KeptResponses(http.app.state.service.items, http.state.client)
+
+
+def _read_request(
+    asked: Incoming[ResponsesBody], book: ToolBook, kept: KeptResponses
+) -> ChatRequest:
+    """Return what a body asks for, and fill the book; raises RequestError naming the field."""
     body, ignored = asked.body, asked.ignored
     book.add(body.tools or [], "tools", ignored)
     said = [Message("system", body.instructions)] if body.instructions else []
-    if isinstance(body.input, str):
-        said.append(Message("user", body.input))
-    else:
-        check_counts(body.input, body.tools or (), name="input")
-        conversation = InputReader(book, ignored, kept)
-        newest = newest_of_user(item.role for item in body.input)
-        for place, item in enumerate(body.input):
-            conversation.add(item, f"input[{place}]", newest=place == newest)
-        said += conversation.messages()
+    earlier, given = kept.items_until(body.previous_response_id), as_items(body.input)
+    check_counts(earlier + given, body.tools or (), name="input")
+    conversation = InputReader(book, ignored, kept.get)
+    for item in earlier:
+        conversation.add(item, "previous_response_id")
+    newest = newest_of_user(item.role for item in given)
+    for place, item in enumerate(given):
+        conversation.add(item, f"input[{place}]", newest=place == newest)
+    said += conversation.messages()
     if not said:
         raise RequestError("input is empty; give a text or at least one item", param="input")
     asked.check_grammars(book.shown, refuse=False)
@@ -146,9 +180,9 @@ def _answer_form(given: dict[str, Any] | None) -> Constraint | None:
     )
 
 
-def _echoed(asked: Incoming[ResponsesBody]) -> dict[str, Any]:
-    """Return the fields of a request that its response repeats."""
-    body, given, options = asked.body, asked.fields(), asked.body.options()
+def _echoed(asked: Incoming[ResponsesBody], given: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the fields of a request, of which some were `given`, that its response repeats."""
+    body, options = asked.body, asked.body.options()
     reasoning = body.reasoning or _Reasoning()
     return {
         **{name: given.get(name) for name in _ECHOED},
@@ -157,7 +191,8 @@ def _echoed(asked: Incoming[ResponsesBody]) -> dict[str, Any]:
         "instructions": body.instructions,
         "max_output_tokens": options["max_tokens"],
         "parallel_tool_calls": body.parallel_tool_calls is not False,
-        "previous_response_id": None,
+        "previous_response_id": body.previous_response_id or None,
+        "store": body.store is not False,
         "reasoning": {"effort": reasoning.effort, "summary": reasoning.summary},
         "temperature": options["temperature"],
         "text": {"format": (body.text and body.text.format) or {"type": "text"}},

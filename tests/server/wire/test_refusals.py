@@ -130,7 +130,7 @@ FIELDS = {
         ],
         "tool_choice": [{"type": "function"}, 5],
         "top_logprobs": [21],
-        "previous_response_id": ["resp_1"],
+        "previous_response_id": ["resp_1", "x", 5],
         "conversation": ["conv_1"],
         "background": [True],
         "prompt": [{"id": "pmpt_1"}],
