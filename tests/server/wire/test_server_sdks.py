@@ -232,6 +232,27 @@ def test_errors_of_openai(client, backend, openai):
         client.chat.completions.create(**ask | {"model": "other"})
 
 
+def test_kept_responses_with_openais_client(client, backend, openai):
+    backend.play(ANSWER)
+    first = client.responses.create(model="tiny", input="1+2? 3+4?")
+    with client.responses.stream(
+        model="tiny", input="Sure?", previous_response_id=first.id
+    ) as events:
+        second = events.get_final_response()
+    assert [one.text for one in backend.request.messages] == ["1+2? 3+4?", "3 and 7", "Sure?"]
+    assert client.responses.retrieve(second.id).output_text == second.output_text
+    counted = client.responses.input_tokens.count(
+        model="tiny", input="Sure?", previous_response_id=first.id
+    )
+    assert counted.input_tokens == sum(len(one.text) for one in backend.request.messages)
+    client.responses.delete(first.id)
+    with pytest.raises(openai.NotFoundError, match="not kept"):
+        client.responses.retrieve(first.id)
+    with pytest.raises(openai.BadRequestError) as caught:
+        client.responses.create(model="tiny", input="x", previous_response_id=second.id)
+    assert caught.value.code == "previous_response_not_found"
+
+
 def test_late_errors_of_openai(client, backend, openai):
     ask = {"model": "tiny", "messages": [{"role": "user", "content": "Hi"}], "stream": True}
     backend.play([ACCEPTED, ContentDelta("Hello"), RuntimeError("x")])
