@@ -138,6 +138,14 @@ def test_within_other_schemas(name):
     assert found.tool.parameters["properties"]["b"]["items"]["properties"] == {"c": left}
 
 
+def test_a_reference_to_true_is_kept():
+    """It leads to a schema, though to no object."""
+    part = {"$ref": "#/$defs/any"}
+    found = enforced(Tool("t", "", {"properties": {"x": part}, "$defs": {"any": True}}))
+    assert found.loosened == ()
+    assert found.tool.parameters["properties"] == {"x": part}
+
+
 @pytest.mark.parametrize("parameters", [{"type": "OBJECT"}, {"type": "any"}, {"properties": None}, {"type": None}, {"properties": []}, {"oneOf": [TEXT, TEXT]}, {"$ref": "#"}, {"const": None}, []])  # fmt: skip
 def test_arguments_are_an_object_in_any_case(parameters):
     found = enforced(Tool("t", "", parameters)).tool.parameters
