@@ -241,6 +241,7 @@ FAMILIES: dict[str, tuple[str, Arguments]] = {
         {
             "text_config": {
                 **FRAME, **DELTA_NET, "full_attention_interval": 2, "model_type": "qwen3_5_text",
+                "rope_theta": 100000.0,
             }
         },
     ),

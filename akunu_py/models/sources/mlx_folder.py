@@ -16,7 +16,8 @@ from mlx.utils import tree_flatten
 from akunu_py.models import whole_mlx_lm
 from akunu_py.models.device import has_kernels, on_cpu
 from akunu_py.models.expansion import num_parameters
-from akunu_py.models.folder_settings import ASSISTANTS, folder_context, read_folder_config
+from akunu_py.models.folder_arguments import applied_context, check_applied, with_older_names
+from akunu_py.models.folder_settings import ASSISTANTS, read_folder_config
 from akunu_py.models.folder_tokenizer import FolderTokenizer
 from akunu_py.models.library_errors import from_library
 from akunu_py.models.load_steps import Steps, evaluate, largest_first, try_passes
@@ -63,7 +64,7 @@ class MLXFolderSource(FolderSource):
         # Assumes codes of 4 bits, two weights a byte, if the folder is quantized, else 16 bits.
         assumed = file_bytes * 2 if quantized else file_bytes // 2
         dense = wants_dense(options, assumed, group)
-        model = self._unread(config)
+        model, context = self._unread(config)
         with self.errors():
             try_passes(model)
             parameters = num_parameters(model)
@@ -86,23 +87,27 @@ class MLXFolderSource(FolderSource):
             dense=dense or not quantized,
             architecture=config["model_type"],
             parameters=parameters,
-            context=folder_context(config),
+            context=context,
             file_bytes=file_bytes,
         )
         return LoadedModel(model, tokenizer, description)
 
-    def _unread(self, config: dict[str, Any]) -> nn.Module:
-        """Return the model with its weights still on disk."""
+    def _unread(self, config: dict[str, Any]) -> tuple[nn.Module, int]:
+        """Return the model with its weights still on disk, and its context."""
         classes = _check_folder(self.path, config)
+        arguments = types.SimpleNamespace(
+            from_dict=lambda found: classes[1].from_dict(with_older_names(found))
+        )
         with self.errors():
             model, _ = whole_mlx_lm.load_model(
-                self.path, lazy=True, get_model_classes=lambda **_: classes
+                self.path, lazy=True, get_model_classes=lambda **_: (classes[0], arguments)
             )
-        return model
+            check_applied(with_older_names(config), model)
+            return model, applied_context(config, model)
 
     def empty_model(self, options: LoadOptions, group: PlannedGroup | None) -> EmptyModel:
         config = read_folder_config(self.path)
-        model = self._unread(config)
+        model, context = self._unread(config)
         parameters = num_parameters(model)
         dense = wants_dense(options, parameters, group) or not _is_quantized(config)
         number_bytes = 4 if on_cpu() and (dense or has_kernels()) else 2
@@ -116,7 +121,7 @@ class MLXFolderSource(FolderSource):
             architecture=config["model_type"],
             parameters=parameters,
             dense=dense,
-            context=folder_context(config),
+            context=context,
             file_bytes=self.file_bytes,
             weights_bytes=size,
             fitted_bytes=size,
@@ -147,7 +152,7 @@ def read_whole_config(folder: Path) -> dict[str, Any]:
     return config
 
 
-def _model_classes(config: Mapping[str, Any]) -> tuple[type[nn.Module], type]:
+def _model_classes(config: Mapping[str, Any]) -> tuple[type[nn.Module], type[Any]]:
     """Return mlx-lm's classes of a model and its arguments.
 
     Raises UnsupportedArchitectureError for a model_type without a model in the installed mlx-lm.
@@ -177,12 +182,20 @@ def _model_classes(config: Mapping[str, Any]) -> tuple[type[nn.Module], type]:
 def _check_arguments(config: Mapping[str, Any], arguments: type, num_tensors: int) -> None:
     """Check the entries of a config that become a model's arguments.
 
-    Raises ValueError, naming the entry, for a number out of range, for another value in place of a
-    number, and for more layers than the weights have tensors.
+    Raises UnsupportedArchitectureError for a missing entry, and ValueError, naming the entry, for a
+    number out of range, for another value in place of a number, and for more layers than the
+    weights have tensors.
     """
-    fields = {field.name for field in dataclasses.fields(arguments)}
+    fields = {field.name: field for field in dataclasses.fields(arguments)}
     hints = typing.get_type_hints(arguments)
     used = {name: value for name, value in config.items() if name in fields}
+    none = dataclasses.MISSING
+    lost = [f.name for f in fields.values() if f.default is none and f.default_factory is none]
+    if lost := [name for name in lost if name not in config]:
+        raise UnsupportedArchitectureError(
+            f"config.json has no {', '.join(lost)}, which mlx-lm's class of this model reads; use "
+            "a folder or a GGUF file that was converted from the model's original files"
+        )
     for name, value in used.items():
         number = isinstance(value, int | float) and not isinstance(value, bool)
         if value is not None and not number and _is_number(hints.get(name)):
@@ -202,7 +215,7 @@ def _is_number(hint: Any) -> bool:
     return bool(parts & {int, float}) and parts <= {int, float, type(None)}
 
 
-def _check_folder(folder: Path, config: dict[str, Any]) -> tuple[type[nn.Module], type]:
+def _check_folder(folder: Path, config: dict[str, Any]) -> tuple[type[nn.Module], type[Any]]:
     """Check the headers of a folder's weights, and its JSON files; return its model's classes.
 
     Raises UnsupportedArchitectureError for an unknown model_type, ModelFormatError for files that
@@ -211,7 +224,7 @@ def _check_folder(folder: Path, config: dict[str, Any]) -> tuple[type[nn.Module]
     shapes = check_weight_files(folder)
     with from_library(folder, "model"):
         classes = _model_classes(config)
-        _check_arguments(config, classes[1], len(shapes))
+        _check_arguments(with_older_names(config), classes[1], len(shapes))
     check_tokenizer_files(folder)
     return classes
 
