@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from akunu_py.models.weight_files import read_header
+from akunu_py.models.weight_files import read_header, weight_files
 
 if TYPE_CHECKING:
     from akunu_py.gguf import GGUFFile
@@ -47,7 +47,7 @@ def folder_tensors(folder: Path, config: Mapping[str, Any]) -> Iterator[StoredTe
     """
     quantization = config.get("quantization") or config.get("quantization_config")
     quantization = quantization if isinstance(quantization, dict) else {}
-    for path in sorted(folder.glob("model*.safetensors")):
+    for path in weight_files(folder):
         header, _ = read_header(path)
         quantized = {name.removesuffix(".scales") for name in header if name.endswith(".scales")}
         for name, entry in header.items():

@@ -1,13 +1,16 @@
 """Headers of a folder's safetensors files, checked before MLX maps the files."""
 
+import contextlib
 import json
 import math
 import os
 import struct
+import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from akunu_py.models.folder_settings import refuse_pointer, unreadable
+from akunu_py.models.folder_settings import read_json, refuse_pointer, unreadable
 from akunu_py.system.errors import ModelFormatError
 from akunu_py.system.regular_file import open_to_read
 
@@ -29,13 +32,46 @@ def check_weight_files(folder: Path) -> Shapes:
     Raises ModelFormatError, naming the file, for a missing file or a header that does not fit its
     file.
     """
+    shapes: Shapes = {}
+    for path in weight_files(folder):
+        shapes |= check_weight_file(path)
+    return shapes
+
+
+def weight_files(folder: Path) -> list[Path]:
+    """Return the files with a folder's weights: those that its index names, else all.
+
+    Raises ModelFormatError, naming the file, for a missing file.
+    """
     files = sorted(folder.glob("model*.safetensors"))
     if not files:
         raise ModelFormatError(f"{folder} has no model*.safetensors; download the model again")
-    shapes: Shapes = {}
-    for path in files:
-        shapes |= check_weight_file(path)
-    return shapes
+    index = folder / "model.safetensors.index.json"
+    entries = read_json(index).get("weight_map") if index.is_file() else None
+    names = set(map(str, entries.values())) if isinstance(entries, dict) else set()
+    named = [path for path in files if path.name in names]
+    # Tools that write the weights anew, as one file, may leave the index of several behind.
+    if named and (lost := names.difference(path.name for path in named)):
+        raise ModelFormatError(
+            f"{folder} has no {min(lost)[:80]}, which {index.name} names; download it again"
+        )
+    return named or files
+
+
+@contextlib.contextmanager
+def without_strays(folder: Path) -> Iterator[Path]:
+    """Give a folder in which every model*.safetensors counts, as mlx-lm reads them all.
+
+    It is the folder itself, or one with links, which goes at the end: open files stay readable.
+    """
+    files = weight_files(folder)
+    if len(files) == len(list(folder.glob("model*.safetensors"))):
+        yield folder
+        return
+    with tempfile.TemporaryDirectory(prefix="akunu-") as links:
+        for path in (*files, *folder.glob("*.json")):
+            (Path(links) / path.name).symlink_to(path.resolve())
+        yield Path(links)
 
 
 def check_weight_file(path: Path) -> Shapes:

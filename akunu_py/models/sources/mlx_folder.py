@@ -27,7 +27,7 @@ from akunu_py.models.rank_split import Group, PlannedGroup, prepare
 from akunu_py.models.sources.source import EmptyModel, FolderSource, ModelFigures, StoredModel
 from akunu_py.models.stored_tensors import folder_tensors
 from akunu_py.models.tokenizer_files import check_tokenizer_files
-from akunu_py.models.weight_files import check_weight_files
+from akunu_py.models.weight_files import check_weight_files, weight_files, without_strays
 from akunu_py.models.weights_choice import wants_dense
 from akunu_py.protocols import Tokenizer
 from akunu_py.system.errors import UnsupportedArchitectureError
@@ -59,7 +59,7 @@ class MLXFolderSource(FolderSource):
         options: LoadOptions,
         group: Group | None,
     ) -> Steps[LoadedModel]:
-        file_bytes = sum(path.stat().st_size for path in self.path.glob("model*.safetensors"))
+        file_bytes = sum(path.stat().st_size for path in weight_files(self.path))
         quantized = _is_quantized(config)
         # Assumes codes of 4 bits, two weights a byte, if the folder is quantized, else 16 bits.
         assumed = file_bytes * 2 if quantized else file_bytes // 2
@@ -98,9 +98,9 @@ class MLXFolderSource(FolderSource):
         arguments = types.SimpleNamespace(
             from_dict=lambda found: classes[1].from_dict(with_older_names(found))
         )
-        with self.errors():
+        with self.errors(), without_strays(self.path) as place:
             model, _ = whole_mlx_lm.load_model(
-                self.path, lazy=True, get_model_classes=lambda **_: (classes[0], arguments)
+                place, lazy=True, get_model_classes=lambda **_: (classes[0], arguments)
             )
             check_applied(with_older_names(config), model)
             return model, applied_context(config, model)
