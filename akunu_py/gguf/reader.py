@@ -23,11 +23,14 @@ from akunu_py.system.errors import ModelFormatError
 __all__ = ["GGUFFile", "TensorInfo"]
 
 
+_ENCODERS = ("v.", "a.", "mm.")
+
+
 class GGUFFile:
     """An open GGUF model: checked metadata and tensor table, with weights still on disk.
 
     Any part of a split model opens the whole model: `paths` are those of all parts in order, and
-    `metadata` is without the keys about parts.
+    `metadata` is without the keys about parts, and `tensors` without those that are `left_out`.
 
     The files must not be shortened while they are open. `tensor_bytes` checks it, but the operating
     system ends a process that accesses mapped bytes that are gone.
@@ -39,7 +42,12 @@ class GGUFFile:
         self.nbytes = sum(part.size for part in parts)
         self.version = parts[0].header.version
         self.metadata: Mapping[str, MetadataValue] = MappingProxyType(merge_metadata(parts))
-        self.tensors: Mapping[str, TensorInfo] = MappingProxyType(merge_tensors(parts))
+        found = merge_tensors(parts)
+        # Of encoders of pictures and sounds, which Ollama stores with the model.
+        self.left_out = frozenset(name for name in found if name.startswith(_ENCODERS))
+        self.tensors: Mapping[str, TensorInfo] = MappingProxyType(
+            {name: info for name, info in found.items() if name not in self.left_out}
+        )
         self._parts = parts
 
     @classmethod

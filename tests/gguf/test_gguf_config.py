@@ -112,8 +112,6 @@ def test_unknown_tensors_are_refused(parts, name):
         ({"blk.7.attn_q.weight": vector("blk.7.attn_q.weight", 4)}, "2 layers"),
         ({"blk.1.ffn_up.weight": None}, r"1 tensors are missing: blk\.1\.ffn_up\.weight"),
         (None, "only a vocabulary"),
-        # llama.cpp would run these blocks for further tokens.
-        ({"llama.nextn_predict_layers": 1}, r"blk\.1\."),
     ],
 )
 def test_tensors_that_do_not_fit_are_named(parts, changes, words):

@@ -20,7 +20,7 @@ from prediction_heads import (
 from tiny_architectures import BUILDERS, TinyModel, qwen_linear
 from tiny_architectures.builder import build
 
-from akunu_py import ConfigError, UnsupportedArchitectureError
+from akunu_py import ConfigError, ModelFormatError, UnsupportedArchitectureError
 from akunu_py.models.heads import load_head
 from akunu_py.models.load import LoadOptions, load_model
 
@@ -150,6 +150,33 @@ def test_a_head_in_a_file_of_its_own(tiny, qwen, tmp_path):
     path = alone.write(tmp_path / "mtp.gguf")
     found, head = load_head(qwen, path), load_head(qwen, None)
     np.testing.assert_array_equal(np.array(outputs(found)), np.array(outputs(head)))
+
+
+@pytest.mark.parametrize("stated", [4, 5])
+@pytest.mark.parametrize("further", [1, None])
+@pytest.mark.parametrize("present", [True, False])
+def test_the_tensors_say_which_blocks_are_heads(qwen, tmp_path, stated, further, present):
+    """Converters differ in whether they count the head's block, and write their number."""
+    model = build("qwen35")
+    model.key("block_count", stated)
+    model.metadata.pop("qwen35.nextn_predict_layers")
+    if further:
+        model.key("nextn_predict_layers", further)
+    for name in list(model.tensors):
+        if not present and name.startswith("blk.4."):
+            del model.tensors[name]
+    path = model.write(tmp_path / "model.gguf")
+    if (stated, further, present) == (5, None, False):
+        with pytest.raises(ModelFormatError, match="states 5 layers, but the file has 4"):
+            load_model(path)
+        return
+    loaded, ids = load_model(path), mx.array([[3, 1, 4, 1, 5]])
+    np.testing.assert_array_equal(np.array(loaded.model(ids)), np.array(qwen.model(ids)))
+    head = load_head(loaded, None)
+    assert (head is not None) == present
+    if head:
+        expected = outputs(load_head(qwen, None))
+        np.testing.assert_array_equal(np.array(outputs(head)), np.array(expected))
 
 
 def test_a_head_rotates_as_its_target(tmp_path):

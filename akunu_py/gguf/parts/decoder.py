@@ -194,7 +194,7 @@ class Decoder:
                 f"the model has {FREQUENCY_FACTORS}, which akunu cannot apply to "
                 f"{self.keys.architecture} models; use another model"
             )
-        further = range(self.num_layers, self.keys.integer("block_count"))
+        further = [block for block in _blocks(self.tensors) if block >= self.num_layers]
         if predicts_further and further:
             ignored += rf"|blk\.({'|'.join(map(str, further))})\..*"
         given = {"model_type": model.rpartition(".")[2], **arguments}
@@ -232,15 +232,29 @@ def read_head_dim(keys: Keys, width: int, heads: int) -> int:
 
 def _num_layers(keys: Keys, tensors: Mapping[str, TensorInfo]) -> int:
     _embedding(tensors)
-    layers = keys.integer("block_count", high=MAX_LAYERS)
+    stated = keys.integer("block_count", high=MAX_LAYERS)
     further = keys.integer("nextn_predict_layers", 0, low=0, high=MAX_LAYERS)
-    present = {int(match[1]) for name in tensors if (match := _BLOCK.match(name))}
-    if further >= layers or not set(range(layers - further)) <= present <= set(range(layers)):
+    present, first = _blocks(tensors), head_block(tensors)
+    count = len(present) if first is None else first
+    # Not every converter counts the blocks that predict further tokens, or writes their number.
+    heads = max(further, len(present) - count)
+    if count not in {stated, stated - heads} or not (
+        set(range(count)) <= present <= set(range(count + heads))
+    ):
         raise ModelFormatError(
-            f"the metadata states {layers} layers, but the file has {len(present)}; the file is "
+            f"the metadata states {stated} layers, but the file has {len(present)}; the file is "
             "incomplete: download it again"
         )
-    return layers - further
+    return count
+
+
+def head_block(tensors: Iterable[str]) -> int | None:
+    """Return the first block that predicts further tokens, None where a file has none."""
+    return min(_blocks(name for name in tensors if ".nextn." in name), default=None)
+
+
+def _blocks(tensors: Iterable[str]) -> set[int]:
+    return {int(match[1]) for name in tensors if (match := _BLOCK.match(name))}
 
 
 def _vocabulary_size(keys: Keys, tensors: Mapping[str, TensorInfo], width: int) -> int:

@@ -13,8 +13,7 @@ from mlx import nn
 
 from akunu_py.gguf.architectures import read_plan
 from akunu_py.gguf.cursor import MetadataValue
-from akunu_py.gguf.keys import Keys
-from akunu_py.gguf.parts.decoder import MAX_LAYERS
+from akunu_py.gguf.parts.decoder import head_block
 from akunu_py.gguf.plan import ModelPlan, Placement
 from akunu_py.gguf.reader import GGUFFile, TensorInfo
 from akunu_py.models.heads.families import decoder_of, make_head, required_family, single_layer
@@ -35,24 +34,6 @@ _SINGLE_LAYER = {
 _FURTHER, _RECURRENT = "nextn_predict_layers", "attention.recurrent_layers"
 
 
-def find_block(file: GGUFFile) -> int | None:
-    """Return the number of the block with the file's head, None if it has none.
-
-    Raises ModelFormatError for keys that are out of range.
-    """
-    architecture = file.metadata.get("general.architecture")
-    if not isinstance(architecture, str):
-        return None
-    keys = Keys(file.metadata, architecture)
-    further = keys.integer(_FURTHER, 0, low=0, high=MAX_LAYERS)
-    if not further:
-        return None
-    block = keys.integer("block_count", low=further + 1, high=MAX_LAYERS) - further
-    # Files of the model alone keep the key.
-    present = any(name.startswith(f"blk.{block}.nextn.") for name in file.tensors)
-    return block if present else None
-
-
 def plan_mtp(
     file: GGUFFile, target: nn.Module, architecture: str
 ) -> tuple[PredictionHead, ModelPlan] | None:
@@ -62,7 +43,7 @@ def plan_mtp(
     akunu does not run, and for a head of another family; ModelFormatError, naming file and tensor,
     for one that is incomplete, damaged or of another model. `architecture` names the target.
     """
-    block = find_block(file)
+    block = head_block(file.tensors)
     if block is None:
         return None
     family = required_family(target, architecture)

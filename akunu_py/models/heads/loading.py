@@ -2,11 +2,11 @@
 
 from pathlib import Path
 
+from akunu_py.gguf.parts.decoder import head_block
 from akunu_py.gguf.reader import GGUFFile
 from akunu_py.models.cached_rows import Passes
 from akunu_py.models.folder_settings import read_folder_config
 from akunu_py.models.heads.found import find_head, format_of
-from akunu_py.models.heads.gguf_head import find_block
 from akunu_py.models.heads.kinds import Head
 from akunu_py.models.heads.stored_head import find_layer_head
 from akunu_py.models.library_errors import explain_errors
@@ -81,7 +81,7 @@ def has_own_head(model: Path) -> bool:
         return place != model
     if format_of(place) == "gguf":
         with GGUFFile.open(place) as file:
-            return find_block(file) is not None
+            return head_block(file.tensors) is not None
     config = read_folder_config(place)
     # Of a model with images, the part that reads text has these arguments.
     layers = {**config, **(config.get("text_config") or {})}.get("num_hidden_layers")

@@ -52,6 +52,8 @@ class GGUFSource(ModelSource):
         except BaseException:
             file.close()
             raise
+        if file.left_out:
+            _log.warning("%s: pictures and sounds are left out; akunu reads text", self.path.name)
         return _load(file, plan, tokenizer, options, context=context, group=group)
 
     def empty_model(self, options: LoadOptions, group: PlannedGroup | None) -> EmptyModel:
