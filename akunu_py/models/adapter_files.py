@@ -19,6 +19,7 @@ from akunu_py.gguf.quants import dequantize
 from akunu_py.gguf.quants.forms import SUPPORTED_TYPES
 from akunu_py.gguf.reader import GGUFFile
 from akunu_py.models.folder_settings import read_json
+from akunu_py.models.library_errors import explain_errors
 from akunu_py.models.weight_files import Shapes, check_weight_file, read_header
 from akunu_py.system.errors import ConfigError, ModelFormatError
 
@@ -31,7 +32,7 @@ _PICKLE = "adapter_model.bin"
 _FLOATS = ("F32", "F16", "BF16")
 EMBEDDING = "token_embd.weight"
 _MOST = 1e6
-"""Largest scale; those of real adapters are below 1000."""
+"""Largest scale, and number; those of real adapters are below 1000."""
 
 _MLX_NAME = re.compile(r"(.+)\.(?:lora_(a|b)|(m))")
 _PEFT_NAME = re.compile(
@@ -123,7 +124,7 @@ class Adapter:
     def reader(self) -> Callable[[str], mx.array]:
         """Return what reads a tensor by name, as float32 and as the file has it.
 
-        It raises ModelFormatError for infinite numbers and NaN.
+        It raises ModelFormatError for NaN and for numbers that no adapter has.
         """
         if self.kind == "GGUF":
             read = _gguf_reader(self.path)
@@ -134,10 +135,11 @@ class Adapter:
 
         def checked(name: str) -> mx.array:
             array = read(name).astype(mx.float32)
-            if not mx.isfinite(array).all().item():
+            # Written so that NaN is refused.
+            if not (mx.abs(array) <= _MOST).all().item():
                 raise ModelFormatError(
-                    f"tensor {name!r} of the adapter {self.path} has infinite numbers or NaN; "
-                    "download it again"
+                    f"tensor {name!r} of the adapter {self.path} has NaN, or numbers beyond "
+                    f"{_MOST:g}; download it again"
                 )
             return array
 
@@ -145,7 +147,9 @@ class Adapter:
 
 
 def adapter_place(given: str | Path) -> tuple[Path, float]:
-    """Return the path in PATH or PATH:SCALE, and the scale."""
+    """Return the path in PATH or PATH:SCALE, and the scale; raise ConfigError for another type."""
+    if not isinstance(given, str | Path):
+        raise ConfigError(f"the adapter is {str(given)[:80]!r}; give the path of one")
     path = Path(given).expanduser()
     head, _, tail = str(given).rpartition(":")
     if head and re.fullmatch(r"-?\d{1,6}(\.\d{1,6})?", tail) and not path.exists():
@@ -164,7 +168,11 @@ def open_adapter(given: str | Path, group: object = None) -> Adapter:
             "an adapter does not go with a model on several machines; leave the adapter out, or "
             "merge it into the model where it was trained"
         )
-    path, strength = adapter_place(given)
+    with explain_errors(given):
+        return _open(*adapter_place(given))
+
+
+def _open(path: Path, strength: float) -> Adapter:
     if path.name in (_MLX_FILE, _PEFT_FILE, _PICKLE, _CONFIG):
         path = path.parent
     if not path.exists():
@@ -359,9 +367,12 @@ def _number(path: Path, name: str, value: object) -> float:
 
 
 def _patterns(folder: Path, config: Mapping[str, Any], name: str) -> dict[str, float]:
-    """Return numbers by the ends of layers' names; PEFT also allows expressions there."""
+    """Return numbers by the ends of layers' names, and with ^ by whole names.
+
+    PEFT allows any expressions there.
+    """
     found = config.get(name) or {}
-    plain = isinstance(found, dict) and all(re.fullmatch(r"[\w.]+", key) for key in found)
+    plain = isinstance(found, dict) and all(re.fullmatch(r"\^?[\w.]+", key) for key in found)
     if not plain:
         raise ConfigError(
             f"{folder / _CONFIG} has a {name} that is not one of names; merge the adapter into its "
@@ -371,4 +382,6 @@ def _patterns(folder: Path, config: Mapping[str, Any], name: str) -> dict[str, f
 
 
 def _of_layer(numbers: Mapping[str, float], layer: str, usual: float) -> float:
-    return next((n for end, n in numbers.items() if f".{layer}".endswith(f".{end}")), usual)
+    """Return the number of the first pattern that fits, as PEFT's `get_pattern_key` finds it."""
+    fits = (n for end, n in numbers.items() if re.fullmatch(rf"(.*\.)?({end})", layer))
+    return next(fits, usual)

@@ -118,7 +118,7 @@ def unreadable(path: Path, error: OSError) -> ModelFormatError:
     lost = error.errno == errno.ENOENT and path.is_symlink()
     reason = "it is a link to a missing file" if lost else error.strerror
     barred = isinstance(error, PermissionError)
-    advice = "check its permissions" if barred else "download the model again"
+    advice = "check its permissions" if barred else "download it again"
     return ModelFormatError(f"{path} cannot be read: {reason}; {advice}")
 
 

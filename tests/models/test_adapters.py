@@ -18,7 +18,7 @@ from model_folders import change_json, write_family_folder, write_folder
 from tiny_architectures.builder import build
 from whole_numbers import LEEWAY
 
-from akunu_py import AkunuError, ConfigError, Engine, GenerationConfig
+from akunu_py import AkunuError, ConfigError, Engine, GenerationConfig, ModelFormatError
 from akunu_py.models.load import LoadOptions, load_model
 from akunu_py.models.load_steps import finish as finished
 from akunu_py.models.rank_split import PlannedGroup
@@ -254,13 +254,23 @@ def test_a_peft_adapter_computes_what_merged_weights_do(tmp_path, tiny_gguf, pla
     entries = {"rank_pattern": {"layers.1.mlp.down_proj": 2}} | {
         "plain": {},
         "rslora": {"use_rslora": True},
-        "patterns": {"alpha_pattern": {"q_proj": 5.0}},
+        # A whole name, an end at a dot, and neither.
+        "patterns": {
+            "alpha_pattern": {
+                "^layers.1.self_attn.k_proj": 7.0,
+                "proj": 9.0,
+                "^model.layers.0.self_attn.q_proj": 5.0,
+                "self_attn.k_proj": 6.0,
+                "k_proj": 8.0,
+            }
+        },
         "dora": {"use_dora": True},
     }[variant]
     adapter = write_peft(tmp_path / "adapter", tensors, **entries)
     for path in paths:
         rank = 2 if path.endswith("down_proj") else RANK
-        alpha = 5.0 if variant == "patterns" and path.endswith("q_proj") else ALPHA
+        given = {"q_proj": 5.0, "k_proj": 6.0} if variant == "patterns" else {}
+        alpha = given.get(path.rpartition(".")[2], ALPHA)
         scale = alpha / (rank**0.5 if variant == "rslora" else rank)
         kind = "embedding_" if path.endswith("embed_tokens") else ""
         up, down = (
@@ -302,7 +312,10 @@ ONE = "model.layers.0.self_attn.q_proj"
         ({f"{ONE}.lora_A.weight": None}, {}, "has one of two factors"),
         ({f"{ONE}.lora_A.weight": np.ones((4, 64), "f4")}, {}, "do not belong together"),
         ({f"{ONE}.lora_A.weight": np.ones((3, 32), "f4")}, {}, r"the shape \(64, 64\), and in the adapter \(64, 32\)"),
-        ({f"{ONE}.lora_A.weight": np.full((3, 64), np.nan, "f4")}, {}, "infinite numbers or NaN"),
+        ({f"{ONE}.lora_A.weight": np.full((3, 64), np.nan, "f4")}, {}, "has NaN, or numbers beyond"),
+        # Each is finite, their product is not.
+        ({f"{ONE}.lora_A.weight": np.full((3, 64), 1e25, "f4")}, {}, "has NaN, or numbers beyond"),
+        ({f"{ONE}.lora_magnitude_vector": np.full(64, 3e38, "f4")}, {"use_dora": True}, "has NaN, or"),
         ({f"{ONE}.lora_A.weight": np.ones((3, 64), "i4")}, {}, "is of the type I32"),
         ({"model.layers.9.mlp.up_proj.lora_A.weight": np.ones((3, 64), "f4"),
           "model.layers.9.mlp.up_proj.lora_B.weight": np.ones((96, 3), "f4")}, {}, "is not a layer of it"),
@@ -318,6 +331,23 @@ def test_a_peft_adapter_that_cannot_be_applied_is_refused(
         load_model(tiny_gguf, LoadOptions(adapter=adapter))
 
 
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [('"format":"pt"', '"format":5'), ("q_proj", r"q\ud800")],
+    ids=["number", "half"],
+)
+def test_a_header_at_which_mlx_fails_is_that_of_the_adapter(tmp_path, tiny_gguf, old, new):
+    adapter = write_peft(tmp_path / "adapter", peft_factors({ONE: (64, 64)}))
+    file = adapter / "adapter_model.safetensors"
+    size = int.from_bytes(file.read_bytes()[:8], "little")
+    header, data = file.read_bytes()[8 : 8 + size].decode(), file.read_bytes()[8 + size :]
+    entries = {**json.loads(header), "__metadata__": {"format": "pt"}}
+    text = json.dumps(entries, separators=(",", ":")).replace(old, new).encode()
+    file.write_bytes(len(text).to_bytes(8, "little") + text + data)
+    with pytest.raises(ModelFormatError, match=r"adapter_model\.safetensors is truncated, damaged"):
+        load_model(tiny_gguf, LoadOptions(adapter=adapter))
+
+
 def test_a_place_that_has_no_adapter_is_refused(tmp_path, tiny_gguf):
     folder = tmp_path / "adapter"
     folder.mkdir()
@@ -327,6 +357,11 @@ def test_a_place_that_has_no_adapter_is_refused(tmp_path, tiny_gguf):
             load_model(model, LoadOptions(adapter=adapter))
 
     refused(tmp_path / "none", "does not exist")
+    # Not the model, whose path is short.
+    refused("x" * 3000, "^x+...x+.* cannot be opened: File name too long")
+    refused("~nobody-here/adapter", "^~nobody-here/adapter cannot be loaded")
+    for given in (5, ["a", "b"], b"x"):
+        refused(given, "give the path of one")
     refused(folder, "has no adapter; give a folder with adapters.safetensors")
     (folder / "adapter_model.bin").write_bytes(b"cos\nsystem\n")
     refused(folder, r"is a pickle, .*convert .*weights_only=True")
