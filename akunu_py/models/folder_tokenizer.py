@@ -15,6 +15,7 @@ from akunu_py.models.tokenizer_files import (
     TOKENIZER_CONFIG,
     AddedToken,
     check_tokenizer_files,
+    processor_template,
 )
 from akunu_py.models.whole_mlx_lm import TokenizerWrapper, submodules
 from akunu_py.models.whole_mlx_lm import load_tokenizer as mlx_load_tokenizer
@@ -23,6 +24,7 @@ from akunu_py.system.errors import ChatTemplateError, ConfigError, ModelFormatEr
 from akunu_py.tokenizers.bpe import decode_alphabet
 from akunu_py.tokenizers.gguf_tokenizer import partition
 from akunu_py.tokenizers.special_text import SpecialTextGuard
+from akunu_py.tokenizers.special_tokens import find_end_ids
 from akunu_py.tokenizers.spm import decode_piece
 from akunu_py.tokenizers.template_choice import Templates
 from akunu_py.tokenizers.template_input import TemplateInput, Value, cut_at, with_mark
@@ -60,7 +62,7 @@ class FolderTokenizer:
         ends = end_ids(config, folder / "config.json")
         self._path, added = check_tokenizer_files(folder)
         self._failure = f"the tokenizer in {self._path} fails"
-        self._wrapper = self._load(folder, options, ends)
+        self._wrapper = self._load(folder, options | processor_template(folder), ends)
         with errors_of(f"the tokenizer in {self._path} cannot be loaded"):
             texts = sorted(map(str, self._wrapper.all_special_tokens), key=len, reverse=True)
             self._special = [(text, self._wrapper.convert_tokens_to_ids(text)) for text in texts]
@@ -132,9 +134,12 @@ class FolderTokenizer:
     def vocabulary_size(self) -> int:
         return len(self._wrapper)
 
-    @property
+    @cached_property
     def end_ids(self) -> frozenset[int]:
-        return frozenset(self._wrapper.eos_token_ids)
+        """Ids that end a reply by the folder's configs, or by what its template writes there."""
+        added = self._wrapper.added_tokens_decoder.items()
+        marked = {str(token): id_ for id_, token in added if str(token) in self.chat_template}
+        return frozenset(self._wrapper.eos_token_ids) | find_end_ids(marked, {})
 
     @property
     def chat_template(self) -> str:

@@ -18,6 +18,9 @@ from akunu_py.system.errors import ModelFormatError
 
 TOKENIZER = "tokenizer.json"
 TOKENIZER_CONFIG = "tokenizer_config.json"
+_PROCESSOR_TEMPLATE = "chat_template.json"
+"""Where models with pictures have it; transformers looks there for processors alone."""
+
 
 _MAX_GROWTH = 1000
 """How many times longer than a text its normalized form may be; usual steps replace letters."""
@@ -134,6 +137,20 @@ def check_tokenizer_files(folder: Path) -> tuple[Path, list[AddedToken]]:
     if twice := _with_one_id(found.model.vocab, found.added_tokens):
         raise ModelFormatError(f"{path} gives {twice}; download it again")
     return path, found.added_tokens
+
+
+def processor_template(folder: Path) -> dict[str, Any]:
+    """Return the argument for a checked folder's chat template that only a processor would read.
+
+    It is empty where the tokenizer has a template of its own.
+    """
+    config, path = folder / TOKENIZER_CONFIG, folder / _PROCESSOR_TEMPLATE
+    own = read_json(config).get("chat_template") if config.is_file() else None
+    if own or (folder / "chat_template.jinja").exists() or not path.exists():
+        return {}
+    found = {"chat_template": read_json(path).get("chat_template")}
+    check_kind(path, found, _Config)
+    return found if found["chat_template"] else {}
 
 
 def _with_one_id(vocabulary: object, added: Sequence[AddedToken]) -> str:

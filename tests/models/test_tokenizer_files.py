@@ -16,6 +16,7 @@ import socket
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from model_folders import change_json
 from tokenizers import AddedToken, Tokenizer, decoders, models, normalizers, pre_tokenizers
 from tokenizers.processors import TemplateProcessing
 
@@ -319,6 +320,54 @@ def test_a_file_that_may_not_be_read_is_named(folder, monkeypatch):
     monkeypatch.setattr(folder_settings, "open_to_read", refuse)
     with pytest.raises(ModelFormatError, match=r"json cannot be read: Permission denied"):
         folder_settings.read_folder_config(folder)
+
+
+def test_a_template_in_the_file_of_a_processor(folder):
+    """Where models with pictures have it alone; the tokenizer's own comes first."""
+    hello, processor = [{"role": "user", "content": "hello"}], folder / "chat_template.json"
+    processor.write_text(json.dumps({"chat_template": "other"}))
+    own = use(folder).encode_chat(hello)
+    change_json(folder / "tokenizer_config.json", chat_template=None)
+    assert use(folder).chat_text(hello) == "other"
+    (folder / "chat_template.jinja").write_text("third")
+    assert use(folder).chat_text(hello) == "third"
+    (folder / "chat_template.jinja").unlink()
+    processor.write_text(
+        json.dumps({"chat_template": FILES["tokenizer_config.json"]["chat_template"]})
+    )
+    assert use(folder).encode_chat(hello) == own
+    for content in ({}, {"chat_template": None}):
+        processor.write_text(json.dumps(content))
+        assert not use(folder).has_chat_template
+    processor.write_text(json.dumps({"chat_template": 5}))
+    with pytest.raises(ModelFormatError, match=r"chat_template.json is malformed"):
+        use(folder)
+
+
+@pytest.mark.parametrize(
+    ("template", "ends"),
+    [
+        ("{{ '<|im_end|>' }}", {"</s>", "<|im_end|>"}), ("<|end|>", {"</s>", "<|end|>"}),
+        # In gpt-oss it ends the thoughts alone.
+        ("<|end|><|call|><|return|>", {"</s>", "<|call|>", "<|return|>"}),
+        ("<|start|>", {"</s>"}), (None, {"</s>"}),
+    ],
+)  # fmt: skip
+def test_what_the_template_writes_behind_a_reply_ends_one(folder, template, ends):
+    """Whatever the configs say: some name the end of texts alone."""
+    marks = ["<|end|>", "<|call|>", "<|return|>", "<|start|>"]
+    content = json.loads((folder / "tokenizer.json").read_text())
+    first = max(token["id"] for token in content["added_tokens"]) + 1
+    like = content["added_tokens"][0]
+    content["added_tokens"] += [
+        {**like, "id": first + number, "content": text, "special": number > 0}
+        for number, text in enumerate(marks)
+    ]
+    (folder / "tokenizer.json").write_text(json.dumps(content))
+    change_json(folder / "tokenizer_config.json", chat_template=template)
+    tokenizer = use(folder)
+    texts = tokenizer.token_texts()
+    assert {texts[id_] for id_ in tokenizer.end_ids} == ends
 
 
 def test_a_template_that_is_no_text(folder):

@@ -5,7 +5,7 @@ import dataclasses
 import importlib
 import types
 import typing
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -30,9 +30,10 @@ from akunu_py.models.tokenizer_files import check_tokenizer_files
 from akunu_py.models.weight_files import check_weight_files, weight_files, without_strays
 from akunu_py.models.weights_choice import wants_dense
 from akunu_py.protocols import Tokenizer
-from akunu_py.system.errors import UnsupportedArchitectureError
+from akunu_py.system.errors import UnsupportedArchitectureError, UnsupportedQuantizationError
 from akunu_py.values.load_options import LoadOptions
 
+_QUANTIZERS = ("awq", "bitnet", "compressed-tensors", "fp8", "modelopt", "mxfp4", "mxfp8")
 _LAYERS = ("num_hidden_layers", "n_layer", "n_layers", "num_layers", "num_transformer_layers")
 
 
@@ -225,8 +226,26 @@ def _check_folder(folder: Path, config: dict[str, Any]) -> tuple[type[nn.Module]
     with from_library(folder, "model"):
         classes = _model_classes(config)
         _check_arguments(with_older_names(config), classes[1], len(shapes))
+        _check_quantization(config, shapes)
     check_tokenizer_files(folder)
     return classes
+
+
+def _check_quantization(config: Mapping[str, Any], names: Iterable[str]) -> None:
+    """Raise UnsupportedQuantizationError for weights of a quantizer that mlx-lm does not read."""
+    given = config.get("quantization_config")
+    method = given.get("quant_method") if isinstance(given, dict) else None
+    if "quantization" in config or not isinstance(given, dict) or not isinstance(method, str):
+        return
+    awq = given.get("bits", 4) == 4 and str(given.get("version", "gemm")).lower() == "gemm"
+    if method == "awq" and not (awq and any(name.endswith(".qweight") for name in names)):
+        method = "awq without 4-bit codes in the form gemm"
+    elif method in _QUANTIZERS:
+        return
+    raise UnsupportedQuantizationError(
+        f"the weights cannot be loaded: config.json says that they were quantized by {method[:80]},"
+        " which mlx-lm does not read; use an MLX folder or a GGUF file of the model"
+    )
 
 
 def _is_quantized(config: Mapping[str, Any]) -> bool:
