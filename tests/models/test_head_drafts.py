@@ -209,6 +209,45 @@ def test_rows_that_the_head_never_saw(llama):
     assert model._first_state == 59
 
 
+def test_rows_that_another_reply_added_to_the_same_prompt(llama):
+    """The head's own reply ended within the prompt: of the rest it has no states."""
+    session, model = Session(llama, context=600), token_model(matched_head(llama, reads="state"))
+    before = text_from(3, 59)
+    model.begin_states(before, 0)
+    model.observe_states(mx.eye(SIZE)[mx.array(before[:10])][None], 0, 10)
+    reply(session, PlainDrafter(), before, max_tokens=10)
+    drafter = Watched(model, spoils=False)
+    drafter.first = 59
+    prompt = [*before, 5, *text_from(9, 2)]
+    found, _ = reply(session, drafter, prompt, max_tokens=12)
+    assert found == text_from(prompt[-1], 13)[1:]
+    assert drafter.drafts > 1
+
+
+def test_a_reply_without_states_takes_none_of_another(llama):
+    session, model = Session(llama, context=600), token_model(matched_head(llama, reads="state"))
+    reply(session, Watched(model, spoils=False), text_from(3, 21), max_tokens=10)
+    drafter = PredictionHeadDrafter(model)
+    for size in range(28, 34):
+        # As many rows as those whose last states wait.
+        drafter.begin_reply(GenerationConfig(), 1)
+        drafter.observe(text_from(9, size))
+        assert not drafter.propose(4).tokens
+
+
+def test_nothing_is_drawn_from_the_state_of_an_earlier_row(llama):
+    model = token_model(matched_head(llama, reads="state"))
+    drafter, prompt = PredictionHeadDrafter(model), text_from(3, 21)
+    drafter.begin_states(prompt, 0)
+    model.observe_states(mx.eye(SIZE)[mx.array(prompt[:20])][None], 0, 20)
+    drafter.begin_reply(GenerationConfig(), 1)
+    drafter.observe(prompt)
+    assert list(drafter.propose(4).tokens) == text_from(prompt[-1], 5)[1:]
+    # The target has not handed over the state before this token.
+    drafter.observe([5, 6])
+    assert not drafter.propose(4).tokens
+
+
 @pytest.mark.parametrize("shared", [0, 29])
 def test_rows_of_another_conversation(llama, shared):
     """As the server exchanges them; 30 rows of the first, of which the second shares some."""

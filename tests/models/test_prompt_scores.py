@@ -6,6 +6,7 @@ differs; the rest of a block of aligned rows left out.
 """
 
 import functools
+from dataclasses import replace
 
 import mlx.core as mx
 import numpy as np
@@ -15,6 +16,7 @@ from tiny_models import GREEDY, prompt_of, sampler_of
 
 from akunu_py import ConfigError, ModelFormatError
 from akunu_py.models import cached_rows
+from akunu_py.models.prompt_scores import PromptScores, Scoring
 from akunu_py.models.session import Session
 
 KINDS = ["llama", "llama, 8-bit caches", "gemma3", "qwen3_next", "mamba2"]
@@ -84,6 +86,25 @@ def test_rows_whose_scores_are_known_are_not_fed_again():
     held, found = scores_of(session, TEXT[:100], top=3)
     assert held == 80
     check(session, TEXT[:100], found, top=3)
+
+
+@pytest.mark.parametrize(
+    ("text", "top", "reach"),
+    [
+        ((5, 6, 7, 8), 2, 3), ((5, 6, 7, 8, 9), 2, 3), ((5, 6), 2, 1), ((5,), 2, 0),
+        ((5, 6, 9, 8), 2, 1), ((5, 9, 7, 8), 2, 0), ((5, 6, 7, 9), 2, 2),
+        # Rows behind another first token are others.
+        ((4, 6, 7, 8), 2, 0),
+        ((5, 6, 7, 8), 1, 3), ((5, 6, 7, 8), 0, 3), ((5, 6, 7, 8), 3, 0), ((5, 6, 7, 8), 4, 0),
+    ],
+)  # fmt: skip
+def test_scores_reach_to_where_texts_differ(text, top, reach):
+    scores = PromptScores((5, 6, 7, 8), 2)
+    scores.add(mx.random.normal((1, 3, 16)), (6, 7, 8))
+    scoring = Scoring(text, top)
+    assert scores.reach(scoring) == reach
+    kept = scores.first(reach, scoring).read()
+    assert kept == tuple(replace(one, top=one.top[:top]) for one in scores.read()[:reach])
 
 
 def test_logits_of_few_rows_are_held_at_once(monkeypatch):
