@@ -27,6 +27,7 @@ _OLDER_LAYERS = {"linear_attention": "mamba", "full_attention": "attention"}
 _PLAIN = ("default", "mrope")
 """Kinds of rotations that are the same for texts: `mrope` is another for pictures alone."""
 
+_UNSCALED = ("rope_theta", "partial_rotary_factor")
 _SCALED = (
     "linear", "dynamic", "llama3", "yarn", "deepseek_yarn", "telechat3-yarn", "longrope", "su",
     "proportional",
@@ -173,17 +174,19 @@ def _rotations(place: Mapping[str, Any]) -> dict[str, Any]:
 
 def _each_rotation(place: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
     """Return how positions are rotated, by kind of layer, "" for all; raise for an unknown way."""
-    rope = place.get("rope_parameters") or place.get("rope_scaling")
-    if not rope and "rope_theta" in place:
-        return {"": {}}
-    if not isinstance(rope, dict):
+    rope, scaling = place.get("rope_parameters") or {}, place.get("rope_scaling") or {}
+    if not isinstance(rope, dict) or not isinstance(scaling, dict):
         return {}
     layers = place.get("layer_types") or rope
     each = {kind: part for kind, part in rope.items() if isinstance(part, dict) and kind in layers}
-    for part in each.values() or (rope,):
+    if scaling and not each:
+        # As users add it; transformers, too, takes it first.
+        rope = {key: value for key, value in rope.items() if key in _UNSCALED} | scaling
+    each = each or ({"": rope} if rope or "rope_theta" in place else {})
+    for part in each.values():
         if _kind(part) not in (*_PLAIN, *_SCALED):
             raise _left_out("rope_parameters.rope_type", _kind(part))
-    return each or {"": rope}
+    return each
 
 
 def _check_rotations(text: Mapping[str, Any], model: nn.Module, taken: set[str]) -> None:

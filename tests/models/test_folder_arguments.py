@@ -88,6 +88,10 @@ def test_what_transformers_assumes_of_yarn_is_given_to_mlx_lm():
     for entry in ("rope_scaling", "rope_parameters"):
         _, found = frequencies("llama", **{entry: yarn()})
         assert mx.array_equal(found, expected)
+    plain = {"rope_theta": THETA, "rope_type": "default"}
+    added = {"type": "yarn", "factor": 4.0}
+    _, found = frequencies("llama", rope_parameters=plain, rope_scaling=added, rope_theta=None)
+    assert mx.array_equal(found, expected)  # as model cards tell users to add it
     for wanted in (1.0, 1.25):
         rope, _ = frequencies("llama", rope_parameters=yarn(attention_factor=wanted))
         assert math.isclose(rope.mscale, wanted)
