@@ -2,6 +2,7 @@
 
 import copy
 import importlib
+import json
 import math
 
 import mlx.core as mx
@@ -136,8 +137,16 @@ def test_a_window_that_a_class_does_not_have_bounds_the_context():
     assert context("llama, sliding") == context("gemma3") == context("cohere2") == 2048
 
 
-def test_a_missing_entry_is_named(tmp_path, tiny_gguf):
+@pytest.mark.parametrize(
+    ("config", "words"),
+    [
+        ({"model_type": "qwen3_moe", "hidden_size": 64}, r"has no .*num_experts, .*decoder_sparse"),
+        ({"model_type": "mistral3", "text_config": {"head_dim": 16}}, r"has no .*hidden_size, "),
+    ],
+)
+def test_a_missing_entry_is_named(tmp_path, tiny_gguf, config, words):
     """Such as those of an architecture that transformers 5 writes in another form."""
-    folder = write_folder(tmp_path / "model", tiny_gguf, model_type="qwen3_moe")
-    with pytest.raises(UnsupportedArchitectureError, match=r"has no num_experts, .*decoder_sparse"):
+    folder = write_folder(tmp_path / "model", tiny_gguf)
+    (folder / "config.json").write_text(json.dumps(config))
+    with pytest.raises(UnsupportedArchitectureError, match=words):
         load_model(folder)

@@ -3,9 +3,10 @@
 import contextlib
 import dataclasses
 import importlib
+import re
 import types
 import typing
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -99,7 +100,7 @@ class MLXFolderSource(FolderSource):
         arguments = types.SimpleNamespace(
             from_dict=lambda found: classes[1].from_dict(with_older_names(found))
         )
-        with self.errors(), without_strays(self.path) as place:
+        with self.errors(), _missing_entries(), without_strays(self.path) as place:
             model, _ = whole_mlx_lm.load_model(
                 place, lazy=True, get_model_classes=lambda **_: (classes[0], arguments)
             )
@@ -153,6 +154,21 @@ def read_whole_config(folder: Path) -> dict[str, Any]:
     return config
 
 
+@contextlib.contextmanager
+def _missing_entries() -> Iterator[None]:
+    """Raise UnsupportedArchitectureError, with their names, for arguments that a class misses."""
+    try:
+        yield
+    except TypeError as error:
+        if not re.search(r"__init__\(\) missing \d+ required positional", str(error)):
+            raise
+        names = ", ".join(re.findall(r"'(\w+)'", str(error)))
+        raise UnsupportedArchitectureError(
+            f"config.json has no {names}, which mlx-lm's class of this model reads; use a folder "
+            "or a GGUF file that was converted from the model's original files"
+        ) from error
+
+
 def _model_classes(config: Mapping[str, Any]) -> tuple[type[nn.Module], type[Any]]:
     """Return mlx-lm's classes of a model and its arguments.
 
@@ -183,20 +199,12 @@ def _model_classes(config: Mapping[str, Any]) -> tuple[type[nn.Module], type[Any
 def _check_arguments(config: Mapping[str, Any], arguments: type, num_tensors: int) -> None:
     """Check the entries of a config that become a model's arguments.
 
-    Raises UnsupportedArchitectureError for a missing entry, and ValueError, naming the entry, for a
-    number out of range, for another value in place of a number, and for more layers than the
-    weights have tensors.
+    Raises ValueError, naming the entry, for a number out of range, for another value in place of a
+    number, and for more layers than the weights have tensors.
     """
-    fields = {field.name: field for field in dataclasses.fields(arguments)}
+    fields = {field.name for field in dataclasses.fields(arguments)}
     hints = typing.get_type_hints(arguments)
     used = {name: value for name, value in config.items() if name in fields}
-    none = dataclasses.MISSING
-    lost = [f.name for f in fields.values() if f.default is none and f.default_factory is none]
-    if lost := [name for name in lost if name not in config]:
-        raise UnsupportedArchitectureError(
-            f"config.json has no {', '.join(lost)}, which mlx-lm's class of this model reads; use "
-            "a folder or a GGUF file that was converted from the model's original files"
-        )
     for name, value in used.items():
         number = isinstance(value, int | float) and not isinstance(value, bool)
         if value is not None and not number and _is_number(hints.get(name)):
