@@ -138,6 +138,8 @@ class _Gate:
             if begun:
                 raise
             await _error(HttpRequest(scope), problem_of(error))(scope, receive, with_headers)
+        finally:
+            scope["app"].state.service.bodies.let_go(request_id)
 
 
 class _KeyCheck:

@@ -171,7 +171,7 @@ class ChatBody(OpenAIBody, kw_only=True):
 async def chat_completions(http: HttpRequest) -> Response:
     """Answer `POST /v1/chat/completions`."""
     asked = await receive(http, ChatBody, refused=_REFUSED, no_effect=_NO_EFFECT)
-    request, body = _read_request(asked), asked.body
+    request, body = await asked.lay_out(_read_request), asked.body
     form = partial(
         ChatForm,
         request.model,
@@ -190,7 +190,7 @@ async def chat_completions(http: HttpRequest) -> Response:
 async def apply_template(http: HttpRequest) -> Response:
     """Answer `POST /apply-template` of llama.cpp with the prompt that a chat makes."""
     asked = await receive(http, ChatBody, refused=_REFUSED, no_effect=_NO_EFFECT)
-    request, backend = _read_request(asked), asked.service.backend
+    request, backend = await asked.lay_out(_read_request), asked.service.backend
     ids = await backend.chat_ids(request)
     tokenizer = await backend.tokenizer(request.model)
     return JSONResponse({"prompt": tokenizer.decode(ids, with_control=True)})

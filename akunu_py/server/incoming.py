@@ -31,6 +31,7 @@ from akunu_py.values.generation_config import GenerationConfig
 from akunu_py.values.messages import Tool
 
 _Body = TypeVar("_Body", bound=RequestBody)
+_Read = TypeVar("_Read")
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,6 +117,10 @@ class Incoming(Generic[_Body]):
         """Return all fields as they were given."""
         return decode(self._given, dict[str, Any])
 
+    async def lay_out(self, read: Callable[["Incoming[_Body]"], _Read]) -> _Read:
+        """Return what a function reads in this request; see `Bodies.read`."""
+        return await self.service.bodies.read(len(self._given), lambda: read(self))
+
     def choices(self, n: int | None) -> int:
         """Return how many choices a request asks for; raises RequestError for too many."""
         return choice_count(n, self.service.backend.health().places)
@@ -175,9 +180,10 @@ async def receive(
     service: Service = http.app.state.service
     kind = with_options(kind)
     raw = await read_body(http)
-    body = decode(raw, kind)
+    body, unknown = await service.bodies.read(
+        len(raw), lambda: (decode(raw, kind), unknown_fields(raw, kind))
+    )
     refused = refused or {}
-    unknown = unknown_fields(raw, kind)
     refuse(refused, {one: decode(bytes(unknown[one]), Any) for one in refused if one in unknown})
     ignored = [name for name in unknown if name not in no_effect and name not in refused]
     model = service.model(body.model, prefixes=prefixes)

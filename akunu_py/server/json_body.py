@@ -1,14 +1,22 @@
-"""Reads the JSON body of a request, within limits."""
+"""Reads the JSON body of a request, within limits.
+
+A large body takes seconds of a processor. What is done with it is done beside the event loop, which
+the replies of others need.
+"""
 
 import asyncio
 import re
 import sys
-from typing import TypeVar
+import zlib
+from collections.abc import Callable
+from itertools import islice
+from typing import Any, TypeVar
 
 import msgspec
 from starlette.requests import Request
 
 from akunu_py.server.errors import RequestError
+from akunu_py.system.errors import ServerBusyError
 
 MOST_BODY_BYTES = 32 * 2**20
 """Anthropic's own limit; a conversation of 200,000 tokens has about 1 MB."""
@@ -16,48 +24,163 @@ MOST_BODY_BYTES = 32 * 2**20
 BODY_TIMEOUT_S = 60.0
 """Longest time in which a body must arrive."""
 
+_MOST_TOGETHER = 256 * 2**20
+"""Most bytes of the bodies of all requests under way."""
+
+_RETRY_S = 10
+
+_MOST_MARKS = 500_000
+"""Most texts, brackets, colons and commas of a body; a prompt may be a list of token ids."""
+
+_LARGE = 2**17
+"""Bytes of a body that is read beside the event loop; a smaller one takes a millisecond."""
+
+_MARKS = b'"{[:,'
+_MARK = re.compile(rb'"(?:[^"\\]++|\\.)*+"?|[{\[:,]', re.DOTALL)
+"""Of a text the whole, so that what is in it does not count."""
+
+_WIDEST_WINDOW = 23
+"""Of zstd, 2 to this power of bytes: the most that RFC 9659 has a sender use."""
+
 _T = TypeVar("_T")
-_ESCAPE = re.compile(
-    rb"\\(?:u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}"
-    rb"|(?P<lone>u[dD][89a-fA-F][0-9a-fA-F]{2})|.)",
-    re.DOTALL,
+_SURROGATE = re.compile(
+    rb"\\u[dD](?:[89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}|(?P<lone>[89a-fA-F][0-9a-fA-F]{2}))"
 )
-"""An escape of JSON: a pair of surrogates is one, and a surrogate without the other is `lone`."""
+"""An escape of JSON: two surrogates, or one without the other. It begins with letters, for which
+`re` looks fast."""
 
 _PLACE = re.compile(r"(?P<what>.*?)(?: - at `(?P<key>key in )?\$(?P<place>.*)`)?", re.DOTALL)
+
+
+class Bodies:
+    """What the bodies of all requests under way share; used from one event loop.
+
+    That is memory, of which one never gets more than it leaves free for others, so that small
+    bodies find some; and the turn to be read, which large ones have one after another.
+    """
+
+    def __init__(self, most: int = _MOST_TOGETHER) -> None:
+        self._most = most
+        self._held: dict[str, int] = {}
+        self._turn = asyncio.Lock()
+
+    def hold(self, request_id: str, num_bytes: int) -> None:
+        """Take note of the bytes of a request's body; raises ServerBusyError if memory is short."""
+        self._held[request_id] = num_bytes
+        if num_bytes > self._most - sum(self._held.values()):
+            raise ServerBusyError(
+                "requests under way hold the memory for bodies; try again later",
+                retry_after_s=_RETRY_S,
+            )
+
+    def let_go(self, request_id: str) -> None:
+        """Take note that a request has ended."""
+        self._held.pop(request_id, None)
+
+    async def read(self, num_bytes: int, work: Callable[[], _T]) -> _T:
+        """Return the result of work on a body; on a large one it is done in a thread."""
+        if num_bytes < _LARGE:
+            return work()
+        async with self._turn:
+            return await asyncio.to_thread(work)
 
 
 async def read_body(
     request: Request, *, most: int = MOST_BODY_BYTES, timeout_s: float = BODY_TIMEOUT_S
 ) -> bytes:
-    """Return the body of a request, in which a lone surrogate is U+FFFD.
+    """Return the body of a request, decompressed, in which a lone surrogate is U+FFFD.
 
     JavaScript's strings may be cut within a character, and models read only whole ones.
 
-    Raises RequestError for a body that is too large or too slow.
+    Raises RequestError for a body that is too large or too slow, ServerBusyError.
     """
-    too_large = RequestError(
-        f"the body has more than {most / 2**20:g} MB; send fewer or shorter messages", status=413
-    )
+    bodies: Bodies = request.app.state.service.bodies
+    request_id: str = request.state.request_id
     declared = request.headers.get("content-length", "")
     # A server of ASGI has checked that it is a number.
-    if declared.isdecimal() and int(declared) > most:
-        raise too_large
+    if declared.isdecimal():
+        _check_size(int(declared), most)
     body = bytearray()
     try:
         async with asyncio.timeout(timeout_s):
             async for part in request.stream():
                 body += part
-                if len(body) > most:
-                    raise too_large
+                _check_size(len(body), most)
+                bodies.hold(request_id, len(body))
     except TimeoutError:
         raise RequestError(
             f"the body did not arrive within {timeout_s:g} seconds", status=408
         ) from None
-    return _ESCAPE.sub(_whole_character, body) if b"\\u" in body else bytes(body)
+    if (
+        coding := request.headers.get("content-encoding", "")
+        .strip()
+        .lower()
+        .replace("identity", "")
+    ):
+        body = await bodies.read(_LARGE, lambda: _decompressed(body, coding, most))
+        bodies.hold(request_id, len(body))
+    return await bodies.read(len(body), lambda: _with_whole_characters(body))
+
+
+def _check_size(num_bytes: int, most: int) -> None:
+    if num_bytes > most:
+        raise RequestError(
+            f"the body has more than {most / 2**20:g} MB; send fewer or shorter messages",
+            status=413,
+        )
+
+
+def _decompressed(body: bytearray, coding: str, most: int) -> bytearray:
+    """Return what a `Content-Encoding` packed; raises RequestError."""
+    if coding not in {"gzip", "x-gzip", "deflate", "zstd"}:
+        raise RequestError(
+            f"Content-Encoding is {coding!r:.60}; send gzip, deflate, zstd or none", status=415
+        )
+    unpacking: Any
+    if coding == "zstd":
+        if sys.version_info >= (3, 14):
+            from compression import zstd
+        else:
+            from backports import zstd
+        unpacking = zstd.ZstdDecompressor(
+            options={zstd.DecompressionParameter.window_log_max: _WIDEST_WINDOW}
+        )
+    elif coding == "deflate" and body[:1] and body[0] & 15 != 8:
+        # From some clients without zlib's head.
+        unpacking = zlib.decompressobj(-zlib.MAX_WBITS)
+    else:
+        # With the head of zlib or gzip.
+        unpacking = zlib.decompressobj(32 + zlib.MAX_WBITS)
+    try:
+        unpacked = unpacking.decompress(body, most + 1)
+    except Exception as error:  # noqa: BLE001 - of either library, on bytes that are not its own
+        raise RequestError(f"the body is not {coding}: {error}") from None
+    _check_size(len(unpacked), most)
+    if not unpacking.eof or unpacking.unused_data:
+        raise RequestError(f"the body is not one whole stream of {coding}; send one")
+    return bytearray(unpacked)
+
+
+def _with_whole_characters(body: bytearray) -> bytes:
+    """Return a body in which a lone surrogate is U+FFFD; raises RequestError for too many marks."""
+    if (
+        sum(map(body.count, _MARKS)) > _MOST_MARKS
+        and next(islice(_MARK.finditer(body), _MOST_MARKS, None), None) is not None
+    ):
+        raise RequestError(
+            f"the body has more than {_MOST_MARKS:,} texts, brackets, colons and commas; send "
+            "fewer messages, parts or fields",
+            status=413,
+        )
+    return _SURROGATE.sub(_whole_character, body) if b"\\u" in body else bytes(body)
 
 
 def _whole_character(escape: re.Match[bytes]) -> bytes:
+    first = escape.start()
+    while escape.string[first - 1 : first] == b"\\":
+        first -= 1
+    if (escape.start() - first) % 2:  # the first one's backslash is escaped itself
+        return escape[0] if escape["lone"] else escape[0][:6] + rb"\ufffd"
     return rb"\ufffd" if escape["lone"] else escape[0]
 
 

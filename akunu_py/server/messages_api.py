@@ -146,7 +146,7 @@ async def messages(http: HttpRequest) -> Response:
         http, MessagesBody, refused=_REFUSED, no_effect=_NO_EFFECT, prefixes=_MODEL_PREFIXES
     )
     body = asked.body
-    request = _read_request(asked)
+    request = await asked.lay_out(_read_request)
     form = MessageForm(body.model or request.model)
     return await asked.respond(request, form=form, stream=body.stream)
 
@@ -154,7 +154,7 @@ async def messages(http: HttpRequest) -> Response:
 async def count_tokens(http: HttpRequest) -> Response:
     """Answer `POST /v1/messages/count_tokens`."""
     asked = await receive(http, CountBody, prefixes=_MODEL_PREFIXES)
-    ids = await asked.service.backend.chat_ids(_read_request(asked))
+    ids = await asked.service.backend.chat_ids(await asked.lay_out(_read_request))
     return JSONResponse({"input_tokens": len(ids)})
 
 

@@ -3,6 +3,7 @@
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import islice
 
 from starlette.requests import Request as HttpRequest
 from starlette.responses import Response
@@ -10,6 +11,7 @@ from starlette.responses import Response
 from akunu_py.server.backend import Backend, ServedModel
 from akunu_py.server.choices import submit_choices
 from akunu_py.server.errors import RequestError
+from akunu_py.server.json_body import Bodies
 from akunu_py.server.metrics import Metrics
 from akunu_py.server.pulls import Pulls
 from akunu_py.server.reply_response import Patience, ReplyForm, ReplyResponse, ResponseOutcome
@@ -38,6 +40,7 @@ class Service:
     patience: Patience = field(default_factory=Patience)
     """How long responses wait for what."""
     metrics: Metrics = field(default_factory=Metrics)
+    bodies: Bodies = field(default_factory=Bodies)
     items: RecentTexts[tuple[str, str]] = field(default_factory=RecentTexts)
     """Those of recent replies of /v1/responses, and responses, as JSON, by client and id."""
     pulls: Pulls | None = None
@@ -100,7 +103,9 @@ class Service:
         """Return the header that lists what has no effect; log what was not logged yet."""
         if not ignored:
             return {}
-        names = dict.fromkeys(one_line(name).strip()[:_LONGEST_NAME] for name in ignored)
+        names = dict.fromkeys(
+            one_line(name).strip()[:_LONGEST_NAME] for name in islice(ignored, _MOST_TOLD)
+        )
         for name in names:
             if (path, name) not in self._told and len(self._told) < _MOST_TOLD:
                 self._told.add((path, name))

@@ -1,5 +1,6 @@
 """Texts that were used lately, within a bound."""
 
+import contextlib
 from collections import OrderedDict
 from typing import Generic, TypeVar
 
@@ -9,7 +10,7 @@ _Key = TypeVar("_Key")
 class RecentTexts(Generic[_Key]):
     """Texts by key; where they are too many or too long, the least recently used go first.
 
-    One thread uses them.
+    One thread keeps texts; any may look for one.
 
     Args:
         most_bytes: size of all texts together.
@@ -35,7 +36,7 @@ class RecentTexts(Generic[_Key]):
 
     def get(self, key: _Key) -> bytes | None:
         """Return the text of a key; None if it is not kept."""
-        if key in self._texts:
+        with contextlib.suppress(KeyError):
             self._texts.move_to_end(key)
         return self._texts.get(key)
 

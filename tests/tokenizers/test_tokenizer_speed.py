@@ -1,5 +1,7 @@
 """Processor time of tokenizers: until they are ready, and on texts that are all alike."""
 
+import sys
+import threading
 import time
 
 import numpy as np
@@ -7,7 +9,7 @@ import pytest
 from fuzz_texts import pair_vocabulary
 from test_gguf_tokenizers import tiny
 
-from akunu_py.tokenizers import from_gguf
+from akunu_py.tokenizers import bpe, from_gguf
 
 
 @pytest.mark.slow
@@ -52,3 +54,28 @@ def test_long_runs_take_no_square_of_their_length():
         ):
             tokenizer.encode(text)
     assert time.process_time() - started < 20
+
+
+@pytest.mark.parametrize("vocabulary", ["bpe", "spm"])
+def test_others_go_on_while_a_long_text_is_read(vocabulary, monkeypatch):
+    """Such as the event loop of a server; `encode` keeps the interpreter until it is done."""
+    tokenizer, text = tiny(vocabulary), "hello there, \n" * 20_000
+    begins, done, between = threading.Event(), [], []
+
+    def read():
+        begins.set()
+        done.append(tokenizer.encode(text))
+
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(100)
+    try:
+        thread = threading.Thread(target=read)
+        thread.start()
+        begins.wait()
+        between.append(not done)
+        thread.join()
+    finally:
+        sys.setswitchinterval(before)
+    assert between == [True]
+    monkeypatch.setattr(bpe, "_LONG", len(text) + 1)
+    assert tiny(vocabulary).encode(text) == done[0]

@@ -143,13 +143,19 @@ async def chat(http: HttpRequest) -> Response:
     asked = await receive(http, ChatBody, refused=_REFUSED)
     body = asked.body
     form = OllamaForm(body.model or asked.model.id, chat=True)
-    messages, tools = body.messages or (), body.tools or ()
-    if not messages:
+    if not body.messages:
         return await _load(asked, form)
+    request = await asked.lay_out(_read_chat)
+    return await asked.respond(request, form=form, stream=body.stream is not False)
+
+
+def _read_chat(asked: Incoming[ChatBody]) -> ChatRequest:
+    """Return what a body asks for; raises RequestError that names the field."""
+    messages, tools = asked.body.messages or (), asked.body.tools or ()
     check_counts(messages, tools)
     thinks = read_roles(messages, asked.ignored)
     newest = newest_of_user(message.role for message in messages)
-    request = ChatRequest(
+    return ChatRequest(
         model=asked.model.id,
         messages=tuple(
             _message(message, f"messages[{place}]", asked.ignored, newest=place == newest)
@@ -159,7 +165,6 @@ async def chat(http: HttpRequest) -> Response:
         config=_config(asked, thinks),
         tools=_tools(tools),
     )
-    return await asked.respond(request, form=form, stream=body.stream is not False)
 
 
 async def generate(http: HttpRequest) -> Response:
@@ -175,7 +180,7 @@ async def generate(http: HttpRequest) -> Response:
         raise RequestError(
             "system has no place in a raw prompt; write it there, or leave raw out", param="system"
         )
-    config = _config(asked)
+    config = await asked.lay_out(_config)
     request: ChatRequest | CompletionRequest
     if body.raw or body.suffix:
         asked.check_suffix(body.suffix)

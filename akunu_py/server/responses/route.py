@@ -73,23 +73,27 @@ async def responses(http: HttpRequest) -> Response:
     """Answer `POST /v1/responses`."""
     asked = await receive(http, ResponsesBody, refused=_REFUSED, no_effect=_NO_EFFECT)
     book, kept = ToolBook(), _kept(http)
-    request = _read_request(asked, book, kept)
 
-    fields = asked.fields()
-    given = msgspec.json.encode(fields["input"])
+    def read(asked: Incoming[ResponsesBody]) -> tuple[ChatRequest, dict[str, Any], bytes]:
+        request = _read_request(asked, book, kept)
+        fields = asked.fields()
+        return request, _echoed(asked, fields), msgspec.json.encode(fields["input"])
+
+    request, echoed, given = await asked.lay_out(read)
 
     def keep(made: Mapping[str, Any]) -> None:
         if asked.body.store is not False:
             kept.keep(made, given)
 
-    form = ResponseForm(_echoed(asked, fields), book, keep)
+    form = ResponseForm(echoed, book, keep)
     return await asked.respond(request, form=form, stream=asked.body.stream)
 
 
 async def input_tokens(http: HttpRequest) -> Response:
     """Answer `POST /v1/responses/input_tokens`."""
     asked = await receive(http, ResponsesBody, refused=_REFUSED, no_effect=_NO_EFFECT)
-    ids = await asked.service.backend.chat_ids(_read_request(asked, ToolBook(), _kept(http)))
+    request = await asked.lay_out(lambda asked: _read_request(asked, ToolBook(), _kept(http)))
+    ids = await asked.service.backend.chat_ids(request)
     return JSONResponse({"object": "response.input_tokens", "input_tokens": len(ids)})
 
 
