@@ -1,6 +1,7 @@
 """Whether models fit into this machine's memory, and what they and their replies take of it."""
 
 import logging
+from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -130,17 +131,24 @@ class MemoryNeeds:
         pairs = zip(self._models, self._found, strict=True)
         return sum(found.cache_bytes(tokens, kv_bits=model.kv_bits) for model, found in pairs)
 
-    def largest_pass(self, tokens: int) -> int:
+    def largest_pass(self, tokens: int, replies: int = 1) -> int:
         pairs = zip(self._models, self._found, strict=True)
-        return max(found.working_bytes(tokens, kv_bits=model.kv_bits) for model, found in pairs)
+        return max(
+            found.working_bytes(tokens, kv_bits=model.kv_bits, replies=replies)
+            for model, found in pairs
+        )
 
     def replies(self, tokens: int, available: int) -> int:
         """Return how many replies of `tokens` tokens, prompts included, `available` bytes hold.
 
-        They are made at once; their passes are made one after another.
+        They are made at once, and share passes.
         """
         tokens = min(tokens, self.context)
-        return max(0, available - self.largest_pass(tokens)) // max(1, self.rows(tokens))
+        each = max(1, self.rows(tokens))
+        counts = range(1, max(0, available) // each + 1)
+        return bisect_right(
+            counts, available, key=lambda count: count * each + self.largest_pass(tokens, count)
+        )
 
     @cached_property
     def _found(self) -> list[needs.Requirements]:

@@ -52,12 +52,18 @@ class PassShape:
     """What a pass with a draft holds for each of its rows until some are rejected."""
 
     def working_bytes(
-        self, tokens: int, *, columns: int, number_bytes: int, quantized_cache: bool = False
+        self,
+        tokens: int,
+        *,
+        columns: int,
+        number_bytes: int,
+        quantized_cache: bool = False,
+        replies: int = 1,
     ) -> int:
         """Return the bytes of the largest pass with a context of `tokens`.
 
         `columns` is the number of tokens in the largest cache, `number_bytes` the size of an
-        activation.
+        activation. Prompts are read one at a time; the rows of drafts may be those of `replies`.
         """
         chunk = min(PREFILL_CHUNK, tokens)
         # Long contexts have passes over fewer rows.
@@ -77,11 +83,13 @@ class PassShape:
         if self.planes > 1:
             rows += self.planes * (_WIDENED_FACTOR * self.width + self.hidden)
         prompt = chunk * rows * number_bytes + _SCORES_FACTOR * scores + mask
+        # Beside logits it is little, as long as the rows are fewer than those of a prompt.
+        beside = 0 if replies == 1 else rows * number_bytes
         # Logits, their float32 form, and the sampler's result.
         logits = self.vocabulary * (number_bytes + 2 * _FLOAT32)
         # Few rows attend to quantized keys as they are, with scores.
         own = self.heads * columns * number_bytes if quantized_cache else 0
-        drafted = _DRAFTED_ROWS * (logits + self.record_bytes + own)
+        drafted = replies * _DRAFTED_ROWS * (logits + beside + self.record_bytes + own)
         return round(max(prompt, drafted))
 
 

@@ -73,8 +73,11 @@ class Requirements(ModelFigures):
             + self.working_bytes(tokens, kv_bits=kv_bits)
         )
 
-    def working_bytes(self, tokens: int, *, kv_bits: KVBits | None = None) -> int:
-        """Return the additional bytes of the largest pass with a context of `tokens`."""
+    def working_bytes(self, tokens: int, *, kv_bits: KVBits | None = None, replies: int = 1) -> int:
+        """Return the additional bytes of the largest pass with a context of `tokens`.
+
+        That of `replies` which share passes, where there are several.
+        """
         columns = max(
             (
                 tokens if cache.window is None else min(tokens, cache.window + PREFILL_CHUNK)
@@ -87,11 +90,13 @@ class Requirements(ModelFigures):
         # one has a dense form, in passes over many rows.
         growing = max((cache.per_token for cache in self.caches), default=0)
         quantized = kv_bits is not None and self.quantizable
-        return (1 + quantized) * growing * columns * self.number_bytes + self.shape.working_bytes(
+        grown = replies * (1 + quantized) * growing * columns * self.number_bytes
+        return grown + self.shape.working_bytes(
             tokens,
             columns=columns,
             number_bytes=self.number_bytes,
             quantized_cache=quantized,
+            replies=replies,
         )
 
 

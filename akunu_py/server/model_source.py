@@ -45,8 +45,8 @@ class LoadableModel(Protocol):
     def rows(self, tokens: int) -> int:
         """Return the bytes of the rows of `tokens` tokens; 0 where memory limits no reply."""
 
-    def largest_pass(self, tokens: int) -> int:
-        """Return the bytes that a pass takes besides; 0 where memory limits no reply."""
+    def largest_pass(self, tokens: int, replies: int) -> int:
+        """Return the bytes that a pass of so many replies takes besides; 0 as for `rows`."""
 
     def open(self, available: int) -> Steps[Engine]:
         """Open the model's files if it fits into `available` bytes; return the steps that load it.
@@ -100,8 +100,8 @@ class ModelFile:
     def rows(self, tokens: int) -> int:
         return self._asked(lambda: self._needs.rows(tokens))
 
-    def largest_pass(self, tokens: int) -> int:
-        return self._asked(lambda: self._needs.largest_pass(tokens))
+    def largest_pass(self, tokens: int, replies: int) -> int:
+        return self._asked(lambda: self._needs.largest_pass(tokens, replies))
 
     def _asked(self, question: Callable[[], int]) -> int:
         """Return an answer; 0 from now on for files whose needs cannot be told."""

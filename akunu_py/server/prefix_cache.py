@@ -12,7 +12,7 @@ places that a prompt names, such as the end of its system message and of its las
 import logging
 import time
 import weakref
-from collections import Counter, OrderedDict
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
@@ -65,6 +65,8 @@ class _Entry:
     them continues the conversation."""
     pieces: list[Piece]
     """The rows of caches by length, of which other entries may hold some, too."""
+    used: int = 0
+    """The number of uses of the cache up to its own last one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +85,7 @@ class _Found:
 
 
 class PrefixCache:
-    """Rows by their tokens, up to `limit` bytes; the least recently used go first.
+    """Rows by their tokens, up to `limit` bytes; those go first that are old and soon read again.
 
     Rows in use do not count. With a disk tier, `store` writes rows to disk, and rows that are found
     only there are read back. One thread uses the cache.
@@ -93,8 +95,8 @@ class PrefixCache:
         self._limit = limit
         self._disk = disk
         self._trie: TokenTrie[_Entry] = TokenTrie()
-        # The least recently used comes first.
-        self._entries: OrderedDict[_Entry, None] = OrderedDict()
+        self._entries: dict[_Entry, None] = {}
+        self._uses = 0
         # When entries are to be written to disk.
         self._unstored: dict[_Entry, float] = {}
         # Since when rows differ from those on disk, also while a reply uses them.
@@ -136,7 +138,7 @@ class PrefixCache:
         found = self._find(prompt, others)
         if found is None or found.entry is None:
             return 0
-        self._entries.move_to_end(found.entry)
+        self._use(found.entry)
         shared = any(self._holders[piece] > 1 for piece in found.entry.pieces)
         copied = shared or len(found.entry.pieces) > 1
         return found.reach if found.continues and not copied else 0
@@ -158,7 +160,7 @@ class PrefixCache:
             put_together(entry.rows, entry.pieces)
             session.exchange(entry.rows)
         elif entry is not None and found.reach >= _LEAST_COPIED:
-            self._entries.move_to_end(entry)
+            self._use(entry)
             with together(entry.rows, entry.pieces, found.reach):
                 copied = session.copy(entry.rows, found.reach)
             session.exchange(copied)
@@ -187,7 +189,7 @@ class PrefixCache:
                 self._remove(entry)
             elif common == len(key) and entry.rows.reach(common) == common:
                 # Rows that are kept already serve whatever these would.
-                self._entries.move_to_end(entry)
+                self._use(entry)
                 return
         known = text if tuple(text[: len(key)]) == key else key
         most = len(key) if last_message is None else min(last_message, len(key))
@@ -195,6 +197,7 @@ class PrefixCache:
         self._share(entry)
         self._trie.put(key, entry)
         self._entries[entry] = None
+        self._use(entry)
         if self._disk is not None:
             now = time.monotonic()
             since = self._since.setdefault(rows, now)
@@ -203,7 +206,11 @@ class PrefixCache:
         for piece in entry.pieces:
             self._hold(piece)
         while self.nbytes > self._limit:
-            self.drop_oldest()
+            self.drop_one()
+
+    def _use(self, entry: _Entry) -> None:
+        self._uses += 1
+        entry.used = self._uses
 
     def _share(self, entry: _Entry) -> None:
         """Let new rows have the pieces of others with an equal beginning, number by number."""
@@ -275,16 +282,25 @@ class PrefixCache:
             self._disk.finish()
         return True
 
-    def drop_oldest(self) -> bool:
-        """Drop the least recently used rows; return False if there are none."""
+    def drop_one(self) -> bool:
+        """Drop the rows with the most uses of others since their own, per token; False for none.
+
+        Only tokens count that no other rows have: the others are not read again. So an agent's
+        short helpers do not drive out its long conversation, and that stays no longer than it would
+        take to read it.
+        """
         if not self._entries:
             return False
-        self._remove(next(iter(self._entries)))
+        self._remove(max(self._entries, key=self._age))
         return True
+
+    def _age(self, entry: _Entry) -> float:
+        shared = sum(piece.count for piece in entry.pieces if self._holders[piece] > 1)
+        return (self._uses - entry.used) / max(1, len(entry.key) - shared)
 
     def close(self) -> None:
         """Drop all rows."""
-        while self.drop_oldest():
+        while self.drop_one():
             pass
 
     def _remove(self, entry: _Entry) -> None:

@@ -111,6 +111,11 @@ class Served:
     def id(self) -> str:
         return self.description.id
 
+    @property
+    def takes_turns(self) -> bool:
+        """Whether replies are known to share no passes."""
+        return self.resident is not None and bool(self.resident.engine.takes_turns)
+
     def enter(self, resident: Resident) -> None:
         """Take note that the model is in memory."""
         description = served_model(resident.engine)
@@ -274,7 +279,7 @@ class ServedModels:
             return False
         for resident in self.residents:
             while needed > self._available():
-                if not resident.cache.drop_oldest():
+                if not resident.cache.drop_one():
                     break
                 _log.info("memory is short: cached rows were dropped")
         return needed <= self._available()
@@ -284,7 +289,7 @@ class ServedModels:
         if self._cache_limit is None:
             return
         for resident in self.residents:
-            while self.cache_bytes > self._cache_limit and resident.cache.drop_oldest():
+            while self.cache_bytes > self._cache_limit and resident.cache.drop_one():
                 pass
 
     @property

@@ -151,8 +151,7 @@ class ReplyJob:
 class _Running(ReplyInTurns):
     """A reply under way.
 
-    `tokens` is the most that it may come to, with its prompt, and `largest_pass` the bytes that a
-    pass of it takes besides.
+    `tokens` is the most that it may come to, with its prompt.
     """
 
     job: ReplyJob
@@ -160,7 +159,6 @@ class _Running(ReplyInTurns):
     lane: Lane
     started: float
     tokens: int
-    largest_pass: int
 
     def growth(self) -> int:
         """Return the bytes of the rows that it may still add."""
@@ -451,13 +449,12 @@ class Worker:
             tokens = _most_tokens(job.prepared.call, resident.engine)
             if not self._has_room(job, tokens, resident):
                 return False
-            largest = 0 if job.model.source is None else job.model.source.largest_pass(tokens)
             lane = resident.take_lane()
         except BaseException as error:  # noqa: BLE001 - of whatever kind, it ends this reply alone
             self._fail(job, error)
             return True
         turns = self._turns(job, resident, lane)
-        running = _Running(turns, job, resident, lane, self._clock(), tokens, largest)
+        running = _Running(turns, job, resident, lane, self._clock(), tokens)
         self._running.append(running)
         self._share_costs()
         # It takes rows now, while they are those that there was room beside.
@@ -598,12 +595,8 @@ class Worker:
         prompt, others = job.prompt, self._sessions(resident, job)
         while True:
             held = resident.cache.touch(prompt, others)
-            # Passes are made one after another.
-            largest = max(
-                [source.largest_pass(tokens), *(one.largest_pass for one in self._running)]
-            )
             reused = source.rows(held)
-            needed = source.rows(tokens) - reused + largest
+            needed = source.rows(tokens) - reused + self._largest_pass(job.model, tokens)
             if not self.models.free_rows(needed + self._growth(), reused):
                 break
             # Unless its own rows had to go, too: then it needs more.
@@ -616,6 +609,20 @@ class Worker:
             "memory, more than is free; try again later, or give a shorter prompt or a smaller "
             "limit of tokens"
         )
+
+    def _largest_pass(self, model: Served, tokens: int) -> int:
+        """Return the bytes of the largest pass of those under way and a further reply of a model.
+
+        Models have their passes one after another, and the replies of one share theirs.
+        """
+        found = {model: [tokens]}
+        for one in self._running:
+            found.setdefault(one.job.model, []).append(one.tokens)
+        return max(
+            0 if one.source is None
+            else one.source.largest_pass(max(each), 1 if one.takes_turns else len(each))
+            for one, each in found.items()
+        )  # fmt: skip
 
     def _turn(self, running: _Running) -> None:
         """Make one turn of a reply; its errors end it alone."""

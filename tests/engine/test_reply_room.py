@@ -23,7 +23,8 @@ def room(path):
     found = requirements(path)
 
     def make(replies, more=0, tokens=CONTEXT, context=None):
-        held = found.working_bytes(tokens) + replies * found.cache_bytes(tokens) + more
+        held = found.working_bytes(tokens, replies=max(1, replies)) + more
+        held += replies * found.cache_bytes(tokens)
         needs = MemoryNeeds([PlannedModel(path, LoadOptions())], context=context)
         return ReplyRoom(needs, context, lambda: held)
 

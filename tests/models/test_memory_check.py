@@ -132,6 +132,27 @@ def test_the_estimate_holds_and_is_not_far_off(tmp_path, options):
     assert 0.6 * foreseen < peak < 1.05 * foreseen
 
 
+@pytest.mark.parametrize("replies", [1, 4])
+def test_the_estimate_holds_for_passes_that_replies_share(tmp_path, replies):
+    path = write_tiny_llama(
+        tmp_path / "m.gguf", width=64, heads=4, kv_heads=2, feed_forward=192, layers=2, context=256
+    )
+    needs = requirements(path)
+    with Engine.load(path) as engine:
+        forward = engine.joined_passes()
+        caches = [engine.lane().session.rows.caches for _ in range(replies)]
+        mx.clear_cache()
+        before = mx.get_active_memory()
+        mx.reset_peak_memory()
+        logits = forward([mx.full(65, 5)] * replies, caches)
+        mx.eval([mx.softmax(rows.astype(mx.float32), axis=-1) for rows in logits])
+        peak = mx.get_peak_memory() - before
+    foreseen = needs.working_bytes(65, replies=replies)
+    assert 0.4 * foreseen < peak < 1.05 * foreseen
+    if replies > 1:
+        assert peak > needs.working_bytes(65)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", ["Q4_K", "Q6_K", "IQ2_XXS"])
 def test_the_estimate_holds_for_widened_inputs(tmp_path, kind):

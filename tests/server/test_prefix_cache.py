@@ -153,13 +153,48 @@ def test_the_least_recently_used_go_first(lane):
     assert found == [31, 0, 31]
 
 
+def numbered(number, count):
+    return [number, *(token % 50 for token in range(count - 1))]
+
+
+def test_short_helpers_drive_out_each_other_before_a_long_conversation(lane):
+    """Of 120 tokens and 30 the long one is older only after four times as many uses."""
+    keep(cache := PrefixCache(1 << 26), lane, numbered(51, 120))
+    long = cache.nbytes
+    keep(cache, lane, numbered(52, 30))
+    cache = PrefixCache(long + 2 * (cache.nbytes - long))
+    keep(cache, lane, numbered(51, 120))
+    there = []
+    for helper in range(52, 62):
+        keep(cache, lane, numbered(helper, 30))
+        found = [cache.reach([*numbered(number, 30), 0], ()) for number in range(51, helper + 1)]
+        there.append(found[0] == 30)
+        assert found[-1] == 30
+    # With the 8th one 8 / 120 is no less than 2 / 30.
+    assert there == [True] * 7 + [False] * 3
+
+
+def test_what_others_share_costs_nothing_to_drop(monkeypatch, lane):
+    """It is not read again."""
+    monkeypatch.setattr(prefix_cache, "_LEAST_SHARED", 16)
+    cache, alone = PrefixCache(1 << 26), numbered(51, 40)
+    keep(cache, lane, alone)
+    keep(cache, lane, [*LEAD, *LEAD, 1])
+    keep(cache, lane, [*LEAD, *LEAD, 2])
+    assert cache.drop_one()
+    # The second one, of which a single token is its own.
+    assert cache.reach([*alone, 0], ()) == 40
+    assert cache.reach([*LEAD, *LEAD, 2, 0], ()) == 61
+    assert cache.reach([*LEAD, *LEAD, 1, 0], ()) == 60
+
+
 def test_rows_that_a_prompt_will_use_are_dropped_last(lane):
     cache = PrefixCache(1 << 26)
     keep(cache, lane, LEAD)
     keep(cache, lane, LEAD[::-1])
     assert cache.touch([*LEAD, 1, 2], ()) == len(LEAD)
     assert cache.touch([1, 2, 3], ()) == 0
-    assert cache.drop_oldest()
+    assert cache.drop_one()
     assert cache.reach([*LEAD, 1, 2], ()) == len(LEAD)
     assert cache.reach([*LEAD[::-1], 1, 2], ()) == 0
 
@@ -299,8 +334,8 @@ def test_rows_that_left_the_cache_are_not_written(lane):
     assert cache.take([*LEAD, 5, 6], lane, ()).num_rows == len(LEAD)
     keep(cache, Session(family("llama"), context=600), [9] * 20)
     assert cache.store(lane)
-    cache.drop_oldest()
-    cache.drop_oldest()
+    cache.drop_one()
+    cache.drop_one()
     assert not cache.store(lane)
     assert disk.written == [[*LEAD[:20], 1, 2, 3]]
 
@@ -359,7 +394,7 @@ def test_pieces_add_up_to_what_was_read(steps):
         assert all(map(np.allclose, arrays_of(rows), expected))
         cache.put(rows)
         if drops:
-            cache.drop_oldest()
+            cache.drop_one()
         assert cache.nbytes == bytes_held(cache)
     for entry in list(cache._entries):
         with together(entry.rows, entry.pieces, len(entry.key)):
@@ -497,7 +532,7 @@ def test_rows_are_what_a_fresh_session_has(name, calls, tmp_path_factory):
         if returned:
             cache.put(session.exchange(None), len(prompt) - 1)
         if then == "drop":
-            cache.drop_oldest()
+            cache.drop_one()
         while then in {"store", "restart"} and cache.store(session):
             pass
         if then == "restart":

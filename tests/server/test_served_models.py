@@ -77,7 +77,7 @@ class Source:
     def rows(self, tokens):
         return self.row * tokens
 
-    def largest_pass(self, tokens):
+    def largest_pass(self, tokens, replies):
         return 0
 
     def open(self, available):
@@ -524,7 +524,7 @@ class TestLoadInSteps:
         for job in jobs:
             job.cancel()
         run(worker)
-        monkeypatch.setattr(other, "largest_pass", lambda _: 5_000_000, raising=False)
+        monkeypatch.setattr(other, "largest_pass", lambda *_: 5_000_000)
         for room, most in ((5_000_000, 2), (4_000_000, 1)):
             one.memory.size = one.memory.used + 6_000_000
             jobs = [self.ask(worker, "other", 200)]
@@ -714,7 +714,7 @@ def test_file_says_what_it_needs(lasting):
     assert (described.name, described.trained) == ("akunu-tiny", 2048)
     assert source.loading() > path.stat().st_size
     assert source.rows(512) > source.rows(256) > 0
-    assert source.largest_pass(512) > 0
+    assert source.largest_pass(512, 8) > source.largest_pass(512, 1) > 0
     with finish(source.open(1 << 40)) as engine:
         assert engine.context == 512
         assert served_model(engine).trained == 2048
@@ -723,7 +723,7 @@ def test_file_says_what_it_needs(lasting):
     with finish(beyond.open(1 << 40)) as engine:
         assert engine.context == 2048
     forced = ModelFile("tiny", [PlannedModel(path, LoadOptions())], EngineOptions(), checked=False)
-    assert forced.rows(512) == forced.largest_pass(512) == 0
+    assert forced.rows(512) == forced.largest_pass(512, 1) == 0
     with finish(forced.open(0)) as engine:
         assert engine.context > 512
 

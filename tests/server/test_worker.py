@@ -799,7 +799,9 @@ class TestJobs:
         run(worker)
         asked = []
         monkeypatch.setattr(worker.models, "free_rows", lambda *sizes: not asked.append(sizes))
-        source = SimpleNamespace(rows=lambda tokens: 10 * tokens, largest_pass=lambda tokens: 3)
+        source = SimpleNamespace(
+            rows=lambda tokens: 10 * tokens, largest_pass=lambda tokens, replies: 3 * replies
+        )
         monkeypatch.setattr(model, "source", source)
         running = worker.submit(call(toy, "another text", max_tokens=20))
         for _ in range(4):
@@ -810,7 +812,7 @@ class TestJobs:
         again = worker.submit(call(toy))  # it is handed the rows of the first
         held = len(again.prompt) - 1
         assert worker._has_room(again, 70, model.resident)
-        assert asked[-1] == (10 * (70 - held + growth) + 3, 10 * held)
+        assert asked[-1] == (10 * (70 - held + growth) + 6, 10 * held)
 
         def drops_rows(*sizes):
             asked.append(sizes)
@@ -818,6 +820,9 @@ class TestJobs:
             return True
 
         monkeypatch.setattr(worker.models, "free_rows", drops_rows)
+        assert worker._has_room(again, 70, model.resident)
+        assert asked[-1] == (10 * (70 + growth) + 6, 0)
+        monkeypatch.setattr(toy, "takes_turns", "they cannot be joined")
         assert worker._has_room(again, 70, model.resident)
         assert asked[-1] == (10 * (70 + growth) + 3, 0)
         monkeypatch.undo()
