@@ -210,6 +210,18 @@ def delete_files(repository: CachedRepository, names: Collection[str]) -> None:
         ) from None
 
 
+def delete_contents(path: Path, digests: Collection[str]) -> None:
+    """Delete files with these hashes from the repository in the cache that a path is of, if any.
+
+    Raises ConfigError if deleting fails.
+    """
+    name = repository_of(path)
+    repository = None if name is None else cached_repository(name)
+    if repository is not None:
+        found = {name for name, file in _entries(repository) if file.content.name in digests}
+        delete_files(repository, found)
+
+
 def _delete_by_library(name: str, paths: Collection[Path], contents: Collection[Path]) -> bool:
     """Delete through huggingface_hub, which knows its shared store; False for older versions."""
     from huggingface_hub import scan_cache_dir

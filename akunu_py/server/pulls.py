@@ -8,20 +8,27 @@ fetched is kept, for the next attempt.
 import asyncio
 import contextlib
 import json
+import logging
 import os
+import re
 import signal
 import sys
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from pathlib import Path
 
 from akunu_py.model_store import pull_child
+from akunu_py.model_store.hub_cache import delete_contents
 from akunu_py.model_store.names import fetchable
 from akunu_py.model_store.transfer import FileTransfer
 from akunu_py.server.errors import RequestError
 from akunu_py.system.errors import AkunuError, ServerBusyError
 
+_log = logging.getLogger(__name__)
+
 _AT_ONCE = 4
 _RETRY_S = 60
+_FOLDERS = re.compile(r"(?<![\w.:/])/(?:[^/:;,'\"`\n]+/)*(?=[\w.])")
+"""Of a path in a sentence; not within an address or a name such as OWNER/REPO."""
 
 
 class Pull:
@@ -47,7 +54,8 @@ class Pull:
                 if "path" in step:
                     return Path(step["path"])
                 if "error" in step:
-                    raise RequestError(step["error"], status=400 if step["refused"] else 502)
+                    reason = _without_folders(step["error"])
+                    raise RequestError(reason, status=400 if step["refused"] else 502)
                 file = FileTransfer(step["digest"], step["num_bytes"], Path(step["blobs"]))
                 self.files.append(file)
         finally:
@@ -109,14 +117,25 @@ class Pulls:
                 "the server ends; ask again later", retry_after_s=_RETRY_S
             ) from None
         async with self._adopting:
-            try:
-                await asyncio.to_thread(self._adopt, name, path)
-            except AkunuError as error:
-                raise RequestError(
-                    f"{name} was fetched, and cannot be served: {error.message}"
-                ) from None
+            await asyncio.to_thread(self._adopt_or_delete, name, path, pull.files)
+
+    def _adopt_or_delete(self, name: str, path: Path, fetched: Sequence[FileTransfer]) -> None:
+        try:
+            self._adopt(name, path)
+        except AkunuError as error:
+            _log.warning("%s cannot be served: %s", name, error.message)
+            with contextlib.suppress(AkunuError):
+                delete_contents(path, {file.digest for file in fetched})
+            raise RequestError(
+                f"{name} was fetched, and cannot be served: {_without_folders(error.message)}"
+            ) from None
 
     def stop(self) -> None:
         """End all fetches; who follows them gets a ServerBusyError."""
         for pull in self._running.values():
             pull.task.cancel()
+
+
+def _without_folders(reason: str) -> str:
+    """Return words for a client, who has no business with folders of this machine."""
+    return _FOLDERS.sub("", reason)

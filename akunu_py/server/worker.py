@@ -470,7 +470,8 @@ class Worker:
             self._fail(job, error)
         with self._changed:
             self._compiling.discard(job)
-            if not (job.uncompiled or self._stopping):
+            if not job.uncompiled:
+                # Also when the worker is to end: those in the line learn of it.
                 self._line.put_back(job)
                 self._changed.notify_all()
 

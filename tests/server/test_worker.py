@@ -451,6 +451,23 @@ class TestErrors:
             run(worker)
             assert len(tokens_of(job)) == 12
 
+    @pytest.mark.parametrize("closed", [False, True])
+    def test_a_job_that_is_put_back_while_the_worker_stops_ends(self, toy, make_worker, closed):
+        worker = make_worker()
+        slow = SlowConstraint(compiled=True)
+        job = worker.submit(replace(call(toy), matcher=slow))
+        slow.compiled = False
+        worker.step()
+        worker.stop()
+        if closed:
+            worker.close()
+        slow.may_end.set()
+        while worker._compiling:
+            threading.Event().wait(0.01)
+        worker.close()
+        with pytest.raises(EngineStateError, match="shutting down"):
+            read(job)
+
     def test_of_numbers(self, toy):
         from akunu_py.server.worker import Worker
 

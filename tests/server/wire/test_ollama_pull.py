@@ -1,16 +1,20 @@
 """/api/pull: the real library in its child process, against a hub on this machine."""
 
+import asyncio
+import contextlib
 import hashlib
 import json
 import os
+import socket
 import threading
 from types import SimpleNamespace
 
 import pytest
 from scripted_server import PATIENCE_S
 
+from akunu_py.server import pulls
 from akunu_py.server.pulls import Pulls
-from akunu_py.system.errors import ModelFormatError
+from akunu_py.system.errors import ModelFormatError, ServerBusyError
 
 PULL = "/api/pull"
 LARGE = os.urandom(2**20)
@@ -104,13 +108,32 @@ def test_a_file_of_that_name_is_not_looked_at(pulling, tmp_path, monkeypatch):
     assert answers[0] == answers[1]
 
 
-def test_what_was_fetched_and_cannot_be_served(pulling):
-    def refuse(_name, _path):
-        raise ModelFormatError("it is no GGUF file")
+@pytest.mark.parametrize("here", [False, True])
+def test_what_was_fetched_and_cannot_be_served(pulling, hub_cache, here):
+    """It is deleted, unless it was here before."""
+    if here:
+        pulling.server.post(PULL, {"model": "hf:o/r"})
+
+    def refuse(_name, path):
+        raise ModelFormatError(f"{path}: it is no GGUF file")
 
     pulling.server.service.pulls = Pulls(refuse)
     *_, last = steps_of(pulling.server.post(PULL, {"model": "hf:o/r"}))
-    assert last == {"error": "hf:o/r was fetched, and cannot be served: it is no GGUF file"}
+    assert last == {"error": "hf:o/r was fetched, and cannot be served: m.gguf: it is no GGUF file"}
+    for place in ("snapshots/*/m.gguf", f"blobs/{DIGEST}"):
+        assert bool(list(hub_cache.glob(f"models--o--r/{place}"))) == here
+
+
+@pytest.mark.parametrize(
+    ("reason", "told"),
+    [
+        ("the disk of /home/u v/.cache/hub is full", "the disk of hub is full"),
+        ("'/a/b.gguf' and /c: no", "'b.gguf' and c: no"),
+        ("o/r has no Q2; see https://hub/o/r/x or and/or", "o/r has no Q2; see https://hub/o/r/x or and/or"),
+    ],
+)  # fmt: skip
+def test_folders_are_not_told(reason, told):
+    assert pulls._without_folders(reason) == told
 
 
 def follow(pulling, lines, body=None):
@@ -142,6 +165,56 @@ def test_those_who_ask_for_the_same_share_a_fetch(pulling):
     assert found[0][-1] == {"status": "success"}
     assert found[1].count({"status": "success"}) == 2
     assert [asked.range for asked in pulling.hub.asked_for("m.gguf")] == [""]
+
+
+def test_with_a_fetch_the_programs_end_that_it_started(monkeypatch, tmp_path):
+    """Such as a package client; one that lived on would send a word."""
+    program = "import socket, sys, time; port = int(sys.argv[1]); "
+    program += (
+        "held = socket.create_connection(('127.0.0.1', port)); time.sleep(5); held.send(b'x')"
+    )
+    script = tmp_path / "fetch.py"
+    script.write_text(
+        "import subprocess, sys\n"
+        f"subprocess.run([sys.executable, '-c', {program!r}, sys.argv[1]])\n"
+    )
+    monkeypatch.setattr(pulls.pull_child, "__file__", str(script))
+
+    async def fetch_and_leave(port):
+        pull = pulls.Pull(str(port))
+        other, _ = await asyncio.to_thread(listening.accept)
+        pull.task.cancel()
+        await asyncio.wait({pull.task})
+        return other
+
+    with (
+        socket.create_server(("127.0.0.1", 0)) as listening,
+        asyncio.run(fetch_and_leave(listening.getsockname()[1])) as other,
+    ):
+        assert other.recv(1) == b""
+
+
+def test_who_asks_for_one_of_four_follows_it(monkeypatch):
+    ended = []
+
+    def begin(key):
+        return SimpleNamespace(followers=0, task=SimpleNamespace(cancel=lambda: ended.append(key)))
+
+    monkeypatch.setattr(pulls, "Pull", begin)
+
+    async def ask():
+        made = Pulls(print)
+        async with contextlib.AsyncExitStack() as stack:
+            names = [f"hf:o/r{number}" for number in range(4)]
+            running = [await stack.enter_async_context(made.following(name)) for name in names]
+            async with made.following("hf:o/r2") as again:
+                assert again is running[2]
+            with pytest.raises(ServerBusyError):
+                await stack.enter_async_context(made.following("hf:o/r4"))
+            assert not ended
+        assert sorted(ended) == names
+
+    asyncio.run(ask())
 
 
 @pytest.mark.parametrize("stream", [True, False])
