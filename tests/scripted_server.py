@@ -240,7 +240,8 @@ uvicorn.server.asyncio = types.SimpleNamespace(**vars(asyncio) | {"sleep": _hurr
 @contextlib.contextmanager
 def running(backend=None, *, access=None, patience=None, defaults=None) -> Iterator[Running]:
     backend = backend or ScriptedBackend()
-    service = Service(backend, patience=patience or Patience())
+    # Scripts that pause before they say anything are not to wait for the first event.
+    service = Service(backend, patience=patience or Patience(first_s=0.5))
     if defaults is not None:
         service.defaults = defaults
     server = server_of(make_app(service, access or Access()))

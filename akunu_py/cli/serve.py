@@ -101,7 +101,7 @@ class _Duration(click.ParamType[float]):
     help="Make N replies at once; left out, 8 or as many of 4,096 tokens as memory holds.",
 )  # fmt: skip
 @option(
-    "--queue", type=click.IntRange(0, 10_000), default=32, metavar="N",
+    "--queue", type=click.IntRange(0, 10_000), default=512, metavar="N",
     help="Let N requests wait; further ones get an error.",
 )  # fmt: skip
 @option(
@@ -122,7 +122,7 @@ class _Duration(click.ParamType[float]):
 )  # fmt: skip
 @option(
     "--allowed-origin", "allowed_origins", multiple=True, metavar="ORIGIN",
-    help="Answer web pages of ORIGIN, such as http://localhost:3000; repeatable.",
+    help="Answer web pages of ORIGIN, such as https://studio.example; repeatable.",
 )  # fmt: skip
 @generation_options
 @loading_options(

@@ -211,10 +211,7 @@ def delete_files(repository: CachedRepository, names: Collection[str]) -> None:
 
 
 def delete_contents(path: Path, digests: Collection[str]) -> None:
-    """Delete files with these hashes from the repository in the cache that a path is of, if any.
-
-    Raises ConfigError if deleting fails.
-    """
+    """Delete files with these hashes from a path's repository in the cache; raises ConfigError."""
     name = repository_of(path)
     repository = None if name is None else cached_repository(name)
     if repository is not None:

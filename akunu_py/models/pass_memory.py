@@ -83,13 +83,11 @@ class PassShape:
         if self.planes > 1:
             rows += self.planes * (_WIDENED_FACTOR * self.width + self.hidden)
         prompt = chunk * rows * number_bytes + _SCORES_FACTOR * scores + mask
-        # Beside logits it is little, as long as the rows are fewer than those of a prompt.
-        beside = 0 if replies == 1 else rows * number_bytes
         # Logits, their float32 form, and the sampler's result.
         logits = self.vocabulary * (number_bytes + 2 * _FLOAT32)
         # Few rows attend to quantized keys as they are, with scores.
         own = self.heads * columns * number_bytes if quantized_cache else 0
-        drafted = replies * _DRAFTED_ROWS * (logits + beside + self.record_bytes + own)
+        drafted = replies * _DRAFTED_ROWS * (rows * number_bytes + logits + self.record_bytes + own)
         return round(max(prompt, drafted))
 
 

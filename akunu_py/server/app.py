@@ -31,9 +31,9 @@ from akunu_py.server.ollama import replies as ollama_replies
 from akunu_py.server.page import page
 from akunu_py.server.panics import panics_as_errors
 from akunu_py.server.responses import route as responses
-from akunu_py.server.security import Access
+from akunu_py.server.security import LOCAL_PAGES, Access
 from akunu_py.server.service import Service
-from akunu_py.server.status import health, metrics, present, props
+from akunu_py.server.status import health, metrics, present, props, version
 from akunu_py.system.errors import AkunuError
 
 _INSTEAD = {
@@ -41,7 +41,6 @@ _INSTEAD = {
     "/completions": "use /v1/completions",
     "/infill": "use /v1/completions with suffix",
     "/slots": "/health says how many replies are made, and /metrics what they cost",
-    "/v1/health": "use /health",
 }
 """What there is for paths of llama.cpp's server."""
 
@@ -66,8 +65,9 @@ def make_app(service: Service, access: Access) -> Starlette:
             Route(ollama_pulling.PATH, ollama_pulling.pull, methods=["POST"]),
             *tokenizing.ROUTES,
             Route("/", page),
-            Route("/api/hello", present),
-            Route("/health", health),
+            *(Route(path, present) for path in ("/api/hello", "/ping", "/v1")),
+            *(Route(path, health) for path in ("/health", "/healthz", "/v1/health")),
+            Route("/version", version),
             Route("/metrics", metrics),
             Route("/props", props),
         ],
@@ -76,6 +76,7 @@ def make_app(service: Service, access: Access) -> Starlette:
             Middleware(
                 CORSMiddleware,
                 allow_origins=access.origins,
+                allow_origin_regex=LOCAL_PAGES,
                 allow_methods=["GET", "POST", "DELETE"],
                 allow_headers=["*"],
                 expose_headers=["x-akunu-cache", "x-akunu-ignored", "x-request-id"],
@@ -110,6 +111,7 @@ class _Gate:
             return
         request_id = "req_" + secrets.token_hex(12)
         scope.setdefault("state", {})["request_id"] = request_id
+        scope["path"] = scope["path"].rstrip("/") or "/"
 
         begun = False
 

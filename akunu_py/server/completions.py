@@ -15,7 +15,7 @@ from akunu_py.server.choices import ChoicePlace, in_choices
 from akunu_py.server.errors import RequestError
 from akunu_py.server.events import Accepted, Addition, Finished, Logprobs
 from akunu_py.server.generation_fields import REFUSED_BY_OPENAI_FORMATS, OpenAIBody
-from akunu_py.server.incoming import Incoming, receive
+from akunu_py.server.incoming import receive
 from akunu_py.server.logprobs import CompletionLogprobs, logprobs_option
 from akunu_py.server.openai_form import OpenAIForm
 from akunu_py.server.requests import CompletionRequest
@@ -46,26 +46,9 @@ async def completions(http: HttpRequest) -> Response:
     asked = await receive(
         http, CompletionBody, refused=REFUSED_BY_OPENAI_FORMATS, no_effect=_NO_EFFECT
     )
-    body, choices = asked.body, asked.choices(asked.body.n)
-    requests = await asked.lay_out(_read_requests)
-    form = partial(
-        CompletionForm,
-        asked.model.id,
-        include_usage=body.include_usage,
-        figures=bool(body.timings_per_token),
-    )
-    return await asked.respond(
-        *requests,
-        form=in_choices("cmpl-", form, len(requests) * choices),
-        stream=body.stream,
-        choices=choices,
-    )
-
-
-def _read_requests(asked: Incoming[CompletionBody]) -> list[CompletionRequest]:
-    """Return what a body asks for, a request for each prompt; raises RequestError."""
-    body, choices = asked.body, asked.choices(asked.body.n)
+    body, model = asked.body, asked.model
     asked.check_suffix(body.suffix)
+    choices = asked.choices(body.n)
     if body.best_of not in {None, choices}:
         raise RequestError(
             "best_of is not supported; leave it out, and choose among the n choices yourself",
@@ -82,10 +65,10 @@ def _read_requests(asked: Incoming[CompletionBody]) -> list[CompletionRequest]:
     )
     if reads_only := options["max_tokens"] == 0:
         options["max_tokens"] = 1
-    config = asked.config(options)
-    return [
+    config = await asked.lay_out(lambda asked: asked.config(options))
+    requests = [
         CompletionRequest(
-            model=asked.model.id,
+            model=model.id,
             prompt=prompt,
             suffix=body.suffix or None,
             config=config,
@@ -94,6 +77,18 @@ def _read_requests(asked: Incoming[CompletionBody]) -> list[CompletionRequest]:
         )
         for prompt in _prompts(body.prompt)
     ]
+    form = partial(
+        CompletionForm,
+        model.id,
+        include_usage=body.include_usage,
+        figures=bool(body.timings_per_token),
+    )
+    return await asked.respond(
+        *requests,
+        form=in_choices("cmpl-", form, len(requests) * choices),
+        stream=body.stream,
+        choices=choices,
+    )
 
 
 def _prompts(given: str | list[str | int | list[int]]) -> list[str | tuple[int, ...]]:

@@ -41,7 +41,7 @@ _NAMES: Mapping[tuple[WireFormat | None, str], tuple[str, ...]] = {
 """Fields of options that are called otherwise in a format; the first that is given counts."""
 
 _TYPES: Mapping[type[Kind[Any]], Any] = {
-    Number: float, Count: int, Switch: bool, Texts: list[str], Biases: dict[str, float],
+    Number: float, Count: int | float, Switch: bool, Texts: list[str], Biases: dict[str, float],
 }  # fmt: skip
 """JSON types of the kinds of options; those of the others are texts."""
 
@@ -111,6 +111,9 @@ class OptionFields(msgspec.Struct, kw_only=True):
         value = next((value for value in given if value is not None), None)
         if isinstance(one.kind, Biases) and value is not None:
             return {_id(token): bias for token, bias in value.items()}
+        # Clients whose language has one kind of number write 3.0.
+        if isinstance(one.kind, Count) and isinstance(value, float) and value.is_integer():
+            return int(value)
         return value
 
 

@@ -1,8 +1,4 @@
-"""Reads the JSON body of a request, within limits.
-
-A large body takes seconds of a processor. What is done with it is done beside the event loop, which
-the replies of others need.
-"""
+"""Reads the JSON body of a request, within limits; a large one beside the event loop."""
 
 import asyncio
 import re
@@ -27,36 +23,28 @@ BODY_TIMEOUT_S = 60.0
 _MOST_TOGETHER = 256 * 2**20
 """Most bytes of the bodies of all requests under way."""
 
-_RETRY_S = 10
-
 _MOST_MARKS = 500_000
 """Most texts, brackets, colons and commas of a body; a prompt may be a list of token ids."""
 
 _LARGE = 2**17
 """Bytes of a body that is read beside the event loop; a smaller one takes a millisecond."""
 
-_MARKS = b'"{[:,'
 _MARK = re.compile(rb'"(?:[^"\\]++|\\.)*+"?|[{\[:,]', re.DOTALL)
 """Of a text the whole, so that what is in it does not count."""
-
-_WIDEST_WINDOW = 23
-"""Of zstd, 2 to this power of bytes: the most that RFC 9659 has a sender use."""
 
 _T = TypeVar("_T")
 _SURROGATE = re.compile(
     rb"\\u[dD](?:[89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}|(?P<lone>[89a-fA-F][0-9a-fA-F]{2}))"
 )
-"""An escape of JSON: two surrogates, or one without the other. It begins with letters, for which
-`re` looks fast."""
+"""An escape of JSON: two surrogates, or one without the other. `re` finds its beginning fast."""
 
 _PLACE = re.compile(r"(?P<what>.*?)(?: - at `(?P<key>key in )?\$(?P<place>.*)`)?", re.DOTALL)
 
 
 class Bodies:
-    """What the bodies of all requests under way share; used from one event loop.
+    """The memory of bodies, of which one gets no more than it leaves free, and large ones' turns.
 
-    That is memory, of which one never gets more than it leaves free for others, so that small
-    bodies find some; and the turn to be read, which large ones have one after another.
+    One event loop uses it.
     """
 
     def __init__(self, most: int = _MOST_TOGETHER) -> None:
@@ -70,7 +58,7 @@ class Bodies:
         if num_bytes > self._most - sum(self._held.values()):
             raise ServerBusyError(
                 "requests under way hold the memory for bodies; try again later",
-                retry_after_s=_RETRY_S,
+                retry_after_s=10,
             )
 
     def let_go(self, request_id: str) -> None:
@@ -111,12 +99,8 @@ async def read_body(
         raise RequestError(
             f"the body did not arrive within {timeout_s:g} seconds", status=408
         ) from None
-    if (
-        coding := request.headers.get("content-encoding", "")
-        .strip()
-        .lower()
-        .replace("identity", "")
-    ):
+    coding = request.headers.get("content-encoding", "identity").strip().lower()
+    if coding != "identity":
         body = await bodies.read(_LARGE, lambda: _decompressed(body, coding, most))
         bodies.hold(request_id, len(body))
     return await bodies.read(len(body), lambda: _with_whole_characters(body))
@@ -132,25 +116,23 @@ def _check_size(num_bytes: int, most: int) -> None:
 
 def _decompressed(body: bytearray, coding: str, most: int) -> bytearray:
     """Return what a `Content-Encoding` packed; raises RequestError."""
-    if coding not in {"gzip", "x-gzip", "deflate", "zstd"}:
-        raise RequestError(
-            f"Content-Encoding is {coding!r:.60}; send gzip, deflate, zstd or none", status=415
-        )
     unpacking: Any
-    if coding == "zstd":
-        if sys.version_info >= (3, 14):
-            from compression import zstd
-        else:
-            from backports import zstd
-        unpacking = zstd.ZstdDecompressor(
-            options={zstd.DecompressionParameter.window_log_max: _WIDEST_WINDOW}
-        )
-    elif coding == "deflate" and body[:1] and body[0] & 15 != 8:
-        # From some clients without zlib's head.
-        unpacking = zlib.decompressobj(-zlib.MAX_WBITS)
-    else:
-        # With the head of zlib or gzip.
-        unpacking = zlib.decompressobj(32 + zlib.MAX_WBITS)
+    match coding:
+        case "gzip" | "x-gzip" | "deflate":
+            # Some clients leave out zlib's head.
+            bare = coding == "deflate" and body[:1] and body[0] & 15 != 8
+            unpacking = zlib.decompressobj(-zlib.MAX_WBITS if bare else 32 + zlib.MAX_WBITS)
+        case "zstd":
+            if sys.version_info >= (3, 14):
+                from compression import zstd
+            else:
+                from backports import zstd
+            # 8 MB: RFC 9659 allows no more.
+            window = {int(zstd.DecompressionParameter.window_log_max): 23}
+            unpacking = zstd.ZstdDecompressor(options=window)
+        case _:
+            wrong = f"Content-Encoding is {coding!r:.60}; send gzip, deflate, zstd or none"
+            raise RequestError(wrong, status=415)
     try:
         unpacked = unpacking.decompress(body, most + 1)
     except Exception as error:  # noqa: BLE001 - of either library, on bytes that are not its own
@@ -164,7 +146,7 @@ def _decompressed(body: bytearray, coding: str, most: int) -> bytearray:
 def _with_whole_characters(body: bytearray) -> bytes:
     """Return a body in which a lone surrogate is U+FFFD; raises RequestError for too many marks."""
     if (
-        sum(map(body.count, _MARKS)) > _MOST_MARKS
+        sum(map(body.count, b'"{[:,')) > _MOST_MARKS
         and next(islice(_MARK.finditer(body), _MOST_MARKS, None), None) is not None
     ):
         raise RequestError(

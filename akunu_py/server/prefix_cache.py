@@ -285,9 +285,7 @@ class PrefixCache:
     def drop_one(self) -> bool:
         """Drop the rows with the most uses of others since their own, per token; False for none.
 
-        Only tokens count that no other rows have: the others are not read again. So an agent's
-        short helpers do not drive out its long conversation, and that stays no longer than it would
-        take to read it.
+        Only tokens that no other rows have count: they would be read again.
         """
         if not self._entries:
             return False

@@ -28,7 +28,7 @@ _log = logging.getLogger(__name__)
 _AT_ONCE = 4
 _RETRY_S = 60
 _FOLDERS = re.compile(r"(?<![\w.:/])/(?:[^/:;,'\"`\n]+/)*(?=[\w.])")
-"""Of a path in a sentence; not within an address or a name such as OWNER/REPO."""
+"""Of this machine, in a sentence: no business of clients. OWNER/REPO and addresses stay."""
 
 
 class Pull:
@@ -54,7 +54,7 @@ class Pull:
                 if "path" in step:
                     return Path(step["path"])
                 if "error" in step:
-                    reason = _without_folders(step["error"])
+                    reason = _FOLDERS.sub("", step["error"])
                     raise RequestError(reason, status=400 if step["refused"] else 502)
                 file = FileTransfer(step["digest"], step["num_bytes"], Path(step["blobs"]))
                 self.files.append(file)
@@ -127,15 +127,10 @@ class Pulls:
             with contextlib.suppress(AkunuError):
                 delete_contents(path, {file.digest for file in fetched})
             raise RequestError(
-                f"{name} was fetched, and cannot be served: {_without_folders(error.message)}"
+                f"{name} was fetched, and cannot be served: {_FOLDERS.sub('', error.message)}"
             ) from None
 
     def stop(self) -> None:
         """End all fetches; who follows them gets a ServerBusyError."""
         for pull in self._running.values():
             pull.task.cancel()
-
-
-def _without_folders(reason: str) -> str:
-    """Return words for a client, who has no business with folders of this machine."""
-    return _FOLDERS.sub("", reason)

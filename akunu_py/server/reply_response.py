@@ -71,8 +71,8 @@ class ReplyForm(ABC):
 class Patience:
     """How long the response waits, in seconds."""
 
-    first_s: float = 0.5
-    """For the prompt's size or an error, before a stream begins without them."""
+    first_s: float = 8.0
+    """For the prompt's size, which takes seconds, or an error, before a stream begins without."""
     keep_alive_s: float = 8.0
     """For the next event, before a keep-alive. Clients give up after 15 seconds."""
     send_s: float = 60.0

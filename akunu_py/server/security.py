@@ -3,8 +3,8 @@
 A page in a browser can send requests to a server on the same machine. Three rules keep it out. The
 `Host` of a request must be a name of this server, so that a foreign name that was made to point
 here (DNS rebinding) is refused. The `Origin`, which browsers add to what pages send elsewhere, must
-be this server's own or one that was allowed. And a server that other machines can reach needs a
-key.
+be this server's own, one of this machine or one that was allowed. And a server that other machines
+can reach needs a key.
 """
 
 import hashlib
@@ -30,7 +30,15 @@ _SHORTEST_KEY = 16
 _MOST_KEYS = 10_000
 _KEY = re.compile(r"[!-~]+")
 _HOST = re.compile(r"(?P<name>\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+)(?::[0-9]{1,5})?")
-_WITHOUT_KEY = frozenset({"/", "/health", "/api/hello"})
+LOCAL_PAGES = (
+    r"(?:app|file|tauri|vscode-file|vscode-webview)://[^/?#@]*|https?://(?:localhost|"
+    r"[a-z0-9-]+\.localhost|127(?:\.[0-9]{1,3}){3}|\[::1\]|0\.0\.0\.0)(?::[0-9]{1,5})?"
+)
+"""Origins that may always use the server, as with Ollama: of pages that programs of this machine
+show or serve. No site can have one, since it chooses neither the scheme nor these names; "null" is
+not among them, which a site can have."""
+
+_WITHOUT_KEY = frozenset({"/", "/health", "/healthz", "/v1/health", "/ping", "/api/hello"})
 """Paths that tell nothing but whether a server is there."""
 
 
@@ -42,7 +50,7 @@ class Access:
         host: the address that the server listens on.
         key_digests: SHA-256 of the keys; without keys everyone who reaches the server may use it.
         hosts: further names of the server, such as a proxy's.
-        origins: pages of other servers that may use it, such as "http://localhost:3000".
+        origins: pages of other servers that may use it, such as "https://studio.example".
 
     Raises ConfigError for an address that other machines reach if there is no key.
 
@@ -62,7 +70,7 @@ class Access:
         for origin in self.origins:
             if not re.fullmatch(r"[a-z][a-z0-9+.-]*://[^\s/,*]+", origin):
                 raise ConfigError(
-                    f"{origin!r:.100} is not an origin; give one such as http://localhost:3000"
+                    f"{origin!r:.100} is not an origin; give one such as https://studio.example"
                 )
         for host in self.hosts:
             if _HOST.fullmatch(host) is None:
@@ -81,6 +89,7 @@ class Access:
             raise RequestError("the header Host is missing or malformed", status=400)
         name = match["name"].lower().strip("[]").rstrip(".")
         known = {self.host.lower().strip("[]"), *(_host_name(host) for host in self.hosts)}
+        known |= {"0.0.0.0", "::"}  # noqa: S104 - which clients take for this machine
         # A name can be made to point here, an address cannot.
         if name in known or _is_loopback(name) or (not self.is_local and _is_address(name)):
             return
@@ -98,6 +107,8 @@ class Access:
         origin = headers.get("origin")
         own = tuple(f"{scheme}://{headers.get('host', '')}" for scheme in ("http", "https"))
         if origin is None or origin in own or origin in self.origins:
+            return
+        if re.fullmatch(LOCAL_PAGES, origin):
             return
         raise RequestError(
             f"pages of {origin!r:.100} may not use this server; start it with "

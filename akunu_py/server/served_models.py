@@ -111,11 +111,6 @@ class Served:
     def id(self) -> str:
         return self.description.id
 
-    @property
-    def takes_turns(self) -> bool:
-        """Whether replies are known to share no passes."""
-        return self.resident is not None and bool(self.resident.engine.takes_turns)
-
     def enter(self, resident: Resident) -> None:
         """Take note that the model is in memory."""
         description = served_model(resident.engine)

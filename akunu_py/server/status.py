@@ -71,6 +71,12 @@ async def props(http: HttpRequest) -> Response:
     )
 
 
+async def version(http: HttpRequest) -> Response:
+    """Answer `GET /version`, as vLLM does."""
+    del http
+    return JSONResponse({"version": __version__})
+
+
 async def present(http: HttpRequest) -> Response:
     """Answer `GET /api/hello`, with which clients look for a server."""
     del http

@@ -198,7 +198,7 @@ class Worker:
         models: ServedModels | Engine,
         *,
         parallel: int | None = None,
-        places: int = 32,
+        places: int = 512,
         cache: PrefixCache | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
@@ -226,6 +226,8 @@ class Worker:
         # Replies that have taken rows, and where they read their prompts.
         self._reading: dict[ReplyJob, Lane] = {}
         self._mean_s = _USUAL_REPLY_S
+        # Requests that were refused, less the replies that have ended since.
+        self._turned_away = 0
         self._stopping = False
         self._why_no_more = "the server is shutting down; send the request again later"
         self._thread: threading.Thread | None = None
@@ -292,9 +294,11 @@ class Worker:
                 raise EngineStateError(self._why_no_more)
             busy = len(self._running) + len(self._compiling)
             if not self._line.put(job, free=self._parallel - busy):
+                self._turned_away += 1
+                retry_s = self._retry_s()
                 raise ServerBusyError(
-                    f"{len(self._line)} requests wait already; try again in {self._retry_s()} s",
-                    retry_after_s=self._retry_s(),
+                    f"{len(self._line)} requests wait already; try again in {retry_s} s",
+                    retry_after_s=retry_s,
                 )
             self._changed.notify_all()
         return job
@@ -471,7 +475,7 @@ class Worker:
         with self._changed:
             self._compiling.discard(job)
             if not job.uncompiled:
-                # Also when the worker is to end: those in the line learn of it.
+                # Also if the worker ends: those in the line learn of it.
                 self._line.put_back(job)
                 self._changed.notify_all()
 
@@ -612,18 +616,13 @@ class Worker:
         )
 
     def _largest_pass(self, model: Served, tokens: int) -> int:
-        """Return the bytes of the largest pass of those under way and a further reply of a model.
-
-        Models have their passes one after another, and the replies of one share theirs.
-        """
+        """Return the bytes of the largest pass with a further reply; those of a model share one."""
         found = {model: [tokens]}
         for one in self._running:
             found.setdefault(one.job.model, []).append(one.tokens)
-        return max(
-            0 if one.source is None
-            else one.source.largest_pass(max(each), 1 if one.takes_turns else len(each))
-            for one, each in found.items()
-        )  # fmt: skip
+        counts = {one: 1 if one.description.takes_turns() else len(found[one]) for one in found}
+        sources = ((one.source, max(each), counts[one]) for one, each in found.items())
+        return max(source.largest_pass(*sizes) if source else 0 for source, *sizes in sources)
 
     def _turn(self, running: _Running) -> None:
         """Make one turn of a reply; its errors end it alone."""
@@ -662,6 +661,7 @@ class Worker:
             _log.exception("the rows of a reply are not kept")
         self.models.touch(running.job.model)
         self._share_costs()
+        self._turned_away = max(0, self._turned_away - 1)
         taken_s = self._clock() - running.started
         self._mean_s = _RECENT * self._mean_s + (1 - _RECENT) * taken_s
         running.job.events.end(error)
@@ -694,8 +694,12 @@ class Worker:
             resident.engine.measure_drafts(alone=len(self._running) <= 1)
 
     def _retry_s(self) -> int:
-        """Return after how many seconds there may be a place: when the next reply ends."""
-        return max(1, min(_LONGEST_RETRY_S, math.ceil(self._mean_s / self._parallel)))
+        """Return in how many seconds as many replies may have ended as requests were refused."""
+        now = self._clock()
+        # Those under way may be longer than any before.
+        least_s = min((now - one.started for one in tuple(self._running)), default=0.0)
+        each_s = max(self._mean_s, least_s) / self._parallel
+        return max(1, min(_LONGEST_RETRY_S, math.ceil(each_s * self._turned_away)))
 
 
 class _Report:

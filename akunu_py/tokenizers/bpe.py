@@ -32,9 +32,6 @@ Such a byte is then left out, as in llama.cpp, and its neighbours are never merg
 No text becomes this token: the byte alphabet has no NUL, and no merge makes it.
 """
 
-_LONG = 10_000
-"""Characters of a text that takes a few milliseconds."""
-
 
 def _byte_alphabet() -> dict[int, int]:
     """Return code point -> byte of GPT-2's alphabet; other code points below 256 get no byte.
@@ -131,11 +128,8 @@ class BPECodec:
     def _merge(self, text: str) -> list[int]:
         if not text:
             return []
-        if len(text) < _LONG:
-            encoding = self._tokenizer.encode(text, add_special_tokens=False)
-        else:
-            # Unlike `encode` it lets other threads go on.
-            (encoding,) = self._tokenizer.encode_batch_fast([text], add_special_tokens=False)
+        # Unlike `encode` it lets other threads go on.
+        (encoding,) = self._tokenizer.encode_batch_fast([text], add_special_tokens=False)
         ids: list[int] = encoding.ids
         return [id_ for id_ in ids if id_ != self._unknown] if self._unknown in ids else ids
 

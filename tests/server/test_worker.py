@@ -237,6 +237,15 @@ def test_clients_take_turns_in_the_line(toy, make_worker):
     assert order == [0, 3, 1, 5, 2, 4]
 
 
+def test_a_hundred_requests_at_once_find_places(toy, make_worker):
+    """Those that `asyncio.gather` sends; clients try again twice, then they are lost."""
+    worker = make_worker(parallel=1)
+    checked = call(toy)
+    for _ in range(100):
+        worker.submit(checked)
+    assert worker.health().waiting == 100
+
+
 def test_a_full_line_says_when_to_come_back_and_keeps_a_place_for_others(toy, make_worker):
     worker = make_worker(parallel=1, places=2)
     worker.submit(call(toy), client="a")
@@ -846,12 +855,30 @@ class TestJobs:
         run(worker)
 
     def test_a_place_is_free_when_the_first_of_those_under_way_ends(self, toy, make_worker):
-        assert [make_worker(parallel=number)._retry_s() for number in (1, 4, 99)] == [10, 3, 1]
         times = iter([100.0, *[105.0] * 99])
-        worker = make_worker(parallel=1, clock=lambda: next(times))
+        worker = make_worker(parallel=1, places=0, clock=lambda: next(times))
         worker.submit(call(toy))
         run(worker)
-        assert worker._retry_s() == 9  # 5 s count for a fifth of the mean
+        worker.submit(call(toy))
+        worker.step()
+        # 5 s count for a fifth of the mean.
+        assert [self.turned_away(worker, toy) for _ in range(3)] == [9, 18, 27]
+        run(worker)
+        assert worker._turned_away == 2
+
+    def test_a_place_is_not_free_before_those_are_long_that_are_under_way(self, toy, make_worker):
+        now = [0.0]
+        worker = make_worker(parallel=2, places=0, clock=lambda: now[0])
+        for _ in range(2):
+            worker.submit(call(toy))
+            worker.step()
+            now[0] += 30
+        assert [self.turned_away(worker, toy) for _ in range(5)] == [15, 30, 45, 60, 60]
+
+    def turned_away(self, worker, toy):
+        with pytest.raises(ServerBusyError) as busy:
+            worker.submit(call(toy))
+        return busy.value.retry_after_s
 
     def test_a_model_is_used_until_its_replies_end(self, toy, make_worker, monkeypatch):
         worker = make_worker()

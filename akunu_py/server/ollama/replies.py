@@ -55,7 +55,8 @@ _REFUSED = {
 _LOADING = frozenset({
     "numa", "num_batch", "num_gpu", "main_gpu", "low_vram", "f16_kv", "logits_all", "vocab_only",
     "use_mmap", "use_mlock", "embedding_only", "num_thread", "draft_num_predict", "num_keep",
-    "mirostat_tau", "mirostat_eta", "penalize_newline",
+    "mirostat_tau", "mirostat_eta", "penalize_newline", "num_gqa", "rope_frequency_base",
+    "rope_frequency_scale",
 })  # fmt: skip
 """Options of Ollama that say nothing about a reply of akunu."""
 
@@ -67,7 +68,7 @@ _TO_THE_END = -2
 class _Options(OptionFields, kw_only=True):
     wire: ClassVar[WireFormat] = "ollama"
 
-    num_ctx: int | None = None
+    num_ctx: float | None = None
 
     def settings(self, context: int) -> dict[str, Any]:
         """Return the options of the reply, of a model with that context."""

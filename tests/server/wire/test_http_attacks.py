@@ -185,7 +185,8 @@ def test_foreign_hosts_are_refused(server, host):
 
 
 @pytest.mark.parametrize(
-    "host", ["localhost", "LocalHost:1", "127.0.0.1", "[::1]:80", "localhost."]
+    "host",
+    ["localhost", "LocalHost:1", "127.0.0.1", "[::1]:80", "localhost.", "0.0.0.0:8080", "[::]"],
 )
 def test_own_hosts_are_taken(server, host):
     assert server.get("/v1/models", headers={"host": host}).status_code == 200
@@ -198,8 +199,15 @@ def test_two_hosts_are_refused(server):
 
 @pytest.mark.parametrize(
     "origin",
-    ["https://evil.example", "null", "http://localhost:3000", "file://", "http://127.0.0.1"],
-)
+    [
+        "https://evil.example", "null", "http://localhost.evil.example", "http://evil.example:3000",
+        "http://127.0.0.1.evil.example", "http://localhost@evil.example", "", "http://localhost:",
+        "http://localhost:80:80", "http://localhost/x", "http://evil-localhost", "https://10.0.0.1",
+        "http://[::2]", "http://127.0.0.1\\.evil.example", "ftp://localhost", "xapp://a", "app:evil",
+        "chrome-extension://abc", "http://0.0.0.0.evil.example", "http://localhost http://evil",
+        "tauri://localhost@evil.example", "http://.localhost", "http://evil.example/.localhost",
+    ],
+)  # fmt: skip
 def test_foreign_origins_are_refused(server, origin):
     """Also with the body of a form, for which a browser asks no permission first."""
     for kind in ("application/json", "text/plain", "application/x-www-form-urlencoded"):
@@ -212,8 +220,37 @@ def test_foreign_origins_are_refused(server, origin):
     assert not server.backend.requests
 
 
+@pytest.mark.parametrize(
+    "origin",
+    [
+        "http://localhost", "https://localhost:8443", "http://127.0.0.1:3000", "http://[::1]:5173",
+        "http://0.0.0.0:8080", "app://obsidian.md", "tauri://localhost", "http://tauri.localhost",
+        "https://tauri.localhost", "vscode-webview://0b1c2d-3e", "vscode-file://vscode-app",
+        "file://",
+    ],
+)  # fmt: skip
+def test_pages_of_this_machine_may_use_it(server, origin):
+    """Those that Ollama lets in, with what browsers ask before."""
+    response = server.post(CHAT, BODIES[CHAT], headers={"origin": origin})
+    assert response.status_code == 200
+    assert response.headers["access-control-allow-origin"] == origin
+    asked = {
+        "origin": origin,
+        "access-control-request-method": "POST",
+        "access-control-request-headers": "authorization, content-type",
+    }
+    permitted = server.client.options(CHAT, headers=asked)
+    assert (permitted.status_code, permitted.headers["access-control-allow-origin"]) == (
+        200,
+        origin,
+    )
+    # Whose page it is changes nothing about whose name it may call the server by.
+    rebound = {"origin": origin, "host": "evil.example"}
+    assert server.post(CHAT, BODIES[CHAT], headers=rebound).status_code == 403
+
+
 def test_own_and_allowed_origins_are_taken():
-    allowed = "http://localhost:3000"
+    allowed = "https://studio.example"
     with running(access=Access(origins=(allowed,), hosts=("studio.local",))) as server:
         own = {"origin": server.url}
         assert server.post(CHAT, BODIES[CHAT], headers=own).status_code == 200
@@ -228,7 +265,7 @@ def test_own_and_allowed_origins_are_taken():
         assert permitted.status_code == 200
         assert permitted.headers["access-control-allow-origin"] == allowed
         assert server.get("/health", headers={"host": "studio.local:80"}).status_code == 200
-        evil = {"origin": "http://localhost:3000.evil.example"}
+        evil = {"origin": allowed + ".evil.example"}
         assert server.post(CHAT, BODIES[CHAT], headers=evil).status_code == 403
 
 
@@ -289,7 +326,7 @@ def test_life_is_asked_without_a_key(locked):
 
 
 def test_another_host_needs_a_key():
-    for host in ("192.168.1.5", "::", "studio.local"):
+    for host in ("192.168.1.5", "::", "0.0.0.0", "studio.local"):  # noqa: S104
         with pytest.raises(ConfigError, match="--api-key-file"):
             Access(host=host)
         Access(host=host, key_digests=digests([KEY]))

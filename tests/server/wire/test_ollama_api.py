@@ -326,3 +326,17 @@ def test_version_and_embeddings(server):
         assert response.status_code == 400
         assert "no embeddings" in error_of(response, path)["message"]
     error_of(server.post("/api/create", {}), "/api/create")
+
+
+@pytest.mark.parametrize("path", [OLLAMA, GENERATE])
+def test_options_of_older_clients(server, path):
+    """Those of a loader that Ollama has no more, and whole numbers with a point."""
+    old = {"num_gqa": 8, "rope_frequency_base": 1e6, "rope_frequency_scale": 0.5}
+    numbers = {"num_predict": 3.0, "num_ctx": 2048.0, "top_k": 5.0, "seed": -1.0}
+    assert server.post(path, BODIES[path] | {"options": old | numbers}).status_code == 200
+    config = server.backend.request.config
+    assert (config.max_tokens, config.top_k, config.seed) == (3, 5, None)
+    assert type(config.max_tokens) is int
+    refused = server.post(path, BODIES[path] | {"options": {"num_predict": 3.5}})
+    assert refused.status_code == 400
+    assert refused.json()["error"].startswith("options.num_predict is 3.5; give ")

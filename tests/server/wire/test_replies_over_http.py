@@ -56,6 +56,16 @@ def test_disconnect_cancels_at_once(server, backend, path, phase, stream):
     assert server.post(path, BODIES[path]).status_code == 200
 
 
+@pytest.mark.parametrize("path", [CHAT, MESSAGES, RESPONSES, OLLAMA])
+def test_a_prompt_that_is_counted_for_long_and_does_not_fit_is_no_stream(backend, path):
+    """Its status is that of a whole reply."""
+    backend.play([Pause(0.6), ContextOverflowError("long", num_tokens=5000, context=4096)])
+    with running(backend, patience=Patience()) as server:
+        response = server.post(path, BODIES[path] | {"stream": True})
+    assert response.status_code == 400
+    error_of(response, path)
+
+
 def test_client_that_does_not_read_is_dropped():
     text = ContentDelta("x" * 100_000)
     with running(patience=Patience(send_s=0.2)) as server:

@@ -8,7 +8,9 @@ import anthropic
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 from scripted_server import MODEL, PATIENCE_S, ScriptedBackend, running
+from wire_formats import BODIES, CHAT, MESSAGES
 
+from akunu_py import __version__
 from akunu_py.server.backend import Health
 
 
@@ -119,6 +121,27 @@ def samples_of(server):
         for family in text_string_to_metric_families(server.get("/metrics").text)
         for sample in family.samples
     }
+
+
+@pytest.mark.parametrize("method", ["GET", "HEAD"])
+@pytest.mark.parametrize(
+    ("path", "said"),
+    [
+        ("/ping", b""), ("/api/hello", b""), ("/v1", b""), ("/v1/", b""), ("/healthz", b"ok"),
+        ("/v1/health", b"ok"), ("/health/", b"ok"), ("/version", __version__.encode()),
+        ("/v1/models/", b"tiny"), ("/v1/models/tiny/", b"tiny"), ("/api/tags/", b"tiny"),
+    ],
+)  # fmt: skip
+def test_what_costs_nothing_is_answered(server, method, path, said):
+    answer = server.client.request(method, path)
+    assert answer.status_code == 200
+    assert (said if method == "GET" else b"") in answer.content
+    assert answer.content or method == "HEAD" or not said
+
+
+def test_a_slash_at_the_end_of_a_path_is_no_other_path(server):
+    assert server.post(CHAT + "/", BODIES[CHAT]).status_code == 200
+    assert server.post(MESSAGES + "//", {}).json()["type"] == "error"
 
 
 def test_metrics():
