@@ -273,7 +273,8 @@ def _take(pieces: list[TextPiece], size: int) -> list[TextPiece]:
         piece = pieces.pop(0)
         taken.append(replace(piece, text=piece.text[:size]))
         if len(piece.text) > size:
-            pieces.insert(0, replace(piece, text=piece.text[size:]))
+            begin = piece.begin + size if piece.begin >= 0 else -1
+            pieces.insert(0, replace(piece, text=piece.text[size:], begin=begin))
         size -= len(piece.text)
     return taken
 

@@ -63,9 +63,9 @@ class MessageReader:
             if is_reasoning:
                 deltas.append(ReasoningDelta(piece.text, piece.source))
             elif self._parser is None:
-                deltas.append(ContentDelta(piece.text, piece.source, piece.place))
+                deltas.append(ContentDelta(piece.text, piece.source, piece.place, piece.begin))
             else:
-                deltas += self._parser.feed(piece.text, piece.source)
+                deltas += self._parser.feed(piece.text, piece.source, piece.begin)
         return deltas
 
     def _keep(self, deltas: list[ReplyDelta]) -> tuple[ReplyDelta, ...]:

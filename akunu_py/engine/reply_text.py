@@ -40,6 +40,7 @@ class ReplyText:
         self._stops = StopTexts(stops)
         self._end_ids = end_ids
         self._pieces: list[str] = []
+        self._shown = 0  # characters of all of them
         self._stopped = False
         self._waiting: deque[_Waiting] = deque()
         # Of the token fed last.
@@ -96,10 +97,12 @@ class ReplyText:
     def _with_sources(self, text: str) -> tuple[TextPiece, ...]:
         """Return text to show, cut where its source changes."""
         self._pieces.append(text)
+        start = self._shown
+        self._shown += len(text)
         if text and len(self._waiting) == 1 and self._waiting[0].size == len(text):
             # The usual case: a plain step, with nothing held back.
             first = self._waiting.popleft()
-            return (TextPiece(text, first.source, first.place),)
+            return (TextPiece(text, first.source, first.place, start),)
         pieces: list[TextPiece] = []
         begin, following = 0, -1
         while begin < len(text):
@@ -110,7 +113,9 @@ class ReplyText:
                 if pieces and pieces[-1].source == here.source and here.place == following:
                     pieces[-1] = replace(pieces[-1], text=pieces[-1].text + text[begin:end])
                 else:
-                    pieces.append(TextPiece(text[begin:end], here.source, here.place))
+                    pieces.append(
+                        TextPiece(text[begin:end], here.source, here.place, start + begin)
+                    )
             following = here.place + 1 if here.place >= 0 else -1
             here.size -= end - begin
             if not here.size:

@@ -2,13 +2,14 @@
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
-from functools import cached_property, partial
+from functools import partial
 from typing import Self, TypeVar
 
 from akunu_py.drafting.auto.drafter import MEMORY
 from akunu_py.engine.engine import Engine
+from akunu_py.engine.reasoning import reasoning_marks
 from akunu_py.protocols import Tokenizer
 from akunu_py.server.backend import Health, ServedModel
 from akunu_py.server.chats import Chats
@@ -23,12 +24,19 @@ from akunu_py.server.events import (
 )
 from akunu_py.server.panics import panics_as_errors
 from akunu_py.server.requests import ChatRequest, CompletionRequest, Request
+from akunu_py.server.token_texts import ShownTokens, TokenTexts
 from akunu_py.server.worker import Prepared, ReplyJob, Worker
 from akunu_py.system.errors import ConfigError
 from akunu_py.tokenizers.gguf_tokenizer import GGUFTokenizer
 from akunu_py.values.messages import Message
-from akunu_py.values.reply_deltas import CallEnd, ContentDelta, ReasoningDelta, ReplyDelta
-from akunu_py.values.types import GenerationResult, StreamEvent, TokenLogprob
+from akunu_py.values.reply_deltas import (
+    CallEnd,
+    CallStart,
+    ContentDelta,
+    ReasoningDelta,
+    ReplyDelta,
+)
+from akunu_py.values.types import GenerationResult, StreamEvent
 
 _Seen = TypeVar("_Seen")
 
@@ -123,61 +131,12 @@ class EngineBackend:
 
         return self._worker.ask(prepare, model=request.model, client=client)
 
-    def _token_texts(self, job: ReplyJob) -> "TokenTexts":
+    def _token_texts(self, job: ReplyJob) -> TokenTexts:
         """Return the texts of the tokens of a job that was prepared."""
         known = self._tokens.get(job.model.id)
         if known is None or known.tokenizer is not job.tokenizer:
             known = self._tokens[job.model.id] = TokenTexts(job.tokenizer)
         return known
-
-
-class TokenTexts:
-    """The texts and bytes of a vocabulary's tokens, read when they are first needed."""
-
-    def __init__(self, tokenizer: Tokenizer) -> None:
-        self.tokenizer = tokenizer
-        self.end_ids = tokenizer.end_ids
-
-    def logprob(self, one: TokenLogprob) -> Logprob:
-        """Return how likely a token was, with its text and those of the likeliest."""
-        top = tuple(Logprob(*self._of(token), value) for token, value in one.top)
-        return Logprob(*self._of(one.token), one.logprob, top)
-
-    def prompt(
-        self, ids: Sequence[int], scores: Sequence[TokenLogprob], given: str | None
-    ) -> list[Logprob]:
-        """Return the tokens of a prompt; the first has no score.
-
-        The text that is shown leaves out what the tokenizer put before a `given` text.
-        """
-        shown = [Logprob(*self._of(ids[0]), None), *map(self.logprob, scores)]
-        data = b"".join(one.data for one in shown)
-        added = 0
-        if given is not None and data.endswith(given.encode()):
-            added = len(data) - len(given.encode())
-        for place, one in enumerate(shown):
-            shown[place] = replace(one, data=one.data[added:])
-            added = max(0, added - len(one.data))
-        return shown
-
-    def text(self, ids: Sequence[int]) -> str:
-        """Return the text of tokens, marks included."""
-        return b"".join(self._of(token)[1] for token in ids).decode(errors="replace")
-
-    def _of(self, token: int) -> tuple[str, bytes]:
-        known = self._bytes
-        data = known[token] if token < len(known) else b""
-        if not data:
-            data = self._control.get(token, "").encode()
-        return data.decode(errors="replace"), data
-
-    @cached_property
-    def _bytes(self) -> Sequence[bytes]:
-        return self.tokenizer.token_bytes()
-
-    @cached_property
-    def _control(self) -> Mapping[int, str]:
-        return self.tokenizer.control_tokens()
 
 
 class EngineReply:
@@ -210,7 +169,7 @@ class EngineReply:
         self._remember = remember
         self._ready: deque[Event] = deque()
         self._note = ""
-        self._logprobs: list[TokenLogprob] = []  # of text that has not come yet
+        self._shown: ShownTokens | None = None  # where log probabilities are asked for
         self._reasoning_tokens = 0
         self._accepted = self._rejected = 0  # tokens of a prediction
         self._decoded = Decoded(0, 0)
@@ -248,8 +207,11 @@ class EngineReply:
             self._decoded = Decoded(before.num_tokens + len(event.token_ids), before.num_passes + 1)
             self._ready.append(self._decoded)
         deltas: Sequence[ReplyDelta] = event.deltas
-        if job.prepared.call.plan is None and event.text:
-            deltas = (ContentDelta(event.text),)
+        if job.prepared.call.plan is None:
+            # All of its text, in which other replies would have reasoning.
+            deltas = [
+                ContentDelta(one.text, one.source, one.place, one.begin) for one in event.pieces
+            ]
         if any(isinstance(delta, ReasoningDelta) for delta in deltas):
             self._reasoning_tokens += len(event.token_ids)
         if job.prepared.prediction and event.step is not None:
@@ -257,40 +219,45 @@ class EngineReply:
             for token in detail.drafted if detail is not None else ():
                 self._accepted += token.source == MEMORY and token.accepted is True
                 self._rejected += token.source == MEMORY and token.accepted is False
-        if event.logprobs or self._logprobs:
-            self._add_logprobs(event, deltas, self._tokens(job))
-        for delta in deltas:
-            if self._has_call:
-                break  # what follows the only call is left out
-            self._ready.append(delta)
-            if self._one_call and isinstance(delta, CallEnd):
-                self._has_call = True
-                job.cancel()
+        if event.logprobs:
+            if self._shown is None:
+                plan = job.prepared.call.plan
+                marks = {**reasoning_marks(job.tokenizer), **(plan.marks if plan else {})}
+                tokens = self._tokens(job)
+                self._shown = ShownTokens(tokens, marks, keeps_all=self._echo is not None)
+            self._shown.add(event.logprobs)
+        self._add_deltas(deltas, event, job)
         if (result := event.result) is not None:
             if result.message is not None and result.finish_reason != "cancelled":
                 self._remember(result.message)
             self._ready.append(self._finished(result))
 
-    def _add_logprobs(
-        self, event: StreamEvent, deltas: Sequence[ReplyDelta], tokens: TokenTexts
-    ) -> None:
-        """Add how likely tokens were, before their text; those of reasoning and calls are dropped.
+    def _add_deltas(self, deltas: Sequence[ReplyDelta], event: StreamEvent, job: ReplyJob) -> None:
+        """Add a step's additions, each content after the log probabilities of its tokens.
 
-        Text that is held back, and marks, have no addition of their own: their tokens wait for one.
+        Tokens of which a part is held back come with a later text, or an empty one.
         """
-        ends = tokens.end_ids
-        if self._echo is not None:
-            found = map(tokens.logprob, event.logprobs)
-            shown = zip(event.logprobs, found, strict=True)
-            self._ready.append(Logprobs(tuple(
-                replace(one, data=b"") if raw.token in ends else one for raw, one in shown
-            )))  # fmt: skip
-            return
-        self._logprobs += (one for one in event.logprobs if one.token not in ends)
-        if any(isinstance(delta, ContentDelta) for delta in deltas):
-            self._ready.append(Logprobs(tuple(map(tokens.logprob, self._logprobs))))
-        if deltas:
-            self._logprobs.clear()
+        shown = self._shown
+        if shown is not None:
+            shown.grow(event.text)
+        for delta in deltas:
+            if self._has_call:
+                break  # what follows the only call is left out
+            if shown is not None and isinstance(delta, ContentDelta):
+                shown.show(delta)
+                self._add_logprobs(shown.take())
+            elif shown is not None and isinstance(delta, CallStart):
+                self._add_logprobs(shown.take(to="shown"), ContentDelta(""))
+            self._ready.append(delta)
+            if self._one_call and isinstance(delta, CallEnd):
+                self._has_call = True
+                job.cancel()
+        if shown is not None and event.result is not None:
+            self._add_logprobs(shown.take(to="end"), ContentDelta(""))
+
+    def _add_logprobs(self, found: Sequence[Logprob], *text: ContentDelta) -> None:
+        if found:
+            self._ready += (Logprobs(tuple(found)), *text)
 
     def _add_prompt(self, echo: str | Sequence[int], event: StreamEvent, job: ReplyJob) -> None:
         """Add the prompt, with its first event."""

@@ -10,7 +10,7 @@ from typing import Any, Protocol, runtime_checkable
 
 from akunu_py.system.errors import ConfigError
 from akunu_py.tool_calls.parser import new_id, overlap
-from akunu_py.tool_calls.sources import Sources, sourced_content
+from akunu_py.tool_calls.sources import Part, Sources, sourced_content
 from akunu_py.tool_calls.values import read_json
 from akunu_py.values.messages import Tool, ToolCall
 from akunu_py.values.reply_deltas import (
@@ -57,12 +57,12 @@ class GivenParser:
     _inside: bool = field(default=False, init=False)
     _count: int = field(default=0, init=False)
     _sources: Sources = field(default_factory=Sources, init=False)  # of the buffer
-    _taken: list[tuple[int, str]] = field(default_factory=list, init=False)  # of what was taken
+    _taken: list[Part] = field(default_factory=list, init=False)  # of what was taken
 
-    def feed(self, text: str, source: str = "") -> list[ReplyDelta]:
-        """Return what is certain after more text; `source` as in `TextPiece`."""
+    def feed(self, text: str, source: str = "", begin: int = -1) -> list[ReplyDelta]:
+        """Return what is certain after more text; `source` and `begin` as in `TextPiece`."""
         self._buffer += text
-        self._sources.add(len(text), source)
+        self._sources.add(len(text), source, begin)
         return list(self._read())
 
     def finish(self, *, cut: bool = False) -> list[ReplyDelta]:

@@ -111,11 +111,11 @@ class CallParser:
         self._arguments: list[str] = []
         self._steps = self._read()
 
-    def feed(self, text: str, source: str = "") -> list[ReplyDelta]:
-        """Return what is certain after more text; `source` as in `TextPiece`."""
+    def feed(self, text: str, source: str = "", begin: int = -1) -> list[ReplyDelta]:
+        """Return what is certain after more text; `source` and `begin` as in `TextPiece`."""
         if text:
             self._buffer += text
-            self._sources.add(len(text), source)
+            self._sources.add(len(text), source, begin)
             next(self._steps)
         return self._taken()
 

@@ -1,6 +1,6 @@
 """Additions to the message of a reply: text, reasoning and tool calls as they come."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
 from akunu_py.values.messages import ToolCall
@@ -13,6 +13,7 @@ class ContentDelta:
     text: str
     source: str = ""
     place: int = -1
+    begin: int = field(default=-1, compare=False)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,7 +1,7 @@
 """Values that pass between rooms: frozen, validated, without arrays."""
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal, Self
 
 from akunu_py.system.errors import ContractError
@@ -308,6 +308,8 @@ class TextPiece:
     text: str
     source: str = ""
     place: int = -1
+    begin: int = field(default=-1, compare=False)
+    """Where it begins in the reply's text; -1 for text that was put in."""
 
 
 @dataclass(frozen=True, slots=True)
