@@ -53,47 +53,74 @@ def cut_at_end(
 
 
 class StopTexts:
-    """Finds stop texts in a stream of text pieces.
+    """Finds stop texts in a stream of text pieces, by one automaton for all of them.
 
     Text that may be the beginning of a stop text is held back until that is decided, so no part of
-    a stop text is ever shown.
+    a stop text is ever shown. The automaton (Aho and Corasick 1975) has a state for each beginning
+    of a stop text: the longest one with which the text so far ends.
     """
 
     def __init__(self, stops: Sequence[str]) -> None:
         if isinstance(stops, str) or not all(stops):
             raise ConfigError(f"stop is {stops!r}; give a sequence of texts, none of them empty")
-        self._stops = tuple(stops)
+        self._next: dict[tuple[int, str], int] = {}
+        # Of each state: its length, the state of its longest end that is one, too, and the length
+        # of the longest stop text with which it ends.
+        self._sizes, self._shorter, self._stops = [0], [0], [0]
+        for stop in stops:
+            self._add(stop)
+        # By length, since a state depends on shorter ones.
+        for (before, character), state in sorted(
+            self._next.items(), key=lambda one: self._sizes[one[1]]
+        ):
+            if before:
+                self._shorter[state] = self._after(self._shorter[before], character)
+            self._stops[state] = self._stops[state] or self._stops[self._shorter[state]]
+        self._state = 0
         self._held = ""
         self.reached: str | None = None
+
+    @property
+    def held(self) -> int:
+        """Number of characters that are held back."""
+        return len(self._held)
 
     def feed(self, text: str) -> tuple[str, bool]:
         """Return the text that can be shown now, and whether a stop text was reached.
 
-        Where several stop texts occur, the one that begins first ends the reply; of those that
-        begin there, the longest is the one that was reached.
+        The one that is complete first ends the reply; of those that end there, the longest is the
+        one that was reached.
         """
-        if not self._stops:
+        if not self._next:
             return text, False
-        held = self._held + text
-        found = [(index, -len(stop)) for stop in self._stops if (index := held.find(stop)) >= 0]
-        if found:
-            self._held = ""
-            begin, size = min(found)
-            self.reached = held[begin : begin - size]
-            return held[:begin], True
-        keep = max(_overlap(held, stop) for stop in self._stops)
-        self._held = held[len(held) - keep :]
-        return held[: len(held) - keep], False
+        held, first = self._held + text, len(self._held) + 1
+        for end, character in enumerate(text, first):
+            self._state = self._after(self._state, character)
+            if size := self._stops[self._state]:
+                self._held = ""
+                self.reached = held[end - size : end]
+                return held[: end - size], True
+        keep = len(held) - self._sizes[self._state]
+        self._held = held[keep:]
+        return held[:keep], False
 
     def finish(self) -> str:
-        """Return the text that was held back until the reply ended."""
-        held, self._held = self._held, ""
+        """Return the text that was held back until the reply, or a part of it, ended."""
+        held, self._held, self._state = self._held, "", 0
         return held
 
+    def _add(self, stop: str) -> None:
+        state = 0
+        for size, character in enumerate(stop, 1):
+            following = self._next.setdefault((state, character), len(self._sizes))
+            if following == len(self._sizes):
+                self._sizes.append(size)
+                self._shorter.append(0)
+                self._stops.append(0)
+            state = following
+        self._stops[state] = len(stop)
 
-def _overlap(text: str, stop: str) -> int:
-    """Return the length of the longest end of `text` that is the beginning of `stop`."""
-    for size in range(min(len(text), len(stop) - 1), 0, -1):
-        if text.endswith(stop[:size]):
-            return size
-    return 0
+    def _after(self, state: int, character: str) -> int:
+        while state and (state, character) not in self._next:
+            state = self._shorter[state]
+        return self._next.get((state, character), 0)

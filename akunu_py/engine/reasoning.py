@@ -194,9 +194,9 @@ class ReasoningSplitter:
             self._held.clear()
 
     @property
-    def answering(self) -> bool:
-        """Whether the text that comes next is answer."""
-        return not self.inside and self._close is not None
+    def held(self) -> int:
+        """Number of characters that are held back."""
+        return len(_text(self._held))
 
     def feed(self, pieces: Sequence[TextPiece]) -> list[tuple[bool, TextPiece]]:
         """Return the pieces that can be shown now, each with whether it is reasoning."""

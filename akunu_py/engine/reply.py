@@ -130,6 +130,7 @@ class Reply:
             config.stop,
             tokenizer.end_ids,
             {**reasoning_marks(tokenizer), **request.marks},
+            request.message.new_splitter() if request.is_chat else None,
         )
         room = session.context - len(request.prompt)
         self._max_tokens = room if config.max_tokens is None else min(config.max_tokens, room)

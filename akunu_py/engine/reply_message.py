@@ -1,6 +1,7 @@
 """The message of a reply: its reasoning, its text and its calls, read from the text as it comes."""
 
 from collections.abc import Sequence
+from functools import partial
 
 from akunu_py.engine.reasoning import ReasoningSplitter
 from akunu_py.tool_calls.given_reader import GivenParser
@@ -28,11 +29,16 @@ class MessageReader:
     def __init__(
         self, prompt_end: str, parser: CallParser | GivenParser | None, said: str = ""
     ) -> None:
-        self._splitter = ReasoningSplitter(prompt_end, said)
+        self._new_splitter = partial(ReasoningSplitter, prompt_end, said)
+        self._splitter = self.new_splitter()
         self._parser = parser
         self._all: list[ReplyDelta] = []
         # A call that was begun and is not complete, or None.
         self.unfinished: UnfinishedCall | None = None
+
+    def new_splitter(self) -> ReasoningSplitter:
+        """Return what tells reasoning from the answer, from the reply's beginning on."""
+        return self._new_splitter()
 
     def feed(self, pieces: Sequence[TextPiece]) -> tuple[ReplyDelta, ...]:
         return self._keep(self._deltas(self._splitter.feed(pieces)))

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from akunu_py.decoding.loop import Step
 from akunu_py.decoding.stats import cut_step
 from akunu_py.decoding.stopping import StopTexts
+from akunu_py.engine.reasoning import ReasoningSplitter
 from akunu_py.protocols import Detokenizer
 from akunu_py.values.decode_stats import UNNAMED
 from akunu_py.values.types import TextPiece
@@ -25,7 +26,8 @@ class ReplyText:
     """The text of a reply, detokenized and cut before a stop text.
 
     Text that may begin a stop text is held back and keeps its source. `marks` has the control
-    tokens that are part of the text, with their texts.
+    tokens that are part of the text, with their texts. Stop texts count in the answer, which
+    `splitter` tells from reasoning; without it all is answer.
     """
 
     def __init__(
@@ -34,10 +36,15 @@ class ReplyText:
         stops: tuple[str, ...],
         end_ids: frozenset[int],
         marks: Mapping[int, str] | None = None,
+        splitter: ReasoningSplitter | None = None,
     ) -> None:
         self._detokenizer = detokenizer
         self._marks = {} if marks is None else marks
         self._stops = StopTexts(stops)
+        self._splitter = splitter if stops else None
+        self._held = ""
+        # Ends of the text that was read, and of the answer in it.
+        self._end = self._answer_end = 0
         self._end_ids = end_ids
         self._pieces: list[str] = []
         self._shown = 0  # characters of all of them
@@ -70,8 +77,7 @@ class ReplyText:
                 # An incomplete character before the mark stays incomplete.
                 text = self._detokenizer.finish() + mark
             self._waiting.append(_Waiting(len(text), self._source, self._place))
-            piece, self._stopped = self._stops.feed(text)
-            shown += piece
+            shown += self._released(text)
             if self._stopped:
                 count = place + 1
                 step = replace(
@@ -89,10 +95,36 @@ class ReplyText:
             return ()
         text = self._detokenizer.finish()
         self._waiting.append(_Waiting(len(text), self._source, self._place))
-        piece, stopped = self._stops.feed(text)
-        if not stopped:
-            piece += self._stops.finish()
-        return self._with_sources(piece)
+        return self._with_sources(self._released(text, ended=True))
+
+    def _released(self, text: str, *, ended: bool = False) -> str:
+        """Return what can be shown after more text; all of it where the reply has `ended`."""
+        parts = [(False, TextPiece(text, begin=self._end))]
+        self._held += text
+        self._end += len(text)
+        if self._splitter is not None:
+            parts = self._splitter.feed([piece for _, piece in parts])
+            parts += self._splitter.finish() if ended else []
+        for is_reasoning, piece in parts:
+            if is_reasoning or piece.begin < 0:
+                continue
+            if piece.begin != self._answer_end:
+                self._stops.finish()  # a stop text is within one block
+            before = piece.begin - self._stops.held
+            self._answer_end = piece.begin + len(piece.text)
+            shown, self._stopped = self._stops.feed(piece.text)
+            if self._stopped:
+                return self._release(before + len(shown))
+        if ended:
+            return self._release(self._end)
+        if self._stops.held:
+            return self._release(self._answer_end - self._stops.held)
+        return self._release(self._end - (self._splitter.held if self._splitter else 0))
+
+    def _release(self, end: int) -> str:
+        size = end - (self._end - len(self._held))
+        released, self._held = self._held[:size], self._held[size:]
+        return released
 
     def _with_sources(self, text: str) -> tuple[TextPiece, ...]:
         """Return text to show, cut where its source changes."""

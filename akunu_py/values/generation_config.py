@@ -184,7 +184,7 @@ class GenerationConfig(SamplingConfig):
     """Seed of the noise. The result reports the one used."""
     stop: tuple[str, ...] = option(
         (),
-        Texts(),
+        Texts(most=64, longest=256),
         "End before TEXT.",
         metavar="TEXT",
         heading="Output",

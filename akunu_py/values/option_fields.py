@@ -102,13 +102,22 @@ class Text(Kind[str]):
 
 @dataclass(frozen=True, slots=True)
 class Texts(Kind[tuple[str, ...]]):
-    """Several texts, none of them empty."""
+    """Up to `most` texts of up to `longest` characters, none of them empty."""
+
+    most: int
+    longest: int
 
     def check(self, name: str, value: Any) -> None:
         if not isinstance(value, tuple | list) or not all(
             isinstance(text, str) and text for text in value
         ):
-            raise ConfigError(f"{name} is {value!r}; give a tuple of texts, none of them empty")
+            raise ConfigError(f"{name} is {value!r:.60}; give a tuple of texts, none of them empty")
+        if len(value) > self.most:
+            raise ConfigError(f"{name} has {len(value):,} texts; give {self.most} or fewer")
+        if (size := max(map(len, value), default=0)) > self.longest:
+            raise ConfigError(
+                f"{name} has a text of {size:,} characters; give {self.longest} or fewer"
+            )
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,7 +3,7 @@
 import random
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from akunu_py.decoding.stats import cut_step
@@ -19,30 +19,60 @@ from akunu_py.system.errors import ConfigError
 from akunu_py.values.types import StepStats
 
 
+def first_stop(text, stops):
+    """Where the first complete stop text begins, and it; by looking at each beginning of the text."""
+    for end in range(1, len(text) + 1):
+        for stop in sorted(stops, key=len, reverse=True):
+            if text[:end].endswith(stop):
+                return end - len(stop), stop
+    return len(text), None
+
+
 @given(
     st.lists(st.text("abc", max_size=4), max_size=12),
-    st.lists(st.text("abc", min_size=1, max_size=4), max_size=3),
+    st.lists(st.text("abc", min_size=1, max_size=5), max_size=6),
 )
-def test_pieces_give_what_the_whole_text_gives(pieces, stops):
-    whole = "".join(pieces)
-    found = [whole.find(stop) for stop in stops if stop in whole]
+@example(["abc"], ["abcd", "bc"])
+@example(["ababa", "c"], ["abac", "babc"])
+def test_texts_in_any_pieces_end_where_the_definition_says(pieces, stops):
     filter_ = StopTexts(stops)
     shown, stopped = "", False
     for piece in pieces:
         text, stopped = filter_.feed(piece)
         shown += text
+        # No less is shown than can be: what is held back begins a stop text.
+        held = "".join(pieces)[len(shown) :][: filter_.held]
+        assert not held or any(stop.startswith(held) for stop in stops)
         if stopped:
             break
     if not stopped:
         shown += filter_.finish()
-    assert stopped == bool(found)
-    if not found:
-        assert shown == whole
-    else:
-        # The stop text that was completed first decides; nothing of any stop text is shown.
-        assert whole.startswith(shown)
-        assert not any(stop in shown for stop in stops)
-        assert any(whole[len(shown) :].startswith(stop) for stop in stops)
+    whole = "".join(pieces)
+    end, reached = first_stop(whole, stops)
+    assert (shown, stopped, filter_.reached) == (whole[:end], reached is not None, reached)
+
+
+class CountedSteps(dict):
+    """The steps of an automaton; counts how often one is looked for."""
+
+    looked = 0
+
+    def __contains__(self, key):
+        self.looked += 1
+        return super().__contains__(key)
+
+    def get(self, key, default=None):
+        self.looked += 1
+        return super().get(key, default)
+
+
+@pytest.mark.parametrize("count", [1, 64])
+def test_the_work_for_a_text_does_not_grow_with_the_number_of_stop_texts(count):
+    text = "abababac" * 500
+    stops = StopTexts(["ab" * 100 + chr(0x100 + number) for number in range(count)])
+    stops._next = CountedSteps(stops._next)
+    assert "".join(stops.feed(character)[0] for character in text) + stops.finish() == text
+    assert len(text) <= stops._next.looked <= 3 * len(text)
 
 
 def test_only_what_may_become_a_stop_text_is_held_back():
@@ -53,7 +83,7 @@ def test_only_what_may_become_a_stop_text_is_held_back():
     assert stops.feed("</end> tail") == ("", True)
 
 
-def test_the_stop_text_that_begins_first_ends_the_reply_whatever_their_order():
+def test_the_stop_text_that_is_complete_first_ends_the_reply_whatever_their_order():
     for stops in (["b", "a"], ["a", "b"]):
         assert StopTexts(stops).feed("xab") == ("x", True)
 

@@ -1,5 +1,7 @@
 """Which control tokens are part of a reply's text."""
 
+from dataclasses import replace
+
 import gguf_files
 import pytest
 
@@ -72,3 +74,20 @@ def test_replies_have_the_marks_and_no_other_control_token(tmp_path, monkeypatch
             assert reply.token_ids == (token,) * 3
             assert reply.text == 3 * shown
             assert engine.tokenizer.decode(reply.token_ids) == ""
+
+
+def test_a_stop_text_in_thoughts_does_not_end_a_chat(tmp_path, monkeypatch):
+    """It did, before there was an answer; a text that is continued is all answer."""
+    controls = ("<s>", "</s>", "[THINK]", "[/THINK]", "<|assistant|>", "<|end|>")
+    monkeypatch.setattr(gguf_files, "CONTROL_TOKENS", controls)
+    path = gguf_files.write_tiny_llama(tmp_path / "model.gguf")
+    with Engine.load(path) as engine:
+        text = "[THINK]one, two[/THINK]\n\nthree, four"
+        ids = tuple(engine.tokenizer.encode(text, parse_special=True)[1:])
+        call = engine.check_chat([{"role": "user", "content": "a"}], stop=(",",), max_tokens=99)
+        reply = engine._start(replace(call, text=ids), None).read_to_end()
+        assert (reply.message.reasoning, reply.message.text) == ("one, two", "three")
+        assert (reply.finish_reason, reply.stop_text) == ("stop", ",")
+        call = engine.check(engine.prompt_ids("a"), stop=(",",), max_tokens=99)
+        reply = engine._start(replace(call, text=ids), None).read_to_end()
+        assert reply.text == "[THINK]one"

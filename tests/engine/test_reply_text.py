@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from akunu_py.decoding.loop import Step
+from akunu_py.engine.reasoning import ReasoningSplitter
 from akunu_py.engine.reply_text import ReplyText
 from akunu_py.tokenizers.detokenizer import ByteDetokenizer
 from akunu_py.values.types import Draft, StepStats, TextPiece, Verification
@@ -66,6 +67,40 @@ def test_a_stop_text_can_be_completed_by_what_was_held_to_the_end():
     reply = ReplyText(Pieces(), ("c?",), frozenset())
     _, pieces = reply.take(step(1, 2))
     assert joined(pieces + reply.finish()) == reply.shown == "ab"
+
+
+THOUGHT = "<think>a STOP\n\nb</think>\n\n"
+
+
+@pytest.mark.parametrize("size", [1, 2, 5, 100])
+@pytest.mark.parametrize(
+    ("text", "stops", "shown"),
+    [
+        (f"{THOUGHT}yes STOP no", ("STOP",), f"{THOUGHT}yes "),
+        (f"{THOUGHT}yes\n\nno", ("\n\n",), f"{THOUGHT}yes"),
+        (f"{THOUGHT}yes", ("b</think>", "think>\n", "<"), f"{THOUGHT}yes"),
+        ("<think>ST</think>OP yes", ("STOP",), "<think>ST</think>OP yes"),
+        ("<think>STOP", ("STOP",), "<think>STOP"),
+        ("<thin STOP", ("STOP", "no"), "<thin "),
+        ("yes <think>a STOP", ("STOP",), "yes <think>a "),
+        (f"{THOUGHT}yes ST", ("STOP",), f"{THOUGHT}yes ST"),
+    ],
+)
+def test_stop_texts_count_in_the_answer_alone(text, stops, shown, size):
+    token_bytes = [character.encode() for character in text]
+    reply = ReplyText(
+        ByteDetokenizer(token_bytes, strip_space=False), stops, frozenset(), None,
+        ReasoningSplitter(),
+    )  # fmt: skip
+    found = ""
+    for place in range(0, len(text), size):
+        taken, pieces = reply.take(step(*range(place, min(place + size, len(text)))))
+        found += joined(pieces)
+        if taken.finish_reason == "stop":
+            break
+    found += joined(reply.finish())
+    assert found == reply.shown == shown
+    assert (reply.stop_text in stops) == (shown != text)
 
 
 def drafted_step(tokens, origins):

@@ -44,7 +44,7 @@ class Meal:
         (Switch(), [True, False]),
         (Choice(("a", "b")), ["a", "b"]),
         (Text("a name"), ["", "a"]),
-        (Texts(), [(), ("a",), ["a", "b"]]),
+        (Texts(2, 3), [(), ("a",), ["a", "bcd"]]),
         (Biases(), [{}, {0: 1, 7: -2.5}]),
     ],
 )
@@ -63,7 +63,11 @@ def test_what_is_in_range_is_taken(kind, taken):
         (Switch(), [0, 1, "on", None], "give True or False"),
         (Choice(("a", "b")), ["c", 1, None, []], "give 'a' or 'b'"),
         (Text("a name"), [1, None, b"a"], "give a name"),
-        (Texts(), ["a", None, [1], ("a", ""), {"a"}], "give a tuple of texts, none of them empty"),
+        (
+            Texts(2, 3),
+            ["a", None, [1], ("a", ""), {"a"}],
+            "give a tuple of texts, none of them empty",
+        ),
         (Biases(), [[1], None, "1"], "give a dict of id and bias"),
     ],
 )
@@ -72,6 +76,24 @@ def test_what_is_out_of_range_is_named(kind, refused, words):
         with pytest.raises(ConfigError) as caught:
             kind.check("x", value)
         assert str(caught.value) == f"x is {value!r}; {words}"
+
+
+@pytest.mark.parametrize(
+    ("texts", "words"),
+    [
+        (["a", "b", "c"], "x has 3 texts; give 2 or fewer"),
+        (["a"] * 1_000_000, "x has 1,000,000 texts; give 2 or fewer"),
+        (["a", "bcde"], "x has a text of 4 characters; give 3 or fewer"),
+        (
+            ["a"] * 100 + [""],
+            "x is ['a', 'a', 'a', 'a', 'a', 'a', 'a', 'a', 'a', 'a', 'a', 'a',; give",
+        ),
+    ],
+)
+def test_texts_are_bounded(texts, words):
+    with pytest.raises(ConfigError) as caught:
+        Texts(2, 3).check("x", texts)
+    assert str(caught.value).startswith(words)
 
 
 @pytest.mark.parametrize(

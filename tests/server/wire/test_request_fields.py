@@ -79,6 +79,15 @@ def test_one_stop_text(server, backend):
     assert backend.request.config.stop == ("END",)
 
 
+@pytest.mark.parametrize("texts", [["END"] * 65, ["E" * 257]])
+@pytest.mark.parametrize(("path", "field"), [(CHAT, "stop"), (MESSAGES, "stop_sequences")])
+def test_stop_texts_are_bounded(server, backend, path, field, texts):
+    error = server.post(path, BODIES[path] | {field: texts}).json()["error"]
+    assert error["message"].startswith(f"{field} has ")
+    server.post(path, BODIES[path] | {field: ["END" * 85] * 64})
+    assert len(backend.request.config.stop) == 64
+
+
 def function(name, path, **fields):
     if path == CHAT:
         return {"type": "function", "function": {"name": name}}
