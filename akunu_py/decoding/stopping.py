@@ -4,7 +4,6 @@ from collections.abc import Collection, Sequence
 
 import numpy as np
 
-from akunu_py.system.errors import ConfigError
 from akunu_py.values.types import FinishReason
 
 LONGEST_CYCLE = 256
@@ -61,8 +60,6 @@ class StopTexts:
     """
 
     def __init__(self, stops: Sequence[str]) -> None:
-        if isinstance(stops, str) or not all(stops):
-            raise ConfigError(f"stop is {stops!r}; give a sequence of texts, none of them empty")
         self._next: dict[tuple[int, str], int] = {}
         # Of each state: its length, the state of its longest end that is one, too, and the length
         # of the longest stop text with which it ends.

@@ -29,7 +29,7 @@ from akunu_py.engine.prompt_ids import (
     checked_ids,
     ids_of,
 )
-from akunu_py.engine.reasoning import end_of_prompt
+from akunu_py.engine.reasoning import answer_tags, end_of_prompt
 from akunu_py.engine.reply import Request, Turns
 from akunu_py.engine.reply_message import MessageReader
 from akunu_py.engine.reply_room import ReplyRoom
@@ -757,7 +757,9 @@ class Engine:
         if plan is None:
             return MessageReader(end_of_prompt(prompt, self.tokenizer), None)
         said = "" if plan.continued is None else plan.continued.text or plan.continued.reasoning
-        return MessageReader(end_of_prompt(prompt, self.tokenizer, said), plan.parser, said)
+        # A tokenizer may have no template.
+        tags = answer_tags(getattr(self.tokenizer, "chat_template", ""))
+        return MessageReader(end_of_prompt(prompt, self.tokenizer, said), plan.parser, said, tags)
 
     def _new_session(self, context: int) -> Session:
         return Session(

@@ -7,6 +7,8 @@ from weakref import WeakKeyDictionary
 
 from akunu_py.constraints import Opening
 from akunu_py.protocols import Tokenizer
+from akunu_py.tool_calls.parser import overlap
+from akunu_py.tool_calls.sources import take_pieces
 from akunu_py.values.types import TextPiece
 
 _PROMPT_END = 16
@@ -15,6 +17,8 @@ _PROMPT_END = 16
 REASONING = {
     "<think>": "</think>",
     "<thinking>": "</thinking>",
+    "<thought>": "</thought>",
+    "\u25c1think\u25b7": "\u25c1/think\u25b7",
     "<seed:think>": "</seed:think>",
     "[THINK]": "[/THINK]",
     "<|START_THINKING|>": "<|END_THINKING|>",
@@ -27,9 +31,9 @@ REASONING = {
 }
 """Opening and closing markers of reasoning.
 
-In order: DeepSeek and Qwen, others, Seed-OSS, Magistral, Cohere's Command A, Apertus, LongCat and
-others (mlx-lm's `tokenizer_utils.py`), Gemma 4, gpt-oss (OpenAI's "Harmony response format") and
-Solar Open (llama.cpp's `common/chat.cpp`).
+In order: DeepSeek and Qwen, others, EXAONE Deep, Kimi, Seed-OSS, Magistral, Cohere's Command A,
+Apertus, LongCat and others (mlx-lm's `tokenizer_utils.py`), Gemma 4, gpt-oss (OpenAI's "Harmony
+response format") and Solar Open (llama.cpp's `common/chat.cpp`).
 """
 
 _ANSWERS = {
@@ -41,6 +45,8 @@ _ANSWERS = {
 
 _CONTROL_TOKENS = (
     ("<think>", "</think>"),
+    ("<thought>", "</thought>"),
+    ("\u25c1think\u25b7", "\u25c1/think\u25b7"),
     ("<seed:think>", "</seed:think>"),
     ("[THINK]", "[/THINK]"),
     ("<|START_THINKING|>", "<|END_THINKING|>"),
@@ -53,20 +59,30 @@ _CONTROL_TOKENS = (
 )
 """Control tokens around reasoning, by format. A vocabulary uses a format if it has all its tokens.
 
-In order: DeepSeek and Qwen, Seed-OSS, Magistral, Cohere's Command A, Apertus, LongCat and others,
-Gemma 4, gpt-oss (OpenAI's "Harmony response format"), Solar Open.
+In order: DeepSeek and Qwen, EXAONE Deep, Kimi, Seed-OSS, Magistral, Cohere's Command A, Apertus,
+LongCat and others, Gemma 4, gpt-oss (OpenAI's "Harmony response format"), Solar Open.
 """
 
 _FINAL = ("<|channel|>final<|message|>", "<|content|>")
 """Opening markers of answers to the user, as opposed to tools."""
 
-_TOKEN = re.compile(r"<[^<>]*>|\[/?[A-Z]+\]")
+_TOKEN = re.compile("<[^<>]*>|\\[/?[A-Z]+\\]|\u25c1/?think\u25b7")
 """A part of a marker that vocabularies have as one token."""
 
 _SPEAKERS = ("<|start|>assistant", "<|begin|>assistant")
 _MESSAGE_END = "<|end|>"
 _BLOCKS = REASONING | _ANSWERS
-_MARKERS = (*_BLOCKS, *_SPEAKERS)
+_ANSWER_TAGS = {"<response>": "</response>", "<answer>": "</answer>"}
+_NEXT_MESSAGE = ("<|start|>", "<|begin|>", "<|channel|>")
+_ANALYSIS = "<|channel|>analysis<|message|>"
+_CALL = "to=functions."
+_CHANNEL = re.compile(r"<\|channel\|>\s*(analysis|commentary|final)?")
+_HEADER = re.compile(
+    r"<\|channel\|>[^<]*(?:<\|constrain\|>[^<]*)?"
+    r"(?:(<\|message\|>)|<\|end\|>|(?=<\|start\|>|<\|channel\|>))"
+)
+"""A header of gpt-oss with more in it than a channel, or one that no text follows."""
+_LONGEST_HEADER = 160
 _LEFT_TO_TEMPLATES = "<think>"
 
 _known: "WeakKeyDictionary[Tokenizer, Mapping[int, str]]" = WeakKeyDictionary()
@@ -159,6 +175,19 @@ def for_history(reply: str) -> str:
     return reply if reply.lstrip().startswith(_LEFT_TO_TEMPLATES) else answer_of(reply)
 
 
+def answer_tags(template: str) -> Mapping[str, str]:
+    """Return the tags around answers that a chat template speaks of, opening and closing.
+
+    Granite 3.3 and Hunyuan A13B write them. Other models do if a prompt asks for it, and then
+    clients look for them.
+    """
+    return {
+        opens: closes
+        for opens, closes in _ANSWER_TAGS.items()
+        if opens in template and closes in template
+    }
+
+
 def answer_of(reply: str) -> str:
     """Return a reply without its reasoning."""
     splitter = ReasoningSplitter()
@@ -174,11 +203,16 @@ class ReasoningSplitter:
     same kind. Text that may become a marker is held back. White space next to markers is dropped.
     """
 
-    def __init__(self, prompt_end: str = "", said: str = "") -> None:
+    def __init__(
+        self, prompt_end: str = "", said: str = "", tags: Mapping[str, str] | None = None
+    ) -> None:
         """Begin inside reasoning if the prompt ends with a marker that opens it.
 
-        `said` is the text behind it that the reply continues.
+        `said` is the text behind it that the reply continues, and `tags` are those of answers.
         """
+        self._tags = tags or {}
+        self._blocks = {**_BLOCKS, **self._tags}  # those that may begin now
+        self._in_messages = False  # whether the format is one of several messages
         # Whether the text so far ends within reasoning.
         self.inside = False
         # Marker that ends the open block; "": the reply's end; None: no block is open.
@@ -205,24 +239,40 @@ class ReasoningSplitter:
         while self._close is not None or self._begin_block():
             close = self._close or ""
             text = _text(self._held)
-            end = text.find(close) if close else -1
-            size = end if end >= 0 else len(text) - _overlap(text, close)
+            # A message of reasoning may lack its end.
+            late = _NEXT_MESSAGE if self.inside and close == _MESSAGE_END else ()
+            ends = (close, *late) if close else ()
+            found_ends = [(at, one) for one in ends if (at := text.find(one)) >= 0]
+            end, mark = min(found_ends, default=(-1, ""))
+            held = max((overlap(text, one) for one in ends), default=0)
+            size = end if end >= 0 else len(text) - held
             if close:
                 # White space waits: it is dropped if the block ends here.
                 size = len(text[:size].rstrip())
-            found += self._shown(_take(self._held, size))
+            found += self._shown(take_pieces(self._held, size))
             if end < 0:
                 break
-            _take(self._held, end - size + len(close))
+            take_pieces(self._held, end - size + (len(close) if mark == close else 0))
+            self._close = ""
+            if close == _MESSAGE_END:
+                self._close = None
+            elif self.inside and self._tags:
+                self._close, self._blocks = None, dict(self._tags)
             self.inside, self._at_border = False, True
-            self._close = None if close == _MESSAGE_END else ""
         return found
 
     def finish(self) -> list[tuple[bool, TextPiece]]:
         """Return the pieces that were held back until the reply ended."""
         rest, self._held = self._held, []
-        if self._close is None and self._seen:
-            return []  # half a marker, between two messages
+        if self._close is None:
+            text = _text(rest).lstrip()
+            if channel := _CHANNEL.match(text):
+                if not channel[1] or text[channel.end() :][:1] in {"", "<", " "}:
+                    return []  # half a header
+                self.inside, self._at_border = channel[1] == "analysis", True
+                take_pieces(rest, len(_text(rest)) - len(text) + channel.end())
+            elif self._seen:
+                return []  # half a marker, between two messages
         if self.inside:
             _take_space_at_end(rest)
         return self._shown(rest)
@@ -232,27 +282,41 @@ class ReasoningSplitter:
         while True:
             text = _text(self._held)
             start = text.lstrip()
-            if any(marker.startswith(start) and marker != start for marker in _MARKERS):
+            markers = (*self._blocks, *_SPEAKERS, *((_CALL,) if self._in_messages else ()))
+            if any(marker.startswith(start) and marker != start for marker in markers):
                 return False
-            marker = next((marker for marker in _MARKERS if start.startswith(marker)), None)
-            if marker is None:
+            marker = next((marker for marker in markers if start.startswith(marker)), "")
+            channel = None if marker else _CHANNEL.match(start)
+            if marker == _CALL or (channel and _CALL in start.partition("<|message|>")[0]):
                 self._close = ""
                 return True
-            _take(self._held, len(text) - len(start) + len(marker))
-            if marker in _BLOCKS:
+            if not (marker or channel):
+                self._close = _MESSAGE_END if self._in_messages else ""
+                return True
+            if channel is not None:
+                header = _HEADER.match(start)
+                if header is None and len(start) < _LONGEST_HEADER:
+                    return False
+                marker = (header or channel)[0]
+            take_pieces(self._held, len(text) - len(start) + len(marker))
+            if marker in self._blocks:
                 self._open(marker)
                 return True
-            self._at_border = True
+            self._at_border = self._in_messages = True
+            if channel is not None and (header is None or header[1]):
+                self._open(_ANALYSIS if channel[1] == "analysis" else _FINAL[0])
+                return True
 
     def _open(self, marker: str) -> None:
-        self.inside, self._close = marker in REASONING, _BLOCKS[marker]
+        self.inside, self._close = marker in REASONING, {**_BLOCKS, **self._tags}[marker]
         self._at_border, self._apart = True, self.inside in self._seen
+        self._in_messages |= self._close == _MESSAGE_END
 
     def _shown(self, pieces: list[TextPiece]) -> list[tuple[bool, TextPiece]]:
         """Return pieces of the open block, without white space right after its marker."""
         if self._at_border:
             text = _text(pieces)
-            _take(pieces, len(text) - len(text.lstrip()))
+            take_pieces(pieces, len(text) - len(text.lstrip()))
             self._at_border = not pieces
         if not pieces:
             return []
@@ -266,19 +330,6 @@ def _text(pieces: Sequence[TextPiece]) -> str:
     return "".join(piece.text for piece in pieces)
 
 
-def _take(pieces: list[TextPiece], size: int) -> list[TextPiece]:
-    """Remove the first `size` characters of the pieces, and return them."""
-    taken = []
-    while size > 0:
-        piece = pieces.pop(0)
-        taken.append(replace(piece, text=piece.text[:size]))
-        if len(piece.text) > size:
-            begin = piece.begin + size if piece.begin >= 0 else -1
-            pieces.insert(0, replace(piece, text=piece.text[size:], begin=begin))
-        size -= len(piece.text)
-    return taken
-
-
 def _take_space_at_end(pieces: list[TextPiece]) -> None:
     while pieces:
         last = pieces.pop()
@@ -286,9 +337,3 @@ def _take_space_at_end(pieces: list[TextPiece]) -> None:
         if text:
             pieces.append(replace(last, text=text))
             return
-
-
-def _overlap(text: str, marker: str) -> int:
-    """Return the length of the longest end of a text that is the beginning of a marker."""
-    sizes = range(min(len(text), len(marker) - 1), 0, -1)
-    return next((size for size in sizes if text.endswith(marker[:size])), 0)

@@ -1,6 +1,6 @@
 """The message of a reply: its reasoning, its text and its calls, read from the text as it comes."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 
 from akunu_py.engine.reasoning import ReasoningSplitter
@@ -22,23 +22,25 @@ class MessageReader:
 
     Args:
         prompt_end: end of the prompt, which may have opened the reasoning.
-        said: text behind it that the reply continues, which is not part of the message.
         parser: reads calls; None where there are none.
+        said: text behind it that the reply continues, which is not part of the message.
+        tags: those around answers.
     """
 
     def __init__(
-        self, prompt_end: str, parser: CallParser | GivenParser | None, said: str = ""
+        self,
+        prompt_end: str,
+        parser: CallParser | GivenParser | None,
+        said: str = "",
+        tags: Mapping[str, str] | None = None,
     ) -> None:
-        self._new_splitter = partial(ReasoningSplitter, prompt_end, said)
+        # Makes what tells reasoning from the answer, from the reply's beginning on.
+        self.new_splitter = partial(ReasoningSplitter, prompt_end, said, tags)
         self._splitter = self.new_splitter()
         self._parser = parser
         self._all: list[ReplyDelta] = []
         # A call that was begun and is not complete, or None.
         self.unfinished: UnfinishedCall | None = None
-
-    def new_splitter(self) -> ReasoningSplitter:
-        """Return what tells reasoning from the answer, from the reply's beginning on."""
-        return self._new_splitter()
 
     def feed(self, pieces: Sequence[TextPiece]) -> tuple[ReplyDelta, ...]:
         return self._keep(self._deltas(self._splitter.feed(pieces)))

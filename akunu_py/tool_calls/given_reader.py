@@ -10,7 +10,7 @@ from typing import Any, Protocol, runtime_checkable
 
 from akunu_py.system.errors import ConfigError
 from akunu_py.tool_calls.parser import new_id, overlap
-from akunu_py.tool_calls.sources import Part, Sources, sourced_content
+from akunu_py.tool_calls.sources import sourced_content, take_pieces
 from akunu_py.tool_calls.values import read_json
 from akunu_py.values.messages import Tool, ToolCall
 from akunu_py.values.reply_deltas import (
@@ -20,6 +20,7 @@ from akunu_py.values.reply_deltas import (
     ReplyDelta,
     UnfinishedCall,
 )
+from akunu_py.values.types import TextPiece
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,13 +57,13 @@ class GivenParser:
     _searched: int = field(default=0, init=False)
     _inside: bool = field(default=False, init=False)
     _count: int = field(default=0, init=False)
-    _sources: Sources = field(default_factory=Sources, init=False)  # of the buffer
-    _taken: list[Part] = field(default_factory=list, init=False)  # of what was taken
+    _pieces: list[TextPiece] = field(default_factory=list, init=False)  # of the buffer
+    _taken: list[TextPiece] = field(default_factory=list, init=False)  # of what was taken
 
     def feed(self, text: str, source: str = "", begin: int = -1) -> list[ReplyDelta]:
         """Return what is certain after more text; `source` and `begin` as in `TextPiece`."""
         self._buffer += text
-        self._sources.add(len(text), source, begin)
+        self._pieces.append(TextPiece(text, source, begin=begin))
         return list(self._read())
 
     def finish(self, *, cut: bool = False) -> list[ReplyDelta]:
@@ -83,10 +84,10 @@ class GivenParser:
                     yield from sourced_content(said, self._taken)
                 return
             text = self._take(len(self._buffer) if place < 0 else place)
-            sources = self._taken
+            pieces = self._taken
             self._take(len(marker))
             if not self._inside:
-                yield from sourced_content(text.rstrip() if place >= 0 else text, sources)
+                yield from sourced_content(text.rstrip() if place >= 0 else text, pieces)
                 self._inside = place >= 0
             else:
                 self._inside = False
@@ -122,7 +123,7 @@ class GivenParser:
 
     def _take(self, size: int) -> str:
         taken, self._buffer, self._searched = self._buffer[:size], self._buffer[size:], 0
-        self._taken = self._sources.take(len(taken))
+        self._taken = take_pieces(self._pieces, len(taken))
         return taken
 
 

@@ -25,7 +25,7 @@ from akunu_py.tool_calls.format import (
     flexible,
 )
 from akunu_py.tool_calls.schemas import kinds_of
-from akunu_py.tool_calls.sources import Sources, sourced_content
+from akunu_py.tool_calls.sources import sourced_content, take_pieces
 from akunu_py.tool_calls.values import KINDS, read_json, read_python_text, read_text
 from akunu_py.values.messages import Tool, ToolCall
 from akunu_py.values.reply_deltas import (
@@ -36,6 +36,7 @@ from akunu_py.values.reply_deltas import (
     ReplyDelta,
     UnfinishedCall,
 )
+from akunu_py.values.types import TextPiece
 
 _NAME = re.compile(r"[A-Za-z0-9_.-]*")
 _PLACES = {
@@ -99,7 +100,7 @@ class CallParser:
         )
         self._tools = {tool.name: tool for tool in tools}
         self._buffer = ""
-        self._sources = Sources()  # of the buffer
+        self._pieces: list[TextPiece] = []  # of the buffer
         self._ended = False
         self._deltas: list[ReplyDelta] = []
         self._count = 0
@@ -115,7 +116,7 @@ class CallParser:
         """Return what is certain after more text; `source` and `begin` as in `TextPiece`."""
         if text:
             self._buffer += text
-            self._sources.add(len(text), source, begin)
+            self._pieces.append(TextPiece(text, source, begin=begin))
             next(self._steps)
         return self._taken()
 
@@ -568,12 +569,12 @@ class CallParser:
     def _say(self, size: int, *, ends: bool = False) -> None:
         """Pass on the first characters as content; at a call, without white space at their end."""
         text, self._buffer = self._buffer[:size], self._buffer[size:]
-        sources = self._sources.take(len(text))
+        pieces = take_pieces(self._pieces, len(text))
         if ends:
             text = text.rstrip()
         if text:
             self._said |= not text.isspace()
-            self._deltas += sourced_content(text, sources)
+            self._deltas += sourced_content(text, pieces)
 
     def _argue(self, text: str) -> None:
         if text and self._call is not None:
@@ -582,7 +583,7 @@ class CallParser:
 
     def _take(self, size: int) -> str:
         taken, self._buffer = self._buffer[:size], self._buffer[size:]
-        self._sources.take(len(taken))
+        take_pieces(self._pieces, len(taken))
         return taken
 
     def _drop(self, size: int) -> None:
