@@ -162,6 +162,8 @@ def generate(  # noqa: PLR0917 - click passes by name
             show(statistics_line(reply.result) + "\n")
         if reply.result.constraint_met is False and not is_quiet():
             click.echo(_INCOMPLETE, err=True)
+        if reply.result.finish_reason == "loop" and not is_quiet():
+            click.echo(_LOOP, err=True)
         if trace_file is not None:
             engine.append_trace(trace_file, reply, category=trace_category)
 
@@ -170,6 +172,7 @@ _INCOMPLETE = (
     "Warning: the reply ended before it had the form asked for; allow more with --max-tokens, or "
     "leave --stop out."
 )
+_LOOP = "The reply repeated itself and was ended; --no-stop-loops lets it go on."
 
 
 def _piped_text(path: Path | None, *, from_stdin: bool) -> str:

@@ -54,7 +54,7 @@ _HIGHEST_USUAL_TEMPERATURE = 2
 
 _ATTRIBUTES: Mapping[str, Mapping[str, Any]] = {
     "stop_loops": {
-        "default": lambda: click.get_current_context().command.name == "chat",
+        "default": lambda: click.get_current_context().command.name in {"chat", "generate"},
         "show_default": False,
     },
     "drafter": {

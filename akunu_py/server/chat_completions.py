@@ -517,7 +517,8 @@ class ChatForm(OpenAIForm):
 
     def last_chunk(self, finished: Finished) -> bytes:
         ended = b"".join(map(self._end_input, list(self._inputs)))
-        return ended + self._chunk({}, _FINISH[finished.reason], **self._own(""))
+        reason = {"finish_reason": _FINISH[finished.reason]} | finished.own_fields
+        return ended + self._chunk({}, reason, **self._own(""))
 
     def whole(self, finished: Finished) -> dict[str, Any]:
         """Return the chat completion."""
@@ -533,7 +534,7 @@ class ChatForm(OpenAIForm):
             "message": message,
             "logprobs": _logprobs(self._all_logprobs),
             "finish_reason": _FINISH[finished.reason],
-        }
+        } | finished.own_fields
         fields = self._fields("chat.completion") | {"choices": [choice]}
         return fields | self._totals(finished.usage)
 
@@ -555,13 +556,15 @@ class ChatForm(OpenAIForm):
         counts = {"tokens": self._decoded.num_tokens, "passes": self._decoded.num_passes}
         return {"akunu": {"source": source or None, **counts}}
 
-    def _chunk(self, delta: dict[str, Any], finish_reason: str | None = None, **more: Any) -> bytes:
+    def _chunk(
+        self, delta: dict[str, Any], end: Mapping[str, Any] | None = None, **more: Any
+    ) -> bytes:
         logprobs, self._logprobs = _logprobs(self._logprobs), []
         choice = {
             "index": self._place.index,
             "delta": delta,
             "logprobs": logprobs,
-            "finish_reason": finish_reason,
+            **(end or {"finish_reason": None}),
         }
         return sse.data(self._chunk_of(choice, **more))
 

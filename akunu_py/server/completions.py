@@ -146,19 +146,21 @@ class CompletionForm(OpenAIForm):
         return self._chunk("")
 
     def last_chunk(self, finished: Finished) -> bytes:
-        return self._chunk("", _FINISH[finished.reason])
+        return sse.data(self._chunk_of(self._end("", finished)))
 
     def whole(self, finished: Finished) -> dict[str, Any]:
         """Return the text completion."""
         self._next = self._all
-        choice = self._choice(self._text, _FINISH[finished.reason])
-        fields = self._fields(self.chunk_kind) | {"choices": [choice]}
+        fields = self._fields(self.chunk_kind) | {"choices": [self._end(self._text, finished)]}
         return fields | self._totals(finished.usage)
 
-    def _chunk(self, text: str, finish_reason: str | None = None) -> bytes:
-        return sse.data(self._chunk_of(self._choice(text, finish_reason)))
+    def _chunk(self, text: str) -> bytes:
+        return sse.data(self._chunk_of(self._choice(text)))
 
-    def _choice(self, text: str, finish_reason: str | None) -> dict[str, Any]:
+    def _end(self, text: str, finished: Finished) -> dict[str, Any]:
+        return self._choice(text, _FINISH[finished.reason]) | finished.own_fields
+
+    def _choice(self, text: str, finish_reason: str | None = None) -> dict[str, Any]:
         logprobs, self._next = self._next, CompletionLogprobs.none()
         return {
             "index": self._place.index,

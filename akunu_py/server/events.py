@@ -8,9 +8,14 @@ call after the other. A call without `CallEnd` was cut and must not be carried o
 """
 
 from dataclasses import dataclass, field
+from typing import Any
 
 from akunu_py.values.reply_deltas import ReplyDelta
 from akunu_py.values.types import DecodeStats, FinishReason
+
+_LOOP = (
+    "the reply repeated itself and was ended; leave out stop_loops, or send false, to let it go on"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,6 +106,11 @@ class Finished:
     usage: Usage
     stop_text: str | None = None
     """The stop text before which it ended, if one did; None also if it is unknown."""
+
+    @property
+    def own_fields(self) -> dict[str, Any]:
+        """What an answer says besides, of an end for which the formats have no word."""
+        return {} if self.reason != "loop" else {"akunu": {"ended": "loop", "note": _LOOP}}
 
 
 @dataclass(frozen=True, slots=True)

@@ -446,6 +446,7 @@ class MessageForm(ReplyForm):
         reason, sequence = _stop(finished)
         delta = {"stop_reason": reason, "stop_sequence": sequence}
         ended = {"type": "message_delta", "delta": delta, "usage": usage_fields(finished.usage)}
+        ended |= finished.own_fields
         return self._end_block() + sse.named(ended) + sse.named({"type": "message_stop"})
 
     def failing(self, problem: Problem, request_id: str) -> bytes:
@@ -454,7 +455,8 @@ class MessageForm(ReplyForm):
     def whole(self, finished: Finished) -> dict[str, Any]:
         """Return the message; of a call that was cut, the arguments that were whole."""
         self._end_block()
-        return self._fields(self._content, *_stop(finished), finished.usage)
+        fields = self._fields(self._content, *_stop(finished), finished.usage)
+        return fields | finished.own_fields
 
     def _block(self, kind: str, **fields: Any) -> bytes:
         """Open a block of a type, unless one is open."""

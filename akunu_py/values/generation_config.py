@@ -209,9 +209,10 @@ class GenerationConfig(SamplingConfig):
     stop_loops: bool = option(
         False,
         Switch(),
-        "End a reply that repeats itself. On in the chat, else off.",
+        "End a reply that repeats itself. On in chats and for generate, else off.",
         heading="Output",
         words="end a reply that repeats itself over and over",
+        wire=("completions", "messages", "responses", "ollama"),
     )
     """The finish reason is then "loop": see `akunu_py.decoding.stopping`."""
     constraint: Constraint | None = option(

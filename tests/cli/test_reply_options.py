@@ -16,7 +16,8 @@ def command_named(name, function=lambda config: click.echo(repr(config))):
 
 
 @pytest.mark.parametrize(
-    ("name", "expected"), [("generate", GenerationConfig()), ("chat", CHAT_DEFAULT)]
+    ("name", "expected"),
+    [("serve", GenerationConfig()), ("generate", CHAT_DEFAULT), ("chat", CHAT_DEFAULT)],
 )
 def test_without_flags_every_option_is_at_its_default(name, expected):
     result = CliRunner().invoke(command_named(name), catch_exceptions=False)

@@ -92,10 +92,10 @@ def joined(tokens):
 
 
 def config(text, drafter="none", **options):
-    return GenerationConfig(
-        constraint=Constraint.choices([text]), drafter=drafter, draft_budget="always",
-        max_tokens=80, temperature=0, **options,
-    )  # fmt: skip
+    return GenerationConfig(**{
+        "constraint": Constraint.choices([text]), "drafter": drafter, "draft_budget": "always",
+        "max_tokens": 80, "temperature": 0, **options,
+    })  # fmt: skip
 
 
 # White space, beginnings of markers, and whole markers.

@@ -136,7 +136,7 @@ class OllamaForm(ReplyForm):
             said["logprobs"] = logprob_fields(logprobs)
         return {"model": self._model, "created_at": written_time(time.time())} | said
 
-    def _figures(self, finished: Finished) -> dict[str, int]:
+    def _figures(self, finished: Finished) -> dict[str, Any]:
         usage = finished.usage
         times_s = {
             "total_duration": time.perf_counter() - self._started,
@@ -147,4 +147,5 @@ class OllamaForm(ReplyForm):
         counts = {
             "prompt_eval_count": usage.prompt_tokens, "eval_count": usage.completion_tokens,
         }  # fmt: skip
-        return {name: round(seconds * 1e9) for name, seconds in times_s.items()} | counts
+        times = {name: round(seconds * 1e9) for name, seconds in times_s.items()}
+        return times | counts | finished.own_fields

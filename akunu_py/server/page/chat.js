@@ -59,7 +59,7 @@ function ask(exchange, given, { continues = false } = {}) {
   const earlier = exchanges.slice(0, -1).flatMap((one) => one.messages);
   const messages = [...systemMessage(), ...earlier, ...(continues ? exchange.messages : [exchange.asked])];
   const wishes = { stream: true, stream_options: { include_usage: true }, return_progress: true, akunu: { sources: true, metrics: true } };
-  const body = { model: model.id, messages, ...given, ...wishes, ...(continues && { continue_final_message: true, add_generation_prompt: false }) };
+  const body = { model: model.id, messages, ...PAGE_DEFAULTS, ...given, ...wishes, ...(continues && { continue_final_message: true, add_generation_prompt: false }) };
   const home = chat;
   $("spoken").replaceChildren();
   tell("Waiting for the reply.");

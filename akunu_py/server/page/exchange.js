@@ -103,7 +103,7 @@ class Exchange {
   take(chunk) {
     if (chunk.error) throw new Problem(wordsOf(chunk.error, "unknown"));
     const choice = chunk.choices[0];
-    if (choice?.finish_reason) this.finish = choice.finish_reason;
+    if (choice?.finish_reason) this.finish = choice.akunu?.ended ?? choice.finish_reason;
     if (chunk.prompt_progress) this.prompt = chunk.prompt_progress;
     const { tokens, passes } = this.before;
     if (chunk.akunu) this.counts = { tokens: tokens + chunk.akunu.tokens, passes: passes + chunk.akunu.passes };
@@ -175,7 +175,7 @@ class Exchange {
       const speed = this.pace ? `, ${decimal.format(this.pace)} a second` : "";
       notes.push(element("span", { className: "figures", textContent: `${counted(tokens, "token")} in ${counted(passes, "pass")}: ${rate}${speed}` }));
     }
-    const ends = { stopped: "Stopped.", length: "Ended at the token limit." };
+    const ends = { stopped: "Stopped.", length: "Ended at the token limit.", loop: "Ended: it repeated itself." };
     if (!this.ended) return notes;
     if (ends[this.finish]) notes.push(element("span", { textContent: ends[this.finish] }));
     return [...notes, ...replyActions(this), ...shares([this.answer, this.thoughts])];

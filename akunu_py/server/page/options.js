@@ -5,6 +5,9 @@
 
 let declared = [];
 
+/* Options that are otherwise for programs, which may want a reply as it is. */
+const PAGE_DEFAULTS = { stop_loops: true };
+
 /* Choices about thinking: the option that a model's template must have for them, and the fields of a
    request. A template with efforts thinks as much as it is told; without them it is on or off. */
 const THINKING = {
@@ -45,7 +48,7 @@ const READ = {
     ),
 };
 
-const WRITTEN = { texts: (value) => value.join(", "), biases: (value) => Object.entries(value).map(([id, bias]) => `${id}=${bias}`).join(", ") };
+const WRITTEN = { switch: (value) => (value ? "on" : "off"), texts: (value) => value.join(", "), biases: (value) => Object.entries(value).map(([id, bias]) => `${id}=${bias}`).join(", ") };
 
 function fieldOf({ name, kind, least, most, or_zero: orZero, names, words, default: value }) {
   const written = value === null ? "" : String(WRITTEN[kind]?.(value) ?? value);
@@ -76,8 +79,8 @@ async function showOptions(options) {
   const saved = same ? kept() : ((await store.setting(`model ${id}`).catch(() => null)) ?? {});
   if (model.id !== id) return;
   model.optionsOf = id;
-  declared = options;
-  $("options").replaceChildren(...options.map(fieldOf));
+  declared = options.map((one) => ({ ...one, default: PAGE_DEFAULTS[one.name] ?? one.default }));
+  $("options").replaceChildren(...declared.map(fieldOf));
   for (const field of fields()) field.value = saved[field.id] ?? "";
   if (!turns.size && !$("system").value) $("system").value = saved.system ?? "";
   if (focused) $(focused)?.focus();

@@ -119,7 +119,7 @@ class ResponseForm(ReplyForm):
         """Return the end of the open item and of the response."""
         status = _status(finished)
         ended = self._end_item(status)
-        response = self._finished(status, finished.usage)
+        response = self._finished(status, finished)
         return ended + self._event(f"response.{status}", response=response)
 
     def failing(self, problem: Problem, request_id: str) -> bytes:
@@ -141,7 +141,7 @@ class ResponseForm(ReplyForm):
     def whole(self, finished: Finished) -> dict[str, Any]:
         status = _status(finished)
         self._end_item(status)
-        return self._finished(status, finished.usage)
+        return self._finished(status, finished)
 
     def _grow(self, part: _Reasoning | _Text, kind: str, **fields: Any) -> bytes:
         """Add a part to the open item, or to a new one if that is of another kind."""
@@ -260,8 +260,8 @@ class ResponseForm(ReplyForm):
         self._sequence += 1
         return sse.named({"type": kind, "sequence_number": number, **fields})
 
-    def _finished(self, status: str, usage: Usage) -> dict[str, Any]:
-        response = self._response(status, usage)
+    def _finished(self, status: str, finished: Finished) -> dict[str, Any]:
+        response = self._response(status, finished.usage) | finished.own_fields
         self._keep(response)
         self._ended = True  # the client may leave yet
         return response

@@ -52,8 +52,12 @@ def test_a_reply_that_repeats_itself_is_ended(roomy_gguf):
     assert notes.count("ended by the token limit") == 1
     before, after = notes.split("/retry" if "/retry" in notes else "stop_loops off", 1)
     assert "stop_loops" not in before
-    result = run("generate", *options, "-p", "hello", "--json", "--stop-loops")
-    assert json.loads(result.stdout)["finish_reason"] == "loop"
+    for flags, reason in (((), "loop"), (("--no-stop-loops",), "length")):
+        result = run("generate", *options, "-p", "hello", "--json", *flags)
+        assert json.loads(result.stdout)["finish_reason"] == reason
+        assert ("repeated itself and was ended; --no-stop-loops" in result.stderr) == (
+            reason == "loop"
+        )
 
 
 def test_thoughts_can_be_hidden_and_shown_again(tmp_path):

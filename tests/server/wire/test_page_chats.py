@@ -216,15 +216,16 @@ def test_every_declared_option_reaches_the_request_and_is_kept_by_model(open_pag
         expect(choice.locator("option")).to_have_text(["tiny · loaded", "other"])
         page.get_by_role("button", name="Settings").click()
         options = server.get("/props").json()["options"]
-        given = {
-            one["name"]: {"number": 0.5, "count": 3, "texts": ("a", "b\nc"), "biases": {4: -1.5}}[
-                one["kind"]
-            ]
-            for one in options
-        }
+        values = {
+            "number": 0.5, "count": 3, "texts": ("a", "b\nc"), "biases": {4: -1.5}, "switch": False,
+        }  # fmt: skip
+        given = {one["name"]: values[one["kind"]] for one in options}
         typed = {"stop": "a\nb\\nc", "logit_bias": "4 = -1.5"}
         for name, value in given.items():
-            page.locator(f"#option-{name}").fill(typed.get(name, str(value)))
+            if value is False:
+                page.locator(f"#option-{name}").select_option("off")
+            else:
+                page.locator(f"#option-{name}").fill(typed.get(name, str(value)))
         page.get_by_label("JSON schema").fill('{"type": "object"}')
         ask(page)
         expect(last_reply(page).locator(".answer")).to_have_text("Hello world")

@@ -101,6 +101,7 @@ def test_settings_and_earlier_turns_reach_the_request(server, backend, open_page
     ]  # fmt: skip
     assert request.messages[4].reasoning == "Hm."
     assert (request.config.temperature, request.config.max_tokens) == (0.5, 77)
+    assert request.config.stop_loops
     page.get_by_label("Temperature", exact=True).fill("-3")
     ask(page, "Four")
     expect(page.get_by_label("Message", exact=True)).to_have_value("Four")
@@ -510,6 +511,24 @@ def test_thinking_has_the_switches_of_the_template(server, backend, open_page, h
     config = backend.request.config
     expected = (False, None) if words[0] == "Off" else (None, "low")
     assert (config.thinking, config.effort) == expected
+
+
+def test_a_reply_that_repeats_itself_is_ended_unless_settings_say_otherwise(
+    server, backend, open_page
+):
+    backend.play([ACCEPTED, ContentDelta("Again"), Finished("loop", USAGE)])
+    page = open_page(server)
+    ask(page)
+    expect(last_reply(page)).to_contain_text("Ended: it repeated itself.")
+    assert backend.request.config.stop_loops
+    page.get_by_role("button", name="Settings").click()
+    field = page.get_by_label("Stop loops")
+    expect(field.locator("option")).to_have_text(["Default: on", "on", "off"])
+    field.select_option("off")
+    ask(page)
+    expect(page.get_by_role("article", name="Reply")).to_have_count(2)
+    expect(last_reply(page)).to_contain_text("Ended: it repeated itself.")
+    assert not backend.request.config.stop_loops
 
 
 def test_thinking_of_a_model_is_known_once_it_was_loaded(server, backend, open_page):

@@ -1,10 +1,13 @@
 """Fields that several formats have: sampling options, and the choice of tools."""
 
 import pytest
+from scripted_server import ACCEPTED, USAGE
 from wire_formats import BODIES, CHAT, COMPLETIONS, GENERATE, HI, MESSAGES, OLLAMA, RESPONSES
 
+from akunu_py.server.events import Finished
 from akunu_py.values.generation_config import GenerationConfig
 from akunu_py.values.option_fields import Biases, Count, Number, Switch, Texts, options_of
+from akunu_py.values.reply_deltas import ContentDelta
 
 FORMATS = {
     CHAT: "completions", COMPLETIONS: "completions", MESSAGES: "messages", RESPONSES: "responses",
@@ -37,7 +40,7 @@ OPTIONS = [
 
 def test_formats_have_these_options():
     names = {path: {name for at, name in OPTIONS if at == path} for path in FORMATS}
-    assert names[RESPONSES] == {"temperature", "top_p", "max_tokens"}
+    assert names[RESPONSES] == {"temperature", "top_p", "max_tokens", "stop_loops"}
     assert names[MESSAGES] == names[RESPONSES] | {"top_k", "stop"}
     assert names[CHAT] == names[COMPLETIONS] == names[MESSAGES] | {
         "min_p", "repetition_penalty", "presence_penalty", "frequency_penalty", "logit_bias", "seed",
@@ -72,6 +75,19 @@ def test_an_option_reaches_the_backend(server, backend, path, name):
 def test_of_two_names_of_an_option_the_first_counts(server, backend, first, second, name):
     server.post(CHAT, BODIES[CHAT] | second | first)
     assert getattr(backend.request.config, name) == 9
+
+
+@pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.parametrize("path", FORMATS)
+def test_a_reply_that_repeated_itself_says_so(server, backend, path, stream):
+    """No format has a word for it; clients see the usual end."""
+    for reason in ("loop", "stop"):
+        backend.play([ACCEPTED, ContentDelta("a"), Finished(reason, USAGE)])
+        text = server.post(path, BODIES[path] | {"stream": stream}).text
+        found = '"akunu":{"ended":"loop","note":"the reply repeated itself and was ended;' in text
+        assert found == (reason == "loop")
+        usual = {MESSAGES: '"end_turn"', RESPONSES: '"completed"'}.get(path, '"stop"')
+        assert usual in text
 
 
 def test_one_stop_text(server, backend):
