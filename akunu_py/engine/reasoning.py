@@ -2,7 +2,6 @@
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from weakref import WeakKeyDictionary
 
 from akunu_py.constraints import Opening
@@ -274,7 +273,7 @@ class ReasoningSplitter:
             elif self._seen:
                 return []  # half a marker, between two messages
         if self.inside:
-            _take_space_at_end(rest)
+            rest = take_pieces(rest, len(_text(rest).rstrip()))
         return self._shown(rest)
 
     def _begin_block(self) -> bool:
@@ -328,12 +327,3 @@ class ReasoningSplitter:
 
 def _text(pieces: Sequence[TextPiece]) -> str:
     return "".join(piece.text for piece in pieces)
-
-
-def _take_space_at_end(pieces: list[TextPiece]) -> None:
-    while pieces:
-        last = pieces.pop()
-        text = last.text.rstrip()
-        if text:
-            pieces.append(replace(last, text=text))
-            return

@@ -219,43 +219,33 @@ class EngineReply:
             for token in detail.drafted if detail is not None else ():
                 self._accepted += token.source == MEMORY and token.accepted is True
                 self._rejected += token.source == MEMORY and token.accepted is False
-        if event.logprobs:
-            if self._shown is None:
-                plan = job.prepared.call.plan
-                marks = {**reasoning_marks(job.tokenizer), **(plan.marks if plan else {})}
-                tokens = self._tokens(job)
-                self._shown = ShownTokens(tokens, marks, keeps_all=self._echo is not None)
-            self._shown.add(event.logprobs)
-        self._add_deltas(deltas, event, job)
-        if (result := event.result) is not None:
-            if result.message is not None and result.finish_reason != "cancelled":
-                self._remember(result.message)
-            self._ready.append(self._finished(result))
-
-    def _add_deltas(self, deltas: Sequence[ReplyDelta], event: StreamEvent, job: ReplyJob) -> None:
-        """Add a step's additions, each content after the log probabilities of its tokens.
-
-        Tokens of which a part is held back come with a later text, or an empty one.
-        """
         shown = self._shown
+        if event.logprobs and shown is None:
+            plan, texts = job.prepared.call.plan, self._tokens(job)
+            marks = {**reasoning_marks(job.tokenizer), **(plan.marks if plan else {})}
+            shown = self._shown = ShownTokens(texts, marks, keeps_all=self._echo is not None)
         if shown is not None:
-            shown.grow(event.text)
+            shown.add(event.logprobs, event.text)
         for delta in deltas:
             if self._has_call:
                 break  # what follows the only call is left out
             if shown is not None and isinstance(delta, ContentDelta):
-                shown.show(delta)
-                self._add_logprobs(shown.take())
+                self._add_logprobs(shown.show(delta))
             elif shown is not None and isinstance(delta, CallStart):
-                self._add_logprobs(shown.take(to="shown"), ContentDelta(""))
+                self._add_logprobs(shown.rest(ended=False), ContentDelta(""))
             self._ready.append(delta)
             if self._one_call and isinstance(delta, CallEnd):
                 self._has_call = True
                 job.cancel()
-        if shown is not None and event.result is not None:
-            self._add_logprobs(shown.take(to="end"), ContentDelta(""))
+        if (result := event.result) is not None:
+            if shown is not None:
+                self._add_logprobs(shown.rest(ended=True), ContentDelta(""))
+            if result.message is not None and result.finish_reason != "cancelled":
+                self._remember(result.message)
+            self._ready.append(self._finished(result))
 
     def _add_logprobs(self, found: Sequence[Logprob], *text: ContentDelta) -> None:
+        """Add how likely tokens were, before their text; what was held back has an empty one."""
         if found:
             self._ready += (Logprobs(tuple(found)), *text)
 

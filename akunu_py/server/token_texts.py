@@ -2,10 +2,9 @@
 
 from codecs import utf_8_decode
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
-from typing import Literal
 
 from akunu_py.protocols import Tokenizer
 from akunu_py.server.events import Logprob
@@ -66,9 +65,9 @@ class TokenTexts:
 class ShownTokens:
     """Finds the tokens of the text that is shown, in order.
 
-    A reply's text grows as tokens are added. Parts of it are shown: not reasoning, calls, markers,
-    some white space, and what follows a stop text. A token has the bytes that it adds to what is
-    shown. Those of a token that is shown whole are its own, also if they are a part of a character.
+    Parts of a reply's text are shown: not reasoning, calls, markers, some white space, and what
+    follows a stop text. A token gets the bytes that it adds to what is shown. Those of a token that
+    is shown whole are its own, also if they are a part of a character.
 
     Args:
         texts: the vocabulary's.
@@ -79,7 +78,7 @@ class ShownTokens:
 
     def __init__(self, texts: TokenTexts, marks: Mapping[int, str], *, keeps_all: bool) -> None:
         self._texts = texts
-        self._marks = marks
+        self._marks = {**marks, **dict.fromkeys(texts.end_ids, "")}
         self._keeps_all = keeps_all
         self._tokens: deque[tuple[TokenLogprob, bytes]] = deque()  # not taken yet
         self._text = ""
@@ -88,39 +87,53 @@ class ShownTokens:
         self._end = 0  # of the last part
         self._lead = ""  # what was put in before the next token
 
-    def add(self, tokens: Sequence[TokenLogprob]) -> None:
-        """Add the next tokens."""
+    def add(self, tokens: Sequence[TokenLogprob], text: str) -> None:
+        """Add the next tokens, and to the reply's text, which may lag behind them."""
+        self._text += text
         for one in tokens:
-            mark = "" if one.token in self._texts.end_ids else self._marks.get(one.token)
+            mark = self._marks.get(one.token)
             data = self._texts.plain_bytes(one.token) if mark is None else mark.encode()
             self._tokens.append((one, data))
 
-    def grow(self, text: str) -> None:
-        """Add to the reply's text, which may lag behind its tokens."""
-        self._text += text
-
-    def show(self, part: ContentDelta) -> None:
-        """Take note of a part of the text that is shown."""
+    def show(self, part: ContentDelta) -> list[Logprob]:
+        """Return the tokens that end with a part of the text, which is shown next."""
         if part.begin < 0:
             self._lead += part.text
-        elif part.text:
-            self._parts.append(part)
-            self._end = part.begin + len(part.text)
+            return []
+        self._parts.append(part)
+        self._end = part.begin + len(part.text)
+        return self._take(lambda end: end <= self._end)
 
-    def take(self, to: Literal["part", "shown", "end"] = "part") -> list[Logprob]:
-        """Return the next tokens of what is shown: those that end with the last part.
+    def rest(self, *, ended: bool) -> list[Logprob]:
+        """Return the tokens of what was shown that go on behind it; all if the reply `ended`."""
+        return self._take(lambda _: ended or bool(self._parts), ended=ended)
 
-        Or take also one that is "shown" in part, since the rest is not content, or all, at the
-        reply's "end".
-        """
+    def _take(self, wanted: Callable[[int], bool], *, ended: bool = False) -> list[Logprob]:
+        """Return the next tokens as long as those that end at a place are wanted."""
         found: list[Logprob] = []
         while self._tokens:
-            count, size = self._next(ended=to == "end")
+            count, size = self._next(ended=ended)
             end = self._place + size
-            late = end > self._end and not (to == "shown" and self._parts)
-            if not count or (late and to != "end"):
+            if not count or not wanted(end):
                 break
-            found += self._taken(count, end)
+            text = "".join(
+                part.text[max(0, self._place - part.begin) : max(0, end - part.begin)]
+                for part in self._parts
+            )
+            if text:
+                text, self._lead = self._lead + text, ""
+            while self._parts and self._parts[0].begin + len(self._parts[0].text) <= end:
+                self._parts.popleft()
+            self._place = end
+            taken = [self._tokens.popleft() for _ in range(count)]
+            data = [own for _, own in taken]
+            if b"".join(data).decode(errors="replace") != text:
+                data = [*(b"" for _ in data[1:]), text.encode()]
+            found += (
+                replace(self._texts.logprob(one), data=own)
+                for (one, _), own in zip(taken, data, strict=True)
+                if own or self._keeps_all
+            )
         return found
 
     def _next(self, *, ended: bool) -> tuple[int, int]:
@@ -128,7 +141,8 @@ class ShownTokens:
 
         They are one, or those that make up a character.
         """
-        data, count = b"", 0
+        data, text = b"", ""
+        count = 0
         for _, more in self._tokens:
             data, count = data + more, count + 1
             text, read = utf_8_decode(data, "replace", False)
@@ -149,24 +163,3 @@ class ShownTokens:
         # Other decoders may write another text than the bytes say.
         place = self._text.find(text, self._place)
         return count, place + len(text) - self._place if place >= 0 else 0
-
-    def _taken(self, count: int, end: int) -> list[Logprob]:
-        """Take tokens that reach to a place; return those that add to what is shown."""
-        taken = [self._tokens.popleft() for _ in range(count)]
-        text = "".join(
-            part.text[max(0, self._place - part.begin) : max(0, end - part.begin)]
-            for part in self._parts
-        )
-        if text:
-            text, self._lead = self._lead + text, ""
-        while self._parts and self._parts[0].begin + len(self._parts[0].text) <= end:
-            self._parts.popleft()
-        self._place = end
-        data = [own for _, own in taken]
-        if b"".join(data).decode(errors="replace") != text:
-            data = [*(b"" for _ in data[1:]), text.encode()]
-        return [
-            replace(self._texts.logprob(one), data=own)
-            for (one, _), own in zip(taken, data, strict=True)
-            if own or self._keeps_all
-        ]

@@ -191,6 +191,7 @@ class GenerationConfig(SamplingConfig):
         words="the reply ends before this text",
         wire=("completions", "messages", "ollama"),
     )
+    """In a conversation they count in the answer alone, not in reasoning."""
     min_tokens: int = option(
         0,
         Count(0, "0 or more, at most max_tokens"),
