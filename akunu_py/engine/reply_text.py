@@ -47,7 +47,6 @@ class ReplyText:
         self._end = self._answer_end = 0
         self._end_ids = end_ids
         self._pieces: list[str] = []
-        self._shown = 0  # characters of all of them
         self._stopped = False
         self._waiting: deque[_Waiting] = deque()
         # Of the token fed last.
@@ -129,8 +128,7 @@ class ReplyText:
     def _with_sources(self, text: str) -> tuple[TextPiece, ...]:
         """Return text to show, cut where its source changes."""
         self._pieces.append(text)
-        start = self._shown
-        self._shown += len(text)
+        start = self._end - len(self._held) - len(text)
         if text and len(self._waiting) == 1 and self._waiting[0].size == len(text):
             # The usual case: a plain step, with nothing held back.
             first = self._waiting.popleft()

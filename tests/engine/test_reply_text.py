@@ -69,6 +69,7 @@ def test_a_stop_text_can_be_completed_by_what_was_held_to_the_end():
     assert joined(pieces + reply.finish()) == reply.shown == "ab"
 
 
+FINAL = "<|channel|>final<|message|>"
 THOUGHT = "<think>a STOP\n\nb</think>\n\n"
 
 
@@ -84,6 +85,8 @@ THOUGHT = "<think>a STOP\n\nb</think>\n\n"
         ("<thin STOP", ("STOP", "no"), "<thin "),
         ("yes <think>a STOP", ("STOP",), "yes <think>a "),
         (f"{THOUGHT}yes ST", ("STOP",), f"{THOUGHT}yes ST"),
+        (f"{FINAL}yes\n\nno", ("\n\n",), f"{FINAL}yes"),
+        (f"{FINAL}ST<|end|>{FINAL}OP", ("STOP",), f"{FINAL}ST<|end|>{FINAL}OP"),
     ],
 )
 def test_stop_texts_count_in_the_answer_alone(text, stops, shown, size):

@@ -15,7 +15,7 @@ from akunu_py.decoding.loop import Step
 from akunu_py.engine.reply_message import MessageReader
 from akunu_py.engine.reply_text import ReplyText
 from akunu_py.server.engine_backend import EngineReply
-from akunu_py.server.events import Finished, Logprobs
+from akunu_py.server.events import Decoded, Finished, Logprobs
 from akunu_py.server.token_texts import TokenTexts
 from akunu_py.tokenizers.detokenizer import ByteDetokenizer
 from akunu_py.tool_calls.known import HERMES
@@ -33,10 +33,11 @@ from akunu_py.values.types import (
 
 CALL = '<tool_call>\n{"name": "go", "arguments": {}}\n</tool_call>'
 WHOLE = {
-    "<think>": b"", "</think>": b"", "<silent>": b"", "<end>": b"",
+    "<think>": b"", "</think>": b"", "<silent>": b"", "<end>": b"end",
     "a": b"a", " b": b" b", "\n\n": b"\n\n", "x<": b"x<", "</": b"</", "ST": b"ST", "OP!": b"OP!",
     "\u00e91": b"\xc3", "\u00e92": b"\xa9c", "\u20ac1": b" \xe2\x82", "\u20ac2": b"\xac",
-    "bad": b"\xff", "<tool": b"<tool", "call": CALL[5:].encode(), ">d<": b">d<",
+    "message": b"<|channel|>commentary<|message|>", "next": b"<|end|><|start|>assistant",
+    "bad": b"\xff", "<tool": b"<tool", "tool": b"tool", "call": CALL[5:].encode(), ">d<": b">d<",
 }  # fmt: skip
 NAMES, BYTES = list(WHOLE), list(WHOLE.values())
 MARKS = {0: "<think>", 1: "</think>"}
@@ -129,7 +130,7 @@ SCRIPTS = st.lists(st.integers(0, len(NAMES) - 1), max_size=14).map(
     lambda tokens: tokens[: tokens.index(END) + 1] if END in tokens else tokens
 )
 SIZES = st.lists(st.integers(1, 5), min_size=1, max_size=4).map(itertools.cycle)
-STOPS = st.sampled_from([(), ("STOP",), ("b", "!"), ("c",), ("\n",), ("<",)])
+STOPS = st.sampled_from([(), ("STOP",), ("b", "!"), ("c",), ("\n",), ("<",), ("<a",)])
 
 
 @given(tokens=SCRIPTS, sizes=SIZES, stops=STOPS, chat=st.booleans(), one_call=st.booleans())
@@ -167,8 +168,12 @@ THOUGHT = ["<think>", "a", " b", "</think>", "\n\n"]
         (["a", "\u00e91"], (), [b"a", b"\xc3"]),
         (["a", "x<", "a"], ("<a",), [b"a", b"x"]),
         (["a", "x<", "</"], (), [b"a", b"x<", b"</"]),
+        (["a", "x<", "</"], ("<a",), [b"a", b"x<", b"</"]),
+        ([" b", "a", " b"], (), [b"b", b"a", b" b"]),
+        (["a", "\u00e91", "<end>"], (), [b"a", b"\xc3"]),
         (["a", "<tool", "call", "a"], (), [b"a", b"a"]),
         (["\n\n", "a"], (), [b"\n\n", b"a"]),
+        (["message", "a", "next", "message", " b"], (), [b"a", b"\n\nb"]),
     ],
 )  # fmt: skip
 def test_tokens_of_a_text(names, stops, data, size):
@@ -179,3 +184,14 @@ def test_tokens_of_a_text(names, stops, data, size):
     assert all(
         after is ContentDelta for one, after in itertools.pairwise(kinds) if one is Logprobs
     )  # fmt: skip
+
+
+def test_a_token_with_the_beginning_of_a_call_comes_before_the_call():
+    tokens = [NAMES.index(name) for name in ("a", "x<", "tool", "call", "a")]
+    _, found = served(tokens, itertools.repeat(1))
+    kinds = [type(one).__name__ for one in found if not isinstance(one, Decoded)]
+    assert kinds == [
+        "Logprobs", "ContentDelta", "ContentDelta", "Logprobs", "ContentDelta",
+        "CallStart", "ArgumentsDelta", "CallEnd", "Logprobs", "ContentDelta",
+    ]  # fmt: skip
+    assert [one.data for one in shown(found)] == [b"a", b"x", b"a"]
