@@ -6,6 +6,7 @@ from types import SimpleNamespace
 from akunu_py.cli.chat.commands import parse
 from akunu_py.drafting.registry import default_num_draft_tokens, drafter_name
 from akunu_py.engine.conversation import Question
+from akunu_py.values.recommended import NO_RECOMMENDATION
 from akunu_py.values.types import DecodeStats, GenerationResult, StreamEvent
 
 
@@ -49,8 +50,9 @@ class FakeEngine:
     def __init__(self, name="fake", context=100, template=True):
         self.context = context
         self.description = SimpleNamespace(
-            name=name, path=f"models/{name}", weights="dense", weights_text="dense weights"
-        )
+            name=name, path=f"models/{name}", weights="dense", weights_text="dense weights",
+            recommended=NO_RECOMMENDATION,
+        )  # fmt: skip
         self.draft_model, self.has_counts, self.has_head = None, False, False
         self.tokenizer = SimpleNamespace(
             encode_chat=lambda messages: (

@@ -1,5 +1,6 @@
 """Writes small, valid GGUF files of the llama family for tests: random weights, real structure."""
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Literal
 
@@ -120,11 +121,12 @@ def write_tiny_llama(
     rope_base: float = 10000.0,
     rope_frequencies: bool = False,
     chat_template: str | None = CHAT_TEMPLATE,
+    sampling: Mapping[str, float] | None = None,
 ) -> Path:
     """Write a llama model with random weights from `seed` and return its path.
 
     `quantization` is the type of the matrices (F32, F16, BF16, Q8_0, Q4_0, Q4_1); norms are F32,
-    as converters write them. Width and feed_forward must be multiples of 32 for the quantized.
+    as converters write them; `sampling` is what the makers recommend. Width and feed_forward must be multiples of 32 for the quantized.
     """
     writer = gguf.GGUFWriter(str(path), "llama")
     rows = add_vocabulary(writer, vocabulary, chat_template=chat_template)
@@ -140,6 +142,8 @@ def write_tiny_llama(
     writer.add_rope_freq_base(rope_base)
     writer.add_rope_dimension_count(head_dim)
     writer.add_vocab_size(rows)
+    for name, value in (sampling or {}).items():
+        getattr(writer, f"add_sampling_{name}")(value)
 
     random = np.random.default_rng(seed)
     kind = _TYPES[quantization]

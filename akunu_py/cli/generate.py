@@ -28,7 +28,7 @@ from akunu_py.cli.loading_options import (
 )
 from akunu_py.cli.prompt_file import PromptFile, prompt_file_options
 from akunu_py.cli.ranks import is_follower, on_ranks
-from akunu_py.cli.reply_options import generation_options, keeping_options
+from akunu_py.cli.reply_options import generation_options, keeping_options, value_sources
 from akunu_py.cli.reply_view import ReplyView, make_view
 from akunu_py.cli.step_trace import StepTrace
 from akunu_py.cli.terminal import prompt_progress, show, statistics_line
@@ -128,14 +128,16 @@ def generate(  # noqa: PLR0917 - click passes by name
         # Before a prompt is asked for, which would not mend a name that is misspelt.
         asked = None if prompted else " ".join(word for word in words if word != "-")
         check_model(model, asked)
+    given = value_sources(click.get_current_context())
     text, piped, make_replies = "", "", None
     if prompt_file is not None and not is_follower():
-        make_replies = prompt_file.prepare(config, raw=raw, system=system)
+        make_replies = prompt_file.prepare(config, given, raw=raw, system=system)
     elif not is_follower():
         piped = _piped_text(path, from_stdin=from_stdin)
         text = _prompt_text(prompt, path, model, piped)
     with load_engine(model, replace(loading, memory=memory), several=True) as engine:
         engine.compares_rows = as_json
+        config = engine.description.recommended.fill(config, given)
         tokenizer = engine.tokenizer
         if piped and not is_quiet() and sys.stderr.isatty():
             click.echo(f"standard input: {len(tokenizer.encode(piped)):,} tokens", err=True)

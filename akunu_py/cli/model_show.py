@@ -16,6 +16,7 @@ from akunu_py.system.errors import AkunuError, ConfigError, ModelFormatError
 from akunu_py.system.settings import load_settings
 from akunu_py.system.shown_text import size_text
 from akunu_py.values.load_options import KVBits, LoadOptions
+from akunu_py.values.recommended import Recommended
 
 _USUAL_CONTEXTS = (4096, 32_768)
 
@@ -171,6 +172,7 @@ def describe_model(
         "tokenizer": stored.tokenizer,
         "vocabulary": stored.vocabulary,
         "chat_template": stored.chat_template,
+        "sampling": needs.recommended._asdict(),
         "prediction_head": has_head,
         "heads": _head_sizes(path, contexts) if has_head else None,
         "adapter": None if adapter is None else _adapter(adapter, dense=needs.dense),
@@ -291,6 +293,8 @@ def _lines(record: Mapping[str, Any]) -> Iterator[str]:
         "tokenizer": f"{record['tokenizer'] or '-'}, {record['vocabulary']:,} tokens",
         "chat template": "yes" if record["chat_template"] else "no",
     }
+    if sampling := str(Recommended(**record["sampling"])):
+        shown["sampling"] = sampling
     for name, value in shown.items():
         # A line each, whatever a file says.
         yield f"{name:14s} {value if value.isprintable() else repr(value)}"

@@ -3,7 +3,7 @@
 import contextlib
 import json
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial, wraps
 from pathlib import Path
@@ -80,10 +80,12 @@ class Task:
     messages: list[dict[str, Any]]
     config: "GenerationConfig"
 
-    def call(self, engine: "Engine") -> "CheckedCall":
+    def call(self, engine: "Engine", given: Collection[str]) -> "CheckedCall":
+        """Check the call; options that are not `given` are those that the model recommends."""
+        config = engine.description.recommended.fill(self.config, given)
         if self.prompt:
-            return engine.check(engine.prompt_ids(self.prompt), self.config)
-        return engine.check_chat(self.messages, self.config)
+            return engine.check(engine.prompt_ids(self.prompt), config)
+        return engine.check_chat(self.messages, config)
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +97,12 @@ class PromptFile:
     streams: int | None
 
     def prepare(
-        self, config: "GenerationConfig", *, raw: bool, system: str | None
+        self,
+        config: "GenerationConfig",
+        given: Collection[str],
+        *,
+        raw: bool,
+        system: str | None,
     ) -> "Callable[[Engine], None]":
         """Read both files; return a function that makes the replies that are missing.
 
@@ -103,7 +110,7 @@ class PromptFile:
         ConfigError for a file that cannot be used; it names the line that is not a prompt.
         """
         tasks = self._tasks(config, raw=raw, system=system)
-        return partial(self._make_replies, tasks, ReplyFile(self.output))
+        return partial(self._make_replies, tasks, given, ReplyFile(self.output))
 
     def _tasks(self, config: "GenerationConfig", *, raw: bool, system: str | None) -> list[Task]:
         # Not for --help.
@@ -124,7 +131,13 @@ class PromptFile:
             raise ConfigError(f"{self.path.name} is empty; give one JSON object a line")
         return list(tasks.values())
 
-    def _make_replies(self, tasks: Sequence[Task], replies: "ReplyFile", engine: "Engine") -> None:
+    def _make_replies(
+        self,
+        tasks: Sequence[Task],
+        given: Collection[str],
+        replies: "ReplyFile",
+        engine: "Engine",
+    ) -> None:
         missing = [task for task in tasks if task.id not in replies.ids]
         done, failed = len(tasks) - len(missing), 0
         begun: list[Task] = []
@@ -138,7 +151,7 @@ class PromptFile:
         def calls() -> "Iterator[CheckedCall]":
             for task in missing:
                 try:
-                    call = task.call(engine)
+                    call = task.call(engine, given)
                 except AkunuError as error:
                     fail(task, error)
                 else:

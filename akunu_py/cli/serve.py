@@ -20,7 +20,7 @@ from akunu_py.cli.loading_options import (
     model_path,
 )
 from akunu_py.cli.ranks import is_follower, on_ranks
-from akunu_py.cli.reply_options import generation_options
+from akunu_py.cli.reply_options import generation_options, value_sources
 from akunu_py.cli.verbosity import is_quiet
 from akunu_py.system.errors import ConfigError, MemoryLimitError, ModelFormatError
 from akunu_py.system.settings import load_settings
@@ -193,7 +193,8 @@ def serve(  # noqa: PLR0917 - click passes by name
             limit=cache_memory, folder=cache_dir, idle_s=idle_unload,
         )  # fmt: skip
         worker = Worker(served, parallel=parallel, places=queue)
-        service = Service(EngineBackend(worker), config)
+        given = value_sources(click.get_current_context())
+        service = Service(EngineBackend(worker), config, given)
         if allow_pull:
             service.pulls = Pulls(adopt)
 

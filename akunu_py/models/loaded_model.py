@@ -10,6 +10,7 @@ from mlx import nn
 from akunu_py.model_store.names import friendly_name
 from akunu_py.models.cached_rows import MakePasses, Passes
 from akunu_py.protocols import Tokenizer
+from akunu_py.values.recommended import NO_RECOMMENDATION, Recommended
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +34,9 @@ class ModelDescription:
     file_bytes: int
     fitted_types: tuple[str, ...] = ()
     """The GGML types that are not exactly the file's."""
+
+    recommended: Recommended = NO_RECOMMENDATION
+    """How its makers say that replies should be sampled."""
 
     adapter: str = ""
     """What was applied to the weights, in words; "" for nothing."""

@@ -8,6 +8,7 @@ from akunu_py.protocols import Tokenizer
 from akunu_py.server.events import Event
 from akunu_py.server.requests import ChatRequest, Request
 from akunu_py.values.messages import Tool
+from akunu_py.values.recommended import NO_RECOMMENDATION, Recommended
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,6 +56,8 @@ class ServedModel:
     trained: int | None = None
     """The most that `--context` can make of it; None if that is not known."""
     stored: StoredFacts = StoredFacts()
+    recommended: Recommended = NO_RECOMMENDATION
+    """How its makers say that replies should be sampled."""
     idle_left_s: float | None = None
     """In how many seconds it leaves the memory if nobody asks for it; None for never."""
 

@@ -51,12 +51,13 @@ class Incoming(Generic[_Body]):
     def config(
         self, options: Mapping[str, Any], spelling: Mapping[str, str] | None = None
     ) -> GenerationConfig:
-        """Return the server's configuration with options of the request, of which None counts not.
+        """Return the model's configuration with options of the request, of which None counts not.
 
         `spelling` has the client's names of options; those of the body, if None. Raises
         RequestError that names the field.
         """
-        return config_with(self.service.defaults, options, spelling or self.body.spelling())
+        defaults = self.service.defaults_of(self.model)
+        return config_with(defaults, options, spelling or self.body.spelling())
 
     def thinking(
         self,

@@ -87,6 +87,7 @@ class ModelFile:
             id=self.id, name=friendly_name(self.path), context=self._needs.context,
             trained=self._needs.trained, created=_created(self.path), loaded=False,
             stored=_stored(self.path, self._needs.first),
+            recommended=self._needs.first.recommended,
         )  # fmt: skip
 
     @property
@@ -155,6 +156,7 @@ def served_model(engine: Engine) -> ServedModel:
         takes_turns=lambda: engine.takes_turns,
         template=getattr(tokenizer, "chat_template", ""),
         stored=_stored(path, description),
+        recommended=description.recommended,
         fills_in=isinstance(tokenizer, GGUFTokenizer)
         and {"pre", "suf", "mid"} <= tokenizer.fim_ids.keys(),
     )

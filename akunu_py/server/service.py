@@ -1,7 +1,7 @@
 """What the routes of all APIs share: the backend, its models, and how a reply is answered."""
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 
@@ -36,7 +36,9 @@ class Service:
 
     backend: Backend
     defaults: GenerationConfig = field(default_factory=GenerationConfig)
-    """How to sample where a request does not say."""
+    """How to sample where neither a request nor the model's makers say."""
+    given: Collection[str] = ()
+    """Those of them that somebody chose, which the makers' values do not replace."""
     patience: Patience = field(default_factory=Patience)
     """How long responses wait for what."""
     metrics: Metrics = field(default_factory=Metrics)
@@ -70,6 +72,10 @@ class Service:
             f"there is no model named {name!r:.100}; known are {known:.500}",
             status=404, param="model", code="model_not_found",
         )  # fmt: skip
+
+    def defaults_of(self, model: ServedModel) -> GenerationConfig:
+        """Return how replies of a model are sampled where a request does not say."""
+        return model.recommended.fill(self.defaults, self.given)
 
     def respond(
         self,

@@ -38,7 +38,7 @@ async def props(http: HttpRequest) -> Response:
     """Answer `GET /props` with the fields of llama.cpp that say something here."""
     service: Service = http.app.state.service
     model = service.model(http.query_params.get("model"))
-    defaults = service.defaults
+    defaults = service.defaults_of(model)
     turns = model.takes_turns() if model.loaded else None
     return JSONResponse(
         {

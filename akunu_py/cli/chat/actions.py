@@ -38,6 +38,7 @@ from akunu_py.cli.terminal import statistics_line
 from akunu_py.engine.conversation import Conversation, Question
 from akunu_py.system.errors import ConfigError
 from akunu_py.values.generation_config import GenerationConfig
+from akunu_py.values.recommended import Recommended
 
 if TYPE_CHECKING:
     from akunu_py.values.types import GenerationResult
@@ -93,6 +94,8 @@ class Actions:
         self.last_result: GenerationResult | None = None
         self._drafter = conversation.config.drafter
         self._path: Path | None = None
+        self._recommended = Recommended()
+        self._follow_model()
 
     def run(self, command: ChatCommand, argument: str) -> Question | None:
         """Carry a command out; return what it wants to be sent.
@@ -199,7 +202,21 @@ class Actions:
         self._conversation.config = changed
         named = field_named(name)
         self._set_source(named, value.strip(), "/set")
-        self._note(f"{named} {self._effective(changed, named)}")
+        self._follow_model()
+        self._note(f"{named} {self._effective(self._conversation.config, named)}")
+
+    def _follow_model(self) -> None:
+        """Sample as the makers of the model recommend, where nobody chose otherwise."""
+        config, before = self._conversation.config, self._recommended
+        for name in before.values:
+            if self._sources.get(name) == before.origin:
+                config = with_field(config, name, "default")
+                del self._sources[name]
+        found = self._recommended = self._conversation.engine.description.recommended
+        self._conversation.config = config = found.fill(config, self._sources)
+        for name, value in found.values.items():
+            if name not in self._sources and getattr(config, name) == value:
+                self._sources[name] = found.origin
 
     def _set_source(self, name: str, value: str, source: str) -> None:
         """Remember what a setting comes from now; "default" is its default."""
@@ -342,6 +359,7 @@ class Actions:
         change_model(
             conversation, self._tools.load, None if name == "default" else name, self._note
         )
+        self._follow_model()
         self._note(f"{conversation.engine.description.name}, context {conversation.engine.context}")
 
     def _draft(self, word: str) -> None:

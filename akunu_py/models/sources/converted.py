@@ -35,6 +35,7 @@ from akunu_py.models.load_steps import Steps, evaluate, try_passes
 from akunu_py.models.loaded_model import LoadedModel, ModelDescription
 from akunu_py.models.number_limits import check_numbers
 from akunu_py.models.rank_split import Group, PlannedGroup, prepare
+from akunu_py.models.recommended_sampling import recommended_in_gguf
 from akunu_py.models.sources.gguf import TYPES, GGUFSource
 from akunu_py.models.sources.source import EmptyModel, FolderSource, ModelFigures, StoredModel
 from akunu_py.models.stored_tensors import folder_tensors
@@ -46,6 +47,7 @@ from akunu_py.system.errors import ConfigError, ModelFormatError
 from akunu_py.tokenizers import from_gguf
 from akunu_py.tokenizers.codecs import check_vocabulary
 from akunu_py.values.load_options import LoadOptions
+from akunu_py.values.recommended import Recommended
 
 _GROUP_SIZES = (16, 32, 64, 128)
 
@@ -82,7 +84,7 @@ class ConvertedSource(FolderSource):
         model.eval()
         if group is not None:
             prepare(model, group, self.path.name).apply(model)
-        tokenizer = self._tokenizer(plan)
+        tokenizer, recommended = self._tokenizer(plan)
         yield from evaluate(model)
         parameters = num_parameters(model if group is None else make_model(plan))
         dense = wants_dense(options, parameters, group)
@@ -101,6 +103,7 @@ class ConvertedSource(FolderSource):
             parameters=parameters,
             context=plan.context_length,
             file_bytes=self.file_bytes,
+            recommended=recommended,
         )
         return LoadedModel(model, tokenizer, found)
 
@@ -118,7 +121,7 @@ class ConvertedSource(FolderSource):
         try_passes(model)
         return model
 
-    def _tokenizer(self, plan: ModelPlan) -> Tokenizer:
+    def _tokenizer(self, plan: ModelPlan) -> tuple[Tokenizer, Recommended]:
         path = self.path / METADATA
         with GGUFFile.open(path) as file:
             tokens = file.metadata.get("tokenizer.ggml.tokens")
@@ -130,7 +133,7 @@ class ConvertedSource(FolderSource):
                 raise ModelFormatError(
                     f"{path} belongs to another model; convert it again from its GGUF file"
                 )
-            return from_gguf(file.metadata)
+            return from_gguf(file.metadata), recommended_in_gguf(file.metadata)
 
     def _read(self) -> tuple[ModelPlan, dict[str, Any]]:
         """Return the plan of the model, without placements, and the description of its layers.
@@ -156,6 +159,7 @@ class ConvertedSource(FolderSource):
         with self._errors():
             with GGUFFile.open(self.path / METADATA) as file:
                 check_vocabulary(file.metadata)
+                recommended = recommended_in_gguf(file.metadata)
             layers = description["layers"].values()
             planes = max((len(layer.get("multipliers", ())) for layer in layers), default=1)
         model = make_model(plan)
@@ -172,6 +176,7 @@ class ConvertedSource(FolderSource):
             weights_bytes=size,
             fitted_bytes=size,
             number_bytes=number_bytes,
+            recommended=recommended,
         )
         return EmptyModel(model, figures, 1 if dense else max(1, planes))
 

@@ -18,6 +18,7 @@ from akunu_py.models.gguf_model import build_gguf_model, make_model, overflows
 from akunu_py.models.load_steps import Steps
 from akunu_py.models.loaded_model import LoadedModel, ModelDescription
 from akunu_py.models.rank_split import Group, PlannedGroup, on_any_rank
+from akunu_py.models.recommended_sampling import recommended_in_gguf
 from akunu_py.models.sources.source import EmptyModel, ModelFigures, ModelSource, StoredModel
 from akunu_py.models.stored_tensors import gguf_tensors
 from akunu_py.models.weight_bytes import bytes_in_forms, forms_of
@@ -78,6 +79,7 @@ class GGUFSource(ModelSource):
             weights_bytes=bytes_in_forms(tensors, forms, number_bytes),
             fitted_bytes=bytes_in_forms(tensors, fitted_forms, number_bytes),
             number_bytes=number_bytes,
+            recommended=recommended_in_gguf(file.metadata),
         )
         planes = max((form.codes_per_weight for form in forms), default=1)
         return EmptyModel(make_model(plan), figures, planes)
@@ -136,6 +138,7 @@ def _load(
             parameters=file.num_weights,
             context=plan.context_length,
             file_bytes=file.nbytes,
+            recommended=recommended_in_gguf(file.metadata),
         )
     _log.info("%s: %s", description.name, description.weights_text)
     return LoadedModel(model, tokenizer, description)

@@ -25,6 +25,7 @@ from akunu_py.models.load_steps import Steps, evaluate, largest_first, try_passe
 from akunu_py.models.loaded_model import LoadedModel, ModelDescription
 from akunu_py.models.number_limits import check_numbers
 from akunu_py.models.rank_split import Group, PlannedGroup, prepare
+from akunu_py.models.recommended_sampling import recommended_in_folder
 from akunu_py.models.sources.source import EmptyModel, FolderSource, ModelFigures, StoredModel
 from akunu_py.models.stored_tensors import folder_tensors
 from akunu_py.models.tokenizer_files import check_tokenizer_files
@@ -91,6 +92,7 @@ class MLXFolderSource(FolderSource):
             parameters=parameters,
             context=context,
             file_bytes=file_bytes,
+            recommended=recommended_in_folder(self.path),
         )
         return LoadedModel(model, tokenizer, description)
 
@@ -128,6 +130,7 @@ class MLXFolderSource(FolderSource):
             weights_bytes=size,
             fitted_bytes=size,
             number_bytes=number_bytes,
+            recommended=recommended_in_folder(self.path),
         )
         return EmptyModel(model, figures)
 

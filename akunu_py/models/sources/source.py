@@ -17,6 +17,7 @@ from akunu_py.models.rank_split import Group, PlannedGroup
 from akunu_py.models.stored_tensors import StoredTensor
 from akunu_py.system.errors import ConfigError
 from akunu_py.values.load_options import LoadOptions
+from akunu_py.values.recommended import Recommended
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,6 +43,9 @@ class ModelFigures:
 
     number_bytes: int
     """Size of a number in unquantized caches."""
+
+    recommended: Recommended
+    """How its makers say that replies should be sampled."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,6 +12,8 @@ from wire_formats import BODIES, CHAT, MESSAGES
 
 from akunu_py import __version__
 from akunu_py.server.backend import Health
+from akunu_py.values.generation_config import GenerationConfig
+from akunu_py.values.recommended import Recommended
 
 
 def test_models_in_all_shapes(server):
@@ -226,3 +228,26 @@ def test_panic_of_a_library_is_an_error_in_the_apis_words(server, monkeypatch):
 def test_template_is_shown():
     with running(ScriptedBackend(served=(replace(MODEL, template="{{ messages }}"),))) as server:
         assert server.get("/props").json()["chat_template"] == "{{ messages }}"
+
+
+def test_a_models_recommended_sampling_holds_where_nothing_is_said():
+    recommended = Recommended({"temperature": 0.6, "top_k": 20, "min_p": 0.1}, "a file")
+    served = (replace(MODEL, recommended=recommended), replace(MODEL, id="other"))
+    with running(ScriptedBackend(served=served)) as server:
+        server.service.defaults = GenerationConfig(min_p=0.3)
+        server.service.given = {"min_p"}
+        for model, temperature, top_k in (("tiny", 0.6, 20), ("other", 0, 0)):
+            params = server.get(f"/props?model={model}").json()["default_generation_settings"]
+            shown = params["params"]
+            assert (shown["temperature"], shown["top_k"], shown["min_p"]) == (
+                temperature,
+                top_k,
+                0.3,
+            )
+            asked = {"model": model, "messages": [{"role": "user", "content": "hi"}]}
+            server.post("/v1/chat/completions", {**asked, "top_k": 5})
+            config = server.backend.request.config
+            assert (config.temperature, config.top_k, config.min_p) == (temperature, 5, 0.3)
+            server.post("/api/chat", {**asked, "stream": False, "options": {"temperature": 0}})
+            assert server.backend.request.config.temperature == 0
+            assert server.backend.request.config.top_k == top_k
