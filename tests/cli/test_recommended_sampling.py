@@ -9,20 +9,20 @@ from model_folders import write_folder
 
 from akunu_py.engine.engine import Engine
 
-TOLD = ("--temperature", "3", "--top-k", "20", "--min-p", "0.001")
+TOLD = ("--temperature", "30", "--top-k", "20", "--min-p", "1e-30")
 ASKED = ("--raw", "-p", "hello world", "--max-tokens", "12", "--seed", "3", "--json")
 
 
 @pytest.fixture(scope="module")
 def model(tmp_path_factory):
     path = tmp_path_factory.mktemp("recommended") / "m.gguf"
-    return write_tiny_llama(path, sampling={"temp": 3.0, "top_k": 20, "min_p": 0.001})
+    return write_tiny_llama(path, sampling={"temp": 30.0, "top_k": 20, "min_p": 1e-30})
 
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory, tiny_gguf):
     path = write_folder(tmp_path_factory.mktemp("folder") / "mlx", tiny_gguf)
-    entries = {"do_sample": True, "temperature": 3.0, "top_k": 20, "min_p": 0.001, "top_p": "most"}
+    entries = {"do_sample": True, "temperature": 30.0, "top_k": 20, "min_p": 1e-30, "top_p": "most"}
     (path / "generation_config.json").write_text(json.dumps(entries))
     return path
 
@@ -35,12 +35,12 @@ def test_every_kind_of_place_is_read(model, folder, tmp_path):
     run("models", "convert", model, tmp_path / "converted", code=0)
     for path in (model, folder, tmp_path / "converted"):
         shown = json.loads(run("models", "show", path, "--json", code=0).stdout)["sampling"]
-        assert shown["values"] == {"temperature": 3.0, "top_k": 20, "min_p": 0.001}
+        assert shown["values"] == {"temperature": 30.0, "top_k": 20, "min_p": 1e-30}
         with Engine.load(path) as engine:
             assert engine.description.recommended.values == shown["values"]
             assert engine.description.recommended.origin == shown["origin"]
     assert (
-        "sampling       temperature 3, top_k 20, min_p 0.001 (generation_config.json; "
+        "sampling       temperature 30, top_k 20, min_p 1e-30 (generation_config.json; "
         "not used: top_p 'most')"
     ) in run("models", "show", folder, code=0).output
 
@@ -69,7 +69,7 @@ def test_the_chat_shows_where_values_come_from(model, folder, monkeypatch):
     ]  # fmt: skip
     told = run("chat", model, "--min-p", "0.2", input="\n".join(commands)).stderr
     origin = "general.sampling.* in the GGUF file"
-    assert f"temperature 3 ({origin}): " in told
+    assert f"temperature 30 ({origin}): " in told
     assert "top_k 5 (/set): " in told
     assert f"top_k 20 ({origin}): " in told
     assert "top_k 20 (generation_config.json): " in told
