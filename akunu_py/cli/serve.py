@@ -113,6 +113,10 @@ class _Duration(click.ParamType[float]):
     help="Keep them in FOLDER, too, privately, so that they survive a restart.",
 )  # fmt: skip
 @option(
+    "--wire", is_flag=True, group="Model",
+    help="On a Mac, have macOS keep the weights and 1 GB more in memory, from the first reply on.",
+)  # fmt: skip
+@option(
     "--api-key-file", type=GivenPath(path_type=Path), metavar="FILE",
     help="Ask for one of the keys in FILE, one a line.",
 )  # fmt: skip
@@ -139,6 +143,7 @@ def serve(  # noqa: PLR0917 - click passes by name
     queue: int,
     cache_memory: int,
     cache_dir: Path | None,
+    wire: bool,
     api_key_file: Path | None,
     allowed_hosts: tuple[str, ...],
     allowed_origins: tuple[str, ...],
@@ -167,6 +172,7 @@ def serve(  # noqa: PLR0917 - click passes by name
     from akunu_py.server.security import Access, read_key_file
     from akunu_py.server.service import Service
 
+    loading = replace(loading, wired=wire)
     if on_ranks():
         _check_for_ranks(models, allow_pull, idle_unload, cache_dir)
     if cache_dir is not None:

@@ -768,6 +768,7 @@ class Engine:
             kv_bits=self.options.cache_bits,
             reproducible=self.reproducible,
             make_passes=self._loaded.make_passes,
+            wired=self.options.wired,
         )
 
     def _ids_of(self, prompt: Prompt, *, parse_special: bool = False) -> list[int]:

@@ -69,6 +69,7 @@ class Session(Target):
         kv_bits: KVBits | None = None,
         reproducible: bool = False,
         make_passes: MakePasses = Passes,
+        wired: bool = True,
     ) -> None:
         self._kv_bits = kv_bits
         self._make_passes = make_passes
@@ -102,7 +103,7 @@ class Session(Target):
         # Hands the reply's hidden states to its drafter, if that reads them.
         self._states: HandedStates | None = None
         self._steps = 0
-        self._frame = ReplyFrame(self.stream)
+        self._frame = ReplyFrame(self.stream, wired=wired)
 
     def begin(
         self,
@@ -529,7 +530,7 @@ class Session(Target):
         return self._choices
 
     def measured(self) -> contextlib.AbstractContextManager[None]:
-        """Frame one reply: peak memory counts from here, and on Metal the model stays wired."""
+        """Frame one reply, whose peak memory counts from here: see `ReplyFrame`."""
         return self._frame(self._rows.model)
 
     def peak_memory_bytes(self) -> int:

@@ -98,6 +98,9 @@ class EngineOptions(LoadOptions):
     counts: str | Path | None = None
     """File of `akunu counts fit`, for the drafter `corpus`."""
 
+    wired: bool = True
+    """On a Mac: have macOS keep the weights and 1 GB more in memory from the first reply on."""
+
     tool_parser: str | None = None
     """mlx-lm's name of the parser that reads tool calls, in place of the format that the chat
     template shows (docs/tools.md)."""
@@ -141,4 +144,5 @@ class EngineKeywords(TypedDict, total=False):
     draft_model: str | Path | None
     heads: str | Path | None
     counts: str | Path | None
+    wired: bool
     tool_parser: str | None

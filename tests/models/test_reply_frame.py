@@ -1,25 +1,30 @@
-"""What surrounds a reply: on Metal the model stays wired, and the limit is put back."""
+"""What surrounds a reply: on Metal the model is wired once, and the limit never changes again."""
 
 import logging
 
 import mlx.core as mx
 import pytest
+from click.testing import CliRunner
+from mlx.utils import tree_flatten
 from tiny_models import tiny
 
+from akunu_py.cli.main import cli
+from akunu_py.engine.engine import Engine
+from akunu_py.models import reply_frame
 from akunu_py.models.reply_frame import ReplyFrame
+
+MARGIN = 10**9
 
 
 @pytest.fixture
 def limits(monkeypatch):
-    """A GPU that should use 100,000 bytes at most; the limits that were set."""
-    seen = [7]
-
-    def set_limit(limit):
-        seen.append(limit)
-        return seen[-2]
-
-    monkeypatch.setattr(mx, "device_info", lambda: {"max_recommended_working_set_size": 100_000})
-    monkeypatch.setattr(mx, "set_wired_limit", set_limit)
+    """A GPU that should use 10 GB at most; the limits that were set."""
+    seen = []
+    monkeypatch.setattr(
+        mx, "device_info", lambda: {"max_recommended_working_set_size": 10 * MARGIN}
+    )
+    monkeypatch.setattr(mx, "set_wired_limit", seen.append)
+    monkeypatch.setattr(reply_frame, "_wired_limit", reply_frame._WiredLimit())
     return seen
 
 
@@ -27,31 +32,52 @@ def frame():
     return ReplyFrame(mx.new_thread_local_stream(mx.default_device()))
 
 
-def test_the_limit_is_raised_and_put_back(limits):
+def test_weights_and_a_margin_are_wired_once(limits):
     frames, model = frame(), tiny()
-    with frames(model):
-        assert limits == [7, 100_000]
-    assert limits == [7, 100_000, 7]
-    with pytest.raises(KeyboardInterrupt), frames(model):
+    size = sum(array.nbytes for _, array in tree_flatten(model.parameters()))
+    for _ in range(3):
+        with frames(model):
+            assert limits == [size + MARGIN]
+    with pytest.raises(KeyboardInterrupt), frame()(model):
         raise KeyboardInterrupt
-    assert limits[-1] == 7
+    assert limits == [size + MARGIN]
 
 
-def test_the_limit_stays_raised_until_the_last_of_several_replies_ends(limits):
-    model = tiny()
-    first, second = frame()(model), frame()(model)
-    first.__enter__()
-    second.__enter__()
-    first.__exit__(None, None, None)
-    assert limits == [7, 100_000]
-    second.__exit__(None, None, None)
-    assert limits == [7, 100_000, 7]
+def test_replies_that_overlap_and_a_larger_model_never_lower_the_limit(limits):
+    first, larger = tiny(), tiny(num_hidden_layers=8)
+    with frame()(first), frame()(larger):
+        pass
+    with frame()(first):
+        pass
+    assert len(limits) == 2
+    assert limits == sorted(limits)
 
 
-def test_a_model_that_hardly_fits_is_told_once(limits, caplog):
+def test_no_more_is_wired_than_the_gpu_should_use(limits, monkeypatch):
+    monkeypatch.setattr(mx, "device_info", lambda: {"max_recommended_working_set_size": 50_000})
+    with frame()(tiny()):
+        pass
+    assert limits == [50_000]
+
+
+def test_a_server_wires_nothing_unless_it_is_told_to(limits, monkeypatch, tiny_gguf):
+    for option, wired in (([], False), (["--wire"], True)):
+        found = []
+        monkeypatch.setattr(
+            "akunu_py.cli.serve._served_models",
+            lambda paths, left_out, loading, found=found, **_: found.append(loading) or 1 / 0,
+        )
+        CliRunner().invoke(cli, ["serve", str(tiny_gguf), "--port", "0", *option])
+        assert found[0].wired is wired
+        with Engine.load(tiny_gguf, found[0], context=64) as engine:
+            engine.generate("a", max_tokens=2)
+            engine.lane().close()
+        assert bool(limits) is wired
+
+
+def test_a_model_that_hardly_fits_is_told_once(limits, caplog, monkeypatch):
     model, frames = tiny(), frame()
-    size = sum(array.nbytes for array in [model.model.embed_tokens.weight])
-    assert size > 10_000
+    monkeypatch.setattr(mx, "device_info", lambda: {"max_recommended_working_set_size": 50_000})
     with caplog.at_level(logging.WARNING):
         for _ in range(2):
             with frames(model):
