@@ -25,6 +25,7 @@ from akunu_py.values.option_fields import (
     Choice,
     Count,
     DeclaredOption,
+    Functions,
     Number,
     Switch,
     Texts,
@@ -74,6 +75,8 @@ def _find_drafter(name: str) -> None:
 
 
 def _flags(declared: DeclaredOption) -> tuple[str, ...]:
+    if isinstance(declared.kind, Functions):
+        return ()
     if declared.name in _FLAGS:
         return _FLAGS[declared.name]
     name = declared.name.replace("_", "-")

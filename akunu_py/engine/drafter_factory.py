@@ -3,6 +3,7 @@
 from collections import defaultdict
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from akunu_py.drafting import AutoState, default_num_draft_tokens
 from akunu_py.drafting.prediction_head import PredictionHeadDrafter, default_length
@@ -10,8 +11,11 @@ from akunu_py.drafting.registry import DrafterSetup, drafter_name, make
 from akunu_py.models.heads import Head, HeadModel, make_head_model
 from akunu_py.models.load import LoadedModel, LoadOptions, draft_options, load_model
 from akunu_py.models.token_model import CachedTokenModel, make_token_model
-from akunu_py.protocols import Drafter
+from akunu_py.protocols import Drafter, as_drafter
 from akunu_py.values.types import GenerationConfig
+
+_NUM_OWN_TOKENS = 8
+"""Most tokens of a draft of the caller's own drafter, where the caller gives no limit."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,6 +28,9 @@ class DrafterChoice:
 
     num_draft_tokens: int
     """Upper limit of a draft, in tokens."""
+
+    own: Any = None
+    """The caller's own drafter, or a function that makes one; None for one by name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,15 +94,21 @@ class DrafterFactory:
 
     def choose(self, config: GenerationConfig) -> DrafterChoice:
         """Return the drafter that a configuration names, or the default one."""
+        own = None if isinstance(config.drafter, str | None) else config.drafter
+        if own is not None:
+            # Its name is for results.
+            config = replace(config, drafter=getattr(own, "__name__", type(own).__name__))
         name = drafter_name(config, self.models.draft_model, self.models.head)
         most = config.num_draft_tokens
+        if most is None and own is not None:
+            most = _NUM_OWN_TOKENS
         if most is None:
             most = default_num_draft_tokens(name)
             if name == PredictionHeadDrafter.name and self.models.head is not None:
                 most = default_length(self.models.head)
         if self._most is not None:
             most = min(most, self._most)
-        return DrafterChoice(name, replace(config, drafter=name), most)
+        return DrafterChoice(name, replace(config, drafter=name), most, own)
 
     def make(
         self,
@@ -107,6 +120,8 @@ class DrafterFactory:
 
         Raises as `akunu_py.drafting.registry.make` does.
         """
+        if choice.own is not None:
+            return _own_drafter(choice.own)
         models = models or self.models
         setup = DrafterSetup(
             choice.num_draft_tokens,
@@ -132,3 +147,9 @@ class DrafterFactory:
         self._draft_model = self._head = None
         self.models.close()
         self.models = DraftingModels()
+
+
+def _own_drafter(given: Any) -> Drafter:
+    """Return the caller's drafter, or the one that its function makes for this reply."""
+    makes = isinstance(given, type) or not hasattr(given, "propose")
+    return as_drafter(given() if makes else given, "drafter")

@@ -39,6 +39,7 @@ from akunu_py.engine.thinking import Thinking
 from akunu_py.engine.tool_use import ChatPlan, ToolUse
 from akunu_py.engine.trace_file import append_line
 from akunu_py.model_store.default_model import default_model_path
+from akunu_py.model_store.names import resolve_model
 from akunu_py.models.aligned_rows import BLOCK_ROWS, usable_context
 from akunu_py.models.cached_rows import Progress
 from akunu_py.models.heads import Head, wanted_head
@@ -52,6 +53,7 @@ from akunu_py.models.session import Session
 from akunu_py.models.token_model import CachedTokenModel
 from akunu_py.protocols import Tokenizer
 from akunu_py.system.errors import ConfigError, ContextOverflowError
+from akunu_py.system.settings import load_settings
 from akunu_py.tool_calls.given_reader import GivenReader
 from akunu_py.values.generation_config import GenerationConfig, GenerationOptions
 from akunu_py.values.load_options import EngineKeywords, EngineOptions, KVBits
@@ -90,14 +92,28 @@ class LentModel:
     draft_model: CachedTokenModel | None
 
 
-class Engine:
+class _PublicNames(type):
+    """Has `dir` and `help` of a class leave out what is for akunu's own commands and server."""
+
+    internal: frozenset[str] = frozenset()
+
+    def __dir__(cls) -> list[str]:
+        return sorted(set(super().__dir__()) - cls.internal)
+
+
+class Engine(metaclass=_PublicNames):
     """A model, its tokenizer and the caches of one conversation.
 
-    One reply is made at a time, or several by `generate_many`. A second call from the same thread
-    ends an unfinished stream; a call from another thread while a reply is under way raises
-    EngineStateError. The caches keep the last conversation, so a call whose prompt begins with it
-    prefills only the new tail.
+    `Engine.load` makes one. One reply is made at a time, or several by `generate_many`. A second
+    call from the same thread ends an unfinished stream; calls of other threads wait for their turn.
+    The caches keep the last conversation, so a call whose prompt begins with it prefills only the
+    new tail.
     """
+
+    internal = frozenset({
+        "append_trace", "check", "check_chat", "drafter_of", "internal", "joined_passes", "lane",
+        "lend", "loading", "measure_drafts", "sibling", "stream_forced", "wait",
+    })  # fmt: skip
 
     def __init__(
         self,
@@ -173,13 +189,14 @@ class Engine:
         check_ranks: bool | None = None,
         **keywords: Unpack[EngineKeywords],
     ) -> Self:
-        """Load a GGUF file or an MLX model folder; without a path, the default model.
+        """Load a model by any name that commands take; without one, the default model.
 
         Keywords override fields of the options, which `EngineOptions` describes. Without
         `exact_weights`, exact forms are used if they fit into memory.
 
         Args:
-            path: path of the file or folder.
+            path: a GGUF file or an MLX folder, or a name such as "qwen3:4b", "hf:OWNER/REPO:Q4_K_M"
+                or an alias. What is not on this machine is fetched. A `Path` is no name.
             options: how to load it.
             ranks: rank 0's connection to the others, if the model is split over several machines
                 (docs/several-machines.md).
@@ -192,6 +209,11 @@ class Engine:
         """
         options = replace(options or EngineOptions(), **keywords)
         _call_reader(options.tool_parser)  # a wrong name is said before anything is loaded
+        if isinstance(path, str):
+            path = resolve_model(path, load_settings())
+        if isinstance(options.draft_model, str):
+            found = resolve_model(options.draft_model, load_settings())
+            options = replace(options, draft_model=found)
         place = default_model_path() if path is None else Path(path)
         if ranks is not None:
             return cls._load_on_ranks(ranks, place, options, check=check_ranks)
@@ -306,6 +328,11 @@ class Engine:
         if isinstance(prompts, str):
             raise ConfigError("prompts is one text; give a list of texts")
         config = with_options(config or GenerationConfig(), options)
+        if hasattr(config.drafter, "propose") and not isinstance(config.drafter, type):
+            raise ConfigError(
+                "drafter is an object, which serves one reply at a time; give its class, or a "
+                "function that makes one"
+            )
         with self._admission.exclusive():
             self._admission.end_reply(_LATER_CALL)
             replies = HeldIterator(self._many(prompts, config, streams), self._admission.check)
@@ -516,6 +543,7 @@ class Engine:
     ) -> PassTimes:
         """Measure the costs of passes after a prompt of this length, and remember them for budgets.
 
+        Costs that cannot be (`PassTimes.doubt`) are not remembered: other work disturbed them.
         Each repeat takes about a hundred plain steps. The conversation is forgotten. `progress` is
         called with the number of rounds done and in all. Raises as `generate` does.
         """
@@ -529,7 +557,8 @@ class Engine:
         with self._admission.exclusive():
             self._admission.end_reply("this reply was ended by a measurement on the same engine")
             times = measure_passes(self._session, ids, repeats=repeats, progress=progress)
-            self._memories.learn(times)
+            if not times.doubt:
+                self._memories.learn(times)
         return times
 
     @property
@@ -695,6 +724,10 @@ class Engine:
             session.close()
             if self.ranks is not None:
                 self.ranks.stop()
+
+    def __repr__(self) -> str:
+        state = "closed" if self._admission.closed else f"context {self.context:,}"
+        return f"<Engine {self.description.name}, {state}>"
 
     def __enter__(self) -> Self:
         self._admission.check()

@@ -8,7 +8,7 @@ from typing import Any
 from akunu_py.system.errors import ConfigError
 from akunu_py.values.constraint import Constraint
 from akunu_py.values.generation_config import GenerationConfig, GenerationOptions
-from akunu_py.values.option_fields import options_of
+from akunu_py.values.option_fields import find_option, options_of
 
 
 def with_options(config: GenerationConfig, options: GenerationOptions) -> GenerationConfig:
@@ -24,7 +24,8 @@ def with_options(config: GenerationConfig, options: GenerationOptions) -> Genera
             forms += ["constraint"] * (name == "constraint")
             fields[name] = value
         else:
-            near = difflib.get_close_matches(name, (*names, *_FORMS), n=1)
+            meant = find_option(options_of(GenerationConfig), name)
+            near = [meant.name] if meant else difflib.get_close_matches(name, (*names, *_FORMS), 1)
             hint = f"; did you mean {near[0]}?" if near else f"; known are {', '.join(names)}"
             raise ConfigError(f"there is no option named {name}{hint}")
     if len(forms) > 1:

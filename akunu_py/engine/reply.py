@@ -28,6 +28,7 @@ from akunu_py.models.joined import WantedChoice
 from akunu_py.models.session import Session
 from akunu_py.protocols import Drafter, Tokenizer, as_drafter
 from akunu_py.sampling.forced import ForcedSampler
+from akunu_py.sampling.own_sampler import OwnSampler
 from akunu_py.sampling.sampler import Sampler
 from akunu_py.sampling.transforms import TransformChain
 from akunu_py.values.types import (
@@ -40,6 +41,9 @@ from akunu_py.values.types import (
     TextPiece,
     TokenLogprob,
 )
+
+_SEED_BITS = 53
+"""So that programs that read numbers as doubles, such as JavaScript's, have the seed exactly."""
 
 
 class _CancelledError(Exception):
@@ -123,7 +127,7 @@ class Reply:
         self._request = request
         self._drafter = as_drafter(request.drafter)
         self._cancelled = cancelled
-        self._seed = secrets.randbits(64) if config.seed is None else config.seed
+        self._seed = secrets.randbits(_SEED_BITS) if config.seed is None else config.seed
         self._verifier = make_verifier(config, self._seed)
         self._text = ReplyText(
             tokenizer.detokenizer(continues=request.continues),
@@ -197,6 +201,10 @@ class Reply:
         config = request.config
         chain = TransformChain.from_config(self._verifier.sampling, session.vocabulary_size)
         sampler = Sampler(chain, self._seed, session.vocabulary_size)
+        processors, own = request.config.logits_processors, request.config.sampler
+        if processors or own is not None:
+            size = session.vocabulary_size
+            sampler = OwnSampler(chain, self._seed, size, processors, own)
         if request.text is not None:
             start = len(request.prompt)
             sampler = ForcedSampler(chain, start, request.text, session.vocabulary_size)
@@ -212,6 +220,7 @@ class Reply:
                 allowed=request.matcher,
                 states=None if drafter.hidden is None else drafter,
                 scored=request.scored,
+                ends=request.tokenizer.end_ids,
             )
             with contextlib.closing(prefill):
                 self._num_cached = next(prefill)

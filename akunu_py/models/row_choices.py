@@ -86,11 +86,13 @@ class RowChoices:
     """The choices of one reply, by its sampler; the host waits once per pass.
 
     `fed` are the tokens of the caches' rows before a pass. A row's path are the tokens of the pass
-    up to the row. Together they are the text that the row's choice follows.
+    up to the row. Together they are the text that the row's choice follows. `ends` are the tokens
+    that end the reply.
     """
 
-    def __init__(self, sampler: Sampler, vocabulary_size: int) -> None:
+    def __init__(self, sampler: Sampler, vocabulary_size: int, ends: Collection[int] = ()) -> None:
         self.sampler = sampler
+        self._ends = ends
         # Candidates of the last pass, (token fed, ids by raw logits, best first).
         self.found: list[tuple[int, list[int]]] = []
         # Log probabilities of the choices of the last pass, if they are reported.
@@ -125,10 +127,12 @@ class RowChoices:
     @property
     def needs_tokens(self) -> bool:
         """Whether the host must know the tokens before a row to choose after it."""
-        return self.sampler.chain.needs_history
+        return self.sampler.chain.needs_history or self.sampler.in_turn
 
     def recent(self, fed: Sequence[int], path: Sequence[int]) -> tuple[int, ...]:
         """Return the tokens up to a row that penalties look at; none without penalties."""
+        if self.sampler.in_turn:
+            return (*fed, *path)
         window = self.sampler.chain.window
         return (*fed[-window:], *path)[-window:] if self.sampler.chain.needs_history else ()
 
@@ -177,10 +181,14 @@ class RowChoices:
         """Choose after rows, given logits [1, rows, vocab] and a path for each row."""
         rows = logits.squeeze(0)
         split = mx.split(rows, len(paths))
-        choices = [
-            self.sampler.choice(row, len(fed) + len(path), self.recent(fed, path), mask)
-            for row, path, mask in zip(split, paths, self.masks(logits, fed, paths), strict=True)
-        ]
+        if self.sampler.in_turn:
+            choices = self._choices_in_turn(list(split), fed, paths)
+        else:
+            masks = self.masks(logits, fed, paths)
+            choices = [
+                self.sampler.choice(row, len(fed) + len(path), self.recent(fed, path), mask)
+                for row, path, mask in zip(split, paths, masks, strict=True)
+            ]
         results = [choice.token for choice in choices]
         if self._width:
             results.append(top_candidates(rows, self._width).flatten())
@@ -195,6 +203,27 @@ class RowChoices:
                 if (found := self._row_logprobs(row, choice)) is not None
             ),
         )
+
+    def _choices_in_turn(
+        self,
+        rows: Iterable[mx.array],
+        fed: Sequence[int],
+        paths: Sequence[tuple[int, ...]],
+    ) -> list[SampledToken]:
+        """Choose after rows one by one, but not behind a token that was not chosen or that ends."""
+        none = SampledToken(mx.zeros(1, mx.uint32), mx.full((1, 1), -mx.inf))
+        found: dict[tuple[int, ...], SampledToken] = {}
+        chosen = []
+        for row, path in zip(rows, paths, strict=True):
+            before = found.get(path[:-1])
+            follows = before is not None and before.token.item() == path[-1]
+            if path not in found and (len(path) == 1 or (follows and path[-1] not in self._ends)):
+                (mask,) = self.masks(row, fed, (path,))
+                found[path] = self.sampler.choice(
+                    row, len(fed) + len(path), self.recent(fed, path), mask
+                )
+            chosen.append(found.get(path, none))
+        return chosen
 
     def read_rows(self, pending: "PendingRows", sure: int) -> list[int]:
         """Bring the choices after rows to the host, `NO_CHOICE` for a row from which none can be.
@@ -233,9 +262,14 @@ class ConstrainedChoices(RowChoices):
     """
 
     def __init__(
-        self, sampler: Sampler, vocabulary_size: int, allowed: ReplyMasks, start: int
+        self,
+        sampler: Sampler,
+        vocabulary_size: int,
+        ends: Collection[int],
+        allowed: ReplyMasks,
+        start: int,
     ) -> None:
-        super().__init__(sampler, vocabulary_size)
+        super().__init__(sampler, vocabulary_size, ends)
         self._allowed = allowed
         self._start = start
 
@@ -270,7 +304,7 @@ class ConstrainedChoices(RowChoices):
             if np.any(going_on if found is None else going_on & ~found):
                 allowed = going_on
         mask = mx.array(allowed)
-        if found is None:
+        if found is None or self.sampler.in_turn:  # which is not asked twice
             return mask
         optional = mx.array(found)
         free = self.sampler.choice(logits, len(fed) + len(path), self.recent(fed, path), None)

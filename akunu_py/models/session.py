@@ -142,19 +142,21 @@ class Session(Target):
         allowed: ReplyMasks | None = None,
         states: Drafter | None = None,
         scored: int | None = None,
+        ends: Collection[int] = (),
     ) -> Generator[int, None, None]:
         """Prefill as `begin` does, with pauses in which the caller may act.
 
         Yields the number of rows held, first of those that were cached already, as
         `CachedRows.prefilling` does. `checkpoints` are places in the prompt to which caches should
         be able to go back, by name. With `scored` the tokens of the prompt are scored, and as many
-        of the likeliest at each place: see `prompt_logprobs`.
+        of the likeliest at each place: see `prompt_logprobs`. `ends` are the tokens that end the
+        reply.
         """
         if allowed is None:
-            self._choices = RowChoices(sampler, self.vocabulary_size)
+            self._choices = RowChoices(sampler, self.vocabulary_size, ends)
         else:
             size = self.vocabulary_size
-            self._choices = ConstrainedChoices(sampler, size, allowed, len(prompt))
+            self._choices = ConstrainedChoices(sampler, size, ends, allowed, len(prompt))
         self._forget_pass()
         self._end = min(self.context, len(prompt) + max_tokens)
         self.largest_pass = 1

@@ -34,6 +34,9 @@ class Sampler:
     the last bits are the same in a plain step and in a verifying pass.
     """
 
+    in_turn = False
+    """Whether it sees all tokens before a row, and rows alone that plain decoding would have."""
+
     def __init__(self, chain: TransformChain, seed: int, vocabulary_size: int) -> None:
         self.chain = chain
         self.seed = seed

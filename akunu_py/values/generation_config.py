@@ -1,6 +1,6 @@
 """How a reply is sampled, drafted and ended: the one declaration of its options."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal, Self, TypedDict, get_args
 
@@ -10,9 +10,10 @@ from akunu_py.values.option_fields import (
     Biases,
     Choice,
     Count,
+    Functions,
+    NameOrMaker,
     Number,
     Switch,
-    Text,
     Texts,
     Value,
     Variables,
@@ -27,6 +28,12 @@ DraftLength = Literal["budget", "fixed", "entropy", "lower-bound"]
 Effort = Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"]
 Exactness = Literal["stream", "distribution", "none"]
 RowBits = Literal["equal", "different", "unknown"]
+
+LogitsProcessor = Callable[[Any, Any], Any]
+"""Tokens of prompt and reply so far, [n], and logits, [1, vocab], to logits; all are MLX arrays."""
+
+TokenSampler = Callable[[Any], Any]
+"""Log probabilities, an MLX array [1, vocab], to an id: an int, or an array with one."""
 
 TEMPERATURE = Number(
     1e-3, 100, "0 for the likeliest token, or a number from 0.001 to 100", or_zero=True
@@ -169,7 +176,7 @@ class GenerationConfig(SamplingConfig):
         "Generate at most N tokens; else until the context ends.",
         metavar="N",
         words="the most tokens in a reply",
-        also=("n", "num_predict", "n_predict", "predict"),
+        also=("n", "num_predict", "n_predict", "predict", "max_new_tokens"),
         wire=("completions", "messages", "responses", "ollama"),
     )
     seed: int | None = option(
@@ -232,6 +239,7 @@ class GenerationConfig(SamplingConfig):
         "Report the log probabilities of each token and of the N likeliest ones.",
         metavar="N",
         heading="Output",
+        also=("top_logprobs",),
     )
     """For programs: see `akunu_py.values.types.TokenLogprob`."""
     thinking: bool | None = option(
@@ -257,15 +265,30 @@ class GenerationConfig(SamplingConfig):
         heading="Output",
     )
     """For programs, as `logprobs` are."""
-    drafter: str | None = option(
+    logits_processors: Sequence[LogitsProcessor] = option(
+        (),
+        Functions(several=True),
+        "Change the logits of each token, in turn, before penalties.",
+        heading="Sampling",
+    )
+    """For programs: see docs/python.md."""
+    sampler: TokenSampler | None = option(
         None,
-        Text("a drafter's name, or 'none'"),
+        Functions(),
+        "Choose each token, in place of temperature and filters.",
+        heading="Sampling",
+    )
+    """For programs: see docs/python.md."""
+    drafter: str | Any | None = option(
+        None,
+        NameOrMaker(),
         "Draft with the drafter of this name, or with none. When left out: auto, or for options "
         "about a model's draws draft-model or mtp, where there is one.",
         metavar="NAME",
         words="what guesses the next tokens; none: nothing",
     )
-    """Names are in `akunu_py.drafting`."""
+    """Names are in `akunu_py.drafting`. For programs also a `Drafter` of their own, or a function
+    that makes one for each reply."""
     num_draft_tokens: int | None = option(
         None,
         Count(0, "at most 64, at least 0 (no drafts)", most=64),
@@ -387,8 +410,15 @@ class GenerationConfig(SamplingConfig):
     )
 
     def __post_init__(self) -> None:
+        if isinstance(self.stop, str):
+            object.__setattr__(self, "stop", (self.stop,))
         check_options(self)
         self._check_draft_length()
+        if (self.logits_processors or self.sampler) and self.verifier != "match":
+            raise ConfigError(
+                "logits_processors and sampler are asked for the model's own choices; leave them "
+                "out, or leave draft_sampling and lenience at their defaults"
+            )
         self._check_lenience()
         if self.max_tokens is not None and self.min_tokens > self.max_tokens:
             raise ConfigError(
@@ -500,7 +530,9 @@ class GenerationOptions(ConstraintOptions, total=False):
     thinking: bool | None
     effort: Effort | None
     template_variables: Mapping[str, Any]
-    drafter: str | None
+    logits_processors: Sequence[LogitsProcessor]
+    sampler: TokenSampler | None
+    drafter: str | Any | None
     num_draft_tokens: int | None
     draft_budget: DraftBudget
     draft_sampling: DraftSampling

@@ -134,6 +134,34 @@ class Value(Kind[_T]):
 
 
 @dataclass(frozen=True, slots=True)
+class Functions(Kind[Any]):
+    """A function of the caller's, or with `several` a list of them; for programs alone."""
+
+    several: bool = False
+
+    def check(self, name: str, value: Any) -> None:
+        """Raise ConfigError for what cannot be called."""
+        found = value if self.several and isinstance(value, tuple | list) else [value]
+        if not all(map(callable, found)) or (self.several and found != value):
+            wanted = "a list of functions" if self.several else "a function"
+            raise ConfigError(f"{name} is {value!r:.60}; give {wanted} (docs/python.md)")
+
+
+@dataclass(frozen=True, slots=True)
+class NameOrMaker(Kind[Any]):
+    """A name, an object that drafts, or a function that makes one."""
+
+    def check(self, name: str, value: Any) -> None:
+        """Raise ConfigError for what is none of these."""
+        drafts = all(callable(getattr(value, one, None)) for one in ("observe", "propose"))
+        if not isinstance(value, str) and not drafts and not callable(value):
+            raise ConfigError(
+                f"{name} is {value!r:.60}; give a drafter's name, 'none', or an object with "
+                "observe and propose (docs/drafting.md)"
+            )
+
+
+@dataclass(frozen=True, slots=True)
 class Biases(Kind[Mapping[int, float]]):
     """Numbers by token id."""
 

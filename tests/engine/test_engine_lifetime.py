@@ -60,22 +60,27 @@ def test_closing_from_the_progress_callback_is_refused(engine):
     assert list(kept[0])[-1].result.finish_reason in ("length", "stop")
 
 
-def test_scoring_in_another_thread_is_an_error_not_a_queue(engine, monkeypatch):
-    monkeypatch.setattr("akunu_py.engine.admission._LOCK_TIMEOUT_S", 0.05)
+def test_a_call_waits_for_one_of_another_thread(engine, monkeypatch):
     inside, leave = threading.Event(), threading.Event()
+    order = []
 
     def slow(ids, _start):
         inside.set()
         leave.wait(300)
+        order.append("logits")
 
     monkeypatch.setattr(engine._session, "logits", slow)
     thread = threading.Thread(target=lambda: engine.logits([1, 2]))
     thread.start()
     inside.wait(300)
-    with pytest.raises(EngineStateError, match="busy in another thread"):
-        engine.generate(PROMPT)
+    waiting = threading.Thread(
+        target=lambda: order.append(engine.generate(PROMPT, max_tokens=2).finish_reason)
+    )
+    waiting.start()
     leave.set()
+    waiting.join(300)
     thread.join(300)
+    assert order == ["logits", "length"]
 
 
 def test_a_raw_continuation_keeps_the_space_between_two_words(tmp_path):
@@ -110,28 +115,23 @@ def test_a_dropped_stream_is_in_nobodys_way(engine):
     assert found
 
 
-def test_two_threads_get_a_clear_error_or_their_reply(engine):
-    expected = engine.generate(PROMPT, max_tokens=40).token_ids
+def test_threads_queue_for_their_replies(engine):
+    prompts = [[1, 2, 3 + place] for place in range(4)]
+    expected = [engine.generate(prompt, max_tokens=40).token_ids for prompt in prompts]
     barrier = threading.Barrier(4)
-    outcomes = []
+    outcomes = [None] * 4
 
-    def call():
+    def call(place):
         barrier.wait()
-        try:
-            outcomes.append(engine.generate(PROMPT, max_tokens=40).token_ids)
-        except EngineStateError as error:
-            outcomes.append(str(error))
+        with engine.stream(prompts[place], max_tokens=40) as stream:
+            outcomes[place] = stream.read_to_end().token_ids
 
-    threads = [threading.Thread(target=call) for _ in range(4)]
+    threads = [threading.Thread(target=call, args=(place,)) for place in range(4)]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join(120)
-    assert len(outcomes) == 4
-    assert expected in outcomes
-    for outcome in outcomes:
-        assert outcome == expected or "another thread" in outcome
-    assert engine.generate(PROMPT, max_tokens=40).token_ids == expected
+    assert outcomes == expected
 
 
 @pytest.mark.parametrize("temperature", [0.0, 0.9])

@@ -18,6 +18,7 @@ from akunu_py.values.option_fields import (
     Biases,
     Choice,
     Count,
+    Functions,
     Kind,
     Number,
     Switch,
@@ -34,7 +35,9 @@ _QUOTED = r"""(?:'(?:[^'\\\n]|\\.)*'|"(?:[^"\\\n]|\\.)*")"""
 _OPTIONS = {
     declared.name: declared
     for declared in options_of(GenerationConfig)
+    # The others are for programs.
     if declared.name not in {"logprobs", "template_variables", "min_tokens", "ignore_eos"}
+    and not isinstance(declared.kind, Functions)
 }
 _TEMPERATURE, *_CHANGES = (declared.name for declared in options_of(SamplingConfig))
 _GROUPS: Mapping[str, Sequence[str]] = {
@@ -182,7 +185,7 @@ def field_named(name: str) -> str:
     """Return the field that a name, or another program's name for it, means."""
     if name.replace("-", "_") in FORMS:
         return "constraint"
-    declared = find_option(options_of(GenerationConfig), name)
+    declared = find_option(_OPTIONS.values(), name)
     if declared is None:
         raise ConfigError(
             f"there is no setting named {name}.{nearest(name, NAMES)} /set lists them; `akunu chat "

@@ -162,7 +162,6 @@ def test_no_room_and_no_prompt(engine):
 @pytest.mark.slow
 def test_a_search_that_is_cancelled_leaves_the_engine_ready(engine, monkeypatch):
     # How long a call waits for the one under way.
-    monkeypatch.setattr("akunu_py.engine.admission._LOCK_TIMEOUT_S", 0.05)
     calls = []
 
     def check():
