@@ -167,6 +167,12 @@ def no_lines_of_progress(monkeypatch):
     monkeypatch.setattr("akunu_py.cli.count_progress.monotonic", lambda: 0.0)
 
 
+@pytest.fixture(autouse=True)
+def no_load(monkeypatch):
+    """Commands that measure wait and warn on a busy machine; tests of that set the load."""
+    monkeypatch.setattr("os.getloadavg", lambda: (0.0, 0.0, 0.0))
+
+
 @pytest.fixture(scope="session")
 def default_model():
     return ROOT / "models" / "akunu-tiny.gguf"

@@ -8,8 +8,9 @@ from pathlib import Path
 from typing import Self
 
 import akunu_py
-from akunu_py.bench.rows import Count, Row
+from akunu_py.bench.rows import Count, Number, Row
 from akunu_py.cpu.blas import load_blas
+from akunu_py.system.machine_load import machine_load, usable_processors
 
 
 class Environment(Row, frozen=True):
@@ -26,6 +27,7 @@ class Environment(Row, frozen=True):
         cpu_count: logical processors this process may use.
         memory_bytes: the machine's memory; None if the system does not report it.
         blas: library for the CPU backend's matrix products; "" on a GPU.
+        load: of the machine when the measurement began, a mean over one minute; None if unknown.
 
     """
 
@@ -41,6 +43,7 @@ class Environment(Row, frozen=True):
     cpu_count: Count
     memory_bytes: Count | None
     blas: str
+    load: Number | None = None
 
     @classmethod
     def current(cls) -> Self:
@@ -59,9 +62,10 @@ class Environment(Row, frozen=True):
             device=str(mx.default_device().type).rpartition(".")[2],
             device_name=str(mx.device_info().get("device_name", "unknown")),
             commit=_commit(),
-            cpu_count=_cpu_count(),
+            cpu_count=usable_processors(),
             memory_bytes=_memory_bytes(),
             blas=load_blas().name if mx.default_device() == mx.Device(mx.cpu) else "",
+            load=machine_load(),
         )
 
 
@@ -85,12 +89,6 @@ def _commit() -> str | None:
     except (OSError, subprocess.SubprocessError):
         return None
     return found.stdout.strip() or None
-
-
-def _cpu_count() -> int:
-    # Only Linux reports which processors a process may use.
-    affinity = getattr(os, "sched_getaffinity", None)
-    return len(affinity(0)) if affinity is not None else os.cpu_count() or 1
 
 
 def _memory_bytes() -> int | None:

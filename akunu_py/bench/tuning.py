@@ -116,6 +116,7 @@ class Tuning:
             "reproducible": self.reproducible,
             "context_tokens": self.times.context,
             "plain_step_s": self.times.unit_s,
+            "doubt": self.times.doubt,
             "costs": {str(rows): cost for rows, cost in costs.items()},
             "pays_from": {
                 str(rows - 1): self.least_confidence(rows - 1) for rows in costs if rows > 1
@@ -135,5 +136,6 @@ def run_tuning(
     Raises ContextOverflowError for a prompt that does not fit.
     """
     prompt = [index * _STRIDE % engine.vocabulary_size for index in range(context_tokens)]
+    environment = Environment.current()  # with the load of others alone
     times = engine.tune(prompt, repeats=repeats, progress=progress)
-    return Tuning(times, model_of(engine), Environment.current(), engine.reproducible)
+    return Tuning(times, model_of(engine), environment, engine.reproducible)

@@ -18,6 +18,7 @@ from akunu_py.cli.loading_options import (
     model_argument,
     recorded,
 )
+from akunu_py.cli.terminal import let_others_end
 
 if TYPE_CHECKING:
     from akunu_py.bench.result_file import BenchResult, Failure
@@ -194,6 +195,7 @@ def speed(  # noqa: PLR0917 - click passes by name
         **measuring,
         **recorded(loading),
     }
+    let_others_end()
     with _engine(model, random_model, tokenizer_path, loading) as engine:
         failures: list[Failure] = []
         if traces:

@@ -12,7 +12,7 @@ from click.core import ParameterSource
 from akunu_py import __version__
 from akunu_py.cli.command import Command
 from akunu_py.cli.loading_options import model_argument
-from akunu_py.cli.terminal import fitted, printable
+from akunu_py.cli.terminal import fitted, let_others_end, printable
 from akunu_py.cli.verbosity import is_quiet
 from akunu_py.system.errors import AkunuError, ConfigError
 from akunu_py.system.settings import config_path
@@ -131,6 +131,8 @@ def doctor(  # noqa: PLR0917 - click passes by name
     from akunu_py.model_store.hub_cache import cache_folder as hub_folder
     from akunu_py.system.settings import cache_folder
 
+    if self_test:
+        let_others_end()
     folders = {
         "measured costs": cache_folder(),
         "models of the hub": hub_folder(),
@@ -234,6 +236,8 @@ def _machine(facts: "Facts") -> Iterator[tuple[str, str]]:
     yield "system", f"{facts.system}, {facts.machine}"
     yield "chip", f"{facts.chip or 'unknown'}, {facts.processors} processors"
     yield "memory", memory
+    if facts.load is not None:
+        yield "load", f"{facts.load:.1f}"
     if facts.working_set_bytes is not None:
         by_hand = facts.wired_limit_bytes
         hand = "" if by_hand is None else f"; wired limit set to {size(by_hand)}"

@@ -10,7 +10,7 @@ from akunu_py import __version__
 from akunu_py.cli.bench_output import INTERRUPTED
 from akunu_py.cli.count_progress import share_progress
 from akunu_py.cli.loading_options import model_path
-from akunu_py.cli.terminal import fitted, printable
+from akunu_py.cli.terminal import fitted, let_others_end, printable
 from akunu_py.system.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -33,6 +33,7 @@ def full_doctor(model: str | None, output: Path | None, minutes: float, *, as_js
 
     folder = output or Path()
     path = model_path(model)
+    let_others_end()
     kept = KeptReport(folder)
     unwritten: list[ConfigError] = []
 

@@ -11,7 +11,10 @@ from collections.abc import Callable, Iterator
 from types import FrameType
 from typing import TYPE_CHECKING, TextIO
 
+import click
+
 from akunu_py.cli.verbosity import is_quiet
+from akunu_py.system.machine_load import wait_until_quiet
 from akunu_py.system.shown_text import harmless
 
 if TYPE_CHECKING:
@@ -19,6 +22,11 @@ if TYPE_CHECKING:
 
 _BAR_AFTER_S = 0.3
 """Seconds after which a bar is drawn; what is over by then needs none."""
+
+
+def let_others_end() -> None:
+    """Wait before a measurement while other programs are busy; say so on stderr."""
+    wait_until_quiet(lambda text: click.echo(text, err=True))
 
 
 def printable(text: str, stream: TextIO | None = None) -> str:

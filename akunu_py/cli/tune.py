@@ -12,7 +12,7 @@ from akunu_py.cli.loading_options import (
     loading_options,
     model_argument,
 )
-from akunu_py.cli.terminal import printable, prompt_progress
+from akunu_py.cli.terminal import let_others_end, printable, prompt_progress
 
 if TYPE_CHECKING:
     from akunu_py.bench.tuning import Tuning
@@ -51,12 +51,19 @@ def tune(
     """  # noqa: D301 - \b keeps click from wrapping the examples
     from akunu_py.bench.tuning import run_tuning  # imports MLX
 
+    let_others_end()
     with (
         load_engine(model, loading) as engine,
         prompt_progress("measuring passes", "rounds") as progress,
     ):
         tuning = run_tuning(
             engine, context_tokens=context_tokens, repeats=repeats, progress=progress
+        )
+    if tuning.times.doubt:
+        click.echo(
+            f"Warning: {tuning.times.doubt}, which cannot be: other programs disturbed the "
+            "measurement. Nothing is remembered; run it again on a quiet machine.",
+            err=True,
         )
     click.echo(json.dumps(tuning.to_dict()) if as_json else printable(_text(tuning)))
 

@@ -10,6 +10,7 @@ from akunu_py.cpu.blas import BLAS_VARIABLE, Blas
 from akunu_py.diagnosis.facts import Facts
 from akunu_py.diagnosis.self_test import SelfTest
 from akunu_py.system.extras import install_command
+from akunu_py.system.machine_load import busy
 
 Severity = Literal["error", "warning", "note"]
 """Something is wrong; it works, but not as well as possible; worth knowing."""
@@ -40,7 +41,13 @@ def findings(facts: Facts, test: SelfTest | str | None) -> list[Finding]:
     `test` is the result of the self-test, the reason why it failed, or None without a test.
     """
     return worst_first(
-        [*_installation(facts), *_memory(facts), *_folders(facts), *_self_test(test)]
+        [
+            *_installation(facts),
+            *_memory(facts),
+            *_folders(facts),
+            *_self_test(test),
+            *of_load(facts.load, facts.processors),
+        ]
     )
 
 
@@ -48,6 +55,14 @@ def worst_first(found: Iterable[Finding]) -> list[Finding]:
     """Return findings sorted by severity, in a stable order."""
     order: tuple[Severity, ...] = ("error", "warning", "note")
     return sorted(found, key=lambda finding: order.index(finding.severity))
+
+
+def of_load(load: float | None, processors: int) -> Iterator[Finding]:
+    """Say where other programs were busy."""
+    if found := busy(load, processors):
+        yield Finding(
+            "note", f"{found}, so times are noisy", "For better figures let nothing else run."
+        )
 
 
 def _installation(facts: Facts) -> Iterator[Finding]:

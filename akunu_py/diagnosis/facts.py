@@ -30,6 +30,7 @@ class Facts:
     chip: str | None
     processors: int  # Logical ones that this process may use.
     memory_bytes: int | None
+    load: float | None  # Mean over one minute, before akunu's own.
     wired_limit_bytes: int | None  # Of a Mac's GPU, if it was set by hand.
     working_set_bytes: int | None  # Limit that Metal recommends.
     translated: bool  # Whether Python runs under Rosetta.
@@ -63,6 +64,7 @@ def read_facts(system: System, akunu: str, folders: dict[str, Path]) -> Facts:
         chip=_sysctl(system, "machdep.cpu.brand_string") if mac else _linux_chip(system),
         processors=system.processors(),
         memory_bytes=system.memory_bytes(),
+        load=system.load(),
         # 0 is macOS' own limit, which the working set shows.
         wired_limit_bytes=wired * _MEGABYTE if wired else None,
         working_set_bytes=None if isinstance(device, str) else device.working_set_bytes,

@@ -16,6 +16,7 @@ from typing import Literal
 from akunu_py.cpu import load_kernels
 from akunu_py.cpu.blas import Blas, load_blas
 from akunu_py.system.errors import ConfigError
+from akunu_py.system.machine_load import machine_load, usable_processors
 
 Backend = Literal["metal", "cuda", "cpu"]
 
@@ -102,16 +103,11 @@ class System:
 
     def processors(self) -> int:
         """Return the number of logical processors that the process may use."""
-        # Only Linux tells which processors a process may use.
-        affinity = getattr(os, "sched_getaffinity", None)
-        return len(affinity(0)) if affinity is not None else os.cpu_count() or 1
+        return usable_processors()
 
     def load(self) -> float | None:
         """Return the load of the machine, a mean over one minute."""
-        try:
-            return os.getloadavg()[0]
-        except OSError:
-            return None
+        return machine_load()
 
     def free_bytes(self, folder: Path) -> int | None:
         """Return the free space at the place of a folder, which need not exist."""

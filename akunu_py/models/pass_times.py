@@ -1,5 +1,6 @@
 """Times of passes, measured directly in seconds instead of learned over minutes of replies."""
 
+import itertools
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -17,6 +18,10 @@ ROWS = (1, 2, 3, 4, 5, 6, 8, 9, 13, 17, 25, 33)
 """Sizes around which kernels change (tiles of 4, 5 and 8 rows), and larger ones for copies."""
 
 _PLAIN_STEPS = 6
+
+_NOISE = 1.1
+"""How much dearer a pass may be than one with more rows, whose kernels may suit the machine better.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +47,17 @@ class PassTimes:
     def costs(self) -> dict[int, float]:
         """Medians by rows, in plain steps."""
         return {rows: median(taken) / self.unit_s for rows, taken in self.passes_s.items()}
+
+    @property
+    def doubt(self) -> str:
+        """Return in words what cannot be: that a pass takes longer than one with more rows."""
+        costs = sorted(self.costs.items())
+        for (fewer, cost), (more, cheaper) in itertools.combinations(costs, 2):
+            if cost > _NOISE * cheaper:
+                return (
+                    f"{fewer} rows took {cost:.2f} plain steps, and {more} rows only {cheaper:.2f}"
+                )
+        return ""
 
 
 def measure_passes(

@@ -2,12 +2,9 @@
 
 from collections.abc import Iterable, Iterator
 
-from akunu_py.diagnosis.advice import Finding, worst_first
+from akunu_py.diagnosis.advice import Finding, of_load, worst_first
 from akunu_py.diagnosis.full.parts import TITLES
 from akunu_py.diagnosis.full.report import NO_TIME, REPORT_IT, FullReport
-
-_BUSY = 0.5
-"""Load per processor from which timings count as noisy."""
 
 
 def conclusions(report: FullReport, known: Iterable[Finding]) -> list[Finding]:
@@ -34,13 +31,7 @@ def _failures(report: FullReport) -> Iterator[Finding]:
 
 def _circumstances(report: FullReport) -> Iterator[Finding]:
     machine = report.machine
-    if machine.load is not None and machine.load > _BUSY * machine.processors:
-        yield Finding(
-            "note",
-            f"other programs were busy: a load of {machine.load:.1f} on {machine.processors} "
-            "processors, so times are noisy",
-            "For better figures let nothing else run.",
-        )
+    yield from of_load(machine.load, machine.processors)
     longer = f"Give more time: --minutes {report.limit_s / 20:.0f}."
     few = [
         TITLES[name]

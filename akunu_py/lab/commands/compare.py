@@ -22,6 +22,7 @@ from akunu_py.cli.loading_options import (
     recorded,
     settle_weights,
 )
+from akunu_py.cli.terminal import let_others_end
 
 if TYPE_CHECKING:
     from akunu_py.bench.result_file import BenchResult, Failure
@@ -131,6 +132,7 @@ def compare(  # noqa: PLR0917 - click passes by name
         "draft_budget": draft_budget,
         **recorded(loading),
     }
+    let_others_end()
     result = _run(arguments, loading, prompts, failures, output)
     output.emit(result, _head(result))
 
