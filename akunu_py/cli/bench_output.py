@@ -48,10 +48,10 @@ def output_options(command: Callable[..., Any]) -> Callable[..., Any]:
     @click.option(
         "--output",
         "folder",
-        type=click.Path(file_okay=False, path_type=Path),
-        metavar="DIR",
+        type=click.Path(path_type=Path),
+        metavar="DIR|FILE.json",
         help="Keep result.json and each table as CSV and Markdown in DIR; the same command goes on "
-        "where it was interrupted.",
+        "where it was interrupted. FILE.json gets the result alone.",
     )
     @functools.wraps(command)
     def wrapped(
@@ -66,7 +66,15 @@ def output_options(command: Callable[..., Any]) -> Callable[..., Any]:
         chosen: list[Form] = [form for form, given in flags.items() if given]
         if len(chosen) > 1:
             raise click.UsageError("give one of --json, --csv and --markdown")
-        output = Output(chosen[0] if chosen else "terminal", folder)
+        form = chosen[0] if chosen else "terminal"
+        file = folder if folder is not None and folder.suffix == ".json" else None
+        if file is not None and not file.is_dir():
+            return command(*args, output=Output(form, None, _file_to_write(file)), **kwargs)
+        if folder is not None and folder.exists() and not folder.is_dir():
+            raise click.UsageError(
+                f"--output {folder} is a file; give a folder, or a name that ends in .json"
+            )
+        output = Output(form, folder)
         output.refuse_another_command(click.get_current_context().command.name)
         return command(*args, output=output, **kwargs)
 
@@ -83,6 +91,8 @@ class Output:
 
     form: Form = "terminal"
     folder: Path | None = None
+    file: Path | None = None
+    """The file that gets the result alone, if any."""
 
     def refuse_another_command(self, command: str | None) -> None:
         """Raise ConfigError where the folder holds a run or the result of another command.
@@ -129,13 +139,17 @@ class Output:
         after an interrupt, with 1 where all items failed; ConfigError where a file cannot be
         written, after the result was printed.
         """
+        from akunu_py.bench.result_file import write_result
         from akunu_py.bench.rows import encode
         from akunu_py.system.errors import ConfigError
 
         unwritten: ConfigError | None = None
-        if self.folder is not None:
+        if self.folder is not None or self.file is not None:
             try:
-                _write_files(result, self.folder)
+                if self.folder is not None:
+                    _write_files(result, self.folder)
+                if self.file is not None:
+                    write_result(result, self.file)
             except ConfigError as error:
                 # A full disk is told below: what was measured is shown all the same.
                 unwritten = error
@@ -158,6 +172,24 @@ class Output:
             raise click.exceptions.Exit(INTERRUPTED)
         if result.failures and not result.items:
             raise click.exceptions.Exit(1)
+
+
+def _file_to_write(path: Path) -> Path:
+    """Return a file for a result; refuse one that holds something else before it is measured."""
+    from akunu_py.bench.result_file import BenchResult  # not for --help
+    from akunu_py.bench.rows import parse, read_file, typed
+    from akunu_py.system.errors import ConfigError
+
+    if not path.absolute().parent.is_dir():
+        raise ConfigError(f"the folder {path.parent} does not exist; make it, or write elsewhere")
+    if path.exists():
+        try:
+            typed(parse(read_file(path), str(path)), BenchResult, str(path))
+        except ConfigError:
+            raise ConfigError(
+                f"{path} exists and is not a result of akunu bench; give another name"
+            ) from None
+    return path
 
 
 def model_line(result: "BenchResult", *, with_file: bool = False) -> str:

@@ -191,5 +191,30 @@ _HELP_ALL = GroupedOption(
     callback=_show_everything, help="Show this message with the rare options.",
 )  # fmt: skip
 
+
+def _show_every_command(context: click.Context, _option: click.Parameter, asked: bool) -> None:
+    """Show the help of a group and of all commands below it, rare options included."""
+    if not asked or context.resilient_parsing:
+        return
+    context.meta[_EVERYTHING] = True
+    left = [(context.command, context)]
+    while left:
+        command, of = left.pop(0)
+        click.echo(f"{command.get_help(of)}\n", color=of.color)
+        if isinstance(command, click.Group):
+            found = {name: command.get_command(of, name) for name in command.list_commands(of)}
+            left += [
+                (below, click.Context(below, info_name=name, parent=of))
+                for name, below in found.items()
+                if below is not None
+            ]
+    context.exit()
+
+
+EVERY_COMMAND = GroupedOption(
+    ("--help-all",), is_flag=True, is_eager=True, expose_value=False, show_default=False,
+    callback=_show_every_command, help="Show the help of all commands, with the rare options.",
+)  # fmt: skip
+
 SHARED = (*_VERBOSITY, _HELP_ALL)
 """Options that commands have without declaring them."""

@@ -162,12 +162,24 @@ def generate(  # noqa: PLR0917 - click passes by name
             click.echo(json.dumps(_record(reply.result)))
         elif trace:
             show(statistics_line(reply.result) + "\n")
+        if reply.result.finish_reason == "length" and not is_quiet():
+            click.echo(_cut(reply.result, engine.context), err=True)
         if reply.result.constraint_met is False and not is_quiet():
             click.echo(_INCOMPLETE, err=True)
         if reply.result.finish_reason == "loop" and not is_quiet():
             click.echo(_LOOP, err=True)
         if trace_file is not None:
             engine.append_trace(trace_file, reply, category=trace_category)
+
+
+def _cut(result: "GenerationResult", context: int) -> str:
+    """Return where a reply was cut, and what lets it go on."""
+    if result.num_prompt_tokens + len(result.token_ids) >= context:
+        return (
+            f"the reply ends here: the context of {context:,} tokens is full; a larger --context "
+            "holds more, if the model has one"
+        )
+    return f"the reply ends here: it has {len(result.token_ids):,} tokens, as --max-tokens says"
 
 
 _INCOMPLETE = (

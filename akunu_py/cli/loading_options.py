@@ -122,6 +122,7 @@ _MODEL_OPTIONS = (
         "--reproducible",
         is_flag=True,
         group="Model",
+        rare=True,
         help="Compute all passes at one size, so that drafting never changes a token by rounding. "
         "For GPUs: on a CPU akunu's kernels mostly rule that out. `akunu tune` says what it costs.",
     ),
@@ -204,7 +205,7 @@ def model_option(function: Callable[_P, _R]) -> Callable[_P, _R]:
 _DRAFT_MODEL_OPTION = option(
     "--draft-model", type=GivenPath(path_type=Path), metavar="MODEL",
     shell_complete=completing.models,
-    help="Draft with this smaller model of the same vocabulary.",
+    help="Draft with a smaller model of its vocabulary.",
 )  # fmt: skip
 
 
@@ -212,9 +213,8 @@ def _heads_option(*, shipped: bool) -> Callable[..., Any]:
     default = " and with the default model" if shipped else ""
     return option(
         "--heads", type=GivenPath(), metavar="auto|own|none|PATH", group="Drafting",
-        help="Draft with a prediction head: the model's own, or that of a file, folder or hf:NAME. "
-        "auto takes one that lies in the model, beside it or in the hub's cache, and says which. "
-        f"Left out: own with --drafter mtp{default}, else none.",
+        help="Draft with a prediction head: the model's own, that of a file, folder or hf:NAME, or "
+        f"auto: one that lies near. Left out: own with --drafter mtp{default}, else none.",
     )  # fmt: skip
 
 

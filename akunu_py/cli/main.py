@@ -8,6 +8,7 @@ from pathlib import Path
 import click
 
 from akunu_py import __version__
+from akunu_py.cli.command import EVERY_COMMAND
 from akunu_py.cli.group import RootGroup
 from akunu_py.cli.signals import end_by_signals
 from akunu_py.cli.verbosity import QUIET_HELP, VERBOSE_HELP, set_up_logging
@@ -72,9 +73,13 @@ _TAB = "_AKUNU_COMPLETE"
 class _Akunu(RootGroup):
     """`akunu` itself, which knows the words of other programs."""
 
+    def get_params(self, ctx: click.Context) -> list[click.Parameter]:
+        """Return the parameters, with --help-all for every command there is."""
+        return [*super().get_params(ctx), EVERY_COMMAND]
+
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Read the words, those of other programs as akunu's own."""
-        if args and args[0] not in ("-h", "--help", "--version"):
+        if args and args[0] not in ("-h", "--help", "--help-all", "--version"):
             from akunu_py.cli.first_words import in_own_words  # not for --help
 
             try:

@@ -139,7 +139,7 @@ class PromptFile:
         engine: "Engine",
     ) -> None:
         missing = [task for task in tasks if task.id not in replies.ids]
-        done, failed = len(tasks) - len(missing), 0
+        done, failed, cut = len(tasks) - len(missing), 0, 0
         begun: list[Task] = []
 
         def fail(task: Task, error: Exception) -> None:
@@ -167,12 +167,15 @@ class PromptFile:
                         fail(begun[place], result)
                         continue
                     replies.add(begun[place].id, result)
+                    cut += result.finish_reason == "length"
                     done += 1
                     progress(done, len(tasks))
         finally:
             if not is_quiet():
                 left = "" if done == len(tasks) else "; the same command makes the others"
-                click.echo(f"{done} of {len(tasks)} replies are in {self.output}{left}", err=True)
+                cuts = f"; {cut} ended at --max-tokens or a full context" if cut else ""
+                told = f"{done} of {len(tasks)} replies are in {self.output}{cuts}{left}"
+                click.echo(told, err=True)
         if failed:
             raise click.exceptions.Exit(1)
 

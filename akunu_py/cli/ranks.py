@@ -104,7 +104,7 @@ def _check_ranks(
 RANKS_OPTIONS = (
     option(
         "--hosts", type=GivenPath(path_type=Path, dir_okay=False), metavar="FILE",
-        group="Model", is_eager=True, expose_value=False, callback=_start_on_hosts,
+        group="Model", rare=True, is_eager=True, expose_value=False, callback=_start_on_hosts,
         help="Run on the machines of this file, in the format of mlx.launch.",
     ),
     option(

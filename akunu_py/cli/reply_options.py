@@ -19,7 +19,7 @@ from akunu_py.cli.verbosity import is_quiet
 from akunu_py.system.errors import ConfigError
 from akunu_py.system.regular_file import open_to_append
 from akunu_py.system.settings import load_settings
-from akunu_py.values.generation_config import DRAFTING_FIELDS, GenerationConfig
+from akunu_py.values.generation_config import DRAFTING_FIELDS, GenerationConfig, SamplingConfig
 from akunu_py.values.option_fields import (
     Biases,
     Choice,
@@ -52,6 +52,7 @@ _FLAGS: Mapping[str, tuple[str, ...]] = {
 """Flags that do not follow from an option's name; none for an option that `/set` alone has."""
 
 _HIGHEST_USUAL_TEMPERATURE = 2
+_SAMPLING = {declared.name for declared in options_of(SamplingConfig)}
 
 _ATTRIBUTES: Mapping[str, Mapping[str, Any]] = {
     "stop_loops": {
@@ -59,8 +60,7 @@ _ATTRIBUTES: Mapping[str, Mapping[str, Any]] = {
         "show_default": False,
     },
     "drafter": {
-        "help": f"Draft with {DRAFTER_NAMES}. Else auto, which also asks the model of "
-        "--draft-model or the head of --heads.",
+        "help": f"Draft with {DRAFTER_NAMES}; else auto.",
         "shell_complete": completing.drafters,
         "check": lambda _, name: _find_drafter(name),
     },
@@ -153,6 +153,9 @@ def _click_option(declared: DeclaredOption) -> Callable[..., Any]:
             attributes |= {"multiple": True, "default": None, "help": several}
             one = _biases if isinstance(declared.kind, Biases) else lambda *texts: texts
             attributes["check"] = lambda name, item: declared.kind.check(name, one(item))
+    if declared.name in _SAMPLING:
+        # Left out, the model's makers come before the default.
+        attributes["show_default"] = declared.name == "temperature" and "the model's, else 0"
     attributes |= _ATTRIBUTES.get(declared.name, {})
     return option(*_flags(declared), declared.name, **attributes)
 
@@ -163,11 +166,11 @@ _DRAFTING_OPTIONS = {name: _GENERATION_OPTIONS[name] for name in DRAFTING_FIELDS
 _KEEPING_OPTIONS = (
     option(
         "--memory", type=GivenPath(path_type=Path, file_okay=False), metavar="FOLDER",
-        group="Drafting", help="Keep replies here, and draft from them in later runs.",
+        group="Drafting", rare=True, help="Keep replies here, and draft from them in later runs.",
     ),
     option(
         "--trace-file", type=GivenPath(path_type=Path, dir_okay=False), metavar="FILE",
-        group="Output",
+        group="Output", rare=True,
         callback=lambda _context, _option, path: _in_a_folder(path),
         help="Append prompt and reply to FILE, for akunu bench replay.",
     ),

@@ -46,7 +46,7 @@ def findings(facts: Facts, test: SelfTest | str | None) -> list[Finding]:
             *_memory(facts),
             *_folders(facts),
             *_self_test(test),
-            *of_load(facts.load, facts.processors),
+            *_of_load(facts.load, facts.processors),
         ]
     )
 
@@ -57,7 +57,7 @@ def worst_first(found: Iterable[Finding]) -> list[Finding]:
     return sorted(found, key=lambda finding: order.index(finding.severity))
 
 
-def of_load(load: float | None, processors: int) -> Iterator[Finding]:
+def _of_load(load: float | None, processors: int) -> Iterator[Finding]:
     """Say where other programs were busy."""
     if found := busy(load, processors):
         yield Finding(

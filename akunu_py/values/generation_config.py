@@ -94,7 +94,7 @@ class SamplingConfig:
     repetition_penalty: float = option(
         1.0,
         Number(1e-3, 1e3, "a positive number such as 1.1 (1 turns it off)"),
-        "Divide the logits of tokens in the text so far by X, and multiply those below 0.",
+        "Divide logits of tokens in the text so far by X, multiply those below 0.",
         metavar="X",
         group="logits",
         heading="Sampling",
@@ -110,6 +110,7 @@ class SamplingConfig:
         metavar="X",
         group="logits",
         heading="Sampling",
+        rare=True,
         words="above 0 avoids tokens that were used before",
         wire=("completions", "ollama"),
     )
@@ -120,6 +121,7 @@ class SamplingConfig:
         metavar="X",
         group="logits",
         heading="Sampling",
+        rare=True,
         words="the same, but more for tokens used often",
         wire=("completions", "ollama"),
     )
@@ -139,6 +141,7 @@ class SamplingConfig:
         metavar="ID=BIAS",
         group="logits",
         heading="Sampling",
+        rare=True,
         words="make tokens more or less likely: 42=-1.5",
         wire=("completions",),
     )
@@ -256,6 +259,7 @@ class GenerationConfig(SamplingConfig):
         "Think that much, in a chat with a model that leaves it open.",
         metavar="WORD",
         heading="Output",
+        rare=True,
         words="how much: none, minimal, low, medium, high, xhigh or max",
     )
     template_variables: Mapping[str, Any] = option(

@@ -340,7 +340,9 @@ class Actions:
 
     def _export(self, name: str) -> None:
         path = _path(name)
-        export_markdown(path, self._session())
+        config = self._conversation.config
+        settings = {"temperature": shown(config, "temperature"), **changed_fields(config)}
+        export_markdown(path, self._session(), settings)
         self._note(f"written to {path}")
 
     def _model(self, name: str) -> None:

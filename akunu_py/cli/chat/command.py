@@ -72,12 +72,12 @@ def _choose(question: str, options: "Sequence[tuple[str, str]]") -> str | None:
     "--continue",
     "continued",
     is_flag=True,
-    help="Continue the last conversation, with its model unless another is given.",
+    help="Continue the last conversation, with its model if none is given.",
 )
 @option(
     "--keep/--no-keep",
     default=True,
-    help="Keep conversations at a terminal, for --continue, akunu sessions and the Up key.",
+    help="Keep the conversation.",
 )
 @keeping_options
 @generation_options
@@ -99,16 +99,13 @@ def chat(  # noqa: PLR0917 - click passes by name
 ) -> None:
     """Chat with a model. /help lists the commands.
 
-    Each FILE of text goes with the first message; the MODEL may be left out before it.
-
-    The turns of a conversation stay in the model's caches, so only new messages are read. When
-    the context is full, the oldest turns are dropped, with a notice. Conversations at a terminal
-    are kept on this machine; akunu sessions lists, shows and deletes them.
+    Each FILE of text goes with the first message; the MODEL may be left out before it. When the
+    context is full, the oldest turns are dropped, with a notice. Conversations at a terminal are
+    kept on this machine: see akunu sessions.
 
     Without a terminal, each line of standard input is a message or a command; three quotes begin
-    and end a message of several lines. Input that is not UTF-8 ends the chat. Replies go to
-    standard output, everything else to standard error. The exit code is 1 if a line could not be
-    answered or carried out.
+    and end one of several lines. Replies go to standard output, everything else to standard error.
+    The exit code is 1 if a line could not be answered or carried out.
 
     \b
     Examples:

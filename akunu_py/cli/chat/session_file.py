@@ -7,7 +7,9 @@ whole, and only files of their own kind.
 
 import json
 import os
+from collections.abc import Mapping
 from dataclasses import dataclass
+from datetime import datetime
 from pathlib import Path
 
 from akunu_py.engine.conversation import Turn
@@ -106,9 +108,13 @@ def markdown(session: ChatSession) -> str:
     return "\n\n".join(part.strip("\n") for part in parts) + "\n"
 
 
-def export_markdown(path: Path, session: ChatSession) -> None:
-    """Write a session for reading; raises as `save_session` does."""
-    content = f"{_MARKDOWN_MARK}\n\n{markdown(session)}"
+def export_markdown(path: Path, session: ChatSession, settings: Mapping[str, str]) -> None:
+    """Write a session for reading, with the date and `settings`; raises as `save_session` does."""
+    said = ", ".join(f"{name} {' '.join(value.split())}" for name, value in settings.items())
+    made = f"Exported on {datetime.now().astimezone():%Y-%m-%d %H:%M %z}; settings: {said}."
+    head, _, rest = markdown(session).partition("\n\n## ")
+    text = "\n\n## ".join([f"{head.rstrip()}\n\n{made}", *([rest] if rest else [])])
+    content = f"{_MARKDOWN_MARK}\n\n{text.rstrip()}\n"
     _replace_own(path, content.encode("utf-8", "replace"), _MARKDOWN_MARK.encode(), "export")
 
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Iterator
 
-from akunu_py.diagnosis.advice import Finding, of_load, worst_first
+from akunu_py.diagnosis.advice import Finding, worst_first
 from akunu_py.diagnosis.full.parts import TITLES
 from akunu_py.diagnosis.full.report import NO_TIME, REPORT_IT, FullReport
 
@@ -30,8 +30,6 @@ def _failures(report: FullReport) -> Iterator[Finding]:
 
 
 def _circumstances(report: FullReport) -> Iterator[Finding]:
-    machine = report.machine
-    yield from of_load(machine.load, machine.processors)
     longer = f"Give more time: --minutes {report.limit_s / 20:.0f}."
     few = [
         TITLES[name]

@@ -48,9 +48,9 @@ class Exchange {
   }
 
   get record() {
-    const { id, parent, question, files, begun, content, thinking, counts, prompt, finish, pace } = this;
+    const { id, parent, question, files, begun, content, thinking, counts, prompt, finish, pace, origin } = this;
     const runs = { answerRuns: this.answer.runs, thoughtRuns: this.thoughts.runs };
-    return { id, chat: chat.id, parent, question, files, begun, content, thinking, counts, prompt, finish, pace, ...runs };
+    return { id, chat: chat.id, parent, question, files, begun, content, thinking, counts, prompt, finish, pace, origin, ...runs };
   }
 
   /* What the model is asked, and what a later request has of this exchange: nothing where there was
@@ -67,6 +67,8 @@ class Exchange {
   }
 
   async run(body, keep) {
+    const { model: name, messages: _, ...options } = body;
+    this.origin = { model: name, date: new Date().toISOString(), settings: options };
     // A view that has ended cannot grow any more.
     this.showAnswer();
     this.view.update();

@@ -8,12 +8,14 @@ const FORMAT = "akunu-chats";
 const exported = ({ title, system }, turns) => ({
   title,
   system,
-  turns: turns.map(({ parent, question, files, thinking, content }) => ({
+  turns: turns.map(({ parent, question, files, thinking, content, origin }) => ({
     parent: turns.findIndex(({ id }) => id === parent),
     question,
     files: files.map(({ name, text }) => ({ name, text })),
     thinking,
     content,
+    // What made the reply: { model, date, settings }.
+    origin,
   })),
 });
 
@@ -27,6 +29,9 @@ const unescaped = (text) => text.replace(/^\\(?=\\*<!-- akunu:)/gm, "");
 
 function asMarkdown(title, turns) {
   const parts = [`# ${title.replace(/\s+/g, " ")}`];
+  // Ahead of the first mark, where an import reads nothing.
+  const origin = turns.findLast((turn) => turn.origin)?.origin;
+  if (origin) parts.push(`With ${origin.model}, ${origin.date}; settings: ${JSON.stringify(origin.settings)}.`);
   const part = (kind, heading, text) => text && parts.push(`<!-- akunu: ${kind} -->`, ...(heading ? [heading] : []), escaped(text));
   for (const { question, files, thinking, content } of turns) {
     for (const { name, text } of files) part(`file ${encodeURIComponent(name)}`, "", text);
@@ -50,6 +55,7 @@ function readChats(text) {
 }
 
 const string = (value) => (typeof value === "string" ? value : "");
+const word = (value) => string(value).replace(/\s+/g, " ").slice(0, LONGEST_TITLE);
 const list = (value) => (Array.isArray(value) ? value : []);
 
 function chatsOfJson({ format, chats }) {
@@ -64,6 +70,7 @@ function chatsOfJson({ format, chats }) {
       files: list(turn.files).map(({ name, text }) => ({ name: string(name), text: string(text) })),
       thinking: string(turn.thinking),
       content: string(turn.content),
+      origin: turn.origin && { model: word(turn.origin.model), date: word(turn.origin.date), settings: turn.origin.settings ?? {} },
     })),
   }));
 }
