@@ -198,7 +198,7 @@ def test_logits_are_rows_of_the_prompt(engine):
         ({"draft_budget": "never"}, "draft_budget is 'never'"),
         ({"seed": -1}, "seed is -1"),
         ({"seed": 2**64}, "below 2"),
-        ({"stop": "text"}, "stop is 'text'"),
+        ({"stop": 5}, "stop is 5"),
         ({"stop": None}, "stop is None"),
         ({"drafter": 5}, "drafter is 5"),
         ({"draft_sampling": "both"}, "draft_sampling is 'both'"),
