@@ -14,9 +14,11 @@ from akunu_py.bench.speed import BASELINE, run_speed, speed_findings
 from akunu_py.bench.streams import batches, run_streams
 from akunu_py.cli.main import cli
 from akunu_py.decoding.budget import Budget
+from akunu_py.models import mlx_lm_loop
 from akunu_py.models.load import load_model
 from akunu_py.models.mlx_lm_loop import PlainLoop
 from akunu_py.models.random_models import build_random_model
+from akunu_py.models.reply_frame import ReplyFrame, _WiredLimit
 from akunu_py.models.session import Session
 from akunu_py.sampling.forced import ForcedSampler
 from akunu_py.sampling.transforms import TransformChain
@@ -168,6 +170,9 @@ def test_mlx_lm_decodes_with_the_model_wired_as_its_users_have_it(loaded, monkey
 
     monkeypatch.setattr(mx, "device_info", lambda: {"max_recommended_working_set_size": 10**12})
     monkeypatch.setattr(mx, "set_wired_limit", set_limit)
+    stream = mx.new_thread_local_stream(mx.default_device())
+    monkeypatch.setattr(mlx_lm_loop, "_frame", ReplyFrame(stream))
+    monkeypatch.setattr("akunu_py.models.reply_frame._wired_limit", _WiredLimit())
 
     def steps(*arguments, **options):
         for number in range(3):
@@ -176,7 +181,8 @@ def test_mlx_lm_decodes_with_the_model_wired_as_its_users_have_it(loaded, monkey
 
     monkeypatch.setattr("akunu_py.models.mlx_lm_loop.generate_step", steps)
     assert len(list(PlainLoop(loaded.model).passes(PROMPT, 3))) == 3
-    assert wired == [10**12, 0, 1, 2, 7]
+    assert wired[0] > 10**9
+    assert wired[1:] == [0, 1, 2]
 
 
 def test_what_cannot_be_measured(engine):

@@ -108,12 +108,16 @@ def markdown(session: ChatSession) -> str:
     return "\n\n".join(part.strip("\n") for part in parts) + "\n"
 
 
-def export_markdown(path: Path, session: ChatSession, settings: Mapping[str, str]) -> None:
-    """Write a session for reading, with the date and `settings`; raises as `save_session` does."""
-    said = ", ".join(f"{name} {' '.join(value.split())}" for name, value in settings.items())
-    made = f"Exported on {datetime.now().astimezone():%Y-%m-%d %H:%M %z}; settings: {said}."
+def export_markdown(
+    path: Path, session: ChatSession, settings: Mapping[str, str] | None = None
+) -> None:
+    """Write a session for reading, with date and `settings` if given; raises as `save_session`."""
     head, _, rest = markdown(session).partition("\n\n## ")
-    text = "\n\n## ".join([f"{head.rstrip()}\n\n{made}", *([rest] if rest else [])])
+    if settings is not None:
+        said = ", ".join(f"{name} {' '.join(value.split())}" for name, value in settings.items())
+        now = f"{datetime.now().astimezone():%Y-%m-%d %H:%M %z}"
+        head = f"{head.rstrip()}\n\nExported on {now}; settings: {said}."
+    text = "\n\n## ".join([head.rstrip(), *([rest] if rest else [])])
     content = f"{_MARKDOWN_MARK}\n\n{text.rstrip()}\n"
     _replace_own(path, content.encode("utf-8", "replace"), _MARKDOWN_MARK.encode(), "export")
 
