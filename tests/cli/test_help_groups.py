@@ -52,7 +52,8 @@ def test_each_option_of_a_reply_is_in_the_group_of_its_declaration():
     for declared in options_of(GenerationConfig):
         flag = {"adjust_residual": "adjust"}.get(declared.name, declared.name.replace("_", "-"))
         if declared.name not in (
-            "penalty_window", "constraint", "logprobs", "template_variables", "min_tokens", "ignore_eos"
+            "penalty_window", "constraint", "logprobs", "template_variables", "min_tokens", "ignore_eos",
+            "logits_processors", "sampler",
         ):  # fmt: skip
             heading = declared.heading or "Options"
             assert flag in everything[heading], flag

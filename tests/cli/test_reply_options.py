@@ -37,6 +37,8 @@ def test_every_option_has_a_flag_but_a_few():
         "template_variables",
         "min_tokens",
         "ignore_eos",
+        "logits_processors",
+        "sampler",
     }
 
 
