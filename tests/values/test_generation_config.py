@@ -57,7 +57,7 @@ def test_every_option_of_drafting_is_marked_as_one():
     sampling = {one.name for one in options_of(SamplingConfig)}
     others = {
         "max_tokens", "seed", "stop", "stop_loops", "constraint", "logprobs", "thinking", "effort",
-        "template_variables", "min_tokens", "ignore_eos", "drafter", "num_draft_tokens", "draft_budget",
+        "template_variables", "min_tokens", "ignore_eos", "drafter", "num_draft_tokens", "draft_budget", "logits_processors", "sampler",
     }  # fmt: skip
     assert not sampling & {*DRAFTING_FIELDS}
     assert {one.name for one in OPTIONS} == sampling | others | {*DRAFTING_FIELDS}
