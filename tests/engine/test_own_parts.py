@@ -61,7 +61,7 @@ def ask(engine, drafter, **options):
         {"sampler": lambda row: int(row.argmax().item()), "logprobs": 2},
         {"regex": "[a-z ]{10,60}", "sampler": make_sampler(temp=1.5)},
     ],
-    ids=str,
+    ids=["greedy", "penalty", "random", "mlx-lm and a stop", "argmax and logprobs", "regex"],
 )
 def test_drafts_change_neither_the_reply_nor_what_functions_are_shown(engine, options):
     plain, shown = ask(engine, "none", **options)
