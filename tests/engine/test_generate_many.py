@@ -251,7 +251,8 @@ class TestEndsOfTheIterator:
         with pytest.raises(EngineStateError, match=r"was (ended|closed)"):
             next(replies)
 
-    def test_another_thread_cannot_end_it(self, engine):
+    def test_another_thread_cannot_end_it(self, engine, monkeypatch):
+        monkeypatch.setattr("akunu_py.engine.admission._UNREAD_S", 0.1)
         replies, errors = self.begun(engine), []
 
         def call():
@@ -263,7 +264,7 @@ class TestEndsOfTheIterator:
         thread = Thread(target=call)
         thread.start()
         thread.join()
-        assert "is making a reply" in errors[0]
+        assert "another thread has begun a reply" in errors[0]
         assert len(list(replies)) == 2
 
     def test_an_error_of_the_prompts_ends_it(self, engine, closed):

@@ -197,7 +197,7 @@ def test_an_empty_path_is_not_the_current_folder(tiny_gguf, tmp_path, monkeypatc
     monkeypatch.chdir(tmp_path)
     (tmp_path / "config.json").write_text("{}")
     for options in ({"path": ""}, {"path": tiny_gguf, "draft_model": ""}):
-        with pytest.raises(ConfigError, match="the model's path is empty"):
+        with pytest.raises(ConfigError, match="the name of the model is empty"):
             Engine.load(**options)
     with pytest.raises(ConfigError, match="the path of the memory is empty"):
         Engine.load(tiny_gguf, memory="")

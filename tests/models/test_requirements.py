@@ -16,6 +16,7 @@ from akunu_py.models.requirements import requirements
 from akunu_py.models.sources import EmptyModel, ModelFigures
 from akunu_py.system.errors import ModelFormatError
 from akunu_py.values.load_options import KVBits
+from akunu_py.values.recommended import Recommended
 
 
 def bytes_of(model):
@@ -89,7 +90,7 @@ def test_caches_of_families(family, recorded):
     mx.eval(model.parameters())
     figures = ModelFigures(
         architecture=family, parameters=1, dense=True, context=100, file_bytes=1,
-        weights_bytes=1, fitted_bytes=1, number_bytes=4,
+        weights_bytes=1, fitted_bytes=1, number_bytes=4, recommended=Recommended(),
     )  # fmt: skip
     described = module._count(EmptyModel(build_family(family), figures), None, None, fitted=False)
     caches = make_caches(model)

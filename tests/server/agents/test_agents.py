@@ -80,7 +80,7 @@ def test_claude(server):
         "user", "system", "assistant", "tool", "tool", "assistant", "tool"
     ]  # fmt: skip
     assert request.messages[-2].tool_calls[0].arguments["new_string"] == '"Good morning"'
-    assert "x-akunu-ignored" not in response.headers
+    assert response.headers["x-akunu-ignored"] == "thinking.display"
 
 
 @pytest.mark.parametrize("agent", ["codex", "codex-catalog"])
