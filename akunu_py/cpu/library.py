@@ -77,6 +77,10 @@ def load_kernels() -> Kernels:
     if wanted == "mlx":
         return _without(f"{KERNELS_VARIABLE} is mlx")
     if "mlx.core" in sys.modules:
+        _log.warning(
+            "MLX was imported before akunu, so it computes with its own kernels, at about a "
+            "quarter of the speed; import akunu_py first"
+        )
         return _without("MLX was imported before akunu")
     try:
         if wanted == "auto":
