@@ -150,6 +150,6 @@ class DrafterFactory:
 
 
 def _own_drafter(given: Any) -> Drafter:
-    """Return the caller's drafter, or the one that its function makes for this reply."""
+    """Return the caller's drafter for one reply; a class or a function is called for it."""
     makes = isinstance(given, type) or not hasattr(given, "propose")
     return as_drafter(given() if makes else given, "drafter")

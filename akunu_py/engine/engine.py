@@ -196,7 +196,8 @@ class Engine(metaclass=_PublicNames):
 
         Args:
             path: a GGUF file or an MLX folder, or a name such as "qwen3:4b", "hf:OWNER/REPO:Q4_K_M"
-                or an alias. What is not on this machine is fetched. A `Path` is no name.
+                or an alias; models that are not on this machine are fetched. A `Path` is always a
+                file or folder.
             options: how to load it.
             ranks: rank 0's connection to the others, if the model is split over several machines
                 (docs/several-machines.md).

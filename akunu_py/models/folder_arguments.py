@@ -127,7 +127,7 @@ def _translated(place: Mapping[str, Any]) -> dict[str, Any]:
         elif (every := _interval(layers)) is not None:
             found |= {"sliding_window_pattern": every, "full_attention_interval": every}
     if isinstance(parts, dict) and parts:
-        # As Gemma 4 has it: heads of another width where there is no window.
+        # Gemma 4's heads have another width in layers without a window.
         full = [str(i) for i, layer in enumerate(layers or ()) if layer == "full_attention"]
         width = next(iter(parts.values())).get("head_dim")
         if {name.lstrip("0") or "0": part for name, part in parts.items()} != {

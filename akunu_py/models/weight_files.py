@@ -105,7 +105,7 @@ def read_header(path: Path) -> tuple[dict[str, dict[str, Any]], int]:
         if length > min(_MAX_HEADER_BYTES, size - 8):
             raise ValueError("the header is longer than the file")
         tensors: dict[str, dict[str, Any]] = json.loads(stream.read(length))
-    # MLX fails at other values, and at names that are no text.
+    # MLX fails on other values, and on names that are not valid Unicode.
     if not all(isinstance(text, str) for text in (tensors.pop("__metadata__", {}) or {}).values()):
         raise TypeError("the metadata are not texts")
     "".join(tensors).encode()

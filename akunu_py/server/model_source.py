@@ -46,7 +46,7 @@ class LoadableModel(Protocol):
         """Return the bytes of the rows of `tokens` tokens; 0 where memory limits no reply."""
 
     def largest_pass(self, tokens: int, replies: int) -> int:
-        """Return the bytes that a pass of so many replies takes besides; 0 as for `rows`."""
+        """Return the working memory of one pass over `replies`, in bytes; 0 as for `rows`."""
 
     def open(self, available: int) -> Steps[Engine]:
         """Open the model's files if it fits into `available` bytes; return the steps that load it.

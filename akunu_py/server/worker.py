@@ -151,7 +151,7 @@ class ReplyJob:
 class _Running(ReplyInTurns):
     """A reply under way.
 
-    `tokens` is the most that it may come to, with its prompt.
+    `tokens` is its longest possible length, prompt included.
     """
 
     job: ReplyJob

@@ -160,7 +160,7 @@ class CallParser:
             found = (marks if self._said else first_marks).search(self._buffer, place)
             if found is not None:
                 place = found.start()
-                # What follows a call with its tags is no message by itself.
+                # Text after a tagged call is not a whole message.
                 begins = not (self._said or (self._count and self._format.bare))
                 begins = begins and _BLANK.match(self._buffer, 0, place) is not None
                 head = self._head(place, self._first_leads if begins else leads)

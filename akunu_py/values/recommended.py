@@ -17,7 +17,7 @@ _NO_LIMIT = -1
 
 
 class Recommended(NamedTuple):
-    """Options of sampling that come with a model; none where its files say nothing."""
+    """Sampling options that a model's files recommend; empty where they recommend none."""
 
     values: Mapping[str, float] = {}
     """Checked values, by the names of `SamplingConfig`."""

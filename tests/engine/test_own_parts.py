@@ -77,6 +77,19 @@ def test_drafts_change_neither_the_reply_nor_what_functions_are_shown(engine, op
             assert 0 < drafted.stats.accepted < drafted.stats.drafted
 
 
+def test_an_end_that_is_held_back_is_not_offered_to_functions(engine):
+    (end, *_) = engine.tokenizer.end_ids
+
+    def ends_if_it_may(row):
+        return end if row[0, end].item() > -mx.inf else int(row.argmax().item())
+
+    plain, _ = ask(engine, "none", sampler=ends_if_it_may, min_tokens=20)
+    drafted, _ = ask(engine, Oracle(plain.token_ids), sampler=ends_if_it_may, min_tokens=20)
+    assert len(plain.token_ids) == len(drafted.token_ids) == 21
+    assert drafted.token_ids == plain.token_ids
+    assert drafted.stats.accepted > 0
+
+
 def test_processors_of_mlx_lm_have_the_effect_of_akunus_options(engine):
     theirs = engine.generate(
         PROMPT, max_tokens=30,
