@@ -8,7 +8,7 @@ from typing import TypeVar
 
 from akunu_py.engine.lane import Lane
 from akunu_py.engine.reply import Turns
-from akunu_py.models.joined import JoinedForward, WantedChoice, choose_together
+from akunu_py.models.joined import Choices, JoinedForward, WantedChoice, choose_together
 from akunu_py.values.types import GenerationResult, SharedPasses, StreamEvent
 
 
@@ -68,7 +68,7 @@ def choose_steps(
     wanted = [reply.wanted for reply in replies if reply.wanted is not None]
     if not wanted:
         return
-    found: Sequence[list[int] | BaseException]
+    found: Sequence[Choices]
     try:
         # Not timed: the first call tries the model.
         forward = joined_passes() if len(wanted) > 1 else None
@@ -80,6 +80,8 @@ def choose_steps(
     shared.replies, shared.rows = len(wanted), sum(1 + len(one.draft) for one in wanted)
     tokens = 0
     for reply, choices in zip(replies, found, strict=True):
+        if choices is None:
+            continue
         made = reply.turn(choices)
         if isinstance(made, StreamEvent):
             tokens += len(made.token_ids)

@@ -19,8 +19,9 @@ import inspect
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, nullcontext
+from dataclasses import dataclass, field
 from itertools import accumulate, pairwise
-from typing import Any, NamedTuple
+from typing import Any
 
 import mlx.core as mx
 from mlx import nn
@@ -28,7 +29,7 @@ from mlx_lm.models import base
 
 from akunu_py.cpu.blas import fit_threads
 from akunu_py.models.cached_rows import CachedRows
-from akunu_py.models.session import Session
+from akunu_py.models.session import Choosing, Session
 from akunu_py.models.tree.positions import RowPositions
 from akunu_py.models.tree.trees import FAILURES, HALF_TOLERANCE, TOLERANCE, distance
 from akunu_py.values.types import Draft
@@ -133,55 +134,67 @@ class JoinedForward:
         return f"logits of joined passes differ by {differing:.1e} of the largest"
 
 
-class WantedChoice(NamedTuple):
+@dataclass(slots=True)
+class WantedChoice:
     """What a session is asked to choose: the arguments of `Session.choose`."""
 
     session: Session
     last: int
     draft: Draft
+    work: Choosing | None = field(default=None, init=False)
+    """The session's work on it, once it has begun."""
+    rows: mx.array | None = field(default=None, init=False)
+    """The rows that the work waits for."""
 
 
-def choose_together(
-    forward: JoinedForward | None, wanted: Sequence[WantedChoice]
-) -> list[list[int] | BaseException]:
-    """Return what each session chooses, with their passes joined; an error is that session's own.
+Choices = list[int] | BaseException | None
+"""What a session chooses, or its own error; None if the choice comes with the next pass."""
 
-    The sessions are of one model; one session needs no `forward`. Passes over trees are run alone.
-    The host waits for a choice only when those of all sessions are queued.
+
+def choose_together(forward: JoinedForward | None, wanted: Sequence[WantedChoice]) -> list[Choices]:
+    """Return what each session chooses, with their rows in one pass.
+
+    The sessions are of one model. One that wants a further pass, to have a step in flight again
+    behind a draft, gets it with the next call's: rows of their own would read all weights again.
+    Without `forward`, as for one session, each has all its passes now. Passes over trees are run
+    alone. The host waits for a choice only when those of all sessions are queued.
 
     Raises the error of a joined pass, after which the rows of all these sessions are unknown.
     """
-    found: list[list[int] | BaseException] = [[] for _ in wanted]
+    found: list[Choices] = [None] * len(wanted)
+    waiting: list[int] = []
+
+    def go_on(sent: Mapping[int, mx.array | None]) -> None:
+        for place, logits in sent.items():
+            one = wanted[place]
+            one.work = one.work or one.session.choosing(one.last, one.draft)
+            try:
+                one.rows = one.work.send(logits)
+            except StopIteration as end:
+                found[place] = end.value
+            except (KeyboardInterrupt, SystemExit):
+                raise
+            except BaseException as error:  # noqa: BLE001 - of whatever kind, it is its own
+                found[place] = error
+            else:
+                if one.rows is None:
+                    waiting.append(place)
+
     with mx.stream(wanted[0].session.stream):
-        works = {
-            place: one.session.choosing(one.last, one.draft) for place, one in enumerate(wanted)
-        }
-        logits: dict[int, mx.array | None] = dict.fromkeys(works)
-        waiting: set[int] = set()
-        while logits or waiting:
-            feeding: dict[int, mx.array] = {}
-            for place, sent in (logits or dict.fromkeys(waiting)).items():
-                waiting.discard(place)
-                try:
-                    rows = works[place].send(sent)
-                except StopIteration as end:
-                    found[place] = end.value
-                except (KeyboardInterrupt, SystemExit):
-                    raise
-                except BaseException as error:  # noqa: BLE001 - of whatever kind, it is its own
-                    found[place] = error
-                else:
-                    if rows is None:
-                        waiting.add(place)
-                    else:
-                        feeding[place] = rows
-            logits = _feed(forward, wanted, feeding)
+        go_on({place: None for place, one in enumerate(wanted) if one.rows is None})
+        while feeding := {n: one.rows for n, one in enumerate(wanted) if one.rows is not None}:
+            for place in feeding:
+                wanted[place].rows = None
+            go_on(_feed(forward, wanted, feeding))
+            if forward is not None:
+                break
+        go_on(dict.fromkeys(waiting))
     return found
 
 
 def _feed(
     forward: JoinedForward | None, wanted: Sequence[WantedChoice], feeding: Mapping[int, mx.array]
-) -> dict[int, mx.array | None]:
+) -> dict[int, mx.array]:
     """Run one pass over the rows of sessions, by their places; return the logits of each."""
     sessions = [wanted[place].session for place in feeding]
     if len(sessions) < 2 or forward is None:

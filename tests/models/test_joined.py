@@ -1,6 +1,8 @@
 """Passes over the rows of several sessions: each session gets what a pass of its own gives."""
 
+import contextlib
 from contextlib import ExitStack
+from types import SimpleNamespace
 
 import mlx.core as mx
 import pytest
@@ -243,13 +245,23 @@ class Scripted:
     def feed(self, rows):
         return rows
 
+    @contextlib.contextmanager
+    def building(self, count, rows):
+        yield contextlib.nullcontext()
 
-def chosen(log, **scripts):
-    wanted = [
+    rows = SimpleNamespace(caches=())
+    largest_pass = 0
+
+
+def wanted_by(log, scripts):
+    return [
         WantedChoice(Scripted(name, script, log), place, Draft.empty())
         for place, (name, script) in enumerate(scripts.items())
     ]
-    return choose_together(None, wanted)
+
+
+def chosen(log, **scripts):
+    return choose_together(None, wanted_by(log, scripts))
 
 
 ROWS = mx.array([1])
@@ -260,6 +272,24 @@ def test_the_host_waits_when_all_is_queued():
     assert chosen(log, a=[ROWS, None], b=[ROWS, ROWS, None], c=[None], d=[]) == [[0], [1], [2], [3]]
     assert log == ["a feeds", "b feeds", "b feeds", *log[3:]]
     assert sorted(log[3:]) == ["a reads", "b reads", "c reads"]
+
+
+def test_a_second_pass_comes_with_the_next_one_of_all():
+    """Behind a draft nothing is in flight. Rows of their own would read all weights again."""
+    log, sizes = [], []
+
+    def forward(rows, caches, calls):
+        sizes.append([one.size for one in rows])
+        return rows
+
+    behind, *others = wanted_by(log, {"a": [ROWS, ROWS, None], "b": [ROWS, None], "c": [None]})
+    assert choose_together(forward, [behind, *others]) == [None, [1], [2]]
+    assert log == ["a feeds", "b feeds", "c reads", "b reads"]
+    others = wanted_by(log, {"d": [mx.array([1, 2]), None], "e": [ROWS, ROWS, None]})
+    assert choose_together(forward, [behind, *others]) == [[0], [0], None]
+    # The last one is alone by then: its rows need no others.
+    assert choose_together(None, others[1:]) == [[1]]
+    assert sizes == [[1, 1], [1, 2, 1]]
 
 
 def test_an_error_of_a_choice_is_its_own():
@@ -303,7 +333,8 @@ def test_choices_are_queued_before_one_is_read(monkeypatch, config, draft, queue
         return forward(*of)
 
     wanted = [WantedChoice(session, 3, Draft.chain(draft, "x")) for session in sessions]
-    choose_together(joined, wanted)
+    while None in choose_together(joined, wanted):
+        pass
     assert log == ["queue"] * 3 * queued + [log[-1]] * 3
     assert log[-1].startswith("read")
     assert len(streams) == queued
@@ -314,6 +345,7 @@ def test_choices_are_queued_before_one_is_read(monkeypatch, config, draft, queue
     assert [session.largest_pass for session in sessions] == [rows] * 3
     for session in sessions:
         session.commit([])
-    one = sessions[:2]
-    choose_together(joined, [WantedChoice(session, 4, Draft.empty()) for session in one])
+    wanted = [WantedChoice(session, 4, Draft.empty()) for session in sessions[:2]]
+    while None in choose_together(joined, wanted):
+        pass
     assert [session.largest_pass for session in sessions] == [rows] * 3
