@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from akunu_py.system.errors import ContractError
 from akunu_py.values.cost_curve import CostCurve
 from akunu_py.values.messages import GivenMessage, GivenTool
-from akunu_py.values.types import Draft, GenerationConfig, PassReport, SharedPasses
+from akunu_py.values.types import Draft, GenerationConfig, PassReport
 
 NO_CHOICE = -2
 """What a target says of a drafted token behind which none can be chosen; see `Target.choose`."""
@@ -288,9 +288,6 @@ class Target:
     look_ahead = True
     """Whether to queue the next step where nothing is drafted. A budget clears it where it expects
     a model to draw the next draft: a draw would wait for that step."""
-
-    shared: SharedPasses | None = None
-    """The passes that it shares with targets of other replies, if it does."""
 
     last_pass: PassReport | None = None
     """What the last `choose` or `distributions` did; None if it fed the last token and the draft.

@@ -23,7 +23,6 @@ from akunu_py.values.types import (
     DecodeStats,
     GenerationConfig,
     GenerationResult,
-    SharedPasses,
     StreamEvent,
 )
 
@@ -63,7 +62,7 @@ class StreamsArm:
         prompts = (item.prompt, *item.beside)
         while len(self._lanes) < len(prompts):
             self._lanes.append(self._engine.lane())
-        shared = SharedPasses()
+        shared = self._engine.shared_passes()
         waiting = deque(
             _Reply(lane.turns(call, self._learned, threading.Event(), shared=shared))
             for lane, call in zip(

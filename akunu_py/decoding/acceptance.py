@@ -54,6 +54,12 @@ class Acceptance:
         self.recent = 0.5
         """Share of recent hits among drafted tokens, decayed by `_RECENT_DECAY`."""
 
+    def begin_reply(self) -> "Acceptance":
+        """Return the same record for a further reply, with recent hits of its own."""
+        found = Acceptance()
+        found._tables = self._tables
+        return found
+
     def probabilities(self, draft: Draft) -> list[float]:
         """Return the probability of each token, given its ancestors."""
         table = self._tables.setdefault(draft.source, {})

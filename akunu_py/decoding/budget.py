@@ -9,14 +9,17 @@ one in flight, which is the cost of n = 0.
 The budget decides how much is drafted, never what is chosen, so it cannot change a token.
 """
 
+import operator
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 
 from akunu_py.decoding.acceptance import Acceptance
 from akunu_py.decoding.drafter_time import DrafterTime, DrafterTimes
 from akunu_py.decoding.drawing import Drawing, DrawingState
 from akunu_py.decoding.pass_costs import DEFAULT_PRIOR, PassCosts
 from akunu_py.decoding.running_rate import RunningRate
+from akunu_py.decoding.shared_passes import Company, Offer, SharedCosts, SharedPasses
 from akunu_py.decoding.time_saved import TimeSaved
 from akunu_py.decoding.tree_budget import paying_part
 from akunu_py.protocols import Drafter, RatedToken, Target, as_drafter, as_target
@@ -49,13 +52,15 @@ class BudgetState:
     """Everything that budgets learn from the replies of one model on one machine.
 
     `costs` holds for replies that keep a step in flight, `costs_alone` for replies whose penalties
-    need each token before the next pass can be queued. `times` has the drafters' own times by name,
+    need each token before the next pass can be queued, `shared_costs` for passes of several.
+    `times` has the drafters' own times by name,
     `drawing` what is known of the models that they ask.
     """
 
     def __init__(self, prior: CostCurve = DEFAULT_PRIOR) -> None:
         self.costs = PassCosts(prior)
         self.costs_alone = PassCosts(prior)
+        self.shared_costs = SharedCosts(self.costs)
         self.acceptance = Acceptance()
         self.times: dict[str, DrafterTimes] = {}
         self.drawing: dict[str, DrawingState] = {}
@@ -93,6 +98,8 @@ class Budget:
         drafter: makes the drafts.
         pipelined: False if the target is used in a way that keeps no step in flight.
         name: name of the drafter, under which its times are remembered.
+        shared: the passes that the reply shares with others, if it does. Beside others it offers
+            its draft, and whoever runs the passes cuts it.
     """
 
     def __init__(
@@ -104,15 +111,18 @@ class Budget:
         drafter: Drafter | None = None,
         pipelined: bool = True,
         name: str = "",
+        shared: SharedPasses | None = None,
     ) -> None:
         self._state = state
+        self._shared = shared
+        self.offer: Offer | None = None
+        """What the last draft promises to a shared pass; None if it is verified as it is."""
         self._target = Target() if target is None else as_target(target)
         drafter = None if drafter is None else as_drafter(drafter)
         self._tell = drafter.use_curve if drafter is not None and drafter.uses_curve else None
         self._pipelined = pipelined and self._target.pipelined
         self._costs = state.costs if self._pipelined else state.costs_alone
-        self._acceptance = state.acceptance
-        self._acceptance.recent = 0.5
+        self._acceptance = state.acceptance.begin_reply()
         self._context = context
         self._rate = RunningRate()
         # A draft as it was proposed, and the tokens that the target has chosen in its place so far.
@@ -126,9 +136,10 @@ class Budget:
         # Source of the last draft, its limit, and its length as proposed.
         self._source = name
         self._most = self._proposed = 0
-        # Rows of this reply in the last pass.
-        self._own_rows = 1
-        self._samples_told = -1
+        # Drafted rows of this reply in the last pass.
+        self._own_drafted = 0
+        # What the drafter's curve was made of.
+        self._told: tuple[Company | None, int] = (None, -1)
         if drafter is not None:
             drafter.use_rule(self)
         self._costs.begin(context)
@@ -136,13 +147,22 @@ class Budget:
 
     @property
     def rate(self) -> float:
-        """lambda, at least 1: tokens per plain step's time over about the last fifty steps."""
-        return self._rate.value
+        """lambda, at least 1: tokens per plain step's time over about the last fifty steps.
+
+        In company these are the tokens of all, for the time of a plain pass of all.
+        """
+        company = self._company
+        return self._rate.value if company is None else company.rate.value
+
+    @property
+    def _company(self) -> Company | None:
+        return None if self._shared is None else self._shared.company
 
     def limit(self, most: int) -> int:
         """Return how many tokens the drafter may propose: `most`, or 0 to leave it alone."""
         self._drafter.asked = False
         self._most = self._proposed = 0
+        self.offer = None
         self._drawing.begin_step()
         if most > 0 and self._unit_s is not None and self._drafter.may_ask():
             self._drafter.asked, self._most = True, most
@@ -152,7 +172,8 @@ class Budget:
         """Return the part of a draft that pays; the part of a tree is often a chain.
 
         Where the target refuses the part of a tree, the best path is cut instead. The target is
-        asked only about a part that pays, because its first answer may cost many passes.
+        asked only about a part that pays, because its first answer may cost many passes. In company
+        a draft is offered as a whole, and a tree's best path in its place.
         """
         self._proposed = len(draft)
         self._drawing.copied = len(draft) - draft.drawn
@@ -164,8 +185,13 @@ class Budget:
         if self._shadow is None:
             self._shadow = draft
             self._chosen = []
+        if self._company is not None and not draft.is_chain:
+            draft = best_chain(draft)
         probabilities = self._acceptance.probabilities(draft)
-        if draft.is_chain:
+        if self._company is not None:
+            kept, gain = draft, self._gain(draft)
+            self.offer = self._make_offer(draft, probabilities)
+        elif draft.is_chain:
             size, gain = self._best_size(probabilities, self._rate_behind(self._drawing.copied))
             kept = draft.first(max(size, draft.sure))
         else:
@@ -174,6 +200,16 @@ class Budget:
                 kept, gain = self._best_path(draft)
         self._drafter.pace(gain, self.rate)
         return kept
+
+    def _make_offer(self, draft: Draft, probabilities: Sequence[float]) -> Offer:
+        """Return what a draft's rows promise; behind a step in flight the first token has none."""
+        checked = 1 if self._in_flight else 0
+        return Offer(
+            tuple(accumulate(probabilities[checked:], operator.mul)),
+            probabilities[0] if checked else 1.0,
+            checked,
+            draft.sure,
+        )
 
     def pays(
         self,
@@ -226,7 +262,7 @@ class Budget:
 
         Without copies in front a token is worth the time that it takes there; see `Drawing.rate`.
         """
-        return self.rate if copied else self._drawing.rate.value
+        return self.rate if copied or self._company is not None else self._drawing.rate.value
 
     def _gain(self, draft: Draft) -> float:
         """Return the largest expected gain of a chain or its beginning, in tokens."""
@@ -258,27 +294,26 @@ class Budget:
 
     def _trial_loss(self, probability: float, own: float) -> float:
         """Return the expected loss of drafting one token for `own` plain steps, in tokens."""
-        base = 1 + self._rows_beside()
-        extra = self._costs.cost(self._context, base + 1) - self._costs.cost(self._context, base)
+        costs, context, base = self._pass_without_draft()
+        extra = costs.cost(context, base + 1) - costs.cost(context, base)
         return self._rate_behind(0) * (extra + own) - probability
 
     def observe(self, stats: StepStats, output: Sequence[int]) -> None:
         """Learn from a finished step: from its time and from the tokens of the target."""
         done = self._target.last_pass or PassReport(1 + stats.num_draft_tokens)
-        shared = self._target.shared
-        if shared is None or shared.replies == 1:
-            tokens, cost = len(output), self._measure(stats, done)
+        alone = self._company is None
+        if alone:
+            cost = self._measure(stats, done)
         else:
-            # The time of the pass is that of all.
-            tokens, cost = shared.tokens, self._costs.cost(self._context, shared.rows)
             self._time_drafter(stats)
-        self._own_rows = 1 + stats.num_draft_tokens
+        self._own_drafted = stats.num_draft_tokens
         self._drawing.account.add_step()
         if self._drawing.passes:
             self._settle(stats.num_draft_tokens, done, len(output))
-        self._rate.add(tokens, cost)
-        if not min(self._drawing.copied, stats.num_draft_tokens):
-            self._drawing.rate.add(tokens, cost)
+        if alone:
+            self._rate.add(len(output), cost)
+            if not min(self._drawing.copied, stats.num_draft_tokens):
+                self._drawing.rate.add(len(output), cost)
         self._allowance = min(_PROBE_MOST, self._allowance + _PROBE_SHARE)
         if self._shadow is not None:
             self._compare(output)
@@ -288,21 +323,20 @@ class Budget:
         if self._steps % _CURVE_EVERY == 0:
             self._tell_curve()
 
-    def _rows_beside(self) -> int:
-        """Return the rows that other replies bring to the pass, as many as they brought last."""
-        shared = self._target.shared
-        return 0 if shared is None else max(shared.rows - self._own_rows, shared.replies - 1)
+    def _pass_without_draft(self) -> tuple[PassCosts, int, int]:
+        """Return costs, context and rows of the next pass if this reply drafts nothing.
+
+        Others draft as many rows as they did last.
+        """
+        if self._shared is None or self._shared.company is None:
+            return self._costs, self._context, 1
+        others = max(0, self._shared.drafted - self._own_drafted)
+        return self._shared.company.costs, Company.context, 1 + others
 
     @property
     def _unit_s(self) -> float | None:
-        """Seconds of a plain step at present, None if unknown.
-
-        Among other replies the last pass tells, whose rows were those of all.
-        """
-        shared = self._target.shared
-        if shared is None or shared.replies == 1:
-            return self._costs.unit_s
-        return shared.seconds / self._costs.cost(self._context, shared.rows) or None
+        """Seconds of a plain step at present, None if unknown."""
+        return self._pass_without_draft()[0].unit_s
 
     @property
     def _in_flight(self) -> bool:
@@ -321,14 +355,16 @@ class Budget:
         `rate` is lambda, in tokens for the time of a plain step. `own` is the cost of tokens that
         are not drawn yet. With `probe` a size that does not pay may be tried.
         """
-        costs, context = self._costs, self._context
+        costs, context, base = self._pass_without_draft()
         # With a step in flight the first token is checked for free, and the pass that follows
         # begins with its row, as a plain step would.
         free = 1 if self._in_flight else 0
         sure = probabilities[0] if free else 1.0
-        base = 1 + self._rows_beside()
-        plain = 1.0 if base == 1 else costs.cost(context, base)
+        plain = costs.cost(context, base)
         checking = rate * (costs.check_cost(context) - 1.0) if free else 0.0
+        if self._company is not None:
+            # The pass of the others goes on.
+            checking = 0.0
         best, best_gain = 0, _LEAST_GAIN
         hoped, hoped_size, hoped_gain = 0.0, 0, 0.0
         reach, tokens = 1.0, 0.0
@@ -434,13 +470,14 @@ class Budget:
 
     def _settle(self, num_drafted: int, done: PassReport, num_output: int) -> None:
         """Charge the model for what it drew, and credit it with what that brought."""
-        drawing, costs, context = self._drawing, self._costs, self._context
-        others = self._rows_beside() + done.rows - num_drafted
+        drawing = self._drawing
+        costs, context, base = self._pass_without_draft()
+        others = base - 1 + done.rows - num_drafted
 
         def cost(drafted: int) -> float:
             # The cost of this step with that many drafted tokens.
-            rows = costs.cost(context, others + drafted) if done.rows else 0.0
-            if not done.was_in_flight:
+            rows = costs.cost(context, max(base, others + drafted)) if done.rows else 0.0
+            if not done.was_in_flight or self._company is not None:
                 return rows
             return costs.check_cost(context) + rows if drafted else 1.0
 
@@ -478,9 +515,16 @@ class Budget:
                 self._drafter.resume()
 
     def _tell_curve(self) -> None:
-        if self._tell is not None and self._costs.num_samples != self._samples_told:
-            self._samples_told = self._costs.num_samples
-            self._tell(self._costs.curve(self._context, _CURVE_ROWS))
+        if self._tell is None:
+            return
+        company = self._company
+        known = (self._costs if company is None else company.costs).num_samples
+        if (company, known) != self._told:
+            self._told = company, known
+            if company is None:
+                self._tell(self._costs.curve(self._context, _CURVE_ROWS))
+            else:
+                self._tell(company.curve(_CURVE_ROWS))
 
 
 class VerifyAll:

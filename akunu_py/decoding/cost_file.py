@@ -11,6 +11,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import MappingProxyType
 
 from akunu_py.system.atomic_file import replace_file
 from akunu_py.system.regular_file import open_to_read
@@ -36,6 +37,9 @@ class Remembered:
     bit_equal: dict[int, int] = field(default_factory=dict)
     """By the largest number of rows in a pass, the context up to which rows were found bit-equal
     (`akunu_py.models.row_bits`), 0 if some were not."""
+    shared: Costs = field(default_factory=dict)
+    """Number of replies -> drafted rows and one more -> cost; see
+    `akunu_py.decoding.shared_passes`."""
 
 
 class CostFile:
@@ -62,9 +66,17 @@ class CostFile:
             _log.info("the costs of passes are measured anew: %s", error)
             return Remembered()
 
-    def save(self, costs: Mapping[str, Mapping[str, float]], bit_equal: Mapping[int, int]) -> None:
+    def save(
+        self,
+        costs: Mapping[str, Mapping[str, float]],
+        bit_equal: Mapping[int, int],
+        shared: Mapping[str, Mapping[str, float]] = MappingProxyType({}),
+    ) -> None:
         """Replace the file by these costs, in the form of `PassCosts.to_dict`, atomically."""
-        record = {"format": _FORMAT, "key": self.key, "costs": costs, "bit_equal": dict(bit_equal)}
+        record = {
+            "format": _FORMAT, "key": self.key, "costs": costs, "bit_equal": dict(bit_equal),
+            "shared": dict(shared),
+        }  # fmt: skip
         try:
             path = self.path
             path.parent.mkdir(parents=True, exist_ok=True)
@@ -81,21 +93,28 @@ class CostFile:
             raise ValueError(f"{self.path} has another format")
         if record.get("key") != self.key:
             raise ValueError(f"{self.path} belongs to another model, device or version")
-        buckets = record.get("costs")
-        if not isinstance(buckets, dict):
-            raise ValueError(f"{self.path} holds no costs")  # noqa: TRY004 - one kind for all
-        found: Costs = {}
-        for bucket, by_rows in buckets.items():
-            if not isinstance(by_rows, dict):
-                raise ValueError(f"{self.path} holds costs that are not by rows")  # noqa: TRY004
-            number = _number(bucket, _MOST_BUCKETS)
-            found[number] = {_number(rows, _MOST_ROWS): _cost(c) for rows, c in by_rows.items()}
         equal = record.get("bit_equal", {})
         if not isinstance(equal, dict):
             raise ValueError(f"{self.path} does not say where rows are bit-equal")  # noqa: TRY004
         return Remembered(
-            found, {_number(rows, _MOST_ROWS): _context(held) for rows, held in equal.items()}
+            _costs(record.get("costs"), _MOST_BUCKETS),
+            {_number(rows, _MOST_ROWS): _context(held) for rows, held in equal.items()},
+            _costs(record.get("shared", {}), _MOST_ROWS),
         )
+
+
+def _costs(value: object, most: int) -> Costs:
+    """Read costs by a number up to `most`, and by rows."""
+    if not isinstance(value, dict):
+        raise ValueError("there are no costs")  # noqa: TRY004 - one kind for all
+    found: Costs = {}
+    for number, by_rows in value.items():
+        if not isinstance(by_rows, dict):
+            raise ValueError("there are costs that are not by rows")  # noqa: TRY004
+        found[_number(number, most)] = {
+            _number(rows, _MOST_ROWS): _cost(cost) for rows, cost in by_rows.items()
+        }
+    return found
 
 
 def _number(text: str, most: int) -> int:

@@ -82,7 +82,8 @@ class Decoding:
         self._end_ids, self._loops = end_ids, loops
         self._clock = clock
         self.over = max_tokens <= 0
-        self._draft = _EMPTY
+        self.draft = _EMPTY
+        """What the pass verifies; whoever runs it may have cut it."""
         self._length: LengthTrace | None = None
         self._started = self._drafted = 0.0
 
@@ -93,13 +94,13 @@ class Decoding:
         room = min(self._num_draft_tokens, self._target.max_draft_tokens(), self._remaining - 1)
         most = max(self._budget.limit(room), min(self._drafter.num_sure(), room))
         proposed = propose(self._drafter, most)
-        self._draft, self._length = self._budget.trim(proposed), proposed.length
+        self.draft, self._length = self._budget.trim(proposed), proposed.length
         self._drafted = self._clock()
-        return self._last, self._draft
+        return self._last, self.draft
 
     def finish(self, verification: Verification) -> Step:
         """Keep what was accepted of the draft; return the step."""
-        draft, position, clock = self._draft, self.position, self._clock
+        draft, position, clock = self.draft, self.position, self._clock
         chosen = clock()
         self._target.commit(verification.accepted)
         committed = clock()

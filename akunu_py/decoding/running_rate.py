@@ -5,18 +5,20 @@ _START = 8.0
 
 
 class RunningRate:
-    """Tokens for the time of a plain step, over about the last fifty steps added; at least 1.
+    """Tokens for the time of a plain step, over about the last fifty steps added.
 
-    It starts from 8 tokens in 8 plain steps, and each step discounts the past by 0.98.
+    `plain` is how many tokens a plain step brings, and the rate is at least that. It starts from 8
+    plain steps, and each step discounts the past by 0.98.
     """
 
-    def __init__(self) -> None:
-        self._tokens = self._cost = _START
+    def __init__(self, plain: int = 1) -> None:
+        self._plain = plain
+        self._tokens, self._cost = _START * plain, _START
 
     @property
     def value(self) -> float:
         """Return the rate."""
-        return max(1.0, self._tokens / self._cost)
+        return max(self._plain, self._tokens / self._cost)
 
     def add(self, tokens: int, cost: float) -> None:
         """Add a step: the tokens that it brought, and its cost in plain steps."""

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Self, Unpack
 import numpy as np
 from numpy.typing import NDArray
 
+from akunu_py.decoding.shared_passes import SharedPasses
 from akunu_py.drafting import AutoState, open_memory, vocabulary_fingerprint
 from akunu_py.drafting.prediction_head import RowReader
 from akunu_py.engine.admission import Admission
@@ -64,7 +65,7 @@ from akunu_py.values.messages import (
     read_messages,
     read_tools,
 )
-from akunu_py.values.types import GenerationResult, SharedPasses, TokenLogprob
+from akunu_py.values.types import GenerationResult, TokenLogprob
 
 if TYPE_CHECKING:
     # Not before `akunu_py.models`, which loads a fast BLAS first.
@@ -343,7 +344,7 @@ class Engine(metaclass=_PublicNames):
     def _many(
         self, prompts: Iterable[Prompt | CheckedCall], config: GenerationConfig, streams: int
     ) -> Generator[tuple[int, GenerationResult | Exception], None, None]:
-        shared = SharedPasses()
+        shared = self.shared_passes()
         choose = partial(choose_steps, self.joined_passes, shared)
 
         def turns(prompt: Prompt | CheckedCall, lane: Lane) -> Turns:
@@ -638,6 +639,10 @@ class Engine(metaclass=_PublicNames):
             self._joined = JoinedForward(self._loaded.model)
         self.takes_turns = self._joined.refusal(session)
         return None if self.takes_turns else self._joined
+
+    def shared_passes(self) -> SharedPasses:
+        """Return the account of passes that replies of several lanes share."""
+        return SharedPasses(self._memories.costs.state.shared_costs)
 
     def measure_drafts(self, *, alone: bool) -> None:
         """Say whether a reply runs alone; only then are the costs of passes with drafts measured.

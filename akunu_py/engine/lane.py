@@ -5,6 +5,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
 from akunu_py.constraints import Matcher, PendingMatcher
+from akunu_py.decoding.shared_passes import SharedPasses
 from akunu_py.drafting import AutoState
 from akunu_py.engine.drafter_factory import DrafterChoice, DraftingModels
 from akunu_py.engine.reply import Reply, Request, Turns
@@ -14,7 +15,6 @@ from akunu_py.models.session import Session
 from akunu_py.system.errors import ConstraintError
 from akunu_py.tool_calls.enforceable import unenforceable
 from akunu_py.values.constraint import Constraint
-from akunu_py.values.types import SharedPasses
 
 
 @dataclass(frozen=True, slots=True)

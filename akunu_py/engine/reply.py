@@ -16,6 +16,7 @@ from dataclasses import dataclass, field, replace
 from akunu_py.constraints import Matcher
 from akunu_py.decoding.budget import Budget, BudgetState
 from akunu_py.decoding.loop import Decoding, DecodingSettings, Step
+from akunu_py.decoding.shared_passes import SharedPasses
 from akunu_py.decoding.stats import StatsRecorder
 from akunu_py.decoding.stopping import LoopDetector
 from akunu_py.decoding.verifier import make_verifier
@@ -36,7 +37,6 @@ from akunu_py.values.types import (
     GenerationConfig,
     GenerationResult,
     RowBits,
-    SharedPasses,
     StreamEvent,
     TextPiece,
     TokenLogprob,
@@ -191,9 +191,12 @@ class Reply:
     def _joined_step(self, decoding: Decoding) -> Generator[WantedChoice, list[int] | None, Step]:
         """Take a step whose choices somebody else makes."""
         last, draft = decoding.begin()
-        choices = yield WantedChoice(self._request.session, last, draft)
+        offer = None if self._budget is None else self._budget.offer
+        wanted = WantedChoice(self._request.session, last, draft, offer)
+        choices = yield wanted
         assert choices is not None  # noqa: S101 - the answer
-        return decoding.finish(verify_match(draft, choices))
+        decoding.draft = wanted.draft
+        return decoding.finish(verify_match(wanted.draft, choices))
 
     def _prefill(self) -> Generator[None, None, bool]:
         """Show the prompt to the model and to the drafter; return False if cancelled."""
@@ -249,7 +252,7 @@ class Reply:
     def _steps(self) -> Iterator[Step | Decoding]:
         """Return the steps of the decode loop; joined, its `Decoding` as often as it goes on."""
         request, session, drafter = self._request, self._request.session, self._drafter
-        session.shared = request.shared if self._verifier.by_choice else None
+        shared = request.shared if self._verifier.by_choice else None
         if request.budgets is not None:
             self._budget = self._verifier.budget(
                 request.budgets,
@@ -257,6 +260,7 @@ class Reply:
                 target=session,
                 drafter=drafter,
                 name=request.config.drafter or "",
+                **({} if shared is None else {"shared": shared}),
             )
         # Whoever asks for tokens gets them, also where they repeat themselves.
         loops = request.config.stop_loops and not request.config.ignore_eos
@@ -268,7 +272,7 @@ class Reply:
             "budget": self._budget,
             "position": len(request.prompt),
         }
-        if session.shared is None:
+        if shared is None:
             return self._verifier.decode(session, drafter, request.prompt[-1], **settings)
         decoding = Decoding(session, drafter, request.prompt[-1], **settings)
         return iter(lambda: None if decoding.over else decoding, None)

@@ -4,12 +4,13 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import TypeVar
+from typing import Any, TypeVar, cast
 
+from akunu_py.decoding.shared_passes import SharedPasses
 from akunu_py.engine.lane import Lane
 from akunu_py.engine.reply import Turns
 from akunu_py.models.joined import Choices, JoinedForward, WantedChoice, choose_together
-from akunu_py.values.types import GenerationResult, SharedPasses, StreamEvent
+from akunu_py.values.types import GenerationResult, StreamEvent
 
 
 @dataclass(eq=False, slots=True)
@@ -54,10 +55,18 @@ def choose_steps(
 ) -> Iterator[tuple[R, StreamEvent | BaseException | None]]:
     """Make the next step of replies that share, with one pass; yield what their turns give.
 
-    They are of one model, and `shared` is the account of their passes. Whether these can be joined
-    is found out when two want one; if not, each has a pass of its own. An error of a joined pass
-    ends all.
+    They are of one model, and `shared` decides how much of their drafts is verified. Whether passes
+    can be joined is found out when two want one; if not, each has a pass of its own. An error of a
+    joined pass ends all.
     """
+    forward = None
+    try:
+        # Not timed: the first call tries the model.
+        forward = joined_passes() if len(replies) > 1 else None
+    except BaseException as error:  # noqa: BLE001 - each reply hands it on
+        yield from [(reply, reply.turn(error)) for reply in replies]
+        return
+    shared.begin(1 if forward is None else len(replies))
     for reply in replies:
         # Not before the round: a draft's clock runs from here to the choices.
         if reply.wanted is None:
@@ -68,16 +77,23 @@ def choose_steps(
     wanted = [reply.wanted for reply in replies if reply.wanted is not None]
     if not wanted:
         return
+    _cut_drafts(shared, wanted, joins=forward is not None)
+    steady = all(one.session.in_flight for one in wanted)
+    started = fed = time.perf_counter()
+
+    def feed(*rows: Any) -> list[Any]:
+        nonlocal fed
+        fed = time.perf_counter()
+        return cast("JoinedForward", forward)(*rows)
+
     found: Sequence[Choices]
     try:
-        # Not timed: the first call tries the model.
-        forward = joined_passes() if len(wanted) > 1 else None
-        started = time.perf_counter()
-        found = choose_together(forward, wanted)
-        shared.seconds = time.perf_counter() - started
+        found = choose_together(feed if forward is not None and len(wanted) > 1 else None, wanted)
     except BaseException as error:  # noqa: BLE001 - each reply hands it on
         found = [error] * len(wanted)
-    shared.replies, shared.rows = len(wanted), sum(1 + len(one.draft) for one in wanted)
+    now = time.perf_counter()
+    passes = [one.session.last_pass for one in wanted if one.draft.tokens]
+    drafted = sum(max(0, done.rows - 1) for done in passes if done is not None)
     tokens = 0
     for reply, choices in zip(replies, found, strict=True):
         if choices is None:
@@ -86,7 +102,21 @@ def choose_steps(
         if isinstance(made, StreamEvent):
             tokens += len(made.token_ids)
         yield reply, made
-    shared.tokens = tokens
+    shared.observe(
+        seconds=now - started, feeding_s=now - fed, drafted=drafted, tokens=tokens, steady=steady
+    )
+
+
+def _cut_drafts(shared: SharedPasses, wanted: Sequence[WantedChoice], *, joins: bool) -> None:
+    """Cut the drafts that are offered to the next pass to what pays."""
+    waits = not all(one.session.pipelined for one in wanted)
+    shared.begin(len(wanted) if joins else 1, waits=waits)
+    new = [one for one in wanted if one.work is None]
+    offered = [(one, one.offer) for one in new if one.offer is not None]
+    taken = sum(len(one.draft) for one in new if one.offer is None)
+    sizes = shared.share([offer for _, offer in offered], taken)
+    for (one, _), size in zip(offered, sizes, strict=True):
+        one.draft = one.draft.first(size)
 
 
 @dataclass(eq=False, slots=True)

@@ -48,6 +48,7 @@ class BudgetMemory:
         remembered = self.file.load()
         self.state.costs.remember(remembered.costs)
         self.state.costs_alone.remember(remembered.costs)
+        self.state.shared_costs.remember(remembered.shared)
         self._bit_equal = remembered.bit_equal
         self._saved = 0
 
@@ -81,10 +82,11 @@ class BudgetMemory:
 
     def save(self, *, new_samples: int = _SAVE_AFTER) -> None:
         """Save the costs if at least `new_samples` samples are unsaved."""
-        found = self.state.costs.num_samples
+        shared = self.state.shared_costs
+        found = self.state.costs.num_samples + shared.num_samples
         if found - self._saved >= new_samples:
             self._saved = found
-            self.file.save(self.state.costs.to_dict(), bit_equal=self._bit_equal)
+            self.file.save(self.state.costs.to_dict(), self._bit_equal, shared.to_dict())
 
 
 def device_prior() -> CostCurve:

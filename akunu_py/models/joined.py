@@ -28,6 +28,7 @@ from mlx import nn
 from mlx_lm.models import base
 
 from akunu_py.cpu.blas import fit_threads
+from akunu_py.decoding.shared_passes import Offer
 from akunu_py.models.cached_rows import CachedRows
 from akunu_py.models.session import Choosing, Session
 from akunu_py.models.tree.positions import RowPositions
@@ -141,17 +142,22 @@ class WantedChoice:
     session: Session
     last: int
     draft: Draft
+    offer: Offer | None = None
+    """What the draft promises, if it may be cut before the work begins."""
     work: Choosing | None = field(default=None, init=False)
     """The session's work on it, once it has begun."""
     rows: mx.array | None = field(default=None, init=False)
     """The rows that the work waits for."""
 
 
+Forward = Callable[..., list[mx.array]]
+"""A `JoinedForward`, or what calls one."""
+
 Choices = list[int] | BaseException | None
 """What a session chooses, or its own error; None if the choice comes with the next pass."""
 
 
-def choose_together(forward: JoinedForward | None, wanted: Sequence[WantedChoice]) -> list[Choices]:
+def choose_together(forward: Forward | None, wanted: Sequence[WantedChoice]) -> list[Choices]:
     """Return what each session chooses, with their rows in one pass.
 
     The sessions are of one model. One that wants a further pass, to have a step in flight again
@@ -193,7 +199,7 @@ def choose_together(forward: JoinedForward | None, wanted: Sequence[WantedChoice
 
 
 def _feed(
-    forward: JoinedForward | None, wanted: Sequence[WantedChoice], feeding: Mapping[int, mx.array]
+    forward: Forward | None, wanted: Sequence[WantedChoice], feeding: Mapping[int, mx.array]
 ) -> dict[int, mx.array]:
     """Run one pass over the rows of sessions, by their places; return the logits of each."""
     sessions = [wanted[place].session for place in feeding]

@@ -16,8 +16,10 @@ from collections import OrderedDict
 from collections.abc import Callable, Collection, Generator, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
+from akunu_py.decoding.shared_passes import SharedPasses
 from akunu_py.drafting import AutoState, vocabulary_fingerprint
 from akunu_py.engine.engine import Engine
 from akunu_py.engine.lane import Lane
@@ -28,7 +30,6 @@ from akunu_py.server.model_source import LoadableModel, served_model
 from akunu_py.server.prefix_cache import PrefixCache
 from akunu_py.server.respelling import Respelling
 from akunu_py.system.errors import ConfigError
-from akunu_py.values.types import SharedPasses
 
 _log = logging.getLogger(__name__)
 
@@ -60,9 +61,13 @@ class Resident:
         engine.compares_rows = False  # no API has a field for it
         self.cache = cache
         self.spelling = Respelling(engine.tokenizer)
-        self.shared = SharedPasses()
         self._lanes: list[Lane] = []
         self._free: list[Lane] = []
+
+    @cached_property
+    def shared(self) -> SharedPasses:
+        """The account of the passes that replies share; the first one reads costs from disk."""
+        return self.engine.shared_passes()
 
     def take_lane(self) -> Lane:
         """Return a lane that no reply uses."""

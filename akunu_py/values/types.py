@@ -183,24 +183,6 @@ class Verification:
         return detail
 
 
-@dataclass(slots=True)
-class SharedPasses:
-    """The last pass that several replies shared, as the budget of each sees it.
-
-    A row of a draft then costs what it adds to the rows of all, and the time that it takes would
-    bring the tokens of all. So among many replies only sure drafts pay, without any limit of rows.
-    Whoever runs the passes writes here.
-    """
-
-    replies: int = 1
-    rows: int = 1
-    """Rows of all replies, drafted ones included."""
-    seconds: float = 0.0
-    """How long it took; 0 before the first."""
-    tokens: int = 1
-    """Tokens that all replies got of the pass before."""
-
-
 @dataclass(frozen=True, slots=True)
 class PassReport:
     """The properties of a target's last pass on which its time depends.

@@ -21,6 +21,8 @@ def test_what_is_saved_comes_back(tmp_path):
     )
     file.save({"0": {"4": 1.5}}, {17: 0, 33: 400})
     assert file.load() == Remembered({0: {4: 1.5}}, {17: 0, 33: 400})
+    file.save({}, {}, {"8": {"2": 1.1}})
+    assert file.load() == Remembered(shared={8: {2: 1.1}})
     assert [path.name for path in file.path.parent.iterdir()] == [file.path.name]
 
 
@@ -65,6 +67,10 @@ def test_costs_that_are_none(tmp_path, costs):
     file.path.parent.mkdir(parents=True)
     file.path.write_text(json.dumps({"format": 1, "key": KEY, "costs": costs}))
     assert file.load() == Remembered()
+    if costs != {"99": {}}:
+        record = {"format": 1, "key": KEY, "costs": COSTS, "shared": costs}
+        file.path.write_text(json.dumps(record))
+        assert file.load() == Remembered()
 
 
 @pytest.mark.parametrize(

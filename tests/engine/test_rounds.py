@@ -7,19 +7,33 @@ left open; a prompt read twice before another has its turn; an interrupt taken f
 
 import pytest
 
+from akunu_py.decoding.pass_costs import PassCosts
+from akunu_py.decoding.shared_passes import Offer, SharedCosts, SharedPasses
 from akunu_py.engine import rounds
 from akunu_py.engine.rounds import ReplyInTurns, choose_steps, results_as_they_end
 from akunu_py.models.joined import WantedChoice
-from akunu_py.values.types import Draft, SharedPasses, StreamEvent
+from akunu_py.values.cost_curve import CostCurve
+from akunu_py.values.types import Draft, PassReport, StreamEvent
 
 NOTHING = Draft.empty()
+
+
+class Passed:
+    """A session after its pass, over the token of the step in flight and the drafted ones."""
+
+    pipelined = in_flight = True
+    last_pass = PassReport(3)
+
+
+def passes():
+    return SharedPasses(SharedCosts(PassCosts(CostCurve({1: 1.0, 2: 1.1}))))
 
 
 def event(tokens, result=None):
     return StreamEvent("", tuple(tokens), result=result)
 
 
-def reply(drafts, *, pauses=0, result="result", log=None, name=""):
+def reply(drafts, *, pauses=0, result="result", log=None, name="", offer=None):
     """Turns that pause, then want a choice for each draft, and have what was chosen as event."""
     log = [] if log is None else log
     try:
@@ -27,7 +41,8 @@ def reply(drafts, *, pauses=0, result="result", log=None, name=""):
             log.append(f"{name} reads")
             yield None
         for left, draft in zip(range(len(drafts) - 1, -1, -1), drafts, strict=True):
-            choices = yield WantedChoice(None, 0, Draft.chain(draft, "x") if draft else NOTHING)
+            given = Draft.chain(draft, "x") if draft else NOTHING
+            choices = yield WantedChoice(Passed(), 0, given, offer)
             log.append(f"{name} chose")
             yield event(choices, None if left else result)
     finally:
@@ -40,7 +55,7 @@ def asked(monkeypatch):
     found = []
 
     def together(forward, wanted):
-        found.append((forward, len(wanted)))
+        found.append((forward is not None, len(wanted)))
         return [[1] * (1 + len(one.draft)) for one in wanted]
 
     monkeypatch.setattr(rounds, "choose_together", together)
@@ -48,27 +63,59 @@ def asked(monkeypatch):
 
 
 def test_a_round_tells_what_all_shared(asked):
-    shared = SharedPasses()
+    shared = passes()
     replies = [ReplyInTurns(reply(drafts)) for drafts in ([(7, 8), ()], [(9,)], [()])]
     made = list(choose_steps(lambda: "forward", shared, replies))
     assert [one.over for one in replies] == [False, True, True]
     assert [len(event.token_ids) for _, event in made] == [3, 2, 1]
-    assert (shared.replies, shared.rows, shared.tokens) == (3, 6, 6)
-    assert shared.seconds > 0
+    # Of each draft two rows, beside the token of the step in flight.
+    assert shared.drafted == 4
+    assert shared.company.rate.value > 3
     # Nobody tries whether passes can be joined for the one that is left.
     (left,) = list(choose_steps(lambda: pytest.fail("tried"), shared, replies[:1]))
     assert left[1].result == "result"
-    assert (shared.replies, shared.rows, shared.tokens) == (1, 1, 1)
-    assert asked == [("forward", 3), (None, 1)]
+    assert shared.company is None
+    assert asked == [(True, 3), (False, 1)]
+
+
+def test_drafts_are_cut_to_what_pays_in_the_pass_of_all(asked):
+    """Nothing is measured: a row costs a tenth of a lone pass, and 0.18 tokens at two replies."""
+    offers = [Offer((0.9, 0.1)), Offer((0.1,)), None]
+    replies = [
+        ReplyInTurns(reply([(7, 8)[: len(offer.reaches)] if offer else (9,)], offer=offer))
+        for offer in offers
+    ]
+    made = list(choose_steps(lambda: "forward", passes(), replies))
+    assert [len(event.token_ids) for _, event in made] == [2, 1, 2]
+
+
+def test_drafts_beside_passes_that_cannot_be_joined_are_not_cut(asked):
+    shared, one = passes(), ReplyInTurns(reply([(7, 8)]))
+    made = list(choose_steps(lambda: None, shared, [one, ReplyInTurns(reply([()]))]))
+    assert shared.company is None
+    assert [len(event.token_ids) for _, event in made] == [3, 1]
+
+
+def test_an_error_of_the_try_ends_all(asked):
+    replies = [ReplyInTurns(reply([()])) for _ in range(2)]
+    for one in replies:
+        one.turn()
+
+    def fails():
+        raise MemoryError
+
+    made = list(choose_steps(fails, passes(), replies))
+    assert [type(error) for _, error in made] == [MemoryError, MemoryError]
+    assert all(one.over for one in replies)
 
 
 def test_nothing_is_chosen_for_replies_that_end_before_their_step(asked):
     cut = ReplyInTurns(iter_of(event((), "cancelled")))
-    shared = SharedPasses()
+    shared = passes()
     ((_, made),) = list(choose_steps(lambda: pytest.fail("tried"), shared, [cut]))
     assert made.result == "cancelled"
     assert not asked
-    assert shared == SharedPasses()
+    assert shared.drafted == 0
 
 
 def iter_of(*made):
@@ -97,7 +144,7 @@ def results(scripts, lanes, most, shared=None, rounds_of=None):
     begin = ((lambda _lane, turns=turns: turns) for turns in scripts)
 
     def choose(replies):
-        return choose_steps(lambda: None, shared or SharedPasses(), replies)
+        return choose_steps(lambda: None, shared or passes(), replies)
 
     return results_as_they_end(begin, lanes, choose, most, before)
 

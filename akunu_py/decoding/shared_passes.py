@@ -1,0 +1,184 @@
+"""The draft budget of passes that several replies share.
+
+The drafts of all replies compete for the rows of a pass. Rows are taken in the order of the
+probability that their token is kept, as many as maximise E[tokens] - lambda cost: the rule of
+`akunu_py.decoding.budget`, with the tokens of all. A plain row among many costs little beside its
+token, so there only sure drafts pay.
+
+The unit of cost is a plain pass of as many replies, each with a row, and with the next pass in
+flight.
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from akunu_py.decoding.pass_costs import PassCosts
+from akunu_py.decoding.running_rate import RunningRate
+from akunu_py.values.cost_curve import CostCurve
+
+_LEAST_GAIN = 0.02
+"""Least gain of all drafts of a pass, in tokens, so that a tie goes to the plain pass."""
+
+_PRIOR_ROWS = 33
+
+
+@dataclass(frozen=True, slots=True)
+class Offer:
+    """What the rows of a reply's draft promise.
+
+    Entry i of `reaches` is the probability that the token of drafted row i is kept, given that the
+    rows are fed at all; `chance` is the probability of that. It is below 1 where a step in flight
+    checks the first token, which then needs no further row: `checked` is 1.
+    """
+
+    reaches: tuple[float, ...]
+    chance: float = 1.0
+    checked: int = 0
+    least: int = 0
+    """Tokens of the draft that are sure, and stay."""
+
+    def size(self, rows: int) -> int:
+        """Return how many tokens of the draft these rows are."""
+        return max(self.least, rows + self.checked if rows else 0)
+
+
+class Company:
+    """What is known of the passes of one number of replies.
+
+    `costs` are by the drafted rows of a pass and one more, so that a plain pass costs 1.
+    """
+
+    context = 0
+    """All lengths of context have the same costs: drafted rows add about as much to each."""
+
+    def __init__(self, replies: int, costs: PassCosts) -> None:
+        self.replies, self.costs = replies, costs
+        self.rate = RunningRate(replies)
+
+    def price(self, rows: float) -> float:
+        """Return what drafted rows, on average so many, cost beyond a plain pass, in tokens."""
+        whole = math.floor(rows)
+        below, above = (self.costs.cost(self.context, 1 + whole + more) for more in (0, 1))
+        return self.rate.value * (below + (rows - whole) * (above - below) - 1.0)
+
+    def curve(self, longest: int) -> CostCurve:
+        """Return what 1 to `longest` rows of a reply cost in its share of a plain pass."""
+        costs = (self.costs.cost(self.context, rows) for rows in range(1, longest + 1))
+        return CostCurve(
+            {rows: 1.0 + self.replies * (cost - 1.0) for rows, cost in enumerate(costs, start=1)}
+        )
+
+
+class SharedCosts:
+    """Costs of shared passes, by the number of replies and whether some reply waits for each.
+
+    Such a reply has penalties or a constraint: nobody has a step in flight behind its passes.
+    A number without measurements begins with the costs of passes of one reply over as many rows.
+    """
+
+    def __init__(self, alone: PassCosts) -> None:
+        self._alone = alone
+        self._known: dict[tuple[int, bool], PassCosts] = {}
+
+    def of(self, replies: int, *, waits: bool) -> PassCosts:
+        """Return the costs for so many replies."""
+        found = self._known.get((replies, waits))
+        if found is None:
+            cost = self._alone.cost
+            plain = cost(Company.context, replies)
+            prior = {
+                1 + drafted: cost(Company.context, replies + drafted) / plain
+                for drafted in range(_PRIOR_ROWS)
+            }
+            found = self._known[replies, waits] = PassCosts(CostCurve(prior))
+        return found
+
+    @property
+    def num_samples(self) -> int:
+        """Number of samples so far."""
+        return sum(costs.num_samples for costs in self._known.values())
+
+    def to_dict(self) -> dict[str, dict[str, float]]:
+        """Return measured costs by replies and rows, with keys as in JSON, where nobody waits."""
+        return {
+            str(replies): rows
+            for (replies, waits), costs in self._known.items()
+            if not waits and (rows := costs.to_dict().get("0"))
+        }
+
+    def remember(self, known: Mapping[int, Mapping[int, float]]) -> None:
+        """Add costs measured by an earlier run, by replies and rows; new samples outvote them."""
+        for replies, rows in known.items():
+            for waits in (False, True):
+                self.of(replies, waits=waits).remember({0: rows})
+
+
+class SharedPasses:
+    """The passes of some replies of one model, whose runner reports them here.
+
+    `company` is None while there is one reply, which then decides for itself.
+    """
+
+    def __init__(self, costs: SharedCosts) -> None:
+        self._costs = costs
+        self._companies: dict[tuple[int, bool], Company] = {}
+        self._waits = False
+        # Whether the last pass was waited for, so that nothing was in flight behind it.
+        self._waited = True
+        self.company: Company | None = None
+        self.drafted = 0
+        """Drafted rows of the last pass."""
+
+    def begin(self, replies: int, *, waits: bool | None = None) -> None:
+        """Begin a pass of so many replies; `waits` is as in the last pass until it is known."""
+        self._waits = self._waits if waits is None else waits
+        self.company = None
+        if replies > 1:
+            key = replies, self._waits
+            if key not in self._companies:
+                self._companies[key] = Company(replies, self._costs.of(replies, waits=self._waits))
+            self.company = self._companies[key]
+
+    def share(self, offers: Sequence[Offer], drafted: int = 0) -> list[int]:
+        """Return how many tokens of each draft to verify; `drafted` further rows are fed anyway."""
+        company = self.company
+        order = sorted(
+            ((reach, place) for place, offer in enumerate(offers) for reach in offer.reaches),
+            key=lambda row: -row[0],
+        )
+        best, most = 0, _LEAST_GAIN
+        tokens, rows = 0.0, float(drafted)
+        plain = company.price(rows) if company and order else 0.0
+        for count, (reach, place) in enumerate(order, start=1):
+            if company is None:
+                break
+            tokens += offers[place].chance * reach
+            rows += offers[place].chance
+            gain = tokens - company.price(rows) + plain
+            if gain > most:
+                best, most = count, gain
+        sizes = [0] * len(offers)
+        for _, place in order[:best]:
+            sizes[place] += 1
+        return [offer.size(size) for offer, size in zip(offers, sizes, strict=True)]
+
+    def observe(
+        self, *, seconds: float, feeding_s: float, drafted: int, tokens: int, steady: bool
+    ) -> None:
+        """Learn from a pass over `drafted` drafted rows, which brought `tokens` to all replies.
+
+        `seconds` are those of the round, and `feeding_s` those since the rows were fed. The round
+        is `steady` if each reply had a step in flight.
+        """
+        company, waited = self.company, self._waited
+        self.drafted = drafted
+        self._waited = drafted > 0 or self._waits
+        if company is None:
+            return
+        if drafted:
+            # What was in flight before is complete once a draft's rows are fed.
+            company.costs.add_pass(company.context, 1 + drafted, feeding_s)
+        elif self._waits or (steady and not waited):
+            company.costs.add_plain(seconds)
+        company.rate.add(tokens, company.costs.cost(company.context, 1 + drafted))
