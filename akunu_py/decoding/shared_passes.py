@@ -20,6 +20,14 @@ from akunu_py.values.cost_curve import CostCurve
 _LEAST_GAIN = 0.02
 """Least gain of all drafts of a pass, in tokens, so that a tie goes to the plain pass."""
 
+_PROBE_SHARE = 0.002
+_PROBE_MOST = 2.0
+"""Budget for drafts that do not pay: 0.2 % of all tokens, at most 2 saved up. Costs that look too
+high would not be measured again without them."""
+
+_PROBE_HOPE = 0.5
+"""Such a draft must pay if its rows cost this share of their estimated cost."""
+
 _PRIOR_ROWS = 33
 
 
@@ -126,6 +134,7 @@ class SharedPasses:
         self._waits = False
         # Whether the last pass was waited for, so that nothing was in flight behind it.
         self._waited = True
+        self._allowance = 0.0
         self.company: Company | None = None
         self.drafted = 0
         """Drafted rows of the last pass."""
@@ -148,6 +157,7 @@ class SharedPasses:
             key=lambda row: -row[0],
         )
         best, most = 0, _LEAST_GAIN
+        probe, loss = 0, self._allowance
         tokens, rows = 0.0, float(drafted)
         plain = company.price(rows) if company and order else 0.0
         for count, (reach, place) in enumerate(order, start=1):
@@ -155,9 +165,14 @@ class SharedPasses:
                 break
             tokens += offers[place].chance * reach
             rows += offers[place].chance
-            gain = tokens - company.price(rows) + plain
-            if gain > most:
-                best, most = count, gain
+            price = company.price(rows) - plain
+            if tokens - price > most:
+                best, most = count, tokens - price
+            elif tokens > _PROBE_HOPE * price and price - tokens + _LEAST_GAIN < loss:
+                probe, loss = count, price - tokens + _LEAST_GAIN
+        if probe and not best:
+            best = probe
+            self._allowance -= loss
         sizes = [0] * len(offers)
         for _, place in order[:best]:
             sizes[place] += 1
@@ -172,6 +187,7 @@ class SharedPasses:
         is `steady` if each reply had a step in flight.
         """
         company, waited = self.company, self._waited
+        self._allowance = min(_PROBE_MOST, self._allowance + _PROBE_SHARE * tokens)
         self.drafted = drafted
         self._waited = drafted > 0 or self._waits
         if company is None:

@@ -68,10 +68,19 @@ class CostCurve:
         probability is below lambda times it, no longer draft can pay.
         """
         costs = [self.cost(1 + k) for k in range(longest + 1)]
-        return [
-            min((costs[j] - costs[k]) / (j - k) for j in range(k + 1, longest + 1))
-            for k in range(longest)
-        ]
+
+        def slope(k: int, j: int) -> float:
+            return (costs[j] - costs[k]) / (j - k)
+
+        found: list[float] = []
+        # Corners of the lower convex hull of the points behind k, the nearest last.
+        hull = [longest]
+        for k in reversed(range(longest)):
+            while len(hull) > 1 and slope(k, hull[-1]) >= slope(hull[-1], hull[-2]):
+                hull.pop()
+            found.append(slope(k, hull[-1]))
+            hull.append(k)
+        return found[::-1]
 
     def fall(self, noise: float = 0.0) -> tuple[int, int] | None:
         """Return the rows between which costs fall most, by a larger share than `noise`.
