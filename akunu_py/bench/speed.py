@@ -52,6 +52,14 @@ _STREAMS_COLUMNS = (
 )
 
 
+_KIND_COLUMNS = (
+    Column("kind", "text"),
+    Column("arm", "arm"),
+    Column("tokens_per_cpu_s", "tokens/\nCPU s", ".1f"),
+    *ratio_columns("beside", "of the first\ndrafter", ".3f"),
+)
+
+
 @dataclass(frozen=True, slots=True)
 class SpeedReport:
     """The replies of all arms, of which mlx-lm's comes first.
@@ -205,6 +213,16 @@ def speed_findings(report: SpeedReport, failures: Sequence[Failure] = ()) -> Fin
     if report.beside:
         title, columns = "Replies at once, by tokens per processor second", _STREAMS_COLUMNS
     table = table_of("speed", title, columns, rows)
+    tables = [table]
+    if report.beside:
+        kinds = dict.fromkeys(run.item.category for run in report.runs)
+        of_kinds = (
+            {**arm, "kind": kind}
+            for kind in kinds
+            for arm in report.of_category(kind).figures()
+            if report.beside[arm["arm"]] != arm["arm"]
+        )
+        tables.append(table_of("kinds", "By kind of text", _KIND_COLUMNS, of_kinds))
     sources = source_table((arm["arm"], arm["sources"], arm["tokens"]) for arm in arms)
     fixed = ("pairs", "identical", "token_hash")
     varying = (
@@ -230,7 +248,7 @@ def speed_findings(report: SpeedReport, failures: Sequence[Failure] = ()) -> Fin
             },
             "traffic": None if traffic is None else traffic.to_dict(),
         },
-        tables=(table, sources) if arms else (),
+        tables=(*tables, sources) if arms else (),
         items=tuple(_items(report.runs)),
         failures=(*failures, *report.failures),
         costs=None if times is None else Costs(times.unit_s, times.costs),

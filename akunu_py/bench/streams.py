@@ -26,13 +26,20 @@ from akunu_py.values.types import (
     StreamEvent,
 )
 
+KINDS = {
+    "prose": "new text", "novel": "new text",
+    "completion": "code", "boilerplate": "code", "config": "code",
+    "edit": "edits", "session": "edits",
+}  # fmt: skip
+"""The kind of text of each category of the shipped prompts."""
+
 
 class StreamsArm:
     """Replies to all prompts of an item, up to `streams` at once; places are filled as they end.
 
-    Only rounds are timed, in which all replies under way get a step: a prompt is read before its
-    reply joins them. The first pass behind the prompt counts. Lane i keeps the rows of the item's
-    prompt i, so arms with the same `lanes` read it once.
+    Rounds are timed in which all places are taken, and each reply gets a step: a prompt is read
+    before its reply joins them. The first pass behind the prompt counts. Lane i keeps the rows of
+    the item's prompt i, so arms with the same `lanes` read it once.
     """
 
     steady = False
@@ -72,27 +79,30 @@ class StreamsArm:
             )
         )
         replies, running = tuple(waiting), list[_Reply]()
-        started, decode_s, cpu_s = perf_counter(), 0.0, 0.0
+        started, decode_s, cpu_s, timed = perf_counter(), 0.0, 0.0, 0
         try:
             while waiting or running:
                 while waiting and len(running) < self._streams:
                     running.append(waiting.popleft())
                     running[-1].read_prompt()
                 self._engine.measure_drafts(alone=len(running) == 1)
-                began, cpu_began = perf_counter(), process_time()
+                began, cpu_began, tokens = perf_counter(), process_time(), 0
                 for one, made in choose_steps(self._engine.joined_passes, shared, running):
-                    one.take(made)
-                decode_s += perf_counter() - began
-                cpu_s += process_time() - cpu_began
+                    tokens += one.take(made)
+                if len(running) == self._streams:
+                    decode_s += perf_counter() - began
+                    cpu_s += process_time() - cpu_began
+                    timed += tokens
                 running = [one for one in running if not one.over]
         finally:
             self._engine.measure_drafts(alone=True)
             for one in replies:
                 one.turns.close()
         results = [one.result for one in replies if one.result is not None]
+        token_ids = tuple(token for result in results for token in result.token_ids)
         return MeasuredReply(
-            token_ids=tuple(token for result in results for token in result.token_ids),
-            num_first=0,
+            token_ids=token_ids,
+            num_first=len(token_ids) - timed,
             first_s=max(0.0, perf_counter() - started - decode_s),
             decode_s=decode_s,
             cpu_s=cpu_s,
@@ -110,11 +120,14 @@ class _Reply(ReplyInTurns):
         while not (self.shares or self.over):
             self.take(self.turn())
 
-    def take(self, made: StreamEvent | BaseException | None) -> None:
+    def take(self, made: StreamEvent | BaseException | None) -> int:
+        """Take what a turn gave; return its number of tokens."""
         if isinstance(made, BaseException):
             raise made
-        if made is not None and made.result is not None:
-            self.result = made.result
+        if made is None:
+            return 0
+        self.result = made.result
+        return len(made.token_ids)
 
 
 def run_streams(
@@ -125,12 +138,13 @@ def run_streams(
     drafters: Sequence[str] = ("none", "auto"),
     num_draft_tokens: int | None = None,
     max_tokens: int = 96,
+    temperature: float = 0.0,
     rounds: int = 1,
     with_costs: bool = True,
     store: ItemStore | None = None,
     progress: Progress | None = None,
 ) -> SpeedReport:
-    """Answer all items with each drafter and each number of streams, greedily, `rounds` times.
+    """Answer all items with each drafter and each number of streams, `rounds` times.
 
     As many prompts as the largest number make an item; see `batches`. Each arm is compared with
     its drafter's at the first number, and with the first drafter's at its own number. The other
@@ -140,7 +154,9 @@ def run_streams(
     lanes: list[Lane] = []
     arms: list[Arm] = []
     beside: dict[str, str] = {}
-    config = GenerationConfig(max_tokens=max_tokens, seed=0, num_draft_tokens=num_draft_tokens)
+    config = GenerationConfig(
+        max_tokens=max_tokens, seed=0, num_draft_tokens=num_draft_tokens, temperature=temperature
+    )
     for drafter in dict.fromkeys(drafters):
         for count in dict.fromkeys(streams):
             name, first, plain = (
@@ -165,28 +181,23 @@ def run_streams(
 
 
 def batches(items: Sequence[Item], size: int) -> list[Item]:
-    """Return items of `size` prompts each, mixed of all categories; prompts left over are dropped.
+    """Return items of `size` prompts each, of one kind of text; prompts left over are dropped.
 
-    Raises ConfigError for fewer prompts than that.
+    Raises ConfigError where no kind has that many prompts.
     """
-    if len(items) < size:
-        raise ConfigError(
-            f"{size} replies at once need as many prompts, and there are {len(items)}"
-        )
-    places: dict[str, int] = defaultdict(int)
-    numbered: list[tuple[int, Item]] = []
+    kinds: dict[str, list[Item]] = defaultdict(list)
     for item in items:
-        numbered.append((places[item.category], item))
-        places[item.category] += 1
-    mixed = [item for _, item in sorted(numbered, key=lambda pair: pair[0])]
+        kinds[KINDS.get(item.category, item.category)].append(item)
     found: list[Item] = []
-    for start in range(0, len(mixed) - size + 1, size):
-        first, *others = mixed[start : start + size]
-        name = f"{first.id} and {len(others)} more" if others else first.id
-        found.append(
-            replace_row(
-                first, id=name, session=name, category="mixed",
-                beside=tuple(item.prompt for item in others),
-            )
-        )  # fmt: skip
+    for kind, own in kinds.items():
+        for start in range(0, len(own) - size + 1, size):
+            first, *others = own[start : start + size]
+            name = f"{first.id} and {len(others)} more" if others else first.id
+            beside = tuple(item.prompt for item in others)
+            found.append(replace_row(first, id=name, session=name, category=kind, beside=beside))
+    if not found:
+        raise ConfigError(
+            f"{size} replies at once need as many prompts of one kind of text, and there are "
+            f"{len(items)} in all"
+        )
     return found

@@ -96,6 +96,27 @@ def check_temperatures(
     return given
 
 
+_MOST_STREAMS = 64
+
+
+class StreamCounts(click.ParamType[tuple[int, ...]]):
+    """Numbers of replies at once, such as 1,2,4,8."""
+
+    name = "numbers"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        if not isinstance(value, str):
+            return value
+        numbers = value.split(",")
+        if not all(number.isdecimal() and 1 <= int(number) <= _MOST_STREAMS for number in numbers):
+            self.fail(
+                f"{value!r} is not a list of numbers from 1 to {_MOST_STREAMS}, such as 1,2,4,8",
+                param,
+                ctx,
+            )
+        return tuple(map(int, numbers))
+
+
 def temperature_option(command: Command) -> Command:
     """Add --temperature of replies, greedy when left out."""
     return option(

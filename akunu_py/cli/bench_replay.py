@@ -1,5 +1,6 @@
 """`akunu bench replay`: drafters compared on recorded outputs."""
 
+import itertools
 import os
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -7,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from akunu_py.cli.bench_options import limited, processes_option
+from akunu_py.cli.bench_options import StreamCounts, limited, processes_option
 from akunu_py.cli.bench_output import Output, output_options, quick_option
 from akunu_py.cli.command import Command
 from akunu_py.cli.count_progress import count_progress
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from akunu_py.bench.replay.trace_replays import Memory
     from akunu_py.bench.result_file import Failure
     from akunu_py.protocols import Tokenizer
+    from akunu_py.values.cost_curve import CostCurve
 
 _QUICK_LIMIT = 20
 
@@ -73,6 +75,12 @@ _CONVERTED = "metadata.gguf"
     show_default=True,
     help="Group the table by category or by trace.",
 )
+@click.option(
+    "--streams",
+    type=StreamCounts(),
+    metavar="N,N...",
+    help="Replay auto with the engine's draft budget, so many replies at once.",
+)
 @processes_option
 @click.option(
     "--limit", type=click.IntRange(min=1), metavar="N", help="Use the first N items of each trace."
@@ -87,6 +95,7 @@ def replay(  # noqa: PLR0917 - click passes by name
     tune: bool,
     memory: "Memory",
     by: str,
+    streams: tuple[int, ...] | None,
     processes: int | None,
     limit: int | None,
     quick: bool,
@@ -99,10 +108,14 @@ def replay(  # noqa: PLR0917 - click passes by name
     curve, 1 being plain decoding; of several files the geometric mean. Ranges are 95 % intervals
     over sessions.
 
+    With --streams the engine's draft budget decides how much of each draft is verified, and curves
+    need costs for that many rows. Ranges are then over stretches of 16 passes.
+
     \b
     Examples:
       akunu bench replay mine.jsonl --drafter ngram --drafter suffix-64
       akunu bench replay traces/*.jsonl --curve gentle-slope --tune --by trace
+      akunu bench replay traces/*.jsonl --streams 2,4,8
     """  # noqa: D301 - \b keeps click from wrapping the examples
     limit = limited(limit, _QUICK_LIMIT, is_quick=quick)
     from akunu_py.bench.replay.curves import load_curves
@@ -119,6 +132,11 @@ def replay(  # noqa: PLR0917 - click passes by name
     from akunu_py.bench.replay.trace_replays import ReplayInputs, plan_replays, run_replays
     from akunu_py.bench.run import Findings
 
+    if streams and (drafters or tune):
+        name = "--drafter" if drafters else "--tune"
+        raise click.UsageError(f"--streams replays auto with its own lengths; leave out {name}")
+    if streams and min(streams) < 2:
+        raise click.UsageError("--streams is about 2 replies at once and more")
     names = tuple(dict.fromkeys(drafters)) or replayable_names()
     left_out = {name: why for name in names if (why := not_replayable(name)) is not None}
     costs = load_curves(curves or (_DEFAULT_CURVE,))
@@ -139,6 +157,9 @@ def replay(  # noqa: PLR0917 - click passes by name
         "limit": limit,
     }
     hashes = content_hashes(items, costs)
+    if streams:
+        _replay_streams(streams, items, costs, by, output, arguments | {"streams": streams})
+        return
     cells = replay_cells([name for name in names if name not in left_out], costs, tune=tune)
     sizes = {
         name: sum(len(item.prompt) + len(item.output) for item in found)
@@ -186,6 +207,37 @@ def replay(  # noqa: PLR0917 - click passes by name
     tail = [f"{name}: not replayable; {why}" for name, why in left_out.items()]
     head = _head(costs, limit, tune=tune, memory=memory)
     output.emit(run.result(findings), head, "\n".join((*comparison_lines(reports), *tail)))
+
+
+def _replay_streams(  # noqa: PLR0917 - called once
+    streams: tuple[int, ...],
+    traces: "Mapping[str, tuple[ReplayItem, ...]]",
+    costs: "Mapping[str, CostCurve]",
+    by: str,
+    output: Output,
+    arguments: Mapping[str, object],
+) -> None:
+    from akunu_py.bench.replay.company import company_table
+    from akunu_py.bench.replay.report import content_hashes
+    from akunu_py.bench.run import Findings
+
+    kinds: dict[str, list[ReplayItem]] = {}
+    for trace, items in traces.items():
+        for item in items:
+            kinds.setdefault(item.category if by == "category" else trace, []).append(item)
+    hashes = content_hashes(traces, costs)
+    total = len(costs) * len(kinds) * len(streams)
+    with (
+        output.run("replay", arguments, inputs={"hashes": hashes}) as run,
+        count_progress("replays") as progress,
+    ):
+        done = itertools.count(1)
+        tables = tuple(
+            company_table(name, curve, kinds, streams, lambda: progress(next(done), total))
+            for name, curve in costs.items()
+        )
+    findings = Findings(deterministic={"hashes": hashes}, tables=tables)
+    output.emit(run.result(findings), f"{', '.join(costs)}: auto with the draft budget")
 
 
 def load_tokenizer(model: Path | None) -> "Tokenizer":

@@ -7,7 +7,7 @@ import click
 from click.core import ParameterSource
 
 from akunu_py.cli import completing
-from akunu_py.cli.bench_options import category_option, limited
+from akunu_py.cli.bench_options import StreamCounts, category_option, limited, temperature_option
 from akunu_py.cli.bench_output import Output, model_line, output_options, quick_option
 from akunu_py.cli.command import Command
 from akunu_py.cli.count_progress import count_progress
@@ -30,25 +30,6 @@ if TYPE_CHECKING:
 _OPTIONS_OF_FILES = ("compute_type", "exact_weights", "q6k", "pre_tokenizer", "context")
 _MOST_PROMPT_TOKENS = 1024
 _LIMIT, _QUICK_LIMIT = 4, 1
-_MOST_STREAMS = 64
-
-
-class StreamCounts(click.ParamType[tuple[int, ...]]):
-    """Numbers of replies at once, such as 1,2,4,8."""
-
-    name = "numbers"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        if not isinstance(value, str):
-            return value
-        numbers = value.split(",")
-        if not all(number.isdecimal() and 1 <= int(number) <= _MOST_STREAMS for number in numbers):
-            self.fail(
-                f"{value!r} is not a list of numbers from 1 to {_MOST_STREAMS}, such as 1,2,4,8",
-                param,
-                ctx,
-            )
-        return tuple(map(int, numbers))
 
 
 @click.command(cls=Command)
@@ -127,6 +108,7 @@ class StreamCounts(click.ParamType[tuple[int, ...]]):
     metavar="N",
     help="Leave out items of a trace with longer prompts.",
 )
+@temperature_option
 @quick_option
 @loading_options(draft_model=True, heads=True)
 @output_options
@@ -153,15 +135,16 @@ def speed(  # noqa: PLR0917 - click passes by name
     --trace the choices are forced to recorded replies: passes are real, and how much is accepted is
     the recording's.
 
-    With --streams mlx-lm has no part. Figures are tokens per second of processor time, prompts left
-    out, and ratios are to the first number of the same drafter, and to the first drafter at the
-    same number. Five times as many prompts as the largest number give an interval.
+    With --streams mlx-lm has no part. Figures are tokens per second of processor time while all
+    places are taken, prompts left out, and ratios are to the first number of the same drafter, and
+    to the first drafter at the same number, which a second table has by kind of text. A kind needs
+    five times as many prompts as the largest number for an interval.
 
     \b
     Examples:
       akunu bench speed
       akunu bench speed --random-model llama-135m --trace edits.jsonl
-      akunu bench speed --streams 1,2,4,8 --limit 6 --drafter none --drafter auto
+      akunu bench speed --streams 1,2,4,8 --limit 20 --drafter none --drafter auto
     """  # noqa: D301 - \b keeps click from wrapping the examples
     if random_model is not None and model is not None:
         raise click.UsageError("give either a MODEL or --random-model")
@@ -172,6 +155,8 @@ def speed(  # noqa: PLR0917 - click passes by name
             raise click.UsageError(
                 f"--{name.replace('_', '-')} has no counterpart in mlx-lm's loop"
             )
+    if measuring["temperature"] and not streams:
+        raise click.UsageError("--temperature goes with --streams; mlx-lm's part is greedy")
     if traces and (streams or categories):
         name = "--streams" if streams else "--category"
         raise click.UsageError(f"{name} is about the shipped prompts; leave out --trace")
@@ -222,6 +207,7 @@ def speed(  # noqa: PLR0917 - click passes by name
         ):
             measuring |= {"store": run.store, "progress": progress}
             if streams is None:
+                del measuring["temperature"]
                 report = run_speed(engine, items, **measuring)
             else:
                 report = run_streams(engine, items, streams=streams, **measuring)

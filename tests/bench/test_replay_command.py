@@ -239,3 +239,24 @@ def test_help_imports_nothing_heavy():
     output, imported = printed_and_imported("bench", "replay", "--help")
     assert "--tune" in output
     assert not imported
+
+
+def test_replies_at_once(trace, tiny_gguf):
+    result = run(trace, "--tokenizer", tiny_gguf, "--streams", "2,3", "--by", "trace")
+    assert result.exit_code == 0, result.output
+    rows = [line.split() for line in result.stdout.splitlines() if line.startswith("edits ")]
+    assert [row[:2] for row in rows] == [["edits", "2"], ["edits", "3"]]
+
+
+@pytest.mark.parametrize(
+    ("options", "reason"),
+    [
+        (("--drafter", "ngram"), "leave out --drafter"),
+        (("--tune",), "leave out --tune"),
+        (("--streams", "1,2"), "2 replies at once and more"),
+    ],
+)
+def test_what_replies_at_once_do_not_go_with(trace, tiny_gguf, options, reason):
+    result = run(trace, "--tokenizer", tiny_gguf, "--streams", "2", *options)
+    assert result.exit_code == 2
+    assert reason in result.output

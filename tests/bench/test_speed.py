@@ -78,8 +78,25 @@ def test_replies_at_once_are_those_of_one_at_a_time(engine):
         for reply in run.replies.values():
             assert reply.token_ids == (*first, *second)
             assert reply.cpu_s > 0
-    for arm in speed_findings(report).timing["arms"].values():
+        # Both end at the same length.
+        assert run.replies["none x2"].num_first == 0
+    findings = speed_findings(report)
+    for arm in findings.timing["arms"].values():
         assert arm["tokens_per_cpu_s"] > 0
+    assert [row[:2] for row in findings.tables[1].rows] == [
+        ("edits", "ngram x1"), ("edits", "ngram x2"),
+    ]  # fmt: skip
+
+
+def test_only_rounds_with_all_places_taken_are_timed(engine):
+    """The third reply has the two places to itself."""
+    items = [item(str(place), PROMPT[: 9 + place]) for place in range(3)]
+    report = run_streams(
+        engine, items, streams=(2, 3), drafters=["none"], max_tokens=12, with_costs=False
+    )
+    two, three = report.runs[0].replies.values()
+    assert (len(two.token_ids), two.num_first) == (36, 12)
+    assert (len(three.token_ids), three.num_first) == (36, 0)
 
 
 def test_what_the_ratios_of_replies_at_once_compare(engine):
@@ -91,9 +108,12 @@ def test_what_the_ratios_of_replies_at_once_compare(engine):
     assert report.beside["ngram x2"] == "none x2"
 
 
-def test_prompts_of_all_categories_are_mixed():
-    items = [Item(f"{kind}{n}", kind, kind, (n,)) for kind in "ab" for n in range(3)]
-    assert [one.prompt + one.beside[0] for one in batches(items, 2)] == [(0, 0), (1, 1), (2, 2)]
+def test_prompts_of_a_kind_of_text_are_made_together():
+    kinds = ("edit", "prose", "session", "novel", "other")
+    items = [Item(f"{kind}{n}", kind, kind, (n,)) for kind in kinds for n in range(3)]
+    made = [(one.category, one.prompt + one.beside[0]) for one in batches(items, 2)]
+    assert made[:3] == [("edits", (0, 1)), ("edits", (2, 0)), ("edits", (1, 2))]
+    assert [kind for kind, _ in made[3:]] == ["new text"] * 3 + ["other"]
     with pytest.raises(ConfigError, match="7 replies at once need as many prompts"):
         batches(items, 7)
 
