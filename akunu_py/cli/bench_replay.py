@@ -1,6 +1,5 @@
 """`akunu bench replay`: drafters compared on recorded outputs."""
 
-import itertools
 import os
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -21,7 +20,6 @@ if TYPE_CHECKING:
     from akunu_py.bench.replay.trace_replays import Memory
     from akunu_py.bench.result_file import Failure
     from akunu_py.protocols import Tokenizer
-    from akunu_py.values.cost_curve import CostCurve
 
 _QUICK_LIMIT = 20
 
@@ -158,7 +156,18 @@ def replay(  # noqa: PLR0917 - click passes by name
     }
     hashes = content_hashes(items, costs)
     if streams:
-        _replay_streams(streams, items, costs, by, output, arguments | {"streams": streams})
+        from akunu_py.bench.replay.company import company_tables
+
+        arguments["streams"] = streams
+        with (
+            output.run("replay", arguments, inputs={"hashes": hashes}) as run,
+            count_progress("replays") as progress,
+        ):
+            tables = company_tables(items, costs, streams, by=by, progress=progress)
+        output.emit(
+            run.result(Findings(deterministic={"hashes": hashes}, tables=tables)),
+            "auto with the engine's draft budget",
+        )
         return
     cells = replay_cells([name for name in names if name not in left_out], costs, tune=tune)
     sizes = {
@@ -207,37 +216,6 @@ def replay(  # noqa: PLR0917 - click passes by name
     tail = [f"{name}: not replayable; {why}" for name, why in left_out.items()]
     head = _head(costs, limit, tune=tune, memory=memory)
     output.emit(run.result(findings), head, "\n".join((*comparison_lines(reports), *tail)))
-
-
-def _replay_streams(  # noqa: PLR0917 - called once
-    streams: tuple[int, ...],
-    traces: "Mapping[str, tuple[ReplayItem, ...]]",
-    costs: "Mapping[str, CostCurve]",
-    by: str,
-    output: Output,
-    arguments: Mapping[str, object],
-) -> None:
-    from akunu_py.bench.replay.company import company_table
-    from akunu_py.bench.replay.report import content_hashes
-    from akunu_py.bench.run import Findings
-
-    kinds: dict[str, list[ReplayItem]] = {}
-    for trace, items in traces.items():
-        for item in items:
-            kinds.setdefault(item.category if by == "category" else trace, []).append(item)
-    hashes = content_hashes(traces, costs)
-    total = len(costs) * len(kinds) * len(streams)
-    with (
-        output.run("replay", arguments, inputs={"hashes": hashes}) as run,
-        count_progress("replays") as progress,
-    ):
-        done = itertools.count(1)
-        tables = tuple(
-            company_table(name, curve, kinds, streams, lambda: progress(next(done), total))
-            for name, curve in costs.items()
-        )
-    findings = Findings(deterministic={"hashes": hashes}, tables=tables)
-    output.emit(run.result(findings), f"{', '.join(costs)}: auto with the draft budget")
 
 
 def load_tokenizer(model: Path | None) -> "Tokenizer":

@@ -53,8 +53,8 @@ class BudgetState:
 
     `costs` holds for replies that keep a step in flight, `costs_alone` for replies whose penalties
     need each token before the next pass can be queued, `shared_costs` for passes of several.
-    `times` has the drafters' own times by name,
-    `drawing` what is known of the models that they ask.
+    `times` has the drafters' own times by name, `drawing` what is known of the models that they
+    ask.
     """
 
     def __init__(self, prior: CostCurve = DEFAULT_PRIOR) -> None:
@@ -253,7 +253,7 @@ class Budget:
 
     def _expects_to_draw(self) -> bool:
         """Return whether the model will draw a draft of its own, if no step is in flight."""
-        if not self._drawing.asked or self._drafter.resting:
+        if not self._drawing.asked or self._drafter.resting or self._unit_s is None:
             return False
         return self._may_try(self._expect(_NOTHING, (), 1)[0])
 

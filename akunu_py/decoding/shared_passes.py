@@ -79,47 +79,43 @@ class Company:
 
 
 class SharedCosts:
-    """Costs of shared passes, by the number of replies and whether some reply waits for each.
+    """What is known of shared passes, by the number of replies and whether some reply waits.
 
-    Such a reply has penalties or a constraint: nobody has a step in flight behind its passes.
-    A number without measurements begins with the costs of passes of one reply over as many rows.
+    One with penalties or a constraint waits for each pass: nobody has a step in flight behind it. A
+    number without measurements begins with the costs of passes of one reply over as many rows.
     """
 
     def __init__(self, alone: PassCosts) -> None:
         self._alone = alone
-        self._known: dict[tuple[int, bool], PassCosts] = {}
+        self._known: dict[tuple[int, bool], Company] = {}
 
-    def of(self, replies: int, *, waits: bool) -> PassCosts:
-        """Return the costs for so many replies."""
+    def of(self, replies: int, *, waits: bool) -> Company:
+        """Return what is known of passes of so many replies."""
         found = self._known.get((replies, waits))
         if found is None:
-            cost = self._alone.cost
-            plain = cost(Company.context, replies)
-            prior = {
-                1 + drafted: cost(Company.context, replies + drafted) / plain
-                for drafted in range(_PRIOR_ROWS)
-            }
-            found = self._known[replies, waits] = PassCosts(CostCurve(prior))
+            costs = [self._alone.cost(Company.context, replies + n) for n in range(_PRIOR_ROWS)]
+            prior = CostCurve({rows: cost / costs[0] for rows, cost in enumerate(costs, start=1)})
+            found = self._known[replies, waits] = Company(replies, PassCosts(prior))
         return found
 
     @property
     def num_samples(self) -> int:
         """Number of samples so far."""
-        return sum(costs.num_samples for costs in self._known.values())
+        return sum(company.costs.num_samples for company in self._known.values())
 
     def to_dict(self) -> dict[str, dict[str, float]]:
         """Return measured costs by replies and rows, with keys as in JSON, where nobody waits."""
         return {
             str(replies): rows
-            for (replies, waits), costs in self._known.items()
-            if not waits and (rows := costs.to_dict().get("0"))
+            for (replies, waits), company in self._known.items()
+            if not waits and (rows := company.costs.to_dict().get("0"))
         }
 
     def remember(self, known: Mapping[int, Mapping[int, float]]) -> None:
         """Add costs measured by an earlier run, by replies and rows; new samples outvote them."""
         for replies, rows in known.items():
             for waits in (False, True):
-                self.of(replies, waits=waits).remember({0: rows})
+                self.of(replies, waits=waits).costs.remember({0: rows})
 
 
 class SharedPasses:
@@ -130,7 +126,6 @@ class SharedPasses:
 
     def __init__(self, costs: SharedCosts) -> None:
         self._costs = costs
-        self._companies: dict[tuple[int, bool], Company] = {}
         self._waits = False
         # Whether the last pass was waited for, so that nothing was in flight behind it.
         self._waited = True
@@ -142,12 +137,7 @@ class SharedPasses:
     def begin(self, replies: int, *, waits: bool | None = None) -> None:
         """Begin a pass of so many replies; `waits` is as in the last pass until it is known."""
         self._waits = self._waits if waits is None else waits
-        self.company = None
-        if replies > 1:
-            key = replies, self._waits
-            if key not in self._companies:
-                self._companies[key] = Company(replies, self._costs.of(replies, waits=self._waits))
-            self.company = self._companies[key]
+        self.company = self._costs.of(replies, waits=self._waits) if replies > 1 else None
 
     def share(self, offers: Sequence[Offer], drafted: int = 0) -> list[int]:
         """Return how many tokens of each draft to verify; `drafted` further rows are fed anyway."""

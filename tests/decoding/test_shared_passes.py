@@ -27,7 +27,7 @@ def passes(replies=4, slope=0.1, lone=LONE):
     """Shared passes whose plain one takes a second, and in which each row adds `slope`."""
     costs = SharedCosts(PassCosts(lone))
     shared = SharedPasses(costs)
-    costs.of(replies, waits=False).learn(
+    costs.of(replies, waits=False).costs.learn(
         0, (1.0,) * 5, {1 + rows: 1.0 + slope * rows for rows in range(1, 33)}
     )
     shared.begin(replies, waits=False)
@@ -94,8 +94,8 @@ def test_lambda_grows_with_what_drafts_bring():
 
 def test_costs_begin_with_those_of_one_reply():
     costs = SharedCosts(PassCosts(LONE))
-    assert costs.of(8, waits=False).cost(0, 2) == pytest.approx(2.4 / 1.9)
-    assert costs.of(2, waits=True).cost(0, 3) == pytest.approx(1.3 / 1.1)
+    assert costs.of(8, waits=False).costs.cost(0, 2) == pytest.approx(2.4 / 1.9)
+    assert costs.of(2, waits=True).costs.cost(0, 3) == pytest.approx(1.3 / 1.1)
 
 
 def test_only_rounds_with_all_in_flight_measure_a_plain_pass():
@@ -127,8 +127,8 @@ def test_what_was_measured_comes_back():
     costs = SharedCosts(PassCosts(LONE))
     costs.remember({4: {2: 1.25, 3: 1.5}})
     assert costs.to_dict() == {"4": {"2": 1.25, "3": 1.5}}
-    assert costs.of(4, waits=True).cost(0, 3) == 1.5
-    assert costs.of(3, waits=False).cost(0, 3) == pytest.approx(LONE.cost(5) / LONE.cost(3))
+    assert costs.of(4, waits=True).costs.cost(0, 3) == 1.5
+    assert costs.of(3, waits=False).costs.cost(0, 3) == pytest.approx(LONE.cost(5) / LONE.cost(3))
 
 
 class SharingTarget(Target):
@@ -160,6 +160,19 @@ def test_a_budget_in_company_offers_its_draft_as_a_whole():
     draft, offer = offered(budget)
     assert len(offer.reaches) == 7
     assert (offer.chance, offer.checked) == (probabilities[0], 1)
+
+
+def test_a_step_is_in_flight_until_a_plain_pass_of_all_is_known():
+    """Only such steps measure it, and without it no model is asked."""
+    shared = passes()
+    budget = budget_of(shared)
+    budget._drawing.asked = True
+    step = StepStats("x", 0, 0, 0, 1, "bonus", 0.0, 0.1, 0.0)
+    budget.observe(step, (1,))
+    assert not budget._target.look_ahead
+    shared.begin(5)
+    budget.observe(step, (1,))
+    assert budget._target.look_ahead
 
 
 def test_a_tree_is_offered_by_its_best_path():

@@ -6,12 +6,12 @@ like the others. Only passes count in which all places are taken.
 """
 
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
 
 from akunu_py.bench.metrics import TimedPair, speedup
 from akunu_py.bench.replay.runner import ReplayItem
+from akunu_py.bench.runner import Progress
 from akunu_py.bench.tables import Column, Table, ratio_columns, table_of
 from akunu_py.decoding.budget import Budget, BudgetState
 from akunu_py.decoding.loop import Decoding
@@ -31,7 +31,7 @@ _WINDOW = 16
 """Passes that are resampled together for an interval."""
 
 _COLUMNS = (
-    Column("kind", "outputs"),
+    Column("group", "outputs"),
     Column("streams", "replies\nat once"),
     *ratio_columns("speed", "of plain", ".3f"),
     Column("drafted", "drafted\na token", ".2f"),
@@ -39,13 +39,11 @@ _COLUMNS = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class SharedPass:
-    """A pass of all replies: their tokens, drafted rows, accepted rows, and the cost."""
+class SharedPass(NamedTuple):
+    """A pass of all replies: their tokens, drafted rows, and its cost."""
 
     tokens: int
     drafted: int
-    accepted: int
     cost: float
 
 
@@ -69,13 +67,6 @@ class _RecordedTarget(Target):
             self._left.popleft()
 
 
-@dataclass(slots=True)
-class _Reply:
-    decoding: Decoding
-    budget: Budget
-    target: Target
-
-
 def replay_together(
     items: Iterable[ReplayItem], curve: CostCurve, streams: int
 ) -> Iterator[SharedPass]:
@@ -83,7 +74,7 @@ def replay_together(
     state, learned, now_s = BudgetState(), AutoState(), 0.0
     shared = SharedPasses(state.shared_costs)
 
-    def begin(item: ReplayItem) -> _Reply:
+    def begin(item: ReplayItem) -> tuple[Decoding, Budget, Target]:
         drafter, target = AutoDrafter(state=learned.fork()), _RecordedTarget(item.output)
         drafter.observe(item.prompt)
         budget = Budget(
@@ -95,60 +86,72 @@ def replay_together(
             num_draft_tokens=default_num_draft_tokens(drafter.name), max_tokens=len(item.output),
             budget=budget, position=len(item.prompt), clock=lambda: now_s,
         )  # fmt: skip
-        return _Reply(decoding, budget, target)
+        return decoding, budget, target
 
-    waiting, running = deque(items), list[_Reply]()
+    waiting, running = deque(items), list[tuple[Decoding, Budget, Target]]()
     while True:
         while waiting and len(running) < streams:
             running.append(begin(waiting.popleft()))
         if len(running) < streams:
             return
         shared.begin(streams, waits=True)
-        wanted = [(one, *one.decoding.begin()) for one in running]
-        offers = [one.budget.offer for one in running]
+        wanted = [decoding.begin() for decoding, _, _ in running]
+        offers = [budget.offer for _, budget, _ in running]
         sizes = iter(shared.share([offer for offer in offers if offer is not None]))
-        steps = []
-        for (one, last, draft), offer in zip(wanted, offers, strict=True):
-            kept = one.decoding.draft = draft if offer is None else draft.first(next(sizes))
-            steps.append(one.decoding.finish(verify_match(kept, one.target.choose(last, kept))))
-        drafted = sum(step.stats.num_draft_tokens for step in steps)
-        tokens = sum(len(step.token_ids) for step in steps)
+        drafted = tokens = 0
+        for (decoding, _, target), (last, draft), offer in zip(
+            running, wanted, offers, strict=True
+        ):
+            kept = decoding.draft = draft if offer is None else draft.first(next(sizes))
+            step = decoding.finish(verify_match(kept, target.choose(last, kept)))
+            drafted += len(kept)
+            tokens += len(step.token_ids)
         cost = curve.cost(streams + drafted)
         taken_s = _UNIT_S * cost
         now_s += taken_s
         shared.observe(
             seconds=taken_s, feeding_s=taken_s, drafted=drafted, tokens=tokens, steady=True
         )
-        yield SharedPass(tokens, drafted, tokens - streams, cost)
-        running = [one for one in running if not one.decoding.over]
+        yield SharedPass(tokens, drafted, cost)
+        running = [one for one in running if not one[0].over]
 
 
-def company_table(
-    name: str,
-    curve: CostCurve,
-    kinds: Mapping[str, Sequence[ReplayItem]],
+def company_tables(
+    traces: Mapping[str, Sequence[ReplayItem]],
+    curves: Mapping[str, CostCurve],
     streams: Sequence[int],
-    done: Callable[[], None],
-) -> Table:
-    """Return a row for each kind of output and number of replies; `done` is called after each."""
+    *,
+    by: str,
+    progress: Progress,
+) -> tuple[Table, ...]:
+    """Return a table for each curve: a row for each group, and number of replies at once.
 
-    def rows() -> Iterator[dict[str, Any]]:
-        for kind, items in kinds.items():
-            for count in streams:
-                found = list(replay_together(items, curve, count))
-                tokens = sum(one.tokens for one in found)
-                drafted = sum(one.drafted for one in found)
-                hits = sum(one.accepted for one in found)
-                yield {
-                    "kind": kind,
-                    "streams": count,
-                    "speed": speedup(list(_windows(found, curve.cost(count), count))),
-                    "drafted": drafted / tokens if tokens else None,
-                    "hit_rate": hits / drafted if drafted else None,
-                }
-                done()
-
-    return table_of(name, f"{name}: replies at once, with a budget", _COLUMNS, rows())
+    Groups are by "category" or "trace"; `progress` is called with finished and all replays.
+    """
+    groups: dict[str, list[ReplayItem]] = {}
+    for trace, items in traces.items():
+        for item in items:
+            groups.setdefault(item.category if by == "category" else trace, []).append(item)
+    rows = [(name, group, count) for name in curves for group in groups for count in streams]
+    records: dict[str, list[dict[str, Any]]] = {name: [] for name in curves}
+    for number, (name, group, count) in enumerate(rows, start=1):
+        passes = list(replay_together(groups[group], curves[name], count))
+        tokens, drafted = (sum(one[part] for one in passes) for part in (0, 1))
+        records[name].append(
+            {
+                "group": group,
+                "streams": count,
+                "speed": speedup(list(_windows(passes, curves[name].cost(count), count))),
+                "drafted": drafted / tokens if tokens else None,
+                "hit_rate": (tokens - count * len(passes)) / drafted if drafted else None,
+            }
+        )
+        progress(number, len(rows))
+    title = "replies at once, with the draft budget"
+    return tuple(
+        table_of(f"streams-{name}", f"{name}: {title}", _COLUMNS, found)
+        for name, found in records.items()
+    )
 
 
 def _windows(passes: Sequence[SharedPass], plain: float, streams: int) -> Iterator[TimedPair]:
