@@ -2,8 +2,8 @@
 
 The drafts of all replies compete for the rows of a pass. Rows are taken in the order of the
 probability that their token is kept, as many as maximise E[tokens] - lambda cost: the rule of
-`akunu_py.decoding.budget`, with the tokens of all. A plain row among many costs little beside its
-token, so there only sure drafts pay.
+`akunu_py.decoding.budget`, with the tokens of all. The more replies share a pass, the less time a
+token takes without a draft, and the surer a drafted one has to be.
 
 The unit of cost is a plain pass of as many replies, each with a row, and with the next pass in
 flight.
@@ -142,6 +142,8 @@ class SharedPasses:
     def share(self, offers: Sequence[Offer], drafted: int = 0) -> list[int]:
         """Return how many tokens of each draft to verify; `drafted` further rows are fed anyway."""
         company = self.company
+        if company is None:
+            return [offer.least for offer in offers]
         order = sorted(
             ((reach, place) for place, offer in enumerate(offers) for reach in offer.reaches),
             key=lambda row: -row[0],
@@ -149,10 +151,8 @@ class SharedPasses:
         best, most = 0, _LEAST_GAIN
         probe, loss = 0, self._allowance
         tokens, rows = 0.0, float(drafted)
-        plain = company.price(rows) if company and order else 0.0
+        plain = company.price(rows)
         for count, (reach, place) in enumerate(order, start=1):
-            if company is None:
-                break
             tokens += offers[place].chance * reach
             rows += offers[place].chance
             price = company.price(rows) - plain
