@@ -305,6 +305,7 @@ def test_models_are_given_by_their_names(trace, tiny_gguf, hub_cache):
         (["--random-model", "llama-tiny", "--context", "64"], "leave it out"),
         (["--trace", "absent.jsonl"], "absent.jsonl cannot be read"),
         (["--trace", "a.jsonl", "--streams", "1,2"], "--streams is about the shipped prompts"),
+        (["--temperature", "0.7"], "--temperature goes with --streams"),
         (["--streams", "2,none"], "'2,none' is not a list of numbers"),
     ],
 )
