@@ -169,6 +169,8 @@ def run_streams(
     together = batches(fitting, max(streams))
     times = measure_costs(engine, fitting[0].prompt, repeats=5) if with_costs else None
     store = ItemStore(None, {}) if store is None else store
+    # Tries whether passes can be joined, which no arm is to pay for.
+    engine.joined_passes()
     try:
         done = run_arms(arms, together, store, rounds=rounds, progress=progress)
     finally:
