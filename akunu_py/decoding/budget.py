@@ -179,7 +179,7 @@ class Budget:
         self._drawing.copied = len(draft) - draft.drawn
         if len(draft) == draft.sure:
             if self._drafter.asked and not draft.tokens:
-                self._drafter.pace(0.0, self.rate)
+                self._pace(0.0)
             return draft
         self._source = draft.source
         if self._shadow is None:
@@ -198,8 +198,11 @@ class Budget:
             kept, gain = self._best_part(draft, probabilities)
             if not (kept.is_chain or self._target.takes_tree(kept)):
                 kept, gain = self._best_path(draft)
-        self._drafter.pace(gain, self.rate)
+        self._pace(gain)
         return kept
+
+    def _pace(self, gain: float) -> None:
+        self._drafter.pace(gain, self.rate, in_company=self._company is not None)
 
     def _make_offer(self, draft: Draft, probabilities: Sequence[float]) -> Offer:
         """Return what a draft's rows promise; behind a step in flight the first token has none."""
@@ -433,7 +436,7 @@ class Budget:
             if self._drawing.passes:
                 self._drawing.add_time(own_s / unit_s)
             else:
-                drafted = stats.num_draft_tokens > 0
+                drafted = stats.num_draft_tokens > 0 or self._company is not None
                 self._drafter.add(own_s / unit_s, self._proposed, drafted=drafted)
         return own_s
 

@@ -7,6 +7,10 @@ from collections import deque
 _CHEAP_DRAFT = 0.01
 """A drafter that takes a smaller share of a plain step than this is always asked."""
 
+_CHEAP_IN_COMPANY = 0.0015
+"""The same in company, where the time of each drafter is added to that of all: a share of the time
+that a token takes."""
+
 _BROUGHT_MEMORY = 0.9
 _BROUGHT_START = 0.2
 """Decay of the drafter's recent gain, in tokens: about the last ten drafts count."""
@@ -74,7 +78,7 @@ class DrafterTime:
         if num_proposed:
             self._tokens.append(taken / num_proposed)
 
-    def pace(self, gain: float, rate: float) -> None:
+    def pace(self, gain: float, rate: float, *, in_company: bool = False) -> None:
         """Lengthen the pauses of a drafter that lately cost more than it brought.
 
         `gain` is the expected gain of its draft and `rate` the yield of a plain step, both in
@@ -83,10 +87,11 @@ class DrafterTime:
         """
         own = statistics.median_high(self._drafts) if self._drafts else 0.0
         self._brought = self._brought * _BROUGHT_MEMORY + gain * (1 - _BROUGHT_MEMORY)
-        if own < _CHEAP_DRAFT or max(gain, self._brought) > rate * own:
+        cheap = _CHEAP_IN_COMPANY / rate if in_company else _CHEAP_DRAFT
+        if own < cheap or max(gain, self._brought) > rate * own:
             self._pause = 0
         else:
-            enough = math.ceil(own / _CHEAP_DRAFT)
+            enough = math.ceil(own / cheap)
             self._pause = min(_LONGEST_PAUSE, 2 * self._pause + 1, enough)
         self._paused = 0
 

@@ -188,6 +188,20 @@ def test_a_step_is_in_flight_until_a_plain_pass_of_all_is_known():
     assert budget._target.look_ahead
 
 
+@pytest.mark.parametrize(("confidence", "least", "most"), [(0.05, 40, 75), (0.95, 200, 200)])
+def test_a_drafter_whose_time_does_not_pay_in_company_is_asked_less_often(confidence, least, most):
+    """It takes 0.2 % of a pass, and so 0.8 % of the time of a token of four replies."""
+    budget, asked = budget_of(passes()), 0
+    step = StepStats("x", 0, 0, 0, 1, "bonus", 0.002, 0.1, 0.0)
+    for _ in range(200):
+        if budget.limit(8):
+            asked += 1
+            budget.trim(Draft.chain((1,), "copy", 2, (confidence,)))
+        budget._shadow = None
+        budget.observe(step, (7,))
+    assert least <= asked <= most
+
+
 def test_a_tree_is_offered_by_its_best_path():
     tree = Draft((5, 6, 7), (-1, -1, 1), "tree", 9, (0.2, 0.9, 0.9))
     draft, offer = offered(budget_of(passes()), draft=tree)
