@@ -96,6 +96,16 @@ def test_drafts_beside_passes_that_cannot_be_joined_are_not_cut(asked):
     assert [len(event.token_ids) for _, event in made] == [3, 1]
 
 
+def test_a_choice_that_comes_with_the_next_pass_is_waited_for(asked, monkeypatch):
+    late = iter(([None, [1]], [[2], [3]]))
+    monkeypatch.setattr(rounds, "choose_together", lambda _forward, _wanted: next(late))
+    replies = [ReplyInTurns(reply([(), ()])) for _ in range(2)]
+    shared = passes()
+    made = [list(choose_steps(lambda: "forward", shared, replies)) for _ in range(2)]
+    assert [[event.token_ids for _, event in found] for found in made] == [[(1,)], [(2,), (3,)]]
+    assert [found[0][0] for found in made] == [replies[1], replies[0]]
+
+
 def test_an_error_of_the_try_ends_all(asked):
     replies = [ReplyInTurns(reply([()])) for _ in range(2)]
     for one in replies:

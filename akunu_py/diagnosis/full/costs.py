@@ -63,6 +63,12 @@ class CostFigures(PartFigures):
     def tokens_per_s(self) -> float:
         return 1 / self.plain_step_s
 
+    @property
+    def possible_tokens_per_s(self) -> float | None:
+        if self.copy_bytes_per_s is None or not self.step_bytes:
+            return None
+        return self.copy_bytes_per_s / self.step_bytes
+
     def answers(self) -> Iterator[str]:
         for found in self.sizes:
             if found.rows - 1 not in _DRAFTS or found.cost is None:

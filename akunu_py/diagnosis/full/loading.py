@@ -31,6 +31,10 @@ class MemoryFigures(PartFigures):
     pass_bytes: int
     limit_bytes: int
 
+    @property
+    def together_bytes(self) -> int:
+        return self.weights_bytes + self.cache_bytes + self.pass_bytes
+
 
 def measure_memory(subject: Subject, _run: PartRun) -> MemoryFigures:
     """Read facts and requirements of the model, without its weights."""
