@@ -77,7 +77,7 @@ _CONVERTED = "metadata.gguf"
     "--streams",
     type=StreamCounts(),
     metavar="N,N...",
-    help="Replay auto with the engine's draft budget, so many replies at once.",
+    help="Replay auto with the engine's draft budget, for these numbers of replies at once.",
 )
 @processes_option
 @click.option(

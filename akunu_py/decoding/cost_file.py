@@ -106,11 +106,11 @@ class CostFile:
 def _costs(value: object, most: int) -> Costs:
     """Read costs by a number up to `most`, and by rows."""
     if not isinstance(value, dict):
-        raise ValueError("there are no costs")  # noqa: TRY004 - one kind for all
+        raise ValueError("the file has no costs")  # noqa: TRY004 - one kind for all
     found: Costs = {}
     for number, by_rows in value.items():
         if not isinstance(by_rows, dict):
-            raise ValueError("there are costs that are not by rows")  # noqa: TRY004
+            raise ValueError("the file has costs that are not by rows")  # noqa: TRY004
         found[_number(number, most)] = {
             _number(rows, _MOST_ROWS): _cost(cost) for rows, cost in by_rows.items()
         }

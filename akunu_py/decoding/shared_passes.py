@@ -69,7 +69,7 @@ class Company:
         self.rate = RunningRate(replies)
 
     def price(self, rows: float) -> float:
-        """Return what drafted rows, on average so many, cost beyond a plain pass, in tokens."""
+        """Return the price of drafted rows beyond a plain pass, in tokens; `rows` may be a mean."""
         whole = math.floor(rows)
         below, above = (self.costs.cost(self.context, 1 + whole + more) for more in (0, 1))
         return self.rate.value * (below + (rows - whole) * (above - below) - 1.0)
@@ -94,7 +94,7 @@ class SharedCosts:
         self._known: dict[tuple[int, bool], Company] = {}
 
     def of(self, replies: int, *, waits: bool) -> Company:
-        """Return what is known of passes of so many replies."""
+        """Return the record of passes of this number of replies."""
         found = self._known.get((replies, waits))
         if found is None:
             costs = [self._alone.cost(Company.context, replies + n) for n in range(_PRIOR_ROWS)]
@@ -139,7 +139,7 @@ class SharedPasses:
         """Drafted rows of the last pass."""
 
     def begin(self, replies: int, *, waits: bool | None = None) -> None:
-        """Begin a pass of so many replies; `waits` is as in the last pass until it is known."""
+        """Begin a pass; `waits` is as in the last pass until it is known."""
         self._waits = self._waits if waits is None else waits
         self.company = self._costs.of(replies, waits=self._waits) if replies > 1 else None
 
