@@ -95,7 +95,7 @@ class Drafter:
     """Whether it uses the costs of passes itself."""
 
     draws = False
-    """Whether it draws its tokens and knows their distributions (`akunu_py.lab.verifying`)."""
+    """Whether it draws its tokens and knows their distributions (`akunu_lab.verifying`)."""
 
     def __init_subclass__(cls) -> None:
         for flag, method in _TOLD_BY.items():

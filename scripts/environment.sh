@@ -1,5 +1,5 @@
 # Sets up the checkout's virtual environment; sourced by scripts/akunu and scripts/test with $root set.
-# A stamp with the hash of pyproject.toml makes every later call return at once.
+# A stamp with the hash of both pyproject.toml makes every later call return at once.
 
 find_python() {
     for candidate in ${PYTHON:-} python3 python3.14 python3.13 python3.12 python3.11 python; do
@@ -49,12 +49,12 @@ install() {
     }
 }
 
-# ensure_environment run|test|lowest: the product alone; with what its tests need; or that in the lowest
-# versions that pyproject.toml allows, in an environment beside the other.
+# ensure_environment run|test|lowest|alone: akunu and its laboratory; with what their tests need; that in the
+# lowest versions that pyproject.toml allows; or without the laboratory. The last two lie beside the first.
 ensure_environment() {
     venv="$root/.venv"
-    [ "$1" != lowest ] || venv="$venv-lowest"
-    wanted=$(cksum <"$root/pyproject.toml")
+    case "$1" in lowest | alone) venv="$venv-$1" ;; esac
+    wanted=$(cat "$root/pyproject.toml" "$root/lab/pyproject.toml" | cksum)
     # Through the interpreter: its link dangles where the Python it was made with is gone.
     if [ -x "$venv/bin/python" ] && [ -x "$venv/bin/akunu" ] && [ -f "$venv/.akunu-$1" ] &&
         [ "$(cat "$venv/.akunu-$1")" = "$wanted" ]; then
@@ -63,15 +63,16 @@ ensure_environment() {
     echo "akunu: setting up $venv (once)" >&2
     python=$(find_python)
     "$venv/bin/python" -c "" 2>/dev/null || "$python" -m venv --clear --without-pip "$venv"
-    case "$1" in
-    run) install --editable "$root" ;;
-    test) install --editable "$root" --group "$root/pyproject.toml:dev" ;;
+    set -- "$1" --editable "$root"
+    [ "$1" = alone ] || set -- "$@" --editable "$root/lab"
+    [ "$1" = run ] || set -- "$@" --group "$root/pyproject.toml:dev"
+    wish=$1
+    shift
     # What is there already would count as wanted.
-    lowest) with_uv --reinstall --resolution lowest-direct --editable "$root" --group "$root/pyproject.toml:dev" ;;
-    esac
+    if [ "$wish" = lowest ]; then with_uv --reinstall --resolution lowest-direct "$@"; else install "$@"; fi
     # While the model is fetched; whoever runs tests waits for them (tests/conftest.py).
-    [ "$1" != run ] || "$venv/bin/python" -m akunu_py.cpu.build --background </dev/null >/dev/null 2>&1 &
-    for stamp in run "$1"; do
+    [ "$wish" != run ] || "$venv/bin/python" -m akunu_py.cpu.build --background </dev/null >/dev/null 2>&1 &
+    for stamp in run "$wish"; do
         printf '%s' "$wanted" >"$venv/.akunu-$stamp"
     done
 }

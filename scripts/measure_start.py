@@ -20,8 +20,6 @@ from pathlib import Path
 from statistics import median
 
 from akunu_py.bench.metrics import TimedPair, median_speedup
-from akunu_py.lab.compare.arm import EXTRA
-from akunu_py.system.extras import install_command
 
 PROMPT = "def add(a, b):"
 AKUNU = "akunu"
@@ -50,7 +48,7 @@ def commands(model: Path, folder: Path) -> dict[str, list[str]]:
     mlx_lm = [*python, "mlx_lm", "generate", "--model", str(folder), "--ignore-chat-template"]
     found["mlx-lm"] = [*mlx_lm, *ask]
     if importlib.util.find_spec("xllamacpp") is None:
-        missing = f"xllamacpp is not installed: {install_command(EXTRA)}"
+        missing = "xllamacpp is not installed: pip install xllamacpp"
         print(f"llama.cpp is left out, {missing}", file=sys.stderr)
     else:
         layers = "999" if sys.platform == "darwin" else "0"

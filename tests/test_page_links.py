@@ -10,6 +10,7 @@ PAGES = [
     ROOT / "README.md",
     ROOT / "CHANGELOG.md",
     *sorted((ROOT / "docs").glob("*.md")),
+    *sorted((ROOT / "lab").glob("**/*.md")),
     *(ROOT / folder / "README.md" for folder in ("tests/golden", "packaging")),
 ]
 

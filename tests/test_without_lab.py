@@ -1,7 +1,4 @@
-"""The engine with its laboratory taken away, and commands that other packages add.
-
-`scripts/test --without-lab` runs the engine's fast tests in such a copy.
-"""
+"""akunu where its laboratory is not installed, and commands that other packages add."""
 
 import os
 import shutil
@@ -16,46 +13,42 @@ import akunu_py
 PACKAGE = Path(akunu_py.__file__).parent
 
 
-def akunu(folder, *arguments):
+ALONE = "import sys; sys.modules['akunu_lab'] = None; from akunu_py.__main__ import main; main()"
+"""Runs akunu where nothing of the laboratory can be imported, though its entry points may be there."""
+
+
+def akunu(*arguments, folder=None):
+    started = ["-m", "akunu_py"] if folder else ["-c", ALONE]
     done = subprocess.run(
-        [sys.executable, "-m", "akunu_py", *map(str, arguments)],
-        # The installed package has the entry points of the laboratory all the same.
-        env={**os.environ, "PYTHONPATH": str(folder)}, cwd=folder,
+        [sys.executable, *started, *map(str, arguments)],
+        env={**os.environ, "PYTHONPATH": str(folder or PACKAGE.parent)},
         capture_output=True, text=True, check=False, stdin=subprocess.DEVNULL,
     )  # fmt: skip
     return done.returncode, " ".join((done.stdout + done.stderr).split())
 
 
-@pytest.fixture(scope="module")
-def without_lab(tmp_path_factory):
-    """A folder with the package, but for akunu_py/lab."""
-    folder = tmp_path_factory.mktemp("without-lab")
-    shutil.copytree(PACKAGE, folder / "akunu_py", ignore=shutil.ignore_patterns("lab", "*.pyc"))
-    return folder
-
-
-def test_help_shows_the_engines_commands(without_lab):
-    code, said = akunu(without_lab, "--help")
+def test_help_shows_the_engines_commands():
+    code, said = akunu("--help")
     assert code == 0
     assert {"bench", "chat", "doctor", "generate", "models", "tune"} <= set(said.split())
     assert "corpus" not in said
-    code, said = akunu(without_lab, "bench", "--help")
+    code, said = akunu("bench", "--help")
     assert code == 0
-    assert {"hit-rate", "replay", "speed"} <= set(said.split())
+    assert {"hit-rate", "speed"} <= set(said.split())
     assert "sweep" not in said
-    code, said = akunu(without_lab, "bench", "sweep")
+    code, said = akunu("bench", "sweep")
     assert code == 2
     assert "No such command 'sweep'" in said
 
 
 @pytest.mark.slow
-def test_it_drafts_and_says_what_it_has_not(without_lab, tiny_gguf):
+def test_it_drafts_and_says_what_it_has_not(tiny_gguf):
     command = ("generate", tiny_gguf, "-p", "hello world hello", "--max-tokens", 8)
-    assert akunu(without_lab, *command, "--drafter", "auto")[0] == 0
-    code, said = akunu(without_lab, *command, "--drafter", "tree")
+    assert akunu(*command, "--drafter", "auto")[0] == 0
+    code, said = akunu(*command, "--drafter", "tree")
     assert code == 2
     assert "there is no drafter named 'tree'; choose from auto, ngram, ngram-window, lookup" in said
-    code, said = akunu(without_lab, *command, "--draft-sampling", "rejection")
+    code, said = akunu(*command, "--draft-sampling", "rejection")
     assert code == 2
     assert "no installed package offers the verifier 'rejection'" in said
 
@@ -73,9 +66,9 @@ def test_commands_of_other_packages(tmp_path):
         "bench.gone = no_such_module:gone\n"
     )
     shutil.copytree(PACKAGE, tmp_path / "akunu_py", ignore=shutil.ignore_patterns("*.pyc"))
-    assert "mine" in akunu(tmp_path, "--help")[1].split()
-    assert akunu(tmp_path, "mine") == (0, "mine it is")
-    assert akunu(tmp_path, "bench", "mine") == (0, "mine it is")
-    code, said = akunu(tmp_path, "bench", "--help")
+    assert "mine" in akunu("--help", folder=tmp_path)[1].split()
+    assert akunu("mine", folder=tmp_path) == (0, "mine it is")
+    assert akunu("bench", "mine", folder=tmp_path) == (0, "mine it is")
+    code, said = akunu("bench", "--help", folder=tmp_path)
     assert "gone" not in said.split()
-    assert "No such command 'gone'" in akunu(tmp_path, "bench", "gone")[1]
+    assert "No such command 'gone'" in akunu("bench", "gone", folder=tmp_path)[1]

@@ -13,9 +13,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from akunu_py.bench.replay.traces import read_item, read_record
 from akunu_py.bench.result_file import Failure
-from akunu_py.bench.rows import FieldError, Row
+from akunu_py.bench.rows import FieldError, Row, read_record
 from akunu_py.bench.workloads import Prompt, prompts_of
 from akunu_py.system.errors import ConfigError, ContractError
 
@@ -140,10 +139,11 @@ def _own(record: dict[str, Any], _category: str) -> list[Prompt]:
 
 
 def _trace(record: dict[str, Any], _category: str) -> list[Prompt]:
-    item = read_item(record)
-    return [
-        Prompt(item.id, item.category, "raw", item.prompt, session=item.session, turn=item.turn)
-    ]
+    """Return the prompt of a recorded reply; what was recorded of the reply is passed over."""
+    where = {name: record[name] for name in ("session", "turn") if name in record}
+    if where.keys() == {"turn"}:
+        raise FieldError("turn", "needs a session to be a turn of")
+    return [Prompt(record["id"], record["category"], "raw", record["prompt"], **where)]
 
 
 def _spec_bench(record: dict[str, Any], category: str) -> list[Prompt]:

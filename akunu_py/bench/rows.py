@@ -5,9 +5,10 @@ numbers are finite and fit into 64 bits, and nesting is bounded. Every error is 
 names the place.
 """
 
+import json
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
@@ -114,6 +115,41 @@ def convert(value: object, kind: type[T]) -> T:
         place = _PLACE.search(said)
         message = _PLACE.sub("", said).replace("`", "")
         raise FieldError("" if place is None else place[1], message) from None
+
+
+def read_record(line: bytes) -> dict[str, Any]:
+    """Return the JSON object of a line; raise FieldError for other values and repeated fields."""
+    try:
+        text = line.decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise FieldError("", f"not UTF-8 text (byte {error.start} of the line)") from None
+    try:
+        record = json.loads(
+            text, object_pairs_hook=_unique, parse_float=_finite, parse_constant=_finite
+        )
+    except json.JSONDecodeError as error:
+        raise FieldError("", f"not JSON: {error.msg} (column {error.colno})") from None
+    except (RecursionError, ValueError):
+        reason = "not JSON that can be read: nested too deep, or a number too large"
+        raise FieldError("", reason) from None
+    if not isinstance(record, dict):
+        raise FieldError("", f"an item is a JSON object, not {record!r:.60}")
+    return record
+
+
+def _unique(pairs: Iterable[tuple[str, Any]]) -> dict[str, Any]:
+    record: dict[str, Any] = {}
+    for key, value in pairs:
+        if key in record:
+            raise FieldError(key, "given twice")
+        record[key] = value
+    return record
+
+
+def _finite(text: str) -> float:
+    if not math.isfinite(float(text)):
+        raise ValueError(text)
+    return float(text)
 
 
 def typed(value: object, kind: type[T], where: str) -> T:

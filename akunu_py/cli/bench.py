@@ -6,7 +6,6 @@ from akunu_py.cli.group import CommandGroup
 
 _LATER = {
     "hit-rate": "akunu_py.cli.bench_hit_rate:hit_rate",
-    "replay": "akunu_py.cli.bench_replay:replay",
     "speed": "akunu_py.cli.bench_speed:speed",
 }
 
@@ -19,5 +18,4 @@ def bench() -> None:
     Examples:
       akunu bench hit-rate
       akunu bench speed model.gguf --quick
-      akunu bench replay trace.jsonl
     """  # noqa: D301 - \b keeps click from wrapping the examples

@@ -53,17 +53,6 @@ _MINUTES = 5.0
     metavar="DIR",
     help="With --full: write the page to DIR instead of the current folder.",
 )
-@click.option(
-    "--server",
-    metavar="URL",
-    help="Examine the server at URL instead: whether coding agents can rely on it.",
-)
-@click.option(
-    "--api-key-file",
-    type=click.Path(path_type=Path),
-    metavar="FILE",
-    help="With --server: send the first key in FILE.",
-)
 @click.option("--json", "as_json", is_flag=True, help="Print one line of JSON instead of text.")
 def doctor(  # noqa: PLR0917 - click passes by name
     model: str | None,
@@ -71,8 +60,6 @@ def doctor(  # noqa: PLR0917 - click passes by name
     full: bool,
     minutes: float,
     output: Path | None,
-    server: str | None,
-    api_key_file: Path | None,
     as_json: bool,
 ) -> None:
     """Check the machine and the installation, and say what to improve.
@@ -88,10 +75,7 @@ def doctor(  # noqa: PLR0917 - click passes by name
     nothing private. A slow machine measures fewer items. Ctrl-C keeps what was measured. Existing
     files are not overwritten.
 
-    --server sends a running server, akunu's or another one's, what coding agents send, and says
-    which of their rules it keeps. MODEL is then a name of that server's, by default its first one.
-
-    The exit code is 0, or 1 where there is an error or a rule is broken.
+    The exit code is 0, or 1 where there is an error.
 
     \b
     Examples:
@@ -100,21 +84,7 @@ def doctor(  # noqa: PLR0917 - click passes by name
       akunu doctor --json > doctor.json
       akunu doctor --full
       akunu doctor --full model.gguf --minutes 15 --output measured
-      akunu doctor --server http://127.0.0.1:8080
     """  # noqa: D301 - \b keeps click from wrapping the examples
-    if server is not None:
-        for name in ("full", "self_test", "minutes", "output"):
-            if _is_given(name):
-                raise click.UsageError(
-                    f"--server examines another program; leave out --{name.replace('_', '-')}"
-                )
-        from akunu_py.cli.doctor_server import server_doctor  # not for --help
-
-        typed = model if _is_given("model") or _is_given("model_option") else None
-        server_doctor(server, typed, api_key_file, as_json=as_json)
-        return
-    if _is_given("api_key_file"):
-        raise click.UsageError("--api-key-file goes with --server")
     if full:
         if _is_given("self_test"):
             raise click.UsageError("--full has no self-test; leave out --self-test")

@@ -33,7 +33,8 @@ _SUMMARIES = {
     "chat": "Chat with a model.",
     "completion": "Print a script for SHELL that completes commands when Tab is pressed.",
     "config": "Show and change settings, and show where each of them comes from.",
-    # Of the laboratory, which may not be there: then nobody reads it.
+    # Of the laboratory, which may not be there: then nobody reads them.
+    "conformance": "Examine the server at URL: whether coding agents can rely on it.",
     "counts": "Count the tokens of a corpus, for --drafter corpus.",
     "demo": "Watch a model edit a function twice: plain, and with drafts.",
     "doctor": "Check the machine and the installation, and say what to improve.",

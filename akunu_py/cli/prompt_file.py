@@ -191,8 +191,7 @@ def _task(
 ) -> Task:
     """Read a line; raise FieldError or ConfigError for one that is not a prompt."""
     from akunu_py.bench.prompt_files import PromptLine
-    from akunu_py.bench.replay.traces import read_record
-    from akunu_py.bench.rows import FieldError, convert
+    from akunu_py.bench.rows import FieldError, convert, read_record
     from akunu_py.values.messages import read_messages
 
     line = convert(read_record(content), PromptLine)

@@ -334,7 +334,7 @@ class GenerationConfig(SamplingConfig):
         heading="Drafting",
         rare=True,
     )
-    """The rules are in docs/methods.md."""
+    """The rules are in lab/docs/methods.md."""
     min_draft_tokens: int | None = option(
         None,
         Count(0, "0 or more"),
@@ -393,7 +393,7 @@ class GenerationConfig(SamplingConfig):
         heading="Drafting",
         rare=True,
     )
-    """More than one is for "draft-model" and "draft-model-ngram" (docs/methods.md)."""
+    """More than one is for "draft-model" and "draft-model-ngram" (lab/docs/methods.md)."""
     lenience: float = option(
         1.0,
         Number(0, 1, "a number above 0, at most 1 (1 is exact)", excluded=0),

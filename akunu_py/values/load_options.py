@@ -89,7 +89,7 @@ class EngineOptions(LoadOptions):
     """Folder for the texts that `auto` drafts from (docs/drafting.md)."""
 
     draft_model: str | Path | None = None
-    """Smaller model with the same vocabulary to draft with (docs/methods.md)."""
+    """Smaller model with the same vocabulary to draft with (lab/docs/methods.md)."""
 
     heads: str | Path | None = None
     """"own" to draft with the model's own prediction head, or the path of a file or folder that has

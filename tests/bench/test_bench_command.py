@@ -26,7 +26,6 @@ from akunu_py.cli.bench_output import rich_table
 from akunu_py.cli.count_progress import count_progress
 from akunu_py.cli.main import cli
 from akunu_py.drafting.draft_model import NUM_DRAFT_TOKENS
-from akunu_py.lab.commands.report import command_text
 
 DRAFTED = {
     "steps": 10, "steps_with_draft": 4, "drafted": 16, "accepted": 12, "tested": 15,
@@ -179,7 +178,10 @@ def test_options_of_drafting_reach_the_replies_and_the_file(fake):
     assert f"{said}adjust residual False" in " ".join(shown.stdout.split())
 
 
+@pytest.mark.lab
 def test_the_command_of_a_result_gives_the_same_options(fake, tmp_path):
+    from akunu_lab.commands.report import command_text
+
     words = ["--limit", "1", "--lenience", "0.5", "--no-adjust", "--draft-sampling", "rejection"]
     run(*words, "--temperature", "0.7", "--output", str(tmp_path))
     first, fake.drafting = fake.drafting, None

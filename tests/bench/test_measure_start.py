@@ -6,8 +6,6 @@ from pathlib import Path
 
 import pytest
 
-from akunu_py.system.extras import install_command
-
 SCRIPT = Path(__file__).parents[2] / "scripts" / "measure_start.py"
 
 
@@ -43,7 +41,7 @@ def test_what_is_run(script, tmp_path, monkeypatch, capsys):
     found.clear()
     assert "llama.cpp" not in script.commands(Path("x.gguf"), tmp_path)
     (line,) = capsys.readouterr().err.splitlines()
-    assert install_command("compare") in line
+    assert "pip install xllamacpp" in line
 
 
 def test_a_program_that_fails_ends_the_script_in_its_words(script):

@@ -115,7 +115,6 @@ def test_lines_that_are_no_prompt_are_reported_and_the_rest_goes_on(line, words)
         ({**SPEC_BENCH, "question_id": 1, "turns": []}, "field turns: [] is not a list"),
         ({**SPEC_BENCH, "question_id": 1, "turns": [3]}, "field turns: 3 is not a text"),
         ({**SPEC_BENCH, "question_id": 1, "category": 3}, "has the category 3"),
-        ({**TRACE, "id": "x", "output": ""}, "field output: Expected str of length >= 1"),
         ({**TRACE, "id": "x", "session": "a", "turn": 0}, "turn 0 of a session follows turn 0"),
     ],
 )

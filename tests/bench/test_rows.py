@@ -7,7 +7,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from akunu_py.bench.bootstrap import Ratio
-from akunu_py.bench.replay.runner import ItemCounts
 from akunu_py.bench.reply import Pass
 from akunu_py.bench.resume import ItemStore
 from akunu_py.bench.rows import encode, parse, plain, typed
@@ -59,7 +58,10 @@ def test_names_that_are_not_unicode_can_be_written():
     assert parse(encode({"model": "m\udcff.gguf"}), "it") == {"model": "m?.gguf"}
 
 
+@pytest.mark.lab
 def test_counts_of_the_engine_are_checked_as_rows(tmp_path):
+    from akunu_lab.replay.runner import ItemCounts
+
     counts = ItemCounts(DecodeStats(steps=3, drafted_per_position=(2, 1)), 0.5, None, True)
     with ItemStore(tmp_path, {}) as store:
         store.put("a", counts)

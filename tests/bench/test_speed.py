@@ -1,14 +1,11 @@
 """`akunu bench speed`: what is timed, what is forced, and what the figures are."""
 
-import json
-
 import mlx.core as mx
 import pytest
 from click.testing import CliRunner
 
 from akunu_py import ConfigError, Engine
 from akunu_py.bench.bootstrap import Ratio
-from akunu_py.bench.result_file import parse_result
 from akunu_py.bench.runner import Item
 from akunu_py.bench.speed import BASELINE, run_speed, speed_findings
 from akunu_py.bench.streams import batches, run_streams
@@ -17,7 +14,6 @@ from akunu_py.decoding.budget import Budget
 from akunu_py.models import mlx_lm_loop
 from akunu_py.models.load import load_model
 from akunu_py.models.mlx_lm_loop import PlainLoop
-from akunu_py.models.random_models import build_random_model
 from akunu_py.models.reply_frame import ReplyFrame, _WiredLimit
 from akunu_py.models.session import Session
 from akunu_py.sampling.forced import ForcedSampler
@@ -214,97 +210,16 @@ def test_what_cannot_be_measured(engine):
         run_speed(engine, [item("a")], drafters=["magic"])
 
 
-def test_random_models_are_the_same_each_time(loaded):
-    first, second = (build_random_model("llama-tiny", loaded.tokenizer).model for _ in range(2))
-    tokens = mx.array([[3, 4, 5]])
-    logits = first(tokens)
-    assert mx.array_equal(logits, second(tokens))
-    assert logits.dtype == mx.float32
-    assert bool(mx.isfinite(logits).all())
-    with pytest.raises(ConfigError, match="no random model named 'llama-1t'"):
-        build_random_model("llama-1t", loaded.tokenizer)
-
-
 def command(*arguments):
     result = CliRunner().invoke(cli, ["bench", "speed", *map(str, arguments)])
     return result.exit_code, result.output
 
 
-@pytest.fixture
-def trace(tmp_path):
-    path = tmp_path / "edits.jsonl"
-    text = "def read(path):\n    return path.read_text()\n" * 20
-    items = [
-        {"id": "short", "category": "c", "prompt": "x", "output": "y"},
-        {"id": "long", "category": "c", "prompt": text * 9, "output": text},
-        {"id": "good", "category": "c", "prompt": text, "output": text},
-    ]
-    path.write_text("\n".join(map(json.dumps, items)))
-    return path
-
-
-@pytest.mark.slow
-def test_the_command_with_a_random_model_and_a_trace(trace, monkeypatch):
-    # What passes cost is measured once, not five times.
-    tune = Engine.tune
-    monkeypatch.setattr(Engine, "tune", lambda engine, ids, **_: tune(engine, ids, repeats=1))
-    options = ["--random-model", "llama-tiny", "--trace", trace, "--max-tokens", 16]
-    code, output = command(*options, "--json", "--drafter", "ngram")
-    assert code == 0
-    # A curve measured on a busy machine may be doubted below.
-    result = parse_result(next(line for line in output.splitlines() if line.startswith("{")))
-    assert result.model.name == "llama-tiny, random weights"
-    assert result.model.sha256 == ""
-    assert {item["id"] for item in result.items} == {"edits/good by mlx-lm", "edits/good by ngram"}
-    fixed = result.deterministic["arms"]
-    assert list(fixed) == [BASELINE, "ngram"]
-    # Both were forced to the recording.
-    assert fixed["ngram"] == fixed[BASELINE]
-    assert fixed["ngram"]["identical"] == 1
-    assert result.timing["ratios"]["ngram"]["pairs"] == 1
-    assert result.timing["traffic"]["weight_bytes"] > 0
-    code, output = command(*options, "--drafter", "none")
-    assert "random weights" in output
-    assert "forced to recorded replies" in output
-    code, output = command(*options, "--max-prompt-tokens", 8)
-    assert code == 2
-    assert "has no item with at most 8" in output
-
-
-def test_the_context_is_a_bound(trace, tiny_gguf):
-    code, output = command(tiny_gguf, "--trace", trace, "--context", 9999)
-    assert code == 2
-    assert "--context is 9999; this model allows 2 to" in output
-    code, output = command(tiny_gguf, "--trace", trace, "--context", 40)
-    assert code == 2
-    assert "the context holds 40, 97 of the reply included" in " ".join(output.split())
-
-
-def test_models_are_given_by_their_names(trace, tiny_gguf, hub_cache):
-    CliRunner().invoke(cli, ["models", "alias", "tiny", str(tiny_gguf)], catch_exceptions=False)
-    options = ["--trace", trace, "--max-prompt-tokens", 8]
-    # What is asked for last is the trace: both models were found and loaded.
-    code, output = command("tiny", "--draft-model", "tiny", *options)
-    assert (code, "has no item with at most 8" in " ".join(output.split())) == (2, True)
-    for arguments in (["tiny2"], ["tiny", "--draft-model", "tiny2"]):
-        code, output = command(*arguments, *options)
-        assert code == 2
-        assert "Did you mean tiny?" in " ".join(output.split())
-
-
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["m.gguf", "--random-model", "llama-135m"], "either a MODEL or"),
-        (["--tokenizer", "x.gguf"], "goes with --random-model"),
-        (["--random-model", "llama-9"], "no random model"),
         (["--kv-bits", "8"], "--kv-bits has no counterpart"),
-        (["--random-model", "llama-tiny", "--kv-bits", "8"], "--kv-bits has no counterpart"),
-        (["--random-model", "llama-tiny", "--reproducible"], "--reproducible has no counterpart"),
-        (["--random-model", "llama-tiny", "--compute-type", "float16"], "leave it out"),
-        (["--random-model", "llama-tiny", "--context", "64"], "leave it out"),
-        (["--trace", "absent.jsonl"], "absent.jsonl cannot be read"),
-        (["--trace", "a.jsonl", "--streams", "1,2"], "--streams is about the shipped prompts"),
+        (["--reproducible"], "--reproducible has no counterpart"),
         (["--temperature", "0.7"], "--temperature goes with --streams"),
         (["--streams", "2,none"], "'2,none' is not a list of numbers"),
     ],

@@ -15,7 +15,6 @@ from shared_files import ROOT
 from terminal_screen import TerminalScreen
 
 from akunu_py.cli import default_model_offer
-from akunu_py.cli.bench_replay import load_tokenizer
 from akunu_py.cli.main import cli
 from akunu_py.engine.engine import Engine
 from akunu_py.model_store import default_model, names
@@ -148,7 +147,10 @@ def test_what_needs_the_default_model_fetches_it(line, fetches):
     assert set(fetches) == {SMOLLM2}
 
 
+@pytest.mark.lab
 def test_a_replay_counts_with_its_tokenizer(fetches):
+    from akunu_lab.commands.replay import load_tokenizer
+
     load_tokenizer(None)
     assert fetches == [SMOLLM2]
 
@@ -183,8 +185,9 @@ def test_the_script_of_a_checkout_asks_for_the_fetch_and_makes_none(tmp_path):
     (tmp_path / "scripts").mkdir()
     for name in ("akunu", "environment.sh"):
         shutil.copy(ROOT / "scripts" / name, tmp_path / "scripts")
-    project = tmp_path / "pyproject.toml"
-    project.write_text("")
+    (tmp_path / "lab").mkdir()
+    for project in (tmp_path, tmp_path / "lab"):
+        (project / "pyproject.toml").write_text("")
     programs = tmp_path / ".venv" / "bin"
     programs.mkdir(parents=True)
     stamp = subprocess.run(["cksum"], input=b"", capture_output=True, check=True).stdout

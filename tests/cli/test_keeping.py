@@ -8,15 +8,17 @@ import stat
 import pytest
 from akunu_runs import ENDLESS, run
 
-from akunu_py.bench.replay.tokens import tokenize
-from akunu_py.bench.replay.traces import read_trace
 from akunu_py.cli.completing import DRAFTERS
 from akunu_py.drafting.memory import Memory
 from akunu_py.engine.engine import Engine
 from akunu_py.system.errors import ConfigError
 
 
+@pytest.mark.lab
 def test_generate_traces_and_replay_reads_it(tiny_gguf, tmp_path):
+    from akunu_lab.replay.tokens import tokenize
+    from akunu_lab.replay.traces import read_trace
+
     path = tmp_path / "trace.jsonl"
     outputs = []
     for number in range(3):
@@ -48,7 +50,10 @@ def test_generate_traces_and_replay_reads_it(tiny_gguf, tmp_path):
     assert "greeting" in json.dumps(report)
 
 
+@pytest.mark.lab
 def test_chat_traces_conversations(tiny_gguf, tmp_path):
+    from akunu_lab.replay.traces import read_trace
+
     path = tmp_path / "trace.jsonl"
     lines = "hello\nworld\n/reset\nhello again\n"
     result = run(

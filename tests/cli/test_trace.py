@@ -6,7 +6,6 @@ import re
 import pytest
 from akunu_runs import ENDLESS, run
 
-from akunu_py.bench.replay.traces import read_trace
 from akunu_py.cli import step_trace
 from akunu_py.cli.step_trace import StepTrace
 from akunu_py.values.decode_stats import DraftedToken, StepDetail, StepStats
@@ -84,8 +83,11 @@ def test_an_event_without_a_step_prints_nothing(capsys):
         ),
     ],
 )
+@pytest.mark.lab
 def test_a_reply_and_its_file(tiny_gguf, tmp_path, more):
     """Both say the same, and the steps put the reply together (which reading the file checks)."""
+    from akunu_lab.replay.traces import read_trace
+
     path = tmp_path / "trace.jsonl"
     result = run(
         "generate", tiny_gguf, "-p", "a b a b a b", "--max-tokens", 12, "--seed", 3, "--trace", "--trace-file",

@@ -14,7 +14,6 @@ import pytest
 from pairwise import all_pairs
 
 from akunu_py import ConfigError, Engine, EngineStateError, GenerationConfig
-from akunu_py.bench.replay.traces import read_trace
 from akunu_py.drafting.registry import default_num_draft_tokens, drafter_names, make
 
 PROMPT = "def hello(world):\n    return world"
@@ -254,7 +253,10 @@ def test_reproducible_passes_take_seven_tokens_at_most(tiny_gguf, monkeypatch):
     assert asked == [0, *(min(7, number) for number in own), 3]
 
 
+@pytest.mark.lab
 def test_a_trace_is_read_back(engine, tmp_path):
+    from akunu_lab.replay.traces import read_trace
+
     path = tmp_path / "t.jsonl"
     messages = [{"role": "user", "content": "hello <|end|> world"}]
     for turn in (1, 2):

@@ -11,7 +11,7 @@ from akunu_py.drafting import vocabulary_fingerprint
 from akunu_py.drafting.registry import BUILT_IN, drafter_names
 
 pytestmark = needs_fast_blas
-lab_counts = pytest.importorskip("akunu_py.lab.counts")
+lab_counts = pytest.importorskip("akunu_lab.counts")
 
 # These models have no prediction head.
 DRAFTERS = [name for name in drafter_names() if name not in {"mtp", "none"}]

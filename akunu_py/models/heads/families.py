@@ -62,7 +62,7 @@ FAMILIES: Mapping[str, Family] = {
     "glm4_moe_lite": Family(architectures=("deepseek2",), changes=_EXPERTS),
     # vLLM's mimo_mtp joins the state and the embedding in this order.
     "mimo": Family(embedding_first=False),
-    # No checkpoint has one: scripts/train_heads.py trains it.
+    # No checkpoint has one: lab/scripts/train_heads.py trains it.
     "llama": Family(changes={"layer_types": None}),
 }
 """Module of `mlx_lm.models` -> its heads."""

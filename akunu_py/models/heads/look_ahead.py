@@ -181,6 +181,6 @@ def make_look_ahead(stored: StoredHead, target: nn.Module, architecture: str) ->
     if not 1 <= count <= _MOST:
         raise ModelFormatError(
             f"tensor {NAME!r} in {stored.place} has {count} vectors, not 1 to {_MOST}; give a file "
-            "that scripts/train_heads.py wrote"
+            "that lab/scripts/train_heads.py wrote"
         )
     return LookAheadHead(target, count)

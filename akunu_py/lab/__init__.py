@@ -1,1 +1,0 @@
-"""The laboratory: speculative methods to study and measure, as a plug-in of the engine."""

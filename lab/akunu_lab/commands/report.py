@@ -1,0 +1,100 @@
+"""`akunu bench report`: results as a page."""
+
+import shlex
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from akunu_py.cli.command import Command
+from akunu_py.system.errors import ConfigError
+
+if TYPE_CHECKING:
+    from akunu_py.bench.result_file import BenchResult
+
+
+@click.command(cls=Command)
+@click.argument("results", nargs=-1, required=True, type=click.Path(path_type=Path))
+@click.option(
+    "--output",
+    "folder",
+    required=True,
+    type=click.Path(file_okay=False, path_type=Path),
+    metavar="DIR",
+    help="Write report.html, report.md and pictures/ here.",
+)
+@click.option("--no-pictures", is_flag=True, help="Write only tables, without matplotlib.")
+def report(results: tuple[Path, ...], folder: Path, *, no_pictures: bool) -> None:
+    """Combine RESULTS into one page, in HTML and Markdown.
+
+    RESULTS are the result.json files that the other commands write with --output, or their folders.
+    The page begins with failures, replies that differ, and ratios below 1. report.html needs no
+    other file and no network.
+
+    \b
+    Examples:
+      akunu bench hit-rate --output kept
+      akunu bench report kept --output page
+    """  # noqa: D301 - \b keeps click from wrapping the examples
+    from akunu_lab.pages.content import KeptResult, make_page  # --help without
+    from akunu_lab.pages.forms import PICTURES, html_page, markdown_page
+    from akunu_py.bench.result_file import read_result, write_text
+
+    kept: list[KeptResult] = []
+    for path in results:
+        result = read_result(path)
+        kept.append(KeptResult(str(path), command_text(result), result))
+    page = make_page(kept, pictures=not no_pictures)
+    try:
+        (folder / PICTURES if not no_pictures else folder).mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise ConfigError(f"cannot make {folder}: {error.strerror or error}") from error
+    for section in page.sections:
+        for picture in section.pictures:
+            write_text(folder / PICTURES / f"{picture.file}.svg", picture.svg.decode("utf-8"))
+    write_text(folder / "report.html", html_page(page))
+    write_text(folder / "report.md", markdown_page(page))
+    warnings = f", {len(page.warnings)} things to know first" if page.warnings else ""
+    click.echo(f"wrote {folder / 'report.html'} and report.md{warnings}")
+
+
+def command_text(result: "BenchResult") -> str:
+    """Return the command that repeats a result, as one would type it."""
+    from akunu_py.cli.bench import bench  # that module offers this one
+
+    command = bench.get_command(click.Context(bench), result.command)
+    words = None if command is None else _command_words(command, result.arguments)
+    # Of a result of another version only the name may be known.
+    return shlex.join(["akunu", "bench", result.command, *(words or ())])
+
+
+def _command_words(command: click.Command, arguments: Mapping[str, object]) -> list[str] | None:
+    """Return what gives a command these arguments; None if it does not have one of them.
+
+    An argument has the name of an option, or that of the parameter it becomes.
+    """
+    known = {
+        word.removeprefix("--").replace("-", "_"): parameter
+        for parameter in command.params
+        for word in parameter.opts
+    }
+    # MODEL is also an option, which says the same.
+    known |= {parameter.name or "": parameter for parameter in command.params}
+    options: list[str] = []
+    positional: list[str] = []
+    for name, value in arguments.items():
+        if value is None:
+            continue
+        found = known.get(name)
+        values = value if isinstance(value, list | tuple) else [value]
+        if found is None:
+            return None
+        if isinstance(found, click.Argument):
+            positional += map(str, values)
+        elif isinstance(found, click.Option) and found.is_flag:
+            options += [found.opts[0]] if value else found.secondary_opts[:1]
+        else:
+            word = max(found.opts, key=len)
+            options += [f"{word}={entry}" for entry in values]
+    return positional + options

@@ -1,0 +1,147 @@
+"""The laboratory's drafters for the engine's registry, as entry points "akunu.drafters"."""
+
+from akunu_lab.counts import CorpusModel, CountDrafter, CountModel, NgramModel, load_counts
+from akunu_lab.counts.drafter import NUM_DRAFT_TOKENS as NUM_COUNT_TOKENS
+from akunu_lab.counts.drafter import CountDraws, SampledCountDrafter
+from akunu_lab.counts.interpolation import MAX_VOCABULARY
+from akunu_lab.drafting.adaptive_length import AfterDraws, length_rule
+from akunu_lab.drafting.assisted import AssistedNgramDrafter
+from akunu_lab.drafting.combined import CombinedDrafter, CombinedSource
+from akunu_lab.drafting.head_tree import NUM_DRAFT_TOKENS as NUM_HEAD_TREE_TOKENS
+from akunu_lab.drafting.head_tree import HeadTreeDrafter, check_head_tree
+from akunu_lab.drafting.hierarchical import NgramGuesses
+from akunu_lab.drafting.proposals import ProposalsDrafter
+from akunu_lab.drafting.recycling import RecyclingDrafter
+from akunu_lab.drafting.tree import NUM_DRAFT_TOKENS as NUM_TREE_TOKENS
+from akunu_lab.drafting.tree import TreeDrafter
+from akunu_py.drafting import vocabulary_fingerprint
+from akunu_py.drafting.draft_model import NUM_DRAFT_TOKENS, DraftModelDrafter
+from akunu_py.drafting.registry import DrafterKind, DrafterSetup
+from akunu_py.protocols import Drafter
+from akunu_py.system.errors import ConfigError
+from akunu_py.values.types import GenerationConfig
+
+_CONFIDENT = 0.5
+"""Least confidence with which an n-gram, which costs no pass, goes before a draft model."""
+
+
+def _check_length(config: GenerationConfig, num_draft_tokens: int) -> None:
+    length_rule(config, num_draft_tokens)
+
+
+def _counts(setup: DrafterSetup, model: CountModel, name: str) -> CountDrafter:
+    most = setup.num_draft_tokens
+    length = length_rule(setup.config, most)
+    if setup.rejection and setup.vocabulary_size is not None:
+        return SampledCountDrafter(model, num_draft_tokens=most, length=length, name=name)
+    # Without the size of the vocabulary the likeliest token is drafted at any temperature.
+    draws: CountDraws = "greedy" if setup.vocabulary_size is None else "coupled"
+    return CountDrafter(model, num_draft_tokens=most, draws=draws, length=length, name=name)
+
+
+def _of_text(name: str, order: int) -> DrafterKind:
+    """Return the kind of a drafter that counts a reply's own n-grams."""
+
+    def make(setup: DrafterSetup) -> Drafter:
+        model = NgramModel(setup.vocabulary_size or MAX_VOCABULARY, order=order)
+        return _counts(setup, model, name)
+
+    return DrafterKind(make, NUM_COUNT_TOKENS, has_q=True, check=_check_length)
+
+
+def _of_corpus(setup: DrafterSetup) -> Drafter:
+    if setup.counts is None:
+        raise ConfigError(
+            "there are no counts of a corpus to draft from; fit them with `akunu counts fit` and "
+            "load them with counts= or --counts"
+        )
+    model = setup.kept.get("corpus")
+    if not isinstance(model, CorpusModel):
+        fingerprint = vocabulary_fingerprint(setup.token_texts())
+        found = load_counts(setup.counts, fingerprint, setup.vocabulary_size)
+        model = setup.kept["corpus"] = CorpusModel(found, order=found.order)
+    return _counts(setup, model, "corpus")
+
+
+def _draft_model(setup: DrafterSetup, *, guesses: NgramGuesses | None = None) -> DraftModelDrafter:
+    rule = length_rule(setup.config, setup.num_draft_tokens)
+    length = None if rule is None else AfterDraws(rule, setup.known_vocabulary_size)
+    if setup.config.num_proposals > 1:
+        return ProposalsDrafter(
+            setup.known_token_model,
+            num_proposals=setup.config.num_proposals,
+            num_draft_tokens=setup.num_draft_tokens,
+            rejection=setup.rejection,
+            length=length,
+            guesses=guesses,
+        )
+    return DraftModelDrafter(
+        setup.known_token_model,
+        num_draft_tokens=setup.num_draft_tokens,
+        rejection=setup.rejection,
+        length=length,
+        guesses=guesses,
+    )
+
+
+def _draft_model_ngram(setup: DrafterSetup) -> Drafter:
+    return _draft_model(setup, guesses=NgramGuesses())
+
+
+def _ngram_draft_model(setup: DrafterSetup) -> Drafter:
+    sources = (
+        CombinedSource(AssistedNgramDrafter(num_draft_tokens=setup.num_draft_tokens), _CONFIDENT),
+        CombinedSource(_draft_model(setup)),
+    )
+    size = setup.known_vocabulary_size if setup.rejection else None
+    return CombinedDrafter(sources, num_draft_tokens=setup.num_draft_tokens, vocabulary_size=size)
+
+
+ngram_assisted = DrafterKind(
+    lambda setup: AssistedNgramDrafter(num_draft_tokens=setup.num_draft_tokens), needs="candidates"
+)
+recycling = DrafterKind(
+    lambda setup: RecyclingDrafter(num_draft_tokens=setup.num_draft_tokens), needs="candidates"
+)
+tree = DrafterKind(
+    lambda setup: TreeDrafter(num_draft_tokens=setup.num_draft_tokens),
+    NUM_TREE_TOKENS,
+    needs="candidates",
+)
+unigram = _of_text("unigram", 1)
+bigram = _of_text("bigram", 2)
+counts = _of_text("counts", 4)
+corpus = DrafterKind(_of_corpus, NUM_COUNT_TOKENS, needs="counts", has_q=True, check=_check_length)
+draft_model = DrafterKind(
+    _draft_model,
+    NUM_DRAFT_TOKENS,
+    needs="draft model",
+    has_q=True,
+    proposes_several=True,
+    check=_check_length,
+)
+"""The engine's drafter with a length rule or several proposals for a position."""
+
+draft_model_ngram = DrafterKind(
+    _draft_model_ngram,
+    NUM_DRAFT_TOKENS,
+    needs="draft model",
+    has_q=True,
+    proposes_several=True,
+    check=_check_length,
+)
+ngram_draft_model = DrafterKind(
+    _ngram_draft_model, NUM_DRAFT_TOKENS, needs="draft model", has_q=True, check=_check_length
+)
+mtp = DrafterKind(
+    lambda setup: HeadTreeDrafter(
+        setup.known_head_model,
+        num_proposals=setup.config.num_proposals,
+        num_draft_tokens=setup.num_draft_tokens,
+    ),
+    NUM_HEAD_TREE_TOKENS,
+    needs="prediction head",
+    proposes_several=True,
+    check=check_head_tree,
+)
+"""The engine's drafter with several proposals for a position."""

@@ -1,0 +1,76 @@
+"""A page as self-contained HTML, and as Markdown with its pictures beside it."""
+
+from base64 import b64encode
+from importlib.resources import files
+
+import jinja2
+
+from akunu_lab.pages.content import DrawnPicture, Page, Section
+from akunu_py.bench.tables import escape_markdown
+
+PICTURES = "pictures"
+"""The folder of the Markdown page's pictures."""
+
+
+def html_page(page: Page) -> str:
+    """Return the page with its pictures; it has no script, and texts are escaped.
+
+    Result files may come from anywhere: every text goes through jinja2's escaping. A picture is an
+    image, so that its ids and rules are its own, and nothing in it can run.
+    """
+    environment = jinja2.Environment(autoescape=True, undefined=jinja2.StrictUndefined)
+    source = (files("akunu_lab.pages") / "page.html.j2").read_text(encoding="utf-8")
+    return environment.from_string(source).render(page=page, data=_data)
+
+
+def _data(drawn: DrawnPicture) -> str:
+    return f"data:image/svg+xml;base64,{b64encode(drawn.svg).decode('ascii')}"
+
+
+def markdown_page(page: Page) -> str:
+    """Return the page for GitHub's Markdown; pictures are `pictures/NAME.svg`."""
+    lines = [f"# {escape_markdown(page.title)}", ""]
+    if page.warnings:
+        lines += ["**What to know first**", ""]
+        lines += [
+            f"- {_in_section(page, section)}{escape_markdown(warning)}"
+            for section, warning in page.warnings
+        ]
+        lines.append("")
+    for section in page.sections:
+        lines += _markdown_section(section)
+    return "\n".join(lines)
+
+
+def _in_section(page: Page, section: Section) -> str:
+    if len(page.sections) == 1:
+        return ""
+    return f"[{escape_markdown(section.heading)}](#{section.anchor}): "
+
+
+def _markdown_section(section: Section) -> list[str]:
+    lines = [
+        f'<a id="{section.anchor}"></a>',
+        "",
+        f"## {escape_markdown(section.heading)}",
+        "",
+        # An indented line is code, whatever its text.
+        f"    {' '.join(section.kept.command.split())}",
+        "",
+        *(f"- {escape_markdown(name)}: {escape_markdown(value)}" for name, value in section.facts),
+        "",
+    ]
+    for table in section.tables:
+        lines += [table.markdown()]
+    for drawn in section.pictures:
+        title = escape_markdown(drawn.picture.title)
+        lines += [f"![{title}]({PICTURES}/{drawn.file}.svg)", ""]
+        lines += [f"{title}. {escape_markdown(drawn.picture.caption)}", ""]
+    if section.left_out:
+        lines += ["Not drawn:", ""]
+        lines += [
+            f"- {escape_markdown(one.title)}: {escape_markdown(one.reason)}"
+            for one in section.left_out
+        ]
+        lines.append("")
+    return lines
