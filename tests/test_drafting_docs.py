@@ -3,6 +3,8 @@
 import re
 from pathlib import Path
 
+import pytest
+
 from akunu_py.decoding.loop import NUM_CANDIDATES
 from akunu_py.drafting.memory import MAX_TOKENS
 from akunu_py.drafting.registry import default_num_draft_tokens, drafter_names
@@ -11,6 +13,7 @@ from akunu_py.drafting.reply_memory import SAVE_EVERY_S
 TEXT = (Path(__file__).parents[1] / "docs" / "drafting.md").read_text("utf-8")
 
 
+@pytest.mark.lab
 def test_the_table_names_every_drafter_and_its_number():
     rows = re.findall(r"^\| (`[a-z-`, ]+`) \|.*\|\s*(\d*)\s*\|[^|]*\|$", TEXT, re.MULTILINE)
     said = {

@@ -32,6 +32,8 @@ DRAFTED = {
     "output_tokens": 22,
 }  # fmt: skip
 
+OF_THE_LAB = [pytest.param(name, marks=pytest.mark.lab) for name in ("alpha", "compare", "sweep")]
+
 
 @pytest.fixture
 def fake(monkeypatch):
@@ -303,7 +305,7 @@ def test_a_folder_gets_the_result_and_the_tables(fake, tmp_path):
 
 @pytest.mark.fast_every(2)
 @pytest.mark.parametrize("kept", ["items.jsonl", "result.json"])
-@pytest.mark.parametrize("command", ["compare", "speed", "alpha", "sweep"])
+@pytest.mark.parametrize("command", ["speed", *OF_THE_LAB])
 def test_a_folder_is_for_one_command(fake, tmp_path, command, kept):
     """As observed: versions and arguments were listed, and the command among them."""
     folder = tmp_path / "out"
@@ -507,7 +509,7 @@ def test_a_model_given_twice_and_a_number_of_threads(fake):
     assert run("--temp", "8", "--limit", "1").exit_code == 0
 
 
-@pytest.mark.parametrize("name", ["hit-rate", "speed", "alpha", "compare", "sweep"])
+@pytest.mark.parametrize("name", ["hit-rate", "speed", *OF_THE_LAB])
 def test_a_model_is_given_as_in_a_chat(name):
     measuring = bench.get_command(click.Context(bench), name)
     spellings = {spelling: p.name for p in measuring.params for spelling in p.opts}

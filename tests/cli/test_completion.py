@@ -118,6 +118,7 @@ def offered(monkeypatch, capsys):
     return offer
 
 
+@pytest.mark.lab
 def test_drafters_are_those_of_the_registry():
     assert tuple(DRAFTERS) == tuple(BUILT_IN)
     assert completing.ENTRY_POINTS == ENTRY_POINT_GROUP

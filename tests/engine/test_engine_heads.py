@@ -78,10 +78,13 @@ def test_auto_asks_it_where_it_was_loaded(engine, options):
     assert stream.config.drafter == "auto"
     sources = {one.source for event in stream for one in event.step.detail.drafted}
     assert options["drafter"] in sources
-    # Drafts by probability are drawn, not copied.
+    assert engine.generate(PROMPT, drafter="ngram", **PLAIN).text
+
+
+@pytest.mark.lab
+def test_drafts_by_probability_are_drawn_not_copied(engine, options):
     config = engine.stream(PROMPT, draft_sampling="rejection", **PLAIN).config
     assert config.drafter == options["drafter"]
-    assert engine.generate(PROMPT, drafter="ngram", **PLAIN).text
 
 
 def test_a_conversation_goes_on(engine, options):

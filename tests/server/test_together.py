@@ -10,6 +10,7 @@ AKUNU_MIXTURES says how many random mixtures the slow test makes of each engine.
 import os
 from collections import Counter
 from dataclasses import dataclass, replace
+from importlib.util import find_spec
 from itertools import product
 from weakref import WeakKeyDictionary
 
@@ -46,7 +47,7 @@ WAYS = (
     {"drafter": "none"},
     {"drafter": "ngram", "draft_budget": "always"},
     {"drafter": "auto", "draft_budget": "always"},
-    {"drafter": "tree", "draft_budget": "always"},
+    *([{"drafter": "tree", "draft_budget": "always"}] if find_spec("akunu_lab") else []),
     {"drafter": "mtp", "draft_budget": "always"},
     {"drafter": "ngram"},
 )
