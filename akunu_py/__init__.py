@@ -24,8 +24,8 @@ from akunu_py.system.errors import (
 # Importing typing would double the time of this import, in which Ctrl-C shows a traceback.
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from akunu_py.engine.admission import ReplyStream
     from akunu_py.engine.engine import Engine
-    from akunu_py.engine.reply_stream import ReplyStream
     from akunu_py.protocols import Drafter, Target, Tokenizer
     from akunu_py.values.messages import Message, TextPart, Tool, ToolCall
     from akunu_py.values.types import (
@@ -73,7 +73,7 @@ __all__ = [
 
 _MODULES = {
     "Engine": "akunu_py.engine.engine",
-    "ReplyStream": "akunu_py.engine.reply_stream",
+    "ReplyStream": "akunu_py.engine.admission",
     **dict.fromkeys(("Message", "TextPart", "Tool", "ToolCall"), "akunu_py.values.messages"),
     **dict.fromkeys(("Drafter", "Target", "Tokenizer"), "akunu_py.protocols"),
 }

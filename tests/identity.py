@@ -12,7 +12,7 @@ import sys
 import mlx.core as mx
 import numpy as np
 
-from akunu_py.sampling.noise import gumbel_row, token_strides
+from akunu_py.sampling.sampler import gumbel_row, token_strides
 from akunu_py.sampling.transforms import TransformChain
 from akunu_py.values.keyed_noise import noise_key
 

@@ -6,9 +6,8 @@ from pathlib import Path
 import pytest
 
 from akunu_py.decoding.loop import NUM_CANDIDATES
-from akunu_py.drafting.memory import MAX_TOKENS
+from akunu_py.drafting.memory import MAX_TOKENS, SAVE_EVERY_S
 from akunu_py.drafting.registry import default_num_draft_tokens, drafter_names
-from akunu_py.drafting.reply_memory import SAVE_EVERY_S
 
 TEXT = (Path(__file__).parents[1] / "docs" / "drafting.md").read_text("utf-8")
 

@@ -17,7 +17,7 @@ from akunu_py.bench.resume import ItemStore
 from akunu_py.bench.runner import ItemReplies, Progress, encode_items, run_arms
 from akunu_py.bench.workloads import Prompt, order_of
 from akunu_py.drafting.registry import check_drafter, default_num_draft_tokens
-from akunu_py.engine.generation_options import with_options
+from akunu_py.engine.request_checks import with_options
 from akunu_py.models.pass_times import PassTimes
 from akunu_py.system.errors import ConfigError
 from akunu_py.values.cost_curve import CostCurve

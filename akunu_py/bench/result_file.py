@@ -12,8 +12,8 @@ from akunu_py.bench.environment import Environment
 from akunu_py.bench.measured_model import Model
 from akunu_py.bench.rows import Number, Row, encode, parse, read_file, typed
 from akunu_py.bench.tables import Table
-from akunu_py.system.atomic_file import replace_file
 from akunu_py.system.errors import ConfigError
+from akunu_py.system.files import replace_file
 from akunu_py.values.cost_curve import CostCurve
 
 FORMAT: Final = "akunu bench result 2"

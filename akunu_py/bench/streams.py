@@ -16,8 +16,7 @@ from akunu_py.bench.runner import Arm, Item, Progress, run_arms
 from akunu_py.bench.speed import SpeedReport, fitting_items
 from akunu_py.drafting import AutoState
 from akunu_py.engine.engine import Engine
-from akunu_py.engine.lane import Lane
-from akunu_py.engine.rounds import ReplyInTurns, choose_steps
+from akunu_py.engine.lane import Lane, ReplyInTurns, choose_steps
 from akunu_py.system.errors import ConfigError
 from akunu_py.values.types import (
     DecodeStats,

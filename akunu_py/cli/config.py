@@ -178,7 +178,7 @@ def _changeable_path() -> Path:
 
 
 def _write(place: Path, content: bytes) -> None:
-    from akunu_py.system.atomic_file import replace_file
+    from akunu_py.system.files import replace_file
 
     try:
         place.parent.mkdir(parents=True, exist_ok=True)

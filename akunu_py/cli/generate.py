@@ -37,8 +37,8 @@ from akunu_py.cli.view_options import view_options
 
 if TYPE_CHECKING:
     from akunu_py.cli.reply_view import Reasoning
+    from akunu_py.engine.admission import ReplyStream
     from akunu_py.engine.engine import Engine
-    from akunu_py.engine.reply_stream import ReplyStream
     from akunu_py.values.types import GenerationConfig, GenerationResult
 
 

@@ -23,7 +23,6 @@ from akunu_py.cli.command_settings import (
     leaves,
     unknown_variables,
 )
-from akunu_py.cli.plug_ins import commands
 from akunu_py.cli.verbosity import is_quiet
 from akunu_py.system.errors import AkunuError, ConfigError
 from akunu_py.system.settings import Settings, config_path, load_settings, nearest
@@ -31,6 +30,32 @@ from akunu_py.system.shown_text import harmless, one_line
 
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
+
+
+_SECTION = "[akunu.commands]"
+
+
+def commands() -> Mapping[str, str]:
+    """Return names such as "bench.sweep" with "module:attribute"; the first on sys.path counts."""
+    found: dict[str, str] = {}
+    for folder in sys.path:
+        for path in sorted(Path(folder).glob("*-info/entry_points.txt")):
+            with contextlib.suppress(OSError):
+                found = _declared(path.read_text(encoding="utf-8", errors="replace")) | found
+    return found
+
+
+def _declared(text: str) -> dict[str, str]:
+    """Return the lines NAME = MODULE:ATTRIBUTE of the section; extras in brackets are left out."""
+    found, inside = {}, False
+    for line in text.splitlines():
+        if line.startswith("["):
+            inside = line.strip() == _SECTION
+        elif inside and "=" in line and not line.startswith("#"):
+            name, _, place = line.partition("=")
+            found[name.strip()] = place.partition("[")[0].strip()
+    return found
+
 
 OK, ERROR, USAGE, INTERRUPTED, CLOSED_PIPE = 0, 1, 2, 130, 141
 """Exit codes; the last two are what shells say of a process that SIGINT or SIGPIPE ended."""

@@ -16,7 +16,7 @@ from akunu_py.cli.count_progress import count_progress
 from akunu_py.cli.input_text import GivenPath
 from akunu_py.cli.verbosity import is_quiet
 from akunu_py.system.errors import AkunuError, ConfigError
-from akunu_py.system.regular_file import open_to_append
+from akunu_py.system.files import open_to_append
 from akunu_py.system.shown_text import one_line
 
 if TYPE_CHECKING:

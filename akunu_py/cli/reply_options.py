@@ -17,7 +17,7 @@ from akunu_py.cli.command_settings import settings_of
 from akunu_py.cli.input_text import GivenPath
 from akunu_py.cli.verbosity import is_quiet
 from akunu_py.system.errors import ConfigError
-from akunu_py.system.regular_file import open_to_append
+from akunu_py.system.files import open_to_append
 from akunu_py.system.settings import load_settings
 from akunu_py.values.generation_config import DRAFTING_FIELDS, GenerationConfig, SamplingConfig
 from akunu_py.values.option_fields import (

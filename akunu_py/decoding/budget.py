@@ -15,12 +15,15 @@ from dataclasses import dataclass
 from itertools import accumulate
 
 from akunu_py.decoding.acceptance import Acceptance
-from akunu_py.decoding.drafter_time import DrafterTime, DrafterTimes
-from akunu_py.decoding.drawing import Drawing, DrawingState
-from akunu_py.decoding.pass_costs import DEFAULT_PRIOR, PassCosts
-from akunu_py.decoding.running_rate import RunningRate
+from akunu_py.decoding.drafter_time import (
+    DrafterTime,
+    DrafterTimes,
+    Drawing,
+    DrawingState,
+    RunningRate,
+)
+from akunu_py.decoding.pass_costs import DEFAULT_PRIOR, PassCosts, TimeSaved
 from akunu_py.decoding.shared_passes import Company, Offer, SharedCosts, SharedPasses
-from akunu_py.decoding.time_saved import TimeSaved
 from akunu_py.decoding.tree_budget import paying_part
 from akunu_py.protocols import Drafter, RatedToken, Target, as_drafter, as_target
 from akunu_py.values.cost_curve import CostCurve

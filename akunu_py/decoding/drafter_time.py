@@ -98,3 +98,98 @@ class DrafterTime:
     def resume(self) -> None:
         """End the pauses: the drafter may pay again."""
         self._pause = 0
+
+
+_MEMORY = 0.98
+_START_STEPS = 8.0
+
+
+class RunningRate:
+    """Tokens for the time of a plain step, over about the last fifty steps added.
+
+    `plain` is how many tokens a plain step brings, and the rate is at least that. It starts from 8
+    plain steps, and each step discounts the past by 0.98.
+    """
+
+    def __init__(self, plain: int = 1) -> None:
+        self._plain = plain
+        self._tokens, self._cost = _START_STEPS * plain, _START_STEPS
+
+    @property
+    def value(self) -> float:
+        """Return the rate."""
+        return max(self._plain, self._tokens / self._cost)
+
+    def add(self, tokens: int, cost: float) -> None:
+        """Add a step: the tokens that it brought, and its cost in plain steps."""
+        self._tokens = self._tokens * _MEMORY + tokens
+        self._cost = self._cost * _MEMORY + cost
+
+
+_START_BALANCE = 2.0
+_STEP_CREDIT = 0.005
+_MOST_BALANCE = 16.0
+
+
+class DrawingAccount:
+    """What the tokens that a model drew brought, less what they cost, in tokens.
+
+    Estimates of acceptance are noisy, and a model is asked just while they are too high. Outcomes
+    do not lie: each draft is charged what it cost and credited what it brought, and a model whose
+    account is empty does not draw. Over all replies it can lose `_START_BALANCE` tokens,
+    `_STEP_CREDIT` a step, and one draft. Of what it brought, `_MOST_BALANCE` tokens count, so that
+    text that changes is noticed.
+    """
+
+    def __init__(self) -> None:
+        self._balance = _START_BALANCE
+
+    def covers(self, loss: float) -> bool:
+        """Return whether a draft with this expected loss, in tokens, may be drawn."""
+        return loss < self._balance
+
+    def add_step(self) -> None:
+        """Credit the share of a finished step, with which the model is tried again."""
+        self.add_draft(_STEP_CREDIT, 0.0)
+
+    def add_draft(self, brought: float, cost: float) -> None:
+        """Credit and charge the outcome of a draft."""
+        self._balance = min(_MOST_BALANCE, self._balance + brought - cost)
+
+
+class DrawingState:
+    """What replies teach about a model that draws: times of its passes, and its account."""
+
+    def __init__(self) -> None:
+        self.times = DrafterTimes()
+        self.account = DrawingAccount()
+
+
+class Drawing:
+    """The drafts that a model draws in one reply."""
+
+    def __init__(self, state: DrawingState) -> None:
+        self._time = DrafterTime(state.times)
+        self.account = state.account
+        # Lambda over the steps without copies. A token is worth the time that it takes otherwise,
+        # at its place in the text. Where nothing is copied it takes longer than over all steps:
+        # copies come in their own time, whatever is drawn here.
+        self.rate = RunningRate()
+        self.asked = False
+        self.begin_step()
+
+    def begin_step(self) -> None:
+        """Forget the last draft."""
+        # Tokens in front of the drawn ones, passes of the model, and how long those waited for the
+        # step in flight.
+        self.copied = self.passes = 0
+        self.waited_s = 0.0
+
+    @property
+    def a_pass(self) -> float:
+        """Return the cost of a pass, in plain steps; 0 before the first measurement."""
+        return self._time.a_token
+
+    def add_time(self, taken: float) -> None:
+        """Add the time of the last draft's passes, in plain steps."""
+        self._time.add(taken, self.passes, drafted=True)

@@ -5,19 +5,60 @@ first token, a plain step and a step with a draft the same case: between steps t
 holds every committed token except the last.
 """
 
+import functools
 import time
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
+from importlib.metadata import entry_points
 from typing import Required, TypedDict, Unpack
 
 from akunu_py.decoding.budget import Budget, VerifyAll
 from akunu_py.decoding.stats import step_detail, step_stats
 from akunu_py.decoding.stopping import LoopDetector, cut_at_end
-from akunu_py.decoding.verify import verify_match
-from akunu_py.protocols import Drafter, Target, as_drafter, as_target
-from akunu_py.system.errors import ContractError
-from akunu_py.values.types import Draft, FinishReason, LengthTrace, StepStats, Verification
+from akunu_py.protocols import NO_CHOICE, Drafter, Target, as_drafter, as_target
+from akunu_py.system.errors import ConfigError, ContractError
+from akunu_py.values.types import (
+    Draft,
+    FinishReason,
+    GenerationConfig,
+    LengthTrace,
+    StepStats,
+    Verification,
+    VerificationKind,
+)
+
+
+def verify_match(draft: Draft, choices: Sequence[int]) -> Verification:
+    """Accept the path of the draft that agrees with the target's own choices.
+
+    `choices[0]` is the target's token after the last committed one, `choices[i + 1]` its token
+    after node i. Every emitted token is the target's choice, so no draft can change the output. For
+    drafts that are not sampled no lossless rule accepts more (Leviathan et al. 2023,
+    arXiv:2211.17192, section 2.3, with a one-hot q).
+
+    A node with `NO_CHOICE` behind it is not accepted: its token comes as the target's choice, and
+    the next pass begins there.
+
+    Raises ContractError unless there is one choice for each node and one for the root.
+    """
+    if len(choices) != len(draft) + 1:
+        raise ContractError(f"{len(choices)} choices for a draft of {len(draft)} tokens")
+    if len(choices) == 1:
+        return Verification((), choices[0], "bonus")
+    nodes = dict(zip(zip(draft.parents, draft.tokens, strict=True), range(len(draft)), strict=True))
+    inner = set(draft.parents)
+    accepted: list[int] = []
+    node = -1
+    while (child := nodes.get((node, choices[node + 1]))) is not None:
+        if choices[child + 1] == NO_CHOICE:
+            break
+        accepted.append(child)
+        node = child
+    # At a leaf nothing was rejected.
+    kind: VerificationKind = "recovered" if node in inner else "bonus"
+    return Verification(tuple(accepted), choices[node + 1], kind)
+
 
 NUM_CANDIDATES = 8
 """Number of likeliest next tokens of each row that a drafter gets if it reads candidates."""
@@ -187,3 +228,52 @@ def observer(drafter: Drafter, target: Target) -> Callable[[Sequence[int]], None
         drafter.observe(output)
 
     return observe
+
+
+ENTRY_POINT_GROUP = "akunu.verifiers"
+
+
+@dataclass(frozen=True, slots=True)
+class Verifier:
+    """A rule that accepts drafted tokens."""
+
+    decode: Callable[..., Iterator[Step]]
+    """Arguments as for `akunu_py.decoding.loop.decode`."""
+
+    budget: Callable[..., Budget]
+    """Arguments as for `akunu_py.decoding.budget.Budget`."""
+
+    sampling: GenerationConfig
+    """What the target samples with."""
+
+    by_choice: bool = False
+    """Whether it accepts what the target chooses, so that anybody may run the target's pass."""
+
+
+def make_verifier(config: GenerationConfig, seed: int) -> Verifier:
+    """Return the verifier of a reply; `seed` seeds its random choices.
+
+    Raises ConfigError for a rule that no installed package offers.
+    """
+    if config.verifier == "match":
+        return Verifier(decode, Budget, config, by_choice=True)
+    make = _plug_in(config.verifier)
+    if make is not None:
+        return make(config, seed)
+    raise ConfigError(
+        f"no installed package offers the verifier {config.verifier!r}, which draft_sampling "
+        f"{config.draft_sampling!r} with lenience {config.lenience:g} needs; leave them out, or "
+        "install akunu with its laboratory"
+    )
+
+
+@functools.cache
+def _plug_in(name: str) -> Callable[[GenerationConfig, int], Verifier] | None:
+    """Return the rule that an installed package offers; the search takes about 10 ms."""
+    for point in entry_points(group=ENTRY_POINT_GROUP, name=name):
+        try:
+            made: Callable[[GenerationConfig, int], Verifier] = point.load()
+        except ModuleNotFoundError:
+            continue
+        return made
+    return None

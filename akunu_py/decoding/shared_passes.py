@@ -13,8 +13,8 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from akunu_py.decoding.drafter_time import RunningRate
 from akunu_py.decoding.pass_costs import PassCosts
-from akunu_py.decoding.running_rate import RunningRate
 from akunu_py.values.cost_curve import CostCurve
 
 _LEAST_GAIN = 0.02

@@ -1,6 +1,7 @@
 """Drafters: one a file, and the registry that makes them by name."""
 
 from akunu_py.drafting.auto import AutoDrafter, AutoState
+from akunu_py.drafting.auto.drafter import ReplyMemory
 from akunu_py.drafting.draft_model import DraftModelDrafter, TokenModel
 from akunu_py.drafting.lookup import LookupDrafter
 from akunu_py.drafting.memory import Memory, open_memory, vocabulary_fingerprint
@@ -14,7 +15,6 @@ from akunu_py.drafting.registry import (
     drafter_names,
     make_drafter,
 )
-from akunu_py.drafting.reply_memory import ReplyMemory
 
 __all__ = [
     "AutoDrafter",

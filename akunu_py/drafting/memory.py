@@ -15,9 +15,8 @@ from pathlib import Path
 import numpy as np
 
 from akunu_py.drafting.occurrences import OccurrenceIndex
-from akunu_py.system.atomic_file import replace_file
 from akunu_py.system.errors import ConfigError
-from akunu_py.system.regular_file import open_to_read
+from akunu_py.system.files import open_to_read, replace_file
 
 logger = logging.getLogger(__name__)
 

@@ -1,15 +1,226 @@
 """Access to an engine: one reply at a time, and none after a close or a fork."""
 
+import json
 import os
 import threading
 import time
+import uuid
 import weakref
+from collections.abc import Generator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
-from akunu_py.engine.held_iterator import HeldIterator
-from akunu_py.engine.hold import HeldBlock, Hold
-from akunu_py.engine.reply_stream import ReplyStream
-from akunu_py.system.errors import EngineStateError
+from akunu_py.engine.hold import HeldBlock, HeldIterator, Hold
+from akunu_py.engine.reply import Reply, Request
+from akunu_py.system.errors import ConfigError, EngineStateError
+from akunu_py.system.files import open_to_append
+from akunu_py.values.decode_stats import StepDetail, StepStats
+from akunu_py.values.generation_config import SamplingConfig
+from akunu_py.values.option_fields import options_of
+from akunu_py.values.types import GenerationConfig, GenerationResult, StreamEvent
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TraceLine:
+    """One reply: prompt, output and options.
+
+    `session` and `turn` belong to a conversation; they are None for a single reply. `steps` has the
+    decoding steps of `token_ids`. `vocabulary` is the fingerprint of the tokenizer of all ids
+    (`akunu_py.drafting.memory.vocabulary_fingerprint`).
+    """
+
+    category: str
+    prompt: str
+    output: str
+    model: str
+    decoding: str
+    session: str | None = None
+    turn: int | None = None
+    prompt_ids: tuple[int, ...] = ()
+    token_ids: tuple[int, ...] = ()
+    steps: tuple[StepDetail, ...] = ()
+    vocabulary: str = ""
+
+    def to_json(self) -> str:
+        """Return the line, with a unique id."""
+        record: dict[str, object] = {
+            "id": uuid.uuid4().hex,
+            "category": self.category,
+            "prompt": self.prompt,
+            "output": self.output,
+            "model": self.model,
+            "decoding": self.decoding,
+        }
+        if self.session is not None:
+            record["session"] = self.session
+            record["turn"] = self.turn or 0
+        if self.token_ids:
+            record["prompt_ids"] = list(self.prompt_ids)
+            record["token_ids"] = list(self.token_ids)
+            record["steps"] = [step.to_dict() for step in self.steps]
+            if self.vocabulary:
+                record["vocabulary"] = self.vocabulary
+        return json.dumps(record, ensure_ascii=False)
+
+
+def append_line(path: Path, line: TraceLine) -> None:
+    """Append a line to a trace file, in one write.
+
+    A new file is readable only for its owner. Lines of several processes do not mix. Raises
+    ConfigError if the file cannot be written.
+    """
+    data = line.to_json().encode() + b"\n"
+    try:
+        handle = open_to_append(path)
+        try:
+            if os.write(handle, data) != len(data):
+                # The rest could follow another process's line, so the next line starts anew.
+                os.write(handle, b"\n")
+                raise ConfigError(f"{path}: the disk is full; its last line is cut off")
+        finally:
+            os.close(handle)
+    except OSError as error:
+        raise ConfigError(f"{path} cannot be written: {error.strerror}") from None
+
+
+def describe_decoding(config: GenerationConfig, seed: int) -> str:
+    """Return the sampling in words, as in "temperature 0.7, top_p 0.9, seed 5"."""
+    said = []
+    for declared in options_of(SamplingConfig):
+        if declared.name == "temperature" or declared.is_changed(config):
+            value = getattr(config, declared.name)
+            said.append(
+                declared.name if isinstance(value, Mapping) else f"{declared.name} {value:g}"
+            )
+    if config.draft_sampling != "coupled":
+        said.append(f"draft_sampling {config.draft_sampling}")
+    if config.lenience < 1:
+        said.append(f"lenience {config.lenience:g}")
+    if not config.adjust_residual:
+        said.append("residual not adjusted")
+    if config.temperature:
+        said.append(f"seed {seed}")
+    if config.exactness == "none":
+        said.append("not exact")
+    return ", ".join(said)
+
+
+_STEP_TIMEOUT_S = 1.0
+"""Longest wait, when a cancelled reply is ended, for the step under way."""
+
+
+class ReplyStream(HeldIterator[StreamEvent]):
+    """Iterator over events, one per decoding step; the last one carries the result.
+
+    `cancel` may be called from any thread: the reply ends after the step under way, with the
+    finish reason "cancelled". `close` ends it without a result. Both leave the engine ready for
+    the next call, in any thread, and so does dropping the stream.
+
+    A cancelled reply is ended by its reader or by the engine's next call, whichever comes first;
+    the engine leaves the last event for the reader. Only one thread at a time is inside a step.
+    """
+
+    def __init__(self, request: Request) -> None:
+        self._cancelled = threading.Event()
+        super().__init__(Reply(request, self._cancelled).events(), request.admit)
+        self._tokenizer = request.tokenizer
+        # Token ids that the model was given.
+        self.prompt = request.prompt
+        self.config = request.config
+        # Set when the reply is over; None before, and for a reply that was closed.
+        self.result: GenerationResult | None = None
+        # Last event of a cancelled reply that the engine's next call ended.
+        self._last_event: StreamEvent | None = None
+        self._steps: list[StepStats] = []
+
+    @property
+    def finished(self) -> bool:
+        """Whether no further event will come."""
+        return super().finished and self._last_event is None
+
+    @property
+    def cancelled(self) -> bool:
+        """Whether `cancel` was called."""
+        return self._cancelled.is_set()
+
+    def _read(self) -> StreamEvent:
+        event, self._last_event = self._last_event, None
+        return super()._read() if event is None else event
+
+    def _held(self, most_s: float = 0) -> HeldBlock:
+        """Hold the reply as any iterator; for a cancelled one first wait up to `_STEP_TIMEOUT_S`.
+
+        Not if called from a callback inside that step.
+        """
+        waits = self.cancelled and not self._hold.is_mine
+        return super()._held(_STEP_TIMEOUT_S if waits else most_s)
+
+    def _next_of(self, made: Generator[StreamEvent, None, None]) -> StreamEvent:
+        event = super()._next_of(made)
+        if event.step is not None:
+            self._steps.append(event.step)
+        if event.result is not None:
+            self.result = event.result
+            self._made = None
+            made.close()
+        return event
+
+    def read_to_end(self) -> GenerationResult:
+        """Read all events and return the result; the stream is closed, also after an error."""
+        with self:
+            for _ in self:
+                pass
+        if self.result is None:
+            raise EngineStateError("this reply was closed before its end and has no result")
+        return self.result
+
+    def cancel(self) -> None:
+        """Ask the reply to end after the step under way; safe from any thread."""
+        self._cancelled.set()
+
+    def end_cancelled(self) -> None:
+        """End a cancelled reply and keep its last event for its reader.
+
+        Raises EngineStateError if the step under way takes longer than a second.
+        """
+        with self._held():
+            if self._made is not None:
+                # The generator makes no further step after a cancel; it yields the result.
+                self._ended_by = "this reply was cancelled, and its end was interrupted"
+                self._last_event = self._next_of(self._made)
+                self._ended_by = ""
+
+    def close(self, reason: str = "") -> None:
+        super().close(reason)
+        self._last_event = None
+
+    def trace_line(
+        self,
+        model: str,
+        category: str,
+        session: str | None = None,
+        turn: int | None = None,
+        *,
+        vocabulary: str = "",
+    ) -> TraceLine:
+        """Return the reply as one line of a trace; raises ConfigError if it has no result."""
+        if self.result is None:
+            raise ConfigError("the reply has no result: read it to its end before it is traced")
+        return TraceLine(
+            category=category,
+            prompt=self._tokenizer.decode(self.prompt, with_control=True),
+            output=self.result.text,
+            model=model,
+            decoding=describe_decoding(self.config, self.result.seed),
+            session=session,
+            turn=turn,
+            prompt_ids=self.prompt,
+            token_ids=self.result.token_ids,
+            steps=tuple(detail for step in self._steps if (detail := step.detail) is not None),
+            vocabulary=vocabulary,
+        )
+
 
 _LOOK_S = 0.005
 """Seconds between two looks whether it is this call's turn."""

@@ -11,15 +11,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
-from akunu_py.engine.prompt_ids import check_length
 from akunu_py.engine.reasoning import end_of_prompt, for_history, opening_text
+from akunu_py.engine.request_checks import check_length
 from akunu_py.system.errors import ConfigError, ContextOverflowError
 from akunu_py.values.messages import Message
 from akunu_py.values.types import DecodeStats, GenerationConfig
 
 if TYPE_CHECKING:
+    from akunu_py.engine.admission import ReplyStream
     from akunu_py.engine.engine import Engine
-    from akunu_py.engine.reply_stream import ReplyStream
     from akunu_py.models.cached_rows import Progress
     from akunu_py.values.types import GenerationResult, StreamEvent
 

@@ -15,30 +15,31 @@ from numpy.typing import NDArray
 from akunu_py.decoding.shared_passes import SharedPasses
 from akunu_py.drafting import AutoState, open_memory, vocabulary_fingerprint
 from akunu_py.drafting.prediction_head import RowReader
-from akunu_py.engine.admission import Admission
-from akunu_py.engine.constrained import Matchers, constrained_drafter
-from akunu_py.engine.drafter_factory import DrafterChoice, DrafterFactory, DraftingModels
-from akunu_py.engine.generation_options import with_options
-from akunu_py.engine.held_iterator import HeldIterator
-from akunu_py.engine.lane import CheckedCall, Lane
+from akunu_py.engine.admission import Admission, ReplyStream, append_line
+from akunu_py.engine.drafter_factory import (
+    DrafterChoice,
+    DrafterFactory,
+    DraftingModels,
+    Matchers,
+    constrained_drafter,
+)
+from akunu_py.engine.hold import HeldIterator
+from akunu_py.engine.lane import CheckedCall, Lane, choose_steps, results_as_they_end
 from akunu_py.engine.memories import Memories
-from akunu_py.engine.prompt_ids import (
+from akunu_py.engine.reasoning import Thinking, answer_tags, end_of_prompt
+from akunu_py.engine.reply import Request, Turns
+from akunu_py.engine.reply_room import ReplyRoom
+from akunu_py.engine.reply_text import MessageReader
+from akunu_py.engine.request_checks import (
     Prompt,
     check_chat_length,
     check_length,
     check_reply,
     checked_ids,
     ids_of,
+    with_options,
 )
-from akunu_py.engine.reasoning import answer_tags, end_of_prompt
-from akunu_py.engine.reply import Request, Turns
-from akunu_py.engine.reply_message import MessageReader
-from akunu_py.engine.reply_room import ReplyRoom
-from akunu_py.engine.reply_stream import ReplyStream
-from akunu_py.engine.rounds import choose_steps, results_as_they_end
-from akunu_py.engine.thinking import Thinking
 from akunu_py.engine.tool_use import ChatPlan, ToolUse
-from akunu_py.engine.trace_file import append_line
 from akunu_py.model_store.default_model import default_model_path
 from akunu_py.model_store.names import resolve_model
 from akunu_py.models.aligned_rows import BLOCK_ROWS, usable_context

@@ -1,8 +1,11 @@
 """A further place for replies of an engine, for a thread that makes several replies in turn."""
 
 import threading
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+import time
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, TypeVar, cast
 
 from akunu_py.constraints import Matcher, PendingMatcher
 from akunu_py.decoding.shared_passes import SharedPasses
@@ -11,10 +14,12 @@ from akunu_py.engine.drafter_factory import DrafterChoice, DraftingModels
 from akunu_py.engine.reply import Reply, Request, Turns
 from akunu_py.engine.tool_use import ChatPlan
 from akunu_py.models.cached_rows import NO_CHECKPOINTS, Progress
+from akunu_py.models.joined import Choices, JoinedForward, WantedChoice, choose_together
 from akunu_py.models.session import Session
 from akunu_py.system.errors import ConstraintError
 from akunu_py.tool_calls.enforceable import unenforceable
 from akunu_py.values.constraint import Constraint
+from akunu_py.values.types import GenerationResult, StreamEvent
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,3 +117,174 @@ class Lane:
     def close(self) -> None:
         self.session.close()
         self._models.close()
+
+
+@dataclass(eq=False, slots=True)
+class ReplyInTurns:
+    """A reply under way."""
+
+    turns: Turns
+    wanted: WantedChoice | None = field(default=None, init=False)
+    """What it waits for, within a round."""
+    shares: bool = field(default=False, init=False)
+    """Whether it has read its prompt, and its choices are made with those of others."""
+    over: bool = field(default=False, init=False)
+
+    def turn(
+        self, choices: list[int] | BaseException | None = None
+    ) -> StreamEvent | BaseException | None:
+        """Take a turn; return its event if it has one, or the error that has ended the reply.
+
+        `choices` are what was wanted, or an error in their place.
+        """
+        self.wanted = None
+        try:
+            if isinstance(choices, BaseException):
+                made = self.turns.throw(choices)
+            else:
+                made = self.turns.send(choices)
+        except BaseException as error:  # noqa: BLE001 - of whatever kind, it ends this reply alone
+            self.over = True
+            return error
+        if isinstance(made, WantedChoice):
+            self.wanted, self.shares = made, True
+            return None
+        self.over = made is not None and made.result is not None
+        return made
+
+
+R = TypeVar("R", bound=ReplyInTurns)
+
+
+def choose_steps(
+    joined_passes: Callable[[], JoinedForward | None], shared: SharedPasses, replies: Sequence[R]
+) -> Iterator[tuple[R, StreamEvent | BaseException | None]]:
+    """Make the next step of replies that share, with one pass; yield what their turns give.
+
+    They are of one model, and `shared` decides how much of their drafts is verified. Whether passes
+    can be joined is found out when two want one; if not, each has a pass of its own. An error of a
+    joined pass ends all.
+    """
+    forward = None
+    try:
+        # Not timed: the first call tries the model.
+        forward = joined_passes() if len(replies) > 1 else None
+    except BaseException as error:  # noqa: BLE001 - each reply hands it on
+        yield from [(reply, reply.turn(error)) for reply in replies]
+        return
+    shared.begin(1 if forward is None else len(replies))
+    for reply in replies:
+        # Not before the round: a draft's clock runs from here to the choices.
+        if reply.wanted is None:
+            made = reply.turn()
+            if reply.over:
+                yield reply, made
+    replies = [reply for reply in replies if reply.wanted is not None]
+    wanted = [reply.wanted for reply in replies if reply.wanted is not None]
+    if not wanted:
+        return
+    _cut_drafts(shared, wanted, joins=forward is not None)
+    steady = all(one.session.in_flight for one in wanted)
+    started = fed = time.perf_counter()
+
+    def feed(*rows: Any) -> list[Any]:
+        nonlocal fed
+        fed = time.perf_counter()
+        return cast("JoinedForward", forward)(*rows)
+
+    found: Sequence[Choices]
+    try:
+        found = choose_together(feed if forward is not None and len(wanted) > 1 else None, wanted)
+    except BaseException as error:  # noqa: BLE001 - each reply hands it on
+        found = [error] * len(wanted)
+    now = time.perf_counter()
+    passes = [one.session.last_pass for one in wanted if one.draft.tokens]
+    drafted = sum(max(0, done.rows - 1) for done in passes if done is not None)
+    tokens = 0
+    for reply, choices in zip(replies, found, strict=True):
+        if choices is None:
+            continue
+        made = reply.turn(choices)
+        if isinstance(made, StreamEvent):
+            tokens += len(made.token_ids)
+        yield reply, made
+    shared.observe(
+        seconds=now - started, feeding_s=now - fed, drafted=drafted, tokens=tokens, steady=steady
+    )
+
+
+def _cut_drafts(shared: SharedPasses, wanted: Sequence[WantedChoice], *, joins: bool) -> None:
+    """Cut the drafts that are offered to the next pass to what pays."""
+    waits = not all(one.session.pipelined for one in wanted)
+    shared.begin(len(wanted) if joins else 1, waits=waits)
+    new = [one for one in wanted if one.work is None]
+    offered = [(one, one.offer) for one in new if one.offer is not None]
+    taken = sum(len(one.draft) for one in new if one.offer is None)
+    sizes = shared.share([offer for _, offer in offered], taken)
+    for (one, _), size in zip(offered, sizes, strict=True):
+        one.draft = one.draft.first(size)
+
+
+@dataclass(eq=False, slots=True)
+class _Numbered(ReplyInTurns):
+    number: int
+    lane: Lane
+
+
+_Turned = Iterator[tuple[_Numbered, StreamEvent | BaseException | None]]
+
+
+def results_as_they_end(
+    begin: Iterable[Callable[[Lane], Turns]],
+    open_lane: Callable[[], Lane],
+    choose: Callable[[Sequence[_Numbered]], _Turned],
+    most: int,
+    before_round: Callable[[int], None],
+) -> Iterator[tuple[int, GenerationResult | Exception]]:
+    """Make replies, up to `most` at once; yield number and result of each, or its error.
+
+    `choose` is `choose_steps` of one engine; `before_round` gets the number of replies under way.
+    """
+    coming = enumerate(begin)
+    lanes: list[Lane] = []
+    free: list[Lane] = []
+    running: deque[_Numbered] = deque()
+    try:
+        while True:
+            while len(running) < most and (following := next(coming, None)) is not None:
+                number, turns = following
+                if not free:
+                    lanes.append(open_lane())
+                    free.append(lanes[-1])
+                lane = free.pop()
+                running.append(_Numbered(turns(lane), number, lane))
+            if not running:
+                return
+            before_round(len(running))
+            for one, made in _round(running, choose):
+                if not one.over:
+                    continue
+                one.turns.close()
+                running.remove(one)
+                free.append(one.lane)
+                if isinstance(made, Exception):
+                    yield one.number, made
+                elif isinstance(made, BaseException):
+                    raise made
+                elif made is not None and made.result is not None:
+                    yield one.number, made.result
+    finally:
+        for one in running:
+            one.turns.close()
+        for lane in lanes:
+            lane.close()
+
+
+def _round(running: deque[_Numbered], choose: Callable[[Sequence[_Numbered]], _Turned]) -> _Turned:
+    alone = next((one for one in running if not one.shares), None)
+    if alone is not None:
+        # Replies that do not share have their turns one after another.
+        running.remove(alone)
+        running.append(alone)
+        yield alone, alone.turn()
+    yield from choose([one for one in running if one.shares])

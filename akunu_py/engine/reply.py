@@ -1,7 +1,7 @@
 """One reply: prompt ids in, a stream of events with text and statistics out.
 
 `Reply.events` is the whole reply as one generator, and `Reply.turns` the same in smaller turns, for
-a thread that makes several replies. `akunu_py.engine.reply_stream` adds what a reader may do with a
+a thread that makes several replies. `akunu_py.engine.admission` adds what a reader may do with a
 reply from any thread.
 """
 
@@ -15,22 +15,17 @@ from dataclasses import dataclass, field, replace
 
 from akunu_py.constraints import Matcher
 from akunu_py.decoding.budget import Budget, BudgetState
-from akunu_py.decoding.loop import Decoding, DecodingSettings, Step
+from akunu_py.decoding.loop import Decoding, DecodingSettings, Step, make_verifier, verify_match
 from akunu_py.decoding.shared_passes import SharedPasses
 from akunu_py.decoding.stats import StatsRecorder
 from akunu_py.decoding.stopping import LoopDetector
-from akunu_py.decoding.verifier import make_verifier
-from akunu_py.decoding.verify import verify_match
 from akunu_py.engine.reasoning import reasoning_marks
-from akunu_py.engine.reply_message import MessageReader
-from akunu_py.engine.reply_text import ReplyText
+from akunu_py.engine.reply_text import MessageReader, ReplyText
 from akunu_py.models.cached_rows import Progress
 from akunu_py.models.joined import WantedChoice
 from akunu_py.models.session import Session
 from akunu_py.protocols import Drafter, Tokenizer, as_drafter
-from akunu_py.sampling.forced import ForcedSampler
-from akunu_py.sampling.own_sampler import OwnSampler
-from akunu_py.sampling.sampler import Sampler
+from akunu_py.sampling.sampler import ForcedSampler, OwnSampler, Sampler
 from akunu_py.sampling.transforms import TransformChain
 from akunu_py.values.types import (
     FinishReason,

@@ -8,7 +8,7 @@ from functools import cached_property
 
 from akunu_py.protocols import Tokenizer
 from akunu_py.system.errors import ConfigError, ModelFormatError
-from akunu_py.tokenizers.call_results import in_order_of_calls
+from akunu_py.tokenizers.accepted_turns import in_order_of_calls
 from akunu_py.tool_calls.call_ids import with_ids_of
 from akunu_py.tool_calls.described import with_calls_as_text, with_described_tools
 from akunu_py.tool_calls.enforceable import enforceable

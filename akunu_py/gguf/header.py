@@ -4,16 +4,231 @@ Format: the GGUF specification (ggml's `docs/gguf.md`), versions 2 and 3, little
 """
 
 import math
+import mmap
 import struct
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
-from akunu_py.gguf.block_types import BLOCK_TYPES, BlockType
-from akunu_py.gguf.cursor import Cursor, MetadataValue, describe, quote
-from akunu_py.system.errors import UnsupportedQuantizationError
+from akunu_py.system.errors import ModelFormatError, UnsupportedQuantizationError
+
+MetadataValue = bool | int | float | str | list[str] | NDArray[Any]
+"""A scalar, a string, a list of strings, or a one-dimensional array of numbers."""
+
+REPAIR = "the file is truncated or damaged; download it again"
+"""Advice for most damage."""
+
+_BOOL, _STRING, _ARRAY = 7, 8, 9
+_SCALARS: dict[int, str] = {
+    0: "<u1", 1: "<i1", 2: "<u2", 3: "<i2", 4: "<u4", 5: "<i4",
+    6: "<f4", _BOOL: "<u1", 10: "<u8", 11: "<i8", 12: "<f8",
+}  # fmt: skip
+_SCALAR_DTYPES = {code: np.dtype(name) for code, name in _SCALARS.items()}
+
+
+_SHOWN_CHARACTERS = 80
+
+
+def quote(text: str) -> str:
+    """Return a text for a message: quoted, escaped and shortened."""
+    return repr(text) if len(text) <= _SHOWN_CHARACTERS else f"{text[:_SHOWN_CHARACTERS]!r}..."
+
+
+def describe(value: object) -> str:
+    """Return a short description of any metadata value for a message."""
+    if isinstance(value, str):
+        return quote(value)
+    if isinstance(value, list | np.ndarray):
+        return f"an array of {len(value)}"
+    return "missing" if value is None else repr(value)
+
+
+class Cursor:
+    """Reads fields one after another; its errors name field and byte offset.
+
+    Every method that reads raises ModelFormatError if the file ends before the field does.
+
+    """
+
+    def __init__(self, data: mmap.mmap | bytes, path: Path) -> None:
+        self.data = data
+        self.size = len(data)
+        self.position = 0
+        self.path = path
+
+    @property
+    def remaining(self) -> int:
+        return self.size - self.position
+
+    def error(
+        self, field: str, problem: str, advice: str = REPAIR, position: int | None = None
+    ) -> ModelFormatError:
+        """Return the error for a field at `position`, by default the cursor's."""
+        place = self.position if position is None else position
+        return ModelFormatError(f"{self.path}: {field} at byte {place} {problem}; {advice}")
+
+    def need(self, count: int, field: str) -> None:
+        """Raise ModelFormatError if fewer than `count` bytes are left."""
+        if count > self.remaining:
+            raise self.error(field, f"needs {count} bytes where the file has {self.remaining} left")
+
+    def u32(self, field: str) -> int:
+        self.need(4, field)
+        (value,) = struct.unpack_from("<I", self.data, self.position)
+        self.position += 4
+        return int(value)
+
+    def u64(self, field: str) -> int:
+        self.need(8, field)
+        (value,) = struct.unpack_from("<Q", self.data, self.position)
+        self.position += 8
+        return int(value)
+
+    def count(self, field: str, smallest: int) -> int:
+        """Read a count of entries of at least `smallest` bytes each."""
+        value = self.u64(field)
+        if value > self.remaining // smallest:
+            raise self.error(
+                field,
+                f"is {value}, more than the {self.remaining} bytes left can hold",
+                position=self.position - 8,
+            )
+        return value
+
+    def string(self, field: str, errors: str = "strict") -> str:
+        """Read a length and that many bytes of UTF-8; `errors` as in `bytes.decode`."""
+        length = self.count(f"the length of {field}", 1)
+        raw = self.data[self.position : self.position + length]
+        try:
+            text = raw.decode("utf-8", errors)
+        except UnicodeDecodeError:
+            raise self.error(field, "is not UTF-8") from None
+        self.position += length
+        return text
+
+    def strings(self, length: int, field: str) -> list[str]:
+        """Read an array of strings, like `string` but fast enough for 150,000 of them."""
+        data, size, position = self.data, self.size, self.position
+        unpack = struct.Struct("<Q").unpack_from
+        texts: list[str] = []
+        for index in range(length):
+            start = position + 8
+            if start > size or (end := start + unpack(data, position)[0]) > size:
+                raise self.error(
+                    f"{field}[{index}]", "runs past the end of the file", position=position
+                )
+            try:
+                texts.append(data[start:end].decode("utf-8"))
+            except UnicodeDecodeError:
+                raise self.error(f"{field}[{index}]", "is not UTF-8", position=start) from None
+            position = end
+        self.position = position
+        return texts
+
+    def value(self, code: int, field: str) -> MetadataValue:
+        """Read a metadata value of the type `code`.
+
+        In a text, bytes that are not UTF-8 become U+FFFD, since quantizers store paths in other
+        encodings. In a list of texts, which are tokens, they are an error.
+        """
+        if code == _STRING:
+            return self.string(field, errors="replace")
+        if code == _ARRAY:
+            return self._array(field)
+        if code not in _SCALAR_DTYPES:
+            raise self.error(
+                field,
+                f"has the value type {code}, which GGUF does not know",
+                position=self.position - 4,
+            )
+        value: bool | int | float = self._scalars(code, 1, field)[0].item()
+        return value
+
+    def _array(self, field: str) -> MetadataValue:
+        code = self.u32(f"the element type of {field}")
+        if code == _ARRAY:
+            raise self.error(
+                field, "is an array of arrays, which no model needs", position=self.position - 4
+            )
+        if code == _STRING:
+            return self.strings(self.count(f"the length of {field}", 8), field)
+        if code not in _SCALAR_DTYPES:
+            raise self.error(
+                field,
+                f"has the element type {code}, which GGUF does not know",
+                position=self.position - 4,
+            )
+        length = self.count(f"the length of {field}", _SCALAR_DTYPES[code].itemsize)
+        return self._scalars(code, length, field)
+
+    def _scalars(self, code: int, length: int, field: str) -> NDArray[Any]:
+        dtype = _SCALAR_DTYPES[code]
+        self.need(length * dtype.itemsize, field)
+        # Copied, so that a metadata value does not keep the whole file mapped.
+        values = np.frombuffer(self.data, dtype, length, self.position).copy()
+        if code == _BOOL:
+            if values.size and values.max() > 1:
+                raise self.error(field, f"is the boolean {int(values.max())}, not 0 or 1")
+            values = values.astype(np.bool_)
+        self.position += length * dtype.itemsize
+        return values
+
+
+@dataclass(frozen=True, slots=True)
+class BlockType:
+    """One tensor type: `block_bytes` bytes hold `block_elements` consecutive weights of a row."""
+
+    id: int
+    name: str
+    block_elements: int
+    block_bytes: int
+
+
+_ROWS = (
+    (0, "F32", 1, 4),
+    (1, "F16", 1, 2),
+    (2, "Q4_0", 32, 18),
+    (3, "Q4_1", 32, 20),
+    (6, "Q5_0", 32, 22),
+    (7, "Q5_1", 32, 24),
+    (8, "Q8_0", 32, 34),
+    (9, "Q8_1", 32, 40),
+    (10, "Q2_K", 256, 84),
+    (11, "Q3_K", 256, 110),
+    (12, "Q4_K", 256, 144),
+    (13, "Q5_K", 256, 176),
+    (14, "Q6_K", 256, 210),
+    (15, "Q8_K", 256, 292),
+    (16, "IQ2_XXS", 256, 66),
+    (17, "IQ2_XS", 256, 74),
+    (18, "IQ3_XXS", 256, 98),
+    (19, "IQ1_S", 256, 50),
+    (20, "IQ4_NL", 32, 18),
+    (21, "IQ3_S", 256, 110),
+    (22, "IQ2_S", 256, 82),
+    (23, "IQ4_XS", 256, 136),
+    (24, "I8", 1, 1),
+    (25, "I16", 1, 2),
+    (26, "I32", 1, 4),
+    (27, "I64", 1, 8),
+    (28, "F64", 1, 8),
+    (29, "IQ1_M", 256, 56),
+    (30, "BF16", 1, 2),
+    (34, "TQ1_0", 256, 54),
+    (35, "TQ2_0", 256, 66),
+    (39, "MXFP4", 32, 17),
+    (40, "NVFP4", 64, 36),
+    (41, "Q1_0", 128, 18),
+    (42, "Q2_0", 64, 18),
+)
+
+BLOCK_TYPES: dict[int, BlockType] = {row[0]: BlockType(*row) for row in _ROWS}
+"""GGML type number -> its block. Missing numbers were removed from GGML or never assigned."""
+
 
 _MAGIC = b"GGUF"
 LFS_POINTER = b"version https://git-lfs"

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from akunu_py.gguf.cursor import MetadataValue
+from akunu_py.gguf.header import MetadataValue
 from akunu_py.system.errors import ModelFormatError, UnsupportedArchitectureError
 
 MAX_SIZE = 1 << 24

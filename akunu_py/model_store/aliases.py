@@ -7,9 +7,8 @@ import tomllib
 from collections.abc import Mapping
 from pathlib import Path
 
-from akunu_py.system.atomic_file import replace_file
 from akunu_py.system.errors import ConfigError
-from akunu_py.system.regular_file import open_to_read
+from akunu_py.system.files import open_to_read, replace_file
 from akunu_py.system.settings import config_path
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:-]{0,63}")

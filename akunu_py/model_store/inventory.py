@@ -16,7 +16,7 @@ from akunu_py.model_store.names import HubName, own_names, resolve_model
 from akunu_py.model_store.package_index import SMOLLM2
 from akunu_py.model_store.repository_files import ModelFiles, models_of, quantization_of
 from akunu_py.system.errors import AkunuError
-from akunu_py.system.regular_file import open_to_read
+from akunu_py.system.files import open_to_read
 from akunu_py.system.settings import Settings
 
 _DEEPEST = 3

@@ -1,6 +1,6 @@
 """The files of a repository that make up a model, by their names.
 
-A GGUF model is one file, or all parts PREFIX-00001-of-00003.gguf (`akunu_py.gguf.split`). A
+A GGUF model is one file, or all parts PREFIX-00001-of-00003.gguf (`akunu_py.gguf.reader`). A
 repository often has several, one for each quantization. An MLX model is a whole repository:
 weights, config and tokenizer. Other files, such as pickled weights and code, are never taken.
 """

@@ -12,8 +12,7 @@ from typing import Any
 import mlx.core as mx
 from mlx import nn
 
-from akunu_py.gguf.cursor import MetadataValue
-from akunu_py.gguf.header import write_metadata
+from akunu_py.gguf.header import MetadataValue, write_metadata
 from akunu_py.gguf.plan import ModelPlan, RotaryFactors, RotaryScaling
 from akunu_py.models.expansion import STOCK_LAYERS, number_type
 from akunu_py.models.layers import (

@@ -11,7 +11,7 @@ from typing import Any, BinaryIO
 
 from akunu_py.gguf.header import LFS_POINTER
 from akunu_py.system.errors import ConfigError, ModelFormatError
-from akunu_py.system.regular_file import open_to_read
+from akunu_py.system.files import open_to_read
 
 DEFAULT_CONTEXT = 4096
 """Assumed for a config that does not state the context."""

@@ -22,11 +22,10 @@ from akunu_py.models.whole_mlx_lm import load_tokenizer as mlx_load_tokenizer
 from akunu_py.protocols import Detokenizer, TemplateVariable
 from akunu_py.system.errors import ChatTemplateError, ConfigError, ModelFormatError
 from akunu_py.tokenizers.bpe import decode_alphabet
+from akunu_py.tokenizers.chat_template import Templates
 from akunu_py.tokenizers.gguf_tokenizer import partition
-from akunu_py.tokenizers.special_text import SpecialTextGuard
-from akunu_py.tokenizers.special_tokens import find_end_ids
+from akunu_py.tokenizers.special_tokens import SpecialTextGuard, find_end_ids
 from akunu_py.tokenizers.spm import decode_piece
-from akunu_py.tokenizers.template_choice import Templates
 from akunu_py.tokenizers.template_input import TemplateInput, Value, cut_at, with_mark
 from akunu_py.tool_calls.given_reader import GivenReader
 from akunu_py.values.messages import GivenMessage, GivenTool, Message, read_messages, read_tools

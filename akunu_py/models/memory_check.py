@@ -9,7 +9,7 @@ from pathlib import Path
 
 import mlx.core as mx
 
-from akunu_py.gguf.split import paths_of_parts
+from akunu_py.gguf.reader import paths_of_parts
 from akunu_py.models import requirements as needs
 from akunu_py.models.adapter_files import adapter_place
 from akunu_py.models.device import free_memory

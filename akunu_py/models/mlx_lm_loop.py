@@ -19,7 +19,7 @@ from akunu_py.models.whole_mlx_lm import (
     generation_stream,
     speculative_generate_step,
 )
-from akunu_py.sampling.forced import force_token
+from akunu_py.sampling.sampler import force_token
 
 _PREFILL_CHUNK = 512
 

@@ -13,8 +13,14 @@ from mlx import nn
 
 from akunu_py.models.adapter_files import Adapter, open_adapter
 from akunu_py.models.adapters import check_adapter
-from akunu_py.models.cache import Cache, make_caches
-from akunu_py.models.cache_needs import CacheNeeds, cache_needs, cached_bytes, drop_numbers
+from akunu_py.models.cache import (
+    Cache,
+    CacheNeeds,
+    cache_needs,
+    cached_bytes,
+    drop_numbers,
+    make_caches,
+)
 from akunu_py.models.cached_rows import PREFILL_CHUNK
 from akunu_py.models.device import on_cpu, physical_memory
 from akunu_py.models.heads.loading import head_place

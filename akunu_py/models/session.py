@@ -24,8 +24,7 @@ from akunu_py.models.cached_rows import (
 from akunu_py.models.device import replies_stream
 from akunu_py.models.hidden_states import HandedStates
 from akunu_py.models.kept_rows import SessionRows
-from akunu_py.models.load_steps import Steps
-from akunu_py.models.model_digest import model_digest
+from akunu_py.models.load_steps import Steps, model_digest
 from akunu_py.models.prompt_scores import Scoring
 from akunu_py.models.reply_frame import ReplyFrame
 from akunu_py.models.row_bits import RowDifference, row_differences, rows_bit_equal

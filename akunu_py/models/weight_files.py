@@ -12,7 +12,7 @@ from typing import Any
 
 from akunu_py.models.folder_settings import read_json, refuse_pointer, unreadable
 from akunu_py.system.errors import ModelFormatError
-from akunu_py.system.regular_file import open_to_read
+from akunu_py.system.files import open_to_read
 
 Shapes = dict[str, tuple[int, ...]]
 

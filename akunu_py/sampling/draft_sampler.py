@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import mlx.core as mx
 
-from akunu_py.sampling.noise import gumbel_row, token_strides
+from akunu_py.sampling.sampler import gumbel_row, token_strides
 from akunu_py.sampling.transforms import TransformChain
 from akunu_py.values.keyed_noise import Purpose, noise_key
 

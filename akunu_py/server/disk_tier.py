@@ -25,9 +25,8 @@ from akunu_py.models.cached_rows import CachedRows
 from akunu_py.models.row_file import write_arrays
 from akunu_py.models.session import Session
 from akunu_py.server.token_trie import TokenTrie
-from akunu_py.system.atomic_file import replace_file
 from akunu_py.system.errors import ConfigError
-from akunu_py.system.regular_file import open_to_read
+from akunu_py.system.files import open_to_read, replace_file
 
 if TYPE_CHECKING:
     import mlx.core as mx

@@ -21,7 +21,7 @@ from starlette.datastructures import Headers
 
 from akunu_py.server.errors import RequestError
 from akunu_py.system.errors import ConfigError
-from akunu_py.system.regular_file import open_to_read
+from akunu_py.system.files import open_to_read
 
 LOCAL_CLIENT = "local"
 """Name of the only client where no key is asked for."""

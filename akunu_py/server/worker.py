@@ -20,9 +20,8 @@ from concurrent.futures import wait
 from dataclasses import dataclass, field, replace
 
 from akunu_py.engine.engine import Engine
-from akunu_py.engine.lane import CheckedCall, Lane
+from akunu_py.engine.lane import CheckedCall, Lane, ReplyInTurns, choose_steps
 from akunu_py.engine.reply import Turns
-from akunu_py.engine.rounds import ReplyInTurns, choose_steps
 from akunu_py.models.memory_check import USUAL_CONTEXT
 from akunu_py.models.session import Session
 from akunu_py.protocols import Tokenizer

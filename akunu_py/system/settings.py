@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from akunu_py.system.errors import ConfigError
-from akunu_py.system.regular_file import open_to_read
+from akunu_py.system.files import open_to_read
 
 CONFIG_VARIABLE = "AKUNU_CONFIG"
 """Names another file than the platform's own; the null device stands for no file."""

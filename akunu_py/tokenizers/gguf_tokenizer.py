@@ -1,19 +1,144 @@
 """The tokenizer of a GGUF file: special tokens around a codec for text."""
 
+import hashlib
+import threading
+from array import array
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, Protocol
 
 from akunu_py.protocols import TemplateVariable
 from akunu_py.system.errors import ConfigError, ModelFormatError
-from akunu_py.tokenizers.codecs import make_codec
-from akunu_py.tokenizers.detokenizer import ByteDetokenizer
-from akunu_py.tokenizers.kept_ids import KeptIds
-from akunu_py.tokenizers.special_text import SpecialTextGuard
-from akunu_py.tokenizers.special_tokens import fill_ids
-from akunu_py.tokenizers.template_choice import read_templates
+from akunu_py.tokenizers.bpe import BPECodec
+from akunu_py.tokenizers.chat_template import read_templates
+from akunu_py.tokenizers.detokenizer import ByteDetokenizer, TokenBytes
+from akunu_py.tokenizers.sentencepiece_model import ModelKind
+from akunu_py.tokenizers.special_tokens import SpecialTextGuard, fill_ids
+from akunu_py.tokenizers.split_rules import split_rule
+from akunu_py.tokenizers.spm import SPMCodec
 from akunu_py.tokenizers.template_input import cut_at, with_mark
-from akunu_py.tokenizers.vocabulary import TokenType, get_flag, get_text, read_vocabulary
+from akunu_py.tokenizers.vocabulary import (
+    TokenType,
+    Vocabulary,
+    get_flag,
+    get_scores,
+    get_text,
+    get_texts,
+    read_vocabulary,
+)
 from akunu_py.values.messages import GivenMessage, GivenTool, Message, read_messages, read_tools
+from akunu_py.values.recent_texts import RecentTexts
+
+_LONG = 256
+"""Characters of a text from which on looking it up takes less time than tokenizing it."""
+
+
+class KeptIds:
+    """Tokenizes as `encode` does; any thread may call it."""
+
+    def __init__(self, encode: Callable[[str], Sequence[int]]) -> None:
+        self._encode = encode
+        self._kept = RecentTexts[bytes]()
+        self._lock = threading.Lock()
+
+    def __call__(self, text: str) -> Sequence[int]:
+        if len(text) < _LONG:
+            return self._encode(text)
+        key = hashlib.sha256(text.encode()).digest()
+        with self._lock:
+            kept = self._kept.get(key)
+        if kept is not None:
+            return array("i", kept).tolist()
+        ids = self._encode(text)
+        with self._lock:
+            self._kept.keep(key, array("i", ids).tobytes())
+        return ids
+
+
+_MERGING = ("gpt2", "gemma4")
+_KINDS = (*_MERGING, "llama", "t5")
+_KNOWN = (
+    "akunu knows 'llama' (SentencePiece), 'gpt2' (byte-level BPE), 'gemma4' (BPE of characters) "
+    "and 't5' (unigram): use another model"
+)
+_UNKNOWN: Mapping[str, str] = {
+    "no_vocab": "the file has no vocabulary, so text cannot go in or out",
+    "none": "the file has no vocabulary, so text cannot go in or out",
+    "bert": "WordPiece is for models that embed text, which akunu does not run",
+    "whitespace": "it is for models that embed text, which akunu does not run",
+    "hybriddna": "sequences of DNA are not built in",
+    "rwkv": "RWKV's own vocabulary is not built in",
+    "plamo2": "PLaMo 2's own vocabulary is not built in",
+}
+
+
+class Codec(Protocol):
+    """Text without control tokens to ids, and the bytes of each id."""
+
+    token_bytes: TokenBytes  # Bytes of each token id, empty for control, unknown and unused tokens.
+    strip_space: bool  # Whether decoding drops the space that encoding puts in front.
+
+    def encode(self, text: str) -> Sequence[int]:
+        """Return the ids of a text between special tokens."""
+
+
+@dataclass(frozen=True, slots=True)
+class BeginRule:
+    """Whether texts begin with a begin token."""
+
+    usually: bool  # Whether they do if the file does not say.
+    always: bool = False  # Whether they do whatever the file says.
+    required: bool = False  # Whether a vocabulary without the token is damaged.
+
+
+def check_vocabulary(metadata: Mapping[str, Any]) -> None:
+    """Check the vocabulary in `GGUFFile.metadata`, without the time that a codec takes to make.
+
+    Raises ModelFormatError as `make_codec` does, except for merges that do not fit.
+    """
+    vocabulary = read_vocabulary(metadata)
+    if _known_kind(metadata) in _MERGING:
+        get_texts(metadata, "merges")
+    else:
+        get_scores(metadata, len(vocabulary.tokens))
+
+
+def _known_kind(metadata: Mapping[str, Any]) -> str:
+    """Return `tokenizer.ggml.model`; raise ModelFormatError for an unknown kind."""
+    model = get_text(metadata, "tokenizer.ggml.model")
+    if model in _KINDS:
+        return str(model)
+    reason = _UNKNOWN.get(model or "")
+    raise ModelFormatError(
+        f"tokenizer.ggml.model is {model!r}; {reason + '. ' if reason else ''}{_KNOWN}"
+    )
+
+
+def make_codec(
+    metadata: Mapping[str, Any], vocabulary: Vocabulary, pre_tokenizer: str | None
+) -> tuple[Codec, BeginRule]:
+    """Return the codec of a vocabulary, and whether its texts begin with a begin token.
+
+    `pre_tokenizer` replaces `tokenizer.ggml.pre`. Raises ModelFormatError for an unknown kind and
+    for damaged metadata, ConfigError for a `pre_tokenizer` that is unknown or does not apply to the
+    vocabulary.
+    """
+    model = _known_kind(metadata)
+    if model not in _MERGING and pre_tokenizer is not None:
+        raise ConfigError(
+            f"a vocabulary of the kind {model!r} has no pre-tokenizer; leave --pre-tokenizer out"
+        )
+    if model == "llama":
+        codec = SPMCodec(metadata, vocabulary, ModelKind.BPE)
+        return codec, BeginRule(usually=True, required=True)
+    if model == "t5":
+        return SPMCodec(metadata, vocabulary, ModelKind.UNIGRAM), BeginRule(usually=False)
+    # Gemma 4's files need no name; another one is ignored.
+    name = "gemma4" if model == "gemma4" else get_text(metadata, "tokenizer.ggml.pre")
+    rule = split_rule(pre_tokenizer or name, chosen=pre_tokenizer is not None)
+    begins = BeginRule(usually=rule.add_bos, always=rule.always_bos)
+    return BPECodec(metadata, vocabulary, rule), begins
+
 
 _NOT_TEXT = (TokenType.CONTROL, TokenType.UNKNOWN)
 _C_SPACES = " \t\n\v\f\r"

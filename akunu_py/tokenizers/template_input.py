@@ -14,7 +14,7 @@ from typing import Any
 
 from akunu_py.system.errors import ConfigError, ModelFormatError
 from akunu_py.tokenizers.accepted_turns import AcceptedTurns, words_of
-from akunu_py.tokenizers.template_limits import TemplateLimitError
+from akunu_py.tokenizers.sandbox import TemplateLimitError
 from akunu_py.values.messages import Message, TextPart, Tool, ToolCall
 
 Value = dict[str, Any]

@@ -252,7 +252,7 @@ class GenerationConfig(SamplingConfig):
         heading="Output",
         words="whether to think before the answer, if the model leaves it open",
     )
-    """For replies to conversations alone, as `effort` is: see `akunu_py.engine.thinking`."""
+    """For replies to conversations alone, as `effort` is: see `akunu_py.engine.reasoning`."""
     effort: Effort | None = option(
         None,
         Choice(get_args(Effort)),
@@ -468,7 +468,7 @@ class GenerationConfig(SamplingConfig):
         """Name of the rule that accepts drafted tokens.
 
         "match" compares them with the model's own choices; other rules are plug-ins
-        (`akunu_py.decoding.verifier`).
+        (`akunu_py.decoding.loop`).
         """
         if self.temperature == 0 and self.lenience < 1:
             return "lenient-greedy"

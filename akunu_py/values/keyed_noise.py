@@ -1,7 +1,7 @@
 """The host's half of the keyed noise: keys, and the noise of given tokens.
 
 The choice at a position is argmax over tokens of logit - log E, with E exponential noise that is a
-function of (seed, position, purpose, token id). `sampling/noise.py` has the device's half, with
+function of (seed, position, purpose, token id). `sampling/sampler.py` has the device's half, with
 equal bits. This module serves the rooms without MLX: noise of one token in plain Python, of many in
 numpy, and the inverse from hash bits to the token.
 """

@@ -247,7 +247,7 @@ class GenerationResult:
 
     `time_saved` estimates the share of plain decoding's time that drafting saved, as a range
     (low, high), below 0 if drafting cost time. It is None if nothing was drafted, `draft_budget` is
-    "always", or too few drafts were timed so far (`akunu_py.decoding.time_saved`).
+    "always", or too few drafts were timed so far (`akunu_py.decoding.pass_costs`).
     """
 
     text: str

@@ -6,8 +6,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from akunu_py.gguf.cursor import Cursor
-from akunu_py.gguf.header import read_header
+from akunu_py.gguf.header import Cursor, read_header
 from akunu_py.system.errors import AkunuError
 
 STRING, ARRAY = 8, 9

@@ -5,7 +5,7 @@ import struct
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
-from akunu_py.gguf.block_types import BLOCK_TYPES
+from akunu_py.gguf.header import BLOCK_TYPES
 from gguf_fuzzing.documents import ARRAY, FORMATS, STRING, Document, Field, Value, map_fields
 from gguf_fuzzing.seeds import Seed
 

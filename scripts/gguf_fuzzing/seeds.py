@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from akunu_py.gguf.block_types import BLOCK_TYPES
+from akunu_py.gguf.header import BLOCK_TYPES
 from akunu_py.gguf.quants import SUPPORTED_TYPES
 from gguf_fuzzing.documents import Document, Tensor, Value, parse
 

@@ -16,7 +16,7 @@ from akunu_py.models.load import load_model
 from akunu_py.models.mlx_lm_loop import PlainLoop
 from akunu_py.models.reply_frame import ReplyFrame, _WiredLimit
 from akunu_py.models.session import Session
-from akunu_py.sampling.forced import ForcedSampler
+from akunu_py.sampling.sampler import ForcedSampler
 from akunu_py.sampling.transforms import TransformChain
 from akunu_py.values.types import Draft, GenerationConfig
 

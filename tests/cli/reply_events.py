@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from akunu_py.engine.reply_message import MessageReader
+from akunu_py.engine.reply_text import MessageReader
 from akunu_py.values.reply_deltas import ContentDelta
 from akunu_py.values.types import StreamEvent
 

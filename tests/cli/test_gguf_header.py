@@ -183,7 +183,7 @@ try:
     cli(["models", "show", "--help"])
 except SystemExit:
     assert "numpy" not in sys.modules
-from akunu_py.gguf.mapped_file import MappedFile
+from akunu_py.gguf.reader import MappedFile
 MappedFile.tensor_bytes = None
 try:
     cli(["models", "show", {str(path)!r}, "--tensors"])

@@ -8,7 +8,7 @@ import pytest
 from click.testing import CliRunner
 from pty_child import PtyChild
 
-from akunu_py.cli import plug_ins
+from akunu_py.cli import group
 from akunu_py.cli.command import HEADINGS, Command
 from akunu_py.cli.command_settings import leaves
 from akunu_py.cli.main import cli
@@ -100,7 +100,7 @@ def test_verbosity_on_either_side_of_the_command(tiny_gguf):
 
 
 def test_plug_ins_are_those_that_python_finds():
-    assert plug_ins.commands() == {
+    assert group.commands() == {
         point.name: point.value for point in entry_points(group="akunu.commands")
     }
 
@@ -112,4 +112,4 @@ def test_what_is_no_entry_point_is_passed_over(tmp_path, monkeypatch):
         b"[console_scripts]\nx = a:b\n\n[akunu.commands]\n# y = a:b\nz = a.b:c [extra]\nbad\n\xff\n"
     )
     monkeypatch.setattr("sys.path", [str(tmp_path), str(tmp_path / "none")])
-    assert plug_ins.commands() == {"z": "a.b:c"}
+    assert group.commands() == {"z": "a.b:c"}

@@ -68,7 +68,7 @@ def test_the_choice_can_be_set_for_good(model, monkeypatch):
 
 def test_show_counts_with_the_form_that_will_be_taken(hub_cache, model, monkeypatch):
     monkeypatch.setenv("AKUNU_WEIGHTS", "quantized")
-    monkeypatch.setattr("akunu_py.models.weights_choice.has_kernels", lambda: True)
+    monkeypatch.setattr("akunu_py.models.expansion.has_kernels", lambda: True)
     needs = requirements(model, LoadOptions(weights="quantized"))
 
     def record(limit):

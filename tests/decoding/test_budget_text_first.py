@@ -12,7 +12,7 @@ from flight import UNIT_S, Flight, known_state, observe, step
 
 from akunu_py.decoding.acceptance import Acceptance
 from akunu_py.decoding.budget import Budget, BudgetState
-from akunu_py.decoding.drawing import DrawingState
+from akunu_py.decoding.drafter_time import DrawingState
 from akunu_py.decoding.loop import decode
 from akunu_py.drafting import AutoDrafter, AutoState
 from akunu_py.drafting.draft_model import DraftModelDrafter, DrawnToken

@@ -12,7 +12,7 @@ from budget_simulation import PLAIN_S, SimulatedTarget
 from pairwise import each_value
 
 from akunu_py.decoding.budget import Budget, BudgetState
-from akunu_py.decoding.drawing import DrawingState
+from akunu_py.decoding.drafter_time import DrawingState
 from akunu_py.decoding.loop import decode
 from akunu_py.values.cost_curve import CostCurve
 from akunu_py.values.types import Draft

@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from akunu_py.decoding.cost_file import CostFile, Remembered, cache_folder
+from akunu_py.models.budget_memory import CostFile, Remembered, cache_folder
 
 KEY = {"model": "m", "device": "d", "mlx": "1"}
 COSTS = {"0": {"3": 1.2, "5": 2.0}, "2": {"5": 4.5}}

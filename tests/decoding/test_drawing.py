@@ -10,7 +10,7 @@ import pytest
 from flight import UNIT_S, Flight, known_state, observe, step
 
 from akunu_py.decoding.budget import Budget
-from akunu_py.decoding.drawing import DrawingAccount, DrawingState
+from akunu_py.decoding.drafter_time import DrawingAccount, DrawingState
 from akunu_py.values.types import Draft
 
 COSTS = {2: 1.1, 3: 1.3, 4: 1.6, 5: 2.0, 6: 2.5}

@@ -11,9 +11,8 @@ from pairwise import each_value
 from test_budget_rule import UNIT_S, known_state, step
 
 from akunu_py.decoding.budget import BudgetState
-from akunu_py.decoding.pass_costs import PassCosts
+from akunu_py.decoding.pass_costs import PassCosts, TimeSaved
 from akunu_py.decoding.stats import StatsRecorder
-from akunu_py.decoding.time_saved import TimeSaved
 from akunu_py.values.cost_curve import CostCurve
 from akunu_py.values.types import DecodeStats, PassReport
 

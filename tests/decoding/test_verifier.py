@@ -2,7 +2,7 @@
 
 import pytest
 
-from akunu_py.decoding import verifier
+from akunu_py.decoding import loop as verifier
 from akunu_py.decoding.loop import decode
 from akunu_py.system.errors import ConfigError
 from akunu_py.values.types import GenerationConfig

@@ -5,7 +5,7 @@ from drafted_trees import bare_trees
 from hypothesis import given
 from hypothesis import strategies as st
 
-from akunu_py.decoding.verify import verify_match
+from akunu_py.decoding.loop import verify_match
 from akunu_py.protocols import NO_CHOICE
 from akunu_py.system.errors import ContractError
 from akunu_py.values.types import Draft, Verification

@@ -4,7 +4,7 @@ import math
 
 from akunu_py.drafting.auto import features as f
 from akunu_py.drafting.auto import vote
-from akunu_py.drafting.auto.voters import MIN_REACH
+from akunu_py.drafting.auto.vote import MIN_REACH
 
 
 def bucket(value, bounds):

@@ -12,7 +12,7 @@ from akunu_py.decoding.loop import decode
 from akunu_py.drafting import AutoDrafter, AutoState, Memory
 from akunu_py.drafting.auto import calibration, features, vote
 from akunu_py.drafting.auto.drafter import _origins
-from akunu_py.drafting.auto.voters import Chain, Situation
+from akunu_py.drafting.auto.vote import Chain, Situation
 from akunu_py.testing import ToyTarget
 from akunu_py.values.cost_curve import CostCurve
 

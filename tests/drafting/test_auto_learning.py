@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from akunu_py.drafting import AutoDrafter, AutoState
 from akunu_py.drafting.auto import calibration, features
 from akunu_py.drafting.auto.calibration import Calibration
-from akunu_py.drafting.auto.length import PayingLength, TokenRate
+from akunu_py.drafting.auto.drafter import PayingLength, TokenRate
 from akunu_py.values.cost_curve import CostCurve
 
 CURVES = st.sampled_from(

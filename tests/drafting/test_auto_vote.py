@@ -10,8 +10,7 @@ from naive_vote import naive_chain, naive_occurrences
 
 from akunu_py.drafting.auto import features
 from akunu_py.drafting.auto.calibration import Calibration
-from akunu_py.drafting.auto.vote import make_chain
-from akunu_py.drafting.auto.voters import Situation, proposals, voters_of
+from akunu_py.drafting.auto.vote import Situation, make_chain, proposals, voters_of
 from akunu_py.drafting.occurrences import OccurrenceIndex
 
 

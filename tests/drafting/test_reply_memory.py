@@ -10,7 +10,8 @@ import os
 
 import pytest
 
-from akunu_py.drafting import AutoDrafter, Memory, ReplyMemory, reply_memory, vocabulary_fingerprint
+from akunu_py.drafting import AutoDrafter, Memory, ReplyMemory, vocabulary_fingerprint
+from akunu_py.drafting.auto.drafter import SAVE_EVERY_S
 from akunu_py.system.errors import ConfigError
 
 VOCABULARY = vocabulary_fingerprint(["a", "b"])
@@ -65,7 +66,7 @@ def test_it_is_saved_every_few_seconds_and_at_the_end(tmp_path):
     kept = ReplyMemory(on_disk(tmp_path), clock=clock)
     reply(kept, [4])()
     assert on_disk(tmp_path).texts() == [[4]]
-    clock.now += reply_memory.SAVE_EVERY_S - 0.1
+    clock.now += SAVE_EVERY_S - 0.1
     reply(kept, [5])()
     kept.remember([6])
     assert on_disk(tmp_path).texts() == [[4]]

@@ -86,7 +86,7 @@ class Session:
 @pytest.fixture
 def patient(monkeypatch):
     """Waits are as long as a busy machine needs."""
-    monkeypatch.setattr("akunu_py.engine.reply_stream._STEP_TIMEOUT_S", 60.0)
+    monkeypatch.setattr("akunu_py.engine.admission._STEP_TIMEOUT_S", 60.0)
 
 
 @pytest.fixture
@@ -158,7 +158,7 @@ def test_the_step_under_way_is_waited_for(engine, reply, session, patient):
 
 
 def test_a_step_that_takes_long_is_not_waited_for_without_end(engine, reply, session, monkeypatch):
-    monkeypatch.setattr("akunu_py.engine.reply_stream._STEP_TIMEOUT_S", 0.05)
+    monkeypatch.setattr("akunu_py.engine.admission._STEP_TIMEOUT_S", 0.05)
     stream = reply()
     session.go_on.clear()
     events = []
@@ -176,7 +176,7 @@ def test_a_step_that_takes_long_is_not_waited_for_without_end(engine, reply, ses
 
 
 def test_a_callback_does_not_wait_for_its_own_step(engine, reply, monkeypatch):
-    monkeypatch.setattr("akunu_py.engine.reply_stream._STEP_TIMEOUT_S", 3600.0)
+    monkeypatch.setattr("akunu_py.engine.admission._STEP_TIMEOUT_S", 3600.0)
     refused = []
 
     def progress(done, total):

@@ -6,7 +6,7 @@ import pytest
 from gguf_files import write_tiny_llama
 
 from akunu_py import ConfigError, Engine, Message, Tool, ToolCall
-from akunu_py.engine.reply_message import MessageReader
+from akunu_py.engine.reply_text import MessageReader
 from akunu_py.values.constraint import Constraint
 from akunu_py.values.types import TextPiece
 

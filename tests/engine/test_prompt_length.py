@@ -6,8 +6,8 @@ import pytest
 from whole_replies import MEGABYTES, watch_tokenizer
 
 from akunu_py import ContextOverflowError, Engine
-from akunu_py.engine import prompt_ids
-from akunu_py.engine.prompt_ids import check_chat_length, check_length
+from akunu_py.engine import request_checks
+from akunu_py.engine.request_checks import check_chat_length, check_length
 from akunu_py.gguf.reader import GGUFFile
 from akunu_py.tokenizers import from_gguf
 from akunu_py.values.messages import Message, TextPart, Tool
@@ -81,7 +81,7 @@ def test_nothing_that_fits_is_refused(default_model, monkeypatch):
     """Nor what overfills the context by less than twice, cut into parts as it may be."""
     with GGUFFile.open(default_model) as file:
         tokenizer = from_gguf(file.metadata)
-    monkeypatch.setattr(prompt_ids, "_PART", 500)
+    monkeypatch.setattr(request_checks, "_PART", 500)
     draw = random.Random(7)
     words = [
         "    " * 8,

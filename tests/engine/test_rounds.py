@@ -9,8 +9,8 @@ import pytest
 
 from akunu_py.decoding.pass_costs import PassCosts
 from akunu_py.decoding.shared_passes import Offer, SharedCosts, SharedPasses
-from akunu_py.engine import rounds
-from akunu_py.engine.rounds import ReplyInTurns, choose_steps, results_as_they_end
+from akunu_py.engine import lane
+from akunu_py.engine.lane import ReplyInTurns, choose_steps, results_as_they_end
 from akunu_py.models.joined import WantedChoice
 from akunu_py.values.cost_curve import CostCurve
 from akunu_py.values.types import Draft, PassReport, StreamEvent
@@ -58,7 +58,7 @@ def asked(monkeypatch):
         found.append((forward is not None, len(wanted)))
         return [[1] * (1 + len(one.draft)) for one in wanted]
 
-    monkeypatch.setattr(rounds, "choose_together", together)
+    monkeypatch.setattr(lane, "choose_together", together)
     return found
 
 
@@ -98,7 +98,7 @@ def test_drafts_beside_passes_that_cannot_be_joined_are_not_cut(asked):
 
 def test_a_choice_that_comes_with_the_next_pass_is_waited_for(asked, monkeypatch):
     late = iter(([None, [1]], [[2], [3]]))
-    monkeypatch.setattr(rounds, "choose_together", lambda _forward, _wanted: next(late))
+    monkeypatch.setattr(lane, "choose_together", lambda _forward, _wanted: next(late))
     replies = [ReplyInTurns(reply([(), ()])) for _ in range(2)]
     shared = passes()
     made = [list(choose_steps(lambda: "forward", shared, replies)) for _ in range(2)]

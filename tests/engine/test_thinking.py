@@ -2,7 +2,7 @@
 
 import pytest
 
-from akunu_py.engine.thinking import Thinking
+from akunu_py.engine.reasoning import Thinking
 from akunu_py.tokenizers.chat_template import ChatTemplate
 from akunu_py.values.generation_config import GenerationConfig
 

@@ -64,18 +64,18 @@ def test_quantized_models_decode_alike_with_and_without_drafts(tmp_path, kind):
 
 def test_auto_weights_stay_packed_where_kernels_multiply_them(tmp_path, monkeypatch):
     path = write_tiny_llama(tmp_path / "model.gguf", quantization="Q8_0")
-    monkeypatch.setattr("akunu_py.models.weights_choice.has_kernels", lambda: True)
+    monkeypatch.setattr("akunu_py.models.expansion.has_kernels", lambda: True)
     assert load_model(path).description.weights == "quantized"
 
 
 def test_auto_weights_are_dense_where_they_fit_and_say_so(tmp_path, caplog, monkeypatch):
     path = write_tiny_llama(tmp_path / "model.gguf", quantization="Q8_0")
     monkeypatch.setattr("mlx.core.default_device", lambda: mx.Device(mx.cpu))
-    monkeypatch.setattr("akunu_py.models.weights_choice.has_kernels", lambda: False)
+    monkeypatch.setattr("akunu_py.models.expansion.has_kernels", lambda: False)
     with caplog.at_level("INFO", logger="akunu_py"):
         assert load_model(path).description.weights == "dense"
     assert "float32 dense weights need" in caplog.text
-    monkeypatch.setattr("akunu_py.models.weights_choice.physical_memory", lambda: 1000)
+    monkeypatch.setattr("akunu_py.models.expansion.physical_memory", lambda: 1000)
     assert load_model(path).description.weights == "quantized"
 
 

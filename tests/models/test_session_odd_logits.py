@@ -11,7 +11,7 @@ from mlx import nn
 from pairwise import each_value
 from tiny_models import VOCABULARY, begin, prompt_of, tiny
 
-from akunu_py.decoding.verifier import make_verifier
+from akunu_py.decoding.loop import make_verifier
 from akunu_py.drafting import PlainDrafter
 from akunu_py.models.session import Session
 from akunu_py.system.errors import ModelFormatError

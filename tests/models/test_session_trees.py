@@ -18,7 +18,7 @@ from rollback_matrix import Family
 from tiny_models import VOCABULARY, begin, generate, prompt_of, sampler_of, tiny
 from tree_matrix import FALL_BACK, TAKEN, TreeAdversary, Watched, largest_differences, tree_cell
 
-from akunu_py.decoding.verify import verify_match
+from akunu_py.decoding.loop import verify_match
 from akunu_py.drafting import PlainDrafter
 from akunu_py.models import session as session_module
 from akunu_py.models.session import Session

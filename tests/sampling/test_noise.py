@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from akunu_py.sampling.noise import gumbel_of_bits, gumbel_row, hash_row, token_strides
+from akunu_py.sampling.sampler import gumbel_of_bits, gumbel_row, hash_row, token_strides
 from akunu_py.values.keyed_noise import Purpose, exponential, gumbel, hash_token, noise_key
 
 SEEDS = st.integers(0, 2**64 - 1)

@@ -12,8 +12,7 @@ import numpy as np
 import pytest
 
 from akunu_py.models.device import disable_compile_with_kernels
-from akunu_py.sampling.forced import ForcedSampler
-from akunu_py.sampling.sampler import Sampler
+from akunu_py.sampling.sampler import ForcedSampler, Sampler
 from akunu_py.sampling.transforms import TransformChain
 from akunu_py.values.types import GenerationConfig
 

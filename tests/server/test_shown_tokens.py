@@ -12,8 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from akunu_py.decoding.loop import Step
-from akunu_py.engine.reply_message import MessageReader
-from akunu_py.engine.reply_text import ReplyText
+from akunu_py.engine.reply_text import MessageReader, ReplyText
 from akunu_py.server.engine_backend import EngineReply
 from akunu_py.server.events import Decoded, Finished, Logprobs
 from akunu_py.server.token_texts import TokenTexts

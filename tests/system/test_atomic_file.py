@@ -5,7 +5,7 @@ import stat
 
 import pytest
 
-from akunu_py.system.atomic_file import replace_file
+from akunu_py.system.files import replace_file
 
 
 @pytest.fixture

@@ -6,7 +6,7 @@ import stat
 
 import pytest
 
-from akunu_py.system.regular_file import open_to_append, open_to_read
+from akunu_py.system.files import open_to_append, open_to_read
 
 
 def others(folder):

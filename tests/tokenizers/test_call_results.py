@@ -4,7 +4,7 @@ from itertools import permutations
 
 import pytest
 
-from akunu_py.tokenizers.call_results import in_order_of_calls
+from akunu_py.tokenizers.accepted_turns import in_order_of_calls
 from akunu_py.tokenizers.chat_template import ChatTemplate
 from akunu_py.values.messages import Message, ToolCall, read_messages
 

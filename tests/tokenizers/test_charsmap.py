@@ -8,7 +8,7 @@ from test_llama_cpp import recorded
 
 from akunu_py.system.errors import ModelFormatError
 from akunu_py.tokenizers import from_gguf
-from akunu_py.tokenizers.charsmap import read_charsmap
+from akunu_py.tokenizers.spm import read_charsmap
 
 KEY = "tokenizer.ggml.precompiled_charsmap"
 

@@ -5,7 +5,7 @@ import pytest
 from vocabularies import small_metadata
 
 from akunu_py.constraints import MatcherVocabulary, make_matcher
-from akunu_py.engine.constrained import Matchers
+from akunu_py.engine.drafter_factory import Matchers
 from akunu_py.engine.reasoning import opening_of
 from akunu_py.tokenizers import from_gguf
 from akunu_py.tokenizers.vocabulary import TokenType

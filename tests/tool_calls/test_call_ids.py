@@ -6,7 +6,7 @@ from itertools import pairwise
 import pytest
 from template_excerpts import ENDS, format_of, renderer
 
-from akunu_py.tokenizers.call_results import in_order_of_calls
+from akunu_py.tokenizers.accepted_turns import in_order_of_calls
 from akunu_py.tool_calls.call_ids import with_ids_of
 from akunu_py.tool_calls.described import with_calls_as_text
 from akunu_py.tool_calls.known import known_format

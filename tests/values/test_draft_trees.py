@@ -12,7 +12,7 @@ from drafted_trees import trees
 from hypothesis import given
 from hypothesis import strategies as st
 
-from akunu_py.decoding.verify import verify_match
+from akunu_py.decoding.loop import verify_match
 from akunu_py.values.draft_trees import (
     best_chain,
     depths,

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from akunu_py.models.recommended_sampling import recommended_in_gguf
+from akunu_py.models.loaded_model import recommended_in_gguf
 from akunu_py.values.generation_config import GenerationConfig, SamplingConfig
 from akunu_py.values.option_fields import check_options
 from akunu_py.values.recommended import NO_RECOMMENDATION, recommended

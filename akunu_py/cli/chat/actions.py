@@ -11,12 +11,13 @@ import click
 
 from akunu_py.cli.chat.attachments import (
     Attachment,
+    mentions,
     question_of,
     read_attachment,
+    unquote,
     with_attachments,
 )
 from akunu_py.cli.chat.commands import ChatCommand, help_text
-from akunu_py.cli.chat.mentions import mentions, unquote
 from akunu_py.cli.chat.model_change import Load, change_model
 from akunu_py.cli.chat.model_choice import local_models
 from akunu_py.cli.chat.recalled import show_turn

@@ -1,12 +1,16 @@
 """Files that a message brings along."""
 
+import bisect
+import os
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from akunu_py.cli.chat.session_file import read_regular_file
+from akunu_py.protocols import Tokenizer
 from akunu_py.system.errors import ConfigError
+from akunu_py.values.messages import Message
 
 MOST_BYTES = 2**20
 
@@ -67,3 +71,106 @@ def _fenced(attachment: Attachment) -> str:
     name = " ".join(attachment.name.split())
     text = attachment.text.rstrip("\n")
     return f"{name}:\n{ticks}\n{text}\n{ticks}"
+
+
+_NAME = r"""(?:"[^"\n]*"?|'[^'\n]*'?|(?:\\.|[^\s\\])*)"""
+_MENTION = re.compile(rf"(?<!\S)@({_NAME})")
+_UNFINISHED = re.compile(rf"(?<!\S)@({_NAME})$")
+
+_PUNCTUATION = ".,;:!?)"
+"""What may follow a name in a sentence."""
+
+
+def unquote(text: str) -> str:
+    """Return a name as a shell reads it: without quotes around it, or without backslashes."""
+    if len(text) > 1 and text[0] == text[-1] and text[0] in "'\"":
+        return text[1:-1]
+    return text if os.name == "nt" else re.sub(r"\\(.)", r"\1", text)
+
+
+def mentions(message: str) -> Iterator[tuple[str, Path | None]]:
+    """Yield the names behind an @ that begins a word, with the files that they are.
+
+    A name with a slash that is not a file has None. Other words, such as decorators, are left out.
+    """
+    for match in _MENTION.finditer(message):
+        written = match[1]
+        for name in (written, written.rstrip(_PUNCTUATION)):
+            try:
+                path = Path(unquote(name)).expanduser()
+                if path.is_file():
+                    yield name, path
+                    break
+            except (OSError, RuntimeError, ValueError):
+                continue
+        else:
+            if "/" in written:
+                yield written, None
+
+
+def unfinished(before: str) -> str | None:
+    """Return the name behind the @ that the text before a cursor ends with; None for none."""
+    match = _UNFINISHED.search(before)
+    return None if match is None else match[1]
+
+
+THIS_CHAT = "this chat"
+
+
+class PromptParts:
+    """Names parts of one prompt: files by their names, all else is this chat.
+
+    The prompt is read when the first place is asked for: that takes some milliseconds.
+    """
+
+    def __init__(
+        self, prompt: Sequence[int], messages: Sequence[Message], tokenizer: Tokenizer
+    ) -> None:
+        self._prompt = prompt
+        self._messages = messages
+        self._tokenizer = tokenizer
+        self._ends: list[int] = []  # of each token in the text
+        self._borders: list[int] = []  # where a part begins
+        self._names: list[str] = []
+
+    def name(self, place: int) -> str:
+        """Return the name of the part that a token of the prompt is in."""
+        if not self._ends:
+            self._read()
+        if not 0 <= place < len(self._ends):
+            return THIS_CHAT
+        part = bisect.bisect_right(self._borders, max(0, self._ends[place] - 1)) - 1
+        return self._names[part]
+
+    def _read(self) -> None:
+        detokenizer = self._tokenizer.detokenizer()
+        pieces = []
+        size = 0
+        for token in self._prompt:
+            pieces.append(detokenizer.feed((token,)))
+            size += len(pieces[-1])
+            self._ends.append(size)
+        text = "".join(pieces)
+        self._begin(0, THIS_CHAT)
+        place = 0
+        for message in self._messages:
+            # Templates take the blanks around a message away.
+            said = message.text.strip()
+            begin = text.find(said, place)
+            if begin < 0 or not said:
+                continue
+            for offset, name in _parts(message.role, said):
+                self._begin(begin + offset, name)
+            place = begin + len(said)
+            self._begin(place, THIS_CHAT)
+
+    def _begin(self, place: int, name: str) -> None:
+        self._borders.append(place)
+        self._names.append(name)
+
+
+def _parts(role: str, said: str) -> Iterator[tuple[int, str]]:
+    """Yield where files begin and end in what a user said, in order, with the names of parts."""
+    for begin, end, name in find_attachments(said) if role == "user" else ():
+        yield begin, name
+        yield end, THIS_CHAT

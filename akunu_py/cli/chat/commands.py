@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from akunu_py.cli.chat.mentions import unfinished, unquote
+from akunu_py.cli.chat.attachments import unfinished, unquote
 from akunu_py.cli.chat.set_values import NAMES
 from akunu_py.cli.chat.tables import tables
 from akunu_py.cli.terminal import wrapped

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING
 import click
 
 from akunu_py.cli.chat.actions import Actions, Tools
+from akunu_py.cli.chat.attachments import THIS_CHAT, PromptParts
 from akunu_py.cli.chat.commands import message_of, parse
 from akunu_py.cli.chat.line_input import Lines, shown_on
-from akunu_py.cli.chat.prompt_parts import THIS_CHAT, PromptParts
 from akunu_py.cli.chat.reply_line import print_drafts, reply_line
 from akunu_py.cli.reply_view import make_view
 from akunu_py.cli.reply_view.draft_sources import name_of

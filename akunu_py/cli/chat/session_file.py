@@ -13,9 +13,8 @@ from datetime import datetime
 from pathlib import Path
 
 from akunu_py.engine.conversation import Turn
-from akunu_py.system.atomic_file import replace_file
 from akunu_py.system.errors import ConfigError
-from akunu_py.system.regular_file import open_to_read
+from akunu_py.system.files import open_to_read, replace_file
 
 _FORMATS = "akunu-chat-"
 FORMAT = f"{_FORMATS}1"

@@ -9,8 +9,8 @@ from pathlib import Path
 from akunu_py.diagnosis.full.page import page
 from akunu_py.diagnosis.full.privacy import without_paths
 from akunu_py.diagnosis.full.report import FullReport
-from akunu_py.system.atomic_file import replace_file
 from akunu_py.system.errors import ConfigError
+from akunu_py.system.files import replace_file
 
 NAME = "akunu-doctor"
 

@@ -1,20 +1,88 @@
 """The drafter `auto`: copies from all earlier text, as far as that pays."""
 
 import json
-from collections.abc import Sequence
+import logging
+import math
+import time
+from collections.abc import Callable, Sequence
 from functools import cache
 from importlib import resources
 
 from akunu_py.drafting.auto.calibration import Calibration
-from akunu_py.drafting.auto.length import PayingLength, TokenRate
-from akunu_py.drafting.auto.vote import make_chain
-from akunu_py.drafting.auto.voters import Chain, Situation
+from akunu_py.drafting.auto.vote import Chain, Situation, make_chain
 from akunu_py.drafting.memory import Memory
 from akunu_py.drafting.occurrences import OccurrenceIndex
 from akunu_py.protocols import Drafter
 from akunu_py.system.errors import ConfigError
 from akunu_py.values.cost_curve import CostCurve
 from akunu_py.values.types import Draft
+
+# Start of the average, and the factor by which each pass discounts the past.
+_START_TOKENS, _START_COST = 8.0, 6.0
+_DECAY = 0.99
+
+
+class TokenRate:
+    """lambda: recent tokens per unit of cost, at least 1.
+
+    The gain of a pass over k draft tokens is its expected tokens less lambda * C(1 + k), the tokens
+    that the same time would bring elsewhere (renewal reward; Dinkelbach's ratio of sums).
+    """
+
+    __slots__ = ("cost", "tokens")
+
+    def __init__(self) -> None:
+        self.tokens = _START_TOKENS
+        self.cost = _START_COST
+
+    def begin_reply(self) -> None:
+        """Keep the ratio with little weight, so that the new reply soon outweighs earlier ones."""
+        self.tokens *= _START_COST / self.cost
+        self.cost = _START_COST
+
+    def add(self, tokens: int, cost: float) -> None:
+        """Add a pass: the tokens that it committed, and its cost."""
+        self.tokens = self.tokens * _DECAY + tokens
+        self.cost = self.cost * _DECAY + cost
+
+    @property
+    def tokens_per_cost(self) -> float:
+        """Return lambda."""
+        return max(1.0, self.tokens / self.cost)
+
+
+class PayingLength:
+    """Finds the length of a draft that pays best, for one cost curve."""
+
+    __slots__ = ("_later_costs", "costs", "slopes")
+
+    def __init__(self, curve: CostCurve, longest: int) -> None:
+        """Read the costs of 1 to 1 + longest rows off the curve, relative to one row."""
+        one = curve.cost(1)
+        self.costs = [curve.cost(1 + k) / one for k in range(longest + 1)]
+        self._later_costs = self.costs[1:]
+        # Entry k: the least cost per further token after k (`CostCurve.slopes`); at the end inf.
+        self.slopes = [*(slope / one for slope in curve.slopes(longest)), math.inf, math.inf]
+
+    def best_length(self, probabilities: Sequence[float], pace: float, limit: int) -> int:
+        """Return the k, 0 to limit, with the largest expected tokens - pace * C(1 + k).
+
+        `probabilities` are conditional on all earlier tokens being right. Among equally good
+        lengths the shortest wins.
+        """
+        best, length = 1.0 - pace * self.costs[0], 0
+        expected = reach = 1.0
+        # The probabilities may be fewer than the costs that follow C(1), or more.
+        for k, (probability, cost) in enumerate(
+            zip(probabilities[:limit], self._later_costs, strict=False), start=1
+        ):
+            reach *= probability
+            expected += reach
+            value = expected - pace * cost
+            if value > best:
+                best, length = value, k
+        return length
+
 
 MAX_LENGTH = 48
 
@@ -198,3 +266,98 @@ def _origins(chain: Chain, length: int, at: Situation) -> tuple[tuple[str, ...],
             names.append(MEMORY if source < at.memory_end else REPLY)
             places.append(-1)
     return tuple(names), tuple(places)
+
+
+logger = logging.getLogger(__name__)
+
+SAVE_EVERY_S = 5.0
+"""Seconds between two saves: a full memory has 800 kB, and a reply may have a few words."""
+
+
+class ReplyMemory:
+    """The state of `auto` for one engine; a reply joins its memory once, when it ends.
+
+    `clock` returns seconds. If the memory cannot be saved, that is reported once, and the memory
+    stays in use.
+    """
+
+    def __init__(
+        self, memory: Memory | None = None, *, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self.state = AutoState(memory)
+        self._clock = clock
+        self._reply = 0
+        self._saved_at = -math.inf
+        self._warned = False
+        path = self.state.memory.path
+        if path is not None:
+            # Now, because a warning later would interrupt the text of a reply.
+            try:
+                path.parent.mkdir(parents=True, exist_ok=True)
+            except OSError as error:
+                self._warn(error)
+
+    def begin_reply(self) -> Callable[[], None]:
+        """Finish the last reply; return a function that ends the next one.
+
+        Call this before the next reply's drafter is made. Ending a reply twice, or after a later
+        one began, does nothing: a dropped stream may be collected at any time.
+        """
+        self.state.finish()
+        self._reply += 1
+        number = self._reply
+
+        def end() -> None:
+            if number == self._reply:
+                self.state.finish()
+                self.save_if_due()
+
+        return end
+
+    def remember(self, tokens: Sequence[int]) -> None:
+        """Add a text, such as a file that replies may repeat."""
+        self.state.memory.add(tokens)
+        self.save_if_due()
+
+    def forget(self) -> None:
+        """Empty the memory, also on disk, and start to learn anew.
+
+        Raises ConfigError if the file cannot be changed.
+        """
+        memory = self.state.memory
+        memory.clear()
+        self.state = AutoState(memory)
+        # The current reply no longer joins any memory.
+        self._reply += 1
+        try:
+            memory.save()
+        except OSError as error:
+            raise ConfigError(
+                f"the memory {memory.path} stays as it was, it cannot be written: {error.strerror}"
+            ) from None
+
+    def save_if_due(self) -> None:
+        """Save the memory, unless that happened moments ago."""
+        if self._clock() - self._saved_at >= SAVE_EVERY_S:
+            self.save()
+
+    def save(self) -> None:
+        """Save new texts, if the memory is on disk."""
+        memory = self.state.memory
+        if memory.path is None or not memory.unsaved:
+            return
+        self._saved_at = self._clock()
+        try:
+            memory.save()
+        except OSError as error:
+            self._warn(error)
+
+    def _warn(self, error: OSError) -> None:
+        if self._warned:
+            return
+        self._warned = True
+        logger.warning(
+            "the memory %s cannot be written (%s); it is kept in RAM until the end",
+            self.state.memory.path,
+            error.strerror or error,
+        )

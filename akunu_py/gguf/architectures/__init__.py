@@ -10,7 +10,7 @@ To add an architecture, write its reader in the file of its family and give it a
 import importlib
 from collections.abc import Mapping
 
-from akunu_py.gguf.cursor import MetadataValue
+from akunu_py.gguf.header import MetadataValue
 from akunu_py.gguf.keys import Keys
 from akunu_py.gguf.parts.decoder import Decoder, Reader
 from akunu_py.gguf.plan import ModelPlan

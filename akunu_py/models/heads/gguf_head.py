@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from mlx import nn
 
 from akunu_py.gguf.architectures import read_plan
-from akunu_py.gguf.cursor import MetadataValue
+from akunu_py.gguf.header import MetadataValue
 from akunu_py.gguf.parts.decoder import head_block
 from akunu_py.gguf.plan import ModelPlan, Placement
 from akunu_py.gguf.reader import GGUFFile, TensorInfo

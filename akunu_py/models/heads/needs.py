@@ -6,7 +6,7 @@ from pathlib import Path
 import mlx.core as mx
 from mlx import nn
 
-from akunu_py.models.cache_needs import CacheNeeds, cache_needs, cached_bytes, drop_numbers
+from akunu_py.models.cache import CacheNeeds, cache_needs, cached_bytes, drop_numbers
 from akunu_py.models.heads.assistant import Assistant
 from akunu_py.models.heads.found import find_head
 from akunu_py.models.heads.kinds import Head

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
-from akunu_py.gguf.split import paths_of_parts
+from akunu_py.gguf.reader import paths_of_parts
 from akunu_py.models.ranks.link import Link
 from akunu_py.system.errors import ConfigError
 from akunu_py.system.shown_text import one_line

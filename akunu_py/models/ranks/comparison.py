@@ -21,8 +21,8 @@ from akunu_py.models.memory_check import PlannedModel, check_memory
 from akunu_py.models.ranks.agreement import files_digest, versions
 from akunu_py.models.ranks.link import Link
 from akunu_py.models.session import Session
-from akunu_py.system.atomic_file import replace_file
 from akunu_py.system.errors import AkunuError, MemoryLimitError
+from akunu_py.system.files import replace_file
 from akunu_py.system.settings import cache_folder
 from akunu_py.values.load_options import KVBits
 

@@ -20,7 +20,7 @@ from mlx_lm.models.switch_layers import SwitchLinear
 from akunu_py.gguf.plan import ModelPlan, RotaryScaling
 from akunu_py.gguf.reader import GGUFFile
 from akunu_py.models.device import on_cpu
-from akunu_py.models.expansion import expand, num_parameters
+from akunu_py.models.expansion import expand, num_parameters, wants_dense
 from akunu_py.models.folder_settings import read_folder_config, read_json
 from akunu_py.models.gguf_model import make_model, set_rotary_scaling
 from akunu_py.models.layers import (
@@ -32,20 +32,18 @@ from akunu_py.models.layers import (
 )
 from akunu_py.models.library_errors import errors_of
 from akunu_py.models.load_steps import Steps, evaluate, try_passes
-from akunu_py.models.loaded_model import LoadedModel, ModelDescription
+from akunu_py.models.loaded_model import LoadedModel, ModelDescription, recommended_in_gguf
 from akunu_py.models.number_limits import check_numbers
 from akunu_py.models.rank_split import Group, PlannedGroup, prepare
-from akunu_py.models.recommended_sampling import recommended_in_gguf
 from akunu_py.models.sources.gguf import TYPES, GGUFSource
 from akunu_py.models.sources.source import EmptyModel, FolderSource, ModelFigures, StoredModel
 from akunu_py.models.stored_tensors import folder_tensors
 from akunu_py.models.weight_files import check_weight_file, check_weight_files
 from akunu_py.models.weights import MATRIX_LAYERS, planes_layer, quantized_layer
-from akunu_py.models.weights_choice import wants_dense
 from akunu_py.protocols import Tokenizer
 from akunu_py.system.errors import ConfigError, ModelFormatError
 from akunu_py.tokenizers import from_gguf
-from akunu_py.tokenizers.codecs import check_vocabulary
+from akunu_py.tokenizers.gguf_tokenizer import check_vocabulary
 from akunu_py.values.load_options import LoadOptions
 from akunu_py.values.recommended import Recommended
 

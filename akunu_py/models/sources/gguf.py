@@ -8,26 +8,24 @@ from mlx import nn
 from mlx_lm.models.switch_layers import SwitchLinear
 
 from akunu_py.gguf.architectures import read_plan
-from akunu_py.gguf.cursor import MetadataValue
+from akunu_py.gguf.header import MetadataValue
 from akunu_py.gguf.plan import ModelPlan
 from akunu_py.gguf.quants.forms import FITTED, SUPPORTED_TYPES, form_of
 from akunu_py.gguf.reader import GGUFFile
 from akunu_py.models.device import on_cpu
-from akunu_py.models.expansion import num_parameters
+from akunu_py.models.expansion import num_parameters, wants_dense
 from akunu_py.models.gguf_model import build_gguf_model, make_model, overflows
 from akunu_py.models.load_steps import Steps
-from akunu_py.models.loaded_model import LoadedModel, ModelDescription
+from akunu_py.models.loaded_model import LoadedModel, ModelDescription, recommended_in_gguf
 from akunu_py.models.rank_split import Group, PlannedGroup, on_any_rank
-from akunu_py.models.recommended_sampling import recommended_in_gguf
 from akunu_py.models.sources.source import EmptyModel, ModelFigures, ModelSource, StoredModel
 from akunu_py.models.stored_tensors import gguf_tensors
 from akunu_py.models.weight_bytes import bytes_in_forms, forms_of
 from akunu_py.models.weights import Float16OverflowError, WeightReader
-from akunu_py.models.weights_choice import wants_dense
 from akunu_py.protocols import Tokenizer
 from akunu_py.system.errors import ConfigError
 from akunu_py.tokenizers import from_gguf
-from akunu_py.tokenizers.codecs import check_vocabulary
+from akunu_py.tokenizers.gguf_tokenizer import check_vocabulary
 from akunu_py.values.load_options import LoadOptions
 
 _log = logging.getLogger(__name__)

@@ -11,7 +11,7 @@ from akunu_lab.beam.search import BeamModel
 from akunu_lab.beam.search import beam_search as search
 from akunu_lab.counts import NgramModel
 from akunu_py.engine.engine import Engine, LentModel
-from akunu_py.engine.prompt_ids import Prompt
+from akunu_py.engine.request_checks import Prompt
 from akunu_py.models.cached_rows import Progress
 from akunu_py.protocols import Tokenizer
 from akunu_py.system.errors import ConfigError, ContextOverflowError

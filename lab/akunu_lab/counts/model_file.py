@@ -12,9 +12,8 @@ from numpy.typing import NDArray
 
 from akunu_lab.counts.corpus_model import CorpusCounts
 from akunu_lab.counts.interpolation import MAX_VOCABULARY
-from akunu_py.system.atomic_file import replace_file
 from akunu_py.system.errors import ConfigError, ModelFormatError
-from akunu_py.system.regular_file import open_to_read
+from akunu_py.system.files import open_to_read, replace_file
 
 MAGIC = b"akunu counts 1\n"
 _MAX_HEADER_BYTES = 4096

@@ -14,9 +14,8 @@ from akunu_py.bench.metrics import TimedPair, speedup
 from akunu_py.bench.runner import Progress
 from akunu_py.bench.tables import Column, Table, ratio_columns, table_of
 from akunu_py.decoding.budget import Budget, BudgetState
-from akunu_py.decoding.loop import Decoding
+from akunu_py.decoding.loop import Decoding, verify_match
 from akunu_py.decoding.shared_passes import SharedPasses
-from akunu_py.decoding.verify import verify_match
 from akunu_py.drafting.auto import AutoDrafter, AutoState
 from akunu_py.drafting.registry import default_num_draft_tokens
 from akunu_py.protocols import Target

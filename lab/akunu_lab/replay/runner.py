@@ -14,8 +14,8 @@ from msgspec import field
 
 from akunu_lab.replay.baseline import Baseline, TraceDrafter
 from akunu_py.bench.rows import Number, Row
+from akunu_py.decoding.loop import verify_match
 from akunu_py.decoding.stats import StatsRecorder, step_stats
-from akunu_py.decoding.verify import verify_match
 from akunu_py.protocols import Drafter
 from akunu_py.values.cost_curve import CostCurve
 from akunu_py.values.decode_stats import SourceStats

@@ -1,6 +1,6 @@
 """Verifiers by probability: rejection sampling and lenient greedy decoding.
 
-By default `akunu_py.decoding.verify.verify_match` compares a draft with the target's own choices,
+By default `akunu_py.decoding.loop.verify_match` compares a draft with the target's own choices,
 which gives the same text with and without drafting. The verifiers here are chosen by name.
 `RejectionVerifier` accepts more of independently drawn drafts; its output follows the target's
 distribution but is another text. With lenience below 1, and with `LenientGreedyVerifier`, the
@@ -24,7 +24,7 @@ from akunu_lab.verifying.rejection import (
     residual_without,
 )
 from akunu_lab.verifying.verdict import Trial, Verdict
-from akunu_py.decoding.verifier import Verifier
+from akunu_py.decoding.loop import Verifier
 from akunu_py.system.errors import ConfigError, ContractError
 from akunu_py.values.decode_stats import Origin
 from akunu_py.values.types import Draft, GenerationConfig, VerificationKind

@@ -13,7 +13,7 @@ from pairwise import all_pairs
 
 from akunu_lab.adjustment import Adjustment
 from akunu_py import ConfigError, GenerationConfig
-from akunu_py.decoding.verifier import make_verifier
+from akunu_py.decoding.loop import make_verifier
 
 MESSAGES = [{"role": "user", "content": "Write a function that adds two numbers."}]
 SAMPLED = {"temperature": 0.8, "seed": 3, "draft_sampling": "rejection"}

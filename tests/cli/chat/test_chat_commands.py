@@ -5,6 +5,7 @@ import re
 
 import pytest
 
+from akunu_py.cli.chat.attachments import mentions, unquote
 from akunu_py.cli.chat.commands import (
     COMMANDS,
     completions,
@@ -12,7 +13,6 @@ from akunu_py.cli.chat.commands import (
     message_of,
     parse,
 )
-from akunu_py.cli.chat.mentions import mentions, unquote
 from akunu_py.cli.chat.session_file import ChatSession
 from akunu_py.cli.chat.session_store import default_store
 from akunu_py.cli.chat.set_values import (

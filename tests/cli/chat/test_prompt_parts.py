@@ -3,8 +3,12 @@
 import pytest
 
 from akunu_py import Engine
-from akunu_py.cli.chat.attachments import Attachment, find_attachments, with_attachments
-from akunu_py.cli.chat.prompt_parts import PromptParts
+from akunu_py.cli.chat.attachments import (
+    Attachment,
+    PromptParts,
+    find_attachments,
+    with_attachments,
+)
 from akunu_py.values.messages import Message
 
 
