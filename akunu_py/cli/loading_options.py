@@ -365,8 +365,7 @@ def _with_drafting_models(
     """
     from akunu_py.model_store.default_model import fetched_model_path  # for --help
     from akunu_py.model_store.names import parse_hub_name
-    from akunu_py.models.heads.loading import OWN, own_place  # imports MLX
-    from akunu_py.models.nearby_heads import AUTO, find_nearby_head
+    from akunu_py.models.head_places import AUTO, OWN, own_place  # imports MLX
 
     if loading.draft_model is not None:
         return replace(loading, draft_model=model_path(str(loading.draft_model)))
@@ -374,6 +373,8 @@ def _with_drafting_models(
         if ranks is not None:
             _tell("drafting without a head: on several machines drafts come from the text")
             return replace(loading, heads=None)
+        from akunu_py.models.nearby_heads import find_nearby_head  # for a model with a head
+
         # What is neither a file nor a folder is refused when it is loaded.
         return replace(loading, heads=find_nearby_head(path, _tell) if path.exists() else None)
     if loading.heads is not None and not Path(loading.heads).expanduser().exists():

@@ -4,24 +4,20 @@ from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from akunu_py.constraints import (
-    ConstrainedDrafter,
-    Matcher,
-    MatcherVocabulary,
-    PendingMatcher,
-    pending_matcher,
-)
 from akunu_py.drafting import AutoState, default_num_draft_tokens
 from akunu_py.drafting.prediction_head import PredictionHeadDrafter, default_length
 from akunu_py.drafting.registry import DrafterSetup, drafter_name, make
 from akunu_py.engine.reasoning import end_of_prompt, opening_of
-from akunu_py.models.heads import Head, HeadModel, make_head_model
 from akunu_py.models.load import LoadedModel, LoadOptions, draft_options, load_model
-from akunu_py.models.token_model import CachedTokenModel, make_token_model
 from akunu_py.protocols import Drafter, Tokenizer, as_drafter
 from akunu_py.values.types import GenerationConfig
+
+if TYPE_CHECKING:
+    from akunu_py.constraints import Matcher, MatcherVocabulary, PendingMatcher
+    from akunu_py.models.heads import Head, HeadModel
+    from akunu_py.models.token_model import CachedTokenModel
 
 _NUM_OWN_TOKENS = 8
 """Most tokens of a draft of the caller's own drafter, where the caller gives no limit."""
@@ -46,8 +42,8 @@ class DrafterChoice:
 class DraftingModels:
     """What draws drafts for the replies of one session, with caches of its own."""
 
-    draft_model: CachedTokenModel | None = None
-    head: HeadModel | None = None
+    draft_model: "CachedTokenModel | None" = None
+    head: "HeadModel | None" = None
 
     def close(self) -> None:
         for model in (self.draft_model, self.head):
@@ -73,7 +69,7 @@ class DrafterFactory:
         context: int,
         most: int | None = None,
         draft_model: LoadedModel | None = None,
-        head: Head | None = None,
+        head: "Head | None" = None,
         counts: str | Path | None = None,
     ) -> None:
         self._loaded = loaded
@@ -92,13 +88,10 @@ class DrafterFactory:
 
     def other_models(self) -> DraftingModels:
         """Return draft model and head once more, with caches of their own."""
-        size = self._vocabulary_size
         draft, head = self._draft_model, self._head
         return DraftingModels(
-            None if draft is None else make_token_model(draft, self._loaded, size),
-            None
-            if head is None
-            else make_head_model(head, context=self._context, vocabulary_size=size),
+            None if draft is None else self._token_model(draft),
+            None if head is None else self._head_model(head),
         )
 
     def choose(self, config: GenerationConfig) -> DrafterChoice:
@@ -146,9 +139,18 @@ class DrafterFactory:
         )
         return make(choice.name, setup)
 
-    def _load_token_model(self, path: Path) -> CachedTokenModel:
-        model = load_model(path, draft_options(path, LoadOptions()))
-        return make_token_model(model, self._loaded, self._vocabulary_size)
+    def _load_token_model(self, path: Path) -> "CachedTokenModel":
+        return self._token_model(load_model(path, draft_options(path, LoadOptions())))
+
+    def _token_model(self, draft: LoadedModel) -> "CachedTokenModel":
+        from akunu_py.models.token_model import make_token_model  # for those with a draft model
+
+        return make_token_model(draft, self._loaded, self._vocabulary_size)
+
+    def _head_model(self, head: "Head") -> "HeadModel":
+        from akunu_py.models.heads import make_head_model  # for those with a head
+
+        return make_head_model(head, context=self._context, vocabulary_size=self._vocabulary_size)
 
     def close(self) -> None:
         """Release draft model and head, and the state that drafters kept."""
@@ -178,7 +180,7 @@ class Matchers:
 
     def make(
         self, config: GenerationConfig, prompt: Sequence[int], *, continues: bool, said: str = ""
-    ) -> PendingMatcher | None:
+    ) -> "PendingMatcher | None":
         """Return the matcher of a reply, None for a reply in any form.
 
         A constraint holds from the answer on: reasoning that comes before it is free. A reply that
@@ -189,6 +191,8 @@ class Matchers:
         """
         if config.constraint is None:
             return None
+        from akunu_py.constraints import MatcherVocabulary, pending_matcher
+
         if self._vocabulary is None:
             self._vocabulary = MatcherVocabulary(self._tokenizer, self._size)
         opening = None
@@ -199,7 +203,7 @@ class Matchers:
 
 
 def constrained_drafter(
-    drafter: Drafter, choice: DrafterChoice, matcher: Matcher | None
+    drafter: Drafter, choice: DrafterChoice, matcher: "Matcher | None"
 ) -> tuple[Drafter, int]:
     """Return the drafter of a reply, and the upper limit of its drafts in tokens.
 
@@ -209,5 +213,7 @@ def constrained_drafter(
     most = choice.num_draft_tokens
     if matcher is None or not most or choice.config.verifier != "match":
         return drafter, most
+    from akunu_py.constraints import ConstrainedDrafter
+
     limit = _MOST_FORCED if choice.config.num_draft_tokens is None else most
     return ConstrainedDrafter(drafter, matcher, most), limit

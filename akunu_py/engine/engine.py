@@ -5,7 +5,7 @@ import logging
 import threading
 from collections.abc import Generator, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Self, Unpack
 
@@ -31,6 +31,7 @@ from akunu_py.engine.reply import Request, Turns
 from akunu_py.engine.reply_room import ReplyRoom
 from akunu_py.engine.reply_text import MessageReader
 from akunu_py.engine.request_checks import (
+    ChatPlan,
     Prompt,
     check_chat_length,
     check_length,
@@ -39,12 +40,10 @@ from akunu_py.engine.request_checks import (
     ids_of,
     with_options,
 )
-from akunu_py.engine.tool_use import ChatPlan, ToolUse
 from akunu_py.model_store.default_model import default_model_path
 from akunu_py.model_store.names import resolve_model
 from akunu_py.models.aligned_rows import BLOCK_ROWS, usable_context
 from akunu_py.models.cached_rows import Progress
-from akunu_py.models.heads import Head, wanted_head
 from akunu_py.models.joined import JoinedForward
 from akunu_py.models.load import LoadedModel, ModelDescription, open_model
 from akunu_py.models.load_steps import Steps, finish
@@ -52,11 +51,9 @@ from akunu_py.models.memory_check import MemoryNeeds, planned_models, settle_for
 from akunu_py.models.pass_times import ROWS, PassTimes, measure_passes
 from akunu_py.models.rank_split import PlannedGroup
 from akunu_py.models.session import Session
-from akunu_py.models.token_model import CachedTokenModel
 from akunu_py.protocols import Tokenizer
 from akunu_py.system.errors import ConfigError, ContextOverflowError
 from akunu_py.system.settings import load_settings
-from akunu_py.tool_calls.given_reader import GivenReader
 from akunu_py.values.generation_config import GenerationConfig, GenerationOptions
 from akunu_py.values.load_options import EngineKeywords, EngineOptions, KVBits
 from akunu_py.values.messages import (
@@ -72,7 +69,11 @@ if TYPE_CHECKING:
     # Not before `akunu_py.models`, which loads a fast BLAS first.
     from mlx import nn
 
+    from akunu_py.engine.tool_use import ToolUse
+    from akunu_py.models.heads import Head
     from akunu_py.models.ranks.link import Link
+    from akunu_py.models.token_model import CachedTokenModel
+    from akunu_py.tool_calls.given_reader import GivenReader
 
 
 _log = logging.getLogger(__name__)
@@ -91,7 +92,7 @@ class LentModel:
     kv_bits: KVBits | None
     """Bits of the engine's KV caches; None for unquantized ones."""
 
-    draft_model: CachedTokenModel | None
+    draft_model: "CachedTokenModel | None"
 
 
 class _PublicNames(type):
@@ -123,7 +124,7 @@ class Engine(metaclass=_PublicNames):
         options: EngineOptions | None = None,
         *,
         draft_model: LoadedModel | None = None,
-        head: Head | None = None,
+        head: "Head | None" = None,
         ranks: "Link | None" = None,
     ) -> None:
         options = options or EngineOptions()
@@ -151,7 +152,6 @@ class Engine(metaclass=_PublicNames):
             reason = "are reproducible" if options.reproducible else "run on several machines"
             self.takes_turns = f"they {reason}"
             _log.info("replies that are made together take turns, since they %s", reason)
-        self.tool_use = ToolUse(loaded.tokenizer, _call_reader(options.tool_parser))
         self.thinking = Thinking(loaded.tokenizer)
         self._vocabulary = ""  # fingerprint, once a trace needs it
         self._drafters = DrafterFactory(
@@ -269,7 +269,11 @@ class Engine(metaclass=_PublicNames):
         """
         target, *drafts = opened
         loaded = yield from target
-        head = None if options.heads is None else wanted_head(loaded, options.heads)
+        head = None
+        if options.heads is not None:
+            from akunu_py.models.heads import wanted_head  # for an engine with a head
+
+            head = wanted_head(loaded, options.heads)
         draft_model = None
         for draft in drafts:
             draft_model = yield from draft
@@ -474,7 +478,18 @@ class Engine(metaclass=_PublicNames):
         if continued and said[1:] and not (last.text or last.reasoning or last.tool_calls):
             said, continued = said[:-1], False  # nothing is said yet
         check_chat_length(said, offered, self.tokenizer, self.context)
-        return self.tool_use.plan(said, offered, tool_choice, continued=last if continued else None)
+        continues = last if continued else None
+        called = any(message.tool_calls or message.role == "tool" for message in said)
+        if not offered and not called and str(tool_choice) in {"auto", "none"}:
+            return ChatPlan(messages=said, continued=continues)
+        return self.tool_use.plan(said, offered, tool_choice, continued=continues)
+
+    @cached_property
+    def tool_use(self) -> "ToolUse":
+        """Plans chats with tools or calls."""
+        from akunu_py.engine.tool_use import ToolUse  # for those alone
+
+        return ToolUse(self.tokenizer, _call_reader(self.options.tool_parser))
 
     def prompt_ids(self, prompt: Prompt) -> list[int]:
         """Return the token ids of a prompt for `generate`; raises as `generate` does."""
@@ -815,7 +830,7 @@ class Engine(metaclass=_PublicNames):
         return ids_of(prompt, self.tokenizer, self.vocabulary_size, parse_special=parse_special)
 
 
-def _call_reader(name: str | None) -> GivenReader | None:
+def _call_reader(name: str | None) -> "GivenReader | None":
     """Return the reader of tool calls that the caller chose; raise ConfigError for a wrong name."""
     if name is None:
         return None

@@ -5,21 +5,22 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, TypeVar, cast
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
-from akunu_py.constraints import Matcher, PendingMatcher
 from akunu_py.decoding.shared_passes import SharedPasses
 from akunu_py.drafting import AutoState
 from akunu_py.engine.drafter_factory import DrafterChoice, DraftingModels
 from akunu_py.engine.reply import Reply, Request, Turns
-from akunu_py.engine.tool_use import ChatPlan
+from akunu_py.engine.request_checks import ChatPlan
 from akunu_py.models.cached_rows import NO_CHECKPOINTS, Progress
 from akunu_py.models.joined import Choices, JoinedForward, WantedChoice, choose_together
 from akunu_py.models.session import Session
 from akunu_py.system.errors import ConstraintError
-from akunu_py.tool_calls.enforceable import unenforceable
 from akunu_py.values.constraint import Constraint
 from akunu_py.values.types import GenerationResult, StreamEvent
+
+if TYPE_CHECKING:
+    from akunu_py.constraints import Matcher, PendingMatcher
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +34,7 @@ class CheckedCall:
     plan: ChatPlan | None = None
     """The plan of a conversation; None for a reply that continues the prompt's text."""
 
-    matcher: PendingMatcher | None = None
+    matcher: "PendingMatcher | None" = None
     """The reply's place in its constraint; None for a reply in any form."""
 
     form: Constraint | None = None
@@ -49,7 +50,7 @@ class CheckedCall:
     reads_only: bool = False
     """Whether the reply ends behind the prompt, without a token."""
 
-    def compile(self) -> Matcher | None:
+    def compile(self) -> "Matcher | None":
         """Return the matcher; only the first call takes its time.
 
         Raises ConstraintError for a constraint that cannot be compiled.
@@ -59,6 +60,8 @@ class CheckedCall:
         try:
             return self.matcher.compile()
         except ConstraintError as error:
+            from akunu_py.tool_calls.enforceable import unenforceable  # for this message
+
             if self.form is None or not any(places := unenforceable(self.form)):
                 raise
             raise ConstraintError(

@@ -1,20 +1,26 @@
-"""Reasoning: telling what a model thinks from what it answers."""
+"""Reasoning: telling what a model thinks from what it answers, and the switches of thinking.
+
+Templates name their switches as they like, and none says which it has. So each known name is tried
+once on a small conversation: a name that changes the prompt is a switch. The engine then passes the
+template the values that serve a wish best.
+"""
 
 import logging
 import re
 from collections.abc import Mapping, Sequence
 from functools import cached_property
-from typing import Literal, get_args
+from typing import TYPE_CHECKING, Literal, get_args
 from weakref import WeakKeyDictionary
 
-from akunu_py.constraints import Opening
 from akunu_py.protocols import TemplateVariable, Tokenizer
 from akunu_py.system.errors import AkunuError
-from akunu_py.tool_calls.parser import overlap
-from akunu_py.tool_calls.sources import take_pieces
+from akunu_py.tool_calls.sources import overlap, take_pieces
 from akunu_py.values.generation_config import Effort, GenerationConfig
 from akunu_py.values.messages import Message
 from akunu_py.values.types import TextPiece
+
+if TYPE_CHECKING:
+    from akunu_py.constraints import Opening
 
 _PROMPT_END = 16
 """Tokens at the end of a prompt in which a marker may open the reasoning."""
@@ -118,12 +124,14 @@ def reasoning_marks(tokenizer: Tokenizer) -> Mapping[int, str]:
     return marks
 
 
-def opening_of(prompt_end: str, tokenizer: Tokenizer, *, space: bool = False) -> Opening:
+def opening_of(prompt_end: str, tokenizer: Tokenizer, *, space: bool = False) -> "Opening":
     """Return what may come before the answer of a reply to this prompt.
 
     Reasoning may, if the prompt opens it or the vocabulary has its markers as tokens. `space` is as
     in `Opening`.
     """
+    from akunu_py.constraints import Opening  # for replies in a form
+
     begin = len(tokenizer.encode(""))
 
     def known(*markers: str) -> bool:

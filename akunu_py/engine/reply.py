@@ -12,8 +12,8 @@ import threading
 import time
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
 
-from akunu_py.constraints import Matcher
 from akunu_py.decoding.budget import Budget, BudgetState
 from akunu_py.decoding.loop import Decoding, DecodingSettings, Step, make_verifier, verify_match
 from akunu_py.decoding.shared_passes import SharedPasses
@@ -36,6 +36,9 @@ from akunu_py.values.types import (
     TextPiece,
     TokenLogprob,
 )
+
+if TYPE_CHECKING:
+    from akunu_py.constraints import Matcher
 
 _SEED_BITS = 53
 """So that programs that read numbers as doubles, such as JavaScript's, have the seed exactly."""
@@ -64,7 +67,7 @@ class Request:
     num_draft_tokens: int
     """Upper limit of a draft, in tokens; overrides the config."""
 
-    matcher: Matcher | None = None
+    matcher: "Matcher | None" = None
     """The reply's place in its constraint; None for a reply in any form."""
 
     text: tuple[int, ...] | None = None

@@ -4,14 +4,13 @@ from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from typing import TYPE_CHECKING
 
 from akunu_py.decoding.loop import Step
 from akunu_py.decoding.stats import cut_step
 from akunu_py.decoding.stopping import StopTexts
 from akunu_py.engine.reasoning import ReasoningSplitter
 from akunu_py.protocols import Detokenizer
-from akunu_py.tool_calls.given_reader import GivenParser
-from akunu_py.tool_calls.parser import CallParser
 from akunu_py.values.decode_stats import UNNAMED
 from akunu_py.values.messages import Message
 from akunu_py.values.reply_deltas import (
@@ -22,6 +21,10 @@ from akunu_py.values.reply_deltas import (
     UnfinishedCall,
 )
 from akunu_py.values.types import TextPiece
+
+if TYPE_CHECKING:
+    from akunu_py.tool_calls.given_reader import GivenParser
+    from akunu_py.tool_calls.parser import CallParser
 
 
 @dataclass(slots=True)
@@ -191,7 +194,7 @@ class MessageReader:
     def __init__(
         self,
         prompt_end: str,
-        parser: CallParser | GivenParser | None,
+        parser: "CallParser | GivenParser | None",
         said: str = "",
         tags: Mapping[str, str] | None = None,
     ) -> None:

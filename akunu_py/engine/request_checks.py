@@ -1,9 +1,10 @@
-"""TODO."""
+"""What a caller asks for, checked: options, prompts and their token ids, and chats."""
 
 import dataclasses
 import difflib
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -13,6 +14,10 @@ from akunu_py.values.constraint import Constraint
 from akunu_py.values.generation_config import GenerationConfig, GenerationOptions
 from akunu_py.values.messages import Message, Tool
 from akunu_py.values.option_fields import find_option, options_of
+
+if TYPE_CHECKING:
+    from akunu_py.tool_calls.given_reader import GivenParser
+    from akunu_py.tool_calls.parser import CallParser
 
 
 def with_options(config: GenerationConfig, options: GenerationOptions) -> GenerationConfig:
@@ -168,3 +173,52 @@ def check_id(token: int, place: str, vocabulary_size: int) -> None:
         raise ConfigError(
             f"{place} holds {token!r}; token ids are whole numbers from 0 to {vocabulary_size - 1}"
         )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChatPlan:
+    """A conversation as it is given to the tokenizer, and what its reply may call."""
+
+    messages: Sequence[Message]
+    tools: Sequence[Tool] = ()
+    """Tools for the template."""
+
+    parser: "CallParser | GivenParser | None" = None
+    """Reads the calls of the reply; None where there are none."""
+
+    constraint: Constraint | None = None
+    """Grammar of the calls, or None."""
+
+    calls_or_answer: Callable[[Constraint], Constraint] | None = None
+    """Makes the grammar of a reply that is either calls or an answer in the form of a JSON schema;
+    None where tools must be called, where a given reader reads the calls, and where these have no
+    marker and are not JSON: their beginning hides that of an answer."""
+
+    from_start: bool = False
+    """Whether the constraint holds for the whole reply, reasoning included."""
+
+    marks: Mapping[int, str] = field(default_factory=dict)
+    """Texts of the control tokens around calls, by id."""
+
+    continued: Message | None = None
+    """The assistant's message that the reply continues, or None."""
+
+    def constraint_with(self, given: Constraint | None) -> Constraint | None:
+        """Return the constraint of the reply, where the caller has given one, too.
+
+        Raises ConfigError if the two do not go together.
+        """
+        if self.continued is not None and given is not None:
+            raise ConfigError(
+                "a reply that continues the assistant's last message cannot have a form, since a "
+                "part of it is there already; leave out the form, or the message"
+            )
+        if self.parser is None or given is None:
+            return self.constraint or given
+        if self.calls_or_answer is None or given.kind != "json_schema" or given.trigger:
+            raise ConfigError(
+                "a reply that may call tools cannot have a constraint, too (except a json_schema "
+                "with tool_choice='auto', where akunu itself reads this model's calls, and they "
+                "have a marker or are JSON); leave it out, or give tool_choice='none'"
+            )
+        return self.calls_or_answer(given)

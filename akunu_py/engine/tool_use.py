@@ -2,10 +2,11 @@
 
 import json
 import logging
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Sequence
+from dataclasses import replace
 from functools import cached_property
 
+from akunu_py.engine.request_checks import ChatPlan
 from akunu_py.protocols import Tokenizer
 from akunu_py.system.errors import ConfigError, ModelFormatError
 from akunu_py.tokenizers.accepted_turns import in_order_of_calls
@@ -38,55 +39,6 @@ _SYSTEM = Message("system", "probe_system")
 _ASK = Message("user", "a question")
 _TOOL = Tool("probe_tool", "a description")
 _CALL = ToolCall("probe_tool", {}, "probe0001")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ChatPlan:
-    """A conversation as it is given to the tokenizer, and what its reply may call."""
-
-    messages: Sequence[Message]
-    tools: Sequence[Tool] = ()
-    """Tools for the template."""
-
-    parser: CallParser | GivenParser | None = None
-    """Reads the calls of the reply; None where there are none."""
-
-    constraint: Constraint | None = None
-    """Grammar of the calls, or None."""
-
-    calls_or_answer: Callable[[Constraint], Constraint] | None = None
-    """Makes the grammar of a reply that is either calls or an answer in the form of a JSON schema;
-    None where tools must be called, where a given reader reads the calls, and where these have no
-    marker and are not JSON: their beginning hides that of an answer."""
-
-    from_start: bool = False
-    """Whether the constraint holds for the whole reply, reasoning included."""
-
-    marks: Mapping[int, str] = field(default_factory=dict)
-    """Texts of the control tokens around calls, by id."""
-
-    continued: Message | None = None
-    """The assistant's message that the reply continues, or None."""
-
-    def constraint_with(self, given: Constraint | None) -> Constraint | None:
-        """Return the constraint of the reply, where the caller has given one, too.
-
-        Raises ConfigError if the two do not go together.
-        """
-        if self.continued is not None and given is not None:
-            raise ConfigError(
-                "a reply that continues the assistant's last message cannot have a form, since a "
-                "part of it is there already; leave out the form, or the message"
-            )
-        if self.parser is None or given is None:
-            return self.constraint or given
-        if self.calls_or_answer is None or given.kind != "json_schema" or given.trigger:
-            raise ConfigError(
-                "a reply that may call tools cannot have a constraint, too (except a json_schema "
-                "with tool_choice='auto', where akunu itself reads this model's calls, and they "
-                "have a marker or are JSON); leave it out, or give tool_choice='none'"
-            )
-        return self.calls_or_answer(given)
 
 
 class ToolUse:

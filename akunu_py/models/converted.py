@@ -21,8 +21,9 @@ from akunu_py.models.layers import (
     Scaled,
     StackedLinear,
 )
-from akunu_py.models.sources.converted import DESCRIPTION, EXTRA, FORMAT, METADATA
+from akunu_py.models.sources.converted import EXTRA, FORMAT, METADATA
 from akunu_py.models.sources.gguf import TYPES
+from akunu_py.models.sources.source import DESCRIPTION
 from akunu_py.models.variants import VARIANT_PREFIX
 from akunu_py.system.errors import ConfigError
 from akunu_py.tokenizers import from_gguf

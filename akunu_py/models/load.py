@@ -9,8 +9,6 @@ from akunu_py.gguf.architectures import read_plan
 from akunu_py.gguf.reader import GGUFFile
 from akunu_py.model_store.default_model import default_model_path
 from akunu_py.models.adapter_files import Adapter, open_adapter
-from akunu_py.models.adapters import adapt, check_adapter
-from akunu_py.models.converted import check_new, save_converted
 from akunu_py.models.device import disable_compile_with_kernels
 from akunu_py.models.library_errors import explain_errors
 from akunu_py.models.load_steps import Steps, finish
@@ -112,6 +110,8 @@ def _adapted(
     source: ModelSource, options: LoadOptions, adapter: Adapter, steps: Steps[LoadedModel]
 ) -> Steps[LoadedModel]:
     """Load a model and apply an adapter, of which another model's is refused first."""
+    from akunu_py.models.adapters import adapt, check_adapter
+
     check_adapter(source.empty_model(options, None).model, adapter, source)
     loaded = yield from steps
     done = yield from adapt(loaded.model, adapter, source)
@@ -130,6 +130,8 @@ def convert_model(path: Path, folder: Path, options: LoadOptions | None = None) 
     Raises ConfigError for a folder that exists or a path that is not a GGUF file, and what
     `load_model` raises.
     """
+    from akunu_py.models.converted import check_new, save_converted  # for this command
+
     options = options or LoadOptions()
     folder = folder.expanduser()
     with GGUFFile.open(path.expanduser()) as file:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import mlx.core as mx
 
@@ -13,13 +14,15 @@ from akunu_py.gguf.reader import paths_of_parts
 from akunu_py.models import requirements as needs
 from akunu_py.models.adapter_files import adapter_place
 from akunu_py.models.device import free_memory
-from akunu_py.models.heads.loading import head_place
-from akunu_py.models.heads.needs import HeadNeeds
+from akunu_py.models.head_places import head_place
 from akunu_py.models.load import draft_options
 from akunu_py.models.rank_split import PlannedGroup
 from akunu_py.models.sources import place_kind, source_of
 from akunu_py.system.errors import AkunuError, ConfigError, MemoryLimitError
 from akunu_py.values.load_options import EngineOptions, KVBits, LoadOptions
+
+if TYPE_CHECKING:
+    from akunu_py.models.heads.needs import HeadNeeds
 
 _log = logging.getLogger(__name__)
 
@@ -180,7 +183,7 @@ def _own_parts(
     return [*parts, MemoryPart("the largest pass", largest)]
 
 
-def _head_parts(head: HeadNeeds | None, *, fitted: bool) -> list[MemoryPart]:
+def _head_parts(head: "HeadNeeds | None", *, fitted: bool) -> list[MemoryPart]:
     if head is None:
         return []
     weights = head.fitted_bytes if fitted else head.weights_bytes

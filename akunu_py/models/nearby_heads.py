@@ -9,12 +9,10 @@ from akunu_py.model_store.hub_cache import repository_of
 from akunu_py.model_store.known_models import KNOWN_MODELS
 from akunu_py.model_store.names import HubName, find_cached, friendly_name
 from akunu_py.model_store.repository_files import quantization_of
-from akunu_py.models.heads.loading import OWN, has_own_head, own_place
+from akunu_py.models.head_places import OWN, own_place
+from akunu_py.models.heads.loading import has_own_head
 from akunu_py.models.requirements import requirements
 from akunu_py.system.errors import AkunuError, ModelFormatError
-
-AUTO = "auto"
-"""Asks for `find_nearby_head`."""
 
 
 def find_nearby_head(model: Path, tell: Callable[[str], None]) -> str | Path | None:

@@ -7,12 +7,12 @@ back where memory is short, are not counted.
 
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import mlx.core as mx
 from mlx import nn
 
 from akunu_py.models.adapter_files import Adapter, open_adapter
-from akunu_py.models.adapters import check_adapter
 from akunu_py.models.cache import (
     Cache,
     CacheNeeds,
@@ -23,8 +23,7 @@ from akunu_py.models.cache import (
 )
 from akunu_py.models.cached_rows import PREFILL_CHUNK
 from akunu_py.models.device import on_cpu, physical_memory
-from akunu_py.models.heads.loading import head_place
-from akunu_py.models.heads.needs import HeadNeeds, head_needs
+from akunu_py.models.head_places import head_place
 from akunu_py.models.library_errors import explain_errors
 from akunu_py.models.pass_memory import PassShape, pass_shape
 from akunu_py.models.rank_split import PlannedGroup, Way, plan
@@ -32,6 +31,9 @@ from akunu_py.models.rollback import RollbackCaches, leaves, watch
 from akunu_py.models.sources import EmptyModel, ModelFigures, ModelSource, source_of
 from akunu_py.system.errors import ConfigError
 from akunu_py.values.load_options import KVBits, LoadOptions
+
+if TYPE_CHECKING:
+    from akunu_py.models.heads.needs import HeadNeeds
 
 _CGROUP_LIMIT = Path("/sys/fs/cgroup/memory.max")
 
@@ -53,7 +55,7 @@ class Requirements(ModelFigures):
     way: Way | None = None
     """How the model is split over ranks; None for the whole model."""
 
-    head: HeadNeeds | None = None
+    head: "HeadNeeds | None" = None
     """What the prediction head needs that drafts for it; None without one."""
 
     def cache_bytes(self, tokens: int, *, kv_bits: KVBits | None = None) -> int:
@@ -150,6 +152,8 @@ def memory_limit() -> int:
 
 def _with_adapter(empty: EmptyModel, source: ModelSource, adapter: Adapter) -> EmptyModel:
     """Return a model without weights whose figures count an adapter; dense ones take it in."""
+    from akunu_py.models.adapters import check_adapter
+
     check_adapter(empty.model, adapter, source)
     figures = empty.figures
     more = 0 if figures.dense else adapter.num_weights * figures.number_bytes
@@ -183,6 +187,8 @@ def _count(
     kept = tuple(cache_needs(leaf) for leaf in leaves(caches))
     head_found = None
     if head is not None:
+        from akunu_py.models.heads.needs import head_needs  # for a model with a head
+
         head_found = head_needs(
             model, figures["architecture"], head, figures["number_bytes"],
             dense=figures["dense"], fitted=fitted,

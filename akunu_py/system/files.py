@@ -1,4 +1,4 @@
-"""TODO."""
+"""Files: only regular ones are opened, and one is replaced in a single step."""
 
 import contextlib
 import errno

@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol, runtime_checkable
 
 from akunu_py.system.errors import ConfigError
-from akunu_py.tool_calls.parser import new_id, overlap
-from akunu_py.tool_calls.sources import sourced_content, take_pieces
+from akunu_py.tool_calls.parser import new_id
+from akunu_py.tool_calls.sources import overlap, sourced_content, take_pieces
 from akunu_py.tool_calls.values import read_json
 from akunu_py.values.messages import Tool, ToolCall
 from akunu_py.values.reply_deltas import (

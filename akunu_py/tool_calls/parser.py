@@ -25,7 +25,7 @@ from akunu_py.tool_calls.format import (
     flexible,
 )
 from akunu_py.tool_calls.schemas import kinds_of
-from akunu_py.tool_calls.sources import sourced_content, take_pieces
+from akunu_py.tool_calls.sources import overlap, sourced_content, take_pieces
 from akunu_py.tool_calls.values import KINDS, read_json, read_python_text, read_text
 from akunu_py.values.messages import Tool, ToolCall
 from akunu_py.values.reply_deltas import (
@@ -608,9 +608,3 @@ def new_id() -> str:
 
 def _inside(text: str) -> str:
     return json.dumps(text, ensure_ascii=False)[1:-1]
-
-
-def overlap(text: str, end: str) -> int:
-    """Return the length of the longest end of a text that begins `end`."""
-    sizes = range(min(len(text), len(end) - 1), 0, -1)
-    return next((size for size in sizes if text.endswith(end[:size])), 0)

@@ -34,3 +34,9 @@ def sourced_content(text: str, pieces: Sequence[TextPiece]) -> list[ContentDelta
 
 def _end(content: ContentDelta) -> int:
     return content.begin + len(content.text) if content.begin >= 0 else -1
+
+
+def overlap(text: str, end: str) -> int:
+    """Return the length of the longest end of a text that begins `end`."""
+    sizes = range(min(len(text), len(end) - 1), 0, -1)
+    return next((size for size in sizes if text.endswith(end[:size])), 0)

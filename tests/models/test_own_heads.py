@@ -5,8 +5,8 @@ import shutil
 import struct
 from pathlib import Path
 
-from akunu_py.models.heads import loading
-from akunu_py.models.heads.loading import own_place
+from akunu_py.models import head_places
+from akunu_py.models.head_places import own_place
 
 ROOT = Path(__file__).resolve().parents[2]
 SHIPPED = ROOT / "models/SmolLM2-135M-Instruct.Q4_1.head.safetensors"
@@ -30,7 +30,7 @@ def test_a_side_car_beside_the_model_comes_before_the_shipped_one(tmp_path, monk
     shipped, user = tmp_path / "shipped", tmp_path / "user"
     for folder in (shipped, user):
         folder.mkdir()
-    monkeypatch.setattr(loading, "_SHIPPED", (tmp_path / "none", shipped))
+    monkeypatch.setattr(head_places, "_SHIPPED", (tmp_path / "none", shipped))
     (shipped / "model.head.safetensors").write_bytes(b"")
     assert own_place(user / "model.gguf") == shipped / "model.head.safetensors"
     (user / "model.head.safetensors").write_bytes(b"")

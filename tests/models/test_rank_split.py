@@ -21,7 +21,7 @@ from akunu_py.models.load import LoadOptions, convert_model, load_model
 from akunu_py.models.rank_split import PlannedGroup
 from akunu_py.models.requirements import requirements
 from akunu_py.models.sources import gguf as gguf_source
-from akunu_py.models.sources.converted import DESCRIPTION
+from akunu_py.models.sources.source import DESCRIPTION
 from akunu_py.system.errors import ConfigError, ModelFormatError
 
 

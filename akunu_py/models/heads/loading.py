@@ -6,19 +6,13 @@ from akunu_py.gguf.parts.decoder import head_block
 from akunu_py.gguf.reader import GGUFFile
 from akunu_py.models.cached_rows import Passes
 from akunu_py.models.folder_settings import read_folder_config
+from akunu_py.models.head_places import OWN, own_place
 from akunu_py.models.heads.found import find_head, format_of
 from akunu_py.models.heads.kinds import Head
 from akunu_py.models.heads.stored_head import find_layer_head
 from akunu_py.models.library_errors import explain_errors
 from akunu_py.models.loaded_model import LoadedModel
 from akunu_py.system.errors import ConfigError
-
-OWN = "own"
-"""Asks for a model's own head, from `own_place`."""
-
-_PACKAGE = Path(__file__).resolve().parents[2]
-_SHIPPED = (_PACKAGE / "default_models", _PACKAGE.parent / "models")
-"""Where the installed package, or a checkout, has the heads that it ships."""
 
 
 def load_head(loaded: LoadedModel, source: Path | None) -> Head | None:
@@ -50,28 +44,6 @@ def load_head(loaded: LoadedModel, source: Path | None) -> Head | None:
             f"{place} has no prediction head for this model; give a file or folder that has one"
         )
     return head
-
-
-def own_place(model: Path) -> Path:
-    """Return where a model has its own head: a side-car of a GGUF file, or the model itself.
-
-    The side-car of NAME.gguf is NAME.head.safetensors, beside it or among those that akunu ships.
-    A folder has its side-cars inside.
-    """
-    name = f"{model.stem}.head.safetensors"
-    beside = (folder / name for folder in (model.parent, *_SHIPPED))
-    found = (place for place in beside if model.suffix == ".gguf" and place.is_file())
-    return next(found, model)
-
-
-def head_place(model: Path, heads: str | Path) -> Path:
-    """Return where the head lies that a user asked for; "own" stands for `own_place`.
-
-    Raises ConfigError for an unknown home directory.
-    """
-    with explain_errors(heads):
-        own = str(heads) == OWN
-        return own_place(model.expanduser()) if own else Path(heads).expanduser()
 
 
 def has_own_head(model: Path) -> bool:

@@ -9,9 +9,14 @@ mlx_folder  a folder as mlx-lm writes it
 from pathlib import Path
 from typing import Literal
 
-from akunu_py.models.sources.converted import DESCRIPTION, ConvertedSource
 from akunu_py.models.sources.gguf import GGUFSource
-from akunu_py.models.sources.source import EmptyModel, ModelFigures, ModelSource, StoredModel
+from akunu_py.models.sources.source import (
+    DESCRIPTION,
+    EmptyModel,
+    ModelFigures,
+    ModelSource,
+    StoredModel,
+)
 
 __all__ = ["EmptyModel", "ModelFigures", "ModelSource", "StoredModel", "place_kind", "source_of"]
 
@@ -31,4 +36,8 @@ def source_of(path: Path) -> ModelSource:
         from akunu_py.models.sources.mlx_folder import MLXFolderSource
 
         return MLXFolderSource(path)
-    return ConvertedSource(path) if kind == "converted" else GGUFSource(path)
+    if kind == "converted":
+        from akunu_py.models.sources.converted import ConvertedSource  # for a folder
+
+        return ConvertedSource(path)
+    return GGUFSource(path)

@@ -36,7 +36,13 @@ from akunu_py.models.loaded_model import LoadedModel, ModelDescription, recommen
 from akunu_py.models.number_limits import check_numbers
 from akunu_py.models.rank_split import Group, PlannedGroup, prepare
 from akunu_py.models.sources.gguf import TYPES, GGUFSource
-from akunu_py.models.sources.source import EmptyModel, FolderSource, ModelFigures, StoredModel
+from akunu_py.models.sources.source import (
+    DESCRIPTION,
+    EmptyModel,
+    FolderSource,
+    ModelFigures,
+    StoredModel,
+)
 from akunu_py.models.stored_tensors import folder_tensors
 from akunu_py.models.weight_files import check_weight_file, check_weight_files
 from akunu_py.models.weights import MATRIX_LAYERS, planes_layer, quantized_layer
@@ -48,9 +54,6 @@ from akunu_py.values.load_options import LoadOptions
 from akunu_py.values.recommended import Recommended
 
 _GROUP_SIZES = (16, 32, 64, 128)
-
-DESCRIPTION = "akunu.json"
-"""The file that marks a folder as a converted model."""
 
 EXTRA = "akunu.safetensors"
 METADATA = "metadata.gguf"

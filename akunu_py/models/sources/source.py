@@ -19,6 +19,9 @@ from akunu_py.system.errors import ConfigError
 from akunu_py.values.load_options import LoadOptions
 from akunu_py.values.recommended import Recommended
 
+DESCRIPTION = "akunu.json"
+"""The file that marks a folder as a converted model."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelFigures:
