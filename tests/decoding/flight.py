@@ -34,14 +34,48 @@ class Flight:
         self.last_pass = PassReport(rows, was, self.in_flight)
 
 
-def budget_of(state, *, context=10, target=None, **options):
-    """A budget over a `Flight`; the options of one, or a target, may be given."""
-    return Budget(state, context=context, target=target or Flight(**options))
+class FlightBudget(Budget):
+    """A budget over a `Flight`, with what tests set and read of its inside."""
+
+    def __init__(self, state, *, context=10, target=None, **options):
+        self.flight = target or Flight()
+        super().__init__(state, context=context, target=self.flight, **options)
+        self.state = state
+        self.costs, self.drawing, self.drafter_time = self._costs, self._drawing, self._drafter
+
+    @property
+    def allowance(self):
+        """Plain steps that drafts may still lose to learn something."""
+        return self._allowance
+
+    @allowance.setter
+    def allowance(self, steps):
+        self._allowance = steps
+
+    def worth(self, everywhere, elsewhere=1.0):
+        """Set lambda over all steps, and over those without copies."""
+        for rate, value in ((self._rate, everywhere), (self._drawing.rate, elsewhere)):
+            for _ in range(2000):
+                rate.add(value, 1.0)
+
+
+def budget_of(state, *, pipelined=True):
+    """A budget over a new `Flight`."""
+    return FlightBudget(state, target=Flight(pipelined=pipelined))
+
+
+def balance_of(account):
+    """What the account of a model holds, in tokens: the least loss that it does not cover."""
+    low, high = -100.0, 100.0
+    for _ in range(60):
+        middle = (low + high) / 2
+        low, high = (middle, high) if account.covers(middle) else (low, middle)
+    return low
 
 
 def observe(budget, stats, output):
     """Run a step's pass and tell the budget."""
-    budget._target.ran(stats)
+    budget.flight.ran(stats)
     budget.observe(stats, output)
 
 

@@ -29,7 +29,7 @@ test_pass_costs.py kill (each was tried):
 import random
 
 import pytest
-from flight import UNIT_S, Flight, budget_of, known_state, observe, step
+from flight import UNIT_S, Flight, FlightBudget, budget_of, known_state, observe, step
 
 from akunu_py.decoding.acceptance import Acceptance
 from akunu_py.decoding.budget import Budget, BudgetState
@@ -92,7 +92,7 @@ def test_the_size_that_brings_most(points, expected):
     state = known_state(points)
     taught(state, 0.9)
     budget = budget_of(state)
-    budget._allowance = 0.0
+    budget.allowance = 0.0
     assert len(budget.trim(draft_of(8))) == expected
 
 
@@ -101,7 +101,7 @@ def test_what_must_come_is_verified_whatever_it_costs(sure):
     """And nothing is learned of a drafter from a draft that leaves no choice."""
     state = known_state({2: 5.0, 9: 20.0})
     budget = budget_of(state)
-    budget._allowance = 0.0
+    budget.allowance = 0.0
     before = state.acceptance.probabilities(draft_of(8))
     kept = budget.trim(Draft.chain(range(8), "test", 3, sure=sure))
     assert (len(kept), kept.sure) == (sure, sure)
@@ -122,16 +122,16 @@ def test_with_a_step_in_flight_the_first_token_is_free():
     state = known_state({0: 1.0, 1: 1.0, 2: 1.3, 3: 1.6})
     taught(state, 0.9)
     cold = budget_of(state)
-    cold._allowance = 0.0
+    cold.allowance = 0.0
     assert len(cold.trim(draft_of(1))) == 1
     hot = budget_of(state)
-    hot._allowance = 0.0
+    hot.allowance = 0.0
     plain_step(hot)
     assert len(hot.trim(draft_of(1))) == 0
     plain_step(hot)
     assert len(hot.trim(draft_of(2))) == 2
     alone = budget_of(state, pipelined=False)
-    alone._allowance = 0.0
+    alone.allowance = 0.0
     plain_step(alone)
     assert len(alone.trim(draft_of(1))) == 1
 
@@ -141,7 +141,7 @@ def test_a_dear_check_needs_a_first_token_that_is_likely():
         state = known_state({0: check, 2: 1.2, 9: 1.3})
         taught(state, 0.6)
         budget = budget_of(state)
-        budget._allowance = 0.0
+        budget.allowance = 0.0
         plain_step(budget)
         assert len(budget.trim(draft_of(8))) == expected
 
@@ -169,8 +169,8 @@ def test_where_time_is_worth_more_less_is_drafted():
     sizes = []
     for rate in (1.0, 1.6, 2.2):
         budget = budget_of(state)
-        budget._allowance = 0.0
-        budget._rate._tokens = rate * budget._rate._cost
+        budget.allowance = 0.0
+        budget.worth(rate)
         sizes.append(len(budget.trim(draft_of(8))))
     assert sizes == sorted(sizes, reverse=True)
     assert sizes[0] > sizes[-1]
@@ -182,7 +182,7 @@ def test_times_go_to_the_size_that_was_verified():
     draft = budget.trim(draft_of(8, 0.9))
     assert len(draft) == 2
     for _ in range(9):
-        budget._target.in_flight = False
+        budget.flight.in_flight = False
         observe(budget, step(2, 2, 1.5 * UNIT_S), (0, 1, 2))
     assert state.costs.cost(10, 3) == pytest.approx(1.5)
     assert state.costs.cost(10, 9) == 20.0
@@ -197,7 +197,7 @@ def test_the_step_in_flight_is_not_part_of_the_pass():
     assert state.costs.cost(10, 4) == pytest.approx(1.2)
     # Where a restart waits for the step it puts in flight, nobody waits for that step again.
     for _ in range(15):
-        budget._target.in_flight = False
+        budget.flight.in_flight = False
         observe(budget, step(0, 0, 2.0 * UNIT_S), (7,))
         observe(budget, step(4, 4, 1.6 * UNIT_S), (0, 1, 2, 3, 9))
     assert state.costs.cost(10, 4) == pytest.approx(1.6, rel=0.05)
@@ -205,14 +205,14 @@ def test_the_step_in_flight_is_not_part_of_the_pass():
         plain_step(budget)
         observe(budget, step(4, 0, 1.3 * UNIT_S), (9,))
     assert state.costs.check_cost(10) == pytest.approx(1.3)
-    assert budget._in_flight
+    assert budget.flight.in_flight
 
 
 def test_a_step_that_queues_the_next_one_waits_for_a_part_of_it():
     """And one that queues nothing tells nothing of the unit, or of that part."""
     state = known_state({4: 2.0})
     budget = budget_of(state)
-    target, costs = budget._target, state.costs
+    target, costs = budget.flight, state.costs
     for _ in range(5):
         target.in_flight = False
         observe(budget, step(0, 0, 1.6 * UNIT_S), (7,))
@@ -228,7 +228,7 @@ def test_a_step_shorter_than_the_one_in_flight_makes_no_time_negative():
     state = known_state({0: 1.0, 4: 2.0})
     budget = budget_of(state)
     for _ in range(15):
-        budget._target.in_flight = True
+        budget.flight.in_flight = True
         observe(budget, step(4, 4, 0.5 * UNIT_S), (0, 1, 2, 3, 9))
         assert state.costs.unit_s > 0
 
@@ -236,7 +236,7 @@ def test_a_step_shorter_than_the_one_in_flight_makes_no_time_negative():
 def test_refused_drafts_teach_what_they_were_worth():
     state = known_state({2: 5.0, 9: 20.0})
     budget = budget_of(state)
-    budget._allowance = 0.0
+    budget.allowance = 0.0
     for _ in range(30):
         draft = draft_of(4)
         assert len(budget.trim(draft)) == 0
@@ -253,7 +253,7 @@ def test_replies_without_a_step_in_flight_have_costs_of_their_own(queues, pipeli
     """Penalties need each token first, and a verifier the distributions."""
     state = known_state({4: 2.0})
     target = Flight(pipelined=queues)
-    budget = Budget(state, context=10, target=target, pipelined=pipelined)
+    budget = FlightBudget(state, target=target, pipelined=pipelined)
     for _ in range(9):
         target.look_ahead = False
         observe(budget, step(0, 0, 3 * UNIT_S), (7,))
@@ -271,19 +271,19 @@ def test_a_probe_takes_from_what_may_be_lost():
     assert 0 < sum(size > 0 for size in sizes) < 10
     for _ in range(1000):
         plain_step(budget)
-    assert budget._allowance <= 4.0
+    assert budget.allowance <= 4.0
 
 
 @pytest.mark.parametrize("second", [1, 9])
 def test_the_pause_of_a_dear_drafter_ends_when_it_was_right(second):
     budget = budget_of(known_state({2: 5.0, 9: 20.0}))
-    budget._allowance = 0.0
-    budget._drafter.add(0.5, 2, drafted=True)
+    budget.allowance = 0.0
+    budget.drafter_time.add(0.5, 2, drafted=True)
     assert len(budget.trim(draft_of(2))) == 0
-    assert budget._drafter.resting
+    assert budget.drafter_time.resting
     for token in (0, second):
         observe(budget, step(0, 0, UNIT_S), (token,))
-    assert budget._drafter.resting == (second != 1)
+    assert budget.drafter_time.resting == (second != 1)
 
 
 class Listening(PlainDrafter):
@@ -297,10 +297,10 @@ class Listening(PlainDrafter):
 def test_drafters_that_look_at_costs_are_told_them():
     told = []
     state = known_state({2: 1.1, 5: 1.7})
-    budget = Budget(state, context=10, target=Flight(), drafter=Listening(told))
+    budget = FlightBudget(state, drafter=Listening(told))
     assert [told[-1].cost(rows) for rows in (1, 2, 5)] == pytest.approx([1, 1.1, 1.7])
     for _ in range(32):
-        budget._target.in_flight = False
+        budget.flight.in_flight = False
         observe(budget, step(4, 4, 3.0 * UNIT_S), (0, 1, 2, 3, 4))
     assert told[-1].cost(5) == pytest.approx(3.0)
 

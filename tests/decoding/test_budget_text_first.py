@@ -8,7 +8,7 @@ import random
 
 import pytest
 from budget_simulation import PLAIN_S, SimulatedTarget
-from flight import UNIT_S, Flight, known_state, observe, step
+from flight import UNIT_S, FlightBudget, known_state, observe, step
 
 from akunu_py.decoding.acceptance import Acceptance
 from akunu_py.decoding.budget import Budget, BudgetState
@@ -35,7 +35,7 @@ def rule_with(a_token, name="auto"):
         state.acceptance.observe(Draft.chain([1] * 4, name, 0, (0.9,) * 4, drawn=4), [1] * 4)
     state.drawing[name] = DrawingState()
     state.drawing[name].times.tokens.append(a_token)
-    budget = Budget(state, context=10, target=Flight(), name=name)
+    budget = FlightBudget(state, name=name)
     assert budget.limit(9) == 9
     return budget
 
@@ -43,7 +43,7 @@ def rule_with(a_token, name="auto"):
 def rule_without_trials(a_token):
     """The same of a model whose account is too low for a token that does not pay."""
     budget = rule_with(a_token)
-    budget._state.drawing["auto"].account.add_draft(0.0, 1.9)
+    budget.drawing.account.add_draft(0.0, 1.9)
     return budget
 
 
@@ -74,30 +74,30 @@ def test_a_models_time_is_counted_by_the_pass():
     assert budget.pays(COPY, (), room=1, passes=4)
     budget.trim(Draft.chain([1, 2, 3, 4], "auto", 9, (0.95,) * 4, drawn=1))
     observe(budget, step(4, 4, UNIT_S, propose_s=0.4 * UNIT_S), (1, 2, 3, 4, 5))
-    assert list(budget._state.drawing["auto"].times.tokens) == pytest.approx([0.02, 0.1])
-    assert not budget._state.times["auto"].tokens
+    assert list(budget.state.drawing["auto"].times.tokens) == pytest.approx([0.02, 0.1])
+    assert not budget.state.times["auto"].tokens
 
 
 def test_the_step_in_flight_is_not_part_of_a_models_time():
     budget = rule_with(0.02)
-    target = budget._target
+    target = budget.flight
     target.in_flight, target.waits_s = True, 0.7 * UNIT_S
     assert budget.pays(COPY, (), room=2)
     assert budget.pays(COPY, [DrawnToken(4, 0.9, 0.5)], room=1)
     budget.trim(Draft.chain([1, 2, 3, 4, 5], "auto", 9, (0.95,) * 5, drawn=2))
     observe(budget, step(5, 5, UNIT_S, propose_s=0.9 * UNIT_S), (1, 2, 3, 4, 5, 6))
-    assert list(budget._state.drawing["auto"].times.tokens) == pytest.approx([0.02, 0.1])
+    assert list(budget.state.drawing["auto"].times.tokens) == pytest.approx([0.02, 0.1])
     # The next step did not wait.
     budget.limit(9)
     budget.trim(Draft.chain([7], "auto", 9, (0.95,)))
     observe(budget, step(1, 1, UNIT_S, propose_s=0.2 * UNIT_S), (7, 8))
-    assert list(budget._state.times["auto"].tokens) == pytest.approx([0.2])
+    assert list(budget.state.times["auto"].tokens) == pytest.approx([0.2])
 
 
 @pytest.mark.parametrize(("a_token", "draws"), [(0.05, True), (5.0, False)])
 def test_no_step_is_queued_where_a_model_is_expected_to_draw(a_token, draws):
     budget = rule_with(a_token)
-    target = budget._target
+    target = budget.flight
     assert target.look_ahead
     observe(budget, step(0, 0, UNIT_S), (1,))
     assert target.look_ahead  # no model was asked yet
@@ -106,34 +106,38 @@ def test_no_step_is_queued_where_a_model_is_expected_to_draw(a_token, draws):
     budget.trim(Draft.empty())
     observe(budget, step(0, 0, UNIT_S), (1,))
     assert target.look_ahead != draws
-    restarts = list(budget._costs._restarts)
+    prepaid = budget.costs.prepaid
     for _ in range(3):
         budget.limit(9)
         budget.trim(Draft.empty())
         observe(budget, step(0, 0, 1.3 * UNIT_S), (1,))
     # Without a queued step these are not like the steps that the unit is measured by.
     assert target.in_flight != draws
-    assert list(budget._costs._restarts) == restarts
-    assert (1.3 * UNIT_S in budget._costs._plain) != draws
+    assert budget.costs.prepaid == prepaid
+    assert budget.costs.plain_s == pytest.approx(UNIT_S if draws else 1.3 * UNIT_S)
 
 
 def test_a_step_is_queued_while_the_drafter_pauses():
     budget = rule_with(0.05)
     budget.pays(Draft.empty(), (), room=4)
-    budget._drafter._pause = 2
+    # It takes 0.02 of a step and brings nothing: at most 2 steps of pause, after a pause of 1.
+    budget.drafter_time.add(0.02, 1, drafted=True)
+    for _ in range(2):
+        budget.drafter_time.pace(-10.0, 1.0)
     for queued in (True, True, False):
         observe(budget, step(0, 0, UNIT_S), (1,))
-        assert budget._target.look_ahead == queued
+        assert budget.flight.look_ahead == queued
         budget.limit(9)
 
 
 def test_a_step_that_queues_nothing_is_shorter_by_what_was_prepaid(monkeypatch):
     budget = rule_with(0.05)
-    budget._costs._restarts.extend([1.4] * 5)
+    for _ in range(5):
+        budget.costs.add_restart(1.4 * UNIT_S)
     due = []
     monkeypatch.setattr(budget.saved, "add", lambda cost, *_times, **_kinds: due.append(cost))
     for in_flight in (True, False):
-        budget._target.look_ahead, budget._target.in_flight = False, in_flight
+        budget.flight.look_ahead, budget.flight.in_flight = False, in_flight
         budget.trim(Draft.empty())
         observe(budget, step(0, 0, UNIT_S), (1,))
     assert due == pytest.approx([0.6, 1.0])

@@ -7,9 +7,8 @@ for all drawn tokens, or the other.
 """
 
 import pytest
-from flight import UNIT_S, Flight, known_state, observe, step
+from flight import UNIT_S, Flight, FlightBudget, balance_of, known_state, observe, step
 
-from akunu_py.decoding.budget import Budget
 from akunu_py.decoding.drafter_time import DrawingAccount, DrawingState
 from akunu_py.values.types import Draft
 
@@ -26,7 +25,7 @@ def balance_after(copied, drawn, accepted, *, in_flight, kept=None, passes=None)
     for _ in range(60):
         state.acceptance.observe(Draft.chain([1] * 4, "auto", 0, (0.9,) * 4, drawn=4), [1] * 4)
     target = Flight()
-    budget = Budget(state, context=10, target=target, name="auto")
+    budget = FlightBudget(state, target=target, name="auto")
     budget.limit(9)
     target.in_flight = in_flight
     before = Draft.chain(range(copied), "auto", 9, (0.95,) * copied)
@@ -37,15 +36,15 @@ def balance_after(copied, drawn, accepted, *, in_flight, kept=None, passes=None)
         if number < drawn:
             tokens.append(DRAWN)
     account = state.drawing["auto"].account
-    account._balance = 5.0
+    account.add_draft(5.0, balance_of(account))
     draft = Draft.chain(range(copied + drawn), "auto", 9, (0.95,) * (copied + drawn), drawn=drawn)
     budget.trim(draft)
     kept = copied + drawn if kept is None else kept
     # Equal times, so that the model's time of a pass stays what it is.
     done = step(kept, accepted, UNIT_S, propose_s=passes * OWN * UNIT_S)
     observe(budget, done, tuple(range(accepted + 1)))
-    assert budget._drawing.a_pass == pytest.approx(OWN)
-    return account._balance - 5.0 - 0.005
+    assert budget.drawing.a_pass == pytest.approx(OWN)
+    return balance_of(account) - 5.0 - 0.005
 
 
 class DRAWN:
@@ -87,7 +86,7 @@ def test_an_empty_account_draws_nothing():
     state.drawing["auto"] = DrawingState()
     for _ in range(60):
         state.acceptance.observe(Draft.chain([1] * 4, "auto", 0, (0.9,) * 4, drawn=4), [1] * 4)
-    budget = Budget(state, context=10, target=Flight(), name="auto")
+    budget = FlightBudget(state, name="auto")
     budget.limit(9)
     vague = Draft.chain([1], "auto", 1, (0.05,))
     assert budget.pays(Draft.empty(), (), room=4)
@@ -111,14 +110,12 @@ def test_a_token_is_worth_what_it_costs_where_nothing_is_copied(everywhere, else
     drawn = Draft.chain([1], "auto", 0, (0.9,), drawn=1)
     for _ in range(60):
         state.acceptance.observe(drawn, [1])
-    budget = Budget(state, context=10, target=Flight(), name="auto")
-    budget._allowance = 0.0
-    for rate, value in ((budget._rate, everywhere), (budget._drawing.rate, elsewhere)):
-        rate._tokens = value * rate._cost
+    budget = FlightBudget(state, name="auto")
+    budget.allowance = 0.0
+    budget.worth(everywhere, elsewhere)
     budget.limit(9)
-    assert budget._may_try(0.9)
+    assert budget.pays(Draft.empty(), (), room=1)
     state.drawing["auto"].account.add_draft(0.0, 1.95)
-    assert budget._may_try(0.9) == draws
     assert budget.pays(Draft.empty(), (), room=1) == draws
     assert len(budget.trim(drawn)) == draws
 
@@ -135,23 +132,22 @@ def test_behind_copies_a_token_is_worth_what_it_is_everywhere(everywhere, elsewh
     draft = Draft.chain([1, 1], "auto", 9, (0.95, 0.9), drawn=1)
     for _ in range(200):
         state.acceptance.observe(draft, [1, 1])
-    budget = Budget(state, context=10, target=Flight(), name="auto")
-    budget._allowance = 0.0
-    for rate, value in ((budget._rate, everywhere), (budget._drawing.rate, elsewhere)):
-        rate._tokens = value * rate._cost
+    budget = FlightBudget(state, name="auto")
+    budget.allowance = 0.0
+    budget.worth(everywhere, elsewhere)
     budget.limit(9)
     assert budget.pays(draft.first(1), (), room=1) == draws
     # Drawn all the same, it is charged at this value.
-    budget._drawing.passes = 1
+    budget.drawing.passes = 1
     budget.trim(draft)
-    before = account._balance
+    before = balance_of(account)
     observe(budget, step(2, 1, UNIT_S, propose_s=0.2 * UNIT_S), (1, 1))
-    assert account._balance - before - 0.005 == pytest.approx(-everywhere * (0.1 + 0.2))
+    assert balance_of(account) - before - 0.005 == pytest.approx(-everywhere * (0.1 + 0.2))
 
 
 def test_only_steps_without_copies_tell_what_a_drawn_token_is_worth():
-    budget = Budget(known_state(COSTS), context=10, target=Flight(pipelined=False), name="auto")
-    before = budget._drawing.rate.value
+    budget = FlightBudget(known_state(COSTS), target=Flight(pipelined=False), name="auto")
+    before = budget.drawing.rate.value
     for draft, grows in (
         (Draft.chain(range(4), "auto", 9, (0.95,) * 4), False),
         (Draft.chain(range(4), "auto", 9, (0.95,) * 4, drawn=2), False),
@@ -160,7 +156,7 @@ def test_only_steps_without_copies_tell_what_a_drawn_token_is_worth():
         budget.limit(9)
         budget.trim(draft)
         observe(budget, step(4, 4, UNIT_S), tuple(range(5)))
-        assert (budget._drawing.rate.value > before) == grows
+        assert (budget.drawing.rate.value > before) == grows
         assert budget.rate > 1.2
 
 

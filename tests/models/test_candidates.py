@@ -58,19 +58,19 @@ def test_every_row_of_every_kind_of_pass_is_told(session):
     wrong = (plain[1] + 1) % VOCABULARY
     context, last, choices = step(at, [plain[0], wrong, 5])
     assert choices[:2] == plain[:2]
-    assert session._in_flight is None
+    assert not session.in_flight
     expected = true_rows(session, context, [last, plain[0], wrong, 5])
     assert session.candidates() == expected  # rejected rows too
     at += 2
     for _ in range(3):  # the first finds nothing in flight
         context, last, _ = step(at, [])
         assert session.candidates() == true_rows(session, context, [last])
-        assert session._in_flight is not None
+        assert session.in_flight
         at += 1
     context, last, choices = step(at, [(text[at + 1] + 1) % VOCABULARY, 3])
     assert choices == [text[at + 1], -1, -1]
     assert session.candidates() == true_rows(session, context, [last])
-    assert session._in_flight is not None
+    assert session.in_flight
     at += 1
     context, last, _ = step(at, [text[at + 1], text[at + 2], 1])
     assert session.candidates() == true_rows(session, context, [last, *text[at + 1 : at + 3], 1])

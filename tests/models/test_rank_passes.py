@@ -82,8 +82,8 @@ def held(passes_held):
 
 def same_rows(session, wire):
     """The rows of rank 0's conversation, and whether the follower has them too."""
-    number = session._rows.rollback._number
-    ours, theirs = held(session._rows._passes), held(wire.follower._held[number])
+    number = session.rows.rollback._number
+    ours, theirs = held(session.rows._passes), held(wire.follower._held[number])
     return len(ours) == len(theirs) and all(
         path == other and mx.array_equal(array, same)
         for (path, array), (other, same) in zip(ours, theirs, strict=True)
@@ -92,7 +92,7 @@ def same_rows(session, wire):
 
 def flush(session, wire):
     """Send what waits for the next pass."""
-    leader = session._rows.rollback._leader
+    leader = session.rows.rollback._leader
     waiting, leader._waiting = leader._waiting, []
     for message in waiting:
         wire.follower._do(message)
@@ -167,7 +167,7 @@ def test_one_message_a_pass(ranks):
 
 def another(session):
     """A further conversation over the same model, on all ranks."""
-    leader = session._rows.rollback._leader
+    leader = session.rows.rollback._leader
     return Session(session.rows.model, context=200, make_passes=leader.passes)
 
 

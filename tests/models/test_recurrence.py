@@ -107,7 +107,7 @@ def test_a_prompt_of_one_token_and_a_draft_at_once(name):
     begin(session, [7], max_tokens=12)
     assert session.choose(7, Draft.chain([truth[0], wrong[1], 5]))[:2] == truth[:2]
     session.commit((0,))
-    assert session._rows.tokens == [7, truth[0]]
+    assert session.rows.tokens == [7, truth[0]]
     assert session.choose(truth[1], Draft.chain([truth[2], wrong[3]]))[:2] == truth[2:4]
     session.commit((0,))
     assert session.choose(truth[3], Draft.empty()) == [truth[4]]
@@ -124,7 +124,7 @@ def test_rows_are_fed_once(hybrid, kind, monkeypatch):
     truth = generate(session, prompt, GREEDY, PlainDrafter(), max_tokens=80)
     drafter = adversary(kind, [*prompt, *truth], 3)
     # The trial's passes are not the reply's.
-    assert session._rows._passes.replays
+    assert session.rows._passes.replays
     session.reset()
     begin(session, prompt, max_tokens=80)
     sizes, run = [], Passes._run
@@ -223,12 +223,12 @@ def test_an_interrupt_inside_a_replay_starts_the_caches_afresh(hybrid, monkeypat
             raise KeyboardInterrupt
         return over(call, count)
 
-    assert session._rows._passes.replays
+    assert session.rows._passes.replays
     with monkeypatch.context() as patch:
         patch.setattr(recurrence._Call, "over", interrupted)
         with pytest.raises(KeyboardInterrupt):
             generate(session, prompt, GREEDY, drafter, max_tokens=30)
-    assert not session._rows.settled
+    assert not session.rows.settled
     drafter = adversary("half", [*prompt, *truth], 3)
     assert generate(session, prompt, GREEDY, drafter, max_tokens=30) == truth
 

@@ -93,9 +93,9 @@ def test_activations_stay_in_the_type_of_the_model(path):
     """What is kept in float32 must not spread to everything behind it, or MLX is half as fast."""
     with load(path, compute_type="float16", weights="quantized") as engine:
         session = engine._session
-        logits = session._rows.model(mx.array([BEGINNING]), cache=session._rows.caches)
+        logits = session.rows.model(mx.array([BEGINNING]), cache=session.rows.caches)
         assert logits.dtype == mx.float16
-        last = session._rows.model(mx.array([[3]]), cache=session._rows.caches)
+        last = session.rows.model(mx.array([[3]]), cache=session.rows.caches)
         assert last.dtype == mx.float16
 
 
@@ -103,9 +103,9 @@ def test_the_state_is_in_float32(path):
     """It takes up every token, so that half precision's rounding would add up."""
     with load(path, compute_type="float16", weights="quantized") as engine:
         session = engine._session
-        session._rows.model(mx.array([BEGINNING]), cache=session._rows.caches)
+        session.rows.model(mx.array([BEGINNING]), cache=session.rows.caches)
         parts = [
-            part for cache in session._rows.caches for part in getattr(cache, "caches", (cache,))
+            part for cache in session.rows.caches for part in getattr(cache, "caches", (cache,))
         ]
         # The last after what convolutions need.
         states = [part.cache[-1] for part in parts if len(getattr(part, "cache", ())) > 1]
@@ -124,7 +124,7 @@ def test_parts_of_one_matrix_may_have_different_quantizations(tmp_path):
     for weights in ("dense", "quantized"):
         with load(path, weights=weights) as engine:
             logits.append(engine.logits(BEGINNING))
-            layers = engine._session._rows.model.model.layers
+            layers = engine._session.rows.model.model.layers
             stacked = [
                 isinstance(layers[i].linear_attn.in_proj_qkvz, StackedLinear) for i in (0, 2)
             ]

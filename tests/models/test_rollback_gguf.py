@@ -25,7 +25,7 @@ def check(name, folder):
         session.reset()
         drafter = adversary("half", prompt + plain, size)
         assert generate(session, prompt, config, drafter, max_tokens=count) == plain
-        assert session._rows.rollback.supported
+        assert session.rows.rollback.supported
 
 
 @pytest.mark.parametrize("name", sorted(set(SUBSET) & set(BUILDERS)))

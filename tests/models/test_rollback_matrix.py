@@ -90,7 +90,7 @@ def test_no_adversary_changes_a_token(name):
 @pytest.mark.parametrize("name", [name for name in NAMES if variant_of(name).family not in EXPERTS])
 def test_in_bfloat16_only_near_ties_differ(name):
     family = Family(name, mx.bfloat16)
-    reordered = "cut off" in family.session._rows.rollback.methods
+    reordered = "cut off" in family.session.rows.rollback.methods
     for setting in rotated(name, mx.bfloat16):
         cell = family.run(setting)
         assert cell.drafted > 0

@@ -138,34 +138,34 @@ def test_a_step_is_kept_in_flight_only_without_drafts_or_penalties(session):
     begin(session, prompt)
     first = session.choose(prompt[-1], Draft.empty())
     session.commit(())
-    assert session._in_flight is not None
+    assert session.in_flight
     # A draft that begins wrongly leaves the pipeline running, one that begins rightly ends it.
     ahead = session._in_flight.to_read.item()
     wrong = session.choose(first[0], Draft.chain([(ahead + 1) % VOCABULARY, 3]))
     session.commit(())
     assert wrong == [ahead, -1, -1]
-    assert session._in_flight is not None
+    assert session.in_flight
     following = session._in_flight.to_read.item()
     right = session.choose(ahead, Draft.chain([following, 3]))
     assert right[0] == following
     assert len(right) == 3
     session.commit((0,))
-    assert session._in_flight is None
+    assert not session.in_flight
     begin(session, prompt, CONFIGS["greedy, penalties"])
     session.choose(prompt[-1], Draft.empty())
     session.commit(())
-    assert session._in_flight is None
+    assert not session.in_flight
     # Nothing is computed for a token nobody will ask for.
     begin(session, prompt, max_tokens=1)
     session.choose(prompt[-1], Draft.empty())
     session.commit(())
-    assert session._in_flight is None
+    assert not session.in_flight
 
 
 def test_the_device_has_work_before_the_next_pass_is_put_together(session, monkeypatch):
     """A cold step queues its own pass at once, and every step one choice: its token and total."""
     events = []
-    feed, queue = session._rows.feed, mx.async_eval
+    feed, queue = session.rows.feed, mx.async_eval
 
     def feeding(rows):
         events.append("feed")
@@ -175,7 +175,7 @@ def test_the_device_has_work_before_the_next_pass_is_put_together(session, monke
         events.append(f"queue {len(arrays)}")
         queue(*arrays)
 
-    monkeypatch.setattr(session._rows, "feed", feeding)
+    monkeypatch.setattr(session.rows, "feed", feeding)
     monkeypatch.setattr(mx, "async_eval", queueing)
     prompt = prompt_of(10)
     begin(session, prompt)
@@ -195,7 +195,7 @@ def test_drafts_are_bounded_by_the_context_and_the_reply(model):
     assert session.max_draft_tokens() == 4
     found = generate(session, prompt_of(30), GenerationConfig(), NgramDrafter(), max_tokens=10)
     assert len(found) == 10
-    assert len(session._rows.tokens) <= 40
+    assert len(session.rows.tokens) <= 40
 
 
 TASKS = Path("/proc/self/task")

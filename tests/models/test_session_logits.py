@@ -22,7 +22,7 @@ def model():
 def fed_rows(monkeypatch, session):
     """Return a list of the rows of each pass over the conversation's caches."""
     sizes = []
-    rows = session._rows
+    rows = session.rows
     feed = type(rows).feed
 
     def counted(self, tokens):

@@ -175,8 +175,8 @@ def test_what_is_fed_behind_no_choice_is_an_id(monkeypatch):
     """The pass over a token that is being chosen is queued before it is known to be none."""
     session = Session(Odd(no_numbers(len(PROMPT) - 1)), context=300)
     begin(session, PROMPT, CONFIGS["sampled"], 12)
-    fed, feed = [], session._rows.feed
-    monkeypatch.setattr(session._rows, "feed", lambda rows: fed.append(rows) or feed(rows))
+    fed, feed = [], session.rows.feed
+    monkeypatch.setattr(session.rows, "feed", lambda rows: fed.append(rows) or feed(rows))
     with pytest.raises(ModelFormatError):
         session.choose(PROMPT[-1], Draft.empty())
     assert len(fed) == 2

@@ -81,7 +81,7 @@ def test_any_sequence_of_prompts_gives_what_fresh_sessions_give(named):
         expected = generate(fresh, given, GREEDY, PlainDrafter(), max_tokens=7)
         drafter = adversary("half", given + expected, 3)
         assert generate(session, given, GREEDY, drafter, max_tokens=7) == expected
-        assert len(session._rows.tokens) >= len(given) + 5
+        assert len(session.rows.tokens) >= len(given) + 5
 
 
 @pytest.mark.fast_every(2)
@@ -90,7 +90,7 @@ def test_what_is_reused_is_what_can_be_restored(named):
     session = Session(model, context=600)
     prompt = prompt_of(40)
     reply = generate(session, prompt, GREEDY, PlainDrafter(), max_tokens=30)
-    held = len(session._rows.tokens)
+    held = len(session.rows.tokens)
     # Whatever the kind: all of it, and the prompt's end, as often as one likes.
     assert begin(session, [*prompt, *reply[:-1], 1]) == held == 69
     generate(session, prompt, GREEDY, PlainDrafter(), max_tokens=30)
@@ -116,7 +116,7 @@ def test_an_interrupt_inside_a_pass_starts_the_caches_afresh(named):
     _, model = named
     session, prompt = Session(model, context=600), prompt_of(30)
     expected = generate(session, prompt, GREEDY, PlainDrafter(), max_tokens=30)
-    forward, calls = session._rows.feed, []
+    forward, calls = session.rows.feed, []
 
     def interrupted(rows):
         calls.append(1)
@@ -125,10 +125,10 @@ def test_an_interrupt_inside_a_pass_starts_the_caches_afresh(named):
             raise KeyboardInterrupt
         return logits
 
-    session._rows.feed = interrupted
+    session.rows.feed = interrupted
     with pytest.raises(KeyboardInterrupt):
         generate(session, prompt, GREEDY, adversary("half", prompt + expected, 3), max_tokens=30)
-    session._rows.feed = forward
+    session.rows.feed = forward
     drafter = adversary("half", prompt + expected, 3)
     assert generate(session, prompt, GREEDY, drafter, max_tokens=30) == expected
 
@@ -154,10 +154,10 @@ def test_a_model_with_unknown_caches_is_decoded_plainly():
 def test_what_was_saved_is_let_go():
     session = Session(build_family("mamba2"), context=600)
     generate(session, prompt_of(20), GREEDY, NgramDrafter())
-    assert session._rows._marks
+    assert session.rows.marks
     session.reset()
-    assert not session._rows._marks
+    assert not session.rows.marks
     generate(session, prompt_of(20), GREEDY, NgramDrafter())
     session.close()
-    assert not session._rows._marks
+    assert not session.rows.marks
     mx.clear_cache()

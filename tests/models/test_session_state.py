@@ -24,7 +24,7 @@ from akunu_py.values.types import Draft, GenerationConfig
 def test_quantized_caches_roll_back_too(model, bits):
     wide = tiny(hidden_size=128, head_dim=32)
     session = Session(wide, context=600, kv_bits=bits)
-    assert all(isinstance(cache, QuantizedKVCache) for cache in session._rows.caches)
+    assert all(isinstance(cache, QuantizedKVCache) for cache in session.rows.caches)
     prompt = prompt_of(30)
     plain = generate(session, prompt, GenerationConfig(), PlainDrafter())
     drafter = adversary("half", prompt + plain, 4)
@@ -85,7 +85,7 @@ def test_an_interrupt_in_prefill_loses_nothing(model):
 
     with pytest.raises(KeyboardInterrupt):
         begin(interrupted, prompt, progress=stop)
-    assert 0 < len(interrupted._rows.tokens) < len(prompt) - 1
+    assert 0 < len(interrupted.rows.tokens) < len(prompt) - 1
     found = generate(interrupted, prompt, GenerationConfig(), PlainDrafter(), max_tokens=10)
     assert found == expected
 
@@ -94,7 +94,7 @@ def test_an_interrupt_inside_a_pass_starts_the_caches_afresh(model):
     session = Session(model, context=600)
     prompt = prompt_of(20)
     expected = generate(session, prompt, GenerationConfig(), PlainDrafter())
-    forward = session._rows.feed
+    forward = session.rows.feed
     calls = []
 
     def interrupted(rows):
@@ -104,10 +104,10 @@ def test_an_interrupt_inside_a_pass_starts_the_caches_afresh(model):
             raise KeyboardInterrupt
         return forward(rows)
 
-    session._rows.feed = interrupted
+    session.rows.feed = interrupted
     with pytest.raises(KeyboardInterrupt):
         generate(session, prompt, GenerationConfig(), NgramDrafter())
-    session._rows.feed = forward
+    session.rows.feed = forward
     assert generate(session, prompt, GenerationConfig(), NgramDrafter()) == expected
 
 
@@ -158,10 +158,10 @@ def test_a_session_may_be_used_in_another_thread_than_it_was_made_in():
 def test_logits_leave_the_conversation_alone(model, session):
     prompt = prompt_of(20)
     generate(session, prompt, GenerationConfig(), PlainDrafter())
-    before = list(session._rows.tokens)
+    before = list(session.rows.tokens)
     rows = session.logits(prompt)
     assert rows.shape == (20, VOCABULARY)
     assert rows.dtype == np.float32
-    assert session._rows.tokens == before
+    assert session.rows.tokens == before
     expected = np.array(model(mx.array([prompt]))[0])
     np.testing.assert_allclose(rows, expected, atol=2e-5)
