@@ -13,7 +13,7 @@ import logging
 import time
 import weakref
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from akunu_py.models.cached_rows import CachedRows
@@ -23,9 +23,6 @@ from akunu_py.server.disk_tier import DiskTier
 from akunu_py.server.token_trie import TokenTrie, common_length
 
 _log = logging.getLogger(__name__)
-
-_STORE_S = 2.0
-"""Seconds of rest before rows are written to disk: an agent's next request often comes sooner."""
 
 _MOST_S = 30.0
 """Seconds until rows are written that have no such rest."""
@@ -88,12 +85,22 @@ class PrefixCache:
     """Rows by their tokens, up to `limit` bytes; those go first that are old and soon read again.
 
     Rows in use do not count. With a disk tier, `store` writes rows to disk, and rows that are found
-    only there are read back. One thread uses the cache.
+    only there are read back. Rows rest for `rest_s` before they are written: an agent's next
+    request often comes sooner. One thread uses the cache.
     """
 
-    def __init__(self, limit: int, disk: DiskTier | None = None) -> None:
+    def __init__(
+        self,
+        limit: int,
+        disk: DiskTier | None = None,
+        *,
+        rest_s: float = 2.0,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
         self._limit = limit
         self._disk = disk
+        self._rest_s = rest_s
+        self._clock = clock
         self._trie: TokenTrie[_Entry] = TokenTrie()
         self._entries: dict[_Entry, None] = {}
         self._uses = 0
@@ -199,9 +206,9 @@ class PrefixCache:
         self._entries[entry] = None
         self._use(entry)
         if self._disk is not None:
-            now = time.monotonic()
+            now = self._clock()
             since = self._since.setdefault(rows, now)
-            self._unstored[entry] = min(now + _STORE_S, since + _MOST_S)
+            self._unstored[entry] = min(now + self._rest_s, since + _MOST_S)
         self.nbytes += rows.nbytes
         for piece in entry.pieces:
             self._hold(piece)
@@ -261,7 +268,7 @@ class PrefixCache:
         if self._disk.writing:
             return _LOOK_S
         due = min(self._unstored.values(), default=None)
-        return None if due is None else max(0.0, due - time.monotonic())
+        return None if due is None else max(0.0, due - self._clock())
 
     def store(self, session: Session, *, wait: bool = True) -> bool:
         """Write the oldest rows that are not on disk yet; return False if there are none.

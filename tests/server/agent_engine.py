@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 from engine_server import serving
 from family_models import Variant, build_family
+from inside import session_of
 
 from akunu_py.engine.engine import Engine
 from akunu_py.gguf.reader import GGUFFile
@@ -79,7 +80,7 @@ def agent_server(
     with agent_engine(kind, vocabulary_of, thinks=thinks) as engine:
         disk = None
         if folder is not None:
-            disk = DiskTier(folder, 1 << 30, finish(engine._session.digest()))
+            disk = DiskTier(folder, 1 << 30, finish(session_of(engine).digest()))
         defaults = GenerationConfig(temperature=1.0, seed=1, logit_bias=readable(engine))
         with serving(engine, defaults=defaults, cache_bytes=1 << 29, disk=disk) as server:
             yield server

@@ -2,7 +2,48 @@ import pytest
 from gguf_files import write_tiny_llama
 from toy_engine import toy_engine
 
+from akunu_py.server.reply_events import ReplyEvents
 from akunu_py.server.worker import Worker
+
+
+class SeenEvents(ReplyEvents):
+    """Events that a test can look at before they are read."""
+
+    def __init__(self):
+        super().__init__()
+        self.seen, self.over = [], False
+
+    def put(self, event):
+        self.seen.append(event)
+        super().put(event)
+
+    def end(self, error=None):
+        self.over = True
+        super().end(error)
+
+
+class SeenWorker(Worker):
+    """A worker whose jobs have events to look at, and whose lanes' sessions are known."""
+
+    def __init__(self, models, **options):
+        self.sessions = []
+        super().__init__(models, **options)
+        resident = self.models.default.resident
+        take = resident.take_lane
+
+        def take_lane():
+            lane = take()
+            if lane.session not in self.sessions:
+                self.sessions.append(lane.session)
+            return lane
+
+        resident.take_lane = take_lane
+
+    def ask(self, *arguments, **options):
+        job = super().ask(*arguments, **options)
+        if self.health().state != "ok":  # else the thread may have begun it
+            job.events = SeenEvents()
+        return job
 
 
 @pytest.fixture(scope="session")
@@ -31,7 +72,7 @@ def make_worker(toy):
     made = []
 
     def make(engine=None, **options):
-        made.append(Worker(engine or toy, **options))
+        made.append(SeenWorker(engine or toy, **options))
         return made[-1]
 
     yield make

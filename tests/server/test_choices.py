@@ -205,7 +205,7 @@ def test_choices_of_an_engine_are_the_replies_of_their_seeds(toy, caplog, monkey
         return forward(self, rows, caches, calls)
 
     def all_come_first(worker):
-        while not passes and len(worker._line) < 3 and not worker._running:
+        while not passes and worker.health().waiting < 3 and not worker.health().running:
             time.sleep(0.001)
         fill(worker)
 

@@ -17,6 +17,7 @@ import mlx.core as mx
 import numpy as np
 import pytest
 from family_models import NAMES, build_family
+from inside import session_of
 from pairwise import each_value
 from tiny_families import VOCABULARY
 from tiny_models import prompt_of
@@ -47,7 +48,7 @@ def engine():
 
 
 def tier_of(engine, folder, limit=1 << 28):
-    return DiskTier(folder, limit, finish(engine._session.digest()))
+    return DiskTier(folder, limit, finish(session_of(engine).digest()))
 
 
 def replies(engine, folder, *prompts, **options):
@@ -65,7 +66,6 @@ def replies(engine, folder, *prompts, **options):
 
 def test_rows_are_written_beside_the_next_reply(engine, tmp_path, monkeypatch):
     """As an agent's turns come without a pause. Nobody waits for the disk."""
-    monkeypatch.setattr("akunu_py.server.prefix_cache._STORE_S", 0)
     go_on = threading.Event()
 
     def slowly(path, arrays):
@@ -74,7 +74,7 @@ def test_rows_are_written_beside_the_next_reply(engine, tmp_path, monkeypatch):
 
     monkeypatch.setattr(disk_tier, "write_arrays", slowly)
     tier = tier_of(engine, tmp_path)
-    worker = Worker(engine, cache=PrefixCache(1 << 28, tier))
+    worker = Worker(engine, cache=PrefixCache(1 << 28, tier, rest_s=0))
     worker.start()
     list(worker.submit(engine.check(engine.prompt_ids(TEXT), **OPTIONS)).events)
     # The same rows are read on while they are written.
@@ -84,14 +84,14 @@ def test_rows_are_written_beside_the_next_reply(engine, tmp_path, monkeypatch):
     worker.close()
     monkeypatch.undo()
     assert last.result.token_ids == engine.generate(TEXT + "more", **OPTIONS).token_ids
-    found = [tier.load(stored, engine._session) for _, stored in list(tier.nearest(()))]
+    found = [tier.load(stored, session_of(engine)) for _, stored in list(tier.nearest(()))]
     assert found
     assert all(rows is not None for rows in found)
 
 
-def test_rows_are_written_when_there_is_nothing_else_to_do(engine, tmp_path, monkeypatch):
-    monkeypatch.setattr("akunu_py.server.prefix_cache._STORE_S", 0.01)
-    worker = Worker(engine, cache=PrefixCache(1 << 28, tier_of(engine, tmp_path)))
+def test_rows_are_written_when_there_is_nothing_else_to_do(engine, tmp_path):
+    cache = PrefixCache(1 << 28, tier_of(engine, tmp_path), rest_s=0.01)
+    worker = Worker(engine, cache=cache)
     worker.start()
     list(worker.submit(engine.check(engine.prompt_ids(TEXT), **OPTIONS)).events)
     while not files(tmp_path, "json"):
@@ -164,14 +164,14 @@ def test_files_are_private_and_named_after_the_model(engine, tmp_path):
     (folder,) = tmp_path.iterdir()
     assert stat.S_IMODE(folder.stat().st_mode) == 0o700
     assert [stat.S_IMODE(path.stat().st_mode) for path in folder.iterdir()] == [0o600] * 2
-    assert finish(engine._session.digest()) in folder.name
+    assert finish(session_of(engine).digest()) in folder.name
 
 
 def test_other_weights_and_settings_have_other_names(engine):
     with toy_engine("llama, sliding") as other, toy_engine(reproducible=True) as aligned:
-        names = {finish(one._session.digest()) for one in (engine, other, aligned)}
+        names = {finish(session_of(one).digest()) for one in (engine, other, aligned)}
     with toy_engine() as again:
-        assert len(names | {finish(again._session.digest())}) == 3
+        assert len(names | {finish(session_of(again).digest())}) == 3
     model = build_family("llama, 8-bit caches")
     late = [Session(model, context=64, kv_bits=KVBits(8, start)) for start in (0, 5, 6)]
     assert len({finish(one.digest()) for one in late}) == 3
@@ -182,11 +182,11 @@ def test_other_arguments_with_the_same_weights_have_other_names(name):
     """Rows depend on them, too; some classes call them `config`."""
     arguments = "args" if name == "llama" else "config"
     with toy_engine(name) as engine:
-        model = engine._session.rows.model
-        before, given = finish(engine._session.digest()), getattr(model, arguments)
+        model = session_of(engine).rows.model
+        before, given = finish(session_of(engine).digest()), getattr(model, arguments)
         try:
             setattr(model, arguments, dataclasses.replace(given, rms_norm_eps=0.1))
-            assert finish(engine._session.digest()) != before
+            assert finish(session_of(engine).digest()) != before
         finally:
             setattr(model, arguments, given)
 
@@ -194,11 +194,13 @@ def test_other_arguments_with_the_same_weights_have_other_names(name):
 def rewritten(folder, change):
     """Change the description, and write it with checksums that are right."""
     (path,), (data,) = files(folder, "json"), files(folder, "safetensors")
-    found = disk_tier._read(path)
+    found = json.loads(path.read_bytes().partition(b"\n")[2])
     change(found, data)
     found["sha256"] = hashlib.sha256(data.read_bytes()).hexdigest()
     found["bytes"] = data.stat().st_size
-    path.write_bytes(disk_tier._written(found))
+    body = json.dumps(found).encode()
+    head = {"version": 2, "sha256": hashlib.sha256(body).hexdigest()}
+    path.write_bytes(json.dumps(head).encode() + b"\n" + body)
 
 
 def first_fields(found):
@@ -458,7 +460,7 @@ class TestPlacesToGoBackTo:
         folder, prompt, _ = marked
         with toy_engine("llama") as other:
             shutil.copytree(
-                next(folder.iterdir()), tmp_path / f"rows-{finish(other._session.digest())}"
+                next(folder.iterdir()), tmp_path / f"rows-{finish(session_of(other).digest())}"
             )
             assert ask(other, tmp_path, prompt)[1] == 0
 
@@ -601,7 +603,8 @@ def test_a_folder_that_another_process_empties(engine, tmp_path, monkeypatch, ca
 
 def test_two_servers_share_a_folder(engine, tmp_path):
     """One does not delete what the other is writing."""
-    folder = tier_of(engine, tmp_path)._folder
+    tier_of(engine, tmp_path)
+    (folder,) = tmp_path.iterdir()
     half = [folder / f".{'a' * 32}.{'b' * 8}", folder / f"{'c' * 32}.safetensors"]
     for path in half:
         path.write_bytes(b"half")
@@ -631,8 +634,8 @@ def test_a_full_disk_costs_the_entry_alone(engine, tmp_path, monkeypatch, caplog
 @pytest.mark.parametrize("error", [MemoryError, RuntimeError, Exception])
 @pytest.mark.parametrize("at", ["write_arrays", "_sha256", "_stored"])
 def test_whatever_a_write_raises_costs_the_entry_alone(engine, tmp_path, monkeypatch, at, error):
-    monkeypatch.setattr("akunu_py.server.prefix_cache._STORE_S", 0)
-    worker = Worker(engine, cache=PrefixCache(1 << 28, tier_of(engine, tmp_path)))
+    cache = PrefixCache(1 << 28, tier_of(engine, tmp_path), rest_s=0)
+    worker = Worker(engine, cache=cache)
     tried = threading.Event()
 
     def fail(*_):
@@ -662,7 +665,7 @@ def test_files_that_were_exchanged_give_no_rows(engine, tmp_path):
         (tmp_path / "kept").rename(other.with_suffix(suffix))
     for prompt in prompts:
         _, stored = next(tier.nearest(prompt))
-        assert tier.load(stored, engine._session) is None
+        assert tier.load(stored, session_of(engine)) is None
 
 
 def test_what_another_version_wrote_is_left_to_it(engine, tmp_path):
@@ -699,13 +702,10 @@ def test_folders_of_others_are_left_alone(engine, tmp_path):
 
 
 @pytest.mark.parametrize("rests", [False, True])
-def test_a_conversation_without_a_rest_is_written_all_the_same(
-    engine, tmp_path, monkeypatch, rests
-):
+def test_a_conversation_without_a_rest_is_written_all_the_same(engine, tmp_path, rests):
     """As an agent's, whose requests follow each other at once, for hours."""
     now = 0.0
-    monkeypatch.setattr("akunu_py.server.prefix_cache.time.monotonic", lambda: now)
-    cache = PrefixCache(1 << 28, tier_of(engine, tmp_path))
+    cache = PrefixCache(1 << 28, tier_of(engine, tmp_path), clock=lambda: now)
     worker = Worker(engine, cache=cache)
     prompt, written = engine.prompt_ids(TEXT), []
     for turn in range(1, 36):
@@ -724,6 +724,7 @@ def test_a_conversation_without_a_rest_is_written_all_the_same(
 _KILLED = """
 import io, os, pathlib, signal, sys
 sys.path[:0] = {path!r}
+from inside import session_of
 from toy_engine import PLAIN, toy_engine
 from akunu_py.models import row_file
 from akunu_py.models.load_steps import finish
@@ -753,7 +754,7 @@ def unlink_of_rows(path, **_):
     unlink(path, **_)
 
 engine = toy_engine("qwen3_next")
-tier = disk_tier.DiskTier(pathlib.Path(sys.argv[1]), 1 << 28, finish(engine._session.digest()))
+tier = disk_tier.DiskTier(pathlib.Path(sys.argv[1]), 1 << 28, finish(session_of(engine).digest()))
 worker = Worker(engine, cache=PrefixCache(1 << 28, tier))
 prompt = engine.prompt_ids("you are a cat. " * 4)
 
@@ -813,7 +814,7 @@ def test_a_killed_process_loses_nothing_but_the_entry_it_wrote(tmp_path, moment,
         sizes = {1: first, 2: first + 1 + len(engine.prompt_ids("and then?")) - 1 + 3}
         assert [len(stored.tokens) for stored in found] == [sizes[turn] for turn in turns]
         for stored in found:
-            rows = tier.load(stored, engine._session)
+            rows = tier.load(stored, session_of(engine))
             assert rows.marks["message"] == stored.last_message
         # What the write left was deleted.
         assert len(list(tmp_path.glob("rows-*/*"))) == 2 * len(turns)

@@ -10,6 +10,7 @@ import time
 import pytest
 from engine_server import serving
 from gguf_files import CHAT_TEMPLATE
+from inside import running_jobs
 from model_folders import write_folder
 from scripted_server import events_of, running
 
@@ -160,7 +161,7 @@ def test_cancel_ends_a_reply_within_a_step(loaded, started):
 
     def held_step():
         # A reader that gets no processor is not to see hundreds of tokens made meanwhile.
-        if any(len(running.job.reply) > 20 for running in worker._running):
+        if any(len(job.reply) > 20 for job in running_jobs(worker)):
             assert cancelled.wait(300)
         return step()
 

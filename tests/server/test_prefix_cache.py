@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from inside import entries
 from mlx.utils import tree_flatten
 from tiny_families import VOCABULARY
 from toy_engine import family
@@ -209,7 +210,7 @@ def test_no_memory_is_kept_beyond_the_rows(name, count):
     prompt = [4 + place % 90 for place in range(count)]
     cache = PrefixCache(1 << 28)
     keep(cache, session, prompt)
-    (entry,) = cache._entries
+    (entry,) = entries(cache)
     for leaf in leaves(entry.rows.caches):
         keys = getattr(leaf, "keys", None)
         assert keys is None or keys.shape[-2] <= count
@@ -253,14 +254,14 @@ def arrays_of(rows):
 
 def bytes_held(cache):
     found = {}
-    for entry in cache._entries:
+    for entry in entries(cache):
         for piece in entry.pieces:
             found |= {
                 id(array): array.nbytes
                 for _, array in tree_flatten(piece.arrays)
                 if array is not None
             }
-    return sum(found.values()) + sum(entry.rows.nbytes for entry in cache._entries)
+    return sum(found.values()) + sum(entry.rows.nbytes for entry in entries(cache))
 
 
 @pytest.mark.parametrize(
@@ -290,10 +291,10 @@ def test_conversations_hold_their_common_beginning_once(name, kv_bits):
         cache.put(rows, len(lead) + 2)
         sizes.append(cache.nbytes)
         assert cache.nbytes == bytes_held(cache)
-    rest = sum(entry.rows.nbytes for entry in cache._entries)
+    rest = sum(entry.rows.nbytes for entry in entries(cache))
     rows_once = sizes[0] - rest // 5
     assert sizes[-1] - rest <= rows_once * (len(lead) + 5 * 21) / (len(lead) + 21) * 1.001
-    if any(entry.pieces for entry in cache._entries):
+    if any(entry.pieces for entry in entries(cache)):
         # Rows that others hold, too, are copied, and take memory once more.
         assert cache.touch([*lead, *tails[0], 1, 2], ()) == 0
     for tail, expected in zip(tails, seen, strict=True):
@@ -355,7 +356,7 @@ def test_a_text_is_kept_with_rows_of_its_beginning_alone(lane):
     for number, text in enumerate(([*LEAD[:9], 7], [*LEAD, 5, 6])):
         read(lane, [*LEAD, 0])
         cache.put(lane.exchange(None), 9, text)
-        (entry,) = cache._entries
+        (entry,) = entries(cache)
         assert list(entry.text) == (text if number else LEAD)
         cache.close()
 
@@ -364,7 +365,7 @@ def test_short_beginnings_are_not_worth_pieces(lane):
     cache = PrefixCache(1 << 26)
     for token in (5, 6):
         keep(cache, lane, [*LEAD, token, token])
-    assert [len(entry.pieces) for entry in cache._entries] == [1, 1]
+    assert [len(entry.pieces) for entry in entries(cache)] == [1, 1]
 
 
 def test_a_beginning_that_longer_rows_cannot_go_back_to_is_kept_and_copied():
@@ -373,7 +374,7 @@ def test_a_beginning_that_longer_rows_cannot_go_back_to_is_kept_and_copied():
     lead = [4 + place % 90 for place in range(300)]
     keep(cache, session, [*lead, 5, 6, 7])
     keep(cache, session, lead)
-    assert [len(entry.pieces) for entry in cache._entries] == [2, 1]
+    assert [len(entry.pieces) for entry in entries(cache)] == [2, 1]
     assert cache.touch([*lead, 8, 9], ()) == 0
     assert cache.take([*lead, 8, 9], session, ()).num_rows == len(lead)
     session.close()
@@ -396,7 +397,7 @@ def test_pieces_add_up_to_what_was_read(steps):
         if drops:
             cache.drop_one()
         assert cache.nbytes == bytes_held(cache)
-    for entry in list(cache._entries):
+    for entry in entries(cache):
         with together(entry.rows, entry.pieces, len(entry.key)):
             assert all(map(np.allclose, arrays_of(entry.rows), first[entry.key]))
     session.close()
@@ -424,7 +425,7 @@ def test_a_copy_of_rows_in_pieces_takes_no_more_than_their_bytes(name):
         cache.take(prompt, session, ())
         read(session, prompt, lead=1000, message=1900)
         cache.put(session.exchange(None), 1950)
-    assert [len(entry.pieces) for entry in cache._entries] == [2, 2]
+    assert [len(entry.pieces) for entry in entries(cache)] == [2, 2]
     prompt = [*lead, *[6] * 900, 7]
     gc.collect()
     mx.clear_cache()
@@ -449,7 +450,7 @@ def test_states_and_windows_take_what_they_need_however_long_the_text_is(name):
         cache = PrefixCache(1 << 28)
         prompt = [4 + place % 90 for place in range(count)]
         keep(cache, session, prompt, count - 5, system=count - 20, message=count - 5)
-        (entry,) = cache._entries
+        (entry,) = entries(cache)
         taken.append(entry.rows.nbytes)
         # MLX takes freed buffers again that are some kB larger.
         assert mx.get_active_memory() - before <= cache.nbytes + 100_000

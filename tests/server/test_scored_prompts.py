@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 from engine_server import serving
 from gguf_files import write_tiny_llama
+from inside import pass_sizes
 from scripted_server import events_of
 
 from akunu_py.engine.engine import Engine
@@ -130,12 +131,7 @@ def test_a_prompt_that_is_too_long_is_refused(server):
 
 def test_others_go_on_while_a_long_prompt_is_scored(server, monkeypatch):
     """Between two parts of the prompt, a pass of 64 rows at most, there is a round of the others."""
-    order, feeding, feed = [], cached_rows.CachedRows._feeding, cached_rows.Passes.feed
-    monkeypatch.setattr(
-        cached_rows.CachedRows,
-        "_feeding",
-        lambda self, ids, *more: (order.append(len(ids)), feeding(self, ids, *more))[1],
-    )
+    order, feed = pass_sizes(monkeypatch), cached_rows.Passes.feed
     monkeypatch.setattr(
         cached_rows.Passes, "feed", lambda self, ids: (order.append(0), feed(self, ids))[1]
     )

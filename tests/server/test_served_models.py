@@ -10,6 +10,7 @@ from dataclasses import replace
 from itertools import count, pairwise
 
 import pytest
+from inside import entries, lanes_of, running_jobs, wake
 from prometheus_client.parser import text_string_to_metric_families
 from scripted_server import running
 from shared_files import ROOT
@@ -152,8 +153,9 @@ class Bench:
         self.stepping = False
 
         def held_step():
-            self.most_running = max(self.most_running, len(self.worker._running))
-            if any(running.job.reply for running in self.worker._running):
+            jobs = running_jobs(self.worker)
+            self.most_running = max(self.most_running, len(jobs))
+            if any(job.reply for job in jobs):
                 assert self.replies_go_on.wait(120)
             self.stepping = True
             try:
@@ -163,17 +165,17 @@ class Bench:
 
         self.worker.step = held_step
         self.worker.start()
-        self._running = running(EngineBackend(self.worker), patience=patience)
+        self.running = running(EngineBackend(self.worker), patience=patience)
 
     def __enter__(self):
-        self.server = self._running.__enter__()
+        self.server = self.running.__enter__()
         return self
 
     def __exit__(self, *error):
         for source in (self.one, self.other):
             source.go_on.set()
         self.replies_go_on.set()
-        self._running.__exit__(*error)
+        self.running.__exit__(*error)
         self.worker.close()
 
     def ask(self, model, **fields):
@@ -491,7 +493,7 @@ class TestLoadInSteps:
         one, _ = pair
 
         def available():
-            lanes = models.default.resident._lanes if models.default.resident else ()
+            lanes = lanes_of(models.default.resident) if models.default.resident else ()
             return one.memory.available() - sum(lane.session.rows.nbytes for lane in lanes)
 
         models = ServedModels(pair, lambda _: cache_in(one.memory), available=available)
@@ -501,16 +503,17 @@ class TestLoadInSteps:
             self.ask(worker, "one", 2, text)
             run(worker)
         cache = models.default.resident.cache
-        one.row = cache.nbytes // sum(len(entry.key) for entry in cache._entries)
+        one.row = cache.nbytes // sum(len(entry.key) for entry in entries(cache))
         tokens = sum(len(one.lasting.prompt_ids(text)) + 200 for text in texts)
         # Rows of the replies before are there for a moment, too.
         for short, most in ((5, 1), (-5, 2)):
             one.memory.size = one.memory.used + (tokens - short) * one.row
             jobs = [self.ask(worker, "one", 200, text) for text in texts]
             worker.step()
-            assert len(worker._running) == most
+            assert worker.health().running == most
             # Nor are the rows dropped that one of them was admitted with.
-            assert all(len(one.lane.session.rows.tokens) > 100 for one in worker._running)
+            held = [len(lane.session.rows.tokens) for lane in lanes_of(models.default.resident)]
+            assert sum(count > 100 for count in held) == most
             for job in jobs:
                 job.cancel()
             run(worker)
@@ -532,7 +535,7 @@ class TestLoadInSteps:
             one.memory.size = one.memory.used + room
             jobs.append(self.ask(worker, "one", 2))
             worker.step()
-            assert len(worker._running) == most
+            assert worker.health().running == most
             for job in jobs:
                 job.cancel()
             run(worker)
@@ -574,12 +577,10 @@ def test_idle_model_leaves_memory_and_comes_back(lasting, tmp_path):
         text_of(bench.ask("one"))
         bench.settle()
         bench.now = 118.0
-        with bench.worker._changed:
-            bench.worker._changed.notify_all()
+        wake(bench.worker)
         assert bench.loaded() == ["one"]
         bench.now = 200.0
-        with bench.worker._changed:
-            bench.worker._changed.notify_all()
+        wake(bench.worker)
         bench.until(lambda: bench.memory.used == 0)
         assert bench.loaded() == []
         health = bench.server.get("/health")
@@ -599,7 +600,7 @@ def test_a_model_leaves_when_it_is_told_to_and_no_reply_is_under_way(lasting):
         bench.settle()
         bench.replies_go_on.clear()
         thread, found = bench.in_thread("other")
-        bench.until(lambda: bench.worker._running)
+        bench.until(lambda: bench.worker.health().running)
         told = bench.server.post("/api/generate", {"model": "one", "keep_alive": 0})
         assert told.json()["done_reason"] == "unload"
         assert bench.loaded() == ["one", "other"]

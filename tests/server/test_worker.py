@@ -10,11 +10,12 @@ from itertools import count, pairwise
 from types import SimpleNamespace
 
 import pytest
+from inside import pass_sizes, session_of
 from pairwise import each_value
 from toy_engine import PLAIN, toy_engine
 from turns import run, until
 
-from akunu_py.models.cached_rows import CachedRows
+from akunu_py.models import cached_rows
 from akunu_py.models.session import Session
 from akunu_py.server.checkpoints import MESSAGE, REMINDER, SYSTEM
 from akunu_py.server.events import Accepted, Prefilled
@@ -42,9 +43,11 @@ class SlowConstraint:
     def __init__(self, *, compiled):
         self.compiled, self.error = compiled, None
         self.begun, self.may_end = threading.Event(), threading.Event()
+        self.tries = 0
 
     def compile(self):
         if not self.compiled:
+            self.tries += 1
             self.begun.set()
             assert self.may_end.wait(60)
             if self.error is not None:
@@ -54,7 +57,7 @@ class SlowConstraint:
 
 def read(job):
     """The events of a job that is over; waiting for another would never end."""
-    assert job.events._over
+    assert job.events.over
     return list(job.events)
 
 
@@ -65,9 +68,8 @@ def tokens_of(job):
 
 def seen_of(job):
     """How many tokens of the prompt were read, and how many events of text came, so far."""
-    events = list(job.events._events)
-    done = [event.num_tokens for event in events if isinstance(event, Prefilled)]
-    return done[-1] if done else 0, sum(isinstance(event, StreamEvent) for event in events)
+    done = [event.num_tokens for event in job.events.seen if isinstance(event, Prefilled)]
+    return done[-1] if done else 0, sum(isinstance(one, StreamEvent) for one in job.events.seen)
 
 
 def test_a_reply_is_that_of_the_engine(toy, make_worker):
@@ -107,10 +109,20 @@ def test_a_seed_gives_the_same_tokens_alone_and_in_company(toy, make_worker, dra
 
 
 @pytest.fixture
-def small_passes(monkeypatch):
+def passes(monkeypatch):
+    """A function that says how many tokens of a prompt a pass reads, and when it pauses."""
+
+    def choose(size, turn_s):
+        monkeypatch.setattr(cached_rows, "PREFILL_CHUNK", size)
+        monkeypatch.setattr(cached_rows, "_TURN_S", turn_s)
+
+    return choose
+
+
+@pytest.fixture
+def small_passes(passes):
     """Prompts are read in passes of 16 tokens, each in one turn."""
-    monkeypatch.setattr("akunu_py.models.cached_rows.PREFILL_CHUNK", 16)
-    monkeypatch.setattr("akunu_py.models.cached_rows._TURN_S", float("inf"))
+    passes(16, float("inf"))
 
 
 @pytest.mark.parametrize(("tick", "began"), [(0, 1), (1, 4)])
@@ -146,11 +158,14 @@ def test_a_long_prompt_does_not_keep_a_running_reply_from_its_turns(toy, make_wo
 def test_those_who_read_take_turns_and_the_cancelled_come_first(toy, make_worker, small_passes):
     worker = make_worker(parallel=3, clock=count().__next__)
     jobs = [worker.submit(call(toy, text * 50)) for text in ("abcdefg ", "gfedcba ", "badcfe ")]
+    done = [0] * 3
     for _ in range(20):
+        before = done
         worker.step()
         done = [seen_of(job)[0] for job in jobs]
         assert max(done) - min(done) <= 16
-    last = worker._running[-1].job
+    # Its next turn would be the last.
+    (last,) = (job for job, *count in zip(jobs, before, done, strict=True) if count[0] < count[1])
     last.cancel()
     worker.step()
     assert read(last)[-1].result.finish_reason == "cancelled"
@@ -169,33 +184,20 @@ def test_a_prompt_is_read_no_slower_for_those_who_wait_for_it(toy, make_worker, 
     # They begin one after another, and one that is cancelled waits no more.
     same[1].cancel()
     until(worker, lambda: all(seen_of(job)[1] for job in (*same[2:], same[0])))
-    assert same[1].events._over
-
-
-@pytest.fixture
-def pauses(monkeypatch):
-    """A pass over a prompt pauses behind each layer."""
-    monkeypatch.setattr("akunu_py.models.cached_rows._TURN_S", 0.0)
+    assert same[1].events.over
 
 
 @pytest.fixture
 def prompt_passes(monkeypatch):
     """Numbers of rows of the passes over prompts, in the order in which they begin."""
-    sizes = []
-    feed = CachedRows._feeding
-    monkeypatch.setattr(
-        CachedRows,
-        "_feeding",
-        lambda self, ids, *more: (sizes.append(len(ids)), feed(self, ids, *more))[1],
-    )
-    return sizes
+    return pass_sizes(monkeypatch)
 
 
 @pytest.mark.parametrize("company", [False, True])
 def test_a_prompt_is_read_in_the_passes_of_the_engine(
-    toy, make_worker, pauses, prompt_passes, monkeypatch, company
+    toy, make_worker, passes, prompt_passes, company
 ):
-    monkeypatch.setattr("akunu_py.models.cached_rows.PREFILL_CHUNK", 64)
+    passes(64, 0.0)
     text = "abcdefg, " * 20
     toy.reset()
     expected = toy.generate(text, max_tokens=1, drafter="none", logit_bias=PLAIN)
@@ -207,19 +209,20 @@ def test_a_prompt_is_read_in_the_passes_of_the_engine(
         until(worker, lambda: seen_of(other)[1])
     prompt_passes.clear()
     job = worker.submit(call(toy, text, max_tokens=1))
-    until(worker, lambda: job.events._over)
+    until(worker, lambda: job.events.over)
     assert prompt_passes == passes
     assert tokens_of(job) == expected.token_ids
 
 
-def test_others_have_turns_within_a_prompt_pass(toy, make_worker, pauses):
+def test_others_have_turns_within_a_prompt_pass(toy, make_worker, passes):
+    passes(512, 0.0)
     worker = make_worker(parallel=2)
     short = worker.submit(call(toy, "x", max_tokens=100))
     until(worker, lambda: seen_of(short)[1])
     before = seen_of(short)[1]
     long = worker.submit(call(toy, "abcdefg, " * 40))
     until(worker, lambda: seen_of(long)[0] >= len(long.prompt) - 1)
-    layers = len(worker._running[0].lane.session.rows.caches)
+    layers = len(session_of(toy).rows.caches)
     assert layers > 1
     assert seen_of(short)[1] - before >= layers
 
@@ -232,7 +235,7 @@ def test_clients_take_turns_in_the_line(toy, make_worker):
         jobs[number] = worker.submit(call(toy, max_tokens=1), client=client)
     while worker.step():
         for number, job in jobs.items():
-            if number not in order and job.events._over:
+            if number not in order and job.events.over:
                 order.append(number)
     assert order == [0, 3, 1, 5, 2, 4]
 
@@ -293,8 +296,8 @@ class TestCancelling:
         run(worker)
         assert len(tokens_of(after)) == 12
 
-    def test_within_a_prompt_pass(self, toy, make_worker, pauses, monkeypatch):
-        monkeypatch.setattr("akunu_py.models.cached_rows.PREFILL_CHUNK", 64)
+    def test_within_a_prompt_pass(self, toy, make_worker, passes):
+        passes(64, 0.0)
         text = "abcdefg, " * 30
         expected = toy.generate(text, max_tokens=12, drafter="none", logit_bias=PLAIN).token_ids
         worker = make_worker(parallel=1, cache=PrefixCache(1 << 26))
@@ -316,8 +319,8 @@ class TestCancelling:
         worker = make_worker(parallel=2)
         jobs = [worker.submit(call(toy, max_tokens=100)) for _ in range(2)]
         until(worker, lambda: min(seen_of(job)[1] for job in jobs) >= 3)
-        for place in (-1, 0):
-            job = worker._running[place].job
+        for place in (1, 0):
+            job = jobs[place]
             count = seen_of(job)[1]
             job.cancel()
             worker.step()
@@ -338,8 +341,9 @@ class TestCancelling:
             worker.submit(call(toy))
 
     def test_by_closing_the_worker_within_a_prompt_pass(
-        self, toy, make_worker, pauses, monkeypatch
+        self, toy, make_worker, passes, monkeypatch
     ):
+        passes(512, 0.0)
         settled = []
         monkeypatch.setattr(
             PrefixCache, "put", lambda _, rows, *_rest: settled.append(rows.settled)
@@ -347,7 +351,7 @@ class TestCancelling:
         worker = make_worker()
         job = worker.submit(call(toy, "abcdefg, " * 30))
         until(worker, lambda: seen_of(job)[0] > 64)
-        assert not worker._running[0].lane.session.rows.settled
+        assert not worker.sessions[0].rows.settled
         worker.close()
         assert settled == [True]
 
@@ -365,7 +369,7 @@ class TestErrors:
         worker = make_worker(parallel=2, cache=PrefixCache(1 << 26))
         good = worker.submit(call(toy))
         worker.step()
-        sound, spared = getattr(Session, method), worker._running[0].lane.session
+        sound, (spared,) = getattr(Session, method), worker.sessions
         bad = worker.submit(call(toy, "ace" * 8))
 
         def fails(self, *arguments, **options):
@@ -376,7 +380,7 @@ class TestErrors:
 
         raised = []
         monkeypatch.setattr(Session, method, fails)
-        until(worker, lambda: bad.events._over)
+        until(worker, lambda: bad.events.over)
         with pytest.raises(type(error) if isinstance(error, Exception) else RuntimeError):
             read(bad)
         monkeypatch.undo()
@@ -395,7 +399,10 @@ class TestErrors:
         def fails(_):
             raise error
 
-        bad.prepare, bad._engine = fails, None
+        # Both belong to another engine by now.
+        with toy.sibling() as other:
+            bad.fit(other)
+        bad.prepare = fails
         if isinstance(error, SystemExit):
             with pytest.raises(SystemExit):
                 worker.step()
@@ -412,7 +419,7 @@ class TestErrors:
             job = worker.submit(call(toy))
             run(worker)
             assert len(tokens_of(job)) == 12
-        assert len(worker._resident._lanes) == 1
+        assert len(worker.sessions) == 1  # the second reply was handed its lane
 
     @pytest.mark.parametrize("late", [False, True])
     def test_a_constraint_that_compiles_for_long_holds_nobody_up(self, toy, make_worker, late):
@@ -430,13 +437,13 @@ class TestErrors:
             thread.join()
             slow.compiled = False
             behind = worker.submit(call(toy, max_tokens=3))
-            until(worker, lambda: behind.events._over)
+            until(worker, lambda: behind.events.over)
             assert worker.health().waiting == 1
-        until(worker, lambda: other.events._over)
+        until(worker, lambda: other.events.over)
         assert slow.begun.wait(60)
         slow.may_end.set()
         thread.join()
-        until(worker, lambda: jobs[0].events._over)
+        until(worker, lambda: jobs[0].events.over)
         assert len(tokens_of(jobs[0])) == 12
 
     @pytest.mark.parametrize("fails", [False, True])
@@ -453,26 +460,24 @@ class TestErrors:
         with pytest.raises(RuntimeError, match="no$" if fails else "shutting down"):
             next(job.events)
         if fails:
-            # What has failed is not tried again.
-            worker._compile(job)
-            assert not len(worker._line)
             job = worker.submit(call(toy))
             run(worker)
             assert len(tokens_of(job)) == 12
+            assert slow.tries == 1
 
     @pytest.mark.parametrize("closed", [False, True])
     def test_a_job_that_is_put_back_while_the_worker_stops_ends(self, toy, make_worker, closed):
         worker = make_worker()
         slow = SlowConstraint(compiled=True)
         job = worker.submit(replace(call(toy), matcher=slow))
-        slow.compiled = False
+        slow.compiled, before = False, set(threading.enumerate())
         worker.step()
+        (compiling,) = set(threading.enumerate()) - before
         worker.stop()
         if closed:
             worker.close()
         slow.may_end.set()
-        while worker._compiling:
-            threading.Event().wait(0.01)
+        compiling.join()
         worker.close()
         with pytest.raises(EngineStateError, match="shutting down"):
             read(job)
@@ -542,7 +547,7 @@ def test_a_draft_model_that_reads_a_prompt_does_not_keep_others_from_their_turns
     before, ended = seen_of(short)[1], 0
     while not seen_of(long)[1]:
         worker.step()
-        done = [event for event in long.events._events if isinstance(event, Prefilled)]
+        done = [event for event in long.events.seen if isinstance(event, Prefilled)]
         if done and done[-1].num_tokens == started_of(long).num_prompt_tokens and not ended:
             ended = seen_of(short)[1]
     # One turn of the other for each pass of the target, and as many while the draft model reads.
@@ -623,7 +628,7 @@ LONG = "abcdefg, " * 40
 
 
 def started_of(job):
-    return next(event for event in job.events._events if isinstance(event, Accepted))
+    return next(event for event in job.events.seen if isinstance(event, Accepted))
 
 
 @pytest.mark.parametrize("cache_bytes", [pytest.param(0, marks=pytest.mark.slow), 1 << 26])
@@ -649,13 +654,13 @@ def test_a_prompt_waits_only_for_the_beginning_that_it_shares(toy, make_worker, 
     run(worker)
 
 
-def test_a_prompt_waits_for_the_pass_under_way(toy, make_worker, pauses, monkeypatch):
+def test_a_prompt_waits_for_the_pass_under_way(toy, make_worker, passes):
     """Within a pass nobody can use rows, not even those of the passes before it."""
-    monkeypatch.setattr("akunu_py.models.cached_rows.PREFILL_CHUNK", 150)
+    passes(150, 0.0)
     worker = make_worker(parallel=2)
     long = worker.submit(call(toy, LONG))
     until(worker, lambda: seen_of(long)[0] > 150)
-    assert not worker._running[0].lane.session.rows.settled
+    assert not worker.sessions[0].rows.settled
     other = worker.submit(call(toy, LONG[:150] + "xyz"))
     run(worker)
     assert started_of(other).num_cached_tokens > 64
@@ -665,7 +670,7 @@ def test_prompt_goes_on_where_the_one_before_it_was_cancelled(toy, make_worker, 
     worker = make_worker(parallel=2, cache=PrefixCache(1 << 26))
     jobs = [worker.submit(call(toy, LONG)) for _ in range(2)]
     until(worker, lambda: seen_of(jobs[0])[0] >= 100)
-    assert not jobs[1].events._events
+    assert not jobs[1].events.seen
     jobs[0].cancel()
     run(worker)
     assert 100 <= started_of(jobs[1]).num_cached_tokens < started_of(jobs[1]).num_prompt_tokens - 1
@@ -747,60 +752,45 @@ class TestJobs:
         job = worker.submit(call(toy), respell=asked)
         longer = tuple(job.prompt[:1]) * (toy.context - room)
         monkeypatch.setattr(Respelling, "longest", lambda *_: longer)
-        resident = worker.models.default.resident
-        worker._take_rows(job, resident, resident.take_lane())
+        run(worker)
         assert (job.prompt == longer) == spelled
 
-    def test_rows_come_from_sessions_of_the_same_model_alone(self, make_worker):
-        worker = make_worker()
-        mine, other = object(), object()
-        lanes = [SimpleNamespace(session=name) for name in "abc"]
-        jobs = [object() for _ in lanes]
-        worker._running.extend(
-            SimpleNamespace(resident=resident, lane=lane, job=job)
-            for resident, lane, job in zip((mine, other, mine), lanes, jobs, strict=True)
-        )
-        assert worker._sessions(mine, jobs[0]) == ["c"]
-        worker._running.clear()
-
     def test_nobody_overtakes_the_first_of_the_line(self, toy, make_worker, monkeypatch):
-        worker = make_worker(parallel=1)
-        room = iter([False, True])
+        worker = make_worker(parallel=2)
+        worker.submit(call(toy, max_tokens=3))
+        worker.step()
+        room = iter([False, True, False])
         monkeypatch.setattr(worker, "_has_room", lambda *_: next(room))
-        first, _ = (worker.submit(call(toy), client=client) for client in "ab")
-        worker.step()
-        worker._held_up = False  # as by the end of a reply
-        worker.step()
-        assert [one.job for one in worker._running] == [first]
+        first, second = (worker.submit(call(toy), client=client) for client in "ab")
+        until(worker, lambda: first.events.seen or second.events.seen)
+        assert not second.events.seen
         monkeypatch.undo()
+        run(worker)
 
-    def test_a_line_that_was_held_up_goes_on_behind_a_cancelled_job(self, toy, make_worker):
+    def test_a_line_that_was_held_up_goes_on_behind_a_cancelled_job(
+        self, toy, make_worker, monkeypatch
+    ):
         worker = make_worker(parallel=1)
         first, second = (worker.submit(call(toy)) for _ in range(2))
-        worker._held_up = True  # as by too little memory for the first
+        with monkeypatch.context() as patch:
+            patch.setattr(worker, "_has_room", lambda *_: False)
+            worker.step()
         assert not worker.step()
         first.cancel()
         run(worker)
         assert len(tokens_of(second)) == 12
 
-    @pytest.mark.parametrize(("shared", "waits"), [(63, False), (64, True), (80, True)])
+    @pytest.mark.parametrize(("shared", "waits"), [(63, False), (64, True)])
     def test_who_reads_the_same_prompt_is_waited_for_if_that_saves_much(
         self, toy, make_worker, shared, waits
     ):
-        worker = make_worker()
-        resident = worker.models.default.resident
-        less, one, another, other = (
+        worker = make_worker(parallel=4)
+        *_, other = (
             worker.submit(toy.check([9] * count + [token] * 9, max_tokens=2))
             for count, token in ((shared - 1, 7), (shared, 8), (shared - 1, 11), (shared, 10))
         )
-        lane = resident.take_lane()
-        worker._reading |= dict.fromkeys((less, one, another), lane)
-        assert worker._reader(other, resident) == ((one, shared) if waits else None)
-        for job in (less, one, another):
-            job.model = object()  # another model's rows are of no use
-        assert worker._reader(other, resident) is None
-        worker._reading.clear()
-        resident.give_back(lane)
+        run(worker)
+        assert started_of(other).num_cached_tokens == (shared if waits else 0)
 
     def test_rows_are_kept_with_the_whole_text_and_the_first_place_of_the_last_message(
         self, toy, make_worker
@@ -813,9 +803,11 @@ class TestJobs:
         ):
             job = worker.submit(call(toy), checkpoints=places)
             run(worker)
-            (entry,) = worker.cache._entries
-            assert entry.text == (*job.prompt, *tokens_of(job))
-            assert entry.last_message == expected
+            assert list(worker.cache.nearest(job.prompt, ())) == [(*job.prompt, *tokens_of(job))]
+            # Who shares the last message is handed the rows, anybody else gets a copy.
+            for shared in (expected - 1, expected):
+                other = [*job.prompt[:shared], 0, 0]
+                assert worker.cache.touch(other, ()) == (shared if shared == expected else 0)
             worker.cache.close()
 
     def test_a_reply_needs_the_room_that_others_may_still_take(self, toy, make_worker, monkeypatch):
@@ -832,8 +824,8 @@ class TestJobs:
         running = worker.submit(call(toy, "another text", max_tokens=20))
         for _ in range(4):
             worker.step()
-        (lane,) = (one.lane for one in worker._running)
-        growth = len(running.prompt) + 20 - len(lane.session.rows.tokens)
+        (session,) = worker.sessions
+        growth = len(running.prompt) + 20 - len(session.rows.tokens)
         assert growth > 0
         again = worker.submit(call(toy))  # it is handed the rows of the first
         held = len(again.prompt) - 1
@@ -864,7 +856,10 @@ class TestJobs:
         # 5 s count for a fifth of the mean.
         assert [self.turned_away(worker, toy) for _ in range(3)] == [9, 18, 27]
         run(worker)
-        assert worker._turned_away == 2
+        worker.submit(call(toy))
+        worker.step()
+        # Two are left, and the mean has fallen by a fifth.
+        assert self.turned_away(worker, toy) == 22
 
     def test_a_place_is_not_free_before_those_are_long_that_are_under_way(self, toy, make_worker):
         now = [0.0]
