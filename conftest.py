@@ -160,12 +160,14 @@ def level_of_the_log():
 
 
 @pytest.fixture(autouse=True)
-def no_lines_of_progress(monkeypatch):
-    """Without a terminal a run of ten seconds prints one, and a busy machine makes any run that long.
+def progress_clock(monkeypatch):
+    """The clock of lines of progress, `now`, which stands still unless a test gives another one.
 
-    Tests of these lines have a clock of their own.
+    Without a terminal a run of ten seconds prints one, and a busy machine makes any run that long.
     """
-    monkeypatch.setattr("akunu_py.cli.count_progress.monotonic", lambda: 0.0)
+    clock = types.SimpleNamespace(now=lambda: 0.0)
+    monkeypatch.setattr("akunu_py.cli.count_progress.monotonic", lambda: clock.now())  # noqa: PLW0108 - tests replace it
+    return clock
 
 
 @pytest.fixture(autouse=True)

@@ -44,11 +44,20 @@ _PLACE = re.compile(r"(?P<what>.*?)(?: - at `(?P<key>key in )?\$(?P<place>.*)`)?
 class Bodies:
     """The memory of bodies, of which one gets no more than it leaves free, and large ones' turns.
 
-    One event loop uses it.
+    `most` is for all bodies under way. Each has at most `most_each` bytes, which arrive within
+    `timeout_s`. One event loop uses it.
     """
 
-    def __init__(self, most: int = _MOST_TOGETHER) -> None:
+    def __init__(
+        self,
+        most: int = _MOST_TOGETHER,
+        *,
+        most_each: int = MOST_BODY_BYTES,
+        timeout_s: float = BODY_TIMEOUT_S,
+    ) -> None:
         self._most = most
+        self.most_each = most_each
+        self.timeout_s = timeout_s
         self._held: dict[str, int] = {}
         self._turn = asyncio.Lock()
 
@@ -73,9 +82,7 @@ class Bodies:
             return await asyncio.to_thread(work)
 
 
-async def read_body(
-    request: Request, *, most: int = MOST_BODY_BYTES, timeout_s: float = BODY_TIMEOUT_S
-) -> bytes:
+async def read_body(request: Request) -> bytes:
     """Return the body of a request, decompressed, in which a lone surrogate is U+FFFD.
 
     JavaScript's strings may be cut within a character, and models read only whole ones.
@@ -84,20 +91,21 @@ async def read_body(
     """
     bodies: Bodies = request.app.state.service.bodies
     request_id: str = request.state.request_id
+    most = bodies.most_each
     declared = request.headers.get("content-length", "")
     # A server of ASGI has checked that it is a number.
     if declared.isdecimal():
         _check_size(int(declared), most)
     body = bytearray()
     try:
-        async with asyncio.timeout(timeout_s):
+        async with asyncio.timeout(bodies.timeout_s):
             async for part in request.stream():
                 body += part
                 _check_size(len(body), most)
                 bodies.hold(request_id, len(body))
     except TimeoutError:
         raise RequestError(
-            f"the body did not arrive within {timeout_s:g} seconds", status=408
+            f"the body did not arrive within {bodies.timeout_s:g} seconds", status=408
         ) from None
     coding = request.headers.get("content-encoding", "identity").strip().lower()
     if coding != "identity":

@@ -13,13 +13,17 @@ TRAFFIC = MemoryTraffic(1000.0, (CacheBytes(0.0, 10.0),), 12_000.0)
 
 
 class FakeClock:
-    """A clock that only fake replies move on; replace `akunu_py.bench.engine_arm.perf_counter` by it."""
+    """A clock that only fake replies move on."""
 
     def __init__(self):
         self.now = 0.0
 
     def __call__(self):
         return self.now
+
+    def replace(self, monkeypatch):
+        """Let it be the clock of akunu's own arms."""
+        monkeypatch.setattr("akunu_py.bench.engine_arm.perf_counter", self)
 
 
 CLOCK = FakeClock()
@@ -99,7 +103,7 @@ class FakeEngine:
         self.failing = {}
         self.calls = []
         self.scored = []
-        self._logits = logits
+        self.next_logits = logits
 
     def __enter__(self):
         return self
@@ -137,6 +141,6 @@ class FakeEngine:
 
     def logits(self, token_ids):
         self.scored.append(list(token_ids))
-        rows = np.zeros((len(token_ids), len(self._logits)), dtype=np.float32)
-        rows[-1] = self._logits
+        rows = np.zeros((len(token_ids), len(self.next_logits)), dtype=np.float32)
+        rows[-1] = self.next_logits
         return rows

@@ -45,7 +45,7 @@ def fake(monkeypatch):
         return engine
 
     monkeypatch.setattr(command, "load_engine", load)
-    monkeypatch.setattr("akunu_py.bench.engine_arm.perf_counter", CLOCK)
+    CLOCK.replace(monkeypatch)
     return engine
 
 
@@ -101,7 +101,7 @@ def test_rates_that_do_not_exist_are_dashes(fake):
 
 def test_differences_are_listed(fake):
     fake.script = lambda _: (reply([1, 2, 3], 1.0), reply([1, 2, 4], 1.0, steps=3, output_tokens=3))
-    fake._logits = (0.0, 1.0, 1.25)
+    fake.next_logits = (0.0, 1.0, 1.25)
     result = run("--limit", "1", "--category", "edit")
     assert rows(result.stdout)["all"][-1] == "0/1"
     first = load_prompts(["edit"])[0].id
@@ -399,10 +399,10 @@ def test_ctrl_c_ends_a_real_run_with_its_finished_items(tmp_path):
 
 
 @pytest.fixture
-def clock(monkeypatch):
+def clock(progress_clock):
     """A clock for progress that stands still unless `clock.now` is moved on."""
     found = SimpleNamespace(now=100.0)
-    monkeypatch.setattr("akunu_py.cli.count_progress.monotonic", lambda: found.now)
+    progress_clock.now = lambda: found.now
     return found
 
 

@@ -41,7 +41,7 @@ def test_rates_over_all_passes_and_tokens():
 
 
 def test_speedups_are_over_all_tokens_and_have_an_interval(monkeypatch):
-    monkeypatch.setattr("akunu_py.bench.engine_arm.perf_counter", CLOCK)
+    CLOCK.replace(monkeypatch)
     engine = FakeEngine(SCRIPT, logits=(0.0, 1.0))
     engine.making_s = 0.5
     report = run_hit_rate(engine, five_of(ONE, TWO, THREE))

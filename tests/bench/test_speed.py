@@ -195,7 +195,7 @@ def test_mlx_lm_decodes_with_the_model_wired_as_its_users_have_it(loaded, monkey
             wired.append(number)
             yield number, None
 
-    monkeypatch.setattr("akunu_py.models.mlx_lm_loop.generate_step", steps)
+    monkeypatch.setattr(mlx_lm_loop, "generate_step", steps)
     assert len(list(PlainLoop(loaded.model).passes(PROMPT, 3))) == 3
     assert wired[0] > 10**9
     assert wired[1:] == [0, 1, 2]

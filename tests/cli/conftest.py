@@ -4,6 +4,17 @@ import pytest
 
 
 @pytest.fixture
+def machine_memory(monkeypatch):
+    """A function that says how many bytes of memory this machine has, all of them free."""
+
+    def choose(limit):
+        monkeypatch.setattr("akunu_py.models.requirements.memory_limit", lambda: limit)
+        monkeypatch.setattr("mlx.core.get_active_memory", lambda: 0)
+
+    return choose
+
+
+@pytest.fixture
 def config(tmp_path, monkeypatch):
     """Write the settings file."""
     path = tmp_path / "config.toml"

@@ -79,7 +79,7 @@ def place(tmp_path, monkeypatch, tiny_gguf, hub):
     monkeypatch.setattr(first_words, "at_terminal", lambda: True)
     # A server that ends at once, on a port that is free.
     ended = types.SimpleNamespace(run=lambda sockets: None)
-    monkeypatch.setattr("akunu_py.server.running.server_of", lambda app, **_: ended)
+    monkeypatch.setattr(running, "server_of", lambda app, **_: ended)
     listen = running.listen
     monkeypatch.setattr(running, "listen", lambda host, port: listen(host, 0))
     return tmp_path

@@ -99,7 +99,7 @@ def test_the_self_test_takes_ten_seconds_on_a_slow_machine_too(
 def test_drafting_that_changes_a_reply_is_told(monkeypatch, row_bits, severity, code):
     clock = SimpleNamespace(now=0.0)
     monkeypatch.setattr(self_test, "Engine", SlowEngine(clock, 1e-3, row_bits))
-    monkeypatch.setattr("akunu_py.diagnosis.self_test.SECONDS", 1)
+    monkeypatch.setattr(self_test, "SECONDS", 1)
     result = CliRunner().invoke(cli, ["doctor"])
     text = f"{severity}: drafting changed 6 of 6 replies of the default model"
     assert text in result.output

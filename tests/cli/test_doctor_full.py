@@ -1,6 +1,7 @@
 """`akunu doctor --full` as a command: options, files, exit codes; the run itself is in tests/diagnosis."""
 
 import json
+import os
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -93,7 +94,7 @@ def test_a_full_disk_prints_the_page(run, monkeypatch):
     def full(*_arguments, **_options):
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("akunu_py.diagnosis.full.kept.replace_file", full)
+    monkeypatch.setattr(os, "fsync", full)
     result = run(code=2)
     assert "# akunu doctor --full" in result.stderr
     assert "cannot write akunu-doctor.md: No space left on device" in result.stderr
@@ -118,9 +119,9 @@ def test_what_does_not_go_together(arguments, words, tmp_path, monkeypatch):
     assert list(tmp_path.iterdir()) == []
 
 
-def test_progress_on_a_terminal_and_in_a_file(monkeypatch, capsys):
+def test_progress_on_a_terminal_and_in_a_file(monkeypatch, capsys, progress_clock):
     now = iter([0.0, 1.0, 2.0, 30.0, 31.0])
-    monkeypatch.setattr("akunu_py.cli.count_progress.monotonic", lambda: next(now))
+    progress_clock.now = lambda: next(now)
     with share_progress() as tell:
         for text in ("loading", "loading: 1 file", "loading: 2 files", "costs"):
             tell(text, 0.25)

@@ -95,20 +95,14 @@ def test_show_folders(hub_cache, converted, tmp_path):
     assert weights - 20_000 < held < weights
 
 
-def test_does_not_fit(hub_cache, converted, monkeypatch):
+def test_does_not_fit(hub_cache, converted, machine_memory):
     path = converted.parent / "m-Q8_0.gguf"
-    needs = requirements(path)
-    monkeypatch.setattr("akunu_py.models.requirements.memory_limit", lambda: needs.weights_bytes)
+    machine_memory(requirements(path).weights_bytes)
     assert run("models", "show", path).count("too much") == 3
 
 
-def limited(monkeypatch, limit):
-    monkeypatch.setattr("akunu_py.models.requirements.memory_limit", lambda: limit)
-    monkeypatch.setattr("mlx.core.get_active_memory", lambda: 0)
-
-
-def test_refusal_before_loading(hub_cache, tiny_gguf, monkeypatch):
-    limited(monkeypatch, 1000)
+def test_refusal_before_loading(hub_cache, tiny_gguf, monkeypatch, machine_memory):
+    machine_memory(1000)
     loaded = []
     load = Engine.load
     monkeypatch.setattr(Engine, "load", lambda *a, **o: loaded.append(a) or load(*a, **o))
@@ -122,19 +116,19 @@ def test_refusal_before_loading(hub_cache, tiny_gguf, monkeypatch):
     assert len(loaded) == 1
 
 
-def test_a_draft_model_counts_with_the_model(hub_cache, tiny_gguf, tmp_path, monkeypatch):
+def test_a_draft_model_counts_with_the_model(hub_cache, tiny_gguf, tmp_path, machine_memory):
     draft = write_tiny_llama(tmp_path / "draft.gguf", width=256, seed=4)
     needs = [requirements(path) for path in (tiny_gguf, draft)]
     kept = sum(need.weights_bytes + need.cache_bytes(256) for need in needs)
     both = kept + max(need.working_bytes(256) for need in needs) + PROGRAM_BYTES
     # Each would fit alone.
-    limited(monkeypatch, both - 1)
+    machine_memory(both - 1)
     run(*GENERATE, tiny_gguf)
     run(*GENERATE, draft)
     output = run(*GENERATE, tiny_gguf, "--draft-model", draft, code=2)
     assert "tiny.gguf and draft.gguf need about" in output
     assert "the weights of draft.gguf" in output
-    limited(monkeypatch, both)
+    machine_memory(both)
     run(*GENERATE, tiny_gguf, "--draft-model", draft)
 
 
@@ -147,7 +141,9 @@ def test_a_draft_model_counts_with_the_model(hub_cache, tiny_gguf, tmp_path, mon
         pytest.param("alpha", marks=pytest.mark.lab),
     ],
 )
-def test_benchmarks_refuse_too(hub_cache, tiny_gguf, tmp_path, command, monkeypatch):
+def test_benchmarks_refuse_too(
+    hub_cache, tiny_gguf, tmp_path, command, monkeypatch, machine_memory
+):
     class LoadedError(Exception):
         pass
 
@@ -156,7 +152,7 @@ def test_benchmarks_refuse_too(hub_cache, tiny_gguf, tmp_path, command, monkeypa
 
     monkeypatch.setattr("akunu_py.models.load.load_model", load)
     monkeypatch.setattr("akunu_py.engine.engine.open_model", load)
-    limited(monkeypatch, 1000)
+    machine_memory(1000)
     arguments = [
         "bench",
         command,

@@ -114,10 +114,10 @@ def test_pull(hub, tmp_path):
     assert "hf:o/r" in run("pull", "o/r", code=2).output
 
 
-def test_show_of_what_is_not_here(hub, hub_cache, monkeypatch):
+def test_show_of_what_is_not_here(hub, hub_cache, machine_memory, monkeypatch):
     """The hub is asked, and nothing is fetched."""
     hub.add("o/r", GGUF)
-    monkeypatch.setattr("akunu_py.models.requirements.memory_limit", lambda: 8)
+    machine_memory(8)
     output = run("show", "hf:o/r").output
     assert output.startswith("o/r is on the hub, not on this machine\n")
     assert "      4 B  hf:o/r:Q4_0\n" in output
@@ -311,7 +311,7 @@ def test_aliases_that_cannot_be_written(hub_cache, monkeypatch):
     def replace(*_, **__):
         raise PermissionError(13, "Permission denied")
 
-    monkeypatch.setattr("akunu_py.model_store.aliases.replace_file", replace)
+    monkeypatch.setattr(Path, "replace", replace)
     output = run("alias", "x", "hf:o/r", code=2).output
     assert "aliases.toml cannot be written: Permission denied" in output
 

@@ -14,6 +14,7 @@ import pytest
 from click.testing import CliRunner
 
 from akunu_py.cli.main import cli
+from akunu_py.engine.engine import Engine
 from akunu_py.server import running
 
 
@@ -30,7 +31,7 @@ def no_model(monkeypatch):
     def load(*_arguments, **_options):
         pytest.fail("a model was loaded")
 
-    monkeypatch.setattr("akunu_py.cli.serve.load_engine", load)
+    monkeypatch.setattr(Engine, "load", load)
 
 
 def test_another_host_needs_a_key(tmp_path):

@@ -4,6 +4,7 @@ import errno
 import hashlib
 import os
 import threading
+from types import SimpleNamespace
 
 import pytest
 from hub_server import COMMIT, TOKEN
@@ -231,15 +232,16 @@ def test_an_etag_that_leads_elsewhere(hub, hub_cache):
 
 def test_a_disk_without_room(hub, hub_cache, monkeypatch):
     hub.add("o/r", {"m.gguf": LARGE})
-    monkeypatch.setattr("akunu_py.model_store.hub.free_bytes", lambda _cache: MEGABYTE - 1)
+    disk = SimpleNamespace(free=MEGABYTE - 1)
+    monkeypatch.setattr("shutil.disk_usage", lambda _path: disk)
     text = failure("hf:o/r")
     assert "the files take 1 MB" in text
     assert "HF_HUB_CACHE" in text
     assert hub.fetched == []
-    monkeypatch.setattr("akunu_py.model_store.hub.free_bytes", lambda _cache: MEGABYTE)
+    disk.free = MEGABYTE
     pull("hf:o/r")
     # Of what is there nothing more is needed.
-    monkeypatch.setattr("akunu_py.model_store.hub.free_bytes", lambda _cache: 0)
+    disk.free = 0
     pull("hf:o/r")
 
 

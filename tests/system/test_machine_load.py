@@ -8,6 +8,7 @@ from akunu_runs import run
 from click.testing import CliRunner
 
 from akunu_py.cli.main import cli
+from akunu_py.engine.memories import Memories
 from akunu_py.models.pass_times import PassTimes
 from akunu_py.system import machine_load
 from akunu_py.system.machine_load import busy, wait_until_quiet
@@ -70,9 +71,7 @@ def test_a_pass_does_not_cost_more_than_one_with_more_rows(costs, doubt):
 
 def test_tune_remembers_no_costs_that_cannot_be(tiny_gguf, monkeypatch):
     learned = []
-    monkeypatch.setattr(
-        "akunu_py.engine.memories.Memories.learn", lambda _, found: learned.append(found)
-    )
+    monkeypatch.setattr(Memories, "learn", lambda _, found: learned.append(found))
     monkeypatch.setattr(os, "getloadavg", lambda: (1.5, 0, 0))
     monkeypatch.setattr(machine_load, "usable_processors", lambda: 8)
     for found in (times(_1=1.0, _3=2.5, _4=2.0), times(_1=1.0, _3=2.5, _4=3.0)):

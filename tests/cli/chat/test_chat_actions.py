@@ -165,14 +165,14 @@ def test_where_settings_come_from(conversation, notes):
 
 
 def test_a_model_is_chosen_from_those_of_this_machine(
-    actions, conversation, notes, tmp_path, monkeypatch
+    actions, conversation, notes, tmp_path, monkeypatch, machine_memory
 ):
     loaded = []
     for name, size in (("small", 100), ("used", 200), ("large", 300)):
         (tmp_path / f"{name}-Q4_0.gguf").write_bytes(b"x" * size)
     monkeypatch.setenv("AKUNU_MODEL_FOLDERS", str(tmp_path))
     monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path / "cache"))
-    monkeypatch.setattr("akunu_py.models.requirements.memory_limit", lambda: 250)
+    machine_memory(250)
     conversation.engine.description.path = str(tmp_path / "used-Q4_0.gguf")
     asked = []
 

@@ -11,6 +11,7 @@ from prompt_toolkit.output import DummyOutput
 
 from akunu_py.cli.chat.commands import Completion
 from akunu_py.cli.chat.line_input import InputLine, PlainLines, TypedLines
+from akunu_py.cli.input_text import MOST_BYTES
 
 
 @pytest.fixture
@@ -154,8 +155,7 @@ def test_piped_bytes_that_are_no_text(monkeypatch, content, byte):
 
 
 def test_a_piped_line_that_is_too_long(monkeypatch):
-    monkeypatch.setattr("akunu_py.cli.input_text.MOST_BYTES", 2**20)
-    monkeypatch.setattr("akunu_py.cli.chat.line_input.MOST_BYTES", 2**20)
-    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(b"a" * 2**21), "utf-8"))
-    with pytest.raises(click.UsageError, match="standard input is larger than 1 MB"):
+    line = io.BytesIO(b"a" * (MOST_BYTES + 1))
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(line, "utf-8"))
+    with pytest.raises(click.UsageError, match="standard input is larger than 64 MB"):
         PlainLines().read()

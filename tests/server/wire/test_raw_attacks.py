@@ -10,6 +10,7 @@ from scripted_server import running, said
 from wire_formats import BODIES, CHAT, MESSAGES
 
 from akunu_py.server import security
+from akunu_py.server.json_body import Bodies
 from akunu_py.server.security import Access, digests
 
 BODY = json.dumps(BODIES[CHAT]).encode()
@@ -67,11 +68,9 @@ def test_broken_chunks(server, chunk):
 
 
 @pytest.fixture
-def impatient(monkeypatch):
+def impatient(server, monkeypatch):
     """Bodies of 1,000 bytes at most, which must arrive within 0.3 s."""
-    monkeypatch.setattr(
-        "akunu_py.server.json_body.read_body.__kwdefaults__", {"most": 1000, "timeout_s": 0.3}
-    )
+    monkeypatch.setattr(server.service, "bodies", Bodies(most_each=1000, timeout_s=0.3))
 
 
 def trickled(server, lines, piece):
@@ -108,9 +107,7 @@ def test_a_body_that_trickles_is_ended(server, impatient, lines, piece):
 
 def test_chunks_without_an_end_are_ended(server, monkeypatch):
     # The time is not what ends them.
-    monkeypatch.setattr(
-        "akunu_py.server.json_body.read_body.__kwdefaults__", {"most": 1000, "timeout_s": 300}
-    )
+    monkeypatch.setattr(server.service, "bodies", Bodies(most_each=1000, timeout_s=300))
     piece = b"200\r\n" + b" " * 0x200 + b"\r\n"
     assert statuses(trickled(server, ["Transfer-Encoding: chunked"], piece)) == [413]
 
