@@ -6,7 +6,10 @@ over another pass; a replay of k - 1 rows; rows of another session taken in a jo
 of a pass over empty caches; a fallback that feeds the rejected rows, or forgets to restore.
 """
 
+import functools
 import gc
+import inspect
+import sys
 
 import mlx.core as mx
 import pytest
@@ -258,3 +261,21 @@ def test_rows_of_a_state_space_have_the_bits_of_single_rows(
     found = update(row_by_row(ssm_update), inputs, before)
     assert mx.array_equal(found[0], mx.concatenate(outputs, axis=1))
     assert mx.array_equal(found[1], state)
+
+
+def test_a_function_that_somebody_else_wrapped_is_watched(monkeypatch):
+    model = build_family("mamba2")
+    module = sys.modules[type(model).__module__]
+    update, calls = inspect.unwrap(module.ssm_update), []
+
+    @functools.wraps(update)
+    def counting(*values, **named):
+        calls.append(0)
+        return update(*values, **named)
+
+    monkeypatch.setattr(module, "ssm_update", counting)
+    # A class that was never watched, as in a new process.
+    model.__class__ = type("Model", (type(model),), {"__module__": module.__name__})
+    recurrence.watch(model)
+    assert replay_trial.replays(model)
+    assert calls

@@ -65,6 +65,8 @@ _CHANGED: Mapping[str, Callable[[_Function], _Function]] = {"ssm_update": row_by
 _SHARED_MODULE = "mlx_lm.models.gated_delta"
 
 _watched_models: set[type] = set()
+_noting: set[_Function] = set()
+"""Functions that take notes already. Wrappers of others are watched like any function."""
 _open = threading.local()
 
 
@@ -78,7 +80,7 @@ def watch(model: nn.Module) -> None:
     for holder in (*holders, *classes):
         for name, function in list(vars(holder).items()):
             kind = _WATCHED.get(name) or _WATCHED.get(f"{holder.__name__}.{name}")
-            if kind and inspect.isfunction(function) and not hasattr(function, "__wrapped__"):
+            if kind and inspect.isfunction(function) and function not in _noting:
                 changed = _CHANGED[name](function) if name in _CHANGED else function
                 setattr(holder, name, _watched(changed, kind))
     _watched_models.add(type(model))
@@ -99,6 +101,7 @@ def _watched(function: _Function, kind: _Step | _Window) -> _Function:
                 record.windows.append((given[kind.rows], kind.axis))
         return made
 
+    _noting.add(noting)
     return noting
 
 
