@@ -26,7 +26,78 @@ __all__ = [
     "Tokenizer",
 ]
 
+# Commands that measure, and what they measure with.
+if TYPE_CHECKING:
+    from akunu_py.bench.bootstrap import Ratio
+    from akunu_py.bench.engine_arm import EngineArm
+    from akunu_py.bench.figures import ArmFigures, Identity
+    from akunu_py.bench.mlx_lm_arm import MlxLmArm
+    from akunu_py.bench.reply import MeasuredReply, Recorder
+    from akunu_py.bench.result_file import BenchResult, Costs, Failure
+    from akunu_py.bench.rows import Row
+    from akunu_py.bench.run import Findings
+    from akunu_py.bench.runner import Arm, Item, ItemReplies, run_arms
+    from akunu_py.bench.speed import run_speed
+    from akunu_py.bench.tables import Column, Table
+    from akunu_py.bench.workloads import Prompt
+    from akunu_py.cli.command import Command
+    from akunu_py.cli.group import CommandGroup
+    from akunu_py.cli.measuring import Measurement, load_tokenizer, measuring
+    from akunu_py.cli.terminal import printable
+    from akunu_py.system.extras import install_command
+
+__all__ += [
+    "Arm",
+    "ArmFigures",
+    "BenchResult",
+    "Column",
+    "Command",
+    "CommandGroup",
+    "Costs",
+    "EngineArm",
+    "Failure",
+    "Findings",
+    "Identity",
+    "Item",
+    "ItemReplies",
+    "MeasuredReply",
+    "Measurement",
+    "MlxLmArm",
+    "Prompt",
+    "Ratio",
+    "Recorder",
+    "Row",
+    "Table",
+    "install_command",
+    "load_tokenizer",
+    "measuring",
+    "printable",
+    "run_arms",
+    "run_speed",
+]
+
+_MEASURING = {
+    **dict.fromkeys(("ArmFigures", "Identity"), "akunu_py.bench.figures"),
+    **dict.fromkeys(("MeasuredReply", "Recorder"), "akunu_py.bench.reply"),
+    **dict.fromkeys(("BenchResult", "Costs", "Failure"), "akunu_py.bench.result_file"),
+    **dict.fromkeys(("Arm", "Item", "ItemReplies", "run_arms"), "akunu_py.bench.runner"),
+    **dict.fromkeys(("Column", "Table"), "akunu_py.bench.tables"),
+    **dict.fromkeys(("Measurement", "load_tokenizer", "measuring"), "akunu_py.cli.measuring"),
+    "Command": "akunu_py.cli.command",
+    "CommandGroup": "akunu_py.cli.group",
+    "EngineArm": "akunu_py.bench.engine_arm",
+    "Findings": "akunu_py.bench.run",
+    "MlxLmArm": "akunu_py.bench.mlx_lm_arm",
+    "Prompt": "akunu_py.bench.workloads",
+    "Ratio": "akunu_py.bench.bootstrap",
+    "Row": "akunu_py.bench.rows",
+    "install_command": "akunu_py.system.extras",
+    "printable": "akunu_py.cli.terminal",
+    "run_speed": "akunu_py.bench.speed",
+}
+
 _MODULES = {
+    **_MEASURING,
     **dict.fromkeys(("AkunuError", "ConfigError", "ContractError"), "akunu_py.system.errors"),
     **dict.fromkeys(("Draft", "GenerationConfig"), "akunu_py.values.types"),
     **dict.fromkeys(("Drafter", "Target", "Tokenizer"), "akunu_py.protocols"),

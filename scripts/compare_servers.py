@@ -36,8 +36,8 @@ from typing import NamedTuple
 import numpy as np
 from measure_start import convert
 
-from akunu_py.bench.bootstrap import LEAST_SESSIONS, estimate, session_weights
-from akunu_py.bench.workloads import CATEGORIES, Prompt, load_prompts
+from akunu_py.bench.bootstrap import LEAST_SESSIONS, Ratio
+from akunu_py.bench.workloads import CATEGORIES, Prompt
 from akunu_py.model_store.default_model import fetched_model_path
 
 AKUNU = "akunu"
@@ -168,7 +168,7 @@ def serving(
 
 def sets(count: int, size: int) -> list[list[Prompt]]:
     """Return `count` sets of `size` prompts for measuring, and one before them for warming up."""
-    found = [prompt for prompt in load_prompts() if not prompt.turn]
+    found = [prompt for prompt in Prompt.load() if not prompt.turn]
     of = [[one for one in found if one.category == name] for name in CATEGORIES]
     mixed = [one for row in zip(*of, strict=False) for one in row]
     if count < LEAST_SESSIONS or (count + 1) * size > len(mixed):
@@ -181,14 +181,14 @@ def sets(count: int, size: int) -> list[list[Prompt]]:
 
 def table(streams: int, seen: Mapping[str, Sequence[np.ndarray]]) -> Iterator[str]:
     """Return a line for each server, of what `answer_set` returned."""
-    weights = session_weights([str(at) for at in range(len(seen[AKUNU]))], name="servers")
+    weights = Ratio.weights([str(at) for at in range(len(seen[AKUNU]))], name="servers")
     figures = {}
     for name, rounds in seen.items():
         cpu, replies, read, made, *firsts = (weights @ np.array(rounds)).T
         figures[name] = made / cpu, *(first / replies for first in firsts)
         cells = [str(streams), name]
         for place, (own, theirs) in enumerate(zip(figures[AKUNU], figures[name], strict=True)):
-            found = estimate(theirs / own if place else own / theirs, len(rounds))
+            found = Ratio.estimate(theirs / own if place else own / theirs, len(rounds))
             cells += [f"{theirs[0]:.2f}", f"{found.ratio:.2f} ({found.range_text('.2f')})"]
         yield f"| {' | '.join([*cells, f'{read[0]:.0f}', f'{made[0]:.0f}'])} |"
 

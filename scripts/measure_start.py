@@ -19,7 +19,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from statistics import median
 
-from akunu_py.bench.metrics import TimedPair, median_speedup
+from akunu_py.bench.bootstrap import Ratio
 
 PROMPT = "def add(a, b):"
 AKUNU = "akunu"
@@ -94,10 +94,10 @@ def lines(rounds: Sequence[Mapping[str, float]]) -> list[str]:
         if name != AKUNU:
             # One reply each: its seconds over akunu's are akunu's speed over its own.
             pairs = [
-                TimedPair(str(number), 1, entry[name], 1, entry[AKUNU])
+                (str(number), 1, entry[name], 1, entry[AKUNU])
                 for number, entry in enumerate(rounds)
             ]
-            found = median_speedup(pairs)
+            found = Ratio.of(pairs, median=True)
             cells = ["" if found.ratio is None else f"{found.ratio:.2f}", found.range_text(".2f")]
         shown = [f"{value:.2f}" for value in (median(times), min(times), max(times))]
         table.append(f"| {' | '.join([name, *shown, *cells])} |")

@@ -1,6 +1,7 @@
 """Figures with bootstrap intervals: sessions are resampled."""
 
 from collections.abc import Iterable, Sequence
+from typing import ClassVar, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,6 +23,9 @@ _LOW, _HIGH = 2.5, 97.5
 Interval = tuple[float, float]
 Floats = NDArray[np.float64]
 
+TimedPair = tuple[str, float, float, float, float]
+"""The session of an item, tokens and seconds of a reply to it, and those of the reply compared."""
+
 
 class Ratio(Row, frozen=True):
     """A sum over items divided by another, such as a speed by a speed, and its 95 % interval.
@@ -30,10 +34,60 @@ class Ratio(Row, frozen=True):
     times is never given without an interval.
     """
 
+    LEAST_SESSIONS: ClassVar[int] = LEAST_SESSIONS
+
     ratio: float | None
     low: float | None
     high: float | None
     pairs: Count
+
+    @classmethod
+    def of(cls, pairs: Iterable[TimedPair], *, median: bool = False) -> Self:
+        """Return the ratio of two speeds of the same items; above 1 the second one is faster.
+
+        An item is (session, tokens, seconds, the other's tokens, its seconds). The ratio is of all
+        tokens / all seconds, or the `median` of the items' ratios, which is robust to a stall. The
+        interval is from 1,000 resamples of sessions. Items with nothing to time are left out; with
+        fewer than `LEAST_SESSIONS` sessions there is no ratio.
+        """
+        timed = [pair for pair in pairs if min(pair[1:]) > 0]
+        sessions = [session for session, *_ in timed]
+        if len(set(sessions)) < LEAST_SESSIONS:
+            return cls(None, None, None, len(timed))
+        columns = np.array([pair[1:] for pair in timed], dtype=np.float64).T
+        if median:
+            off, off_s, on, on_s = columns
+            ratios = (on / on_s) / (off / off_s)
+            drawn = cls.weights(sessions, name="speed").astype(np.int64)
+            return cls.estimate([np.median(np.repeat(ratios, own)) for own in drawn], len(timed))
+        weights = cls.weights(sessions, name="speedup")
+        off, off_s, on, on_s = (weights @ column for column in columns)
+        return cls.estimate((on / on_s) / (off / off_s), len(timed))
+
+    @staticmethod
+    def weights(sessions: Sequence[str], *, name: str, resamples: int = RESAMPLES) -> Floats:
+        """Return how often each item counts in each resample, float64 [resamples, items].
+
+        Sessions are drawn with replacement and bring all their items, since turns of one
+        conversation are not independent. The same `name` and sessions give the same weights, so
+        that two drafters are compared on the same resamples. Row 0 counts every item once: the
+        figure itself.
+        """
+        distinct = {session: index for index, session in enumerate(dict.fromkeys(sessions))}
+        generator = np.random.default_rng([_SEED, *name.encode()])
+        size = len(distinct)
+        drawn = generator.multinomial(size, np.full(size, 1 / size), size=resamples - 1)
+        drawn = np.concatenate((np.ones((1, size), dtype=drawn.dtype), drawn))
+        of_item = [distinct[session] for session in sessions]
+        return np.asarray(drawn[:, of_item], dtype=np.float64)
+
+    @classmethod
+    def estimate(cls, samples: Sequence[float] | Floats, pairs: int) -> Self:
+        """Return a figure and its interval from its resamples, of which the first is the figure."""
+        found = np.asarray(samples, dtype=np.float64)
+        if not np.isfinite(found[0]):
+            return cls(None, None, None, pairs)
+        return cls(float(found[0]), *interval(found), pairs)
 
     def range_text(self, form: str) -> str:
         """Return the interval as text, its ends in this format; NOT_ENOUGH if there is none."""
@@ -55,22 +109,6 @@ class Ratio(Row, frozen=True):
         return f"{text} ({self.low - 1:+.1%} to {self.high - 1:+.1%})"
 
 
-def session_weights(sessions: Sequence[str], *, name: str, resamples: int = RESAMPLES) -> Floats:
-    """Return how often each item counts in each resample, [resamples, items].
-
-    Sessions are drawn with replacement and bring all their items, since turns of one conversation
-    are not independent. The same `name` and sessions give the same weights, so that two drafters
-    are compared on the same resamples. Row 0 counts every item once: the figure itself.
-    """
-    distinct = {session: index for index, session in enumerate(dict.fromkeys(sessions))}
-    generator = np.random.default_rng([_SEED, *name.encode()])
-    size = len(distinct)
-    drawn = generator.multinomial(size, np.full(size, 1 / size), size=resamples - 1)
-    drawn = np.concatenate((np.ones((1, size), dtype=drawn.dtype), drawn))
-    of_item = [distinct[session] for session in sessions]
-    return np.asarray(drawn[:, of_item], dtype=np.float64)
-
-
 def interval(samples: Floats) -> Interval:
     """Return the 95 % percentile interval of a figure's resamples, without undefined ones."""
     finite = samples[np.isfinite(samples)]
@@ -78,17 +116,3 @@ def interval(samples: Floats) -> Interval:
         return (float("nan"), float("nan"))
     low, high = np.percentile(finite, (_LOW, _HIGH))
     return (float(low), float(high))
-
-
-def estimate(samples: Floats, pairs: int) -> Ratio:
-    """Return a figure and its interval from its resamples, of which the first is the figure."""
-    if not np.isfinite(samples[0]):
-        return Ratio(None, None, None, pairs)
-    return Ratio(float(samples[0]), *interval(samples), pairs)
-
-
-def mean_speed(traces: Iterable[tuple[Floats, Floats]]) -> Floats:
-    """Return the geometric mean over traces of tokens / cost, both given for each resample."""
-    with np.errstate(invalid="ignore", divide="ignore"):
-        logs = [np.log(tokens / cost) for tokens, cost in traces]
-        return np.asarray(np.exp(np.mean(logs, axis=0)))

@@ -1,71 +1,18 @@
 """akunu's own arms: the engine as users have it, the text of the reply included."""
 
-from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Sequence
 from time import perf_counter
-from typing import Protocol
-
-import numpy as np
-from numpy.typing import NDArray
 
 import akunu_py
-from akunu_py.bench.measured_model import BenchDescription, Model, model_from
 from akunu_py.bench.reply import MeasuredReply, Pass
 from akunu_py.bench.runner import Item
+from akunu_py.engine.admission import ReplyStream
+from akunu_py.engine.engine import Engine
 from akunu_py.models.pass_times import ROWS, PassTimes
-from akunu_py.protocols import Tokenizer
-from akunu_py.values.types import GenerationConfig, GenerationResult, StreamEvent
+from akunu_py.values.types import GenerationConfig, GenerationResult
 
 _COSTS_AFTER = 128
 """Most tokens of a prompt in front of measured passes."""
-
-
-class BenchStream(Iterator[StreamEvent], AbstractContextManager["BenchStream"], Protocol):
-    """The events of a reply; leaving the context closes it."""
-
-
-class BenchEngine(Protocol):
-    """The part of `akunu_py.engine.engine.Engine` that a measurement needs."""
-
-    @property
-    def description(self) -> BenchDescription:
-        """Return the facts about the model."""
-
-    @property
-    def context(self) -> int:
-        """Return the most tokens of prompt and reply together."""
-
-    @property
-    def tokenizer(self) -> Tokenizer:
-        """Return the model's tokenizer."""
-
-    def generate(
-        self, prompt: Sequence[int], config: GenerationConfig | None = None
-    ) -> GenerationResult:
-        """Continue a prompt."""
-
-    def stream(self, prompt: Sequence[int], config: GenerationConfig | None = None) -> BenchStream:
-        """Continue a prompt, event by event."""
-
-    def stream_forced(
-        self, prompt: Sequence[int], text: Sequence[int], config: GenerationConfig
-    ) -> BenchStream:
-        """Continue a prompt by a given text."""
-
-    def tune(self, prompt: Sequence[int], *, repeats: int = 7) -> PassTimes:
-        """Measure the cost of passes after a prompt."""
-
-    def logits(self, token_ids: Sequence[int]) -> NDArray[np.float32]:
-        """Return the logits after each token, [n, vocab]."""
-
-    def reset(self) -> None:
-        """Empty the KV cache."""
-
-    def forget(self) -> None:
-        """Forget earlier replies, which drafts could copy."""
-
-    def close(self) -> None:
-        """Release the model's memory."""
 
 
 class EngineArm:
@@ -85,7 +32,7 @@ class EngineArm:
     def __init__(
         self,
         name: str,
-        engine: BenchEngine,
+        engine: Engine,
         config: GenerationConfig,
         *,
         plain: str,
@@ -146,7 +93,7 @@ class EngineArm:
             row_bits=result.row_bits,
         )
 
-    def _stream(self, item: Item) -> BenchStream:
+    def _stream(self, item: Item) -> ReplyStream:
         if item.text is None:
             return self._engine.stream(item.prompt, self._config)
         return self._engine.stream_forced(item.prompt, item.text, self._config)
@@ -155,14 +102,7 @@ class EngineArm:
         self._engine.close()
 
 
-def measure_costs(
-    engine: BenchEngine, prompt: Sequence[int], *, repeats: int = 3
-) -> PassTimes | None:
+def measure_costs(engine: Engine, prompt: Sequence[int], *, repeats: int = 3) -> PassTimes | None:
     """Measure passes after the beginning of a prompt; None where they do not fit the context."""
     ids = prompt[: min(_COSTS_AFTER, engine.context - 2 * max(ROWS))]
     return engine.tune(ids, repeats=repeats) if len(ids) > 1 else None
-
-
-def model_of(engine: BenchEngine, *, hashed: bool = False) -> Model:
-    """Return the facts about an engine's model for a report; see `model_from`."""
-    return model_from(engine.description, engine.context, hashed=hashed)

@@ -5,14 +5,13 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from statistics import median
-from typing import Literal
+from typing import Literal, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
 from akunu_py.bench import metrics
 from akunu_py.bench.bootstrap import Ratio
-from akunu_py.bench.metrics import TimedPair
 from akunu_py.bench.reply import MeasuredReply, Pass
 from akunu_py.bench.rows import Count, Row
 from akunu_py.bench.runner import ItemReplies
@@ -25,7 +24,42 @@ Part = Literal["decoding", "processor", "prompt", "whole"]
 """Part of a reply: behind its first pass, by the clock or in processor time, the prompt up to the
 first token, or both."""
 
-Runs = Iterable[ItemReplies]
+
+class Difference(Row, frozen=True):
+    """Where two replies diverge.
+
+    `index` is that of the first generated token that differs; the shorter reply's length if the
+    other begins with all of it. `margin` is the difference of the model's two highest logits there.
+    Near 0, passes of different sizes rounded a tie differently; far from 0, something is wrong. It
+    is known only at temperature 0, where the logits alone decide.
+    """
+
+    index: Count
+    margin: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """Agreement of two arms over `pairs` replies, with the differences by item."""
+
+    pairs: int
+    differences: Mapping[str, Difference] = field(default_factory=dict)
+
+    @property
+    def identical(self) -> int:
+        """The number of replies with the same tokens."""
+        return self.pairs - len(self.differences)
+
+    @property
+    def first(self) -> int | None:
+        """The smallest index at which a reply differs."""
+        return min((found.index for found in self.differences.values()), default=None)
+
+    @property
+    def margin(self) -> float | None:
+        """The largest margin at a difference."""
+        known = [found.margin for found in self.differences.values() if found.margin is not None]
+        return max(known, default=None)
 
 
 @dataclass(frozen=True)
@@ -37,6 +71,11 @@ class ArmFigures:
 
     runs: tuple[ItemReplies, ...]
     arm: str
+
+    @classmethod
+    def of(cls, runs: Iterable[ItemReplies], arm: str) -> Self:
+        """Return an arm's figures over those of the items that it answered."""
+        return cls(tuple(run for run in runs if arm in run.replies), arm)
 
     @cached_property
     def replies(self) -> tuple[MeasuredReply, ...]:
@@ -110,30 +149,40 @@ class ArmFigures:
             digest.update(f"{run.item.id}: {ids}\n".encode())
         return digest.hexdigest()
 
+    def over(self, other: str, part: Part = "decoding", *, median: bool = False) -> Ratio:
+        """Return the ratio of its tokens a second to another arm's, over items that both answered.
 
-def arm_figures(runs: Runs, arm: str) -> ArmFigures:
-    """Return an arm's figures over those of the items that it answered."""
-    return ArmFigures(tuple(run for run in runs if arm in run.replies), arm)
+        It is of all tokens, or the `median` of the items' ratios. Items on which an arm has nothing
+        to time are left out.
+        """
+        return Ratio.of(
+            (
+                (run.item.session, *_times(run, other, part), *_times(run, self.arm, part))
+                for run in self.runs
+                if other in run.replies
+            ),
+            median=median,
+        )
 
+    def identity(self, other: str, logits: Logits | None = None) -> Identity:
+        """Compare its replies with another arm's, over items that both answered.
 
-def ratio(
-    runs: Runs,
-    arm: str,
-    other: str,
-    part: Part = "decoding",
-    of: Callable[[Sequence[TimedPair]], Ratio] = metrics.speedup,
-) -> Ratio:
-    """Return the ratio of two arms' tokens a second over the items that both answered.
-
-    `of` combines the items: over all tokens, or as the median of the items' ratios. Items on which
-    an arm has nothing to time are left out.
-    """
-    pairs = [
-        TimedPair(run.item.session, *_times(run, other, part), *_times(run, arm, part))
-        for run in runs
-        if arm in run.replies and other in run.replies
-    ]
-    return of(pairs)
+        `logits` are the model's after each token of a text; without them margins are unknown.
+        """
+        pairs = 0
+        differences: dict[str, Difference] = {}
+        for run in self.runs:
+            if other not in run.replies:
+                continue
+            pairs += 1
+            theirs = run.replies[other].token_ids
+            index = metrics.first_difference(run.replies[self.arm].token_ids, theirs)
+            if index is not None:
+                margin = None
+                if logits is not None:
+                    margin = metrics.top2_margin(logits((*run.item.prompt, *theirs[:index]))[-1])
+                differences[run.item.id] = Difference(index, margin)
+        return Identity(pairs, differences)
 
 
 def _times(run: ItemReplies, arm: str, part: Part) -> tuple[int, float]:
@@ -146,58 +195,3 @@ def _times(run: ItemReplies, arm: str, part: Part) -> tuple[int, float]:
     if part == "processor":
         return reply.num_timed, reply.cpu_s or 0.0
     return len(reply.token_ids), reply.whole_s
-
-
-class Difference(Row, frozen=True):
-    """Where two replies diverge.
-
-    `index` is that of the first generated token that differs; the shorter reply's length if the
-    other begins with all of it. `margin` is the difference of the model's two highest logits there.
-    Near 0, passes of different sizes rounded a tie differently; far from 0, something is wrong. It
-    is known only at temperature 0, where the logits alone decide.
-    """
-
-    index: Count
-    margin: float | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Identity:
-    """Agreement of two arms over `pairs` replies, with the differences by item."""
-
-    pairs: int
-    differences: Mapping[str, Difference] = field(default_factory=dict)
-
-    @property
-    def identical(self) -> int:
-        """The number of replies with the same tokens."""
-        return self.pairs - len(self.differences)
-
-    @property
-    def first(self) -> int | None:
-        """The smallest index at which a reply differs."""
-        return min((found.index for found in self.differences.values()), default=None)
-
-    @property
-    def margin(self) -> float | None:
-        """The largest margin at a difference."""
-        known = [found.margin for found in self.differences.values() if found.margin is not None]
-        return max(known, default=None)
-
-
-def identity(runs: Runs, arm: str, other: str, logits: Logits | None = None) -> Identity:
-    """Compare an arm's replies with another's; without `logits` margins are unknown."""
-    pairs = 0
-    differences: dict[str, Difference] = {}
-    for run in runs:
-        if arm not in run.replies or other not in run.replies:
-            continue
-        pairs += 1
-        theirs = run.replies[other].token_ids
-        index = metrics.first_difference(run.replies[arm].token_ids, theirs)
-        if index is not None:
-            margin = None
-            if logits is not None:
-                margin = metrics.top2_margin(logits((*run.item.prompt, *theirs[:index]))[-1])
-            differences[run.item.id] = Difference(index, margin)
-    return Identity(pairs, differences)

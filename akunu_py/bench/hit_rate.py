@@ -10,13 +10,13 @@ from typing import Unpack
 
 from akunu_py.bench import metrics
 from akunu_py.bench.bootstrap import Ratio
-from akunu_py.bench.engine_arm import BenchEngine, EngineArm, measure_costs
-from akunu_py.bench.figures import ArmFigures, Difference, arm_figures, identity, ratio
+from akunu_py.bench.engine_arm import EngineArm, measure_costs
+from akunu_py.bench.figures import ArmFigures, Difference
 from akunu_py.bench.result_file import Failure
-from akunu_py.bench.resume import ItemStore
-from akunu_py.bench.runner import ItemReplies, Progress, encode_items, run_arms
+from akunu_py.bench.runner import Item, ItemReplies, Progress, run_arms
 from akunu_py.bench.workloads import Prompt, order_of
 from akunu_py.drafting.registry import check_drafter, default_num_draft_tokens
+from akunu_py.engine.engine import Engine
 from akunu_py.engine.request_checks import with_options
 from akunu_py.models.pass_times import PassTimes
 from akunu_py.system.errors import ConfigError
@@ -49,11 +49,11 @@ class HitRateFigures:
 
     @cached_property
     def off(self) -> ArmFigures:
-        return arm_figures(self.runs, OFF)
+        return ArmFigures.of(self.runs, OFF)
 
     @cached_property
     def on(self) -> ArmFigures:
-        return arm_figures(self.runs, ON)
+        return ArmFigures.of(self.runs, ON)
 
     @property
     def num_identical(self) -> int | None:
@@ -65,12 +65,12 @@ class HitRateFigures:
     @cached_property
     def decode(self) -> Ratio:
         """The speedup of decoding, with its interval."""
-        return ratio(self.runs, ON, OFF)
+        return self.on.over(OFF)
 
     @cached_property
     def end_to_end(self) -> Ratio:
         """The speedup of prompt and decoding together, with its interval."""
-        return ratio(self.runs, ON, OFF, "whole")
+        return self.on.over(OFF, "whole")
 
     @cached_property
     def normalised_speed(self) -> Ratio | None:
@@ -130,12 +130,11 @@ class HitRateReport:
 
 
 def run_hit_rate(
-    engine: BenchEngine,
+    engine: Engine,
     prompts: Sequence[Prompt],
     config: GenerationConfig = DEFAULT,
     *,
     with_costs: bool = False,
-    store: ItemStore | None = None,
     progress: Progress | None = None,
     until: Callable[[], bool] = lambda: False,
     **options: Unpack[GenerationOptions],
@@ -152,7 +151,7 @@ def run_hit_rate(
         prompts: turns of one session follow each other.
         config: of the replies with drafting; replies without it have the same sampling options.
         with_costs: whether passes and memory are measured first, after the first prompt.
-        store, progress, until: as in `run_arms`.
+        progress, until: as in `run_arms`.
         options: fields of the config to replace.
 
     Raises ConfigError without prompts or for an option out of range, before anything is generated.
@@ -161,7 +160,7 @@ def run_hit_rate(
     on = settled_config(with_options(config, options))
     if not prompts:
         raise ConfigError("there are no prompts to measure with; give at least one")
-    items, failures = encode_items(engine.tokenizer, prompts, engine.context)
+    items, failures = Item.encoded(prompts, engine.tokenizer, engine.context)
     arms = [
         EngineArm(OFF, engine, plain_config(on), plain=OFF),
         EngineArm(ON, engine, on, plain=OFF),
@@ -170,21 +169,16 @@ def run_hit_rate(
     try:
         if with_costs and items:
             report = replace(report, times=measure_costs(engine, items[0].prompt))
-        done = run_arms(
-            arms,
-            items,
-            ItemStore(None, {}) if store is None else store,
-            progress=progress,
-            until=until,
-        )
+        done = run_arms(arms, items, progress=progress, until=until)
         answered = tuple(run for run in done.items if len(run.replies) == len(arms))
         report = replace(report, runs=answered, failures=(*failures, *done.failures))
         if report.exactness != "stream":
             return replace(report, finished=done.finished)
-        report = replace(report, differences=dict(identity(answered, ON, OFF).differences))
+        arm = ArmFigures.of(answered, ON)
+        report = replace(report, differences=dict(arm.identity(OFF).differences))
         if on.temperature == 0 and done.finished:
             # Only now: these passes would disturb the clocks and caches of replies still to come.
-            found = identity(answered, ON, OFF, engine.logits).differences
+            found = arm.identity(OFF, engine.logits).differences
             report = replace(report, differences=dict(found))
         return replace(report, finished=done.finished)
     except KeyboardInterrupt:

@@ -6,16 +6,16 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from akunu_py.bench import metrics
-from akunu_py.bench.bootstrap import LEAST_SESSIONS, NOT_ENOUGH, Ratio
+from akunu_py.bench.bootstrap import LEAST_SESSIONS, NOT_ENOUGH, Ratio, TimedPair
 from akunu_py.bench.figures import ArmFigures
 from akunu_py.bench.hit_rate import OFF, ON, HitRateFigures, HitRateReport
-from akunu_py.bench.metrics import NOT_EXACT, TimedPair
+from akunu_py.bench.metrics import NOT_EXACT
 from akunu_py.bench.result_file import Costs, Failure
 from akunu_py.bench.rows import plain
 from akunu_py.bench.run import Findings
 from akunu_py.bench.runner import ItemReplies
 from akunu_py.bench.source_table import source_table
-from akunu_py.bench.tables import Column, Table, ratio_columns, table_of
+from akunu_py.bench.tables import Column, Table
 from akunu_py.models.traffic import MemoryTraffic
 from akunu_py.values.decode_stats import source_figures
 
@@ -23,7 +23,7 @@ Figures = dict[str, object]
 
 _COLUMNS = (
     Column("category", "category"),
-    *ratio_columns("speedup", "speedup", ".2f", "x"),
+    *Column.ratio("speedup", "speedup", ".2f", "x"),
     Column("off_tokens_per_s", "off\ntok/s", ".1f"),
     Column("on_tokens_per_s", "on\ntok/s", ".1f"),
     Column("prompts", "prompts", detail=True),
@@ -35,8 +35,8 @@ _COLUMNS = (
     Column("mean_acceptance_vllm", "mean acceptance, vLLM", ".2f", detail=True),
     Column("mean_acceptance_spec_bench", "mean acceptance, Spec-Bench", ".2f", detail=True),
     Column("coverage", "coverage", ".0%", detail=True),
-    *ratio_columns("end_to_end", "end to end", ".2f", "x", detail=True),
-    *ratio_columns("normalised_speed", "normalised speed", ".2f", detail=True),
+    *Column.ratio("end_to_end", "end to end", ".2f", "x", detail=True),
+    *Column.ratio("normalised_speed", "normalised speed", ".2f", detail=True),
     Column("off_first_token_ms", "first token off", ".1f", " ms", detail=True),
     Column("on_first_token_ms", "first token on", ".1f", " ms", detail=True),
     Column("looping_share", "loops", ".0%"),
@@ -155,14 +155,12 @@ def roofline(runs: Iterable[ItemReplies], traffic: MemoryTraffic) -> Roofline:
         size = run.replies[OFF].num_timed
         allowed_s = size / traffic.tokens_per_s(len(run.item.prompt) + size / 2)
         for arm, reply in run.replies.items():
-            pairs[arm].append(
-                TimedPair(run.item.session, size, allowed_s, reply.num_timed, reply.decode_s)
-            )
-    allowed_s = sum(pair.off_s for pair in pairs[OFF])
+            pairs[arm].append((run.item.session, size, allowed_s, reply.num_timed, reply.decode_s))
+    allowed_s = sum(pair[2] for pair in pairs[OFF])
     return Roofline(
-        tokens_per_s=sum(pair.off_tokens for pair in pairs[OFF]) / allowed_s if allowed_s else None,
-        off_share=metrics.speedup(pairs[OFF]),
-        on_share=metrics.speedup(pairs[ON]),
+        tokens_per_s=sum(pair[1] for pair in pairs[OFF]) / allowed_s if allowed_s else None,
+        off_share=Ratio.of(pairs[OFF]),
+        on_share=Ratio.of(pairs[ON]),
     )
 
 
@@ -267,7 +265,7 @@ def _tables(report: HitRateReport) -> Iterable[Table]:
     rows = [_row(name, item) for name, item in (*report.categories.items(), ("all", report.total))]
     if report.exactness == "none":
         rows = [{**row, "identical": NOT_EXACT} for row in rows]
-    yield table_of("hit_rate", "Hit rate by category", _COLUMNS, rows, total_rows=1)
+    yield Table.of("hit_rate", "Hit rate by category", _COLUMNS, rows, total_rows=1)
     stats = report.total.on.stats
     yield source_table([(report.config.drafter or "", stats.sources, stats.output_tokens)])
     shares = metrics.accepted_per_position(stats)

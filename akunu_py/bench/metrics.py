@@ -5,14 +5,13 @@ are defined there. A figure that does not exist, such as a share of nothing, is 
 """
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from itertools import zip_longest
 from statistics import mean
 
 import numpy as np
 from numpy.typing import NDArray
 
-from akunu_py.bench.bootstrap import LEAST_SESSIONS, Floats, Ratio, estimate, session_weights
+from akunu_py.bench.bootstrap import Ratio, TimedPair
 from akunu_py.bench.reply import Pass
 from akunu_py.values.cost_curve import CostCurve
 from akunu_py.values.types import DecodeStats, Exactness, GenerationConfig
@@ -129,65 +128,6 @@ def looping_tokens(tokens: Sequence[int]) -> int:
     return sum(looping)
 
 
-@dataclass(frozen=True, slots=True)
-class TimedPair:
-    """Tokens and seconds of one item's reply without (`off`) and with (`on`) drafting.
-
-    Items of one `session` are resampled together.
-    """
-
-    session: str
-    off_tokens: int
-    off_s: float
-    on_tokens: int
-    on_s: float
-
-
-def speedup(pairs: Sequence[TimedPair]) -> Ratio:
-    """Return tokens a second with drafting / without, over all tokens; above 1 is faster.
-
-    The interval is from 1,000 resamples of sessions. Items with nothing to time are left out; with
-    fewer than `LEAST_SESSIONS` sessions the ratio is None.
-    """
-    timed = _timed(pairs)
-    if not _enough(timed):
-        return Ratio(None, None, None, len(timed))
-    weights = session_weights([pair.session for pair in timed], name="speedup")
-    on, on_s, off, off_s = (weights @ column for column in _columns(timed))
-    samples = (on / on_s) / (off / off_s)
-    return estimate(samples, len(timed))
-
-
-def median_speedup(pairs: Sequence[TimedPair]) -> Ratio:
-    """Return the median of the items' speedups, which is robust to a stall; see `speedup`."""
-    timed = _timed(pairs)
-    if not _enough(timed):
-        return Ratio(None, None, None, len(timed))
-    on, on_s, off, off_s = _columns(timed)
-    ratios = (on / on_s) / (off / off_s)
-    weights = session_weights([pair.session for pair in timed], name="speed").astype(np.int64)
-    medians = np.array([np.median(np.repeat(ratios, counts)) for counts in weights])
-    return estimate(medians, len(timed))
-
-
-def _timed(pairs: Iterable[TimedPair]) -> list[TimedPair]:
-    return [
-        pair for pair in pairs if min(pair.off_s, pair.on_s, pair.off_tokens, pair.on_tokens) > 0
-    ]
-
-
-def _enough(pairs: Iterable[TimedPair]) -> bool:
-    return len({pair.session for pair in pairs}) >= LEAST_SESSIONS
-
-
-def _columns(pairs: Sequence[TimedPair]) -> tuple[Floats, ...]:
-    """Return arrays of tokens and seconds with drafting, then without, with an entry a pair."""
-    names = ("on_tokens", "on_s", "off_tokens", "off_s")
-    return tuple(
-        np.array([getattr(pair, name) for pair in pairs], dtype=np.float64) for name in names
-    )
-
-
 def normalised_speed(replies: Iterable[tuple[str, Sequence[Pass]]], curve: CostCurve) -> Ratio:
     """Return tokens / sum of C(1 + drafted): tokens a plain step of decoding, by the curve alone.
 
@@ -199,5 +139,5 @@ def normalised_speed(replies: Iterable[tuple[str, Sequence[Pass]]], curve: CostC
         tokens = sum(step.tokens for step in passes)
         cost = sum(curve.cost(1 + step.drafted) for step in passes)
         # Plain decoding takes a step a token.
-        pairs.append(TimedPair(session, tokens, float(tokens), tokens, cost))
-    return speedup(pairs)
+        pairs.append((session, tokens, float(tokens), tokens, cost))
+    return Ratio.of(pairs)

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Annotated, Any, Final, Literal
+from typing import Annotated, Any, Final, Literal, Self
 
 import msgspec
 
@@ -109,6 +109,47 @@ class BenchResult(Row, frozen=True, kw_only=True):
         if started is None or started.utcoffset() is None:
             raise ConfigError(f"started is {self.started!r}; give ISO 8601 with a time zone")
 
+    @classmethod
+    def read(cls, path: Path) -> Self:
+        """Return the result in a file, or in a folder's result.json.
+
+        Raises ConfigError, which names the file and its error, and what to do.
+        """
+        path = path / FILE if path.is_dir() else path
+        return cls.parse(read_file(path), str(path))
+
+    @classmethod
+    def parse(cls, content: bytes | str, where: str = "the result") -> Self:
+        """Return the result in a JSON text; raises as `read` does."""
+        try:
+            value = parse(content, where)
+            _check_format(value, where)
+            return typed(value, cls, where)
+        except ConfigError as error:
+            raise ConfigError(
+                f"{error}; give another file, or run its command again with --output"
+            ) from None
+
+    def json(self, *, indent: int = 0) -> str:
+        """Return the result as JSON, on one line unless it is indented."""
+        return encode(self, indent=indent)
+
+    def write(self, path: Path) -> None:
+        """Write the result as JSON, atomically; raises ConfigError if that fails."""
+        try:
+            replace_file(path, f"{self.json(indent=1)}\n".encode(), private=False)
+        except OSError as error:
+            raise ConfigError(f"cannot write {path}: {error.strerror or error}") from error
+
+    def model_line(self, *, with_file: bool = False) -> str:
+        """Return in words what was measured and on what."""
+        environment, model = self.environment, self.model
+        name = ""
+        if model is not None:
+            file = f" ({Path(model.path).name})" if with_file else ""
+            name = f"{model.name}{file}, {model.weights} weights; "
+        return f"{name}{environment.device_name} ({environment.device}), MLX {environment.mlx}"
+
     @property
     def doubts(self) -> tuple[str, ...]:
         """What makes the costs of passes implausible that figures of the result rest on."""
@@ -130,48 +171,11 @@ class BenchResult(Row, frozen=True, kw_only=True):
         return typed(self.timing.get("ratios", {}), dict[str, Ratio], "timing.ratios")
 
 
-def parse_result(content: bytes | str, where: str = "the result") -> BenchResult:
-    """Return the result in a JSON text; raises ConfigError with the error and the remedy."""
-    try:
-        value = parse(content, where)
-        _check_format(value, where)
-        return typed(value, BenchResult, where)
-    except ConfigError as error:
-        raise ConfigError(
-            f"{error}; give another file, or run its command again with --output"
-        ) from None
-
-
 def _check_format(value: object, where: str) -> None:
     form = value.get("format") if isinstance(value, dict) else None
     if form != FORMAT:
         said = "is not a result file" if form is None else f"has the format {form!r:.60}"
         raise ConfigError(f"{where} {said}; this version reads {FORMAT!r}")
-
-
-def read_result(path: Path) -> BenchResult:
-    """Return the result in a file, or in a folder's result.json.
-
-    Raises ConfigError, which names the file and its error.
-    """
-    path = path / FILE if path.is_dir() else path
-    return parse_result(read_file(path), str(path))
-
-
-def write_result(result: BenchResult, path: Path) -> None:
-    """Write a result as JSON, atomically; raises ConfigError if that fails."""
-    write_text(path, encode(result, indent=1) + "\n")
-
-
-def write_text(path: Path, text: str) -> None:
-    """Write a text file atomically, with the permissions of the umask.
-
-    Raises ConfigError if that fails.
-    """
-    try:
-        replace_file(path, text.encode("utf-8", "replace"), private=False)
-    except OSError as error:
-        raise ConfigError(f"cannot write {path}: {error.strerror or error}") from error
 
 
 def utc_now() -> str:

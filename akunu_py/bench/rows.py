@@ -10,7 +10,7 @@ import math
 import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any, Self, TypeVar
 
 import msgspec
 
@@ -30,7 +30,28 @@ _PLACE = re.compile(r" - at `(?:key` in `)?\$\.?(.*)`$")
 
 
 class Row(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A value of a file: a JSON object with these fields and no others."""
+    """A value of a file: a JSON object with the fields of the class and no others.
+
+    A subclass is a frozen dataclass of msgspec's; its numbers are finite and fit into 64 bits.
+    """
+
+    def plain(self) -> dict[str, Any]:
+        """Return the fields in JSON types; raises ConfigError for a value that JSON lacks."""
+        found: dict[str, Any] = plain(self)
+        return found
+
+    @classmethod
+    def from_json(cls, content: bytes | str, where: str) -> Self:
+        """Return the value of a JSON text; a ConfigError names the field, and its file `where`."""
+        return typed(parse(content, where), cls, where)
+
+    @classmethod
+    def from_line(cls, line: bytes) -> Self:
+        """Return the value of a line of JSON in UTF-8, which names no field twice.
+
+        Raises ConfigError, whose text begins with "field NAME: " where a field is at fault.
+        """
+        return convert(read_record(line), cls)
 
 
 def plain(value: object, where: str = "the value", *, least: float = -math.inf) -> Any:
@@ -92,15 +113,11 @@ def parse(content: bytes | str, where: str, *, least: float = -math.inf) -> Any:
         raise ConfigError(f"{where} is not valid JSON: {error}") from None
 
 
-class FieldError(Exception):
+class FieldError(ConfigError):
     """A field is wrong; callers add the file and the line."""
 
     def __init__(self, field: str, message: str) -> None:
-        super().__init__(message)
-        self.field = field
-
-    def __str__(self) -> str:
-        return f"field {self.field}: {self.args[0]}" if self.field else str(self.args[0])
+        super().__init__(f"field {field}: {message}" if field else message)
 
 
 def convert(value: object, kind: type[T]) -> T:
@@ -127,6 +144,8 @@ def read_record(line: bytes) -> dict[str, Any]:
         record = json.loads(
             text, object_pairs_hook=_unique, parse_float=_finite, parse_constant=_finite
         )
+    except FieldError:
+        raise
     except json.JSONDecodeError as error:
         raise FieldError("", f"not JSON: {error.msg} (column {error.colno})") from None
     except (RecursionError, ValueError):
@@ -156,7 +175,7 @@ def typed(value: object, kind: type[T], where: str) -> T:
     """Return a parsed value as `convert` does; `where` names its place in a ConfigError."""
     try:
         return convert(value, kind)
-    except (FieldError, ConfigError) as error:
+    except ConfigError as error:
         raise ConfigError(f"{where}: {error}") from None
 
 

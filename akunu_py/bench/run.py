@@ -1,17 +1,18 @@
-"""One run of a bench command: a header, rows saved as they are finished, and a result."""
+"""One run of a measuring command: a header, and its result."""
 
+import time
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Self
+from typing import Any
 
 import msgspec
 
 from akunu_py.bench.environment import Environment
 from akunu_py.bench.measured_model import Model
 from akunu_py.bench.result_file import BenchResult, Costs, Failure, utc_now
-from akunu_py.bench.resume import ItemStore
 from akunu_py.bench.rows import plain
 from akunu_py.bench.tables import Table
+from akunu_py.engine.engine import Engine
 
 
 class Findings(msgspec.Struct, kw_only=True):
@@ -36,56 +37,39 @@ class Findings(msgspec.Struct, kw_only=True):
 
 
 class BenchRun:
-    """A run, from its final arguments to its result; a context manager that closes its file.
+    """A run, from its final arguments to its result.
 
     Args:
-        folder: folder of --output, whose finished rows are taken over; None saves nothing.
         command: its name under `akunu bench`.
-        arguments: final options by name, enough to repeat the run.
-        model: the model; `draft_model` likewise, None if there is none.
-        inputs: hashes of other inputs, such as traces.
-
-    Raises ConfigError if the folder has another run's rows, or cannot be used.
+        arguments: final options by name, enough to repeat the run; paths become texts.
+        engine: what is measured, if it is a model.
+        draft: an engine of its own that drafts for it.
 
     """
 
     def __init__(
         self,
-        folder: Path | None,
         command: str,
         arguments: Mapping[str, object],
         *,
-        model: Model | None = None,
-        draft_model: Model | None = None,
-        inputs: Mapping[str, object] | None = None,
+        engine: Engine | None = None,
+        draft: Engine | None = None,
     ) -> None:
         self.command = command
-        self.arguments = plain(arguments, "arguments")
-        self.model = model
-        self.draft_model = draft_model
+        texts = {name: _without_paths(value) for name, value in arguments.items()}
+        self.arguments = plain(texts, "arguments")
+        self.model = self.draft_model = None
+        if engine is not None:
+            self.model = Model.of(engine.description, engine.context)
+            drafts = engine.draft_model if draft is None else draft.description
+            self.draft_model = None if drafts is None else Model.of(drafts)
         self.environment = Environment.current()
-        self.started = utc_now()
-        environment = self.environment
-        self.store = ItemStore(
-            folder,
-            {
-                "command": command,
-                "arguments": self.arguments,
-                "inputs": inputs or {},
-                # Models are identified by hash, so files may be moved.
-                "models": [found.sha256 for found in (model, draft_model) if found is not None],
-                "akunu": environment.akunu,
-                "mlx": environment.mlx,
-                "device": environment.device_name,
-                "blas": environment.blas,
-            },
-        )
+        self.started, self._began = utc_now(), time.perf_counter()
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.store.close()
+    @property
+    def seconds(self) -> float:
+        """The seconds that the run has taken."""
+        return time.perf_counter() - self._began
 
     def result(self, findings: Findings) -> BenchResult:
         """Return the result: this header with the findings."""
@@ -96,6 +80,12 @@ class BenchRun:
             model=self.model,
             draft_model=self.draft_model,
             started=self.started,
-            seconds=self.store.seconds,
+            seconds=self.seconds,
             **msgspec.structs.asdict(findings),
         )
+
+
+def _without_paths(value: object) -> object:
+    if isinstance(value, list | tuple):
+        return [_without_paths(entry) for entry in value]
+    return str(value) if isinstance(value, Path) else value

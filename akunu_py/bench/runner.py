@@ -12,11 +12,10 @@ from typing import Protocol, TypeVar
 
 from akunu_py.bench.reply import MeasuredReply
 from akunu_py.bench.result_file import Failure
-from akunu_py.bench.resume import ItemStore
 from akunu_py.bench.rows import Count, Row
 from akunu_py.bench.workloads import Prompt
 from akunu_py.protocols import Tokenizer
-from akunu_py.system.errors import AkunuError, ConfigError, ContextOverflowError
+from akunu_py.system.errors import AkunuError, ConfigError
 
 T = TypeVar("T")
 
@@ -42,6 +41,28 @@ class Item(Row, frozen=True):
     turn: Count = 0
     text: tuple[Count, ...] | None = None
     beside: tuple[tuple[Count, ...], ...] = ()
+
+    @classmethod
+    def encoded(
+        cls, prompts: Iterable[Prompt], tokenizer: Tokenizer, context: int, *, room: int = 1
+    ) -> "tuple[list[Item], list[Failure]]":
+        """Return prompts in ids, and failures of those that the model cannot take.
+
+        A `context` holds so many tokens, `room` of the reply among them.
+        """
+        items: list[Item] = []
+        failures: list[Failure] = []
+        for prompt in prompts:
+            try:
+                ids = prompt.encode(tokenizer, context, room=room)
+            # A tokenizer's own library may raise ValueError for a text it cannot encode.
+            except (AkunuError, ValueError) as error:
+                failures.append(Failure(prompt.id, str(error)))
+            else:
+                items.append(
+                    cls(prompt.id, prompt.category, prompt.session, tuple(ids), prompt.turn)
+                )
+        return items, failures
 
 
 class ItemReplies(Row, frozen=True):
@@ -80,6 +101,16 @@ class Arm(Protocol):
         """Free the memory."""
 
 
+class Finished(Protocol):
+    """Keeps finished items by key, so that an interrupted run can go on."""
+
+    def get(self, key: str, kind: type[T]) -> T | None:
+        """Return what was kept, as a value of this type; None if nothing was."""
+
+    def put(self, key: str, item: object) -> None:
+        """Keep an item."""
+
+
 @dataclass(frozen=True, slots=True)
 class Runs:
     """Items in their order; `finished` is False after an interrupt."""
@@ -108,8 +139,8 @@ class Runs:
 def run_arms(
     arms: Sequence[Arm],
     items: Sequence[Item],
-    store: ItemStore,
     *,
+    store: Finished | None = None,
     rounds: int = 1,
     progress: Progress | None = None,
     until: Callable[[], bool] = lambda: False,
@@ -117,7 +148,7 @@ def run_arms(
     """Let each arm answer each item, `rounds` times.
 
     The first item that is not in the store is answered once beforehand, uncounted: kernels are
-    compiled and buffers made at their first use. `store` has finished items, also from an
+    compiled and buffers made at their first use. A `store` has finished items, also from an
     interrupted run; a session is skipped if it has all of it, since a turn needs what was
     remembered of the earlier ones. An item with an error is tried again. `until` is called before
     each item but the first; the run ends early when it returns true. After an interrupt the result
@@ -134,7 +165,7 @@ def run_arms(
         for number in range(rounds):
             for _, group in groupby(items, key=lambda item: item.session):
                 session = list(group)
-                stored = _stored(store, session, number)
+                stored = None if store is None else _stored(store, session, number)
                 if stored is not None:
                     done += stored
                     continue
@@ -151,7 +182,7 @@ def run_arms(
                     run = _answer(order, item, tell, before, total)
                     # First, so that an interrupt while it is written finds it in both.
                     done.append(run)
-                    if not run.errors:
+                    if store is not None and not run.errors:
                         store.put(_key(item, number), run)
     except KeyboardInterrupt:
         return Runs(tuple(done), finished=False)
@@ -166,7 +197,7 @@ def rotated(arms: Sequence[T], number: int) -> list[T]:
     return order[::-1] if number % 2 else order
 
 
-def _stored(store: ItemStore, session: Sequence[Item], number: int) -> list[ItemReplies] | None:
+def _stored(store: Finished, session: Sequence[Item], number: int) -> list[ItemReplies] | None:
     """Return a session that is complete in the store; a file of prompts may have changed since."""
     found = [store.get(_key(item, number), ItemReplies) for item in session]
     same = [run for run, item in zip(found, session, strict=True) if run and run.item == item]
@@ -210,43 +241,3 @@ def _answer(
             errors[arm.name] = str(error)
         tell(before + len(replies) + len(errors), total)
     return ItemReplies(item, replies, errors)
-
-
-def encode_items(
-    tokenizer: Tokenizer, prompts: Iterable[Prompt], context: int, room: int = 1
-) -> tuple[list[Item], list[Failure]]:
-    """Return prompts in ids, and failures of those that the model cannot take."""
-    items: list[Item] = []
-    failures: list[Failure] = []
-    for prompt in prompts:
-        try:
-            ids = encode_prompt(tokenizer, prompt, context, room)
-        # A tokenizer's own library may raise ValueError for a text it cannot encode.
-        except (AkunuError, ValueError) as error:
-            failures.append(Failure(prompt.id, str(error)))
-        else:
-            items.append(Item(prompt.id, prompt.category, prompt.session, tuple(ids), prompt.turn))
-    return items, failures
-
-
-def encode_prompt(tokenizer: Tokenizer, prompt: Prompt, context: int, room: int = 1) -> list[int]:
-    """Return a prompt's ids, rendered by the chat template if it is a chat and the model has one.
-
-    Raises ContextOverflowError, which names the prompt, if the context does not hold it with `room`
-    tokens of the reply, and ConfigError if it has no tokens.
-    """
-    ids = prompt.encode(tokenizer)
-    check_fits(prompt.id, prompt.category, len(ids), context, room)
-    return ids
-
-
-def check_fits(name: str, category: str, size: int, context: int, room: int = 1) -> None:
-    """Raise ContextOverflowError or ConfigError for a prompt of this size; see `encode_prompt`."""
-    if size + room > context:
-        reply = "the reply" if room == 1 else f"{room} of the reply"
-        raise ContextOverflowError(
-            f"the prompt {name} has {size} tokens and the context holds {context}, {reply} "
-            f"included; load the model with a larger context or leave out the category {category}"
-        )
-    if not size:
-        raise ConfigError(f"the prompt {name} has no tokens for this model's tokenizer")

@@ -3,25 +3,21 @@
 Arms share the rows of a prompt as far as each keeps its own, and prefill is not timed.
 """
 
-import hashlib
-import json
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from akunu_py.bench.engine_arm import EngineArm, measure_costs
-from akunu_py.bench.figures import Part, arm_figures, identity, ratio
-from akunu_py.bench.metrics import median_speedup
+from akunu_py.bench.figures import ArmFigures, Part
 from akunu_py.bench.mlx_lm_arm import MlxLmArm
-from akunu_py.bench.result_file import Costs, Failure
-from akunu_py.bench.resume import ItemStore
+from akunu_py.bench.result_file import BenchResult, Costs, Failure
 from akunu_py.bench.rows import plain
 from akunu_py.bench.run import Findings
-from akunu_py.bench.runner import Arm, Item, ItemReplies, Progress, check_fits, run_arms
+from akunu_py.bench.runner import Arm, Finished, Item, ItemReplies, Progress, run_arms
 from akunu_py.bench.source_table import source_table
-from akunu_py.bench.tables import Column, ratio_columns, table_of
+from akunu_py.bench.tables import Column, Table
+from akunu_py.bench.workloads import check_fits
 from akunu_py.engine.engine import Engine
-from akunu_py.models.mlx_lm_loop import LoopPass, PlainLoop
 from akunu_py.models.pass_times import PassTimes
 from akunu_py.system.errors import AkunuError, ConfigError
 from akunu_py.values.decode_stats import source_figures
@@ -31,8 +27,8 @@ BASELINE = "mlx-lm"
 
 _COLUMNS = (
     Column("arm", "arm"),
-    *ratio_columns("median_ratio", "of mlx-lm,\nmedian", ".3f"),
-    *ratio_columns("ratio", "of mlx-lm", ".3f", detail=True),
+    *Column.ratio("median_ratio", "of mlx-lm,\nmedian", ".3f"),
+    *Column.ratio("ratio", "of mlx-lm", ".3f", detail=True),
     Column("tokens_per_s", "tokens/s", ".1f"),
     Column("tokens_per_pass", "tokens\na pass", ".2f"),
     Column("hit_rate", "hit\nrate", ".0%"),
@@ -42,8 +38,8 @@ _COLUMNS = (
 )
 _STREAMS_COLUMNS = (
     Column("arm", "arm"),
-    *ratio_columns("ratio", "of the first\nnumber", ".2f"),
-    *ratio_columns("beside", "of the first\ndrafter", ".2f"),
+    *Column.ratio("ratio", "of the first\nnumber", ".2f"),
+    *Column.ratio("beside", "of the first\ndrafter", ".2f"),
     Column("tokens_per_cpu_s", "tokens/\nCPU s", ".1f"),
     Column("tokens_per_s", "tokens/s", ".1f"),
     Column("tokens_per_pass", "tokens\na pass", ".2f"),
@@ -56,7 +52,7 @@ _KIND_COLUMNS = (
     Column("kind", "text"),
     Column("arm", "arm"),
     Column("tokens_per_cpu_s", "tokens/\nCPU s", ".1f"),
-    *ratio_columns("beside", "of the first\ndrafter", ".3f"),
+    *Column.ratio("beside", "of the first\ndrafter", ".3f"),
 )
 
 
@@ -87,7 +83,8 @@ class SpeedReport:
         part: Part = "processor" if self.beside else "decoding"
         for name in self.arms:
             other = self.against.get(name, BASELINE)
-            arm, same = arm_figures(self.runs, name), identity(self.runs, name, other)
+            arm = ArmFigures.of(self.runs, name)
+            same = arm.identity(other)
             if not arm.replies:
                 continue
             peak = arm.peak_memory_bytes
@@ -103,12 +100,84 @@ class SpeedReport:
                 "peak_memory_bytes": peak,
                 "peak_megabytes": None if peak is None else peak / 1e6,
                 "tokens_per_cpu_s": arm.tokens_per_cpu_s,
-                "ratio": ratio(self.runs, name, other, part),
-                "median_ratio": ratio(self.runs, name, other, part, of=median_speedup),
-                "beside": ratio(self.runs, name, self.beside.get(name, other), part),
+                "ratio": arm.over(other, part),
+                "median_ratio": arm.over(other, part, median=True),
+                "beside": arm.over(self.beside.get(name, other), part),
                 "sources": arm.stats.sources,
                 "tokens": arm.tokens,
             }
+
+    def head(
+        self, result: BenchResult, choices: str, *, max_tokens: int, num_draft_tokens: int | None
+    ) -> str:
+        """Return the lines above the tables: model, whose choices, sizes, costs of passes."""
+        most = "each drafter's own number" if num_draft_tokens is None else num_draft_tokens
+        how = f"choices: {choices}; {max_tokens} tokens a reply, up to {most} drafted"
+        head = f"{result.model_line()}\n{how}"
+        if (times := self.times) is None:
+            return head
+        costs = ", ".join(f"{rows}: {cost:.2f}" for rows, cost in times.costs.items())
+        step = f"a plain step takes {times.unit_s * 1e3:.2f} ms"
+        return f"{head}\n{step}; rows and costs: {costs}"
+
+    def findings(self, failures: Sequence[Failure] = ()) -> Findings:
+        """Return the figures, tables and rows; `failures` are those from before the run.
+
+        Drafts depend on the measured cost of passes, so only the texts are deterministic.
+        """
+        arms = list(self.figures())
+        times = self.times
+        traffic = None if times is None else times.traffic
+        rows = ({**arm, "identical": f"{arm['identical']}/{arm['pairs']}"} for arm in arms)
+        title, columns = "Decoding next to mlx-lm", _COLUMNS
+        if self.beside:
+            title, columns = "Replies at once, by tokens per processor second", _STREAMS_COLUMNS
+        table = Table.of("speed", title, columns, rows)
+        tables = [table]
+        if self.beside:
+            kinds = dict.fromkeys(run.item.category for run in self.runs)
+            of_kinds = (
+                {**arm, "kind": kind}
+                for kind in kinds
+                for arm in self.of_category(kind).figures()
+                if self.beside[arm["arm"]] != arm["arm"]
+            )
+            tables.append(Table.of("kinds", "By kind of text", _KIND_COLUMNS, of_kinds))
+        sources = source_table((arm["arm"], arm["sources"], arm["tokens"]) for arm in arms)
+        fixed = ("pairs", "identical", "token_hash")
+        varying = (
+            "tokens_per_s",
+            "tokens_per_pass",
+            "hit_rate",
+            "outside",
+            "peak_memory_bytes",
+            "tokens_per_cpu_s",
+            "ratio",
+            "beside",
+        )
+        return Findings(
+            deterministic={
+                "arms": {arm["arm"]: {name: arm[name] for name in fixed} for arm in arms}
+            },
+            timing={
+                "ratios": {
+                    arm["arm"]: arm["median_ratio"] for arm in arms if arm["arm"] != BASELINE
+                },
+                "arms": {
+                    arm["arm"]: {
+                        **{name: arm[name] for name in varying},
+                        "sources": source_figures(arm["sources"]),
+                    }
+                    for arm in arms
+                },
+                "traffic": None if traffic is None else traffic.to_dict(),
+            },
+            tables=(*tables, sources) if arms else (),
+            items=tuple(_items(self.runs)),
+            failures=(*failures, *self.failures),
+            costs=None if times is None else Costs(times.unit_s, times.costs),
+            finished=self.finished,
+        )
 
 
 def run_speed(
@@ -120,7 +189,7 @@ def run_speed(
     max_tokens: int = 96,
     rounds: int = 1,
     with_costs: bool = True,
-    store: ItemStore | None = None,
+    store: Finished | None = None,
     progress: Progress | None = None,
     until: Callable[[], bool] = lambda: False,
 ) -> SpeedReport:
@@ -142,8 +211,7 @@ def run_speed(
             pass
     arms: list[Arm] = [
         MlxLmArm(
-            BASELINE, _lent_loop(engine), max_tokens=max_tokens, plain=BASELINE,
-            end_ids=engine.tokenizer.end_ids,
+            BASELINE, engine, max_tokens=max_tokens, plain=BASELINE, keeps_prompt=True
         ),
         *(
             EngineArm(name, engine, one, plain="none", keeps_prompt=True)
@@ -154,7 +222,7 @@ def run_speed(
     done = run_arms(
         arms,
         fitting,
-        ItemStore(None, {}) if store is None else store,
+        store=store,
         rounds=rounds,
         progress=progress,
         until=until,
@@ -187,75 +255,6 @@ def fitting_items(
     return fitting, failures
 
 
-def _lent_loop(engine: Engine) -> Callable[..., Generator[LoopPass, None, None]]:
-    """Return mlx-lm's loop over an engine's model, which is lent for each reply."""
-    loops: list[PlainLoop] = []
-
-    def passes(*arguments: Any) -> Generator[LoopPass, None, None]:
-        with engine.lend("this reply was ended by a measurement on the same engine") as lent:
-            if not loops:
-                loops.append(PlainLoop(lent.model, keeps_prompt=True))
-            yield from loops[0].passes(*arguments)
-
-    return passes
-
-
-def speed_findings(report: SpeedReport, failures: Sequence[Failure] = ()) -> Findings:
-    """Return the figures, tables and rows; `failures` are those from before the run.
-
-    Drafts depend on the measured cost of passes, so only the texts are deterministic.
-    """
-    arms = list(report.figures())
-    times = report.times
-    traffic = None if times is None else times.traffic
-    rows = ({**arm, "identical": f"{arm['identical']}/{arm['pairs']}"} for arm in arms)
-    title, columns = "Decoding next to mlx-lm", _COLUMNS
-    if report.beside:
-        title, columns = "Replies at once, by tokens per processor second", _STREAMS_COLUMNS
-    table = table_of("speed", title, columns, rows)
-    tables = [table]
-    if report.beside:
-        kinds = dict.fromkeys(run.item.category for run in report.runs)
-        of_kinds = (
-            {**arm, "kind": kind}
-            for kind in kinds
-            for arm in report.of_category(kind).figures()
-            if report.beside[arm["arm"]] != arm["arm"]
-        )
-        tables.append(table_of("kinds", "By kind of text", _KIND_COLUMNS, of_kinds))
-    sources = source_table((arm["arm"], arm["sources"], arm["tokens"]) for arm in arms)
-    fixed = ("pairs", "identical", "token_hash")
-    varying = (
-        "tokens_per_s",
-        "tokens_per_pass",
-        "hit_rate",
-        "outside",
-        "peak_memory_bytes",
-        "tokens_per_cpu_s",
-        "ratio",
-        "beside",
-    )
-    return Findings(
-        deterministic={"arms": {arm["arm"]: {name: arm[name] for name in fixed} for arm in arms}},
-        timing={
-            "ratios": {arm["arm"]: arm["median_ratio"] for arm in arms if arm["arm"] != BASELINE},
-            "arms": {
-                arm["arm"]: {
-                    **{name: arm[name] for name in varying},
-                    "sources": source_figures(arm["sources"]),
-                }
-                for arm in arms
-            },
-            "traffic": None if traffic is None else traffic.to_dict(),
-        },
-        tables=(*tables, sources) if arms else (),
-        items=tuple(_items(report.runs)),
-        failures=(*failures, *report.failures),
-        costs=None if times is None else Costs(times.unit_s, times.costs),
-        finished=report.finished,
-    )
-
-
 def _items(runs: Sequence[ItemReplies]) -> Iterator[dict[str, object]]:
     rounds: dict[str, int] = {}
     for run in runs:
@@ -270,9 +269,3 @@ def _items(runs: Sequence[ItemReplies]) -> Iterator[dict[str, object]]:
                 "session": item.session,
                 **plain(reply),
             }
-
-
-def content_hash(items: Sequence[Item]) -> str:
-    """Return the SHA-256 of the token ids of items."""
-    content = [[item.id, item.session, item.prompt, item.text] for item in items]
-    return hashlib.sha256(json.dumps(content).encode()).hexdigest()

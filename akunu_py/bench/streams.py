@@ -11,7 +11,6 @@ from msgspec.structs import replace as replace_row
 import akunu_py
 from akunu_py.bench.engine_arm import measure_costs
 from akunu_py.bench.reply import MeasuredReply
-from akunu_py.bench.resume import ItemStore
 from akunu_py.bench.runner import Arm, Item, Progress, run_arms
 from akunu_py.bench.speed import SpeedReport, fitting_items
 from akunu_py.drafting import AutoState
@@ -140,7 +139,6 @@ def run_streams(
     temperature: float = 0.0,
     rounds: int = 1,
     with_costs: bool = True,
-    store: ItemStore | None = None,
     progress: Progress | None = None,
 ) -> SpeedReport:
     """Answer all items with each drafter and each number of streams, `rounds` times.
@@ -167,11 +165,10 @@ def run_streams(
             arms.append(StreamsArm(name, engine, own, count, plain=first, lanes=lanes))
     together = batches(fitting, max(streams))
     times = measure_costs(engine, fitting[0].prompt, repeats=5) if with_costs else None
-    store = ItemStore(None, {}) if store is None else store
     # Tries whether passes can be joined, which no arm is to pay for.
     engine.joined_passes()
     try:
-        done = run_arms(arms, together, store, rounds=rounds, progress=progress)
+        done = run_arms(arms, together, rounds=rounds, progress=progress)
     finally:
         for lane in lanes:
             lane.close()

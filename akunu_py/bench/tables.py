@@ -1,9 +1,7 @@
 """Tables of results; the same table is written to the terminal, CSV, Markdown and JSON."""
 
-import csv
-import io
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, Self
 
 from msgspec.structs import replace
 
@@ -45,6 +43,34 @@ class Column(Row, frozen=True):
             raise ConfigError(
                 f"the column {self.name} has the format {self.form!r}; give one for numbers"
             ) from None
+
+    @staticmethod
+    def ratio(
+        name: str,
+        heading: str,
+        form: str,
+        unit: str = "",
+        *,
+        range_form: str = "",
+        detail: bool = False,
+    ) -> "tuple[Column, ...]":
+        """Return the columns of a `Ratio`: its value, its interval for people, and its two ends.
+
+        The ends are details; `range_form` is the format of the interval if it differs. `Table.of`
+        fills all four columns from one value of a record.
+        """
+        words = " ".join(heading.split())
+        return (
+            Column(name, heading, form, unit, detail),
+            Column(
+                f"{name}_range",
+                f"{words}, 95 %" if detail else "95 %",
+                range_form or form,
+                detail=detail,
+            ),
+            Column(f"{name}_low", f"{words}, low", form, unit, detail=True),
+            Column(f"{name}_high", f"{words}, high", form, unit, detail=True),
+        )
 
     def text(self, value: Cell) -> str:
         """Return a cell as text: None as "-", true and false as yes and no."""
@@ -101,6 +127,23 @@ class Table(Row, frozen=True):
                 if cell is not None and not isinstance(cell, str | bool) and not is_number(cell):
                     raise ConfigError(f"row {number} of the table {self.name} holds {cell!r}")
 
+    @classmethod
+    def of(
+        cls,
+        name: str,
+        title: str,
+        columns: Sequence[Column],
+        records: Iterable[Mapping[str, Any]],
+        **more: Any,
+    ) -> Self:
+        """Return a table with a row for each record; columns take the record's values by name.
+
+        A value may be a `Ratio`. `more` are further fields of the table. Raises KeyError for a
+        column that a record lacks.
+        """
+        rows = tuple(tuple(_cell(record, column) for column in columns) for record in records)
+        return cls(name, title, tuple(columns), rows, **more)
+
     def on_terminal(self) -> "Table":
         """Return the table without the columns that are details."""
         kept = [index for index, column in enumerate(self.columns) if not column.detail]
@@ -117,75 +160,26 @@ class Table(Row, frozen=True):
         cells = [row[index] for row in self.rows if row[index] is not None]
         return bool(cells) and not any(isinstance(cell, str) for cell in cells)
 
+    @staticmethod
+    def escape(text: str) -> str:
+        """Return a text on one line, with Markdown's markup escaped."""
+        return text.translate(_MARKDOWN)
+
     def markdown(self) -> str:
         """Return title, table and note in GitHub's Markdown; totals are bold."""
-        headings = [escape_markdown(column.heading) for column in self.columns]
+        headings = [self.escape(column.heading) for column in self.columns]
         ends = ["---:" if self.is_number_column(i) else "---" for i in range(len(headings))]
-        lines = [f"**{escape_markdown(self.title)}**", ""] if self.title else []
+        lines = [f"**{self.escape(self.title)}**", ""] if self.title else []
         lines += [_line(headings), _line(ends)]
         first_total = len(self.rows) - self.total_rows
         for number, row in enumerate(self.rows):
-            cells = [
-                escape_markdown(c.text(cell)) for c, cell in zip(self.columns, row, strict=True)
-            ]
+            cells = [self.escape(c.text(cell)) for c, cell in zip(self.columns, row, strict=True)]
             if number >= first_total:
                 cells = [f"**{cell}**" if cell else cell for cell in cells]
             lines.append(_line(cells))
         if self.note:
-            lines += ["", escape_markdown(self.note)]
+            lines += ["", self.escape(self.note)]
         return "\n".join(lines) + "\n"
-
-    def csv(self) -> str:
-        """Return the table as CSV (RFC 4180): numbers with all digits, an empty cell for None."""
-        stream = io.StringIO()
-        writer = csv.writer(stream, lineterminator="\n")
-        writer.writerow([column.name for column in self.columns])
-        for row in self.rows:
-            writer.writerow([_csv_cell(cell) for cell in row])
-        return stream.getvalue()
-
-
-def ratio_columns(
-    name: str,
-    heading: str,
-    form: str,
-    unit: str = "",
-    *,
-    range_form: str = "",
-    detail: bool = False,
-) -> tuple[Column, ...]:
-    """Return the columns of a `Ratio`: its value, its interval for people, and both ends of that.
-
-    The ends are details; `range_form` is the format of the interval if it differs. `table_of` fills
-    all four columns from one cell of a record.
-    """
-    words = " ".join(heading.split())
-    return (
-        Column(name, heading, form, unit, detail),
-        Column(
-            f"{name}_range",
-            f"{words}, 95 %" if detail else "95 %",
-            range_form or form,
-            detail=detail,
-        ),
-        Column(f"{name}_low", f"{words}, low", form, unit, detail=True),
-        Column(f"{name}_high", f"{words}, high", form, unit, detail=True),
-    )
-
-
-def table_of(
-    name: str,
-    title: str,
-    columns: Sequence[Column],
-    records: Iterable[Mapping[str, Any]],
-    **more: Any,
-) -> Table:
-    """Return a table with a row for each record; columns take the record's fields by name.
-
-    `more` are further fields of the table. Raises KeyError for a column that a record lacks.
-    """
-    rows = tuple(tuple(_cell(record, column) for column in columns) for record in records)
-    return Table(name, title, tuple(columns), rows, **more)
 
 
 def _cell(record: Mapping[str, Any], column: Column) -> Cell:
@@ -202,16 +196,3 @@ def _cell(record: Mapping[str, Any], column: Column) -> Cell:
 
 def _line(cells: Sequence[str]) -> str:
     return f"| {' | '.join(cells)} |"
-
-
-def escape_markdown(text: str) -> str:
-    """Return a text on one line, with markup escaped."""
-    return text.translate(_MARKDOWN)
-
-
-def _csv_cell(cell: Cell) -> str:
-    if cell is None:
-        return ""
-    if isinstance(cell, bool):
-        return "true" if cell else "false"
-    return cell if isinstance(cell, str) else repr(cell)

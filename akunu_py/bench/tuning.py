@@ -5,8 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from akunu_py.bench.bootstrap import LEAST_SESSIONS, interval, session_weights
-from akunu_py.bench.engine_arm import model_of
+from akunu_py.bench.bootstrap import LEAST_SESSIONS, Ratio, interval
 from akunu_py.bench.environment import Environment
 from akunu_py.bench.measured_model import Model
 from akunu_py.bench.rows import plain
@@ -47,7 +46,7 @@ def costs_with_intervals(times: PassTimes) -> tuple[Cost, ...]:
             found.append(Cost(rows, pass_s, None, None, None))
             continue
         rounds = np.array(times.plain_s).reshape(len(taken), -1)
-        weights = session_weights([str(number) for number in range(len(taken))], name="costs")
+        weights = Ratio.weights([str(number) for number in range(len(taken))], name="costs")
         samples = np.array([
             np.median(np.repeat(taken, counts)) / np.median(np.repeat(rounds, counts, axis=0))
             for counts in weights.astype(np.int64)
@@ -138,4 +137,6 @@ def run_tuning(
     prompt = [index * _STRIDE % engine.vocabulary_size for index in range(context_tokens)]
     environment = Environment.current()  # with the load of others alone
     times = engine.tune(prompt, repeats=repeats, progress=progress)
-    return Tuning(times, model_of(engine), environment, engine.reproducible)
+    return Tuning(
+        times, Model.of(engine.description, engine.context), environment, engine.reproducible
+    )

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
-from akunu_py.system.errors import ConfigError, ContractError
+from akunu_py.system.errors import ConfigError, ContextOverflowError, ContractError
 
 if TYPE_CHECKING:
     # numpy, which `akunu --help` does without.
@@ -115,11 +115,64 @@ class Prompt:
         """The text, or the user's last message: the input of a model without a template."""
         return self.text if self.kind == "raw" else self.messages[-1]["content"]
 
-    def encode(self, tokenizer: "Tokenizer") -> list[int]:
-        """Return the ids, rendered by the chat template if it is a chat and the model has one."""
+    def encode(
+        self, tokenizer: "Tokenizer", context: int | None = None, *, room: int = 1
+    ) -> list[int]:
+        """Return the ids, rendered by the chat template if it is a chat and the model has one.
+
+        Raises ConfigError if it has none, and ContextOverflowError, which names the prompt, if a
+        `context` of so many tokens does not hold it with `room` tokens of the reply.
+        """
         if self.kind == "chat" and tokenizer.has_chat_template:
-            return tokenizer.encode_chat(self.messages)
-        return tokenizer.encode(self.last_user_text)
+            ids = tokenizer.encode_chat(self.messages)
+        else:
+            ids = tokenizer.encode(self.last_user_text)
+        if context is not None:
+            check_fits(self.id, self.category, len(ids), context, room)
+        return ids
+
+    @classmethod
+    def load(
+        cls, categories: Iterable[str] | None = None, *, limit: int | None = None
+    ) -> "tuple[Prompt, ...]":
+        """Return the shipped prompts of these categories, or all, in the order of CATEGORIES.
+
+        With `limit` only the first prompts of each category. Raises ConfigError for an unknown
+        category, ContractError for a malformed file.
+        """
+        # This import takes 40 ms, and `akunu --help` needs only CATEGORIES.
+        from importlib.resources import files
+
+        wanted = CATEGORIES if categories is None else tuple(categories)
+        for category in wanted:
+            if category not in CATEGORIES:
+                raise ConfigError(
+                    f"there is no category named {category!r}; choose from {', '.join(CATEGORIES)}"
+                )
+        folder = files("akunu_py.bench") / "prompts"
+        prompts: list[Prompt] = []
+        for category in order_of(wanted):
+            name = f"{category}.jsonl"
+            found = parse_prompts((folder / name).read_text(encoding="utf-8"), name)
+            for prompt in found:
+                if prompt.category != category:
+                    raise ContractError(
+                        f"{name} has {prompt.id}, of the category {prompt.category}"
+                    )
+            prompts += first_of_each(found, limit)
+        return tuple(prompts)
+
+
+def check_fits(name: str, category: str, size: int, context: int, room: int = 1) -> None:
+    """Raise ContextOverflowError or ConfigError for a prompt of this size; see `Prompt.encode`."""
+    if size + room > context:
+        reply = "the reply" if room == 1 else f"{room} of the reply"
+        raise ContextOverflowError(
+            f"the prompt {name} has {size} tokens and the context holds {context}, {reply} "
+            f"included; load the model with a larger context or leave out the category {category}"
+        )
+    if not size:
+        raise ConfigError(f"the prompt {name} has no tokens for this model's tokenizer")
 
 
 def order_of(categories: Iterable[str]) -> tuple[str, ...]:
@@ -138,35 +191,6 @@ def first_of_each(prompts: Iterable[Prompt], limit: int | None) -> list[Prompt]:
         if limit is None or counts[prompt.category] <= limit:
             kept.append(prompt)
     return kept
-
-
-def load_prompts(
-    categories: Iterable[str] | None = None, *, limit: int | None = None
-) -> tuple[Prompt, ...]:
-    """Return the shipped prompts of these categories, or all, in the order of CATEGORIES.
-
-    With `limit` only the first prompts of each category. Raises ConfigError for an unknown
-    category, ContractError for a malformed file.
-    """
-    # This import takes 40 ms, and `akunu --help` needs only CATEGORIES.
-    from importlib.resources import files
-
-    wanted = CATEGORIES if categories is None else tuple(categories)
-    for category in wanted:
-        if category not in CATEGORIES:
-            raise ConfigError(
-                f"there is no category named {category!r}; choose from {', '.join(CATEGORIES)}"
-            )
-    folder = files("akunu_py.bench") / "prompts"
-    prompts: list[Prompt] = []
-    for category in order_of(wanted):
-        name = f"{category}.jsonl"
-        found = parse_prompts((folder / name).read_text(encoding="utf-8"), name)
-        for prompt in found:
-            if prompt.category != category:
-                raise ContractError(f"{name} has {prompt.id}, of the category {prompt.category}")
-        prompts += first_of_each(found, limit)
-    return tuple(prompts)
 
 
 def parse_prompts(text: str, name: str) -> list[Prompt]:

@@ -1,29 +1,12 @@
 """`akunu bench hit-rate`: how many drafted tokens a model accepts, and what that brings."""
 
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from akunu_py.cli import completing
-from akunu_py.cli.bench_options import (
-    chosen_prompts,
-    limit_option,
-    limited,
-    prompt_options,
-    seed_option,
-    temperature_option,
-)
-from akunu_py.cli.bench_output import Output, model_line, output_options, quick_option
 from akunu_py.cli.command import Command
-from akunu_py.cli.count_progress import count_progress
-from akunu_py.cli.loading_options import (
-    LoadingOptions,
-    load_engine,
-    loading_options,
-    model_argument,
-    recorded,
-)
+from akunu_py.cli.measuring import Measurement, measuring
 from akunu_py.cli.reply_options import DRAFTER_NAMES, drafting_options, warn_if_not_exact
 from akunu_py.values.generation_config import DRAFTING_FIELDS
 
@@ -45,7 +28,6 @@ _EXACTNESS = {
 
 
 @click.command("hit-rate", cls=Command)
-@model_argument
 @click.option(
     "--drafter",
     shell_complete=completing.drafters,
@@ -74,24 +56,18 @@ _EXACTNESS = {
     metavar="N",
     help=f"Generate at most N tokens a reply.  [default: {_TOKENS}; {_QUICK_TOKENS} with --quick]",
 )
-@temperature_option
-@seed_option
-@prompt_options
-@limit_option
-@quick_option
 @drafting_options
-@loading_options(draft_model=True, heads=True, counts=True)
-@output_options
-def hit_rate(  # noqa: PLR0917 - click passes by name
-    model: str | None,
-    categories: tuple[str, ...],
-    files: tuple[Path, ...],
-    limit: int | None,
-    quick: bool,
-    loading: LoadingOptions,
-    drafting: dict[str, Any],
-    output: Output,
-    **measuring: Any,
+@measuring(
+    model=True,
+    loading=("draft_model", "heads", "counts"),
+    prompts="files",
+    limit="Use N prompts of each category.",
+    quick=_QUICK_LIMIT,
+    seed=True,
+    temperature=True,
+)
+def hit_rate(
+    bench: Measurement, max_tokens: int | None, drafting: dict[str, Any], **options: Any
 ) -> None:
     """Measure how many drafted tokens a model accepts, and the speedup.
 
@@ -107,47 +83,43 @@ def hit_rate(  # noqa: PLR0917 - click passes by name
       akunu bench hit-rate model.gguf --quick --category edit
       akunu bench hit-rate model.gguf --drafter ngram --draft-budget always
     """  # noqa: D301 - \b keeps click from wrapping the examples
-    limit = limited(limit, _QUICK_LIMIT, is_quick=quick)
-    if measuring["max_tokens"] is None:
-        measuring["max_tokens"] = _QUICK_TOKENS if quick else _TOKENS
-    from akunu_py.bench.engine_arm import model_of  # imports MLX
-    from akunu_py.bench.hit_rate import run_hit_rate, settled_config
+    from akunu_py.bench.hit_rate import run_hit_rate, settled_config  # imports MLX
     from akunu_py.bench.hit_rate_findings import hit_rate_findings
-    from akunu_py.bench.measured_model import model_from
     from akunu_py.values.types import GenerationConfig
 
-    # A mistyped option should not cost the seconds that a large model takes to load.
-    config = settled_config(GenerationConfig(**measuring, **drafting))
-    measuring["num_draft_tokens"] = config.num_draft_tokens
-    warn_if_not_exact(config)
-    prompts, failures = chosen_prompts(files, categories, limit)
-    arguments = {
-        "model": model,
-        "category": categories,
-        "prompts": files,
-        "limit": limit,
-        **measuring,
-        **drafting,
-        **recorded(loading),
+    if max_tokens is None:
+        max_tokens = _QUICK_TOKENS if bench.quick else _TOKENS
+    measured = {
+        "max_tokens": max_tokens,
+        **options,
+        "temperature": bench.temperature,
+        "seed": bench.seed,
     }
-    with (
-        load_engine(model, loading) as engine,
-        count_progress("replies", "measuring passes") as progress,
-    ):
+    # A mistyped option should not cost the seconds that a large model takes to load.
+    config = settled_config(GenerationConfig(**measured, **drafting))
+    measured["num_draft_tokens"] = config.num_draft_tokens
+    warn_if_not_exact(config)
+    prompts, failures = bench.prompts()
+    arguments = {
+        "category": bench.categories,
+        "prompts": bench.files,
+        "limit": bench.limit,
+        **measured,
+        **drafting,
+        **bench.settled,
+    }
+    with bench.engine() as engine:
         engine.compares_rows = True
-        described = model_of(engine, hashed=True)
-        draft = None if engine.draft_model is None else model_from(engine.draft_model)
-        with output.run("hit-rate", arguments, model=described, draft_model=draft) as run:
-            report = run_hit_rate(
-                engine, prompts, config, with_costs=True, store=run.store, progress=progress
-            )
+        run = bench.begin(arguments, engine=engine)
+        with bench.progress("replies", "measuring passes") as progress:
+            report = run_hit_rate(engine, prompts, config, with_costs=True, progress=progress)
     result = run.result(hit_rate_findings(report, failures))
-    output.emit(result, _head(result, report.config), _tail(report))
+    bench.emit(result, _head(result, report.config), _tail(report))
 
 
 def _head(result: "BenchResult", config: "GenerationConfig") -> str:
     return (
-        f"{model_line(result, with_file=True)}\n"
+        f"{result.model_line(with_file=True)}\n"
         f"drafter {config.drafter}, up to {config.num_draft_tokens} drafted, "
         f"{config.max_tokens} tokens a reply, temperature {config.temperature:g}, "
         f"seed {config.seed}{_changed(config)}"

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import click
 
 from akunu_py import __version__
-from akunu_py.cli.bench_output import INTERRUPTED
+from akunu_py.cli.bench_tables import INTERRUPTED
 from akunu_py.cli.count_progress import share_progress
 from akunu_py.cli.loading_options import model_path
 from akunu_py.cli.terminal import fitted, let_others_end, printable

@@ -115,14 +115,13 @@ class PromptFile:
     def _tasks(self, config: "GenerationConfig", *, raw: bool, system: str | None) -> list[Task]:
         # Not for --help.
         from akunu_py.bench.prompt_files import read_lines
-        from akunu_py.bench.rows import FieldError
 
         tasks: dict[int | str, Task] = {}
         for number, content in read_lines(self.path):
             place = f"{self.path.name}, line {number}"
             try:
                 task = _task(content, place, number, config, raw=raw, system=system)
-            except (FieldError, ConfigError) as error:
+            except ConfigError as error:
                 raise ConfigError(f"{place}: {error}") from None
             if task.id in tasks:
                 raise ConfigError(f"{place}: an earlier line has the id {task.id!r:.60}")

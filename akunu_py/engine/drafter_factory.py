@@ -76,7 +76,7 @@ class DrafterFactory:
         self._vocabulary_size = vocabulary_size
         self._most = most
         self._counts = None if counts is None else Path(counts)
-        self._draft_model = draft_model
+        self.draft_model = draft_model
         self._head = head
         self._context = context
         # State that drafters keep from reply to reply, by their names.
@@ -88,7 +88,7 @@ class DrafterFactory:
 
     def other_models(self) -> DraftingModels:
         """Return draft model and head once more, with caches of their own."""
-        draft, head = self._draft_model, self._head
+        draft, head = self.draft_model, self._head
         return DraftingModels(
             None if draft is None else self._token_model(draft),
             None if head is None else self._head_model(head),
@@ -155,7 +155,7 @@ class DrafterFactory:
     def close(self) -> None:
         """Release draft model and head, and the state that drafters kept."""
         self._kept.clear()
-        self._draft_model = self._head = None
+        self.draft_model = self._head = None
         self.models.close()
         self.models = DraftingModels()
 

@@ -44,6 +44,7 @@ from akunu_py.model_store.default_model import default_model_path
 from akunu_py.model_store.names import resolve_model
 from akunu_py.models.aligned_rows import BLOCK_ROWS, usable_context
 from akunu_py.models.cached_rows import Progress
+from akunu_py.models.expansion import dense_arrays, num_parameters
 from akunu_py.models.joined import JoinedForward
 from akunu_py.models.load import LoadedModel, ModelDescription, open_model
 from akunu_py.models.load_steps import Steps, finish
@@ -67,6 +68,7 @@ from akunu_py.values.types import GenerationResult, TokenLogprob
 
 if TYPE_CHECKING:
     # Not before `akunu_py.models`, which loads a fast BLAS first.
+    import mlx.core as mx
     from mlx import nn
 
     from akunu_py.engine.tool_use import ToolUse
@@ -93,6 +95,13 @@ class LentModel:
     """Bits of the engine's KV caches; None for unquantized ones."""
 
     draft_model: "CachedTokenModel | None"
+
+    def dense_arrays(self) -> "dict[str, mx.array]":
+        """Return the parameters in float32 by their paths, quantized ones expanded.
+
+        The model itself is unchanged. Raises ConfigError for layers of more than one matrix.
+        """
+        return dense_arrays(self.model)
 
 
 class _PublicNames(type):
@@ -278,6 +287,19 @@ class Engine(metaclass=_PublicNames):
         for draft in drafts:
             draft_model = yield from draft
         return cls(loaded, options, draft_model=draft_model, head=head)
+
+    @classmethod
+    def of(cls, model: "nn.Module", tokenizer: Tokenizer, *, name: str, context: int) -> Self:
+        """Return an engine over a dense model of mlx-lm that is in no file, such as a random one.
+
+        `context` is the most tokens of prompt and reply together.
+        """
+        parameters = num_parameters(model)
+        described = ModelDescription(
+            path=Path(name), name=name, architecture=type(model).__module__.rpartition(".")[2],
+            parameters=parameters, weights="dense", context=context, file_bytes=4 * parameters,
+        )  # fmt: skip
+        return cls(LoadedModel(model, tokenizer, described))
 
     def generate(
         self,
@@ -620,15 +642,17 @@ class Engine(metaclass=_PublicNames):
             self._admission.end_reply("this reply was ended by forgetting what the engine learned")
             self._memories.forget()
 
-    def sibling(self) -> "Engine":
+    def sibling(self, *, drafts: bool = False) -> "Engine":
         """Return another engine over the same weights, with caches and memories of its own.
 
-        Each is closed by itself. Raises EngineStateError for a closed engine.
+        It has the draft model only if it `drafts` with it. Each is closed by itself. Raises
+        EngineStateError for a closed engine.
         """
         self._admission.check()
         engine = type(self)(
             self._loaded,
             replace(self.options, context=self.context, memory=None, counts=None),
+            draft_model=self._drafters.draft_model if drafts else None,
         )
         engine.compares_rows, engine.reply_room = self.compares_rows, self.reply_room
         return engine

@@ -13,6 +13,7 @@ from akunu_py.models.device import has_kernels, on_cpu, physical_memory
 from akunu_py.models.layers import Planes, Scaled, StackedLinear
 from akunu_py.models.load_steps import Steps
 from akunu_py.models.rank_split import Group, PlannedGroup
+from akunu_py.system.errors import ConfigError
 from akunu_py.values.load_options import LoadOptions
 
 _log = logging.getLogger(__name__)
@@ -119,6 +120,23 @@ def dense_weight(module: nn.Module) -> mx.array:
         bits=module.bits,
         mode=module.mode,
     )
+
+
+def dense_arrays(model: nn.Module) -> dict[str, mx.array]:
+    """Return all parameters in float32 by path, quantized ones expanded.
+
+    The model itself is unchanged. Raises ConfigError for layers that are more than one matrix.
+    """
+    arrays: dict[str, mx.array] = dict(tree_flatten(model.parameters()))
+    for path, module in model.named_modules():
+        if isinstance(module, (Scaled, StackedLinear)):
+            raise ConfigError(f"{path} is a {type(module).__name__}, not a single matrix")
+        if isinstance(module, (*STOCK_LAYERS, Planes)):
+            for name, _ in tree_flatten(module.parameters()):
+                if name != "bias":
+                    del arrays[f"{path}.{name}"]
+            arrays[f"{path}.weight"] = dense_weight(module)
+    return {path: array.astype(mx.float32) for path, array in arrays.items()}
 
 
 def _dense_layer(module: nn.Module) -> nn.Module:

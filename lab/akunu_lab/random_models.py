@@ -1,16 +1,12 @@
 """Models of real size with random weights, to measure speed without a download."""
 
 from collections.abc import Mapping
-from pathlib import Path
 
 import mlx.core as mx
 from mlx.utils import tree_flatten, tree_map
 from mlx_lm.models import llama
 
-from akunu_py.models.expansion import num_parameters
-from akunu_py.models.load import LoadedModel, ModelDescription
-from akunu_py.protocols import Tokenizer
-from akunu_py.system.errors import ConfigError
+from akunu_py.api import ConfigError, Engine, Tokenizer
 
 _CONTEXT = 8192
 _SEED = 0
@@ -33,8 +29,8 @@ RANDOM_MODELS: Mapping[str, Mapping[str, int | float | bool | str]] = {
 }  # fmt: skip
 
 
-def build_random_model(name: str, tokenizer: Tokenizer) -> LoadedModel:
-    """Return a model with random float32 weights, the same in every run.
+def build_random_model(name: str, tokenizer: Tokenizer) -> Engine:
+    """Return an engine over a model with random float32 weights, the same in every run.
 
     The tokenizer's ids must be among the model's. Raises ConfigError for an unknown name or a
     vocabulary that is larger than the model's.
@@ -54,17 +50,9 @@ def build_random_model(name: str, tokenizer: Tokenizer) -> LoadedModel:
     keys = iter(mx.random.split(mx.random.key(_SEED), len(tree_flatten(model.parameters()))))
     model.update(tree_map(lambda array: _random_like(array, next(keys)), model.parameters()))
     mx.eval(model.parameters())
-    parameters = num_parameters(model)
-    description = ModelDescription(
-        path=Path(name),
-        name=f"{name}, random weights",
-        architecture="llama",
-        parameters=parameters,
-        weights="dense",
-        context=_CONTEXT,
-        file_bytes=4 * parameters,
-    )
-    return LoadedModel(model, tokenizer, description)
+    engine = Engine.of(model, tokenizer, name=f"{name}, random weights", context=_CONTEXT)
+    engine.compares_rows = False
+    return engine
 
 
 def _random_like(array: mx.array, key: mx.array) -> mx.array:

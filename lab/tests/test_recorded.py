@@ -2,13 +2,13 @@
 
 import json
 
-import mlx.core as mx
+import numpy as np
 import pytest
 from click.testing import CliRunner
 
 from akunu_lab.random_models import build_random_model
 from akunu_py import ConfigError, Engine
-from akunu_py.bench.result_file import parse_result
+from akunu_py.bench.result_file import BenchResult
 from akunu_py.bench.speed import BASELINE
 from akunu_py.cli.main import cli
 from akunu_py.models.load import load_model
@@ -20,12 +20,12 @@ def loaded(tiny_gguf):
 
 
 def test_random_models_are_the_same_each_time(loaded):
-    first, second = (build_random_model("llama-tiny", loaded.tokenizer).model for _ in range(2))
-    tokens = mx.array([[3, 4, 5]])
-    logits = first(tokens)
-    assert mx.array_equal(logits, second(tokens))
-    assert logits.dtype == mx.float32
-    assert bool(mx.isfinite(logits).all())
+    first, second = (build_random_model("llama-tiny", loaded.tokenizer) for _ in range(2))
+    with first, second:
+        logits = first.logits([3, 4, 5])
+        assert np.array_equal(logits, second.logits([3, 4, 5]))
+        assert np.isfinite(logits).all()
+        assert (first.description.weights, first.context) == ("dense", 8192)
     with pytest.raises(ConfigError, match="no random model named 'llama-1t'"):
         build_random_model("llama-1t", loaded.tokenizer)
 
@@ -57,7 +57,7 @@ def test_the_command_with_a_random_model_and_a_trace(trace, monkeypatch):
     code, output = command(*options, "--json", "--drafter", "ngram")
     assert code == 0
     # A curve measured on a busy machine may be doubted below.
-    result = parse_result(next(line for line in output.splitlines() if line.startswith("{")))
+    result = BenchResult.parse(next(line for line in output.splitlines() if line.startswith("{")))
     assert result.model.name == "llama-tiny, random weights"
     assert result.model.sha256 == ""
     assert {item["id"] for item in result.items} == {"edits/good by mlx-lm", "edits/good by ngram"}

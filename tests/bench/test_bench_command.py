@@ -2,27 +2,27 @@
 
 import io
 import json
+import re
 import shlex
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 from types import SimpleNamespace
 
 import click
 import pytest
 from bench.bench_fakes import CLOCK, FakeEngine, reply
+from bench.result_values import result
 from click.testing import CliRunner
 from command_help import printed_and_imported
 from rich.console import Console
 
-from akunu_py.bench.result_file import parse_result, read_result
+from akunu_py.bench.result_file import BenchResult
 from akunu_py.bench.tables import Column, Table
-from akunu_py.bench.workloads import CATEGORIES, load_prompts
-from akunu_py.cli import bench_hit_rate as command
+from akunu_py.bench.workloads import CATEGORIES, Prompt
 from akunu_py.cli.bench import bench
-from akunu_py.cli.bench_output import rich_table
+from akunu_py.cli.bench_tables import rich_table
 from akunu_py.cli.count_progress import count_progress
 from akunu_py.cli.main import cli
 from akunu_py.drafting.draft_model import NUM_DRAFT_TOKENS
@@ -44,7 +44,7 @@ def fake(monkeypatch):
         engine.loaded = (model, options)
         return engine
 
-    monkeypatch.setattr(command, "load_engine", load)
+    monkeypatch.setattr("akunu_py.cli.measuring.load_engine", load)
     CLOCK.replace(monkeypatch)
     return engine
 
@@ -104,7 +104,7 @@ def test_differences_are_listed(fake):
     fake.next_logits = (0.0, 1.0, 1.25)
     result = run("--limit", "1", "--category", "edit")
     assert rows(result.stdout)["all"][-1] == "0/1"
-    first = load_prompts(["edit"])[0].id
+    first = Prompt.load(["edit"])[0].id
     assert f"{first}: differs from generated token 2 on" in result.stdout
     assert "0.25 apart" in result.stdout
 
@@ -116,9 +116,9 @@ def test_json_is_one_line(fake):
     assert result.stderr == "akunu: measuring passes\n"
     (line,) = result.stdout.splitlines()
     record = json.loads(line)
-    result = parse_result(json.dumps(record))
+    result = BenchResult.parse(json.dumps(record))
     assert set(result.deterministic["categories"]) == {"edit", "config"}
-    assert result.deterministic["total"]["prompts"] == len(load_prompts(["edit", "config"]))
+    assert result.deterministic["total"]["prompts"] == len(Prompt.load(["edit", "config"]))
     assert result.timing["ratios"]["decode"]["ratio"] == pytest.approx(2)
     assert result.arguments["kv_bits"] == 8
     assert result.arguments["category"] == ["edit", "config"]
@@ -187,7 +187,7 @@ def test_the_command_of_a_result_gives_the_same_options(fake, tmp_path):
     words = ["--limit", "1", "--lenience", "0.5", "--no-adjust", "--draft-sampling", "rejection"]
     run(*words, "--temperature", "0.7", "--output", str(tmp_path))
     first, fake.drafting = fake.drafting, None
-    program, *again = shlex.split(command_text(read_result(tmp_path)))
+    program, *again = shlex.split(command_text(BenchResult.read(tmp_path), bench))
     assert program == "akunu"
     assert CliRunner().invoke(cli, again).exit_code == 0
     assert fake.drafting == first
@@ -252,7 +252,7 @@ def test_a_draft_model_is_loaded_with_the_model(fake):
 
 
 def test_prompts_beyond_the_context_are_named_and_the_others_answered(fake):
-    prompts = load_prompts(["edit"], limit=3)
+    prompts = Prompt.load(["edit"], limit=3)
     sizes = [len(fake.tokenizer.encode_chat(prompt.messages)) for prompt in prompts]
     fake.context = max(sizes)
     longest = prompts[sizes.index(max(sizes))].id
@@ -271,59 +271,58 @@ def test_where_nothing_can_be_answered_the_command_fails(fake):
     assert fake.calls == ["close"]
 
 
-def test_the_other_forms(fake):
+def test_markdown(fake):
     markdown = run("--limit", "1", "--category", "edit", "--markdown").stdout
     assert "| category | speedup | 95 % | speedup, low | speedup, high | off tok/s |" in markdown
     assert "| **all** |" in markdown
-    csv = run("--limit", "5", "--category", "edit", "--csv").stdout
-    header, row, *_ = csv.splitlines()
-    cells = dict(zip(header.split(","), row.split(","), strict=True))
-    assert (cells["category"], cells["hit_rate"]) == ("edit", "0.75")
-    assert float(cells["speedup"]) == pytest.approx(2)
-    result = run("--json", "--csv")
+    result = run("--json", "--markdown")
     assert result.exit_code == 2
-    assert "give one of --json, --csv and --markdown" in result.output
+    assert "give one of --json and --markdown" in result.output
 
 
-def test_a_folder_gets_the_result_and_the_tables(fake, tmp_path):
-    folder = tmp_path / "out"
-    result = run("--limit", "1", "--category", "edit", "--output", str(folder))
-    assert result.exit_code == 0, result.output
-    assert {path.name for path in folder.iterdir()} == {
-        "items.jsonl", "result.json", "hit_rate.csv", "hit_rate.md", "positions.csv", "positions.md",
-        "sources.csv", "sources.md",
-    }  # fmt: skip
-    assert read_result(folder).command == "hit-rate"
-    calls = len(fake.calls)
-    assert run("--limit", "1", "--category", "edit", "--output", str(folder)).exit_code == 0
-    # Passes are measured again; nothing is answered twice.
-    assert [call for call in fake.calls[calls:] if isinstance(call, tuple)] == [("tune", 128)]
-    other = run("--limit", "2", "--category", "edit", "--output", str(folder))
+def test_a_folder_gets_the_result(fake, tmp_path):
+    folder = tmp_path / "new" / "out"
+    for _ in range(2):  # the result of an earlier run is replaced
+        result = run("--limit", "1", "--category", "edit", "--output", str(folder))
+        assert result.exit_code == 0, result.output
+    assert [path.name for path in folder.iterdir()] == ["result.json"]
+    assert BenchResult.read(folder).command == "hit-rate"
+
+
+def test_a_result_of_another_command_is_not_written_over(fake, tmp_path):
+    result(command="speed").write(tmp_path / "result.json")
+    before = (tmp_path / "result.json").read_bytes()
+    other = run("--output", str(tmp_path))
     assert other.exit_code == 2
-    assert "another run: limit was 1 and is 2" in " ".join(other.output.split())
+    assert "is a result of `akunu bench speed`, and this is `akunu bench hit-rate`" in " ".join(
+        other.output.split()
+    )
+    assert (tmp_path / "result.json").read_bytes() == before
+    assert not hasattr(fake, "loaded")
 
 
+@pytest.mark.lab
 @pytest.mark.fast_every(2)
 @pytest.mark.parametrize("kept", ["items.jsonl", "result.json"])
-@pytest.mark.parametrize("command", ["speed", *OF_THE_LAB])
-def test_a_folder_is_for_one_command(fake, tmp_path, command, kept):
+@pytest.mark.parametrize("command", ["compare", "alpha"])
+def test_a_folder_of_a_study_is_for_one_command(tmp_path, command, kept):
     """As observed: versions and arguments were listed, and the command among them."""
-    folder = tmp_path / "out"
-    assert run("--limit", "1", "--category", "edit", "--output", str(folder)).exit_code == 0
-    for path in folder.iterdir():
+    from akunu_lab.study.study import Study
+
+    with Study(command="sweep", output=tmp_path).study({}):
+        pass
+    result(command="sweep").write(tmp_path / "result.json")
+    for path in tmp_path.iterdir():
         if path.name != kept:
             path.unlink()
-    before = (folder / kept).read_bytes()
-    other = CliRunner().invoke(cli, ["bench", command, "--output", str(folder)])
+    before = (tmp_path / kept).read_bytes()
+    other = CliRunner().invoke(cli, ["bench", command, "--output", str(tmp_path)])
     assert other.exit_code == 2
     said = " ".join(other.output.split())
-    assert (
-        f"{folder} holds a run of `akunu bench hit-rate`, and this is `akunu bench {command}`"
-        in said
-    )
+    assert f"holds a run of `akunu bench sweep`, and this is `akunu bench {command}`" in said
     assert said.endswith("give --output another folder")
-    assert (folder / kept).read_bytes() == before
-    assert len(list(folder.iterdir())) == 1
+    assert (tmp_path / kept).read_bytes() == before
+    assert len(list(tmp_path.iterdir())) == 1
 
 
 def test_what_cannot_be_written_is_shown_all_the_same(fake, tmp_path):
@@ -332,7 +331,6 @@ def test_what_cannot_be_written_is_shown_all_the_same(fake, tmp_path):
     assert found.exit_code == 2
     assert "cannot write" in found.stderr
     assert rows(found.stdout)["edit"][-1] == "1/1"
-    assert len((tmp_path / "items.jsonl").read_text().splitlines()) == 2  # a header and the item
 
 
 def test_an_interrupt_keeps_what_was_finished(fake, tmp_path):
@@ -348,11 +346,11 @@ def test_an_interrupt_keeps_what_was_finished(fake, tmp_path):
     arguments = ("--limit", "3", "--category", "edit", "--output", str(tmp_path))
     result = run(*arguments)
     assert result.exit_code == 130
-    assert "unfinished: interrupted after 1 item; the same command goes on" in result.stderr
+    assert "unfinished: interrupted after 1 item\n" in result.stderr
     assert "Unfinished" in result.stdout
-    assert not read_result(tmp_path).finished
+    assert not BenchResult.read(tmp_path).finished
     assert run(*arguments).exit_code == 0
-    assert read_result(tmp_path).deterministic["total"]["prompts"] == 3
+    assert BenchResult.read(tmp_path).deterministic["total"]["prompts"] == 3
 
 
 def test_prompts_of_a_file(fake, tmp_path):
@@ -380,22 +378,18 @@ def test_ctrl_c_ends_a_real_run_with_its_finished_items(tmp_path):
     script = Path(sys.executable).with_name("akunu")
     command = [script, "bench", "hit-rate", "--output", str(tmp_path), "--json"]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-    items = tmp_path / "items.jsonl"
-    until = time.monotonic() + 120
-    while process.poll() is None and time.monotonic() < until:
-        if items.exists() and len(items.read_bytes().splitlines()) > 2:
-            break
-        time.sleep(0.1)
     try:
+        # A line every ten seconds says how many replies there are.
+        next(line for line in process.stderr if re.search(r" ([4-9]|\d\d+)/\d+ replies", line))
         process.send_signal(signal.SIGINT)
         stdout, stderr = process.communicate(timeout=300)
     finally:
         process.kill()
     assert process.returncode == 130, stderr
-    assert "the same command goes on from them" in stderr
+    assert "unfinished: interrupted after" in stderr
     record = json.loads(stdout)
     assert record["finished"] is False
-    assert len(record["items"]) == len(items.read_text().splitlines()) - 1 > 0
+    assert record["items"] == BenchResult.read(tmp_path).plain()["items"] != []
 
 
 @pytest.fixture

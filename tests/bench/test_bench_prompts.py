@@ -16,7 +16,6 @@ from akunu_py.bench.workloads import (
     CATEGORIES,
     Prompt,
     first_of_each,
-    load_prompts,
     order_of,
     parse_prompts,
 )
@@ -24,7 +23,7 @@ from akunu_py.gguf import GGUFFile
 from akunu_py.system.errors import ConfigError, ContractError
 from akunu_py.tokenizers import from_gguf
 
-PROMPTS = load_prompts()
+PROMPTS = Prompt.load()
 FENCE = re.compile(r"```(\w+)\n(.*?)\n```", re.DOTALL)
 CODE = {"completion", "edit", "boilerplate", "config", "session"}
 TABBED = {"go"}  # the one of these languages that is indented with tabs
@@ -232,15 +231,15 @@ def test_configuration_covers_its_languages():
 
 
 def test_categories_are_chosen_by_name():
-    chosen = load_prompts(["config", "edit"])
+    chosen = Prompt.load(["config", "edit"])
     assert list(dict.fromkeys(prompt.category for prompt in chosen)) == ["edit", "config"]
     assert len(chosen) == len(of_category("edit")) + len(of_category("config"))
     with pytest.raises(ConfigError, match="no category named 'poems'; choose from completion"):
-        load_prompts(["edit", "poems"])
+        Prompt.load(["edit", "poems"])
 
 
 def test_a_limit_takes_the_first_of_each_category():
-    few = load_prompts(limit=2)
+    few = Prompt.load(limit=2)
     assert [prompt.category for prompt in few] == [c for c in CATEGORIES for _ in range(2)]
     assert list(few) == first_of_each(PROMPTS, 2)
     assert first_of_each(PROMPTS, None) == list(PROMPTS)

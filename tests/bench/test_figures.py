@@ -6,8 +6,7 @@ from bench.fake_arms import runs_of
 from msgspec.structs import replace
 
 from akunu_py.bench.bootstrap import Ratio
-from akunu_py.bench.figures import arm_figures, identity, ratio
-from akunu_py.bench.metrics import median_speedup
+from akunu_py.bench.figures import ArmFigures
 from akunu_py.bench.reply import MeasuredReply
 from akunu_py.values.types import DecodeStats
 
@@ -28,7 +27,7 @@ def logits(token_ids):
 
 
 def test_speeds_leave_the_first_pass_out_and_counts_do_not():
-    found = arm_figures(
+    found = ArmFigures.of(
         runs_of(
             {"a": reply((1, 2, 3, 4), decode_s=2.0, steps=3, drafted=6, accepted=1, target_s=1.5,
                         peak_memory_bytes=7)},
@@ -47,28 +46,30 @@ def test_speeds_leave_the_first_pass_out_and_counts_do_not():
     assert found.prompt_tokens_per_s == 6 / 4
     assert found.outside == 1 / 4
     assert found.peak_memory_bytes == 9
-    nothing = arm_figures(runs_of({}), "a")
+    nothing = ArmFigures.of(runs_of({}), "a")
     assert nothing.tokens_per_s is nothing.first_s is nothing.looping_share is None
     # One reply without the time of its passes, and nothing is said of any.
     assert (
-        arm_figures(runs_of({"a": reply((1, 2), target_s=1.0)}, {"a": reply((1, 2))}), "a").outside
+        ArmFigures.of(
+            runs_of({"a": reply((1, 2), target_s=1.0)}, {"a": reply((1, 2))}), "a"
+        ).outside
         is None
     )
 
 
 def test_the_digest_is_of_ids_and_items():
     def digest(*replies):
-        return arm_figures(runs_of(*({"a": reply(ids)} for ids in replies)), "a").digest
+        return ArmFigures.of(runs_of(*({"a": reply(ids)} for ids in replies)), "a").digest
 
     assert digest((1, 2), (3, 4)) == digest((1, 2), (3, 4))
     assert len({digest((1, 2), (3,)), digest((1,), (2, 3)), digest((12,), (3,))}) == 3
     one, two = runs_of({"a": reply((1,))}, {"a": reply((1,))})
-    assert arm_figures([one], "a").digest != arm_figures([two], "a").digest
+    assert ArmFigures.of([one], "a").digest != ArmFigures.of([two], "a").digest
 
 
 def test_the_share_of_tokens_in_loops():
     assert (
-        arm_figures(runs_of({"a": reply((7,) * 30)}, {"a": reply(range(30))}), "a").looping_share
+        ArmFigures.of(runs_of({"a": reply((7,) * 30)}, {"a": reply(range(30))}), "a").looping_share
         == 1 / 2
     )
 
@@ -80,22 +81,22 @@ def test_ratios_are_over_what_both_answered():
         {"a": reply((1, 2, 3), decode_s=100.0)},
         {"a": reply((1,), decode_s=0.0), "b": reply((1, 2), decode_s=1.0)},
     )
-    decoding = ratio(runs, "a", "b")
+    decoding = ArmFigures.of(runs, "a").over("b")
     assert decoding.ratio == pytest.approx((12 / 6) / (12 / 18))
     assert decoding.pairs == 6
     assert 2 <= decoding.low < 3 < decoding.high <= 4
-    whole = ratio(runs, "a", "b", "whole")
+    whole = ArmFigures.of(runs, "a").over("b", "whole")
     assert whole.pairs == 7
     assert whole.ratio == pytest.approx((19 / 13) / (20 / 26))
-    prompt = ratio(
-        runs_of(*[{"a": reply((1,)), "b": reply((1,), first_s=3.0)}] * 5), "a", "b", "prompt"
-    )
+    prompt = ArmFigures.of(
+        runs_of(*[{"a": reply((1,)), "b": reply((1,), first_s=3.0)}] * 5), "a"
+    ).over("b", "prompt")
     assert (prompt.ratio, prompt.pairs) == (pytest.approx(3.0), 5)
-    assert ratio(runs, "a", "c").ratio is None
+    assert ArmFigures.of(runs, "a").over("c").ratio is None
     # Two sessions give neither a ratio nor an interval, however many items they have.
-    assert ratio(runs[2:4], "a", "b") == Ratio(None, None, None, 2)
+    assert ArmFigures.of(runs[2:4], "a").over("b") == Ratio(None, None, None, 2)
     talk = [replace(run, item=replace(run.item, session="talk")) for run in runs[:6]]
-    assert ratio(talk, "a", "b") == Ratio(None, None, None, 6)
+    assert ArmFigures.of(talk, "a").over("b") == Ratio(None, None, None, 6)
 
 
 def test_the_median_of_the_items_is_robust_to_a_stall():
@@ -105,8 +106,8 @@ def test_the_median_of_the_items_is_robust_to_a_stall():
         *({"x": reply(range(11), decode_s=on), "y": reply(range(11), decode_s=off)}
           for on, off in zip(ours, theirs, strict=True))
     )  # fmt: skip
-    assert ratio(runs, "x", "y").ratio == pytest.approx((50 / 5.5) / (50 / 13))
-    found = ratio(runs, "x", "y", of=median_speedup)
+    assert ArmFigures.of(runs, "x").over("y").ratio == pytest.approx((50 / 5.5) / (50 / 13))
+    found = ArmFigures.of(runs, "x").over("y", median=True)
     assert found.ratio == pytest.approx(2.0)
     assert 1.0 <= found.low <= 2.0 <= found.high <= 3.0
 
@@ -118,15 +119,15 @@ def test_identity_and_the_margin_where_it_ends():
         {"a": reply((1,)), "b": reply((1, 2))},
         {"a": reply((1,))},
     )
-    found = identity(runs, "a", "b", logits)
+    found = ArmFigures.of(runs, "a").identity("b", logits)
     assert (found.identical, found.pairs, found.first) == (1, 3, 1)
     assert {name: one.index for name, one in found.differences.items()} == {"i2": 1, "i3": 1}
     # Asked for after the prompt of three tokens and the one that both have.
     assert found.differences["i2"].margin == pytest.approx(0.4)
-    assert identity(runs, "a", "b").margin is None
+    assert ArmFigures.of(runs, "a").identity("b").margin is None
     # Of several differences the first place and the largest margin.
     several = runs_of(
         {"a": reply((7,)), "b": reply((1,))}, {"a": reply((1, 2, 7)), "b": reply((1, 2, 3))}
     )
-    found = identity(several, "a", "b", logits)
+    found = ArmFigures.of(several, "a").identity("b", logits)
     assert (found.first, found.margin) == (0, pytest.approx(0.5))

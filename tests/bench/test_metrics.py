@@ -5,9 +5,9 @@ import pytest
 
 from akunu_py import Engine
 from akunu_py.bench import metrics
-from akunu_py.bench.metrics import TimedPair
+from akunu_py.bench.bootstrap import Ratio
 from akunu_py.bench.reply import Pass
-from akunu_py.bench.workloads import load_prompts
+from akunu_py.bench.workloads import Prompt
 from akunu_py.decoding.stats import StatsRecorder
 from akunu_py.values.cost_curve import CostCurve
 from akunu_py.values.types import DecodeStats, GenerationConfig, StepStats
@@ -149,13 +149,13 @@ def test_looping_tokens(tokens, looping):
 
 # One by one 2.4 and 0.72 times as fast, three items each.
 PAIRS = [
-    TimedPair(name, *numbers)
+    (name, *numbers)
     for name, numbers in zip("abcdef", [(10, 2.0, 12, 1.0), (20, 4.0, 18, 5.0)] * 3, strict=True)
 ]
 
 
 def test_speedup():
-    found = metrics.speedup(PAIRS)
+    found = Ratio.of(PAIRS)
     # 90 tokens in 18 s without, 90 in 18 s with.
     assert found.ratio == 1
     assert found.pairs == 6
@@ -165,42 +165,42 @@ def test_speedup():
 
 
 def test_a_median_is_not_moved_by_one_stall():
-    found = metrics.median_speedup(PAIRS)
+    found = Ratio.of(PAIRS, median=True)
     assert found.ratio == pytest.approx((12 / 5 + 18 / 5 / 5) / 2)
     assert (found.low, found.high, found.pairs) == (pytest.approx(0.72), pytest.approx(2.4), 6)
-    stalled = [*PAIRS, TimedPair("g", 10, 2.0, 12, 1.0), TimedPair("h", 10, 2.0, 12, 1000.0)]
-    assert metrics.median_speedup(stalled).ratio == pytest.approx(found.ratio)
+    stalled = [*PAIRS, ("g", 10, 2.0, 12, 1.0), ("h", 10, 2.0, 12, 1000.0)]
+    assert Ratio.of(stalled, median=True).ratio == pytest.approx(found.ratio)
 
 
-@pytest.mark.parametrize("figure", [metrics.speedup, metrics.median_speedup])
+@pytest.mark.parametrize("median", [False, True])
 @pytest.mark.parametrize("count", [0, 1, 2, 4])
-def test_no_ratio_without_an_interval(figure, count):
+def test_no_ratio_without_an_interval(median, count):
     """As observed: a number from one item, and an interval from two."""
-    found = figure(PAIRS[:count])
-    assert found == metrics.Ratio(None, None, None, count)
+    found = Ratio.of(PAIRS[:count], median=median)
+    assert found == Ratio(None, None, None, count)
     assert found.range_text(".2f") == "not enough items"
-    assert figure(PAIRS[:5]).ratio is not None
+    assert Ratio.of(PAIRS[:5], median=median).ratio is not None
 
 
-@pytest.mark.parametrize("figure", [metrics.speedup, metrics.median_speedup])
-def test_turns_of_one_session_are_resampled_together(figure):
+@pytest.mark.parametrize("median", [False, True])
+def test_turns_of_one_session_are_resampled_together(median):
     turns = [(10, 1.0, 10, 0.5), (10, 1.0, 10, 2.0)]
-    assert figure([TimedPair("a", *turn) for turn in turns * 5]).ratio is None
-    found = figure([TimedPair(name, *turn) for name in "abcde" for turn in turns])
+    assert Ratio.of([("a", *turn) for turn in turns * 5], median=median).ratio is None
+    found = Ratio.of([(name, *turn) for name in "abcde" for turn in turns], median=median)
     # Each resample holds both turns of each session drawn: nothing varies.
     assert (found.low, found.high) == (pytest.approx(found.ratio), pytest.approx(found.ratio))
     assert found.pairs == 10
 
 
 def test_no_speedup_where_no_time_passed():
-    nothing = [TimedPair(name, 1, 0.0, 1, 0.0) for name in "abcde"]
-    assert metrics.speedup(nothing) == metrics.Ratio(None, None, None, 0)
+    nothing = [(name, 1, 0.0, 1, 0.0) for name in "abcde"]
+    assert Ratio.of(nothing) == Ratio(None, None, None, 0)
 
 
 @pytest.mark.slow
 def test_figures_of_a_real_reply_agree_with_its_step_trace(default_model):
     """From the tokens of the trace alone: what was drafted, where the reply went, what was kept."""
-    prompt = load_prompts(["boilerplate"])[0]
+    prompt = Prompt.load(["boilerplate"])[0]
     config = GenerationConfig(
         max_tokens=64, temperature=0.0, drafter="ngram", num_draft_tokens=4, draft_budget="always"
     )

@@ -12,14 +12,10 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from akunu_py.bench.environment import Environment
-from akunu_py.bench.measured_model import Model, model_hash
 from akunu_py.bench.result_file import (
     BenchResult,
     Costs,
     Failure,
-    parse_result,
-    read_result,
-    write_result,
 )
 from akunu_py.bench.rows import encode, plain
 from akunu_py.bench.tables import Column, Table
@@ -36,10 +32,10 @@ def record():
 
 
 def test_a_result_survives_the_file(tmp_path):
-    write_result(result(), tmp_path / "result.json")
-    again = read_result(tmp_path / "result.json")
+    result().write(tmp_path / "result.json")
+    again = BenchResult.read(tmp_path / "result.json")
     assert plain(again) == plain(result())
-    assert read_result(tmp_path) == again
+    assert BenchResult.read(tmp_path) == again
     assert again.costs == Costs(0.01, {1: 1.0, 2: 1.5, 10: 3.0})
     assert again.costs.curve().cost(6) == 2.25
     assert again.tables == (TABLE,)
@@ -123,7 +119,7 @@ def test_malformed_results_are_refused_by_name(name, tmp_path):
     path = tmp_path / "result.json"
     path.write_text(json.dumps(value))
     with pytest.raises(ConfigError, match=message) as caught:
-        read_result(path)
+        BenchResult.read(path)
     assert str(path) in str(caught.value)
     if name not in BY_READER_ALONE:
         assert not VALIDATOR.is_valid(value)
@@ -134,7 +130,7 @@ def test_numbers_that_are_none_are_refused(constant, tmp_path):
     path = tmp_path / "result.json"
     path.write_text(json.dumps(record()).replace("2.5", constant))
     with pytest.raises(ConfigError, match=r"result\.json"):
-        read_result(path)
+        BenchResult.read(path)
     with pytest.raises(ConfigError, match="JSON has no such value"):
         encode(result(deterministic={"total": {"hit_rate": float(constant)}}))
 
@@ -146,14 +142,14 @@ def test_files_that_are_no_results(content, tmp_path):
     path = tmp_path / "result.json"
     path.write_bytes(content)
     with pytest.raises(ConfigError, match=r"result\.json"):
-        read_result(path)
+        BenchResult.read(path)
 
 
 def test_a_missing_file_and_a_folder_in_its_place(tmp_path):
     with pytest.raises(ConfigError, match="cannot read"):
-        read_result(tmp_path / "none.json")
+        BenchResult.read(tmp_path / "none.json")
     with pytest.raises(ConfigError, match="cannot write"):
-        write_result(result(), tmp_path / "none" / "result.json")
+        result().write(tmp_path / "none" / "result.json")
 
 
 VALUES = st.recursive(
@@ -180,7 +176,7 @@ def test_no_value_in_any_field_is_more_than_a_config_error(path, new):
     value = record()
     _put(new, *path)(value)
     try:
-        read = parse_result(json.dumps(copy.deepcopy(value)))
+        read = BenchResult.parse(json.dumps(copy.deepcopy(value)))
     except ConfigError:
         return
     # What the reader takes the schema takes too, and it is what is written again.
@@ -188,7 +184,7 @@ def test_no_value_in_any_field_is_more_than_a_config_error(path, new):
     assert plain(read) == value
 
 
-def test_tables_as_markdown_and_csv():
+def test_tables_as_markdown():
     assert TABLE.markdown() == (
         "**Rates**\n\n"
         "| category | hit rate | speedup |\n"
@@ -197,9 +193,6 @@ def test_tables_as_markdown_and_csv():
         "| a\\|b &lt;i&gt; | - | - |\n"
         "| **all** | **33%** | **2.00x** |\n"
         "\nMeasured.\n"
-    )
-    assert TABLE.csv() == (
-        "category,hit_rate,speedup\nedit,0.5,1.25\na|b <i>,,\nall,0.3333333333333333,2\n"
     )
     shown = TABLE.on_terminal()
     assert [column.name for column in shown.columns] == ["category", "hit_rate"]
@@ -213,7 +206,6 @@ def test_cells_of_every_kind():
         "-", "yes", "no", "a", "2.0 ms", "0.2 ms",
     ]  # fmt: skip
     table = Table("t", "", (Column("x", "x"), Column("y", "y")), ((True, 'a"b,c'), (None, "d\ne")))
-    assert table.csv() == 'x,y\ntrue,"a""b,c"\n,"d\ne"\n'
     assert table.markdown().splitlines()[0] == "| x | y |"
 
 
@@ -224,30 +216,6 @@ def test_the_environment_of_this_process():
     assert environment.blas == load_blas().name
     assert environment.commit is None or len(environment.commit.removesuffix("-dirty")) == 40
     VALIDATOR.validate(plain(result(environment=environment)))
-
-
-def test_hashes_of_models(tmp_path):
-    one, two = tmp_path / "m-00001-of-00002.gguf", tmp_path / "m-00002-of-00002.gguf"
-    one.write_bytes(b"one")
-    two.write_bytes(b"two")
-    single = tmp_path / "m.gguf"
-    single.write_bytes(b"one")
-    # sha256sum of "one".
-    of_one = "7692c3ad3540bb803c020b3aee66cd8887123234ea0c6e7143c0add73ff431ed"
-    assert model_hash(single) == of_one
-    of_both = model_hash(one)
-    assert of_both == model_hash(two) != of_one
-    folder = tmp_path / "folder"
-    folder.mkdir()
-    (folder / one.name).write_bytes(b"one")
-    (folder / two.name).write_bytes(b"two")
-    (folder / ".hidden").write_bytes(b"x")
-    assert model_hash(folder) == of_both
-    two.write_bytes(b"TWO")
-    assert model_hash(one) != of_both
-    with pytest.raises(ConfigError, match="cannot read"):
-        model_hash(tmp_path / "none.gguf")
-    assert Model("p", "n", "a", 1, "dense", 2).sha256 == ""
 
 
 FALLING = {1: 1.0, 5: 1.46, 33: 1.2}
@@ -261,7 +229,7 @@ def test_implausible_costs_are_named():
     loaded = result(
         deterministic={"costs": {"mine": curve.by_rows, "gentle": {"1": 1.0, "2": 1.1}}}
     )
-    (named,) = parse_result(encode(loaded)).doubts
+    (named,) = BenchResult.parse(encode(loaded)).doubts
     assert named.startswith("mine: C(33)")
 
 

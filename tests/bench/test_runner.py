@@ -1,17 +1,12 @@
 """The runner: order of arms, sessions, what is stored, what fails, what an interrupt leaves."""
 
 import pytest
-from bench.fake_arms import FakeArm, item
+from bench.fake_arms import FakeArm, Memory, item
 from msgspec.structs import replace
 
-from akunu_py.bench.resume import ItemStore
-from akunu_py.bench.runner import encode_items, rotated, run_arms
+from akunu_py.bench.runner import Item, rotated, run_arms
 from akunu_py.bench.workloads import Prompt
 from akunu_py.system.errors import ConfigError, ModelFormatError
-
-
-def memory():
-    return ItemStore(None, {})
 
 
 def asked(log):
@@ -28,7 +23,9 @@ def test_every_arm_is_first_and_last_in_turn():
 def test_all_arms_answer_an_item_before_the_next():
     log, seen = [], []
     arms = [FakeArm(name, [(3,), (4,)], log=log) for name in "abc"]
-    found = run_arms(arms, [item(1), item(2)], memory(), progress=lambda *made: seen.append(made))
+    found = run_arms(
+        arms, [item(1), item(2)], store=Memory(), progress=lambda *made: seen.append(made)
+    )
     # The first three warm up.
     assert [number for number, _ in asked(log)] == [1] * 6 + [2] * 3
     assert [name for _, name in asked(log)] == [*"abc", *"abc", *"cba"]
@@ -42,14 +39,14 @@ def test_all_arms_answer_an_item_before_the_next():
 def test_what_arms_remember_lives_through_a_session():
     log = []
     items = [item(1, session="talk"), item(2, session="talk"), item(3)]
-    run_arms([FakeArm("a", [(3,)], log=log)], items, memory())
+    run_arms([FakeArm("a", [(3,)], log=log)], items, store=Memory())
     assert [number for number, _ in log] == ["forget", 1, "forget", 1, 2, "forget", 3]
 
 
 def test_rounds_answer_again():
     log, seen = [], []
     found = run_arms(
-        [FakeArm("a", [(3,)], log=log)], [item(1), item(2)], memory(), rounds=2,
+        [FakeArm("a", [(3,)], log=log)], [item(1), item(2)], store=Memory(), rounds=2,
         progress=lambda done, total: seen.append((done, total)),
     )  # fmt: skip
     assert seen[-1] == (4, 4)
@@ -63,9 +60,9 @@ def test_an_arm_that_fails_on_an_item_fails_there_alone(error):
     def moody(prompt):
         return [(3,), error] if prompt[0] == 1 else [(3,)]
 
-    store, seen = memory(), []
+    store, seen = Memory(), []
     found = run_arms(
-        [FakeArm("a", [(3,)]), FakeArm("b", moody)], [item(1), item(2)], store,
+        [FakeArm("a", [(3,)]), FakeArm("b", moody)], [item(1), item(2)], store=store,
         progress=lambda done, _: seen.append(done),
     )  # fmt: skip
     assert seen == [0, 1, 2, 2, 3, 4, 4]
@@ -79,7 +76,7 @@ def test_an_arm_that_fails_on_an_item_fails_there_alone(error):
 
 def test_what_fails_with_every_arm_is_one_failure():
     arms = [FakeArm(name, [ValueError("no")]) for name in "ab"]
-    found = run_arms(arms, [item(1)], memory())
+    found = run_arms(arms, [item(1)], store=Memory())
     assert [(one.item, one.error) for one in found.failures] == [("i1", "no")]
     assert found.answered == ()
 
@@ -87,15 +84,15 @@ def test_what_fails_with_every_arm_is_one_failure():
 def test_an_arm_that_its_options_forbid_ends_the_run():
     """It is found by the warm-up. The same error of a later item is that item's."""
     with pytest.raises(ConfigError, match="forbidden"):
-        run_arms([FakeArm("a", [ConfigError("forbidden")])], [item(1)], memory())
+        run_arms([FakeArm("a", [ConfigError("forbidden")])], [item(1)], store=Memory())
 
 
 def test_an_interrupt_keeps_what_is_finished():
     def interrupted(prompt):
         return [KeyboardInterrupt()] if prompt[0] == 2 else [(3,)]
 
-    store = memory()
-    found = run_arms([FakeArm("a", interrupted)], [item(1), item(2), item(3)], store)
+    store = Memory()
+    found = run_arms([FakeArm("a", interrupted)], [item(1), item(2), item(3)], store=store)
     assert [done.item.id for done in found.items] == ["i1"]
     assert not found.finished
     assert list(store) == ["i1"]
@@ -105,41 +102,33 @@ def test_a_run_that_ends_early_has_the_items_before():
     """And is no interrupted one. The first item is answered in any case."""
     told = []
     found = run_arms(
-        [FakeArm("a", [(3,)])], [item(1), item(2), item(3)], memory(),
+        [FakeArm("a", [(3,)])], [item(1), item(2), item(3)], store=Memory(),
         until=lambda: told.append(1) or len(told) == 2,
     )  # fmt: skip
     assert [done.item.id for done in found.items] == ["i1", "i2"]
     assert found.finished
 
 
-def test_stored_sessions_are_not_answered_again(tmp_path):
+def test_stored_sessions_are_not_answered_again():
     items = [item(1), item(2, session="talk"), item(3, session="talk")]
-    with ItemStore(tmp_path, {"run": 1}) as store:
-        before = run_arms([FakeArm("a", [(3,), (4, 5)])], items[:2], store)
+    store = Memory()
+    before = run_arms([FakeArm("a", [(3,), (4, 5)])], items[:2], store=store)
     log = []
-    with ItemStore(tmp_path, {"run": 1}) as store:
-        after = run_arms([FakeArm("a", [(9,)], log=log)], items, store)
+    after = run_arms([FakeArm("a", [(9,)], log=log)], items, store=store)
     # A turn needs what was remembered of the one before; the warm-up comes first.
     assert [number for number, _ in asked(log)] == [2, 2, 3]
     assert after.items[0] == before.items[0]
     assert after.items[2].replies["a"].token_ids == (9,)
 
 
-def test_a_stored_item_of_another_prompt_is_answered_again(tmp_path):
+def test_a_stored_item_of_another_prompt_is_answered_again():
     log = []
-    with ItemStore(tmp_path, {}) as store:
-        run_arms([FakeArm("a", [(3,)])], [item(1)], store)
-        changed = replace(item(1), prompt=(7, 5))
-        after = run_arms([FakeArm("a", [(9,)], log=log)], [changed], store)
+    store = Memory()
+    run_arms([FakeArm("a", [(3,)])], [item(1)], store=store)
+    changed = replace(item(1), prompt=(7, 5))
+    after = run_arms([FakeArm("a", [(9,)], log=log)], [changed], store=store)
     assert [number for number, _ in asked(log)] == [7, 7]
     assert after.items[0].item == changed
-
-
-def test_a_stored_item_that_is_malformed_is_named(tmp_path):
-    with ItemStore(tmp_path, {}) as store:
-        store.put("i1", {"id": "edit/one"})
-        with pytest.raises(ConfigError, match="the finished i1: Object"):
-            run_arms([FakeArm("a", [(3,)])], [item(1)], store)
 
 
 class PickyTokenizer:
@@ -156,11 +145,11 @@ class PickyTokenizer:
 def test_prompts_that_cannot_be_taken_are_failures():
     texts = {"good": "abcdefg", "long": "abcdefgh", "odd": "moth", "empty": "nothing"}
     prompts = [Prompt(name, "edit", "raw", text, turn=2) for name, text in texts.items()]
-    items, failures = encode_items(PickyTokenizer(), prompts, 8)
+    items, failures = Item.encoded(prompts, PickyTokenizer(), 8)
     assert [(one.id, one.prompt, one.turn) for one in items] == [("good", (1,) * 7, 2)]
     said = {one.item: one.error for one in failures}
     assert "has 8 tokens and the context holds 8, the reply included" in said["long"]
     assert said["odd"] == "no such character"
     assert "has no tokens" in said["empty"]
-    _, failures = encode_items(PickyTokenizer(), prompts[:1], 8, 5)
+    _, failures = Item.encoded(prompts[:1], PickyTokenizer(), 8, room=5)
     assert "the context holds 8, 5 of the reply included" in failures[0].error

@@ -7,7 +7,7 @@ from click.testing import CliRunner
 from akunu_py import ConfigError, Engine
 from akunu_py.bench.bootstrap import Ratio
 from akunu_py.bench.runner import Item
-from akunu_py.bench.speed import BASELINE, run_speed, speed_findings
+from akunu_py.bench.speed import BASELINE, run_speed
 from akunu_py.bench.streams import batches, run_streams
 from akunu_py.cli.main import cli
 from akunu_py.decoding.budget import Budget
@@ -53,7 +53,7 @@ def test_all_arms_give_the_models_own_tokens(engine):
         assert (arm["outside"] is None) if arm["arm"] == BASELINE else 0 <= arm["outside"] < 1
         # Two sessions, whatever the rounds, are too few for a ratio.
         assert arm["ratio"] == arm["median_ratio"] == Ratio(None, None, None, 4)
-    result = speed_findings(report)
+    result = report.findings()
     assert result.costs.costs[5] > 0
     assert len({row["id"] for row in result.items}) == 16
     assert len({arm["token_hash"] for arm in result.deterministic["arms"].values()}) == 1
@@ -76,7 +76,7 @@ def test_replies_at_once_are_those_of_one_at_a_time(engine):
             assert reply.cpu_s > 0
         # Both end at the same length.
         assert run.replies["none x2"].num_first == 0
-    findings = speed_findings(report)
+    findings = report.findings()
     for arm in findings.timing["arms"].values():
         assert arm["tokens_per_cpu_s"] > 0
     assert [row[:2] for row in findings.tables[1].rows] == [
@@ -128,7 +128,7 @@ def test_a_recorded_text_is_forced_on_every_arm(engine, monkeypatch):
     own = run_speed(engine, [item("a")], max_tokens=40, drafters=["none"], with_costs=False)
     assert own.runs[0].replies["none"].token_ids != TEXT[:40]
     ngram = next(arm for arm in report.figures() if arm["arm"] == "ngram")
-    _, sources = speed_findings(report).tables
+    _, sources = report.findings().tables
     assert ("ngram", "ngram") in {row[:2] for row in sources.rows}
     assert ngram["sources"][0].accepted == run.replies["ngram"].stats.accepted
 
@@ -171,7 +171,7 @@ def test_an_item_that_does_not_fit_is_left_out(engine):
         with_costs=False,
     )  # fmt: skip
     assert {run.item.id for run in report.runs} == {"a"}
-    (failure,) = speed_findings(report).failures
+    (failure,) = report.findings().failures
     assert failure.item == "long"
     assert "the context holds 256, 13 of the reply included" in failure.error
 

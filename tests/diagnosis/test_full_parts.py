@@ -11,7 +11,7 @@ import pytest
 
 from akunu_py.bench.figures import Difference
 from akunu_py.bench.hit_rate import DEFAULT
-from akunu_py.bench.workloads import CATEGORIES, Prompt, load_prompts
+from akunu_py.bench.workloads import CATEGORIES, Prompt
 from akunu_py.diagnosis.full import loading, planning, prefill, replies, speed, start
 from akunu_py.diagnosis.full.costs import measure_costs
 from akunu_py.diagnosis.full.loading import measure_load, measure_memory
@@ -159,7 +159,7 @@ def test_rounds_that_fit(seconds, step_s, rounds):
 
 def test_any_beginning_of_the_prompts_has_all_categories():
     prompts = interleaved(CATEGORIES)
-    assert sorted(prompt.id for prompt in prompts) == sorted(one.id for one in load_prompts())
+    assert sorted(prompt.id for prompt in prompts) == sorted(one.id for one in Prompt.load())
     sessions = [key for key, _ in itertools.groupby(prompts, key=lambda item: item.session)]
     assert len(sessions) == len(set(sessions)), "turns of a session follow each other"
     categories = [key for key, _ in itertools.groupby(prompt.category for prompt in prompts)]
@@ -295,10 +295,10 @@ def test_replies_that_differ_are_named(brief, monkeypatch):
 
 
 def test_no_prompt_fits(brief, monkeypatch):
-    def refuse(*_arguments):
+    def refuse(*_arguments, **_options):
         raise ConfigError("too long")
 
-    monkeypatch.setattr("akunu_py.bench.runner.encode_prompt", refuse)
+    monkeypatch.setattr(Prompt, "encode", refuse)
     with pytest.raises(ConfigError, match="no prompt could be answered: too long"):
         measure_replies(brief, PartRun(1.0))
 

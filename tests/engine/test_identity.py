@@ -6,7 +6,7 @@ from identity import assert_same_tokens
 from mlx_lm.generate import generate_step
 
 from akunu_py import Engine, GenerationConfig
-from akunu_py.bench.workloads import CATEGORIES, load_prompts
+from akunu_py.bench.workloads import CATEGORIES, Prompt
 
 PENALTIES = {"repetition_penalty": 1.15, "presence_penalty": 0.2, "frequency_penalty": 0.1}
 SETTINGS = {
@@ -17,7 +17,7 @@ SETTINGS = {
 # Categories of the fast tests; an edit has a test of its own.
 IN_BRIEF = ("completion", "boilerplate", "prose")
 # The last turn of a session has the ones before it in front.
-ALL = load_prompts()
+ALL = Prompt.load()
 PROMPTS = [
     prompt
     for prompt, after in zip(ALL, [*ALL[1:], None], strict=True)

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from itertools import groupby
 
 from akunu_py.bench.bootstrap import LEAST_SESSIONS
-from akunu_py.bench.tables import escape_markdown
+from akunu_py.bench.tables import Table
 from akunu_py.diagnosis.full.parts import TITLES
 from akunu_py.diagnosis.full.privacy import without_paths
 from akunu_py.diagnosis.full.record_tables import description, record_tables
@@ -33,7 +33,7 @@ def summary(report: FullReport) -> list[str]:
 def _head(report: FullReport) -> Iterator[str]:
     yield "# akunu doctor --full"
     yield (
-        f"Measured on {escape_markdown(report.started)}. It took {report.seconds:.0f} s; about "
+        f"Measured on {Table.escape(report.started)}. It took {report.seconds:.0f} s; about "
         f"{report.limit_s:.0f} s were planned. {_ENDS[report.state]}"
     )
     yield (
@@ -46,11 +46,11 @@ def _head(report: FullReport) -> Iterator[str]:
 
 def _in_short(report: FullReport) -> Iterator[str]:
     yield "## In short"
-    yield "\n".join(f"- {escape_markdown(line)}" for line in summary(report))
+    yield "\n".join(f"- {Table.escape(line)}" for line in summary(report))
     if report.findings:
         yield "Findings:"
         yield "\n".join(
-            f"- **{finding.severity}**: {escape_markdown(f'{finding.text}. {finding.advice}')}"
+            f"- **{finding.severity}**: {Table.escape(f'{finding.text}. {finding.advice}')}"
             for finding in report.findings
         )
 

@@ -7,7 +7,7 @@ from itertools import count, groupby
 from operator import attrgetter
 
 from akunu_py.bench.bootstrap import LEAST_SESSIONS
-from akunu_py.bench.workloads import CATEGORIES, Prompt, load_prompts
+from akunu_py.bench.workloads import CATEGORIES, Prompt
 from akunu_py.engine.engine import Engine
 from akunu_py.models.load import LoadedModel
 from akunu_py.models.pass_times import ROWS
@@ -92,7 +92,7 @@ class ModelPace:
 
 def measure_pace(loaded: LoadedModel) -> ModelPace:
     """Make a short reply and return its pace."""
-    (prompt,) = load_prompts(["edit"], limit=1)
+    (prompt,) = Prompt.load(["edit"], limit=1)
     with Engine(loaded) as engine:
         ids = engine.tokenizer.encode(prompt.last_user_text)[: engine.context // 2]
         # The first reply compiles kernels.
@@ -113,7 +113,7 @@ def interleaved(categories: Sequence[str]) -> list[Prompt]:
 
     So any beginning contains all categories, and a slow machine finishes some of them.
     """
-    prompts = load_prompts(categories)
+    prompts = Prompt.load(categories)
     sessions = [list(turns) for _, turns in groupby(prompts, attrgetter("session"))]
     sessions.sort(key=lambda turns: (categories.index(turns[0].category), _num_characters(turns)))
     numbers = defaultdict[str, Iterator[int]](count)

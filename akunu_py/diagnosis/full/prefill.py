@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from statistics import median
 
-from akunu_py.bench.workloads import load_prompts
+from akunu_py.bench.workloads import Prompt
 from akunu_py.diagnosis.advice import Finding, size
 from akunu_py.diagnosis.full.part_run import CannotBeMeasuredError, PartRun, Subject
 from akunu_py.diagnosis.full.planning import TEXT_LENGTHS, TRIES
@@ -65,7 +65,7 @@ def measure_prefill(subject: Subject, run: PartRun) -> PrefillFigures:
     needs = subject.needs or requirements(subject.path)
     lengths: list[PrefillLength] = []
     with Engine(loaded) as engine:
-        text = "\n\n".join(prompt.last_user_text for prompt in load_prompts())
+        text = "\n\n".join(prompt.last_user_text for prompt in Prompt.load())
         ids = engine.tokenizer.encode(text)
         for tokens in TEXT_LENGTHS:
             if tokens >= min(engine.context, len(ids)):

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import fields, is_dataclass
 from typing import Any
 
-from akunu_py.bench.tables import Column, Table, escape_markdown
+from akunu_py.bench.tables import Column, Table
 from akunu_py.diagnosis.advice import size
 
 _MOST_ROWS = 20
@@ -38,7 +38,7 @@ def record_tables(records: Iterable[tuple[str, object]], *, labelled: bool) -> I
     for headings, rows in tables.items():
         if len(rows) == 1:
             pairs = zip(headings, rows[0], strict=True)
-            yield escape_markdown("; ".join(f"{heading}: {cell or '-'}" for heading, cell in pairs))
+            yield Table.escape("; ".join(f"{heading}: {cell or '-'}" for heading, cell in pairs))
             continue
         left_out = len(rows) - _MOST_ROWS
         yield (

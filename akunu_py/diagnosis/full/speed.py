@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from akunu_py.bench.bootstrap import NOT_ENOUGH, Ratio
-from akunu_py.bench.runner import encode_items
+from akunu_py.bench.runner import Item
 from akunu_py.bench.speed import BASELINE, SpeedReport, run_speed
 from akunu_py.diagnosis.advice import Finding
 from akunu_py.diagnosis.full.part_run import PartRun, Subject
@@ -92,7 +92,7 @@ def measure_speed(subject: Subject, run: PartRun) -> SpeedFigures:
     with Engine(loaded) as engine:
         engine.compares_rows = False
         prompts = interleaved(CATEGORIES)
-        items, _ = encode_items(engine.tokenizer, prompts, engine.context)
+        items, _ = Item.encoded(prompts, engine.tokenizer, engine.context)
         report = run_speed(
             engine,
             items,

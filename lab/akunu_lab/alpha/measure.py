@@ -14,10 +14,10 @@ from numpy.typing import NDArray
 from akunu_lab.adjustment import Adjustment
 from akunu_lab.alpha.report import AlphaSetting, SourceFigures
 from akunu_lab.alpha.sources import AlphaSource, Probabilities, one_hot, reply_logits
-from akunu_lab.alpha.texts import AlphaEngine, MeasuredText
+from akunu_lab.alpha.texts import MeasuredText
 from akunu_lab.theory import acceptance, coupled_acceptance, match_acceptance
 from akunu_lab.verifying.rejection import softmax
-from akunu_py.bench.bootstrap import Ratio, estimate, session_weights
+from akunu_py.api import Engine, Ratio
 
 _FIXED = 5
 """Columns of sums before the lenient ones: alpha, coupled, match, known, coupled where known."""
@@ -35,7 +35,7 @@ class _TargetRow:
 
 
 def measure_setting(
-    engine: AlphaEngine,
+    engine: Engine,
     texts: Sequence[MeasuredText],
     sources: Sequence[AlphaSource],
     *,
@@ -63,7 +63,7 @@ def measure_setting(
         done += len(text.reply)
         if progress:
             progress(done)
-    weights = session_weights([text.session for text in texts], name=f"alpha at {temperature:g}")
+    weights = Ratio.weights([text.session for text in texts], name=f"alpha at {temperature:g}")
     counts = np.array([len(text.reply) for text in texts], dtype=np.float64)
     return AlphaSetting(
         temperature=temperature,
@@ -76,9 +76,7 @@ def measure_setting(
     )
 
 
-def _target_rows(
-    engine: AlphaEngine, text: MeasuredText, temperature: float
-) -> Iterable[_TargetRow]:
+def _target_rows(engine: Engine, text: MeasuredText, temperature: float) -> Iterable[_TargetRow]:
     adjustment = Adjustment(temperature=temperature)
     rows = text.logits
     if rows is None:
@@ -128,7 +126,7 @@ def _figures(
 
     def figure(column: int, over: Floats = tokens) -> Ratio:
         with np.errstate(invalid="ignore", divide="ignore"):
-            return estimate(totals[:, column] / over, len(counts))
+            return Ratio.estimate(totals[:, column] / over, len(counts))
 
     known = totals[:, 3]
     return SourceFigures(

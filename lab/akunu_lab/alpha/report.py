@@ -6,15 +6,13 @@ Acceptance is computed from p and q, so all figures but the speeds are determini
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 
-from akunu_py.bench.bootstrap import Ratio
-from akunu_py.bench.rows import Count, Number, Row, plain
-from akunu_py.bench.run import Findings
-from akunu_py.bench.tables import Column, Table, ratio_columns, table_of
+from akunu_lab.study.values import Count, Number
+from akunu_py.api import Column, Findings, Ratio, Row, Table
 
 _SOURCE = (
     Column("q", "q"),
     Column("drafts", "drafts", ".0%"),
-    *ratio_columns("alpha", "alpha", ".3f"),
+    *Column.ratio("alpha", "alpha", ".3f"),
     Column("coupled", "coupled", ".3f"),
     Column("independent", "independent", ".3f"),
 )
@@ -28,7 +26,7 @@ _PREDICTION = (
     Column("pass_cost", "C", ".2f"),
     Column("theorem", "speed\n3.8", ".2f"),
     Column("predicted", "speed\nwith C", ".2f"),
-    *ratio_columns("measured", "speed\nmeasured", ".2f"),
+    *Column.ratio("measured", "speed\nmeasured", ".2f"),
     Column("predicted_tokens_per_pass", "a pass\npredicted", ".2f"),
     Column("tokens_per_pass", "a pass\nmeasured", ".2f"),
 )
@@ -122,7 +120,7 @@ class AlphaReport:
         """
         cells = {
             setting.name: {
-                **plain(setting),
+                **setting.plain(),
                 "sources": {source.name: source for source in setting.sources},
             }
             for setting in self.settings
@@ -133,7 +131,7 @@ class AlphaReport:
             timing={"predictions": predictions} if predictions else {},
             tables=tuple(self._tables()),
             items=tuple(
-                {"id": f"{source.name}, {setting.name}", "category": setting.name, **plain(source)}
+                {"id": f"{source.name}, {setting.name}", "category": setting.name, **source.plain()}
                 for setting in self.settings
                 for source in setting.sources
             ),
@@ -148,7 +146,7 @@ class AlphaReport:
             ]
             notes = [_FEWER.format(self.num_tokens)] * (setting.num_tokens < self.num_tokens)
             notes += [_NOT_EXACT] * bool(lenient)
-            yield table_of(
+            yield Table.of(
                 f"temperature-{setting.temperature:g}".replace(".", "_"),
                 f"{setting.name}: {setting.num_tokens} tokens of {setting.num_replies} replies",
                 (*_SOURCE, *lenient),
@@ -156,7 +154,7 @@ class AlphaReport:
                 note=". ".join(notes),
             )
         if self.predictions:
-            yield table_of(
+            yield Table.of(
                 "speeds",
                 "Predicted and measured speed",
                 _PREDICTION,

@@ -1,5 +1,6 @@
 """`akunu bench alpha`: makes texts, sets up sources and measures acceptance."""
 
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -16,14 +17,12 @@ from akunu_lab.alpha.sources import (
     fitted_on_other_half,
 )
 from akunu_lab.alpha.speed import measure_speed
-from akunu_lab.alpha.texts import AlphaEngine, MeasuredText, generate_texts
+from akunu_lab.alpha.texts import MeasuredText, generate_texts
 from akunu_lab.counts.corpus_model import CorpusCounts
 from akunu_lab.counts.fitting import fit_counts, text_pieces
-from akunu_py.bench.resume import ItemStore
-from akunu_py.bench.workloads import Prompt, first_of_each
+from akunu_lab.study.store import ItemStore
+from akunu_py.api import ConfigError, Engine, GenerationConfig, Prompt
 from akunu_py.drafting import LookupDrafter, NgramDrafter, default_num_draft_tokens
-from akunu_py.system.errors import ConfigError
-from akunu_py.values.types import GenerationConfig
 
 OTHER_REPLIES = "replies at the same temperature to the other half of the prompts"
 SPEED_PROMPTS = 3
@@ -31,10 +30,10 @@ _NGRAM = "drafter ngram"
 
 
 def run_alpha(
-    engine: AlphaEngine,
+    engine: Engine,
     prompts: Sequence[Prompt],
     *,
-    draft: AlphaEngine | None = None,
+    draft: Engine | None = None,
     temperatures: Sequence[float] = (0.0, 1.0),
     num_tokens: int = 10_000,
     lenience: Sequence[float] = (),
@@ -116,7 +115,7 @@ def _from(
 
 
 def _count_sources(
-    engine: AlphaEngine, texts: Sequence[MeasuredText], fitted: CorpusCounts | None
+    engine: Engine, texts: Sequence[MeasuredText], fitted: CorpusCounts | None
 ) -> list[AlphaSource]:
     """Return the sources without a model; unigrams and bigrams come from a corpus or the texts."""
     size = engine.vocabulary_size
@@ -133,7 +132,7 @@ def _count_sources(
 
 def with_predictions(
     report: AlphaReport,
-    engine: AlphaEngine,
+    engine: Engine,
     prompts: Sequence[Prompt],
     *,
     progress: Callable[[int, int], None] | None = None,
@@ -145,7 +144,7 @@ def with_predictions(
     `SPEED_PROMPTS` prompts of each category are used. `progress` is called with finished and all
     replies. Raises as `akunu_lab.alpha.speed.measure_speed` does.
     """
-    kept = first_of_each(prompts, SPEED_PROMPTS)
+    kept = _first_of_each(prompts, SPEED_PROMPTS)
     drafters = {"ngram": _NGRAM}
     sources = (source for setting in report.settings for source in setting.sources)
     if any(source.name == DraftModelSource.name for source in sources):
@@ -181,3 +180,14 @@ def check_alpha_options(
     for share in lenience:
         if not 0 < share <= 1:
             raise ConfigError(f"lenience is {share!r}; give a number above 0, at most 1")
+
+
+def _first_of_each(prompts: Sequence[Prompt], limit: int) -> list[Prompt]:
+    """Return the first `limit` prompts of each category."""
+    counts = Counter[str]()
+    kept: list[Prompt] = []
+    for prompt in prompts:
+        counts[prompt.category] += 1
+        if counts[prompt.category] <= limit:
+            kept.append(prompt)
+    return kept

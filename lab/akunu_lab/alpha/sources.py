@@ -11,12 +11,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from akunu_lab.adjustment import Adjustment
-from akunu_lab.alpha.texts import AlphaEngine, MeasuredText
+from akunu_lab.alpha.texts import MeasuredText
 from akunu_lab.counts.corpus_model import CorpusCounts, CorpusModel
 from akunu_lab.counts.fitting import fit_counts
 from akunu_lab.counts.interpolation import CountModel
 from akunu_lab.counts.ngram_model import NgramModel
-from akunu_py.protocols import Drafter
+from akunu_py.api import Drafter, Engine
 from akunu_py.tokenizers.vocabulary import common_ids
 
 Probabilities = NDArray[np.float64]
@@ -120,7 +120,7 @@ class DraftModelSource:
 
     name = "draft model"
 
-    def __init__(self, model: AlphaEngine, target: AlphaEngine) -> None:
+    def __init__(self, model: Engine, target: Engine) -> None:
         self._model = model
         self._vocabulary_size = target.vocabulary_size
         texts = (engine.tokenizer.token_texts() for engine in (target, model))
@@ -139,9 +139,7 @@ class DraftModelSource:
         yield from (None for _ in range(len(text.reply) - len(rows)))
 
 
-def reply_logits(
-    engine: AlphaEngine, ids: Sequence[int], num_prompt_tokens: int
-) -> NDArray[np.float32]:
+def reply_logits(engine: Engine, ids: Sequence[int], num_prompt_tokens: int) -> NDArray[np.float32]:
     """Return the logits of each token after the prompt, within the context: [n, vocab].
 
     One pass (or one a chunk) gives the same logits as a pass a token, up to rounding. If the text

@@ -6,17 +6,25 @@ the cost on this machine.
 """
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 import numpy as np
 
 from akunu_lab.alpha.report import Prediction, SourceFigures
-from akunu_lab.alpha.texts import AlphaEngine
 from akunu_lab.theory import expected_tokens
-from akunu_py.bench.hit_rate import run_hit_rate
-from akunu_py.bench.runner import encode_prompt
-from akunu_py.bench.workloads import Prompt
+from akunu_py.api import (
+    ArmFigures,
+    ConfigError,
+    Engine,
+    EngineArm,
+    GenerationConfig,
+    Item,
+    Prompt,
+    run_arms,
+)
 
 MAX_TOKENS = 128
+_OFF, _ON = "off", "on"
 
 
 def predict(
@@ -33,7 +41,7 @@ def predict(
 
 
 def measure_speed(
-    engine: AlphaEngine,
+    engine: Engine,
     prompts: Sequence[Prompt],
     drafters: Sequence[tuple[str, int, SourceFigures]],
     *,
@@ -45,28 +53,33 @@ def measure_speed(
 
     `drafters` are names, numbers of draft tokens and the measured acceptance of the first token.
     Passes are measured after the first prompt. `progress` is called with finished replies. A
-    drafter without any draft is left out. Raises as `run_hit_rate` and `tune` do.
+    drafter without any draft is left out. Raises as `run_arms` and `tune` do.
     """
-    costs = engine.tune(encode_prompt(engine.tokenizer, prompts[0], engine.context)).costs
+    items, failures = Item.encoded(prompts, engine.tokenizer, engine.context)
+    if not items:
+        raise ConfigError(f"no prompt can be answered: {failures[0].error}")
+    costs = engine.tune(items[0].prompt).costs
     found: list[Prediction] = []
-    per_drafter = 2 * len(prompts)
+    per_drafter = 2 * len(items)
     for number, (name, num_draft_tokens, figures) in enumerate(drafters):
 
         def tell(done: int, _total: int, before: int = number * per_drafter) -> None:
             if progress:
                 progress(before + done)
 
-        total = run_hit_rate(
-            engine,
-            prompts,
-            drafter=name,
-            num_draft_tokens=num_draft_tokens,
-            max_tokens=MAX_TOKENS,
-            temperature=temperature,
-            seed=seed,
-            progress=tell,
-        ).total
-        plain, stats = total.off.tokens_per_s, total.on.stats
+        drafted = GenerationConfig(
+            max_tokens=MAX_TOKENS, temperature=temperature, seed=seed, drafter=name,
+            draft_budget="always", num_draft_tokens=num_draft_tokens,
+        )  # fmt: skip
+        plainly = replace(drafted, drafter="none", num_draft_tokens=None)
+        arms = [
+            EngineArm(_OFF, engine, plainly, plain=_OFF),
+            EngineArm(_ON, engine, drafted, plain=_OFF),
+        ]
+        runs = run_arms(arms, items, progress=tell).items
+        both = [run for run in runs if len(run.replies) == len(arms)]
+        off, on = (ArmFigures.of(both, arm.name) for arm in arms)
+        plain, stats = off.tokens_per_s, on.stats
         passes = stats.tokens_per_pass
         if plain is None or passes is None or not stats.drafted:
             continue
@@ -87,7 +100,7 @@ def measure_speed(
                 theorem=predict(acceptance, known, num_draft_tokens, draft_cost, 1.0)[1],
                 predicted=predicted,
                 predicted_tokens_per_pass=tokens,
-                measured=total.decode,
+                measured=on.over(_OFF),
                 tokens_per_pass=passes,
             )
         )

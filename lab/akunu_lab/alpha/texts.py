@@ -2,33 +2,17 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from akunu_lab.replay.traces import half_of
-from akunu_py.bench.engine_arm import BenchEngine
-from akunu_py.bench.runner import encode_prompt
-from akunu_py.bench.workloads import Prompt
-from akunu_py.system.errors import ConfigError
-from akunu_py.values.types import GenerationConfig
+from akunu_py.api import ConfigError, Engine, GenerationConfig, Prompt
 
 _AHEAD = 8
 """Least number of tokens made beyond a share."""
 
 _MOST_LOGITS_BYTES = 2**29
-
-
-class AlphaEngine(BenchEngine, Protocol):
-    """The part of `akunu_py.engine.engine.Engine` that a measurement of acceptance needs."""
-
-    @property
-    def vocabulary_size(self) -> int:
-        """Return the number of logits."""
-
-    def logits(self, token_ids: Sequence[int], start: int = 0) -> NDArray[np.float32]:
-        """Return the logits after each token from `start` on, [n - start, vocab]."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +58,7 @@ class _Open:
 
 
 def generate_texts(
-    engine: AlphaEngine,
+    engine: Engine,
     prompts: Sequence[Prompt],
     *,
     temperature: float,
@@ -100,8 +84,7 @@ def generate_texts(
         raise ConfigError(f"the number of tokens is {num_tokens}; give 1 or more")
     config = GenerationConfig(temperature=temperature, seed=seed, drafter="none")
     encoded = [
-        (prompt.session, encode_prompt(engine.tokenizer, prompt, engine.context))
-        for prompt in prompts
+        (prompt.session, prompt.encode(engine.tokenizer, engine.context)) for prompt in prompts
     ]
     kept = num_tokens * engine.vocabulary_size * 4 <= _MOST_LOGITS_BYTES
     replies: list[_Open] = []
@@ -131,7 +114,7 @@ def _text(reply: _Open) -> MeasuredText:
     return MeasuredText(reply.session, tuple(reply.prompt), tuple(reply.made[: reply.taken]), rows)
 
 
-def _continue(engine: AlphaEngine, reply: _Open, num_tokens: int) -> int:
+def _continue(engine: Engine, reply: _Open, num_tokens: int) -> int:
     """Extend a reply by at most `num_tokens` tokens; return the number added."""
     wanted = reply.taken + num_tokens
     if wanted > len(reply.made) and not reply.complete:
@@ -140,7 +123,7 @@ def _continue(engine: AlphaEngine, reply: _Open, num_tokens: int) -> int:
     return reply.taken - before
 
 
-def _make(engine: AlphaEngine, reply: _Open, num_tokens: int) -> None:
+def _make(engine: Engine, reply: _Open, num_tokens: int) -> None:
     """Make at most this many further tokens, and their logits."""
     ids = [*reply.prompt, *reply.made]
     room = engine.context - len(ids)

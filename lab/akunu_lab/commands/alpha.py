@@ -1,35 +1,17 @@
 """`akunu bench alpha`: the probability that a model accepts a drafted token, by source."""
 
 import contextlib
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from akunu_py.bench.workloads import first_of_each, load_prompts
-from akunu_py.cli.bench_options import (
-    category_option,
-    check_temperatures,
-    limit_option,
-    limited,
-    seed_option,
-)
-from akunu_py.cli.bench_output import Output, output_options, quick_option
-from akunu_py.cli.command import Command, option
-from akunu_py.cli.count_progress import count_progress
-from akunu_py.cli.loading_options import (
-    LoadingOptions,
-    load_engine,
-    loading_options,
-    model_argument,
-    recorded,
-)
-from akunu_py.model_store.default_model import default_model_path
+from akunu_lab.study.study import Study
+from akunu_py.api import Command, measuring
 
 if TYPE_CHECKING:
     from akunu_lab.alpha.report import AlphaReport
-    from akunu_py.bench.result_file import BenchResult
+    from akunu_py.api import BenchResult
 
 _TOKENS, _QUICK_TOKENS = 10_000, 350
 _QUICK_PROMPTS = 2
@@ -37,25 +19,12 @@ _DEFAULT_DRAFT = "akunu-tiny-draft.gguf"
 
 
 @click.command(cls=Command)
-@model_argument
 @click.option(
     "--draft-model",
     type=click.Path(path_type=Path),
     metavar="PATH",
     help="A smaller model to draft with. For the model that ships with akunu, the one that ships "
     "with it.",
-)
-@option(
-    "-t",
-    "--temperature",
-    "temperatures",
-    also=("--temp",),
-    callback=check_temperatures,
-    type=float,
-    multiple=True,
-    default=(0.0, 1.0),
-    show_default=True,
-    help="Of target and drafts alike; repeatable.",
 )
 @click.option(
     "--tokens",
@@ -79,28 +48,23 @@ _DEFAULT_DRAFT = "akunu-tiny-draft.gguf"
     help="Fit unigrams and bigrams on this text (UTF-8); by default on the replies to the other "
     "half of the prompts.",
 )
-@category_option
-@limit_option
-@seed_option
 @click.option(
     "--speed",
     is_flag=True,
     help="Also compare predicted with measured speed, for the drafter ngram and the draft model.",
 )
-@quick_option
-@loading_options()
-@output_options
-def alpha(  # noqa: PLR0917 - click passes by name
-    model: str | None,
-    draft_model: Path | None,
-    categories: tuple[str, ...],
-    speed: bool,
-    num_tokens: int | None,
-    limit: int | None,
-    quick: bool,
-    loading: LoadingOptions,
-    output: Output,
-    **measuring: Any,
+@measuring(
+    Study,
+    model=True,
+    loading=(),
+    prompts="shipped",
+    limit="Use N prompts of each category.",
+    quick=_QUICK_PROMPTS,
+    seed=True,
+    temperatures=(0.0, 1.0),
+)
+def alpha(
+    bench: Study, draft_model: Path | None, *, speed: bool, num_tokens: int | None, **options: Any
 ) -> None:
     """Measure the probability that a model accepts a drafted token, by the source of drafts.
 
@@ -115,68 +79,54 @@ def alpha(  # noqa: PLR0917 - click passes by name
       akunu bench alpha --temperature 0.5 --temperature 1.5 --tokens 2000
       akunu bench alpha large.gguf --draft-model small.gguf --lenience 0.5 --lenience 0.1
     """  # noqa: D301 - \b keeps click from wrapping the examples
-    limit = limited(limit, _QUICK_PROMPTS, is_quick=quick)
-    measuring["temperatures"] = tuple(dict.fromkeys(measuring["temperatures"]))
-    measuring["num_tokens"] = num_tokens or (_QUICK_TOKENS if quick else _TOKENS)
-    from akunu_lab.alpha.run import check_alpha_options, run_alpha, with_predictions
-    from akunu_py.bench.engine_arm import model_of  # imports MLX
-    from akunu_py.bench.measured_model import model_hash
+    measuring = {
+        **options,
+        "seed": bench.seed,
+        "temperatures": tuple(dict.fromkeys(bench.temperatures)),
+        "num_tokens": num_tokens or (_QUICK_TOKENS if bench.quick else _TOKENS),
+    }
+    from akunu_lab.alpha.run import check_alpha_options, run_alpha, with_predictions  # imports MLX
+    from akunu_lab.study.hashes import model_hash
 
     # A mistyped option should not cost the seconds that a large model takes to load.
     check_alpha_options(
-        measuring["temperatures"],
-        measuring["num_tokens"],
-        measuring["lenience"],
-        measuring["seed"],
+        measuring["temperatures"], measuring["num_tokens"], measuring["lenience"], bench.seed
     )
-    if draft_model is None and model is None:
-        draft_model = _shipped_draft()
-    prompts = first_of_each(load_prompts(categories or None), limit)
+    prompts, _ = bench.prompts()
     corpus = measuring["corpus"]
-    arguments = {
-        "model": model,
-        "draft_model": draft_model,
-        "category": categories,
-        "limit": limit,
-        "speed": speed,
-        **measuring,
-        **recorded(replace(loading, draft_model=draft_model)),
-    }
     with contextlib.ExitStack() as stack:
-        engine = stack.enter_context(load_engine(model, loading))
-        draft, drafting = None, None
+        engine = stack.enter_context(bench.engine())
+        if draft_model is None and bench.model is None:
+            shipped = engine.description.path.with_name(_DEFAULT_DRAFT)
+            draft_model = shipped if shipped.is_file() else None
+        draft = None
         if draft_model is not None:
-            draft = stack.enter_context(load_engine(str(draft_model), loading))
-            drafting = model_of(draft, hashed=True)
+            draft = stack.enter_context(bench.engine(str(draft_model)))
         corpus_hash = None if corpus is None else model_hash(corpus)
+        arguments = {
+            "category": bench.categories,
+            "limit": bench.limit,
+            "speed": speed,
+            **measuring,
+            **bench.settled,
+            "draft_model": draft_model,
+        }
         run = stack.enter_context(
-            output.run(
-                "alpha",
-                arguments,
-                model=model_of(engine, hashed=True),
-                draft_model=drafting,
-                inputs={"corpus_hash": corpus_hash},
-            )
+            bench.study(arguments, engine=engine, draft=draft, inputs={"corpus_hash": corpus_hash})
         )
-        progress = stack.enter_context(count_progress("tokens"))
+        progress = stack.enter_context(bench.progress("tokens"))
         report = run_alpha(
             engine, prompts, draft=draft, store=run.store, progress=progress, **measuring
         )
     if speed and report.finished:
         # A second engine, in which the draft model drafts.
         with (
-            load_engine(model, replace(loading, draft_model=draft_model)) as engine,
-            count_progress("replies", "measuring passes") as progress,
+            bench.engine(draft_model=draft_model) as engine,
+            bench.progress("replies", "measuring passes") as progress,
         ):
             report = with_predictions(report, engine, prompts, progress=progress)
     result = run.result(report.findings(corpus_hash))
-    output.emit(result, _head(result, report))
-
-
-def _shipped_draft() -> Path | None:
-    """Return the draft model next to the default model, where it is installed."""
-    path = default_model_path().with_name(_DEFAULT_DRAFT)
-    return path if path.is_file() else None
+    bench.emit(result, _head(result, report))
 
 
 def _head(result: "BenchResult", report: "AlphaReport") -> str:

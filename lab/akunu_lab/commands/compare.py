@@ -1,36 +1,17 @@
 """`akunu bench compare`: other programs on the same weights and token ids, in one run."""
 
 import importlib.util
-from collections.abc import Sequence
-from dataclasses import replace
-from functools import partial
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Literal
 
 import click
 
-from akunu_py.cli import completing
-from akunu_py.cli.bench_options import chosen_prompts, limit_option, limited, prompt_options
-from akunu_py.cli.bench_output import Output, output_options, quick_option
-from akunu_py.cli.command import Command
-from akunu_py.cli.count_progress import count_progress
-from akunu_py.cli.loading_options import (
-    LoadingOptions,
-    loading_options,
-    model_argument,
-    model_path,
-    recorded,
-    settle_weights,
-)
-from akunu_py.cli.terminal import let_others_end
+from akunu_lab.study.study import Study
+from akunu_py.api import Command, measuring
 
 if TYPE_CHECKING:
-    from akunu_py.bench.result_file import BenchResult, Failure
-    from akunu_py.bench.workloads import Prompt
-    from akunu_py.models.load import LoadOptions
-    from akunu_py.models.memory_check import MemoryPart
+    from akunu_py.api import BenchResult
 
-_QUICK_LIMIT = 1
 _QUICK_TOKENS = 48
 _TOKENS = 96
 _PROGRAMS = ("mlx-lm", "llama.cpp", "transformers")
@@ -38,16 +19,6 @@ _MODULES = {"mlx-lm": "mlx_lm", "llama.cpp": "xllamacpp", "transformers": "torch
 
 
 @click.command(cls=Command)
-@model_argument
-@click.option(
-    "--drafter",
-    "drafters",
-    shell_complete=completing.drafters,
-    multiple=True,
-    metavar="NAME",
-    help="Measure akunu with this drafter; repeatable. auto and ngram, and draft-model with "
-    "--draft-model, when left out.",
-)
 @click.option(
     "--program",
     "programs",
@@ -55,16 +26,6 @@ _MODULES = {"mlx-lm": "mlx_lm", "llama.cpp": "xllamacpp", "transformers": "torch
     type=click.Choice(_PROGRAMS),
     help="Compare with this program; repeatable.  [default: all]",
 )
-@click.option(
-    "-t",
-    "--threads",
-    type=click.IntRange(min=1),
-    metavar="N",
-    help="Compute with N threads in every program, on the CPU; one a core, when left out.",
-)
-@prompt_options
-@limit_option
-@quick_option
 @click.option(
     "--max-tokens",
     type=click.IntRange(min=2),
@@ -79,21 +40,22 @@ _MODULES = {"mlx-lm": "mlx_lm", "llama.cpp": "xllamacpp", "transformers": "torch
     help="akunu's drafts: what pays on this machine, or always everything. With always the passes "
     "are the same in every run.",
 )
-@output_options
-@loading_options(draft_model=True)
-def compare(  # noqa: PLR0917 - click passes by name
-    model: str | None,
-    drafters: tuple[str, ...],
+@measuring(
+    Study,
+    model=True,
+    loading=("draft_model",),
+    drafters="Measure akunu with this drafter; repeatable. auto and ngram, and draft-model with "
+    "--draft-model, when left out.",
+    prompts="files",
+    limit="Use N prompts of each category.",
+    quick=1,
+    threads=True,
+)
+def compare(
+    bench: Study,
     programs: tuple[str, ...],
-    threads: int | None,
-    categories: tuple[str, ...],
-    files: tuple[Path, ...],
-    limit: int | None,
-    quick: bool,
     max_tokens: int | None,
-    draft_budget: str,
-    loading: LoadingOptions,
-    output: Output,
+    draft_budget: Literal["auto", "always"],
 ) -> None:
     """Compare akunu with mlx-lm, llama.cpp and transformers, greedily, in one run.
 
@@ -109,87 +71,70 @@ def compare(  # noqa: PLR0917 - click passes by name
       akunu bench compare --quick
       akunu bench compare model.gguf --program llama.cpp --threads 4 --output compared
     """  # noqa: D301 - \b keeps click from wrapping the examples
-    limit = limited(limit, _QUICK_LIMIT, is_quick=quick)
+    loading = bench.loading
     for name in ("adapter", "kv_bits", "reproducible"):
         if getattr(loading, name):
             raise click.UsageError(f"--{name.replace('_', '-')} has no counterpart elsewhere")
-    if not drafters:
-        drafters = ("auto", "ngram", *(["draft-model"] if loading.draft_model else []))
-    if max_tokens is None:
-        max_tokens = _QUICK_TOKENS if quick else _TOKENS
-    from akunu_py.cpu.blas import allowed_cores
+    drafters = list(dict.fromkeys(bench.drafters)) or ["auto", "ngram"]
+    if not bench.drafters and loading is not None and loading.draft_model:
+        drafters.append("draft-model")
+    programs = tuple(name for name in _PROGRAMS if not programs or name in programs)
+    from akunu_lab.compare.run import CompareOptions, check_drafters, run_compare  # imports MLX
 
-    prompts, failures = chosen_prompts(files, categories, limit)
-    arguments = {
-        "model": model,
-        "drafters": list(dict.fromkeys(drafters)),
-        "programs": [name for name in _PROGRAMS if not programs or name in programs],
-        "threads": threads or allowed_cores(),
-        "category": categories,
-        "prompts": files,
-        "limit": limit,
-        "max_tokens": max_tokens,
+    check_drafters(drafters)
+    prompts, failures = bench.prompts()
+    options = CompareOptions(
+        drafters=tuple(drafters),
+        programs=programs,
+        max_tokens=max_tokens or (_QUICK_TOKENS if bench.quick else _TOKENS),
+        draft_budget=draft_budget,
+        num_threads=bench.threads,
+    )
+    arguments: dict[str, Any] = {
+        "drafters": drafters,
+        "programs": programs,
+        "threads": bench.threads,
+        "category": bench.categories,
+        "prompts": bench.files,
+        "limit": bench.limit,
+        "max_tokens": options.max_tokens,
         "draft_budget": draft_budget,
-        **recorded(loading),
+        **bench.settled,
     }
-    let_others_end()
-    result = _run(arguments, loading, prompts, failures, output)
-    output.emit(result, _head(result))
-
-
-def _run(
-    arguments: dict[str, Any],
-    loading: LoadingOptions,
-    prompts: Sequence["Prompt"],
-    failures: Sequence["Failure"],
-    output: Output,
-) -> "BenchResult":
-    from akunu_lab.compare.run import PROGRAMS, CompareOptions, run_compare  # imports MLX
-
-    path, draft_path = model_path(arguments["model"]), None
-    if loading.draft_model is not None:
-        draft_path = model_path(str(loading.draft_model))
-    others = _others(path, loading.of_model(), arguments["programs"])
-    loading = settle_weights(path, replace(loading, draft_model=draft_path), others)
-    arguments["exact_weights"] = loading.exact_weights
-    with count_progress("replies", "setting up") as progress:
-        return run_compare(
-            path,
+    with (
+        bench.engine(
+            beside=_others(programs, is_file=bench.model_path().is_file()), waits=True
+        ) as engine,
+        bench.progress("replies", "setting up") as progress,
+    ):
+        arguments["exact_weights"] = engine.options.exact_weights
+        result = run_compare(
+            engine,
             prompts,
-            CompareOptions(
-                drafters=tuple(arguments["drafters"]),
-                programs=tuple(PROGRAMS[name] for name in arguments["programs"]),
-                max_tokens=arguments["max_tokens"],
-                draft_budget=arguments["draft_budget"],
-                num_threads=arguments["threads"],
-                load=loading.of_model(),
-                context=loading.context,
-                draft_path=draft_path,
-            ),
-            begin=partial(output.run, "compare", arguments),
+            options,
+            begin=lambda inputs: bench.study(arguments, engine=engine, inputs=inputs),
             failures=failures,
             progress=progress,
         )
+    bench.emit(result, _head(result))
 
 
-def _others(path: Path, options: "LoadOptions", programs: Sequence[str]) -> list["MemoryPart"]:
-    """Return the bytes of a model's weights that the installed programs will need beside akunu."""
-    from akunu_py.models.memory_check import MemoryPart  # imports MLX
-    from akunu_py.models.requirements import requirements
+def _others(programs: Sequence[str], *, is_file: bool) -> Callable[[Any], Mapping[str, int]]:
+    """Return the bytes of weights that the installed programs will need beside akunu."""
 
-    if not (path.is_file() or path.is_dir()):
-        return []
-    found = requirements(path, options)
-    sizes = {
-        "mlx-lm": found.weights_bytes,
-        "llama.cpp": found.file_bytes if path.is_file() else 0,
-        "transformers": 4 * found.parameters,
-    }
-    return [
-        MemoryPart(f"{name}'s weights", sizes[name])
-        for name in programs
-        if importlib.util.find_spec(_MODULES[name]) is not None
-    ]
+    def beside(model: Any) -> Mapping[str, int]:
+        sizes = {
+            "mlx-lm": model.weights_bytes,
+            "llama.cpp": model.file_bytes if is_file else 0,
+            "transformers": 4 * model.parameters,
+        }
+        return {
+            f"{name}'s weights": sizes[name]
+            for name in programs
+            if importlib.util.find_spec(_MODULES[name]) is not None
+        }
+
+    return beside
 
 
 def _head(result: "BenchResult") -> str:

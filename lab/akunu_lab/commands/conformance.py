@@ -1,7 +1,9 @@
 """`akunu conformance`: which rules of coding agents a server keeps."""
 
 import json
+import shutil
 import sys
+import textwrap
 from pathlib import Path
 
 import click
@@ -9,10 +11,7 @@ import click
 from akunu_lab.conformance.client import Client
 from akunu_lab.conformance.examined import examine
 from akunu_lab.conformance.rows import ROWS, result_of
-from akunu_py.cli.command import Command
-from akunu_py.cli.terminal import fitted, printable
-from akunu_py.cli.verbosity import is_quiet
-from akunu_py.server.security import read_keys
+from akunu_py.api import Command, ConfigError, printable
 
 
 @click.command(cls=Command)
@@ -36,9 +35,9 @@ def conformance(url: str, model: str | None, api_key_file: Path | None, as_json:
       akunu conformance http://127.0.0.1:8080
       akunu conformance http://studio.local:8080 --api-key-file keys.txt --json
     """  # noqa: D301 - \b keeps click from wrapping the examples
-    key = "" if api_key_file is None else read_keys(api_key_file)[0]
+    key = "" if api_key_file is None else _first_key(api_key_file)
     server = examine(Client(url, key), model)
-    if not as_json and not is_quiet():
+    if not (as_json or click.get_current_context().find_root().params.get("quiet")):
         context = "unknown" if server.context is None else f"{server.context} tokens"
         said = f"{server.model} at {server.client.url}, context {context}"
         click.echo(printable(said, sys.stderr), err=True)
@@ -50,7 +49,7 @@ def conformance(url: str, model: str | None, api_key_file: Path | None, as_json:
             line = f"{result.number:2}  {result.state}  {result.rule}"
             if result.reason:
                 line += f": {result.reason}"
-            click.echo(printable(fitted(line, 12)))
+            click.echo(printable(_fitted(line)))
     counts = {
         state: sum(result.state == state for result in results)
         for state in ("passed", "failed", "skipped")
@@ -64,3 +63,24 @@ def conformance(url: str, model: str | None, api_key_file: Path | None, as_json:
         click.echo(", ".join(f"{count} {state}" for state, count in counts.items()))
     if counts["failed"]:
         raise click.exceptions.Exit(1)
+
+
+def _first_key(path: Path) -> str:
+    """Return the first line of a file that is not a comment; no message quotes it."""
+    try:
+        lines = [line.strip() for line in path.read_text(encoding="utf-8").splitlines()]
+    except (OSError, ValueError) as error:
+        reason = error.strerror if isinstance(error, OSError) else error
+        raise ConfigError(f"{path} cannot be read as a file of API keys: {reason}") from None
+    keys = [line for line in lines if line and not line.startswith("#")]
+    if not keys:
+        raise ConfigError(f"{path} has no API key; write one on a line of its own")
+    return keys[0]
+
+
+def _fitted(line: str) -> str:
+    """Return a line as standard output takes it: broken for a terminal, for a pipe as it is."""
+    if not sys.stdout.isatty():
+        return line
+    width = shutil.get_terminal_size().columns
+    return textwrap.fill(line, width, subsequent_indent=" " * 12, break_long_words=False)

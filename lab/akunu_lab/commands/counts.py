@@ -1,15 +1,22 @@
 """`akunu counts`: n-gram counts of a corpus, to draft from."""
 
 from pathlib import Path
+from typing import Any
 
 import click
 
-from akunu_py.cli import completing
-from akunu_py.cli.count_progress import count_progress
-from akunu_py.cli.group import CommandGroup
-from akunu_py.cli.input_text import GivenPath
+from akunu_py.api import CommandGroup, Measurement, measuring
 
 _KB = 1024
+
+
+class _GivenPath(click.Path):
+    """A path that is not empty: that would be the current folder, which nobody meant."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        if value == "":
+            self.fail("the path is empty; give one, or leave it out", param, ctx)
+        return super().convert(value, param, ctx)
 
 
 @click.group(cls=CommandGroup)
@@ -25,10 +32,10 @@ def counts() -> None:
 
 
 @counts.command()
-@click.argument("corpus", type=GivenPath(path_type=Path, dir_okay=False))
+@click.argument("corpus", type=_GivenPath(path_type=Path, dir_okay=False))
 @click.option(
     "--output",
-    type=GivenPath(path_type=Path, dir_okay=False),
+    type=_GivenPath(path_type=Path, dir_okay=False),
     required=True,
     metavar="FILE",
     help="Write the counts to this file.",
@@ -40,18 +47,15 @@ def counts() -> None:
     show_default=True,
     help="Count only tokens (1), or also pairs of neighbours (2).",
 )
-@click.option(
-    "--tokenizer",
-    "tokenizer_path",
-    type=GivenPath(path_type=Path),
-    metavar="MODEL",
-    shell_complete=completing.models,
-    help="The model to draft for; its tokenizer is enough. The model that ships, when left out.",
+@measuring(
+    tokenizer="The model to draft for; its tokenizer is enough. The model that ships, when left "
+    "out.",
+    output=False,
 )
 @click.option("--ids", is_flag=True, help="CORPUS has decimal token ids instead of text.")
 @click.option("--force", is_flag=True, help="Replace FILE if it is there.")
-def fit(  # noqa: PLR0917 - click passes by name
-    corpus: Path, output: Path, order: int, tokenizer_path: Path | None, ids: bool, force: bool
+def fit(
+    bench: Measurement, corpus: Path, output: Path, order: int, *, ids: bool, force: bool
 ) -> None:
     """Count the tokens of CORPUS, a text in UTF-8.
 
@@ -64,12 +68,11 @@ def fit(  # noqa: PLR0917 - click passes by name
         raise click.UsageError(f"{output} exists; give --force to replace it")
     if not output.absolute().parent.is_dir():
         raise click.UsageError(f"the folder {output.parent} for the counts does not exist")
-    from akunu_lab.commands.replay import load_tokenizer  # numpy and tokenizers
     from akunu_lab.counts import fit_counts, id_pieces, save_counts, text_pieces
     from akunu_py.drafting.memory import vocabulary_fingerprint
 
-    tokenizer = load_tokenizer(tokenizer_path)
-    with count_progress("kB counted") as progress:
+    tokenizer = bench.load_tokenizer()
+    with bench.progress("kB counted") as progress:
 
         def read(done: int, size: int) -> None:
             progress(done // _KB, size // _KB)
@@ -88,7 +91,7 @@ def fit(  # noqa: PLR0917 - click passes by name
 
 
 @counts.command()
-@click.argument("file", type=GivenPath(path_type=Path, dir_okay=False))
+@click.argument("file", type=_GivenPath(path_type=Path, dir_okay=False))
 def show(file: Path) -> None:
     """Describe FILE, which `akunu counts fit` wrote.
 

@@ -6,32 +6,14 @@ from typing import TYPE_CHECKING, Any
 import click
 from click.core import ParameterSource
 
-from akunu_lab.commands.replay import load_tokenizer
-from akunu_py.cli import completing
-from akunu_py.cli.bench_options import limited
-from akunu_py.cli.bench_output import Output, output_options, quick_option
-from akunu_py.cli.bench_speed import speed_head
-from akunu_py.cli.command import Command
-from akunu_py.cli.count_progress import count_progress
-from akunu_py.cli.loading_options import (
-    LoadingOptions,
-    load_engine,
-    loading_options,
-)
-from akunu_py.cli.loading_options import (
-    recorded as recorded_options,
-)
-from akunu_py.cli.terminal import let_others_end
+from akunu_lab.study.study import Study
+from akunu_py.api import Command, measuring
 
 if TYPE_CHECKING:
-    from akunu_py.bench.result_file import Failure
-    from akunu_py.bench.runner import Item
-    from akunu_py.engine.engine import Engine
-    from akunu_py.protocols import Tokenizer
+    from akunu_py.api import Engine, Failure, Item, Tokenizer
 
 _OPTIONS_OF_FILES = ("compute_type", "exact_weights", "q6k", "pre_tokenizer", "context")
 _MOST_PROMPT_TOKENS = 1024
-_LIMIT, _QUICK_LIMIT = 4, 1
 
 
 @click.command(cls=Command)
@@ -41,29 +23,6 @@ _LIMIT, _QUICK_LIMIT = 4, 1
     "--random-model",
     metavar="NAME",
     help="Build a model with random weights instead: llama-135m, llama-tiny.",
-)
-@click.option(
-    "--tokenizer",
-    "tokenizer_path",
-    type=click.Path(path_type=Path),
-    metavar="MODEL|GGUF",
-    help="With --random-model: tokenize with this model's tokenizer.  [default: the shipped model]",
-)
-@click.option(
-    "--drafter",
-    "drafters",
-    shell_complete=completing.drafters,
-    multiple=True,
-    default=("none", "ngram", "auto"),
-    show_default=True,
-    metavar="NAME",
-    help="Measure this drafter; repeatable.",
-)
-@click.option(
-    "--limit",
-    type=click.IntRange(min=1),
-    metavar="N",
-    help=f"Use N items of each trace.  [default: {_LIMIT}]",
 )
 @click.option(
     "--rounds",
@@ -95,20 +54,23 @@ _LIMIT, _QUICK_LIMIT = 4, 1
     metavar="N",
     help="Leave out items with longer prompts.",
 )
-@quick_option
-@loading_options(draft_model=True, heads=True)
-@output_options
-def recorded(  # noqa: PLR0917 - click passes by name
+@measuring(
+    Study,
+    loading=("draft_model", "heads"),
+    drafters="Measure this drafter; repeatable.",
+    drafters_default=("none", "ngram", "auto"),
+    tokenizer="With --random-model: tokenize with this model's tokenizer.  [default: the shipped "
+    "model]",
+    limit="Use N items of each trace.",
+    limit_default=4,
+    quick=1,
+)
+def recorded(
+    bench: Study,
     traces: tuple[Path, ...],
-    model: str | None,
     random_model: str | None,
-    tokenizer_path: Path | None,
-    limit: int | None,
-    quick: bool,
     max_prompt_tokens: int,
-    loading: LoadingOptions,
-    output: Output,
-    **measuring: Any,
+    **options: Any,
 ) -> None:
     """Compare decoding with mlx-lm's own, forced to recorded replies.
 
@@ -120,67 +82,59 @@ def recorded(  # noqa: PLR0917 - click passes by name
       akunu bench recorded edits.jsonl
       akunu bench recorded edits.jsonl --random-model llama-135m
     """  # noqa: D301 - \b keeps click from wrapping the examples
-    if random_model is not None and model is not None:
+    if random_model is not None and bench.model is not None:
         raise click.UsageError("give either --model or --random-model")
-    if tokenizer_path is not None and random_model is None:
+    if bench.tokenizer is not None and random_model is None:
         raise click.UsageError("--tokenizer goes with --random-model; a model has its own")
     for name in ("kv_bits", "reproducible"):
-        if getattr(loading, name):
+        if getattr(bench.loading, name):
             raise click.UsageError(
                 f"--{name.replace('_', '-')} has no counterpart in mlx-lm's loop"
             )
-    limit = limited(limit, _QUICK_LIMIT, is_quick=quick) or _LIMIT
-    from akunu_py.bench.engine_arm import model_of  # imports MLX
-    from akunu_py.bench.measured_model import model_from
-    from akunu_py.bench.speed import content_hash, run_speed, speed_findings
+    from akunu_lab.study.hashes import items_hash
+    from akunu_py.api import run_speed  # imports MLX
 
     arguments = {
+        **bench.settled,
         "traces": traces,
-        "model": model,
         "random_model": random_model,
-        "tokenizer": tokenizer_path,
-        "limit": limit,
+        "tokenizer": bench.tokenizer,
+        "limit": bench.limit,
         "max_prompt_tokens": max_prompt_tokens,
-        **measuring,
-        **recorded_options(loading),
+        "drafters": bench.drafters,
+        **options,
     }
-    let_others_end()
-    with _engine(model, random_model, tokenizer_path, loading) as engine:
+    with _engine(bench, random_model) as engine:
         failures: list[Failure] = []
         items = _items(
             engine.tokenizer,
             traces,
             failures,
-            limit=limit,
+            limit=bench.limit,
             max_prompt_tokens=max_prompt_tokens,
-            max_tokens=measuring["max_tokens"],
+            max_tokens=options["max_tokens"],
         )
-        described = model_of(engine, hashed=random_model is None)
-        draft = None if engine.draft_model is None else model_from(engine.draft_model)
-        inputs = {"cases": content_hash(items)}
+        inputs = {"cases": items_hash(items)}
         with (
-            output.run(
-                "recorded", arguments, model=described, draft_model=draft, inputs=inputs
-            ) as run,
-            count_progress("replies", "measuring passes") as progress,
+            bench.study(arguments, engine=engine, inputs=inputs) as run,
+            bench.progress("replies", "measuring passes") as progress,
         ):
-            report = run_speed(engine, items, store=run.store, progress=progress, **measuring)
-    result = run.result(speed_findings(report, failures))
-    output.emit(result, speed_head(result, report, "forced to recorded replies", **measuring))
+            report = run_speed(
+                engine, items, drafters=bench.drafters, store=run.store, progress=progress,
+                **options,
+            )  # fmt: skip
+    result = run.result(report.findings(failures))
+    sizes = {name: options[name] for name in ("max_tokens", "num_draft_tokens")}
+    bench.emit(result, report.head(result, "forced to recorded replies", **sizes))
 
 
-def _engine(
-    model: str | None, random_model: str | None, tokenizer: Path | None, loading: LoadingOptions
-) -> "Engine":
+def _engine(bench: Study, random_model: str | None) -> "Engine":
     if random_model is None:
-        return load_engine(model, loading)
+        return bench.engine(waits=True)
     _refuse_options_of_files()
     from akunu_lab.random_models import build_random_model
-    from akunu_py.engine.engine import Engine  # imports MLX
 
-    engine = Engine(build_random_model(random_model, load_tokenizer(tokenizer)))
-    engine.compares_rows = False
-    return engine
+    return build_random_model(random_model, bench.load_tokenizer())
 
 
 def _refuse_options_of_files() -> None:
@@ -199,7 +153,7 @@ def _items(
     traces: tuple[Path, ...],
     failures: list["Failure"],
     *,
-    limit: int,
+    limit: int | None,
     max_prompt_tokens: int,
     max_tokens: int,
 ) -> list["Item"]:
@@ -209,7 +163,7 @@ def _items(
     """
     from akunu_lab.replay.tokens import tokenize
     from akunu_lab.replay.traces import read_trace
-    from akunu_py.bench.runner import Item
+    from akunu_py.api import Item
 
     items: list[Item] = []
     for path in traces:

@@ -1,32 +1,20 @@
 """`akunu bench replay`: drafters compared on recorded outputs."""
 
-import os
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
-from akunu_py.cli.bench_options import StreamCounts, limited, processes_option
-from akunu_py.cli.bench_output import Output, output_options, quick_option
-from akunu_py.cli.command import Command
-from akunu_py.cli.count_progress import count_progress
-from akunu_py.cli.default_model_offer import fetch_unasked
-from akunu_py.cli.loading_options import model_path
-from akunu_py.model_store.default_model import default_model_path
+from akunu_lab.study.study import Study
+from akunu_py.api import Command, measuring
 
 if TYPE_CHECKING:
     from akunu_lab.replay.runner import ReplayItem
     from akunu_lab.replay.trace_replays import Memory
-    from akunu_py.bench.result_file import Failure
-    from akunu_py.protocols import Tokenizer
-
-_QUICK_LIMIT = 20
+    from akunu_py.api import Failure
 
 _DEFAULT_CURVE = "m5-max-70b-4bit"
-
-_CONVERTED = "metadata.gguf"
-"""What holds the tokenizer of a model that `akunu models convert` wrote."""
 
 
 @click.command(cls=Command)
@@ -47,14 +35,6 @@ _CONVERTED = "metadata.gguf"
     f"{_DEFAULT_CURVE}]",
 )
 @click.option(
-    "--tokenizer",
-    "tokenizer_path",
-    type=click.Path(path_type=Path),
-    metavar="MODEL|GGUF",
-    help="Tokenize with this model's tokenizer; a vocabulary is enough.  [default: the shipped "
-    "model]",
-)
-@click.option(
     "--tune",
     is_flag=True,
     help="Choose each baseline's draft length on half of the sessions, report the other half.",
@@ -73,31 +53,24 @@ _CONVERTED = "metadata.gguf"
     show_default=True,
     help="Group the table by category or by trace.",
 )
-@click.option(
-    "--streams",
-    type=StreamCounts(),
-    metavar="N,N...",
-    help="Replay auto with the engine's draft budget, for these numbers of replies at once.",
+@measuring(
+    Study,
+    tokenizer="Tokenize with this model's tokenizer; a vocabulary is enough.  [default: the "
+    "shipped model]",
+    streams="Replay auto with the engine's draft budget, for these numbers of replies at once.",
+    processes=True,
+    limit="Use the first N items of each trace.",
+    quick=20,
 )
-@processes_option
-@click.option(
-    "--limit", type=click.IntRange(min=1), metavar="N", help="Use the first N items of each trace."
-)
-@quick_option
-@output_options
-def replay(  # noqa: PLR0917 - click passes by name
+def replay(
+    bench: Study,
     traces: tuple[Path, ...],
     drafters: tuple[str, ...],
     curves: tuple[str, ...],
-    tokenizer_path: Path | None,
+    *,
     tune: bool,
     memory: "Memory",
     by: str,
-    streams: tuple[int, ...] | None,
-    processes: int | None,
-    limit: int | None,
-    quick: bool,
-    output: Output,
 ) -> None:
     """Compare drafters on recorded outputs, without a model.
 
@@ -115,7 +88,6 @@ def replay(  # noqa: PLR0917 - click passes by name
       akunu bench replay traces/*.jsonl --curve gentle-slope --tune --by trace
       akunu bench replay traces/*.jsonl --streams 2,4,8
     """  # noqa: D301 - \b keeps click from wrapping the examples
-    limit = limited(limit, _QUICK_LIMIT, is_quick=quick)
     from akunu_lab.replay.curves import load_curves
     from akunu_lab.replay.report import (
         comparison_lines,
@@ -128,8 +100,9 @@ def replay(  # noqa: PLR0917 - click passes by name
     from akunu_lab.replay.tokens import read_traces, tokenize_traces
     from akunu_lab.replay.trace_drafters import not_replayable, replayable_names
     from akunu_lab.replay.trace_replays import ReplayInputs, plan_replays, run_replays
-    from akunu_py.bench.run import Findings
+    from akunu_py.api import Findings
 
+    streams, limit = bench.streams, bench.limit
     if streams and (drafters or tune):
         name = "--drafter" if drafters else "--tune"
         raise click.UsageError(f"--streams replays auto with its own lengths; leave out {name}")
@@ -141,14 +114,14 @@ def replay(  # noqa: PLR0917 - click passes by name
     failures: list[Failure] = []
     # All are read before any is tokenized: a mistake in the last one is told at once.
     read = read_traces(traces, limit, failures)
-    items = tokenize_traces(read, load_tokenizer(tokenizer_path), failures, count_progress)
+    items = tokenize_traces(read, bench.load_tokenizer(), failures, bench.progress)
     if tune:
         _check_halves(items)
     arguments: dict[str, object] = {
         "traces": traces,
         "drafter": names,
         "curve": curves or (_DEFAULT_CURVE,),
-        "tokenizer": tokenizer_path,
+        "tokenizer": bench.tokenizer,
         "tune": tune,
         "memory": memory,
         "by": by,
@@ -160,11 +133,11 @@ def replay(  # noqa: PLR0917 - click passes by name
 
         arguments["streams"] = streams
         with (
-            output.run("replay", arguments, inputs={"hashes": hashes}) as run,
-            count_progress("replays") as progress,
+            bench.study(arguments, inputs={"hashes": hashes}) as run,
+            bench.progress("replays") as progress,
         ):
             tables = company_tables(items, costs, streams, by=by, progress=progress)
-        output.emit(
+        bench.emit(
             run.result(Findings(deterministic={"hashes": hashes}, tables=tables)),
             "auto with the engine's draft budget",
         )
@@ -177,14 +150,14 @@ def replay(  # noqa: PLR0917 - click passes by name
     # The longest first: processes end at about the same time.
     replays = sorted(plan_replays(cells, items), key=lambda replay: -sizes[replay.trace])
     with (
-        output.run("replay", arguments, inputs={"hashes": hashes}) as run,
-        count_progress("replays") as progress,
+        bench.study(arguments, inputs={"hashes": hashes}) as run,
+        bench.progress("replays") as progress,
     ):
         counts, finished = run_replays(
             replays,
             ReplayInputs(items, costs, memory),
             run.store,
-            processes=processes or os.cpu_count() or 1,
+            processes=bench.processes,
             progress=progress,
         )
     # Figures are over all traces: a drafter that an interrupt left without one has none.
@@ -215,30 +188,7 @@ def replay(  # noqa: PLR0917 - click passes by name
     )
     tail = [f"{name}: not replayable; {why}" for name, why in left_out.items()]
     head = _head(costs, limit, tune=tune, memory=memory)
-    output.emit(run.result(findings), head, "\n".join((*comparison_lines(reports), *tail)))
-
-
-def load_tokenizer(model: Path | None) -> "Tokenizer":
-    """Return the tokenizer of a model by any of its names; its weights are not looked at.
-
-    None is the model that ships, whatever the settings' own one is: figures are compared with it.
-    """
-    if model is None:
-        fetch_unasked()
-    path = default_model_path() if model is None else model_path(str(model))
-    if path.is_dir() and not (path / _CONVERTED).is_file():
-        # mlx-lm takes over a second
-        from akunu_py.models.folder_settings import read_folder_config
-        from akunu_py.models.folder_tokenizer import FolderTokenizer
-
-        return FolderTokenizer(path, read_folder_config(path))
-    from akunu_py.gguf import GGUFFile
-    from akunu_py.tokenizers import from_gguf
-
-    if path.is_dir():
-        path /= _CONVERTED
-    with GGUFFile.open(path) as file:
-        return from_gguf(file.metadata)
+    bench.emit(run.result(findings), head, "\n".join((*comparison_lines(reports), *tail)))
 
 
 def _check_halves(items: "Mapping[str, tuple[ReplayItem, ...]]") -> None:

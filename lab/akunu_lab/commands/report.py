@@ -3,15 +3,10 @@
 import shlex
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 
-from akunu_py.cli.command import Command
-from akunu_py.system.errors import ConfigError
-
-if TYPE_CHECKING:
-    from akunu_py.bench.result_file import BenchResult
+from akunu_py.api import BenchResult, Command, ConfigError
 
 
 @click.command(cls=Command)
@@ -39,12 +34,15 @@ def report(results: tuple[Path, ...], folder: Path, *, no_pictures: bool) -> Non
     """  # noqa: D301 - \b keeps click from wrapping the examples
     from akunu_lab.pages.content import KeptResult, make_page  # --help without
     from akunu_lab.pages.forms import PICTURES, html_page, markdown_page
-    from akunu_py.bench.result_file import read_result, write_text
+    from akunu_lab.study.files import write_text
 
+    above = click.get_current_context().parent
+    bench = above.command if above is not None else click.Group()
+    assert isinstance(bench, click.Group)  # noqa: S101 - the command is one of its own
     kept: list[KeptResult] = []
     for path in results:
-        result = read_result(path)
-        kept.append(KeptResult(str(path), command_text(result), result))
+        result = BenchResult.read(path)
+        kept.append(KeptResult(str(path), command_text(result, bench), result))
     page = make_page(kept, pictures=not no_pictures)
     try:
         (folder / PICTURES if not no_pictures else folder).mkdir(parents=True, exist_ok=True)
@@ -59,10 +57,8 @@ def report(results: tuple[Path, ...], folder: Path, *, no_pictures: bool) -> Non
     click.echo(f"wrote {folder / 'report.html'} and report.md{warnings}")
 
 
-def command_text(result: "BenchResult") -> str:
-    """Return the command that repeats a result, as one would type it."""
-    from akunu_py.cli.bench import bench  # that module offers this one
-
+def command_text(result: BenchResult, bench: click.Group) -> str:
+    """Return the command under `akunu bench` that repeats a result, as one would type it."""
     command = bench.get_command(click.Context(bench), result.command)
     words = None if command is None else _command_words(command, result.arguments)
     # Of a result of another version only the name may be known.

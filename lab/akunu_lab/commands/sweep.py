@@ -1,7 +1,6 @@
 """`akunu bench sweep`: drafters over a grid of their settings, a heat map and a recommendation."""
 
 import contextlib
-import os
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
@@ -9,41 +8,20 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from akunu_py.cli import completing
-from akunu_py.cli.bench_options import (
-    category_option,
-    limited,
-    processes_option,
-    seed_option,
-    temperature_option,
-)
-from akunu_py.cli.bench_output import Output, output_options, quick_option
-from akunu_py.cli.command import Command
-from akunu_py.cli.count_progress import count_progress
-from akunu_py.cli.loading_options import (
-    LoadingOptions,
-    load_engine,
-    loading_options,
-    model_argument,
-    recorded,
-)
-from akunu_py.cli.reply_options import warn_if_not_exact
+from akunu_lab.study.study import Study
+from akunu_py.api import Command, measuring
 
 if TYPE_CHECKING:
     from akunu_lab.replay.cells import Cell, Setting
     from akunu_lab.sweep.report import Report
     from akunu_lab.sweep.run import SweepOptions
-    from akunu_py.bench.result_file import BenchResult
-    from akunu_py.engine.engine import Engine
-    from akunu_py.protocols import Tokenizer
+    from akunu_py.api import BenchResult, Engine, Tokenizer
 
-_QUICK_LIMIT = 3
 _QUICK_TOKENS = 64
 _TOKENS = 128
 
 
 @click.command(cls=Command)
-@model_argument
 @click.option(
     "--trace",
     "traces",
@@ -51,12 +29,6 @@ _TOKENS = 128
     type=click.Path(path_type=Path),
     metavar="FILE",
     help="Replay these recorded replies instead of the model's own; repeatable.",
-)
-@click.option(
-    "--tokenizer",
-    type=click.Path(path_type=Path),
-    metavar="MODEL|GGUF",
-    help="Tokenize traces with this tokenizer, with --curve; the model's, when left out.",
 )
 @click.option(
     "--curve",
@@ -67,14 +39,6 @@ _TOKENS = 128
     "--live",
     is_flag=True,
     help="Decode with every cell instead of replaying; for draft models and measured speeds.",
-)
-@click.option(
-    "--drafter",
-    "drafters",
-    shell_complete=completing.drafters,
-    multiple=True,
-    metavar="NAME",
-    help="Sweep this drafter; repeatable. The n-gram drafters and auto, when left out.",
 )
 @click.option("--num-draft-tokens", multiple=True, metavar="N|A..B", help="Most tokens of a draft.")
 @click.option("--order", multiple=True, metavar="N|A..B", help="Longest n-gram, in tokens.")
@@ -132,28 +96,26 @@ _TOKENS = 128
     show_default=True,
     help="How long drafters remember earlier replies of a replay.",
 )
-@category_option
-@click.option(
-    "--limit",
-    type=click.IntRange(min=1),
-    metavar="N",
-    help="Use N prompts of each category, or N items of each trace.",
-)
 @click.option(
     "--max-tokens",
     type=click.IntRange(min=1),
     metavar="N",
     help=f"Generate at most N tokens a reply.  [default: {_TOKENS}; {_QUICK_TOKENS} with --quick]",
 )
-@temperature_option
-@seed_option
-@processes_option
-@quick_option
-@output_options
-@loading_options(draft_model=True, counts=True)
-def sweep(
-    drafters: tuple[str, ...], output: Output, loading: LoadingOptions, **options: Any
-) -> None:
+@measuring(
+    Study,
+    model=True,
+    loading=("draft_model", "counts"),
+    drafters="Sweep this drafter; repeatable. The n-gram drafters and auto, when left out.",
+    tokenizer="Tokenize traces with this tokenizer, with --curve; the model's, when left out.",
+    prompts="shipped",
+    limit="Use N prompts of each category, or N items of each trace.",
+    quick=3,
+    temperature=True,
+    seed=True,
+    processes=True,
+)
+def sweep(bench: Study, **options: Any) -> None:
     """Find the drafter and the settings that are fastest here.
 
     The model answers the shipped prompts once, plainly. Then each cell of the grid is replayed on
@@ -174,42 +136,40 @@ def sweep(
       akunu bench sweep --live --temp 1 --drafter counts --draft-sampling coupled
           --draft-sampling rejection --lenience 1 --lenience 0.5
     """  # noqa: D301 - \b keeps click from wrapping the examples
-    from akunu_lab.commands.replay import load_tokenizer
     from akunu_lab.sweep.heat_map import choose_axes  # numpy
     from akunu_lab.sweep.plan import make_plan
     from akunu_lab.sweep.run import SweepOptions
 
     axes = _axes(options)
-    quick, model, tokenizer = options.pop("quick"), options.pop("model"), options.pop("tokenizer")
-    _check(options)
-    options["max_tokens"] = options["max_tokens"] or (_QUICK_TOKENS if quick else _TOKENS)
-    options["limit"] = limited(options["limit"], _QUICK_LIMIT, is_quick=quick)
-    processes = options.pop("processes") or os.cpu_count() or 1
+    _check(bench, options)
+    options["max_tokens"] = options["max_tokens"] or (_QUICK_TOKENS if bench.quick else _TOKENS)
+    options |= {
+        "categories": bench.categories,
+        "limit": bench.limit,
+        "temperature": bench.temperature,
+        "seed": bench.seed,
+    }
+    loading = bench.loading
     plan = make_plan(
-        drafters,
+        bench.drafters,
         axes,
         live=options["live"],
-        temperature=options["temperature"],
-        has_draft_model=loading.draft_model is not None,
-        has_counts=loading.counts is not None,
-        quick=quick,
+        temperature=bench.temperature,
+        has_draft_model=loading is not None and loading.draft_model is not None,
+        has_counts=loading is not None and loading.counts is not None,
+        quick=bench.quick,
     )
     choose_axes(dict.fromkeys(plan.grid.cells, 1.0), options["heat_axes"], plan.default.drafter)
-    _warn(plan.grid.cells, options["temperature"])
-    settled = SweepOptions(plan=plan, processes=processes, **options)
+    _warn(plan.grid.cells, bench.temperature)
+    settled = SweepOptions(plan=plan, processes=bench.processes, **options)
     arguments = {
-        "model": model, "drafters": drafters, "axes": axes, "tokenizer": tokenizer, **options,
-        **recorded(loading),
+        "drafters": bench.drafters, "axes": axes, "tokenizer": bench.tokenizer, **options,
+        **bench.settled,
     }  # fmt: skip
-    opened = load_engine(model, loading) if settled.needs_model else contextlib.nullcontext()
+    opened = bench.engine() if settled.needs_model else contextlib.nullcontext()
     with opened as engine:
-        _measure(
-            settled,
-            arguments,
-            engine,
-            tokenizer=load_tokenizer(tokenizer) if engine is None else engine.tokenizer,
-            output=output,
-        )
+        tokenizer = bench.load_tokenizer() if engine is None else engine.tokenizer
+        _measure(bench, settled, arguments, engine, tokenizer)
 
 
 def _axes(options: dict[str, Any]) -> "dict[str, Sequence[Setting]]":
@@ -228,50 +188,48 @@ def _axes(options: dict[str, Any]) -> "dict[str, Sequence[Setting]]":
 
 def _warn(cells: "Iterable[Cell]", temperature: float) -> None:
     """Warn once if any cell is not exact."""
-    from akunu_py.values.types import GenerationConfig
+    from akunu_py.api import GenerationConfig
 
     relaxed = next((cell for cell in cells if not cell.is_exact), None)
     if relaxed is not None:
-        warn_if_not_exact(relaxed.config(GenerationConfig(temperature=temperature)))
+        config = relaxed.config(GenerationConfig(temperature=temperature))
+        quiet = click.get_current_context().find_root().params.get("quiet")
+        if config.exactness == "none" and not quiet:
+            click.echo(
+                "Warning: replies are not exact: what is drafted changes how likely they are.",
+                err=True,
+            )
 
 
-def _check(options: Mapping[str, Any]) -> None:
+def _check(bench: Study, options: Mapping[str, Any]) -> None:
     if options["traces"] and options["live"]:
         raise click.UsageError("--live decodes prompts; leave out --trace")
-    if options["traces"] and options["categories"]:
+    if options["traces"] and bench.categories:
         raise click.UsageError("--category chooses shipped prompts; leave it out with --trace")
 
 
 def _measure(
+    bench: Study,
     options: "SweepOptions",
     arguments: dict[str, object],
     engine: "Engine | None",
-    *,
     tokenizer: "Tokenizer",
-    output: Output,
 ) -> None:
+    from akunu_lab.study.hashes import model_hash
     from akunu_lab.sweep.report import make_report, sweep_findings
     from akunu_lab.sweep.run import run_sweep
-    from akunu_py.bench.engine_arm import model_of  # imports MLX
-    from akunu_py.bench.measured_model import model_from, model_hash
 
-    loaded = None if engine is None else engine.draft_model
-    with output.run(
-        "sweep",
-        arguments,
-        model=None if engine is None else model_of(engine, hashed=True),
-        draft_model=None if loaded is None else model_from(loaded),
-        inputs={"traces_sha256": [model_hash(path) for path in options.traces]},
-    ) as run:
+    inputs = {"traces_sha256": [model_hash(path) for path in options.traces]}
+    with bench.study(arguments, engine=engine, inputs=inputs) as run:
         report = make_report(
-            run_sweep(options, run.store, engine=engine, tokenizer=tokenizer, bar=count_progress)
+            run_sweep(options, run.store, engine=engine, tokenizer=tokenizer, bar=bench.progress)
         )
     result = run.result(sweep_findings(report))
-    if output.form == "terminal":
+    if not (bench.as_json or bench.as_csv or bench.markdown):
         _print_heat_map(report)
     # A recommendation is printed below its table.
     words = () if report.recommendation is not None else (report.words,)
-    output.emit(
+    bench.emit(
         result, _head(options, result, report), "\n".join((*options.plan.grid.notes, *words))
     )
 

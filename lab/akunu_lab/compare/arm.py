@@ -1,18 +1,16 @@
 """Other programs: what their arms are made from, and why one is missing."""
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from akunu_py.bench.runner import Arm
-
 if TYPE_CHECKING:
     # The process of a program without MLX does not import it.
-    from akunu_py.models.load import LoadedModel
+    from akunu_py.api import Arm, Engine
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,8 +36,7 @@ class ComparedModel:
 
     Attributes:
         path: the model's file or folder.
-        options: fields of akunu's `LoadOptions`.
-        context: akunu's limit of the context, in tokens.
+        options: akunu's options of loading, those of the draft model too.
         draft_path: a smaller model with the same vocabulary, if there is one.
         longest: most tokens of prompt and reply together.
         max_tokens: most tokens of a reply.
@@ -52,8 +49,7 @@ class ComparedModel:
     """
 
     path: Path
-    options: Mapping[str, Any] = field(default_factory=dict)
-    context: int | None = None
+    options: Any = None
     draft_path: Path | None = None
     longest: int
     max_tokens: int
@@ -63,21 +59,15 @@ class ComparedModel:
     probe: tuple[int, ...]
     logits: NDArray[np.float32]
 
-    def load(self) -> "LoadedModel":
-        """Load the model as akunu did; raises as `load_model` does."""
-        from akunu_py.models.load import LoadOptions, load_model  # imports MLX
+    def load(self, *, drafts: bool = False) -> "Engine":
+        """Load the model as akunu did, and the draft model where it `drafts`.
 
-        return load_model(self.path, LoadOptions(**self.options), context=self.context)
+        Raises as `Engine.load` does.
+        """
+        from akunu_py.api import Engine  # imports MLX
 
-    def load_draft(self) -> "LoadedModel | None":
-        """Load the draft model as akunu did, if there is one; raises as `load_model` does."""
-        from akunu_py.models.load import LoadOptions, draft_options, load_model
-
-        if self.draft_path is None:
-            return None
-        return load_model(
-            self.draft_path, draft_options(self.draft_path, LoadOptions(**self.options))
-        )
+        draft = self.draft_path if drafts else None
+        return Engine.load(self.path, self.options, draft_model=draft)
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,4 +84,4 @@ class Program:
 
     name: str
     arms: tuple[str, ...]
-    make: Callable[[ComparedModel], Sequence[Arm | Skipped]]
+    make: Callable[[ComparedModel], "Sequence[Arm | Skipped]"]

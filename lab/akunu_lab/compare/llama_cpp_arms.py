@@ -10,11 +10,8 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from akunu_lab.compare.arm import EXTRA, PACKAGE, ComparedModel, Program, Skipped, UnavailableError
-from akunu_py.bench.reply import MeasuredReply
-from akunu_py.bench.runner import Arm, Item
-from akunu_py.system.errors import ContractError
-from akunu_py.system.extras import install_command
-from akunu_py.values.decode_stats import DecodeStats
+from akunu_py.api import Arm, ContractError, Item, MeasuredReply, install_command
+from akunu_py.values.types import DecodeStats
 
 PLAIN = "llama.cpp-plain"
 MODES = ("ngram-simple", "ngram-map-k", "ngram-map-k4v", "ngram-mod", "ngram-cache")

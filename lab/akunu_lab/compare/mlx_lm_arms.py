@@ -3,62 +3,48 @@
 from collections.abc import Sequence
 
 from akunu_lab.compare.arm import ComparedModel, Program, Skipped
-from akunu_py.bench.mlx_lm_arm import MlxLmArm, Passes
-from akunu_py.bench.runner import Arm
-from akunu_py.cpu.blas import fix_threads
-from akunu_py.models.load import LoadedModel
-from akunu_py.models.mlx_lm_loop import PlainLoop, drafted_passes
-from akunu_py.system.errors import ConfigError
-from akunu_py.tokenizers.vocabulary import common_ids
+from akunu_py.api import Arm, Engine, MlxLmArm, load_tokenizer
 
 PLAIN = "mlx-lm-plain"
 _DRAFT = "mlx-lm-draft"
+
 _NUM_DRAFT_TOKENS = 2
 """Tokens that `speculative_generate_step` drafts by default."""
 
 
 def make_arms(subject: ComparedModel) -> Sequence[Arm | Skipped]:
     """Return the plain arm, and the arm with the draft model if there is one."""
-    loaded = subject.load()
-    fix_threads(subject.num_threads)
-    model = loaded.model
-    weights = f"{loaded.description.weights} weights as akunu loads them"
-
-    def arm(name: str, passes: Passes, about: str) -> MlxLmArm:
-        return MlxLmArm(
-            name, passes, max_tokens=subject.max_tokens, end_ids=subject.end_ids, plain=PLAIN,
-            about=f"{about}, {weights}",
-        )  # fmt: skip
-
-    plain = arm(PLAIN, PlainLoop(model).passes, "generate_step")
-    draft = subject.load_draft()
-    if draft is None:
-        return [plain, Skipped(_DRAFT, "there is no draft model; give one: --draft-model")]
-    reason = _mismatch(loaded, draft)
-    if reason:
-        return [plain, Skipped(_DRAFT, reason)]
+    engine, skipped = _load(subject)
+    weights = f"{engine.description.weights} weights as akunu loads them"
+    plain = MlxLmArm(
+        PLAIN, engine, max_tokens=subject.max_tokens, plain=PLAIN, end_ids=subject.end_ids,
+        about=f"generate_step, {weights}", num_threads=subject.num_threads,
+    )  # fmt: skip
+    if skipped is not None:
+        return [plain, skipped]
     return [
         plain,
-        arm(
-            _DRAFT,
-            lambda prompt, most, _text: drafted_passes(
-                model, draft.model, prompt, most, _NUM_DRAFT_TOKENS
-            ),
-            f"speculative_generate_step, {_NUM_DRAFT_TOKENS} drafted",
+        MlxLmArm(
+            _DRAFT, engine, max_tokens=subject.max_tokens, plain=PLAIN, end_ids=subject.end_ids,
+            about=f"speculative_generate_step, {_NUM_DRAFT_TOKENS} drafted, {weights}",
+            num_draft_tokens=_NUM_DRAFT_TOKENS,
         ),
-    ]
+    ]  # fmt: skip
 
 
-def _mismatch(target: LoadedModel, draft: LoadedModel) -> str:
-    """Return why mlx-lm cannot use the draft model; it feeds the ids of each to the other."""
-    ours, theirs = target.tokenizer.token_texts(), draft.tokenizer.token_texts()
-    try:
-        common = common_ids(ours, theirs)
-    except ConfigError as error:
-        return str(error)
-    if common < max(len(ours), len(theirs)):
-        return f"mlx-lm takes draft models of the very same vocabulary; these share {common} ids"
-    return ""
+def _load(subject: ComparedModel) -> tuple[Engine, Skipped | None]:
+    """Return the engine, with the draft model unless mlx-lm cannot use it, and why not."""
+    if subject.draft_path is None:
+        reason = "there is no draft model; give one: --draft-model"
+        return subject.load(), Skipped(_DRAFT, reason)
+    ours, theirs = (
+        load_tokenizer(path).token_texts() for path in (subject.path, subject.draft_path)
+    )
+    if ours == theirs:
+        return subject.load(drafts=True), None
+    # It feeds the ids of each model to the other.
+    reason = "mlx-lm takes draft models of the very same vocabulary, and this one has another"
+    return subject.load(), Skipped(_DRAFT, reason)
 
 
 MLX_LM = Program("mlx-lm", (PLAIN, _DRAFT), make_arms)

@@ -9,9 +9,7 @@ from multiprocessing.connection import Connection
 from typing import Any
 
 from akunu_lab.compare.arm import ComparedModel, Program, Skipped, UnavailableError
-from akunu_py.bench.reply import MeasuredReply
-from akunu_py.bench.runner import Arm, Item
-from akunu_py.system.errors import AkunuError
+from akunu_py.api import AkunuError, Arm, Item, MeasuredReply
 
 
 class PeerError(AkunuError):

@@ -4,18 +4,16 @@ They let another program run the same weights. Only decoders like llama are supp
 parameters mlx-lm names as Hugging Face does.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import mlx.core as mx
 import numpy as np
 from mlx import nn
-from mlx.utils import tree_flatten
 from numpy.typing import NDArray
 
-from akunu_py.models.expansion import STOCK_LAYERS, dense_weight
-from akunu_py.models.layers import FrequencyRope, Planes, Scaled, StackedLinear
-from akunu_py.system.errors import ConfigError
+from akunu_py.api import ConfigError
 
 _MODULES = {f"mlx_lm.models.{name}": name for name in ("llama", "qwen2", "qwen3")}
 _ARGUMENTS = (
@@ -46,8 +44,8 @@ class PlainDecoder:
     inverse_frequencies: NDArray[np.float32]
 
 
-def plain_decoder(model: nn.Module) -> PlainDecoder:
-    """Return a model's weights, which take four bytes a parameter besides the model itself.
+def plain_decoder(model: nn.Module, dense: Mapping[str, mx.array]) -> PlainDecoder:
+    """Return a model's weights for another program, from its `dense` parameters by their paths.
 
     Raises ConfigError for another family, sliding windows, and rotary layers that do more than
     rotate all of a head by fixed frequencies.
@@ -71,7 +69,7 @@ def plain_decoder(model: nn.Module) -> PlainDecoder:
         raise ConfigError(f"its rotary layers rotate {rope.dims} of {head_dim} dimensions")
     frequencies = _inverse_frequencies(rope)
     arrays: dict[str, NDArray[np.float32]] = {}
-    for path, array in _dense_arrays(model).items():
+    for path, array in dense.items():
         numbers = np.array(array, dtype=np.float32)
         part = path.split(".")[-2]
         if rope.traditional and part in heads:
@@ -82,27 +80,9 @@ def plain_decoder(model: nn.Module) -> PlainDecoder:
     return PlainDecoder(model_type, config, arrays, float32, frequencies)
 
 
-def _dense_arrays(model: nn.Module) -> dict[str, mx.array]:
-    """Return all parameters in float32 by path, quantized ones expanded.
-
-    The model itself is unchanged.
-
-    Raises ConfigError for layers that are more than one matrix.
-    """
-    arrays: dict[str, mx.array] = dict(tree_flatten(model.parameters()))
-    for path, module in model.named_modules():
-        if isinstance(module, (Scaled, StackedLinear)):
-            raise ConfigError(f"{path} is a {type(module).__name__}, not a single matrix")
-        if isinstance(module, (*STOCK_LAYERS, Planes)):
-            for name, _ in tree_flatten(module.parameters()):
-                if name != "bias":
-                    del arrays[f"{path}.{name}"]
-            arrays[f"{path}.weight"] = dense_weight(module)
-    return {path: array.astype(mx.float32) for path, array in arrays.items()}
-
-
 def _inverse_frequencies(rope: nn.Module) -> NDArray[np.float32]:
-    if isinstance(rope, FrequencyRope) and rope.scale == 1:
+    if getattr(rope, "wavelengths", None) is not None and rope.scale == 1:
+        # akunu's own layer, of any frequencies.
         return np.array(1 / rope.wavelengths, dtype=np.float32)
     if type(rope) is nn.RoPE:
         exponents = np.arange(0, rope.dims, 2, dtype=np.float64) / rope.dims

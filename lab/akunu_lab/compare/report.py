@@ -1,34 +1,44 @@
 """The report of a comparison: figures for files, tables for people."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
 
 from akunu_lab.compare.arm import Skipped
 from akunu_lab.compare.mlx_lm_arms import PLAIN as MLX_LM
-from akunu_py.bench.bootstrap import LEAST_SESSIONS, Ratio
-from akunu_py.bench.figures import ArmFigures, Identity, Logits, Part, arm_figures, identity, ratio
-from akunu_py.bench.result_file import Costs, Failure
-from akunu_py.bench.rows import plain
-from akunu_py.bench.run import Findings
-from akunu_py.bench.runner import Arm, ItemReplies, Runs
-from akunu_py.bench.tables import Column, Table, ratio_columns, table_of
-from akunu_py.bench.workloads import order_of
+from akunu_py.api import (
+    Arm,
+    ArmFigures,
+    Column,
+    Costs,
+    Failure,
+    Findings,
+    Identity,
+    ItemReplies,
+    Ratio,
+    Table,
+)
+
+Part = Literal["decoding", "prompt", "whole"]
+Logits = Callable[[Sequence[int]], NDArray[np.float32]]
 
 AKUNU = "akunu-plain"
 
 _SPEED = (
     Column("arm", "arm"),
-    *ratio_columns("of_mlx_lm", "of\nmlx-lm", ".2f"),
-    *ratio_columns("of_own_plain", "of own\nplain", ".2f"),
+    *Column.ratio("of_mlx_lm", "of\nmlx-lm", ".2f"),
+    *Column.ratio("of_own_plain", "of own\nplain", ".2f"),
     Column("tokens_per_s", "tokens/s", ".1f"),
 )
 _PROMPT = (
     Column("arm", "arm"),
-    *ratio_columns("prompt_of_mlx_lm", "of\nmlx-lm", ".2f"),
+    *Column.ratio("prompt_of_mlx_lm", "of\nmlx-lm", ".2f"),
     Column("prompt_tokens_per_s", "prompt\ntokens/s", ".1f"),
     Column("first_ms", "first\nms", ".1f"),
-    *ratio_columns("end_to_end", "end to end,\nof mlx-lm", ".2f"),
+    *Column.ratio("end_to_end", "end to end,\nof mlx-lm", ".2f"),
 )
 _OUTPUT = (
     Column("arm", "arm"),
@@ -45,14 +55,14 @@ _CATEGORY = (
     Column("category", "category"),
     Column("arm", "arm"),
     Column("other", "of"),
-    *ratio_columns("ratio", "speed", ".2f"),
+    *Column.ratio("ratio", "speed", ".2f"),
     Column("items", "items"),
 )
 _PROGRAMS = (Column("arm", "arm"), Column("program", "program"), Column("settings", "settings"))
 _SKIPPED = (Column("name", "skipped"), Column("reason", "reason"))
 _NOTE = (
     "Tokens a second of decoding after the first pass; a ratio is of all tokens / all seconds, "
-    f"with a 95 % interval over at least {LEAST_SESSIONS} sessions. mlx-lm is mlx-lm-plain."
+    f"with a 95 % interval over at least {Ratio.LEAST_SESSIONS} sessions. mlx-lm is mlx-lm-plain."
 )
 _PROMPT_NOTE = (
     "The prompt's tokens / seconds to the first token of the reply; first is the median of these "
@@ -79,36 +89,36 @@ class Comparison:
 
 def compare(arms: Sequence[Arm], runs: Sequence[ItemReplies], logits: Logits) -> Comparison:
     """Return the figures of all arms that decoded anything."""
-    figures = {arm.name: arm_figures(runs, arm.name) for arm in arms}
+    figures = {arm.name: ArmFigures.of(runs, arm.name) for arm in arms}
     present = tuple(arm for arm in arms if figures[arm.name].replies)
     return Comparison(
         arms=present,
         figures=figures,
-        own={arm.name: identity(runs, arm.name, arm.plain, logits) for arm in present},
-        akunu={arm.name: identity(runs, arm.name, AKUNU, logits) for arm in present},
+        own={arm.name: figures[arm.name].identity(arm.plain, logits) for arm in present},
+        akunu={arm.name: figures[arm.name].identity(AKUNU, logits) for arm in present},
     )
 
 
 def compare_findings(
     comparison: Comparison,
-    runs: Runs,
+    measured: Sequence[ItemReplies],
     *,
     skipped: Sequence[Skipped],
     failures: Sequence[Failure],
     costs: Costs | None,
+    finished: bool,
 ) -> Findings:
-    """Return the figures, tables and rows of a comparison; `failures` are those from before it."""
-    measured = runs.answered
+    """Return the figures, tables and rows of a comparison over items that some arm answered."""
     return Findings(
         deterministic=deterministic(comparison, measured),
-        timing=timing(comparison, measured),
+        timing=timing(comparison),
         tables=tables(comparison, skipped, measured),
         items=tuple(
-            {"id": run.item.id, "category": run.item.category, **plain(run)} for run in measured
+            {"id": run.item.id, "category": run.item.category, **run.plain()} for run in measured
         ),
-        failures=(*failures, *runs.failures),
+        failures=tuple(failures),
         costs=costs,
-        finished=runs.finished,
+        finished=finished,
     )
 
 
@@ -124,7 +134,7 @@ def deterministic(comparison: Comparison, runs: Sequence[ItemReplies]) -> dict[s
         found: dict[str, object] = {}
         names = {run.item.id for run in chosen}
         for arm in steady:
-            one = arm_figures(chosen, arm.name)
+            one = ArmFigures.of(chosen, arm.name)
             if not one.replies:
                 continue
             stats = one.stats
@@ -144,7 +154,7 @@ def deterministic(comparison: Comparison, runs: Sequence[ItemReplies]) -> dict[s
             }
         return found
 
-    categories = order_of(run.item.category for run in runs)
+    categories = dict.fromkeys(run.item.category for run in runs)
     return {
         "total": figures(runs),
         "categories": {
@@ -153,7 +163,7 @@ def deterministic(comparison: Comparison, runs: Sequence[ItemReplies]) -> dict[s
     }
 
 
-def timing(comparison: Comparison, runs: Sequence[ItemReplies]) -> dict[str, object]:
+def timing(comparison: Comparison) -> dict[str, object]:
     """Return ratios by "arm/other arm" and part; by arm its program, rates and differences."""
     ratios: dict[str, object] = {}
     for arm in comparison.arms:
@@ -161,7 +171,7 @@ def timing(comparison: Comparison, runs: Sequence[ItemReplies]) -> dict[str, obj
             if arm.name == other:
                 continue
             for behind, part in _PARTS.items():
-                found = ratio(runs, arm.name, other, part)
+                found = comparison.figures[arm.name].over(other, part)
                 ratios[f"{arm.name}/{other}{behind}"] = found
     arms = {}
     for arm in comparison.arms:
@@ -185,11 +195,11 @@ def tables(
 ) -> tuple[Table, ...]:
     """Return the tables; skipped arms have their own table."""
     found = [
-        table_of("speed", "Speed", _SPEED, _speed(comparison, runs), note=_NOTE),
-        table_of("prompt", "Prompts", _PROMPT, _prompt(comparison, runs), note=_PROMPT_NOTE),
-        table_of("output", "Drafts and output", _OUTPUT, _output(comparison), note=_OUTPUT_NOTE),
+        Table.of("speed", "Speed", _SPEED, _speed(comparison, runs), note=_NOTE),
+        Table.of("prompt", "Prompts", _PROMPT, _prompt(comparison, runs), note=_PROMPT_NOTE),
+        Table.of("output", "Drafts and output", _OUTPUT, _output(comparison), note=_OUTPUT_NOTE),
         _by_category(comparison, runs),
-        table_of(
+        Table.of(
             "programs",
             "Arms",
             _PROGRAMS,
@@ -201,7 +211,7 @@ def tables(
         ),
     ]
     if skipped:
-        found.append(table_of("skipped", "Skipped", _SKIPPED, map(asdict, skipped)))
+        found.append(Table.of("skipped", "Skipped", _SKIPPED, map(asdict, skipped)))
     return tuple(found)
 
 
@@ -231,7 +241,7 @@ def _over(
     runs: Sequence[ItemReplies], arm: str, other: str, part: Part = "decoding"
 ) -> Ratio | None:
     """Return the ratio of an arm to another; None to itself."""
-    return None if arm == other else ratio(runs, arm, other, part)
+    return None if arm == other else ArmFigures.of(runs, arm).over(other, part)
 
 
 def _output(comparison: Comparison) -> Iterable[dict[str, Any]]:
@@ -254,18 +264,18 @@ def _output(comparison: Comparison) -> Iterable[dict[str, Any]]:
 def _by_category(comparison: Comparison, runs: Sequence[ItemReplies]) -> Table:
     """Return ratios of decoding speed by category: to the own plain arm, for that to mlx-lm."""
     records: list[dict[str, Any]] = []
-    for category in order_of(run.item.category for run in runs):
+    for category in dict.fromkeys(run.item.category for run in runs):
         chosen = [run for run in runs if run.item.category == category]
         for arm in comparison.arms:
             if arm.name == MLX_LM:
                 continue
             other = MLX_LM if arm.name == arm.plain else arm.plain
-            found = ratio(chosen, arm.name, other)
+            found = ArmFigures.of(chosen, arm.name).over(other)
             records.append({
                 "category": category, "arm": arm.name, "other": other, "ratio": found,
                 "items": found.pairs,
             })  # fmt: skip
-    return table_of(
+    return Table.of(
         "by_category",
         "Speed by category",
         _CATEGORY,

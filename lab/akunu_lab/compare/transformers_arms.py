@@ -9,10 +9,7 @@ import numpy as np
 
 from akunu_lab.compare.arm import EXTRA, PACKAGE, ComparedModel, Program, Skipped, UnavailableError
 from akunu_lab.compare.plain_decoder import PlainDecoder, plain_decoder
-from akunu_py.bench.reply import MeasuredReply, Recorder
-from akunu_py.bench.runner import Arm, Item
-from akunu_py.system.errors import ConfigError
-from akunu_py.system.extras import install_command
+from akunu_py.api import Arm, ConfigError, Item, MeasuredReply, Recorder, install_command
 
 PLAIN = "transformers-plain"
 _LOOKUP = "transformers-lookup"
@@ -129,11 +126,10 @@ def make_arms(subject: ComparedModel) -> Sequence[Arm | Skipped]:
             f"its float32 weights take {needed / 1e9:.1f} GB, more than half of the memory"
         )
     try:
-        decoder = plain_decoder(loaded.model)
+        with loaded, loaded.lend("its weights are handed over") as lent:
+            decoder = plain_decoder(lent.model, lent.dense_arrays())
     except ConfigError as error:
         raise UnavailableError(f"its weights cannot be handed over: {error}") from error
-    # transformers has its own copy of the weights.
-    del loaded
     model = _build(decoder)
     device = _device(torch) if subject.on_gpu else "cpu"
     if device == "cpu":

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlsplit
 
-from akunu_py.system.errors import AkunuError, ConfigError
+from akunu_py.api import AkunuError, ConfigError
 
 _WAIT_S = 300.0
 """Longest time without a byte. A prompt may take minutes on a slow machine."""

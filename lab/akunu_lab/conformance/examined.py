@@ -14,7 +14,7 @@ from akunu_lab.conformance.client import (
     HttpAnswer,
     SkippedError,
 )
-from akunu_py.system.errors import ConfigError
+from akunu_py.api import ConfigError
 
 _WORDS = (
     "river", "stone", "green", "seven", "paper", "cloud", "early", "music", "north", "table",

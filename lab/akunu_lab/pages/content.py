@@ -6,8 +6,7 @@ from pathlib import Path
 
 from akunu_lab.plots.canvas import render, require_matplotlib, style
 from akunu_lab.plots.pictures import LeftOut, Picture, count, mapping, number, pictures_of
-from akunu_py.bench.result_file import BenchResult
-from akunu_py.bench.tables import Table
+from akunu_py.api import BenchResult, Table
 
 _LOOPING = 0.25
 """Share of loops in the output that makes rates of drafting unreliable."""

@@ -6,7 +6,7 @@ from importlib.resources import files
 import jinja2
 
 from akunu_lab.pages.content import DrawnPicture, Page, Section
-from akunu_py.bench.tables import escape_markdown
+from akunu_py.api import Table
 
 PICTURES = "pictures"
 """The folder of the Markdown page's pictures."""
@@ -29,11 +29,11 @@ def _data(drawn: DrawnPicture) -> str:
 
 def markdown_page(page: Page) -> str:
     """Return the page for GitHub's Markdown; pictures are `pictures/NAME.svg`."""
-    lines = [f"# {escape_markdown(page.title)}", ""]
+    lines = [f"# {Table.escape(page.title)}", ""]
     if page.warnings:
         lines += ["**What to know first**", ""]
         lines += [
-            f"- {_in_section(page, section)}{escape_markdown(warning)}"
+            f"- {_in_section(page, section)}{Table.escape(warning)}"
             for section, warning in page.warnings
         ]
         lines.append("")
@@ -45,32 +45,31 @@ def markdown_page(page: Page) -> str:
 def _in_section(page: Page, section: Section) -> str:
     if len(page.sections) == 1:
         return ""
-    return f"[{escape_markdown(section.heading)}](#{section.anchor}): "
+    return f"[{Table.escape(section.heading)}](#{section.anchor}): "
 
 
 def _markdown_section(section: Section) -> list[str]:
     lines = [
         f'<a id="{section.anchor}"></a>',
         "",
-        f"## {escape_markdown(section.heading)}",
+        f"## {Table.escape(section.heading)}",
         "",
         # An indented line is code, whatever its text.
         f"    {' '.join(section.kept.command.split())}",
         "",
-        *(f"- {escape_markdown(name)}: {escape_markdown(value)}" for name, value in section.facts),
+        *(f"- {Table.escape(name)}: {Table.escape(value)}" for name, value in section.facts),
         "",
     ]
     for table in section.tables:
         lines += [table.markdown()]
     for drawn in section.pictures:
-        title = escape_markdown(drawn.picture.title)
+        title = Table.escape(drawn.picture.title)
         lines += [f"![{title}]({PICTURES}/{drawn.file}.svg)", ""]
-        lines += [f"{title}. {escape_markdown(drawn.picture.caption)}", ""]
+        lines += [f"{title}. {Table.escape(drawn.picture.caption)}", ""]
     if section.left_out:
         lines += ["Not drawn:", ""]
         lines += [
-            f"- {escape_markdown(one.title)}: {escape_markdown(one.reason)}"
-            for one in section.left_out
+            f"- {Table.escape(one.title)}: {Table.escape(one.reason)}" for one in section.left_out
         ]
         lines.append("")
     return lines

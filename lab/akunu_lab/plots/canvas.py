@@ -10,8 +10,7 @@ import warnings
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from akunu_py.system.errors import ConfigError
-from akunu_py.system.extras import install_command
+from akunu_py.api import ConfigError, install_command
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING
 
 from akunu_lab.plots import charts, heat_map, theory_curve
 from akunu_lab.sweep.heat_map import HeatMap, heat_map_of
-from akunu_py.bench.bootstrap import Ratio
-from akunu_py.bench.result_file import BenchResult
+from akunu_py.api import BenchResult, Ratio
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

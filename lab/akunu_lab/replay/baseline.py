@@ -9,7 +9,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from importlib.metadata import entry_points
 
-from akunu_py.values.types import Draft
+from akunu_py.api import Draft
 
 
 class TraceDrafter(ABC):

@@ -4,9 +4,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from akunu_lab.replay.baseline import baselines
+from akunu_py.api import GenerationConfig
 from akunu_py.drafting.ngram_settings import NGRAM_DEFAULTS
 from akunu_py.drafting.registry import default_num_draft_tokens, kind_of
-from akunu_py.values.types import GenerationConfig
 
 Setting = int | float | str | None
 

@@ -10,17 +10,14 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from akunu_lab.replay.runner import ReplayItem
-from akunu_py.bench.metrics import TimedPair, speedup
-from akunu_py.bench.runner import Progress
-from akunu_py.bench.tables import Column, Table, ratio_columns, table_of
+from akunu_lab.study.values import Progress
+from akunu_py.api import Column, Draft, Ratio, Table, Target
 from akunu_py.decoding.budget import Budget, BudgetState
 from akunu_py.decoding.loop import Decoding, verify_match
 from akunu_py.decoding.shared_passes import SharedPasses
 from akunu_py.drafting.auto import AutoDrafter, AutoState
 from akunu_py.drafting.registry import default_num_draft_tokens
-from akunu_py.protocols import Target
 from akunu_py.values.cost_curve import CostCurve
-from akunu_py.values.types import Draft
 
 _UNIT_S = 0.01
 _NO_TOKEN = -1
@@ -32,7 +29,7 @@ _WINDOW = 16
 _COLUMNS = (
     Column("group", "outputs"),
     Column("streams", "replies\nat once"),
-    *ratio_columns("speed", "of plain", ".3f"),
+    *Column.ratio("speed", "of plain", ".3f"),
     Column("drafted", "drafted\na token", ".2f"),
     Column("hit_rate", "hit\nrate", ".0%"),
 )
@@ -140,7 +137,7 @@ def company_tables(
             {
                 "group": group,
                 "streams": count,
-                "speed": speedup(list(_windows(passes, curves[name].cost(count), count))),
+                "speed": Ratio.of(_windows(passes, curves[name].cost(count), count)),
                 "drafted": drafted / tokens if tokens else None,
                 "hit_rate": (tokens - count * len(passes)) / drafted if drafted else None,
             }
@@ -148,14 +145,16 @@ def company_tables(
         progress(number, len(rows))
     title = "replies at once, with the draft budget"
     return tuple(
-        table_of(f"streams-{name}", f"{name}: {title}", _COLUMNS, found)
+        Table.of(f"streams-{name}", f"{name}: {title}", _COLUMNS, found)
         for name, found in records.items()
     )
 
 
-def _windows(passes: Sequence[SharedPass], plain: float, streams: int) -> Iterator[TimedPair]:
+def _windows(
+    passes: Sequence[SharedPass], plain: float, streams: int
+) -> Iterator[tuple[str, float, float, float, float]]:
     """Yield stretches of passes, each beside as many plain passes."""
     for start in range(0, len(passes), _WINDOW):
         own = passes[start : start + _WINDOW]
         tokens, cost = sum(one.tokens for one in own), sum(one.cost for one in own)
-        yield TimedPair(str(start), streams * len(own), plain * len(own), tokens, cost)
+        yield str(start), streams * len(own), plain * len(own), tokens, cost

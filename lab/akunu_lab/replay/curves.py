@@ -5,10 +5,9 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Annotated, Any
 
-from msgspec import Meta
+from msgspec import Meta, json
 
-from akunu_py.bench.rows import Row, parse, typed
-from akunu_py.system.errors import ConfigError
+from akunu_py.api import ConfigError, Row
 from akunu_py.values.cost_curve import CostCurve
 
 Rows = Annotated[int, Meta(ge=1, lt=10**6)]
@@ -62,13 +61,13 @@ def parse_curves(text: str, name: str) -> dict[str, CostCurve]:
     Between `flat_after` and `flat_until` rows costs do not rise; past the last point the last
     segment's slope continues. Raises ConfigError, which names the file, the curve and the field.
     """
-    file = typed(parse(text, name), _File, name)
+    file = _File.from_json(text, name)
     if not file.curves:
         raise ConfigError(f"{name} has no curves; give one or more by name")
     curves: dict[str, CostCurve] = {}
     for key, value in file.curves.items():
         where = f"{name}, curve {key!r}"
-        curves[key] = _made(typed(value, _Curve, where), where)
+        curves[key] = _made(_Curve.from_json(json.encode(value), where), where)
     return curves
 
 

@@ -20,9 +20,7 @@ from akunu_lab.replay.results import (
 from akunu_lab.replay.runner import ReplayItem
 from akunu_lab.replay.trace_drafters import drafts_by_curve
 from akunu_lab.replay.trace_replays import Counts, Traces
-from akunu_py.bench.bootstrap import Ratio
-from akunu_py.bench.rows import Row
-from akunu_py.bench.tables import Column, Table, ratio_columns, table_of
+from akunu_py.api import Column, Ratio, Row, Table
 from akunu_py.values.cost_curve import CostCurve
 
 LIMITS = (0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 12, 14, 16, 20, 24, 31, 40, 64)
@@ -30,13 +28,13 @@ LIMITS = (0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 12, 14, 16, 20, 24, 31, 40, 64)
 
 _COLUMNS = (
     Column("drafter", "drafter"),
-    *ratio_columns("speed", "speed", ".3f", range_form=".2f"),
+    *Column.ratio("speed", "speed", ".3f", range_form=".2f"),
     Column("up_to", "up\nto"),
     Column("fire_rate", "fire\nrate", ".0%"),
     Column("hit_rate", "hit\nrate", ".0%"),
     Column("alpha", "alpha", ".0%"),
     Column("mean_draft", "mean\ndraft", ".1f"),
-    *ratio_columns("tokens_per_pass", "tok/\npass", ".2f"),
+    *Column.ratio("tokens_per_pass", "tok/\npass", ".2f"),
     Column("us_a_pass", "us a\npass", ".0f"),
 )
 
@@ -253,7 +251,7 @@ def replay_tables(curves: Sequence[CurveReport], by: str) -> tuple[Table, ...]:
                 for drafter, (cell, figures) in group.items()
             )
             name = _free_name(f"{curve.curve}-{title}", names)
-            tables.append(table_of(name, f"{prefix}{title}, {size} items", _COLUMNS, records))
+            tables.append(Table.of(name, f"{prefix}{title}, {size} items", _COLUMNS, records))
     return tuple(tables)
 
 

@@ -5,13 +5,16 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
 import numpy as np
+from numpy.typing import NDArray
 
 from akunu_lab.replay.cells import PLAIN, Cell
 from akunu_lab.replay.runner import ItemCounts, ReplayItem
 from akunu_lab.replay.trace_replays import Counts, Traces
-from akunu_py.bench.bootstrap import Floats, Ratio, estimate, mean_speed, session_weights
+from akunu_py.api import Ratio
 from akunu_py.values.cost_curve import CostCurve
 from akunu_py.values.types import DecodeStats
+
+Floats = NDArray[np.float64]
 
 TUNING_HALF, REPORTED_HALF = 0, 1
 
@@ -79,7 +82,7 @@ class Figures:
 
 def compare(figures: Figures, other: Figures) -> Ratio:
     """Compare two cells on the same resamples of the same items."""
-    return estimate(figures.samples / other.samples, figures.items)
+    return Ratio.estimate(figures.samples / other.samples, figures.items)
 
 
 class Results:
@@ -127,15 +130,15 @@ class Results:
             speeds.append((tokens, weights @ self._item_costs(cell, name)[picked]))
         if not found:
             return None
-        samples = mean_speed(speeds)
+        samples = _mean_speed(speeds)
         with np.errstate(invalid="ignore", divide="ignore"):
             per_pass = np.asarray(sum(tokens for tokens, _ in speeds) / sum(passes))
         decoded = all(item.decode_s is not None for item in found)
         return Figures(
             items=len(found),
             stats=sum((item.stats for item in found), DecodeStats()),
-            tokens_per_pass=estimate(per_pass, len(found)),
-            speed=estimate(samples, len(found)),
+            tokens_per_pass=Ratio.estimate(per_pass, len(found)),
+            speed=Ratio.estimate(samples, len(found)),
             drafter_s=sum(item.drafter_s for item in found),
             decode_s=sum(item.decode_s or 0.0 for item in found) if decoded else None,
             identical=sum(bool(item.identical) for item in found) if decoded else None,
@@ -150,7 +153,7 @@ class Results:
     def _trace_weights(self, name: str) -> Floats:
         if name not in self._weights:
             items, resampled = self._traces[name], self._picked(name, self._resampled)
-            weights = session_weights([items[i].session for i in resampled], name=name)
+            weights = Ratio.weights([items[i].session for i in resampled], name=name)
             self._weights[name] = np.zeros((len(weights), len(items)))
             self._weights[name][:, resampled] = weights
         return self._weights[name]
@@ -161,3 +164,10 @@ class Results:
             plain = self._counts[PLAIN][name] if PLAIN in self._counts else [None] * len(counts)
             self._costs[cell, name] = np.array(list(map(self._cost, counts, plain)))
         return self._costs[cell, name]
+
+
+def _mean_speed(traces: Iterable[tuple[Floats, Floats]]) -> Floats:
+    """Return the geometric mean over traces of tokens / cost, both given for each resample."""
+    with np.errstate(invalid="ignore", divide="ignore"):
+        logs = [np.log(tokens / cost) for tokens, cost in traces]
+        return np.asarray(np.exp(np.mean(logs, axis=0)))

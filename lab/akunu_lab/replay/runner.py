@@ -13,13 +13,13 @@ from itertools import pairwise
 from msgspec import field
 
 from akunu_lab.replay.baseline import Baseline, TraceDrafter
-from akunu_py.bench.rows import Number, Row
+from akunu_lab.study.values import Number
+from akunu_py.api import Draft, Drafter, Row
 from akunu_py.decoding.loop import verify_match
 from akunu_py.decoding.stats import StatsRecorder, step_stats
-from akunu_py.protocols import Drafter
 from akunu_py.values.cost_curve import CostCurve
 from akunu_py.values.decode_stats import SourceStats
-from akunu_py.values.types import DecodeStats, Draft
+from akunu_py.values.types import DecodeStats
 
 _NO_TOKEN = -1
 """The choice beyond the end of an output, which no draft can match."""

@@ -8,10 +8,8 @@ from pathlib import Path
 
 from akunu_lab.replay.runner import ReplayItem
 from akunu_lab.replay.traces import TraceItem, read_trace
-from akunu_py.bench.result_file import Failure
+from akunu_py.api import AkunuError, ConfigError, Failure, Tokenizer
 from akunu_py.drafting.memory import vocabulary_fingerprint
-from akunu_py.protocols import Tokenizer
-from akunu_py.system.errors import AkunuError, ConfigError
 
 MAX_OUTPUT_TOKENS = 1500
 """Most tokens of an output: a few long loops would otherwise outweigh all others."""

@@ -4,12 +4,11 @@ from collections.abc import Callable, Sequence
 
 from akunu_lab.replay.baseline import TraceDrafter, baselines
 from akunu_lab.replay.cells import Cell
+from akunu_py.api import Draft, Drafter, GenerationConfig
 from akunu_py.drafting import drafter_names, make_drafter
 from akunu_py.drafting.auto import AutoDrafter, AutoState
 from akunu_py.drafting.registry import Need, kind_of
-from akunu_py.protocols import Drafter
 from akunu_py.values.cost_curve import CostCurve
-from akunu_py.values.types import Draft, GenerationConfig
 
 _NOT_REPLAYABLE: dict[Need, str] = {
     "candidates": "it learns from the target's logits, and a trace has none",

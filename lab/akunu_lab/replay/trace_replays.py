@@ -8,9 +8,9 @@ from akunu_lab.replay.baseline import Baseline, baselines
 from akunu_lab.replay.cells import Cell
 from akunu_lab.replay.runner import ItemCounts, ReplayItem, replay_item, replay_lengths
 from akunu_lab.replay.trace_drafters import make_trace_drafter
-from akunu_py.bench.resume import ItemStore
-from akunu_py.bench.worker_pool import run_tasks
-from akunu_py.system.errors import ConfigError
+from akunu_lab.replay.worker_pool import run_tasks
+from akunu_lab.study.store import ItemStore
+from akunu_py.api import ConfigError
 from akunu_py.values.cost_curve import CostCurve
 
 Memory = Literal["trace", "session"]

@@ -9,7 +9,8 @@ from typing import Annotated, Any, Literal
 
 from msgspec import UNSET, Meta, UnsetType
 
-from akunu_py.bench.rows import Count, FieldError, Row
+from akunu_lab.study.values import Count
+from akunu_py.api import ConfigError, Row
 
 Share = Annotated[float, Meta(ge=0, le=1 + 1e-5)]
 """A number from 0 to 1; sums of float32 may be slightly above."""
@@ -45,27 +46,32 @@ class TraceStep(Row, frozen=True):
     """Written by earlier versions, and ignored."""
 
 
+def wrong(field: str, message: str) -> ConfigError:
+    """Return the error of a field of a line, as `Row.from_line` words it."""
+    return ConfigError(f"field {field}: {message}")
+
+
 def check_steps(
     steps: Sequence[TraceStep], prompt_ids: Sequence[int], token_ids: Sequence[int]
 ) -> None:
-    """Check that the steps together give the token ids; raises FieldError if they do not."""
+    """Check that the steps together give the token ids; raises ConfigError if they do not."""
     if not prompt_ids or not token_ids:
-        raise FieldError("steps", "needs token_ids and prompt_ids to be steps of")
+        raise wrong("steps", "needs token_ids and prompt_ids to be steps of")
     ids: list[int] = []
     for number, step in enumerate(steps):
         name = f"steps[{number}]"
         accepted = _accepted(name, step)
         if len(ids) >= len(token_ids):
-            raise FieldError(name, "comes after the last of the token ids")
+            raise wrong(name, "comes after the last of the token ids")
         before = len(prompt_ids) + len(ids)
         if step.position != before:
-            raise FieldError(
+            raise wrong(
                 f"{name}.position", f"is {step.position}; the tokens before it are {before}"
             )
         ids += (*accepted, step.token)
     # A stop text or an end-of-generation id may cut the last step short.
     if ids[: len(token_ids)] != list(token_ids):
-        raise FieldError("steps", "do not put token_ids together")
+        raise wrong("steps", "do not put token_ids together")
 
 
 def _accepted(name: str, step: TraceStep) -> list[int]:
@@ -75,14 +81,14 @@ def _accepted(name: str, step: TraceStep) -> list[int]:
     for place, drafted in enumerate(step.drafted):
         where = f"{name}.drafted[{place}]"
         if drafted.parent >= place:
-            raise FieldError(f"{where}.parent", f"is {drafted.parent}; parents come first")
+            raise wrong(f"{where}.parent", f"is {drafted.parent}; parents come first")
         if drafted.accepted is True:
             if drafted.parent != last:
-                raise FieldError(f"{where}.accepted", "is true of a token that is on no path")
+                raise wrong(f"{where}.accepted", "is true of a token that is on no path")
             accepted.append(drafted.token)
             last = place
     if step.accepted != len(accepted):
-        raise FieldError(
+        raise wrong(
             f"{name}.accepted", f"is {step.accepted} where {len(accepted)} tokens are accepted"
         )
     return accepted

@@ -5,6 +5,7 @@ reading continues if the caller takes reports.
 """
 
 import hashlib
+import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any
@@ -12,10 +13,9 @@ from typing import Annotated, Any
 from msgspec import Meta
 from msgspec.structs import replace
 
-from akunu_lab.replay.trace_steps import TraceStep, check_steps
-from akunu_py.bench.result_file import Failure
-from akunu_py.bench.rows import Count, FieldError, Row, convert, read_record
-from akunu_py.system.errors import ConfigError
+from akunu_lab.replay.trace_steps import TraceStep, check_steps, wrong
+from akunu_lab.study.values import Count
+from akunu_py.api import ConfigError, Failure, Row
 
 Text = Annotated[str, Meta(min_length=1)]
 Ids = Annotated[tuple[Count, ...], Meta(min_length=1)]
@@ -81,14 +81,15 @@ def parse_trace(data: bytes, name: str, failures: list[Failure] | None = None) -
         if not line.strip():
             continue
         try:
-            item = read_item(read_record(line))
+            item = read_item(line)
             _check_id(item, lines)
             if item.session in sessions:
                 _check_order(items[-1], item)
-        except FieldError as error:
+        except ConfigError as error:
             where = f"{name}, line {number}"
             if failures is None:
-                raise ConfigError(f"{where}{', ' if error.field else ': '}{error}") from None
+                of_field = str(error).startswith("field ")
+                raise ConfigError(f"{where}{', ' if of_field else ': '}{error}") from None
             failed.append(Failure(where, str(error)))
             continue
         lines[item.id] = number
@@ -104,14 +105,15 @@ def parse_trace(data: bytes, name: str, failures: list[Failure] | None = None) -
     return items
 
 
-def read_item(record: dict[str, Any]) -> TraceItem:
-    """Return the item of a line's object; raise FieldError, which names a malformed field."""
-    item = convert(record, TraceItem)
+def read_item(line: bytes) -> TraceItem:
+    """Return the item of a line; raise ConfigError, which names a malformed field."""
+    item = TraceItem.from_line(line)
+    record: dict[str, Any] = json.loads(line)
     for field, value in record.items():
         if isinstance(value, str):
             _check_text(field, value)
     if "turn" in record and "session" not in record:
-        raise FieldError("turn", "needs a session to be a turn of")
+        raise wrong("turn", "needs a session to be a turn of")
     if "steps" in record:
         check_steps(item.steps, item.prompt_ids, item.token_ids)
     return replace(item, session=item.session or item.id, steps=())
@@ -121,19 +123,19 @@ def _check_text(field: str, value: str) -> None:
     try:
         value.encode()
     except UnicodeEncodeError as error:
-        raise FieldError(
+        raise wrong(
             field, f"half a surrogate pair at character {error.start}, which no tokenizer takes"
         ) from None
 
 
 def _check_id(item: TraceItem, lines: Mapping[str, int]) -> None:
     if item.id in lines:
-        raise FieldError("id", f"{item.id!r} is the id of line {lines[item.id]} already")
+        raise wrong("id", f"{item.id!r} is the id of line {lines[item.id]} already")
 
 
 def _check_order(last: TraceItem, item: TraceItem) -> None:
     """Check that a session's items are adjacent and in the order of their turns."""
     if last.session != item.session:
-        raise FieldError("session", f"{item.session!r} has earlier items; put its items together")
+        raise wrong("session", f"{item.session!r} has earlier items; put its items together")
     if item.turn <= last.turn:
-        raise FieldError("turn", f"{item.turn} follows {last.turn}; put the turns in order")
+        raise wrong("turn", f"{item.turn} follows {last.turn}; put the turns in order")

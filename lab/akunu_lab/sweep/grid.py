@@ -18,7 +18,7 @@ from akunu_lab.replay.cells import (
     default_cell,
     own_settings,
 )
-from akunu_py.system.errors import ConfigError
+from akunu_py.api import ConfigError
 
 MOST_CELLS = 5000
 _RANGE = re.compile(r"([0-9]{1,6})\.\.([0-9]{1,6})", re.ASCII)

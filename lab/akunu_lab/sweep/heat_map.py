@@ -8,9 +8,7 @@ from typing import TYPE_CHECKING
 from akunu_lab.plots.canvas import INK, PAPER, SHADES
 from akunu_lab.replay.cells import AXES, PLAIN, Cell, Setting
 from akunu_lab.sweep.grid import varied
-from akunu_py.bench.tables import Column, Table
-from akunu_py.cli.terminal import printable
-from akunu_py.system.errors import ConfigError
+from akunu_py.api import Column, ConfigError, Table, printable
 
 if TYPE_CHECKING:
     from rich.table import Table as RichTable

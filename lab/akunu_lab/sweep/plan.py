@@ -7,9 +7,8 @@ from akunu_lab.replay.baseline import baselines
 from akunu_lab.replay.cells import METHODS, PLAIN, Cell, Choices, Setting, default_cell
 from akunu_lab.replay.trace_drafters import not_replayable
 from akunu_lab.sweep.grid import AxisValues, Grid, check_values, make_grid
+from akunu_py.api import ConfigError, GenerationConfig
 from akunu_py.drafting.registry import check_drafter, kind_of, proposes_several
-from akunu_py.system.errors import ConfigError
-from akunu_py.values.types import GenerationConfig
 
 _DEFAULT = "auto"
 _REPLAYED = ("ngram", "ngram-window", "lookup", _DEFAULT)

@@ -19,8 +19,8 @@ from akunu_lab.replay.results import (
     compare,
 )
 from akunu_lab.replay.trace_replays import Counts, Traces
-from akunu_py.bench.bootstrap import Ratio
-from akunu_py.values.generation_config import Exactness
+from akunu_lab.study.values import Exactness
+from akunu_py.api import Ratio
 
 Recommendable = Literal["identical", "law", "any"]
 """Cells with the replies of plain decoding; also cells with other replies of the same law; or all

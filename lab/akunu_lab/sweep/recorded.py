@@ -11,16 +11,13 @@ from itertools import accumulate
 from akunu_lab.replay.cells import Cell
 from akunu_lab.replay.runner import ItemCounts, ReplayItem
 from akunu_lab.replay.traces import half_of
-from akunu_py.bench.result_file import Costs, Failure
-from akunu_py.bench.resume import ItemStore
-from akunu_py.bench.rows import Count
-from akunu_py.bench.runner import encode_prompt
-from akunu_py.bench.workloads import Prompt
-from akunu_py.engine.engine import Engine
-from akunu_py.models.pass_times import ROWS
-from akunu_py.system.errors import AkunuError
+from akunu_lab.study.store import ItemStore
+from akunu_lab.study.values import Count
+from akunu_py.api import AkunuError, Costs, Engine, Failure, GenerationConfig, Prompt
 from akunu_py.values.cost_curve import CostCurve
-from akunu_py.values.types import GenerationConfig
+
+_LONGEST_PASS = 33
+"""Positions of the longest pass that is measured."""
 
 Progress = Callable[[int, int], None]
 
@@ -39,7 +36,7 @@ def record_replies(
     progress(0, len(prompts))
     for number, prompt in enumerate(prompts, start=1):
         try:
-            ids = encode_prompt(engine.tokenizer, prompt, engine.context)
+            ids = prompt.encode(engine.tokenizer, engine.context)
             output = _reply(engine, prompt.id, ids, store, config)
         except AkunuError as error:
             failures.append(Failure(prompt.id, str(error)))
@@ -80,7 +77,7 @@ def measured_costs(
     found = store.get("costs", Costs)
     if found is None:
         by_length = sorted(items, key=lambda item: len(item.prompt))
-        prompt = by_length[len(by_length) // 2].prompt[: max(1, engine.context - 2 * max(ROWS))]
+        prompt = by_length[len(by_length) // 2].prompt[: max(1, engine.context - 2 * _LONGEST_PASS)]
         times = engine.tune(prompt, progress=progress)
         found = Costs(times.unit_s, times.costs)
         store.put("costs", found)

@@ -7,15 +7,12 @@ from dataclasses import dataclass, field
 from akunu_lab.replay.cells import AXES, PLAIN, Cell
 from akunu_lab.replay.results import Cost, Figures, Results, cost_by_clock, cost_by_curve
 from akunu_lab.replay.trace_drafters import drafts_by_curve
+from akunu_lab.study.values import NOT_EXACT, Exactness
 from akunu_lab.sweep.grid import varied
 from akunu_lab.sweep.heat_map import HeatMap, choose_axes, make_heat_map
 from akunu_lab.sweep.recommend import Recommendation, recommend
 from akunu_lab.sweep.run import Sweep
-from akunu_py.bench.bootstrap import Ratio
-from akunu_py.bench.metrics import NOT_EXACT
-from akunu_py.bench.run import Findings
-from akunu_py.bench.tables import Column, Table, table_of
-from akunu_py.values.types import Exactness
+from akunu_py.api import Column, Findings, Ratio, Table
 
 _SHOWN = 12
 """Most rows of the table on the terminal, the fastest cells first."""
@@ -235,7 +232,7 @@ def _cells_table(
         for cell in cells
     )
     note = "Speed 1 is plain decoding; low and high are a 95 % interval over sessions."
-    return table_of(name, title, columns, records, note=note, detail=detail)
+    return Table.of(name, title, columns, records, note=note, detail=detail)
 
 
 def _cell_record(report: Report, cell: Cell) -> dict[str, object]:
@@ -287,7 +284,7 @@ def _recommendation_table(report: Report) -> Table | None:
     )
     items = next(iter(found.figures.values())).items
     title = f"The cell that is best on half of the sessions, on the other half ({items} items)"
-    return table_of("recommendation", title, columns, records, note=report.words)
+    return Table.of("recommendation", title, columns, records, note=report.words)
 
 
 def _change(ratio: Ratio | None) -> Ratio | None:

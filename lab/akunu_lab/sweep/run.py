@@ -17,19 +17,13 @@ from akunu_lab.replay.trace_replays import (
     plan_replays,
     run_replays,
 )
+from akunu_lab.study.store import ItemStore
+from akunu_lab.study.values import Exactness, reply_exactness
 from akunu_lab.sweep.plan import Plan
 from akunu_lab.sweep.recommend import Recommendable, eligible_cells
 from akunu_lab.sweep.recorded import curve_of, decode_cells, measured_costs, record_replies
-from akunu_py.bench.metrics import reply_exactness
-from akunu_py.bench.result_file import Costs, Failure
-from akunu_py.bench.resume import ItemStore
-from akunu_py.bench.workloads import load_prompts
-from akunu_py.engine.engine import Engine
-from akunu_py.protocols import Tokenizer
-from akunu_py.system.errors import ConfigError
+from akunu_py.api import ConfigError, Costs, Engine, Failure, GenerationConfig, Prompt, Tokenizer
 from akunu_py.values.cost_curve import CostCurve
-from akunu_py.values.generation_config import Exactness
-from akunu_py.values.types import GenerationConfig
 
 RECORDED = "replies"
 """Name of the trace of the model's own replies."""
@@ -140,7 +134,7 @@ def _known(engine: Engine | None) -> Engine:
 
 def _record(sweep: Sweep, engine: Engine, store: ItemStore, bar: Bar) -> Sequence[ReplayItem]:
     options = sweep.options
-    prompts = load_prompts(options.categories or None, limit=options.limit)
+    prompts = Prompt.load(options.categories or None, limit=options.limit)
     with bar("replies") as count:
         items = record_replies(
             engine, prompts, store, options.config, sweep.failures, progress=count

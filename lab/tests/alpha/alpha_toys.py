@@ -30,8 +30,9 @@ class Toy:
         )
         self.description = SimpleNamespace(
             path=Path("toy.gguf"), name="toy [bold]", architecture="toy", parameters=1,
-            weights="dense",
+            weights="dense", context=context,
         )  # fmt: skip
+        self.draft_model = None
         self.asked = []
         self.fed = []
 

@@ -22,9 +22,9 @@ from akunu_lab.alpha.sources import (
 from akunu_lab.alpha.texts import MeasuredText, generate_texts
 from akunu_lab.counts.fitting import fit_counts
 from akunu_lab.counts.ngram_model import NgramModel
+from akunu_lab.study.store import ItemStore
 from akunu_lab.theory import acceptance, coupled_acceptance, match_acceptance
 from akunu_py import ConfigError
-from akunu_py.bench.resume import ItemStore
 from akunu_py.drafting import LookupDrafter
 from akunu_py.engine.engine import Engine
 

@@ -10,17 +10,18 @@ from bench.bench_fakes import FakeEngine, reply
 from click.testing import CliRunner
 
 from akunu_lab.alpha import run as run_module
-from akunu_lab.alpha import texts as texts_module
 from akunu_lab.alpha.report import AlphaReport, AlphaSetting, Prediction
 from akunu_lab.alpha.run import with_predictions
 from akunu_lab.alpha.sources import DrafterSource
 from akunu_lab.alpha.speed import predict
 from akunu_lab.alpha.texts import MeasuredText
-from akunu_lab.commands import alpha as command
+from akunu_lab.study.study import Study
 from akunu_py.bench.bootstrap import Ratio
-from akunu_py.bench.result_file import parse_result
+from akunu_py.bench.result_file import BenchResult
+from akunu_py.bench.workloads import Prompt
 from akunu_py.cli.main import cli
 from akunu_py.drafting import LookupDrafter
+from akunu_py.model_store.default_model import default_model_path
 
 
 @pytest.fixture
@@ -28,12 +29,18 @@ def loaded(monkeypatch):
     """Toy models in place of loaded ones; the list is what was asked for."""
     asked = []
 
-    def load(model, loading):
-        asked.append(model)
-        return Toy([P] if len(asked) % 2 else [Q])
+    def load(_bench, model=None, **_changes):
+        asked.append(_bench.model if model is None else model)
+        toy = Toy([P] if len(asked) % 2 else [Q])
+        if asked[-1] is None:
+            toy.description.path = default_model_path()
+        return toy
 
-    monkeypatch.setattr(command, "load_engine", load)
-    monkeypatch.setattr(command, "load_prompts", lambda categories: [raw("a", "01"), raw("b", "1")])
+    def prompts(bench):
+        return [raw("a", "01"), raw("b", "1")][: bench.limit], []
+
+    monkeypatch.setattr(Study, "engine", load)
+    monkeypatch.setattr(Study, "prompts", prompts)
     return asked
 
 
@@ -50,12 +57,12 @@ def test_the_tables(loaded):
     assert lines["draft"][2:] == ["100%", "0.750", "0.750-0.750", "0.700", "0.312", "0.812"]
     assert "not exact" in result.stdout
     assert all(len(line) < 100 for line in result.stdout.splitlines())
-    assert loaded == [None, str(command._shipped_draft())]
+    assert loaded == [None, str(default_model_path().with_name("akunu-tiny-draft.gguf"))]
 
 
 def test_json_and_other_models(loaded):
     result = run("big.gguf", "--draft-model", "small.gguf", "--tokens", "4", "--json")
-    found = parse_result(result.stdout)
+    found = BenchResult.parse(result.stdout)
     cells = found.deterministic["cells"]
     assert list(cells) == ["temperature 0", "temperature 1"]
     assert loaded == ["big.gguf", "small.gguf"]
@@ -102,7 +109,7 @@ def test_wrong_options_are_explained_before_a_model_is_loaded(loaded, arguments,
 
 
 def test_greedy_replies_that_do_not_reach_the_number_are_said(loaded, monkeypatch):
-    monkeypatch.setattr(texts_module, "encode_prompt", lambda *_: [0] * 998)
+    monkeypatch.setattr(Prompt, "encode", lambda *_: [0] * 998)
     result = run("--tokens", "12", "--temp", "0")
     assert "fewer than 12" in result.stdout
     assert "temperature 0: 4 tokens of 2 replies" in result.stdout

@@ -131,7 +131,7 @@ class TestResult:
         assert found["categories"]["edit"] == found["total"]
 
     def test_ratios_by_name(self):
-        found = timing(compare(some_arms(), some_runs(5), logits), some_runs(5))
+        found = timing(compare(some_arms(), some_runs(5), logits))
         ratios = found["ratios"]
         assert ratios["akunu-auto/akunu-plain"].ratio == pytest.approx(4 / 3)
         assert ratios["akunu-auto/mlx-lm-plain"].ratio == pytest.approx(2.0)
@@ -146,12 +146,14 @@ class TestResult:
         runs[1] = replace(runs[1], errors={"mlx-lm-draft": "out of rows"})
         comparison = compare(some_arms(), runs, logits)
         earlier = Failure("line 3", "not JSON")
+        done = Runs(tuple(runs), finished=False)
         found = compare_findings(
             comparison,
-            Runs(tuple(runs), finished=False),
+            done.answered,
             skipped=[],
-            failures=[earlier],
+            failures=[earlier, *done.failures],
             costs=None,
+            finished=False,
         )
         # An item that no arm decoded has no row.
         first, second = found.items

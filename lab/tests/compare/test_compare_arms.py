@@ -25,11 +25,11 @@ from akunu_lab.compare.plain_decoder import plain_decoder
 from akunu_lab.compare.run import CompareOptions
 from akunu_lab.compare.transformers_arms import TRANSFORMERS
 from akunu_py import ConfigError, Engine
-from akunu_py.bench.result_file import parse_result
+from akunu_py.bench.result_file import BenchResult
 from akunu_py.bench.runner import Item
 from akunu_py.cli.main import cli
+from akunu_py.models.expansion import dense_arrays
 from akunu_py.models.layers import FrequencyRope
-from akunu_py.models.load import LoadOptions, load_model
 from akunu_py.models.mlx_lm_loop import PlainLoop, drafted_passes
 from akunu_py.system.errors import ContractError
 from akunu_py.system.extras import install_command
@@ -51,19 +51,21 @@ def draft_path(default_model):
 
 
 @pytest.fixture(scope="module")
-def loaded(draft_path):
-    return load_model(draft_path)
-
-
-@pytest.fixture(scope="module")
-def engine(loaded):
-    with Engine(loaded) as engine:
+def engine(draft_path):
+    with Engine.load(draft_path, context=512) as engine:
         yield engine
 
 
-def subject_of(loaded, engine, **options):
+@pytest.fixture(scope="module")
+def drafting(draft_path):
+    """An engine whose draft model is its own."""
+    with Engine.load(draft_path, context=512, draft_model=draft_path) as engine:
+        yield engine
+
+
+def subject_of(engine, **options):
     given = {
-        "path": loaded.description.path, "longest": 200, "probe": PROMPT, "max_tokens": 24,
+        "path": engine.description.path, "longest": 200, "probe": PROMPT, "max_tokens": 24,
         "end_ids": NO_END, "logits": engine.logits(PROMPT), **options,
     }  # fmt: skip
     return ComparedModel(**given)
@@ -78,14 +80,9 @@ def made(program, subject):
     return sorted_out(program.make(subject))
 
 
-def akunu_arms(
-    loaded, draft_model=None, drafters=("ngram", "none"), draft_budget="always", max_tokens=24
-):
-    options = CompareOptions(
-        load=LoadOptions(), drafters=drafters, draft_budget=draft_budget, max_tokens=max_tokens
-    )
-    engine = run._engine(loaded, 512)
-    arms, skipped = run._own_arms(engine, loaded, draft_model, options)
+def akunu_arms(engine, drafters=("ngram", "none"), draft_budget="always", max_tokens=24):
+    options = CompareOptions(drafters=drafters, draft_budget=draft_budget, max_tokens=max_tokens)
+    arms, skipped = run._own_arms(engine, options)
     return sorted_out([*arms, *skipped])
 
 
@@ -121,22 +118,22 @@ class TestMlxLm:
         assert sum(done.num_accepted for done in passes) < sum(done.num_drafted for done in passes)
 
     @pytest.mark.slow
-    def test_arms(self, loaded, engine, tiny_gguf):
-        arms, skipped = made(MLX_LM, subject_of(loaded, engine))
+    def test_arms(self, engine, tiny_gguf):
+        arms, skipped = made(MLX_LM, subject_of(engine))
         assert list(arms) == ["mlx-lm-plain"]
         assert "--draft-model" in skipped["mlx-lm-draft"]
-        _, skipped = made(MLX_LM, subject_of(loaded, engine, draft_path=tiny_gguf))
-        assert "another vocabulary" in skipped["mlx-lm-draft"]
-        arms, skipped = made(MLX_LM, subject_of(loaded, engine, draft_path=loaded.description.path))
+        _, skipped = made(MLX_LM, subject_of(engine, draft_path=tiny_gguf))
+        assert "very same vocabulary" in skipped["mlx-lm-draft"]
+        arms, skipped = made(MLX_LM, subject_of(engine, draft_path=engine.description.path))
         assert not skipped
         assert decode(arms["mlx-lm-draft"]).stats.accepted > 10
 
 
 class TestAkunu:
     @pytest.mark.slow
-    def test_all_programs_here_decode_the_same_tokens(self, loaded, engine):
-        subject = subject_of(loaded, engine, draft_path=loaded.description.path)
-        own, _ = akunu_arms(loaded, loaded, drafters=("ngram", "draft-model"))
+    def test_all_programs_here_decode_the_same_tokens(self, engine, drafting):
+        subject = subject_of(engine, draft_path=engine.description.path)
+        own, _ = akunu_arms(drafting, drafters=("ngram", "draft-model"))
         arms = {**own, **made(MLX_LM, subject)[0]}
         replies = {name: decode(arm) for name, arm in arms.items()}
         assert set(replies) == {
@@ -150,30 +147,30 @@ class TestAkunu:
         for arm in arms.values():
             arm.close()
 
-    def test_nothing_is_left_of_a_reply(self, loaded, monkeypatch):
+    def test_nothing_is_left_of_a_reply(self, engine, monkeypatch):
         resets = []
         reset = Engine.reset
         monkeypatch.setattr(Engine, "reset", lambda engine: (resets.append(1), reset(engine)))
-        arms, _ = akunu_arms(loaded, drafters=("auto",))
+        arms, _ = akunu_arms(engine, drafters=("auto",))
         # A reply that auto remembered would be copied from, in fewer passes.
         first, second = (decode(arms["akunu-auto"], tuple(range(40, 70))) for _ in range(2))
         assert second.passes == first.passes
         assert first.stats.steps > 4
         assert len(resets) == 2
 
-    def test_an_end_ends_mlx_lms_loop(self, loaded, engine):
-        whole = decode(made(MLX_LM, subject_of(loaded, engine))[0]["mlx-lm-plain"]).token_ids
+    def test_an_end_ends_mlx_lms_loop(self, engine):
+        whole = decode(made(MLX_LM, subject_of(engine))[0]["mlx-lm-plain"]).token_ids
         cut = whole[: whole.index(whole[5]) + 1]
-        subject = subject_of(loaded, engine, end_ids=frozenset({whole[5]}))
+        subject = subject_of(engine, end_ids=frozenset({whole[5]}))
         assert decode(made(MLX_LM, subject)[0]["mlx-lm-plain"]).token_ids == cut
 
-    def test_names_and_reasons(self, loaded):
-        arms, skipped = akunu_arms(loaded, drafters=("none", "draft-model"))
+    def test_names_and_reasons(self, engine):
+        arms, skipped = akunu_arms(engine, drafters=("none", "draft-model"))
         assert list(arms) == ["akunu-plain"]
         assert "--draft-model" in skipped["akunu-draft-model"]
-        arms, _ = akunu_arms(loaded, draft_budget="auto")
+        arms, _ = akunu_arms(engine, draft_budget="auto")
         assert [arm.steady for arm in arms.values()] == [True, False]
-        arms, _ = akunu_arms(loaded)
+        arms, _ = akunu_arms(engine)
         assert [arm.steady for arm in arms.values()] == [True, True]
 
 
@@ -250,26 +247,26 @@ class TestLlamaCpp:
         with pytest.raises(ContractError, match="after token 0"):
             decode(arm)
 
-    def test_a_folder_is_not_a_gguf_file(self, loaded, engine, tmp_path):
+    def test_a_folder_is_not_a_gguf_file(self, engine, tmp_path):
         with pytest.raises(UnavailableError, match="GGUF"):
-            made(LLAMA_CPP, subject_of(loaded, engine, path=tmp_path))
+            made(LLAMA_CPP, subject_of(engine, path=tmp_path))
 
-    def test_absent(self, loaded, engine, monkeypatch):
+    def test_absent(self, engine, monkeypatch):
         monkeypatch.setitem(sys.modules, "xllamacpp", None)
         with pytest.raises(
             UnavailableError, match=re.escape(install_command("compare", "akunu-lab"))
         ):
-            made(LLAMA_CPP, subject_of(loaded, engine))
+            made(LLAMA_CPP, subject_of(engine))
 
     @needs_llama_cpp
-    def test_replies(self, loaded, engine):
-        subject = subject_of(loaded, engine, max_tokens=96)
+    def test_replies(self, engine):
+        subject = subject_of(engine, max_tokens=96)
         arms, skipped = made(LLAMA_CPP, subject)
         assert not skipped
         # The reply ends in a loop, so that there is something to copy.
         replies = {name: decode(arm) for name, arm in arms.items()}
         plain = replies[PLAIN]
-        akunu = decode(akunu_arms(loaded, max_tokens=96)[0]["akunu-plain"])
+        akunu = decode(akunu_arms(engine, max_tokens=96)[0]["akunu-plain"])
         # Its activations have 8 bits, so that ties may fall otherwise, but not at once.
         assert plain.token_ids[:4] == akunu.token_ids[:4]
         assert (plain.stats.steps, plain.stats.drafted) == (96, 0)
@@ -309,22 +306,22 @@ class TestPlainDecoder:
     @pytest.mark.parametrize("quantization", ["F32", "Q8_0"])
     def test_its_numbers_are_the_models(self, tmp_path, quantization):
         path = write_tiny_llama(tmp_path / "x.gguf", tied=False, seed=5, quantization=quantization)
-        loaded = load_model(path)
-        decoder = plain_decoder(loaded.model)
-        assert loaded.model.args.rope_traditional
+        with Engine.load(path) as loaded, loaded.lend("compared") as lent:
+            model, decoder = lent.model, plain_decoder(lent.model, lent.dense_arrays())
+        assert model.args.rope_traditional
         assert decoder.model_type == "llama"
         assert decoder.float32
         theirs = logits_of(decoder, PROMPT)
-        ours = np.array(loaded.model(mx.array(PROMPT)[None])[0])
+        ours = np.array(model(mx.array(PROMPT)[None])[0])
         assert np.abs(theirs - ours).max() < 1e-4 * LEEWAY * ours.std()
 
     def test_quantized_layers_are_expanded_and_left_alone(self):
         model = tiny(hidden_size=64, rope_traditional=True)
-        dense = plain_decoder(model)
+        dense = plain_decoder(model, dense_arrays(model))
         quantized = tiny(hidden_size=64, rope_traditional=True)
         nn.quantize(quantized, group_size=32, bits=8)
         before = quantized.layers[0].mlp.up_proj
-        expanded = plain_decoder(quantized)
+        expanded = plain_decoder(quantized, dense_arrays(quantized))
         assert set(expanded.arrays) == set(dense.arrays)
         for path, array in expanded.arrays.items():
             assert array.dtype == np.float32
@@ -335,51 +332,53 @@ class TestPlainDecoder:
         model = tiny()
         model.layers[0].self_attn.rope = FrequencyRope(16, mx.ones(8), traditional=False, scale=2.0)
         with pytest.raises(ConfigError, match="FrequencyRope"):
-            plain_decoder(model)
+            plain_decoder(model, dense_arrays(model))
         model.layers[0].self_attn.rope = FrequencyRope(8, mx.ones(4), traditional=False)
         with pytest.raises(ConfigError, match="8 of 16"):
-            plain_decoder(model)
+            plain_decoder(model, dense_arrays(model))
         sliding = tiny(layer_types=["sliding_attention", "full_attention"], sliding_window=16)
         with pytest.raises(ConfigError, match="sliding"):
-            plain_decoder(sliding)
+            plain_decoder(sliding, dense_arrays(sliding))
         with pytest.raises(ConfigError, match="not among"):
-            plain_decoder(nn.Linear(2, 2))
+            plain_decoder(nn.Linear(2, 2), {})
 
     def test_frequencies(self):
         model = tiny(rope_theta=100.0)
-        assert plain_decoder(model).inverse_frequencies == pytest.approx(
+        assert plain_decoder(model, dense_arrays(model)).inverse_frequencies == pytest.approx(
             100.0 ** -(np.arange(8) / 8)
         )
         model.layers[0].self_attn.rope = FrequencyRope(16, mx.arange(1, 9), traditional=False)
-        assert plain_decoder(model).inverse_frequencies == pytest.approx(1 / np.arange(1, 9))
+        assert plain_decoder(model, dense_arrays(model)).inverse_frequencies == pytest.approx(
+            1 / np.arange(1, 9)
+        )
 
 
 class TestTransformers:
-    def test_absent(self, loaded, engine, monkeypatch):
+    def test_absent(self, engine, monkeypatch):
         monkeypatch.setitem(sys.modules, "torch", None)
         with pytest.raises(
             UnavailableError, match=re.escape(install_command("compare", "akunu-lab"))
         ):
-            made(TRANSFORMERS, subject_of(loaded, engine))
+            made(TRANSFORMERS, subject_of(engine))
 
     @needs_torch
-    def test_replies(self, loaded, engine):
-        subject = subject_of(loaded, engine)
+    def test_replies(self, engine):
+        subject = subject_of(engine)
         arms, skipped = made(TRANSFORMERS, subject)
         assert not skipped
         plain, lookup = decode(arms["transformers-plain"]), decode(arms["transformers-lookup"])
-        akunu = decode(akunu_arms(loaded)[0]["akunu-plain"])
+        akunu = decode(akunu_arms(engine)[0]["akunu-plain"])
         assert plain.token_ids == lookup.token_ids == akunu.token_ids
         assert (plain.stats.steps, plain.stats.drafted) == (24, 0)
         assert lookup.stats.steps < 24
         assert len(lookup.token_ids) == lookup.stats.steps + lookup.stats.accepted
         cut = plain.token_ids[: plain.token_ids.index(plain.token_ids[5]) + 1]
-        subject = subject_of(loaded, engine, end_ids=frozenset({plain.token_ids[5]}))
+        subject = subject_of(engine, end_ids=frozenset({plain.token_ids[5]}))
         assert decode(made(TRANSFORMERS, subject)[0]["transformers-lookup"]).token_ids == cut
 
     @needs_torch
-    def test_another_models_logits_are_refused(self, loaded, engine):
-        subject = subject_of(loaded, engine, logits=-engine.logits(PROMPT))
+    def test_another_models_logits_are_refused(self, engine):
+        subject = subject_of(engine, logits=-engine.logits(PROMPT))
         with pytest.raises(UnavailableError, match="would not be the same model"):
             transformers_arms.make_arms(subject)
 
@@ -393,7 +392,7 @@ def result_of(*arguments):
     """Return the result that the command writes with --json; its notices go to standard error."""
     result = CliRunner().invoke(cli, ["bench", "compare", *map(str, arguments), "--json"])
     assert result.exit_code == 0, result.output
-    return parse_result(result.stdout)
+    return BenchResult.parse(result.stdout)
 
 
 @pytest.fixture

@@ -17,8 +17,9 @@ from akunu_lab.pages.forms import html_page, markdown_page
 from akunu_lab.replay import report as replay_report
 from akunu_py.bench import hit_rate_findings, speed
 from akunu_py.bench.measured_model import Model
-from akunu_py.bench.result_file import Costs, Failure, write_result
+from akunu_py.bench.result_file import Costs, Failure
 from akunu_py.bench.tables import Column, Table
+from akunu_py.cli.bench import bench
 
 EVIL = "<script>alert(1)</script>\"' ](javascript:x) ../../etc `$(x)`"
 
@@ -231,7 +232,7 @@ def test_files_of_the_command(tmp_path):
     before = os.umask(0o022)
     try:
         # No name of a file comes from a result.
-        write_result(result(**{**HIT_RATE, "command": "../../../evil"}), tmp_path / "result.json")
+        result(**{**HIT_RATE, "command": "../../../evil"}).write(tmp_path / "result.json")
         found = invoke(tmp_path, "--output", folder)
     finally:
         os.umask(before)
@@ -267,9 +268,9 @@ def test_the_command_is_what_one_would_type():
         "model": "a b.gguf", "drafter": "ngram", "limit": 2, "seed": None, "reproducible": False,
         "adjust_residual": False, "category": ["edit", "prose"],
     }  # fmt: skip
-    assert command_text(result(arguments=known)) == (
+    assert command_text(result(arguments=known), bench) == (
         "akunu bench hit-rate 'a b.gguf' --drafter=ngram --limit=2 --no-adjust --category=edit "
         "--category=prose"
     )
-    assert command_text(result(arguments={"nothing": 1})) == "akunu bench hit-rate"
-    assert command_text(result(command="other")) == "akunu bench other"
+    assert command_text(result(arguments={"nothing": 1}), bench) == "akunu bench hit-rate"
+    assert command_text(result(command="other"), bench) == "akunu bench other"

@@ -10,7 +10,7 @@ from click.testing import CliRunner
 from command_help import printed_and_imported
 
 from akunu_lab.replay import runner, trace_replays
-from akunu_py.bench.result_file import parse_result
+from akunu_py.bench.result_file import BenchResult
 from akunu_py.cli.main import cli
 
 TEXT = "the draft is the token of the model and the draft is the token of the world "
@@ -74,7 +74,7 @@ def test_an_implausible_curve_is_named(trace, tiny_gguf, tmp_path):
         "implausible costs of passes: mine: C(33) = 1.20 is below C(5) = 1.46; a pass over more "
         "rows should not cost less\n"
     )
-    assert len(parse_result(result.stdout).doubts) == 1
+    assert len(BenchResult.parse(result.stdout).doubts) == 1
 
 
 def test_json_is_one_line(trace, tiny_gguf):
@@ -85,7 +85,7 @@ def test_json_is_one_line(trace, tiny_gguf):
     )  # fmt: skip
     assert result.exit_code == 0, result.output
     (line,) = result.stdout.splitlines()
-    result = parse_result(line)
+    result = BenchResult.parse(line)
     chosen = ("tune", "memory", "limit")
     assert [result.arguments[name] for name in chosen] == [True, "session", 20]
     curves = result.deterministic["curves"]

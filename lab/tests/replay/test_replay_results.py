@@ -17,8 +17,8 @@ from akunu_lab.replay.trace_replays import (
     run_replay,
     run_replays,
 )
-from akunu_py.bench.bootstrap import Ratio, estimate, interval, session_weights
-from akunu_py.bench.resume import ItemStore
+from akunu_lab.study.store import ItemStore
+from akunu_py.bench.bootstrap import Ratio, interval
 from akunu_py.system.errors import ConfigError
 from akunu_py.values.cost_curve import CostCurve
 from akunu_py.values.types import DecodeStats
@@ -132,14 +132,14 @@ def test_a_drafter_by_the_curve_has_figures_of_its_own_under_each():
 
 
 def test_resamples_are_of_sessions_and_always_the_same():
-    weights = session_weights(["a", "a", "b", "c"], name="one")
+    weights = Ratio.weights(["a", "a", "b", "c"], name="one")
     assert weights.shape == (1000, 4)
     assert weights[0].tolist() == [1, 1, 1, 1]
     assert (weights[:, 0] == weights[:, 1]).all()
     assert (weights[:, 0] + weights[:, 2] + weights[:, 3] == 3).all()
-    assert (weights == session_weights(["a", "a", "b", "c"], name="one")).all()
-    assert (weights != session_weights(["a", "a", "b", "c"], name="two")).any()
-    assert (weights != session_weights(["a", "a", "b", "b"], name="one")).any()
+    assert (weights == Ratio.weights(["a", "a", "b", "c"], name="one")).all()
+    assert (weights != Ratio.weights(["a", "a", "b", "c"], name="two")).any()
+    assert (weights != Ratio.weights(["a", "a", "b", "b"], name="one")).any()
 
 
 def test_intervals_and_figures_of_nothing():
@@ -149,8 +149,12 @@ def test_intervals_and_figures_of_nothing():
     assert all(math.isnan(bound) for bound in interval(np.array([np.nan])))
     # As of tokens over the cost of no pass: JSON has no such number.
     nothing = Ratio(None, None, None, 3)
-    assert estimate(np.full(1000, np.nan), 3) == estimate(np.full(1000, np.inf), 3) == nothing
-    assert estimate(np.array([2.0, np.nan, 2.0]), 3) == Ratio(2.0, 2.0, 2.0, 3)
+    assert (
+        Ratio.estimate(np.full(1000, np.nan), 3)
+        == Ratio.estimate(np.full(1000, np.inf), 3)
+        == nothing
+    )
+    assert Ratio.estimate(np.array([2.0, np.nan, 2.0]), 3) == Ratio(2.0, 2.0, 2.0, 3)
     assert nothing.range_text(".2f") == "not enough items"
 
 

@@ -11,13 +11,13 @@ from command_help import printed_and_imported
 
 from akunu_lab.replay import trace_replays
 from akunu_lab.replay.traces import half_of
+from akunu_lab.study.store import ItemStore
 from akunu_lab.sweep.plan import make_plan
 from akunu_lab.sweep.recorded import record_replies
 from akunu_lab.sweep.report import deterministic_figures, make_report, timing_figures
 from akunu_lab.sweep.run import RECORDED, SweepOptions, run_sweep
-from akunu_py.bench.result_file import read_result
-from akunu_py.bench.resume import ItemStore
-from akunu_py.bench.workloads import Prompt, load_prompts
+from akunu_py.bench.result_file import BenchResult
+from akunu_py.bench.workloads import Prompt
 from akunu_py.cli.main import cli
 from akunu_py.engine.engine import Engine
 from akunu_py.values.types import GenerationConfig
@@ -105,7 +105,7 @@ def test_finished_cells_are_kept(trace, replayed, tmp_path, monkeypatch):
     whole = json.loads(run(*replayed, "--json").stdout)
     # Each look at the clock is a second: how long a busy machine takes must not decide.
     clock = types.SimpleNamespace(perf_counter=itertools.count().__next__)
-    monkeypatch.setattr("akunu_py.bench.resume.time", clock)
+    monkeypatch.setattr("akunu_lab.study.store.time", clock)
     work, done = trace_replays.run_replay, []
 
     def interrupted(replay, inputs):
@@ -119,7 +119,7 @@ def test_finished_cells_are_kept(trace, replayed, tmp_path, monkeypatch):
     result = run(*replayed, "--output", folder)
     assert result.exit_code == 130, result.output
     assert "4 of 9 cells" in result.stdout
-    half = read_result(folder)
+    half = BenchResult.read(folder)
     assert not half.finished
     assert len(half.deterministic["cells"]) == 4
 
@@ -130,7 +130,7 @@ def test_finished_cells_are_kept(trace, replayed, tmp_path, monkeypatch):
     result = run(*replayed, "--output", folder)
     assert result.exit_code == 0, result.output
     assert len(left) == 2 * len(whole["deterministic"]["cells"]) - 9
-    done = read_result(folder)
+    done = BenchResult.read(folder)
     assert done.finished
     assert done.seconds > half.seconds
     assert json.loads(json.dumps(done.deterministic)) == whole["deterministic"]
@@ -319,6 +319,6 @@ def test_replies_of_one_session_are_in_one_half(tiny_gguf):
 
 def test_the_shipped_prompts_fill_both_halves():
     for limit in (3, None):
-        prompts = load_prompts(limit=limit)
+        prompts = Prompt.load(limit=limit)
         size = sum(half_of(prompt.session) for prompt in prompts)
         assert 0.25 < size / len(prompts) < 0.75

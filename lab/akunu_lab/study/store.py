@@ -10,8 +10,7 @@ from typing import Any, Self, TypeVar
 
 import msgspec
 
-from akunu_py.bench.rows import Number, Row, parse, plain, read_file, typed
-from akunu_py.system.errors import ConfigError
+from akunu_py.api import BenchResult, ConfigError, Row
 
 FILE = "items.jsonl"
 FORMAT = "akunu bench items 2"
@@ -27,7 +26,7 @@ class _Header(Row, frozen=True):
 class _Line(Row, frozen=True):
     key: str
     item: Any
-    seconds: Number
+    seconds: float
 
 
 class ItemStore:
@@ -46,7 +45,7 @@ class ItemStore:
     """
 
     def __init__(self, folder: Path | None, fingerprint: Mapping[str, object]) -> None:
-        wanted = plain(fingerprint, "the fingerprint")
+        wanted = _Header(FORMAT, dict(fingerprint)).plain()["fingerprint"]
         self._items: dict[str, Any] = {}
         self._stream: FileIO | None = None
         self._size = 0
@@ -63,7 +62,7 @@ class ItemStore:
             raise self._error(error) from error
         if not self._size:
             try:
-                self._append(_Header(FORMAT, wanted))
+                self._append(_Header(FORMAT, wanted).plain())
             except ConfigError:
                 self.close()
                 raise
@@ -92,7 +91,10 @@ class ItemStore:
         """
         if key not in self._items:
             return None
-        return typed(self._items[key], kind, f"the finished {key}")
+        try:
+            return msgspec.convert(self._items[key], kind, str_keys=True)
+        except msgspec.ValidationError as error:
+            raise ConfigError(f"the finished {key}: {error}") from None
 
     def put(self, key: str, item: object) -> None:
         """Keep a finished row: a `Row` or a JSON value, whose numbers are 0 or more.
@@ -100,9 +102,13 @@ class ItemStore:
         Raises ConfigError if the disk is full; earlier rows stay, and a run with the same arguments
         continues from them.
         """
-        value = plain(item, f"the item {key}", least=0)
-        self._append(_Line(key, value, self.seconds))
-        self._items[key] = value
+        try:
+            line = _Line(key, item, self.seconds).plain()
+            _check_numbers(line["item"])
+        except ConfigError as error:
+            raise ConfigError(f"the item {key}: {error}") from None
+        self._append(line)
+        self._items[key] = line["item"]
 
     def close(self) -> None:
         """Close the file; may be called twice."""
@@ -110,10 +116,9 @@ class ItemStore:
         if stream is not None:
             stream.close()
 
-    def _append(self, line: Row) -> None:
+    def _append(self, line: Mapping[str, Any]) -> None:
         if self._stream is None:
             return
-        # `put` has made its values plain.
         content = msgspec.json.encode(line) + b"\n"
         left = memoryview(content)
         try:
@@ -145,9 +150,10 @@ class ItemStore:
             where = f"line {number} of {path}"
             try:
                 if number == 1:
-                    self._check_header(parse(content, where), where, fingerprint)
+                    self._check_header(content, where, fingerprint)
                 else:
-                    line = typed(parse(content, where, least=0), _Line, where)
+                    line = _Line.from_json(content, where)
+                    _check_numbers(line.item)
                     self._items[line.key], self._earlier_s = line.item, line.seconds
             except ConfigError as error:
                 if number == len(lines) > 1:
@@ -157,30 +163,43 @@ class ItemStore:
             kept += len(content) + 1
         return kept
 
-    def _check_header(self, value: object, where: str, fingerprint: dict[str, Any]) -> None:
-        if not isinstance(value, dict) or value.get("format") != FORMAT:
+    def _check_header(self, content: bytes, where: str, fingerprint: dict[str, Any]) -> None:
+        try:
+            header = _Header.from_json(content, where)
+        except ConfigError as error:
+            raise ConfigError(
+                f"{self.path} does not hold items of this version's bench runs: {error}"
+            ) from None
+        if header.format != FORMAT:
             raise ConfigError(f"{self.path} does not hold items of this version's bench runs")
-        differing = _differences(typed(value, _Header, where).fingerprint, fingerprint)
+        differing = _differences(header.fingerprint, fingerprint)
         if differing:
             raise ConfigError(f"{self.path} holds items of another run: {'; '.join(differing)}")
 
 
+def _check_numbers(value: object) -> None:
+    """Raise ConfigError for a number below 0: no figure of an item is one."""
+    if isinstance(value, Mapping):
+        value = list(value.values())
+    if isinstance(value, list):
+        for entry in value:
+            _check_numbers(entry)
+    elif isinstance(value, int | float) and value < 0:
+        raise ConfigError(f"it holds {value}, and its numbers are 0 or more")
+
+
 def held_command(folder: Path) -> str | None:
     """Return the command under `akunu bench` whose items or result a folder has."""
-    for name in (FILE, "result.json"):
-        path = folder / name
-        with contextlib.suppress(OSError, ConfigError):
-            # Reading a pipe would block.
-            if not path.is_file():
-                continue
-            if name == FILE:
-                with path.open("rb") as stream:
-                    found = parse(stream.readline(), str(path))
-                found = typed(found, _Header, str(path)).fingerprint
-            else:
-                found = parse(read_file(path), str(path))
-            if isinstance(found, dict) and isinstance(found.get("command"), str):
-                return str(found["command"])
+    # Reading a pipe would block.
+    path = folder / FILE
+    with contextlib.suppress(OSError, ConfigError):
+        if path.is_file():
+            with path.open("rb") as stream:
+                header = _Header.from_json(stream.readline(), str(path))
+            return str(header.fingerprint.get("command"))
+    with contextlib.suppress(OSError, ConfigError):
+        if (folder / "result.json").is_file():
+            return BenchResult.read(folder).command
     return None
 
 

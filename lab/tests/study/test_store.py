@@ -4,9 +4,13 @@ import errno
 import json
 
 import pytest
+from bench.fake_arms import FakeArm, item
+from bench.result_values import result
 
-from akunu_py.bench.resume import ItemStore, held_command
-from akunu_py.system.errors import ConfigError
+from akunu_lab.replay.runner import ItemCounts
+from akunu_lab.study.store import ItemStore, held_command
+from akunu_py.api import ConfigError, Ratio, run_arms
+from akunu_py.values.types import DecodeStats
 
 RUN = {
     "command": "hit-rate",
@@ -90,7 +94,7 @@ def test_another_run_is_refused_and_its_items_stay(tmp_path):
 def test_whose_a_folder_is(tmp_path):
     assert held_command(tmp_path / "none") is None
     assert held_command(tmp_path) is None
-    (tmp_path / "result.json").write_text('{"command": "speed"}')
+    result(command="speed").write(tmp_path / "result.json")
     assert held_command(tmp_path) == "speed"
     # An interrupted run has items alone.
     ItemStore(tmp_path, RUN).close()
@@ -159,3 +163,28 @@ def test_a_disk_that_fills_up_keeps_what_was_written(tmp_path, monkeypatch):
     store.close()
     with ItemStore(tmp_path, RUN) as again:
         assert [json.dumps(again.get(key, dict)) for key in again] == ['{"n": 1}', '{"n": 2}']
+
+
+def test_counts_of_the_engine_are_checked_as_rows(tmp_path):
+    counts = ItemCounts(DecodeStats(steps=3, drafted_per_position=(2, 1)), 0.5, None, True)
+    with ItemStore(tmp_path, {}) as store:
+        store.put("a", counts)
+        with pytest.raises(ConfigError, match=r"the item b: it holds -1"):
+            store.put("b", ItemCounts(DecodeStats(steps=-1)))
+    with ItemStore(tmp_path, {}) as store:
+        assert store.get("a", ItemCounts) == counts
+        with pytest.raises(ConfigError, match="the finished a: Object contains unknown field"):
+            store.get("a", Ratio)
+    path = tmp_path / "items.jsonl"
+    path.write_text(path.read_text().replace('"steps":3', '"steps":-3') + '{"key":"b","item":1}\n')
+    with pytest.raises(ConfigError, match=r"it holds -3, and its numbers are 0 or more"):
+        ItemStore(tmp_path, {})
+
+
+def test_a_finished_item_of_another_kind_is_named(tmp_path):
+    with ItemStore(tmp_path, {}) as store:
+        store.put("i1", {"id": "edit/one"})
+        with pytest.raises(
+            ConfigError, match="the finished i1: Object contains unknown field `id`"
+        ):
+            run_arms([FakeArm("a", [(3,)])], [item(1)], store=store)

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from akunu_py.bench.worker_pool import run_tasks
+from akunu_lab.replay.worker_pool import run_tasks
 
 
 def add(task, data):
@@ -39,7 +39,7 @@ def test_processes_end_with_the_first_one_that_is_killed(tmp_path):
     (tmp_path / "marks").mkdir()
     first = subprocess.Popen(
         [sys.executable, tmp_path / "first.py", tmp_path / "marks"],
-        env=os.environ | {"PYTHONPATH": str(Path(__file__).parent)},
+        env=os.environ | {"PYTHONPATH": os.pathsep.join([str(Path(__file__).parent), *sys.path])},
     )
     try:
         _wait_for(lambda: len(list((tmp_path / "marks").glob("*.mark"))) == 2)

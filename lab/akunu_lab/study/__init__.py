@@ -1,0 +1,1 @@
+"""Studies: measurements that are kept item by item, and go on where they were interrupted."""
