@@ -14,7 +14,7 @@ import numpy as np
 
 from akunu_py.sampling.sampler import gumbel_row, token_strides
 from akunu_py.sampling.transforms import TransformChain
-from akunu_py.values.keyed_noise import noise_key
+from akunu_py.values.keyed_noise import NoiseKey
 
 # Between the two best scores (natural logarithms). float16's spacing near 16 is 0.016.
 NEAR_TIE = 0.05
@@ -30,7 +30,7 @@ def margin(logits, before, config, seed):
     chain = TransformChain.from_config(config, size)
     row = chain.log_probabilities(mx.array(logits)[None], before[-chain.window :])[0]
     if not chain.greedy:
-        key = mx.array(noise_key(seed, len(before)), dtype=mx.uint32)
+        key = mx.array(NoiseKey.at(seed, len(before)), dtype=mx.uint32)
         row = row + gumbel_row(key, token_strides(size))
     best = np.sort(np.array(row.astype(mx.float32)))[-2:]
     return float(best[1] - best[0])

@@ -8,7 +8,7 @@ import mlx.core as mx
 
 from akunu_py.sampling.sampler import gumbel_row, token_strides
 from akunu_py.sampling.transforms import TransformChain
-from akunu_py.values.keyed_noise import Purpose, noise_key
+from akunu_py.values.keyed_noise import NoiseKey, Purpose
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +76,7 @@ class DraftSampler:
         token drawn at its position later.
         """
         if self._purpose != Purpose.TARGET:
-            low, high = noise_key(self._seed, start, self._purpose)
+            low, high = NoiseKey.at(self._seed, start, self._purpose)
             self._draw_seed = high << 32 | low
 
     def draw(self, logits: mx.array, position: int, recent: Sequence[int] = ()) -> Draw:
@@ -88,13 +88,13 @@ class DraftSampler:
             return Draw(*self._choose(self._of_drawable(row), keys))
         return Draw(*self._draw(logits, keys))
 
-    def _keys(self, position: int) -> list[tuple[int, int]]:
+    def _keys(self, position: int) -> list[NoiseKey]:
         """Return the keys of the noise: one for all proposals if they are different tokens."""
-        keys = [noise_key(self._draw_seed, position, self._purpose)]
+        keys = [NoiseKey.at(self._draw_seed, position, self._purpose)]
         if not self._different:
             for proposal in range(1, self._num_proposals):
-                low, high = noise_key(self._draw_seed, proposal, Purpose.PROPOSAL)
-                keys.append(noise_key(high << 32 | low, position, self._purpose))
+                low, high = NoiseKey.at(self._draw_seed, proposal, Purpose.PROPOSAL)
+                keys.append(NoiseKey.at(high << 32 | low, position, self._purpose))
         return keys
 
     def _draw_row(self, logits: mx.array, keys: mx.array) -> tuple[mx.array, mx.array, mx.array]:

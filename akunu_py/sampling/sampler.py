@@ -21,7 +21,7 @@ import mlx.core as mx
 from akunu_py.sampling.transforms import TransformChain
 from akunu_py.system.errors import ContractError
 from akunu_py.values.generation_config import LogitsProcessor, TokenSampler
-from akunu_py.values.keyed_noise import BELOW_ONE, TOKEN_STRIDE, Purpose, noise_key
+from akunu_py.values.keyed_noise import BELOW_ONE, TOKEN_STRIDE, NoiseKey, Purpose
 
 
 def _mix32_device(value: mx.array) -> mx.array:
@@ -115,7 +115,7 @@ class Sampler:
         return SampledToken(*self._choose(logits, window, key, mask))
 
     def _key(self, position: int) -> mx.array:
-        return mx.array(noise_key(self.seed, position, Purpose.TARGET), dtype=mx.uint32)
+        return mx.array(NoiseKey.at(self.seed, position, Purpose.TARGET), dtype=mx.uint32)
 
     def _draw_row(self, logits: mx.array, key: mx.array) -> tuple[mx.array, mx.array]:
         return self._choose(logits, (), key)

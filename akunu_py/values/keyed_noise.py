@@ -8,6 +8,7 @@ numpy, and the inverse from hash bits to the token.
 
 import enum
 import math
+from typing import NamedTuple, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -38,18 +39,6 @@ def _mix64(value: int) -> int:
     return value ^ (value >> 31)
 
 
-def noise_key(seed: int, position: int, purpose: Purpose = Purpose.TARGET) -> tuple[int, int]:
-    """Return the two 32-bit words that key the noise of one position.
-
-    `position` counts tokens from the beginning of the prompt. The mixing is chained, so that
-    (seed + 1, position) and (seed, position + 1) have nothing in common.
-    """
-    value = _mix64((seed + 0x9E3779B97F4A7C15) & _MASK64)
-    value = _mix64((value ^ position) + 0x9E3779B97F4A7C15 & _MASK64)
-    value = _mix64((value ^ purpose) + 0x9E3779B97F4A7C15 & _MASK64)
-    return value & _MASK32, value >> 32
-
-
 def _mix32(value: int) -> int:
     """Mix 32 bits by two multiplications with low bias (Wellons 2018, "lowbias32")."""
     value = (value ^ (value >> 16)) * 0x7FEB352D & _MASK32
@@ -57,27 +46,13 @@ def _mix32(value: int) -> int:
     return value ^ (value >> 16)
 
 
-def hash_token(key: tuple[int, int], token: int) -> int:
-    """Return the 32 hash bits of one token: the host's form.
-
-    For a fixed key this is a bijection of 32-bit ids: two tokens never share their bits.
-    """
-    value = _mix32((token * TOKEN_STRIDE ^ key[0]) & _MASK32)
-    return _mix32((value + key[1]) & _MASK32)
-
-
 def exponential(bits: int) -> float:
     """Return E for 32 hash bits, -log(1 - v) with v the middle of their cell; finite, above 0."""
     return -math.log1p(-min((bits + 0.5) * 2.0**-32, BELOW_ONE))
 
 
-def gumbel(key: tuple[int, int], token: int) -> float:
-    """Return the noise -log E of one token: the host's form of `gumbel_row`, up to rounding."""
-    return -math.log(exponential(hash_token(key, token)))
-
-
 def mix_bits(words: NDArray[np.uint32]) -> NDArray[np.uint32]:
-    """Mix each 32-bit word as `hash_token` does, by "lowbias32"."""
+    """Mix each 32-bit word as the hash of a token does, by "lowbias32"."""
     words = (words ^ (words >> np.uint32(16))) * np.uint32(0x7FEB352D)
     words = (words ^ (words >> np.uint32(15))) * np.uint32(0x846CA68B)
     return words ^ (words >> np.uint32(16))
@@ -96,29 +71,58 @@ _INVERSE_SECOND = np.uint32(pow(0x846CA68B, -1, 2**32))
 _INVERSE_STRIDE = np.uint32(pow(TOKEN_STRIDE, -1, 2**32))
 
 
-def hash_tokens(key: tuple[int, int], tokens: NDArray[np.integer]) -> NDArray[np.uint32]:
-    """Return the 32 hash bits of each token: `hash_token` for many ids below 2**32."""
-    strides = tokens.astype(np.uint32) * np.uint32(TOKEN_STRIDE)
-    return mix_bits(mix_bits(strides ^ np.uint32(key[0])) + np.uint32(key[1]))
+class NoiseKey(NamedTuple):
+    """Two 32-bit words that key the noise of one position: a number for each token id.
 
+    The hash bits of a token are 32; for one key they are a bijection of 32-bit ids, so two tokens
+    never share their bits.
+    """
 
-def tokens_of_bits(key: tuple[int, int], bits: NDArray[np.uint32]) -> NDArray[np.uint32]:
-    """Return the id that hashes to each of the given bits: the inverse of `hash_tokens`."""
-    words = _unmix_bits(bits) - np.uint32(key[1])
-    return (_unmix_bits(words) ^ np.uint32(key[0])) * _INVERSE_STRIDE
+    low: int
+    high: int
 
+    @classmethod
+    def at(cls, seed: int, position: int, purpose: Purpose = Purpose.TARGET) -> Self:
+        """Return the key of a position, which counts tokens from the beginning of the prompt.
 
-def uniforms_of_bits(bits: NDArray[np.uint32]) -> NDArray[np.float64]:
-    """Return v for hash bits: the middle of their cell of (0, 1), at most BELOW_ONE."""
-    return np.minimum((bits.astype(np.float64) + 0.5) * 2.0**-32, BELOW_ONE)
+        The mixing is chained, so that (seed + 1, position) and (seed, position + 1) have nothing in
+        common.
+        """
+        value = _mix64((seed + 0x9E3779B97F4A7C15) & _MASK64)
+        value = _mix64((value ^ position) + 0x9E3779B97F4A7C15 & _MASK64)
+        value = _mix64((value ^ purpose) + 0x9E3779B97F4A7C15 & _MASK64)
+        return cls(value & _MASK32, value >> 32)
 
+    def bits(self, token: int) -> int:
+        """Return the hash bits of one token: the host's form."""
+        value = _mix32((token * TOKEN_STRIDE ^ self.low) & _MASK32)
+        return _mix32((value + self.high) & _MASK32)
 
-def gumbels_of_bits(bits: NDArray[np.uint32]) -> NDArray[np.float64]:
-    """Return -log E for hash bits, E = -log(1 - v); finite, and falling as the bits rise."""
-    gumbels: NDArray[np.float64] = -np.log(-np.log1p(-uniforms_of_bits(bits)))
-    return gumbels
+    def all_bits(self, tokens: NDArray[np.integer]) -> NDArray[np.uint32]:
+        """Return the hash bits of each token: `bits` for many ids below 2**32."""
+        strides = tokens.astype(np.uint32) * np.uint32(TOKEN_STRIDE)
+        return mix_bits(mix_bits(strides ^ np.uint32(self.low)) + np.uint32(self.high))
 
+    def tokens(self, bits: NDArray[np.uint32]) -> NDArray[np.uint32]:
+        """Return the id that hashes to each of the given bits: the inverse of `all_bits`."""
+        words = _unmix_bits(bits) - np.uint32(self.high)
+        return (_unmix_bits(words) ^ np.uint32(self.low)) * _INVERSE_STRIDE
 
-def gumbels(key: tuple[int, int], tokens: NDArray[np.integer]) -> NDArray[np.float64]:
-    """Return the noise -log E of each token: `gumbel` for many, up to rounding."""
-    return gumbels_of_bits(hash_tokens(key, tokens))
+    def gumbel(self, token: int) -> float:
+        """Return the noise -log E of one token: the host's form of `gumbel_row`, up to rounding."""
+        return -math.log(exponential(self.bits(token)))
+
+    def gumbels(self, tokens: NDArray[np.integer]) -> NDArray[np.float64]:
+        """Return the noise -log E of each token: `gumbel` for many, up to rounding."""
+        return self.gumbels_of(self.all_bits(tokens))
+
+    @staticmethod
+    def uniforms_of(bits: NDArray[np.uint32]) -> NDArray[np.float64]:
+        """Return v for hash bits: the middle of their cell of (0, 1), at most BELOW_ONE."""
+        return np.minimum((bits.astype(np.float64) + 0.5) * 2.0**-32, BELOW_ONE)
+
+    @classmethod
+    def gumbels_of(cls, bits: NDArray[np.uint32]) -> NDArray[np.float64]:
+        """Return -log E for hash bits, E = -log(1 - v); finite, and falling as the bits rise."""
+        gumbels: NDArray[np.float64] = -np.log(-np.log1p(-cls.uniforms_of(bits)))
+        return gumbels

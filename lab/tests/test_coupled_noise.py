@@ -9,16 +9,16 @@ import numpy as np
 import pytest
 
 from akunu_lab.theory import coupled_acceptance, match_acceptance
-from akunu_py.values.keyed_noise import TOKEN_STRIDE, Purpose, gumbels_of_bits, mix_bits, noise_key
+from akunu_py.values.keyed_noise import TOKEN_STRIDE, NoiseKey, Purpose, mix_bits
 
 COUNT = 50_000
 
 
 def noise(size, seed, purpose=Purpose.TARGET):
     """The noise of `size` tokens at many positions, float64 [COUNT, size]."""
-    keys = np.array([noise_key(seed, position, purpose) for position in range(COUNT)], np.uint32)
+    keys = np.array([NoiseKey.at(seed, position, purpose) for position in range(COUNT)], np.uint32)
     strides = np.arange(size, dtype=np.uint32) * np.uint32(TOKEN_STRIDE)
-    return gumbels_of_bits(mix_bits(mix_bits(strides[None] ^ keys[:, :1]) + keys[:, 1:]))
+    return NoiseKey.gumbels_of(mix_bits(mix_bits(strides[None] ^ keys[:, :1]) + keys[:, 1:]))
 
 
 def choices(row, gumbels):

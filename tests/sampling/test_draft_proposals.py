@@ -8,7 +8,7 @@ import pytest
 
 from akunu_py.sampling.draft_sampler import DraftSampler
 from akunu_py.sampling.transforms import TransformChain
-from akunu_py.values.keyed_noise import Purpose, gumbel, noise_key
+from akunu_py.values.keyed_noise import NoiseKey, Purpose
 from akunu_py.values.types import GenerationConfig
 
 VOCABULARY = 12
@@ -36,8 +36,8 @@ def test_coupled_proposals_are_those_that_row_and_noise_put_first(temperature):
         drawn = three.draw(logits_of(position), position, [1, 2])
         row = np.array(drawn.row[0], dtype=np.float64)
         if temperature:
-            key = noise_key(5, position)
-            row = row + [gumbel(key, token) for token in range(VOCABULARY)]
+            key = NoiseKey.at(5, position)
+            row = row + [key.gumbel(token) for token in range(VOCABULARY)]
         assert drawn.tokens.tolist() == np.argsort(-row)[:3].tolist()
         q = q_of(drawn)
         assert drawn.measures.tolist()[:3] == pytest.approx(q[drawn.tokens.tolist()], rel=1e-4)

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from akunu_py.sampling.sampler import gumbel_of_bits, gumbel_row, hash_row, token_strides
-from akunu_py.values.keyed_noise import Purpose, exponential, gumbel, hash_token, noise_key
+from akunu_py.values.keyed_noise import NoiseKey, Purpose, exponential
 
 SEEDS = st.integers(0, 2**64 - 1)
 POSITIONS = st.integers(0, 2**31)
@@ -32,19 +32,19 @@ def host_hash(k0, k1, tokens):
 
 
 def keys(seed, count):
-    pairs = np.array([noise_key(seed, position) for position in range(count)], dtype=np.uint32)
+    pairs = np.array([NoiseKey.at(seed, position) for position in range(count)], dtype=np.uint32)
     return pairs[:, 0], pairs[:, 1]
 
 
 @given(SEEDS, POSITIONS, st.sampled_from(Purpose))
 def test_device_and_host_hash_to_the_same_bits(seed, position, purpose):
-    key = noise_key(seed, position, purpose)
+    key = NoiseKey.at(seed, position, purpose)
     device = np.array(hash_row(device_key(key), token_strides(4096)))
-    assert [int(bits) for bits in device[::97]] == [hash_token(key, t) for t in range(0, 4096, 97)]
+    assert [int(bits) for bits in device[::97]] == [key.bits(t) for t in range(0, 4096, 97)]
 
 
 def test_equal_bits_over_a_large_vocabulary():
-    key = noise_key(11, 12)
+    key = NoiseKey.at(11, 12)
     device = np.array(hash_row(device_key(key), token_strides(150_000)))
     host = host_hash(np.uint32(key[0]), np.uint32(key[1]), np.arange(150_000, dtype=np.uint32))
     np.testing.assert_array_equal(device, host)
@@ -52,9 +52,9 @@ def test_equal_bits_over_a_large_vocabulary():
 
 
 def test_device_noise_is_the_host_noise_up_to_rounding():
-    key = noise_key(1, 2)
+    key = NoiseKey.at(1, 2)
     device = np.array(gumbel_row(device_key(key), token_strides(5000)))
-    np.testing.assert_allclose(device, [gumbel(key, t) for t in range(5000)], atol=2e-5)
+    np.testing.assert_allclose(device, [key.gumbel(t) for t in range(5000)], atol=2e-5)
 
 
 def test_the_ends_of_the_range_are_finite():
@@ -69,7 +69,7 @@ def test_the_ends_of_the_range_are_finite():
 
 def test_purposes_positions_and_seeds_have_keys_of_their_own():
     found = {
-        noise_key(seed, position, purpose)
+        NoiseKey.at(seed, position, purpose)
         for seed in range(20)
         for position in range(200)
         for purpose in Purpose
@@ -191,5 +191,5 @@ def test_the_tail_on_the_device_draws_the_head():
     draw = mx.compile(lambda key: (row + gumbel_row(key, strides)).argmax())
     ends = [key_for(2**32 - 1 - distance, 0) for distance in (*range(8), 127, 128, 255, 256)]
     ends += [key_for(cell, token) for cell in range(4) for token in (1, 70_001, size - 1)]
-    for key in [*ends, *(noise_key(4, position) for position in range(300))]:
+    for key in [*ends, *(NoiseKey.at(4, position) for position in range(300))]:
         assert draw(device_key(key)).item() == 0

@@ -14,13 +14,7 @@ from numpy.typing import NDArray
 
 from akunu_lab.adjustment import Adjustment
 from akunu_py.system.errors import ConfigError
-from akunu_py.values.keyed_noise import (
-    BELOW_ONE,
-    gumbels_of_bits,
-    hash_tokens,
-    tokens_of_bits,
-    uniforms_of_bits,
-)
+from akunu_py.values.keyed_noise import BELOW_ONE, NoiseKey
 
 # Hash bits that are turned back into tokens at once; a typical draw needs few.
 _BATCH_BITS = 1 << 14
@@ -139,7 +133,7 @@ class SparseDistribution:
         rest = float(row[-1]) if listed.num_unlisted else 0.0
         return SparseDistribution(tokens, row[: tokens.size], rest, size)
 
-    def draw(self, key: tuple[int, int]) -> int:
+    def draw(self, key: NoiseKey) -> int:
         """Return argmax over all tokens of log probability + noise of this key.
 
         By the Gumbel-max trick this is a draw from the distribution. With the key of a target's
@@ -158,25 +152,25 @@ class SparseDistribution:
                 best = token
         return best
 
-    def _best_listed(self, key: tuple[int, int]) -> tuple[int, float]:
+    def _best_listed(self, key: NoiseKey) -> tuple[int, float]:
         """Return the listed token with the highest score, and its score; (-1, -inf) for none."""
         if not self.tokens.size:
             return -1, -math.inf
-        bits = hash_tokens(key, self.tokens)
+        bits = key.all_bits(self.tokens)
         # The score is highest where E / q is lowest, and E = -log(1 - v) is at least v. So v / q
         # excludes all but a few tokens without a logarithm.
         with np.errstate(divide="ignore", over="ignore"):
-            bounds = uniforms_of_bits(bits) / self.probabilities
+            bounds = NoiseKey.uniforms_of(bits) / self.probabilities
             first = int(bounds.argmin())
             if bounds[first] == math.inf:
                 return -1, -math.inf
-            arrival = np.exp(-gumbels_of_bits(bits[first : first + 1]))
+            arrival = np.exp(-NoiseKey.gumbels_of(bits[first : first + 1]))
             near = np.flatnonzero(bounds <= arrival / self.probabilities[first] * (1 + 1e-9))
-        scores = np.log(self.probabilities[near]) + gumbels_of_bits(bits[near])
+        scores = np.log(self.probabilities[near]) + NoiseKey.gumbels_of(bits[near])
         score = float(scores.max())
         return int(self.tokens[near[scores == score]].min()), score
 
-    def _noisiest_unlisted(self, key: tuple[int, int], least: float) -> tuple[int, float]:
+    def _noisiest_unlisted(self, key: NoiseKey, least: float) -> tuple[int, float]:
         """Return the unlisted token with the most noise, and its noise.
 
         (-1, -inf) if the noise of all is below `least`.
@@ -189,17 +183,17 @@ class SparseDistribution:
             return self._noisiest_of_all(key)
         for start in range(0, bound, _BATCH_BITS):
             bits = np.arange(start, min(bound, start + _BATCH_BITS)).astype(np.uint32)
-            found = tokens_of_bits(key, bits)
+            found = key.tokens(bits)
             for place in np.flatnonzero(found < self.vocabulary_size):
                 token = int(found[place])
                 if not (self.tokens == token).any():
-                    return token, float(gumbels_of_bits(bits[place : place + 1])[0])
+                    return token, float(NoiseKey.gumbels_of(bits[place : place + 1])[0])
         return -1, -math.inf
 
-    def _noisiest_of_all(self, key: tuple[int, int]) -> tuple[int, float]:
-        bits = hash_tokens(key, np.arange(self.vocabulary_size, dtype=np.uint32))
+    def _noisiest_of_all(self, key: NoiseKey) -> tuple[int, float]:
+        bits = key.all_bits(np.arange(self.vocabulary_size, dtype=np.uint32))
         free = np.ones(self.vocabulary_size, dtype=bool)
         free[self.tokens] = False
         ids = np.flatnonzero(free)
         token = int(ids[bits[ids].argmin()])
-        return token, float(gumbels_of_bits(bits[token : token + 1])[0])
+        return token, float(NoiseKey.gumbels_of(bits[token : token + 1])[0])

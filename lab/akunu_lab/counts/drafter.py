@@ -17,7 +17,7 @@ from akunu_lab.counts.interpolation import CountModel
 from akunu_lab.drafting.adaptive_length import FixedLength, LengthRule
 from akunu_py.protocols import Drafter
 from akunu_py.system.errors import ConfigError
-from akunu_py.values.keyed_noise import Purpose, noise_key
+from akunu_py.values.keyed_noise import NoiseKey, Purpose
 from akunu_py.values.types import Draft, GenerationConfig
 
 NUM_DRAFT_TOKENS = 4
@@ -121,7 +121,7 @@ class CountDrafter(Drafter):
     def _choose(self, q: SparseDistribution, position: int) -> int:
         if self._greedy:
             return q.likeliest()
-        return q.draw(noise_key(self._seed, position, Purpose.TARGET))
+        return q.draw(NoiseKey.at(self._seed, position, Purpose.TARGET))
 
     def _record_draw(self, q: SparseDistribution) -> None:
         """Record a draw."""
@@ -167,13 +167,13 @@ class SampledCountDrafter(CountDrafter):
         self._rows = []
         # A discarded token must be independent of a later draw at its position, so the noise is
         # keyed by the beginning of the draft as well.
-        low, high = noise_key(self._seed, self._num_observed, Purpose.DRAFT)
+        low, high = NoiseKey.at(self._seed, self._num_observed, Purpose.DRAFT)
         self._draw_seed = high << 32 | low
 
     def _choose(self, q: SparseDistribution, position: int) -> int:
         if self._greedy:
             return q.likeliest()
-        return q.draw(noise_key(self._draw_seed, position, Purpose.DRAFT))
+        return q.draw(NoiseKey.at(self._draw_seed, position, Purpose.DRAFT))
 
     def _record_draw(self, q: SparseDistribution) -> None:
         if self._greedy:

@@ -9,7 +9,7 @@ from typing import Protocol
 import numpy as np
 
 from akunu_lab.verifying.rejection import Probabilities
-from akunu_py.values.keyed_noise import Purpose, hash_token, noise_key
+from akunu_py.values.keyed_noise import NoiseKey, Purpose
 
 
 class Chance(Protocol):
@@ -56,6 +56,6 @@ class KeyedChance:
 
     def uniform(self, purpose: Purpose, position: int, attempt: int = 0) -> float:
         """Return a number in [0, 1), a multiple of 2**-53."""
-        key = noise_key(self._seed, position, purpose)
-        bits = hash_token(key, 2 * attempt) << 32 | hash_token(key, 2 * attempt + 1)
+        key = NoiseKey.at(self._seed, position, purpose)
+        bits = key.bits(2 * attempt) << 32 | key.bits(2 * attempt + 1)
         return (bits >> 11) * 2.0**-53

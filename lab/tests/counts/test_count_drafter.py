@@ -14,7 +14,7 @@ from akunu_lab.drafting.adaptive_length import EntropyLength, LowerBoundStop
 from akunu_py.protocols import Drafter
 from akunu_py.sampling.sampler import Sampler
 from akunu_py.sampling.transforms import TransformChain
-from akunu_py.values.keyed_noise import Purpose, gumbels, noise_key
+from akunu_py.values.keyed_noise import NoiseKey, Purpose
 from akunu_py.values.types import GenerationConfig
 
 SIZE = 30
@@ -103,9 +103,9 @@ def test_the_draft_temperature_takes_the_place_of_the_replys():
     draft = drafter.propose(1)
     row = model_of(PROMPT).distribution(PROMPT).dense()
     expected = Adjustment(temperature=1.7, top_k=6).probabilities(np.log(row))
-    key = noise_key(11, len(PROMPT), Purpose.TARGET)
+    key = NoiseKey.at(11, len(PROMPT), Purpose.TARGET)
     with np.errstate(divide="ignore"):
-        best = (np.log(expected) + gumbels(key, np.arange(SIZE))).argmax()
+        best = (np.log(expected) + key.gumbels(np.arange(SIZE))).argmax()
     assert draft.tokens == (best,)
     assert draft.confidence[0] == pytest.approx(expected[best])
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from akunu_lab.adjustment import Adjustment
 from akunu_lab.counts.distribution import SparseDistribution
 from akunu_py.system.errors import ConfigError
-from akunu_py.values.keyed_noise import Purpose, gumbels, noise_key
+from akunu_py.values.keyed_noise import NoiseKey, Purpose
 
 
 def distribution_of(vocabulary_size, weights, tail):
@@ -39,7 +39,7 @@ def distributions(draw):
 
 def dense_draw(row, key):
     with np.errstate(divide="ignore"):
-        return int((np.log(row) + gumbels(key, np.arange(row.size))).argmax())
+        return int((np.log(row) + key.gumbels(np.arange(row.size))).argmax())
 
 
 @given(distributions())
@@ -62,7 +62,7 @@ def test_it_answers_as_its_dense_row(q):
 def test_a_draw_is_the_argmax_over_all_tokens(q, seed):
     row = q.dense()
     for position in range(6):
-        key = noise_key(seed, position, Purpose.DRAFT)
+        key = NoiseKey.at(seed, position, Purpose.DRAFT)
         assert q.draw(key) == dense_draw(row, key)
 
 
@@ -75,7 +75,7 @@ def test_a_draw_over_a_large_vocabulary_is_the_dense_one(tail, listed):
     q = distribution_of(size, {int(token): 1 + place % 7 for place, token in enumerate(ids)}, tail)
     row = q.dense()
     for position in range(12):
-        key = noise_key(9, position)
+        key = NoiseKey.at(9, position)
         assert q.draw(key) == dense_draw(row, key)
 
 
@@ -83,16 +83,14 @@ def test_a_draw_does_not_hash_a_large_vocabulary(monkeypatch):
     hashed = []
     from akunu_lab.counts import distribution
 
-    real = distribution.tokens_of_bits
+    real = NoiseKey.tokens
     monkeypatch.setattr(
-        distribution,
-        "tokens_of_bits",
-        lambda key, bits: hashed.append(bits.size) or real(key, bits),
+        NoiseKey, "tokens", lambda key, bits: hashed.append(bits.size) or real(key, bits)
     )
     monkeypatch.setattr(distribution.SparseDistribution, "_noisiest_of_all", None)
     q = distribution_of(150_000, dict.fromkeys(range(50), 1.0), 5.0)
     for position in range(100):
-        q.draw(noise_key(1, position))
+        q.draw(NoiseKey.at(1, position))
     # 2**32 / 150,000 times the odds of the tail, 0.1, are 2,863.
     assert sum(hashed) / 100 < 9_000
 
@@ -100,7 +98,7 @@ def test_a_draw_does_not_hash_a_large_vocabulary(monkeypatch):
 @pytest.mark.slow
 def test_draws_have_the_frequencies_of_q():
     q = distribution_of(40, {7: 4.0, 3: 1.0, 39: 2.0}, 3.0)
-    draws = np.array([q.draw(noise_key(5, position, Purpose.DRAFT)) for position in range(4000)])
+    draws = np.array([q.draw(NoiseKey.at(5, position, Purpose.DRAFT)) for position in range(4000)])
     expected = q.dense() * draws.size
     statistic = ((np.bincount(draws, minlength=40) - expected) ** 2 / expected).sum()
     assert statistic < 39 + 4 * math.sqrt(2 * 39)
