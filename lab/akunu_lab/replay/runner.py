@@ -14,15 +14,11 @@ from msgspec import field
 
 from akunu_lab.replay.baseline import Baseline, TraceDrafter
 from akunu_lab.study.values import Number
-from akunu_py.api import Draft, Drafter, Row
-from akunu_py.decoding.loop import verify_match
-from akunu_py.decoding.stats import StatsRecorder, step_stats
+from akunu_py.api import Drafter, Row
+from akunu_py.testing import play_back
 from akunu_py.values.cost_curve import CostCurve
 from akunu_py.values.decode_stats import SourceStats
 from akunu_py.values.types import DecodeStats
-
-_NO_TOKEN = -1
-"""The choice beyond the end of an output, which no draft can match."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,42 +67,7 @@ def replay_item(item: ReplayItem, drafter: Drafter | TraceDrafter, limit: int) -
     statistics are 0.
     """
     drafter.observe(item.prompt)
-    recorder = StatsRecorder()
-    clock = time.perf_counter
-    output, position, observe_s = item.output, 0, 0.0
-    while position < len(output):
-        started = clock()
-        draft = drafter.propose(limit) if limit > 0 else Draft.empty()
-        proposed = clock()
-        verification = verify_match(draft, _choices(draft, output, position))
-        committed = verification.output(draft)[: len(output) - position]
-        recorder.add(
-            step_stats(
-                draft,
-                verification,
-                committed,
-                propose_s=proposed - started,
-                target_s=0.0,
-                commit_s=0.0,
-            )
-        )
-        begin = clock()
-        drafter.observe(committed)
-        observe_s += clock() - begin
-        position += len(committed)
-    return ItemCounts(recorder.stats, observe_s)
-
-
-def _choices(draft: Draft, output: Sequence[int], position: int) -> list[int]:
-    """Return the recorded tokens as the target's choices.
-
-    A node off the recorded path gets the token of its depth; no walk reaches such a node.
-    """
-    depths = [0]
-    for parent in draft.parents:
-        depths.append(depths[parent + 1] + 1)
-    size = len(output) - position
-    return [output[position + depth] if depth < size else _NO_TOKEN for depth in depths]
+    return ItemCounts(*play_back(item.output, drafter, limit))
 
 
 def replay_lengths(item: ReplayItem, baseline: Baseline, limits: Sequence[int]) -> list[ItemCounts]:

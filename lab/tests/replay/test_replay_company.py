@@ -8,8 +8,9 @@ import random
 
 import pytest
 
-from akunu_lab.replay.company import company_tables, replay_together
+from akunu_lab.replay.company import company_tables
 from akunu_lab.replay.runner import ReplayItem
+from akunu_py.testing import play_together
 from akunu_py.values.cost_curve import CostCurve
 
 CHEAP = CostCurve({1: 1.0, 8: 1.7, 72: 8.1})
@@ -28,9 +29,13 @@ def items(kind, count=12, size=120):
         yield ReplayItem(str(number), kind, str(number), 0, text, output)
 
 
+def texts(*kind, **size):
+    return ((item.prompt, item.output) for item in items(*kind, **size))
+
+
 @pytest.mark.parametrize(("curve", "streams", "least"), [(CHEAP, 4, 1.5), (CHEAP, 8, 1.2)])
 def test_copied_text_is_drafted_where_rows_are_cheap(curve, streams, least):
-    found = list(replay_together(items("copied"), curve, streams))
+    found = list(play_together(texts("copied"), curve, streams))
     tokens, cost = sum(one.tokens for one in found), sum(one.cost for one in found)
     assert tokens / cost * curve.cost(streams) / streams > least
     assert all(one.cost == curve.cost(streams + one.drafted) for one in found)
@@ -39,16 +44,16 @@ def test_copied_text_is_drafted_where_rows_are_cheap(curve, streams, least):
 
 @pytest.mark.parametrize(("kind", "curve"), [("new", CHEAP), ("copied", DEAR)])
 def test_nothing_is_lost_where_drafts_cannot_pay(kind, curve):
-    found = list(replay_together(items(kind), curve, 4))
+    found = list(play_together(texts(kind), curve, 4))
     tokens, cost = sum(one.tokens for one in found), sum(one.cost for one in found)
     assert tokens / cost * curve.cost(4) / 4 > 0.995
 
 
 def test_only_passes_with_all_places_taken_count():
     """Without drafts the last three of seven replies leave a place free."""
-    found = list(replay_together(items("new", count=7), DEAR, 4))
+    found = list(play_together(texts("new", count=7), DEAR, 4))
     assert sum(one.tokens for one in found) == 4 * 120
-    assert list(replay_together(items("new", count=3), DEAR, 4)) == []
+    assert list(play_together(texts("new", count=3), DEAR, 4)) == []
 
 
 def test_the_table_has_an_interval_of_each_kind():
