@@ -38,7 +38,7 @@ from measure_start import convert
 
 from akunu_py.bench.bootstrap import LEAST_SESSIONS, Ratio
 from akunu_py.bench.workloads import CATEGORIES, Prompt
-from akunu_py.model_store.default_model import fetched_model_path
+from akunu_py.model_store.known_models import fetched_model_path
 
 AKUNU = "akunu"
 PROGRAMS = ("akunu-plain", "mlx-lm", "mlx-lm-dense", "llama.cpp", "llama.cpp-ngram-mod")

@@ -35,7 +35,7 @@ from pyte.screens import Char
 from rich.color import Color
 
 from akunu_py.cpu import KERNELS_VARIABLE, load_kernels
-from akunu_py.model_store.default_model import fetched_model_path
+from akunu_py.model_store.known_models import fetched_model_path
 
 COLUMNS, LINES = 80, 90
 PATIENCE_S = 600

@@ -6,7 +6,7 @@ Nothing here uses the code under test, and nothing is quick.
 import numpy as np
 
 from akunu_py.gguf import BLOCK_TYPES, TensorInfo
-from akunu_py.gguf.codebooks import grid
+from akunu_py.gguf.quants.iq_blocks import grid
 
 TYPES = {block.name: block for block in BLOCK_TYPES.values()}
 

@@ -4,8 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from akunu_py.model_store.default_model import data_folder
-from akunu_py.model_store.package_index import SMOLLM2
+from akunu_py.model_store.known_models import SMOLLM2, data_folder
 
 ROOT = Path(__file__).resolve().parents[1]
 SHARED = ROOT.parent / "shared"

@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
 from akunu_py.bench.rows import Count, Row
-from akunu_py.model_store.default_model import default_model_path
+from akunu_py.model_store.known_models import default_model_path
 from akunu_py.system.errors import ConfigError
 
 if TYPE_CHECKING:

@@ -34,8 +34,10 @@ def models(_context: click.Context, _parameter: click.Parameter, incomplete: str
 
 def hub_models(_context: click.Context, _parameter: click.Parameter, incomplete: str) -> Items:
     """Offer aliases, models of the hub's cache, the default model and short names."""
-    from akunu_py.model_store.known_models import KNOWN_MODELS  # as below
-    from akunu_py.model_store.package_index import SMOLLM2
+    from akunu_py.model_store.known_models import (
+        KNOWN_MODELS,  # as below
+        SMOLLM2,
+    )
 
     own = _beginning(incomplete, [SMOLLM2.name, *KNOWN_MODELS])
     return [*_aliases(incomplete), *own, *_listed(incomplete, {"hub"})]

@@ -7,11 +7,9 @@ import sys
 
 import click
 
-from akunu_py.cli.chat.echo import echo
-from akunu_py.cli.terminal import wrapped
-from akunu_py.model_store.default_model import fetched_model_path
+from akunu_py.cli.terminal import echo, wrapped
+from akunu_py.model_store.known_models import SMOLLM2, fetched_model_path
 from akunu_py.model_store.names import fetch
-from akunu_py.model_store.package_index import SMOLLM2
 from akunu_py.system.errors import AkunuError
 from akunu_py.system.settings import FETCH_VARIABLE, cache_folder, load_settings
 

@@ -6,10 +6,9 @@ from typing import TYPE_CHECKING
 import click
 
 from akunu_py.cli import completing
-from akunu_py.cli.chat.echo import echo
 from akunu_py.cli.command import Command
 from akunu_py.cli.loading_options import LoadingOptions, load_engine
-from akunu_py.cli.terminal import fitted, is_dumb, printable
+from akunu_py.cli.terminal import echo, fitted, is_dumb, printable
 
 if TYPE_CHECKING:
     from akunu_py.cli.demo_race import Runner

@@ -26,8 +26,7 @@ def full_doctor(model: str | None, output: Path | None, minutes: float, *, as_js
     facts = read_facts(system, __version__, {})
     if facts.backend is None:
         raise ConfigError(f"MLX cannot be imported: {facts.device}; akunu doctor says what to do")
-    from akunu_py.diagnosis.full.kept import KeptReport, json_text
-    from akunu_py.diagnosis.full.page import page
+    from akunu_py.diagnosis.full.page import KeptReport, json_text, page
     from akunu_py.diagnosis.full.privacy import Privacy
     from akunu_py.diagnosis.full.run import run_full
 

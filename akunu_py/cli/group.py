@@ -1,4 +1,9 @@
-"""Groups of commands: imports on demand, options from environment and file, exit codes."""
+"""Groups of commands: imports on demand, options from environment and file, exit codes.
+
+Installed packages add commands by entry points of the group "akunu.commands". `importlib.metadata`
+takes as much CPU time for them as all else that `akunu --help` does: it is made for more than
+reading one section of a few files. So these are read here.
+"""
 
 import contextlib
 import errno

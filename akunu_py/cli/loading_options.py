@@ -322,7 +322,7 @@ def load_engine(
     Raises ConfigError where it, with the draft model, would not fit into this machine's memory,
     unless `--force` was given.
     """
-    from akunu_py.model_store.default_model import (  # not for --help
+    from akunu_py.model_store.known_models import (  # not for --help
         fetched_model_path,
         is_toy,
     )
@@ -363,7 +363,7 @@ def _with_drafting_models(
     That head drafts if the default model is the one at `path`, the command left it to akunu what to
     draft with, and nothing else draws: neither a draft model nor ranks go together with a head.
     """
-    from akunu_py.model_store.default_model import fetched_model_path  # for --help
+    from akunu_py.model_store.known_models import fetched_model_path  # for --help
     from akunu_py.model_store.names import parse_hub_name
     from akunu_py.models.head_places import AUTO, OWN, own_place  # imports MLX
 

@@ -10,7 +10,7 @@ from akunu_py.cli import completing
 from akunu_py.cli.command import Command
 from akunu_py.cli.terminal import printable
 from akunu_py.model_store.inventory import ListedModel, inventory
-from akunu_py.model_store.package_index import SMOLLM2
+from akunu_py.model_store.known_models import SMOLLM2
 from akunu_py.system.settings import load_settings
 from akunu_py.system.shown_text import size_text
 

@@ -132,7 +132,7 @@ def describe_model(
     from akunu_py.models.memory_check import PROGRAM_BYTES
     from akunu_py.models.requirements import memory_limit, requirements
     from akunu_py.models.sources import source_of
-    from akunu_py.models.stored_tensors import by_class
+    from akunu_py.models.weight_files import by_class
 
     needs = requirements(path, LoadOptions(adapter=adapter))
     _check_context(context, needs.context)

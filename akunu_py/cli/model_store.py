@@ -9,7 +9,6 @@ from akunu_py.cli import completing
 from akunu_py.cli.command import Command
 from akunu_py.cli.terminal import printable
 from akunu_py.model_store.aliases import delete_alias, load_aliases
-from akunu_py.model_store.default_model import fetched_model_path
 from akunu_py.model_store.hub_cache import (
     CachedRepository,
     cached_repository,
@@ -17,9 +16,8 @@ from akunu_py.model_store.hub_cache import (
     delete_repository,
     freed_bytes,
 )
-from akunu_py.model_store.known_models import known_target
+from akunu_py.model_store.known_models import PackagedModel, fetched_model_path, known_target
 from akunu_py.model_store.names import HubName, choose, fetch, locate, resolve_model
-from akunu_py.model_store.package_index import PackagedModel
 from akunu_py.model_store.repository_files import models_of
 from akunu_py.system.errors import ConfigError
 from akunu_py.system.settings import Settings, load_settings

@@ -3,11 +3,10 @@
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from akunu_py.model_store.hub import ask_hub, is_offline
+from akunu_py.model_store.hub import ask_hub, free_bytes, is_offline
 from akunu_py.model_store.hub_cache import cache_folder
 from akunu_py.model_store.names import HubName, choose, find_cached, locate, own_names
 from akunu_py.model_store.repository_files import models_of
-from akunu_py.model_store.transfer import free_bytes
 from akunu_py.system.settings import Settings
 from akunu_py.system.shown_text import size_text
 

@@ -1,4 +1,4 @@
-"""What goes to a terminal: text, progress of a prompt, the statistics line."""
+"""The terminal: text, progress of a prompt, the statistics line, and keys that nobody reads yet."""
 
 import contextlib
 import os
@@ -19,6 +19,7 @@ from akunu_py.system.shown_text import harmless
 
 if TYPE_CHECKING:
     from akunu_py.values.types import GenerationResult
+
 
 _BAR_AFTER_S = 0.3
 """Seconds after which a bar is drawn; what is over by then needs none."""
@@ -209,3 +210,39 @@ def _time_saved_text(saved: tuple[float, float] | None) -> str:
 
 def _percent_range(low: int, high: int) -> str:
     return f"about {low}%" if low == high else f"{low} to {high}%"
+
+
+@contextlib.contextmanager
+def echo(on: bool) -> Iterator[None]:
+    """Have a terminal show what is typed, or not: Ctrl-C works, and the next prompt gets the rest.
+
+    Shown at once, it would stand in the middle of a reply and once more at the prompt, and what is
+    drawn in place, such as a progress bar, would be erased a line off. Nothing is done where
+    standard input is not a terminal.
+    """
+    try:
+        import termios  # Windows has none
+    except ImportError:
+        yield
+        return
+    try:
+        keys = sys.stdin.fileno()
+        before = termios.tcgetattr(keys)
+    except (OSError, ValueError, termios.error):
+        yield
+        return
+
+    def apply(*_: object) -> None:
+        changed = termios.tcgetattr(keys)
+        changed[3] = changed[3] | termios.ECHO if on else changed[3] & ~termios.ECHO
+        termios.tcsetattr(keys, termios.TCSANOW, changed)
+
+    apply()
+    # Behind Ctrl-Z and fg a shell has turned it on again.
+    continued = signal.signal(signal.SIGCONT, signal.SIG_DFL if on else apply)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGCONT, continued)
+        with contextlib.suppress(termios.error):
+            termios.tcsetattr(keys, termios.TCSANOW, before)

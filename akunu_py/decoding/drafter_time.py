@@ -1,4 +1,4 @@
-"""The drafter's own time: the cost of a draft and of a token, and when to ask less often."""
+"""The drafter's own time: the cost of a draft and of a token, what it brought, and its pauses."""
 
 import math
 import statistics

@@ -3,6 +3,10 @@
 The loop handles token ids and knows its partners by their protocols alone. One invariant makes the
 first token, a plain step and a step with a draft the same case: between steps the target's cache
 holds every committed token except the last.
+
+Drafts are verified by the target's own choices, or by a plug-in's rule. A package offers a rule as
+an entry point of the group "akunu.verifiers". Its name is a value of `GenerationConfig.verifier`;
+its object is a function of the reply's configuration and seed that returns a `Verifier`.
 """
 
 import functools

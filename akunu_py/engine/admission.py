@@ -1,4 +1,4 @@
-"""Access to an engine: one reply at a time, and none after a close or a fork."""
+"""Access to an engine: one reply at a time, none after a close or a fork, read from any thread."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""The drafters of one engine: which one a reply uses, and how it is made."""
+"""The drafters of one engine: which one a reply uses, and how it and its constraint are made."""
 
 from collections import defaultdict
 from collections.abc import Sequence

@@ -40,7 +40,7 @@ from akunu_py.engine.request_checks import (
     ids_of,
     with_options,
 )
-from akunu_py.model_store.default_model import default_model_path
+from akunu_py.model_store.known_models import default_model_path
 from akunu_py.model_store.names import resolve_model
 from akunu_py.models.aligned_rows import BLOCK_ROWS, usable_context
 from akunu_py.models.cached_rows import Progress

@@ -1,4 +1,4 @@
-"""A hold that an interrupt leaves free, wherever in Python it comes."""
+"""A hold that an interrupt leaves free, and an iterator that one reader holds at a time."""
 
 import io
 import threading

@@ -1,4 +1,7 @@
-"""A further place for replies of an engine, for a thread that makes several replies in turn."""
+"""Lanes, which are further places for replies of an engine, and rounds of replies over them.
+
+In a round one reply that reads its prompt has a turn, and all others share a pass.
+"""
 
 import threading
 import time

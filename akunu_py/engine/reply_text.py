@@ -1,4 +1,4 @@
-"""The growing text of a reply, with the source of each piece."""
+"""The growing text of a reply, with the source of each piece, and the message in it."""
 
 from collections import deque
 from collections.abc import Mapping, Sequence

@@ -10,8 +10,6 @@ from akunu_py.engine.request_checks import ChatPlan
 from akunu_py.protocols import Tokenizer
 from akunu_py.system.errors import ConfigError, ModelFormatError
 from akunu_py.tokenizers.accepted_turns import in_order_of_calls
-from akunu_py.tool_calls.call_ids import with_ids_of
-from akunu_py.tool_calls.described import with_calls_as_text, with_described_tools
 from akunu_py.tool_calls.enforceable import enforceable
 from akunu_py.tool_calls.format import ToolFormat
 from akunu_py.tool_calls.given_reader import GivenParser, GivenReader, GivesReader
@@ -25,6 +23,7 @@ from akunu_py.tool_calls.known import HARMONY, HERMES, known_format
 from akunu_py.tool_calls.parser import CallParser
 from akunu_py.tool_calls.probing import UnknownFormatError, probe_format
 from akunu_py.tool_calls.schemas import by_name
+from akunu_py.tool_calls.writing import with_calls_as_text, with_described_tools, with_ids_of
 from akunu_py.values.constraint import Constraint
 from akunu_py.values.messages import Message, Tool, ToolCall, ToolChoice
 from akunu_py.values.reply_deltas import ContentDelta

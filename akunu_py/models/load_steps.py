@@ -1,4 +1,4 @@
-"""Loading in steps, so that the thread that owns MLX can do other things in between.
+"""Work on all of a model's weights in steps, between which the thread that owns MLX is free.
 
 A server's replies go on while another model is loaded. A step takes in one tensor, or does what
 cannot be divided.

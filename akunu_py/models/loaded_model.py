@@ -1,4 +1,4 @@
-"""A loaded model, and facts about it."""
+"""A loaded model, and facts about it, such as the sampling that its makers recommend."""
 
 import os
 from collections.abc import Mapping, Sequence

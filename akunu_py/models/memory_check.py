@@ -22,7 +22,7 @@ from akunu_py.system.errors import AkunuError, ConfigError, MemoryLimitError
 from akunu_py.values.load_options import EngineOptions, KVBits, LoadOptions
 
 if TYPE_CHECKING:
-    from akunu_py.models.heads.needs import HeadNeeds
+    from akunu_py.models.heads.found import HeadNeeds
 
 _log = logging.getLogger(__name__)
 

@@ -13,7 +13,7 @@ from mlx import nn
 from mlx_lm.models.cache import can_trim_prompt_cache, make_prompt_cache, trim_prompt_cache
 
 from akunu_py.models.cache import Cache
-from akunu_py.models.reply_frame import ReplyFrame
+from akunu_py.models.device import ReplyFrame
 from akunu_py.models.whole_mlx_lm import (
     generate_step,
     generation_stream,

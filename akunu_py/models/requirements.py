@@ -33,7 +33,7 @@ from akunu_py.system.errors import ConfigError
 from akunu_py.values.load_options import KVBits, LoadOptions
 
 if TYPE_CHECKING:
-    from akunu_py.models.heads.needs import HeadNeeds
+    from akunu_py.models.heads.found import HeadNeeds
 
 _CGROUP_LIMIT = Path("/sys/fs/cgroup/memory.max")
 
@@ -187,7 +187,7 @@ def _count(
     kept = tuple(cache_needs(leaf) for leaf in leaves(caches))
     head_found = None
     if head is not None:
-        from akunu_py.models.heads.needs import head_needs  # for a model with a head
+        from akunu_py.models.heads.found import head_needs  # for a model with a head
 
         head_found = head_needs(
             model, figures["architecture"], head, figures["number_bytes"],

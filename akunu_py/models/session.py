@@ -21,14 +21,11 @@ from akunu_py.models.cached_rows import (
     Passes,
     Progress,
 )
-from akunu_py.models.device import replies_stream
-from akunu_py.models.hidden_states import HandedStates
-from akunu_py.models.kept_rows import SessionRows
+from akunu_py.models.device import ReplyFrame, replies_stream
+from akunu_py.models.hidden_states import HandedStates, SessionRows
 from akunu_py.models.load_steps import Steps, model_digest
-from akunu_py.models.prompt_scores import Scoring
-from akunu_py.models.reply_frame import ReplyFrame
 from akunu_py.models.row_bits import RowDifference, row_differences, rows_bit_equal
-from akunu_py.models.row_choices import ConstrainedChoices, PendingChoice, RowChoices
+from akunu_py.models.row_choices import ConstrainedChoices, PendingChoice, RowChoices, Scoring
 from akunu_py.models.row_file import Layout, describe_rows, read_rows
 from akunu_py.models.traffic import MemoryTraffic, memory_traffic
 from akunu_py.models.tree import ArrangedTree, Trees, keep_rows

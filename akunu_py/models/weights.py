@@ -1,7 +1,7 @@
-"""Tensors of a GGUF file to arrays and layers of a model."""
+"""Tensors of a GGUF file to arrays and layers of a model, and what they take of the memory."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from akunu_py.gguf.plan import Placement
 from akunu_py.gguf.quants import QuantizedMatrix, ResultMemory, dequantize, relayout
-from akunu_py.gguf.quants.forms import DENSE
+from akunu_py.gguf.quants.forms import DENSE, WeightForm, form_of
 from akunu_py.gguf.reader import GGUFFile, TensorInfo
 from akunu_py.models.layers import (
     FloatEmbedding,
@@ -29,6 +29,42 @@ from akunu_py.models.layers import (
 )
 from akunu_py.system.errors import ModelFormatError
 from akunu_py.values.load_options import Q6KForm
+
+
+def forms_of(
+    tensors: Iterable[TensorInfo],
+    number_bytes: int,
+    *,
+    dense: bool,
+    fitted: bool,
+    q6k: Q6KForm = "planes",
+) -> list[WeightForm]:
+    """Return the form of each tensor in memory; `dense`, `fitted`, `q6k` as in `WeightReader`."""
+    if dense:
+        return [WeightForm(8 * number_bytes, 0, "dense") for _ in tensors]
+    return [form_of(info.type.name, fitted=fitted, q6k=q6k) for info in tensors]
+
+
+def bytes_in_forms(
+    tensors: Sequence[TensorInfo], forms: Sequence[WeightForm], number_bytes: int
+) -> int:
+    """Return the bytes of tensors in these forms; a dense number has `number_bytes`."""
+    bits = sum(
+        info.rows * info.cols * _bits_per_weight(form, number_bytes)
+        for info, form in zip(tensors, forms, strict=True)
+    )
+    return round(bits / 8)
+
+
+def _bits_per_weight(form: WeightForm, number_bytes: int) -> float:
+    """Return the bits of a weight in a model whose dense numbers have `number_bytes`."""
+    if form.mode == "dense":
+        return 8.0 * number_bytes
+    # The rest are scales and biases: 16 bits in a form, as wide as dense numbers here.
+    codes = form.bits * form.codes_per_weight
+    wider = number_bytes / 2 if form.mode == "affine" else 1
+    return codes + (form.bits_per_weight - codes) * wider
+
 
 _FLOAT16_LIMIT = 65520.0
 """The smallest number that rounds to infinity in float16; comparisons are written to catch NaN."""

@@ -22,6 +22,7 @@ from akunu_py.server.errors import (
     RequestError,
     error_body,
     error_headers,
+    panics_as_errors,
     problem_of,
 )
 from akunu_py.server.model_list import model_list, one_model
@@ -29,7 +30,6 @@ from akunu_py.server.ollama import models as ollama_models
 from akunu_py.server.ollama import pulling as ollama_pulling
 from akunu_py.server.ollama import replies as ollama_replies
 from akunu_py.server.page import page
-from akunu_py.server.panics import panics_as_errors
 from akunu_py.server.responses import route as responses
 from akunu_py.server.security import LOCAL_PAGES, Access
 from akunu_py.server.service import Service

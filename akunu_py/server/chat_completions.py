@@ -15,6 +15,7 @@ from starlette.requests import Request as HttpRequest
 from starlette.responses import JSONResponse, Response
 
 from akunu_py.server import sse
+from akunu_py.server.backend import ChatRequest
 from akunu_py.server.choices import ChoicePlace, in_choices
 from akunu_py.server.conversation import (
     Part,
@@ -51,7 +52,6 @@ from akunu_py.server.generation_fields import (
 from akunu_py.server.incoming import Incoming, receive
 from akunu_py.server.logprobs import logprob_fields, logprobs_option
 from akunu_py.server.openai_form import OpenAIForm
-from akunu_py.server.requests import ChatRequest
 from akunu_py.values.constraint import Constraint
 from akunu_py.values.messages import Message, TextPart, Tool, ToolCall, ToolChoice
 from akunu_py.values.reply_deltas import (

@@ -6,8 +6,7 @@ from typing import Unpack
 
 from akunu_py.engine.engine import Engine
 from akunu_py.server.checkpoints import Checkpoints
-from akunu_py.server.reasoning_memory import ReasoningMemory
-from akunu_py.server.tool_memory import ToolMemory
+from akunu_py.server.conversation_memory import ReasoningMemory, ToolMemory
 from akunu_py.server.worker import Prepared, ReplyJob, Worker
 from akunu_py.tool_calls.enforceable import enforceable
 from akunu_py.values.generation_config import GenerationConfig, GenerationOptions

@@ -15,7 +15,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Self
 
-from akunu_py.server.backend import Backend, ServedReply
+from akunu_py.server.backend import Backend, Request, ServedReply
 from akunu_py.server.errors import Api, Problem, RequestError
 from akunu_py.server.events import (
     Accepted,
@@ -30,7 +30,6 @@ from akunu_py.server.events import (
     Usage,
 )
 from akunu_py.server.reply_response import ReplyForm
-from akunu_py.server.requests import Request
 from akunu_py.system.errors import ServerBusyError
 from akunu_py.values.decode_stats import DecodeStats
 

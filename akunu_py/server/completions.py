@@ -11,6 +11,7 @@ from starlette.requests import Request as HttpRequest
 from starlette.responses import Response
 
 from akunu_py.server import sse
+from akunu_py.server.backend import CompletionRequest
 from akunu_py.server.choices import ChoicePlace, in_choices
 from akunu_py.server.errors import RequestError
 from akunu_py.server.events import Accepted, Addition, Finished, Logprobs
@@ -18,7 +19,6 @@ from akunu_py.server.generation_fields import REFUSED_BY_OPENAI_FORMATS, OpenAIB
 from akunu_py.server.incoming import receive
 from akunu_py.server.logprobs import CompletionLogprobs, logprobs_option
 from akunu_py.server.openai_form import OpenAIForm
-from akunu_py.server.requests import CompletionRequest
 from akunu_py.values.reply_deltas import ContentDelta, ReasoningDelta
 from akunu_py.values.types import FinishReason
 

@@ -11,8 +11,9 @@ from akunu_py.drafting.auto.drafter import MEMORY
 from akunu_py.engine.engine import Engine
 from akunu_py.engine.reasoning import reasoning_marks
 from akunu_py.protocols import Tokenizer
-from akunu_py.server.backend import Health, ServedModel
+from akunu_py.server.backend import ChatRequest, CompletionRequest, Health, Request, ServedModel
 from akunu_py.server.chats import Chats
+from akunu_py.server.errors import panics_as_errors
 from akunu_py.server.events import (
     Accepted,
     Decoded,
@@ -22,8 +23,6 @@ from akunu_py.server.events import (
     Logprobs,
     Usage,
 )
-from akunu_py.server.panics import panics_as_errors
-from akunu_py.server.requests import ChatRequest, CompletionRequest, Request
 from akunu_py.server.token_texts import ShownTokens, TokenTexts
 from akunu_py.server.worker import Prepared, ReplyJob, Worker
 from akunu_py.system.errors import ConfigError

@@ -6,9 +6,11 @@ maximum", Codex at the code "context_length_exceeded". Codex retries 503 and nev
 queue is 503.
 """
 
+import asyncio
+import contextlib
 import logging
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -156,3 +158,18 @@ def error_headers(problem: Problem) -> Mapping[str, str]:
     if problem.retry_after_s is None:
         return {}
     return {"retry-after": str(max(1, math.ceil(problem.retry_after_s)))}
+
+
+_ENDINGS = (Exception, KeyboardInterrupt, SystemExit, GeneratorExit, asyncio.CancelledError)
+"""Everything that Python itself raises."""
+
+
+@contextlib.contextmanager
+def panics_as_errors() -> Iterator[None]:
+    """Raise a RuntimeError in place of a panic of tokenizers or llguidance (PyO3's)."""
+    try:
+        yield
+    except _ENDINGS:
+        raise
+    except BaseException as panic:
+        raise RuntimeError(f"a library failed: {panic}") from panic

@@ -11,7 +11,7 @@ from typing import Any, Generic, TypeVar
 from starlette.requests import Request as HttpRequest
 from starlette.responses import Response
 
-from akunu_py.server.backend import ServedModel
+from akunu_py.server.backend import ChatRequest, Request, ServedModel
 from akunu_py.server.choices import choice_count
 from akunu_py.server.errors import RequestError
 from akunu_py.server.generation_fields import (
@@ -23,7 +23,6 @@ from akunu_py.server.generation_fields import (
 )
 from akunu_py.server.json_body import decode, read_body, unknown_fields
 from akunu_py.server.reply_response import ReplyForm
-from akunu_py.server.requests import ChatRequest, Request
 from akunu_py.server.service import Service
 from akunu_py.system.errors import ConfigError
 from akunu_py.tool_calls.enforceable import enforceable

@@ -16,6 +16,7 @@ from starlette.requests import Request as HttpRequest
 from starlette.responses import JSONResponse, Response
 
 from akunu_py.server import sse
+from akunu_py.server.backend import ChatRequest
 from akunu_py.server.begun_json import begun_object
 from akunu_py.server.conversation import (
     Part,
@@ -34,7 +35,6 @@ from akunu_py.server.events import Accepted, Addition, Finished, Logprobs, Usage
 from akunu_py.server.generation_fields import RequestBody
 from akunu_py.server.incoming import Incoming, receive
 from akunu_py.server.reply_response import ReplyForm
-from akunu_py.server.requests import ChatRequest
 from akunu_py.tokenizers.accepted_turns import with_one_turn_each
 from akunu_py.values.constraint import Constraint
 from akunu_py.values.messages import Message, Tool, ToolChoice

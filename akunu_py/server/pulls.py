@@ -17,9 +17,9 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from pathlib import Path
 
 from akunu_py.model_store import pull_child
+from akunu_py.model_store.hub import FileTransfer
 from akunu_py.model_store.hub_cache import delete_contents
 from akunu_py.model_store.names import fetchable
-from akunu_py.model_store.transfer import FileTransfer
 from akunu_py.server.errors import RequestError
 from akunu_py.system.errors import AkunuError, ServerBusyError
 

@@ -8,14 +8,13 @@ from itertools import islice
 from starlette.requests import Request as HttpRequest
 from starlette.responses import Response
 
-from akunu_py.server.backend import Backend, ServedModel
+from akunu_py.server.backend import Backend, Request, ServedModel
 from akunu_py.server.choices import submit_choices
 from akunu_py.server.errors import RequestError
 from akunu_py.server.json_body import Bodies
 from akunu_py.server.metrics import Metrics
 from akunu_py.server.pulls import Pulls
 from akunu_py.server.reply_response import Patience, ReplyForm, ReplyResponse, ResponseOutcome
-from akunu_py.server.requests import Request
 from akunu_py.system.shown_text import one_line
 from akunu_py.values.generation_config import GenerationConfig
 from akunu_py.values.recent_texts import RecentTexts

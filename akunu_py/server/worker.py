@@ -27,10 +27,9 @@ from akunu_py.models.session import Session
 from akunu_py.protocols import Tokenizer
 from akunu_py.server.backend import Health
 from akunu_py.server.checkpoints import DIFFERENCE, SYSTEM
-from akunu_py.server.events import Accepted, Loading, Prefilled
-from akunu_py.server.panics import panics_as_errors
+from akunu_py.server.errors import panics_as_errors
+from akunu_py.server.events import Accepted, Loading, Prefilled, ReplyEvents
 from akunu_py.server.prefix_cache import PrefixCache, Taken
-from akunu_py.server.reply_events import ReplyEvents
 from akunu_py.server.served_models import LoadSteps, Resident, Served, ServedModels
 from akunu_py.server.token_trie import common_length
 from akunu_py.server.waiting_line import WaitingLine

@@ -6,6 +6,9 @@ conversations are tried once on each template, and only what it does not write i
 neighbours become one message, and a system message becomes text of the user. No text is lost, and
 none moves, but for text that calls have beside them, which becomes a message before them. A longer
 conversation begins with the shorter one's.
+
+Results of tools are in the order of their calls. Most templates write them without ids, so a model
+takes the first for that of the first call.
 """
 
 from collections import defaultdict, deque

@@ -1,4 +1,4 @@
-"""The tokenizer of a GGUF file: special tokens around a codec for text."""
+"""The tokenizer of a GGUF file: special tokens around the codec for its `tokenizer.ggml.model`."""
 
 import hashlib
 import threading
@@ -9,15 +9,15 @@ from typing import Any, Protocol
 
 from akunu_py.protocols import TemplateVariable
 from akunu_py.system.errors import ConfigError, ModelFormatError
-from akunu_py.tokenizers.bpe import BPECodec
+from akunu_py.tokenizers.bpe import BPECodec, split_rule
 from akunu_py.tokenizers.chat_template import read_templates
-from akunu_py.tokenizers.detokenizer import ByteDetokenizer, TokenBytes
 from akunu_py.tokenizers.sentencepiece_model import ModelKind
 from akunu_py.tokenizers.special_tokens import SpecialTextGuard, fill_ids
-from akunu_py.tokenizers.split_rules import split_rule
 from akunu_py.tokenizers.spm import SPMCodec
 from akunu_py.tokenizers.template_input import cut_at, with_mark
 from akunu_py.tokenizers.vocabulary import (
+    ByteDetokenizer,
+    TokenBytes,
     TokenType,
     Vocabulary,
     get_flag,

@@ -13,9 +13,14 @@ from tokenizers import AddedToken, Regex, Tokenizer, decoders, normalizers, pre_
 from tokenizers.models import BPE
 from tokenizers.processors import TemplateProcessing
 
-from akunu_py.tokenizers.bpe import decode_alphabet, missing_letters, split_steps, write_alphabet
+from akunu_py.tokenizers.bpe import (
+    decode_alphabet,
+    missing_letters,
+    split_rule,
+    split_steps,
+    write_alphabet,
+)
 from akunu_py.tokenizers.gguf_tokenizer import from_gguf, ids_that_strip
-from akunu_py.tokenizers.split_rules import split_rule
 from akunu_py.tokenizers.vocabulary import (
     TokenType,
     Vocabulary,

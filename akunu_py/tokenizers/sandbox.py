@@ -3,7 +3,9 @@
 jinja2's sandbox keeps templates away from Python's internals, but they can still nest loops for
 hours or double a text forty times. Here every loop step, call, filter and operator checks the
 deadline, and every value that can grow is measured before or while it is made. That also bounds the
-cost of a single operation, so the deadline is met closely.
+cost of a single operation, so the deadline is met closely. Time is the thread's processor time, so
+that a busy machine accepts the same templates as others. The limits of one rendering are in a
+context variable, since they cannot be passed to functions that jinja2 calls.
 
 Filters that would need a separate bound and that no chat template uses (`attr`, `pprint`, `random`,
 `striptags`, `urlize`, `wordwrap`, `xmlattr`) are left out, and so are such methods.

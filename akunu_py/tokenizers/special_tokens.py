@@ -1,8 +1,11 @@
-"""Tokens known by their text: ends of replies, and tokens for filling in code.
+"""Special tokens: found by their text, and kept out of the text of messages.
 
 Converters name few of them in the metadata, so akunu finds them by text, as llama.cpp does. Source
 of the lists: `llama-vocab.cpp` of llama.cpp (MIT). Unlike there, a token counts only if its type
 sets it apart from text: in Qwen's vocabulary "</s>" is ordinary text.
+
+A template's own control tokens are recognised, those written into a message are not. So their text
+in messages is replaced before a template is rendered, and put back after the split.
 """
 
 import bisect

@@ -2,6 +2,14 @@
 
 `tokenizer.ggml.model` "llama" merges the pair with the best score first (BPE); "t5" takes the
 pieces with the best sum of scores (unigram).
+
+`tokenizer.ggml.precompiled_charsmap` is a trie of texts to replace and a list of replacements.
+SentencePiece follows the trie unchecked, so a damaged one would make it read outside its memory,
+and it is checked here. Layout, little-endian: the size of the trie in bytes (uint32); the trie, in
+units of uint32; texts, each followed by a zero byte. The trie is a double array as in darts-clone.
+A unit has the byte that leads to it in bits 0 to 7 (with bit 31 in units that hold a value), a flag
+for a following value in bit 8, and the distance to its children in bits 10 to 30, times 256 if bit
+9 is set. Source: `llama-vocab.cpp` of llama.cpp (MIT).
 """
 
 import re
@@ -12,9 +20,8 @@ import numpy as np
 import sentencepiece
 
 from akunu_py.system.errors import ModelFormatError
-from akunu_py.tokenizers.detokenizer import TokenBytes
 from akunu_py.tokenizers.sentencepiece_model import ModelKind, Normalization, build_model
-from akunu_py.tokenizers.vocabulary import TokenType, Vocabulary, get_flag, get_scores
+from akunu_py.tokenizers.vocabulary import TokenBytes, TokenType, Vocabulary, get_flag, get_scores
 
 _KEY = "tokenizer.ggml.precompiled_charsmap"
 

@@ -12,6 +12,7 @@ from dataclasses import replace
 from typing import Any
 
 from akunu_py.system.errors import ConfigError
+from akunu_py.tool_calls.argument_rules import keywords, quoted_terms, tagged_terms
 from akunu_py.tool_calls.enforceable import close_schema
 from akunu_py.tool_calls.format import (
     PythonArguments,
@@ -20,12 +21,8 @@ from akunu_py.tool_calls.format import (
     flexible,
 )
 from akunu_py.tool_calls.known import HARMONY
-from akunu_py.tool_calls.python_rules import keywords
-from akunu_py.tool_calls.quoted_rules import quoted_terms
-from akunu_py.tool_calls.rules import Rules, json_value
+from akunu_py.tool_calls.rules import Rules, escape_slashes, json_value
 from akunu_py.tool_calls.schemas import alternatives, by_name
-from akunu_py.tool_calls.tagged_rules import tagged_terms
-from akunu_py.tool_calls.text_limits import escape_slashes
 from akunu_py.values.constraint import MOST_REFERENCES, MOST_TOOL_CHARACTERS
 from akunu_py.values.messages import Tool
 

@@ -1,4 +1,8 @@
-"""The rules of a grammar in llguidance's dialect of Lark, and texts as terms in them."""
+"""The rules of a grammar in llguidance's dialect of Lark, and texts as terms in them.
+
+Within JSON llguidance follows lengths and patterns of texts itself. Texts between tags and in
+foreign quotes are not JSON, so that they get expressions for these.
+"""
 
 import json
 import re
@@ -10,8 +14,59 @@ from llguidance import regex_to_lark
 from akunu_py.constraints import inline_schema
 from akunu_py.tool_calls.format import ID, INDEX, SPACE
 from akunu_py.tool_calls.schemas import kinds_of
-from akunu_py.tool_calls.text_limits import escape_slashes, text_without
 from akunu_py.values.constraint import Constraint
+
+_LONGEST = 4096
+"""Characters up to which a length is counted; the state of a grammar grows with it."""
+
+_WITHIN_CLASS = re.compile(r"\[\^?\]?(?:[^\]\\]|\\.)*\]", re.DOTALL)
+_BEYOND = re.compile(r"\\[1-9bBkpPuxc]|\(\?(?!:)|[*+?}][+]")
+"""What an expression of llguidance does not have, or has in another meaning."""
+
+
+def limits_of(schema: object) -> str:
+    """Return an expression for the texts that a schema allows; "" where it does not limit them.
+
+    A pattern that llguidance cannot follow, and a length of more than 4,096, do not limit.
+    """
+    if not isinstance(schema, Mapping):
+        return ""
+    parts = []
+    least, most = schema.get("minLength", 0), schema.get("maxLength", "")
+    if (least or most != "") and all(size == "" or 0 <= size <= _LONGEST for size in (least, most)):
+        parts.append(f"/(?s:.{{{least},{most}}})/")
+    if isinstance(pattern := schema.get("pattern"), str) and (found := _search_expression(pattern)):
+        parts.append(f"/{found}/")
+    return " & ".join(parts)
+
+
+def text_without(text: str) -> str:
+    """Return an expression for texts that do not contain a text."""
+    return f"~/(?s:.*){escape_slashes(re.escape(text))}(?s:.*)/"
+
+
+def escape_slashes(expression: str) -> str:
+    """Return an escaped text as it is written between slashes, on one line."""
+    return expression.replace("/", "\\/").replace("\\\n", "\\n")
+
+
+def _search_expression(pattern: str) -> str:
+    """Return an expression for whole texts in which a pattern is found; "" if there is none."""
+    bare = _WITHIN_CLASS.sub("", pattern)
+    if _BEYOND.search(pattern):
+        return ""
+    begins, ends = bare.startswith("^"), re.search(r"(?<!\\)(?:\\\\)*\$$", bare) is not None
+    inner = re.sub(r"\\.", "", bare, flags=re.DOTALL)[begins : -1 if ends else None]
+    if "^" in inner or "$" in inner or ((begins or ends) and "|" in re.sub(r"\(.*\)", "", inner)):
+        return ""
+    try:
+        re.compile(pattern)
+    except (re.error, OverflowError, RecursionError):
+        return ""
+    body = pattern[begins : -1 if ends else None]
+    before, after = ("" if begins else "(?s:.*)"), ("" if ends else "(?s:.*)")
+    return f"{before}({regex_to_lark(body, 'dw')}){after}".replace("\n", "\\n")
+
 
 _TERMINALS = r"""
 TEXT: /(?s:.*)/

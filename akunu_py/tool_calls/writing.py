@@ -1,7 +1,19 @@
-"""Calls as a model would write them, for conversations whose template does not."""
+"""Tools and calls in a conversation, as a model's format and template have them.
 
+Where a template has no place for tools, these are described in the system message, in the words
+that Hermes and Qwen were trained on, with the model's own format of calls where it has one. Calls
+are text of the assistant, and results are the user's.
+
+Ids of calls are those of the format: clients send back ids of other models, or none. A template may
+refuse those, or write them in place of the name of the tool; and a result must have the number that
+its call has.
+"""
+
+import hashlib
 import json
-from collections.abc import Mapping, Sequence
+from collections import defaultdict, deque
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from akunu_py.tool_calls.format import (
@@ -12,8 +24,9 @@ from akunu_py.tool_calls.format import (
     TaggedArguments,
     ToolFormat,
 )
+from akunu_py.tool_calls.known import HERMES
 from akunu_py.tool_calls.values import kind_of
-from akunu_py.values.messages import ToolCall
+from akunu_py.values.messages import Message, Tool, ToolCall
 
 _NO_ID = "call00000"
 
@@ -72,3 +85,112 @@ def _quote(quote: str, value: object) -> str:
 
 def _json(value: object) -> str:
     return json.dumps(value, ensure_ascii=False)
+
+
+_INTRODUCTION = """\
+# Tools
+
+You may call one or more functions to assist with the user query.
+
+You are provided with function signatures within <tools></tools> XML tags:
+<tools>
+{tools}
+</tools>
+
+"""
+_HERMES_CALLS = """\
+For each function call, return a json object with function name and arguments within \
+<tool_call></tool_call> XML tags:
+<tool_call>
+{"name": <function-name>, "arguments": <args-json-object>}
+</tool_call>"""
+_OTHER_CALLS = "For each function call, return its name and arguments in exactly this form:\n"
+_EXAMPLE = ToolCall("function_name", {"argument_name": "value"})
+
+
+def with_described_tools(
+    messages: Sequence[Message], tools: Sequence[Tool], format_: ToolFormat
+) -> list[Message]:
+    """Return a conversation whose system message describes tools and the format of calls."""
+    text = _INTRODUCTION.format(tools="\n".join(map(_tool, tools)))
+    if format_ is HERMES:
+        text += _HERMES_CALLS
+    else:
+        text += _OTHER_CALLS + write_calls(format_, [_EXAMPLE])
+    if messages[0].role == "system":
+        return [replace(messages[0], content=f"{messages[0].text}\n\n{text}"), *messages[1:]]
+    return [Message("system", text), *messages]
+
+
+def with_calls_as_text(
+    messages: Sequence[Message], format_: ToolFormat, *, results: bool
+) -> list[Message]:
+    """Return a conversation in which calls are text, and so are results if `results` says so."""
+    return list(_texts(messages, format_, results=results))
+
+
+def _texts(messages: Sequence[Message], format_: ToolFormat, *, results: bool) -> Iterator[Message]:
+    said: list[str] = []
+    for place, message in enumerate(messages):
+        if message.role == "tool" and not results and format_.result_form:
+            text = format_.result_form.format(id=message.tool_call_id, text=message.text)
+            yield Message("system", text, name="tool")
+        elif message.role == "tool" and not results:
+            yield message
+        elif message.role == "tool":
+            said.append(f"<tool_response>\n{message.text}\n</tool_response>")
+            last = place + 1 == len(messages) or messages[place + 1].role != "tool"
+            if last:
+                yield Message("user", "\n".join(said))
+                said = []
+        elif message.tool_calls:
+            parts = [message.text, write_calls(format_, message.tool_calls)]
+            text = "\n".join(part for part in parts if part)
+            yield replace(message, content=text, tool_calls=())
+        else:
+            yield message
+
+
+def _tool(tool: Tool) -> str:
+    function = {
+        "name": tool.name, "description": tool.description, "parameters": tool.parameters,
+    }  # fmt: skip
+    return json.dumps({"type": "function", "function": function}, ensure_ascii=False)
+
+
+def with_ids_of(format_: ToolFormat, messages: Sequence[Message]) -> list[Message]:
+    """Return a conversation, with results in the order of their calls, in the ids of a format."""
+    if not (format_.id_form or format_.id_length):
+        return list(messages)
+    said: list[Message] = []
+    ids = defaultdict[str, deque[str]](deque)  # of the latest calls, by the ids that they had
+    count = 0
+    for message in messages:
+        if message.tool_calls:
+            if not (said and said[-1].tool_calls):
+                ids.clear()
+            count = 0 if format_.counts_each_message else count
+            calls = []
+            for number, call in enumerate(message.tool_calls, count):
+                calls.append(replace(call, id=_id(format_, call.id, call.name, number)))
+                ids[call.id].append(calls[-1].id)
+            count += len(calls)
+            message = replace(message, tool_calls=tuple(calls))  # noqa: PLW2901
+        elif message.role == "tool":
+            known = ids.get(message.tool_call_id)
+            if known or format_.id_length:
+                id_ = known[0] if known else _id(format_, message.tool_call_id, message.name, count)
+                message = replace(message, tool_call_id=id_)  # noqa: PLW2901
+            if known and len(known) > 1:
+                known.popleft()
+        said.append(message)
+    return said
+
+
+def _id(format_: ToolFormat, given: str, name: str, number: int) -> str:
+    if format_.id_form:
+        return format_.id_form.format(name=name, index=number)
+    if len(given) == format_.id_length and given.isascii() and given.isalnum():
+        return given
+    digest = hashlib.sha256((given or f"{number} {name}").encode()).hexdigest()
+    return digest[: format_.id_length]

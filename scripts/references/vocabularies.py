@@ -32,7 +32,7 @@ from fuzz_texts import (
 from vocabularies import GOLDEN as SMALL_GOLDEN
 from vocabularies import NAMES, small_metadata
 
-from akunu_py.tokenizers.split_rules import split_rule_names
+from akunu_py.tokenizers.bpe import split_rule_names
 from references import llama_cpp
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -12,9 +12,9 @@ from akunu_py.bench.streams import batches, run_streams
 from akunu_py.cli.main import cli
 from akunu_py.decoding.budget import Budget
 from akunu_py.models import mlx_lm_loop
+from akunu_py.models.device import ReplyFrame, _WiredLimit
 from akunu_py.models.load import load_model
 from akunu_py.models.mlx_lm_loop import PlainLoop
-from akunu_py.models.reply_frame import ReplyFrame, _WiredLimit
 from akunu_py.models.session import Session
 from akunu_py.sampling.sampler import ForcedSampler
 from akunu_py.sampling.transforms import TransformChain
@@ -188,7 +188,7 @@ def test_mlx_lm_decodes_with_the_model_wired_as_its_users_have_it(loaded, monkey
     monkeypatch.setattr(mx, "set_wired_limit", set_limit)
     stream = mx.new_thread_local_stream(mx.default_device())
     monkeypatch.setattr(mlx_lm_loop, "_frame", ReplyFrame(stream))
-    monkeypatch.setattr("akunu_py.models.reply_frame._wired_limit", _WiredLimit())
+    monkeypatch.setattr("akunu_py.models.device._wired_limit", _WiredLimit())
 
     def steps(*arguments, **options):
         for number in range(3):

@@ -17,8 +17,9 @@ from terminal_screen import TerminalScreen
 from akunu_py.cli import default_model_offer
 from akunu_py.cli.main import cli
 from akunu_py.engine.engine import Engine
-from akunu_py.model_store import default_model, names
-from akunu_py.model_store.package_index import SMOLLM2
+from akunu_py.model_store import known_models as default_model
+from akunu_py.model_store import names
+from akunu_py.model_store.known_models import SMOLLM2
 from akunu_py.server.model_source import served_model
 from akunu_py.system.errors import ConfigError, HubError
 from akunu_py.system.settings import Settings

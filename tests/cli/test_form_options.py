@@ -7,7 +7,7 @@ from click.testing import CliRunner
 
 from akunu_py.cli.chat.set_values import CHAT_DEFAULT, changed_fields, explain, with_field
 from akunu_py.cli.main import cli
-from akunu_py.model_store.default_model import toy_model_path
+from akunu_py.model_store.known_models import toy_model_path
 from akunu_py.system.errors import ConfigError
 
 SCHEMA = '{"type": "object", "properties": {"a": {"type": "boolean"}}, "required": ["a"], "additionalProperties": false}'

@@ -20,8 +20,7 @@ from akunu_py.bench.workloads import Prompt
 from akunu_py.cli.loading_options import LoadingOptions, _with_drafting_models
 from akunu_py.cli.main import cli
 from akunu_py.engine.engine import Engine
-from akunu_py.model_store.known_models import KNOWN_MODELS
-from akunu_py.model_store.package_index import SMOLLM2
+from akunu_py.model_store.known_models import KNOWN_MODELS, SMOLLM2
 from akunu_py.models.nearby_heads import find_nearby_head
 from akunu_py.system.errors import ConfigError
 

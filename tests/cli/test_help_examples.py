@@ -9,7 +9,7 @@ import pytest
 from click.testing import CliRunner
 
 from akunu_py.cli.main import cli
-from akunu_py.model_store.default_model import default_model_path
+from akunu_py.model_store.known_models import default_model_path
 
 README = Path(__file__).resolve().parents[2] / "README.md"
 PLACEHOLDER = "COMMAND"

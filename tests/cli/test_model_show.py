@@ -15,7 +15,7 @@ from akunu_py.cli.main import cli
 from akunu_py.engine.engine import Engine
 from akunu_py.models.memory_check import PROGRAM_BYTES
 from akunu_py.models.requirements import requirements
-from akunu_py.models.stored_tensors import tensor_class
+from akunu_py.models.weight_files import tensor_class
 from akunu_py.values.load_options import KVBits
 
 GENERATE = ("generate", "--raw", "-p", "hello", "--max-tokens", "2")

@@ -11,8 +11,7 @@ from hub_server import add_to_cache
 from huggingface_hub.errors import HTTPError
 
 from akunu_py.model_store.aliases import is_alias_name, load_aliases
-from akunu_py.model_store.default_model import default_model_path
-from akunu_py.model_store.known_models import KNOWN_MODELS
+from akunu_py.model_store.known_models import KNOWN_MODELS, default_model_path
 from akunu_py.model_store.names import parse_hub_name
 from akunu_py.model_store.repository_files import quantization_of
 

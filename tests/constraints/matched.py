@@ -6,7 +6,7 @@ import numpy as np
 
 from akunu_py.constraints import MatcherVocabulary
 from akunu_py.gguf import GGUFFile
-from akunu_py.model_store.default_model import default_model_path
+from akunu_py.model_store.known_models import default_model_path
 from akunu_py.tokenizers import from_gguf
 
 

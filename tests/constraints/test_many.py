@@ -10,7 +10,7 @@ import pytest
 from constrained_replies import ASK, check
 
 from akunu_py import Engine
-from akunu_py.model_store.default_model import toy_model_path
+from akunu_py.model_store.known_models import toy_model_path
 from akunu_py.system.errors import ConstraintError
 
 SCHEMAS = range(int(os.environ.get("AKUNU_FORMS", "18")))

@@ -11,7 +11,7 @@ from toy_engine import END, ToyTokenizer
 
 from akunu_py.constraints import inline_schema, make_matcher
 from akunu_py.constraints.grammar import terms_of
-from akunu_py.constraints.reasons import reason_of
+from akunu_py.constraints.matcher import reason_of
 from akunu_py.constraints.vocabulary import MatcherVocabulary
 from akunu_py.system.errors import ConstraintError
 from akunu_py.tool_calls.format import ToolFormat

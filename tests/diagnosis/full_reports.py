@@ -4,16 +4,15 @@ from machines import FOLDERS, mac
 
 from akunu_py.diagnosis.advice import findings
 from akunu_py.diagnosis.facts import read_facts
-from akunu_py.diagnosis.full.conclusions import conclusions
 from akunu_py.diagnosis.full.costs import CostFigures, SizeCost
 from akunu_py.diagnosis.full.loading import LoadFigures, MemoryFigures
-from akunu_py.diagnosis.full.machine import describe_machine, published
 from akunu_py.diagnosis.full.parts import PARTS
 from akunu_py.diagnosis.full.prefill import PrefillFigures, PrefillLength
-from akunu_py.diagnosis.full.privacy import Privacy
+from akunu_py.diagnosis.full.privacy import Privacy, describe_machine, published
 from akunu_py.diagnosis.full.replies import ReplyFigures
 from akunu_py.diagnosis.full.report import FullReport, ModelFacts, ReportPart
 from akunu_py.diagnosis.full.row_bits import RowFigures
+from akunu_py.diagnosis.full.run import conclusions
 from akunu_py.diagnosis.full.speed import ArmSpeed, SpeedFigures
 from akunu_py.diagnosis.full.start import StartFigures
 from akunu_py.models.row_bits import RowDifference

@@ -14,8 +14,7 @@ from full_reports import FIGURES, GB, a_mac, arm, replies, report, size_cost
 from machines import FAST, linux
 from pairwise import each_value
 
-from akunu_py.diagnosis.full.kept import json_text
-from akunu_py.diagnosis.full.page import page, summary
+from akunu_py.diagnosis.full.page import json_text, page, summary
 from akunu_py.diagnosis.full.parts import PARTS
 from akunu_py.diagnosis.full.prefill import PrefillFigures, PrefillLength
 from akunu_py.diagnosis.full.replies import ChangedReply

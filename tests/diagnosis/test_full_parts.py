@@ -15,8 +15,13 @@ from akunu_py.bench.workloads import CATEGORIES, Prompt
 from akunu_py.diagnosis.full import loading, planning, prefill, replies, speed, start
 from akunu_py.diagnosis.full.costs import measure_costs
 from akunu_py.diagnosis.full.loading import measure_load, measure_memory
-from akunu_py.diagnosis.full.part_run import CannotBeMeasuredError, PartRun, Subject
-from akunu_py.diagnosis.full.planning import ModelPace, interleaved
+from akunu_py.diagnosis.full.planning import (
+    CannotBeMeasuredError,
+    ModelPace,
+    PartRun,
+    Subject,
+    interleaved,
+)
 from akunu_py.diagnosis.full.prefill import measure_prefill
 from akunu_py.diagnosis.full.replies import measure_replies
 from akunu_py.diagnosis.full.row_bits import measure_rows

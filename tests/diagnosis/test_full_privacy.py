@@ -12,8 +12,7 @@ from machines import FOLDERS
 
 from akunu_py.cpu.blas import Blas
 from akunu_py.diagnosis.facts import read_facts
-from akunu_py.diagnosis.full.machine import describe_machine, published
-from akunu_py.diagnosis.full.privacy import Privacy, without_paths
+from akunu_py.diagnosis.full.privacy import Privacy, describe_machine, published, without_paths
 from akunu_py.diagnosis.system import Device
 
 JOE = Privacy(

@@ -11,10 +11,9 @@ from machines import FOLDERS
 
 from akunu_py.diagnosis.facts import read_facts
 from akunu_py.diagnosis.full import run as run_module
-from akunu_py.diagnosis.full.kept import KeptReport
-from akunu_py.diagnosis.full.part_run import CannotBeMeasuredError, PartRun
+from akunu_py.diagnosis.full.page import KeptReport
 from akunu_py.diagnosis.full.parts import PARTS
-from akunu_py.diagnosis.full.planning import ModelPace
+from akunu_py.diagnosis.full.planning import CannotBeMeasuredError, ModelPace, PartRun
 from akunu_py.diagnosis.full.privacy import Privacy
 from akunu_py.diagnosis.full.report import NO_TIME
 from akunu_py.diagnosis.full.run import run_full

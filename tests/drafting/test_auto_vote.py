@@ -11,7 +11,7 @@ from naive_vote import naive_chain, naive_occurrences
 from akunu_py.drafting.auto import features
 from akunu_py.drafting.auto.calibration import Calibration
 from akunu_py.drafting.auto.vote import Situation, make_chain, proposals, voters_of
-from akunu_py.drafting.occurrences import OccurrenceIndex
+from akunu_py.drafting.memory import OccurrenceIndex
 
 
 @st.composite

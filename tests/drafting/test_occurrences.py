@@ -5,7 +5,7 @@ from itertools import pairwise
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from akunu_py.drafting.occurrences import OccurrenceIndex
+from akunu_py.drafting.memory import OccurrenceIndex
 
 TOKENS = st.lists(st.integers(0, 3), max_size=60)
 TEXTS = st.lists(TOKENS, max_size=4)

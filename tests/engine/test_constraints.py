@@ -8,7 +8,7 @@ import pytest
 from tiny_architectures.builder import build
 
 from akunu_py import Engine
-from akunu_py.model_store.default_model import toy_model_path
+from akunu_py.model_store.known_models import toy_model_path
 from akunu_py.system.errors import ConfigError, ConstraintError
 from akunu_py.values.constraint import Constraint
 from akunu_py.values.messages import Tool

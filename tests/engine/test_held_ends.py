@@ -5,7 +5,7 @@ import functools
 import pytest
 
 from akunu_py import Engine
-from akunu_py.model_store.default_model import toy_model_path
+from akunu_py.model_store.known_models import toy_model_path
 from akunu_py.system.errors import ConfigError
 
 ASK = [{"role": "user", "content": "one two three"}]

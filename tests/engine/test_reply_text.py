@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from akunu_py.decoding.loop import Step
 from akunu_py.engine.reasoning import ReasoningSplitter
 from akunu_py.engine.reply_text import ReplyText
-from akunu_py.tokenizers.detokenizer import ByteDetokenizer
+from akunu_py.tokenizers.vocabulary import ByteDetokenizer
 from akunu_py.values.types import Draft, StepStats, TextPiece, Verification
 
 PIECES = {1: "ab", 2: "c", 3: "", 4: "STO", 5: "P!", 6: "xyz"}

@@ -11,8 +11,8 @@ import zipfile
 
 import pytest
 
-from akunu_py.model_store import package_index
-from akunu_py.model_store.package_index import SMOLLM2, PackagedModel, fetch_packaged
+from akunu_py.model_store import known_models as package_index
+from akunu_py.model_store.known_models import SMOLLM2, PackagedModel, fetch_packaged
 from akunu_py.system.errors import HubError
 
 CONTENT = b"GGUF" + bytes(range(256)) * 8192

@@ -42,7 +42,7 @@ from mlx_lm.models.cache import QuantizedKVCache
 from akunu_py.drafting import PlainDrafter
 from akunu_py.drafting.prediction_head import PredictionHeadDrafter, RowReader
 from akunu_py.models.cached_rows import CachedRows
-from akunu_py.models.kept_rows import SessionRows
+from akunu_py.models.hidden_states import SessionRows
 from akunu_py.models.session import Session
 from akunu_py.system.errors import ConfigError, ContractError
 from akunu_py.values.types import GenerationConfig

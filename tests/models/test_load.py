@@ -12,7 +12,7 @@ from model_folders import write_folder
 
 from akunu_py import ConfigError, Engine, ModelFormatError
 from akunu_py.gguf.reader import GGUFFile
-from akunu_py.model_store.default_model import default_model_path
+from akunu_py.model_store.known_models import default_model_path
 from akunu_py.models.gguf_model import overflows
 from akunu_py.models.load import LoadOptions, convert_model, load_model, open_model
 from akunu_py.models.load_steps import finish

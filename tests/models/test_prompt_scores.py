@@ -16,7 +16,7 @@ from tiny_models import GREEDY, prompt_of, sampler_of
 
 from akunu_py import ConfigError, ModelFormatError
 from akunu_py.models import cached_rows
-from akunu_py.models.prompt_scores import PromptScores, Scoring
+from akunu_py.models.row_choices import PromptScores, Scoring
 from akunu_py.models.session import Session
 
 KINDS = ["llama", "llama, 8-bit caches", "gemma3", "qwen3_next", "mamba2"]

@@ -16,7 +16,7 @@ from gguf_files import write_tiny_llama
 from random_block_models import write_model
 from rank_runs import TESTS, run, started
 
-from akunu_py.model_store.default_model import toy_model_path
+from akunu_py.model_store.known_models import toy_model_path
 
 CHILD = [str(TESTS / "rank_child.py")]
 AKUNU = ["-m", "akunu_py"]

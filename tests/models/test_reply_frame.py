@@ -10,8 +10,8 @@ from tiny_models import tiny
 
 from akunu_py.cli.main import cli
 from akunu_py.engine.engine import Engine
-from akunu_py.models import reply_frame
-from akunu_py.models.reply_frame import ReplyFrame
+from akunu_py.models import device
+from akunu_py.models.device import ReplyFrame
 
 MARGIN = 10**9
 
@@ -24,7 +24,7 @@ def limits(monkeypatch):
         mx, "device_info", lambda: {"max_recommended_working_set_size": 10 * MARGIN}
     )
     monkeypatch.setattr(mx, "set_wired_limit", seen.append)
-    monkeypatch.setattr(reply_frame, "_wired_limit", reply_frame._WiredLimit())
+    monkeypatch.setattr(device, "_wired_limit", device._WiredLimit())
     return seen
 
 

@@ -8,7 +8,7 @@ from model_folders import write_folder
 
 from akunu_py.models.load import load_model
 from akunu_py.models.requirements import requirements
-from akunu_py.models.stored_tensors import folder_tensors
+from akunu_py.models.weight_files import folder_tensors
 from akunu_py.system.errors import ModelFormatError
 
 IDS = mx.array([[3, 1, 4, 1, 5]])

@@ -16,10 +16,10 @@ from scripted_server import events_of, running
 
 from akunu_py.engine.engine import Engine
 from akunu_py.models.session import Session
+from akunu_py.server.backend import CompletionRequest
 from akunu_py.server.engine_backend import EngineBackend
 from akunu_py.server.events import Finished
 from akunu_py.server.model_source import served_model
-from akunu_py.server.requests import CompletionRequest
 from akunu_py.server.served_models import ClientMemories
 from akunu_py.server.worker import Worker
 from akunu_py.values.generation_config import GenerationConfig

@@ -1,6 +1,6 @@
 """Thoughts come back to the replies that they belong to, and to no others."""
 
-from akunu_py.server.reasoning_memory import ReasoningMemory
+from akunu_py.server.conversation_memory import ReasoningMemory
 from akunu_py.values.messages import Message, ToolCall
 
 ASKED = (Message("system", "be kind"), Message("user", "why?"))

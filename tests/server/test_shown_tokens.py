@@ -16,7 +16,7 @@ from akunu_py.engine.reply_text import MessageReader, ReplyText
 from akunu_py.server.engine_backend import EngineReply
 from akunu_py.server.events import Decoded, Finished, Logprobs
 from akunu_py.server.token_texts import TokenTexts
-from akunu_py.tokenizers.detokenizer import ByteDetokenizer
+from akunu_py.tokenizers.vocabulary import ByteDetokenizer
 from akunu_py.tool_calls.known import HERMES
 from akunu_py.tool_calls.parser import CallParser
 from akunu_py.values.messages import Tool

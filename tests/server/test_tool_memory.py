@@ -3,7 +3,7 @@
 import pytest
 
 from akunu_py.server.conversation import announced
-from akunu_py.server.tool_memory import ToolMemory
+from akunu_py.server.conversation_memory import ToolMemory
 from akunu_py.values.messages import Message, Tool
 
 SYSTEM, ASKED = Message("system", "be kind"), Message("user", "why?")

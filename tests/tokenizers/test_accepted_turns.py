@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from akunu_py.system.errors import ChatTemplateError
 from akunu_py.tokenizers.accepted_turns import with_one_turn_each
 from akunu_py.tokenizers.chat_template import ChatTemplate
-from akunu_py.tool_calls.described import with_calls_as_text
 from akunu_py.tool_calls.known import HERMES
+from akunu_py.tool_calls.writing import with_calls_as_text
 from akunu_py.values.messages import Message, TextPart, Tool, ToolCall
 
 _TURN = "<|{{ m.role }}|>{{ m.content }}{% for c in m.tool_calls %}{{ c.function.arguments | tojson }}{% endfor %}<|end|>"

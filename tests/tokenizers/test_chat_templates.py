@@ -12,7 +12,7 @@ from test_gguf_tokenizers import tiny, tiny_metadata
 
 from akunu_py.system.errors import ConfigError, ModelFormatError
 from akunu_py.tokenizers import ChatTemplate, chat_template, sandbox
-from akunu_py.tokenizers.fallback_templates import _BY_NAME
+from akunu_py.tokenizers.chat_template import _BY_NAME
 from akunu_py.tokenizers.special_tokens import SpecialTextGuard
 from akunu_py.values.generation_config import TEMPLATE_NAMES
 

@@ -10,7 +10,7 @@ from vocabularies import VOCABS, real
 from akunu_py.gguf import GGUFFile
 from akunu_py.system.errors import ConfigError, ModelFormatError
 from akunu_py.tokenizers import from_gguf
-from akunu_py.tokenizers.split_rules import split_rule, split_rule_names
+from akunu_py.tokenizers.bpe import split_rule, split_rule_names
 
 VECTORS = {
     "llama-spm": (True, {"</s>"}),

@@ -19,7 +19,7 @@ from fuzz_texts import (
 from vocabularies import EACH, VOCABS, real, small
 
 from akunu_py.tokenizers import bpe, from_gguf
-from akunu_py.tokenizers.split_rules import split_rule, split_rule_names
+from akunu_py.tokenizers.bpe import split_rule, split_rule_names
 
 GOLDEN = Path(__file__).resolve().parents[1] / "golden" / "tokenizers"
 

@@ -11,8 +11,12 @@ from vocabularies import real
 
 from akunu_py.system.errors import ConfigError, ModelFormatError
 from akunu_py.tokenizers import from_gguf
-from akunu_py.tokenizers.chat_template import ChatTemplate
-from akunu_py.tokenizers.fallback_templates import _BY_ARCHITECTURE, _BY_NAME, choose_fallback
+from akunu_py.tokenizers.chat_template import (
+    _BY_ARCHITECTURE,
+    _BY_NAME,
+    ChatTemplate,
+    choose_fallback,
+)
 
 CONVERSATION = [
     {"role": "system", "content": "Be brief."},

@@ -7,10 +7,9 @@ import pytest
 from template_excerpts import ENDS, format_of, renderer
 
 from akunu_py.tokenizers.accepted_turns import in_order_of_calls
-from akunu_py.tool_calls.call_ids import with_ids_of
-from akunu_py.tool_calls.described import with_calls_as_text
 from akunu_py.tool_calls.known import known_format
 from akunu_py.tool_calls.probing import probe_format
+from akunu_py.tool_calls.writing import with_calls_as_text, with_ids_of
 from akunu_py.values.messages import Message, ToolCall
 
 _KIMI = (

@@ -18,8 +18,7 @@ from akunu_py.cli.chat.attachments import (
     with_attachments,
 )
 from akunu_py.cli.chat.commands import ChatCommand, help_text
-from akunu_py.cli.chat.model_change import Load, change_model
-from akunu_py.cli.chat.model_choice import local_models
+from akunu_py.cli.chat.model_change import Load, change_model, local_models
 from akunu_py.cli.chat.recalled import show_turn
 from akunu_py.cli.chat.session_file import ChatSession, export_markdown, load_session, save_session
 from akunu_py.cli.chat.session_store import KeptSession, StoredSession, describe_session
@@ -32,8 +31,7 @@ from akunu_py.cli.chat.set_values import (
     shown,
     with_field,
 )
-from akunu_py.cli.chat.statistics import statistics_rows
-from akunu_py.cli.chat.tables import tables
+from akunu_py.cli.chat.tables import statistics_rows, tables
 from akunu_py.cli.reply_view import Reasoning
 from akunu_py.cli.terminal import statistics_line
 from akunu_py.engine.conversation import Conversation, Question

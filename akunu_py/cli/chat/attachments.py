@@ -1,4 +1,4 @@
-"""Files that a message brings along."""
+"""Files that a message brings along, or names with an @, and where they lie in a prompt."""
 
 import bisect
 import os

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 import click
 from click.core import ParameterSource
 
-from akunu_py.cli.chat.echo import echo
 from akunu_py.cli.command import Command, option
 from akunu_py.cli.editor import edit_text
 from akunu_py.cli.input_text import GivenPath, check_model, check_text
@@ -20,7 +19,7 @@ from akunu_py.cli.loading_options import (
 )
 from akunu_py.cli.ranks import is_follower
 from akunu_py.cli.reply_options import generation_options, keeping_options, value_sources
-from akunu_py.cli.terminal import is_dumb
+from akunu_py.cli.terminal import echo, is_dumb
 from akunu_py.cli.verbosity import is_quiet
 from akunu_py.cli.view_options import view_options
 

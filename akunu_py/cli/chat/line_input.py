@@ -10,9 +10,8 @@ from typing import TYPE_CHECKING, Protocol, TextIO
 import click
 
 from akunu_py.cli.chat.commands import BLOCK, Completion
-from akunu_py.cli.chat.echo import echo
 from akunu_py.cli.input_text import MOST_BYTES, decode_input
-from akunu_py.cli.terminal import is_dumb, printable
+from akunu_py.cli.terminal import echo, is_dumb, printable
 
 if TYPE_CHECKING:
     from prompt_toolkit.application import Application

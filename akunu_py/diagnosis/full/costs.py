@@ -5,8 +5,7 @@ from dataclasses import astuple, dataclass
 from statistics import median
 
 from akunu_py.bench.tuning import Cost, costs_with_intervals, least_confidence, run_tuning
-from akunu_py.diagnosis.full.part_run import CannotBeMeasuredError, PartRun, Subject
-from akunu_py.diagnosis.full.planning import FEWEST_ROUNDS
+from akunu_py.diagnosis.full.planning import FEWEST_ROUNDS, CannotBeMeasuredError, PartRun, Subject
 from akunu_py.diagnosis.full.report import PartFigures
 from akunu_py.engine.engine import Engine
 from akunu_py.models.pass_times import ROWS

@@ -4,8 +4,7 @@ from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
 
-from akunu_py.diagnosis.full.part_run import PartRun, Subject
-from akunu_py.diagnosis.full.planning import measure_pace
+from akunu_py.diagnosis.full.planning import PartRun, Subject, measure_pace
 from akunu_py.diagnosis.full.report import ModelFacts, PartFigures
 from akunu_py.gguf.reader import GGUFFile
 from akunu_py.model_store.names import friendly_name

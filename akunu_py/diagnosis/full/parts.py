@@ -6,7 +6,7 @@ from functools import partial
 
 from akunu_py.diagnosis.full.costs import measure_costs
 from akunu_py.diagnosis.full.loading import measure_load, measure_memory
-from akunu_py.diagnosis.full.part_run import PartRun, Subject
+from akunu_py.diagnosis.full.planning import PartRun, Subject
 from akunu_py.diagnosis.full.prefill import measure_prefill
 from akunu_py.diagnosis.full.replies import measure_replies
 from akunu_py.diagnosis.full.report import PartFigures, PartName

@@ -1,16 +1,20 @@
-"""How much fits into the time of a part: limits of each part, and the pace by which parts plan."""
+"""What a part of the report is given: the model, and time by the pace at which parts plan."""
 
+import time
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
 from itertools import count, groupby
 from operator import attrgetter
+from pathlib import Path
 
 from akunu_py.bench.bootstrap import LEAST_SESSIONS
 from akunu_py.bench.workloads import CATEGORIES, Prompt
+from akunu_py.diagnosis.full.report import ModelFacts, PartFigures
 from akunu_py.engine.engine import Engine
 from akunu_py.models.load import LoadedModel
-from akunu_py.models.pass_times import ROWS
+from akunu_py.models.pass_times import ROWS, PassTimes
+from akunu_py.models.requirements import Requirements
 
 STARTS = 5
 """Most processes that are started."""
@@ -126,3 +130,53 @@ def _num_characters(prompts: Sequence[Prompt]) -> int:
         len(prompt.text) + sum(len(message["content"]) for message in prompt.messages)
         for prompt in prompts
     )
+
+
+class CannotBeMeasuredError(Exception):
+    """The part does not apply to this model; the message says why."""
+
+
+@dataclass(slots=True)
+class Subject:
+    """The measured model; each part may add what later ones need."""
+
+    path: Path
+    facts: ModelFacts | None = None
+    needs: Requirements | None = None
+    loaded: LoadedModel | None = None
+    """None before it is loaded, or if loading failed."""
+    pace: ModelPace | None = None
+    times: PassTimes | None = None
+
+    def ready(self) -> tuple[LoadedModel, ModelPace]:
+        """Return the loaded model and its pace; raises CannotBeMeasuredError before loading."""
+        if self.loaded is None or self.pace is None:
+            raise CannotBeMeasuredError("the model was not loaded")
+        return self.loaded, self.pace
+
+
+@dataclass(slots=True)
+class PartRun:
+    """The run of a part: its time in seconds, and what becomes of it."""
+
+    seconds: float
+    tell: Callable[[str], None] = lambda _text: None
+    """Reports progress."""
+    clock: Callable[[], float] = time.perf_counter
+    note: str = ""
+    """What was left out for lack of time."""
+    so_far: PartFigures | None = None
+    """Kept if the part is interrupted."""
+    _ends: float = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._ends = self.clock() + self.seconds
+
+    @property
+    def left(self) -> float:
+        """Remaining seconds; below 0 after the end."""
+        return self._ends - self.clock()
+
+    def is_over(self) -> bool:
+        """Return whether no time is left."""
+        return self.left <= 0

@@ -6,8 +6,13 @@ from statistics import median
 
 from akunu_py.bench.workloads import Prompt
 from akunu_py.diagnosis.advice import Finding, size
-from akunu_py.diagnosis.full.part_run import CannotBeMeasuredError, PartRun, Subject
-from akunu_py.diagnosis.full.planning import TEXT_LENGTHS, TRIES
+from akunu_py.diagnosis.full.planning import (
+    TEXT_LENGTHS,
+    TRIES,
+    CannotBeMeasuredError,
+    PartRun,
+    Subject,
+)
 from akunu_py.diagnosis.full.report import REPORT_IT, PartFigures
 from akunu_py.engine.engine import Engine
 from akunu_py.models.requirements import requirements

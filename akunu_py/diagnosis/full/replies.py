@@ -6,8 +6,14 @@ from dataclasses import dataclass
 from akunu_py.bench.hit_rate import ON, run_hit_rate
 from akunu_py.bench.workloads import CATEGORIES
 from akunu_py.diagnosis.advice import Finding
-from akunu_py.diagnosis.full.part_run import CannotBeMeasuredError, PartRun, Subject
-from akunu_py.diagnosis.full.planning import COMPARED_TOKENS, interleaved, shortened
+from akunu_py.diagnosis.full.planning import (
+    COMPARED_TOKENS,
+    CannotBeMeasuredError,
+    PartRun,
+    Subject,
+    interleaved,
+    shortened,
+)
 from akunu_py.diagnosis.full.report import REPORT_IT, PartFigures
 from akunu_py.engine.engine import Engine
 from akunu_py.system.errors import ConfigError

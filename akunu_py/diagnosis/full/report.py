@@ -5,7 +5,7 @@ from dataclasses import asdict, dataclass, field
 from typing import ClassVar, Literal
 
 from akunu_py.diagnosis.advice import Finding
-from akunu_py.diagnosis.full.machine import Machine
+from akunu_py.diagnosis.full.privacy import Machine
 
 FORMAT = "akunu doctor 1"
 

@@ -1,22 +1,59 @@
-"""The run of `akunu doctor --full`: one part after another, within the planned time."""
+"""The run of `akunu doctor --full`: its parts within the planned time, and its findings."""
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
 from akunu_py.bench.result_file import utc_now
-from akunu_py.diagnosis.advice import Finding, findings
+from akunu_py.diagnosis.advice import Finding, findings, worst_first
 from akunu_py.diagnosis.facts import Facts
-from akunu_py.diagnosis.full.conclusions import conclusions
-from akunu_py.diagnosis.full.machine import describe_machine, published
-from akunu_py.diagnosis.full.part_run import CannotBeMeasuredError, PartRun, Subject
-from akunu_py.diagnosis.full.parts import PARTS, PlannedPart
-from akunu_py.diagnosis.full.privacy import Privacy
-from akunu_py.diagnosis.full.report import NO_TIME, FullReport, ReportPart
+from akunu_py.diagnosis.full.parts import PARTS, TITLES, PlannedPart
+from akunu_py.diagnosis.full.planning import CannotBeMeasuredError, PartRun, Subject
+from akunu_py.diagnosis.full.privacy import Privacy, describe_machine, published
+from akunu_py.diagnosis.full.report import NO_TIME, REPORT_IT, FullReport, ReportPart
 from akunu_py.diagnosis.system import System
-from akunu_py.model_store.default_model import is_toy
+from akunu_py.model_store.known_models import is_toy
 from akunu_py.system.errors import AkunuError
+
+
+def conclusions(report: FullReport, known: Iterable[Finding]) -> list[Finding]:
+    """Return the findings of a report, including those `known` of its machine; the worst first."""
+    measured = [finding for _, figures in report.measured() for finding in figures.findings()]
+    return worst_first([*known, *_failures(report), *measured, *_circumstances(report)])
+
+
+def _failures(report: FullReport) -> Iterator[Finding]:
+    for name, part in report.parts.items():
+        if part.state != "failed":
+            continue
+        # Without the model there is no report; other parts may meet limits of the model.
+        ends = name in {"memory", "load"}
+        advice = REPORT_IT
+        if part.refused:
+            advice = f"The other parts {'need the model' if ends else 'are not affected'}."
+        yield Finding(
+            "warning" if part.refused and not ends else "error",
+            f"{TITLES[name]} could not be measured: {part.note}",
+            advice,
+        )
+
+
+def _circumstances(report: FullReport) -> Iterator[Finding]:
+    longer = f"Give more time: --minutes {report.limit_s / 20:.0f}."
+    few = [
+        TITLES[name]
+        for name, part in report.parts.items()
+        if part.state == "measured" and part.figures is not None and part.figures.lacks_ratios()
+    ]
+    if few:
+        yield Finding(
+            "note", f"there was no time for ratios with intervals: {', '.join(few)}", longer
+        )
+    late = [TITLES[name] for name, part in report.parts.items() if part.note == NO_TIME]
+    if late:
+        yield Finding("note", f"there was no time left for {', '.join(late)}", longer)
+
 
 SECONDS = 300.0
 """Planned time of all parts; a model that loads slowly leaves less time for the others."""

@@ -7,8 +7,7 @@ from akunu_py.bench.bootstrap import NOT_ENOUGH, Ratio
 from akunu_py.bench.runner import Item
 from akunu_py.bench.speed import BASELINE, SpeedReport, run_speed
 from akunu_py.diagnosis.advice import Finding
-from akunu_py.diagnosis.full.part_run import PartRun, Subject
-from akunu_py.diagnosis.full.planning import TIMED_TOKENS, interleaved, shortened
+from akunu_py.diagnosis.full.planning import TIMED_TOKENS, PartRun, Subject, interleaved, shortened
 from akunu_py.diagnosis.full.report import REPORT_IT, PartFigures
 from akunu_py.engine.engine import Engine
 

@@ -12,10 +12,9 @@ from select import select
 from statistics import median
 
 from akunu_py.cpu.blas import BLAS_VARIABLE
-from akunu_py.diagnosis.full.part_run import PartRun, Subject
-from akunu_py.diagnosis.full.planning import STARTS, start_limit_s
+from akunu_py.diagnosis.full.planning import STARTS, PartRun, Subject, start_limit_s
 from akunu_py.diagnosis.full.report import PartFigures
-from akunu_py.model_store.default_model import DATA_VARIABLE
+from akunu_py.model_store.known_models import DATA_VARIABLE
 from akunu_py.system.errors import AkunuError
 from akunu_py.system.settings import CACHE_VARIABLE, CONFIG_VARIABLE
 

@@ -1,4 +1,4 @@
-"""The drafter `auto`: copies from all earlier text, as far as that pays."""
+"""The drafter `auto`: copies from all earlier text, as far as that pays, and its state."""
 
 import json
 import logging
@@ -10,8 +10,7 @@ from importlib import resources
 
 from akunu_py.drafting.auto.calibration import Calibration
 from akunu_py.drafting.auto.vote import Chain, Situation, make_chain
-from akunu_py.drafting.memory import Memory
-from akunu_py.drafting.occurrences import OccurrenceIndex
+from akunu_py.drafting.memory import Memory, OccurrenceIndex
 from akunu_py.protocols import Drafter
 from akunu_py.system.errors import ConfigError
 from akunu_py.values.cost_curve import CostCurve

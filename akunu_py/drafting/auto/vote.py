@@ -20,7 +20,7 @@ from akunu_py.drafting.auto.calibration import (
     UNSEEN,
     Calibration,
 )
-from akunu_py.drafting.occurrences import OccurrenceIndex
+from akunu_py.drafting.memory import OccurrenceIndex
 
 MAX_PROPOSALS = 2
 MIN_REACH = 0.02  # least probability of the whole chain at which it is extended

@@ -18,9 +18,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from akunu_py.gguf.codebooks import IQ2_MAGNITUDES
 from akunu_py.gguf.quants import k_blocks
 from akunu_py.gguf.quants.iq_blocks import (
+    IQ2_MAGNITUDES,
     ONES,
     Units,
     Words,

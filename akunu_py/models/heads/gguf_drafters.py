@@ -32,11 +32,10 @@ from akunu_py.gguf.parts.decoder import (
 )
 from akunu_py.gguf.plan import ModelPlan, Placement, RotaryFactors
 from akunu_py.gguf.reader import GGUFFile
-from akunu_py.models.heads.eagle import EagleHead
+from akunu_py.models.heads.eagle import EagleHead, make_eagle
 from akunu_py.models.heads.head import CachedHead
 from akunu_py.models.heads.head_config import HeadConfig
 from akunu_py.models.heads.stored_dflash import make_dflash, make_dflash2, make_dspark
-from akunu_py.models.heads.stored_eagle import make_eagle
 from akunu_py.models.heads.stored_weights import OFFSETS, StoredHead, TensorPlace
 from akunu_py.system.errors import ModelFormatError
 

@@ -9,14 +9,18 @@ from mlx import nn
 
 from akunu_py.gguf.plan import ModelPlan
 from akunu_py.gguf.reader import GGUFFile
-from akunu_py.models.heads.assistant import Assistant
+from akunu_py.models.heads.assistant import (
+    Assistant,
+    check_ordering,
+    find_assistant,
+    make_stored_assistant,
+    plan_assistant,
+)
 from akunu_py.models.heads.assistant_model import AssistantTokenModel
-from akunu_py.models.heads.block_model import BlockTokenModel
 from akunu_py.models.heads.dflash import DFlashHead
 from akunu_py.models.heads.dflash2 import DFlash2Head
 from akunu_py.models.heads.dspark import DSparkHead
-from akunu_py.models.heads.eagle import EagleHead
-from akunu_py.models.heads.gguf_assistant import plan_assistant
+from akunu_py.models.heads.eagle import EagleHead, find_eagle, make_eagle
 from akunu_py.models.heads.gguf_drafters import (
     plan_dflash,
     plan_dflash2,
@@ -31,12 +35,7 @@ from akunu_py.models.heads.look_ahead import (
     find_look_ahead,
     make_look_ahead,
 )
-from akunu_py.models.heads.parallel import ParallelHead
-from akunu_py.models.heads.stored_assistant import (
-    check_ordering,
-    find_assistant,
-    make_stored_assistant,
-)
+from akunu_py.models.heads.parallel import ParallelHead, find_parallel, make_parallel
 from akunu_py.models.heads.stored_dflash import (
     find_dflash,
     find_dflash2,
@@ -45,11 +44,9 @@ from akunu_py.models.heads.stored_dflash import (
     make_dflash2,
     make_dspark,
 )
-from akunu_py.models.heads.stored_eagle import find_eagle, make_eagle
 from akunu_py.models.heads.stored_head import arrange_mtp, find_mtp, make_mtp
-from akunu_py.models.heads.stored_parallel import find_parallel, make_parallel
 from akunu_py.models.heads.stored_weights import StoredHead
-from akunu_py.models.heads.token_model import HeadTokenModel
+from akunu_py.models.heads.token_model import BlockTokenModel, HeadTokenModel
 
 Head = CachedHead | Assistant
 """A head with its weights."""

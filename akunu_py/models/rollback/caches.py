@@ -17,9 +17,16 @@ from mlx_lm.models.cache import (
 )
 
 from akunu_py.models.late_quantization import EarlyRows, LateQuantizedCache, LateRows
-from akunu_py.models.rollback.parts import ByLength, CachePart, Chunked, Compressed, Recurrent
 from akunu_py.models.rollback.recurrence import Record
-from akunu_py.models.rollback.rotating import Rotating, SinkCache
+from akunu_py.models.rollback.rotating import (
+    ByLength,
+    CachePart,
+    Chunked,
+    Compressed,
+    Recurrent,
+    Rotating,
+    SinkCache,
+)
 from akunu_py.system.errors import RollbackError
 
 Saved = list[Any]

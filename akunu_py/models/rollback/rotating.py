@@ -1,6 +1,7 @@
-"""RotatingKVCache: the rows of a sliding window, with or without the first rows of the text.
+"""Rollback of each kind of cache, above all of RotatingKVCache.
 
-How it differs from other caches (mlx-lm 0.32, models/cache.py):
+RotatingKVCache has the rows of a sliding window, with or without the first rows of the text. How it
+differs from other caches (mlx-lm 0.32, models/cache.py):
 
 - A pass over several rows puts the arrays in temporal order, keeps window - 1 of the rows before it
   and appends its own. These arrays are new, and longer than the window until the next pass. So
@@ -13,12 +14,240 @@ How it differs from other caches (mlx-lm 0.32, models/cache.py):
 """
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar, Protocol
 
 import mlx.core as mx
-from mlx_lm.models.cache import RotatingKVCache
+from mlx.utils import tree_map
+from mlx_lm.models.cache import (
+    ArraysCache,
+    ChunkedKVCache,
+    KVCache,
+    QuantizedKVCache,
+    RotatingKVCache,
+)
 
-from akunu_py.models.rollback.parts import pack
+from akunu_py.models.late_quantization import own_rows
+from akunu_py.system.errors import RollbackError
+
+
+class CachePart(Protocol):
+    """One of mlx-lm's caches that holds rows itself, and the way it rolls back."""
+
+    method: ClassVar[str]
+    """Name of the way."""
+
+    drops_rows: ClassVar[bool]
+    """Whether rows can be dropped. If not, the last pass is undone by a record of it, or the cache
+    is restored to its state before the pass and the rows to keep are fed again."""
+
+    by_length: ClassVar[bool]
+    """Whether any number of rows can be dropped at any time."""
+
+    def can_drop(self, count: int) -> bool:
+        """Return whether the last `count` rows can be dropped now without loss."""
+
+    def drop(self, count: int) -> None:
+        """Drop the last `count` rows, one or more; `can_drop` says that it can."""
+
+    def save(self) -> Any:
+        """Return what `restore` needs: references, no copies of arrays."""
+
+    def restore(self, saved: Any) -> None:
+        """Go back to the saved state; rows fed since then are lost."""
+
+    def copy(self, source: Any, saved: Any) -> None:
+        """Fill a fresh cache with what another of its kind, `source`, held when it was saved.
+
+        Neither writes into what the other holds from then on.
+        """
+
+    def pack(self) -> None:
+        """Hold no memory beyond what later passes read.
+
+        mlx-lm allocates room for 256 rows at a time, and states may be views of whole passes.
+        """
+
+
+class ByLength:
+    """A cache whose rows lie in order: the length says which of them are valid.
+
+    The next pass overwrites the rows beyond the length.
+    """
+
+    method: ClassVar[str] = "by length"
+    drops_rows: ClassVar[bool] = True
+    by_length: ClassVar[bool] = True
+
+    def __init__(self, cache: KVCache | QuantizedKVCache) -> None:
+        self._cache = cache
+
+    def can_drop(self, count: int) -> bool:
+        return count <= int(self._cache.offset)
+
+    def drop(self, count: int) -> None:
+        self._cache.trim(count)
+
+    def save(self) -> int:
+        """Return the length."""
+        return int(self._cache.offset)
+
+    def restore(self, saved: int) -> None:
+        """Go back to a length."""
+        self._cache.offset = saved
+
+    def copy(self, source: "ByLength", saved: int) -> None:
+        """Copy the first `saved` rows."""
+        held = source._cache  # noqa: SLF001 - of the same class
+        if count := own_rows(held, saved):
+            self._cache.keys, self._cache.values = tree_map(
+                lambda rows: mx.contiguous(rows[..., :count, :]), (held.keys, held.values)
+            )
+        self._cache.offset = saved
+
+    def pack(self) -> None:
+        """Drop the room behind the rows."""
+        pack(self._cache, own_rows(self._cache, int(self._cache.offset)))
+
+
+def _own_copies(arrays: Any) -> Any:
+    """Return arrays, and what stands beside them, with no memory but their own; evaluates them."""
+    found = tree_map(
+        lambda held: mx.contiguous(held) if isinstance(held, mx.array) else held, arrays
+    )
+    mx.eval(found)
+    return found
+
+
+def pack(cache: Any, rows: int) -> None:
+    """Drop what a cache holds behind its first rows; evaluates the others."""
+    first = cache.keys if isinstance(cache.keys, mx.array) else (cache.keys or [None])[0]
+    if first is not None and first.shape[-2] > rows:
+        cache.keys, cache.values = tree_map(
+            lambda held: mx.contiguous(held[..., :rows, :]), (cache.keys, cache.values)
+        )
+        mx.eval(cache.keys, cache.values)
+
+
+@dataclass(frozen=True, slots=True)
+class _SavedChunk:
+    keys: mx.array | None
+    values: mx.array | None
+    offset: int
+    start_position: int
+
+
+class Chunked:
+    """A cache for attention within chunks of the text, as in three of Llama 4's four layers.
+
+    At the beginning of a pass the model drops the rows that lie more than a chunk's length behind
+    (`ChunkedKVCache.maybe_trim_front`). So rows can be dropped by length, as far back as the front
+    still reaches.
+    """
+
+    method: ClassVar[str] = "by length"
+    drops_rows: ClassVar[bool] = True
+    by_length: ClassVar[bool] = False
+
+    def __init__(self, cache: ChunkedKVCache) -> None:
+        self._cache = cache
+
+    def can_drop(self, count: int) -> bool:
+        """Return whether all rows of the chunk that would then continue are there.
+
+        After a pass all of its own rows but the first can be dropped: the rows that the pass
+        dropped at the front lie a chunk's length before it.
+        """
+        length = int(self._cache.offset) - count
+        size = int(self._cache.chunk_size)
+        start = int(self._cache.start_position)
+        return length >= start and (start == 0 or length // size * size >= start)
+
+    def drop(self, count: int) -> None:
+        self._cache.trim(count)
+
+    def save(self) -> _SavedChunk:
+        """Return references: later passes write behind these rows or make new arrays."""
+        cache = self._cache
+        return _SavedChunk(cache.keys, cache.values, int(cache.offset), int(cache.start_position))
+
+    def restore(self, saved: _SavedChunk) -> None:
+        cache = self._cache
+        # Array objects of its own: a pass writes through them.
+        cache.keys = None if saved.keys is None else saved.keys[...]
+        cache.values = None if saved.values is None else saved.values[...]
+        cache.offset, cache.start_position = saved.offset, saved.start_position
+
+    def copy(self, source: "Chunked", saved: _SavedChunk) -> None:  # noqa: ARG002 - the protocol's
+        """Take over the saved rows."""
+        self.restore(saved)
+
+    def pack(self) -> None:
+        """Drop the room behind the rows."""
+        pack(self._cache, int(self._cache.offset) - int(self._cache.start_position))
+
+
+class _Restored(CachePart):
+    """A cache that cannot drop rows; it is restored.
+
+    Models of mlx-lm put new arrays into such caches at every pass and never write into the old
+    ones, so references to the old arrays are enough to go back.
+    """
+
+    drops_rows: ClassVar[bool] = False
+    by_length: ClassVar[bool] = False
+
+    def can_drop(self, count: int) -> bool:
+        return count == 0
+
+    def drop(self, count: int) -> None:
+        raise RollbackError(f"a recurrent state cannot drop {count} rows")
+
+    def copy(self, source: Any, saved: Any) -> None:  # noqa: ARG002 - the protocol's
+        """Take over the saved arrays, which nobody writes into."""
+        self.restore(saved)
+
+    def pack(self) -> None:
+        """Hold states in memory of their own: many are views of all rows of a pass."""
+        self.restore(_own_copies(self.save()))
+
+
+class Recurrent(_Restored):
+    """The states of recurrent layers (Mamba, gated delta nets, RWKV) or of short convolutions.
+
+    `recurrence` computes those after the first rows of a pass. The other attributes of an
+    `ArraysCache` are for batches.
+    """
+
+    method: ClassVar[str] = "replayed"
+
+    def __init__(self, cache: ArraysCache) -> None:
+        self.cache = cache
+
+    def save(self) -> list[Any]:
+        return list(self.cache.cache)
+
+    def restore(self, saved: list[Any]) -> None:
+        self.cache.cache = list(saved)
+
+
+class Compressed(_Restored):
+    """DeepSeek V4.1's `LayerCache`: a window, and one row for each closed group of earlier rows.
+
+    Every attribute is an array, None or a number. The rows to keep of a pass are fed again.
+    """
+
+    method: ClassVar[str] = "restore, feed again"
+
+    def __init__(self, cache: Any) -> None:
+        self._cache = cache
+
+    def save(self) -> dict[str, Any]:
+        """Return references to everything the cache holds."""
+        return dict(vars(self._cache))
+
+    def restore(self, saved: dict[str, Any]) -> None:
+        """Put everything back; the saved values can be restored again."""
+        vars(self._cache).update(saved)
 
 
 class SinkCache(RotatingKVCache):  # type: ignore[misc]

@@ -43,8 +43,7 @@ from akunu_py.models.sources.source import (
     ModelFigures,
     StoredModel,
 )
-from akunu_py.models.stored_tensors import folder_tensors
-from akunu_py.models.weight_files import check_weight_file, check_weight_files
+from akunu_py.models.weight_files import check_weight_file, check_weight_files, folder_tensors
 from akunu_py.models.weights import MATRIX_LAYERS, planes_layer, quantized_layer
 from akunu_py.protocols import Tokenizer
 from akunu_py.system.errors import ConfigError, ModelFormatError

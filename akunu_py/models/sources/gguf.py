@@ -19,9 +19,8 @@ from akunu_py.models.load_steps import Steps
 from akunu_py.models.loaded_model import LoadedModel, ModelDescription, recommended_in_gguf
 from akunu_py.models.rank_split import Group, PlannedGroup, on_any_rank
 from akunu_py.models.sources.source import EmptyModel, ModelFigures, ModelSource, StoredModel
-from akunu_py.models.stored_tensors import gguf_tensors
-from akunu_py.models.weight_bytes import bytes_in_forms, forms_of
-from akunu_py.models.weights import Float16OverflowError, WeightReader
+from akunu_py.models.weight_files import gguf_tensors
+from akunu_py.models.weights import Float16OverflowError, WeightReader, bytes_in_forms, forms_of
 from akunu_py.protocols import Tokenizer
 from akunu_py.system.errors import ConfigError
 from akunu_py.tokenizers import from_gguf

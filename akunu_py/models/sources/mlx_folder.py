@@ -26,9 +26,13 @@ from akunu_py.models.loaded_model import LoadedModel, ModelDescription, recommen
 from akunu_py.models.number_limits import check_numbers
 from akunu_py.models.rank_split import Group, PlannedGroup, prepare
 from akunu_py.models.sources.source import EmptyModel, FolderSource, ModelFigures, StoredModel
-from akunu_py.models.stored_tensors import folder_tensors
 from akunu_py.models.tokenizer_files import check_tokenizer_files
-from akunu_py.models.weight_files import check_weight_files, weight_files, without_strays
+from akunu_py.models.weight_files import (
+    check_weight_files,
+    folder_tensors,
+    weight_files,
+    without_strays,
+)
 from akunu_py.protocols import Tokenizer
 from akunu_py.system.errors import UnsupportedArchitectureError, UnsupportedQuantizationError
 from akunu_py.values.load_options import LoadOptions

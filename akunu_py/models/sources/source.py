@@ -14,7 +14,7 @@ from akunu_py.models.library_errors import from_library
 from akunu_py.models.load_steps import Steps
 from akunu_py.models.loaded_model import LoadedModel
 from akunu_py.models.rank_split import Group, PlannedGroup
-from akunu_py.models.stored_tensors import StoredTensor
+from akunu_py.models.weight_files import StoredTensor
 from akunu_py.system.errors import ConfigError
 from akunu_py.values.load_options import LoadOptions
 from akunu_py.values.recommended import Recommended

@@ -12,6 +12,7 @@ import msgspec
 from starlette.requests import Request as HttpRequest
 from starlette.responses import JSONResponse, Response
 
+from akunu_py.server.backend import ChatRequest, CompletionRequest
 from akunu_py.server.conversation import (
     call_at,
     check_counts,
@@ -36,7 +37,6 @@ from akunu_py.server.incoming import Incoming, receive
 from akunu_py.server.json_body import decode, unknown_fields
 from akunu_py.server.logprobs import logprobs_option
 from akunu_py.server.ollama.form import OllamaForm
-from akunu_py.server.requests import ChatRequest, CompletionRequest
 from akunu_py.values.constraint import Constraint
 from akunu_py.values.generation_config import GenerationConfig
 from akunu_py.values.messages import Message, Tool, ToolCall

@@ -12,12 +12,12 @@ from starlette.requests import Request as HttpRequest
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
+from akunu_py.server.backend import ChatRequest
 from akunu_py.server.conversation import check_counts, newest_of_user
 from akunu_py.server.errors import RequestError
 from akunu_py.server.generation_fields import JSON_OBJECT, RequestBody
 from akunu_py.server.incoming import Incoming, receive
 from akunu_py.server.logprobs import logprobs_option
-from akunu_py.server.requests import ChatRequest
 from akunu_py.server.responses.form import ResponseForm
 from akunu_py.server.responses.items import InputItem, InputReader
 from akunu_py.server.responses.kept import KeptResponses, as_items

@@ -5,7 +5,7 @@ import dataclasses
 import pytest
 
 from akunu_py.cli.chat.reply_line import reply_line
-from akunu_py.cli.chat.statistics import statistics_rows
+from akunu_py.cli.chat.tables import statistics_rows
 from akunu_py.values.decode_stats import SourceStats
 from akunu_py.values.types import DecodeStats, GenerationResult
 

@@ -21,10 +21,9 @@ from scripted_server import (
 )
 from wire_formats import BODIES, GENERATE, HI, OLLAMA, error_of
 
-from akunu_py.server.backend import ServedModel, StoredFacts
+from akunu_py.server.backend import ChatRequest, CompletionRequest, ServedModel, StoredFacts
 from akunu_py.server.events import Finished, Logprob, Logprobs
 from akunu_py.server.reply_response import Patience
-from akunu_py.server.requests import ChatRequest, CompletionRequest
 from akunu_py.system.errors import ConfigError, ServerBusyError
 from akunu_py.values.constraint import Constraint
 from akunu_py.values.messages import Message, Tool, ToolCall
