@@ -2,7 +2,7 @@ import pytest
 from gguf_files import write_tiny_llama
 from toy_engine import toy_engine
 
-from akunu_py.server.reply_events import ReplyEvents
+from akunu_py.server.events import ReplyEvents
 from akunu_py.server.worker import Worker
 
 
