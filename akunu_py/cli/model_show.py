@@ -128,9 +128,10 @@ def describe_model(
     quantized caches begin at `kv_start`. Raises as `akunu_py.models.requirements`.
     """
     from akunu_py.model_store.names import friendly_name  # not for --help
+    from akunu_py.models.device import memory_limit
     from akunu_py.models.heads.loading import has_own_head  # imports MLX
     from akunu_py.models.memory_check import PROGRAM_BYTES
-    from akunu_py.models.requirements import memory_limit, requirements
+    from akunu_py.models.requirements import requirements
     from akunu_py.models.sources import source_of
     from akunu_py.models.weight_files import by_class
 

@@ -20,7 +20,7 @@ def remote_model(name: str, settings: Settings) -> dict[str, Any] | None:
     meant = locate(name, settings)
     if not isinstance(meant, HubName) or is_offline() or find_cached(meant) is not None:
         return None
-    from akunu_py.models.requirements import memory_limit  # imports MLX
+    from akunu_py.models.device import memory_limit  # imports MLX
 
     models = models_of(ask_hub(meant.repository).sizes)
     named = list(zip(own_names(meant.repository, models), models, strict=True))

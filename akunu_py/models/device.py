@@ -16,6 +16,7 @@ from mlx.utils import tree_flatten
 from akunu_py.cpu import load_kernels
 
 _MEMORY_INFO = Path("/proc/meminfo")
+_CGROUP_LIMIT = Path("/sys/fs/cgroup/memory.max")
 
 
 def on_cpu() -> bool:
@@ -71,6 +72,24 @@ def drafts_stream() -> Any:
 def physical_memory() -> int:
     """Return the bytes of the machine's memory."""
     return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+
+
+def memory_limit() -> int:
+    """Return the bytes of memory that a model on this machine can take.
+
+    On a GPU that is the working set recommended by MLX, else the memory of the machine or the limit
+    of its container.
+    """
+    physical = physical_memory()
+    if not on_cpu():
+        info = mx.device_info()
+        recommended = info.get("max_recommended_working_set_size") or info.get("total_memory")
+        return int(recommended or physical)
+    try:
+        allowed = int(_CGROUP_LIMIT.read_text())
+    except (OSError, ValueError):
+        return physical
+    return min(physical, allowed)
 
 
 def free_memory() -> int | None:

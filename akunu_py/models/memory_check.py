@@ -11,9 +11,8 @@ from typing import TYPE_CHECKING
 import mlx.core as mx
 
 from akunu_py.gguf.reader import paths_of_parts
-from akunu_py.models import requirements as needs
+from akunu_py.models import device
 from akunu_py.models.adapter_files import adapter_place
-from akunu_py.models.device import free_memory
 from akunu_py.models.head_places import head_place
 from akunu_py.models.load import draft_options
 from akunu_py.models.rank_split import PlannedGroup
@@ -23,6 +22,7 @@ from akunu_py.values.load_options import EngineOptions, KVBits, LoadOptions
 
 if TYPE_CHECKING:
     from akunu_py.models.heads.found import HeadNeeds
+    from akunu_py.models.requirements import Requirements
 
 _log = logging.getLogger(__name__)
 
@@ -51,10 +51,12 @@ class PlannedModel:
     heads: str | Path | None = None
     """The prediction head: "own", the path of another, or None for none."""
 
-    def requirements(self) -> needs.Requirements:
+    def requirements(self) -> "Requirements":
         """Return what it needs; raises as `requirements` does."""
+        from akunu_py.models.requirements import requirements  # builds the model
+
         path = self.path.expanduser()
-        return needs.requirements(path, self.options, self.group, heads=self.heads)
+        return requirements(path, self.options, self.group, heads=self.heads)
 
 
 def planned_models(
@@ -98,8 +100,8 @@ def available_memory() -> int:
 
     Freed buffers that MLX keeps are among them.
     """
-    room = needs.memory_limit() - mx.get_active_memory()
-    system = free_memory()
+    room = device.memory_limit() - mx.get_active_memory()
+    system = device.free_memory()
     return room if system is None else min(room, system + mx.get_cache_memory())
 
 
@@ -118,7 +120,7 @@ class MemoryNeeds:
         return self.trained if self._context is None else min(self._context, self.trained)
 
     @property
-    def first(self) -> needs.Requirements:
+    def first(self) -> "Requirements":
         """Return the needs of the first model."""
         return self._found[0]
 
@@ -154,13 +156,13 @@ class MemoryNeeds:
         )
 
     @cached_property
-    def _found(self) -> list[needs.Requirements]:
+    def _found(self) -> "list[Requirements]":
         return [model.requirements() for model in self._models]
 
 
 def _own_parts(
     models: Sequence[PlannedModel],
-    requirements: Sequence[needs.Requirements],
+    requirements: "Sequence[Requirements]",
     *,
     context: int | None,
     fitted: bool,
@@ -275,7 +277,7 @@ def _settle(
         return False, None
     held = mx.get_active_memory()
     beside = _other_parts(others)
-    limit = needs.memory_limit() if available is None else available + _total(beside)
+    limit = device.memory_limit() if available is None else available + _total(beside)
     requirements = [model.requirements() for model in models]
     exact, fitted = (
         [*_own_parts(models, requirements, context=context, fitted=choice), *beside]
@@ -312,7 +314,7 @@ def _surely_fit(models: Sequence[PlannedModel], others: Sequence[MemoryPart] = (
     places += [adapter_place(given)[0] for given in adapters if given is not None]
     weights = 32 * sum(_size_on_disk(place) for place in places)
     known = sum(other.num_bytes for other in others) + mx.get_active_memory() + PROGRAM_BYTES
-    return weights + known < needs.memory_limit() // 2
+    return weights + known < device.memory_limit() // 2
 
 
 def _total(parts: Sequence[MemoryPart]) -> int:

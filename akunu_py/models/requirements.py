@@ -22,7 +22,6 @@ from akunu_py.models.cache import (
     make_caches,
 )
 from akunu_py.models.cached_rows import PREFILL_CHUNK
-from akunu_py.models.device import on_cpu, physical_memory
 from akunu_py.models.head_places import head_place
 from akunu_py.models.library_errors import explain_errors
 from akunu_py.models.pass_memory import PassShape, pass_shape
@@ -34,8 +33,6 @@ from akunu_py.values.load_options import KVBits, LoadOptions
 
 if TYPE_CHECKING:
     from akunu_py.models.heads.found import HeadNeeds
-
-_CGROUP_LIMIT = Path("/sys/fs/cgroup/memory.max")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -130,24 +127,6 @@ def requirements(
             empty = _with_adapter(empty, source, open_adapter(options.adapter, group))
         with source.errors():
             return _count(empty, group, head, fitted=options.fitted)
-
-
-def memory_limit() -> int:
-    """Return the bytes of memory that a model on this machine can take.
-
-    On a GPU that is the working set recommended by MLX, else the memory of the machine or the limit
-    of its container.
-    """
-    physical = physical_memory()
-    if not on_cpu():
-        info = mx.device_info()
-        recommended = info.get("max_recommended_working_set_size") or info.get("total_memory")
-        return int(recommended or physical)
-    try:
-        allowed = int(_CGROUP_LIMIT.read_text())
-    except (OSError, ValueError):
-        return physical
-    return min(physical, allowed)
 
 
 def _with_adapter(empty: EmptyModel, source: ModelSource, adapter: Adapter) -> EmptyModel:

@@ -8,7 +8,7 @@ def machine_memory(monkeypatch):
     """A function that says how many bytes of memory this machine has, all of them free."""
 
     def choose(limit):
-        monkeypatch.setattr("akunu_py.models.requirements.memory_limit", lambda: limit)
+        monkeypatch.setattr("akunu_py.models.device.memory_limit", lambda: limit)
         monkeypatch.setattr("mlx.core.get_active_memory", lambda: 0)
 
     return choose

@@ -7,7 +7,7 @@ import pytest
 from akunu_runs import run
 from random_block_models import write_model
 
-from akunu_py.models import requirements as requirements_module
+from akunu_py.models import device
 from akunu_py.models.load import LoadOptions
 from akunu_py.models.memory_check import PROGRAM_BYTES
 from akunu_py.models.requirements import requirements
@@ -25,7 +25,7 @@ def scarce(model, monkeypatch):
     """Memory for fitted weights and not for exact ones."""
     needs = requirements(model, LoadOptions(weights="quantized"))
     limit = needs.total_bytes(128) + PROGRAM_BYTES - 1
-    monkeypatch.setattr(requirements_module, "memory_limit", lambda: limit)
+    monkeypatch.setattr(device, "memory_limit", lambda: limit)
     monkeypatch.setattr(mx, "get_active_memory", lambda: 0)
 
 
@@ -72,7 +72,7 @@ def test_show_counts_with_the_form_that_will_be_taken(hub_cache, model, monkeypa
     needs = requirements(model, LoadOptions(weights="quantized"))
 
     def record(limit):
-        monkeypatch.setattr(requirements_module, "memory_limit", lambda: limit)
+        monkeypatch.setattr(device, "memory_limit", lambda: limit)
         return json.loads(run("models", "show", model, "--context", "128", "--json").stdout)
 
     exact = needs.total_bytes(128) + PROGRAM_BYTES

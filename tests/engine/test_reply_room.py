@@ -71,7 +71,7 @@ def test_a_room_that_asks_nothing_holds_any_number(tmp_path, caplog):
 def test_an_engine_asks_the_memory_of_its_machine(path, monkeypatch):
     with Engine.load(path, context=64) as engine:
         assert dict(engine.generate_many([[1], [2]], streams=2, max_tokens=2)).keys() == {0, 1}
-        monkeypatch.setattr("akunu_py.models.requirements.memory_limit", lambda: 0)
+        monkeypatch.setattr("akunu_py.models.device.memory_limit", lambda: 0)
         with engine.sibling() as sibling, pytest.raises(ConfigError, match="holds 1 reply of 64"):
             sibling.generate_many([[1], [2]], streams=2)
         with pytest.raises(ConfigError, match="streams is 2"):

@@ -46,7 +46,7 @@ from tiny_architectures.builder import build
 from akunu_py import ConfigError, Engine, UnsupportedArchitectureError
 from akunu_py.cli.main import cli
 from akunu_py.engine import engine as engine_module
-from akunu_py.models import requirements as requirements_module
+from akunu_py.models import device
 from akunu_py.models.heads import families, wanted_head
 from akunu_py.models.load import LoadOptions, load_model
 from akunu_py.models.memory_check import (
@@ -277,7 +277,7 @@ def test_the_check_names_the_head_and_counts_it(tmp_path, monkeypatch):
     }
     assert "its prediction head" not in plain
     limit = sum(plain.values())
-    monkeypatch.setattr(requirements_module, "memory_limit", lambda: limit)
+    monkeypatch.setattr(device, "memory_limit", lambda: limit)
     monkeypatch.setattr(mx, "get_active_memory", lambda: 0)
     check_memory([PlannedModel(path, LoadOptions())], context=64)
     with pytest.raises(ConfigError, match=re.escape("MB for its prediction head")):

@@ -10,8 +10,8 @@ from random_block_models import write_model
 from tiny_architectures.builder import BUILDERS, build
 
 from akunu_py import ConfigError, Engine, MemoryLimitError
+from akunu_py.models import device
 from akunu_py.models import memory_check as module
-from akunu_py.models import requirements as requirements_module
 from akunu_py.models.load import LoadOptions, convert_model
 from akunu_py.models.memory_check import (
     PROGRAM_BYTES,
@@ -27,7 +27,7 @@ OPTIONS = LoadOptions()
 
 
 def limit(monkeypatch, num_bytes, held=0):
-    monkeypatch.setattr(requirements_module, "memory_limit", lambda: num_bytes)
+    monkeypatch.setattr(device, "memory_limit", lambda: num_bytes)
     monkeypatch.setattr(mx, "get_active_memory", lambda: held)
 
 

@@ -9,6 +9,7 @@ from family_models import build_family
 from gguf_files import write_tiny_llama
 from mlx.utils import tree_flatten
 
+from akunu_py.models import device
 from akunu_py.models import requirements as module
 from akunu_py.models.cache import make_caches
 from akunu_py.models.load import LoadOptions, convert_model, load_model
@@ -126,8 +127,8 @@ def test_nothing_is_read_or_computed(tiny_gguf, monkeypatch):
 
 @pytest.mark.parametrize(("text", "least"), [("max\n", False), ("1000\n", True), ("", False)])
 def test_a_containers_limit(tmp_path, monkeypatch, text, least):
-    monkeypatch.setattr(module, "_CGROUP_LIMIT", tmp_path / "memory.max")
-    without = module.memory_limit()
+    monkeypatch.setattr(device, "_CGROUP_LIMIT", tmp_path / "memory.max")
+    without = device.memory_limit()
     (tmp_path / "memory.max").write_text(text)
-    assert module.memory_limit() == (1000 if least else without)
+    assert device.memory_limit() == (1000 if least else without)
     assert without > 10**8

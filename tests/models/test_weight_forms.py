@@ -13,8 +13,7 @@ from whole_numbers import LEEWAY
 
 from akunu_py import ConfigError, Engine, MemoryLimitError
 from akunu_py.gguf.quants.forms import FITTED, form_of
-from akunu_py.models import memory_check
-from akunu_py.models import requirements as requirements_module
+from akunu_py.models import device, memory_check
 from akunu_py.models.load import LoadOptions, convert_model, load_model
 from akunu_py.models.memory_check import PROGRAM_BYTES, PlannedModel, check_memory
 from akunu_py.models.requirements import requirements
@@ -38,7 +37,7 @@ def limited(iq4, monkeypatch):
     """Sets the limit of memory, and what is loaded already."""
 
     def limit(num_bytes, held=0):
-        monkeypatch.setattr(requirements_module, "memory_limit", lambda: num_bytes)
+        monkeypatch.setattr(device, "memory_limit", lambda: num_bytes)
         monkeypatch.setattr(mx, "get_active_memory", lambda: held)
 
     return limit

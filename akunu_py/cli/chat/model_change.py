@@ -25,7 +25,7 @@ def local_models(current: Path) -> list[Option]:
 
     Raises ConfigError where the hub's cache or the aliases cannot be read.
     """
-    from akunu_py.models.requirements import memory_limit  # imports MLX
+    from akunu_py.models.device import memory_limit  # imports MLX
 
     limit = memory_limit()
     here = [model for model in inventory(load_settings()) if model.path is not None]

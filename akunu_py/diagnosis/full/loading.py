@@ -8,10 +8,11 @@ from akunu_py.diagnosis.full.planning import PartRun, Subject, measure_pace
 from akunu_py.diagnosis.full.report import ModelFacts, PartFigures
 from akunu_py.gguf.reader import GGUFFile
 from akunu_py.model_store.names import friendly_name
+from akunu_py.models.device import memory_limit
 from akunu_py.models.folder_settings import read_folder_config
 from akunu_py.models.load import LoadOptions, load_model
 from akunu_py.models.memory_check import USUAL_CONTEXT, PlannedModel, check_memory
-from akunu_py.models.requirements import memory_limit, requirements
+from akunu_py.models.requirements import requirements
 from akunu_py.system.errors import MemoryLimitError
 
 

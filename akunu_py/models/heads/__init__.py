@@ -13,7 +13,7 @@ dflash            what a DFlash head computes: a block of tokens in one pass
 dflash2           what a DFlash 2 head computes: convolutions, and a choice among candidates
 dspark            what a DSpark head computes: a bias by the token before, and its confidence
 gguf_drafters     EAGLE-3, DFlash, DFlash 2 and DSpark heads in GGUF files
-parallel          Medusa and blockwise heads, whose places know nothing of each other, and their files
+parallel          Medusa and blockwise heads, in which no place knows of another, and their files
 look_ahead        look-ahead embeddings (PaSS), whose guesses are rows of a pass of the target
 stored_dflash     DFlash, DFlash 2 and DSpark heads in folders
 head_config       the numbers of a head's config.json, checked

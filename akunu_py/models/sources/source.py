@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
-from typing import ClassVar
+from typing import ClassVar, Literal
 
 from mlx import nn
 
@@ -135,3 +135,27 @@ class FolderSource(ModelSource):
                     f"{name} is for GGUF files, and {self.path} is a folder; leave it out, or give "
                     "it when the file is converted"
                 )
+
+
+def place_kind(path: Path) -> Literal["gguf", "converted", "mlx"]:
+    """Return the kind of a place; what is no folder is taken for a GGUF file, and not opened."""
+    if not path.is_dir():
+        return "gguf"
+    return "converted" if (path / DESCRIPTION).is_file() else "mlx"
+
+
+def source_of(path: Path) -> ModelSource:
+    """Return the source of a path; nothing is read."""
+    kind = place_kind(path)
+    if kind == "mlx":
+        # It imports transformers, which the others do without.
+        from akunu_py.models.sources.mlx_folder import MLXFolderSource
+
+        return MLXFolderSource(path)
+    if kind == "converted":
+        from akunu_py.models.sources.converted import ConvertedSource  # for a folder
+
+        return ConvertedSource(path)
+    from akunu_py.models.sources.gguf import GGUFSource
+
+    return GGUFSource(path)

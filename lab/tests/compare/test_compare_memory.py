@@ -11,7 +11,7 @@ from akunu_py.cli.main import cli
 @pytest.fixture
 def compared(hub_cache, monkeypatch):
     """Run `akunu bench compare` where 1000 bytes are free and only llama.cpp is installed."""
-    monkeypatch.setattr("akunu_py.models.requirements.memory_limit", lambda: 1000)
+    monkeypatch.setattr("akunu_py.models.device.memory_limit", lambda: 1000)
     monkeypatch.setattr("mlx.core.get_active_memory", lambda: 0)
     find, installed = importlib.util.find_spec, {"xllamacpp": "here", "torch": None}
     monkeypatch.setattr(

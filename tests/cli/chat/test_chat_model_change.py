@@ -9,7 +9,7 @@ from akunu_py import MemoryLimitError, ModelFormatError
 from akunu_py.cli.chat.model_change import change_model
 from akunu_py.cli.main import cli
 from akunu_py.engine.conversation import Conversation
-from akunu_py.models import memory_check, requirements
+from akunu_py.models import device, memory_check
 from akunu_py.models.load import LoadOptions
 from akunu_py.system.errors import ConfigError
 from akunu_py.values.generation_config import GenerationConfig
@@ -91,7 +91,7 @@ def test_by_the_check_before_loading(roomy_gguf, monkeypatch):
     alone = sum(part.num_bytes for part in memory_check.memory_parts(models))
     weights = memory_check.memory_parts(models)[0].num_bytes
     assert weights > 2_000
-    monkeypatch.setattr(requirements, "memory_limit", lambda: alone + weights // 2)
+    monkeypatch.setattr(device, "memory_limit", lambda: alone + weights // 2)
     result = CliRunner().invoke(
         cli, ["chat", str(roomy_gguf), "--max-tokens", "4"], input=f"/model {roomy_gguf}\nhi\n"
     )
