@@ -27,8 +27,8 @@ from akunu_py.drafting.text_first import TextFirstDrafter
 from akunu_py.models.cache import make_caches
 from akunu_py.models.heads import make_head_model
 from akunu_py.models.heads.assistant import sources_in
-from akunu_py.models.heads.draft_vocabulary import DraftOutput, some_rows
 from akunu_py.models.heads.families import BETWEEN_LAYERS
+from akunu_py.models.heads.head import DraftOutput, some_rows
 from akunu_py.models.heads.look_ahead import LookAheadHead
 from akunu_py.models.hidden_states import StateTap
 from akunu_py.models.session import Session

@@ -138,7 +138,7 @@ def main() -> None:
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")
     if _TAB in os.environ:
-        from akunu_py.cli import shell_scripts  # for a Tab alone
+        from akunu_py.cli import completion  # for a Tab alone
 
-        shell_scripts.install()
+        completion.install()
     cli(prog_name="akunu")

@@ -12,8 +12,12 @@ from akunu_py.cli.command import Command
 from akunu_py.cli.gguf_header import describe_header, header_lines
 from akunu_py.cli.input_text import GivenPath
 from akunu_py.cli.terminal import printable
+from akunu_py.model_store.hub import ask_hub, free_bytes, is_offline
+from akunu_py.model_store.hub_cache import cache_folder
+from akunu_py.model_store.names import HubName, choose, find_cached, locate, own_names
+from akunu_py.model_store.repository_files import models_of
 from akunu_py.system.errors import AkunuError, ConfigError, ModelFormatError
-from akunu_py.system.settings import load_settings
+from akunu_py.system.settings import Settings, load_settings
 from akunu_py.system.shown_text import size_text
 from akunu_py.values.load_options import KVBits, LoadOptions
 from akunu_py.values.recommended import Recommended
@@ -84,7 +88,6 @@ def show(  # noqa: PLR0917 - click passes by name
             raise ConfigError(f"{path} is a folder, and only GGUF files have such a header")
         _print(describe_header(path, tensors=tensors), header_lines, as_json=as_json)
         return
-    from akunu_py.cli.remote_model import remote_lines, remote_model
 
     if name is not None and (record := remote_model(name, load_settings())) is not None:
         _print(record, remote_lines, as_json=as_json)
@@ -334,3 +337,50 @@ def _lines(record: Mapping[str, Any]) -> Iterator[str]:
     else:
         yield "\nrollback       none: its caches are of a kind that cannot go back"
         yield "drafting       no: replies are decoded plainly"
+
+
+def remote_model(name: str, settings: Settings) -> dict[str, Any] | None:
+    """Return what the hub says of a model, as JSON can hold it; of a repository all its models.
+
+    None for a model that is on this machine, and where HF_HUB_OFFLINE forbids to ask. Raises
+    ConfigError for a name that means nothing there.
+    """
+    meant = locate(name, settings)
+    if not isinstance(meant, HubName) or is_offline() or find_cached(meant) is not None:
+        return None
+    from akunu_py.models.device import memory_limit  # imports MLX
+
+    models = models_of(ask_hub(meant.repository).sizes)
+    named = list(zip(own_names(meant.repository, models), models, strict=True))
+    if not models or meant.quantization or meant.file:
+        chosen = choose(meant, models, "on the hub")
+        named = [(own, model) for own, model in named if model == chosen]
+    limit = memory_limit()
+    return {
+        "repository": meant.repository,
+        "models": [
+            {
+                "name": str(own),
+                "file_bytes": model.num_bytes,
+                "files": len(model.files),
+                "fits": model.num_bytes < limit,
+            }
+            for own, model in named
+        ],
+        "memory_limit": limit,
+        "free_bytes": free_bytes(cache_folder()),
+    }
+
+
+def remote_lines(record: Mapping[str, Any]) -> Iterator[str]:
+    """Yield what `remote_model` returned as text."""
+    yield f"{record['repository']} is on the hub, not on this machine"
+    for model in record["models"]:
+        files = f" in {model['files']} files" * (model["files"] > 1)
+        note = "" if model["fits"] else "  (larger than this machine's memory)"
+        yield f"{size_text(model['file_bytes']):>9}  {model['name']}{files}{note}"
+    yield (
+        f"this machine has {size_text(record['memory_limit'])} of memory, and "
+        f"{size_text(record['free_bytes'])} left where models are kept; after akunu models pull "
+        "NAME, show says what it needs"
+    )

@@ -11,7 +11,7 @@ _LATER = {
     "path": "akunu_py.cli.model_store:path",
     "pull": "akunu_py.cli.model_store:pull",
     "rm": "akunu_py.cli.model_store:remove",
-    "search": "akunu_py.cli.model_search:search",
+    "search": "akunu_py.cli.model_list:search",
     "show": "akunu_py.cli.model_show:show",
 }
 

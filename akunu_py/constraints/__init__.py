@@ -4,9 +4,8 @@ Compiling and matching is llguidance's work (MIT); this room hands it the model'
 turns its errors into akunu's.
 """
 
-from akunu_py.constraints.closing import look_up
 from akunu_py.constraints.drafter import GRAMMAR, ConstrainedDrafter
-from akunu_py.constraints.grammar import Opening, inline_schema
+from akunu_py.constraints.grammar import Opening, inline_schema, look_up
 from akunu_py.constraints.matcher import Matcher, PendingMatcher, make_matcher, pending_matcher
 from akunu_py.constraints.trial import end_trials, try_schema
 from akunu_py.constraints.vocabulary import MatcherVocabulary

@@ -858,6 +858,6 @@ def _call_reader(name: str | None) -> "GivenReader | None":
     """Return the reader of tool calls that the caller chose; raise ConfigError for a wrong name."""
     if name is None:
         return None
-    from akunu_py.models.tool_parsers import named_parser  # imports transformers
+    from akunu_py.models.folder_tokenizer import named_parser  # imports transformers
 
     return named_parser(name)

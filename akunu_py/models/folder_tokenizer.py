@@ -1,10 +1,12 @@
 """mlx-lm's tokenizers behind akunu's protocol."""
 
+import importlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+import mlx_lm
 from tokenizers import Tokenizer
 
 from akunu_py.gguf.keys import MAX_SIZE
@@ -336,3 +338,18 @@ class _FolderDetokenizer:
         with errors_of(self._failure):
             self._inner.finalize()
             return str(self._inner.last_segment)
+
+
+_PACKAGE = "tool_parsers"
+
+
+def named_parser(name: str) -> GivenReader:
+    """Return a parser of the installed mlx-lm; raise ConfigError for a name that it lacks."""
+    known = submodules(_PACKAGE)
+    if name not in known:
+        raise ConfigError(
+            f"tool_parser is {name!r:.60}; the installed mlx-lm has {', '.join(sorted(known))}"
+        )
+    module = importlib.import_module(f"{mlx_lm.__name__}.{_PACKAGE}.{name}")
+    start, end = module.tool_call_start, module.tool_call_end
+    return GivenReader(f"mlx-lm's parser {name}", start, end or "", module.parse_tool_call)

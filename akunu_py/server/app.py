@@ -25,15 +25,13 @@ from akunu_py.server.errors import (
     panics_as_errors,
     problem_of,
 )
-from akunu_py.server.model_list import model_list, one_model
 from akunu_py.server.ollama import models as ollama_models
-from akunu_py.server.ollama import pulling as ollama_pulling
 from akunu_py.server.ollama import replies as ollama_replies
 from akunu_py.server.page import page
 from akunu_py.server.responses import route as responses
 from akunu_py.server.security import LOCAL_PAGES, Access
 from akunu_py.server.service import Service
-from akunu_py.server.status import health, metrics, present, props, version
+from akunu_py.server.status import health, metrics, model_list, one_model, present, props, version
 from akunu_py.system.errors import AkunuError
 
 _INSTEAD = {
@@ -62,7 +60,6 @@ def make_app(service: Service, access: Access) -> Starlette:
             Route(ollama_replies.CHAT, ollama_replies.chat, methods=["POST"]),
             Route(ollama_replies.GENERATE, ollama_replies.generate, methods=["POST"]),
             *ollama_models.ROUTES,
-            Route(ollama_pulling.PATH, ollama_pulling.pull, methods=["POST"]),
             *tokenizing.ROUTES,
             Route("/", page),
             *(Route(path, present) for path in ("/api/hello", "/ping", "/v1")),

@@ -9,9 +9,9 @@ from typing import Any
 
 import msgspec
 
-from akunu_py.server.begun_json import begun_object
 from akunu_py.server.conversation import tool_at
 from akunu_py.server.errors import RequestError
+from akunu_py.server.json_body import begun_object
 from akunu_py.system.errors import ConfigError
 from akunu_py.values.constraint import Constraint
 from akunu_py.values.messages import Tool

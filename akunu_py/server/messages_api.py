@@ -17,7 +17,6 @@ from starlette.responses import JSONResponse, Response
 
 from akunu_py.server import sse
 from akunu_py.server.backend import ChatRequest
-from akunu_py.server.begun_json import begun_object
 from akunu_py.server.conversation import (
     Part,
     announced,
@@ -34,6 +33,7 @@ from akunu_py.server.errors import NO_THREAD, Api, Problem, RequestError, anthro
 from akunu_py.server.events import Accepted, Addition, Finished, Logprobs, Usage
 from akunu_py.server.generation_fields import RequestBody
 from akunu_py.server.incoming import Incoming, receive
+from akunu_py.server.json_body import begun_object
 from akunu_py.server.reply_response import ReplyForm
 from akunu_py.tokenizers.accepted_turns import with_one_turn_each
 from akunu_py.values.constraint import Constraint

@@ -1,11 +1,23 @@
-"""/health, /metrics and /props, and the answer to clients that ask whether a server is there."""
+"""What a server tells of itself: /v1/models, /health, /metrics and /props.
+
+OpenAI's and Anthropic's clients look for different fields of the models in `data`. Codex reads
+`models`, a catalog of its own. Claude Code shows only models whose ids begin with "claude", so each
+model is listed under such a name, too.
+"""
+
+import re
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from typing import Any
 
 from starlette.requests import Request as HttpRequest
 from starlette.responses import JSONResponse, Response
 
 from akunu_py import __version__
+from akunu_py.server.backend import ServedModel
+from akunu_py.server.errors import RequestError
 from akunu_py.server.generation_fields import declared_fields
-from akunu_py.server.service import Service
+from akunu_py.server.service import CLAUDE_PREFIX, Service
 
 _RETRY_S = "5"
 
@@ -81,3 +93,114 @@ async def present(http: HttpRequest) -> Response:
     """Answer `GET /api/hello`, with which clients look for a server."""
     del http
     return Response(media_type="text/plain")
+
+
+_MOST_LISTED = 1000
+"""Anthropic's own limit of a page."""
+
+_INSTRUCTIONS = (
+    "You are a coding agent in a terminal. Read files before you change them, change them with "
+    "apply_patch, and run commands to check your work. Go on until the task is done, then say in a "
+    "few words what you changed."
+)
+"""What Codex tells a model of this catalog; it adds no instructions of its own to an empty text."""
+
+
+async def model_list(http: HttpRequest) -> Response:
+    """Answer `GET /v1/models`."""
+    service: Service = http.app.state.service
+    models = service.backend.models()
+    entries = [_entry(model, model.id) for model in models]
+    entries += [_entry(model, CLAUDE_PREFIX + model.id) for model in models]
+    entries, has_more = _page(entries, http.query_params)
+    return JSONResponse(
+        {
+            "object": "list",
+            "data": entries,
+            "has_more": has_more,
+            "first_id": entries[0]["id"] if entries else None,
+            "last_id": entries[-1]["id"] if entries else None,
+            "models": [_catalog_entry(model, place) for place, model in enumerate(models)],
+        }
+    )
+
+
+async def one_model(http: HttpRequest) -> Response:
+    """Answer `GET /v1/models/NAME`."""
+    service: Service = http.app.state.service
+    name = http.path_params["name"]
+    return JSONResponse(_entry(service.model(name), name))
+
+
+def _page(
+    entries: list[dict[str, Any]], query: Mapping[str, str]
+) -> tuple[list[dict[str, Any]], bool]:
+    """Return the entries that Anthropic's `limit`, `after_id` and `before_id` ask for.
+
+    The second value is whether more follow, or precede those before `before_id`. Without `limit`
+    all are returned, since OpenAI's clients ask once. Raises RequestError that names the parameter.
+    """
+    places = {entry["id"]: place for place, entry in enumerate(entries)}
+    first, last = 0, len(entries)
+    for name in ("after_id", "before_id"):
+        if (id_ := query.get(name)) is None:
+            continue
+        if id_ not in places:
+            raise RequestError(
+                f"{name}: {id_!r:.100} is not in the list; give an id of the page before",
+                param=name,
+            )
+        first, last = (places[id_] + 1, last) if name == "after_id" else (first, places[id_])
+    limit = query.get("limit", str(_MOST_LISTED))
+    if not re.fullmatch("[0-9]{1,4}", limit) or not 1 <= int(limit) <= _MOST_LISTED:
+        raise RequestError(
+            f"limit is {limit!r:.60}; give a number from 1 to {_MOST_LISTED}", param="limit"
+        )
+    asked = entries[first:last]
+    if "before_id" in query and "after_id" not in query:
+        return asked[-int(limit) :], len(asked) > int(limit)
+    return asked[: int(limit)], len(asked) > int(limit)
+
+
+def _entry(model: ServedModel, id_: str) -> dict[str, Any]:
+    return {
+        "id": id_,
+        "object": "model",
+        "created": model.created,
+        "owned_by": "akunu",
+        "type": "model",
+        "display_name": model.name,
+        "created_at": datetime.fromtimestamp(model.created, UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
+        "lifecycle": "active",
+        "max_input_tokens": model.context,
+        "max_tokens": model.context,
+        # Names of the same in vLLM and in LM Studio.
+        "max_model_len": model.context,
+        "context_length": model.context,
+    }
+
+
+def _catalog_entry(model: ServedModel, priority: int) -> dict[str, Any]:
+    levels = [{"effort": "medium", "description": "as much as the model does"}]
+    return {
+        "slug": model.id,
+        "display_name": model.name,
+        "description": None,
+        "context_window": model.context,
+        "max_context_window": model.context,
+        "default_reasoning_level": "medium" if model.thinks else None,
+        "supported_reasoning_levels": levels if model.thinks else [],
+        "supports_reasoning_summaries": model.thinks,
+        "shell_type": "default",
+        "visibility": "list",
+        "supported_in_api": True,
+        "priority": priority,
+        "truncation_policy": {"mode": "tokens", "limit": 10_000},
+        "input_modalities": ["text"],
+        "base_instructions": _INSTRUCTIONS,
+        "support_verbosity": False,
+        "default_verbosity": None,
+        "apply_patch_tool_type": "freeform",
+        "supports_parallel_tool_calls": True,
+        "experimental_supported_tools": [],
+    }

@@ -11,9 +11,8 @@ from akunu_py.protocols import TemplateVariable
 from akunu_py.system.errors import ConfigError, ModelFormatError
 from akunu_py.tokenizers.bpe import BPECodec, split_rule
 from akunu_py.tokenizers.chat_template import read_templates
-from akunu_py.tokenizers.sentencepiece_model import ModelKind
 from akunu_py.tokenizers.special_tokens import SpecialTextGuard, fill_ids
-from akunu_py.tokenizers.spm import SPMCodec
+from akunu_py.tokenizers.spm import ModelKind, SPMCodec
 from akunu_py.tokenizers.template_input import cut_at, with_mark
 from akunu_py.tokenizers.vocabulary import (
     ByteDetokenizer,

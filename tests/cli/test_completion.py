@@ -14,7 +14,8 @@ import pytest
 from click.testing import CliRunner
 from pty_child import PtyChild
 
-from akunu_py.cli import completing, shell_scripts
+from akunu_py.cli import completing
+from akunu_py.cli import completion as shell_scripts
 from akunu_py.cli.completing import DRAFTERS
 from akunu_py.cli.main import cli
 from akunu_py.drafting.registry import BUILT_IN, ENTRY_POINT_GROUP

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from matched import ids_of, tiny
 
 from akunu_py.constraints import make_matcher
-from akunu_py.constraints.closing import close_objects
+from akunu_py.constraints.grammar import close_objects
 from akunu_py.system.errors import ConstraintError
 from akunu_py.values.constraint import Constraint
 

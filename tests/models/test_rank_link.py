@@ -14,8 +14,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from akunu_py.models.ranks import agreement, link
-from akunu_py.models.ranks.agreement import RanksDifferError, agree, files_digest
+from akunu_py.models.ranks import comparison as agreement
+from akunu_py.models.ranks import link
+from akunu_py.models.ranks.comparison import RanksDifferError, agree, files_digest
 from akunu_py.models.ranks.link import Link, MessageKind, RankMessage
 from akunu_py.system.errors import ConfigError
 

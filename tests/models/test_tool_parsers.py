@@ -2,7 +2,7 @@
 
 import pytest
 
-from akunu_py.models.tool_parsers import named_parser
+from akunu_py.models.folder_tokenizer import named_parser
 from akunu_py.models.whole_mlx_lm import submodules
 from akunu_py.system.errors import ConfigError
 from akunu_py.tool_calls.given_reader import GivenParser

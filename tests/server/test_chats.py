@@ -4,7 +4,7 @@ import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 
-from akunu_py.server.chats import Chats
+from akunu_py.server.engine_backend import Chats
 
 
 def test_conversations_are_laid_out_one_at_a_time(toy, make_worker, monkeypatch):

@@ -10,7 +10,7 @@ import pytest
 from toy_engine import END, PLAIN, TEXTS, ToyTokenizer, toy_engine
 from turns import run
 
-from akunu_py.server.chats import Chats
+from akunu_py.server.engine_backend import Chats
 from akunu_py.server.events import Accepted
 from akunu_py.server.prefix_cache import PrefixCache
 from akunu_py.server.worker import Worker

@@ -106,9 +106,13 @@ class TypedLines:
         from prompt_toolkit.output import create_output
         from prompt_toolkit.shortcuts import CompleteStyle
 
-        from akunu_py.cli.chat.resized_rows import ResizedRows, wraps_anew
-        from akunu_py.cli.chat.typing_aids import make_completer, make_history
-        from akunu_py.cli.chat.word_wrap import WordWrap
+        from akunu_py.cli.chat.typing_aids import (
+            ResizedRows,
+            WordWrap,
+            make_completer,
+            make_history,
+            wraps_anew,
+        )
 
         self._pastes: dict[str, str] = {}
         self._shown_on = shown_on()
@@ -258,7 +262,7 @@ def shown_on() -> TextIO:
 
 def prompt_rows(text: str, columns: int) -> Iterator[str]:
     """Yield the rows that a text takes behind a prompt, wrapped as it was while it was typed."""
-    from akunu_py.cli.chat.word_wrap import row_starts  # prompt_toolkit
+    from akunu_py.cli.chat.typing_aids import row_starts  # prompt_toolkit
 
     width = columns - len(_FIRST)
     for line in text.split("\n"):

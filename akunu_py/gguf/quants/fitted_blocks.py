@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from akunu_py.gguf.quants import k_blocks
+from akunu_py.gguf.quants import simple_blocks
 from akunu_py.gguf.quants.iq_blocks import (
     IQ2_MAGNITUDES,
     ONES,
@@ -166,7 +166,7 @@ def q6_k(blocks: Bytes, codes: Bytes) -> Parts:
     A quarter of the larger of the two scales is the step. Its 16 weights stay exact, and the errors
     of the others are at most an eighth of that scale.
     """
-    scales, _ = k_blocks.q6_k(blocks, codes)
+    scales, _ = simple_blocks.q6_k(blocks, codes)
     pairs = scales.reshape(-1, 2)
     larger = np.where(np.abs(pairs[:, :1]) >= np.abs(pairs[:, 1:]), pairs[:, :1], pairs[:, 1:])
     ratios = np.divide(4 * pairs, larger, out=np.zeros_like(pairs), where=larger != 0)

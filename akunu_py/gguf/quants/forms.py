@@ -36,7 +36,7 @@ from functools import partial
 from types import MappingProxyType
 from typing import Literal
 
-from akunu_py.gguf.quants import fitted_blocks, iq_blocks, k_blocks, simple_blocks
+from akunu_py.gguf.quants import fitted_blocks, iq_blocks, simple_blocks
 from akunu_py.gguf.quants.simple_blocks import Bytes, Parts
 from akunu_py.values.load_options import Q6KForm
 
@@ -132,11 +132,11 @@ EXACT = MappingProxyType(
         "Q4_1": Lattice(4, 32, simple_blocks.q4_1),
         "Q5_0": Lattice(5, 32, simple_blocks.q5_0, 16),
         "Q5_1": Lattice(5, 32, simple_blocks.q5_1),
-        "Q2_K": _halved(2, k_blocks.q2_k),
-        "Q3_K": _halved(4, k_blocks.q3_k, 5),
-        "Q4_K": Lattice(4, 32, k_blocks.q4_k),
-        "Q5_K": Lattice(5, 32, k_blocks.q5_k),
-        "Q6_K": _halved(6, k_blocks.q6_k, 32),
+        "Q2_K": _halved(2, simple_blocks.q2_k),
+        "Q3_K": _halved(4, simple_blocks.q3_k, 5),
+        "Q4_K": Lattice(4, 32, simple_blocks.q4_k),
+        "Q5_K": Lattice(5, 32, simple_blocks.q5_k),
+        "Q6_K": _halved(6, simple_blocks.q6_k, 32),
         "TQ1_0": Lattice(2, 128, simple_blocks.tq1_0, 1),
         "TQ2_0": Lattice(2, 128, simple_blocks.tq2_0, 1),
         "Q1_0": Lattice(1, 128, simple_blocks.q1_0, 0.5),

@@ -2,7 +2,6 @@
 
 head              what a head computes
 token_model       heads that draw tokens: one over its own cache, and one that guesses blocks
-draft_vocabulary  the logits of some tokens alone
 families          the families that have heads, and a head without weights for a model
 gguf_head         heads in GGUF files
 stored_head       heads in safetensors files, among a model's weights or beside them
@@ -18,7 +17,6 @@ look_ahead        look-ahead embeddings (PaSS), whose guesses are rows of a pass
 stored_dflash     DFlash, DFlash 2 and DSpark heads in folders
 head_config       the numbers of a head's config.json, checked
 stored_weights    tensors of safetensors files, checked and put into a head
-state_queue       hidden states that wait until a head needs them
 kinds             the table of the kinds
 found             a head that was found at a place: its needs, and its weights
 loading           the head of a loaded model

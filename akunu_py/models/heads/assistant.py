@@ -35,11 +35,10 @@ from akunu_py.gguf.parts import layers, windows
 from akunu_py.gguf.parts.decoder import MAX_HEAD_DIM, MAX_HEADS, Decoder
 from akunu_py.gguf.plan import ModelPlan
 from akunu_py.gguf.reader import GGUFFile
-from akunu_py.models.folder_settings import ASSISTANTS, read_folder_config
+from akunu_py.models.folder_settings import ASSISTANTS, MAX_LAYERS, read_folder_config
 from akunu_py.models.heads.families import decoder_of
 from akunu_py.models.heads.head_config import HeadConfig
 from akunu_py.models.heads.stored_weights import StoredHead
-from akunu_py.models.number_limits import MAX_LAYERS
 from akunu_py.protocols import Hidden
 from akunu_py.system.errors import ModelFormatError, UnsupportedArchitectureError
 

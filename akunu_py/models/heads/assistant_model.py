@@ -8,7 +8,7 @@ import mlx.core as mx
 from akunu_py.drafting.draft_model import DrawnToken, DrawSettings, GoesOn, Guess
 from akunu_py.models.drawing import DrawingModel
 from akunu_py.models.heads.assistant import Assistant, Kept
-from akunu_py.models.heads.state_queue import StateQueue
+from akunu_py.models.heads.token_model import StateQueue
 from akunu_py.protocols import Hidden, KeptRows
 from akunu_py.system.errors import ContractError
 

@@ -18,8 +18,7 @@ from mlx_lm.models.cache import KVCache
 from mlx_lm.models.qwen3 import ModelArgs
 
 from akunu_py.models.heads.dflash import BlockForm, DFlashHead
-from akunu_py.models.heads.draft_vocabulary import spread
-from akunu_py.models.heads.head import SharedLayers, Step
+from akunu_py.models.heads.head import SharedLayers, Step, spread
 
 
 class DFlash2Head(DFlashHead):

@@ -16,8 +16,7 @@ from mlx import nn
 from mlx_lm.models.qwen3 import ModelArgs
 
 from akunu_py.models.heads.dflash import BlockForm, DFlashHead
-from akunu_py.models.heads.draft_vocabulary import DraftOutput, spread
-from akunu_py.models.heads.head import SharedLayers, Step
+from akunu_py.models.heads.head import DraftOutput, SharedLayers, Step, spread
 
 MarkovForm = Literal["vanilla", "gated", "rnn"]
 

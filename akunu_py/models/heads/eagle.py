@@ -7,7 +7,7 @@ in the `llama_eagle3.py` of vLLM and SGLang:
   ahead the head's own state, from before its last norm, takes the place of the feature.
 - Attention takes the normed embedding and the normed feature side by side. What it adds is added to
   the feature, or, with `norm_before_residual`, to the normed feature.
-- The output head may be for some tokens alone (`draft_vocabulary`).
+- The output head may be for some tokens alone (`head`).
 
 SpecForge and Model Optimizer write the authors' layout: safetensors files with a config.json. The
 config of vLLM's speculators has the layer in `transformer_layer_config`. Configs may name the base

@@ -24,8 +24,7 @@ from typing import Any
 import mlx.core as mx
 from mlx import nn
 
-from akunu_py.models.heads.draft_vocabulary import DraftOutput, some_rows
-from akunu_py.models.heads.head import PredictionHead, SharedLayers
+from akunu_py.models.heads.head import DraftOutput, PredictionHead, SharedLayers, some_rows
 from akunu_py.system.errors import UnsupportedArchitectureError
 
 

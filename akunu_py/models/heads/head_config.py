@@ -4,9 +4,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from akunu_py.models.folder_settings import read_settings
+from akunu_py.models.folder_settings import check_numbers, read_settings
 from akunu_py.models.library_errors import from_library
-from akunu_py.models.number_limits import check_numbers
 from akunu_py.system.errors import ModelFormatError, UnsupportedArchitectureError
 
 _MAX_SIZE = 1 << 24

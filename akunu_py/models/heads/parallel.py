@@ -22,9 +22,8 @@ from typing import Any
 import mlx.core as mx
 from mlx import nn
 
-from akunu_py.models.heads.draft_vocabulary import DraftOutput, spread
 from akunu_py.models.heads.families import check_between_layers, decoder_of, shared_layers
-from akunu_py.models.heads.head import BlockHead, SharedLayers, Step
+from akunu_py.models.heads.head import BlockHead, DraftOutput, SharedLayers, Step, spread
 from akunu_py.models.heads.stored_weights import OFFSETS, StoredHead
 from akunu_py.models.library_errors import from_library
 

@@ -7,7 +7,7 @@ Names are those of the checkpoints and of the programs that split them:
     model.mtp_layers.0.*          MiMo
     the same without a prefix     side-cars, and folders of types like `qwen3_5_mtp` (mlx-vlm)
 
-With a tensor `d2t` among them, a head guesses only some tokens (`draft_vocabulary`).
+With a tensor `d2t` among them, a head guesses only some tokens (`head`).
 """
 
 import re

@@ -20,7 +20,7 @@ from akunu_py.system.errors import ConfigError, ModelFormatError
 _WHOLE = ("U32", "I32", "I64")
 
 OFFSETS = "d2t"
-"""Name of the tensor that limits what a head guesses; see `draft_vocabulary`."""
+"""Name of the tensor that limits what a head guesses; see `head`."""
 
 
 class TensorPlace(NamedTuple):
@@ -72,7 +72,7 @@ class StoredHead:
 
     @property
     def num_guessed(self) -> int | None:
-        """Return how many tokens of the target it guesses; None for all (`draft_vocabulary`)."""
+        """Return how many tokens of the target it guesses; None for all (`head`)."""
         return math.prod(self.shape(OFFSETS)) if OFFSETS in self.tensors else None
 
     def shape(self, name: str) -> tuple[int, ...]:

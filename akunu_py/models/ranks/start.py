@@ -11,7 +11,7 @@ from mlx.utils import tree_flatten
 
 from akunu_py.models.cached_rows import MakePasses, Passes
 from akunu_py.models.load import LoadedModel, load_model
-from akunu_py.models.ranks.agreement import RanksDifferError, agree, files_digest, versions
+from akunu_py.models.ranks.comparison import RanksDifferError, agree, files_digest, versions
 from akunu_py.models.ranks.link import Link
 from akunu_py.models.ranks.passes import CacheKinds, Follower, Leader
 from akunu_py.system.errors import AkunuError, ConfigError

@@ -21,7 +21,7 @@ from akunu_py.gguf.plan import ModelPlan, RotaryScaling
 from akunu_py.gguf.reader import GGUFFile
 from akunu_py.models.device import on_cpu
 from akunu_py.models.expansion import expand, num_parameters, wants_dense
-from akunu_py.models.folder_settings import read_folder_config, read_json
+from akunu_py.models.folder_settings import check_numbers, read_folder_config, read_json
 from akunu_py.models.gguf_model import make_model, set_rotary_scaling
 from akunu_py.models.layers import (
     FrequencyRope,
@@ -33,7 +33,6 @@ from akunu_py.models.layers import (
 from akunu_py.models.library_errors import errors_of
 from akunu_py.models.load_steps import Steps, evaluate, try_passes
 from akunu_py.models.loaded_model import LoadedModel, ModelDescription, recommended_in_gguf
-from akunu_py.models.number_limits import check_numbers
 from akunu_py.models.rank_split import Group, PlannedGroup, prepare
 from akunu_py.models.sources.gguf import TYPES, GGUFSource
 from akunu_py.models.sources.source import (

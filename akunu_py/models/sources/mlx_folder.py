@@ -18,12 +18,11 @@ from akunu_py.models import whole_mlx_lm
 from akunu_py.models.device import has_kernels, on_cpu
 from akunu_py.models.expansion import num_parameters, wants_dense
 from akunu_py.models.folder_arguments import applied_context, check_applied, with_older_names
-from akunu_py.models.folder_settings import ASSISTANTS, read_folder_config
+from akunu_py.models.folder_settings import ASSISTANTS, check_numbers, read_folder_config
 from akunu_py.models.folder_tokenizer import FolderTokenizer
 from akunu_py.models.library_errors import from_library
 from akunu_py.models.load_steps import Steps, evaluate, largest_first, try_passes
 from akunu_py.models.loaded_model import LoadedModel, ModelDescription, recommended_in_folder
-from akunu_py.models.number_limits import check_numbers
 from akunu_py.models.rank_split import Group, PlannedGroup, prepare
 from akunu_py.models.sources.source import EmptyModel, FolderSource, ModelFigures, StoredModel
 from akunu_py.models.tokenizer_files import check_tokenizer_files

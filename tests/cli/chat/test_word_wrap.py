@@ -11,7 +11,7 @@ from prompt_toolkit.layout.controls import BufferControl
 from prompt_toolkit.layout.processors import TransformationInput
 from prompt_toolkit.utils import get_cwidth
 
-from akunu_py.cli.chat.word_wrap import WordWrap, row_starts
+from akunu_py.cli.chat.typing_aids import WordWrap, row_starts
 
 
 def rows(text, width):

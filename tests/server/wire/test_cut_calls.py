@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scripted_server import ACCEPTED, USAGE, events_of, said
 
-from akunu_py.server.begun_json import begun_object
 from akunu_py.server.events import Finished
+from akunu_py.server.json_body import begun_object
 from akunu_py.tool_calls.known import HERMES
 from akunu_py.tool_calls.parser import CallParser
 from akunu_py.values.messages import Tool
