@@ -9,7 +9,7 @@ from rollback_matrix import LONG_WINDOW, SEED
 from tiny_models import VOCABULARY, generate, prompt_of
 
 from akunu_py.models.cache import make_caches
-from akunu_py.models.rollback import RollbackCaches
+from akunu_py.models.rollback.caches import RollbackCaches
 from akunu_py.models.tree.forward import TreeForward
 from akunu_py.models.tree.rows import TreeRows
 from akunu_py.values.types import Draft, GenerationConfig

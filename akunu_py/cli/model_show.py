@@ -135,7 +135,7 @@ def describe_model(
     from akunu_py.models.heads.loading import has_own_head  # imports MLX
     from akunu_py.models.memory_check import PROGRAM_BYTES
     from akunu_py.models.requirements import requirements
-    from akunu_py.models.sources import source_of
+    from akunu_py.models.sources.source import source_of
     from akunu_py.models.weight_files import by_class
 
     needs = requirements(path, LoadOptions(adapter=adapter))

@@ -7,7 +7,7 @@ modules can trust them.
 from akunu_py.gguf.architectures import read_plan, supported_architectures
 from akunu_py.gguf.header import BLOCK_TYPES, BlockType, MetadataValue
 from akunu_py.gguf.plan import ModelPlan, Placement, RotaryFactors
-from akunu_py.gguf.quants import QuantizedMatrix, dense, dequantize, relayout
+from akunu_py.gguf.quants.matrix import QuantizedMatrix, dense, dequantize, relayout
 from akunu_py.gguf.reader import GGUFFile, TensorInfo
 
 __all__ = [

@@ -15,8 +15,8 @@ from typing import Any, Literal
 
 import mlx.core as mx
 
-from akunu_py.gguf.quants import dequantize
 from akunu_py.gguf.quants.forms import SUPPORTED_TYPES
+from akunu_py.gguf.quants.matrix import dequantize
 from akunu_py.gguf.reader import GGUFFile
 from akunu_py.models.folder_settings import read_json
 from akunu_py.models.library_errors import explain_errors

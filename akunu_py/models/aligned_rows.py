@@ -9,7 +9,7 @@ import mlx.core as mx
 from mlx import nn
 
 from akunu_py.models.cached_rows import NO_CHECKPOINTS, CachedRows, MakePasses, Passes
-from akunu_py.models.rollback import Saved
+from akunu_py.models.rollback.caches import Saved
 from akunu_py.models.row_choices import Scoring
 from akunu_py.system.errors import ConfigError
 from akunu_py.values.load_options import KVBits

@@ -32,7 +32,6 @@ from akunu_py.models.pass_times import PassTimes
 from akunu_py.models.row_bits import MOST_ROWS
 from akunu_py.system.files import open_to_read, replace_file
 from akunu_py.system.settings import cache_folder
-from akunu_py.values.cost_curve import CostCurve
 from akunu_py.values.load_options import KVBits
 from akunu_py.values.types import RowBits
 
@@ -177,7 +176,7 @@ class BudgetMemory:
         block_rows: int | None = None,
     ) -> None:
         self.file = CostFile(cost_key(description, model, kv_bits=kv_bits, block_rows=block_rows))
-        self.state = BudgetState(device_prior())
+        self.state = BudgetState(roofline(_RIDGE_CPU if on_cpu() else _RIDGE_GPU))
         remembered = self.file.load()
         self.state.costs.remember(remembered.costs)
         self.state.costs_alone.remember(remembered.costs)
@@ -220,11 +219,6 @@ class BudgetMemory:
         if found - self._saved >= new_samples:
             self._saved = found
             self.file.save(self.state.costs.to_dict(), self._bit_equal, shared.to_dict())
-
-
-def device_prior() -> CostCurve:
-    """Return the assumed cost of passes on this device before any measurement."""
-    return roofline(_RIDGE_CPU if on_cpu() else _RIDGE_GPU)
 
 
 def cost_key(

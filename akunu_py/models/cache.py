@@ -18,7 +18,7 @@ from mlx_lm.models.mla import MultiLinear, QuantizedMultiLinear
 
 from akunu_py.models.late_quantization import LateQuantizedCache
 from akunu_py.models.layers import PlanesMultiLinear
-from akunu_py.models.rollback import with_exact_sinks
+from akunu_py.models.rollback.caches import with_exact_sinks
 from akunu_py.system.errors import ConfigError
 from akunu_py.values.load_options import KVBits
 

@@ -17,7 +17,8 @@ from akunu_py.cpu.blas import fit_threads
 from akunu_py.models.cache import Cache, make_caches
 from akunu_py.models.device import on_cpu
 from akunu_py.models.replay_trial import replays
-from akunu_py.models.rollback import RollbackCaches, Saved, alias, leaves, take_over, watch
+from akunu_py.models.rollback.caches import RollbackCaches, Saved, alias, leaves, take_over
+from akunu_py.models.rollback.recurrence import watch
 from akunu_py.models.row_choices import SCORED_ROWS, PromptScores, Scoring
 from akunu_py.values.load_options import KVBits
 

@@ -12,7 +12,7 @@ from mlx.utils import tree_flatten, tree_unflatten
 from mlx_lm.models.rope_utils import initialize_rope
 
 from akunu_py.gguf.plan import ModelPlan, Placement, RotaryFactors, RotaryScaling
-from akunu_py.gguf.quants import release_threads
+from akunu_py.gguf.quants.matrix import release_threads
 from akunu_py.gguf.reader import GGUFFile
 from akunu_py.models.layers import FrequencyRope
 from akunu_py.models.library_errors import errors_of

@@ -10,7 +10,7 @@ from mlx_lm.models.cache import KVCache, RotatingKVCache
 
 from akunu_py.models.cache import Cache
 from akunu_py.models.cached_rows import CachedRows
-from akunu_py.models.rollback import rows_in_order
+from akunu_py.models.rollback.parts import rows_in_order
 from akunu_py.protocols import Drafter, Hidden
 from akunu_py.system.errors import ConfigError
 

@@ -14,8 +14,8 @@ from akunu_py.models.library_errors import explain_errors
 from akunu_py.models.load_steps import Steps, finish
 from akunu_py.models.loaded_model import LoadedModel, ModelDescription
 from akunu_py.models.rank_split import Group
-from akunu_py.models.sources import ModelSource, place_kind, source_of
 from akunu_py.models.sources.gguf import build, fitted_types_of
+from akunu_py.models.sources.source import ModelSource, place_kind, source_of
 from akunu_py.system.errors import ConfigError
 from akunu_py.tokenizers import from_gguf
 from akunu_py.values.load_options import ComputeType, LoadOptions, Weights

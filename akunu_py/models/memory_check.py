@@ -16,7 +16,7 @@ from akunu_py.models.adapter_files import adapter_place
 from akunu_py.models.head_places import head_place
 from akunu_py.models.load import draft_options
 from akunu_py.models.rank_split import PlannedGroup
-from akunu_py.models.sources import place_kind, source_of
+from akunu_py.models.sources.source import place_kind, source_of
 from akunu_py.system.errors import AkunuError, ConfigError, MemoryLimitError
 from akunu_py.values.load_options import EngineOptions, KVBits, LoadOptions
 

@@ -9,7 +9,7 @@ import mlx.core as mx
 from mlx import nn
 
 from akunu_py.models.cache import make_caches
-from akunu_py.models.rollback import RollbackCaches
+from akunu_py.models.rollback.caches import RollbackCaches
 from akunu_py.models.tree.trees import FAILURES, HALF_TOLERANCE, TOLERANCE, distance
 
 _log = logging.getLogger(__name__)

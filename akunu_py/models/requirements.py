@@ -26,8 +26,9 @@ from akunu_py.models.head_places import head_place
 from akunu_py.models.library_errors import explain_errors
 from akunu_py.models.pass_memory import PassShape, pass_shape
 from akunu_py.models.rank_split import PlannedGroup, Way, plan
-from akunu_py.models.rollback import RollbackCaches, leaves, watch
-from akunu_py.models.sources import EmptyModel, ModelFigures, ModelSource, source_of
+from akunu_py.models.rollback.caches import RollbackCaches, leaves
+from akunu_py.models.rollback.recurrence import watch
+from akunu_py.models.sources.source import EmptyModel, ModelFigures, ModelSource, source_of
 from akunu_py.system.errors import ConfigError
 from akunu_py.values.load_options import KVBits, LoadOptions
 

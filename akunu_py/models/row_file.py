@@ -18,7 +18,7 @@ import mlx.core as mx
 
 from akunu_py.models.cached_rows import CachedRows
 from akunu_py.models.late_quantization import EarlyRows, LateRows, own_rows
-from akunu_py.models.rollback import leaves
+from akunu_py.models.rollback.caches import leaves
 from akunu_py.models.weight_files import read_shapes
 
 _ARRAY = "array"

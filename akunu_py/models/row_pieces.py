@@ -16,7 +16,7 @@ from mlx.utils import tree_flatten, tree_map
 
 from akunu_py.models.cached_rows import CachedRows
 from akunu_py.models.late_quantization import span_of
-from akunu_py.models.rollback import by_length, leaves
+from akunu_py.models.rollback.caches import by_length, leaves
 
 _ROWS = -2
 """The axis of the rows in keys and values."""

@@ -13,8 +13,9 @@ from mlx_lm.models.switch_layers import QuantizedSwitchLinear, SwitchLinear
 from numpy.typing import NDArray
 
 from akunu_py.gguf.plan import Placement
-from akunu_py.gguf.quants import QuantizedMatrix, ResultMemory, dequantize, relayout
 from akunu_py.gguf.quants.forms import DENSE, WeightForm, form_of
+from akunu_py.gguf.quants.matrix import QuantizedMatrix, dequantize, relayout
+from akunu_py.gguf.quants.scratch import ResultMemory
 from akunu_py.gguf.reader import GGUFFile, TensorInfo
 from akunu_py.models.layers import (
     FloatEmbedding,

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from akunu_py.gguf.header import BLOCK_TYPES
-from akunu_py.gguf.quants import SUPPORTED_TYPES
+from akunu_py.gguf.quants.forms import SUPPORTED_TYPES
 from gguf_fuzzing.documents import Document, Tensor, Value, parse
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -21,7 +21,9 @@ from quant_blocks import (
 )
 
 from akunu_py.gguf import QuantizedMatrix, dense, dequantize, relayout
-from akunu_py.gguf.quants import SUPPORTED_TYPES, ResultMemory, release_threads
+from akunu_py.gguf.quants.forms import SUPPORTED_TYPES
+from akunu_py.gguf.quants.matrix import release_threads
+from akunu_py.gguf.quants.scratch import ResultMemory
 from akunu_py.system.errors import ModelFormatError, UnsupportedQuantizationError
 
 BY_FORMULA = ("Q1_0", "Q2_0")  # which gguf does not dequantize

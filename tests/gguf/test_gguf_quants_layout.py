@@ -18,7 +18,7 @@ from quant_blocks import (
 )
 
 from akunu_py.gguf import dequantize, relayout
-from akunu_py.gguf.quants import SUPPORTED_TYPES, form_of
+from akunu_py.gguf.quants.forms import SUPPORTED_TYPES, form_of
 
 AFFINE = tuple(HALVES)
 FITTED = ("IQ4_NL", "IQ4_XS", "IQ3_XXS", "IQ2_S", "IQ2_XS", "IQ2_XXS", "IQ1_M")

@@ -7,7 +7,7 @@ from quant_blocks import FOUR_BIT_FLOATS, HALVES, joined_planes, random_blocks, 
 from whole_numbers import LEEWAY
 
 from akunu_py.gguf import dequantize, relayout
-from akunu_py.gguf.quants import form_of
+from akunu_py.gguf.quants.forms import form_of
 
 ROWS, COLS = 24, 512
 

@@ -7,7 +7,7 @@ from quant_blocks import QUANTIZED, info_of, weights_of
 from quantized_references import recorded
 
 from akunu_py.gguf import dequantize, relayout
-from akunu_py.gguf.quants import form_of
+from akunu_py.gguf.quants.forms import form_of
 from akunu_py.gguf.quants.iq_blocks import (
     IQ2_MAGNITUDES,
     IQ3_XXS_MAGNITUDES,

@@ -15,7 +15,7 @@ from tiny_models import begin
 from akunu_py.cpu.blas import load_blas
 from akunu_py.models.cached_rows import CachedRows
 from akunu_py.models.joined import JoinedForward, WantedChoice, choose_together
-from akunu_py.models.rollback import leaves
+from akunu_py.models.rollback.caches import leaves
 from akunu_py.models.row_choices import PendingChoice, PendingRows, RowChoices
 from akunu_py.models.session import Session
 from akunu_py.models.tree.trees import HALF_TOLERANCE, TOLERANCE, distance

@@ -12,7 +12,7 @@ from whole_numbers import as_read
 
 from akunu_py.models.device import has_kernels
 from akunu_py.models.late_quantization import LateQuantizedCache
-from akunu_py.models.rollback import RollbackCaches
+from akunu_py.models.rollback.caches import RollbackCaches
 
 HEADS, SHARED, WIDTH, GROUP = 4, 2, 64, 32
 

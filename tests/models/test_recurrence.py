@@ -24,7 +24,8 @@ from akunu_py.drafting import PlainDrafter
 from akunu_py.models import replay_trial
 from akunu_py.models.cached_rows import CachedRows, Passes
 from akunu_py.models.pass_times import measure_passes
-from akunu_py.models.rollback import leaves, recurrence
+from akunu_py.models.rollback import recurrence
+from akunu_py.models.rollback.caches import leaves
 from akunu_py.models.rollback.recurrence import Record, row_by_row
 from akunu_py.models.session import Session
 from akunu_py.values.types import Draft

@@ -14,7 +14,7 @@ from akunu_py.models import requirements as module
 from akunu_py.models.cache import make_caches
 from akunu_py.models.load import LoadOptions, convert_model, load_model
 from akunu_py.models.requirements import requirements
-from akunu_py.models.sources import EmptyModel, ModelFigures
+from akunu_py.models.sources.source import EmptyModel, ModelFigures
 from akunu_py.system.errors import ModelFormatError
 from akunu_py.values.load_options import KVBits
 from akunu_py.values.recommended import Recommended

@@ -14,7 +14,7 @@ from family_models import NAMES, variant_of
 from rollback_matrix import AUTO, EXPERTS, HEAD, LONG, SHORT, Family, Setting, settings_of
 from tiny_families import WINDOW
 
-from akunu_py.models.rollback import RollbackCaches
+from akunu_py.models.rollback.caches import RollbackCaches
 
 NEAR_TIE = 0.05
 """Between the two best log-probabilities; bfloat16's spacing at 4 is 0.03."""

@@ -31,8 +31,8 @@ from mlx_lm.models.cache import (
 )
 from mlx_lm.models.deepseek_v41 import LayerCache
 
-from akunu_py.models.rollback import RollbackCaches, alias, with_exact_sinks
-from akunu_py.models.rollback.rotating import SinkCache, sink_mask
+from akunu_py.models.rollback.caches import RollbackCaches, alias, with_exact_sinks
+from akunu_py.models.rollback.parts import SinkCache, sink_mask
 from akunu_py.system.errors import RollbackError
 
 

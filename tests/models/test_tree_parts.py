@@ -17,7 +17,7 @@ from pairwise import each_value
 from tiny_models import tiny
 
 from akunu_py.models.cache import make_caches
-from akunu_py.models.rollback.rotating import SinkCache
+from akunu_py.models.rollback.parts import SinkCache
 from akunu_py.models.tree.compaction import keep_rows
 from akunu_py.models.tree.forward import TreeForward, TreeMasks, tree_mask
 from akunu_py.models.tree.positions import RowPositions, RowRope

@@ -15,7 +15,7 @@ from mlx_lm.models.cache import ChunkedKVCache
 from tiny_models import tiny
 
 from akunu_py.models.cache import make_caches
-from akunu_py.models.rollback import RollbackCaches
+from akunu_py.models.rollback.caches import RollbackCaches
 from akunu_py.models.tree import Trees, compaction, forward, positions, trees
 from akunu_py.models.tree.forward import TreeForward
 

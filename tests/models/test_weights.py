@@ -14,7 +14,7 @@ from whole_numbers import LEEWAY
 from akunu_py.gguf import TensorInfo, dequantize
 from akunu_py.gguf.parts.recurrent import depthwise
 from akunu_py.gguf.plan import Placement
-from akunu_py.gguf.quants import form_of
+from akunu_py.gguf.quants.forms import form_of
 from akunu_py.models.layers import PlanesLinear, StackedLinear
 from akunu_py.models.weights import Float16OverflowError, WeightReader
 from akunu_py.system.errors import ModelFormatError

@@ -14,7 +14,7 @@ from tiny_families import VOCABULARY
 from toy_engine import family
 
 from akunu_py.models.late_quantization import own_rows
-from akunu_py.models.rollback import by_length, leaves
+from akunu_py.models.rollback.caches import by_length, leaves
 from akunu_py.models.row_pieces import together
 from akunu_py.models.session import Session
 from akunu_py.sampling.sampler import Sampler

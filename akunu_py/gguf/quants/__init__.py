@@ -5,25 +5,3 @@ read the blocks of a file, `fitted_blocks` the blocks that get a coarser form. `
 MLX's bit stream, in memory from `scratch`. `matrix` applies them to a tensor. docs/gguf.md has
 measured errors.
 """
-
-from akunu_py.gguf.quants.forms import SUPPORTED_TYPES, WeightForm, form_of
-from akunu_py.gguf.quants.matrix import (
-    QuantizedMatrix,
-    dense,
-    dequantize,
-    relayout,
-    release_threads,
-)
-from akunu_py.gguf.quants.scratch import ResultMemory
-
-__all__ = [
-    "SUPPORTED_TYPES",
-    "QuantizedMatrix",
-    "ResultMemory",
-    "WeightForm",
-    "dense",
-    "dequantize",
-    "form_of",
-    "relayout",
-    "release_threads",
-]

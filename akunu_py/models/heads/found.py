@@ -30,8 +30,8 @@ from akunu_py.models.heads.stored_weights import (
 )
 from akunu_py.models.library_errors import explain_errors, from_library
 from akunu_py.models.load_steps import finish
-from akunu_py.models.rollback import leaves
-from akunu_py.models.sources import place_kind
+from akunu_py.models.rollback.caches import leaves
+from akunu_py.models.sources.source import place_kind
 from akunu_py.models.weights import Float16OverflowError, WeightReader, bytes_in_forms, forms_of
 from akunu_py.system.errors import ConfigError, ModelFormatError, UnsupportedArchitectureError
 

@@ -12,7 +12,7 @@ from akunu_py.drafting.draft_model import DrawnToken, DrawSettings, GoesOn, Gues
 from akunu_py.models.cached_rows import PREFILL_CHUNK
 from akunu_py.models.drawing import DrawingModel
 from akunu_py.models.heads.head import BlockHead, CachedHead, DraftOutput, Step
-from akunu_py.models.rollback import RollbackCaches
+from akunu_py.models.rollback.caches import RollbackCaches
 from akunu_py.protocols import Hidden
 from akunu_py.sampling.draft_sampler import Draw
 from akunu_py.system.errors import ConfigError, ContractError

@@ -31,7 +31,8 @@ from akunu_py.models.cached_rows import Passes, ReadLogits
 from akunu_py.models.device import replies_stream
 from akunu_py.models.ranks.link import Link, MessageKind, RankMessage
 from akunu_py.models.replay_trial import replays
-from akunu_py.models.rollback import Record, RollbackCaches, Saved, leaves
+from akunu_py.models.rollback.caches import RollbackCaches, Saved, leaves
+from akunu_py.models.rollback.recurrence import Record
 from akunu_py.system.errors import ContractError, RollbackError
 from akunu_py.values.load_options import KVBits
 

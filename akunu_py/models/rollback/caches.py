@@ -17,8 +17,7 @@ from mlx_lm.models.cache import (
 )
 
 from akunu_py.models.late_quantization import EarlyRows, LateQuantizedCache, LateRows
-from akunu_py.models.rollback.recurrence import Record
-from akunu_py.models.rollback.rotating import (
+from akunu_py.models.rollback.parts import (
     ByLength,
     CachePart,
     Chunked,
@@ -27,6 +26,7 @@ from akunu_py.models.rollback.rotating import (
     Rotating,
     SinkCache,
 )
+from akunu_py.models.rollback.recurrence import Record
 from akunu_py.system.errors import RollbackError
 
 Saved = list[Any]

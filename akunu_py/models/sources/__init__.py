@@ -5,14 +5,3 @@ gguf        a GGUF file
 converted   a folder that akunu wrote of a GGUF file
 mlx_folder  a folder as mlx-lm writes it
 """
-
-from akunu_py.models.sources.source import (
-    EmptyModel,
-    ModelFigures,
-    ModelSource,
-    StoredModel,
-    place_kind,
-    source_of,
-)
-
-__all__ = ["EmptyModel", "ModelFigures", "ModelSource", "StoredModel", "place_kind", "source_of"]

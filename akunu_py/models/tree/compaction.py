@@ -7,8 +7,8 @@ import mlx.core as mx
 from mlx.utils import tree_map
 from mlx_lm.models.cache import KVCache, QuantizedKVCache, RotatingKVCache
 
-from akunu_py.models.rollback import leaves
-from akunu_py.models.rollback.rotating import SinkCache, next_row, put_rows
+from akunu_py.models.rollback.caches import leaves
+from akunu_py.models.rollback.parts import SinkCache, next_row, put_rows
 from akunu_py.system.errors import RollbackError
 
 
@@ -43,7 +43,7 @@ def _check(cache: Any, fed: int) -> None:
     if kind in (KVCache, QuantizedKVCache):
         known = int(cache.offset) >= fed
     elif kind in (RotatingKVCache, SinkCache):
-        # Rows must be in temporal order, as after a pass over several: see rollback/rotating.py.
+        # Rows must be in temporal order, as after a pass over several: see rollback/parts.py.
         known = (
             fed > 1
             and cache.keys is not None

@@ -13,8 +13,8 @@ import mlx.core as mx
 from mlx import nn
 from mlx_lm.models.cache import KVCache, QuantizedKVCache, RotatingKVCache
 
-from akunu_py.models.rollback import leaves
-from akunu_py.models.rollback.rotating import SinkCache
+from akunu_py.models.rollback.caches import leaves
+from akunu_py.models.rollback.parts import SinkCache
 from akunu_py.models.tree.positions import RowPositions
 from akunu_py.models.tree.rows import TreeRows
 from akunu_py.system.errors import ContractError

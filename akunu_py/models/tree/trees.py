@@ -7,7 +7,7 @@ from typing import Any
 import mlx.core as mx
 from mlx import nn
 
-from akunu_py.models.rollback import RollbackCaches, leaves
+from akunu_py.models.rollback.caches import RollbackCaches, leaves
 from akunu_py.models.tree.compaction import keep_rows
 from akunu_py.models.tree.forward import MASKED, TreeForward
 from akunu_py.models.tree.rows import TreeRows

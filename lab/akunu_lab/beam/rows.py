@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from akunu_lab.counts import CountModel
 from akunu_py.models.cached_rows import CachedRows, Progress
 from akunu_py.models.device import replies_stream
-from akunu_py.models.rollback import Saved
+from akunu_py.models.rollback.caches import Saved
 from akunu_py.models.tree import Trees, keep_rows
 from akunu_py.models.tree.rows import TreeRows
 from akunu_py.system.errors import ConfigError, ContractError
