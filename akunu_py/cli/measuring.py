@@ -171,7 +171,7 @@ class Measurement:
         compared with it.
         """
         from akunu_py.cli.default_model_offer import fetch_unasked
-        from akunu_py.model_store.default_model import default_model_path
+        from akunu_py.model_store.known_models import default_model_path
 
         if self.tokenizer is None:
             fetch_unasked()

@@ -126,7 +126,9 @@ def test_without_rollback_the_output_changes(session, model, monkeypatch):
     """The negative control: identity is due to the rollback, and the tests can see it."""
     prompt = prompt_of(20)
     plain = generate(session, prompt, GenerationConfig(), PlainDrafter())
-    monkeypatch.setattr("akunu_py.models.rollback.RollbackCaches.drop", lambda caches, count: None)
+    monkeypatch.setattr(
+        "akunu_py.models.rollback.caches.RollbackCaches.drop", lambda caches, count: None
+    )
     broken = Session(model, context=600)
     drafter = adversary("wrong", prompt + plain, 1)
     assert generate(broken, prompt, GenerationConfig(), drafter) != plain

@@ -21,7 +21,7 @@ from akunu_py.bench.result_file import BenchResult
 from akunu_py.bench.workloads import Prompt
 from akunu_py.cli.main import cli
 from akunu_py.drafting import LookupDrafter
-from akunu_py.model_store.default_model import default_model_path
+from akunu_py.model_store.known_models import default_model_path
 
 
 @pytest.fixture
