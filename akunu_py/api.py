@@ -105,6 +105,12 @@ _MODULES = {
 }
 """Modules of the names. A name is imported when it is first used: help needs no MLX."""
 
+# Trees of drafted tokens.
+__all__ += ["TreePrices"]
+_MODULES |= {"TreePrices": "akunu_py.values.types"}
+if TYPE_CHECKING:
+    from akunu_py.values.types import TreePrices
+
 
 def __getattr__(name: str) -> object:
     """Import a name when it is first used."""

@@ -169,35 +169,10 @@ class Drafter:
     def draft_probabilities(self) -> NDArray[np.floating] | None:
         """Return the distributions the last draft was drawn from, [draws, vocab], if it `draws`.
 
-        There is one per node, in order, unless there is a `draw_order`. None means that every token
-        was certain (q was 1), as for a greedy drafter or the k likeliest tokens.
+        There is one per node, in order. None means that every token was certain (q was 1), as for
+        a greedy drafter or the k likeliest tokens.
         """
         return None
-
-    def draw_order(self) -> Sequence[int] | None:
-        """Return the node of each draw, in the order drawn; a token drawn twice appears twice.
-
-        Siblings are tried in this order, and `draft_probabilities` has a row for each draw. So this
-        also serves draws from different distributions: several drafters, or draws without
-        replacement, whose q excludes the tokens drawn before. None stands for one draw a node.
-        """
-        return None
-
-    def draw_counts(self) -> Sequence[int] | None:
-        """Return how often each node was drawn, at least once; None where equal draws are apart.
-
-        Siblings must be independent draws from one distribution; they are tried in random order,
-        each as often as it was drawn.
-        """
-        return None
-
-    def without_branches(self, draft: Draft) -> Draft:
-        """Return a chain of the last draft, a tree, chosen independently of its tokens.
-
-        Called for a target that takes no trees, even if the tree is a chain because its draws were
-        equal. Afterwards probabilities and counts describe the chain.
-        """
-        return draft
 
 
 _EMPTY = Draft.empty()
@@ -263,12 +238,17 @@ class _Completed(Drafter):
     """A drafter of a class of its own, with the methods that it lacks."""
 
     def __init__(self, given: object) -> None:
+        self._given = given
         for flag, method in _TOLD_BY.items():
             setattr(self, flag, hasattr(given, method))
         for name in vars(Drafter):
             own = None if name.startswith("_") else getattr(given, name, None)
             if own is not None:
                 setattr(self, name, own)
+
+    def __getattr__(self, name: str) -> Any:
+        # What a verifier of a plug-in asks drafters besides.
+        return getattr(vars(self)["_given"], name)
 
 
 class Target:

@@ -148,7 +148,7 @@ class ScriptedDrafter:
         if not isinstance(draft, Draft):
             return Draft.chain(draft[:limit], "scripted")
         # Parents come before children, so a prefix of a tree is a tree.
-        return Draft(draft.tokens[:limit], draft.parents[:limit], "scripted")
+        return type(draft)(draft.tokens[:limit], draft.parents[:limit], "scripted")
 
 
 class OracleDrafter:

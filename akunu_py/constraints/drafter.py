@@ -2,7 +2,6 @@
 
 from akunu_py.constraints.matcher import Matcher
 from akunu_py.protocols import Drafter, DrafterAround
-from akunu_py.values.draft_trees import part
 from akunu_py.values.types import Draft
 
 GRAMMAR = "grammar"
@@ -54,7 +53,7 @@ class ConstrainedDrafter(DrafterAround):
                 path = (*before, token)
                 if self._matcher.validate(path) == len(path):
                     paths[node] = path
-        return part(draft, [node for node in paths if node >= 0])
+        return draft.part([node for node in paths if node >= 0])
 
 
 def _append(chain: Draft, more: Draft) -> Draft:

@@ -7,7 +7,6 @@ same source, similar length of match, similar confidence, and a similar share of
 import bisect
 from collections.abc import Sequence
 
-from akunu_py.values.draft_trees import depths, walk
 from akunu_py.values.types import Draft
 
 _CONFIDENCE_EDGES = (0.35, 0.6, 0.8, 0.95)
@@ -67,7 +66,7 @@ class Acceptance:
         copied = len(draft) - draft.drawn
         recent = bisect.bisect_right(_RECENT_EDGES, self.recent)
         found: list[float] = []
-        for node, position in enumerate(depths(draft)):
+        for node, position in enumerate(draft.depths()):
             if node == copied:
                 match = _DRAWN
             confidence = draft.confidence[node] if draft.confidence else -1.0
@@ -94,7 +93,7 @@ class Acceptance:
         match = _match_class(draft.match_length)
         copied = len(draft) - draft.drawn
         recent = bisect.bisect_right(_RECENT_EDGES, self.recent)
-        for position, (siblings, taken) in enumerate(walk(draft, chosen)):
+        for position, (siblings, taken) in enumerate(draft.walk(chosen)):
             place = _position_class(position)
             if draft.drawn and position >= copied:
                 match, place = _DRAWN, _position_class(position - copied)

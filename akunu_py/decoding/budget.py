@@ -24,12 +24,10 @@ from akunu_py.decoding.drafter_time import (
 )
 from akunu_py.decoding.pass_costs import DEFAULT_PRIOR, PassCosts, TimeSaved
 from akunu_py.decoding.shared_passes import Company, Offer, SharedCosts, SharedPasses
-from akunu_py.decoding.tree_budget import paying_part
 from akunu_py.protocols import Drafter, RatedToken, Target, as_drafter, as_target
 from akunu_py.values.cost_curve import CostCurve
 from akunu_py.values.decode_stats import StepStats
-from akunu_py.values.draft_trees import best_chain, part, walk
-from akunu_py.values.types import Draft, PassReport
+from akunu_py.values.types import Draft, PassReport, TreePrices
 
 _LEAST_GAIN = 0.02
 """Least gain of a draft, in tokens, so that a tie goes to the plain step."""
@@ -172,11 +170,9 @@ class Budget:
         return self._most
 
     def trim(self, draft: Draft) -> Draft:
-        """Return the part of a draft that pays; the part of a tree is often a chain.
+        """Return the part of a draft that pays; of a tree, by `Draft.cut_tree`.
 
-        Where the target refuses the part of a tree, the best path is cut instead. The target is
-        asked only about a part that pays, because its first answer may cost many passes. In company
-        a draft is offered as a whole, and a tree's best path in its place.
+        In company a draft is offered as a whole, and a tree's best chain in its place.
         """
         self._proposed = len(draft)
         self._drawing.copied = len(draft) - draft.drawn
@@ -188,8 +184,8 @@ class Budget:
         if self._shadow is None:
             self._shadow = draft
             self._chosen = []
-        if self._company is not None and not draft.is_chain:
-            draft = best_chain(draft)
+        if self._company is not None:
+            draft = draft.best_chain()
         probabilities = self._acceptance.probabilities(draft)
         if self._company is not None:
             kept, gain = draft, self._gain(draft)
@@ -198,9 +194,7 @@ class Budget:
             size, gain = self._best_size(probabilities, self._rate_behind(self._drawing.copied))
             kept = draft.first(max(size, draft.sure))
         else:
-            kept, gain = self._best_part(draft, probabilities)
-            if not (kept.is_chain or self._target.takes_tree(kept)):
-                kept, gain = self._best_path(draft)
+            kept, gain = self._cut_tree(draft, probabilities)
         self._pace(gain)
         return kept
 
@@ -391,28 +385,24 @@ class Budget:
             return hoped_size, gain
         return best, gain
 
-    def _best_part(self, draft: Draft, probabilities: list[float]) -> tuple[Draft, float]:
-        """Return the part of a tree with the largest gain, and the gain in tokens."""
+    def _cut_tree(self, draft: Draft, probabilities: Sequence[float]) -> tuple[Draft, float]:
+        """Return the part of a tree that pays, and its gain in tokens.
+
+        Where none pays, or the target refuses it, the best chain is cut instead. The target is
+        asked only about a part that pays, because its first answer may cost many passes.
+        """
         rate, costs, context = self.rate, self._costs, self._context
-        flying = self._in_flight
-        checking = costs.check_cost(context) - 1.0 if flying else 0.0
-        best = paying_part(
-            draft,
+        prices = TreePrices(
             probabilities,
             lambda rows: rate * (costs.cost(context, 1 + rows) - 1.0),
-            in_flight=flying,
-            checking=rate * checking,
+            rate * (costs.check_cost(context) - 1.0) if self._in_flight else None,
         )
-        if best.gain > _LEAST_GAIN:
-            return part(draft, best.nodes), best.gain
+        kept, gain = draft.cut_tree(prices)
+        if gain > _LEAST_GAIN and (kept.is_chain or self._target.takes_tree(kept)):
+            return kept, gain
         # Probes are chains: the cost of rows does not depend on the shape of the tree.
-        return self._best_path(draft)
-
-    def _best_path(self, draft: Draft) -> tuple[Draft, float]:
-        """Return the part of a tree's best path that pays, and its gain in tokens."""
-        chain = best_chain(draft)
-        probabilities = self._acceptance.probabilities(chain)
-        size, gain = self._best_size(probabilities, self.rate)
+        chain = draft.best_chain()
+        size, gain = self._best_size(self._acceptance.probabilities(chain), rate)
         return chain.first(size), gain
 
     def _measure(self, stats: StepStats, done: PassReport) -> float:
@@ -493,31 +483,17 @@ class Budget:
         drawing.account.add_draft(brought, self._rate_behind(copied) * extra)
 
     def _compare(self, output: Sequence[int]) -> None:
-        """Compare a chain with the target's tokens once it is refuted or complete."""
+        """Compare a draft with the target's tokens once they have left it or reached its end."""
         shadow = self._shadow
         if shadow is None:
             return
-        if not shadow.is_chain:
-            self._compare_tree(shadow, output)
-            return
-        known = len(self._chosen)
-        self._chosen += output[: len(shadow) - known]
-        drafted = shadow.tokens[known : len(self._chosen)]
-        if len(self._chosen) == len(shadow) or drafted != tuple(self._chosen[known:]):
-            self._acceptance.observe(shadow, self._chosen)
-            self._shadow = None
-            if drafted and drafted[-1] == self._chosen[-1]:
-                # The whole draft was right: the drafter may be worth asking again.
-                self._drafter.resume()
-
-    def _compare_tree(self, shadow: Draft, output: Sequence[int]) -> None:
-        """Compare a tree with the target's tokens once they have left it."""
         self._chosen += output
-        taken = [node for _, node in walk(shadow, self._chosen)]
-        if taken[-1] is None or taken[-1] not in shadow.parents:
+        *_, (_, node) = shadow.walk(self._chosen)
+        if node is None or node not in shadow.parents:
             self._acceptance.observe(shadow, self._chosen)
             self._shadow = None
-            if taken[-1] is not None:
+            if node is not None:
+                # All of a path was right: the drafter may be worth asking again.
                 self._drafter.resume()
 
     def _tell_curve(self) -> None:
@@ -551,7 +527,7 @@ class VerifyAll:
         """Return the draft, or the best path of a tree that the target refuses."""
         if draft.is_chain or self._target.takes_tree(draft):
             return draft
-        return best_chain(draft)
+        return draft.best_chain()
 
     def observe(self, stats: StepStats, output: Sequence[int]) -> None:
         """Learn nothing."""

@@ -33,7 +33,6 @@ from akunu_py.protocols import Drafter, ReplyMasks, Target
 from akunu_py.sampling.probabilities import probabilities
 from akunu_py.sampling.sampler import Sampler
 from akunu_py.system.errors import ContractError
-from akunu_py.values.draft_trees import depths
 from akunu_py.values.load_options import KVBits
 from akunu_py.values.types import Draft, PassReport, TokenLogprob
 
@@ -278,7 +277,7 @@ class Session(Target):
             return False
         if self._trees is None:
             self._trees = Trees(self._rows.model, self.context)
-        depth = 1 + max(depths(draft), default=0)
+        depth = 1 + max(draft.depths(), default=0)
         # After an interrupted try the content of the caches is unknown.
         with mx.stream(self.stream), self._rows.changing():
             return self._trees.usable(

@@ -1,6 +1,6 @@
 """Values that pass between rooms: frozen, validated, without arrays."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, Self
 
@@ -140,12 +140,12 @@ class Draft:
         """Make the draft without tokens: the target then takes a plain step."""
         return cls((), (), source)
 
-    def first(self, size: int) -> "Draft":
+    def first(self, size: int) -> Self:
         """Return the draft of the first `size` tokens, or itself if it has no more."""
         if size >= len(self.tokens):
             return self
         # Parents come before their children, so the rest of a tree is a tree.
-        return Draft(
+        return type(self)(
             self.tokens[:size],
             self.parents[:size],
             self.source,
@@ -157,6 +157,94 @@ class Draft:
             min(self.sure, size),
             max(0, self.drawn - (len(self.tokens) - size)),
         )
+
+    def depths(self) -> list[int]:
+        """Return the number of ancestors of each node."""
+        found: list[int] = []
+        for parent in self.parents:
+            found.append(0 if parent < 0 else found[parent] + 1)
+        return found
+
+    def walk(self, chosen: Iterable[int]) -> Iterator[tuple[Sequence[int], int | None]]:
+        """Follow tokens: yield the nodes drafted for each token, and the one that matches.
+
+        The match is None for a token that was not drafted there. Nothing is yielded after it, nor
+        after a leaf.
+        """
+        if self.is_chain:
+            for node, (token, choice) in enumerate(zip(self.tokens, chosen, strict=False)):
+                yield (node,), node if token == choice else None
+                if token != choice:
+                    return
+            return
+        children: dict[int, list[int]] = {}
+        for node, parent in enumerate(self.parents):
+            children.setdefault(parent, []).append(node)
+        here: int | None = -1
+        for choice in chosen:
+            if here is None or (siblings := children.get(here)) is None:
+                return
+            here = next((node for node in siblings if self.tokens[node] == choice), None)
+            yield siblings, here
+
+    def part(self, nodes: Collection[int]) -> Self:
+        """Return the tree of these nodes, in order; nodes whose parent is missing become roots."""
+        kept = sorted(nodes)
+        if len(kept) == len(self):
+            return self
+        places = {node: place for place, node in enumerate(kept)}
+        return type(self)(
+            tuple(self.tokens[node] for node in kept),
+            tuple(places.get(self.parents[node], -1) for node in kept),
+            self.source,
+            self.match_length,
+            tuple(self.confidence[node] for node in kept) if self.confidence else (),
+            tuple(self.origins[node] for node in kept) if self.origins else (),
+            places=tuple(self.places[node] for node in kept) if self.places else (),
+            drawn=sum(node >= len(self) - self.drawn for node in kept),
+        )
+
+    def best_chain(self) -> Self:
+        """Return the root-to-leaf path with the most expected tokens by the draft's confidence.
+
+        Without confidence that is the longest path. Among equals the one whose leaf comes first
+        wins.
+        """
+        if self.is_chain:
+            return self
+        # Of each path: its expected tokens, the probability of all of it, and its nodes.
+        paths: list[tuple[float, float, list[int]]] = []
+        for node, parent in enumerate(self.parents):
+            tokens, reach, above = (0.0, 1.0, []) if parent < 0 else paths[parent]
+            reach *= self.confidence[node] if self.confidence else 1.0
+            paths.append((tokens + reach, reach, [*above, node]))
+        return self.part(max(paths, key=lambda path: path[0])[2])
+
+    def cut_tree(self, prices: "TreePrices") -> tuple[Self, float]:  # noqa: ARG002 - for classes of trees
+        """Return the part of a tree with the largest gain over a plain step, and that gain.
+
+        Gains are in tokens. The rule comes with a drafter of trees, as a class of its drafts. This
+        one finds no part, and a budget then cuts the tree's best chain.
+        """
+        return self.first(0), 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class TreePrices:
+    """What a rule that cuts a tree is told of the next pass; see `Draft.cut_tree`."""
+
+    probabilities: Sequence[float]
+    """Of each node, if its parent is right, by the record of earlier drafts."""
+
+    price: Callable[[int], float]
+    """Price, in tokens, of a number of drafted rows in the pass."""
+
+    checking: float | None
+    """Price of a comparison with the step in flight; None if none is.
+
+    The result of that step is compared with the children of the root. The pass has the row of the
+    right one, at no price, and the rows kept below it.
+    """
 
 
 @dataclass(frozen=True, slots=True)

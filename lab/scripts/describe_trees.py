@@ -30,7 +30,7 @@ nodes, and is compared with mlx-lm's plain loop (float32, CPU). Differences of l
 
 def best_tree(rates, size=60):
     """Return the best tree of that size in which every node has children with these rates."""
-    from akunu_py.values.draft_trees import TreeBuilder
+    from akunu_lab.drafting.draft_trees import TreeBuilder
 
     builder = TreeBuilder()
     waiting = [(-rate, rank, -1) for rank, rate in enumerate(rates)]
@@ -45,17 +45,16 @@ def best_tree(rates, size=60):
 
 def paying_tree(draft, curve):
     """Return the part of a draft with the most tokens for its time, and these a plain step."""
-    from akunu_py.decoding.tree_budget import paying_part
-    from akunu_py.values.draft_trees import part, reaches
+    from akunu_lab.drafting.draft_trees import reaches
+    from akunu_py.api import TreePrices
 
     speed, before = 1.0, 0.0
     while speed - before > 1e-9:
         before = speed
-        best = paying_part(
-            draft, draft.confidence, lambda rows, rate=before: rate * (curve.cost(1 + rows) - 1),
-            in_flight=False,
-        )  # fmt: skip
-        kept = part(draft, best.nodes)
+        prices = TreePrices(
+            draft.confidence, lambda rows, rate=before: rate * (curve.cost(1 + rows) - 1), None
+        )
+        kept, _ = draft.cut_tree(prices)
         speed = (1 + sum(reaches(kept, kept.confidence))) / curve.cost(1 + len(kept))
     return kept, speed
 

@@ -7,7 +7,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from akunu_py.system.errors import ContractError
-from akunu_py.values.draft_trees import subtree
 from akunu_py.values.types import Draft
 
 _T = TypeVar("_T")
@@ -75,10 +74,11 @@ class ArrangedTree:
 
         None where that token was not drafted.
         """
+        below: set[int] = set()
         for node, (parent, token) in enumerate(zip(draft.parents, draft.tokens, strict=True)):
-            if parent < 0 and token == first:
-                return cls(draft, subtree(draft, node))
-        return None
+            if parent in below or (parent < 0 and token == first):
+                below.add(node)
+        return cls(draft, sorted(below)) if below else None
 
     def choices(self, found: Sequence[int]) -> list[int]:
         """Return the choice after each node of the draft, -1 for nodes without a row."""

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 import mlx.core as mx
 import numpy as np
+from akunu_py.values.draft_trees import TreeBuilder, walk
 from mlx import nn
 from numpy.typing import NDArray
 
@@ -21,7 +22,6 @@ from akunu_py.models.rollback.caches import Saved
 from akunu_py.models.tree import Trees, keep_rows
 from akunu_py.models.tree.rows import TreeRows
 from akunu_py.system.errors import ConfigError, ContractError
-from akunu_py.values.draft_trees import TreeBuilder, walk
 from akunu_py.values.load_options import KVBits
 from akunu_py.values.types import Draft
 

@@ -9,9 +9,9 @@ its own tokens, so it needs no calibration.
 import heapq
 import itertools
 
+from akunu_lab.drafting.draft_trees import TreeBuilder
 from akunu_py.drafting.prediction_head import HeadModel, PredictionHeadDrafter
 from akunu_py.system.errors import ConfigError
-from akunu_py.values.draft_trees import TreeBuilder
 from akunu_py.values.types import Draft, GenerationConfig
 
 NUM_DRAFT_TOKENS = 16

@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from akunu_lab.drafting.adaptive_length import AfterDraws
+from akunu_lab.drafting.draft_trees import TreeDraft
 from akunu_py.drafting.draft_model import NUM_DRAFT_TOKENS, DraftModelDrafter, Guesses, TokenModel
 from akunu_py.system.errors import ConfigError
 from akunu_py.values.types import Draft, GenerationConfig
@@ -96,7 +97,7 @@ class ProposalsDrafter(DraftModelDrafter):
             self._trunk.append(first)
             parent = first
         odds = () if self._rejection else tuple(confidence)
-        return Draft(
+        return TreeDraft(
             tuple(tokens), tuple(parents), self.name, 0, odds,
             length=self._length_trace, drawn=len(tokens),
         )  # fmt: skip

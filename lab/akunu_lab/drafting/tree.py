@@ -11,11 +11,11 @@ import itertools
 from collections.abc import Sequence
 from dataclasses import replace
 
+from akunu_lab.drafting.draft_trees import TreeBuilder, reaches
 from akunu_py.drafting.lookup import LookupDrafter
 from akunu_py.drafting.ngram import NgramDrafter
 from akunu_py.protocols import Drafter, as_drafter
 from akunu_py.system.errors import ConfigError
-from akunu_py.values.draft_trees import TreeBuilder, depths, reaches, walk
 from akunu_py.values.types import Draft
 
 NUM_DRAFT_TOKENS = 16
@@ -110,7 +110,7 @@ class TreeDrafter(Drafter):
     def observe(self, tokens: Sequence[int]) -> None:
         if not tokens:
             return
-        for siblings, taken in walk(self._draft, tokens):
+        for siblings, taken in self._draft.walk(tokens):
             for node in siblings:
                 for kind in self._kinds[node]:
                     self._rates.count(kind, node == taken)
@@ -131,7 +131,7 @@ class TreeDrafter(Drafter):
         for source in self._sources:
             draft = source.propose(limit)
             match_length = max(match_length, draft.match_length)
-            own = [(draft.source, min(depth, _DEPTHS)) for depth in depths(draft)]
+            own = [(draft.source, min(depth, _DEPTHS)) for depth in draft.depths()]
             confidence = draft.confidence or [self._rates.rate(kind) for kind in own]
             for node, kind in zip(builder.graft(draft, confidence), own, strict=True):
                 _note(kinds, node, kind)

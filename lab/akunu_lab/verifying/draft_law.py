@@ -12,12 +12,51 @@ The output follows the target's distribution only if a drafter keeps these rules
   beginning of the draft as well as by position is enough.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from akunu_lab.verifying.rejection import Rows
 from akunu_py.protocols import Drafter, as_drafter
 from akunu_py.system.errors import ContractError
 from akunu_py.values.types import Draft
+
+
+class DrawsTrees:
+    """What a drafter that draws trees says besides `Drafter.draft_probabilities`.
+
+    A drafter of another class may have some of these methods as well.
+    """
+
+    def draw_order(self) -> Sequence[int] | None:
+        """Return the node of each draw, in the order drawn; a token drawn twice appears twice.
+
+        Siblings are tried in this order, and `draft_probabilities` has a row for each draw. So this
+        also serves draws from different distributions: several drafters, or draws without
+        replacement, whose q excludes the tokens drawn before. None stands for one draw a node.
+        """
+        return None
+
+    def draw_counts(self) -> Sequence[int] | None:
+        """Return how often each node was drawn, at least once; None where equal draws are apart.
+
+        Siblings must be independent draws from one distribution; they are tried in random order,
+        each as often as it was drawn.
+        """
+        return None
+
+    def without_branches(self, draft: Draft) -> Draft:
+        """Return a chain of the last draft, a tree, chosen independently of its tokens.
+
+        Called for a target that takes no trees, even if the tree is a chain because its draws were
+        equal. Afterwards probabilities and counts describe the chain.
+        """
+        return draft
+
+
+def asked(drafter: object, method: str) -> Any:
+    """Return a method of `DrawsTrees`, of a drafter that has it or not."""
+    return getattr(drafter, method, None) or getattr(DrawsTrees(), method)
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,8 +95,7 @@ def draft_law(drafter: Drafter, draft: Draft) -> DraftLaw:
     if rows is None:
         return certain(draft)
     draws: tuple[tuple[int, int], ...]
-    drafter = as_drafter(drafter)
-    order, counts = drafter.draw_order(), drafter.draw_counts()
+    order, counts = asked(drafter, "draw_order")(), asked(drafter, "draw_counts")()
     if order is not None:
         draws = tuple((node, row) for row, node in enumerate(order))
         nodes = sorted({node for node, _ in draws})

@@ -7,7 +7,7 @@ instead of choices, and the budget never cuts a draft after it was drawn.
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from akunu_lab.verifying.draft_law import certain, draft_law
+from akunu_lab.verifying.draft_law import asked, certain, draft_law
 from akunu_lab.verifying.verdict import LawVerifier, Verdict
 from akunu_py.decoding.budget import Budget, BudgetState, OwnCost, VerifyAll
 from akunu_py.decoding.loop import Step, decode
@@ -122,13 +122,14 @@ def law_budget(
 
 def _without_branches(target: Target, drafter: Drafter) -> Callable[[Draft], Draft]:
     """Return a function that turns a tree into a chain where the target refuses the tree."""
-    target, drafter = as_target(target), as_drafter(drafter)
+    target = as_target(target)
+    without_branches: Callable[[Draft], Draft] = asked(as_drafter(drafter), "without_branches")
 
     def chain(draft: Draft) -> Draft:
         # Equal draws share a node, so a sampled tree may be a chain by chance. Chance must not
         # decide how often a token is tried: that would bias the distribution.
         if not draft.tokens or target.takes_tree(draft):
             return draft
-        return drafter.without_branches(draft)
+        return without_branches(draft)
 
     return chain

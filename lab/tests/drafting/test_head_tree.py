@@ -14,10 +14,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from model_folders import write_family_folder
 
+from akunu_lab.drafting.draft_trees import reaches
 from akunu_lab.drafting.head_tree import HeadTreeDrafter, check_head_tree
 from akunu_py import ConfigError, Engine
 from akunu_py.drafting.draft_model import DrawnToken
-from akunu_py.values.draft_trees import reaches
 from akunu_py.values.types import GenerationConfig
 
 

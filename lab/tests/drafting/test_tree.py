@@ -8,13 +8,13 @@ token; the oldest candidates kept; rates never moved; sources not told what was 
 import pytest
 
 from akunu_lab.drafting import tree as tree_module
+from akunu_lab.drafting.draft_trees import reaches
 from akunu_lab.drafting.recycling import RecyclingDrafter
 from akunu_lab.drafting.tree import TreeDrafter
 from akunu_py import Engine
 from akunu_py.models.tree.forward import TreeForward
 from akunu_py.protocols import Drafter
 from akunu_py.testing import ScriptedDrafter
-from akunu_py.values.draft_trees import part, reaches
 from akunu_py.values.types import Draft
 
 
@@ -32,7 +32,7 @@ def test_it_is_a_drafter_that_learns_candidates():
     assert drafter.propose(4) == Draft.empty("tree")
     drafter.observe([])
     drafter.observe([1])
-    assert drafter.propose(4) == Draft.empty("tree")
+    assert drafter.propose(4).tokens == ()
 
 
 def test_chains_of_sources_become_one_tree():
@@ -69,7 +69,7 @@ def test_each_node_has_the_names_of_those_who_drafted_it():
         (1, 4, 6): "candidate",
     }  # fmt: skip
     # Also of a part of it.
-    kept = part(draft, [0, draft.tokens.index(4)])
+    kept = draft.part([0, draft.tokens.index(4)])
     assert kept.origins == ("first+second+candidate", "second")
 
 
