@@ -105,10 +105,16 @@ _MODULES = {
 }
 """Modules of the names. A name is imported when it is first used: help needs no MLX."""
 
-# Trees of drafted tokens.
-__all__ += ["TreePrices"]
-_MODULES |= {"TreePrices": "akunu_py.values.types"}
+# Trees of drafted tokens, and searches.
+__all__ += ["ContextOverflowError", "LentModel", "TreePrices"]
+_MODULES |= {
+    "ContextOverflowError": "akunu_py.system.errors",
+    "LentModel": "akunu_py.engine.lent_model",
+    "TreePrices": "akunu_py.values.types",
+}
 if TYPE_CHECKING:
+    from akunu_py.engine.lent_model import LentModel
+    from akunu_py.system.errors import ContextOverflowError
     from akunu_py.values.types import TreePrices
 
 

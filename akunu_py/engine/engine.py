@@ -4,7 +4,7 @@ import contextlib
 import logging
 import threading
 from collections.abc import Generator, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Self, Unpack
@@ -25,6 +25,7 @@ from akunu_py.engine.drafter_factory import (
 )
 from akunu_py.engine.hold import HeldIterator
 from akunu_py.engine.lane import CheckedCall, Lane, choose_steps, results_as_they_end
+from akunu_py.engine.lent_model import LentModel
 from akunu_py.engine.memories import Memories
 from akunu_py.engine.reasoning import Thinking, answer_tags, end_of_prompt
 from akunu_py.engine.reply import Request, Turns
@@ -44,7 +45,7 @@ from akunu_py.model_store.known_models import default_model_path
 from akunu_py.model_store.names import resolve_model
 from akunu_py.models.aligned_rows import BLOCK_ROWS, usable_context
 from akunu_py.models.cached_rows import Progress
-from akunu_py.models.expansion import dense_arrays, num_parameters
+from akunu_py.models.expansion import num_parameters
 from akunu_py.models.joined import JoinedForward
 from akunu_py.models.load import LoadedModel, ModelDescription, open_model
 from akunu_py.models.load_steps import Steps, finish
@@ -56,7 +57,7 @@ from akunu_py.protocols import Tokenizer
 from akunu_py.system.errors import ConfigError, ContextOverflowError
 from akunu_py.system.settings import load_settings
 from akunu_py.values.generation_config import GenerationConfig, GenerationOptions
-from akunu_py.values.load_options import EngineKeywords, EngineOptions, KVBits
+from akunu_py.values.load_options import EngineKeywords, EngineOptions
 from akunu_py.values.messages import (
     GivenMessage,
     GivenTool,
@@ -68,40 +69,17 @@ from akunu_py.values.types import GenerationResult, TokenLogprob
 
 if TYPE_CHECKING:
     # Not before `akunu_py.models`, which loads a fast BLAS first.
-    import mlx.core as mx
     from mlx import nn
 
     from akunu_py.engine.tool_use import ToolUse
     from akunu_py.models.heads import Head
     from akunu_py.models.ranks.link import Link
-    from akunu_py.models.token_model import CachedTokenModel
     from akunu_py.tool_calls.given_reader import GivenReader
 
 
 _log = logging.getLogger(__name__)
 
 _LATER_CALL = "this reply was ended by a later call on the same engine"
-
-
-@dataclass(frozen=True, slots=True)
-class LentModel:
-    """The parts that an engine lends for work that is not a reply."""
-
-    model: "nn.Module"
-    tokenizer: Tokenizer
-    vocabulary_size: int
-    context: int
-    kv_bits: KVBits | None
-    """Bits of the engine's KV caches; None for unquantized ones."""
-
-    draft_model: "CachedTokenModel | None"
-
-    def dense_arrays(self) -> "dict[str, mx.array]":
-        """Return the parameters in float32 by their paths, quantized ones expanded.
-
-        The model itself is unchanged. Raises ConfigError for layers of more than one matrix.
-        """
-        return dense_arrays(self.model)
 
 
 class _PublicNames(type):
@@ -538,13 +516,15 @@ class Engine(metaclass=_PublicNames):
         with self._admission.exclusive():
             self._admission.end_reply(reason)
             with self._session.measured():
+                draft = self._drafters.models.draft_model
                 yield LentModel(
                     self._loaded.model,
-                    self._loaded.tokenizer,
-                    self._session.vocabulary_size,
-                    self.context,
-                    self.options.cache_bits,
-                    self._drafters.models.draft_model,
+                    context=self.context,
+                    shared=self._session.vocabulary_size,
+                    kv_bits=self.options.cache_bits,
+                    draft_model=None
+                    if draft is None
+                    else LentModel(draft.model, context=draft.context, shared=draft.common),
                 )
 
     def logits(self, token_ids: Sequence[int], start: int = 0) -> NDArray[np.float32]:

@@ -4,17 +4,13 @@ import math
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Literal, Required, TypedDict, Unpack, get_args
+from typing import Any, Literal, Required, TypedDict, Unpack, get_args
 
 from akunu_lab.beam.rows import BeamRows, CountRows
 from akunu_lab.beam.search import BeamModel
 from akunu_lab.beam.search import beam_search as search
 from akunu_lab.counts import NgramModel
-from akunu_py.engine.engine import Engine, LentModel
-from akunu_py.engine.request_checks import Prompt
-from akunu_py.models.cached_rows import Progress
-from akunu_py.protocols import Tokenizer
-from akunu_py.system.errors import ConfigError, ContextOverflowError
+from akunu_py.api import ConfigError, ContextOverflowError, Engine, LentModel, Tokenizer
 
 BeamDrafter = Literal["none", "ngram", "draft-model"]
 
@@ -31,7 +27,7 @@ class BeamKeywords(TypedDict, total=False):
     drafter: BeamDrafter | None
     draft_width: int | None
     num_draft_steps: int
-    progress: Progress | None
+    progress: Callable[[int, int], None] | None
     check: Callable[[], None] | None
 
 
@@ -61,7 +57,7 @@ class BeamOptions:
     num_draft_steps: int = 4
     """Limit of steps searched ahead for one pass."""
 
-    progress: Progress | None = None
+    progress: Callable[[int, int], None] | None = None
     """Called with the number of prompt tokens done and in all."""
 
     check: Callable[[], None] | None = None
@@ -142,7 +138,7 @@ class BeamResult:
     stats: BeamStats
 
 
-def beam_search(engine: Engine, prompt: Prompt, **options: Unpack[BeamKeywords]) -> BeamResult:
+def beam_search(engine: Engine, prompt: Any, **options: Unpack[BeamKeywords]) -> BeamResult:
     """Return the `width` best continuations of a prompt that a beam search finds, best first.
 
     Options are the fields of `BeamOptions`. A drafter that searches ahead gives the same result in
@@ -161,27 +157,27 @@ def beam_search(engine: Engine, prompt: Prompt, **options: Unpack[BeamKeywords])
         raise ConfigError("the prompt is empty; give some text")
     settled = BeamOptions(**options)
     with engine.lend("this reply was ended by a beam search on the same engine") as lent:
-        return _search(lent, ids, settled)
+        return _search(lent, engine.tokenizer, ids, settled)
 
 
-def _search(source: LentModel, prompt: Sequence[int], options: BeamOptions) -> BeamResult:
+def _search(
+    source: LentModel, tokenizer: Tokenizer, prompt: Sequence[int], options: BeamOptions
+) -> BeamResult:
     """Search for the best continuations of a prompt of at least one token."""
-    wide = _draft_width(options, source.vocabulary_size)
+    wide = _draft_width(options, source.shared)
     _check_room(len(prompt), options.max_tokens, source.context, "the model")
     draft, draft_rows = _draft(source, prompt, options)
     rows = BeamRows(
-        source.model,
+        source,
         prompt,
-        vocabulary_size=source.vocabulary_size,
-        context=source.context,
-        kv_bits=source.kv_bits,
+        vocabulary_size=source.shared,
         check=options.check,
         progress=options.progress,
     )
     rows.prefill()
     if draft_rows is not None:
         draft_rows.prefill()
-    end_ids = source.tokenizer.end_ids
+    end_ids = tokenizer.end_ids
     started = time.perf_counter()
     found = search(
         rows,
@@ -203,7 +199,7 @@ def _search(source: LentModel, prompt: Sequence[int], options: BeamOptions) -> B
     )
     hypotheses = [
         BeamHypothesis(
-            _text(source.tokenizer, one.tokens),
+            _text(tokenizer, one.tokens),
             one.tokens,
             one.log_probability,
             one.log_probability / len(one.tokens) ** options.length_penalty,
@@ -224,7 +220,7 @@ def _draft(
     if name is None:
         name = "none" if source.draft_model is None else "draft-model"
     if name == "ngram":
-        counts = NgramModel(source.vocabulary_size, order=_NGRAM_ORDER)
+        counts = NgramModel(source.shared, order=_NGRAM_ORDER)
         counts.observe(prompt)
         return CountRows(counts, prompt), None
     if name == "none":
@@ -235,11 +231,9 @@ def _draft(
         )
     _check_room(len(prompt), options.max_tokens, source.draft_model.context, "the draft model")
     rows = BeamRows(
-        source.draft_model.model,
+        source.draft_model,
         prompt,
-        vocabulary_size=source.vocabulary_size,
-        context=source.draft_model.context,
-        common=source.draft_model.common,
+        vocabulary_size=source.shared,
         check=options.check,
     )
     return rows, rows

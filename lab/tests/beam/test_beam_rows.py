@@ -15,14 +15,20 @@ from mlx_lm.models.cache import KVCache
 from models.fresh_draws import expected
 from tiny_models import tiny
 
-from akunu_lab.beam import rows as rows_module
 from akunu_lab.beam.rows import BeamRows
 from akunu_lab.beam.search import beam_search
+from akunu_py.api import LentModel
 from akunu_py.models.cache import make_caches
+from akunu_py.models.session import Session
 from akunu_py.system.errors import ConfigError, ContractError
 
 SIZE = 97
 PROMPT = [5, 17, 3, 80, 41]
+
+
+def rows_of(model, prompt=PROMPT, *, size=SIZE, shared=SIZE, kv_bits=None, **options):
+    lent = LentModel(model, context=600, shared=shared, kv_bits=kv_bits)
+    return BeamRows(lent, prompt, vocabulary_size=size, **options)
 
 
 def alone(model, text, kv_bits=None, common=SIZE):
@@ -55,7 +61,7 @@ def asked_for(seed):
 
 def check_rows(model, prompt, kv_bits=None):
     """Return the rows after comparing every one with that of its text alone."""
-    rows = BeamRows(model, prompt, vocabulary_size=SIZE, context=600, kv_bits=kv_bits)
+    rows = rows_of(model, prompt, kv_bits=kv_bits)
     fed_as_trees = set()
     for asked in asked_for(len(prompt)):
         found = rows.log_probabilities(asked)
@@ -89,7 +95,7 @@ def test_rows_beyond_a_window():
 @pytest.mark.slow
 def test_a_prompt_of_several_chunks():
     model, prompt = tiny(), PROMPT * 104
-    rows = BeamRows(model, prompt, vocabulary_size=SIZE, context=600)
+    rows = rows_of(model, prompt)
     found = rows.log_probabilities([(4,), (5, 6)])
     np.testing.assert_allclose(found[0], alone(model, [*prompt, 4]), atol=2e-4)
     np.testing.assert_allclose(found[1], alone(model, [*prompt, 5, 6]), atol=2e-4)
@@ -100,12 +106,13 @@ def test_a_prompt_of_several_chunks():
 def test_models_without_trees_are_fed_chains(name):
     model = build_family(name)
     assert check_rows(model, PROMPT) == {False}
-    rows = BeamRows(model, PROMPT, vocabulary_size=SIZE, context=600)
+    rows = rows_of(model)
     rows.log_probabilities([()])
     rows.log_probabilities([(1,), (2,), (1, 3)])
-    # The row of the prompt's last token stays; then a chain for each leaf.
+    rows.log_probabilities([(1,), (2,), (2, 3)])
+    # A chain for each leaf. The prompt's last token is read again until trees are known not to go.
     assert [(call.continuations, call.rows, call.passes) for call in rows.calls] == [
-        (1, 1, 1), (3, 3, 2),
+        (1, 1, 1), (3, 4, 3), (3, 3, 2),
     ]  # fmt: skip
 
 
@@ -114,13 +121,13 @@ def test_models_without_trees_are_fed_chains(name):
 def test_searching_ahead_with_another_model_changes_nothing(name):
     model = build_family(name)
     options = {"width": 3, "max_tokens": 12, "end_ids": {7}}
-    plain_rows = BeamRows(model, PROMPT, vocabulary_size=SIZE, context=600)
+    plain_rows = rows_of(model)
     plain = beam_search(plain_rows, **options)
     assert len(plain_rows.calls) == plain.passes == 12
     drafts = [(model, SIZE, 3), (model, SIZE, 5), (model, 70, 5), (tiny(seed=8), 90, 5)]
     for draft_model, common, draft_width in drafts:
-        rows = BeamRows(model, PROMPT, vocabulary_size=SIZE, context=600)
-        draft = BeamRows(draft_model, PROMPT, vocabulary_size=SIZE, context=600, common=common)
+        rows = rows_of(model)
+        draft = rows_of(draft_model, shared=common)
         found = beam_search(rows, draft, draft_width=draft_width, num_draft_steps=3, **options)
         if draft_width == 3:
             # The same model in the same beams: every step it searches ahead is kept.
@@ -136,26 +143,27 @@ def test_searching_ahead_with_another_model_changes_nothing(name):
 
 def test_a_beam_of_one_feeds_a_row_a_step():
     for model in (tiny(), build_family("mamba2"), build_family("gemma3")):
-        rows = BeamRows(model, PROMPT, vocabulary_size=SIZE, context=600)
+        rows = rows_of(model)
         beam_search(rows, width=1, max_tokens=20)
         assert [(call.rows, call.passes) for call in rows.calls] == [(1, 1)] * 20
 
 
 def test_only_what_follows_the_common_beginning_is_fed_again():
-    rows = BeamRows(tiny(), PROMPT, vocabulary_size=SIZE, context=600)
+    rows = rows_of(tiny())
     for asked in ([()], [(1,), (2,)], [(1, 3), (2, 3)], [(2, 3, 1), (2, 3, 4)], [(2, 3, 4, 5)]):
         rows.log_probabilities(asked)
-    # The last call but one: the rows of 2 and 3, from two passes ago and the last one, are there.
-    assert [call.rows for call in rows.calls] == [1, 2, 4, 2, 1]
+    # A tree comes behind the last token of the common beginning. The last call but one: the row of
+    # 2, from two passes ago, is there; the last one: that of 4 as well.
+    assert [call.rows for call in rows.calls] == [1, 3, 5, 3, 1]
 
 
 def test_a_recurrent_model_goes_back_to_what_hypotheses_shared():
     model = build_family("mamba2")
-    rows = BeamRows(model, PROMPT, vocabulary_size=SIZE, context=600)
+    rows = rows_of(model)
     calls = [
-        ([(1, 2, 3), (1, 2, 4)], 5, 3), ([(1, 2, 3, 9, 6)], 3, 1), ([(1, 2, 3, 9, 6, 5)], 1, 1),
-        # Back to (1, 2), which was shared; then within a pass, of which no row can be dropped.
-        ([(1, 2, 8)], 1, 1), ([(1, 2, 8, 4, 4)], 2, 1), ([(1, 2, 8, 4, 5)], 2, 1),
+        ([(1, 2, 3), (1, 2, 4)], 5, 4), ([(1, 2, 3, 9, 6)], 3, 2), ([(1, 2, 3, 9, 6, 5)], 1, 1),
+        # Back to (1, 2), where texts parted; then to before the last token.
+        ([(1, 2, 8)], 1, 1), ([(1, 2, 8, 4, 4)], 2, 2), ([(1, 2, 8, 4, 5)], 1, 1),
     ]  # fmt: skip
     for asked, fed, passes in calls:
         found = rows.log_probabilities(asked)
@@ -166,7 +174,7 @@ def test_a_recurrent_model_goes_back_to_what_hypotheses_shared():
 
 def test_a_draft_model_that_shares_fewer_ids():
     model = tiny(seed=8)
-    rows = BeamRows(model, [5, 96, 3], vocabulary_size=120, context=600, common=90)
+    rows = rows_of(model, [5, 96, 3], size=120, shared=90)
     found = rows.log_probabilities([(95, 1), (2,)])
     assert found.shape == (2, 120)
     assert np.isneginf(found[:, 90:]).all()
@@ -187,7 +195,7 @@ def test_a_check_that_raises_leaves_the_rows_right(name):
         if len(calls) == 4:
             raise StoppedError
 
-    rows = BeamRows(model, PROMPT, vocabulary_size=SIZE, context=600, check=check)
+    rows = rows_of(model, check=check)
     with pytest.raises(StoppedError):
         beam_search(rows, width=2, max_tokens=9)
     found = rows.log_probabilities([(4,), (5, 6)])
@@ -197,10 +205,10 @@ def test_a_check_that_raises_leaves_the_rows_right(name):
 
 def test_a_failed_pass_is_not_built_upon(monkeypatch):
     model = tiny()
-    rows = BeamRows(model, PROMPT, vocabulary_size=SIZE, context=600)
+    rows = rows_of(model)
     rows.log_probabilities([(4,), (5,)])
     with monkeypatch.context() as patch:
-        patch.setattr(rows_module.mx, "eval", lambda *_: 1 / 0)
+        patch.setattr(Session, "_feed", lambda *_: 1 / 0)
         with pytest.raises(ZeroDivisionError):
             rows.log_probabilities([(4, 1), (5, 1)])
     found = rows.log_probabilities([(4, 1, 2)])
@@ -209,19 +217,16 @@ def test_a_failed_pass_is_not_built_upon(monkeypatch):
 
 def test_progress_of_the_prompt():
     seen = []
-    rows = BeamRows(
-        tiny(),
-        PROMPT,
-        vocabulary_size=SIZE,
-        context=600,
-        progress=lambda done, total: seen.append((done, total)),
-    )
+    rows = rows_of(tiny(), progress=lambda done, total: seen.append((done, total)))
     rows.log_probabilities([()])
     assert seen[-1] == (4, 4)
+    told = len(seen)
+    rows.log_probabilities([(1,)])
+    assert len(seen) == told
 
 
 def test_what_is_refused():
-    rows = BeamRows(tiny(), PROMPT, vocabulary_size=SIZE, context=600)
+    rows = rows_of(tiny())
     for asked in ([], [(SIZE,)], [(0,), (-1,)]):
         with pytest.raises(ContractError):
             rows.log_probabilities(asked)
@@ -232,7 +237,7 @@ def test_what_is_refused():
     model = tiny()
     model.make_cache = lambda: [Unknown() for _ in model.layers]
     with pytest.raises(ConfigError, match="cannot go back"):
-        BeamRows(model, PROMPT, vocabulary_size=SIZE, context=600)
+        rows_of(model)
 
 
 class Searching:
@@ -243,8 +248,9 @@ class Searching:
         self._made()
 
     def _made(self):
-        self._beams = BeamRows(self._model, interrupts.PROMPT, vocabulary_size=97, context=60)
-        self.rows = self._beams._held
+        lent = LentModel(self._model, context=60, shared=97)
+        self._beams = BeamRows(lent, interrupts.PROMPT, vocabulary_size=97)
+        self.rows = lent._session.rows
 
     def found(self, _):
         return int(self._beams.log_probabilities([(4, 1, 2)])[0].argmax())
