@@ -20,7 +20,6 @@ from akunu_py.engine.engine import Engine
 from akunu_py.engine.request_checks import with_options
 from akunu_py.models.pass_times import PassTimes
 from akunu_py.system.errors import ConfigError
-from akunu_py.values.cost_curve import CostCurve
 from akunu_py.values.generation_config import (
     DRAFTING_FIELDS,
     Exactness,
@@ -39,12 +38,10 @@ OFF, ON = "off", "on"
 class HitRateFigures:
     """The figures of some prompts that both arms answered.
 
-    `curve` is the cost of passes, None if that was not measured; `differences` are None if replies
-    need not be the same.
+    `differences` are None if replies need not be the same.
     """
 
     runs: tuple[ItemReplies, ...]
-    curve: CostCurve | None = None
     differences: dict[str, Difference] | None = None
 
     @cached_property
@@ -72,14 +69,6 @@ class HitRateFigures:
         """The speedup of prompt and decoding together, with its interval."""
         return self.on.over(OFF, "whole")
 
-    @cached_property
-    def normalised_speed(self) -> Ratio | None:
-        """The speed under the measured costs of passes; None if those are unknown."""
-        if self.curve is None:
-            return None
-        replies = [(run.item.session, run.replies[ON].passes) for run in self.runs]
-        return metrics.normalised_speed(replies, self.curve)
-
 
 @dataclass(frozen=True)
 class HitRateReport:
@@ -96,11 +85,6 @@ class HitRateReport:
     times: PassTimes | None = None
     differences: dict[str, Difference] | None = None
     finished: bool = True
-
-    @cached_property
-    def curve(self) -> CostCurve | None:
-        """The cost of passes; None if it was not measured."""
-        return None if self.times is None else CostCurve({**self.times.costs, 1: 1.0})
 
     @cached_property
     def categories(self) -> dict[str, HitRateFigures]:
@@ -126,7 +110,7 @@ class HitRateReport:
         return self.config.draft_budget == "always"
 
     def _figures(self, runs: Iterable[ItemReplies]) -> HitRateFigures:
-        return HitRateFigures(tuple(runs), self.curve, self.differences)
+        return HitRateFigures(tuple(runs), self.differences)
 
 
 def run_hit_rate(

@@ -3,10 +3,8 @@
 import hashlib
 import json
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 
-from akunu_py.bench import metrics
-from akunu_py.bench.bootstrap import LEAST_SESSIONS, NOT_ENOUGH, Ratio, TimedPair
+from akunu_py.bench.bootstrap import LEAST_SESSIONS, NOT_ENOUGH
 from akunu_py.bench.figures import ArmFigures
 from akunu_py.bench.hit_rate import OFF, ON, HitRateFigures, HitRateReport
 from akunu_py.bench.metrics import NOT_EXACT
@@ -16,7 +14,6 @@ from akunu_py.bench.run import Findings
 from akunu_py.bench.runner import ItemReplies
 from akunu_py.bench.source_table import source_table
 from akunu_py.bench.tables import Column, Table
-from akunu_py.models.traffic import MemoryTraffic
 from akunu_py.values.decode_stats import source_figures
 
 Figures = dict[str, object]
@@ -31,28 +28,11 @@ _COLUMNS = (
     Column("hit_rate", "hit\nrate", ".0%"),
     Column("alpha", "alpha", ".0%", detail=True),
     Column("tokens_per_pass", "tokens\na pass", ".2f"),
-    Column("tokens_per_pass_macro", "tokens a pass, macro", ".2f", detail=True),
-    Column("mean_acceptance_vllm", "mean acceptance, vLLM", ".2f", detail=True),
-    Column("mean_acceptance_spec_bench", "mean acceptance, Spec-Bench", ".2f", detail=True),
-    Column("coverage", "coverage", ".0%", detail=True),
     *Column.ratio("end_to_end", "end to end", ".2f", "x", detail=True),
-    *Column.ratio("normalised_speed", "normalised speed", ".2f", detail=True),
     Column("off_first_token_ms", "first token off", ".1f", " ms", detail=True),
     Column("on_first_token_ms", "first token on", ".1f", " ms", detail=True),
     Column("looping_share", "loops", ".0%"),
     Column("identical", "same"),
-)
-_POSITIONS = (
-    Column("position", "position"),
-    Column("drafted", "drafted"),
-    Column("accepted", "accepted"),
-    Column("accepted_per_pass", "of passes with a draft", ".1%"),
-    Column("conditional", "of those that accepted the one before", ".1%"),
-)
-_DIFFERENCES = (
-    Column("id", "prompt"),
-    Column("first_difference", "first token that differs"),
-    Column("top2_margin", "margin of the likeliest there", ".2g"),
 )
 
 
@@ -75,16 +55,16 @@ def hit_rate_findings(report: HitRateReport, failures: Sequence[Failure] = ()) -
     if not report.deterministic_passes:
         deterministic = _by_category(report, _plain_figures)
         timing["drafting"] = drafting
-    times, curve = report.times, report.curve
+    times = report.times
     if times is not None and times.traffic is not None:
-        timing["roofline"] = _roofline_figures(report.runs, times.traffic)
+        timing["traffic"] = times.traffic.to_dict()
     return Findings(
         deterministic=deterministic,
         timing=timing,
         tables=tuple(_tables(report)),
         items=tuple(map(_item, report.runs)),
         failures=(*failures, *report.failures),
-        costs=None if times is None or curve is None else Costs(times.unit_s, dict(curve.points)),
+        costs=None if times is None else Costs(times.unit_s, {**times.costs, 1: 1.0}),
         finished=report.finished,
     )
 
@@ -111,69 +91,6 @@ def speedup_line(report: HitRateReport) -> str:
         f"{decode.high:.2f}x; prefill included {whole.ratio:.2f}x, {whole.low:.2f}x to "
         f"{whole.high:.2f}x."
     )
-
-
-def roofline_line(report: HitRateReport) -> str:
-    """Return a sentence with the roofline of plain decoding; "" if it was not measured."""
-    traffic = None if report.times is None else report.times.traffic
-    if traffic is None:
-        return ""
-    found = roofline(report.runs, traffic)
-    if found.tokens_per_s is None:
-        return ""
-    line = (
-        f"Memory copies at {traffic.copy_bytes_per_s / 1e9:.1f} GB/s, which allows "
-        f"{found.tokens_per_s:.0f} tokens/s of plain decoding"
-    )
-    share = found.off_share
-    if share.ratio is None:
-        return f"{line}."
-    return f"{line}; it reaches {share.ratio:.0%} of that, 95 % interval {share.range_text('.0%')}."
-
-
-@dataclass(frozen=True, slots=True)
-class Roofline:
-    """The speed that memory bandwidth allows plain decoding; None where nothing was decoded.
-
-    `off_share` and `on_share` are the shares of it that decoding reaches, without and with
-    drafting. With drafting the share may exceed 1: a pass for several tokens reads the weights
-    once.
-    """
-
-    tokens_per_s: float | None
-    off_share: Ratio
-    on_share: Ratio
-
-
-def roofline(runs: Iterable[ItemReplies], traffic: MemoryTraffic) -> Roofline:
-    """Return the speed that memory bandwidth allows, and the shares that decoding reaches.
-
-    A reply's steps read the cache at its mean length: the prompt and half of the reply.
-    """
-    pairs: dict[str, list[TimedPair]] = {OFF: [], ON: []}
-    for run in runs:
-        size = run.replies[OFF].num_timed
-        allowed_s = size / traffic.tokens_per_s(len(run.item.prompt) + size / 2)
-        for arm, reply in run.replies.items():
-            pairs[arm].append((run.item.session, size, allowed_s, reply.num_timed, reply.decode_s))
-    allowed_s = sum(pair[2] for pair in pairs[OFF])
-    return Roofline(
-        tokens_per_s=sum(pair[1] for pair in pairs[OFF]) / allowed_s if allowed_s else None,
-        off_share=Ratio.of(pairs[OFF]),
-        on_share=Ratio.of(pairs[ON]),
-    )
-
-
-def _roofline_figures(runs: Iterable[ItemReplies], traffic: MemoryTraffic) -> Figures:
-    found = roofline(runs, traffic)
-    return {
-        "copy_bytes_per_s": traffic.copy_bytes_per_s,
-        "weight_bytes": traffic.weight_bytes,
-        "cache_bytes_per_token": sum(part.per_token for part in traffic.caches),
-        "tokens_per_s": found.tokens_per_s,
-        "off_share": found.off_share,
-        "on_share": found.on_share,
-    }
 
 
 def _by_category(report: HitRateReport, figures: Callable[[HitRateFigures], Figures]) -> Figures:
@@ -213,15 +130,8 @@ def _drafting_figures(found: HitRateFigures) -> Figures:
         "hit_rate": stats.hit_rate,
         "alpha": stats.alpha,
         "tokens_per_pass": stats.tokens_per_pass,
-        "tokens_per_pass_macro": metrics.tokens_per_pass_macro(
-            reply.stats for reply in found.on.replies
-        ),
-        "mean_acceptance_vllm": metrics.mean_acceptance_vllm(stats),
-        "mean_acceptance_spec_bench": metrics.mean_acceptance_spec_bench(stats),
-        "coverage": metrics.coverage(stats),
         "drafted_per_position": list(stats.drafted_per_position),
         "accepted_per_position": list(stats.accepted_per_position),
-        "accepted_per_pass": list(metrics.accepted_per_pass(found.on.passes)),
         "sources": source_figures(stats.sources),
     }
 
@@ -231,7 +141,6 @@ def _timing_figures(found: HitRateFigures) -> Figures:
     return {
         **_arm_timing(OFF, found.off),
         **_arm_timing(ON, found.on),
-        "normalised_speed": found.normalised_speed,
         "propose_s": stats.propose_s,
         "target_s": stats.target_s,
         "commit_s": stats.commit_s,
@@ -268,18 +177,6 @@ def _tables(report: HitRateReport) -> Iterable[Table]:
     yield Table.of("hit_rate", "Hit rate by category", _COLUMNS, rows, total_rows=1)
     stats = report.total.on.stats
     yield source_table([(report.config.drafter or "", stats.sources, stats.output_tokens)])
-    shares = metrics.accepted_per_position(stats)
-    counts = zip(
-        stats.drafted_per_position, stats.accepted_per_position, shares,
-        metrics.conditional_acceptance(stats), strict=False,
-    )  # fmt: skip
-    positions = tuple((number, *cells) for number, cells in enumerate(counts, start=1))
-    title = "Acceptance by position in the draft"
-    yield Table("positions", title, _POSITIONS, positions, detail=True)
-    if report.differences:
-        differing = tuple((name, at.index, at.margin) for name, at in report.differences.items())
-        title = "Replies that differ with drafting"
-        yield Table("differences", title, _DIFFERENCES, differing, detail=True)
 
 
 def _row(name: str, found: HitRateFigures) -> Figures:

@@ -140,9 +140,9 @@ def _changed(config: "GenerationConfig") -> str:
 
 
 def _tail(report: "HitRateReport") -> str:
-    from akunu_py.bench.hit_rate_findings import roofline_line, speedup_line
+    from akunu_py.bench.hit_rate_findings import speedup_line
 
-    lines = [speedup_line(report), roofline_line(report), _EXACTNESS[report.exactness]]
+    lines = [speedup_line(report), _EXACTNESS[report.exactness]]
     for name, found in (report.differences or {}).items():
         margin = found.margin
         reason = "" if margin is None else f"; the two likeliest lie {margin:.2g} apart there"

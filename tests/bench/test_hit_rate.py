@@ -8,7 +8,7 @@ from bench.hit_rate_script import ONE, SCRIPT, THREE, TURNS, TWO, five_of
 
 from akunu_py.bench.figures import Difference
 from akunu_py.bench.hit_rate import run_hit_rate
-from akunu_py.bench.hit_rate_findings import hit_rate_findings, roofline_line
+from akunu_py.bench.hit_rate_findings import hit_rate_findings
 from akunu_py.bench.result_file import Costs
 from akunu_py.system.errors import ConfigError
 from akunu_py.values.decode_stats import SourceStats
@@ -93,7 +93,6 @@ def test_no_ratio_stands_alone_in_a_result():
     report = run_hit_rate(FakeEngine(SCRIPT), [*five_of(ONE), TWO], with_costs=True)
     timing = hit_rate_findings(report).timing
     assert list(ratios_alone(timing)) == []
-    assert set(timing["roofline"]["off_share"]) == {"ratio", "low", "high", "pairs"}
 
 
 def test_a_difference_is_reported_with_its_place_and_margin():
@@ -146,32 +145,21 @@ def test_options_reach_the_engine_and_the_report():
     assert (report.config.max_tokens, report.config.temperature, report.config.seed) == (9, 0.3, 11)
 
 
-def test_costs_and_the_roofline_by_hand():
+def test_costs_and_traffic_are_measured_first():
     engine = FakeEngine(SCRIPT)
-    engine.steps = steps_of((4, 3, 4), (0, 0, 1), (2, 2, 3))
-    report = run_hit_rate(engine, five_of(ONE), with_costs=True)
+    report = run_hit_rate(engine, [ONE], with_costs=True)
     # After the prompt, before anything is answered.
     assert engine.calls[0] == ("tune", 3)
-    # C(1) is a plain step, C(5) is 2, C(3) between them.
-    assert report.total.normalised_speed.ratio == pytest.approx(8 / (2 + 1 + 1.5))
     result = hit_rate_findings(report)
     assert result.costs == Costs(0.5, {1: 1.0, 5: 2.0})
-    found = result.timing["roofline"]
-    # 1000 of weights and 10 for each of 3 tokens of prompt and, on average, 5.5 of the reply.
-    assert found["tokens_per_s"] == pytest.approx(12_000 / (1000 + 10 * 8.5))
-    assert found["off_share"]["ratio"] == pytest.approx(11 / 6 / (12_000 / 1085))
-    assert found["on_share"]["ratio"] == pytest.approx(11 / 2 / (12_000 / 1085))
-    line = roofline_line(report)
-    assert "allows 11 tokens/s of plain decoding; it reaches 17% of that, 95 % interval 17%" in line
-    line = roofline_line(run_hit_rate(engine, [ONE], with_costs=True))
-    assert line.endswith("allows 11 tokens/s of plain decoding.")
+    assert result.timing["traffic"]["weight_bytes"] == 1000
 
 
 def test_no_costs_where_the_context_is_too_small_to_measure_them():
     engine = FakeEngine(SCRIPT, context=60)
     report = run_hit_rate(engine, [ONE], with_costs=True)
     assert report.times is None
-    assert roofline_line(report) == ""
+    assert hit_rate_findings(report).costs is None
 
 
 def test_the_result():
@@ -183,19 +171,17 @@ def test_the_result():
     assert fixed["total"]["identical"] == 2
     assert fixed["categories"]["edit"]["hit_rate"] == 9 / 16
     assert fixed["categories"]["config"]["hit_rate"] is None
-    assert fixed["total"]["accepted_per_pass"] == [0, 0, 0, 6]
     assert fixed["first_differences"] == {"edit/three": 2}
     assert result.timing["ratios"]["decode"]["pairs"] == 3
     assert result.timing["total"]["off_decode_s"] == pytest.approx(9)
     assert [item["id"] for item in result.items] == ["edit/one", "config/two", "edit/three"]
     assert result.items[0]["on"]["passes"] == [[4, 3, 4], [0, 0, 1], [5, 3, 3]]
-    table, _, positions, differences = result.tables
+    table, _ = result.tables
     rows = {
         row[0]: dict(zip([c.name for c in table.columns], row, strict=True)) for row in table.rows
     }
     assert list(rows) == ["edit", "config", "all"]
     assert rows["all"]["identical"] == "2/3"
-    assert differences.rows == (("edit/three", 2, 1.0),)
     assert result.finished
 
 
@@ -274,7 +260,6 @@ def test_replies_are_held_to_be_the_same_where_they_have_to_be(options, identica
     assert table.rows[-1][[c.name for c in table.columns].index("identical")] == shown
     expected = {} if identical is None else {"edit/three": 2}
     assert result.deterministic["first_differences"] == expected
-    assert [found.name for found in result.tables[3:]] == ["differences"] * (identical is not None)
     assert bool(engine.scored) == (identical is not None and report.config.temperature == 0)
 
 

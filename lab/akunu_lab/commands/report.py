@@ -34,6 +34,7 @@ def report(results: tuple[Path, ...], folder: Path, *, no_pictures: bool) -> Non
     """  # noqa: D301 - \b keeps click from wrapping the examples
     from akunu_lab.pages.content import KeptResult, make_page  # --help without
     from akunu_lab.pages.forms import PICTURES, html_page, markdown_page
+    from akunu_lab.pages.hit_rate import studied
     from akunu_lab.study.files import write_text
 
     above = click.get_current_context().parent
@@ -41,7 +42,7 @@ def report(results: tuple[Path, ...], folder: Path, *, no_pictures: bool) -> Non
     assert isinstance(bench, click.Group)  # noqa: S101 - the command is one of its own
     kept: list[KeptResult] = []
     for path in results:
-        result = BenchResult.read(path)
+        result = studied(BenchResult.read(path))
         kept.append(KeptResult(str(path), command_text(result, bench), result))
     page = make_page(kept, pictures=not no_pictures)
     try:

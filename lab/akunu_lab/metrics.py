@@ -1,0 +1,99 @@
+"""Figures of studies, one function each; lab/docs/methods.md has the formulas.
+
+The counts of a reply are a `DecodeStats`. A figure that does not exist, such as a share of nothing,
+is None.
+"""
+
+from collections.abc import Callable, Iterable, Mapping
+from statistics import mean
+from typing import Any
+
+from akunu_py.api import MeasuredReply, Ratio
+from akunu_py.values.types import DecodeStats
+
+
+def tokens_per_pass_macro(replies: Iterable[DecodeStats]) -> float | None:
+    """Return the mean over replies of tokens / passes; each reply has the same weight.
+
+    `DecodeStats.tokens_per_pass` of the sum of all replies is the micro average.
+    """
+    rates = [rate for reply in replies if (rate := reply.tokens_per_pass) is not None]
+    return mean(rates) if rates else None
+
+
+def mean_acceptance_vllm(stats: DecodeStats) -> float | None:
+    """Return 1 + accepted / passes with a draft: passes without one are left out, as in vLLM."""
+    return 1 + stats.accepted / stats.steps_with_draft if stats.steps_with_draft else None
+
+
+def mean_acceptance_spec_bench(stats: DecodeStats) -> float | None:
+    """Return the mean of accepted + 1 over all passes of all replies, as in Spec-Bench.
+
+    It differs from `tokens_per_pass` only for replies that end within the accepted tokens.
+    """
+    return 1 + stats.accepted / stats.steps if stats.steps else None
+
+
+def accepted_per_position(stats: DecodeStats) -> tuple[float, ...]:
+    """Return, for i = 0, 1, ..., the share of passes with a draft that accepted its token i.
+
+    A draft without a token i counts as not accepted there.
+    """
+    return tuple(count / stats.steps_with_draft for count in stats.accepted_per_position)
+
+
+def conditional_acceptance(stats: DecodeStats) -> tuple[float | None, ...]:
+    """Return, for i = 0, 1, ..., accepted at i / accepted at i - 1; at 0 / passes with a draft.
+
+    The product of the first i + 1 is entry i of `accepted_per_position`.
+    """
+    before = (stats.steps_with_draft, *stats.accepted_per_position)
+    return tuple(
+        count / reached if reached else None
+        for count, reached in zip(stats.accepted_per_position, before, strict=False)
+    )
+
+
+def accepted_per_pass(replies: Iterable[MeasuredReply]) -> tuple[int, ...]:
+    """Return, for k = 0, 1, ..., how many passes with a draft accepted k of its tokens."""
+    accepted = [step.accepted for reply in replies for step in reply.passes if step.drafted]
+    counts = [0] * (max(accepted, default=-1) + 1)
+    for number in accepted:
+        counts[number] += 1
+    return tuple(counts)
+
+
+def coverage(stats: DecodeStats) -> float | None:
+    """Return accepted / output tokens: the share of the text that came from drafts."""
+    return stats.accepted / stats.output_tokens if stats.output_tokens else None
+
+
+def normalised_speed(
+    replies: Iterable[tuple[str, MeasuredReply]], cost: Callable[[int], float]
+) -> Ratio:
+    """Return tokens / sum of C(1 + drafted): tokens a plain step of decoding, by the curve alone.
+
+    `replies` are with their sessions, `cost` is C. 1 is plain decoding where C(1) is 1; the
+    drafter's own time is not included.
+    """
+    pairs: list[tuple[str, float, float, float, float]] = []
+    for session, reply in replies:
+        tokens = sum(step.tokens for step in reply.passes)
+        taken = sum(cost(1 + step.drafted) for step in reply.passes)
+        # Plain decoding takes a step a token.
+        pairs.append((session, tokens, tokens, tokens, taken))
+    return Ratio.of(pairs)
+
+
+def step_bytes(traffic: Mapping[str, Any], context: float) -> float:
+    """Return the bytes that a plain step reads with so many tokens in the cache.
+
+    `traffic` is what results have of a model: the bytes of the weights that one token is multiplied
+    with, and for each cache fixed bytes, bytes a token, and the most tokens that it holds.
+    """
+    total = float(traffic["weight_bytes"])
+    for cache in traffic["caches"]:
+        most = cache["most_tokens"]
+        held = context if most is None else min(context, most)
+        total += cache["fixed"] + cache["per_token"] * held
+    return total
