@@ -30,7 +30,7 @@ __all__ = [
 if TYPE_CHECKING:
     from akunu_py.bench.bootstrap import Ratio
     from akunu_py.bench.engine_arm import EngineArm
-    from akunu_py.bench.figures import ArmFigures, Identity
+    from akunu_py.bench.figures import ArmFigures
     from akunu_py.bench.mlx_lm_arm import MlxLmArm
     from akunu_py.bench.reply import MeasuredReply, Recorder
     from akunu_py.bench.result_file import BenchResult, Costs, Failure
@@ -44,7 +44,9 @@ if TYPE_CHECKING:
     from akunu_py.cli.group import CommandGroup
     from akunu_py.cli.measuring import Measurement, load_tokenizer, measuring
     from akunu_py.cli.terminal import printable
+    from akunu_py.cpu.blas import fix_threads
     from akunu_py.system.extras import install_command
+    from akunu_py.tokenizers.vocabulary import common_ids
 
 __all__ += [
     "Arm",
@@ -57,7 +59,6 @@ __all__ += [
     "EngineArm",
     "Failure",
     "Findings",
-    "Identity",
     "Item",
     "ItemReplies",
     "MeasuredReply",
@@ -68,6 +69,8 @@ __all__ += [
     "Recorder",
     "Row",
     "Table",
+    "common_ids",
+    "fix_threads",
     "install_command",
     "load_tokenizer",
     "measuring",
@@ -77,12 +80,12 @@ __all__ += [
 ]
 
 _MEASURING = {
-    **dict.fromkeys(("ArmFigures", "Identity"), "akunu_py.bench.figures"),
     **dict.fromkeys(("MeasuredReply", "Recorder"), "akunu_py.bench.reply"),
     **dict.fromkeys(("BenchResult", "Costs", "Failure"), "akunu_py.bench.result_file"),
     **dict.fromkeys(("Arm", "Item", "ItemReplies", "run_arms"), "akunu_py.bench.runner"),
     **dict.fromkeys(("Column", "Table"), "akunu_py.bench.tables"),
     **dict.fromkeys(("Measurement", "load_tokenizer", "measuring"), "akunu_py.cli.measuring"),
+    "ArmFigures": "akunu_py.bench.figures",
     "Command": "akunu_py.cli.command",
     "CommandGroup": "akunu_py.cli.group",
     "EngineArm": "akunu_py.bench.engine_arm",
@@ -91,6 +94,8 @@ _MEASURING = {
     "Prompt": "akunu_py.bench.workloads",
     "Ratio": "akunu_py.bench.bootstrap",
     "Row": "akunu_py.bench.rows",
+    "common_ids": "akunu_py.tokenizers.vocabulary",
+    "fix_threads": "akunu_py.cpu.blas",
     "install_command": "akunu_py.system.extras",
     "printable": "akunu_py.cli.terminal",
     "run_speed": "akunu_py.bench.speed",

@@ -211,7 +211,7 @@ def run_speed(
             pass
     arms: list[Arm] = [
         MlxLmArm(
-            BASELINE, engine, max_tokens=max_tokens, plain=BASELINE, keeps_prompt=True
+            BASELINE, engine, max_tokens=max_tokens, keeps_prompt=True
         ),
         *(
             EngineArm(name, engine, one, plain="none", keeps_prompt=True)

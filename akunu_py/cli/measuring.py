@@ -70,13 +70,9 @@ class Measurement:
 
     quick: bool = False
     drafters: tuple[str, ...] = ()
-    tokenizer: Path | None = None
     seed: int = 0
     temperature: float = 0.0
-    temperatures: tuple[float, ...] = ()
     streams: tuple[int, ...] | None = None
-    threads: int = 0
-    processes: int = 0
     as_json: bool = False
     markdown: bool = False
     output: Path | None = None
@@ -157,27 +153,7 @@ class Measurement:
             let_others_end()
         if beside is not None:
             loading = _settled_beside(model_path(model), loading, beside)
-        engine = load_engine(model, loading)
-        if self.threads:
-            from akunu_py.cpu.blas import fix_threads
-
-            fix_threads(self.threads)
-        return engine
-
-    def load_tokenizer(self) -> "Tokenizer":
-        """Return the tokenizer of --tokenizer; its model's weights are not looked at.
-
-        Left out, it is that of the model that ships, whatever the settings' own one is: figures are
-        compared with it.
-        """
-        from akunu_py.cli.default_model_offer import fetch_unasked
-        from akunu_py.model_store.known_models import default_model_path
-
-        if self.tokenizer is None:
-            fetch_unasked()
-        return load_tokenizer(
-            default_model_path() if self.tokenizer is None else model_path(str(self.tokenizer))
-        )
+        return load_engine(model, loading)
 
     def prompts(self) -> "tuple[list[Prompt], list[Failure]]":
         """Return the prompts that the command was told to use, and lines of files that do not fit.
@@ -292,13 +268,9 @@ def measuring(
     quick: int = 0,
     drafters: str = "",
     drafters_default: Sequence[str] = (),
-    tokenizer: str = "",
     streams: str = "",
     seed: bool = False,
     temperature: bool = False,
-    temperatures: Sequence[float] = (),
-    threads: bool = False,
-    processes: bool = False,
     output: bool = True,
 ) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """Add the options that measuring commands share; the command gets a `Measurement` first.
@@ -311,29 +283,22 @@ def measuring(
         limit: take --limit, with this help; `limit_default` is taken when it is left out.
         quick: take --quick, with which so many prompts or items are taken.
         drafters: take --drafter, repeatable, with this help; `drafters_default` when left out.
-        tokenizer: take --tokenizer, with this help.
         streams: take --streams, numbers of replies at once, with this help.
-        seed: take --seed. `temperature`, `threads` and `processes` take the options of their names,
-            `temperatures` takes --temperature, repeatable, these when left out.
+        seed: take --seed; `temperature` takes --temperature.
         output: take the options of a result: --json and others.
     """
     options: list[Option] = []
     if drafters:
         options.append(_drafter_option(drafters, tuple(drafters_default)))
-    if tokenizer:
-        options.append(_TOKENIZER(help=tokenizer))
     if streams:
         options.append(click.option("--streams", type=_Counts(), metavar="N,N...", help=streams))
-    if temperature or temperatures:
-        options.append(_temperature_option(temperatures))
+    options += [_TEMPERATURE] if temperature else []
     options += [_SEED] if seed else []
     if prompts:
         options += [_FILES, _named_category()] if prompts == "files" else [_CATEGORY]
     if limit:
         shown = limit if limit_default is None else f"{limit}  [default: {limit_default}]"
         options.append(click.option("--limit", type=click.IntRange(min=1), metavar="N", help=shown))
-    options += [_THREADS] if threads else []
-    options += [_PROCESSES] if processes else []
     options += [_QUICK] if quick else []
     options += kind.output_options if output else []
     declared = click.Command(None)
@@ -348,9 +313,6 @@ def measuring(
             shared |= {name: given.pop(name) for name in ("model", "loading") if name in given}
             if limit and shared["limit"] is None:
                 shared["limit"] = quick if shared.get("quick") else limit_default
-            for name in ("threads", "processes"):
-                if name in shared:
-                    shared[name] = shared[name] or _cores()
             bench = kind(command=click.get_current_context().command.name or "", **shared)
             if output:
                 bench.check()
@@ -364,11 +326,18 @@ def measuring(
     return add
 
 
-def load_tokenizer(path: Path) -> "Tokenizer":
-    """Return the tokenizer of a GGUF file or a folder; weights are not looked at.
+def load_tokenizer(model: str | Path | None = None) -> "Tokenizer":
+    """Return the tokenizer of a model by any of its names; weights are not looked at.
 
-    Raises ConfigError for another path, ModelFormatError for a damaged vocabulary.
+    None is the model that ships, whatever the settings' own one is: figures are compared with it.
+    Raises ConfigError for what is no model, ModelFormatError for a damaged vocabulary.
     """
+    from akunu_py.cli.default_model_offer import fetch_unasked
+    from akunu_py.model_store.known_models import default_model_path
+
+    if model is None:
+        fetch_unasked()
+    path = default_model_path() if model is None else model_path(str(model))
     if path.is_dir() and not (path / _CONVERTED).is_file():
         # mlx-lm takes over a second
         from akunu_py.models.folder_settings import read_folder_config
@@ -402,12 +371,6 @@ def _settled_beside(
     return replace(loading, exact_weights=settle_weights(path, placed, others).exact_weights)
 
 
-def _cores() -> int:
-    from akunu_py.cpu.blas import allowed_cores
-
-    return allowed_cores()
-
-
 def _drafter_option(text: str, default: tuple[str, ...]) -> Option:
     shown: dict[str, Any] = {"default": default, "show_default": True} if default else {}
     return click.option(
@@ -416,26 +379,10 @@ def _drafter_option(text: str, default: tuple[str, ...]) -> Option:
     )  # fmt: skip
 
 
-def check_temperatures(
-    context: click.Context, parameter: click.Parameter, given: float | tuple[float, ...]
-) -> float | tuple[float, ...]:
-    """Return what an option of temperatures was given; refuses a number of threads after -t."""
-    for temperature in given if isinstance(given, tuple) else (given,):
-        check_short_temperature(temperature, typed_name(cast("click.Option", parameter), context))
+def _check_temperature(context: click.Context, parameter: click.Option, given: float) -> float:
+    """Refuse a number of threads after -t."""
+    check_short_temperature(given, typed_name(parameter, context))
     return given
-
-
-def _temperature_option(several: Sequence[float]) -> Option:
-    spellings = ("-t", "--temperature", *(["temperatures"] if several else []))
-    more: dict[str, Any] = (
-        {"multiple": True, "default": tuple(several), "help": "Of all replies; repeatable."}
-        if several
-        else {"default": 0.0, "help": "0 takes the likeliest token; above 0 tokens are drawn."}
-    )
-    return option(
-        *spellings, also=("--temp",), type=float, show_default=True, callback=check_temperatures,
-        **more,
-    )  # fmt: skip
 
 
 class _Counts(click.ParamType[tuple[int, ...]]):
@@ -483,18 +430,11 @@ _FILES = click.option(
     help="Use the prompts of this file instead of the shipped ones; repeatable. It holds prompts, "
     "a trace, HumanEval's problems or Spec-Bench's questions, a line each.",
 )
-_TOKENIZER = functools.partial(
-    click.option, "--tokenizer", type=click.Path(path_type=Path), metavar="MODEL|GGUF"
-)
+_TEMPERATURE = option(
+    "-t", "--temperature", also=("--temp",), type=float, default=0.0, show_default=True,
+    callback=_check_temperature, help="0 takes the likeliest token; above 0 tokens are drawn.",
+)  # fmt: skip
 _SEED = option("-s", "--seed", type=int, default=0, show_default=True, help="Seed of the noise.")
-_THREADS = click.option(
-    "-t", "--threads", type=click.IntRange(min=1), metavar="N",
-    help="Compute with N threads in every program, on the CPU; one a core, when left out.",
-)  # fmt: skip
-_PROCESSES = click.option(
-    "--processes", type=click.IntRange(min=1), metavar="N",
-    help="Replay in N processes.  [default: one a core]",
-)  # fmt: skip
 _QUICK = click.option(
     "--quick",
     is_flag=True,

@@ -1,12 +1,11 @@
 """mlx-lm's own decoding, ids to ids: the baseline of akunu's speed.
 
 mlx-lm's `stream_generate` keeps the model wired on Metal while it decodes, as akunu does. So the
-loops here also run inside a `ReplyFrame`; without it mlx-lm would be measured under worse
+loop here also runs inside a `ReplyFrame`; without it mlx-lm would be measured under worse
 conditions.
 """
 
 from collections.abc import Callable, Generator, Sequence
-from dataclasses import dataclass
 
 import mlx.core as mx
 from mlx import nn
@@ -14,25 +13,12 @@ from mlx_lm.models.cache import can_trim_prompt_cache, make_prompt_cache, trim_p
 
 from akunu_py.models.cache import Cache
 from akunu_py.models.device import ReplyFrame
-from akunu_py.models.whole_mlx_lm import (
-    generate_step,
-    generation_stream,
-    speculative_generate_step,
-)
+from akunu_py.models.whole_mlx_lm import generate_step, generation_stream
 from akunu_py.sampling.sampler import force_token
 
 _PREFILL_CHUNK = 512
 
 _frame = ReplyFrame(generation_stream)
-
-
-@dataclass(frozen=True, slots=True)
-class LoopPass:
-    """Tokens of one pass of mlx-lm's loop, and how many tokens were drafted and accepted."""
-
-    token_ids: tuple[int, ...]
-    num_drafted: int = 0
-    num_accepted: int = 0
 
 
 class PlainLoop:
@@ -49,8 +35,8 @@ class PlainLoop:
 
     def passes(
         self, prompt: Sequence[int], max_tokens: int, text: Sequence[int] | None = None
-    ) -> Generator[LoopPass, None, None]:
-        """Yield the passes of a reply: the tokens of `text` where given, else the model's own.
+    ) -> Generator[int, None, None]:
+        """Yield a reply's tokens, one a pass: those of `text` where given, else the model's own.
 
         The first comes after the prefill. Close the iterator to end a reply early.
         """
@@ -72,7 +58,7 @@ class PlainLoop:
             try:
                 for token, _ in steps:
                     fed += 1
-                    yield LoopPass((int(token),))
+                    yield int(token)
             finally:
                 _settle(self._caches)
                 if self._keeps_prompt:
@@ -96,51 +82,6 @@ class PlainLoop:
             trim_prompt_cache(self._caches, fed)
         else:
             self._caches = []
-
-
-def drafted_passes(
-    model: nn.Module,
-    draft_model: nn.Module,
-    prompt: Sequence[int],
-    max_tokens: int,
-    num_draft_tokens: int,
-) -> Generator[LoopPass, None, None]:
-    """Yield the passes of `mlx_lm.generate.speculative_generate_step`, as `PlainLoop` does.
-
-    Both models must have the same vocabulary. Raises ValueError for a model whose caches cannot
-    drop rows.
-    """
-    caches = [*make_prompt_cache(model), *make_prompt_cache(draft_model)]
-    steps = speculative_generate_step(
-        mx.array(list(prompt)),
-        model,
-        draft_model,
-        num_draft_tokens=num_draft_tokens,
-        max_tokens=max_tokens,
-        prompt_cache=caches,
-        sampler=_greedy,
-    )
-    done = 0
-    token_ids: list[int] = []
-
-    def loop_pass(num_accepted: int) -> LoopPass:
-        return LoopPass(tuple(token_ids), min(max_tokens - done, num_draft_tokens), num_accepted)
-
-    with _frame(model):
-        try:
-            for token, _, drafted in steps:
-                token_ids.append(int(token))
-                # The last token of a pass is the model's own, unless `max_tokens` cut it off.
-                if not drafted:
-                    yield loop_pass(len(token_ids) - 1)
-                    done += len(token_ids)
-                    token_ids.clear()
-            if token_ids:
-                yield loop_pass(len(token_ids))
-        finally:
-            # Closing it rolls back the rejected rows.
-            steps.close()
-            _settle(caches)
 
 
 def peak_memory_bytes() -> int:

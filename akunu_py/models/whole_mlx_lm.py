@@ -32,7 +32,7 @@ def quiet_import() -> Iterator[None]:
 
 
 with quiet_import():
-    from mlx_lm.generate import generate_step, generation_stream, speculative_generate_step
+    from mlx_lm.generate import generate_step, generation_stream
     from mlx_lm.tokenizer_utils import TokenizerWrapper
     from mlx_lm.utils import (
         MODEL_ARCHITECTURE_REMAPPING,
@@ -58,7 +58,6 @@ __all__ = [
     "load_tokenizer",
     "quiet_import",
     "save_model",
-    "speculative_generate_step",
 ]
 
 

@@ -16,8 +16,7 @@ from akunu_lab.counts.corpus_model import CorpusCounts, CorpusModel
 from akunu_lab.counts.fitting import fit_counts
 from akunu_lab.counts.interpolation import CountModel
 from akunu_lab.counts.ngram_model import NgramModel
-from akunu_py.api import Drafter, Engine
-from akunu_py.tokenizers.vocabulary import common_ids
+from akunu_py.api import Drafter, Engine, common_ids
 
 Probabilities = NDArray[np.float64]
 """One distribution, float64 [vocab]."""

@@ -53,6 +53,17 @@ _DEFAULT_DRAFT = "akunu-tiny-draft.gguf"
     is_flag=True,
     help="Also compare predicted with measured speed, for the drafter ngram and the draft model.",
 )
+@click.option(
+    "-t",
+    "--temperature",
+    "--temp",
+    "temperatures",
+    type=float,
+    multiple=True,
+    default=(0.0, 1.0),
+    show_default=True,
+    help="Of target and drafts alike; repeatable.",
+)
 @measuring(
     Study,
     model=True,
@@ -61,10 +72,15 @@ _DEFAULT_DRAFT = "akunu-tiny-draft.gguf"
     limit="Use N prompts of each category.",
     quick=_QUICK_PROMPTS,
     seed=True,
-    temperatures=(0.0, 1.0),
 )
 def alpha(
-    bench: Study, draft_model: Path | None, *, speed: bool, num_tokens: int | None, **options: Any
+    bench: Study,
+    draft_model: Path | None,
+    *,
+    speed: bool,
+    num_tokens: int | None,
+    temperatures: tuple[float, ...],
+    **options: Any,
 ) -> None:
     """Measure the probability that a model accepts a drafted token, by the source of drafts.
 
@@ -82,7 +98,7 @@ def alpha(
     measuring = {
         **options,
         "seed": bench.seed,
-        "temperatures": tuple(dict.fromkeys(bench.temperatures)),
+        "temperatures": tuple(dict.fromkeys(temperatures)),
         "num_tokens": num_tokens or (_QUICK_TOKENS if bench.quick else _TOKENS),
     }
     from akunu_lab.alpha.run import check_alpha_options, run_alpha, with_predictions  # imports MLX

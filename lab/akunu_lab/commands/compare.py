@@ -1,6 +1,8 @@
 """`akunu bench compare`: other programs on the same weights and token ids, in one run."""
 
 import importlib.util
+import os
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -40,6 +42,15 @@ _MODULES = {"mlx-lm": "mlx_lm", "llama.cpp": "xllamacpp", "transformers": "torch
     help="akunu's drafts: what pays on this machine, or always everything. With always the passes "
     "are the same in every run.",
 )
+@click.option(
+    "-t",
+    "--threads",
+    type=click.IntRange(min=1),
+    default=lambda: len(os.sched_getaffinity(0)) if sys.platform == "linux" else os.cpu_count(),
+    show_default="one a core",
+    metavar="N",
+    help="Compute with N threads in every program, on the CPU.",
+)
 @measuring(
     Study,
     model=True,
@@ -49,12 +60,12 @@ _MODULES = {"mlx-lm": "mlx_lm", "llama.cpp": "xllamacpp", "transformers": "torch
     prompts="files",
     limit="Use N prompts of each category.",
     quick=1,
-    threads=True,
 )
 def compare(
     bench: Study,
     programs: tuple[str, ...],
     max_tokens: int | None,
+    threads: int,
     draft_budget: Literal["auto", "always"],
 ) -> None:
     """Compare akunu with mlx-lm, llama.cpp and transformers, greedily, in one run.
@@ -88,12 +99,12 @@ def compare(
         programs=programs,
         max_tokens=max_tokens or (_QUICK_TOKENS if bench.quick else _TOKENS),
         draft_budget=draft_budget,
-        num_threads=bench.threads,
+        num_threads=threads,
     )
     arguments: dict[str, Any] = {
         "drafters": drafters,
         "programs": programs,
-        "threads": bench.threads,
+        "threads": threads,
         "category": bench.categories,
         "prompts": bench.files,
         "limit": bench.limit,

@@ -5,7 +5,8 @@ from typing import Any
 
 import click
 
-from akunu_py.api import CommandGroup, Measurement, measuring
+from akunu_lab.study.options import tokenizer_option
+from akunu_py.api import CommandGroup, Measurement, load_tokenizer
 
 _KB = 1024
 
@@ -47,15 +48,13 @@ def counts() -> None:
     show_default=True,
     help="Count only tokens (1), or also pairs of neighbours (2).",
 )
-@measuring(
-    tokenizer="The model to draft for; its tokenizer is enough. The model that ships, when left "
-    "out.",
-    output=False,
+@tokenizer_option(
+    "The model to draft for; its tokenizer is enough. The model that ships, when left out."
 )
 @click.option("--ids", is_flag=True, help="CORPUS has decimal token ids instead of text.")
 @click.option("--force", is_flag=True, help="Replace FILE if it is there.")
 def fit(
-    bench: Measurement, corpus: Path, output: Path, order: int, *, ids: bool, force: bool
+    corpus: Path, output: Path, order: int, tokenizer: Path | None, *, ids: bool, force: bool
 ) -> None:
     """Count the tokens of CORPUS, a text in UTF-8.
 
@@ -71,18 +70,18 @@ def fit(
     from akunu_lab.counts import fit_counts, id_pieces, save_counts, text_pieces
     from akunu_py.drafting.memory import vocabulary_fingerprint
 
-    tokenizer = bench.load_tokenizer()
-    with bench.progress("kB counted") as progress:
+    texts = load_tokenizer(tokenizer)
+    with Measurement.progress("kB counted") as progress:
 
         def read(done: int, size: int) -> None:
             progress(done // _KB, size // _KB)
 
-        pieces = id_pieces(corpus, read) if ids else text_pieces(corpus, tokenizer, read)
-        found = fit_counts(pieces, tokenizer.vocabulary_size, order=order)
+        pieces = id_pieces(corpus, read) if ids else text_pieces(corpus, texts, read)
+        found = fit_counts(pieces, texts.vocabulary_size, order=order)
     if not found.num_tokens:
         raise click.UsageError(f"the corpus {corpus} is empty; there is nothing to count")
     try:
-        save_counts(found, output, vocabulary_fingerprint(tokenizer.token_texts()))
+        save_counts(found, output, vocabulary_fingerprint(texts.token_texts()))
     except OSError as error:
         raise click.UsageError(f"{output} cannot be written: {error.strerror or error}") from None
     pairs = f", {found.pairs.size:,} different pairs" if order == 2 else ""

@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING, Any
 import click
 from click.core import ParameterSource
 
+from akunu_lab.study.options import tokenizer_option
 from akunu_lab.study.study import Study
-from akunu_py.api import Command, measuring
+from akunu_py.api import Command, load_tokenizer, measuring
 
 if TYPE_CHECKING:
     from akunu_py.api import Engine, Failure, Item, Tokenizer
@@ -54,13 +55,14 @@ _MOST_PROMPT_TOKENS = 1024
     metavar="N",
     help="Leave out items with longer prompts.",
 )
+@tokenizer_option(
+    "With --random-model: tokenize with this model's tokenizer.  [default: the shipped model]"
+)
 @measuring(
     Study,
     loading=("draft_model", "heads"),
     drafters="Measure this drafter; repeatable.",
     drafters_default=("none", "ngram", "auto"),
-    tokenizer="With --random-model: tokenize with this model's tokenizer.  [default: the shipped "
-    "model]",
     limit="Use N items of each trace.",
     limit_default=4,
     quick=1,
@@ -69,6 +71,7 @@ def recorded(
     bench: Study,
     traces: tuple[Path, ...],
     random_model: str | None,
+    tokenizer: Path | None,
     max_prompt_tokens: int,
     **options: Any,
 ) -> None:
@@ -84,7 +87,7 @@ def recorded(
     """  # noqa: D301 - \b keeps click from wrapping the examples
     if random_model is not None and bench.model is not None:
         raise click.UsageError("give either --model or --random-model")
-    if bench.tokenizer is not None and random_model is None:
+    if tokenizer is not None and random_model is None:
         raise click.UsageError("--tokenizer goes with --random-model; a model has its own")
     for name in ("kv_bits", "reproducible"):
         if getattr(bench.loading, name):
@@ -98,13 +101,13 @@ def recorded(
         **bench.settled,
         "traces": traces,
         "random_model": random_model,
-        "tokenizer": bench.tokenizer,
+        "tokenizer": tokenizer,
         "limit": bench.limit,
         "max_prompt_tokens": max_prompt_tokens,
         "drafters": bench.drafters,
         **options,
     }
-    with _engine(bench, random_model) as engine:
+    with _engine(bench, random_model, tokenizer) as engine:
         failures: list[Failure] = []
         items = _items(
             engine.tokenizer,
@@ -128,13 +131,13 @@ def recorded(
     bench.emit(result, report.head(result, "forced to recorded replies", **sizes))
 
 
-def _engine(bench: Study, random_model: str | None) -> "Engine":
+def _engine(bench: Study, random_model: str | None, tokenizer: Path | None) -> "Engine":
     if random_model is None:
         return bench.engine(waits=True)
     _refuse_options_of_files()
     from akunu_lab.random_models import build_random_model
 
-    return build_random_model(random_model, bench.load_tokenizer())
+    return build_random_model(random_model, load_tokenizer(tokenizer))
 
 
 def _refuse_options_of_files() -> None:

@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING
 
 import click
 
+from akunu_lab.study.options import processes_option, tokenizer_option
 from akunu_lab.study.study import Study
-from akunu_py.api import Command, measuring
+from akunu_py.api import Command, load_tokenizer, measuring
 
 if TYPE_CHECKING:
     from akunu_lab.replay.runner import ReplayItem
@@ -53,21 +54,24 @@ _DEFAULT_CURVE = "m5-max-70b-4bit"
     show_default=True,
     help="Group the table by category or by trace.",
 )
+@tokenizer_option(
+    "Tokenize with this model's tokenizer; a vocabulary is enough.  [default: the shipped model]"
+)
+@processes_option
 @measuring(
     Study,
-    tokenizer="Tokenize with this model's tokenizer; a vocabulary is enough.  [default: the "
-    "shipped model]",
     streams="Replay auto with the engine's draft budget, for these numbers of replies at once.",
-    processes=True,
     limit="Use the first N items of each trace.",
     quick=20,
 )
 def replay(
     bench: Study,
     traces: tuple[Path, ...],
+    *,
     drafters: tuple[str, ...],
     curves: tuple[str, ...],
-    *,
+    tokenizer: Path | None,
+    processes: int,
     tune: bool,
     memory: "Memory",
     by: str,
@@ -114,14 +118,14 @@ def replay(
     failures: list[Failure] = []
     # All are read before any is tokenized: a mistake in the last one is told at once.
     read = read_traces(traces, limit, failures)
-    items = tokenize_traces(read, bench.load_tokenizer(), failures, bench.progress)
+    items = tokenize_traces(read, load_tokenizer(tokenizer), failures, bench.progress)
     if tune:
         _check_halves(items)
     arguments: dict[str, object] = {
         "traces": traces,
         "drafter": names,
         "curve": curves or (_DEFAULT_CURVE,),
-        "tokenizer": bench.tokenizer,
+        "tokenizer": tokenizer,
         "tune": tune,
         "memory": memory,
         "by": by,
@@ -157,7 +161,7 @@ def replay(
             replays,
             ReplayInputs(items, costs, memory),
             run.store,
-            processes=bench.processes,
+            processes=processes,
             progress=progress,
         )
     # Figures are over all traces: a drafter that an interrupt left without one has none.

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from akunu_lab.study.options import processes_option, tokenizer_option
 from akunu_lab.study.study import Study
-from akunu_py.api import Command, measuring
+from akunu_py.api import Command, load_tokenizer, measuring
 
 if TYPE_CHECKING:
     from akunu_lab.replay.cells import Cell, Setting
@@ -102,20 +103,20 @@ _TOKENS = 128
     metavar="N",
     help=f"Generate at most N tokens a reply.  [default: {_TOKENS}; {_QUICK_TOKENS} with --quick]",
 )
+@tokenizer_option("Tokenize traces with this tokenizer, with --curve; the model's, when left out.")
+@processes_option
 @measuring(
     Study,
     model=True,
     loading=("draft_model", "counts"),
     drafters="Sweep this drafter; repeatable. The n-gram drafters and auto, when left out.",
-    tokenizer="Tokenize traces with this tokenizer, with --curve; the model's, when left out.",
     prompts="shipped",
     limit="Use N prompts of each category, or N items of each trace.",
     quick=3,
     temperature=True,
     seed=True,
-    processes=True,
 )
-def sweep(bench: Study, **options: Any) -> None:
+def sweep(bench: Study, tokenizer: Path | None, processes: int, **options: Any) -> None:
     """Find the drafter and the settings that are fastest here.
 
     The model answers the shipped prompts once, plainly. Then each cell of the grid is replayed on
@@ -161,15 +162,15 @@ def sweep(bench: Study, **options: Any) -> None:
     )
     choose_axes(dict.fromkeys(plan.grid.cells, 1.0), options["heat_axes"], plan.default.drafter)
     _warn(plan.grid.cells, bench.temperature)
-    settled = SweepOptions(plan=plan, processes=bench.processes, **options)
+    settled = SweepOptions(plan=plan, processes=processes, **options)
     arguments = {
-        "drafters": bench.drafters, "axes": axes, "tokenizer": bench.tokenizer, **options,
+        "drafters": bench.drafters, "axes": axes, "tokenizer": tokenizer, **options,
         **bench.settled,
     }  # fmt: skip
     opened = bench.engine() if settled.needs_model else contextlib.nullcontext()
     with opened as engine:
-        tokenizer = bench.load_tokenizer() if engine is None else engine.tokenizer
-        _measure(bench, settled, arguments, engine, tokenizer)
+        own = load_tokenizer(tokenizer) if engine is None else engine.tokenizer
+        _measure(bench, settled, arguments, engine, own)
 
 
 def _axes(options: dict[str, Any]) -> "dict[str, Sequence[Setting]]":

@@ -3,7 +3,8 @@
 from collections.abc import Sequence
 
 from akunu_lab.compare.arm import ComparedModel, Program, Skipped
-from akunu_py.api import Arm, Engine, MlxLmArm, load_tokenizer
+from akunu_lab.compare.drafted_loop import DraftedArm
+from akunu_py.api import Arm, Engine, MlxLmArm, fix_threads, load_tokenizer
 
 PLAIN = "mlx-lm-plain"
 _DRAFT = "mlx-lm-draft"
@@ -16,15 +17,16 @@ def make_arms(subject: ComparedModel) -> Sequence[Arm | Skipped]:
     """Return the plain arm, and the arm with the draft model if there is one."""
     engine, skipped = _load(subject)
     weights = f"{engine.description.weights} weights as akunu loads them"
+    fix_threads(subject.num_threads)
     plain = MlxLmArm(
-        PLAIN, engine, max_tokens=subject.max_tokens, plain=PLAIN, end_ids=subject.end_ids,
-        about=f"generate_step, {weights}", num_threads=subject.num_threads,
+        PLAIN, engine, max_tokens=subject.max_tokens, end_ids=subject.end_ids,
+        about=f"generate_step, {weights}",
     )  # fmt: skip
     if skipped is not None:
         return [plain, skipped]
     return [
         plain,
-        MlxLmArm(
+        DraftedArm(
             _DRAFT, engine, max_tokens=subject.max_tokens, plain=PLAIN, end_ids=subject.end_ids,
             about=f"speculative_generate_step, {_NUM_DRAFT_TOKENS} drafted, {weights}",
             num_draft_tokens=_NUM_DRAFT_TOKENS,

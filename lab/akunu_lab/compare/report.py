@@ -16,7 +16,6 @@ from akunu_py.api import (
     Costs,
     Failure,
     Findings,
-    Identity,
     ItemReplies,
     Ratio,
     Table,
@@ -83,8 +82,11 @@ class Comparison:
 
     arms: tuple[Arm, ...]
     figures: Mapping[str, ArmFigures]
-    own: Mapping[str, Identity]
-    akunu: Mapping[str, Identity]
+    own: Mapping[str, Any]
+    """Agreement with the program's plain arm: see `ArmFigures.identity`."""
+
+    akunu: Mapping[str, Any]
+    """Agreement with akunu's plain arm."""
 
 
 def compare(arms: Sequence[Arm], runs: Sequence[ItemReplies], logits: Logits) -> Comparison:

@@ -27,6 +27,7 @@ from akunu_py.api import (
     GenerationConfig,
     Item,
     Prompt,
+    fix_threads,
     run_arms,
 )
 from akunu_py.drafting.registry import default_num_draft_tokens, kind_of, make_drafter
@@ -89,6 +90,7 @@ def run_compare(
     if not items:
         reason = unfit[0].error if unfit else "there are none"
         raise ConfigError(f"there are no prompts to compare with: {reason}")
+    fix_threads(options.num_threads)
     arms, missing = _own_arms(engine, options)
     try:
         probe = items[0].prompt[:_PROBE_TOKENS]

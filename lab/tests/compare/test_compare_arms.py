@@ -19,6 +19,7 @@ from whole_numbers import LEEWAY
 
 from akunu_lab.compare import run, transformers_arms
 from akunu_lab.compare.arm import ComparedModel, Skipped, UnavailableError
+from akunu_lab.compare.drafted_loop import drafted_passes
 from akunu_lab.compare.llama_cpp_arms import LLAMA_CPP, MODES, PLAIN, LlamaCppArm
 from akunu_lab.compare.mlx_lm_arms import MLX_LM
 from akunu_lab.compare.plain_decoder import plain_decoder
@@ -30,7 +31,7 @@ from akunu_py.bench.runner import Item
 from akunu_py.cli.main import cli
 from akunu_py.models.expansion import dense_arrays
 from akunu_py.models.layers import FrequencyRope
-from akunu_py.models.mlx_lm_loop import PlainLoop, drafted_passes
+from akunu_py.models.mlx_lm_loop import PlainLoop
 from akunu_py.system.errors import ContractError
 from akunu_py.system.extras import install_command
 
@@ -96,7 +97,7 @@ class TestMlxLm:
     def test_a_pass_has_what_the_draft_model_guessed_and_one_more(self):
         target, draft = tiny(seed=3), tiny(seed=3)
         prompt = prompt_of(30)
-        plain = [done.token_ids[0] for done in PlainLoop(target).passes(prompt, 12)]
+        plain = list(PlainLoop(target).passes(prompt, 12))
         # The model as its own draft model: everything is accepted.
         passes = list(drafted_passes(target, draft, prompt, 12, 3))
         assert [token for done in passes for token in done.token_ids] == plain
@@ -111,7 +112,7 @@ class TestMlxLm:
     def test_a_draft_model_that_is_wrong_costs_no_token(self):
         target, draft = tiny(seed=3), tiny(seed=9)
         prompt = prompt_of(30)
-        plain = [done.token_ids[0] for done in PlainLoop(target).passes(prompt, 12)]
+        plain = list(PlainLoop(target).passes(prompt, 12))
         passes = list(drafted_passes(target, draft, prompt, 12, 2))
         assert [token for done in passes for token in done.token_ids] == plain
         assert all(len(done.token_ids) == done.num_accepted + 1 for done in passes[:-1])
