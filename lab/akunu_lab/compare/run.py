@@ -91,7 +91,9 @@ def run_compare(
         reason = unfit[0].error if unfit else "there are none"
         raise ConfigError(f"there are no prompts to compare with: {reason}")
     fix_threads(options.num_threads)
-    arms, missing = _own_arms(engine, options)
+    # Without the draft model, which `auto` would ask. It learns the costs that are measured on it.
+    alone = engine.sibling()
+    arms, missing = _own_arms(engine, alone, options)
     try:
         probe = items[0].prompt[:_PROBE_TOKENS]
         subject = ComparedModel(
@@ -109,7 +111,7 @@ def run_compare(
         peers, absent = start_peers([PROGRAMS[name] for name in options.programs], subject)
         arms += peers
         with begin({"arms": {arm.name: arm.version for arm in arms}}) as bench:
-            costs = _costs(engine, items, bench.store)
+            costs = _costs(alone, items, bench.store)
             runs = run_arms(arms, items, store=bench.store, progress=progress)
         comparison = compare(arms, runs.items, engine.logits)
     finally:
@@ -123,7 +125,9 @@ def run_compare(
     )  # fmt: skip
 
 
-def _own_arms(engine: Engine, options: CompareOptions) -> tuple[list[Arm], list[Skipped]]:
+def _own_arms(
+    engine: Engine, alone: Engine, options: CompareOptions
+) -> tuple[list[Arm], list[Skipped]]:
     """Return the plain arm, an arm for each drafter, and the arms that cannot be made.
 
     Drafters that ask a draft model each have their own engine, so that none profits from another's
@@ -131,9 +135,8 @@ def _own_arms(engine: Engine, options: CompareOptions) -> tuple[list[Arm], list[
     """
     arms: list[Arm] = []
     skipped: list[Skipped] = []
-    plain_engine = engine.sibling()
     for name in ("none", *(name for name in options.drafters if name != "none")):
-        own = plain_engine
+        own = alone
         if kind_of(name).needs == "draft model":
             if engine.draft_model is None:
                 reason = "it asks a draft model; give one: --draft-model"

@@ -83,7 +83,7 @@ def made(program, subject):
 
 def akunu_arms(engine, drafters=("ngram", "none"), draft_budget="always", max_tokens=24):
     options = CompareOptions(drafters=drafters, draft_budget=draft_budget, max_tokens=max_tokens)
-    arms, skipped = run._own_arms(engine, options)
+    arms, skipped = run._own_arms(engine, engine.sibling(), options)
     return sorted_out([*arms, *skipped])
 
 
