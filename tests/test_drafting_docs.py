@@ -1,4 +1,4 @@
-"""docs/drafting.md against the code: names and numbers of the drafters."""
+"""The pages about drafters against the code: names and numbers."""
 
 import re
 from pathlib import Path
@@ -6,15 +6,19 @@ from pathlib import Path
 import pytest
 
 from akunu_py.decoding.loop import NUM_CANDIDATES
-from akunu_py.drafting.memory import MAX_TOKENS, SAVE_EVERY_S
+from akunu_py.drafting.auto.drafter import SAVE_EVERY_S
+from akunu_py.drafting.memory import MAX_TOKENS
 from akunu_py.drafting.registry import default_num_draft_tokens, drafter_names
 
-TEXT = (Path(__file__).parents[1] / "docs" / "drafting.md").read_text("utf-8")
+ROOT = Path(__file__).parents[1]
+TEXT = (ROOT / "docs/drafting.md").read_text("utf-8")
+OF_THE_LAB = ROOT / "lab/docs/drafters.md"
 
 
 @pytest.mark.lab
-def test_the_table_names_every_drafter_and_its_number():
-    rows = re.findall(r"^\| (`[a-z-`, ]+`) \|.*\|\s*(\d*)\s*\|[^|]*\|$", TEXT, re.MULTILINE)
+def test_the_tables_name_every_drafter_and_its_number():
+    tables = TEXT + OF_THE_LAB.read_text("utf-8")
+    rows = re.findall(r"^\| (`[a-z-`, ]+`) \|.*\|\s*(\d*)\s*\|[^|]*\|$", tables, re.MULTILINE)
     said = {
         name: int(number or 0) for names, number in rows for name in re.findall("[a-z-]+", names)
     }

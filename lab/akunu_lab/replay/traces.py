@@ -1,6 +1,6 @@
 """Traces: recorded prompts and outputs, one JSON object a line, read strictly.
 
-The format is in docs/measuring.md. A malformed line is reported with its field and not used;
+The format is in lab/docs/traces.md. A malformed line is reported with its field and not used;
 reading continues if the caller takes reports.
 """
 
