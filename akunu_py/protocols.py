@@ -21,7 +21,7 @@ NO_CHOICE = -2
 
 Hidden = Literal["normed", "raw"] | tuple[int, ...]
 """Hidden states of a target: after its last norm, or before; or, side by side, those that go into
-the layers of these numbers, in ascending order; () for a drafter that reads rows alone."""
+the layers of these numbers, in ascending order; () for a drafter that reads positions alone."""
 
 
 class KeptRows(Protocol):
@@ -88,14 +88,14 @@ class Drafter:
     target keeps them only for such a drafter."""
 
     reads_candidates = False
-    """Whether it learns from the target's own runners-up, which are computed only then. This and
+    """Whether the drafter learns from the target's runners-up, which are computed only then. This and
     the next two follow from the methods that a class has of its own."""
 
     uses_curve = False
-    """Whether it uses the costs of passes itself."""
+    """Whether the drafter uses the costs of passes itself."""
 
     draws = False
-    """Whether it draws its tokens and knows their distributions (`akunu_lab.verifying`)."""
+    """Whether the drafter draws its tokens and knows their distributions (`akunu_lab.verifying`)."""
 
     def __init_subclass__(cls) -> None:
         for flag, method in _TOLD_BY.items():
@@ -128,7 +128,7 @@ class Drafter:
         yield from ()
 
     def observe_candidates(self, rows: Sequence[tuple[int, Sequence[int]]]) -> None:
-        """Take in the rows of a pass, before `observe` gets its output, if `reads_candidates`.
+        """Take in the positions of a pass, before `observe` gets its output, if `reads_candidates`.
 
         A row is (token fed, the target's most likely next ids, best first). Rows of rejected draft
         tokens are included, since the target's candidates after them are known as well. Rows of the
@@ -263,7 +263,7 @@ class Target:
     """
 
     has_distributions = False
-    """Whether it has `distributions`; follows from the methods that a class has of its own."""
+    """Whether the target has `distributions`; follows from the methods of its class."""
 
     look_ahead = True
     """Whether to queue the next step where nothing is drafted. A budget clears it where it expects
@@ -313,7 +313,7 @@ class Target:
 
     @property
     def pipelined(self) -> bool:
-        """Return whether it keeps a step in flight in this reply."""
+        """Return whether the target keeps a step in flight in this reply."""
         return False
 
     @property
@@ -329,7 +329,7 @@ class Target:
         """Return the target's distributions after `last` and after each node, [len + 1, vocab].
 
         It would draw from these, after penalties, filters and temperature. Row 0 follows `last`,
-        row i + 1 follows node i. `commit` keeps rows of this pass as after `choose`.
+        row i + 1 follows node i. `commit` keeps positions of this pass as after `choose`.
         """
         raise NotImplementedError
 
@@ -370,10 +370,9 @@ class ReplyMasks(Protocol):
         """
 
     def optional(self, path: Sequence[int]) -> NDArray[np.uint32] | None:
-        """Return those of the tokens allowed after a path that the model must choose unasked.
+        """Return the tokens allowed after a path that the model has to choose by itself.
 
-        They are allowed only where the model chooses one of them without a mask. None where there
-        are none, or no others.
+        Such tokens are allowed only if the model chooses one of them without a mask. None if there are no such tokens, or no others.
         """
 
 

@@ -20,7 +20,7 @@ _STRIDE = 7919
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """The cost of a pass over this many rows in plain steps, with its 95 % interval.
+    """The cost of a pass over this many positions in plain steps, with its 95 % interval.
 
     `pass_s` is the median of the measured seconds. The other three are None if fewer than
     `LEAST_SESSIONS` rounds were measured, since there is no ratio without an interval.
@@ -34,7 +34,7 @@ class Cost:
 
 
 def costs_with_intervals(times: PassTimes) -> tuple[Cost, ...]:
-    """Return the costs of `times`, by rows; intervals are from 1,000 resamples of the rounds.
+    """Return the costs of `times`, by positions; intervals are from 1,000 resamples of the rounds.
 
     A round has one pass of each size and its own plain steps, so what slows a machine for a while
     slows both.

@@ -81,7 +81,7 @@ class _TimeLeft:
         self._first: tuple[float, float] | None = None
 
     def text(self, done: float, total: float) -> str:
-        """Return it in words, "" until there is a pace and at the end."""
+        """Return the time left in words, "" until there is a pace and at the end."""
         now = monotonic()
         if self._first is None:
             self._first = (now, done)

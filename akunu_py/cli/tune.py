@@ -38,7 +38,7 @@ _SHORT = 4
 def tune(
     model: str | None, context_tokens: int, repeats: int, as_json: bool, loading: LoadingOptions
 ) -> None:
-    """Measure the cost of a pass by its number of rows, and say which drafts pay.
+    """Measure the cost of a pass by its number of positions, and say which drafts pay.
 
     akunu also learns this while it replies; measured in advance, it is right from the first reply
     on. Costs are relative to a step of plain decoding; they are remembered for this model, device

@@ -304,7 +304,7 @@ class PendingMatcher:
 
     @property
     def compiled(self) -> bool:
-        """Whether it is compiled."""
+        """Whether the constraint is compiled."""
         return self._matcher is not None
 
     def compile(self) -> Matcher:

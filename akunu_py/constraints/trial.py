@@ -184,7 +184,7 @@ class _Child:
 
     @property
     def alive(self) -> bool:
-        """Whether it runs; others may end any process."""
+        """Whether the process runs; other programs may end it."""
         return self._process.poll() is None
 
     def ask(self, request: Mapping[str, Any]) -> dict[str, Any] | None:

@@ -41,7 +41,7 @@ _PROBE_MOST = 4.0
 """Budget for exploratory drafts, in plain steps: 0.5 % of all steps, at most 4 saved up."""
 
 _PROBE_HOPE = 0.5
-"""A probe must pay if its extra rows cost this share of their estimated cost."""
+"""A probe must pay if its extra positions cost this share of their estimated cost."""
 
 _CURVE_EVERY = 16
 _CURVE_ROWS = 65
@@ -137,7 +137,7 @@ class Budget:
         # Source of the last draft, its limit, and its length as proposed.
         self._source = name
         self._most = self._proposed = 0
-        # Drafted rows of this reply in the last pass.
+        # Drafted positions of this reply in the last pass.
         self._own_drafted = 0
         # What the drafter's curve was made of.
         self._told: tuple[Company | None, int] = (None, -1)
@@ -324,9 +324,9 @@ class Budget:
             self._tell_curve()
 
     def _pass_without_draft(self) -> tuple[PassCosts, int, int]:
-        """Return costs, context and rows of the next pass if this reply drafts nothing.
+        """Return costs, context and positions of the next pass if this reply drafts nothing.
 
-        Others draft as many rows as they did last.
+        Others draft as many positions as they did last.
         """
         if self._shared is None or self._shared.company is None:
             return self._costs, self._context, 1
@@ -400,7 +400,7 @@ class Budget:
         kept, gain = draft.cut_tree(prices)
         if gain > _LEAST_GAIN and (kept.is_chain or self._target.takes_tree(kept)):
             return kept, gain
-        # Probes are chains: the cost of rows does not depend on the shape of the tree.
+        # Probes are chains: the cost of positions does not depend on the shape of the tree.
         chain = draft.best_chain()
         size, gain = self._best_size(self._acceptance.probabilities(chain), rate)
         return chain.first(size), gain

@@ -65,14 +65,14 @@ def verify_match(draft: Draft, choices: Sequence[int]) -> Verification:
 
 
 NUM_CANDIDATES = 8
-"""Number of likeliest next tokens of each row that a drafter gets if it reads candidates."""
+"""Number of likeliest next tokens of each position that a drafter gets if it reads candidates."""
 
 Verify = Callable[[int, Draft, int], Verification]
 """Runs a pass over a token and a draft behind it, whose first position is given, and decides."""
 
 
 class DecodingSettings(TypedDict, total=False):
-    """DecodingSettings of a `Decoding`."""
+    """Keyword arguments of a `Decoding`."""
 
     num_draft_tokens: Required[int]
     max_tokens: Required[int]
@@ -219,10 +219,7 @@ _EMPTY = Draft.empty()
 
 
 def observer(drafter: Drafter, target: Target) -> Callable[[Sequence[int]], None]:
-    """Return a function that tells the drafter which tokens a step committed.
-
-    One that reads candidates first gets the likeliest tokens of each row.
-    """
+    """Return a function that tells the drafter which tokens a step committed. A drafter that reads candidates first gets the likeliest tokens of each position."""
     if not drafter.reads_candidates:
         return drafter.observe
     target.track_candidates(NUM_CANDIDATES)
@@ -251,7 +248,7 @@ class Verifier:
     """What the target samples with."""
 
     by_choice: bool = False
-    """Whether it accepts what the target chooses, so that anybody may run the target's pass."""
+    """Whether the rule accepts the target's choices, so that anybody may run the target's pass."""
 
 
 def make_verifier(config: GenerationConfig, seed: int) -> Verifier:

@@ -15,7 +15,7 @@ from akunu_py.values.cost_curve import CostCurve
 from akunu_py.values.decode_stats import DecodeStats
 
 _CHECK = 0
-"""Key, instead of a number of rows, of a step whose draft the step in flight refuted."""
+"""Key, instead of a number of positions, of a step whose draft the step in flight refuted."""
 
 _CHECK_PRIOR = 1.02
 _SAMPLES = 11
@@ -53,13 +53,13 @@ _BUCKET_TOKENS = 512
 
 
 def roofline(ridge: float) -> CostCurve:
-    """Return the costs of a pass that reads all weights once and computes for each row.
+    """Return the costs of a pass that reads all weights once and computes for each position.
 
-    With B bytes of weights, F operations per row, bandwidth W and rate R, a pass over m rows takes
-    B / W + m F / R. `ridge` is the number of rows at which the terms are equal, B R / (W F)
-    (Williams et al. 2009, "Roofline"). The terms are added, where a roofline takes the larger one:
-    kernels for few rows hardly overlap them, and a curve with free rows would be tried at every
-    size.
+    With B bytes of weights, F operations per position, bandwidth W and rate R, a pass over m
+    positions takes B / W + m F / R. `ridge` is the number of positions at which the terms are
+    equal, B R / (W F) (Williams et al. 2009, "Roofline"). The terms are added, where a roofline
+    takes the larger one: kernels for few positions hardly overlap them, and a curve with free
+    positions would be tried at every size.
     """
     return CostCurve({rows: (ridge + rows) / (ridge + 1) for rows in (1, 2)})
 
@@ -73,12 +73,12 @@ def context_bucket(context: int) -> int:
 
 
 class PassCosts:
-    """Costs of passes by number of rows and length of context.
+    """Costs of passes by number of positions and length of context.
 
     They are medians of recent samples, which ignores stalls of the machine, and never fall with
-    more rows. Between measured sizes they are interpolated, beyond the largest one extrapolated
-    (`_extrapolate`). For a length of context without measurements the nearest one serves, a shorter
-    one first.
+    more positions. Between measured sizes they are interpolated, beyond the largest one
+    extrapolated (`_extrapolate`). For a length of context without measurements the nearest one
+    serves, a shorter one first.
 
     The speed of the machine, in seconds per unit, is the median ratio of recent step times to
     expected costs. It follows the clock as long as plain steps or known sizes are among them.
@@ -89,7 +89,7 @@ class PassCosts:
         self._speeds: deque[float] = deque(maxlen=_SPEEDS)
         self._samples: dict[int, dict[int, deque[float]]] = {}
         self._estimates: dict[int, dict[int, float]] = {}
-        # Value of num_samples at the last measurement of a size, by bucket and rows.
+        # Value of num_samples at the last measurement of a size, by bucket and positions.
         self._last: dict[tuple[int, int], int] = {}
         self._warm: set[int] = set()
         self._restarts: deque[float] = deque(maxlen=_SPEEDS)
@@ -121,7 +121,7 @@ class PassCosts:
         self._add_speed(seconds)
 
     def add_pass(self, context: int, rows: int, seconds: float) -> None:
-        """Add a pass over `rows` rows after `context` tokens that nothing overlapped.
+        """Add a pass over `rows` positions after `context` tokens that nothing overlapped.
 
         It is ignored before the first plain steps, when there is no unit yet.
         """
@@ -183,7 +183,7 @@ class PassCosts:
         return min(1.0, max(0.0, statistics.median(self._restarts) - 1.0))
 
     def cost(self, context: int, rows: int) -> float:
-        """Return the cost of a pass over `rows` rows, 1 or more."""
+        """Return the cost of a pass over `rows` positions, 1 or more."""
         bucket = context_bucket(context)
         memo = self._memo.setdefault(bucket, {})
         cost = memo.get(rows)
@@ -201,18 +201,18 @@ class PassCosts:
         return rows in self._estimates.get(context_bucket(context), {})
 
     def curve(self, context: int, longest: int) -> CostCurve:
-        """Return the costs of 1 to `longest` rows after `context` tokens."""
+        """Return the costs of 1 to `longest` positions after `context` tokens."""
         return CostCurve({rows: self.cost(context, rows) for rows in range(1, longest + 1)})
 
     def to_dict(self) -> dict[str, dict[str, float]]:
-        """Return the measured costs by bucket and rows, with keys as in JSON."""
+        """Return the measured costs by bucket and positions, with keys as in JSON."""
         return {
             str(bucket): {str(rows): round(cost, 4) for rows, cost in sorted(estimates.items())}
             for bucket, estimates in sorted(self._estimates.items())
         }
 
     def remember(self, costs: Mapping[int, Mapping[int, float]]) -> None:
-        """Add costs measured by an earlier run, by bucket and rows; new samples outvote them."""
+        """Add costs measured by an earlier run, by bucket and tokens; new samples outvote them."""
         for bucket, by_rows in costs.items():
             for rows, cost in by_rows.items():
                 samples = deque([cost] * _REMEMBERED, maxlen=_SAMPLES)
@@ -221,7 +221,7 @@ class PassCosts:
         self._forget_memo()
 
     def learn(self, context: int, plain_s: Sequence[float], costs: Mapping[int, float]) -> None:
-        """Add a whole measurement: seconds of plain steps, and costs by rows."""
+        """Add a whole measurement: seconds of plain steps, and costs by positions."""
         self.begin(context)
         for seconds in plain_s[-_SPEEDS:]:
             self.add_plain(seconds)
@@ -285,11 +285,11 @@ class PassCosts:
         return costs[index - 1] + share * (costs[index] - costs[index - 1])
 
     def _extrapolate(self, largest: int, cost: float, rows: int) -> float:
-        """Return the cost of more rows than were measured.
+        """Return the cost of more positions than were measured.
 
-        Up to twice as many rows the estimate is optimistic, the lower of the measured slope and the
-        prior: a size that looks too expensive would never be measured. So sizes are explored step
-        by step.
+        Up to twice as many positions the estimate is optimistic, the lower of the measured slope
+        and the prior: a size that looks too expensive would never be measured. So sizes are
+        explored step by step.
         """
         pessimistic = cost * self._prior.cost(rows) / self._prior.cost(largest)
         if largest == 1 or rows > _REACH * largest:
@@ -304,7 +304,7 @@ class PassCosts:
         for other in sorted(self._estimates, key=lambda b: (-abs(b - bucket), -b)):
             merged |= self._estimates[other]
         merged.pop(_CHECK, None)
-        # A pass over one row is the unit.
+        # A pass over one position is the unit.
         merged[1] = 1.0
         sizes = sorted(merged)
         return sizes, _never_falling([merged[rows] for rows in sizes])

@@ -1,11 +1,11 @@
 """The draft budget of passes that several replies share.
 
-The drafts of all replies compete for the rows of a pass. Rows are taken in the order of the
-probability that their token is kept, as many as maximise E[tokens] - lambda cost: the rule of
+The drafts of all replies compete for the positions of a pass. Positions are taken in the order of
+the probability that their token is kept, as many as maximise E[tokens] - lambda cost: the rule of
 `akunu_py.decoding.budget`, with the tokens of all. The more replies share a pass, the less time a
 token takes without a draft, and the surer a drafted one has to be.
 
-The unit of cost is a plain pass of as many replies, each with a row, and with the next pass in
+The unit of cost is a plain pass of as many replies, each with a position, and with the next pass in
 flight.
 """
 
@@ -30,18 +30,18 @@ _PROBE_MOST = 2.0
 high would not be measured again without them."""
 
 _PROBE_HOPE = 0.5
-"""Such a draft must pay if its rows cost this share of their estimated cost."""
+"""Such a draft must pay if its positions cost this share of their estimated cost."""
 
 _PRIOR_ROWS = 33
 
 
 @dataclass(frozen=True, slots=True)
 class Offer:
-    """What the rows of a reply's draft promise.
+    """What the positions of a reply's draft promise.
 
     Entry i of `reaches` is the probability that the token of drafted row i is kept, given that the
-    rows are fed at all; `chance` is the probability of that. It is below 1 where a step in flight
-    checks the first token, which then needs no further row: `checked` is 1.
+    positions are fed at all; `chance` is the probability of that. It is below 1 where a step in
+    flight checks the first token, which then needs no further position: `checked` is 1.
     """
 
     reaches: tuple[float, ...]
@@ -51,18 +51,18 @@ class Offer:
     """Tokens of the draft that are sure, and stay."""
 
     def size(self, rows: int) -> int:
-        """Return how many tokens of the draft these rows are."""
+        """Return how many tokens of the draft these positions are."""
         return max(self.least, rows + self.checked if rows else 0)
 
 
 class Company:
     """What is known of the passes of one number of replies.
 
-    `costs` are by the drafted rows of a pass and one more, so that a plain pass costs 1.
+    `costs` are by the drafted positions of a pass and one more, so that a plain pass costs 1.
     """
 
     context = 0
-    """All lengths of context have the same costs: drafted rows add about as much to each."""
+    """All lengths of context have the same costs: drafted positions add about as much to each."""
 
     def __init__(self, replies: int, costs: PassCosts) -> None:
         self.replies, self.costs = replies, costs
@@ -75,7 +75,7 @@ class Company:
         return self.rate.value * (below + (rows - whole) * (above - below) - 1.0)
 
     def curve(self, longest: int) -> CostCurve:
-        """Return what 1 to `longest` rows of a reply cost in its share of a plain pass."""
+        """Return what 1 to `longest` positions of a reply cost in its share of a plain pass."""
         costs = (self.costs.cost(self.context, rows) for rows in range(1, longest + 1))
         return CostCurve(
             {rows: 1.0 + self.replies * (cost - 1.0) for rows, cost in enumerate(costs, start=1)}
@@ -86,7 +86,7 @@ class SharedCosts:
     """What is known of shared passes, by the number of replies and whether some reply waits.
 
     One with penalties or a constraint waits for each pass: nobody has a step in flight behind it. A
-    number without measurements begins with the costs of passes of one reply over as many rows.
+    number without measurements begins with the costs of passes of one reply over as many positions.
     """
 
     def __init__(self, alone: PassCosts) -> None:
@@ -108,7 +108,7 @@ class SharedCosts:
         return sum(company.costs.num_samples for company in self._known.values())
 
     def to_dict(self) -> dict[str, dict[str, float]]:
-        """Return measured costs by replies and rows, with keys as in JSON, where nobody waits."""
+        """Return measured costs by replies and tokens, with keys as in JSON, where nobody waits."""
         return {
             str(replies): rows
             for (replies, waits), company in self._known.items()
@@ -116,7 +116,7 @@ class SharedCosts:
         }
 
     def remember(self, known: Mapping[int, Mapping[int, float]]) -> None:
-        """Add costs measured by an earlier run, by replies and rows; new samples outvote them."""
+        """Add costs measured by an earlier run, by replies and tokens; new samples outvote them."""
         for replies, rows in known.items():
             for waits in (False, True):
                 self.of(replies, waits=waits).costs.remember({0: rows})
@@ -136,7 +136,7 @@ class SharedPasses:
         self._allowance = 0.0
         self.company: Company | None = None
         self.drafted = 0
-        """Drafted rows of the last pass."""
+        """Drafted positions of the last pass."""
 
     def begin(self, replies: int, *, waits: bool | None = None) -> None:
         """Begin a pass; `waits` is as in the last pass until it is known."""
@@ -176,10 +176,10 @@ class SharedPasses:
     def observe(
         self, *, seconds: float, feeding_s: float, drafted: int, tokens: int, steady: bool
     ) -> None:
-        """Learn from a pass over `drafted` drafted rows, which brought `tokens` to all replies.
+        """Learn from a pass over `drafted` drafted tokens, which brought `tokens` to all replies.
 
-        `seconds` are those of the round, and `feeding_s` those since the rows were fed. The round
-        is `steady` if each reply had a step in flight.
+        `seconds` are those of the round, and `feeding_s` those since the positions were fed. The
+        round is `steady` if each reply had a step in flight.
         """
         company, waited = self.company, self._waited
         self._allowance = min(_PROBE_MOST, self._allowance + _PROBE_SHARE * tokens)
@@ -188,7 +188,7 @@ class SharedPasses:
         if company is None:
             return
         if drafted:
-            # What was in flight before is complete once a draft's rows are fed.
+            # What was in flight before is complete once a draft's positions are fed.
             company.costs.add_pass(company.context, 1 + drafted, feeding_s)
         elif self._waits or (steady and not waited):
             company.costs.add_plain(seconds)

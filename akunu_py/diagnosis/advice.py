@@ -199,7 +199,7 @@ def _self_test(test: SelfTest | str | None) -> Iterator[Finding]:
     if test is None or isinstance(test, str):
         return
     if test.different:
-        # If rows of any pass have the same bits, no reply may differ.
+        # If positions of any pass have the same bits, no reply may differ.
         exact = test.row_bits == "equal"
         yield Finding(
             "error" if exact else "warning",

@@ -103,10 +103,10 @@ class DrafterKind:
     """What it drafts from."""
 
     has_q: bool = False
-    """Whether it draws from probabilities, which length rules need."""
+    """Whether the drafter draws from probabilities, which length rules need."""
 
     proposes_several: bool = False
-    """Whether it may propose several tokens for a position."""
+    """Whether the drafter may propose several tokens for a position."""
 
     check: Callable[[GenerationConfig, int], None] = lambda _config, _most: None
     """Raises ConfigError for a configuration that it cannot follow, before anything is loaded;

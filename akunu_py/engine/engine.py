@@ -117,9 +117,9 @@ class Engine(metaclass=_PublicNames):
         options = options or EngineOptions()
         # Rank 0's connection to the others; None on one machine.
         self.ranks = ranks
-        # Whether results say if rows of passes are bit-equal (`row_bits`). Once for a model and a
-        # length of the text, that takes some passes behind a reply; without it they say "unknown"
-        # of a reply with drafts.
+        # Whether results say if positions of passes are bit-equal (`row_bits`). Once for a model
+        # and a length of the text, that takes some passes behind a reply; without it they say
+        # "unknown" of a reply with drafts.
         self.compares_rows = True
         # How many replies memory holds at once; one that asks nothing allows any number.
         self.reply_room = ReplyRoom()
@@ -648,7 +648,7 @@ class Engine(metaclass=_PublicNames):
         return Lane(session, self._drafters.other_models(), self._request)
 
     def joined_passes(self) -> JoinedForward | None:
-        """Return passes over the rows of several lanes; None where replies have to take turns.
+        """Return passes over the positions of several lanes; None where replies have to take turns.
 
         The first call tries it.
         """

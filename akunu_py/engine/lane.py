@@ -133,7 +133,7 @@ class ReplyInTurns:
     wanted: WantedChoice | None = field(default=None, init=False)
     """What it waits for, within a round."""
     shares: bool = field(default=False, init=False)
-    """Whether it has read its prompt, and its choices are made with those of others."""
+    """Whether the reply has read its prompt, and shares passes with other replies."""
     over: bool = field(default=False, init=False)
 
     def turn(

@@ -78,7 +78,7 @@ class Request:
     of its own; None reports neither."""
 
     reads_only: bool = False
-    """Whether it ends behind the prompt, without a token."""
+    """Whether the reply ends after the prompt, without a token."""
 
     shared: SharedPasses | None = None
     """The passes that it shares with other replies, if somebody else makes the choices of all; see

@@ -203,7 +203,7 @@ class BudgetMemory:
         return "equal" if context <= self._longest(rows) else "unknown"
 
     def _longest(self, rows: int) -> int:
-        """Return the context up to which passes of so many rows were found bit-equal."""
+        """Return the context up to which passes of so many positions were found bit-equal."""
         return max((held for size, held in self._bit_equal.items() if size >= rows), default=0)
 
     def learn(self, times: PassTimes) -> None:

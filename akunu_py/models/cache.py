@@ -63,7 +63,7 @@ def make_caches(model: nn.Module, kv_bits: KVBits | None = None) -> list[Cache]:
 
 
 def _head_widths_fit(model: nn.Module, group_size: int) -> bool:
-    """Return whether keys and values split into whole groups, found by a pass over one row."""
+    """Return whether keys and values split into whole groups, found by a pass over one position."""
     caches = make_prompt_cache(model)
     model(mx.zeros((1, 1), dtype=mx.int32), cache=caches)
     # Shapes are known without evaluation: nothing is computed.

@@ -23,21 +23,21 @@ from akunu_py.models.row_choices import SCORED_ROWS, PromptScores, Scoring
 from akunu_py.values.load_options import KVBits
 
 PREFILL_CHUNK = 512
-"""Most rows of one prompt pass: enough for full speed."""
+"""Most positions of one prompt pass: enough for full speed."""
 
 _LONG_KEYS = 4096
-"""Rows in the caches up to which a prompt's passes have `PREFILL_CHUNK` rows on a CPU."""
+"""Rows in the caches up to which a prompt's passes have `PREFILL_CHUNK` positions on a CPU."""
 
 _TURN_S = 0.15
 """Seconds of a prompt pass between two pauses; a layer that takes longer is not divided.
 
 Ctrl-C, progress and the replies of others wait for a pause. Pauses change no result, so they may
-depend on the clock; the rows of a pass, on which bits may depend, do not.
+depend on the clock; the positions of a pass, on which bits may depend, do not.
 """
 
 
 def prompt_rows(held: int, *, quantized: bool = False) -> int:
-    """Return the most rows that one prompt pass takes behind `held` rows, `quantized` or not.
+    """Return the most positions of a prompt pass behind `held` entries, `quantized` or not.
 
     On a CPU they become fewer in long contexts: attention of a layer takes time by rows and keys,
     nobody's turn comes before its end, and without a kernel its scores are all in memory. Each pass
@@ -79,11 +79,11 @@ class Passes:
         return replays(self._model)
 
     def feed(self, rows: mx.array) -> mx.array:
-        """Run a pass over rows [n]; return their logits [1, n, vocab], not yet evaluated."""
+        """Run a pass over positions [n]; return their logits [1, n, vocab], not yet evaluated."""
         return self._run(rows, self.caches)
 
     def feeding(self, rows: mx.array, read: ReadLogits | None = None) -> Generator[int, None, None]:
-        """Run a pass over rows [n], with a pause behind a layer every `_TURN_S`.
+        """Run a pass over positions [n], with a pause behind a layer every `_TURN_S`.
 
         Yields, at a pause, the number of layers done. Closed there, the caches are to be restored.
         `read` is called with the logits [1, n, vocab] at the end.
@@ -261,7 +261,7 @@ class CachedRows:
         return sys.maxsize
 
     def feed(self, rows: mx.array) -> mx.array:
-        """Run a pass over rows [n]; return their logits [1, n, vocab], not yet evaluated."""
+        """Run a pass over positions [n]; return their logits [1, n, vocab], not yet evaluated."""
         return self._passes.feed(rows)
 
     @property
@@ -270,7 +270,7 @@ class CachedRows:
         return len(self.tokens)
 
     def recording(self, count: int) -> AbstractContextManager[AbstractContextManager[object]]:
-        """Frame the building of a pass over `count` rows, of which `keep` will keep some.
+        """Frame the building of a pass over `count` positions, of which `keep` will keep some.
 
         Yields what is to be entered around the calls of the model, or of its mixers.
         """
@@ -343,11 +343,11 @@ class CachedRows:
         """Hold these rows as `prefill` does, with pauses in which the caller may act.
 
         Yields the number of rows held: before the first pass, after each, and within a pass every
-        `_TURN_S` seconds. Within a pass the share of its rows is counted that its layers have
-        done. Closed there, it drops the rows of that pass alone. `checkpoints` are further places
-        to mark, by name: numbers of rows at which a pass then ends. `scoring` is a prompt that
-        begins with the rows: `scores` has the tokens behind them at the end. Rows whose scores are
-        not known are fed again.
+        `_TURN_S` seconds. Within a pass the share of its rows is counted that its layers have done.
+        Closed there, it drops the positions of that pass alone. `checkpoints` are further places to
+        mark, by name: numbers of rows at which a pass then ends. `scoring` is a prompt that begins
+        with the rows: `scores` has the tokens behind them at the end. Rows whose scores are not
+        known are fed again.
         """
         self._keep_common_prefix(rows, scoring)
         if not self._has_marks:

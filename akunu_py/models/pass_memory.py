@@ -66,7 +66,7 @@ class PassShape:
         activation. Prompts are read one at a time; the rows of drafts may be those of `replies`.
         """
         chunk = min(PREFILL_CHUNK, tokens)
-        # Long contexts have passes over fewer rows.
+        # Long contexts have passes over fewer positions.
         passes = (
             (prompt_rows(held, quantized=quantized_cache), held)
             for held in range(0, tokens, PREFILL_CHUNK)

@@ -15,7 +15,7 @@ from akunu_py.sampling.transforms import TransformChain
 from akunu_py.values.types import Draft, GenerationConfig
 
 ROWS = (1, 2, 3, 4, 5, 6, 8, 9, 13, 17, 25, 33)
-"""Sizes around which kernels change (tiles of 4, 5 and 8 rows), and larger ones for copies."""
+"""Sizes around which kernels change (tiles of 4, 5 and 8 positions), and larger ones for copies."""
 
 _PLAIN_STEPS = 6
 
@@ -26,10 +26,10 @@ _NOISE = 1.1
 
 @dataclass(frozen=True, slots=True)
 class PassTimes:
-    """Seconds of plain steps with the next one in flight, and of single passes by their rows.
+    """Seconds of plain steps with the next one in flight, and of single passes by their positions.
 
     `traffic` has the bytes that a plain step reads and the measured speed of memory. `replays_s`
-    are seconds of undoing a half of a pass where caches cannot drop its rows.
+    are seconds of undoing a half of a pass where caches cannot drop its positions.
     """
 
     context: int
@@ -45,12 +45,12 @@ class PassTimes:
 
     @property
     def costs(self) -> dict[int, float]:
-        """Medians by rows, in plain steps."""
+        """Medians by positions, in plain steps."""
         return {rows: median(taken) / self.unit_s for rows, taken in self.passes_s.items()}
 
     @property
     def doubt(self) -> str:
-        """Return in words what cannot be: that a pass takes longer than one with more rows."""
+        """Return in words what cannot be: that a pass takes longer than one with more positions."""
         costs = sorted(self.costs.items())
         for (fewer, cost), (more, cheaper) in itertools.combinations(costs, 2):
             if cost > _NOISE * cheaper:
@@ -72,7 +72,7 @@ def measure_passes(
 
     They are timed in turn so that other work on the machine slows all sizes alike. The first round
     compiles kernels and is left out. The fed tokens are the prompt's, because a mixture's experts
-    depend on them. Where the caches cannot roll back, only one row is measured. The session's
+    depend on them. Where the caches cannot roll back, only one position is measured. The session's
     conversation ends.
     """
     chain = TransformChain.from_config(GenerationConfig(), session.vocabulary_size)
@@ -83,7 +83,7 @@ def measure_passes(
     plain: list[float] = []
     passes: dict[int, list[float]] = {size: [] for size in sizes}
     replays: list[float] = []
-    # Rows of a draft of eight tokens, or fewer in a short context.
+    # Positions of a draft of eight tokens, or fewer in a short context.
     replayed = (
         0 if session.rows.rollback.drops_rows else max((s for s in sizes if s <= 9), default=0)
     )

@@ -93,7 +93,7 @@ class Requirements(ModelFigures):
             default=0,
         )
         # A growing cache is in memory twice for a moment, one layer's at a time; and a quantized
-        # one has a dense form, in passes over many rows.
+        # one has a dense form, in passes over many positions.
         growing = max((cache.per_token for cache in self.caches), default=0)
         quantized = kv_bits is not None and self.quantizable
         grown = replies * (1 + quantized) * growing * columns * self.number_bytes

@@ -49,7 +49,7 @@ def rows_bit_equal(new_rows: Callable[[], CachedRows], vocabulary_size: int, mos
 def row_differences(
     new_rows: Callable[[], CachedRows], vocabulary_size: int, context: int, sizes: Sequence[int]
 ) -> tuple[RowDifference, ...]:
-    """Return how passes of each size differ from passes over one row.
+    """Return how passes of each size differ from passes over one position.
 
     Sizes beyond the context are left out. A difference stays in the caches, so later rows differ as
     well. Feeds a text of as many tokens as the largest size once for each size.

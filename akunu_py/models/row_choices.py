@@ -62,7 +62,7 @@ class RowLogprobs(NamedTuple):
 
     @classmethod
     def of(cls, logits: mx.array, tokens: mx.array, count: int) -> Self:
-        """Take them from logits [rows, vocab] and the tokens [rows]."""
+        """Take candidates from logits [rows, vocab] and the tokens [rows]."""
         wide = logits.astype(mx.float32)
         ids = tokens[:, None]
         if count:

@@ -1,11 +1,11 @@
-"""Cached rows in a file: written, and read back with every number checked.
+"""Cached KV entries in a file: written, and read back with every number checked.
 
 A safetensors file has the arrays. What else the caches hold, numbers and which field has which
 array, is returned as a layout of JSON values, for the writer to keep.
 
 Places that caches can go back to (`CachedRows.mark`) are in the file, too: the states of recurrent
-layers there, and the windows of sliding ones. Caches that hold rows by length have theirs in the
-rows anyway.
+layers there, and the windows of sliding ones. Caches that hold KV entries by length have theirs in
+the KV entries anyway.
 """
 
 import json
@@ -23,7 +23,7 @@ from akunu_py.models.weight_files import read_shapes
 
 _ARRAY = "array"
 _PLACES = frozenset({"offset", "_idx", "start_position"})
-"""Fields that count rows; other numbers belong to the model and never change."""
+"""Fields that count KV entries; other numbers belong to the model and never change."""
 
 _BY_LENGTH = frozenset({"KVCache", "QuantizedKVCache", "EarlyRows", "LateRows"})
 """Caches of which a marked place needs nothing but its length."""
@@ -39,7 +39,7 @@ _WITHOUT_ROWS = "ArraysCache"
 
 Layout = dict[str, Any]
 _Form = tuple[tuple[int, ...], mx.Dtype]
-"""Shape and type of an array; the axis of the rows counts as 0."""
+"""Shape and type of an array; the axis of the KV entries counts as 0."""
 
 
 def describe_rows(rows: CachedRows) -> tuple[Layout, dict[str, mx.array]]:
@@ -92,11 +92,11 @@ def write_arrays(path: Path, arrays: dict[str, mx.array]) -> None:
 
 
 def read_rows(path: Path, layout: Layout, tokens: Sequence[int], rows: CachedRows) -> None:
-    """Fill empty rows with those of a file, which are those of `tokens`.
+    """Fill empty KV entries with those of a file, which are those of `tokens`.
 
     Raises ValueError, KeyError, TypeError, AttributeError or RecursionError for a file or a layout
-    that does not belong to this model, OSError if the file cannot be read. The rows are then to be
-    dropped.
+    that does not belong to this model, OSError if the file cannot be read. The KV entries are then
+    to be dropped.
     """
     forms = _forms(rows)
     shapes = read_shapes(path)
@@ -131,7 +131,7 @@ def _fill(
     arrays: dict[str, mx.array],
     tokens: Sequence[int],
 ) -> None:
-    """Fill empty rows as they are described; their arrays, by name with a prefix, are taken out.
+    """Fill empty entries as they are described; their arrays, by name with a prefix, are taken out.
 
     Caches by length without a description are those of a marked place.
     """
@@ -216,7 +216,7 @@ def _forms(rows: CachedRows) -> dict[str, _Form]:
     probe = rows.empty()
     for leaf in leaves(probe.caches):
         if isinstance(leaf, EarlyRows | LateRows):
-            # Both parts get rows.
+            # Both parts get KV entries.
             leaf.start = 1
     probe.feed(mx.zeros((min(_FEW, probe.room),), dtype=mx.int32))
     forms: dict[str, _Form] = {}

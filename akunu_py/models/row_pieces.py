@@ -1,8 +1,8 @@
-"""Rows by length in pieces, which several conversations with one beginning may hold.
+"""KV entries by length in pieces, which several conversations with one beginning may hold.
 
-Only caches whose rows lie in order (`rollback.by_length`) come apart. The windows and states of
-other layers stay with their conversation. Rows that are held in pieces cannot be fed; their caches
-keep their lengths.
+Only caches whose KV entries lie in order (`rollback.by_length`) come apart. The windows and states
+of other layers stay with their conversation. KV entries that are held in pieces cannot be fed;
+their caches keep their lengths.
 """
 
 import contextlib
@@ -19,22 +19,22 @@ from akunu_py.models.late_quantization import span_of
 from akunu_py.models.rollback.caches import by_length, leaves
 
 _ROWS = -2
-"""The axis of the rows in keys and values."""
+"""The axis of the KV entries in keys and values."""
 
 
 @dataclass(eq=False, slots=True)
 class Piece:
-    """Some rows of all caches by length; nobody writes into its arrays."""
+    """Some KV entries of all caches by length; nobody writes into its arrays."""
 
     begin: int
     """Place of the first row in the text."""
 
     count: int
     spans: Sequence[range]
-    """Which rows of a text each cache holds."""
+    """Which KV entries of a text each cache holds."""
 
     arrays: list[Any]
-    """Keys and values of each cache; None for one that holds none of these rows."""
+    """Keys and values of each cache; None for one that holds none of these KV entries."""
 
     @property
     def nbytes(self) -> int:
@@ -42,11 +42,11 @@ class Piece:
         return sum(array.nbytes for array in _arrays(self.arrays))
 
     def first(self, count: int) -> "Piece":
-        """Return the first rows, not copied."""
+        """Return the first KV entries, not copied."""
         return self if count >= self.count else self.part(0, count)
 
     def part(self, first: int, end: int) -> "Piece":
-        """Return the rows between two places of the piece, not copied."""
+        """Return the KV entries between two places of the piece, not copied."""
         arrays: list[Any] = []
         for span, held in zip(self.spans, self.arrays, strict=True):
             bounds = self.begin, self.begin + first, self.begin + end
@@ -59,7 +59,7 @@ class Piece:
         return Piece(self.begin + first, end - first, self.spans, arrays)
 
     def cut(self, place: int) -> tuple["Piece", "Piece"]:
-        """Return the rows up to a place, and those from there on, in memory of their own."""
+        """Return the KV entries up to a place, and those from there on, in memory of their own."""
         found = self.part(0, place), self.part(place, self.count)
         for piece in found:
             piece.arrays = [
@@ -81,7 +81,7 @@ class Piece:
 
 
 def take_apart(rows: CachedRows) -> list[Piece]:
-    """Return the rows of the caches by length as a piece, which `together` puts back.
+    """Return the KV entries of the caches by length as a piece, which `together` puts back.
 
     There is none where a model has no such cache.
     """
@@ -97,7 +97,7 @@ def take_apart(rows: CachedRows) -> list[Piece]:
 
 
 def put_together(rows: CachedRows, pieces: Sequence[Piece]) -> None:
-    """Fill the caches by length with the rows of pieces. A single piece is not copied."""
+    """Fill the caches by length with the KV entries of pieces. A single piece is not copied."""
     held = _caches(rows)
     for place, leaf in enumerate(held):
         parts = [piece.arrays[place] for piece in pieces if piece.arrays[place]]
@@ -108,7 +108,7 @@ def put_together(rows: CachedRows, pieces: Sequence[Piece]) -> None:
 
 @contextlib.contextmanager
 def together(rows: CachedRows, pieces: Sequence[Piece], most: int) -> Iterator[None]:
-    """Have the first `most` rows for a while that are held in pieces."""
+    """Have the first `most` KV entries for a while that are held in pieces."""
     starts = itertools.accumulate((piece.count for piece in pieces), initial=0)
     needed = [
         piece.first(most - start)
@@ -124,7 +124,7 @@ def together(rows: CachedRows, pieces: Sequence[Piece], most: int) -> Iterator[N
 
 
 def _caches(rows: CachedRows) -> list[Any]:
-    """Return the caches by length that hold rows; some models leave one unused."""
+    """Return the caches by length that hold KV entries; some models leave one unused."""
     return [leaf for leaf in leaves(rows.caches) if by_length(leaf) and leaf.offset]
 
 

@@ -52,8 +52,8 @@ class Session(Target):
     pass. Penalties and constraints need each token on the host first, so with them nothing is in
     flight.
 
-    `largest_pass` is the number of rows of the reply's largest pass with a draft, or with rows of
-    other replies.
+    `largest_pass` is the number of rows of the reply's largest pass with a draft, or with positions
+    of other replies.
     """
 
     def __init__(
@@ -173,7 +173,7 @@ class Session(Target):
                 yield held
 
     def prompt_logprobs(self) -> tuple[TokenLogprob, ...]:
-        """Return those of the tokens of a scored prompt, once it is read; the first has none."""
+        """Return the log probabilities of a scored prompt, once it is read; the first has none."""
         return self._rows.scores.read()
 
     @property
@@ -302,9 +302,9 @@ class Session(Target):
         self._choosing.report(count)
 
     def logprobs(self) -> Sequence[TokenLogprob | None]:
-        """Return those of the last pass: of its choice after each node, as `choose` returns them.
+        """Return the log probabilities of the last pass: of its choice after each node.
 
-        None stands for a node without a row.
+        The order is that of `choose`. None stands for a node without logits.
         """
         found = self._choosing.logprobs
         if self._report_tree is None or not found:
@@ -541,8 +541,8 @@ class Session(Target):
     def bit_equal_to(self, most: int) -> int:
         """Return the context up to which rows were found bit-equal, 0 if some row is not.
 
-        Passes of up to `most` rows are compared with rows fed alone, behind no text and behind the
-        rows held now (at the end of the context, behind fewer). What is held stays as it is.
+        Passes of up to `most` positions are compared with rows fed alone, behind no text and behind
+        the rows held now (at the end of the context, behind fewer). What is held stays as it is.
 
         Reproducible passes are compared behind no text alone: all of them have one shape.
         """

@@ -71,12 +71,12 @@ def is_choice(total: float) -> bool:
 class Sampler:
     """Chooses the token at a position, as a function of only logits, history, seed and position.
 
-    Every row is computed as [1, vocab], whatever the number of rows in the pass. So the kernels and
-    the last bits are the same in a plain step and in a verifying pass.
+    Every row is computed as [1, vocab], whatever the number of positions in the pass. So the
+    kernels and the last bits are the same in a plain step and in a verifying pass.
     """
 
     in_turn = False
-    """Whether it sees all tokens before a row, and rows alone that plain decoding would have."""
+    """Whether the sampler sees all tokens before a position, and only positions of plain decoding."""
 
     def __init__(self, chain: TransformChain, seed: int, vocabulary_size: int) -> None:
         self.chain = chain

@@ -5,7 +5,7 @@ logits, then top-p, min-p and top-k on the untempered log-probabilities, and tem
 mask of a constraint comes between the two, before normalisation. Each filter equals mlx-lm's,
 except for ties at the edge of top-k: here the lowest id is kept, there any.
 
-A row is [1, vocab]. Filters run one row at a time, so that the number of rows in a pass cannot
+A row is [1, vocab]. Filters run one row at a time, so that the number of positions in a pass cannot
 select another kernel with other last bits.
 """
 

@@ -1,9 +1,10 @@
-"""Cached rows on disk, so that conversations survive a restart.
+"""Cached KV entries on disk, so that conversations survive a restart.
 
-An entry is two files: a safetensors file with the rows, and a description. The description's first
-line has the version of the format and a checksum of the rest: a JSON object with the tokens, the
-layout of the caches, and size and checksum of the rows' file. It is written last and atomically, so
-an entry is there or not, whatever happens meanwhile. Files are private, and belong to one model.
+An entry is two files: a safetensors file with the KV entries, and a description. The description's
+first line has the version of the format and a checksum of the rest: a JSON object with the tokens,
+the layout of the caches, and size and checksum of the KV entries' file. It is written last and
+atomically, so an entry is there or not, whatever happens meanwhile. Files are private, and belong
+to one model.
 """
 
 import contextlib
@@ -61,14 +62,14 @@ class Stored:
     last_message: int
     """As in `PrefixCache.put`."""
     places: tuple[int, ...]
-    """Numbers of rows to which caches can go back that cannot drop rows, in order."""
+    """Numbers of KV entries to which caches can go back that cannot drop KV entries, in order."""
     nbytes: int
-    """Size of its rows' file."""
+    """Size of its KV entries' file."""
 
     def reach(self, length: int, *, by_length: bool) -> int:
-        """Return how many of the first `length` rows can be used at least.
+        """Return how many of the first `length` KV entries can be used at least.
 
-        `by_length` says whether the model's caches can drop any number of rows.
+        `by_length` says whether the model's caches can drop any number of KV entries.
         """
         if by_length or length >= len(self.tokens):
             return min(length, len(self.tokens))
@@ -84,11 +85,11 @@ class _Written:
 
 
 class DiskTier:
-    """Rows of one model in a folder, up to `limit` bytes; the oldest go first.
+    """KV entries of one model in a folder, up to `limit` bytes; the oldest go first.
 
     `digest` is the model's (`model_digest`). Files of other models in the folder count, too. Other
     files are left alone. One thread uses the tier; another process may use the folder, and remove
-    what is in it at any time. What fails on disk is logged, and costs no more than the rows.
+    what is in it at any time. What fails on disk is logged, and costs no more than the KV entries.
 
     Raises ConfigError if the folder cannot be made.
     """
@@ -133,10 +134,10 @@ class DiskTier:
     def write(
         self, rows: CachedRows, text: Sequence[int], last_message: int, session: Session
     ) -> None:
-        """Begin to write rows, in a thread of its own; `finish` takes note of the end.
+        """Begin to write KV entries, in a thread of its own; `finish` takes note of the end.
 
-        Rows of beginnings of their text are deleted then. A failure is only logged. Raises
-        RuntimeError while other rows are written.
+        KV entries of beginnings of their text are deleted then. A failure is only logged. Raises
+        RuntimeError while other KV entries are written.
         """
         if self._writing is not None:
             raise RuntimeError("rows are being written; call finish first")
@@ -190,11 +191,11 @@ class DiskTier:
 
     @property
     def writing(self) -> bool:
-        """Whether rows are being written."""
+        """Whether KV entries are being written."""
         return self._writing is not None and not self._writing.done()
 
     def finish(self) -> None:
-        """Wait until rows are written, if any are, and take note of what is on disk then."""
+        """Wait until KV entries are written, if any are, and take note of what is on disk then."""
         if self._writing is None:
             return
         writing, self._writing = self._writing.result(), None
@@ -272,7 +273,7 @@ def _files(folders: Iterable[Path]) -> Iterator[tuple[Path, os.stat_result]]:
 
 def _delete(path: Path) -> None:
     """Delete a file of a tier; of an entry both."""
-    # The description first: rows without one are not an entry.
+    # The description first: KV entries without one are not an entry.
     for suffix in (".json", path.suffix, ".safetensors"):
         try:
             path.with_suffix(suffix).unlink(missing_ok=True)

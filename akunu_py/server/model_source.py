@@ -43,7 +43,7 @@ class LoadableModel(Protocol):
         """Return the bytes of memory that loading takes."""
 
     def rows(self, tokens: int) -> int:
-        """Return the bytes of the rows of `tokens` tokens; 0 where memory limits no reply."""
+        """Return the bytes of the KV entries of `tokens` tokens; 0 where memory limits no reply."""
 
     def largest_pass(self, tokens: int, replies: int) -> int:
         """Return the working memory of one pass over `replies`, in bytes; 0 as for `rows`."""

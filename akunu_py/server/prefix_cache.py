@@ -1,12 +1,14 @@
-"""Rows of earlier prompts and replies, kept for prompts that begin like them.
+"""KV entries of earlier prompts and replies, kept for prompts that begin like them.
 
-Rows have one owner: this cache, or the lane that uses them. A prompt that continues a conversation
-takes its rows out and, when its reply ends, puts them back with the new ones. A prompt that only
-shares a beginning with another conversation, or with a reply under way, gets a copy of that
-beginning. Kept conversations hold once what they share: rows by length are kept in pieces.
+KV entries have one owner: this cache, or the lane that uses them. A prompt that continues a
+conversation takes its KV entries out and, when its reply ends, puts them back with the new ones. A
+prompt that only shares a beginning with another conversation, or with a reply under way, gets a
+copy of that beginning. Kept conversations hold once what they share: KV entries by length are kept
+in pieces.
 
-Where caches cannot drop rows (recurrent states, sliding windows), rows go back to checkpoints:
-places that a prompt names, such as the end of its system message and of its last message.
+Where caches cannot drop KV entries (recurrent states, sliding windows), KV entries go back to
+checkpoints: places that a prompt names, such as the end of its system message and of its last
+message.
 """
 
 import logging
@@ -25,10 +27,10 @@ from akunu_py.server.token_trie import TokenTrie, common_length
 _log = logging.getLogger(__name__)
 
 _MOST_S = 30.0
-"""Seconds until rows are written that have no such rest."""
+"""Seconds until KV entries are written that have no such rest."""
 
 _LOOK_S = 0.1
-"""Seconds between two checks whether rows were written."""
+"""Seconds between two checks whether KV entries were written."""
 
 _LEAST_SHARED = 256
 """Shortest beginning that conversations share in memory, in tokens."""
@@ -39,7 +41,7 @@ _LEAST_COPIED = 16
 
 @dataclass(frozen=True, slots=True)
 class Taken:
-    """The rows that a prompt got."""
+    """The KV entries that a prompt got."""
 
     num_rows: int
     reason: str
@@ -50,10 +52,10 @@ class Taken:
 
 @dataclass(eq=False, slots=True)
 class _Entry:
-    """Rows that nobody uses now."""
+    """KV entries that nobody uses now."""
 
     rows: CachedRows
-    """The rows; those of caches by length are in `pieces`."""
+    """The KV entries; those of caches by length are in `pieces`."""
     key: tuple[int, ...]
     text: Sequence[int]
     """The tokens of prompt and reply, of which the last may have no row."""
@@ -61,14 +63,14 @@ class _Entry:
     """Number of tokens up to the end of the last message before the reply; a prompt that shares
     them continues the conversation."""
     pieces: list[Piece]
-    """The rows of caches by length, of which other entries may hold some, too."""
+    """The KV entries of caches by length, of which other entries may hold some, too."""
     used: int = 0
     """The number of uses of the cache up to its own last one."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Found:
-    """Rows that share a beginning; `entry` is None for those of a reply under way."""
+    """KV entries that share a beginning; `entry` is None for those of a reply under way."""
 
     rows: CachedRows
     common: int
@@ -77,16 +79,16 @@ class _Found:
 
     @property
     def continues(self) -> bool:
-        """Whether a prompt continues the kept conversation, so that its rows are handed over."""
+        """Whether a prompt continues the kept conversation, so that its entries are handed over."""
         return self.entry is not None and self.reach >= self.entry.last_message
 
 
 class PrefixCache:
     """Rows by their tokens, up to `limit` bytes; those go first that are old and soon read again.
 
-    Rows in use do not count. With a disk tier, `store` writes rows to disk, and rows that are found
-    only there are read back. Rows rest for `rest_s` before they are written: an agent's next
-    request often comes sooner. One thread uses the cache.
+    KV entries in use do not count. With a disk tier, `store` writes KV entries to disk, and KV
+    entries that are found only there are read back. KV entries rest for `rest_s` before they are
+    written: an agent's next request often comes sooner. One thread uses the cache.
     """
 
     def __init__(
@@ -106,7 +108,7 @@ class PrefixCache:
         self._uses = 0
         # When entries are to be written to disk.
         self._unstored: dict[_Entry, float] = {}
-        # Since when rows differ from those on disk, also while a reply uses them.
+        # Since when KV entries differ from those on disk, also while a reply uses them.
         self._since: weakref.WeakKeyDictionary[CachedRows, float] = weakref.WeakKeyDictionary()
         self._holders: Counter[Piece] = Counter()
         self.nbytes = 0
@@ -115,9 +117,9 @@ class PrefixCache:
         return len(self._entries)
 
     def nearest(self, prompt: Sequence[int], others: Sequence[Session]) -> Iterator[Sequence[int]]:
-        """Yield the texts of kept rows and of replies under way, the most similar first.
+        """Yield the texts of kept KV entries and of replies under way, the most similar first.
 
-        Rows on disk count: after a restart they are the only ones.
+        KV entries on disk count: after a restart they are the only ones.
         """
         found: list[tuple[int, Sequence[int]]] = [
             (common_length(one.rows.tokens, prompt), one.rows.tokens) for one in others
@@ -133,14 +135,14 @@ class PrefixCache:
             yield text
 
     def reach(self, prompt: Sequence[int], others: Sequence[Session]) -> int:
-        """Return how many rows in memory a prompt could use now."""
+        """Return how many KV entries in memory a prompt could use now."""
         found = self._find(prompt, others)
         return 0 if found is None else found.reach
 
     def touch(self, prompt: Sequence[int], others: Sequence[Session]) -> int:
-        """Return how many rows `take` would hand over; what it copies takes memory once more.
+        """Return how many KV entries `take` would hand over; what it copies takes memory once more.
 
-        The rows found become those that are dropped last.
+        The KV entries found become those that are dropped last.
         """
         found = self._find(prompt, others)
         if found is None or found.entry is None:
@@ -151,7 +153,7 @@ class PrefixCache:
         return found.reach if found.continues and not copied else 0
 
     def take(self, prompt: Sequence[int], session: Session, others: Sequence[Session]) -> Taken:
-        """Give a session the rows that serve a prompt best, and take those that it had.
+        """Give a session the KV entries that serve a prompt best, and take those that it had.
 
         `others` are the sessions of replies under way. The last token of a prompt is fed in any
         case.
@@ -182,11 +184,11 @@ class PrefixCache:
     def put(
         self, rows: CachedRows, last_message: int | None = None, text: Sequence[int] = ()
     ) -> None:
-        """Keep the rows of a reply that ended.
+        """Keep the KV entries of a reply that ended.
 
         `text` has the tokens of prompt and reply, and `last_message` the number of those up to the
-        end of the last message before the reply; without it, all belong to the prompt. Rows of
-        which nobody knows what they hold, after an error within a pass, are dropped.
+        end of the last message before the reply; without it, all belong to the prompt. KV entries
+        of which nobody knows what they hold, after an error within a pass, are dropped.
         """
         key = tuple(rows.tokens)
         if not rows.settled or not rows.rollback.supported or len(key) < _LEAST_COPIED:
@@ -195,7 +197,7 @@ class PrefixCache:
             if common == len(entry.key) and rows.reach(common) == common:
                 self._remove(entry)
             elif common == len(key) and entry.rows.reach(common) == common:
-                # Rows that are kept already serve whatever these would.
+                # KV entries that are kept already serve whatever these would.
                 self._use(entry)
                 return
         known = text if tuple(text[: len(key)]) == key else key
@@ -220,7 +222,7 @@ class PrefixCache:
         entry.used = self._uses
 
     def _share(self, entry: _Entry) -> None:
-        """Let new rows have the pieces of others with an equal beginning, number by number."""
+        """Let new entries have the pieces of others with an equal beginning, number by number."""
         common, other = next(iter(self._trie.nearest(entry.key)), (0, None))
         if other is None or not entry.pieces or common < _LEAST_SHARED:
             return
@@ -271,7 +273,7 @@ class PrefixCache:
         return None if due is None else max(0.0, due - self._clock())
 
     def store(self, session: Session, *, wait: bool = True) -> bool:
-        """Write the oldest rows that are not on disk yet; return False if there are none.
+        """Write the oldest KV entries that are not on disk yet; return False if there are none.
 
         `session` is any one of the model. Without `wait` they are written beside the replies, one
         conversation at a time.
@@ -290,9 +292,9 @@ class PrefixCache:
         return True
 
     def drop_one(self) -> bool:
-        """Drop the rows with the most uses of others since their own, per token; False for none.
+        """Drop the entries with the most uses of others since their own, per token; False for none.
 
-        Only tokens that no other rows have count: they would be read again.
+        Only tokens that no other KV entries have count: they would be read again.
         """
         if not self._entries:
             return False
@@ -304,7 +306,7 @@ class PrefixCache:
         return (self._uses - entry.used) / max(1, len(entry.key) - shared)
 
     def close(self) -> None:
-        """Drop all rows."""
+        """Drop all KV entries."""
         while self.drop_one():
             pass
 
@@ -319,7 +321,7 @@ class PrefixCache:
     def _read_back(
         self, prompt: Sequence[int], session: Session, others: Sequence[Session]
     ) -> None:
-        """Read rows from disk, if clearly more of them can be used than of those in memory."""
+        """Read entries from disk, if clearly more of them can be used than of those in memory."""
         if self._disk is None:
             return
         most, by_length = len(prompt) - 1, session.rows.rollback.by_length
@@ -334,12 +336,12 @@ class PrefixCache:
         rows = None if best is None else self._disk.load(best, session)
         if best is not None and rows is not None:
             self.put(rows, best.last_message, best.text)
-            # The file stays until longer rows replace it.
+            # The file stays until longer KV entries replace it.
             for entry in [one for one in self._unstored if one.rows is rows]:
                 del self._unstored[entry], self._since[rows]
 
     def _find(self, prompt: Sequence[int], others: Sequence[Session]) -> _Found | None:
-        """Return the rows of which most can be used."""
+        """Return the KV entries of which most can be used."""
         best: _Found | None = None
         most = len(prompt) - 1
         for shared, entry in self._trie.nearest(prompt):

@@ -86,8 +86,8 @@ class _Server(uvicorn.Server):
 def ending_by_signals(server: uvicorn.Server) -> Iterator[None]:
     """Let the first Ctrl-C or kill end the server in order, and the second the process at once.
 
-    What belongs to the end, such as writing rows to disk, is done within this context. After a
-    signal the process then ends with 128 more than the signal's number, as other commands do.
+    What belongs to the end, such as writing KV entries to disk, is done within this context. After
+    a signal the process then ends with 128 more than the signal's number, as other commands do.
     """
     received: list[int] = []
 

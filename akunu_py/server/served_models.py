@@ -1,9 +1,8 @@
 """The models of a server: which there are, which are in memory, and what must go for others.
 
 The list is made at start, and `--allow-pull` adds to it. A request names one of it: no name from
-the network is ever a path.
-Where memory does not hold everything, cached rows of the least recently used model go first, then
-idle models.
+the network is ever a path. Where memory does not hold everything, cached KV entries of the least
+recently used model go first, then idle models.
 
 The worker's thread alone loads and unloads. It loads in steps, between which replies go on. What
 needs no MLX, such as reading a file's header and its tokenizer, is done in a thread of its own.
@@ -54,7 +53,7 @@ def no_cache(engine: Engine) -> Steps[PrefixCache]:
 
 
 class Resident:
-    """A model in memory and what belongs to it there: lanes, cached rows, spelling."""
+    """A model in memory and what belongs to it there: lanes, cached KV entries, spelling."""
 
     def __init__(self, engine: Engine, cache: PrefixCache) -> None:
         self.engine = engine
@@ -81,11 +80,11 @@ class Resident:
         self._free.append(lane)
 
     def store(self, *, wait: bool = True) -> bool:
-        """Write some rows to disk, as `PrefixCache.store` does."""
+        """Write some KV entries to disk, as `PrefixCache.store` does."""
         return bool(self._lanes) and self.cache.store(self._lanes[0].session, wait=wait)
 
     def close(self) -> None:
-        """Store the cached rows, and drop them with the lanes; the engine stays open."""
+        """Store the cached KV entries, and drop them with the lanes; the engine stays open."""
         while self.store():
             pass
         self.cache.close()
@@ -109,7 +108,7 @@ class Served:
         self.used = 0.0
         """When the last reply began or ended."""
         self.leaves = False
-        """Whether it leaves the memory when no reply is under way, unless one needs it."""
+        """Whether the model leaves memory when no reply is under way, unless one needs it."""
         self._vocabulary = ""
 
     @property
@@ -147,7 +146,7 @@ class Counts:
 
 
 class ServedModels:
-    """Models by name, the default first; those in memory share the limit of cached rows.
+    """Models by name, the default first; those in memory share the limit of cached KV entries.
 
     `engine` is the default one's, if it is loaded already; it is closed when the model leaves the
     memory. `make_cache` makes, in steps, the cache of a model that was loaded. A model without a
@@ -270,7 +269,7 @@ class ServedModels:
         model.used, model.leaves = self._clock(), False
 
     def free_rows(self, needed: int, reused: int = 0) -> bool:
-        """Drop cached rows until `needed` bytes are available; return whether they are.
+        """Drop cached KV entries until `needed` bytes are available; return whether they are.
 
         Where dropping all would not do, none are: not even those that would be `reused`, so many
         bytes, and would be needed without.
@@ -285,7 +284,7 @@ class ServedModels:
         return needed <= self._available()
 
     def trim(self) -> None:
-        """Drop cached rows beyond the limit that all models share."""
+        """Drop cached KV entries beyond the limit that all models share."""
         if self._cache_limit is None:
             return
         for resident in self.residents:
@@ -294,7 +293,7 @@ class ServedModels:
 
     @property
     def cache_bytes(self) -> int:
-        """Return the bytes of all cached rows."""
+        """Return the bytes of all cached KV entries."""
         return sum(resident.cache.nbytes for resident in self.residents)
 
     def tidy(self) -> None:
@@ -308,7 +307,7 @@ class ServedModels:
                 return
 
     def store(self) -> None:
-        """Write rows to disk that wait for it, beside the replies."""
+        """Write KV entries to disk that wait for it, beside the replies."""
         for model in self:
             resident = model.resident
             if resident is not None and resident.cache.store_in() == 0:

@@ -37,13 +37,13 @@ class Service:
     defaults: GenerationConfig = field(default_factory=GenerationConfig)
     """How to sample where neither a request nor the model's makers say."""
     given: Collection[str] = ()
-    """Those of them that somebody chose, which the makers' values do not replace."""
+    """The options that a user chose, which the makers' values do not replace."""
     patience: Patience = field(default_factory=Patience)
     """How long responses wait for what."""
     metrics: Metrics = field(default_factory=Metrics)
     bodies: Bodies = field(default_factory=Bodies)
     items: RecentTexts[tuple[str, str]] = field(default_factory=RecentTexts)
-    """Those of recent replies of /v1/responses, and responses, as JSON, by client and id."""
+    """Items of recent replies of /v1/responses, and responses, as JSON, by client and id."""
     pulls: Pulls | None = None
     """What requests have fetched; None where they may not."""
     _told: set[tuple[str, str]] = field(default_factory=set)

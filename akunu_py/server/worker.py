@@ -122,7 +122,7 @@ class ReplyJob:
 
     @property
     def uncompiled(self) -> bool:
-        """Whether it has a constraint that is not compiled."""
+        """Whether the reply has a constraint that is not compiled."""
         matcher = None if self._engine is None else self.prepared.call.matcher
         return matcher is not None and not matcher.compiled
 
@@ -179,7 +179,7 @@ class Worker:
 
     Replies wait in a line with `places`, fair between clients. `step` begins replies while there
     are fewer than `parallel` and then makes a round. The text of a reply depends on
-    neither the others nor the cache, as far as rows are bit-equal (docs/decisions.md).
+    neither the others nor the cache, as far as positions are bit-equal (docs/decisions.md).
 
     The first of the line may have to wait: for memory, until a reply ends, or for its model to be
     loaded. The others then wait behind it.
@@ -623,7 +623,7 @@ class Worker:
         return max(source.largest_pass(*sizes) if source else 0 for source, *sizes in sources)
 
     def _turn(self, running: _Running) -> None:
-        """Make one turn of a reply; its errors end it alone."""
+        """Make one turn of a reply; an error ends only this reply."""
         self._hand_on(running, running.turn())
         if not running.over:
             self._running.remove(running)

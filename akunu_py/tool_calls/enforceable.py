@@ -23,7 +23,7 @@ _TYPES = frozenset({"string", "number", "integer", "boolean", "null", "array", "
 _FORMATS = frozenset(
     {"date-time", "time", "date", "email", "uri", "uuid", "ipv4", "ipv6", "hostname", "duration"}
 )
-"""Those that llguidance follows."""
+"""Formats of texts that llguidance follows."""
 
 _COUNTS = frozenset(
     {"minLength", "maxLength", "minItems", "maxItems", "minProperties", "maxProperties"}

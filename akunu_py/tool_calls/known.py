@@ -38,7 +38,7 @@ HERMES = ToolFormat(
     close="}\n</tool_call>",
     separator="\n",
 )
-"""That of Hermes and Qwen, for models whose templates know no calls."""
+"""The format of Hermes and Qwen, for models whose templates know no calls."""
 
 _LFM = ToolFormat(
     name="pythonic",

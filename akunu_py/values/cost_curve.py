@@ -1,4 +1,4 @@
-"""The cost of a pass over several rows, relative to a pass over one."""
+"""The cost of a pass over several positions, relative to a pass over one."""
 
 import bisect
 import math
@@ -14,7 +14,7 @@ NOISE = 0.1
 
 @dataclass(frozen=True)
 class CostCurve:
-    """C(m): the time of one pass over m rows, in passes over one row.
+    """C(m): the time of one pass over m positions, in passes over one position.
 
     Raises ConfigError for points that do not make a curve.
     """
@@ -24,7 +24,7 @@ class CostCurve:
     slope of the last segment."""
 
     flat: tuple[int, int] | None = None
-    """(from, until): costs do not rise between these numbers of rows, beyond the points."""
+    """(from, until): costs do not rise between these numbers of positions, beyond the points."""
 
     def __post_init__(self) -> None:
         sound = all(
@@ -42,7 +42,7 @@ class CostCurve:
         return sorted(self.points)
 
     def cost(self, rows: int) -> float:
-        """Return the cost of a pass over `rows` rows; C(1) is `points[1]`."""
+        """Return the cost of a pass over `rows` positions; C(1) is `points[1]`."""
         if self.flat is not None:
             begin, until = self.flat
             rows = rows - max(0, min(rows, until) - begin)
@@ -58,7 +58,7 @@ class CostCurve:
 
     @property
     def by_rows(self) -> dict[str, float]:
-        """The points with their rows as text, as JSON has it."""
+        """The points with their positions as text, as JSON has it."""
         return {str(rows): self.points[rows] for rows in self._rows}
 
     def slopes(self, longest: int) -> list[float]:
@@ -83,9 +83,9 @@ class CostCurve:
         return found[::-1]
 
     def fall(self, noise: float = 0.0) -> tuple[int, int] | None:
-        """Return the rows between which costs fall most, by a larger share than `noise`.
+        """Return the positions between which costs fall most, by a larger share than `noise`.
 
-        None where no pass is that much cheaper than a pass over fewer rows.
+        None where no pass is that much cheaper than a pass over fewer positions.
         """
         lowest, found = 1 - noise, None
         peak = self._rows[0]

@@ -476,7 +476,7 @@ class GenerationConfig(SamplingConfig):
 
     @property
     def shapes_draws(self) -> bool:
-        """Whether it has options about the draws of a model that drafts."""
+        """Whether the configuration has options about the draws of a model that drafts."""
         return (
             self.draft_sampling == "rejection"
             or self.draft_length != "budget"

@@ -235,7 +235,7 @@ class DeclaredOption:
     """Its effect in a few words, for the list of `/set`; may be empty."""
 
     rare: bool
-    """Whether it is for studies, and shown only where all options are asked for."""
+    """Whether the option is for studies, and shown only among all options."""
 
     also: tuple[str, ...]
     """Other names for it: one letter, or what other programs call it."""

@@ -277,8 +277,8 @@ class PassReport:
 
     `was_in_flight` says whether the step after the last committed token was in flight before; the
     first token of a draft was then compared with its result. `rows` are the rows fed before the
-    choices could be read. After such a comparison they are the rows of the pass that followed, 0 if
-    none did. `in_flight` says whether the next step is in flight now.
+    choices could be read. After such a comparison they are the positions of the pass that followed,
+    0 if none did. `in_flight` says whether the next step is in flight now.
     """
 
     rows: int
@@ -313,9 +313,9 @@ class GenerationResult:
 
     Two things decide whether drafting changed the reply. `exactness` says what the rule that
     accepted drafts keeps unchanged: "stream", the tokens; "distribution", the law they are drawn
-    by; "none", neither. `row_bits` says whether a pass over several rows gives each row the same
-    bits as a pass over one, with this model on this machine: "equal", no difference was found, in
-    texts at least as long as this one, or no pass had a draft or rows of other replies;
+    by; "none", neither. `row_bits` says whether a pass over several positions gives each row the
+    same bits as a pass over one, with this model on this machine: "equal", no difference was found,
+    in texts at least as long as this one, or no pass had a draft or rows of other replies;
     "different": of two tokens that are almost equally likely the other one may have been chosen;
     "unknown": not measured for texts as long as this one, or for its passes.
 

@@ -58,7 +58,7 @@ class StoredSession:
         return f"{datetime.fromtimestamp(self.changed).astimezone():%Y-%m-%d %H:%M}"
 
     def load(self) -> ChatSession:
-        """Read it; raises ConfigError for a file that is damaged."""
+        """Read the session; raises ConfigError for a file that is damaged."""
         return load_session(self.path)
 
 

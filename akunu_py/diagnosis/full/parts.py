@@ -25,7 +25,7 @@ class PlannedPart:
     """Weight of its time among all parts."""
     measure: Callable[[Subject, PartRun], PartFigures]
     needs_model: bool = True
-    """Whether it is skipped if the model could not be loaded."""
+    """Whether the part is skipped if the model could not be loaded."""
 
 
 # The most valuable parts come first: the time may be over before the last one.

@@ -90,7 +90,7 @@ def measure_replies(
 ) -> ReplyFigures:
     """Answer prompts with and without drafting until the time is over.
 
-    As much as possible is drafted, so that many passes have several rows.
+    As much as possible is drafted, so that many passes have several positions.
     """
     loaded, pace = subject.ready()
     if subject.facts is not None and not subject.facts.drafting:

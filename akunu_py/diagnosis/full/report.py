@@ -80,7 +80,7 @@ class ReportPart:
     note: str = ""
     """Reason of a failure or a skip, or what there was no time for."""
     refused: bool = False
-    """Whether it failed with an error that says what to do rather than an unexpected one."""
+    """Whether the part failed with an error that says what to do, not with an unexpected one."""
     figures: PartFigures | None = field(default=None, repr=False)
     """Incomplete for an interrupted part."""
 

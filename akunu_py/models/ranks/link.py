@@ -73,7 +73,7 @@ class RankMessage(NamedTuple):
     second: int = 0
 
     def bytes(self) -> bytes:
-        """Return it as it is sent."""
+        """Return the message as it is sent."""
         return _MESSAGE.pack(*self)
 
 
@@ -342,7 +342,7 @@ def _ready(connection: socket.socket) -> socket.socket:
 
 
 def _read_exactly(connection: socket.socket, size: int) -> bytes:
-    """Return that many bytes, or fewer from an end that does not send them."""
+    """Return `size` bytes, or fewer if the other end does not send them."""
     data = b""
     with contextlib.suppress(OSError):
         while len(data) < size and (piece := connection.recv(size - len(data))):

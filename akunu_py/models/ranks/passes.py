@@ -211,7 +211,7 @@ class _LeaderPasses(Passes):
         return self._leader.kinds.replays
 
     def feed(self, rows: mx.array) -> mx.array:
-        """Run a pass over rows [n] on all ranks; return their logits [1, n, vocab], queued."""
+        """Run a pass over positions [n] on all ranks; return their logits [1, n, vocab], queued."""
         with self._leader.whole_pass():
             message = RankMessage(MessageKind.FEED, self._number, rows.size)
             logits = super().feed(self._leader.announce(message, rows))
@@ -219,7 +219,7 @@ class _LeaderPasses(Passes):
         return logits
 
     def feeding(self, rows: mx.array, read: ReadLogits | None = None) -> Generator[int, None, None]:
-        """Run a pass over rows [n] on all ranks, and without a pause."""
+        """Run a pass over positions [n] on all ranks, and without a pause."""
         yield from ()
         if read is not None:
             read(self.feed(rows))

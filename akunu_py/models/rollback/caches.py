@@ -84,7 +84,7 @@ class RollbackCaches:
 
     @contextlib.contextmanager
     def recording(self, rows: int) -> Iterator[Record]:
-        """Frame the building of a pass over `rows` rows, two or more, that `undo` may undo.
+        """Frame the building of a pass over `rows` positions, two or more, that `undo` may undo.
 
         The caches may not be empty. Yields what is to be entered around the calls of layers.
         """

@@ -207,14 +207,14 @@ class _Restored(CachePart):
         self.restore(saved)
 
     def pack(self) -> None:
-        """Hold states in memory of their own: many are views of all rows of a pass."""
+        """Hold states in memory of their own: many are views of all positions of a pass."""
         self.restore(_own_copies(self.save()))
 
 
 class Recurrent(_Restored):
     """The states of recurrent layers (Mamba, gated delta nets, RWKV) or of short convolutions.
 
-    `recurrence` computes those after the first rows of a pass. The other attributes of an
+    `recurrence` computes those after the first positions of a pass. The other attributes of an
     `ArraysCache` are for batches.
     """
 

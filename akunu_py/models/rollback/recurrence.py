@@ -1,14 +1,14 @@
-"""States after the first rows of a pass, computed by its recurrences alone.
+"""States after the first positions of a pass, computed by its recurrences alone.
 
 A recurrent layer of mlx-lm advances a state by a function that gets the state and what the pass has
 computed of its rows, and keeps the last rows that went into a convolution. A `Record` has
-references to both. To keep k rows of a pass, the functions run again over k rows, from the states
-before it. No weights are read for that (but Jamba's two small projections), and nothing is computed
-before the next pass asks for it.
+references to both. To keep k positions of a pass, the functions run again over k rows, from the
+states before it. No weights are read for that (but Jamba's two small projections), and nothing is
+computed before the next pass asks for it.
 
 The functions are found by name: `watch` puts one that takes notes in the place of each, in modules
 and classes. A renamed function leaves a record incomplete, and what else can change in mlx-lm is
-found by a trial (`akunu_py.models.replay_trial`). Passes over one row, of which all or nothing
+found by a trial (`akunu_py.models.replay_trial`). Passes over one position, of which all or nothing
 stays, are not recorded: models may compile those, and notes of that would hold no arrays.
 
 The state spaces of Mamba 2 also need rows that have the same bits in a pass over few rows as alone.
@@ -213,7 +213,7 @@ class _Origin(NamedTuple):
     """How a state was made."""
 
     over: Callable[[int], mx.array]
-    """Returns the state after the first rows of the pass."""
+    """Returns the state after the first positions of the pass."""
     arrays: Sequence[mx.array]
     """What is held for that."""
 
