@@ -88,14 +88,14 @@ class Drafter:
     target keeps them only for such a drafter."""
 
     reads_candidates = False
-    """Whether the drafter learns from the target's runners-up, which are computed only then. This and
+    """Whether the drafter learns from the target's runners-up, computed only then. This and
     the next two follow from the methods that a class has of its own."""
 
     uses_curve = False
     """Whether the drafter uses the costs of passes itself."""
 
     draws = False
-    """Whether the drafter draws its tokens and knows their distributions (`akunu_lab.verifying`)."""
+    """Whether the drafter draws tokens and knows their distributions (`akunu_lab.verifying`)."""
 
     def __init_subclass__(cls) -> None:
         for flag, method in _TOLD_BY.items():
@@ -372,7 +372,8 @@ class ReplyMasks(Protocol):
     def optional(self, path: Sequence[int]) -> NDArray[np.uint32] | None:
         """Return the tokens allowed after a path that the model has to choose by itself.
 
-        Such tokens are allowed only if the model chooses one of them without a mask. None if there are no such tokens, or no others.
+        Such tokens are allowed only if the model chooses one of them without a mask. None if there
+        are no such tokens, or no others.
         """
 
 

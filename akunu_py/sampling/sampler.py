@@ -76,7 +76,7 @@ class Sampler:
     """
 
     in_turn = False
-    """Whether the sampler sees all tokens before a position, and only positions of plain decoding."""
+    """Whether the sampler sees all earlier tokens, and only positions of plain decoding."""
 
     def __init__(self, chain: TransformChain, seed: int, vocabulary_size: int) -> None:
         self.chain = chain

@@ -19,7 +19,8 @@ class DraftedToken:
     """Index of the token it follows in the draft, -1 for the last committed one."""
 
     accepted: bool | None
-    """Whether the token was accepted; None if it was not tested, since its parent was rejected or a sibling taken."""
+    """Whether the token was accepted; None if it was not tested, since its parent was rejected or a
+    sibling taken."""
 
     confidence: float | None = None
     """The drafter's estimate that the target agrees; None without one."""
