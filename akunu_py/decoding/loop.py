@@ -219,7 +219,10 @@ _EMPTY = Draft.empty()
 
 
 def observer(drafter: Drafter, target: Target) -> Callable[[Sequence[int]], None]:
-    """Return a function that tells the drafter which tokens a step committed. A drafter that reads candidates first gets the likeliest tokens of each position."""
+    """Return a function that tells the drafter which tokens a step committed.
+
+    A drafter that reads candidates first gets the likeliest tokens of each position.
+    """
     if not drafter.reads_candidates:
         return drafter.observe
     target.track_candidates(NUM_CANDIDATES)

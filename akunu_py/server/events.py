@@ -64,7 +64,7 @@ class Logprob:
     text: str
     """Its text; bytes that are only a part of a character are U+FFFD."""
     data: bytes
-    """The bytes that a token adds to the shown text; none for a mark, or if it was added to a prompt."""
+    """Bytes that the token adds to the shown text; none for a mark, or if added to a prompt."""
     logprob: float | None
     """None for the first token of a prompt, which follows nothing."""
     top: tuple["Logprob", ...] = ()
