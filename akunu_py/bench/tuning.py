@@ -11,7 +11,7 @@ from akunu_py.bench.measured_model import Model
 from akunu_py.bench.rows import plain
 from akunu_py.decoding.acceptance import match_for
 from akunu_py.engine.engine import Engine
-from akunu_py.models.aligned_rows import BLOCK_ROWS
+from akunu_py.models.cached_rows import BLOCK_ROWS
 from akunu_py.models.pass_times import PassTimes
 
 _STRIDE = 7919

@@ -43,8 +43,7 @@ from akunu_py.engine.request_checks import (
 )
 from akunu_py.model_store.known_models import default_model_path
 from akunu_py.model_store.names import resolve_model
-from akunu_py.models.aligned_rows import BLOCK_ROWS, usable_context
-from akunu_py.models.cached_rows import Progress
+from akunu_py.models.cached_rows import BLOCK_ROWS, Progress, usable_context
 from akunu_py.models.expansion import num_parameters
 from akunu_py.models.joined import JoinedForward
 from akunu_py.models.load import LoadedModel, ModelDescription, open_model

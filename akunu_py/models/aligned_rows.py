@@ -8,32 +8,17 @@ from typing import Self
 import mlx.core as mx
 from mlx import nn
 
-from akunu_py.models.cached_rows import NO_CHECKPOINTS, CachedRows, MakePasses, Passes
+from akunu_py.models.cached_rows import (
+    BLOCK_ROWS,
+    NO_CHECKPOINTS,
+    CachedRows,
+    MakePasses,
+    Passes,
+)
 from akunu_py.models.rollback.caches import Saved
 from akunu_py.models.row_choices import Scoring
 from akunu_py.system.errors import ConfigError
 from akunu_py.values.load_options import KVBits
-
-BLOCK_ROWS = 8
-"""Rows of every pass, which allows drafts of up to 7 tokens. Metal's attention kernel for few rows
-takes up to 8 (mlx, scaled_dot_product_attention: query length); more rows use another kernel."""
-
-
-def usable_context(context: int | None, longest: int, block_rows: int | None = None) -> int:
-    """Return the context to use: the one asked for, or all that the model has (`longest`).
-
-    With `block_rows` it is a whole number of blocks. Raises ConfigError for a context that the
-    model does not have.
-    """
-    if block_rows is not None:
-        # The padding of the last block needs positions as well.
-        longest -= longest % block_rows
-    if context is None:
-        return longest
-    whole = isinstance(context, int) and not isinstance(context, bool)
-    if not whole or not 2 <= context <= longest:
-        raise ConfigError(f"context is {context!r}; this model allows 2 to {longest} tokens")
-    return context
 
 
 class AlignedRows(CachedRows):

@@ -20,10 +20,16 @@ from akunu_py.models.replay_trial import replays
 from akunu_py.models.rollback.caches import RollbackCaches, Saved, alias, leaves, take_over
 from akunu_py.models.rollback.recurrence import watch
 from akunu_py.models.row_choices import SCORED_ROWS, PromptScores, Scoring
+from akunu_py.system.errors import ConfigError
 from akunu_py.values.load_options import KVBits
 
 PREFILL_CHUNK = 512
 """Most positions of one prompt pass: enough for full speed."""
+
+BLOCK_ROWS = 8
+"""Rows of every pass where replies are reproducible, which allows drafts of up to 7 tokens. Metal's
+attention kernel for few rows takes up to 8 (mlx, scaled_dot_product_attention: query length); more
+rows use another kernel."""
 
 _LONG_KEYS = 4096
 """Rows in the caches up to which a prompt's passes have `PREFILL_CHUNK` positions on a CPU."""
@@ -48,6 +54,23 @@ def prompt_rows(held: int, *, quantized: bool = False) -> int:
     while on_cpu() and held > _LONG_KEYS and rows > 1:
         rows, held = rows // 2, held // 2
     return rows
+
+
+def usable_context(context: int | None, longest: int, block_rows: int | None = None) -> int:
+    """Return the context to use: the one asked for, or all that the model has (`longest`).
+
+    With `block_rows` it is a whole number of blocks. Raises ConfigError for a context that the
+    model does not have.
+    """
+    if block_rows is not None:
+        # The padding of the last block needs positions as well.
+        longest -= longest % block_rows
+    if context is None:
+        return longest
+    whole = isinstance(context, int) and not isinstance(context, bool)
+    if not whole or not 2 <= context <= longest:
+        raise ConfigError(f"context is {context!r}; this model allows 2 to {longest} tokens")
+    return context
 
 
 Progress = Callable[[int, int], None]

@@ -12,7 +12,6 @@ import numpy as np
 from mlx import nn
 from numpy.typing import NDArray
 
-from akunu_py.models.aligned_rows import AlignedRows
 from akunu_py.models.cached_rows import (
     NO_CHECKPOINTS,
     PREFILL_CHUNK,
@@ -596,7 +595,11 @@ class Session(Target):
 
     def _new_rows(self, model: nn.Module) -> CachedRows:
         """Return empty rows."""
-        kind = AlignedRows if self._reproducible else CachedRows
+        kind = CachedRows
+        if self._reproducible:
+            from akunu_py.models.aligned_rows import AlignedRows  # for these alone
+
+            kind = AlignedRows
         return kind(model, self._kv_bits, self._make_passes)
 
 

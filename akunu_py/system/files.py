@@ -3,7 +3,6 @@
 import contextlib
 import errno
 import os
-import secrets
 import stat
 from pathlib import Path
 from typing import BinaryIO
@@ -56,6 +55,8 @@ def replace_file(path: Path, content: bytes, *, private: bool) -> None:
     Only its owner can read a `private` file, such as conversations and settings. The umask decides
     about other files.
     """
+    import secrets  # takes 5 ms, and most commands replace no file
+
     name = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL
     handle = os.open(name, flags, _PRIVATE if private else _AS_UMASK_SAYS)

@@ -151,7 +151,7 @@ class _Session:
         found, port = self._find()
         if found is not None:
             return found, ""
-        from akunu_py.models.aligned_rows import usable_context  # imports MLX
+        from akunu_py.models.cached_rows import usable_context  # imports MLX
         from akunu_py.models.requirements import requirements
 
         path = resolve_model(self._model, load_settings(), download=False)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from akunu_py.diagnosis.advice import Finding
 from akunu_py.diagnosis.full.planning import PartRun, Subject
 from akunu_py.diagnosis.full.report import REPORT_IT, PartFigures
-from akunu_py.models.aligned_rows import BLOCK_ROWS, usable_context
+from akunu_py.models.cached_rows import BLOCK_ROWS, usable_context
 from akunu_py.models.pass_times import ROWS
 from akunu_py.models.row_bits import RowDifference
 from akunu_py.models.session import Session
