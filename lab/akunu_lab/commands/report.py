@@ -3,10 +3,14 @@
 import shlex
 from collections.abc import Mapping
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
-from akunu_py.api import BenchResult, Command, ConfigError
+from akunu_py.api import Command, ConfigError
+
+if TYPE_CHECKING:
+    from akunu_py.api import BenchResult
 
 
 @click.command(cls=Command)
@@ -36,6 +40,7 @@ def report(results: tuple[Path, ...], folder: Path, *, no_pictures: bool) -> Non
     from akunu_lab.pages.forms import PICTURES, html_page, markdown_page
     from akunu_lab.pages.hit_rate import studied
     from akunu_lab.study.files import write_text
+    from akunu_py.api import BenchResult
 
     above = click.get_current_context().parent
     bench = above.command if above is not None else click.Group()
@@ -58,7 +63,7 @@ def report(results: tuple[Path, ...], folder: Path, *, no_pictures: bool) -> Non
     click.echo(f"wrote {folder / 'report.html'} and report.md{warnings}")
 
 
-def command_text(result: BenchResult, bench: click.Group) -> str:
+def command_text(result: "BenchResult", bench: click.Group) -> str:
     """Return the command under `akunu bench` that repeats a result, as one would type it."""
     command = bench.get_command(click.Context(bench), result.command)
     words = None if command is None else _command_words(command, result.arguments)
