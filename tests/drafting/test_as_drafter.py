@@ -47,6 +47,16 @@ def test_an_object_gets_the_methods_that_it_lacks():
     assert (drafter.reads_candidates, drafter.uses_curve, drafter.draws) == (False, False, False)
 
 
+def test_what_a_verifier_of_a_plug_in_asks_is_asked_of_the_object():
+    class Counts(Least):
+        def draw_counts(self):
+            return (2, 1)
+
+    drafter = as_drafter(Counts())
+    assert drafter.draw_counts() == (2, 1)
+    assert not hasattr(drafter, "draw_order")
+
+
 def test_what_an_object_has_is_known_by_its_methods():
     given = More()
     drafter = as_drafter(given)
