@@ -43,7 +43,7 @@ def count_progress(unit: str, waiting: str = "") -> Iterator[Count]:
 
 @contextlib.contextmanager
 def share_progress() -> Iterator[Share]:
-    """Give a callback for what is being done and the share of the time that has passed, 0 to 1.
+    """Give a callback that takes the name of the work and the share that is done, 0 to 1.
 
     With --quiet nothing is shown.
     """

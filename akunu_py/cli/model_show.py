@@ -82,7 +82,7 @@ def show(  # noqa: PLR0917 - click passes by name
     if metadata or tensors:
         options = {"--context": context, "--adapter": adapter, "--ranks": ranks}
         if given := next((key for key, value in options.items() if value is not None), None):
-            raise click.UsageError(f"{given} is for the memory; leave out --metadata or --tensors")
+            raise click.UsageError(f"{given} is about memory; leave out --metadata or --tensors")
         path = _local_path(name)
         if path.is_dir():
             raise ConfigError(f"{path} is a folder, and only GGUF files have such a header")

@@ -40,7 +40,7 @@ def tune(
 ) -> None:
     """Measure the cost of a pass by its number of positions, and say which drafts pay.
 
-    akunu also learns this while it replies; measured in advance, it is right from the first reply
+    akunu also learns costs while it replies; measured in advance, they hold from the first reply
     on. Costs are relative to a step of plain decoding; they are remembered for this model, device
     and version of MLX.
 

@@ -142,7 +142,7 @@ class AutoState:
         return self._reply, self._index
 
     def finish(self) -> None:
-        """Add the tokens of the current reply, if any, to the memory; its drafter has nothing more.
+        """Add the tokens of the current reply, if any, to the memory, and forget the reply.
 
         The memory's index is that of the reply, less the reply's own text.
         """

@@ -224,8 +224,8 @@ def _attention(
 ) -> tuple[tuple[int | None, ...], tuple[bool, ...]]:
     """Return the windows of a head's layers, and which of them look back only.
 
-    Where nothing is said, layers with a window do, and others do not: so vLLM and SGLang (#34524)
-    read configs, and heads draft better then.
+    If the config does not say, layers with a window look back only, and others look both ways, as
+    in vLLM and SGLang (#34524); heads draft better this way.
     """
     windows = config.windows(count, at)
     if config.flag(f"{_NESTED}use_swa"):
