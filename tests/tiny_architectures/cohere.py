@@ -1,6 +1,7 @@
-"""Command R and Command R7B."""
+"""Command R and R7B, OLMo 2 and 3, LFM 2 (short convolutions, attention where head_count_kv is not 0)."""
 
-from tiny_architectures.builder import TinyModel, blocks, tiny
+from tiny_architectures.builder import EXPERTS, VOCABULARY_SIZE, TinyModel, blocks, tiny, yarn
+from tiny_architectures.mixtures import mixture
 
 
 def cohere_blocks(
@@ -48,3 +49,99 @@ def cohere2(model: TinyModel) -> None:
     )  # fmt: skip
     model.frame(64, tied=True, std=0.1)
     cohere_blocks(model, layers=5)
+
+
+def olmo2_blocks(model: TinyModel, *, layers, width=64, kv_width=32, feed_forward=96) -> None:
+    for block in blocks(layers):
+        model.attention(block, std=1)
+        # Over all heads together.
+        model.norm(block + "attn_q_norm", width, mean=1.5)
+        model.norm(block + "attn_k_norm", kv_width, mean=1.5)
+        model.norm(block + "post_attention_norm", width)
+        model.gated(block, feed_forward=feed_forward, width=width)
+        model.norm(block + "post_ffw_norm", width)
+
+
+@tiny("olmo2")
+def olmo2(model: TinyModel) -> None:
+    model.sizes(rms_eps=1e-6, rope_base=500000.0)
+    model.key("rope.dimension_count", 16)
+    model.frame(64)
+    olmo2_blocks(model, layers=3)
+
+
+@tiny("olmo3", "olmo2")
+def olmo3(model: TinyModel) -> None:
+    """Windowed layers and others, of which the others alone have YaRN."""
+    pattern = [True, False, True]
+    model.sizes(rope_base=500000.0)
+    model.keys(
+        rope__dimension_count=16, attention__sliding_window=8,
+        attention__sliding_window_pattern=pattern, **yarn(8.0, 32),
+        rope__scaling__yarn_attn_factor=1.2, rope__scaling__yarn_beta_fast=32.0,
+        rope__scaling__yarn_beta_slow=1.0,
+    )  # fmt: skip
+    model.frame(64)
+    olmo2_blocks(model, layers=3)
+
+
+@tiny("olmo3-default", "olmo2")
+def olmo3_default(model: TinyModel) -> None:
+    """Every fourth layer without a window, where the file does not say which."""
+    model.sizes(layers=5)
+    model.keys(rope__dimension_count=16, attention__sliding_window=8)
+    model.frame(64)
+    olmo2_blocks(model, layers=5)
+
+
+def lfm2_frame(model: TinyModel, width=64):
+    model.matrix("token_embd.weight", VOCABULARY_SIZE, width, std=3.0)
+    model.norm("token_embd_norm", width)
+
+
+def lfm2_operator(model: TinyModel, block, kv_heads, *, width=64, heads=4, taps=3):
+    head_dim = width // heads
+    model.norm(block + "attn_norm", width)
+    if kv_heads:
+        model.attention(block, width, heads=heads, kv_heads=kv_heads, head_dim=head_dim, std=1)
+        # The norms set how sharply a head attends.
+        model.norm(block + "attn_q_norm", head_dim, mean=2.0)
+        model.norm(block + "attn_k_norm", head_dim)
+    else:
+        model.linear(block + "shortconv.in_proj", 3 * width, width)
+        model.tensor(block + "shortconv.conv.weight", model.random.normal(0, 0.6, (width, taps)))
+        model.linear(block + "shortconv.out_proj", width, width)
+    model.norm(block + "ffn_norm", width)
+
+
+def lfm2_sizes(model: TinyModel, kv_heads) -> None:
+    model.sizes(layers=len(kv_heads), rope_base=1000000.0)
+    model.key("attention.head_count_kv", kv_heads)
+    model.key("shortconv.l_cache", 3)
+
+
+@tiny("lfm2")
+def lfm2(model: TinyModel) -> None:
+    kv_heads = [0, 2, 0, 2]
+    lfm2_sizes(model, kv_heads)
+    lfm2_frame(model)
+    for layer, count in enumerate(kv_heads):
+        block = f"blk.{layer}."
+        lfm2_operator(model, block, count)
+        model.gated(block)
+
+
+@tiny("lfm2moe")
+def lfm2_moe(model: TinyModel) -> None:
+    """One dense layer, then experts, chosen with a bias that changes the choice only."""
+    kv_heads = [0, 2, 0]
+    lfm2_sizes(model, kv_heads)
+    model.keys(**EXPERTS, expert_gating_func=2, leading_dense_block_count=1)
+    lfm2_frame(model)
+    for layer, count in enumerate(kv_heads):
+        block = f"blk.{layer}."
+        lfm2_operator(model, block, count)
+        if layer == 0:
+            model.gated(block)
+            continue
+        mixture(model, block, bias=0.0, std=2)

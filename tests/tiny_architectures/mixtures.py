@@ -1,6 +1,8 @@
-"""Parts of mixtures of experts, and of blocks that draft."""
+"""Parts of mixtures of experts and of blocks that draft, and families that are mixtures only."""
 
-from tiny_architectures.builder import TinyModel, blocks
+import numpy as np
+
+from tiny_architectures.builder import EXPERTS, TinyModel, blocks, tiny
 
 
 def expert_stacks(
@@ -48,3 +50,184 @@ def drafting_block(
     model.linear(f"blk.{layer}.nextn.eh_proj", 64, 128)
     for name in names:
         model.norm(f"blk.{layer}.{name}", 64)
+
+
+def attention(model: TinyModel, block, *, head_dim=16, fused=False) -> None:
+    model.norm(block + "attn_norm", 64)
+    if fused:
+        model.linear(block + "attn_qkv", 8 * head_dim, 64, std=2)
+        model.linear(block + "attn_output", 64, 4 * head_dim)
+    else:
+        model.attention(block, head_dim=head_dim)
+    model.norm(block + "ffn_norm", 64)
+
+
+@tiny("hunyuan-moe")
+def hunyuan_moe(model: TinyModel) -> None:
+    """Norms of q and k after the rotation, a dense part beside the experts."""
+    model.sizes(feed_forward=32, rope_base=11158839.0)
+    model.keys(
+        **EXPERTS, expert_shared_count=1, expert_shared_feed_forward_length=96,
+        rope__scaling__type="none", rope__scaling__factor=1.0,
+    )  # fmt: skip
+    model.frame(64, tied=True, std=0.12)
+    for block in blocks(3):
+        attention(model, block)
+        # Of unequal elements, so that norm and rotation do not change places.
+        model.vector(block + "attn_q_norm.weight", 16, mean=1.0, std=0.5)
+        model.vector(block + "attn_k_norm.weight", 16, mean=1.0, std=0.5)
+        mixture(model, block, shared=96)
+
+
+@tiny("minimax-m2")
+def minimax_m2(model: TinyModel) -> None:
+    """Norms over all heads, half of each head rotated."""
+    model.sizes(feed_forward=32, rope_base=5000000.0, head_dim=32)
+    model.keys(rope__dimension_count=16, **EXPERTS, expert_gating_func=2)
+    model.frame(64)
+    for block in blocks(3):
+        attention(model, block, head_dim=32)
+        model.norm(block + "attn_q_norm", 128)
+        model.norm(block + "attn_k_norm", 64)
+        mixture(model, block, bias=-0.3)
+
+
+@tiny("bailingmoe")
+def ling(model: TinyModel) -> None:
+    """Ling 1: softmax, q, k and v apart."""
+    model.sizes()
+    model.keys(
+        rope__dimension_count=16, leading_dense_block_count=0, **EXPERTS, expert_shared_count=2,
+        expert_weights_scale=1.0, expert_weights_norm=True,
+    )  # fmt: skip
+    model.frame(64)
+    for block in blocks(3):
+        attention(model, block)
+        mixture(model, block, shared=64)
+
+
+@tiny("bailingmoe2")
+def ling_2(model: TinyModel) -> None:
+    """Ling 2: sigmoid with a bias, groups, half of each head rotated, a last block for drafting."""
+    model.sizes(layers=4)
+    model.keys(
+        rope__dimension_count=8, leading_dense_block_count=1, **EXPERTS, expert_shared_count=1,
+        expert_shared_feed_forward_length=48, expert_weights_scale=2.5, expert_weights_norm=True,
+        expert_gating_func=2, expert_group_count=4, expert_group_used_count=2,
+        nextn_predict_layers=1,
+    )  # fmt: skip
+    model.frame(64)
+    for layer, block in enumerate(blocks(4)):
+        attention(model, block, fused=True)
+        model.norm(block + "attn_q_norm", 16)
+        model.norm(block + "attn_k_norm", 16, mean=1.5)
+        if layer == 0:
+            model.gated(block)
+        else:
+            mixture(model, block, shared=48, bias=-0.8)
+    drafting_block(model, 3)
+    model.norm("blk.3.layer_output_norm", 64)
+
+
+@tiny("afmoe")
+def trinity(model: TinyModel) -> None:
+    """Windows, gated attention, norms before and after each part, a wide embedding."""
+    model.sizes(layers=5, head_dim=32)
+    model.keys(
+        rope__dimension_count=32, attention__sliding_window=8, leading_dense_block_count=2,
+        **EXPERTS, expert_shared_count=1, expert_weights_norm=True, expert_weights_scale=2.8,
+    )  # fmt: skip
+    model.frame(64, std=0.1)
+    for layer, block in enumerate(blocks(5)):
+        attention(model, block, head_dim=32)
+        model.linear(block + "attn_gate", 128, 64, std=2)
+        model.norm(block + "attn_q_norm", 32)
+        model.norm(block + "attn_k_norm", 32, mean=1.5)
+        model.norm(block + "post_attention_norm", 64)
+        model.norm(block + "post_ffw_norm", 64)
+        if layer < 2:
+            model.gated(block)
+        else:
+            mixture(model, block, shared=32, bias=-0.3)
+
+
+def mimo_blocks(model: TinyModel, *, layers, fused) -> None:
+    for layer, block in enumerate(blocks(layers)):
+        windowed = layer in (1, 2)
+        key = 64 if windowed else 32
+        values = key * 3 // 4
+        model.norm(block + "attn_norm", 64)
+        if fused:
+            model.linear(block + "attn_qkv", 128 + key + values, 64, std=2)
+        else:
+            model.linear(block + "attn_q", 128, 64, std=2)
+            model.linear(block + "attn_k", key, 64, std=2)
+            model.linear(block + "attn_v", values, 64)
+        model.linear(block + "attn_output", 64, 96)
+        if windowed:
+            model.vector(block + "attn_sinks.weight", 4, std=2)
+        model.norm(block + "ffn_norm", 64)
+        if layer == 0:
+            model.gated(block)
+        else:
+            mixture(model, block, bias=-0.3)
+
+
+def mimo_sizes(model: TinyModel, *, layers) -> None:
+    model.sizes(layers=layers, rope_base=5000000.0)
+    model.keys(
+        attention__head_count_kv=[2 if layer in {1, 2} else 1 for layer in range(layers)],
+        attention__key_length=32, attention__value_length=24, rope__dimension_count=16,
+        attention__sliding_window=8, rope__freq_base_swa=1000.0,
+        attention__sliding_window_pattern=[layer in {1, 2} for layer in range(layers)], **EXPERTS,
+    )  # fmt: skip
+
+
+@tiny("mimo2")
+def mimo(model: TinyModel) -> None:
+    """Heads by the layer's kind, narrow values, sinks of windowed layers, q, k and v apart."""
+    mimo_sizes(model, layers=4)
+    model.frame(64)
+    mimo_blocks(model, layers=4, fused=False)
+
+
+@tiny("mimo2-fused", "mimo2")
+def mimo_fused(model: TinyModel) -> None:
+    """q, k and v in one, scaled values, a last block for drafting."""
+    mimo_sizes(model, layers=5)
+    model.keys(nextn_predict_layers=1, attention__value_scale=0.7)
+    model.frame(64)
+    mimo_blocks(model, layers=5, fused=True)
+    drafting_block(model, 4, ("nextn.enorm", "nextn.hnorm", "layer_output_norm"))
+
+
+def llama4_blocks(model: TinyModel, *, experts, step) -> None:
+    model.sizes(layers=4, rope_base=500000.0, head_dim=32)
+    model.keys(
+        rope__dimension_count=32, expert_count=experts, expert_used_count=1,
+        expert_feed_forward_length=32, interleave_moe_layer_step=step,
+    )  # fmt: skip
+    model.frame(64)
+    for layer, block in enumerate(blocks(4)):
+        model.norm(block + "attn_norm", 64)
+        model.attention(block, head_dim=32)
+        model.norm(block + "ffn_norm", 64)
+        if (layer + 1) % step:
+            model.gated(block)
+            continue
+        model.linear(block + "ffn_gate_inp", experts, 64)
+        expert_stacks(model, block, experts=experts, std=2)
+        model.gated(block, "_shexp", feed_forward=32)
+
+
+@tiny("llama4")
+def scout(model: TinyModel) -> None:
+    """Scout: experts in each layer, norms of q and k, rotary factors."""
+    llama4_blocks(model, experts=16, step=1)
+    model.tensor("rope_freqs.weight", np.linspace(1, 8, 16))
+
+
+@tiny("llama4-maverick", "llama4")
+def maverick(model: TinyModel) -> None:
+    """Maverick: experts in every second layer, no norms."""
+    llama4_blocks(model, experts=128, step=2)
