@@ -11,6 +11,7 @@ import threading
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
+from engine_inside import memories_of, session_of
 from interrupts import HOLDING, Interrupt
 
 from akunu_py import EngineStateError
@@ -48,11 +49,11 @@ class Session:
         self.go_on.set()
         self._inside = threading.Lock()
         monkeypatch.setattr(
-            engine._session, "beginning", self._watched_passes(engine._session.beginning)
+            session_of(engine), "beginning", self._watched_passes(session_of(engine).beginning)
         )
         for name in ("choose", "commit", "logits", "reset"):
             monkeypatch.setattr(
-                engine._session, name, self._watched(name, getattr(engine._session, name))
+                session_of(engine), name, self._watched(name, getattr(session_of(engine), name))
             )
 
     def _watched_passes(self, method):
@@ -201,7 +202,7 @@ def test_a_reader_that_comes_while_the_reply_is_ended_gets_its_end(
         ending.set()
         go_on.wait(300)
 
-    monkeypatch.setattr(engine._memories, "begin_reply", lambda _: ended)
+    monkeypatch.setattr(memories_of(engine), "begin_reply", lambda _: ended)
     stream = reply()
     pool(lambda: next(stream))
     stream.cancel()
@@ -259,7 +260,7 @@ def test_a_reply_whose_end_was_interrupted_says_so(engine, pool, reply, monkeypa
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr(engine._session, "peak_memory_bytes", interrupted)
+        patch.setattr(session_of(engine), "peak_memory_bytes", interrupted)
         with pytest.raises(KeyboardInterrupt):
             engine.reset()
     with pytest.raises(EngineStateError, match="its end was interrupted"):

@@ -11,6 +11,7 @@ import logging
 from pathlib import Path
 
 import pytest
+from engine_inside import memories_of, session_of
 from pairwise import all_pairs
 
 from akunu_py import ConfigError, Engine, EngineStateError, GenerationConfig
@@ -26,7 +27,7 @@ OPTIONS = {
 
 
 def texts(engine):
-    return engine._memories.replies.state.memory.texts()
+    return memories_of(engine).replies.state.memory.texts()
 
 
 @pytest.fixture
@@ -41,7 +42,7 @@ def fresh(engine):
 )
 def test_a_budget_is_for_drafts_that_may_be_left_out(engine, drafter, budget, has):
     config = GenerationConfig(drafter=drafter, draft_budget=budget)
-    assert (engine._memories.budgets(config) is not None) == has
+    assert (memories_of(engine).budgets(config) is not None) == has
 
 
 def test_auto_is_the_default(fresh):
@@ -81,12 +82,12 @@ def test_a_reply_comes_back_faster_the_second_time(fresh):
 
 
 def test_only_replies_of_auto_are_remembered(fresh):
-    weights = list(fresh._memories.replies.state.calibration.weights)
+    weights = list(memories_of(fresh).replies.state.calibration.weights)
     for drafter in drafter_names("text", "candidates"):
         if drafter != "auto":
             fresh.generate(PROMPT, max_tokens=8, drafter=drafter, draft_budget="always")
     assert texts(fresh) == []
-    assert fresh._memories.replies.state.calibration.weights == weights
+    assert memories_of(fresh).replies.state.calibration.weights == weights
     never = dict.fromkeys(fresh.tokenizer.end_ids, -1e6)
     fresh.generate(PROMPT, max_tokens=20, repetition_penalty=1.3, logit_bias=never)
     assert [len(text) for text in texts(fresh)] == [20]
@@ -140,7 +141,7 @@ def test_a_failure_in_the_middle_keeps_what_was_said(fresh, monkeypatch):
     stream = fresh.stream(PROMPT, max_tokens=60, temperature=1.4, seed=2)
     tokens = list(next(stream).token_ids)
     with monkeypatch.context() as patch:
-        patch.setattr(fresh._session, "choose", lambda *_: 1 / 0)
+        patch.setattr(session_of(fresh), "choose", lambda *_: 1 / 0)
         with pytest.raises(ZeroDivisionError):
             next(stream)
     fresh.reset()

@@ -6,6 +6,7 @@ What holds for every model that drafts is in test_engine_heads.py.
 import logging
 
 import pytest
+from engine_inside import drafting_model
 from gguf_files import write_tiny_llama
 
 from akunu_py import ConfigError, Engine
@@ -62,7 +63,7 @@ def test_a_draft_model_as_large_as_the_model_is_warned_of(tiny_gguf, caplog):
 
 def test_a_prompt_is_fed_to_the_draft_model_once(tiny_pair):
     """A conversation goes on: the draft model, too, feeds what is new alone."""
-    drafts = tiny_pair._drafters.models.draft_model
+    drafts = drafting_model(tiny_pair)
     first = tiny_pair.generate(PROMPT, max_tokens=20, draft_budget="always")
     ids = [*tiny_pair.tokenizer.encode(PROMPT, parse_special=True), *first.token_ids]
     fed, feed = [], drafts._rows.feed_apart
@@ -76,17 +77,18 @@ def test_a_prompt_is_fed_to_the_draft_model_once(tiny_pair):
 
 def test_cancelling_while_the_draft_model_takes_the_prompt_in(tiny_pair):
     stream = tiny_pair.stream("the world " * 40, max_tokens=20, draft_budget="always")
-    beginning = tiny_pair._drafters.models.draft_model.beginning
+    drafts = drafting_model(tiny_pair)
+    beginning = drafts.beginning
 
     def cancelled(prompt, sampling):
         stream.cancel()
         yield from beginning(prompt, sampling)
 
-    tiny_pair._drafters.models.draft_model.beginning = cancelled
+    drafts.beginning = cancelled
     try:
         events = list(stream)
     finally:
-        del tiny_pair._drafters.models.draft_model.beginning
+        del drafts.beginning
     assert events[-1].result.finish_reason == "cancelled"
     assert not events[-1].result.token_ids
     assert tiny_pair.generate(PROMPT, max_tokens=5).token_ids

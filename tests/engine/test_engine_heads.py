@@ -9,6 +9,7 @@ import threading
 import mlx.core as mx
 import pytest
 from assistants import matched_assistant, write_assistant, write_gemma_folder
+from engine_inside import drafting_model, memories_of
 from gguf_files import write_tiny_llama
 from markov_heads import write_headed_folder
 from prediction_heads import write
@@ -114,7 +115,7 @@ def test_auto_leaves_the_text_as_it_is(engine, sampling):
 def test_a_constrained_reply(engine, options, auto):
     form = {"constraint": Constraint.regex("(yes|no), [a-z ]{12}"), "max_tokens": 20}
     plain = engine.generate(PROMPT, drafter="none", **form)
-    model = engine._drafters.models.head or engine._drafters.models.draft_model
+    model = drafting_model(engine)
     passes = model.num_passes
     drafter = "auto" if auto else options["drafter"]
     drafted = engine.generate(PROMPT, drafter=drafter, draft_budget="always", **form)
@@ -228,6 +229,6 @@ def test_the_budget_knows_what_it_costs(engine, options):
     """It asks before each token, and keeps the model's own times under the drafter's name."""
     for drafter in (options["drafter"], "auto"):
         engine.generate(PROMPT, **PLAIN, drafter=drafter)
-        times = engine._memories.costs.state.drawing[drafter].times
+        times = memories_of(engine).costs.state.drawing[drafter].times
         assert times.drafts
         assert times.tokens

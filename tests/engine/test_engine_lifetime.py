@@ -6,6 +6,7 @@ import threading
 
 import mlx.core as mx
 import pytest
+from engine_inside import session_of
 from gguf_files import write_tiny_llama
 
 from akunu_py import (
@@ -69,7 +70,7 @@ def test_a_call_waits_for_one_of_another_thread(engine, monkeypatch):
         leave.wait(300)
         order.append("logits")
 
-    monkeypatch.setattr(engine._session, "logits", slow)
+    monkeypatch.setattr(session_of(engine), "logits", slow)
     thread = threading.Thread(target=lambda: engine.logits([1, 2]))
     thread.start()
     inside.wait(300)

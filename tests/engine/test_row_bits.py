@@ -1,6 +1,7 @@
 """What a result says of rounding: whether rows of a pass have the bits of passes over one."""
 
 import pytest
+from engine_inside import memories_of
 
 from akunu_py import Engine
 from akunu_py.models.session import Session
@@ -90,7 +91,7 @@ def test_equal_is_said_of_passes_no_larger_than_measured(tiny_gguf):
         return 100
 
     with Engine.load(tiny_gguf) as engine:
-        row_bits = engine._memories.costs.row_bits
+        row_bits = memories_of(engine).costs.row_bits
         assert row_bits(50, 8, measure) == row_bits(100, 9, measure) == "equal"
         assert row_bits(50, 10, measure) == row_bits(100, 2, measure) == "equal"
         assert row_bits(101, 2, measure) == row_bits(50, 74, measure) == "unknown"

@@ -1,6 +1,7 @@
 """Step details are put together where somebody asks for them, and are then what they were."""
 
 import pytest
+from engine_inside import factory_of
 
 from akunu_py.decoding import loop
 from akunu_py.values.types import Draft, LengthTrace
@@ -68,7 +69,7 @@ def test_a_length_is_that_of_its_own_step(engine, monkeypatch):
             length = LengthTrace(0.5, 0.5, self.drafts)
             return Draft.chain(range(min(limit, 2)), "teller", length=length)
 
-    monkeypatch.setattr(type(engine._drafters), "make", lambda *_: Teller())
+    monkeypatch.setattr(type(factory_of(engine)), "make", lambda *_: Teller())
     events = list(engine.stream(PROMPT, **OPTIONS, draft_budget="always"))
     gammas = [event.step.detail.gamma for event in events if event.step.num_draft_tokens]
     assert gammas == list(range(1, len(gammas) + 1))

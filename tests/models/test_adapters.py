@@ -8,6 +8,7 @@ import gguf
 import mlx.core as mx
 import numpy as np
 import pytest
+from engine_inside import session_of
 from gguf_files import ALPHA, RANK, drawn, write_adapter, write_tiny_llama
 from identity import assert_same_tokens
 from mlx import nn
@@ -405,7 +406,7 @@ def test_drafts_change_no_token_and_other_factors_have_other_rows(tmp_path, name
     digests, prompt = set(), [5, 9, 80, 81, 82] * 6
     for adapter in (None, first, second, f"{first}:0.25"):
         with Engine.load(path, weights="quantized", adapter=adapter) as engine:
-            digests.add(finished(engine._session.digest()))
+            digests.add(finished(session_of(engine).digest()))
             never = dict.fromkeys(engine.tokenizer.end_ids, -1e6)
             options = {"max_tokens": 48, "logit_bias": never}
             plain = engine.generate(prompt, drafter="none", **options)

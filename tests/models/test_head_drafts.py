@@ -17,6 +17,7 @@ Mutants, made by hand, that these tests and test_hidden_states.py kill (each was
 """
 
 from functools import partial
+from types import SimpleNamespace
 
 import mlx.core as mx
 import pytest
@@ -74,17 +75,25 @@ class Watched(CheckedDrafter):
 
     def checked(self, draft, limit):
         assert list(draft.tokens) == text_from(self.text[-1], 1 + len(draft))[1:], self.text
-        model = self._model
+        held = inside(self._model)
         if not draft.tokens:
             # The whole prompt was cached: the state that the first draft begins with is not known.
             assert self.num_steps == 0
-            assert self.first + model._num_slots == len(self.text) - 1
+            assert self.first + held.slots == len(self.text) - 1
             return draft
         # A slot for each token but the first two: the pair of the last token is fed by each draft.
         # What the draft itself fed lies behind.
-        assert self.first + model._num_slots == len(self.text) - 2
-        assert model._caches[0].offset == model._num_slots + model._num_drawn
+        assert self.first + held.slots == len(self.text) - 2
+        assert held.cached == held.slots + held.drawn
         return self.spoiled(draft.tokens, SIZE) if self._spoils else draft
+
+
+def inside(model):
+    """What a head's model holds: pairs fed and drawn, rows cached, states that wait."""
+    return SimpleNamespace(
+        slots=model._num_slots, drawn=model._num_drawn, cached=model._caches[0].offset,
+        first=model._first_state, waiting=len(model._states),
+    )  # fmt: skip
 
 
 def matched(target, reads):
@@ -153,7 +162,7 @@ def test_conversations_go_on_and_back(name, reads):
     model = token_model(matched(target, reads))
     # `Watched` sees that what came before was kept, as far as the target kept it.
     check_conversations(Session(target, context=600), partial(Watched, model))
-    assert model._first_state == 0
+    assert inside(model).first == 0
 
 
 def test_a_prompt_is_fed_once_and_beside_the_targets_passes(llama, monkeypatch):
@@ -175,7 +184,7 @@ def test_a_prompt_is_fed_once_and_beside_the_targets_passes(llama, monkeypatch):
     reply(session, Watched(model, spoils=False), prompt, max_tokens=6)
     # Six tokens of the reply, three of the prompt, and the pair of the first draft.
     assert sizes == [9, 1, 1, 1, 1]
-    assert model._num_slots == 68
+    assert inside(model).slots == 68
 
 
 def test_states_that_wait_are_fed_before_they_are_many(llama, monkeypatch):
@@ -186,7 +195,7 @@ def test_states_that_wait_are_fed_before_they_are_many(llama, monkeypatch):
     waiting = []
 
     def seldom(limit):
-        waiting.append(len(model._states))
+        waiting.append(inside(model).waiting)
         return propose(drafter, limit) if len(waiting) == 50 else Draft.empty()
 
     drafter.propose = seldom
@@ -206,7 +215,7 @@ def test_rows_that_the_head_never_saw(llama):
     found, _ = reply(session, drafter, prompt, max_tokens=12)
     assert found == text_from(prompt[-1], 13)[1:]
     assert drafter.drafts > 1
-    assert model._first_state == 59
+    assert inside(model).first == 59
 
 
 def test_rows_that_another_reply_added_to_the_same_prompt(llama):
@@ -367,7 +376,7 @@ def test_drafts_are_those_of_a_fresh_head(name):
         found, _ = reply(session, drafter, prompt, SAMPLED, max_tokens=20)
         assert drafter.drafts > 5
         prompt = [*prompt, *found, 5, 6]
-        assert model._first_state == 0
+        assert inside(model).first == 0
 
 
 def test_raw_states():

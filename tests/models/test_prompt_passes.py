@@ -6,6 +6,7 @@ from types import SimpleNamespace
 import mlx.core as mx
 import pytest
 from family_models import build_family, variant_of
+from pass_sizes import record_sizes
 from tiny_models import prompt_of
 
 from akunu_py.models import cached_rows
@@ -45,13 +46,7 @@ def pauses(monkeypatch):
 def test_passes_depend_on_no_clock(model, pauses, monkeypatch, kind, seconds):
     pauses(seconds)
     monkeypatch.setattr(cached_rows, "PREFILL_CHUNK", 64)
-    rows, sizes = kind(model), []
-    run = cached_rows.Passes._run
-    monkeypatch.setattr(
-        cached_rows.Passes,
-        "_run",
-        lambda passes, ids, caches: (sizes.append(ids.size), run(passes, ids, caches))[1],
-    )
+    rows, sizes = kind(model), record_sizes(monkeypatch)
     rows.prefill(prompt_of(144))
     assert sizes == [64, 64, 16]
 

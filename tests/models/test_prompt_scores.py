@@ -12,6 +12,7 @@ import mlx.core as mx
 import numpy as np
 import pytest
 from family_models import build_family, variant_of
+from pass_sizes import record_sizes
 from tiny_models import GREEDY, prompt_of, sampler_of
 
 from akunu_py import ConfigError, ModelFormatError
@@ -108,14 +109,8 @@ def test_scores_reach_to_where_texts_differ(text, top, reach):
 
 
 def test_logits_of_few_rows_are_held_at_once(monkeypatch):
-    sizes = []
-    run = cached_rows.Passes._run
     session = Session(model_of("llama"), context=400)
-    monkeypatch.setattr(
-        cached_rows.Passes,
-        "_run",
-        lambda passes, ids, caches: (sizes.append(ids.size), run(passes, ids, caches))[1],
-    )
+    sizes = record_sizes(monkeypatch)
     scores_of(session, TEXT)
     assert sizes == [64, 64, 21]
 

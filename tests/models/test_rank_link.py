@@ -98,7 +98,21 @@ def connect(monkeypatch, ends):
     for one in made:
         one.stop()
     for one in made:
-        one._watching.join()
+        watcher_of(one).join()
+
+
+def watcher_of(link):
+    """The thread that reads what a rank is sent."""
+    return link._watching
+
+
+def peers_of(link):
+    return link._peers
+
+
+def cut(link):
+    """Break the first connection of a rank."""
+    peers_of(link)[0]._connection.shutdown(socket.SHUT_RDWR)
 
 
 def both(*calls):
@@ -159,7 +173,7 @@ def test_strangers_are_turned_away(connect):
 
 def test_a_rank_that_ends_ends_all_and_is_named(connect, ends):
     links, _ = connect(3)
-    links[2]._peers[0]._connection.shutdown(socket.SHUT_RDWR)
+    cut(links[2])
     said = {ends.get() for _ in range(3)}
     host = socket.gethostname()
     # Rank 0 tells rank 1; rank 2 itself sees the end of its connection to rank 0.
@@ -168,16 +182,16 @@ def test_a_rank_that_ends_ends_all_and_is_named(connect, ends):
         f"Error: rank {rank} ({host}) has ended, so all ranks end.\n" for rank in (0, 2)
     }
     for one in links.values():
-        one._watching.join()
+        watcher_of(one).join()
 
 
 def test_the_user_is_told_before_the_others(connect, ends):
     """MLX may crash in the main thread at any time once a connection has broken."""
     links, _ = connect(2)
-    links[0]._peers[0].send = lambda _data: ends.put("the others are told")
-    links[1]._peers[0]._connection.shutdown(socket.SHUT_RDWR)
+    peers_of(links[0])[0].send = lambda _data: ends.put("the others are told")
+    cut(links[1])
     for one in links.values():
-        one._watching.join()
+        watcher_of(one).join()
     said = [ends.get() for _ in range(3)]
     host = socket.gethostname()
     lost = f"Error: rank 1 ({host}) has ended, so all ranks end.\n"
@@ -188,14 +202,14 @@ def test_a_silent_rank_is_lost(connect, ends):
     """However often the others give signs of life."""
     links, _ = connect(3)
     # Its process stands still: its thread neither reads nor writes.
-    silent, heard = links[0]._peers
-    links[silent.rank]._peers[0].beat = lambda _available: None
+    silent, heard = peers_of(links[0])
+    peers_of(links[silent.rank])[0].beat = lambda _available: None
     while ends.empty():
         silent.heard = heard.heard - 2 * link.SILENCE_S
         time.sleep(0.01)
     assert f"rank {silent.rank} " in ends.get()
     for one in links.values():
-        one._watching.join()
+        watcher_of(one).join()
 
 
 def test_a_rank_that_was_held_up_itself_loses_nobody(connect, ends, monkeypatch):
@@ -205,11 +219,11 @@ def test_a_rank_that_was_held_up_itself_loses_nobody(connect, ends, monkeypatch)
     held, looks = 0.0, 0
 
     def clock():
-        return time.monotonic() + held * (threading.current_thread() is links[0]._watching)
+        return time.monotonic() + held * (threading.current_thread() is watcher_of(links[0]))
 
     def look(peers, *others):
         nonlocal held, looks
-        if threading.current_thread() is not links[0]._watching:
+        if threading.current_thread() is not watcher_of(links[0]):
             return select.select(peers, *others)
         looks += 1
         if looks == 1:
@@ -245,16 +259,16 @@ def test_an_end_after_stop_is_none_to_report(connect, ends):
     links, _ = connect(2)
     links[0].stop()
     assert links[1].next_command() == RankMessage(MessageKind.STOP)
-    links[1]._peers[0]._connection.close()
-    links[0]._watching.join()
+    peers_of(links[1])[0].close()
+    watcher_of(links[0]).join()
     assert ends.empty()
 
 
 def test_what_is_not_a_message_ends_the_rank(connect, ends):
     links, _ = connect(2)
-    links[0]._peers[0].send(b"\xff" * 16)
+    peers_of(links[0])[0].send(b"\xff" * 16)
     assert "not a message of akunu's" in ends.get()
-    links[1]._watching.join()
+    watcher_of(links[1]).join()
 
 
 MESSAGES = st.lists(
@@ -271,17 +285,22 @@ MESSAGES = st.lists(
 )
 
 
+def read_pieces(pieces):
+    """What another rank takes the pieces of a stream for."""
+    left = list(pieces)
+    peer = link._Peer(1, SimpleNamespace(recv=lambda _most: left.pop(0)))
+    while left:
+        assert peer.receive()
+        yield from peer.messages()
+
+
 @given(MESSAGES, st.text(max_size=20), st.integers(1, 40))
 def test_messages_survive_any_pieces(messages, text, size):
-    peer = link._Peer(1, None)
     data = text.encode()
     stream = b"".join(message.bytes() for message in messages)
     stream += RankMessage(MessageKind.TEXT, 0, len(data)).bytes() + data
-    found = []
-    for start in range(0, len(stream), size):
-        peer._received += stream[start : start + size]
-        found += peer.messages()
-    assert found == [
+    pieces = [stream[start : start + size] for start in range(0, len(stream), size)]
+    assert list(read_pieces(pieces)) == [
         *((message, "") for message in messages),
         (RankMessage(MessageKind.TEXT, 0, len(data)), text),
     ]
@@ -289,10 +308,8 @@ def test_messages_survive_any_pieces(messages, text, size):
 
 @given(st.binary(min_size=16, max_size=64))
 def test_any_bytes_are_messages_or_refused(data):
-    peer = link._Peer(1, None)
-    peer._received += data
     try:
-        found = list(peer.messages())
+        found = list(read_pieces([data]))
     except ValueError:
         return
     assert all(isinstance(message.kind, MessageKind) for message, _ in found)

@@ -29,14 +29,41 @@ class Kinds:
         self.by_length, self.replays = rollback.by_length, replays(model)
 
 
+class OpenFollower(Follower):
+    """A follower with what tests hand over and read; ids come from `wire`."""
+
+    def __init__(self, wire, model):
+        super().__init__(wire, model)
+        self._ids = lambda count: wire.ids[:count]
+
+    def do(self, messages):
+        for message in messages:
+            self._do(message)
+
+    def rows(self, number):
+        return self._held[number]
+
+    @property
+    def sizes(self):
+        """How many conversations and states are held."""
+        return len(self._held), len(self._saved)
+
+
+class OpenLeader(Leader):
+    """A leader whose messages may be sent before the next pass."""
+
+    def flush(self):
+        waiting, self._waiting = self._waiting, []
+        return waiting
+
+
 class Wire:
     """Carries commands to a follower at once; ids are handed over beside them."""
 
     group = None
 
     def __init__(self, model):
-        self.follower = Follower(self, model)
-        self.follower._ids = lambda count: self.ids[:count]
+        self.follower = OpenFollower(self, model)
         self.sent = []
 
     def send(self, messages):
@@ -47,15 +74,14 @@ class Wire:
 
     def deliver(self):
         while self.sent:
-            for message in self.sent.pop(0):
-                self.follower._do(message)
+            self.follower.do(self.sent.pop(0))
 
 
 @pytest.fixture
 def ranks(monkeypatch):
     def start(model, **options):
         wire = Wire(model)
-        leader = Leader(wire, Kinds(model))
+        wire.leader = leader = OpenLeader(wire, Kinds(model))
 
         def announce(message, rows):
             ids = Leader.announce(leader, message, rows)
@@ -83,19 +109,16 @@ def held(passes_held):
 def same_rows(session, wire):
     """The rows of rank 0's conversation, and whether the follower has them too."""
     number = session.rows.rollback._number
-    ours, theirs = held(session.rows._passes), held(wire.follower._held[number])
+    ours, theirs = held(session.rows), held(wire.follower.rows(number))
     return len(ours) == len(theirs) and all(
         path == other and mx.array_equal(array, same)
         for (path, array), (other, same) in zip(ours, theirs, strict=True)
     )
 
 
-def flush(session, wire):
+def flush(wire):
     """Send what waits for the next pass."""
-    leader = session.rows.rollback._leader
-    waiting, leader._waiting = leader._waiting, []
-    for message in waiting:
-        wire.follower._do(message)
+    wire.follower.do(wire.leader.flush())
 
 
 @pytest.mark.fast_every(3)
@@ -117,7 +140,7 @@ def test_a_follower_holds_the_rows_of_rank_0(ranks, family, kind):
     assert found == truth
     # All ranks copy the rows, and feed the copies.
     assert session.bit_equal_to(9) == alone.bit_equal_to(9)
-    flush(session, wire)
+    flush(wire)
     assert same_rows(session, wire)
 
 
@@ -127,7 +150,7 @@ def test_a_prompt_that_shares_its_beginning_is_followed(ranks, reproducible):
     for seed in (0, 1, 0):
         prompt = [*prompt_of(20), *prompt_of(15, seed=seed)]
         generate(session, prompt, GenerationConfig(), PlainDrafter(), max_tokens=8)
-        flush(session, wire)
+        flush(wire)
         assert same_rows(session, wire)
 
 
@@ -138,8 +161,9 @@ def test_rows_that_are_dropped_are_forgotten_by_all(ranks):
         generate(session, prompt_of(20, seed), GenerationConfig(), drafter, max_tokens=20)
     session.reset()
     generate(session, prompt_of(20), GenerationConfig(), PlainDrafter(), max_tokens=5)
-    assert len(wire.follower._held) <= 2
-    assert len(wire.follower._saved) <= 4
+    conversations, saved = wire.follower.sizes
+    assert conversations <= 2
+    assert saved <= 4
 
 
 @pytest.mark.parametrize("kind", ADVERSARIES)
@@ -165,10 +189,9 @@ def test_one_message_a_pass(ranks):
     assert len(sent) == len(passes_run)
 
 
-def another(session):
+def another(session, wire):
     """A further conversation over the same model, on all ranks."""
-    leader = session.rows.rollback._leader
-    return Session(session.rows.model, context=200, make_passes=leader.passes)
+    return Session(session.rows.model, context=200, make_passes=wire.leader.passes)
 
 
 def read(session, prompt, **checkpoints):
@@ -186,7 +209,7 @@ def test_a_copy_is_made_by_all_ranks(ranks, family, length):
     """Of a beginning, or as much of it as caches without `by_length` can go back to."""
     model = build_family(family)
     session, wire = ranks(model)
-    other, alone = another(session), Session(model, context=200)
+    other, alone = another(session, wire), Session(model, context=200)
     prompt = prompt_of(40)
     read(session, prompt, system=20)
     other.exchange(session.copy(session.rows, length))
@@ -195,14 +218,14 @@ def test_a_copy_is_made_by_all_ranks(ranks, family, length):
         plain = generate(alone, further, GenerationConfig(), PlainDrafter(), max_tokens=8)
         drafter = adversary("half", [*further, *plain], seed=number)
         assert generate(one, further, GenerationConfig(), drafter, max_tokens=8) == plain
-    flush(session, wire)
+    flush(wire)
     assert same_rows(session, wire)
     assert same_rows(other, wire)
 
 
 def test_a_copy_goes_back_to_a_mark_when_its_original_has_gone(ranks):
     session, wire = ranks(build_family("qwen3_next"))
-    other = another(session)
+    other = another(session, wire)
     prompt = prompt_of(40)
     read(session, prompt, system=20)
     other.exchange(session.copy(session.rows, 39))
@@ -212,27 +235,26 @@ def test_a_copy_goes_back_to_a_mark_when_its_original_has_gone(ranks):
     read(other, further)
     assert other.rows.tokens == further[:-1]
     assert other.rows.marks == {"system": 20, "prompt": 39}
-    flush(session, wire)
+    flush(wire)
     assert same_rows(other, wire)
 
 
 def test_copies_that_are_dropped_are_forgotten_by_all(ranks):
     session, wire = ranks(build_family("qwen3_next"))
-    other = another(session)
+    other = another(session, wire)
     read(session, prompt_of(40), system=20)
     for _ in range(5):
         other.exchange(session.copy(session.rows, 39))
     other.exchange(None)
     read(session, prompt_of(40, seed=1))
-    flush(session, wire)
+    flush(wire)
     # Those of the first probes may still be on their way.
-    assert len(wire.follower._held) <= 4
-    assert len(wire.follower._saved) <= 4
+    assert max(wire.follower.sizes) <= 4
 
 
 def test_all_conversations_share_a_stream(ranks, monkeypatch):
     """Collectives in streams of their own would overtake each other on rank 0."""
-    session, _ = ranks(tiny())
+    session, wire = ranks(tiny())
     streams = set()
 
     def sum_up(array, **_group):
@@ -240,7 +262,7 @@ def test_all_conversations_share_a_stream(ranks, monkeypatch):
         return array
 
     monkeypatch.setattr(passes.mx.distributed, "all_sum", sum_up)
-    for one in (session, another(session)):
+    for one in (session, another(session, wire)):
         generate(one, prompt_of(20), GenerationConfig(), PlainDrafter(), max_tokens=3)
     assert len(streams) == 1
 
@@ -300,5 +322,5 @@ def test_ctrl_c_comes_after_a_pass(ranks):
         with pytest.raises(KeyboardInterrupt):
             generate(session, prompt_of(20), GenerationConfig(), PlainDrafter(), max_tokens=5)
     generate(session, prompt_of(20), GenerationConfig(), PlainDrafter(), max_tokens=5)
-    flush(session, wire)
+    flush(wire)
     assert same_rows(session, wire)

@@ -16,17 +16,18 @@ import pytest
 from family_models import build_family
 from mlx_lm.models.cache import ArraysCache
 from mlx_lm.models.ssm import ssm_update
+from pass_sizes import record_sizes
 from tiny_families import FAMILIES
 from tiny_models import GREEDY, VOCABULARY, adversary, begin, generate, prompt_of
 
 from akunu_py.decoding.loop import decode
 from akunu_py.drafting import PlainDrafter
 from akunu_py.models import replay_trial
-from akunu_py.models.cached_rows import CachedRows, Passes
+from akunu_py.models.cached_rows import CachedRows
 from akunu_py.models.pass_times import measure_passes
 from akunu_py.models.rollback import recurrence
 from akunu_py.models.rollback.caches import leaves
-from akunu_py.models.rollback.recurrence import Record, row_by_row
+from akunu_py.models.rollback.recurrence import Record, _Call, row_by_row
 from akunu_py.models.session import Session
 from akunu_py.values.types import Draft
 
@@ -130,10 +131,7 @@ def test_rows_are_fed_once(hybrid, kind, monkeypatch):
     assert session.rows._passes.replays
     session.reset()
     begin(session, prompt, max_tokens=80)
-    sizes, run = [], Passes._run
-    monkeypatch.setattr(
-        Passes, "_run", lambda self, rows, held: sizes.append(rows.size) or run(self, rows, held)
-    )
+    sizes = record_sizes(monkeypatch)
     drafter.observe(prompt)
     steps = list(decode(session, drafter, prompt[-1], num_draft_tokens=6, max_tokens=80))
     assert [token for step in steps for token in step.token_ids] == truth
@@ -190,10 +188,10 @@ def spoilt(monkeypatch, how):
     if how == "unknown":
         monkeypatch.setattr(Record, "close", lambda self: None)
     elif how == "wrong":
-        over = recurrence._Call.over
-        monkeypatch.setattr(recurrence._Call, "over", lambda call, count: over(call, count) * 2)
+        over = _Call.over
+        monkeypatch.setattr(_Call, "over", lambda call, count: over(call, count) * 2)
     else:
-        monkeypatch.delattr(recurrence._Call, "over")
+        monkeypatch.delattr(_Call, "over")
 
 
 @pytest.mark.parametrize("how", ["unknown", "wrong", "failing"])
@@ -218,7 +216,7 @@ def test_an_interrupt_inside_a_replay_starts_the_caches_afresh(hybrid, monkeypat
     session = Session(hybrid, context=600)
     truth = generate(session, prompt, GREEDY, PlainDrafter(), max_tokens=30)
     drafter = adversary("half", [*prompt, *truth], 3)
-    over, calls = recurrence._Call.over, []
+    over, calls = _Call.over, []
 
     def interrupted(call, count):
         calls.append(1)
@@ -228,7 +226,7 @@ def test_an_interrupt_inside_a_replay_starts_the_caches_afresh(hybrid, monkeypat
 
     assert session.rows._passes.replays
     with monkeypatch.context() as patch:
-        patch.setattr(recurrence._Call, "over", interrupted)
+        patch.setattr(_Call, "over", interrupted)
         with pytest.raises(KeyboardInterrupt):
             generate(session, prompt, GREEDY, drafter, max_tokens=30)
     assert not session.rows.settled

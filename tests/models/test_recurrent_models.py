@@ -3,6 +3,7 @@
 import mlx.core as mx
 import numpy as np
 import pytest
+from engine_inside import session_of
 from tiny_architectures.builder import BUILDERS, build
 from whole_numbers import LEEWAY
 
@@ -92,7 +93,7 @@ def test_drafting_changes_no_reply(engine):
 def test_activations_stay_in_the_type_of_the_model(path):
     """What is kept in float32 must not spread to everything behind it, or MLX is half as fast."""
     with load(path, compute_type="float16", weights="quantized") as engine:
-        session = engine._session
+        session = session_of(engine)
         logits = session.rows.model(mx.array([BEGINNING]), cache=session.rows.caches)
         assert logits.dtype == mx.float16
         last = session.rows.model(mx.array([[3]]), cache=session.rows.caches)
@@ -102,7 +103,7 @@ def test_activations_stay_in_the_type_of_the_model(path):
 def test_the_state_is_in_float32(path):
     """It takes up every token, so that half precision's rounding would add up."""
     with load(path, compute_type="float16", weights="quantized") as engine:
-        session = engine._session
+        session = session_of(engine)
         session.rows.model(mx.array([BEGINNING]), cache=session.rows.caches)
         parts = [
             part for cache in session.rows.caches for part in getattr(cache, "caches", (cache,))
@@ -124,7 +125,7 @@ def test_parts_of_one_matrix_may_have_different_quantizations(tmp_path):
     for weights in ("dense", "quantized"):
         with load(path, weights=weights) as engine:
             logits.append(engine.logits(BEGINNING))
-            layers = engine._session.rows.model.model.layers
+            layers = session_of(engine).rows.model.model.layers
             stacked = [
                 isinstance(layers[i].linear_attn.in_proj_qkvz, StackedLinear) for i in (0, 2)
             ]

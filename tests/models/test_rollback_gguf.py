@@ -1,6 +1,7 @@
 """Every architecture of GGUF, with akunu's own model classes among them, with adversarial drafts."""
 
 import pytest
+from engine_inside import session_of
 from tiny_architectures.builder import BUILDERS, build
 from tiny_models import adversary, generate, prompt_of
 
@@ -19,7 +20,7 @@ def check(name, folder):
     path = build(name).write(folder / "model.gguf")
     temperature, size = ((0.0, 30), (0.9, 5))[sorted(BUILDERS).index(name) % 2]
     with Engine.load(path, weights="dense", compute_type="float32") as engine:
-        session, count = engine._session, 40
+        session, count = session_of(engine), 40
         config, prompt = GenerationConfig(temperature=temperature), prompt_of(size)
         plain = generate(session, prompt, config, PlainDrafter(), max_tokens=count)
         session.reset()
