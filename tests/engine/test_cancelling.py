@@ -13,6 +13,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 from engine_inside import memories_of, session_of
 from interrupts import HOLDING, Interrupt
+from small_limits import set_waits
 
 from akunu_py import EngineStateError
 
@@ -87,7 +88,7 @@ class Session:
 @pytest.fixture
 def patient(monkeypatch):
     """Waits are as long as a busy machine needs."""
-    monkeypatch.setattr("akunu_py.engine.admission._STEP_TIMEOUT_S", 60.0)
+    set_waits(monkeypatch, step=60.0)
 
 
 @pytest.fixture
@@ -100,7 +101,7 @@ def session(engine, monkeypatch):
 def test_a_call_from_another_thread_gives_up_where_nobody_reads_on(
     engine, pool, reply, session, monkeypatch
 ):
-    monkeypatch.setattr("akunu_py.engine.admission._UNREAD_S", 0.02)
+    set_waits(monkeypatch, unread=0.02)
     stream = reply()
     pool(lambda: next(stream))
     for call in (lambda: engine.generate(OTHER), engine.reset, lambda: engine.remember("text")):
@@ -159,7 +160,7 @@ def test_the_step_under_way_is_waited_for(engine, reply, session, patient):
 
 
 def test_a_step_that_takes_long_is_not_waited_for_without_end(engine, reply, session, monkeypatch):
-    monkeypatch.setattr("akunu_py.engine.admission._STEP_TIMEOUT_S", 0.05)
+    set_waits(monkeypatch, step=0.05)
     stream = reply()
     session.go_on.clear()
     events = []
@@ -177,7 +178,7 @@ def test_a_step_that_takes_long_is_not_waited_for_without_end(engine, reply, ses
 
 
 def test_a_callback_does_not_wait_for_its_own_step(engine, reply, monkeypatch):
-    monkeypatch.setattr("akunu_py.engine.admission._STEP_TIMEOUT_S", 3600.0)
+    set_waits(monkeypatch, step=3600.0)
     refused = []
 
     def progress(done, total):

@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from threading import Thread
 
 import pytest
+from small_limits import set_turns, set_waits
 from toy_engine import PLAIN, toy_engine
 
 from akunu_py import ConfigError, ContextOverflowError, EngineStateError
@@ -229,7 +230,7 @@ class TestEndsOfTheIterator:
 
         monkeypatch.setattr(Session, "measured", counted)
         # With a pause behind each layer.
-        monkeypatch.setattr("akunu_py.models.cached_rows._TURN_S", 0.0)
+        set_turns(monkeypatch, seconds=0.0)
         replies = engine.generate_many([TEXTS[0], "long " * 50, TEXTS[1]], streams=2)
         place, error = next(replies)
         assert (place, type(error)) == (1, ContextOverflowError)
@@ -252,7 +253,7 @@ class TestEndsOfTheIterator:
             next(replies)
 
     def test_another_thread_cannot_end_it(self, engine, monkeypatch):
-        monkeypatch.setattr("akunu_py.engine.admission._UNREAD_S", 0.1)
+        set_waits(monkeypatch, unread=0.1)
         replies, errors = self.begun(engine), []
 
         def call():

@@ -41,6 +41,7 @@ from markov_heads import (
 )
 from mlx_lm.models.cache import RotatingKVCache
 from prediction_heads import TARGETS, random_head, tiny_target
+from small_limits import set_turns
 from tiny_models import VOCABULARY, prompt_of, tiny
 
 from akunu_py.drafting import PlainDrafter
@@ -166,8 +167,7 @@ def test_conversations_go_on_and_back(name, reads):
 
 
 def test_a_prompt_is_fed_once_and_beside_the_targets_passes(llama, monkeypatch):
-    monkeypatch.setattr("akunu_py.models.cached_rows.PREFILL_CHUNK", 20)
-    monkeypatch.setattr("akunu_py.models.heads.token_model.PREFILL_CHUNK", 20)
+    set_turns(monkeypatch, rows=20)
     session, model = Session(llama, context=600), token_model(matched_head(llama, reads="state"))
     sizes = []
     run = model._run
@@ -189,7 +189,7 @@ def test_a_prompt_is_fed_once_and_beside_the_targets_passes(llama, monkeypatch):
 
 def test_states_that_wait_are_fed_before_they_are_many(llama, monkeypatch):
     """Nothing is drafted for long."""
-    monkeypatch.setattr("akunu_py.models.heads.token_model.PREFILL_CHUNK", 16)
+    set_turns(monkeypatch, rows=16)
     session, model = Session(llama, context=600), token_model(matched_head(llama, reads="state"))
     drafter, propose = Watched(model, spoils=False), Watched.propose
     waiting = []

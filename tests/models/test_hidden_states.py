@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from family_models import NAMES, build_family
 from prediction_heads import tiny_target
+from small_limits import set_turns
 from tiny_models import GREEDY, adversary, begin, prompt_of, sampler_of, tiny
 from tree_matrix import TreeAdversary, Watched
 
@@ -151,8 +152,7 @@ def test_reused_rows_are_not_handed_again(name):
 
 def test_a_long_prompt_in_passes_with_pauses(monkeypatch):
     """Every layer ends with a pause, and a checkpoint ends a pass."""
-    monkeypatch.setattr("akunu_py.models.cached_rows._TURN_S", 0.0)
-    monkeypatch.setattr("akunu_py.models.cached_rows.PREFILL_CHUNK", 20)
+    set_turns(monkeypatch, rows=20, seconds=0.0)
     model, recorder = build_family("qwen3_next"), Recorder("raw")
     session, prompt = Session(model, context=600), prompt_of(60)
     seen = [
@@ -165,8 +165,7 @@ def test_a_long_prompt_in_passes_with_pauses(monkeypatch):
 
 
 def test_a_cancelled_pass_hands_nothing_over(monkeypatch):
-    monkeypatch.setattr("akunu_py.models.cached_rows._TURN_S", 0.0)
-    monkeypatch.setattr("akunu_py.models.cached_rows.PREFILL_CHUNK", 20)
+    set_turns(monkeypatch, rows=20, seconds=0.0)
     model, recorder = tiny(), Recorder()
     session, prompt = Session(model, context=600), prompt_of(60)
     steps = session.beginning(prompt, sampler_of(), 5, states=recorder)

@@ -153,7 +153,7 @@ def test_a_gguf_file_that_does_not_divide_is_refused(tmp_path):
 
 def test_half_groups_are_refused_before_anything_is_read(tmp_path, monkeypatch):
     path = write_tiny_llama(tmp_path / "model.gguf", quantization="Q8_0")
-    monkeypatch.setattr("akunu_py.models.gguf_model._read_weights", None)
+    monkeypatch.setattr(GGUFFile, "tensor_bytes", None)
     with pytest.raises(
         ConfigError, match=r"'blk.0.ffn_down.weight' has 96 columns in groups of 32"
     ):
@@ -273,7 +273,7 @@ def test_a_part_of_a_block_is_cut_after_it_is_read(tmp_path):
 def test_parts_of_one_layer_in_different_quantizations_are_refused(tmp_path, monkeypatch):
     """Before anything is read; a fused layer is made of two tensors of other types."""
     path = write_model(tmp_path / "model.gguf", "Q4_K", others={"ffn_up": "Q6_K"})
-    monkeypatch.setattr("akunu_py.models.gguf_model._read_weights", None)
+    monkeypatch.setattr(GGUFFile, "tensor_bytes", None)
     real = gguf_model.own_part
 
     def fused(plan, *others):

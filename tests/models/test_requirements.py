@@ -9,6 +9,7 @@ from family_models import build_family
 from gguf_files import write_tiny_llama
 from mlx.utils import tree_flatten
 
+from akunu_py.gguf.reader import GGUFFile
 from akunu_py.models import device
 from akunu_py.models import requirements as module
 from akunu_py.models.cache import make_caches
@@ -119,7 +120,7 @@ def test_nothing_is_read_or_computed(tiny_gguf, monkeypatch):
     mx.clear_cache()
     before = mx.get_active_memory()
     mx.reset_peak_memory()
-    monkeypatch.setattr("akunu_py.gguf.reader.GGUFFile.tensor_bytes", None)
+    monkeypatch.setattr(GGUFFile, "tensor_bytes", None)
     needs = requirements(tiny_gguf)
     assert needs.weights_bytes > 100_000
     assert mx.get_peak_memory() - before < 10_000

@@ -22,6 +22,7 @@ from tiny_models import ADVERSARIES, VOCABULARY, adversary, begin, generate, pro
 
 from akunu_py.drafting import NgramDrafter, PlainDrafter, WindowedNgramDrafter
 from akunu_py.models.cached_rows import PREFILL_CHUNK
+from akunu_py.models.rollback.caches import RollbackCaches
 from akunu_py.models.session import Session
 from akunu_py.values.types import Draft, GenerationConfig
 
@@ -126,9 +127,7 @@ def test_without_rollback_the_output_changes(session, model, monkeypatch):
     """The negative control: identity is due to the rollback, and the tests can see it."""
     prompt = prompt_of(20)
     plain = generate(session, prompt, GenerationConfig(), PlainDrafter())
-    monkeypatch.setattr(
-        "akunu_py.models.rollback.caches.RollbackCaches.drop", lambda caches, count: None
-    )
+    monkeypatch.setattr(RollbackCaches, "drop", lambda caches, count: None)
     broken = Session(model, context=600)
     drafter = adversary("wrong", prompt + plain, 1)
     assert generate(broken, prompt, GenerationConfig(), drafter) != plain
