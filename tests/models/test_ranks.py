@@ -14,11 +14,11 @@ import pytest
 from free_ports import free_ports
 from gguf_files import write_tiny_llama
 from random_block_models import write_model
-from rank_runs import TESTS, run, started
+from rank_runs import run, started
 
 from akunu_py.model_store.known_models import toy_model_path
 
-CHILD = [str(TESTS / "rank_child.py")]
+CHILD = [str(Path(__file__).with_name("rank_child.py"))]
 AKUNU = ["-m", "akunu_py"]
 # Of all weights: in parts, with recurrent layers among them (qwen3_5), and in a pipeline
 # (qwen3_next).

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from free_ports import free_ports
 
-TESTS = Path(__file__).parent
+TESTS = Path(__file__).parents[1]
 
 
 @contextlib.contextmanager

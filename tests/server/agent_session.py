@@ -11,7 +11,7 @@ import re
 from dataclasses import dataclass, field
 from pathlib import Path
 
-SOURCES = Path(__file__).parent.parent / "akunu_py" / "drafting"
+SOURCES = Path(__file__).parents[2] / "akunu_py" / "drafting"
 FILES = ["draft_model.py", "memory.py", "ngram.py", "registry.py"]
 WORDS = ["def ", "raise ", "limit", "tokens", "self._"]
 LINES = [1, 61, 121]
