@@ -168,10 +168,9 @@ def _grid_choice(kind, units):
         target, shifts = groups, [0.125, -0.125]
     best = None
     for step in range(choices):
-        scale = {
-            "IQ3_XXS": d * (0.5 + step) * 0.5,
-            "IQ1_M": d * (2 * step + 1),
-        }.get(kind, d * (0.5 + step) * 0.25)
+        scale = {"IQ3_XXS": d * (0.5 + step) * 0.5, "IQ1_M": d * (2 * step + 1)}.get(
+            kind, d * (0.5 + step) * 0.25
+        )
         errors, picks = [], []
         for shift in shifts:
             values = scale * (table + shift)

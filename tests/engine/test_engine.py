@@ -8,14 +8,7 @@ from gguf_files import CHAT_TEMPLATE, write_tiny_llama
 from whole_replies import PROMPT, endless
 
 import akunu_py
-from akunu_py import (
-    ConfigError,
-    ContextOverflowError,
-    Engine,
-    GenerationConfig,
-    Message,
-    Tool,
-)
+from akunu_py import ConfigError, ContextOverflowError, Engine, GenerationConfig, Message, Tool
 from akunu_py.values.reply_deltas import ContentDelta, ReasoningDelta
 
 

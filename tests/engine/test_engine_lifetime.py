@@ -9,10 +9,7 @@ import pytest
 from engine_inside import session_of
 from gguf_files import write_tiny_llama
 
-from akunu_py import (
-    Engine,
-    EngineStateError,
-)
+from akunu_py import Engine, EngineStateError
 
 PROMPT = "def hello(world):\n    return world"
 

@@ -78,10 +78,7 @@ def test_the_control_without_blocks_the_tokens_do_change():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "kind",
-    ["llama", "llama, sliding", "mamba2"],
-)
+@pytest.mark.parametrize("kind", ["llama", "llama, sliding", "mamba2"])
 def test_nor_in_a_later_turn(kind):
     """Which rows of a reply were computed by its end depends on what was drafted last."""
     model = ShapedKernels(build_family(kind))

@@ -360,11 +360,7 @@ class Compared(CheckedDrafter):
 @pytest.mark.fast_every(2)
 @pytest.mark.parametrize(
     "name",
-    [
-        "mimo",
-        EAGLE,
-        *(pytest.param(n, marks=pytest.mark.slow) for n in ("qwen3_5", "deepseek_v3")),
-    ],
+    ["mimo", EAGLE, *(pytest.param(n, marks=pytest.mark.slow) for n in ("qwen3_5", "deepseek_v3"))],
 )
 def test_drafts_are_those_of_a_fresh_head(name):
     """Whatever was drafted and rejected before; this head's guesses depend on all slots."""

@@ -159,10 +159,7 @@ EAGLE_UNKNOWN = [
     (stated("use_sliding_window", True), "use_sliding_window without layer_types"),
     (stated("parallel_drafting", True), "parallel_drafting"),
     (stated("target_layer_ids", [0, 1, 3]), "target_layer_ids"),
-    (
-        stated("eagle_config.use_aux_hidden_state", False),
-        "eagle_config.use_aux_hidden_state false",
-    ),
+    (stated("eagle_config.use_aux_hidden_state", False), "eagle_config.use_aux_hidden_state false"),
     (without("fc.weight"), "no tensor fc.weight"),
 ]
 

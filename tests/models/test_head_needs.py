@@ -32,15 +32,7 @@ from gguf_drafters import gguf_of_blocks, gguf_of_eagle, write_drafter
 from markov_heads import write_headed_folder
 from mlx import nn
 from model_folders import write_family_folder
-from prediction_heads import (
-    MIMO,
-    TARGETS,
-    named,
-    parameters_of,
-    random_head,
-    tiny_target,
-    write,
-)
+from prediction_heads import MIMO, TARGETS, named, parameters_of, random_head, tiny_target, write
 from tiny_architectures.builder import build
 
 from akunu_py import ConfigError, Engine, UnsupportedArchitectureError

@@ -8,13 +8,7 @@ that is left out; an output head of another place.
 import mlx.core as mx
 import numpy as np
 import pytest
-from dflash_heads import (
-    BLOCK,
-    parallel_tensors,
-    random_blockwise,
-    random_medusa,
-    write_parallel,
-)
+from dflash_heads import BLOCK, parallel_tensors, random_blockwise, random_medusa, write_parallel
 from family_models import build_family
 from prediction_heads import loaded_from, tiny_target, write
 

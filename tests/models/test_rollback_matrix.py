@@ -34,8 +34,7 @@ ALIKE = {"llama, windows with sinks", "rwkv7", "lfm2", "falcon_h1", "baichuan_m1
 
 
 @pytest.mark.parametrize(
-    "name",
-    [pytest.param(name, marks=pytest.mark.slow if name in ALIKE else ()) for name in SUBSET],
+    "name", [pytest.param(name, marks=pytest.mark.slow if name in ALIKE else ()) for name in SUBSET]
 )
 def test_no_draft_changes_a_token(name):
     """Half of the families greedily with a short prompt, the others sampled with a long one."""

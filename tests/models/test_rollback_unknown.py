@@ -62,10 +62,7 @@ def known_replies(tiny_gguf):
 
 @pytest.mark.parametrize(
     "drafter",
-    [
-        "auto",
-        *(pytest.param(n, marks=pytest.mark.slow) for n in ("ngram", "lookup", "recycling")),
-    ],
+    ["auto", *(pytest.param(n, marks=pytest.mark.slow) for n in ("ngram", "lookup", "recycling"))],
 )
 def test_every_drafter_leaves_the_text_alone(known_replies, path, drafter):
     with Engine.load(path) as engine:
