@@ -42,6 +42,7 @@ class FlightBudget(Budget):
         super().__init__(state, context=context, target=self.flight, **options)
         self.state = state
         self.costs, self.drawing, self.drafter_time = self._costs, self._drawing, self._drafter
+        self.acceptance = self._acceptance
 
     @property
     def allowance(self):
@@ -51,6 +52,10 @@ class FlightBudget(Budget):
     @allowance.setter
     def allowance(self, steps):
         self._allowance = steps
+
+    def forget_draft(self):
+        """Compare no output with the draft that was not verified."""
+        self._shadow = None
 
     def worth(self, everywhere, elsewhere=1.0):
         """Set lambda over all steps, and over those without copies."""

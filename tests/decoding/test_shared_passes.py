@@ -9,10 +9,11 @@ import itertools
 import math
 
 import pytest
+from flight import FlightBudget, balance_of
 from hypothesis import given
 from hypothesis import strategies as st
 
-from akunu_py.decoding.budget import Budget, BudgetState
+from akunu_py.decoding.budget import BudgetState
 from akunu_py.decoding.pass_costs import PassCosts
 from akunu_py.decoding.shared_passes import Offer, SharedCosts, SharedPasses
 from akunu_py.protocols import Target
@@ -153,7 +154,9 @@ class SharingTarget(Target):
 
 
 def budget_of(shared, **options):
-    return Budget(BudgetState(), context=100, target=SharingTarget(), shared=shared, **options)
+    return FlightBudget(
+        BudgetState(), context=100, target=SharingTarget(), shared=shared, **options
+    )
 
 
 def offered(budget, confidence=0.9, draft=None):
@@ -167,12 +170,12 @@ def test_a_budget_in_company_offers_its_draft_as_a_whole():
     assert budget.limit(8) == 8
     draft, offer = offered(budget)
     assert len(draft) == 8
-    probabilities = budget._acceptance.probabilities(draft)
+    probabilities = budget.acceptance.probabilities(draft)
     assert offer.reaches == pytest.approx(
         tuple(itertools.accumulate(probabilities, lambda a, b: a * b))
     )
     assert (offer.chance, offer.checked) == (1.0, 0)
-    budget._target.in_flight = True
+    budget.flight.in_flight = True
     draft, offer = offered(budget)
     assert len(offer.reaches) == 7
     assert (offer.chance, offer.checked) == (probabilities[0], 1)
@@ -182,13 +185,13 @@ def test_a_step_is_in_flight_until_a_plain_pass_of_all_is_known():
     """Only such steps measure it, and without it no model is asked."""
     shared = passes()
     budget = budget_of(shared)
-    budget._drawing.asked = True
+    budget.drawing.asked = True
     step = StepStats("x", 0, 0, 0, 1, "bonus", 0.0, 0.1, 0.0)
     budget.observe(step, (1,))
-    assert not budget._target.look_ahead
+    assert not budget.flight.look_ahead
     shared.begin(5)
     budget.observe(step, (1,))
-    assert budget._target.look_ahead
+    assert budget.flight.look_ahead
 
 
 @pytest.mark.parametrize(("confidence", "least", "most"), [(0.05, 40, 75), (0.95, 200, 200)])
@@ -200,7 +203,7 @@ def test_a_drafter_whose_time_does_not_pay_in_company_is_asked_less_often(confid
         if budget.limit(8):
             asked += 1
             budget.trim(Draft.chain((1,), "copy", 2, (confidence,)))
-        budget._shadow = None
+        budget.forget_draft()
         budget.observe(step, (7,))
     assert least <= asked <= most
 
@@ -222,7 +225,7 @@ def test_a_step_in_company_teaches_nothing_about_a_reply_alone():
     shared = passes()
     budget = budget_of(shared)
     budget.observe(StepStats("x", 0, 0, 0, 1, "bonus", 0.0, 9.0, 0.0), (1,))
-    assert budget._costs.unit_s is None
+    assert budget.costs.unit_s is None
     assert budget.rate == 4
     shared.begin(1)
     assert budget.limit(8) == 0
@@ -232,12 +235,12 @@ def test_a_step_in_company_teaches_nothing_about_a_reply_alone():
 def test_a_model_is_charged_what_its_tokens_add_to_the_rows_of_all():
     shared = passes(slope=0.125)
     budget = budget_of(shared)
-    before = budget._drawing.account._balance
-    budget._drawing.passes = 1
-    budget._target.last_pass = PassReport(2)
+    before = balance_of(budget.drawing.account)
+    budget.drawing.passes = 1
+    budget.flight.last_pass = PassReport(2)
     budget.observe(StepStats("x", 1, 0, 0, 1, "residual", 0.0, 0.1, 0.0), (1,))
     # At a lambda of four, and less the credit of a step.
-    assert before - budget._drawing.account._balance == pytest.approx(0.5, abs=0.01)
+    assert before - balance_of(budget.drawing.account) == pytest.approx(0.5, abs=0.01)
 
 
 def test_a_drafter_is_told_the_price_of_its_rows_among_those_of_all():
@@ -260,8 +263,8 @@ def test_a_drafter_is_told_the_price_of_its_rows_among_those_of_all():
 
 def test_recent_hits_are_those_of_a_reply_alone():
     state = BudgetState()
-    budgets = [Budget(state, context=1, target=SharingTarget()) for _ in range(2)]
+    budgets = [FlightBudget(state, context=1, target=SharingTarget()) for _ in range(2)]
     for budget in budgets:
-        budget._acceptance.observe(Draft.chain((1, 2), "x", 5), (1, 2))
-    assert budgets[0]._acceptance.recent == budgets[1]._acceptance.recent > 0.6
+        budget.acceptance.observe(Draft.chain((1, 2), "x", 5), (1, 2))
+    assert budgets[0].acceptance.recent == budgets[1].acceptance.recent > 0.6
     assert state.acceptance.recent == 0.5
