@@ -92,18 +92,6 @@ def test_of_a_long_text_that_must_come_64_tokens_are_drafted_at_once(engine):
     assert first.step.num_draft_tokens == first.step.num_accepted_tokens == 64
 
 
-@pytest.mark.slow
-@pytest.mark.lab
-def test_a_verifier_by_probability_keeps_to_the_form(engine):
-    """It must see every token that was drawn, so nothing that must come is drafted."""
-    events = list(engine.stream_chat(
-        ASK, json_schema=SCHEMA, draft_sampling="rejection", temperature=1.0, drafter="ngram",
-        draft_budget="always", seed=1, max_tokens=100,
-    ))  # fmt: skip
-    assert set(json.loads(events[-1].result.text)) == set(SCHEMA["properties"])
-    assert "grammar" not in {piece.source for event in events for piece in event.pieces}
-
-
 def test_penalties_and_bias_come_before_the_mask(engine):
     no = engine.tokenizer.encode("no")[-1]
     reply = engine.chat(ASK, choices=["yes", "no"], logit_bias={no: 100.0}, repetition_penalty=1.2)

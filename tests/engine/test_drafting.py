@@ -6,7 +6,6 @@ joined; a closed stream lost; the state made anew for each reply; a memory that 
 """
 
 import gc
-import json
 import logging
 from pathlib import Path
 
@@ -252,41 +251,6 @@ def test_reproducible_passes_take_seven_tokens_at_most(tiny_gguf, monkeypatch):
         engine.generate(PROMPT, max_tokens=2, drafter="lookup", num_draft_tokens=3)
     own = [default_num_draft_tokens(drafter) for drafter in DRAFTERS]
     assert asked == [0, *(min(7, number) for number in own), 3]
-
-
-@pytest.mark.lab
-def test_a_trace_is_read_back(engine, tmp_path):
-    from akunu_lab.replay.traces import read_trace
-
-    path = tmp_path / "t.jsonl"
-    messages = [{"role": "user", "content": "hello <|end|> world"}]
-    for turn in (1, 2):
-        stream = engine.stream_chat(messages, max_tokens=12, temperature=0.7, top_p=0.9, seed=4)
-        with pytest.raises(ConfigError, match="no result"):
-            engine.append_trace(path, stream)
-        result = list(stream)[-1].result
-        engine.append_trace(path, stream, category="chat", session="s", turn=turn)
-    stream = engine.stream(PROMPT, max_tokens=9)
-    raw = list(stream)[-1].result
-    engine.append_trace(path, stream)
-    silent = engine.stream(PROMPT, max_tokens=9, stop=(raw.text[0],))
-    list(silent)
-    engine.append_trace(path, silent)  # nothing was said: no line
-    first, second, third = read_trace(path)
-    assert len({first.id, second.id, third.id}) == 3
-    assert (first.session, first.turn, second.session, second.turn) == ("s", 1, "s", 2)
-    assert first.category == "chat"
-    assert first.output == result.text
-    # The template's control tokens are written out; what the message says of them stands beside.
-    assert first.prompt == "<|user|>hello <|end|> world<|end|><|assistant|>"
-    assert (third.category, third.prompt, third.output) == ("generate", PROMPT, raw.text)
-    record = json.loads(path.read_text("utf-8").splitlines()[0])
-    assert record["decoding"] == "temperature 0.7, top_p 0.9, seed 4"
-    assert record["model"] == engine.description.name
-    record = json.loads(path.read_text("utf-8").splitlines()[2])
-    assert record["decoding"] == "temperature 0"
-    assert "session" not in record
-    assert "turn" not in record
 
 
 def test_a_trace_that_cannot_be_written(engine, tmp_path):

@@ -78,16 +78,6 @@ def test_a_form_is_gone_on_with_until_it_is_complete(engine, drafter):
         assert engine.chat(ASK, choices=["yes"], **held, **options).text == "yes"
 
 
-@pytest.mark.lab
-def test_acceptance_by_probability(engine):
-    reply = engine.chat(
-        ASK, ignore_eos=True, draft_sampling="rejection", temperature=1.0, seed=1, max_tokens=MANY,
-        drafter="ngram", draft_budget="always",
-    )  # fmt: skip
-    assert reply.finish_reason == "length"
-    assert not engine.tokenizer.end_ids & set(reply.token_ids)
-
-
 def test_loops_do_not_end_what_may_not_end(engine):
     options = {"regex": "(ab){300}", "stop_loops": True, "max_tokens": 200}
     assert engine.chat(ASK, **options).finish_reason == "loop"

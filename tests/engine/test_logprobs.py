@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 from whole_replies import PROMPT, endless
 
-from akunu_py import ConfigError
 from akunu_py.engine.drafter_factory import DrafterFactory
 from akunu_py.values.types import Draft
 
@@ -111,9 +110,3 @@ def test_stop_text_cuts_them_as_it_cuts_tokens(engine):
     assert result.stop_text == stop
     assert len(result.logprobs) == len(result.token_ids)
     assert result.text == text[: text.index(stop)]
-
-
-@pytest.mark.lab
-def test_rules_that_accept_by_probability_have_none(engine):
-    with pytest.raises(ConfigError, match="logprobs are those of the model's own choices"):
-        engine.generate(PROMPT, logprobs=1, temperature=1, draft_sampling="rejection")

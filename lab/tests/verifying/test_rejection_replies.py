@@ -1,9 +1,12 @@
 """Replies by rejection through the engine: the model's distribution, another text than by match."""
 
+import json
+
 import pytest
 from whole_replies import PROMPT, details, endless
 
-from akunu_py import Engine
+from akunu_py import ConfigError, Engine
+from akunu_py.model_store.default_model import toy_model_path
 
 REJECTION = {"temperature": 0.9, "seed": 4, "draft_sampling": "rejection"}
 
@@ -42,3 +45,43 @@ def test_rejection_with_a_drafter_without_probabilities(tiny_pair, drafter):
         assert drafted.accepted == (drafted.uniform < drafted.p)
     recovered = [step for step in steps if step.kind == "recovered"]
     assert {step.origin for step in recovered} == {"residual"}
+
+
+@pytest.fixture(scope="module")
+def toy():
+    with Engine.load(toy_model_path()) as engine:
+        yield engine
+
+
+@pytest.mark.slow
+def test_a_verifier_by_probability_keeps_to_the_form(toy):
+    """It must see every token that was drawn, so nothing that must come is drafted."""
+    properties = {
+        "name": {"type": "string", "maxLength": 8},
+        "age": {"type": "integer", "minimum": 0, "maximum": 150},
+        "kind": {"enum": ["alpha", "beta"]},
+    }
+    schema = {
+        "type": "object", "properties": properties, "required": list(properties),
+        "additionalProperties": False,
+    }  # fmt: skip
+    events = list(toy.stream_chat(
+        [{"role": "user", "content": "Bob is 12, of kind alpha."}], json_schema=schema, draft_sampling="rejection", temperature=1.0, drafter="ngram",
+        draft_budget="always", seed=1, max_tokens=100,
+    ))  # fmt: skip
+    assert set(json.loads(events[-1].result.text)) == set(properties)
+    assert "grammar" not in {piece.source for event in events for piece in event.pieces}
+
+
+def test_an_end_is_held(toy):
+    reply = toy.chat(
+        [{"role": "user", "content": "one two three"}], ignore_eos=True, draft_sampling="rejection", temperature=1.0, seed=1, max_tokens=30,
+        drafter="ngram", draft_budget="always",
+    )  # fmt: skip
+    assert reply.finish_reason == "length"
+    assert not toy.tokenizer.end_ids & set(reply.token_ids)
+
+
+def test_rules_that_accept_by_probability_have_none(engine):
+    with pytest.raises(ConfigError, match="logprobs are those of the model's own choices"):
+        engine.generate(PROMPT, logprobs=1, temperature=1, draft_sampling="rejection")
