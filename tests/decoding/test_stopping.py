@@ -33,6 +33,10 @@ def first_stop(text, stops):
 )
 @example(["abc"], ["abcd", "bc"])
 @example(["ababa", "c"], ["abac", "babc"])
+@example(["a <", "/en", "x", "</end> tail"], ["</end>"])
+@example(["xab"], ["b", "a"])
+@example([*"</end>"], ["another", "</end>"])
+@example(["abc"], [])
 def test_texts_in_any_pieces_end_where_the_definition_says(pieces, stops):
     filter_ = StopTexts(stops)
     shown, stopped = "", False
@@ -72,30 +76,6 @@ def test_the_work_for_a_text_does_not_grow_with_the_number_of_stop_texts(count):
     stops._next = CountedSteps(stops._next)
     assert "".join(stops.feed(character)[0] for character in text) + stops.finish() == text
     assert len(text) <= stops._next.looked <= 3 * len(text)
-
-
-def test_only_what_may_become_a_stop_text_is_held_back():
-    stops = StopTexts(["</end>"])
-    assert stops.feed("a <") == ("a ", False)
-    assert stops.feed("/en") == ("", False)
-    assert stops.feed("x") == ("</enx", False)
-    assert stops.feed("</end> tail") == ("", True)
-
-
-def test_the_stop_text_that_is_complete_first_ends_the_reply_whatever_their_order():
-    for stops in (["b", "a"], ["a", "b"]):
-        assert StopTexts(stops).feed("xab") == ("x", True)
-
-
-@pytest.mark.parametrize("stop", ["x", "</", "</end>"])
-def test_a_stop_text_is_held_back_to_its_last_character(stop):
-    stops = StopTexts(["another", stop])
-    assert [stops.feed(character) for character in stop[:-1]] == [("", False)] * (len(stop) - 1)
-    assert stops.feed(stop[-1]) == ("", True)
-
-
-def test_without_stop_texts_everything_passes():
-    assert StopTexts(()).feed("abc") == ("abc", False)
 
 
 def test_cut_at_end():

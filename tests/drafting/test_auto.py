@@ -2,7 +2,6 @@
 
 import itertools
 import random
-import time
 
 import pytest
 from hypothesis import given, settings
@@ -156,19 +155,6 @@ def test_nothing_is_drafted_where_rows_cost_too_much():
     assert len(drafter.propose(9)) == 9
 
 
-def test_the_memory_serves_the_next_reply():
-    state = AutoState()
-    said = list(range(10, 60))
-    without = play(OpenDrafter(curve=FREE, state=state), [1, 2], said)
-    drafter = OpenDrafter(curve=FREE, state=state)
-    assert state.memory.texts() == [said]
-    drafts = play(drafter, [3, 10, 11], said[2:])
-    assert len(drafts) < len(without)
-    state.finish()
-    state.finish()
-    assert len(state.memory.texts()) == 2
-
-
 def test_a_memory_given_is_used():
     memory = Memory()
     memory.add([5, 6, 7, 8, 9])
@@ -234,20 +220,6 @@ def test_adversarial_streams_cost_a_bounded_number_of_looks(name, text, monkeypa
         assert looks <= 33
         assert len(drafter.chain.tokens) <= 33
         drafter.observe([text[-1]])
-
-
-def test_adversarial_streams_do_not_slow_it_down():
-    worst = 0.0
-    for _, text in streams():
-        drafter = OpenDrafter(curve=FREE)
-        drafter.observe(text)
-        started = time.thread_time()
-        for token in text[:200]:
-            drafter.propose(32)
-            drafter.observe([token])
-        worst = max(worst, (time.thread_time() - started) / 200)
-    # Measured at 0.3 ms on a slow machine.
-    assert worst < 5e-3
 
 
 def test_the_state_is_bounded(monkeypatch):

@@ -1,8 +1,5 @@
 """What `auto` learns, and how it reckons: calibration, length, pace, buckets."""
 
-import math
-import random
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -20,20 +17,6 @@ CURVES = st.sampled_from(
         CostCurve({1: 1.0, 2: 2.0, 3: 3.0}),
     ]
 )
-
-
-def test_estimates_become_right():
-    """A prediction that holds two times in three gets that probability."""
-    rng = random.Random(5)
-    known = Calibration([0.0] * features.NUM_WEIGHTS)
-    of_token = (features.MATCH_SHARE, features.STREAK, features.RATIO)
-    estimates = []
-    for _ in range(4000):
-        p = 1 / (1 + math.exp(-sum(known.weights[i] for i in of_token)))
-        estimates.append(p)
-        known.learn([1], [p], [of_token], [1 if rng.random() < 2 / 3 else 0], 9, 0.0)
-    late = estimates[1000:]
-    assert abs(sum(late) / len(late) - 2 / 3) < 0.05
 
 
 def test_learning_stops_at_the_first_wrong_token():

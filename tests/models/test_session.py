@@ -133,36 +133,6 @@ def test_without_rollback_the_output_changes(session, model, monkeypatch):
     assert generate(broken, prompt, GenerationConfig(), drafter) != plain
 
 
-def test_a_step_is_kept_in_flight_only_without_drafts_or_penalties(session):
-    prompt = prompt_of(10)
-
-    begin(session, prompt)
-    first = session.choose(prompt[-1], Draft.empty())
-    session.commit(())
-    assert session.in_flight
-    # A draft that begins wrongly leaves the pipeline running, one that begins rightly ends it.
-    ahead = session._in_flight.to_read.item()
-    wrong = session.choose(first[0], Draft.chain([(ahead + 1) % VOCABULARY, 3]))
-    session.commit(())
-    assert wrong == [ahead, -1, -1]
-    assert session.in_flight
-    following = session._in_flight.to_read.item()
-    right = session.choose(ahead, Draft.chain([following, 3]))
-    assert right[0] == following
-    assert len(right) == 3
-    session.commit((0,))
-    assert not session.in_flight
-    begin(session, prompt, CONFIGS["greedy, penalties"])
-    session.choose(prompt[-1], Draft.empty())
-    session.commit(())
-    assert not session.in_flight
-    # Nothing is computed for a token nobody will ask for.
-    begin(session, prompt, max_tokens=1)
-    session.choose(prompt[-1], Draft.empty())
-    session.commit(())
-    assert not session.in_flight
-
-
 def test_the_device_has_work_before_the_next_pass_is_put_together(session, monkeypatch):
     """A cold step queues its own pass at once, and every step one choice: its token and total."""
     events = []

@@ -72,23 +72,6 @@ def test_the_token_after_a_draft_may_be_the_one_whose_row_is_there(model):
         assert found == expected(model, text, 2, config)
 
 
-def test_a_pass_a_token_and_one_for_all_that_was_committed(llama):
-    drafts, prompt = made(llama), prompt_of(40)
-    begin(drafts, prompt, CONFIGS["greedy"])
-    for taken in (4, 2, 0):
-        before = drafts.num_passes
-        drawn = [token.token for token in drafts.draw(4)]
-        assert drafts.num_passes == before + 4
-        drafts.extend([*drawn[:taken], 3])
-    # Nothing was drafted for a while: what was committed in between waits for one pass.
-    before = drafts.num_passes
-    for token in range(30):
-        drafts.extend([token])
-    assert drafts.num_passes == before
-    assert len(drafts.draw(1)) == 1
-    assert drafts.num_passes == before + 1
-
-
 def test_what_cannot_be_dropped_is_fed_again_from_the_last_draft_on(model):
     drafts, prompt = made(model), prompt_of(40)
     begin(drafts, prompt, CONFIGS["greedy"])
