@@ -3,10 +3,10 @@
 import json
 
 import pytest
-from akunu_py.model_store.default_model import toy_model_path
 from whole_replies import PROMPT, details, endless
 
 from akunu_py import ConfigError, Engine
+from akunu_py.model_store.known_models import toy_model_path
 
 REJECTION = {"temperature": 0.9, "seed": 4, "draft_sampling": "rejection"}
 
