@@ -122,6 +122,64 @@ if TYPE_CHECKING:
     from akunu_py.system.errors import ContextOverflowError
     from akunu_py.values.types import TreePrices
 
+# Drafting and verifying.
+if TYPE_CHECKING:
+    from akunu_py.decoding.budget import Budget
+    from akunu_py.decoding.loop import Step, Verifier, decode
+    from akunu_py.drafting.auto import AutoDrafter
+    from akunu_py.drafting.draft_model import DraftModelDrafter
+    from akunu_py.drafting.memory import vocabulary_fingerprint
+    from akunu_py.drafting.ngram import NgramDrafter
+    from akunu_py.drafting.prediction_head import PredictionHeadDrafter
+    from akunu_py.drafting.registry import DrafterKind, DrafterSetup, make_drafter
+    from akunu_py.protocols import as_drafter
+    from akunu_py.system.errors import ModelFormatError
+    from akunu_py.values.cost_curve import CostCurve
+    from akunu_py.values.generation_config import SamplingConfig
+    from akunu_py.values.keyed_noise import NoiseKey, Purpose
+    from akunu_py.values.types import DecodeStats, LengthTrace, Verification
+
+__all__ += [
+    "AutoDrafter",
+    "Budget",
+    "CostCurve",
+    "DecodeStats",
+    "DraftModelDrafter",
+    "DrafterKind",
+    "DrafterSetup",
+    "LengthTrace",
+    "ModelFormatError",
+    "NgramDrafter",
+    "NoiseKey",
+    "PredictionHeadDrafter",
+    "Purpose",
+    "SamplingConfig",
+    "Step",
+    "Verification",
+    "Verifier",
+    "as_drafter",
+    "decode",
+    "make_drafter",
+    "vocabulary_fingerprint",
+]
+
+_MODULES |= {
+    **dict.fromkeys(("Step", "Verifier", "decode"), "akunu_py.decoding.loop"),
+    **dict.fromkeys(("DrafterKind", "DrafterSetup", "make_drafter"), "akunu_py.drafting.registry"),
+    **dict.fromkeys(("NoiseKey", "Purpose"), "akunu_py.values.keyed_noise"),
+    **dict.fromkeys(("DecodeStats", "LengthTrace", "Verification"), "akunu_py.values.types"),
+    "AutoDrafter": "akunu_py.drafting.auto",
+    "Budget": "akunu_py.decoding.budget",
+    "CostCurve": "akunu_py.values.cost_curve",
+    "DraftModelDrafter": "akunu_py.drafting.draft_model",
+    "ModelFormatError": "akunu_py.system.errors",
+    "NgramDrafter": "akunu_py.drafting.ngram",
+    "PredictionHeadDrafter": "akunu_py.drafting.prediction_head",
+    "SamplingConfig": "akunu_py.values.generation_config",
+    "as_drafter": "akunu_py.protocols",
+    "vocabulary_fingerprint": "akunu_py.drafting.memory",
+}
+
 
 def __getattr__(name: str) -> object:
     """Import a name when it is first used."""

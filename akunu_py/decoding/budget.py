@@ -385,6 +385,10 @@ class Budget:
             return hoped_size, gain
         return best, gain
 
+    def _size_to_draw(self, probabilities: list[float]) -> int:
+        """Return how many tokens pay if the drafter takes its usual time for each."""
+        return self._best_size(probabilities, self.rate, OwnCost(self._drafter.a_token))[0]
+
     def _cut_tree(self, draft: Draft, probabilities: Sequence[float]) -> tuple[Draft, float]:
         """Return the part of a tree that pays, and its gain in tokens.
 

@@ -86,6 +86,8 @@ class NgramDrafter(Drafter):
     """
 
     name = "ngram"
+    key = staticmethod(fnv1a)
+    """From the tokens of a context to its key in `tables`."""
 
     def __init__(
         self,

@@ -6,7 +6,7 @@ function of a `DrafterSetup` that returns a `Drafter` for one reply.
 
 import difflib
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
@@ -105,12 +105,28 @@ class DrafterKind:
     has_q: bool = False
     """Whether the drafter draws from probabilities, which length rules need."""
 
+    settings: Mapping[str, int] = field(default_factory=dict)
+    """Defaults of its other settings, by the names of options without "ngram_"."""
+
     proposes_several: bool = False
     """Whether the drafter may propose several tokens for a position."""
 
     check: Callable[[GenerationConfig, int], None] = lambda _config, _most: None
     """Raises ConfigError for a configuration that it cannot follow, before anything is loaded;
     called with the configuration and the number of draft tokens."""
+
+    @staticmethod
+    def named(name: str, config: GenerationConfig | None = None) -> "DrafterKind":
+        """Return the kind of a drafter by name; raises ConfigError for an unknown name.
+
+        A configuration with length rules or several proposals prefers a plug-in of that name.
+        """
+        return kind_of(name, config)
+
+    @staticmethod
+    def names(*needs: Need) -> tuple[str, ...]:
+        """Return the names of drafters with one of these needs, akunu's own first; else all."""
+        return drafter_names(*needs)
 
 
 def _ngram(name: str) -> DrafterKind:
@@ -119,7 +135,8 @@ def _ngram(name: str) -> DrafterKind:
     def make(setup: DrafterSetup) -> Drafter:
         return make_ngram_drafter(name, setup.num_draft_tokens, NgramSettings.of(setup.config))
 
-    return DrafterKind(make, NGRAM_DEFAULTS[name]["num_draft_tokens"])
+    settings = dict(NGRAM_DEFAULTS[name])
+    return DrafterKind(make, settings.pop("num_draft_tokens"), settings=settings)
 
 
 def _auto(setup: DrafterSetup) -> Drafter:

@@ -176,6 +176,11 @@ class DecodeStats:
     commit_s: float = 0.0
     sources: tuple[SourceStats, ...] = ()
 
+    def of_source(self, name: str) -> "DecodeStats":
+        """Return the same counts, with all drafted tokens from one source."""
+        one = SourceStats(name, self.drafted, self.accepted)
+        return replace(self, sources=(one,) if self.drafted else ())
+
     @property
     def hit_rate(self) -> float | None:
         """Accepted / drafted, also called acceptance rate; None if nothing was drafted."""

@@ -10,19 +10,17 @@ verifier uses the q that was really drawn from.
 import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, fields
 
 import numpy as np
 from numpy.typing import NDArray
 
-from akunu_py.system.errors import ConfigError
-from akunu_py.values.generation_config import TEMPERATURE, SamplingConfig
-from akunu_py.values.option_fields import option, options_of
+from akunu_py.api import ConfigError, SamplingConfig
 
 Row = NDArray[np.float64]
 
-_OPTIONS = options_of(SamplingConfig)
-_NAMES = tuple(declared.name for declared in _OPTIONS)
+_FIELDS = fields(SamplingConfig)
+_TEMPERATURE = next(one.metadata for one in _FIELDS if one.name == "temperature")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,17 +33,17 @@ class Adjustment(SamplingConfig):
     Raises ConfigError naming the field and its range.
     """
 
-    temperature: float = option(1.0, TEMPERATURE)
+    temperature: float = field(default=1.0, metadata={**_TEMPERATURE, "default": 1.0})
 
     @classmethod
     def from_config(
         cls, config: SamplingConfig, *, temperature: float | None = None
     ) -> "Adjustment":
         """Return the chain of a configuration, optionally at another temperature."""
-        fields = {name: getattr(config, name) for name in _NAMES}
+        values = {one.name: getattr(config, one.name) for one in _FIELDS}
         if temperature is not None:
-            fields["temperature"] = temperature
-        return cls(**fields)
+            values["temperature"] = temperature
+        return cls(**values)
 
     @property
     def changes_nothing(self) -> bool:
@@ -63,7 +61,11 @@ class Adjustment(SamplingConfig):
         return self._changes("logits")
 
     def _changes(self, group: str) -> bool:
-        return any(one.is_changed(self) for one in _OPTIONS if one.group == group)
+        return any(
+            getattr(self, one.name) != one.metadata["default"]
+            for one in _FIELDS
+            if one.metadata["group"] == group
+        )
 
     def moved_logits(self, logits: Mapping[int, float], recent: Sequence[int]) -> dict[int, float]:
         """Return the logits of `moved_tokens(recent)` after bias and penalties.

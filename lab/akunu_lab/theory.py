@@ -15,7 +15,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from akunu_py.system.errors import ConfigError
+from akunu_py.api import ConfigError
 
 Probabilities = NDArray[np.float64]
 """One distribution, float64 [vocab]."""

@@ -22,7 +22,7 @@ from akunu_lab.counts.corpus_model import CorpusCounts
 from akunu_lab.counts.fitting import fit_counts, text_pieces
 from akunu_lab.study.store import ItemStore
 from akunu_py.api import ConfigError, Engine, GenerationConfig, Prompt
-from akunu_py.drafting import LookupDrafter, NgramDrafter, default_num_draft_tokens
+from akunu_py.api import DrafterKind, make_drafter
 
 OTHER_REPLIES = "replies at the same temperature to the other half of the prompts"
 SPEED_PROMPTS = 3
@@ -125,8 +125,8 @@ def _count_sources(
         CorpusSource(1, counts),
         CorpusSource(2, counts),
         ContextSource(size),
-        DrafterSource("copy from context", lambda: LookupDrafter(num_draft_tokens=1), size),
-        DrafterSource(_NGRAM, lambda: NgramDrafter(num_draft_tokens=1), size),
+        DrafterSource("copy from context", lambda: make_drafter("lookup", num_draft_tokens=1), size),
+        DrafterSource(_NGRAM, lambda: make_drafter("ngram", num_draft_tokens=1), size),
     ]
 
 
@@ -157,7 +157,7 @@ def with_predictions(
             engine,
             kept,
             [
-                (name, default_num_draft_tokens(name), figures[source])
+                (name, DrafterKind.named(name).num_draft_tokens, figures[source])
                 for name, source in drafters.items()
             ],
             temperature=setting.temperature,

@@ -60,7 +60,7 @@ class NgramLookup(Baseline):
         return ()
 
 
-class _Followers:
+class Followers:
     """Counts of the tokens after one n-gram; among equals the last one to get there is best."""
 
     __slots__ = ("best", "best_count", "counts", "total")
@@ -79,7 +79,7 @@ class _Followers:
             self.best, self.best_count = token, count
 
 
-_Table = dict[tuple[int, ...], _Followers]
+_Table = dict[tuple[int, ...], Followers]
 
 
 class NgramCache(Baseline):
@@ -110,7 +110,7 @@ class NgramCache(Baseline):
                 key = last[start:]
                 entry = table.get(key)
                 if entry is None:
-                    entry = table[key] = _Followers()
+                    entry = table[key] = Followers()
                 entry.add(token)
             last = (*last, token)[-_CACHE_N:]
         self._last = last

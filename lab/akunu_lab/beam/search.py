@@ -19,7 +19,7 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from akunu_py.system.errors import ConfigError, ContractError
+from akunu_py.api import ConfigError, ContractError
 
 
 @dataclass(frozen=True, slots=True)

@@ -68,7 +68,7 @@ def fit(
     if not output.absolute().parent.is_dir():
         raise click.UsageError(f"the folder {output.parent} for the counts does not exist")
     from akunu_lab.counts import fit_counts, id_pieces, save_counts, text_pieces
-    from akunu_py.drafting.memory import vocabulary_fingerprint
+    from akunu_py.api import vocabulary_fingerprint
 
     texts = load_tokenizer(tokenizer)
     with Measurement.progress("kB counted") as progress:

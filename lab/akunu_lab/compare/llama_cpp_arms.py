@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 
 from akunu_lab.compare.arm import EXTRA, PACKAGE, ComparedModel, Program, Skipped, UnavailableError
 from akunu_py.api import Arm, ContractError, Item, MeasuredReply, install_command
-from akunu_py.values.types import DecodeStats
+from akunu_py.api import DecodeStats
 
 PLAIN = "llama.cpp-plain"
 MODES = ("ngram-simple", "ngram-map-k", "ngram-map-k4v", "ngram-mod", "ngram-cache")

@@ -30,7 +30,7 @@ from akunu_py.api import (
     fix_threads,
     run_arms,
 )
-from akunu_py.drafting.registry import default_num_draft_tokens, kind_of, make_drafter
+from akunu_py.api import DrafterKind, make_drafter
 
 PROGRAMS = {program.name: program for program in (MLX_LM, LLAMA_CPP, TRANSFORMERS)}
 """The programs that akunu is compared with, by name."""
@@ -64,7 +64,7 @@ class CompareOptions:
 def check_drafters(names: Sequence[str]) -> None:
     """Raise ConfigError for an unknown drafter, before a model is loaded."""
     for name in names:
-        if kind_of(name).needs != "draft model":
+        if DrafterKind.named(name).needs != "draft model":
             make_drafter(name)
 
 
@@ -137,7 +137,7 @@ def _own_arms(
     skipped: list[Skipped] = []
     for name in ("none", *(name for name in options.drafters if name != "none")):
         own = alone
-        if kind_of(name).needs == "draft model":
+        if DrafterKind.named(name).needs == "draft model":
             if engine.draft_model is None:
                 reason = "it asks a draft model; give one: --draft-model"
                 skipped.append(Skipped(f"akunu-{name}", reason))
@@ -146,7 +146,7 @@ def _own_arms(
         plain = name == "none"
         config = GenerationConfig(
             max_tokens=options.max_tokens, seed=0, drafter=name, draft_budget=options.draft_budget,
-            num_draft_tokens=None if plain else default_num_draft_tokens(name),
+            num_draft_tokens=None if plain else DrafterKind.named(name).num_draft_tokens,
         )  # fmt: skip
         arm = AKUNU if plain else f"akunu-{name}"
         arms.append(EngineArm(arm, own, config, plain=AKUNU, forgets=True))

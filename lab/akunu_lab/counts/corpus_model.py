@@ -14,7 +14,7 @@ from akunu_lab.counts.interpolation import (
     check_vocabulary_size,
     interpolate,
 )
-from akunu_py.system.errors import ConfigError
+from akunu_py.api import ConfigError
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,8 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from akunu_lab.adjustment import Adjustment
-from akunu_py.system.errors import ConfigError
-from akunu_py.values.keyed_noise import BELOW_ONE, NoiseKey
+from akunu_py.api import ConfigError, NoiseKey
 
 # Hash bits that are turned back into tokens at once; a typical draw needs few.
 _BATCH_BITS = 1 << 14
@@ -178,7 +177,7 @@ class SparseDistribution:
         # -log E >= least if the bits are below 2**32 (1 - exp(-exp(-least))); one cell more allows
         # for rounding.
         reach = -math.expm1(-math.exp(-least)) if least > -700 else 1.0
-        bound = int(reach * 2**32) + 2 if reach < BELOW_ONE else 2**32
+        bound = int(reach * 2**32) + 2 if reach < 1 - 2**-24 else 2**32
         if min(bound, 2**32 // self.num_unlisted) > self.vocabulary_size:
             return self._noisiest_of_all(key)
         for start in range(0, bound, _BATCH_BITS):

@@ -15,10 +15,7 @@ from akunu_lab.adjustment import Adjustment
 from akunu_lab.counts.distribution import SparseDistribution
 from akunu_lab.counts.interpolation import CountModel
 from akunu_lab.drafting.adaptive_length import FixedLength, LengthRule
-from akunu_py.protocols import Drafter
-from akunu_py.system.errors import ConfigError
-from akunu_py.values.keyed_noise import NoiseKey, Purpose
-from akunu_py.values.types import Draft, GenerationConfig
+from akunu_py.api import ConfigError, Draft, Drafter, GenerationConfig, NoiseKey, Purpose
 
 NUM_DRAFT_TOKENS = 4
 

@@ -9,8 +9,7 @@ from numpy.typing import NDArray
 
 from akunu_lab.counts.corpus_model import CorpusCounts
 from akunu_lab.counts.interpolation import check_vocabulary_size
-from akunu_py.protocols import Tokenizer
-from akunu_py.system.errors import ConfigError, ModelFormatError
+from akunu_py.api import ConfigError, ModelFormatError, Tokenizer
 
 PIECE_CHARACTERS = 1 << 16
 """Approximate size of the pieces in which text is tokenized, cut at a line end if possible."""

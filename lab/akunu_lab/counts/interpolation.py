@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from akunu_lab.counts.distribution import SparseDistribution
-from akunu_py.system.errors import ConfigError
+from akunu_py.api import ConfigError
 
 DISCOUNT = 0.75
 """Usual discount for text (Church & Gale 1991: 0.75 for bigrams of newspaper text)."""

@@ -1,7 +1,9 @@
 """Counts of a corpus as a file. `lab/docs/methods.md` has the format; nothing in it is executed."""
 
+import errno
 import hashlib
 import json
+import os
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -12,8 +14,7 @@ from numpy.typing import NDArray
 
 from akunu_lab.counts.corpus_model import CorpusCounts
 from akunu_lab.counts.interpolation import MAX_VOCABULARY
-from akunu_py.system.errors import ConfigError, ModelFormatError
-from akunu_py.system.files import open_to_read, replace_file
+from akunu_py.api import ConfigError, ModelFormatError
 
 MAGIC = b"akunu counts 1\n"
 _MAX_HEADER_BYTES = 4096
@@ -47,7 +48,13 @@ def save_counts(counts: CorpusCounts, path: str | Path, vocabulary: str) -> None
         "sha256": hashlib.sha256(body).hexdigest(),
     }
     content = MAGIC + json.dumps(header).encode() + b"\n" + body
-    replace_file(Path(path), content, private=False)
+    path = Path(path)
+    unfinished = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        unfinished.write_bytes(content)
+        unfinished.replace(path)
+    finally:
+        unfinished.unlink(missing_ok=True)
 
 
 def load_counts(
@@ -80,7 +87,7 @@ def read_counts(path: str | Path) -> tuple[CorpusCounts, str]:
 
 def _read(path: Path, expected: str | None) -> tuple[CorpusCounts, str]:
     try:
-        with open_to_read(path) as stream:
+        with _open(path) as stream:
             size = path.stat().st_size
             header = _header(stream)
             if expected is not None:
@@ -92,6 +99,12 @@ def _read(path: Path, expected: str | None) -> tuple[CorpusCounts, str]:
         raise
     except (ValueError, RecursionError) as error:
         raise ModelFormatError(f"{path} holds no counts of a corpus: {error}") from None
+
+
+def _open(path: Path) -> BinaryIO:
+    if path.exists() and not path.is_file():
+        raise OSError(errno.EINVAL, "it is not a regular file")
+    return path.open("rb")
 
 
 def _check_vocabulary(path: Path, found: str, expected: str) -> None:

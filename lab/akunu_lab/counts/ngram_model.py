@@ -13,7 +13,7 @@ from akunu_lab.counts.interpolation import (
     check_vocabulary_size,
     interpolate,
 )
-from akunu_py.system.errors import ConfigError, ContractError
+from akunu_py.api import ConfigError, ContractError
 
 MAX_ORDER = 8
 _FIRST_CAPACITY = 256

@@ -12,9 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal, Protocol
 
-from akunu_py.drafting.draft_model import DrawnToken
-from akunu_py.system.errors import ConfigError
-from akunu_py.values.types import GenerationConfig, LengthTrace
+from akunu_py.api import ConfigError, GenerationConfig, LengthTrace
 
 MIN_DRAFT_TOKENS = 1
 """Default of gamma_min."""
@@ -171,6 +169,18 @@ class AllOf:
         # A rule that is not asked would miss the beginning of a draft.
         wanted = [rule.wants(place, spread, first=first) for rule in self.rules]
         return all(wanted)
+
+
+class DrawnToken(Protocol):
+    """What a rule may see of a token that a model drew."""
+
+    @property
+    def probability(self) -> float:
+        """Return q of the token."""
+
+    @property
+    def entropy(self) -> float:
+        """Return the entropy of q there, H / ln V."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,9 +9,8 @@ candidates have separate tables, and the text has priority over them.
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from akunu_py.drafting.ngram import Continuations, NgramDrafter, fnv1a
-from akunu_py.system.errors import ConfigError
-from akunu_py.values.types import Draft
+from akunu_lab.baselines.ngrams import Followers
+from akunu_py.api import ConfigError, Draft, NgramDrafter
 
 MAX_CONTEXTS = 100_000
 """Most contexts of one length; the oldest are dropped first."""
@@ -57,7 +56,7 @@ class AssistedNgramDrafter(NgramDrafter):
             raise ConfigError(f"num_candidates is {num_candidates}; give 1 or more")
         self.num_candidates = num_candidates
         # candidates[k - 1]: contexts of k tokens.
-        self.candidates: list[dict[int, Continuations]] = [{} for _ in range(max_order - 1)]
+        self.candidates: list[dict[int, Followers]] = [{} for _ in range(max_order - 1)]
         self._hits = [_START_HITS] * max_order
         self._tries = [_START_TRIES] * max_order
         self._drafted: tuple[_Next, ...] = ()
@@ -78,12 +77,12 @@ class AssistedNgramDrafter(NgramDrafter):
 
     def _count_candidates(self, context: tuple[int, ...], candidates: Sequence[int]) -> None:
         for length, table in enumerate(self.candidates[: len(context)], start=1):
-            key = fnv1a(context[-length:])
+            key = self.key(context[-length:])
             entry = table.get(key)
             if entry is None:
                 if len(table) >= MAX_CONTEXTS:
                     del table[next(iter(table))]
-                entry = table[key] = Continuations()
+                entry = table[key] = Followers()
             # The best one last, because the one seen last wins among equals.
             for rank in range(len(candidates) - 1, -1, -1):
                 entry.add(candidates[rank], self.num_candidates - rank)
@@ -139,12 +138,12 @@ class AssistedNgramDrafter(NgramDrafter):
 
     def _likeliest(self, context: tuple[int, ...]) -> _Next | None:
         for length in range(len(context), 0, -1):
-            key = fnv1a(context[-length:])
+            key = self.key(context[-length:])
             entry = self.tables[length - 1].get(key)
             if entry is not None:
                 return _Next(entry.best, entry.best_count / entry.total, length, guessed=False)
-            entry = self.candidates[length - 1].get(key)
-            if entry is not None:
+            guesses = self.candidates[length - 1].get(key)
+            if guesses is not None:
                 rate = self._hits[length] / self._tries[length]
-                return _Next(entry.best, rate, length, guessed=True)
+                return _Next(guesses.best, rate, length, guessed=True)
         return None

@@ -6,13 +6,19 @@ copy, or for the tokens after the copy. Or the draft model begins and n-grams go
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from akunu_py.protocols import Drafter, DrawingRule, as_drafter
-from akunu_py.system.errors import ConfigError, ContractError
-from akunu_py.values.types import Draft, GenerationConfig
+from akunu_py.api import (
+    ConfigError,
+    ContractError,
+    Draft,
+    Drafter,
+    GenerationConfig,
+    as_drafter,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +106,7 @@ class CombinedDrafter(Drafter):
         for source in self.sources:
             source.drafter.begin_reply(config, seed, check)
 
-    def use_rule(self, rule: DrawingRule) -> None:
+    def use_rule(self, rule: Any) -> None:
         """Pass a rule to the sources that ask before each token."""
         for source in self.sources:
             source.drafter.use_rule(rule)

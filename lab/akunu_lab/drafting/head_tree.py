@@ -8,11 +8,10 @@ its own tokens, so it needs no calibration.
 
 import heapq
 import itertools
+from typing import Any
 
 from akunu_lab.drafting.draft_trees import TreeBuilder
-from akunu_py.drafting.prediction_head import HeadModel, PredictionHeadDrafter
-from akunu_py.system.errors import ConfigError
-from akunu_py.values.types import Draft, GenerationConfig
+from akunu_py.api import ConfigError, Draft, GenerationConfig, PredictionHeadDrafter
 
 NUM_DRAFT_TOKENS = 16
 
@@ -26,8 +25,10 @@ class HeadTreeDrafter(PredictionHeadDrafter):
     Raises ConfigError as `PredictionHeadDrafter` does.
     """
 
-    def __init__(self, head: HeadModel, *, num_proposals: int, num_draft_tokens: int) -> None:
-        super().__init__(head, num_draft_tokens=num_draft_tokens)
+    num_draft_tokens: int
+
+    def __init__(self, *head: Any, num_proposals: int, **settings: Any) -> None:
+        super().__init__(*head, **settings)
         self.num_proposals = num_proposals
 
     def propose(self, limit: int) -> Draft:

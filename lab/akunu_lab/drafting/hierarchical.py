@@ -6,7 +6,7 @@ Speculative Drafting", arXiv:2312.11462, section 3.1: ever smaller models, an n-
 
 from collections.abc import Sequence
 
-from akunu_py.drafting.ngram import NgramDrafter, fnv1a
+from akunu_py.api import NgramDrafter
 
 NUM_GUESSES = 4
 """Number of guesses for a pass of the draft model; the drafter `ngram` has the same limit."""
@@ -26,7 +26,7 @@ class NgramGuesses(NgramDrafter):
         try:
             context = (*self._context, *drawn)[1 - self.max_order :]
             self._context = context
-            self._keys = tuple(fnv1a(context[-size:]) for size in range(1, len(context) + 1))
+            self._keys = tuple(self.key(context[-size:]) for size in range(1, len(context) + 1))
             draft = self.propose(limit)
         finally:
             self._context, self._keys = before

@@ -14,12 +14,17 @@ from akunu_lab.drafting.proposals import ProposalsDrafter
 from akunu_lab.drafting.recycling import RecyclingDrafter
 from akunu_lab.drafting.tree import NUM_DRAFT_TOKENS as NUM_TREE_TOKENS
 from akunu_lab.drafting.tree import TreeDrafter
-from akunu_py.drafting import vocabulary_fingerprint
-from akunu_py.drafting.draft_model import NUM_DRAFT_TOKENS, DraftModelDrafter
-from akunu_py.drafting.registry import DrafterKind, DrafterSetup
-from akunu_py.protocols import Drafter
-from akunu_py.system.errors import ConfigError
-from akunu_py.values.types import GenerationConfig
+from akunu_py.api import (
+    ConfigError,
+    Drafter,
+    DrafterKind,
+    DrafterSetup,
+    DraftModelDrafter,
+    GenerationConfig,
+    vocabulary_fingerprint,
+)
+
+_NUM_DRAFT_TOKENS = DrafterKind.named("draft-model").num_draft_tokens
 
 _CONFIDENT = 0.5
 """Least confidence with which an n-gram, which costs no pass, goes before a draft model."""
@@ -114,7 +119,7 @@ counts = _of_text("counts", 4)
 corpus = DrafterKind(_of_corpus, NUM_COUNT_TOKENS, needs="counts", has_q=True, check=_check_length)
 draft_model = DrafterKind(
     _draft_model,
-    NUM_DRAFT_TOKENS,
+    _NUM_DRAFT_TOKENS,
     needs="draft model",
     has_q=True,
     proposes_several=True,
@@ -124,14 +129,14 @@ draft_model = DrafterKind(
 
 draft_model_ngram = DrafterKind(
     _draft_model_ngram,
-    NUM_DRAFT_TOKENS,
+    _NUM_DRAFT_TOKENS,
     needs="draft model",
     has_q=True,
     proposes_several=True,
     check=_check_length,
 )
 ngram_draft_model = DrafterKind(
-    _ngram_draft_model, NUM_DRAFT_TOKENS, needs="draft model", has_q=True, check=_check_length
+    _ngram_draft_model, _NUM_DRAFT_TOKENS, needs="draft model", has_q=True, check=_check_length
 )
 mtp = DrafterKind(
     lambda setup: HeadTreeDrafter(

@@ -7,15 +7,13 @@ arXiv:2305.09781, algorithm 2).
 """
 
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from akunu_lab.drafting.adaptive_length import AfterDraws
 from akunu_lab.drafting.draft_trees import TreeDraft
-from akunu_py.drafting.draft_model import NUM_DRAFT_TOKENS, DraftModelDrafter, Guesses, TokenModel
-from akunu_py.system.errors import ConfigError
-from akunu_py.values.types import Draft, GenerationConfig
+from akunu_py.api import ConfigError, Draft, DraftModelDrafter, GenerationConfig
 
 MAX_PROPOSALS = 8
 
@@ -35,27 +33,10 @@ class ProposalsDrafter(DraftModelDrafter):
     Raises ConfigError as `DraftModelDrafter` does, and for proposals out of range.
     """
 
-    def __init__(
-        self,
-        model: TokenModel,
-        *,
-        num_proposals: int,
-        num_draft_tokens: int = NUM_DRAFT_TOKENS,
-        rejection: bool = False,
-        draft_temperature: float | None = None,
-        length: AfterDraws | None = None,
-        guesses: Guesses | None = None,
-    ) -> None:
+    def __init__(self, *model: Any, num_proposals: int, **settings: Any) -> None:
         if not 2 <= num_proposals <= MAX_PROPOSALS:
             raise ConfigError(f"num_proposals is {num_proposals}; give 1 to {MAX_PROPOSALS}")
-        super().__init__(
-            model,
-            num_draft_tokens=num_draft_tokens,
-            rejection=rejection,
-            draft_temperature=draft_temperature,
-            length=length,
-            guesses=guesses,
-        )
+        super().__init__(*model, **settings)
         self.num_proposals = num_proposals
         self._certain = False
         self._trunk: list[int] = []

@@ -7,9 +7,7 @@ the token was last fed, in a rejected draft or not. So it drafts where no text m
 
 from collections.abc import Sequence
 
-from akunu_py.protocols import Drafter
-from akunu_py.system.errors import ConfigError
-from akunu_py.values.types import Draft
+from akunu_py.api import ConfigError, Draft, Drafter
 
 MAX_TOKENS = 100_000  # most tokens with a candidate; the least recently fed are dropped first
 _MIN_REACH = 0.25  # least probability that the whole draft is right

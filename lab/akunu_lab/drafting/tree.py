@@ -12,11 +12,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from akunu_lab.drafting.draft_trees import TreeBuilder, reaches
-from akunu_py.drafting.lookup import LookupDrafter
-from akunu_py.drafting.ngram import NgramDrafter
-from akunu_py.protocols import Drafter, as_drafter
-from akunu_py.system.errors import ConfigError
-from akunu_py.values.types import Draft
+from akunu_py.api import ConfigError, Draft, Drafter, as_drafter, make_drafter
 
 NUM_DRAFT_TOKENS = 16
 
@@ -84,7 +80,7 @@ class TreeDrafter(Drafter):
         self.num_draft_tokens = num_draft_tokens
         self.num_branches = num_branches
         self._sources: Sequence[Drafter] = (
-            (LookupDrafter(), NgramDrafter())
+            (make_drafter("lookup"), make_drafter("ngram"))
             if sources is None
             else tuple(as_drafter(source) for source in sources)
         )

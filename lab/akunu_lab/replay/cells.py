@@ -4,9 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from akunu_lab.replay.baseline import baselines
-from akunu_py.api import GenerationConfig
-from akunu_py.drafting.ngram_settings import NGRAM_DEFAULTS
-from akunu_py.drafting.registry import default_num_draft_tokens, kind_of
+from akunu_py.api import DrafterKind, GenerationConfig
 
 Setting = int | float | str | None
 
@@ -143,7 +141,7 @@ class Cell:
             lenience=1.0 if self.lenience is None else self.lenience,
             adjust_residual=self.adjust != "no",
         )
-        if self.draft_length is None or by_budget or not kind_of(self.drafter).has_q:
+        if self.draft_length is None or by_budget or not DrafterKind.named(self.drafter).has_q:
             return found
         return replace(found, draft_length=self.draft_length)  # type: ignore[arg-type]
 
@@ -163,12 +161,11 @@ def own_settings(drafter: str, choices: Choices) -> dict[str, Setting]:
     if drafter == PLAIN.drafter:
         return {}
     own: dict[str, Setting]
-    if drafter in NGRAM_DEFAULTS:
-        own = dict(NGRAM_DEFAULTS[drafter])
-    elif drafter in baselines():
+    if drafter in baselines():
         own = {"num_draft_tokens": baselines()[drafter]().default_limit}
     else:
-        own = {"num_draft_tokens": default_num_draft_tokens(drafter)}
+        kind = DrafterKind.named(drafter)
+        own = {"num_draft_tokens": kind.num_draft_tokens, **kind.settings}
     return {**own, **{axis: values[0] for axis, values in choices.get(drafter, {}).items()}}
 
 

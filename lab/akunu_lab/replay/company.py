@@ -8,9 +8,8 @@ from typing import Any
 
 from akunu_lab.replay.runner import ReplayItem
 from akunu_lab.study.values import Progress
-from akunu_py.api import Column, Ratio, Table
+from akunu_py.api import Column, CostCurve, Ratio, Table
 from akunu_py.testing import SharedPass, play_together
-from akunu_py.values.cost_curve import CostCurve
 
 _WINDOW = 16
 """Passes that are resampled together for an interval."""

@@ -7,8 +7,7 @@ from typing import Annotated, Any
 
 from msgspec import Meta, json
 
-from akunu_py.api import ConfigError, Row
-from akunu_py.values.cost_curve import CostCurve
+from akunu_py.api import ConfigError, CostCurve, Row
 
 Rows = Annotated[int, Meta(ge=1, lt=10**6)]
 

@@ -20,8 +20,7 @@ from akunu_lab.replay.results import (
 from akunu_lab.replay.runner import ReplayItem
 from akunu_lab.replay.trace_drafters import drafts_by_curve
 from akunu_lab.replay.trace_replays import Counts, Traces
-from akunu_py.api import Column, Ratio, Row, Table
-from akunu_py.values.cost_curve import CostCurve
+from akunu_py.api import Column, CostCurve, Ratio, Row, Table
 
 LIMITS = (0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 12, 14, 16, 20, 24, 31, 40, 64)
 """The draft lengths that are tried for a baseline; 0 means no drafts."""

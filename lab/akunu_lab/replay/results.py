@@ -10,9 +10,7 @@ from numpy.typing import NDArray
 from akunu_lab.replay.cells import PLAIN, Cell
 from akunu_lab.replay.runner import ItemCounts, ReplayItem
 from akunu_lab.replay.trace_replays import Counts, Traces
-from akunu_py.api import Ratio
-from akunu_py.values.cost_curve import CostCurve
-from akunu_py.values.types import DecodeStats
+from akunu_py.api import CostCurve, DecodeStats, Ratio
 
 Floats = NDArray[np.float64]
 

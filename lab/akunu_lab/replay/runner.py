@@ -14,11 +14,8 @@ from msgspec import field
 
 from akunu_lab.replay.baseline import Baseline, TraceDrafter
 from akunu_lab.study.values import Number
-from akunu_py.api import Drafter, Row
+from akunu_py.api import CostCurve, DecodeStats, Drafter, Row
 from akunu_py.testing import play_back
-from akunu_py.values.cost_curve import CostCurve
-from akunu_py.values.decode_stats import SourceStats
-from akunu_py.values.types import DecodeStats
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,7 +133,6 @@ class _Walk:
     def stats(self, output_tokens: int, source: str) -> DecodeStats:
         """Return the totals over an output of this many tokens; `source` drafted."""
         drafted, accepted = _at_least(self.drafted), _at_least(self.accepted)
-        by_source = (SourceStats(source, sum(drafted), sum(accepted)),) if drafted else ()
         return DecodeStats(
             steps=self.steps,
             steps_with_draft=self.steps - self.drafted[0],
@@ -147,8 +143,7 @@ class _Walk:
             drafted_per_position=drafted,
             accepted_per_position=accepted[: len(drafted)] + (0,) * (len(drafted) - len(accepted)),
             propose_s=self.propose_s,
-            sources=by_source,
-        )
+        ).of_source(source)
 
 
 def _at_least(counts: Sequence[int]) -> tuple[int, ...]:

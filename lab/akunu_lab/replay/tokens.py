@@ -8,8 +8,7 @@ from pathlib import Path
 
 from akunu_lab.replay.runner import ReplayItem
 from akunu_lab.replay.traces import TraceItem, read_trace
-from akunu_py.api import AkunuError, ConfigError, Failure, Tokenizer
-from akunu_py.drafting.memory import vocabulary_fingerprint
+from akunu_py.api import AkunuError, ConfigError, Failure, Tokenizer, vocabulary_fingerprint
 
 MAX_OUTPUT_TOKENS = 1500
 """Most tokens of an output: a few long loops would otherwise outweigh all others."""

@@ -4,13 +4,17 @@ from collections.abc import Callable, Sequence
 
 from akunu_lab.replay.baseline import TraceDrafter, baselines
 from akunu_lab.replay.cells import Cell
-from akunu_py.api import Draft, Drafter, GenerationConfig
-from akunu_py.drafting import drafter_names, make_drafter
-from akunu_py.drafting.auto import AutoDrafter, AutoState
-from akunu_py.drafting.registry import Need, kind_of
-from akunu_py.values.cost_curve import CostCurve
+from akunu_py.api import (
+    AutoDrafter,
+    CostCurve,
+    Draft,
+    Drafter,
+    DrafterKind,
+    GenerationConfig,
+    make_drafter,
+)
 
-_NOT_REPLAYABLE: dict[Need, str] = {
+_NOT_REPLAYABLE: dict[str, str] = {
     "candidates": "it learns from the target's logits, and a trace has none",
     "draft model": "it is a model that would have to run, and its target's choices with it",
     "counts": "it needs counts of a corpus, and a replay loads none",
@@ -24,7 +28,7 @@ def not_replayable(name: str) -> str | None:
     """
     if name in baselines():
         return None
-    reason = _NOT_REPLAYABLE.get(kind_of(name).needs)
+    reason = _NOT_REPLAYABLE.get(DrafterKind.named(name).needs)
     if reason is None:
         make_drafter(name)
     return reason
@@ -37,7 +41,7 @@ def drafts_by_curve(name: str) -> bool:
 
 def replayable_names() -> tuple[str, ...]:
     """Return the names of all drafters that can be replayed, akunu's first."""
-    own = (name for name in drafter_names("text") if name != "none")
+    own = (name for name in DrafterKind.names("text") if name != "none")
     return (*own, *baselines())
 
 
@@ -65,11 +69,11 @@ class _AutoByCurve(_EachReply):
     """
 
     def __init__(self, curve: CostCurve) -> None:
-        self._state = AutoState()
+        self._state = AutoDrafter().state
         super().__init__(lambda: AutoDrafter(curve=curve, state=self._state))
 
     def reset(self) -> None:
-        self._state = AutoState()
+        self._state = AutoDrafter().state
 
 
 def make_trace_drafter(

@@ -10,8 +10,7 @@ from akunu_lab.replay.runner import ItemCounts, ReplayItem, replay_item, replay_
 from akunu_lab.replay.trace_drafters import make_trace_drafter
 from akunu_lab.replay.worker_pool import run_tasks
 from akunu_lab.study.store import ItemStore
-from akunu_py.api import ConfigError
-from akunu_py.values.cost_curve import CostCurve
+from akunu_py.api import ConfigError, CostCurve
 
 Memory = Literal["trace", "session"]
 """How long drafters remember: over all items of a trace, or within a session."""

@@ -7,8 +7,7 @@ from akunu_lab.replay.baseline import baselines
 from akunu_lab.replay.cells import METHODS, PLAIN, Cell, Choices, Setting, default_cell
 from akunu_lab.replay.trace_drafters import not_replayable
 from akunu_lab.sweep.grid import AxisValues, Grid, check_values, make_grid
-from akunu_py.api import ConfigError, GenerationConfig
-from akunu_py.drafting.registry import check_drafter, kind_of, proposes_several
+from akunu_py.api import ConfigError, DrafterKind, GenerationConfig, make_drafter
 
 _DEFAULT = "auto"
 _REPLAYED = ("ngram", "ngram-window", "lookup", _DEFAULT)
@@ -99,14 +98,15 @@ def make_plan(
 def _check_live(name: str, *, has_draft_model: bool, has_counts: bool) -> None:
     if name in baselines():
         raise ConfigError(f"{name} is a baseline of replays: it cannot be decoded with")
-    needs = kind_of(name).needs
+    needs = DrafterKind.named(name).needs
     if needs == "draft model" and not has_draft_model:
         raise ConfigError(f"{name} asks a draft model; give one with --draft-model")
     if needs == "prediction head":
         raise ConfigError(f"{name} asks a prediction head, and a sweep has none; leave it out")
     if needs == "counts" and not has_counts:
         raise ConfigError(f"{name} needs counts of a corpus; give them with --counts")
-    check_drafter(name)
+    if needs in {"text", "candidates"}:
+        make_drafter(name)
 
 
 def drafter_choices(drafters: Iterable[str], values: AxisValues, *, live: bool) -> Choices:
@@ -120,11 +120,12 @@ def drafter_choices(drafters: Iterable[str], values: AxisValues, *, live: bool) 
             continue
         found: dict[str, Sequence[Setting]] = {}
         own = ("budget", "fixed") if live else ("fixed",)
-        more = _BY_PROBABILITIES if kind_of(drafter).has_q else ()
+        more = _BY_PROBABILITIES if DrafterKind.named(drafter).has_q else ()
         if live or more:
             found["draft_length"] = (*own, *more)
+        several = DrafterKind.named(drafter, GenerationConfig(num_proposals=2)).proposes_several
         for axis, default in METHODS.items():
-            if axis in values and (axis != "num_proposals" or proposes_several(drafter)):
+            if axis in values and (axis != "num_proposals" or several):
                 found[axis] = tuple(dict.fromkeys((default, *values[axis])))
         choices[drafter] = found
     return choices

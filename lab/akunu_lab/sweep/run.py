@@ -23,7 +23,7 @@ from akunu_lab.sweep.plan import Plan
 from akunu_lab.sweep.recommend import Recommendable, eligible_cells
 from akunu_lab.sweep.recorded import curve_of, decode_cells, measured_costs, record_replies
 from akunu_py.api import ConfigError, Costs, Engine, Failure, GenerationConfig, Prompt, Tokenizer
-from akunu_py.values.cost_curve import CostCurve
+from akunu_py.api import CostCurve
 
 RECORDED = "replies"
 """Name of the trace of the model's own replies."""

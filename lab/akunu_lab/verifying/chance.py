@@ -9,7 +9,7 @@ from typing import Protocol
 import numpy as np
 
 from akunu_lab.verifying.rejection import Probabilities
-from akunu_py.values.keyed_noise import NoiseKey, Purpose
+from akunu_py.api import NoiseKey, Purpose
 
 
 class Chance(Protocol):

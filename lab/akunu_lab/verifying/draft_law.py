@@ -17,9 +17,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from akunu_lab.verifying.rejection import Rows
-from akunu_py.protocols import Drafter, as_drafter
-from akunu_py.system.errors import ContractError
-from akunu_py.values.types import Draft
+from akunu_py.api import ContractError, Draft, Drafter, as_drafter
 
 
 class DrawsTrees:

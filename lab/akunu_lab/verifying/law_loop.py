@@ -9,11 +9,7 @@ from typing import Any
 
 from akunu_lab.verifying.draft_law import asked, certain, draft_law
 from akunu_lab.verifying.verdict import LawVerifier, Verdict
-from akunu_py.decoding.budget import Budget, BudgetState, OwnCost, VerifyAll
-from akunu_py.decoding.loop import Step, decode
-from akunu_py.protocols import Drafter, Target, as_drafter, as_target
-from akunu_py.system.errors import ContractError
-from akunu_py.values.types import Draft
+from akunu_py.api import Budget, ContractError, Draft, Drafter, Step, Target, as_drafter, decode
 
 
 def decode_by_law(
@@ -22,7 +18,7 @@ def decode_by_law(
     last: int,
     *,
     rule: LawVerifier,
-    budget: Budget | VerifyAll | None = None,
+    budget: Any = None,
     **settings: Any,
 ) -> Iterator[Step]:
     """Yield steps as `akunu_py.decoding.loop.decode` does; `rule` accepts drafted tokens.
@@ -32,14 +28,13 @@ def decode_by_law(
 
     Raises ContractError as `decode` does, and for a target without distributions.
     """
-    target = as_target(target)
     if not target.has_distributions:
         raise ContractError(
             f"the verifier {rule.name!r} needs a target with distributions; this one has none"
         )
     drafter = as_drafter(drafter)
     drawn = rule.uses_q and drafter.draws
-    budget = budget or (VerifyAllDrawn(target, drafter) if drawn else VerifyAll(target))
+    budget = budget or (VerifyAllDrawn(target, drafter) if drawn else None)
 
     def verify(last: int, draft: Draft, position: int) -> Verdict:
         law = draft_law(drafter, draft) if rule.uses_q else certain(draft)
@@ -48,12 +43,18 @@ def decode_by_law(
     return decode(target, drafter, last, verify=verify, budget=budget, **settings)
 
 
-class VerifyAllDrawn(VerifyAll):
+class VerifyAllDrawn:
     """Stands in for a budget where drafts are drawn: whole drafts are verified."""
 
     def __init__(self, target: Target, drafter: Drafter) -> None:
-        super().__init__(target)
         self._without_branches = _without_branches(target, drafter)
+
+    def limit(self, most: int) -> int:
+        """Return `most`."""
+        return most
+
+    def observe(self, stats: object, output: object) -> None:
+        """Learn nothing."""
 
     def trim(self, draft: Draft) -> Draft:
         """Return the draft, or the drafter's chain in place of a tree that the target refuses."""
@@ -68,11 +69,9 @@ class DrawnBudget(Budget):
     token.
     """
 
-    def __init__(
-        self, state: BudgetState, *, context: int, target: Target, drafter: Drafter, name: str = ""
-    ) -> None:
+    def __init__(self, state: Any, *, target: Target, drafter: Drafter, **settings: Any) -> None:
         # Without the drafter: no rule that sees the drawn tokens may end its draft.
-        super().__init__(state, context=context, target=target, pipelined=False, name=name)
+        super().__init__(state, target=target, pipelined=False, **settings)
         self._without_branches = _without_branches(target, drafter)
 
     def limit(self, most: int) -> int:
@@ -81,8 +80,7 @@ class DrawnBudget(Budget):
         if most <= 0:
             return 0
         probabilities = self._acceptance.probabilities(Draft.chain(range(most), self._source))
-        own = OwnCost(self._drafter.a_token)
-        size, _ = self._best_size(probabilities, self.rate, own)
+        size = self._size_to_draw(probabilities)
         return size or int(self._may_try(probabilities[0]))
 
     def _may_try(self, probability: float) -> bool:
@@ -104,25 +102,16 @@ class DrawnBudget(Budget):
 
 
 def law_budget(
-    state: BudgetState,
-    *,
-    context: int,
-    target: Target,
-    drafter: Drafter,
-    name: str = "",
-    rule: LawVerifier,
+    state: Any, *, target: Target, drafter: Drafter, rule: LawVerifier, **settings: Any
 ) -> Budget:
-    """Return the budget of a reply whose drafts are verified by `rule`."""
+    """Return the budget of a reply whose drafts are verified by `rule`; arguments as `Budget`'s."""
     if rule.uses_q and as_drafter(drafter).draws:
-        return DrawnBudget(state, context=context, target=target, drafter=drafter, name=name)
-    return Budget(
-        state, context=context, target=target, drafter=drafter, pipelined=False, name=name
-    )
+        return DrawnBudget(state, target=target, drafter=drafter, **settings)
+    return Budget(state, target=target, drafter=drafter, pipelined=False, **settings)
 
 
 def _without_branches(target: Target, drafter: Drafter) -> Callable[[Draft], Draft]:
     """Return a function that turns a tree into a chain where the target refuses the tree."""
-    target = as_target(target)
     without_branches: Callable[[Draft], Draft] = asked(as_drafter(drafter), "without_branches")
 
     def chain(draft: Draft) -> Draft:

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from akunu_py.system.errors import ContractError
+from akunu_py.api import ContractError
 
 Probabilities = NDArray[np.float64]
 """One distribution, float64 [vocab]."""

@@ -1,12 +1,14 @@
 """The protocol of verifiers by probability, and the records of their decisions."""
 
 from dataclasses import dataclass, replace
-from typing import Protocol
+from typing import Any, Literal, Protocol
 
 from akunu_lab.verifying.draft_law import DraftLaw
 from akunu_lab.verifying.rejection import Rows
-from akunu_py.values.decode_stats import Origin, StepDetail
-from akunu_py.values.types import Draft, Verification
+from akunu_py.api import Draft, Verification
+
+Origin = Literal["target", "residual"]
+"""Origin of a step's last token: the target's row, or the residual after rejections."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +42,7 @@ class Verdict(Verification):
     trials: tuple[Trial, ...]
     origin: Origin
 
-    def explain(self, detail: StepDetail) -> StepDetail:
+    def explain(self, detail: Any) -> Any:
         """Return a step's detail with the trial of each token; of several trials, the last."""
         trials = {trial.node: trial for trial in self.trials}
         drafted = tuple(

@@ -9,6 +9,7 @@ distribution differs, too.
 
 from dataclasses import dataclass, replace
 from functools import partial
+from typing import Literal
 
 import numpy as np
 
@@ -23,11 +24,8 @@ from akunu_lab.verifying.rejection import (
     residual,
     residual_without,
 )
-from akunu_lab.verifying.verdict import Trial, Verdict
-from akunu_py.decoding.loop import Verifier
-from akunu_py.system.errors import ConfigError, ContractError
-from akunu_py.values.decode_stats import Origin
-from akunu_py.values.types import Draft, GenerationConfig, VerificationKind
+from akunu_lab.verifying.verdict import Origin, Trial, Verdict
+from akunu_py.api import ConfigError, ContractError, Draft, GenerationConfig, Verifier
 
 
 class RejectionVerifier:
@@ -83,7 +81,7 @@ class RejectionVerifier:
             node = tried.accepted
             accepted.append(node)
         token = self._chance.token(tried.left, here)
-        kind: VerificationKind = "recovered" if draws else "bonus"
+        kind: Literal["bonus", "recovered"] = "recovered" if draws else "bonus"
         return Verdict(tuple(accepted), token, kind, tuple(trials), tried.origin)
 
     def _try_draws(
@@ -181,7 +179,7 @@ class LenientGreedyVerifier:
                 break
             accepted.append(child)
             node = child
-        kind: VerificationKind = "recovered" if children else "bonus"
+        kind: Literal["bonus", "recovered"] = "recovered" if children else "bonus"
         return Verdict(tuple(accepted), best, kind, tuple(trials), "target")
 
 

@@ -13,9 +13,9 @@ from akunu_lab.theory import best_num_draft_tokens, walltime_factor
 from akunu_lab.verifying.chance import KeyedChance
 from akunu_lab.verifying.law_loop import DrawnBudget, decode_by_law, law_budget
 from akunu_lab.verifying.verifiers import RejectionVerifier
+from akunu_py.api import Draft, Target
 from akunu_py.decoding.budget import BudgetState
 from akunu_py.values.cost_curve import CostCurve
-from akunu_py.values.types import Draft
 
 PLAIN_S = 0.02
 FLAT = CostCurve({1: 1.0, 2: 1.0})
@@ -23,7 +23,7 @@ STEEP = CostCurve({1: 1.0, 2: 2.0})
 
 
 @dataclass
-class Pair:
+class Pair(Target):
     """Target and drafter in one, over one clock; `alpha(position)` is how far p and q overlap."""
 
     alpha: object
