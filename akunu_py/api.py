@@ -125,7 +125,7 @@ if TYPE_CHECKING:
 # Drafting and verifying.
 if TYPE_CHECKING:
     from akunu_py.decoding.budget import Budget
-    from akunu_py.decoding.loop import Step, Verifier, decode
+    from akunu_py.decoding.loop import Verifier, decode
     from akunu_py.drafting.auto import AutoDrafter
     from akunu_py.drafting.draft_model import DraftModelDrafter
     from akunu_py.drafting.memory import vocabulary_fingerprint
@@ -154,7 +154,6 @@ __all__ += [
     "PredictionHeadDrafter",
     "Purpose",
     "SamplingConfig",
-    "Step",
     "Verification",
     "Verifier",
     "as_drafter",
@@ -164,7 +163,7 @@ __all__ += [
 ]
 
 _MODULES |= {
-    **dict.fromkeys(("Step", "Verifier", "decode"), "akunu_py.decoding.loop"),
+    **dict.fromkeys(("Verifier", "decode"), "akunu_py.decoding.loop"),
     **dict.fromkeys(("DrafterKind", "DrafterSetup", "make_drafter"), "akunu_py.drafting.registry"),
     **dict.fromkeys(("NoiseKey", "Purpose"), "akunu_py.values.keyed_noise"),
     **dict.fromkeys(("DecodeStats", "LengthTrace", "Verification"), "akunu_py.values.types"),

@@ -8,8 +8,7 @@ from collections.abc import Callable, Iterable, Mapping
 from statistics import mean
 from typing import Any
 
-from akunu_py.api import MeasuredReply, Ratio
-from akunu_py.values.types import DecodeStats
+from akunu_py.api import DecodeStats, MeasuredReply, Ratio
 
 
 def tokens_per_pass_macro(replies: Iterable[DecodeStats]) -> float | None:

@@ -21,8 +21,7 @@ from akunu_lab.alpha.texts import MeasuredText, generate_texts
 from akunu_lab.counts.corpus_model import CorpusCounts
 from akunu_lab.counts.fitting import fit_counts, text_pieces
 from akunu_lab.study.store import ItemStore
-from akunu_py.api import ConfigError, Engine, GenerationConfig, Prompt
-from akunu_py.api import DrafterKind, make_drafter
+from akunu_py.api import ConfigError, DrafterKind, Engine, GenerationConfig, Prompt, make_drafter
 
 OTHER_REPLIES = "replies at the same temperature to the other half of the prompts"
 SPEED_PROMPTS = 3
@@ -125,7 +124,9 @@ def _count_sources(
         CorpusSource(1, counts),
         CorpusSource(2, counts),
         ContextSource(size),
-        DrafterSource("copy from context", lambda: make_drafter("lookup", num_draft_tokens=1), size),
+        DrafterSource(
+            "copy from context", lambda: make_drafter("lookup", num_draft_tokens=1), size
+        ),
         DrafterSource(_NGRAM, lambda: make_drafter("ngram", num_draft_tokens=1), size),
     ]
 

@@ -10,8 +10,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from akunu_lab.compare.arm import EXTRA, PACKAGE, ComparedModel, Program, Skipped, UnavailableError
-from akunu_py.api import Arm, ContractError, Item, MeasuredReply, install_command
-from akunu_py.api import DecodeStats
+from akunu_py.api import Arm, ContractError, DecodeStats, Item, MeasuredReply, install_command
 
 PLAIN = "llama.cpp-plain"
 MODES = ("ngram-simple", "ngram-map-k", "ngram-map-k4v", "ngram-mod", "ngram-cache")

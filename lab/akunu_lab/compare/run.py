@@ -21,6 +21,7 @@ from akunu_py.api import (
     BenchResult,
     ConfigError,
     Costs,
+    DrafterKind,
     Engine,
     EngineArm,
     Failure,
@@ -28,9 +29,9 @@ from akunu_py.api import (
     Item,
     Prompt,
     fix_threads,
+    make_drafter,
     run_arms,
 )
-from akunu_py.api import DrafterKind, make_drafter
 
 PROGRAMS = {program.name: program for program in (MLX_LM, LLAMA_CPP, TRANSFORMERS)}
 """The programs that akunu is compared with, by name."""

@@ -7,8 +7,7 @@ from msgspec import json
 from msgspec.structs import replace
 
 from akunu_lab import metrics
-from akunu_py.api import BenchResult, Column, MeasuredReply, Ratio, Table
-from akunu_py.values.types import DecodeStats
+from akunu_py.api import BenchResult, Column, DecodeStats, MeasuredReply, Ratio, Table
 
 _COMMAND = "hit-rate"
 _FIGURES = (

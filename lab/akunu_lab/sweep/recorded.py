@@ -13,8 +13,7 @@ from akunu_lab.replay.runner import ItemCounts, ReplayItem
 from akunu_lab.replay.traces import half_of
 from akunu_lab.study.store import ItemStore
 from akunu_lab.study.values import Count
-from akunu_py.api import AkunuError, Costs, Engine, Failure, GenerationConfig, Prompt
-from akunu_py.api import CostCurve
+from akunu_py.api import AkunuError, CostCurve, Costs, Engine, Failure, GenerationConfig, Prompt
 
 _LONGEST_PASS = 33
 """Positions of the longest pass that is measured."""

@@ -22,8 +22,16 @@ from akunu_lab.study.values import Exactness, reply_exactness
 from akunu_lab.sweep.plan import Plan
 from akunu_lab.sweep.recommend import Recommendable, eligible_cells
 from akunu_lab.sweep.recorded import curve_of, decode_cells, measured_costs, record_replies
-from akunu_py.api import ConfigError, Costs, Engine, Failure, GenerationConfig, Prompt, Tokenizer
-from akunu_py.api import CostCurve
+from akunu_py.api import (
+    ConfigError,
+    CostCurve,
+    Costs,
+    Engine,
+    Failure,
+    GenerationConfig,
+    Prompt,
+    Tokenizer,
+)
 
 RECORDED = "replies"
 """Name of the trace of the model's own replies."""

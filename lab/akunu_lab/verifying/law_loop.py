@@ -9,7 +9,7 @@ from typing import Any
 
 from akunu_lab.verifying.draft_law import asked, certain, draft_law
 from akunu_lab.verifying.verdict import LawVerifier, Verdict
-from akunu_py.api import Budget, ContractError, Draft, Drafter, Step, Target, as_drafter, decode
+from akunu_py.api import Budget, ContractError, Draft, Drafter, Target, as_drafter, decode
 
 
 def decode_by_law(
@@ -20,7 +20,7 @@ def decode_by_law(
     rule: LawVerifier,
     budget: Any = None,
     **settings: Any,
-) -> Iterator[Step]:
+) -> Iterator[Any]:
     """Yield steps as `akunu_py.decoding.loop.decode` does; `rule` accepts drafted tokens.
 
     `budget` comes from `law_budget`; without one, whole drafts are verified. `settings` are those
