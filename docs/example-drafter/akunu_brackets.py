@@ -8,8 +8,7 @@ follows. Nothing it does can change a reply.
 
 from collections.abc import Mapping, Sequence
 
-from akunu_py import Draft
-from akunu_py.drafting import DrafterSetup
+from akunu_py.api import Draft, DrafterSetup
 
 CLOSING = {"(": ")", "[": "]", "{": "}"}
 

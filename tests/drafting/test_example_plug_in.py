@@ -61,6 +61,4 @@ def test_it_is_short_and_uses_public_names():
     imported = {
         node.module for node in ast.walk(ast.parse(source)) if isinstance(node, ast.ImportFrom)
     }
-    assert {name for name in imported if name.startswith("akunu")} == {
-        "akunu_py", "akunu_py.drafting",
-    }  # fmt: skip
+    assert {name for name in imported if name.startswith("akunu")} == {"akunu_py.api"}
