@@ -25,8 +25,6 @@ class HeadTreeDrafter(PredictionHeadDrafter):
     Raises ConfigError as `PredictionHeadDrafter` does.
     """
 
-    num_draft_tokens: int
-
     def __init__(self, *head: Any, num_proposals: int, **settings: Any) -> None:
         super().__init__(*head, **settings)
         self.num_proposals = num_proposals
