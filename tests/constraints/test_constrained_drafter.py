@@ -49,17 +49,6 @@ def test_what_must_come_is_the_draft():
     assert made.propose(2).tokens == draft.tokens[:2]
 
 
-def test_an_extender_goes_on_and_is_cut_where_it_does_not_fit():
-    more = ids_of(' "Bob"}')
-    inner = Extending(Draft.chain([*more, *ids_of("x")], "inner", 3))
-    made, matcher = drafter(inner, most=20)
-    draft = made.propose(32)
-    assert inner.drafted == matcher.forced_tokens()
-    assert draft.tokens == (*matcher.forced_tokens(), *more)
-    assert draft.sure == len(matcher.forced_tokens())
-    assert draft.origins == ("grammar",) * draft.sure + ("inner",) * len(more)
-
-
 def test_an_extender_adds_no_more_than_its_limit():
     inner = Extending(Draft.chain(ids_of(' "Bobby Baker"'), "inner"))
     made, matcher = drafter(inner, most=2)

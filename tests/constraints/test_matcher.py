@@ -5,11 +5,10 @@ import re
 from types import SimpleNamespace
 
 import pytest
-from llguidance import LLMatcher
 from matched import allowed, ids_of, tiny
 from toy_engine import END, ToyTokenizer
 
-from akunu_py.constraints import inline_schema, make_matcher
+from akunu_py.constraints import make_matcher
 from akunu_py.constraints.grammar import terms_of
 from akunu_py.constraints.matcher import reason_of
 from akunu_py.constraints.vocabulary import MatcherVocabulary
@@ -23,12 +22,6 @@ PERSON = {
     "type": "object",
     "properties": {"name": {"type": "string"}, "age": {"type": "integer"}},
     "required": ["name", "age"],
-    "additionalProperties": False,
-}
-CALL = {
-    "type": "object",
-    "properties": {"a": {"type": "integer"}},
-    "required": ["a"],
     "additionalProperties": False,
 }
 
@@ -59,12 +52,6 @@ def test_masks_of_a_tree_do_not_depend_on_the_order_of_its_paths():
     assert [allowed(mask) for mask in masks] == [allowed(mask) for mask in fresh]
 
 
-def test_a_path_that_is_not_allowed_has_no_mask():
-    here = matcher(Constraint.choices(["yes"]))
-    assert here.mask(ids_of("no")).min() == 0xFFFFFFFF
-    assert here.forced_tokens() == tuple(ids_of("yes"))
-
-
 def test_a_dead_end_of_a_path_is_not_that_of_the_reply():
     """No token has a capital. A draft that was wrong must not end a reply that goes another way."""
     toy = ToyTokenizer()
@@ -82,52 +69,6 @@ def test_a_dead_end_of_a_path_is_not_that_of_the_reply():
         here.mask(())
 
 
-def test_what_must_come_is_forced_and_masks_allow_nothing_else():
-    here = matcher(Constraint.json_schema(PERSON))
-    forced = here.forced_tokens()
-    assert tiny()[0].decode(forced) == '{"name":'
-    for size, token in enumerate(forced):
-        assert allowed(here.mask(forced[:size])) == {token}
-
-
-def test_what_must_come_after_a_part_of_it_is_the_rest():
-    here = matcher(Constraint.json_schema(PERSON))
-    forced = here.forced_tokens()
-    assert len(forced) > 2
-    here.advance(forced[:2])
-    assert here.forced_tokens() == forced[2:]
-    here.advance(forced[2:])
-    assert here.forced_tokens() == ()
-
-
-def test_what_must_come_is_spelled_once():
-    """llguidance could spell the rest of a run in other tokens, and it takes longer than a mask."""
-    here = matcher(Constraint.regex("[ab]name name name"))
-    inner = here._inner = Counting(here._inner)
-    here.advance(ids_of("a"))
-    forced = here.forced_tokens()
-    assert len(forced) > 2
-    for place, token in enumerate(forced):
-        assert allowed(here.mask(forced[:place])) == {token}
-    here.advance(forced[:1])
-    assert here.forced_tokens() == forced[1:]
-    assert inner.spelled == 1
-
-
-class Counting:
-    """A matcher of llguidance that counts how often it spells what must come."""
-
-    def __init__(self, inner):
-        self.inner, self.spelled = inner, 0
-
-    def __getattr__(self, name):
-        return getattr(self.inner, name)
-
-    def compute_ff_tokens(self):
-        self.spelled += 1
-        return self.inner.compute_ff_tokens()
-
-
 @pytest.mark.parametrize(
     "question",
     [
@@ -142,15 +83,6 @@ def test_a_mask_of_a_path_does_not_move_the_reply(question):
     fresh, asked = matcher(Constraint.choices(["yes"])), matcher(Constraint.choices(["yes"]))
     asked.mask(ids_of("yes"))
     assert question(asked) == question(fresh)
-
-
-def test_what_must_come_may_be_spelled_otherwise():
-    here, decode = matcher(Constraint.choices(["name name"])), tiny()[0].decode
-    assert len(here.forced_tokens()) > 1
-    assert len(decode(here.forced_tokens()[:1])) > 1
-    here.advance(ids_of("n"))
-    assert decode(here.forced_tokens()) == "ame name"
-    assert allowed(here.mask(())) == {here.forced_tokens()[0]}
 
 
 @pytest.mark.parametrize("seed", range(5))
@@ -221,12 +153,6 @@ def test_only_tokens_of_the_reply_are_taken_back():
             here.rollback(count)
 
 
-def test_a_schema_may_have_a_layout_of_its_own():
-    layout = {"key_separator": " = ", "whitespace_flexible": False}
-    here = matcher(Constraint.json_schema({"x-guidance": layout, **PERSON}))
-    assert tiny()[0].decode(here.forced_tokens()).startswith('{"name" =')
-
-
 def test_the_longest_control_token_is_meant():
     vocabulary = SimpleNamespace(control_ids={"<a>": 1, "<a>b": 2})
     assert terms_of("<a>b<a>c", vocabulary) == ["<[2]>", "<[1]>", '"c"']
@@ -238,18 +164,6 @@ def test_validate_counts_the_tokens_that_fit():
     assert here.validate([*good, *ids_of("}")]) == len(good)
     assert here.validate([*good, *end_ids()]) == len(good)
     assert here.num_tokens == 0
-
-
-def test_a_reply_may_end_or_go_on_and_ends_when_it_is_complete():
-    here = matcher(Constraint.regex("ab?"))
-    here.advance(ids_of("a"))
-    assert here.may_end
-    assert not here.stopped
-    assert allowed(here.mask(())) == {*ids_of("b"), *end_ids()}
-    here.advance(ids_of("b"))
-    assert here.stopped
-    assert allowed(here.mask(())) == end_ids()
-    assert here.forced_tokens() == ()
 
 
 def test_the_reply_goes_back_also_over_its_end():
@@ -264,27 +178,6 @@ def test_the_reply_goes_back_also_over_its_end():
     assert here.num_tokens == 4
     here.advance(path[4:])
     assert here.stopped
-
-
-def test_a_grammar_has_schemas_and_control_tokens():
-    """akunu-tiny has <|system|> as a control token."""
-    here = matcher(Constraint.grammar(f"start: <|system|> {inline_schema(CALL)} <|end|>"))
-    path = ids_of('<|system|>{"a": 5}<|end|>')
-    assert here.forced_tokens()[0] == path[0]
-    assert here.validate(path) == len(path)
-
-
-@pytest.mark.parametrize("trigger", ["<call>", "<|system|>", "<|system|>call\n"])
-def test_a_constraint_begins_after_its_trigger(trigger):
-    here = matcher(Constraint.json_schema(CALL, trigger=trigger))
-    before, call = ids_of("some {text"), ids_of(f'{trigger}{{"a": 5}}')
-    end = min(end_ids())
-    assert here.validate([*before, end]) == len(before) + 1
-    assert here.validate([*before, *call, end]) == len(before) + len(call) + 1
-    wrong = [*before, *ids_of(f'{trigger}{{"b"')]
-    assert here.validate(wrong) < len(wrong)
-    here.advance([*before, *call])
-    assert allowed(here.mask(())) == end_ids()
 
 
 @pytest.mark.parametrize(
@@ -343,40 +236,6 @@ def test_a_panic_of_the_library_is_said_in_words(monkeypatch):
     toy = ToyTokenizer()
     with pytest.raises(ConstraintError, match="too large to compile; make it smaller"):
         make_matcher(Constraint.regex("a"), MatcherVocabulary(toy, toy.vocabulary_size))
-
-
-def test_a_grammar_in_use_is_compiled_once(monkeypatch):
-    compiled, library = [], LLMatcher
-
-    def compile_(vocabulary, grammar, **options):
-        compiled.append(grammar)
-        return library(vocabulary, grammar, **options)
-
-    monkeypatch.setattr("akunu_py.constraints.vocabulary.LLMatcher", compile_)
-    toy = ToyTokenizer()
-    vocabulary = MatcherVocabulary(toy, toy.vocabulary_size)
-    first = make_matcher(Constraint.choices(["yes"]), vocabulary)
-    first.advance(toy.encode("yes")[1:])
-    again = make_matcher(Constraint.choices(["yes"]), vocabulary)
-    assert first.stopped
-    assert not again.stopped  # it is at its beginning
-    assert len(compiled) == 1
-    for text in "abcd":
-        make_matcher(Constraint.choices([text]), vocabulary)
-    make_matcher(Constraint.choices(["yes"]), vocabulary)
-    assert len(compiled) == 6
-
-
-def test_a_grammar_may_name_the_end():
-    here = matcher(Constraint.grammar('start: "a" <|end|>'))
-    path = ids_of("a<|end|>")
-    assert path[-1] in end_ids()
-    assert here.validate([*path, *path]) == len(path)
-    assert path[-1] in here.forced_tokens()
-    here.advance(path)
-    assert here.stopped
-    assert here.may_end
-    assert here.forced_tokens() == ()
 
 
 @pytest.mark.parametrize(

@@ -27,15 +27,6 @@ def test_thoughts_may_come_first(thoughts, space):
     assert not fits(opening, f"{begin}a{end}{begin}b{end}yes")
 
 
-@pytest.mark.parametrize("end", ["<|user|>", "</think>"])
-@pytest.mark.parametrize("space", ["", "\n\n"])
-def test_thoughts_that_the_prompt_opened_are_closed_first(end, space):
-    opening = Opening(inside=end, reasoning=THOUGHTS)
-    assert fits(opening, f"yes, no{end}{space}yes")
-    assert not fits(opening, "yes")
-    assert not fits(opening, f"hm{end}{space}hm")
-
-
 def test_a_mask_holds_from_the_first_closing_marker_on():
     """Its text is spelled by several tokens, and the next one is no part of it."""
     here = make_matcher(ANSWER, tiny()[1], Opening(inside="</think>"))
@@ -59,14 +50,6 @@ def test_an_answer_may_have_a_marker_and_follow_other_messages():
     assert not fits(opening, "yes")
     assert not fits(opening, f"{think}yes")
     assert not fits(opening, f"{think}<|assistant|>yes")
-
-
-def test_a_space_that_decoding_drops_comes_first():
-    assert fits(Opening(space=True), " yes")
-    assert not fits(Opening(space=True), "yes")
-    assert fits(Opening(space=True, reasoning=THOUGHTS), " yes")
-    assert fits(Opening(space=True, reasoning=THOUGHTS), "<|system|>hm<|user|>yes")
-    assert not fits(Opening(space=True, reasoning=THOUGHTS), "yes")
 
 
 def test_a_trigger_may_follow_thoughts():

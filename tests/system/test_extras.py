@@ -82,11 +82,6 @@ def test_the_command_of_each_way_to_install(installed, tmp_path, way):
     assert words() == shlex.split(expected)
 
 
-def test_another_extra(installed, tmp_path):
-    installed(folder(tmp_path / "src", editable=True))
-    assert words("compare")[-1] == f"{tmp_path / 'src'}[compare]"
-
-
 def test_a_folder_that_is_gone(installed, tmp_path, monkeypatch):
     installed({"url": (tmp_path / "gone").as_uri(), "dir_info": {}}, tool="uv tool")
     listed = [

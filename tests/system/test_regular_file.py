@@ -33,14 +33,6 @@ def test_nothing_else_is_opened_nor_waited_for(tmp_path, open_it):
         assert error.value.filename == str(path)
 
 
-def test_a_pipe_that_somebody_reads_is_none_either(tmp_path):
-    os.mkfifo(tmp_path / "pipe")
-    reader = os.open(tmp_path / "pipe", os.O_RDONLY | os.O_NONBLOCK)
-    with pytest.raises(OSError, match="not a regular file"):
-        open_to_append(tmp_path / "pipe")
-    os.close(reader)
-
-
 def test_reading(tmp_path):
     (tmp_path / "file").write_bytes(b"a" * 100_000)
     with open_to_read(tmp_path / "file") as stream:

@@ -221,15 +221,6 @@ def test_any_conversation_is_whole_or_refused(template, letters):
     assert places == sorted(places) or set(letters) & set("dxt")
 
 
-def test_neighbours_are_joined_where_the_template_refuses_them():
-    strict = ChatTemplate(WAYS["Gemma 2: no system message, roles alternate"], {})
-    assert written(strict, [S("s"), U("u1"), A("a1"), S("n"), U("u2"), U("u3")]) == (
-        "<|user|>s\n\nu1<|end|><|assistant|>a1<|end|>"
-        "<|user|><system-reminder>\nn\n</system-reminder>\n\nu2\n\nu3<|end|>"
-    )
-    assert written(strict, [A("a1"), U("u1")]) == "<|user|><|end|><|assistant|>a1<|end|><|user|>u1<|end|>"  # fmt: skip
-
-
 def test_one_turn_each():
     parts = Message("user", (TextPart("c"), TextPart("d")))
     said = [U("a"), U("b"), parts, A("x"), calls("y"), result("z", "y"), U("e"), U("f")]

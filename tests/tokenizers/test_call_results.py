@@ -1,14 +1,9 @@
 """Results that come in another order than their calls, which most templates write without ids."""
 
-from itertools import permutations
-
 import pytest
 
 from akunu_py.tokenizers.accepted_turns import in_order_of_calls
-from akunu_py.tokenizers.chat_template import ChatTemplate
-from akunu_py.values.messages import Message, ToolCall, read_messages
-
-ASKED = Message("user", "ask")
+from akunu_py.values.messages import Message, ToolCall
 
 
 def called(*ids, name="f"):
@@ -73,23 +68,6 @@ def test_results_are_in_the_order_of_their_calls(name):
     said, wanted = ORDERS[name]
     assert texts(in_order_of_calls(said)) == wanted
     assert in_order_of_calls(in_order_of_calls(said)) == in_order_of_calls(said)
-
-
-def test_every_order_gives_the_same_prompt():
-    source = (
-        "{% for m in messages %}{{ m.content }}{{ (m.tool_calls or []) | tojson }}\n{% endfor %}"
-    )
-    template = ChatTemplate(source, {})
-    given = [result(id_, f"of {id_}") for id_ in "abc"]
-
-    def written(results):
-        values, _ = template.input.of(read_messages([ASKED, called(*"abc"), *results]), ())
-        return template.render(values)
-
-    prompts = {written(results) for results in permutations(given)}
-    assert [
-        prompt.index("of a") < prompt.index("of b") < prompt.index("of c") for prompt in prompts
-    ] == [True]
 
 
 def test_results_without_an_id_get_that_of_their_call():

@@ -1,6 +1,5 @@
 """Which template is used: the file's, a named one of the file, or a fallback; tools in templates."""
 
-import json
 import re
 
 import numpy as np
@@ -86,13 +85,6 @@ class TestFormats:
         roles = {"<|system|>"}  # of conversations with a system message alone
         written = set(tokens) - {"<s>", "</s>"} - text_of_llama_2
         assert written - roles == set(_BY_NAME[name].tokens) - roles
-
-    def test_without_a_prompt_for_a_reply(self, name):
-        short = ChatTemplate(_BY_NAME[name].source, SPECIAL).render(
-            CONVERSATION[1:3], add_generation_prompt=False
-        )
-        assert "Hello." in short
-        assert not short.endswith(("assistant\n", "model\n", "Assistant｜>"))
 
 
 @pytest.mark.parametrize(
@@ -218,23 +210,6 @@ class TestTools:
         kinds = metadata["tokenizer.ggml.token_type"]
         return from_gguf(metadata).decode(ids), int(np.sum(kinds[ids] == 3))
 
-    def test_they_reach_the_template_as_they_are(self):
-        text, special = self.encode([TOOL])
-        assert text == json.dumps(TOOL) + "end"
-        assert special == 1  # the begin token: what a description says is text
-        assert self.encode(None) == self.encode([]) == ("", 1)
-
     def test_they_are_checked(self):
         with pytest.raises(ConfigError, match=r"tools\[1\] has the name 'end' of another tool"):
             self.encode([TOOL, TOOL])
-
-
-def test_further_variables():
-    source = "{{ enable_thinking }}{{ add_generation_prompt }}"
-    tokenizer = tiny("bpe", tokenizer__chat_template=source)
-    messages = [{"role": "user", "content": "Hi"}]
-    assert tokenizer.decode(tokenizer.encode_chat(messages)) == "True"
-    ids = tokenizer.encode_chat(
-        messages, variables={"enable_thinking": False}, add_generation_prompt=False
-    )
-    assert tokenizer.decode(ids) == "FalseFalse"

@@ -171,15 +171,6 @@ class TestAgreesWithTransformers:
         assert written(source, given_ones, TOOLS) == expected
 
 
-def test_empty_texts_are_a_space_where_a_template_looks_at_their_beginning():
-    """Command A Reasoning."""
-    source = OBJECTS.replace(
-        "{{ m.content }}", "{% if m.content[0].thinking %}{% endif %}{{ m.content | trim }}"
-    )
-    [message] = [dict(m) for m in CALLED if m.get("tool_calls")]
-    assert "get_weather" in written(source, [ASKED[-1], message | {"content": ""}], TOOLS)
-
-
 PARTS = "{% for m in messages %}{% for p in m.content %}{{ p.text }},{% endfor %}{% endfor %}"
 
 
@@ -237,41 +228,11 @@ def test_what_a_template_leaves_out_is_an_error():
         written(OBJECTS.replace("{% for m in messages %}", users[: users.index("{{")]), CALLED)
 
 
-def test_tools_that_only_a_system_message_holds():
-    source = "{% if messages[0].role == 'system' %}{{ tools }}{% endif %}"
-    template, tools = ChatTemplate(source, {}), read_tools(TOOLS)
-    for _ in range(2):
-        values, given_tools = template.input.of(read_messages(GOES_ON[:2]), tools)
-        assert "get_weather" in template.render(values, tools=given_tools)
-        with pytest.raises(ConfigError, match="leaves tools out"):
-            template.input.of(read_messages(ASKED), tools)
-
-
 @pytest.mark.parametrize("name", ["phi-3", "qwen2"])
 def test_real_templates_without_tools(name):
     source = real_template(name)
     with pytest.raises(ConfigError, match="leaves tools out"):
         written(source, ASKED, TOOLS)
-
-
-def test_a_template_that_fails_says_why_itself():
-    """What fails when it is asked is not known to leave anything out."""
-    source = (
-        "{% if messages[0].content != 'x' %}{{ raise_exception('say x') }}{% endif %}" + OBJECTS
-    )
-    messages = [{"role": "user", "content": "x"}, *CALLED[1:]]
-    assert written(source, messages, TOOLS) == written(OBJECTS, messages, TOOLS)
-    with pytest.raises(ModelFormatError, match="say x"):
-        written(source, CALLED, TOOLS)
-
-
-def test_a_template_is_asked_once():
-    template = ChatTemplate(OBJECTS, {})
-    asked = count_renders(template)
-    for count in (0, 0, 7, 7):
-        messages, tools = (GOES_ON, TOOLS) if count else (ASKED, None)
-        template.input.of(read_messages(messages), read_tools(tools))
-        assert len(asked) == count
 
 
 @pytest.mark.parametrize("name", ["loops", "doubling a list"])
@@ -282,17 +243,6 @@ def test_hostile_templates_are_not_asked_again(name, monkeypatch):
     with pytest.raises(ModelFormatError, match="chat template fails"):
         template.input.of(read_messages(CALLED), ())
     assert len(asked) == 1
-
-
-def test_calls_that_are_written_only_without_content():
-    source = (
-        "{% for m in messages %}{% if m.content is none %}" + OBJECTS[OBJECTS.index("{% for c") :]
-    )
-    source = source.removesuffix("{% endfor %}") + "{% endif %}{{ m.content }}{% endfor %}"
-    text = written(source, CALLED)
-    assert 'get_weather{"place": "Köln", "days": 2}' in text
-    text = written(source, [*ASKED, {**CALLED[1], "content": "Wait."}])
-    assert text.endswith('Wait.get_weather{"place": "Köln", "days": 2}None')
 
 
 @pytest.mark.parametrize(

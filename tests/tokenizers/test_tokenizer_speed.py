@@ -1,7 +1,5 @@
 """Processor time of tokenizers: until they are ready, and on texts that are all alike."""
 
-import sys
-import threading
 import time
 
 import numpy as np
@@ -54,27 +52,3 @@ def test_long_runs_take_no_square_of_their_length():
         ):
             tokenizer.encode(text)
     assert time.process_time() - started < 20
-
-
-@pytest.mark.parametrize("vocabulary", ["bpe", "spm"])
-def test_others_go_on_while_a_long_text_is_read(vocabulary):
-    """Such as the event loop of a server; `encode` keeps the interpreter until it is done."""
-    tokenizer, text = tiny(vocabulary), "hello there, \n" * 20_000
-    begins, done, between = threading.Event(), [], []
-
-    def read():
-        begins.set()
-        done.append(tokenizer.encode(text))
-
-    before = sys.getswitchinterval()
-    sys.setswitchinterval(100)
-    try:
-        thread = threading.Thread(target=read)
-        thread.start()
-        begins.wait()
-        between.append(not done)
-        thread.join()
-    finally:
-        sys.setswitchinterval(before)
-    assert between == [True]
-    assert tokenizer.decode(done[0]) == text

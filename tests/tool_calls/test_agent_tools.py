@@ -109,20 +109,3 @@ def test_calls_of_agents(agent, name):
             [call], _ = parse_calls(format_, text, tools)
             assert (call.name, call.arguments) == (tool.name, arguments)
             assert allows(lark, text), text
-
-
-def test_all_at_once():
-    """A request with the tools of every agent and server: more than 130."""
-    given = [
-        Tool(f"{agent}__{name}", "", schema)
-        for agent, tools in SENT.items()
-        for name, schema in tools.items()
-    ]
-    known = enforceable(given)
-    assert len(known) > 130
-    assert sum((one.loosened for one in known), ()) == tuple(
-        part.replace("tools.", f"tools.{agent}__", 1)
-        for agent in SENT
-        for part in LOST.get(agent, ())
-    )
-    assert compile_error(optional_calls(format_of("hermes"), [one.tool for one in known], {})) == ""

@@ -19,7 +19,6 @@ from akunu_py.tool_calls.grammar import (
 )
 from akunu_py.tool_calls.known import HARMONY
 from akunu_py.tool_calls.parser import parse_calls
-from akunu_py.tool_calls.rules import Rules
 from akunu_py.tool_calls.writing import write_calls
 from akunu_py.values.constraint import Constraint
 from akunu_py.values.messages import Tool, ToolCall
@@ -139,30 +138,6 @@ def test_only_the_whole_head_of_a_call_binds(name):
             assert allows(lark, text if format_.only_first else "So: " + text)
 
 
-@EACH_FORMAT
-@pytest.mark.parametrize("space", ["", " ", "\n \t"])
-def test_white_space_of_a_head_may_be_another(name, space):
-    """A model may leave a line break out, or one before a bracket; between words it stays."""
-    format_ = format_of(name)
-    if format_ is HARMONY:
-        return
-    call = write_calls(format_, [ToolCall("get_now", {})])
-    head, called, rest = call.partition("get_now")
-    after = format_.after_names[0].replace("\ue000", "call00000").replace("\ue001", "0")
-    assert rest.startswith(after)
-    other, after_other = (
-        re.sub(r"(?<=[^\s\w.-])\s+|\s+(?=[^\s\w.-])", space, text) for text in (head, after)
-    )
-    text = other + called + after_other + rest.removeprefix(after)
-    text = text if format_.only_first else f"So: {text}"
-    [found], _ = parse_calls(format_, text, TOOLS)
-    assert (found.name, found.arguments) == ("get_now", {})
-    lark = optional_calls(format_, TOOLS, {})
-    assert allows(lark, text)
-    if after:  # else what follows decides
-        assert not allows(lark, text.partition(called)[0] + called + after_other + "!")
-
-
 PATCHES = """
 start: "*** Begin Patch" LF change+ "*** End Patch" LF?
 change: delete | update
@@ -214,11 +189,6 @@ def test_input_of_a_custom_tool_follows_its_expression(name):
     for given, allowed in (('ab "c/x"\nä\nend', True), ('ab "c/x" end', False), ("ab", False)):
         written = write_calls(format_, [ToolCall("find", {"input": given})])
         assert allows(lark, written) == allowed, written
-
-
-def test_texts_in_json_have_no_grammar():
-    assert not format_of("hermes").writes_texts_as_they_are
-    assert not HARMONY.writes_texts_as_they_are
 
 
 def test_control_tokens_stand_for_themselves():
@@ -365,14 +335,6 @@ def test_a_pattern_that_cannot_be_followed_is_left_out(name):
     assert allows(lark, write_calls(format_of(name), [ToolCall("f", {"odd": "b"})]))
 
 
-@pytest.mark.parametrize(("number", "allowed"), [(3, True), (11, False), (-1, False), (2.5, False)])
-def test_numbers_follow_bounds(number, allowed):
-    schema = {"properties": {"n": {"type": "integer", "minimum": 0, "maximum": 10}}}
-    for name in ("gemma", "lfm", "glm"):
-        lark = required_calls(format_of(name), [Tool("f", "words", schema)], {})
-        assert allows(lark, write_calls(format_of(name), [ToolCall("f", {"n": number})])) == allowed
-
-
 @pytest.mark.parametrize(
     ("name", "schema", "value", "written", "wrong"),
     [
@@ -402,22 +364,6 @@ def test_keys_are_in_the_order_in_which_templates_sort_them():
     assert not allows(lark, '<|tool_call>call:t{a:<|"|>x<|"|>}<tool_call|>')  # not of its type
 
 
-@pytest.mark.parametrize("name", ["hermes", "qwen coder", "lfm", "gemma"])
-def test_definitions_are_those_of_the_tool(name):
-    format_ = format_of(name)
-    tools = [
-        Tool(
-            word, "", {"properties": {"v": {"$ref": "#/$defs/d"}}, "$defs": {"d": {"enum": [word]}}}
-        )
-        for word in ("one", "two")
-    ]
-    lark = required_calls(format_, tools, {})
-    for tool in ("one", "two"):
-        for word in ("one", "two"):
-            written = write_calls(format_, [ToolCall(tool, {"v": word})])
-            assert allows(lark, written) == (tool == word)
-
-
 @pytest.mark.parametrize(
     ("schema", "allowed", "refused"),
     [
@@ -435,11 +381,3 @@ def test_values_in_pythons_notation_follow_their_schema(schema, allowed, refused
     ).partition("5")
     assert all(allows(lark, before + value + after) for value in allowed)
     assert not any(allows(lark, before + value + after) for value in refused)
-
-
-def test_odd_texts_are_terms():
-    assert Rules({"<a": 1, "<a>": 2}).terms("x<a>y<a") == '"x" <[2]> "y" <[1]>'
-    tool = Tool("t", "", {"properties": {"v": {"enum": ['a\x7f"\n']}}})
-    for name in ("qwen coder", "gemma"):
-        lark = required_calls(format_of(name), [tool], {})
-        assert allows(lark, write_calls(format_of(name), [ToolCall("t", {"v": 'a\x7f"\n'})]))

@@ -122,30 +122,6 @@ def test_what_limits_nothing_is_left_out_silently(name):
     assert found.tool.parameters["properties"]["x"] == left
 
 
-@pytest.mark.parametrize("name", LOOSENED)
-def test_within_other_schemas(name):
-    schema, words, left = LOOSENED[name]
-    within = {"type": "object", "properties": {"c": schema}, "required": ["c"]}
-    properties = {
-        "a": {"$ref": "#/$defs/d"},
-        "b": {"type": "array", "items": within, "minItems": 1},
-    }
-    parameters = {"$defs": {"d": schema}, "properties": properties, "required": ["a", "b"]}
-    found = enforced(Tool("t", "", parameters))
-    assert f"tools.t.parameters.$defs.d.{words[0]}" in found.loosened
-    assert found.tool.parameters["$defs"]["d"] == left
-    assert found.tool.parameters["properties"]["a"] == {"$ref": "#/$defs/d"}
-    assert found.tool.parameters["properties"]["b"]["items"]["properties"] == {"c": left}
-
-
-def test_a_reference_to_true_is_kept():
-    """It leads to a schema, though to no object."""
-    part = {"$ref": "#/$defs/any"}
-    found = enforced(Tool("t", "", {"properties": {"x": part}, "$defs": {"any": True}}))
-    assert found.loosened == ()
-    assert found.tool.parameters["properties"] == {"x": part}
-
-
 @pytest.mark.parametrize("parameters", [{"type": "OBJECT"}, {"type": "any"}, {"properties": None}, {"type": None}, {"properties": []}, {"oneOf": [TEXT, TEXT]}, {"$ref": "#"}, {"const": None}, []])  # fmt: skip
 def test_arguments_are_an_object_in_any_case(parameters):
     found = enforced(Tool("t", "", parameters)).tool.parameters

@@ -368,15 +368,3 @@ def test_hard_arguments_in_templates_of_models(path):
         pytest.skip(reason)
     for call in hard_calls(format_):
         _check_read(path, [call])
-
-
-def test_messages_can_follow(excerpt):
-    """A conversation with the calls that were read can be written, results included."""
-    _, render, format_ = excerpt
-    [call], _ = parse_calls(format_, rendered(render, format_, [("get", {})]), TOOLS)
-    said = [
-        Message("user", "now"),
-        Message("assistant", tool_calls=(call,)),
-        Message("tool", "a result", tool_call_id=call.id),
-    ]
-    assert "a result" in render(said, TOOLS)

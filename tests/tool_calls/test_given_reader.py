@@ -51,11 +51,6 @@ def test_what_is_no_call_is_reported(reader):
     assert isinstance(unknown, UnfinishedCall)
 
 
-def test_a_call_that_is_cut_is_not_a_call(reader):
-    [cut] = read(reader, CALL[:-30], cut=True)
-    assert cut.reason == "cut"
-
-
 def test_calls_without_an_end_reach_to_the_end_of_the_reply():
     module = importlib.import_module("mlx_lm.tool_parsers.mistral")
     reader = GivenReader("mlx-lm", module.tool_call_start, "", module.parse_tool_call)

@@ -1,6 +1,5 @@
 """Text that is no call, calls that are not whole, and values at the edges."""
 
-import itertools
 import json
 import re
 
@@ -9,7 +8,7 @@ from grammar_walks import allows
 from template_excerpts import format_of
 
 from akunu_py.tool_calls.grammar import optional_calls
-from akunu_py.tool_calls.known import HARMONY, HERMES
+from akunu_py.tool_calls.known import HERMES
 from akunu_py.tool_calls.parser import CallParser, parse_calls
 from akunu_py.tool_calls.writing import write_calls
 from akunu_py.values.messages import Tool, ToolCall
@@ -50,12 +49,6 @@ def test_text_stays_text(text):
     assert content(read(text)) == text
 
 
-def test_text_that_cannot_become_a_call_is_not_held_back():
-    parser = CallParser(HERMES, TOOLS)
-    assert content(parser.feed('<tool_call>\n{"name": "get')) == ""
-    assert content(parser.feed("s")) == '<tool_call>\n{"name": "gets'
-
-
 @pytest.mark.parametrize("name", ["nemo", "granite", "command", "lfm", "minimax m1"])
 def test_what_closes_a_call_and_begins_another_is_not_content(name):
     format_ = format_of(name)
@@ -65,12 +58,6 @@ def test_what_closes_a_call_and_begins_another_is_not_content(name):
     for cut in range(begun, text.rindex("get_now") + 1):
         parser = CallParser(format_, TOOLS)
         assert content([*parser.feed(text[:cut]), *parser.finish(cut=True)]) == "", text[:cut]
-
-
-def test_text_around_calls_is_content():
-    deltas = read(f"I look.\n\n{CALL}\nDone. <tool_call> no")
-    assert content(deltas) == "I look.\nDone. <tool_call> no"
-    assert [type(delta) for delta in deltas].count(CallEnd) == 1
 
 
 @pytest.mark.parametrize(
@@ -148,21 +135,6 @@ def test_arguments_that_are_too_deep_are_reported():
     assert isinstance(read(text)[-1], UnfinishedCall) or not parse_calls(HERMES, text, TOOLS)[0]
     deep = '<tool_call>\n{"name": "get", "arguments": {"a": ' + "[" * 5000
     assert isinstance(read(deep)[-1], UnfinishedCall)
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        '<|channel|>commentary to=functions.get <|constrain|>json<|message|>{"a": "x"}',
-        ' to=functions.get<|channel|>commentary json<|message|>{"a": "x"}',
-        ' to=functions.get<|channel|>commentary <|constrain|>json<|message|>{"a": "x"}',
-        'Wait.<|channel|>commentary to=functions.get<|message|>{"a": "x"}',
-    ],
-)
-def test_the_ways_of_harmony(text):
-    [call], rest = parse_calls(HARMONY, text, TOOLS)
-    assert (call.name, call.arguments) == ("get", {"a": "x"})
-    assert rest in ("", "Wait.")
 
 
 def test_a_bare_call_is_one_at_the_beginning_alone():
@@ -245,22 +217,3 @@ def test_a_long_text_takes_linear_time():
     pieces = [text[place : place + 3] for place in range(0, len(text), 3)]
     deltas = [delta for piece in pieces for delta in parser.feed(piece)] + parser.finish()
     assert content(deltas) == text
-
-
-@pytest.mark.parametrize("size", [1, 3, 100])
-def test_content_keeps_its_sources(size):
-    """Also where it is held back, since it may begin a call, and beside calls."""
-    call = '<tool_call>\n{"name": "get_now", "arguments": {}}\n</tool_call>'
-    text = [("I <tool", "prompt"), (" look. \n", ""), (call, "reply"), ("\nSo", "memory")]
-    letters = [(letter, source) for part, source in text for letter in part]
-    parser = CallParser(HERMES, TOOLS)
-    deltas = []
-    for source, same in itertools.groupby(letters, key=lambda pair: pair[1]):
-        run = "".join(letter for letter, _ in same)
-        for place in range(0, len(run), size):
-            deltas += parser.feed(run[place : place + size], source)
-    deltas += parser.finish()
-    found = "".join(d.text + f"[{d.source}]" for d in deltas if isinstance(d, ContentDelta))
-    joined = re.sub(r"\[(\w*)\](?=[^\[\]]*\[\1\])", "", found)
-    assert joined == "I <tool[prompt] look.[]\nSo[memory]"
-    assert any(isinstance(delta, CallEnd) for delta in deltas)

@@ -6,13 +6,6 @@ from akunu_py import ConfigError
 from akunu_py.values.cost_curve import CostCurve
 
 
-def test_between_and_past_the_points():
-    curve = CostCurve({1: 1.0, 3: 1.2, 5: 2.2})
-    found = [curve.cost(rows) for rows in (1, 2, 3, 4, 5, 6, 9)]
-    assert found == pytest.approx([1.0, 1.1, 1.2, 1.7, 2.2, 2.7, 4.2])
-    assert curve.fall() is None
-
-
 def test_a_flat_stretch_past_the_points():
     curve = CostCurve({1: 1.0, 4: 1.4, 8: 2.8}, flat=(13, 32))
     at_13 = 2.8 + 5 * 1.4 / 4

@@ -111,21 +111,6 @@ def test_the_token_of_a_wrong_bias_is_named(biases, words):
     assert str(caught.value) == words
 
 
-def test_a_declaration_is_found_whole():
-    guests, sugar, notes = options_of(Meal)
-    assert (guests.name, guests.default, guests.kind) == ("guests", 2, FEW)
-    assert (guests.help, guests.metavar, guests.group) == ("Set the table for N.", "N", "table")
-    assert (sugar.name, sugar.default, sugar.help) == ("sugar", None, "")
-    assert notes.default == {}
-
-
-def test_every_field_is_checked_and_none_is_a_value_where_it_is_the_default():
-    assert Meal(guests=3, sugar=None).sugar is None
-    for fields in ({"guests": 0}, {"guests": None}, {"sugar": 2}, {"notes": {-1: 1}}):
-        with pytest.raises(ConfigError, match=next(iter(fields))):
-            Meal(**fields)
-
-
 def test_no_two_objects_share_a_default_that_changes():
     Meal().notes[1] = 2.0
     assert Meal().notes == {}
