@@ -150,19 +150,6 @@ def test_a_prompt_that_is_no_text(tiny_gguf, tmp_path):
     assert "cannot be read" in refused(["generate", tiny_gguf, "--file", tmp_path])
 
 
-def test_a_prompt_from_a_pipe_that_has_a_name(tiny_gguf, tmp_path):
-    """As a shell gives it for <(command): the one place where a pipe is welcome."""
-    pipe = tmp_path / "pipe"
-    os.mkfifo(pipe)
-    writer = subprocess.Popen(["sh", "-c", f"printf hello > '{pipe}'"])
-    with at_most(120):
-        result = CliRunner().invoke(
-            cli, ["generate", str(tiny_gguf), "--file", str(pipe), "--max-tokens", "2"]
-        )
-    assert result.exit_code == 0, result.output
-    assert writer.wait(300) == 0
-
-
 ESCAPES = "\x1b]0;owned\x07\x1b[31m\x9b2J.gguf"
 
 
@@ -276,25 +263,6 @@ def test_few_open_files(tiny_gguf):
     script = 'ulimit -n 64; "$@"'
     done = shell(script, "generate", tiny_gguf, "-p", "hello", "--max-tokens", 1)
     assert (done.returncode, done.stderr) == (0, b"")
-
-
-@pytest.mark.parametrize(
-    "words",
-    [
-        ["generate", "-p", "x", "--memory", ""],
-        ["chat", "--memory", ""],
-        ["generate", "-p", "x", "--trace-file", ""],
-        ["generate", "-p", "x", "--draft-model", ""],
-        ["generate", "-p", "x", "--drafter", "corpus", "--counts", ""],
-        ["generate", "--file", ""],
-        ["chat", "--load", ""],
-        ["models", "convert", "m.gguf", ""],
-    ],
-)
-def test_an_empty_path_is_not_the_current_folder(words, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    assert "the path is empty" in refused(words, stdin="")
-    assert list(tmp_path.iterdir()) == []
 
 
 def test_an_empty_path_in_the_settings(tmp_path, monkeypatch):

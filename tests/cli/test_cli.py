@@ -13,7 +13,6 @@ from gguf_files import write_tiny_llama
 from akunu_py import Engine, __version__
 from akunu_py.cli.main import cli
 from akunu_py.cli.terminal import printable
-from akunu_py.models.session import Session
 
 
 def process(*arguments, **options):
@@ -65,52 +64,6 @@ def test_json_is_one_line_with_the_promised_fields(tiny_gguf):
     assert set(record) == {"text", "token_ids", "finish_reason", "prompt_tokens", "seed", "stats"}
     assert 1 <= len(record["token_ids"]) <= 8
     assert record["stats"]["tokens_per_pass"] >= 1
-
-
-def test_rows_are_compared_for_json_alone(tiny_gguf, tmp_path, monkeypatch):
-    """It takes passes behind a reply; nothing else shows what they find."""
-    measured = []
-    monkeypatch.setattr(Session, "bit_equal_to", lambda _session, most: measured.append(0) or 99)
-    monkeypatch.setenv("AKUNU_CACHE_DIR", str(tmp_path))
-    words = ("-p", "one two one two one two", "--drafter", "ngram", "--draft-budget", "always")
-    asked = ("generate", tiny_gguf, "--raw", *words, "--max-tokens", 12)
-    run(*asked, "--trace")
-    assert measured == []
-    record = json.loads(run(*asked, "--json").stdout)["stats"]
-    assert record["drafted"]
-    assert (record["row_bits"], len(measured)) == ("equal", 1)
-
-
-def test_text_is_what_the_engine_gives(tiny_gguf):
-    with Engine.load(tiny_gguf) as engine:
-        raw = engine.generate("hello world", max_tokens=12).text
-        chat = engine.chat(
-            [{"role": "system", "content": "the"}, {"role": "user", "content": "hello world"}],
-            max_tokens=12,
-        ).text
-    options = ("--max-tokens", "12")
-    assert run("generate", tiny_gguf, "--raw", "-p", "hello world", *options).stdout == raw + "\n"
-    templated = run("generate", tiny_gguf, "-p", "hello world", "--system", "the", *options)
-    assert templated.stdout == chat + "\n"
-
-
-def test_every_source_of_a_prompt(tiny_gguf, tmp_path):
-    def ids(*arguments, stdin=None):
-        result = run(
-            "generate", tiny_gguf, *arguments, "--raw", "--json", "--max-tokens", "4", input=stdin
-        )
-        assert result.exit_code == 0, result.output
-        record = json.loads(result.stdout)
-        return record["prompt_tokens"], record["token_ids"]
-
-    path = tmp_path / "prompt.txt"
-    path.write_text("hello\n\nworld")
-    expected = ids("-p", "hello\n\nworld")
-    assert ids("--file", path) == expected
-    assert ids("--file", "-", stdin="hello\n\nworld") == expected
-    assert ids("-", stdin="hello\n\nworld") == expected
-    assert ids(stdin="hello\n\nworld") == expected
-    assert ids("-p", "hello", stdin="world") == expected
 
 
 def test_sampling_options_reach_the_engine(tiny_gguf):

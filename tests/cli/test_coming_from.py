@@ -240,37 +240,6 @@ def test_a_lone_word_that_names_no_model_is_the_prompt(word, names):
     assert first_words.split_words([word], None, prompted=True) == (word, None)
 
 
-@pytest.mark.parametrize(
-    "line", ["akunu chat Hi", "akunu run Hi", "akunu chat 'Hi there'", "akunu chat and/or"]
-)
-def test_a_prompt_in_the_place_of_a_model_is_told_what_to_type(line, place):
-    said = typed(line, place)
-    assert said.exit_code == 2
-    prompt = line.split(maxsplit=2)[2]
-    assert said.stderr.endswith(f"For a reply to a prompt, type: akunu generate -p {prompt}\n")
-    assert f"there is no model named {prompt.strip(chr(39))}" in said.stderr
-    unquoted = typed("akunu generate Hi there, you", place).stderr
-    assert unquoted.endswith("For a reply to a prompt, type: akunu generate -p 'Hi there, you'\n")
-    # Who has given a prompt needs no such advice.
-    assert "akunu generate" not in typed("akunu generate Hi -p x", place).stderr
-    for command in ("chat", "run", "generate"):
-        misspelt = typed(f"akunu {command} modle.gguf", place).stderr
-        assert "there is no model named modle.gguf" in misspelt
-        assert "akunu generate" not in misspelt
-
-
-def test_a_word_alone_is_answered(place):
-    answered = typed("akunu generate Hi --raw", place)
-    assert answered.exit_code == 0
-    assert answered.stdout == typed("akunu generate --raw -p Hi", place).stdout
-    misspelt = typed("akunu generate modle.gguf", place)
-    assert misspelt.exit_code == 2
-    assert "there is no model named modle.gguf" in misspelt.stderr
-    assert "there is no model named Hi" in typed("akunu generate Hi -p x", place).stderr
-    said = typed("akunu generate model.gguf", place).stderr
-    assert "there is no prompt for the model model.gguf; give one with --prompt" in said
-
-
 @pytest.mark.parametrize("word", ["''", "' '"])
 def test_no_words_are_no_prompt(word, place):
     for command in ("akunu", "akunu generate"):

@@ -69,30 +69,6 @@ def test_a_model_is_found_from_every_folder(change, config, tmp_path, monkeypatc
     assert "the default model, set in AKUNU_MODEL: there is no model named x.gguf" in said
 
 
-@pytest.mark.parametrize(
-    ("arguments", "line"),
-    [
-        (("seed", "7"), "seed = 7"),
-        (("verbose", "yes"), "verbose = true"),
-        (("generate.top-p", "1"), "top-p = 1.0"),
-        (("chat.stop", "a"), 'stop = "a"'),
-        (("chat.stop", "a b", "c"), 'stop = ["a b", "c"]'),
-        (("model", "hf:o/r:Q8_0"), 'model = "hf:o/r:Q8_0"'),
-        (("chat.model", "smollm2"), 'model = "smollm2"'),
-        (("model_folders", "/a", "/b"), 'model-folders = ["/a", "/b"]'),
-        (("model-folders", "/a"), 'model-folders = ["/a"]'),
-        (("bench.hit-rate.quick", "true"), "[bench.hit-rate]\nquick = true"),
-    ],
-)
-def test_values_have_the_type_of_their_option(change, config, arguments, line):
-    change("set", *arguments)
-    text = config.read_text()
-    assert f"{line}\n" in text
-    # A key at the top goes before the first table.
-    assert text.startswith("# mine\ntemperature = 0.5  # warm\n")
-    assert CliRunner().invoke(cli, ["config", "show"]).exit_code == 0
-
-
 def test_unset(change, config):
     change("unset", "chat.top-k")
     change("unset", "temperature")

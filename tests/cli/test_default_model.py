@@ -65,21 +65,6 @@ def test_a_damaged_one_says_how_to_fetch_it(stand_in, tmp_path):
     assert "smollm2" not in run("generate", str(other), "-p", "x", "--raw", code=1).stderr
 
 
-def test_without_it_the_toy_says_what_it_is(data):
-    assert run("models", "path").stdout.strip() == str(TOY)
-    for arguments, lines in ((("generate", "-p", "x", "--raw"), None), (("chat",), "hello\n")):
-        said = run(*arguments, "--max-tokens", "2", input=lines)
-        assert "akunu-tiny answers, a toy" in said.stderr
-        assert "akunu models pull smollm2" in said.stderr
-        # A pipe is not asked anything.
-        assert "Fetch it" not in said.stderr
-        assert "toy" not in run("--quiet", *arguments, "--max-tokens", "2", input=lines).stderr
-    named = run("generate", str(TOY), "-p", "x", "--raw", "--max-tokens", "2")
-    assert "toy" not in named.stderr
-    message = run("models", "path", "smollm2", code=2).stderr
-    assert "smollm2 is not on this machine; run: akunu models pull smollm2" in message
-
-
 def test_names_of_users_come_before(data, tmp_path, monkeypatch):
     settings = Settings(tmp_path / "c", False, {}, None, ())
     monkeypatch.chdir(tmp_path)

@@ -12,12 +12,10 @@ from gguf_files import write_tiny_llama
 from pty_child import PtyChild
 from terminal_screen import TerminalScreen
 
-from akunu_py import Engine
 from akunu_py.cli import demo_race
 from akunu_py.cli.demo_race import Runner, race
 from akunu_py.cli.demo_view import SideBySide
 from akunu_py.cli.main import cli
-from akunu_py.values.messages import Message
 from akunu_py.values.types import GenerationConfig, StreamEvent, TextPiece
 
 
@@ -132,21 +130,3 @@ def test_columns_wrap_and_are_tinted():
     cells = screen.screen.buffer[2]
     assert cells[0].fg == "default"
     assert cells[36].fg != "default"
-
-
-def test_two_engines_over_the_same_weights_do_not_disturb_each_other(model):
-    messages = [Message("user", "hello the world")]
-    config = GenerationConfig(max_tokens=12, logit_bias={2: -1e6, 6: -1e6})
-    with Engine.load(model) as engine:
-        alone = engine.chat(messages, config).token_ids
-        other = engine.sibling()
-        assert other._loaded.model is engine._loaded.model
-        engine.reset()
-        streams = [engine.stream_chat(messages, config), other.stream_chat(messages, config)]
-        for _ in range(3):
-            for stream in streams:
-                next(stream)
-        engine.wait()
-        assert [stream.read_to_end().token_ids for stream in streams] == [alone, alone]
-        other.close()
-        assert engine.chat(messages, config).token_ids == alone

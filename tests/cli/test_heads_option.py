@@ -95,25 +95,6 @@ def heads_of(*arguments):
     return result.exception.args[1]
 
 
-@pytest.mark.parametrize("command", ["chat", "generate", "serve"])
-def test_the_default_model_drafts_with_the_head_that_akunu_ships(
-    command, default_model, tiny_gguf, hub_cache
-):
-    assert heads_of(command) == "own"
-    assert heads_of(command, default_model) == "own"
-    assert heads_of(command, tiny_gguf) is None
-    assert heads_of(command, "--heads", "none") is None
-    assert heads_of(command, "--draft-model", tiny_gguf) is None
-    assert heads_of(command, "--heads", "other.safetensors") == "other.safetensors"
-    assert heads_of(command, tiny_gguf, "--heads", "own") == "own"
-    add_to_cache(hub_cache, "o/heads", {"h-Q8_0.gguf": b"x"})
-    for name in ("hf:o/heads:Q8_0", "https://huggingface.co/o/heads", "o/heads/h-Q8_0.gguf"):
-        assert heads_of(command, tiny_gguf, "--heads", name).name == "h-Q8_0.gguf"
-    default_model.with_name(f"{default_model.stem}.head.safetensors").unlink()
-    default_model.rename(default_model.with_name("other.gguf"))
-    assert heads_of(command, default_model.with_name("other.gguf")) is None
-
-
 def test_a_measurement_has_the_head_that_it_names(default_model):
     assert heads_of("bench", "hit-rate", default_model) is None
     assert heads_of("bench", "hit-rate", default_model, "--heads", "own") == "own"

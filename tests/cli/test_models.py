@@ -13,17 +13,3 @@ def test_convert_says_who_reads_the_folder(tmp_path):
     again = run("models", "convert", path, tmp_path / "folder")
     assert again.exit_code == 2
     assert "exists" in again.output
-
-
-def test_convert_of_no_model(tmp_path):
-    assert run("models", "convert", tmp_path / "missing.gguf", tmp_path / "folder").exit_code == 2
-    (tmp_path / "text.gguf").write_text("this is a text")
-    result = run("models", "convert", tmp_path / "text.gguf", tmp_path / "folder")
-    assert result.exit_code == 1
-    assert "not a GGUF file" in result.output
-    assert (
-        run(
-            "models", "convert", tmp_path / "m.gguf", tmp_path / "folder", "--q6k", "7bit"
-        ).exit_code
-        == 2
-    )

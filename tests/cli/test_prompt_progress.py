@@ -41,18 +41,6 @@ def test_a_bar_comes_while_the_first_pass_is_under_way(monkeypatch):
     assert not screen.screen.cursor.hidden
 
 
-def test_a_bar_fits_into_fifty_columns(monkeypatch):
-    """It is erased as one row, whatever a terminal that got narrower made of it."""
-    screen = screen_in(monkeypatch)
-    monkeypatch.setattr(terminal, "_BAR_AFTER_S", 0.0)
-    with prompt_progress() as progress:
-        progress(0, 131_072)
-        progress(100_000, 131_072)
-        shown(screen, "100000/131072 tokens")
-        shown(screen, ":")  # of the time that is left
-        assert max(map(len, screen.rows())) <= 50
-
-
 def test_passes_of_a_minute_have_a_time_that_is_left(monkeypatch):
     screen = screen_in(monkeypatch)
     now = [0.0]

@@ -12,12 +12,12 @@ import re
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from reply_events import answer, with_deltas
+from reply_events import with_deltas
 from terminal_screen import TerminalScreen
 
 from akunu_py.cli.reply_view import make_view
 from akunu_py.engine.reasoning import REASONING as MARKERS
-from akunu_py.engine.reasoning import ReasoningSplitter, for_history
+from akunu_py.engine.reasoning import ReasoningSplitter
 from akunu_py.values.decode_stats import DraftedToken, StepDetail
 from akunu_py.values.types import StepStats, StreamEvent, TextPiece
 
@@ -83,21 +83,6 @@ def test_plain_text_has_its_markers_unless_reasoning_is_hidden(options, rows):
     assert shown([event("<think>well</think>**yes**")], **options).rows() == rows
 
 
-def test_a_reply_that_fails_is_ended():
-    screen = TerminalScreen()
-
-    def fail():
-        with make_view(stream=screen, size=screen.size, plain=False) as view:
-            view.feed(answer("half a"))
-            raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        fail()
-    assert screen.rows() == ["half a"]
-    assert screen.screen.cursor.x == 0
-    assert screen.screen.mode == screen.modes
-
-
 def test_plain_on_a_terminal_is_harmless_text():
     screen = shown([event("# a **b**\x1b[31m\n- c")], plain=True)
     assert screen.rows() == ["# a **b**\N{REPLACEMENT CHARACTER}[31m", "- c"]
@@ -133,24 +118,6 @@ def test_drafts_are_tinted_by_source(plain):
     assert len(tints) == len(set(tints)) == 2
 
 
-@pytest.mark.parametrize(
-    ("source", "words"),
-    [
-        ("prompt", "copied: 1 from the prompt"),
-        ("reply", "copied: 1 from this reply"),
-        ("memory", "copied: 1 from earlier replies"),
-        ("draft-model", "drafted: 1 from the draft model"),
-        ("mtp", "drafted: 1 from the prediction head"),
-        ("ngram+lookup", "drafted: 1 from n-gram counts and the text so far"),
-        ("ngram+counts", "drafted: 1 from n-gram counts"),
-        ("of-a-plug-in", "drafted: 1 from of-a-plug-in"),
-    ],
-)
-def test_the_sentence_says_what_a_user_knows(source, words):
-    _, drafts = drafts_of([event("a", ("b", source))])
-    assert str(drafts) == f"2 tokens in 1 pass; 1 was {words}"
-
-
 def test_only_what_a_reply_has_of_a_draft_is_counted():
     """A draft of four: one refused, and of three accepted the reply's end keeps two."""
     drafted = tuple(DraftedToken(7, place - 1, place != 1, source="prompt") for place in range(4))
@@ -159,22 +126,6 @@ def test_only_what_a_reply_has_of_a_draft_is_counted():
     pieces = (TextPiece("a ", "prompt"), TextPiece("b", "prompt"))
     _, drafts = drafts_of([StreamEvent("a b", (), stats, None, pieces)])
     assert str(drafts) == "2 tokens in 1 pass; 2 were copied: 2 from the prompt"
-
-
-def test_sources_are_named_by_their_place():
-    pieces = (TextPiece("a ", "prompt", 3), TextPiece("b ", "prompt", 9), TextPiece("c", "reply"))
-    drafted = tuple(
-        DraftedToken(7, place - 1, True, source=piece.source, place=piece.place)
-        for place, piece in enumerate(pieces)
-    )
-    detail = StepDetail(0, "auto", 0, drafted, 1, "bonus", "target")
-    step = StepStats("auto", 3, 3, 3, 4, "bonus", 0.0, 0.0, 0.0, lambda: detail)
-    screen, drafts = drafts_of(
-        [StreamEvent("a b c", (1, 2, 3, 4), step, None, pieces)],
-        name_source=lambda source, place: f"{source} {place}",
-    )
-    assert str(drafts).endswith("3 were copied: 1 from prompt 3, 1 from prompt 9, 1 from reply -1")
-    assert len({screen.cells(letter).fg for letter in "abc"}) == 3
 
 
 def test_without_drafts_only_counts_are_said():
@@ -308,24 +259,6 @@ def test_thoughts_are_told_however_the_text_is_cut(text, thoughts, answer, data)
 def test_a_prompt_may_open_any_block(marker):
     text = f"a{MARKERS[marker]}b"
     assert split([TextPiece(text[:2]), TextPiece(text[2:])], f"x{marker}\n") == ["a", "b"]
-
-
-@pytest.mark.parametrize(
-    ("reply", "history"),
-    [
-        ("an answer", "an answer"),
-        ("<think>a</think>\n\nb", "<think>a</think>\n\nb"),
-        ("[THINK]a[/THINK]b", "b"),
-        (
-            f"{ANALYSIS}a<|end|><|start|>assistant{FINAL}b",
-            "b",
-        ),
-        ("[THINK]a", ""),
-        ("of [THINK]a[/THINK]", "of [THINK]a[/THINK]"),
-    ],
-)
-def test_history_has_no_thoughts_that_templates_do_not_find(reply, history):
-    assert for_history(reply) == history
 
 
 @pytest.mark.parametrize("reasoning", ["show", "fold", "hide"])

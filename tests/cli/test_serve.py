@@ -136,24 +136,6 @@ def test_server_in_a_process(default_model, tmp_path):
     assert len(list(rows.glob("rows-*/*.safetensors"))) == 2
 
 
-def test_a_model_that_was_fetched_answers(hub, hub_cache, tiny_gguf, monkeypatch):
-    """By the name it was fetched under and by its own, and is there once."""
-    for name, value in {"HF_ENDPOINT": hub.url, "HF_HUB_CACHE": str(hub_cache)}.items():
-        monkeypatch.setenv(name, value)
-    hub.add("o/r", {"new-Q4_0.gguf": tiny_gguf.read_bytes(), "tiny.gguf": tiny_gguf.read_bytes()})
-    with serving(tiny_gguf, "--allow-pull") as (_, client):
-        for name in ("hf:o/r:Q4_0", "o/r/tiny.gguf", "o/r/new-Q4_0.gguf"):
-            pulled = client.post("/api/pull", json={"model": name, "stream": False})
-            assert pulled.json() == {"status": "success"}
-        listed = [entry["name"] for entry in client.get("/api/tags").json()["models"]]
-        assert listed == ["tiny:latest", "new-Q4_0:latest", "o-r-tiny:latest"]
-        for name in ("hf:o/r:Q4_0", "o/r/new-Q4_0.gguf:latest", "new-Q4_0"):
-            body = {"model": name, "prompt": "Hi", "options": {"num_predict": 2}, "stream": False}
-            assert client.post("/api/generate", json=body).json()["eval_count"] == 2
-        loaded = [entry["name"] for entry in client.get("/api/ps").json()["models"]]
-        assert loaded == ["tiny:latest", "new-Q4_0:latest"]
-
-
 @pytest.mark.slow
 def test_kill_lets_a_stream_end_with_an_error(default_model):
     # Without the ids that end a reply, in turn, they take longer than replies that are under way

@@ -13,7 +13,6 @@ from gguf_files import write_tiny_llama
 from model_folders import write_folder
 
 from akunu_py.cli.main import cli
-from akunu_py.model_store.inventory import models_below
 from akunu_py.server import running
 from akunu_py.system.errors import MemoryLimitError, ModelFormatError
 
@@ -129,24 +128,6 @@ KINDS = (
 )  # fmt: skip
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_a_bad_model_is_left_out_with_a_line(kind, serve, tmp_path, tiny_gguf):
-    bad = make_bad(kind, tmp_path, tiny_gguf)
-    said = serve("--models", tmp_path)[1:]
-    assert said[1] == 2
-    assert said[0][-2] == "Error: none of the models can be served:"
-    assert str(bad) in said[0][-1]
-    link(tmp_path / "good.gguf", tiny_gguf)
-    link(tmp_path / "other.gguf", tiny_gguf.with_name("other.gguf"))
-    tiny_gguf.with_name("other.gguf").write_bytes(tiny_gguf.read_bytes())
-    models, lines, code = serve("--models", tmp_path)
-    assert (models, code) == (["good", "other"], 0)
-    assert len(lines) == 2
-    assert lines[0].startswith("left out: ")
-    assert str(bad) in lines[0]
-    assert "good and 1 more at http" in lines[1]
-
-
 def test_all_kinds_at_once_with_a_model_that_is_named(serve, tmp_path, tiny_gguf):
     for number, kind in enumerate(KINDS):
         (tmp_path / str(number)).mkdir()
@@ -158,19 +139,6 @@ def test_all_kinds_at_once_with_a_model_that_is_named(serve, tmp_path, tiny_gguf
     assert serve("--quiet", tiny_gguf, "--models", tmp_path)[1] == []
     # Whoever is named has to be good.
     assert serve(tmp_path / "0" / "a.gguf", "--models", tmp_path)[2] == 1
-
-
-def test_what_macos_writes_is_not_looked_at(serve, tmp_path, tiny_gguf):
-    (tmp_path / "._good.gguf").write_text("Mac OS X")
-    (tmp_path / "._model.safetensors").write_text("Mac OS X")
-    assert "has no model that akunu reads" in serve("--models", tmp_path)[1][-1]
-    link(tmp_path / "good.gguf", tiny_gguf)
-    (tmp_path / "notes").mkdir()
-    (tmp_path / "notes" / "config.json").write_text('{"name": "of another program"}')
-    models, lines, _ = serve("--models", tmp_path)
-    assert models == ["good"]
-    assert len(lines) == 1
-    assert [model.main for _, model in models_below(tmp_path)] == ["good.gguf"]
 
 
 @pytest.mark.parametrize("error", [ModelFormatError, MemoryLimitError])
@@ -237,21 +205,3 @@ def test_a_folder_that_may_not_be_read(serve, tmp_path, tiny_gguf, monkeypatch):
     models, lines, _ = serve("--models", tmp_path)
     assert (models, lines[0]) == (["good"], f"left out: {said}")
     assert serve("--models", tmp_path / "locked")[1][-1].strip() == said
-
-
-def test_a_file_that_may_not_be_read(serve, tmp_path, tiny_gguf, monkeypatch):
-    for name in ("a", "b"):
-        (tmp_path / f"{name}.gguf").write_bytes(tiny_gguf.read_bytes())
-    really = os.open
-
-    def opened(path, *arguments, **options):
-        # As it is for everybody but root.
-        if os.fspath(path).endswith("a.gguf"):
-            raise PermissionError(errno.EACCES, "Permission denied", os.fspath(path))
-        return really(path, *arguments, **options)
-
-    monkeypatch.setattr(os, "open", opened)
-    models, lines, _ = serve("--models", tmp_path)
-    assert models == ["b"]
-    assert str(tmp_path / "a.gguf") in lines[0]
-    assert "Permission denied" in lines[0]

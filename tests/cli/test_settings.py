@@ -74,40 +74,6 @@ def test_a_flag_before_a_variable_before_the_file_before_the_default(config):
     assert values("chat", AKUNU_TEMPERATURE="")["temperature"] == 0.2
 
 
-def test_every_kind_of_option(config):
-    config.write_text(
-        'model = "m"\nmodel_folders = ["~/x"]\n[chat]\ntop_k = 3\nstyle = "long"\n'
-        'stop = ["a", "b"]\njson = true\nadjust = false\ntemperature = 1\n'
-    )
-    assert values("chat") == {
-        "model": "m", "temperature": 1.0, "top_k": 3, "style": "long", "stop": ["a", "b"],
-        "path": None, "as_json": True, "adjust": False, "quiet": False,
-    }  # fmt: skip
-    variables = {
-        "AKUNU_MODEL": "n", "AKUNU_CHAT_TOP_K": "4", "AKUNU_STYLE": "short", "AKUNU_STOP": "c d",
-        "AKUNU_JSON": "no", "AKUNU_ADJUST": "1",
-    }  # fmt: skip
-    assert values("chat", **variables) == {
-        "model": "n", "temperature": 1.0, "top_k": 4, "style": "short", "stop": ["c", "d"],
-        "path": None, "as_json": False, "adjust": True, "quiet": False,
-    }  # fmt: skip
-
-
-SOURCES = ("default", "top", "table", "variable", "own variable", "flag")
-"""Of a value; each goes before those before it."""
-
-KINDS = {
-    # What the command gets from each source; None: a flag cannot say so.
-    "temperature": (0.0, 0.1, 2, 0.3, 4e-1, 0.5),
-    "top-k": (1, 2, 3, 4, 5, 6),
-    "style": (None, "short", "long", "short", "long", "short"),
-    "stop": ([], ["a"], ["b", "c"], ["d", "e"], ["f"], ["g h", "i"]),
-    "path": (None, "a b", "c", "~/d", "e", "f"),
-    "json": (False, True, False, True, False, True),
-    "adjust": (True, False, True, False, True, False),
-}
-
-
 def given(kind, source, value):
     """Return flags, variables and lines of a file that give a value."""
     if source == "flag":
@@ -119,20 +85,6 @@ def given(kind, source, value):
         return [], {name: " ".join(value) if kind == "stop" else str(value)}, ""
     line = f"{kind} = {json.dumps(value)}\n"
     return [], {}, line if source == "top" else f"[chat]\n{line}"
-
-
-@pytest.mark.parametrize("source", SOURCES)
-@pytest.mark.parametrize("kind", KINDS)
-def test_every_kind_of_option_from_every_source(kind, source, config):
-    """A value from one source, with others in all sources that come after it."""
-    flags, variables, lines = [], {}, ""
-    last = SOURCES.index(source)
-    for at in range(1, last + 1):
-        more = given(kind, SOURCES[at], KINDS[kind][at])
-        flags, variables, lines = flags + more[0], variables | more[1], lines + more[2]
-    config.write_text(lines)
-    name = {"json": "as_json"}.get(kind, kind.replace("-", "_"))
-    assert values("chat", *flags, **variables)[name] == KINDS[kind][last]
 
 
 def test_what_editors_on_other_systems_leave_in_a_file(config):
@@ -271,19 +223,6 @@ def test_where_the_file_is(tmp_path, monkeypatch):
     assert not load_settings().found
     with pytest.raises(ConfigError, match="does not exist"):
         load_settings(tmp_path / "given.toml")
-
-
-def test_the_settings_of_models(config, monkeypatch):
-    config.write_text('model = "m"\nmodel-folders = ["/a", "~/b"]\n')
-    settings = load_settings()
-    assert settings.model == "m"
-    assert str(settings.model_folders[0]) == "/a"
-    assert settings.model_folders[1].is_absolute()
-    monkeypatch.setenv("AKUNU_MODEL", "n")
-    monkeypatch.setenv("AKUNU_MODEL_FOLDERS", f"/c{os.pathsep}/d")
-    settings = load_settings()
-    assert settings.model == "n"
-    assert [str(folder) for folder in settings.model_folders] == ["/c", "/d"]
 
 
 def test_a_wrong_variable_is_named(config):

@@ -45,22 +45,6 @@ def test_nothing_is_said_where_exact_weights_fit(model):
     assert "fitted" not in run("generate", model, *REPLY).stderr
 
 
-@pytest.mark.parametrize(
-    ("choice", "said"),
-    [
-        ((), "exact quantized weights"),
-        (("--exact-weights",), "exact quantized weights"),
-        (("--fitted-weights",), "fitted quantized weights (IQ4_XS)"),
-    ],
-)
-def test_verbose_and_the_chat_say_which(model, choice, said):
-    options = ("--weights", "quantized", *choice)
-    output = run("--verbose", "chat", model, *options).stderr
-    assert f"iq4: {said}" in output
-    shown = run("chat", model, *options, input="/show\n")
-    assert f"weights  {said}\n" in shown.output
-
-
 def test_the_choice_can_be_set_for_good(model, monkeypatch):
     monkeypatch.setenv("AKUNU_EXACT_WEIGHTS", "false")
     assert "fitted quantized" in run("--verbose", "generate", model, *REPLY).stderr

@@ -8,7 +8,7 @@ from toy_engine import END, SYSTEM, USER
 from akunu_py.server.checkpoints import REMINDER, Checkpoints, without_reminders
 from akunu_py.server.checkpoints import SYSTEM as LEAD
 from akunu_py.values.generation_config import GenerationConfig
-from akunu_py.values.messages import Message, TextPart, Tool
+from akunu_py.values.messages import Message, TextPart
 
 S, U, A, T = (
     lambda text, role=role: Message(role, text) for role in ("system", "user", "assistant", "tool")
@@ -51,21 +51,6 @@ def test_a_place_lies_before_a_reminder(toy):
         else:
             assert prompt[: places[REMINDER]] == toy.chat_ids([*LASTING])[:-2]
             assert prompt[places[REMINDER]] not in (END, USER, SYSTEM)
-
-
-def test_a_known_system_message_is_another_with_other_tools_and_thoughts():
-    def chat_ids(messages, tools, config):
-        further = 2 * bool(config.thinking) + 4 * len(config.template_variables)
-        lead = [1] * (2 + len(tools) + further)
-        return [*lead, *(ord(letter) for message in messages for letter in message.text), 2]
-
-    finder = Checkpoints(SimpleNamespace(chat_ids=chat_ids))
-    configs = GenerationConfig(), GenerationConfig(thinking=True)
-    for config in (*configs, GenerationConfig(template_variables={"custom": 1})):
-        for tools in ((), (Tool("a"),)):
-            prompt = chat_ids([U("three")], tools, config)
-            for _ in range(2):
-                assert finder.of([U("three")], tools, prompt, config)[LEAD] == prompt.count(1)
 
 
 def test_where_the_template_refuses_there_is_no_place(toy):

@@ -67,50 +67,6 @@ def texts_of(chunks, count=3):
     return texts
 
 
-@pytest.mark.parametrize("path", BODIES)
-def test_choices_have_their_index_and_add_up(server, backend, path):
-    backend.play(said("A", "a"), said("B", reason="length"), said("C", "c"))
-    body = server.post(path, BODIES[path]).json()
-    assert [choice["index"] for choice in body["choices"]] == [0, 1, 2]
-    assert [text_of(choice) for choice in body["choices"]] == ["Aa", "B", "Cc"]
-    assert [choice["finish_reason"] for choice in body["choices"]] == ["stop", "length", "stop"]
-    assert body["usage"] == {
-        "prompt_tokens": 30,
-        "completion_tokens": 36,
-        "total_tokens": 66,
-        "prompt_tokens_details": {"cached_tokens": 20},
-        "completion_tokens_details": {
-            "reasoning_tokens": 12,
-            "accepted_prediction_tokens": 0,
-            "rejected_prediction_tokens": 0,
-        },
-    }
-
-
-@pytest.mark.parametrize("path", BODIES)
-def test_stream_has_the_same(server, backend, path):
-    slow = [ACCEPTED, ContentDelta("C"), Pause(0.05), ContentDelta("c"), said()[-1]]
-    scripts = [said("A", "a"), said("B", reason="length"), slow]
-    backend.play(*scripts)
-    whole = server.post(path, BODIES[path]).json()
-    backend.play(*scripts)
-    chunks = streamed(server, path, stream_options={"include_usage": True})
-    assert texts_of(chunks) == [text_of(choice) for choice in whole["choices"]]
-    *chunks, last = chunks
-    ends = {
-        choice["index"]: choice["finish_reason"]
-        for chunk in chunks
-        for choice in chunk["choices"]
-        if choice["finish_reason"]
-    }
-    assert ends == {0: "stop", 1: "length", 2: "stop"}
-    assert (last["choices"], last["usage"]) == ([], whole["usage"])
-    assert len({(chunk["id"], chunk["created"]) for chunk in [*chunks, last]}) == 1
-    if path == CHAT:
-        roles = [chunk["choices"][0] for chunk in chunks if "role" in chunk["choices"][0]["delta"]]
-        assert [choice["index"] for choice in roles] == [0, 1, 2]
-
-
 def test_calls_and_log_probabilities_stay_with_their_choice(server, backend):
     backend.play(
         called(("read", {"path": "a"})),

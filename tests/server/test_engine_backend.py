@@ -1,16 +1,10 @@
 """Replies of an engine over HTTP: the same text as from the engine, cached, cancelled, in company."""
 
-import asyncio
-import contextlib
 import json
-import socket
-import threading
-import time
 
 import pytest
 from engine_server import serving
 from gguf_files import CHAT_TEMPLATE
-from inside import running_jobs
 from model_folders import write_folder
 from scripted_server import events_of, running
 
@@ -18,12 +12,10 @@ from akunu_py.engine.engine import Engine
 from akunu_py.models.session import Session
 from akunu_py.server.backend import CompletionRequest
 from akunu_py.server.engine_backend import EngineBackend
-from akunu_py.server.events import Finished
 from akunu_py.server.model_source import served_model
 from akunu_py.server.served_models import ClientMemories
 from akunu_py.server.worker import Worker
 from akunu_py.values.generation_config import GenerationConfig
-from akunu_py.values.reply_deltas import ContentDelta
 
 ASK = {"messages": [{"role": "user", "content": "Hello there"}], "max_tokens": 12, "seed": 3}
 CHAT = "/v1/chat/completions"
@@ -114,93 +106,6 @@ def test_prompt_longer_than_the_context(served, loaded):
     error = served.post("/v1/messages", {"messages": long, "max_tokens": 5}).json()["error"]
     assert error["message"].startswith("prompt is too long: ")
     assert error["message"].endswith(f" > {loaded.context} maximum")
-
-
-def test_clients_that_leave_free_their_places(served):
-    content = json.dumps(ASK | {"max_tokens": 200, "stream": True, "logit_bias": {}}).encode()
-    lines = [f"POST {CHAT} HTTP/1.1", "Host: localhost", f"Content-Length: {len(content)}", "", ""]
-    for _ in range(10):
-        with served.socket() as connection:
-            connection.sendall("\r\n".join(lines).encode() + content)
-            connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\1\0\0\0\0\0\0\0")
-    deadline = time.monotonic() + 120
-    # Some were only asked for when their clients left.
-    while served.post(CHAT, ASK).status_code == 503:
-        assert time.monotonic() < deadline
-    while (state := served.get("/health").json())["running"] + state["waiting"]:
-        assert time.monotonic() < deadline
-
-
-@pytest.mark.parametrize("started", [True, False])
-def test_cancel_ends_a_reply_within_a_step(loaded, started):
-    """Also one whose prompt is still being laid out in another thread."""
-    request = CompletionRequest(
-        model="roomy", prompt="Once", config=GenerationConfig(max_tokens=1500)
-    )
-
-    cancelled = threading.Event()
-
-    def cancel(reply):
-        reply.cancel()
-        cancelled.set()
-
-    async def read(backend):
-        reply = backend.submit(request, "client")
-        if not started:
-            cancel(reply)
-        events = []
-        with contextlib.suppress(StopAsyncIteration):
-            while True:
-                events.append(await anext(reply))
-                if isinstance(events[-1], ContentDelta):
-                    cancel(reply)
-        return events
-
-    worker = Worker(loaded, parallel=1, places=1)
-    step = worker.step
-
-    def held_step():
-        # A reader that gets no processor is not to see hundreds of tokens made meanwhile.
-        if any(len(job.reply) > 20 for job in running_jobs(worker)):
-            assert cancelled.wait(300)
-        return step()
-
-    worker.step = held_step
-    worker.start()
-    events = asyncio.run(read(EngineBackend(worker)))
-    worker.close()
-    ends = [event for event in events if isinstance(event, Finished)]
-    # The worker drops a reply that was cancelled before its turn came.
-    assert all(end.reason == "cancelled" for end in ends)
-    assert len(ends) == 1 or not started
-    assert all(end.usage.completion_tokens < 100 for end in ends)
-
-
-def test_more_requests_than_places(served):
-    """Every request has a reply or a clear refusal, and those with one have the same text."""
-    import openai  # a second, in one worker alone
-
-    url = f"{served.url}/v1"
-    refusals = []
-
-    async def ask(client):
-        try:
-            reply = await client.chat.completions.create(
-                model=served.backend.models()[0].id, messages=ASK["messages"], max_tokens=12
-            )
-        except openai.InternalServerError as error:
-            refusals.append((error.status_code, int(error.response.headers["retry-after"])))
-            return None
-        return reply.choices[0].message.content
-
-    async def ask_all():
-        async with openai.AsyncOpenAI(base_url=url, api_key="x", max_retries=0) as client:
-            return await asyncio.gather(*(ask(client) for _ in range(16)))
-
-    texts = asyncio.run(ask_all())
-    assert len({text for text in texts if text is not None}) == 1
-    assert len(refusals) == texts.count(None)
-    assert all(status == 503 and retry >= 1 for status, retry in refusals)
 
 
 def test_model_is_described(loaded):

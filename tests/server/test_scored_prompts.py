@@ -6,17 +6,14 @@ rounds that others wait for.
 """
 
 import itertools
-import threading
 
 import numpy as np
 import pytest
 from engine_server import serving
 from gguf_files import write_tiny_llama
-from inside import pass_sizes
 from scripted_server import events_of
 
 from akunu_py.engine.engine import Engine
-from akunu_py.models import cached_rows
 
 PATH = "/v1/completions"
 TEXTS = ["Hello there, who is it?", "abc", "The end of the day."]
@@ -127,40 +124,6 @@ def test_a_common_beginning_is_scored_once(engine, server):
 def test_a_prompt_that_is_too_long_is_refused(server):
     error = server.post(PATH, {"prompt": ["a", "abc " * 5000], "echo": True}).json()["error"]
     assert (error["code"], error["param"]) == ("context_length_exceeded", "prompt")
-
-
-def test_others_go_on_while_a_long_prompt_is_scored(server, monkeypatch):
-    """Between two parts of the prompt, a pass of 64 rows at most, there is a round of the others."""
-    order, feed = pass_sizes(monkeypatch), cached_rows.Passes.feed
-    monkeypatch.setattr(
-        cached_rows.Passes, "feed", lambda self, ids: (order.append(0), feed(self, ids))[1]
-    )
-    began = threading.Event()
-
-    def talk():
-        with server.client.stream(
-            "POST",
-            PATH,
-            json={
-                "prompt": "Hi", "max_tokens": 400, "stream": True,
-                "logit_bias": {"2": -100},
-            },
-        ) as response:  # fmt: skip
-            for _ in response.iter_text():
-                began.set()
-
-    talking = threading.Thread(target=talk)
-    talking.start()
-    assert began.wait(300)
-    order.clear()
-    asked = {"prompt": "xyz " * 300, "echo": True, "logprobs": 0, "max_tokens": 0}
-    assert server.post(PATH, asked).status_code == 200
-    talking.join(300)
-    parts = [place for place, rows in enumerate(order) if rows > 1]
-    assert len(parts) > 5
-    assert max(order) <= 64
-    between = [order[one + 1 : other].count(0) for one, other in itertools.pairwise(parts)]
-    assert all(between), between
 
 
 @pytest.mark.parametrize(

@@ -20,22 +20,6 @@ def served(request):
         yield server
 
 
-def test_switch_changes_the_end_of_the_prompt(served):
-    """The rest is cached; without a switch a header says that the field is ignored."""
-    sizes = {}
-    for value in (True, False):
-        fields = {"chat_template_kwargs": {"enable_thinking": value}}
-        response = served.post(CHAT, ASK | fields)
-        body = response.json()
-        sizes[value] = body["usage"]["prompt_tokens"]
-        ignored = response.headers.get("x-akunu-ignored", "")
-        assert ("chat_template_kwargs" in ignored) == (not served.has_switch)
-    cached = body["usage"]["prompt_tokens_details"]["cached_tokens"]
-    # The prompts end with the mark of thoughts and one token, of which the last is always fed.
-    assert cached == sizes[False] - 1
-    assert sizes[True] == sizes[False]
-
-
 @pytest.mark.parametrize(
     ("path", "asked", "ignored"),
     [

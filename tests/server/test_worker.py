@@ -3,7 +3,6 @@
 Turns are made by hand here, except where threads are what is tested.
 """
 
-import asyncio
 import threading
 from dataclasses import replace
 from itertools import count, pairwise
@@ -17,7 +16,7 @@ from turns import run, until
 
 from akunu_py.models import cached_rows
 from akunu_py.models.session import Session
-from akunu_py.server.checkpoints import MESSAGE, REMINDER, SYSTEM
+from akunu_py.server.checkpoints import MESSAGE, REMINDER
 from akunu_py.server.events import Accepted, Prefilled
 from akunu_py.server.prefix_cache import PrefixCache
 from akunu_py.server.respelling import Respelling
@@ -171,22 +170,6 @@ def test_those_who_read_take_turns_and_the_cancelled_come_first(toy, make_worker
     assert read(last)[-1].result.finish_reason == "cancelled"
 
 
-def test_a_prompt_is_read_no_slower_for_those_who_wait_for_it(toy, make_worker, small_passes):
-    worker = make_worker(parallel=6, cache=PrefixCache(1 << 26))
-    short = worker.submit(call(toy, max_tokens=100))
-    until(worker, lambda: seen_of(short)[1] >= 2)
-    same = [worker.submit(call(toy, "abcdefg " * 100), client=str(place)) for place in range(5)]
-    until(worker, lambda: seen_of(same[0])[0])
-    while seen_of(same[0])[0] < 450:
-        before = seen_of(same[0])[0]
-        worker.step()
-        assert seen_of(same[0])[0] > before
-    # They begin one after another, and one that is cancelled waits no more.
-    same[1].cancel()
-    until(worker, lambda: all(seen_of(job)[1] for job in (*same[2:], same[0])))
-    assert same[1].events.over
-
-
 @pytest.fixture
 def prompt_passes(monkeypatch):
     """Numbers of rows of the passes over prompts, in the order in which they begin."""
@@ -249,24 +232,6 @@ def test_a_hundred_requests_at_once_find_places(toy, make_worker):
     assert worker.health().waiting == 100
 
 
-def test_a_full_line_says_when_to_come_back_and_keeps_a_place_for_others(toy, make_worker):
-    worker = make_worker(parallel=1, places=2)
-    worker.submit(call(toy), client="a")
-    worker.step()
-    for _ in range(2):
-        worker.submit(call(toy), client="a")
-    with pytest.raises(ServerBusyError, match="2 requests wait already; try again in 10 s") as busy:
-        worker.submit(call(toy), client="a")
-    assert busy.value.retry_after_s == 10
-    worker.submit(call(toy), client="b")
-    with pytest.raises(ServerBusyError):
-        worker.submit(call(toy), client="b")
-    worker.submit(call(toy), client="c")
-    with pytest.raises(ServerBusyError):
-        worker.submit(call(toy), client="d")
-    assert worker.health().waiting == 4
-
-
 class TestCancelling:
     def test_in_line(self, toy, make_worker):
         worker = make_worker(parallel=1)
@@ -278,23 +243,6 @@ class TestCancelling:
         assert read(second) == []
         run(worker)
         assert len(tokens_of(first)) == 12
-
-    def test_in_prefill(self, toy, make_worker, small_passes):
-        worker = make_worker(parallel=1)
-        job = worker.submit(call(toy, "abcdefg " * 100))
-        after = worker.submit(call(toy))
-        worker.step()
-        worker.step()
-        done = seen_of(job)[0]
-        assert done == 32
-        job.cancel()
-        worker.step()
-        assert seen_of(job)[0] == done
-        *_, last = read(job)
-        assert last.result.finish_reason == "cancelled"
-        assert last.result.token_ids == ()
-        run(worker)
-        assert len(tokens_of(after)) == 12
 
     def test_within_a_prompt_pass(self, toy, make_worker, passes):
         passes(64, 0.0)
@@ -339,21 +287,6 @@ class TestCancelling:
                 read(job)
         with pytest.raises(EngineStateError, match="shutting down"):
             worker.submit(call(toy))
-
-    def test_by_closing_the_worker_within_a_prompt_pass(
-        self, toy, make_worker, passes, monkeypatch
-    ):
-        passes(512, 0.0)
-        settled = []
-        monkeypatch.setattr(
-            PrefixCache, "put", lambda _, rows, *_rest: settled.append(rows.settled)
-        )
-        worker = make_worker()
-        job = worker.submit(call(toy, "abcdefg, " * 30))
-        until(worker, lambda: seen_of(job)[0] > 64)
-        assert not worker.sessions[0].rows.settled
-        worker.close()
-        assert settled == [True]
 
 
 class TestErrors:
@@ -569,38 +502,6 @@ def test_costs_of_drafts_are_measured_alone(toy, make_worker):
 
 
 class TestThread:
-    def test_readers_in_threads_and_on_a_loop(self, toy, make_worker):
-        expected = toy.generate(TEXT, max_tokens=12, logit_bias=PLAIN).token_ids
-        worker = make_worker(parallel=2)
-        worker.start()
-        assert worker.health().state == "ok"
-
-        async def read_all():
-            async def one():
-                job = worker.submit(call(toy))
-                return [event async for event in job.events][-1].result.token_ids
-
-            return await asyncio.gather(*(one() for _ in range(5)))
-
-        assert asyncio.run(read_all()) == [expected] * 5
-        job = worker.submit(call(toy))
-        assert list(job.events)[-1].result.token_ids == expected
-        worker.close()
-        assert worker.health().state == "dead"
-
-    def test_a_reader_whose_loop_is_gone_harms_nobody(self, toy, make_worker):
-        worker = make_worker(parallel=1)
-
-        async def leave(job):
-            waiting = asyncio.ensure_future(anext(job.events))
-            await asyncio.sleep(0)
-            waiting.cancel()
-
-        job = worker.submit(call(toy))
-        asyncio.run(leave(job))
-        run(worker)
-        assert len(tokens_of(job)) == 12
-
     def test_a_worker_that_fails_says_so(self, toy, make_worker, monkeypatch, caplog):
         worker = make_worker(parallel=1)
         monkeypatch.setattr(worker, "_fill_lanes", lambda: 1 // 0)
@@ -706,21 +607,6 @@ def test_caches_that_cannot_drop_rows_wait_no_longer(make_worker, small_passes, 
         worker.close()
 
 
-def test_free_lanes_take_replies_without_a_place_in_the_line(toy, make_worker):
-    """With `--queue 0` none waits, yet replies are made."""
-    worker = make_worker(parallel=2, places=0)
-    jobs = [worker.submit(call(toy)) for _ in range(2)]
-    with pytest.raises(ServerBusyError):
-        worker.submit(call(toy))
-    worker.step()
-    with pytest.raises(ServerBusyError):
-        worker.submit(call(toy))
-    run(worker)
-    jobs.append(worker.submit(call(toy)))
-    run(worker)
-    assert [len(tokens_of(job)) for job in jobs] == [12] * 3
-
-
 class TestJobs:
     """Each test is a mutant that only slow tests, or none, noticed."""
 
@@ -791,24 +677,6 @@ class TestJobs:
         )
         run(worker)
         assert started_of(other).num_cached_tokens == (shared if waits else 0)
-
-    def test_rows_are_kept_with_the_whole_text_and_the_first_place_of_the_last_message(
-        self, toy, make_worker
-    ):
-        worker = make_worker(cache=PrefixCache(1 << 26))
-        end = len(toy.prompt_ids(TEXT))
-        for places, expected in (
-            ({SYSTEM: 3, REMINDER: 9, MESSAGE: end - 2}, 9),
-            ({SYSTEM: 3}, end - 1),
-        ):
-            job = worker.submit(call(toy), checkpoints=places)
-            run(worker)
-            assert list(worker.cache.nearest(job.prompt, ())) == [(*job.prompt, *tokens_of(job))]
-            # Who shares the last message is handed the rows, anybody else gets a copy.
-            for shared in (expected - 1, expected):
-                other = [*job.prompt[:shared], 0, 0]
-                assert worker.cache.touch(other, ()) == (shared if shared == expected else 0)
-            worker.cache.close()
 
     def test_a_reply_needs_the_room_that_others_may_still_take(self, toy, make_worker, monkeypatch):
         worker = make_worker(cache=PrefixCache(1 << 26))

@@ -14,7 +14,6 @@ from akunu_py.cli.chat.session_file import ChatSession, save_session
 from akunu_py.cli.chat.session_store import KeptSession, SessionStore
 from akunu_py.cli.chat.set_values import FIELDS, shown
 from akunu_py.drafting.ngram_settings import NGRAM_DEFAULTS
-from akunu_py.drafting.registry import default_num_draft_tokens
 from akunu_py.engine.conversation import Question, Turn
 from akunu_py.system.errors import ConfigError, ModelFormatError
 from akunu_py.values.types import DecodeStats, GenerationConfig
@@ -318,19 +317,6 @@ def test_retry_says_where_the_reply_will_be_the_same(actions, conversation, note
     assert not notes
 
 
-def test_names_of_files_as_a_shell_and_a_terminal_write_them(actions, notes, tmp_path, monkeypatch):
-    (tmp_path / "a b.txt").write_text("one")
-    (tmp_path / "'a b.txt'").write_text("quotes are part of the name")
-    monkeypatch.setenv("HOME", str(tmp_path))
-    monkeypatch.chdir(tmp_path)
-    for name in ('"a b.txt"', r"a\ b.txt", "~/a b.txt", r"~/a\ b.txt", "'a b.txt'"):
-        do(actions, f"/file {name}")
-    assert [notes[0]] * 4 == notes[:4] == ["a b.txt, 1 token, goes with the next message"] * 4
-    assert notes[4].startswith("'a b.txt', 6 tokens")
-    do(actions, r"/save s\ t.json")
-    assert (tmp_path / "s t.json").is_file()
-
-
 def test_clear_says_that_the_conversation_goes_on(actions, conversation, notes):
     do(actions, "/clear")
     assert notes == []
@@ -444,28 +430,6 @@ def test_the_last_turns_are_shown_as_they_were(conversation, tmp_path, monkeypat
     text = screen.text()
     assert "gone" not in text
     assert "well" not in text
-
-
-def test_settings_are_shown_as_the_next_reply_has_them(actions, conversation, notes):
-    do(actions, "/set")
-    assert not re.search(r"\bdefault\b", str(notes).rpartition("/set NAME explains")[0])
-    for name, value in (
-        ("drafter", "auto"), ("num_draft_tokens", str(default_num_draft_tokens("auto"))),
-        ("max_tokens", "no limit"), ("draft_temperature", "0"), ("draft-length-bound", "0.4"),
-    ):  # fmt: skip
-        do(actions, f"/set {name}")
-        assert notes[-1].startswith(f"{name.replace('-', '_')} {value}: ")
-    do(actions, "/set temperature 0.5")
-    do(actions, "/set drafter ngram")
-    do(actions, "/set num_draft_tokens default")
-    assert notes[-1] == f"num_draft_tokens {default_num_draft_tokens('ngram')}"
-    do(actions, "/set draft_temperature")
-    assert notes[-1].startswith("draft_temperature 0.5: ")
-    conversation.engine.draft_model = object()
-    do(actions, "/set drafter default")
-    do(actions, "/set num-proposals 2")
-    do(actions, "/set drafter")
-    assert notes[-1].startswith("drafter draft-model: ")
 
 
 def test_values_of_fields_that_are_left_out_are_those_of_the_drafters():

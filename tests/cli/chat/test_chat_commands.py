@@ -5,11 +5,9 @@ import re
 
 import pytest
 
-from akunu_py.cli.chat.attachments import mentions, unquote
+from akunu_py.cli.chat.attachments import unquote
 from akunu_py.cli.chat.commands import (
-    COMMANDS,
     completions,
-    help_text,
     message_of,
     parse,
 )
@@ -22,34 +20,16 @@ from akunu_py.cli.chat.set_values import (
     explain,
     field_named,
     listing,
-    overview,
     shown,
     with_field,
 )
 from akunu_py.engine.conversation import Turn
 from akunu_py.system.errors import ConfigError
-from akunu_py.values.generation_config import GenerationConfig, SamplingConfig
-from akunu_py.values.option_fields import options_of
+from akunu_py.values.generation_config import GenerationConfig
 
 
 def completed(before):
     return [before[: len(before) - c.replaced] + c.text for c in completions(before)]
-
-
-@pytest.mark.parametrize(
-    ("line", "name", "argument"),
-    [
-        ("/help", "help", ""),
-        (" /SET top-k  5 ", "set", "top-k  5"),
-        ("/quit", "exit", ""),
-        ("/read a.txt", "file", "a.txt"),
-        ("/system one\ntwo", "system", "one\ntwo"),
-        ("/file a b.txt", "file", "a b.txt"),
-    ],
-)
-def test_lines_that_are_commands(line, name, argument):
-    command, found = parse(line)
-    assert (command.name, found) == (name, argument)
 
 
 @pytest.mark.parametrize(
@@ -76,22 +56,6 @@ def test_wrong_commands(line, words):
 def test_two_slashes_stand_for_one():
     assert message_of("//help") == "/help"
     assert message_of("help") == "help"
-
-
-@pytest.mark.parametrize("width", [30, 40, 80, 200, None])
-def test_help_fits_the_terminal(width):
-    for everything in (False, True):
-        lines = help_text(width, everything=everything).splitlines()
-        assert max(map(len, lines)) <= (width or 100)
-        if width is None or width >= 80:
-            named = [command for command in COMMANDS if everything or not command.rare]
-            assert [line.split()[0] for line in lines[: len(named)]] == [
-                f"/{command.name}" for command in named
-            ]
-            # With the line that asked for it, an empty one and the next prompt.
-            assert everything or len(lines) <= 24 - 3
-    # What the short one leaves out it names.
-    assert all(f"/{command.name}" in help_text(width) for command in COMMANDS)
 
 
 def test_completion_of_names_settings_and_switches():
@@ -149,25 +113,6 @@ def test_files_of_a_message_are_completed_behind_an_at(tmp_path, monkeypatch):
         assert completed("@a") == ["@a\\ b.txt", "@app.txt"]
         assert completed("@a\\ ") == ["@a\\ b.txt"]
     assert completed("me@ap") == completed("@app.txt is") == completed("@none/") == []
-
-
-def test_files_that_a_message_names(tmp_path, monkeypatch):
-    (tmp_path / "src").mkdir()
-    for name in ("src/app.py", "a b.txt", "c?"):
-        (tmp_path / name).touch()
-    monkeypatch.chdir(tmp_path)
-    for message, names in (
-        ("what does @src/app.py do?", ["src/app.py"]),
-        ("@src/app.py, and (as it were) @'a b.txt'.", ["src/app.py", "'a b.txt'"]),
-        ("so @src/app.py? @c?", ["src/app.py", "c?"]),
-        ("me@src/app.py @property @src @ @", []),
-    ):
-        found = list(mentions(message))
-        assert [name for name, _ in found] == names
-        assert all(path.is_file() for _, path in found)
-    assert list(mentions("@src/none.py @none.py @a\0/b @~nobody/x")) == [
-        ("src/none.py", None), ("a\0/b", None), ("~nobody/x", None),
-    ]  # fmt: skip
 
 
 @pytest.mark.skipif(os.name == "nt", reason="a backslash is no escape there")
@@ -248,28 +193,6 @@ def test_the_list_of_settings_takes_the_columns_there_are():
     assert max(map(len, two)) <= 80
     assert sorted(" ".join(two).split()) == sorted(" ".join(one).split())
     assert listing(values, 20).splitlines() == one
-
-
-@pytest.mark.parametrize("width", [None, 200, 80, 50])
-def test_settings_are_in_groups_with_words(width):
-    config = GenerationConfig(stop=("the end",))
-    values = {name: shown(config, name) for name in FIELDS}
-    text = overview(values, [("reasoning", "fold", "thoughts")], width)
-    lines = text.splitlines()
-    names = [line.split()[0] for line in lines if line.strip()]
-    said = " ".join(text.split())
-    assert {"Drafting", "Display", "reasoning"} <= set(names)
-    assert all(name in said for name in FIELDS)
-    assert all(one.words for one in options_of(SamplingConfig))
-    assert "stop 'the end' the reply ends before this text" in said
-    assert "reasoning fold thoughts" in said
-    if width == 80:
-        assert len(lines) <= 36
-        assert (
-            "  temperature         0          0 picks the likeliest token; higher varies more"
-            in lines
-        )
-    assert width is None or max(map(len, lines[:-1])) <= width
 
 
 @pytest.mark.parametrize(

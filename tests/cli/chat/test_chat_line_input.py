@@ -62,23 +62,6 @@ def test_what_is_typed(typed, text, line):
     assert typed(text) == line
 
 
-@pytest.mark.parametrize(
-    ("text", "line"),
-    [
-        ("\x12fir\r\r", "first"),  # Ctrl-R; Enter ends the search, and another takes the line
-        ("\x12s\x12\r!\r", "fir!st"),  # where it was found
-        ("half\x12fir\x03\r", "half"),  # Ctrl-C ends the search alone
-        ("\x12zzz\x07x\r", "x"),  # so does Ctrl-G
-    ],
-)
-def test_a_search_in_the_history(typed, text, line):
-    for earlier in ("first\r", "second\r"):
-        typed(earlier)
-    assert typed(text).text == line
-    # The prompt after it is no search.
-    assert typed("on\r") == InputLine("on")
-
-
 def test_an_interrupt_and_the_end(typed):
     with pytest.raises(KeyboardInterrupt):
         typed("\x03")

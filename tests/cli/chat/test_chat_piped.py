@@ -8,7 +8,6 @@ import sys
 
 import pytest
 from akunu_runs import AKUNU, ENDLESS, run
-from gguf_files import CHAT_TEMPLATE, write_tiny_llama
 
 
 def chat(*arguments, lines, code=0):
@@ -58,20 +57,6 @@ def test_a_reply_that_repeats_itself_is_ended(roomy_gguf):
         assert ("repeated itself and was ended; --no-stop-loops" in result.stderr) == (
             reason == "loop"
         )
-
-
-def test_thoughts_can_be_hidden_and_shown_again(tmp_path):
-    template = CHAT_TEMPLATE + "{% if add_generation_prompt %}<think>{% endif %}"
-    path = write_tiny_llama(tmp_path / "m.gguf", chat_template=template)
-    # The token 298 has letters, and the thoughts do not end.
-    options = (path, *ENDLESS, "--logit-bias", "298=1e6", "--max-tokens", 3)
-    lines = "hello\n/set reasoning hide\n/retry\n/set reasoning show\n/retry\n"
-    replies, _ = chat(*options, lines=lines)
-    first, *others = replies.splitlines()
-    assert first
-    assert [line for line in others if line] == [first]
-    replies, _ = chat(*options, "--reasoning", "hide", lines="hello\n")
-    assert not replies.strip()
 
 
 def test_a_saved_conversation_is_taken_up(tiny_gguf, tmp_path, monkeypatch):

@@ -22,32 +22,6 @@ def attachment(tmp_path, name, text):
     return Attachment(tmp_path / name, text)
 
 
-def test_every_token_has_the_name_of_its_part(engine, tmp_path):
-    files = [
-        attachment(tmp_path, "a.py", "the hello\n```\nworld"),
-        attachment(tmp_path, "b", "the"),
-    ]
-    messages = [
-        Message("system", "be the world"),
-        Message("user", with_attachments("hello the world", files)),
-        Message("assistant", "the reply hello"),
-        Message("user", "the next hello"),
-    ]
-    prompt = engine.tokenizer.encode_chat(messages)
-    parts = PromptParts(prompt, messages, engine.tokenizer)
-    texts = {}
-    for place, token in enumerate(prompt):
-        name = parts.name(place)
-        texts[name] = texts.get(name, "") + engine.tokenizer.decode([token])
-    joined = {name: text.replace(" ", "") for name, text in texts.items()}
-    assert "hello" in joined["a.py"]
-    assert "world" in joined["a.py"]
-    assert "hello" not in joined["b"]
-    for said in ("theworld", "thereplyhello", "hellotheworld", "thenexthello"):
-        assert said in joined["this chat"]
-    assert set(texts) == {"a.py", "b", "this chat"}
-
-
 def test_places_beyond_the_prompt_and_text_that_a_template_changed(engine):
     messages = [Message("user", "hello"), Message("user", "never said")]
     prompt = engine.tokenizer.encode_chat(messages[:1])

@@ -103,26 +103,6 @@ def test_what_could_not_be_read_again_is_not_written(store, monkeypatch):
     assert store.sessions() == []
 
 
-def test_a_conversation_is_kept_in_one_file(store):
-    kept = KeptSession(store)
-    kept.keep(session())
-    assert store.sessions() == []
-    kept.keep(session("a"))
-    kept.keep(session("a", "b"))
-    (found,) = store.sessions()
-    assert found.load() == session("a", "b")
-    os.utime(found.path, (1e9, 1e9))
-    kept.keep(session("a", "b"))
-    assert store.sessions()[0].changed == 1e9
-    kept.begin()
-    kept.keep(session("c"))
-    assert len(store.sessions()) == 2
-    kept.begin(found.path, found.load())
-    kept.keep(session("a"))
-    assert load_session(found.path) == session("a")
-    assert len(store.sessions()) == 2
-
-
 def test_what_is_deleted_elsewhere_does_not_come_back(store):
     kept = KeptSession(store)
     kept.keep(session("secret"))

@@ -342,23 +342,6 @@ READ_AND_DRAFTED = [
 ]
 
 
-def test_chunks_tell_who_drafted_them_only_if_asked(server, backend):
-    backend.play(READ_AND_DRAFTED)
-    plain = streamed(server, ASK)
-    assert not any({"akunu", "prompt_progress"} & chunk.keys() for chunk in plain)
-    chunks = streamed(server, ASK | {"akunu": {"sources": True}})
-    assert joined(chunks, "content") == joined(plain, "content") == "one two three"
-    assert [chunk["akunu"] for chunk in chunks if "akunu" in chunk] == [
-        {"source": None, "tokens": 1, "passes": 1},
-        {"source": "prompt", "tokens": 4, "passes": 2},
-        {"source": None, "tokens": 4, "passes": 2},
-        {"source": None, "tokens": 4, "passes": 2},
-    ]
-    for chunk in chunks:
-        chunk.pop("akunu", None)
-    assert [chunk["choices"] for chunk in chunks] == [chunk["choices"] for chunk in plain]
-
-
 @pytest.mark.parametrize("late", [False, True])
 def test_progress_of_the_prompt_has_llama_cpps_fields(server, backend, monkeypatch, late):
     monkeypatch.setattr(server.service, "patience", Patience(first_s=0.01))
@@ -421,21 +404,6 @@ def test_grammar_that_calls_cannot_follow_is_refused(server, backend):
     assert backend.request.tools[0].input_form == Constraint.regex("[a-z]+")
 
 
-@pytest.mark.parametrize("content", [None, "", []])
-def test_result_without_text(server, backend, content):
-    """What a command says that says nothing; some clients leave it out."""
-    call = {"id": "c1", "type": "function", "function": {"name": "run", "arguments": "{}"}}
-    messages = [
-        {"role": "user", "content": "x"},
-        {"role": "assistant", "content": None, "tool_calls": [call]},
-        {"role": "tool", "tool_call_id": "c1", "content": content},
-    ]
-    assert server.post(PATH, {"messages": messages}).status_code == 200
-    assert backend.request.messages[-1].text == ""
-    del messages[-1]["content"]
-    assert server.post(PATH, {"messages": messages}).status_code == 200
-
-
 @pytest.mark.parametrize("stream", [False, True])
 def test_parts_of_a_tool_that_cannot_be_enforced_are_listed(server, backend, monkeypatch, stream):
     """They are looked for in a thread: that may take a while, and others are answered meanwhile."""
@@ -478,23 +446,3 @@ def test_numbers_of_a_schema_beyond_the_range_are_the_largest(server, backend):
     largest = sys.float_info.max
     found = backend.request.tools[0].parameters["properties"]["x"]
     assert found == {"maximum": largest, "enum": [-largest, 2.5]}
-
-
-BEGUN = [*ASK["messages"], {"role": "assistant", "content": "The answer is "}]
-
-
-@pytest.mark.parametrize(
-    ("fields", "continued"),
-    [
-        ({}, True),
-        ({"continue_final_message": True}, True),
-        ({"add_generation_prompt": False}, True),
-        ({"continue_final_message": True, "add_generation_prompt": False}, True),
-        ({"continue_final_message": False}, False),
-        ({"add_generation_prompt": True}, False),
-    ],
-)
-def test_a_last_message_of_the_assistant_is_continued(server, backend, fields, continued):
-    assert server.post(PATH, ASK | {"messages": BEGUN} | fields).status_code == 200
-    assert backend.request.continued == continued
-    assert backend.request.messages[-1].text == "The answer is "

@@ -57,45 +57,6 @@ def test_prompts(server, backend, given, prompts):
     assert [request.prompt for request in backend.requests] == prompts
 
 
-@pytest.mark.parametrize("places", [1, 2, 8])
-def test_choices_of_prompts_come_in_order(server, backend, places):
-    """Those of the first prompt, then those of the second; no more at once than there are places."""
-    backend.state = Health(places=places)
-    n = min(places, 2)
-    most = []
-
-    def script(request):
-        most.append(len(backend.requests) - ended[0])
-        return ending(request)
-
-    def ending(request):
-        yield ACCEPTED
-        yield ContentDelta(f"{request.prompt}{request.config.seed}")
-        ended[0] += 1
-        yield Finished("stop", USAGE)
-
-    ended = [0]
-    backend.scripts = script
-    backend.requests.clear()
-    asked = {"prompt": ["a", "b", "c"], "n": n, "seed": 4}
-    body = server.post(PATH, asked).json()
-    assert [choice["index"] for choice in body["choices"]] == list(range(3 * n))
-    texts = [f"{prompt}{4 + seed}" for prompt in "abc" for seed in range(n)]
-    assert [choice["text"] for choice in body["choices"]] == texts
-    assert max(most) <= max(places, n)
-    # Each prompt counts once.
-    assert body["usage"]["prompt_tokens"] == 3 * USAGE.prompt_tokens
-    assert body["usage"]["completion_tokens"] == 3 * n * USAGE.completion_tokens
-    backend.requests.clear()
-    ended[0] = 0
-    events = [value for _, value in events_of(server.post(PATH, asked | {"stream": True}))]
-    streamed = [""] * 3 * n
-    for chunk in events[:-1]:
-        for choice in chunk["choices"]:
-            streamed[choice["index"]] += choice["text"]
-    assert streamed == texts
-
-
 def test_a_prompt_of_a_list_waits_where_the_line_is_full(server, backend):
     """It has its turn when another of the list has ended; the first prompt is refused."""
     backend.state = Health(places=2)

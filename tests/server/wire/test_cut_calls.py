@@ -17,7 +17,6 @@ from akunu_py.values.messages import Tool
 from akunu_py.values.reply_deltas import (
     CallEnd,
     CallStart,
-    ContentDelta,
     ReasoningDelta,
     UnfinishedCall,
 )
@@ -237,20 +236,6 @@ def test_cut_replies_are_taken_back(server, backend, path):
     assert most == ["read", "patch"]
 
 
-@pytest.mark.parametrize("path", FOLDS)
-def test_malformed_call_is_told_alike(server, backend, path):
-    fold, of_body = FOLDS[path]
-    parser = CallParser(HERMES, [Tool("read")])
-    deltas = parser.feed('<tool_call>\n{"name": "read", "arguments": {"path": nothing}}\n')
-    script = [ACCEPTED, *deltas, ContentDelta("Done."), Finished("stop", USAGE)]
-    ask = {"tools": TOOLS[path], "max_tokens": 9, FIELDS.get(path, "messages"): [ASK]}
-    backend.play(script)
-    whole = of_body(server.post(path, ask).json())
-    assert "Done." in json.dumps(whole)
-    if path != "/v1/messages":  # whose SDK cannot read such a stream
-        assert fold(events_of(server.post(path, ask | {"stream": True}))) == whole
-
-
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers(-(2**53), 2**53) | st.text(max_size=5)
     | st.floats(allow_nan=False, allow_infinity=False),
@@ -308,19 +293,3 @@ def test_any_type_of_a_call_in_the_history_is_taken(server, backend, type_):
     assert server.post("/v1/chat/completions", {"messages": said_}).status_code == 200
     [call] = backend.request.messages[1].tool_calls
     assert (call.name, call.arguments) == ("read", {"path": "x"})
-
-
-def test_calls_of_the_older_form_are_taken(server, backend):
-    said_ = [
-        ASK,
-        {
-            "role": "assistant",
-            "content": None,
-            "function_call": {"name": "read", "arguments": "{}"},
-        },
-        {"role": "function", "name": "read", "content": "text"},
-    ]
-    assert server.post("/v1/chat/completions", {"messages": said_}).status_code == 200
-    _, call, result = backend.request.messages
-    assert [one.name for one in call.tool_calls] == ["read"]
-    assert (result.role, result.name, result.text) == ("tool", "read", "text")

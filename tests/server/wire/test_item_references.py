@@ -1,15 +1,10 @@
 """Items of earlier replies that a client refers to by id, as the Vercel AI SDK does by default."""
 
-import time
-
 import pytest
 from scripted_server import (
     ACCEPTED,
-    PATIENCE_S,
     USAGE,
-    Pause,
     call,
-    called,
     events_of,
     running,
     said,
@@ -28,12 +23,6 @@ TOOLS = [
     {"type": "namespace", "name": "web", "tools": [{"type": "function", "name": "get"}]},
     {"type": "custom", "name": "patch"},
 ]
-EVERYTHING = called(
-    ("read", {"path": "ü"}),
-    ("web__get", {}),
-    ("patch", {"input": "+1\n"}),
-    before=[ReasoningDelta("Let me\n\nsee. "), ContentDelta("Reading.")],
-)
 
 
 def reference(item):
@@ -55,47 +44,6 @@ def asked(server, *items, **fields):
     response = server.post(PATH, {"input": [ASK, *items], "tools": TOOLS, **fields})
     assert response.status_code == 200, response.text
     return server.backend.request.messages
-
-
-@pytest.mark.parametrize("stream", [False, True])
-def test_all_kinds_of_items(server, backend, stream):
-    backend.play(EVERYTHING)
-    items = replied(server, stream=stream)
-    kinds = ["reasoning", "message", "function_call", "function_call", "custom_tool_call"]
-    assert [item["type"] for item in items] == kinds
-    _, said_, *rest = asked(server, *map(reference, items))
-    assert not rest
-    assert (said_.role, said_.reasoning, said_.text) == ("assistant", "Let me\n\nsee. ", "Reading.")
-    assert [(one.name, dict(one.arguments)) for one in said_.tool_calls] == [
-        ("read", {"path": "ü"}),
-        ("web__get", {}),
-        ("patch", {"input": "+1\n"}),
-    ]
-    assert [one.id for one in said_.tool_calls] == [
-        "call_0_read",
-        "call_1_web__get",
-        "call_2_patch",
-    ]
-
-
-def test_a_turn_of_the_ai_sdk(server, backend):
-    backend.play(EVERYTHING)
-    items = replied(server, stream=True)
-    results = [
-        {"type": "function_call_output", "call_id": item["call_id"], "output": "out"}
-        for item in items
-        if "call_id" in item
-    ]
-    backend.play(said("Done."))
-    references = map(reference, items)
-    [answer] = server.post(PATH, {"input": [ASK, *references, *results], "tools": TOOLS}).json()[
-        "output"
-    ]
-    references = map(reference, items)
-    messages = asked(server, *references, *results, {"id": answer["id"]}, NEXT)
-    roles = ["user", "assistant", "tool", "tool", "tool", "assistant", "user"]
-    assert [message.role for message in messages] == roles
-    assert messages[-2].text == "Done."
 
 
 CUTS = {
@@ -120,26 +68,6 @@ def test_items_of_cut_replies(server, backend, deltas, end):
     thoughts = "".join(delta.text for delta in deltas if isinstance(delta, ReasoningDelta))
     assert (said_.text, said_.reasoning) == (whole, thoughts)
     assert len(said_.tool_calls) == sum(item["type"].endswith("call") for item in items)
-
-
-def test_items_of_a_reply_that_the_client_left(server, backend):
-    backend.play([ACCEPTED, ContentDelta("Hello "), ContentDelta("wor"), Pause()])
-    body = {"input": [ASK], "stream": True}
-    text = ""
-    with server.client.stream("POST", PATH, json=body) as response:
-        for part in response.iter_text():
-            text += part
-            if '"delta":"wor"' in text:
-                break
-    item = next(line for line in text.split("\n\n") if "output_item.added" in line)
-    id_ = item.partition('"item":{"id":"')[2].partition('"')[0]
-    backend.play(said("Yes."))
-    until = time.monotonic() + PATIENCE_S
-    answer = server.post(PATH, {"input": [ASK, {"id": id_}, NEXT]})
-    while answer.status_code != 200 and time.monotonic() < until:
-        answer = server.post(PATH, {"input": [ASK, {"id": id_}, NEXT]})
-    assert answer.status_code == 200
-    assert [message.text for message in backend.request.messages] == ["Hi", "Hello wor", "And now?"]
 
 
 @pytest.mark.parametrize("stream", [False, True])

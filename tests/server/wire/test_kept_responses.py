@@ -2,7 +2,7 @@
 
 import pytest
 from scripted_server import ACCEPTED, USAGE, called, events_of, running, said
-from test_item_references import ASK, EVERYTHING, NEXT, PATH, TOOLS
+from test_item_references import PATH, TOOLS
 from wire_formats import error_of
 
 from akunu_py.server.errors import Problem
@@ -19,36 +19,6 @@ def made(server, *, stream=False, path=PATH, **body):
     response = server.post(path, {"tools": TOOLS, "stream": stream, **body})
     assert response.status_code == 200, response.text
     return events_of(response)[-1][1]["response"] if stream else response.json()
-
-
-def results(response):
-    return [
-        {"type": "function_call_output", "call_id": item["call_id"], "output": "out"}
-        for item in response["output"]
-        if "call_id" in item
-    ]
-
-
-@pytest.mark.parametrize("stream", [False, True])
-def test_what_follows_a_response_is_the_whole_conversation(server, backend, stream):
-    """The backend is asked the same as when the client sends all items itself."""
-    backend.play(EVERYTHING)
-    first = made(server, input="Hi", instructions="Be brief.", stream=stream)
-    assert first["previous_response_id"] is None
-    backend.play(said("Done."))
-    second = made(server, input=results(first), previous_response_id=first["id"], stream=stream)
-    assert second["previous_response_id"] == first["id"]
-    backend.play(said("Yes."))
-    last = {"input": [NEXT], "instructions": "Be long.", "previous_response_id": second["id"]}
-    made(server, **last, stream=stream)
-    short = backend.request
-    whole = [ASK, *first["output"], *results(first), *second["output"], NEXT]
-    made(server, input=whole, instructions="Be long.", stream=stream)
-    assert backend.request.messages == short.messages
-    roles = ["system", "user", "assistant", "tool", "tool", "tool", "assistant", "user"]
-    assert [message.role for message in short.messages] == roles
-    assert short.messages[0].text == "Be long."  # those of the response before are its own
-    assert short.messages[2].reasoning == "Let me\n\nsee. "
 
 
 def test_one_response_may_be_followed_twice(server, backend):

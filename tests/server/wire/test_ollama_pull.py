@@ -1,7 +1,6 @@
 """/api/pull: the real library in its child process, against a hub on this machine."""
 
 import asyncio
-import contextlib
 import hashlib
 import json
 import os
@@ -14,7 +13,7 @@ from scripted_server import PATIENCE_S
 
 from akunu_py.server import pulls
 from akunu_py.server.pulls import Pulls
-from akunu_py.system.errors import ModelFormatError, ServerBusyError
+from akunu_py.system.errors import ModelFormatError
 
 PULL = "/api/pull"
 LARGE = os.urandom(2**20)
@@ -192,29 +191,6 @@ def test_with_a_fetch_the_programs_end_that_it_started(monkeypatch, tmp_path):
         asyncio.run(fetch_and_leave(listening.getsockname()[1])) as other,
     ):
         assert other.recv(1) == b""
-
-
-def test_who_asks_for_one_of_four_follows_it(monkeypatch):
-    ended = []
-
-    def begin(key):
-        return SimpleNamespace(followers=0, task=SimpleNamespace(cancel=lambda: ended.append(key)))
-
-    monkeypatch.setattr(pulls, "Pull", begin)
-
-    async def ask():
-        made = Pulls(print)
-        async with contextlib.AsyncExitStack() as stack:
-            names = [f"hf:o/r{number}" for number in range(4)]
-            running = [await stack.enter_async_context(made.following(name)) for name in names]
-            async with made.following("hf:o/r2") as again:
-                assert again is running[2]
-            with pytest.raises(ServerBusyError):
-                await stack.enter_async_context(made.following("hf:o/r4"))
-            assert not ended
-        assert sorted(ended) == names
-
-    asyncio.run(ask())
 
 
 @pytest.mark.parametrize("stream", [True, False])

@@ -219,20 +219,6 @@ def test_stream_tells_what_was_cached(server, path):
     assert response.headers["content-type"].startswith(kind)
 
 
-def test_replies_of_several_clients_run_at_once(server, backend):
-    """A reply that waits holds up no other."""
-    backend.scripts = lambda request: (
-        [ACCEPTED, Pause()] if request.prompt == "slow" else said("quick")
-    )
-    content = json.dumps({"prompt": "slow"}).encode()
-    lines = ["POST /v1/completions HTTP/1.1", "Host: localhost", f"Content-Length: {len(content)}"]
-    with server.socket() as connection:
-        connection.sendall("\r\n".join([*lines, "", ""]).encode() + content)
-        assert backend.paused.wait(300)
-        for _ in range(5):
-            assert "quick" in server.post(COMPLETIONS, {"prompt": "x"}).text
-
-
 def test_accepted_late_is_no_addition(server, backend):
     backend.play([Prefilled(1), Accepted(30), ContentDelta("x"), Finished("stop", USAGE)])
     response = server.post(MESSAGES, BODIES[MESSAGES] | {"stream": True})

@@ -25,7 +25,6 @@ PARTS = {
         ({"type": "input_audio", "input_audio": {"data": "aGk=", "format": "wav"}}, "audio"),
     ],
 }
-CASES = [(path, *case) for path, cases in PARTS.items() for case in cases]
 
 
 def text(path, said="Look"):
@@ -54,42 +53,6 @@ def result(path, content):
 def asked(server, path, *said):
     body = {"input" if path == RESPONSES else "messages": list(said)}
     return server.post(path, body | ({"max_tokens": 5} if path == MESSAGES else {}))
-
-
-@pytest.mark.parametrize(("path", "part", "word"), CASES)
-def test_left_out_of_results_and_older_messages(server, backend, path, part, word):
-    told = f"[{word} left out: this model reads text]"
-    hi = {"role": "user", "content": "Hi"}
-    places = {
-        "result": [hi, *result(path, [text(path), part])],
-        "result alone": [hi, *result(path, [part])],
-        "older": [{"role": "user", "content": [text(path), part]}, *result(path, "x"), hi],
-        "assistant": [hi, {"role": "assistant", "content": [part]}, hi],
-        "older, then another of the user": [{"role": "user", "content": [part]}, hi],
-    }
-    for name, said in places.items():
-        response = asked(server, path, *said)
-        assert response.status_code == 200, (name, response.text)
-        assert response.headers["x-akunu-ignored"] == part["type"]
-        texts = [message.text for message in backend.request.messages]
-        assert sum(one.count(told) for one in texts) == 1, name
-        assert not name.startswith("result") or texts[-1].endswith(told)
-
-
-@pytest.mark.parametrize(("path", "part", "word"), CASES)
-def test_refused_in_the_newest_message_of_the_user(server, backend, path, part, word):
-    newest = {"role": "user", "content": [text(path), part]}
-    for said in ([newest], [{"role": "user", "content": "Hi"}, *result(path, "x"), newest]):
-        response = asked(server, path, *said)
-        assert response.status_code == 400
-        assert "only text" in response.json()["error"]["message"]
-    assert not backend.requests
-    # What the model did since then does not make it older.
-    if path != MESSAGES:
-        assert asked(server, path, newest, *result(path, "x")).status_code == 400
-    # A client that takes it back, or asks something else, goes on.
-    again = asked(server, path, newest, {"role": "user", "content": "Without it, then."})
-    assert again.status_code == 200
 
 
 @pytest.mark.parametrize("path", [CHAT, RESPONSES])
