@@ -4,6 +4,8 @@ import subprocess
 import sys
 from collections.abc import Set as AbstractSet
 
+import click
+
 HEAVY = frozenset({
     "huggingface_hub", "jinja2", "mlx", "mlx_lm", "numpy", "prompt_toolkit", "rich", "sentencepiece",
     "tokenizers", "transformers",
@@ -31,3 +33,8 @@ def printed_and_imported(
     assert done.stderr == ""
     output, modules = done.stdout.rsplit("imported", 1)
     return output, looked_for & set(modules.split())
+
+
+def words_left(context: click.Context) -> list[str]:
+    """Return the words of a group's command that the group has not read."""
+    return [*context._protected_args, *context.args]

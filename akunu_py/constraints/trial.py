@@ -44,9 +44,6 @@ _RETRY_S = 2
 _START_S = 60.0
 """Longest wait for a new child: a cold disk may take a while to import llguidance from."""
 
-_CHILDREN = 2
-"""Grammars that are tried at once; as many children stay ready."""
-
 _VERDICTS = 1024
 """Grammars whose result is remembered: agents send the same tools each turn."""
 
@@ -67,11 +64,16 @@ class TrialResult:
 
 
 class CompileTrial:
-    """Compiles grammars in children that it keeps, within one limit of time; from any thread."""
+    """Compiles grammars in children that it keeps, within one limit of time; from any thread.
 
-    def __init__(self, seconds: float = MOST_SECONDS, most_bytes: int = MOST_BYTES) -> None:
+    So many grammars are tried at once, and as many children stay ready.
+    """
+
+    def __init__(
+        self, seconds: float = MOST_SECONDS, most_bytes: int = MOST_BYTES, children: int = 2
+    ) -> None:
         self._limits = seconds, most_bytes
-        self._places = threading.BoundedSemaphore(_CHILDREN)
+        self._places = threading.BoundedSemaphore(children)
         self._turn = threading.Lock()
         self._idle: list[_Child] = []
         self._asked: set[_Child] = set()

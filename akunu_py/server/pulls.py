@@ -25,7 +25,6 @@ from akunu_py.system.errors import AkunuError, ServerBusyError
 
 _log = logging.getLogger(__name__)
 
-_AT_ONCE = 4
 _RETRY_S = 60
 _FOLDERS = re.compile(r"(?<![\w.:/])/(?:[^/:;,'\"`\n]+/)*(?=[\w.])")
 """Of this machine, in a sentence: no business of clients. OWNER/REPO and addresses stay."""
@@ -72,11 +71,12 @@ class Pulls:
     """Fetches for requests, of which each model has one at most; for one event loop.
 
     `adopt` takes the name that was asked for and the path of the model, and has requests find it.
-    It is called in a thread, once at a time, and may raise AkunuError.
+    It is called in a thread, once at a time, and may raise AkunuError. `most` are fetched at once.
     """
 
-    def __init__(self, adopt: Callable[[str, Path], object]) -> None:
+    def __init__(self, adopt: Callable[[str, Path], object], *, most: int = 4) -> None:
         self._adopt = adopt
+        self._most = most
         self._adopting = asyncio.Lock()
         self._running: dict[str, Pull] = {}
 
@@ -87,9 +87,9 @@ class Pulls:
         Raises ConfigError for a name of nothing that can be fetched, and ServerBusyError.
         """
         key = str(fetchable(name))
-        if key not in self._running and len(self._running) >= _AT_ONCE:
+        if key not in self._running and len(self._running) >= self._most:
             raise ServerBusyError(
-                f"{_AT_ONCE} models are being fetched already; try again later",
+                f"{self._most} models are being fetched already; try again later",
                 retry_after_s=_RETRY_S,
             )
         pull = self._running.get(key) or Pull(key)

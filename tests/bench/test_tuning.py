@@ -64,6 +64,11 @@ def test_from_which_confidence_a_draft_pays():
     assert found.match_for(0.99) is None
 
 
+def costs_of(engine):
+    """The costs of passes that an engine knows."""
+    return engine._memories.costs.state.costs
+
+
 @pytest.mark.slow
 def test_a_real_measurement_is_remembered(tiny_gguf, tmp_path, monkeypatch):
     monkeypatch.setenv("AKUNU_CACHE_DIR", str(tmp_path))
@@ -76,7 +81,7 @@ def test_a_real_measurement_is_remembered(tiny_gguf, tmp_path, monkeypatch):
             engine, context_tokens=20, repeats=3, progress=lambda *done: seen.append(done)
         )
         assert engine.generate([5, 6, 7], max_tokens=8).token_ids == before
-        costs = engine._memories.costs.state.costs
+        costs = costs_of(engine)
         assert costs.cost(20, 5) <= max(found.times.costs.values())
         with pytest.raises(ContextOverflowError, match="measure with fewer"):
             run_tuning(engine, context_tokens=engine.context - 20)
@@ -91,9 +96,9 @@ def test_a_real_measurement_is_remembered(tiny_gguf, tmp_path, monkeypatch):
     assert "1" not in kept
     assert float(kept["33"]) == pytest.approx(found.times.costs[33], abs=1e-4)
     with Engine.load(tiny_gguf) as engine:
-        assert engine._memories.costs.state.costs.is_measured(20, 33)
+        assert costs_of(engine).is_measured(20, 33)
     with Engine.load(tiny_gguf, reproducible=True) as engine:
-        assert not engine._memories.costs.state.costs.is_measured(20, 33)
+        assert not costs_of(engine).is_measured(20, 33)
 
 
 def test_the_command(tiny_gguf):

@@ -8,6 +8,7 @@ from pathlib import Path
 import click
 import pytest
 from click.testing import CliRunner
+from command_help import words_left
 from gguf_files import drawn, write_adapter
 
 from akunu_py.cli import first_words
@@ -43,7 +44,7 @@ def understood(line):
     context = cli.make_context("akunu", list(arguments))
     command, name, values = cli, (), {}
     while isinstance(command, click.Group):
-        rest = [*context._protected_args, *context.args]
+        rest = words_left(context)
         found, command, rest = command.resolve_command(context, rest)
         context = command.make_context(found, rest, parent=context)
         name, values = (*name, found), dict(context.params)

@@ -7,6 +7,7 @@ from pathlib import Path
 import click
 import pytest
 from click.testing import CliRunner
+from command_help import words_left
 
 from akunu_py.cli.main import cli
 from akunu_py.model_store.known_models import default_model_path
@@ -69,9 +70,7 @@ def parse(command, name, arguments, parent=None):
     """Parse as click does, down to the command, without running it."""
     context = command.make_context(name, list(arguments), parent=parent)
     if isinstance(command, click.Group):
-        found, below, rest = command.resolve_command(
-            context, [*context._protected_args, *context.args]
-        )
+        found, below, rest = command.resolve_command(context, words_left(context))
         parse(below, found, rest, context)
 
 

@@ -149,7 +149,7 @@ def test_benchmarks_refuse_too(
         raise LoadedError
 
     monkeypatch.setattr("akunu_py.models.load.load_model", load)
-    monkeypatch.setattr("akunu_py.engine.engine.open_model", load)
+    monkeypatch.setattr(Engine, "load", load)
     machine_memory(1000)
     arguments = [
         "bench",

@@ -44,6 +44,11 @@ def grammar(body):
     return json.dumps({"grammars": [body]})
 
 
+def processes(trial):
+    """The processes of the children that wait for a grammar."""
+    return [child._process for child in trial._idle]
+
+
 @pytest.fixture(scope="module")
 def trial():
     made = CompileTrial(0.1)
@@ -76,9 +81,9 @@ def test_others_are_compiled_by_one_child_that_stays(trial):
     found = [trial.result(grammar(body), 300) for body in bodies]
     assert [(one.error, one.refused) for one in found] == [("", "")] * 3
     assert all(0 < one.seconds < 0.1 for one in found)
-    (child,) = trial._idle
+    (process,) = processes(trial)
     assert trial.result(grammar({"json_schema": {"not": {}}}), 300).error
-    assert trial._idle == [child]
+    assert processes(trial) == [process]
 
 
 def test_what_fails_at_the_first_tokens_is_an_error(trial):
@@ -99,9 +104,9 @@ def test_an_end_of_llguidance_refuses_the_grammar_alone():
 
 def test_a_child_that_was_ended_meanwhile_is_replaced(trial):
     assert trial.result(grammar({"lark_grammar": 'start: "b"'}), 300).refused == ""
-    for child in trial._idle:
-        child._process.kill()
-        child._process.wait()
+    for process in processes(trial):
+        process.kill()
+        process.wait()
     assert trial.result(grammar({"lark_grammar": 'start: "c"'}), 300).refused == ""
 
 
@@ -114,8 +119,7 @@ def test_a_longer_trial_is_apart_from_quick_ones(monkeypatch):
     bomb = grammar(EXPENSIVE["multipleOf"])
     with pytest.raises(ConstraintError, match="takes too long"):
         check_cost(bomb, 300)
-    for _ in range(trials._CHILDREN):
-        long._places.acquire()
+    monkeypatch.setattr(trials, "_LONG", CompileTrial(0.2, children=0))
     check_cost(grammar({"lark_grammar": 'start: "d"'}), 300)
     with pytest.raises(ServerBusyError, match="machine is too busy"):
         check_cost(bomb, 301)
@@ -129,25 +133,29 @@ def test_a_constraint_is_tried_before_it_is_compiled(monkeypatch):
 
     from akunu_py.constraints import make_matcher
 
-    monkeypatch.setattr(trials, "_LONG", trials._QUICK)
+    quick = CompileTrial()
+    monkeypatch.setattr(trials, "_QUICK", quick)
+    monkeypatch.setattr(trials, "_LONG", quick)
     with pytest.raises(ConstraintError, match=r"regex: it is too complex \(compiling"):
         make_matcher(Constraint.regex("((a{1000}){1000}){9}"), tiny()[1])
+    quick.close()
 
 
 def test_those_that_wait_for_the_same_grammar_share_its_verdict(monkeypatch):
-    trial, asked = CompileTrial(), []
+    trial, asked, answer = CompileTrial(children=1), [], threading.Event()
 
     def ask(*_):
         asked.append(None)
+        assert answer.wait(60)
         return trials.TrialResult("", 0.1)
 
     monkeypatch.setattr(trial, "_ask", ask)
-    for _ in range(trials._CHILDREN):
-        trial._places.acquire()
     threads = [threading.Thread(target=trial.result, args=("", 1)) for _ in range(4)]
     for thread in threads:
         thread.start()
-    trial._places.release()
+    # Those that come behind an answer would find it, too.
+    time.sleep(0.05)
+    answer.set()
     for thread in threads:
         thread.join()
     assert len(asked) == 1
@@ -157,7 +165,7 @@ def test_a_busy_machine_refuses_nothing_for_good(monkeypatch):
     trial = CompileTrial(20)
     body = grammar({"json_schema": intersection(5)})
     with monkeypatch.context() as patched:
-        patched.setattr(trials._Child, "ask", lambda *_: None)
+        patched.setattr(trials, "_MOST_WAIT_S", 0)
         with pytest.raises(ServerBusyError, match="machine is too busy"):
             trial.result(body, 300)
     assert trial.result(body, 300).refused == ""
@@ -166,7 +174,7 @@ def test_a_busy_machine_refuses_nothing_for_good(monkeypatch):
 
 def test_trials_under_way_end_with_the_server():
     """Those that wait for a place, too; later ones are made."""
-    trial = CompileTrial(20)
+    trial = CompileTrial(20, children=2)
     errors = []
 
     def ask(count):
@@ -174,10 +182,10 @@ def test_trials_under_way_end_with_the_server():
             trial.result(grammar({"json_schema": intersection(count)}), 300)
         errors.append(raised.value)
 
-    threads = [threading.Thread(target=ask, args=(25 + i,)) for i in range(trials._CHILDREN + 2)]
+    threads = [threading.Thread(target=ask, args=(25 + i,)) for i in range(4)]
     for thread in threads:
         thread.start()
-    while len(trial._asked) < trials._CHILDREN:
+    while len(trial._asked) < 2:
         time.sleep(0.01)
     trial.close()
     for thread in threads:

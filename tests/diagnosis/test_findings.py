@@ -74,13 +74,17 @@ def test_what_akunu_itself_needs():
     assert facts.needed.keys() == VERSIONS.keys()
 
 
-def test_metadata_in_any_order_of_its_versions(monkeypatch):
+def test_metadata_in_any_order_of_its_versions(monkeypatch, tmp_path):
     """As hatchling, setuptools and poetry write them."""
     lines = [
         "mlx[cpu]<0.33,>=0.32.2; sys_platform != 'darwin'", "mlx-lm >=0.32.2, <0.33",
         "huggingface_hub (>=1.31)", "numpy", "click ; extra == 'x'",
     ]  # fmt: skip
-    monkeypatch.setattr("akunu_py.diagnosis.system.requires", lambda _: lines)
+    metadata = tmp_path / "akunu_py-1.dist-info" / "METADATA"
+    metadata.parent.mkdir()
+    fields = ["Metadata-Version: 2.1", "Name: akunu-py", "Version: 1"]
+    metadata.write_text("\n".join([*fields, *(f"Requires-Dist: {line}" for line in lines)]))
+    monkeypatch.syspath_prepend(tmp_path)
     assert System().needed() == {
         "mlx": ">=0.32.2,<0.33", "mlx-lm": ">=0.32.2,<0.33", "huggingface-hub": ">=1.31",
         "numpy": "", "click": "",

@@ -11,6 +11,7 @@ from template_excerpts import format_of
 
 from akunu_py.constraints.trial import TrialResult
 from akunu_py.system.errors import ConfigError
+from akunu_py.tool_calls import enforceable as of_tools
 from akunu_py.tool_calls.enforceable import enforceable
 from akunu_py.tool_calls.grammar import required_calls
 from akunu_py.tool_calls.writing import write_calls
@@ -163,7 +164,7 @@ def test_what_is_too_expensive_is_not_enforced_at_all(monkeypatch):
         asked.append(schema)
         return TrialResult("", 0.25, "it is too complex", late=True)
 
-    monkeypatch.setattr("akunu_py.tool_calls.enforceable.try_schema", too_expensive)
+    monkeypatch.setattr(of_tools, "try_schema", too_expensive)
     found = enforced(tool({"allOf": [{"pattern": "a.*"}]}))
     assert found.tool.parameters == {"type": "object", "additionalProperties": {}}
     assert found.loosened == ("tools.search.parameters",)
@@ -179,7 +180,7 @@ def test_the_tools_of_a_request_are_looked_at_for_a_while(monkeypatch, error):
         asked.append(schema)
         return TrialResult(error, 0.2)
 
-    monkeypatch.setattr("akunu_py.tool_calls.enforceable.try_schema", slow)
+    monkeypatch.setattr(of_tools, "try_schema", slow)
     tools = [
         Tool(f"t{i}", "", {"properties": {f"{error}{i}": {"type": "string"}}}) for i in range(100)
     ]

@@ -138,6 +138,22 @@ def test_large_bodies_are_read_beside_the_loop(server, monkeypatch, path):
     assert large.startswith("akunu requests")
 
 
+class CountedBodies(Bodies):
+    """It knows which requests hold some."""
+
+    def __init__(self, most):
+        super().__init__(most)
+        self.holders = set()
+
+    def hold(self, request_id, num_bytes):
+        self.holders.add(request_id)
+        super().hold(request_id, num_bytes)
+
+    def let_go(self, request_id):
+        super().let_go(request_id)
+        self.holders.discard(request_id)
+
+
 class TestMemory:
     def test_small_bodies_find_some_whatever_large_ones_hold(self):
         bodies, held = Bodies(1000), []
@@ -157,20 +173,20 @@ class TestMemory:
         bodies.hold("late", 200)
 
     def test_half_sent_bodies_share_it(self, server, monkeypatch):
-        bodies = Bodies(1000)
+        bodies = CountedBodies(1000)
         monkeypatch.setattr(server.service, "bodies", bodies)
         part = head(server, CHAT, "Content-Length: 900") + b" " * 300
         with server.socket() as one, server.socket() as other:
             for number, connection in enumerate((one, other)):
                 connection.sendall(part)
-                while len(bodies._held) == number:
+                while len(bodies.holders) == number:
                     threading.Event().wait(0.01)
             third = head(server, CHAT, "Content-Length: 900", "Connection: close") + b" " * 300
             refusal = raw(server, third, finish=False)
             assert refusal.startswith(b"HTTP/1.1 503")
             assert b"retry-after: " in refusal
             assert server.post(CHAT, BODY).status_code == 200
-        while bodies._held:
+        while bodies.holders:
             threading.Event().wait(0.01)
 
     def test_what_was_unpacked_counts(self, server, monkeypatch):

@@ -49,6 +49,11 @@ def until(condition):
     raise AssertionError("it did not come to that")
 
 
+def under_way(pulling):
+    """The fetches that are under way."""
+    return list(pulling.pulls._running.values())
+
+
 def test_without_allow_pull_nothing_is_fetched(server):
     response = server.post(PULL, {"model": "smollm2"})
     assert response.status_code == 403
@@ -155,7 +160,7 @@ def test_those_who_ask_for_the_same_share_a_fetch(pulling):
     assert pulling.hub.held.wait(PATIENCE_S)
     threads.append(follow(pulling, found[1], {"model": "o/r/m.gguf"}))
     threads.append(follow(pulling, found[1]))
-    until(lambda: sum(pull.followers for pull in pulling.pulls._running.values()) == 3)
+    until(lambda: sum(pull.followers for pull in under_way(pulling)) == 3)
     # Replies go on meanwhile.
     assert pulling.server.get("/api/version").status_code == 200
     pulling.hub.release.set()
@@ -203,9 +208,9 @@ def test_a_client_that_leaves_ends_it(pulling, hub_cache, stream):
             % (len(body), body)
         )
         assert pulling.hub.held.wait(PATIENCE_S)
-        [pull] = pulling.pulls._running.values()
+        [pull] = under_way(pulling)
     until(pull.task.done)
-    assert (pull.task.cancelled(), pulling.pulls._running, pulling.adopted) == (True, {}, [])
+    assert (pull.task.cancelled(), under_way(pulling), pulling.adopted) == (True, [], [])
     assert len(list(hub_cache.glob("*/blobs/*.incomplete"))) == 1
 
 
@@ -214,14 +219,14 @@ def test_the_end_of_the_server_ends_it(pulling):
     lines = []
     thread = follow(pulling, lines)
     assert pulling.hub.held.wait(PATIENCE_S)
-    [pull] = pulling.pulls._running.values()
+    [pull] = under_way(pulling)
     pull.task.get_loop().call_soon_threadsafe(pulling.pulls.stop)
     thread.join()
     assert lines[-1] == {"error": "the server ends; ask again later"}
 
 
-def test_only_few_are_fetched_at_once(pulling, monkeypatch):
-    monkeypatch.setattr("akunu_py.server.pulls._AT_ONCE", 0)
+def test_only_few_are_fetched_at_once(pulling):
+    pulling.server.service.pulls = Pulls(print, most=0)
     refused = pulling.server.post(PULL, {"model": "hf:o/r", "stream": False})
     assert refused.status_code == 503
     assert int(refused.headers["retry-after"]) > 0
