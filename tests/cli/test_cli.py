@@ -150,12 +150,6 @@ def test_wrong_options_are_explained_as_they_were_typed(tiny_gguf, arguments, wo
     assert words in run("generate", tiny_gguf, *arguments, code=2).stderr
 
 
-def test_a_prompt_that_is_too_long(tiny_gguf):
-    result = run("generate", tiny_gguf, "-p", "hello world " * 400)
-    assert result.exit_code == 1
-    assert "context holds 256" in result.output
-
-
 def test_missing_files_and_directories(tmp_path):
     assert "there is no" in run("chat", tmp_path / "missing.gguf").stderr
     assert "no config.json" in run("chat", tmp_path).stderr

@@ -193,14 +193,6 @@ def test_words_for_models_are_known_behind_models_too(word):
     assert behind[0] == "models"
 
 
-def test_words_of_others_are_refused_behind_models_too():
-    for words in (["ps"], ["update"], ["models", "ps"]):
-        result = CliRunner().invoke(cli, words)
-        assert result.exit_code == 2
-        assert "There is no akunu " in result.stderr
-        assert "akunu chat" not in result.stderr
-
-
 @pytest.fixture
 def names(tmp_path, monkeypatch, tiny_gguf):
     """Names of models of every kind: a file, a folder's, an alias, and one that leads nowhere."""
@@ -279,14 +271,6 @@ def test_a_model_given_twice_and_a_prompt_given_twice(tiny_gguf):
 )  # fmt: skip
 def test_set_takes_names_of_other_programs(name, field, value):
     assert getattr(with_field(CHAT_DEFAULT, name, str(value)), field) == value
-
-
-def test_set_temp_in_a_chat(tiny_gguf):
-    lines = "/set temp 0.7\n/set parameter num_predict 3\n"
-    result = CliRunner().invoke(cli, ["chat", str(tiny_gguf)], input=lines)
-    assert result.exit_code == 0
-    assert "temperature 0.7\n" in result.stderr
-    assert "max_tokens 3\n" in result.stderr
 
 
 def test_no_two_options_share_a_name():

@@ -128,11 +128,6 @@ def test_drafters_are_those_of_the_registry():
     assert names == ["ngram", "ngram-window", "ngram-assisted", "ngram-draft-model"]
 
 
-def test_models_are_offered_beside_files(offered):
-    assert ("file", "x") in offered("chat", incomplete="x")
-    assert ("file", "") in offered("generate", "--draft-model")
-
-
 def test_akunus_own_models_are_offered(offered, monkeypatch, tmp_path):
     monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path / "none"))
     for words in (

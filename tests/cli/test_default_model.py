@@ -2,7 +2,6 @@
 
 import dataclasses
 import hashlib
-import json
 import shutil
 import subprocess
 import sys
@@ -22,7 +21,6 @@ from akunu_py.model_store import names
 from akunu_py.model_store.known_models import SMOLLM2
 from akunu_py.server.model_source import served_model
 from akunu_py.system.errors import ConfigError, HubError
-from akunu_py.system.settings import Settings
 
 TOY = ROOT / "models" / "akunu-tiny.gguf"
 
@@ -63,27 +61,6 @@ def test_a_damaged_one_says_how_to_fetch_it(stand_in, tmp_path):
     other = tmp_path / "other.gguf"
     other.write_bytes(stand_in.read_bytes())
     assert "smollm2" not in run("generate", str(other), "-p", "x", "--raw", code=1).stderr
-
-
-def test_names_of_users_come_before(data, tmp_path, monkeypatch):
-    settings = Settings(tmp_path / "c", False, {}, None, ())
-    monkeypatch.chdir(tmp_path)
-    own = tmp_path / "smollm2"
-    own.write_bytes(b"GGUF")
-    assert names.resolve_model("smollm2", settings).resolve() == own
-    chosen = settings._replace(model=str(TOY))
-    assert names.resolve_model(None, chosen) == TOY
-
-
-def test_the_list_shows_both(data):
-    (wanted, toy) = json.loads(run("models", "list", "--json").stdout)[:2]
-    assert (wanted["name"], wanted["path"], wanted["place"]) == ("smollm2", None, "akunu")
-    assert (toy["name"], toy["path"]) == ("akunu-tiny", str(TOY))
-    assert "smollm2  (SmolLM2-135M-Instruct, not fetched yet)" in run("models", "list").stdout
-
-
-def test_the_list_shows_one_that_is_there(stand_in):
-    assert "smollm2  (SmolLM2-135M-Instruct)\n" in run("models", "list").stdout
 
 
 def test_one_name_and_one_size_wherever_it_is_shown(stand_in):

@@ -30,11 +30,6 @@ def test_a_reply_that_was_cut_says_so(tiny_gguf, options, words):
     assert "ends here" not in result.stdout
 
 
-def test_a_reply_that_ended_by_itself_says_nothing(tiny_gguf):
-    ended = run("generate", tiny_gguf, "--raw", "-p", "hello", "--logit-bias", "331=1e6", code=0)
-    assert "ends here" not in ended.stderr
-
-
 def test_cut_replies_of_a_file_are_counted(tiny_gguf, tmp_path):
     prompts = tmp_path / "p.jsonl"
     prompts.write_text('{"prompt": "a"}\n{"prompt": "b"}\n')

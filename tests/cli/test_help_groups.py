@@ -33,20 +33,6 @@ def groups(text):
     return found
 
 
-@pytest.mark.parametrize("command", ["chat", "generate"])
-def test_options_stand_in_groups_and_what_matters_comes_first(command):
-    found = groups(shown(command, "--help"))
-    # The chat sets the form of its replies by /set.
-    headings = [one for one in HEADINGS[1:] if one != "Form" or command == "generate"]
-    assert list(found) == ["Options", *headings]
-    assert {"model", "temperature", "max-tokens", "seed", "drafter", "help"} <= set(
-        found["Options"]
-    )
-    assert len(found["Options"]) <= 18
-    assert "top-p" in found["Sampling"]
-    assert "num-draft-tokens" in found["Drafting"]
-
-
 def test_each_option_of_a_reply_is_in_the_group_of_its_declaration():
     few, everything = groups(shown("chat", "--help")), groups(shown("chat", "--help-all"))
     for declared in options_of(GenerationConfig):
@@ -58,12 +44,6 @@ def test_each_option_of_a_reply_is_in_the_group_of_its_declaration():
             heading = declared.heading or "Options"
             assert flag in everything[heading], flag
             assert (flag in few[heading]) == (not declared.rare), flag
-
-
-def test_rare_options_are_taken_without_being_shown(tiny_gguf):
-    assert "--lenience" not in shown("generate", "--help")
-    arguments = ["generate", str(tiny_gguf), "--raw", "-p", "x", "-n", "1", "--q6k", "planes"]
-    assert CliRunner().invoke(cli, arguments).exit_code == 0
 
 
 @pytest.mark.lab

@@ -177,12 +177,6 @@ def test_missing_program(server, monkeypatch):
         assert agent.install in launch(name, "--port", server.port, code=1).stderr
 
 
-@pytest.mark.parametrize(("do", "code"), [("0", 0), ("7", 7), ("die", 128 + signal.SIGKILL)])
-def test_exit_code_is_the_agents(server, agents, do, code, monkeypatch):
-    monkeypatch.setenv("DO", do)
-    launch("claude", "--port", server.port, code=code)
-
-
 def test_missing_and_wrong_key(locked, agents, tmp_path):
     assert "give --api-key-file FILE" in launch("codex", "--port", locked.port, code=2).stderr
     wrong = tmp_path / "wrong"

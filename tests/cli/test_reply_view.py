@@ -71,18 +71,6 @@ def test_a_pipe_gets_no_reasoning_where_none_is_wanted(reasoning):
     assert pipe.getvalue() == "yes\n\n"
 
 
-@pytest.mark.parametrize(
-    ("options", "rows"),
-    [
-        ({}, ["well", "", "yes"]),
-        ({"reasoning": "hide", "plain": True}, ["**yes**"]),
-        ({"plain": True}, ["<think>well</think>**yes**"]),
-    ],
-)
-def test_plain_text_has_its_markers_unless_reasoning_is_hidden(options, rows):
-    assert shown([event("<think>well</think>**yes**")], **options).rows() == rows
-
-
 def test_plain_on_a_terminal_is_harmless_text():
     screen = shown([event("# a **b**\x1b[31m\n- c")], plain=True)
     assert screen.rows() == ["# a **b**\N{REPLACEMENT CHARACTER}[31m", "- c"]
@@ -116,22 +104,6 @@ def test_drafts_are_tinted_by_source(plain):
     # Names have the tints of their text.
     tints = [span.style for span in drafts.spans]
     assert len(tints) == len(set(tints)) == 2
-
-
-def test_only_what_a_reply_has_of_a_draft_is_counted():
-    """A draft of four: one refused, and of three accepted the reply's end keeps two."""
-    drafted = tuple(DraftedToken(7, place - 1, place != 1, source="prompt") for place in range(4))
-    detail = StepDetail(0, "auto", 0, drafted, 3, "bonus", "target")
-    stats = StepStats("auto", 4, 2, 2, 2, "bonus", 0.0, 0.0, 0.0, lambda: detail)
-    pieces = (TextPiece("a ", "prompt"), TextPiece("b", "prompt"))
-    _, drafts = drafts_of([StreamEvent("a b", (), stats, None, pieces)])
-    assert str(drafts) == "2 tokens in 1 pass; 2 were copied: 2 from the prompt"
-
-
-def test_without_drafts_only_counts_are_said():
-    screen, drafts = drafts_of([event("It was")])
-    assert screen.rows() == ["It was"]
-    assert str(drafts) == "1 token in 1 pass"
 
 
 def test_where_nothing_is_tinted_nothing_is_counted():
@@ -171,29 +143,6 @@ def test_reasoning_is_dimmed():
     written = "".join(screen.written)
     assert re.search(r"\x1b\[2mF", written)
     assert not re.search(r"\x1b\[2mT", written)
-
-
-def test_reasoning_is_folded_into_a_line():
-    times = iter(range(1000))
-    screen = shown(letters(THOUGHTS), reasoning="fold", clock=lambda: next(times) / 10)
-    line, *rest = screen.rows()
-    # All that comes before the answer, a letter a token.
-    assert THOUGHTS.index("The **") == 41
-    assert re.fullmatch(r"thought: 41 tokens, \d+\.\d s", line)
-    assert float(line.split()[-2]) > 1
-    assert rest == ["", "The answer."]
-    assert "thinking: 20 tokens" in "".join(screen.written)
-
-
-@pytest.mark.parametrize("plain", [True, False])
-def test_reasoning_is_hidden(plain):
-    screen = shown(letters(THOUGHTS), reasoning="hide", plain=plain)
-    assert screen.rows() == ["The **answer**." if plain else "The answer."]
-
-
-def test_a_prompt_that_ends_with_a_marker_begins_inside():
-    screen = shown(letters("well\n</think>\nyes"), reasoning="hide", prompt_end="<a>\n<think>\n")
-    assert screen.rows() == ["yes"]
 
 
 def test_thoughts_without_an_end_are_shown():

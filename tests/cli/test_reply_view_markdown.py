@@ -17,7 +17,6 @@ from akunu_py.cli.reply_view import make_view
 from akunu_py.cli.reply_view.blocks import BlockRenderer, split_blocks
 from akunu_py.cli.reply_view.colors import CODE, MARKDOWN
 from akunu_py.cli.reply_view.draft_tint import DraftTint
-from akunu_py.cli.reply_view.live_lines import Line, LiveLines
 
 SIZES = [(80, 24), pytest.param((200, 50), marks=pytest.mark.slow)]
 
@@ -158,16 +157,6 @@ def test_blocks_cover_the_text(lines):
     assert [block.begin for block in blocks] == sorted({block.begin for block in blocks})
 
 
-@pytest.mark.parametrize("size", SIZES)
-def test_code_higher_than_the_screen_is_all_there_once(size):
-    code = [f"line_{number} = {number}" for number in range(size[1] + 20)]
-    pieces = [
-        part for line in ["before", "", "```python", *code, "```", "after"] for part in (line, "\n")
-    ]
-    screen = streamed(pieces, *size)
-    assert screen.rows() == ["before", "", *(f"  {line}" for line in code), "", "after"]
-
-
 def test_long_code_is_laid_out_in_parts(monkeypatch):
     """What a step of the model waits for must not grow with the block."""
     laid_out = []
@@ -186,22 +175,6 @@ def test_long_code_is_laid_out_in_parts(monkeypatch):
     assert streamed(pieces).rows() == shown
     assert max(laid_out) < 50
     assert streamed(["".join(pieces)]).rows() == shown
-
-
-def test_rows_above_the_screen_stay_as_they_were_drawn():
-    rows = [f"row{number}" for number in range(60)]
-    screen = streamed(["**", *(f"{row}\n" for row in rows), "last**"])
-    assert screen.rows() == ["**row0", *rows[1:], "last"]
-    assert screen.cells("row59").bold
-
-
-def test_a_line_is_kept_from_wrapping_until_it_is_final():
-    screen = TerminalScreen()
-    live = LiveLines(screen, screen.size)
-    live.draw([Line("x" * 99, 80)])
-    assert len(screen.rows()) == 1
-    live.finish([Line("x" * 99, 80)])
-    assert screen.rows() == ["x" * 80, "x" * 19]
 
 
 def test_a_table_higher_than_the_screen_is_as_it_was_written():

@@ -179,17 +179,6 @@ def test_a_context_holds_as_far_as_a_model_has_one(serve, tmp_path, tiny_gguf, d
     assert "allows 2 to 256 tokens" in serve(tiny_gguf, "--context", 1024)[1][-1]
 
 
-def test_a_head_is_looked_for_once(serve, tmp_path, tiny_gguf, monkeypatch):
-    link(tmp_path / "a.gguf", tiny_gguf)
-    looks = []
-    monkeypatch.setattr(
-        "akunu_py.models.nearby_heads.find_nearby_head", lambda model, _: looks.append(model)
-    )
-    for words in (["--models", tmp_path], [tmp_path / "a.gguf"]):
-        assert serve(*words, "--heads", "auto")[::2] == (["a"], 0)
-    assert looks == [tmp_path / "a.gguf"] * 2
-
-
 def test_a_folder_that_may_not_be_read(serve, tmp_path, tiny_gguf, monkeypatch):
     (tmp_path / "locked").mkdir()
     link(tmp_path / "good.gguf", tiny_gguf)

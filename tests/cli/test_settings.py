@@ -87,11 +87,6 @@ def given(kind, source, value):
     return [], {}, line if source == "top" else f"[chat]\n{line}"
 
 
-def test_what_editors_on_other_systems_leave_in_a_file(config):
-    config.write_bytes(b"\xef\xbb\xbf# caf\xc3\xa9\r\n[chat]\r\ntop-k = 7\r\n")
-    assert values("chat")["top_k"] == 7
-
-
 def test_where_a_file_is_not_toml(config):
     config.write_text("temperature = 1\n[chat\n")
     assert "(at line 2, column 6)" in run("chat", code=2).output
@@ -108,18 +103,6 @@ def test_a_variable_that_sets_nothing_is_a_warning():
     assert run("--quiet", "chat", AKUNU_TEMPERTURE="1").stderr == ""
     # That of another command is one.
     assert run("chat", AKUNU_BENCH_ALPHA_TEMPERATURE="1", AKUNU_MODEL="m").stderr == ""
-
-
-def test_a_command_of_a_group(config):
-    config.write_text("temperature = 2\n")
-    assert values("bench", "alpha", "m")["temperature"] == [2.0]
-    config.write_text("temperature = 2\n[bench]\ntemperature = [3, 4.5]\n")
-    assert values("bench", "alpha", "m")["temperature"] == [3.0, 4.5]
-    config.write_text("[bench]\ntemperature = 3\n[bench.alpha]\ntemperature = 5\n")
-    assert values("bench", "alpha", "m")["temperature"] == [5.0]
-    assert values("chat")["temperature"] == 0.0
-    variables = {"AKUNU_BENCH_ALPHA_TEMPERATURE": "6 7"}
-    assert values("bench", "alpha", "m", **variables)["temperature"] == [6.0, 7.0]
 
 
 def test_a_model_that_must_be_given_is_given(config):

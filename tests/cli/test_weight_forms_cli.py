@@ -41,10 +41,6 @@ def test_generate_says_that_memory_decided(model, scarce):
     assert not run("--quiet", "generate", model, *REPLY).stderr
 
 
-def test_nothing_is_said_where_exact_weights_fit(model):
-    assert "fitted" not in run("generate", model, *REPLY).stderr
-
-
 def test_the_choice_can_be_set_for_good(model, monkeypatch):
     monkeypatch.setenv("AKUNU_EXACT_WEIGHTS", "false")
     assert "fitted quantized" in run("--verbose", "generate", model, *REPLY).stderr

@@ -66,13 +66,6 @@ def test_aliases_and_own_models_keep_their_names(tmp_path):
     assert list(choice("fast, akunu-tiny")) == ["fast", "akunu-tiny"]
 
 
-def test_links_keep_their_names_and_lead_to_one_model(tmp_path):
-    touched(tmp_path, "0123abc")
-    (tmp_path / "link.gguf").symlink_to(tmp_path / "0123abc")
-    (tmp_path / "other.gguf").symlink_to(tmp_path / "0123abc")
-    assert choice(tmp_path) == {"link": tmp_path / "link.gguf"}
-
-
 @pytest.mark.parametrize(
     ("there", "fetched", "name"),
     [

@@ -56,20 +56,6 @@ def small_pieces(monkeypatch):
 
 
 @pytest.mark.parametrize("linked", [True, False])
-def test_files_are_as_the_hub_has_them(hub, hub_cache, linked):
-    hub.add("o/r", {"a/m-Q4_0.gguf": LARGE, "n-Q8_0.gguf": b""}, linked=linked)
-    path = pull("hf:o/r:Q4_0")
-    assert path.read_bytes() == LARGE
-    assert path == hub_cache / "models--o--r" / "snapshots" / COMMIT / "a" / "m-Q4_0.gguf"
-    assert path.is_symlink()
-    assert pull("hf:o/r:Q8_0").read_bytes() == b""
-    assert unfinished(hub_cache) == []
-    found = cached_repository("o/r")
-    assert found.snapshot.current
-    assert found.unfinished_bytes == 0
-
-
-@pytest.mark.parametrize("linked", [True, False])
 def test_a_fetch_is_taken_up_where_it_was_left(hub, hub_cache, small_pieces, linked):
     hub.add("o/r", {"m.gguf": LARGE}, linked=linked)
     # As often as the library tries by itself.
@@ -178,20 +164,6 @@ def test_private(hub, monkeypatch):
     assert {asked.authorization for asked in hub.asked if asked.path.startswith("/content/")} == {
         ""
     }
-
-
-@pytest.mark.parametrize("status", [429, 500, 503])
-@pytest.mark.parametrize("ending", ["/api/models/o/r", "/m.gguf"])
-def test_a_hub_that_is_busy(hub, hub_cache, status, ending):
-    hub.add("o/r", {"m.gguf": LARGE})
-    hub.statuses[ending] = status
-    text = failure("hf:o/r")
-    assert "o/r cannot be fetched" in text
-    assert str(status) in text
-    assert "try again" in text
-    assert not list(hub_cache.rglob("*.gguf"))
-    hub.statuses.clear()
-    assert pull("hf:o/r").read_bytes() == LARGE
 
 
 def test_a_file_that_is_announced_and_not_there(hub):

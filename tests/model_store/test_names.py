@@ -6,7 +6,6 @@ import subprocess
 import sys
 
 import pytest
-from hub_server import COMMIT, add_to_cache
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -15,9 +14,7 @@ from akunu_py.model_store.aliases import aliases_path, delete_alias, load_aliase
 from akunu_py.model_store.known_models import default_model_path
 from akunu_py.model_store.names import (
     HubName,
-    fetch,
     friendly_name,
-    locate,
     parse_hub_name,
     resolve_model,
 )
@@ -148,12 +145,6 @@ def test_a_quantization_is_fetched_with_all_its_parts_and_nothing_else(hub):
         resolve("hf:o/r:Q4_K_M")
 
 
-def test_file_names_are_not_patterns(hub):
-    hub.add("o/r", {"m[1]-Q4_0.gguf": b"a", "m1-Q8_0.gguf": b"b"})
-    assert resolve("hf:o/r:Q4_0").read_bytes() == b"a"
-    assert hub.fetched == ["m[1]-Q4_0.gguf"]
-
-
 def test_an_mlx_model_is_fetched_without_code_and_pickles(hub):
     hub.add("o/mlx", MLX)
     folder = resolve("hf:o/mlx")
@@ -186,31 +177,6 @@ def test_a_missing_part_is_named(hub):
 def test_a_repository_without_a_model(hub):
     hub.add("o/r", {"README.md": b"", "pytorch_model.bin": b"", "run.py": b""})
     assert "no model that akunu reads" in refusal("hf:o/r")
-
-
-def test_an_incomplete_model_in_the_cache_is_fetched_whole(hub, hub_cache):
-    hub.add("o/r", REPOSITORY)
-    add_to_cache(hub_cache, "o/r", {"m-Q8_0-00001-of-00002.gguf": b"eight"})
-    path = resolve("hf:o/r:Q8_0")
-    assert hub.fetched == ["m-Q8_0-00002-of-00002.gguf"]
-    assert path.with_name("m-Q8_0-00002-of-00002.gguf").exists()
-
-
-def test_nothing_is_fetched_where_that_is_not_wanted(hub):
-    hub.add("o/r", REPOSITORY)
-    assert "akunu models pull hf:o/r:Q8_0" in refusal("hf:o/r:Q8_0", download=False)
-    assert hub.fetched == []
-
-
-def test_pull_asks_the_hub_but_for_offline(hub, hub_cache, monkeypatch):
-    hub.add("o/r", REPOSITORY)
-    fetch(HubName("o/r", "Q4_K_M"))
-    assert fetch(HubName("o/r", "Q4_K_M")).read_bytes() == b"four"
-    assert hub.fetched == ["m-Q4_K_M.gguf"]
-    assert len(hub.asked_for("/api/models/o/r")) == 2
-    monkeypatch.setattr("huggingface_hub.is_offline_mode", lambda: True)
-    assert fetch(HubName("o/r", "Q4_K_M")).read_bytes() == b"four"
-    assert len(hub.asked_for("/api/models/o/r")) == 2
 
 
 def test_the_librarys_own_offline_error(hub_cache, monkeypatch):
@@ -246,16 +212,6 @@ def test_no_network(hub_cache, tmp_path):
     )
 
 
-def test_other_revisions_are_not_taken_for_the_current_one(hub, hub_cache):
-    hub.add("o/r", REPOSITORY)
-    add_to_cache(hub_cache, "o/r", {"m-Q4_K_M.gguf": b"old"}, commit="b" * 40)
-    path = resolve("hf:o/r:Q4_K_M")
-    assert path.read_bytes() == b"old"
-    add_to_cache(hub_cache, "o/r", {"m-Q8_0.gguf": b"new"})
-    assert resolve("hf:o/r:Q4_K_M").read_bytes() == b"four"
-    assert COMMIT in str(resolve("hf:o/r:Q4_K_M"))
-
-
 def test_a_damaged_cache(hub_cache):
     hub_cache.parent.mkdir(exist_ok=True)
     assert hub_cache_module.cached_repositories() == []
@@ -279,14 +235,6 @@ def test_links_that_lead_nowhere(hub_cache, tmp_path):
     assert refusal("o/r").count("hf:o/r") == 1
 
 
-def test_a_path_that_may_not_be_looked_at(hub_cache, monkeypatch):
-    def stat(self, **_):
-        raise PermissionError(13, "Permission denied")
-
-    monkeypatch.setattr("pathlib.Path.exists", stat)
-    assert "m.gguf cannot be opened: Permission denied" in refusal("m.gguf")
-
-
 def test_aliases(hub, tmp_path):
     (tmp_path / "m.gguf").touch()
     save_alias("mine", str(tmp_path / "m.gguf"))
@@ -301,26 +249,6 @@ def test_aliases(hub, tmp_path):
     assert load_aliases() == {"emigre": "hf:o/r:Q4_K_M"}
     with pytest.raises(ConfigError, match="no alias named mine"):
         delete_alias("mine")
-
-
-@pytest.mark.parametrize(
-    ("name", "meant"),
-    [
-        ("smolm2", "smollm2"), ("akunutiny", "akunu-tiny"), ("qwen3-0.6-Q8_0.gguf", "qwen3-0.6b-Q8_0.gguf"),
-        ("below/lama.gguf", "below/llama.gguf"), ("{}/below/lama.gguf", "{}/below/llama.gguf"), ("phi-4.guf", "phi-4.gguf"),
-        ("xyz", None), ("nowhere/lama.gguf", None),
-    ],
-)  # fmt: skip
-def test_a_misspelt_name_is_told_what_was_meant(name, meant, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    for file in ("qwen3-0.6b-Q8_0.gguf", "below/llama.gguf", "folder/phi-4.gguf"):
-        (tmp_path / file).parent.mkdir(exist_ok=True)
-        (tmp_path / file).touch()
-    settings = load_settings()._replace(model_folders=(tmp_path / "folder",))
-    with pytest.raises(ConfigError) as raised:
-        locate(name.format(tmp_path), settings)
-    hint = "" if meant is None else f" Did you mean {meant.format(tmp_path)}?"
-    assert str(raised.value).endswith(f"show what there is.{hint}")
 
 
 def test_an_alias_does_not_lead_to_another(hub_cache):

@@ -108,17 +108,6 @@ def test_prompt_longer_than_the_context(served, loaded):
     assert error["message"].endswith(f" > {loaded.context} maximum")
 
 
-def test_model_is_described(loaded):
-    model = served_model(loaded)
-    assert model.id == "roomy"
-    assert model.context == loaded.context
-    assert not model.fills_in
-    with loaded.sibling() as untried:
-        assert served_model(untried).takes_turns() is None
-        assert untried.joined_passes() is not None
-        assert not served_model(untried).takes_turns()
-
-
 def test_the_template_is_that_of_the_file(served, tmp_path, tiny_gguf):
     assert served.get("/props").json()["chat_template"] == CHAT_TEMPLATE
     folder = write_folder(tmp_path / "folder", tiny_gguf)

@@ -11,7 +11,6 @@ import numpy as np
 import pytest
 from engine_server import serving
 from gguf_files import write_tiny_llama
-from scripted_server import events_of
 
 from akunu_py.engine.engine import Engine
 
@@ -82,19 +81,6 @@ def test_the_end_of_a_reply_has_a_log_probability(engine, server):
     [choice] = server.post(PATH, asked | {"logit_bias": {str(end): 100}}).json()["choices"]
     assert len(choice["logprobs"]["token_logprobs"]) == len(ids) + 1
     assert choice["finish_reason"] == "stop"
-
-
-def test_a_stream_has_the_same(server):
-    asked = {"prompt": TEXTS, "echo": True, "logprobs": 1, "max_tokens": 4, "temperature": 0}
-    whole = server.post(PATH, asked).json()["choices"]
-    texts, tokens = [""] * 3, [[], [], []]
-    for _, chunk in events_of(server.post(PATH, asked | {"stream": True}))[:-1]:
-        for choice in chunk["choices"]:
-            texts[choice["index"]] += choice["text"]
-            if choice["logprobs"]:
-                tokens[choice["index"]] += choice["logprobs"]["token_logprobs"]
-    assert texts == [choice["text"] for choice in whole]
-    assert tokens == [choice["logprobs"]["token_logprobs"] for choice in whole]
 
 
 def test_echo_alone_and_reading_alone(server):

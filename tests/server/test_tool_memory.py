@@ -51,13 +51,3 @@ def test_others_are_listed_at_the_beginning(client, messages, tools):
     memory = ToolMemory()
     memory.arrange("x", [SYSTEM, ASKED], [A, B])
     assert memory.arrange(client, messages, tools) == (messages, tools)
-
-
-def test_the_first_tools_of_a_conversation_are_listed():
-    memory = ToolMemory()
-    memory.arrange("x", [SYSTEM, ASKED], [])
-    goes_on = [SYSTEM, ASKED, REPLY, RESULT]
-    assert memory.arrange("x", goes_on, [A, B]) == (goes_on, [A, B])
-    memory.arrange("x", goes_on, [])  # as for a title
-    again = [*goes_on, MORE, LAST]
-    assert memory.arrange("x", again, [B, A]) == (again, [A, B])

@@ -285,15 +285,6 @@ def test_settings_are_listed_as_wide_as_the_terminal(conversation, notes):
     assert max(map(len, notes[-1].splitlines()[:-1])) <= 50
 
 
-def test_draft_show_leaves_the_drafter_and_can_be_ended(actions, conversation, notes):
-    do(actions, "/draft show")
-    assert actions.show_drafts
-    assert "coloured" in notes[-1]
-    do(actions, "/draft show")
-    assert not actions.show_drafts
-    assert conversation.config.drafter is None
-
-
 def test_draft_on_means_the_default_where_none_was_chosen(actions, conversation, notes):
     do(actions, "/draft off")
     do(actions, "/draft off")

@@ -23,18 +23,6 @@ from akunu_py.system.errors import ConfigError
 SESSION = ChatSession("a model", "be brief", (Turn("hällo \x1b[31m", "one\ntwo"), Turn("b", "")))
 
 
-def test_a_session_comes_back(tmp_path):
-    path = tmp_path / "s.json"
-    save_session(path, SESSION)
-    assert load_session(path) == SESSION
-    other = ChatSession("b", None, ())
-    save_session(path, other)
-    assert path.stat().st_mode & 0o777 == 0o600
-    assert load_session(path) == other
-    assert [entry.name for entry in tmp_path.iterdir()] == ["s.json"]
-    assert path.read_text("utf-8").splitlines()[1] == f' "format": "{FORMAT}",'
-
-
 def test_a_link_stays_a_link(tmp_path):
     (tmp_path / "link").symlink_to(tmp_path / "s.json")
     save_session(tmp_path / "link", SESSION)

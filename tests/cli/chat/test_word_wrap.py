@@ -19,16 +19,6 @@ def rows(text, width):
     return [text[begin:end] for begin, end in pairwise(starts)]
 
 
-def test_rows_end_between_words():
-    assert rows("one two three", 8) == ["one two ", "three"]
-    assert rows("one two three", 7) == ["one two ", "three"]
-    assert rows("one two   three", 7) == ["one two   ", "three"]
-    assert rows("abcdefghij kl", 4) == ["abcd", "efgh", "ij ", "kl"]
-    assert rows("中文中文 ab", 5) == ["中文", "中文 ", "ab"]
-    assert rows("", 5) == [""]
-    assert rows("one", 5) == ["one"]
-
-
 TEXTS = st.text("ab 中", max_size=40)
 
 

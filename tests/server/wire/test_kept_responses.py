@@ -1,7 +1,7 @@
 """Responses that are kept: what follows one, and getting, deleting and counting."""
 
 import pytest
-from scripted_server import ACCEPTED, USAGE, called, events_of, running, said
+from scripted_server import USAGE, called, events_of, running, said
 from test_item_references import PATH, TOOLS
 from wire_formats import error_of
 
@@ -11,7 +11,7 @@ from akunu_py.server.responses.form import ResponseForm
 from akunu_py.server.responses.tools import ToolBook
 from akunu_py.server.security import Access, digests
 from akunu_py.values.recent_texts import RecentTexts
-from akunu_py.values.reply_deltas import ContentDelta, ReasoningDelta
+from akunu_py.values.reply_deltas import ContentDelta
 
 
 def made(server, *, stream=False, path=PATH, **body):
@@ -27,16 +27,6 @@ def test_one_response_may_be_followed_twice(server, backend):
     for text in ("And now?", "And then?"):
         made(server, input=text, previous_response_id=first["id"])
         assert [one.text for one in backend.request.messages] == ["Hi", "One.", text]
-
-
-@pytest.mark.parametrize("end", [Finished("length", USAGE), RuntimeError("x")])
-def test_a_reply_that_was_cut_may_be_followed(server, backend, end):
-    backend.play([ACCEPTED, ReasoningDelta("So"), ContentDelta("Hello wor"), end])
-    first = made(server, input="Hi", stream=True)
-    assert first["status"] == ("incomplete" if isinstance(end, Finished) else "failed")
-    backend.play(said("Yes."))
-    made(server, input="Go on", previous_response_id=first["id"])
-    assert [one.text for one in backend.request.messages] == ["Hi", "Hello wor", "Go on"]
 
 
 def test_a_client_that_leaves_at_the_end_changes_nothing():

@@ -70,17 +70,6 @@ def test_left_out_of_the_system_text_of_messages(server, backend):
     assert "[image left out" in backend.request.messages[0].text
 
 
-def test_custom_results_with_images(server, backend):
-    part = PARTS[RESPONSES][0][0]
-    items = [
-        {"role": "user", "content": "Hi"},
-        {"type": "custom_tool_call", "call_id": "c", "name": "shot", "input": "x"},
-        {"type": "custom_tool_call_output", "call_id": "c", "output": [part]},
-    ]
-    assert asked(server, RESPONSES, *items).status_code == 200
-    assert backend.request.messages[-1].text == "[image left out: this model reads text]"
-
-
 def test_unknown_parts_are_listed(server, backend):
     said = {"role": "user", "content": [text(RESPONSES), {"type": "hologram"}]}
     response = asked(server, RESPONSES, said)
