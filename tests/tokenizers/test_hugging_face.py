@@ -6,7 +6,7 @@ import re
 import numpy as np
 import pytest
 from fuzz_texts import gapped_vocabulary, make_texts, vocabulary_texts
-from test_gguf_tokenizers import tiny_metadata
+from test_gguf_tokenizer import tiny_metadata
 from tokenizers import Tokenizer
 from vocabularies import real, small
 

@@ -4,7 +4,7 @@ import pytest
 from fuzz_texts import make_texts
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
-from test_gguf_tokenizers import BPE, RAW, SPM
+from test_gguf_tokenizer import BPE, RAW, SPM
 from vocabularies import EACH, NAMES, small
 
 TINY = {"bpe": BPE, "spm": SPM, "raw": RAW}

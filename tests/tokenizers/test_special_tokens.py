@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from test_gguf_tokenizers import tiny, tiny_metadata
+from test_gguf_tokenizer import tiny, tiny_metadata
 from vocabularies import small
 
 from akunu_py.system.errors import ConfigError

@@ -5,7 +5,7 @@ import re
 import numpy as np
 import pytest
 from gguf_files import CHAT_TEMPLATE
-from test_gguf_tokenizers import tiny, tiny_metadata
+from test_gguf_tokenizer import tiny, tiny_metadata
 from vocabularies import real
 
 from akunu_py.system.errors import ConfigError, ModelFormatError

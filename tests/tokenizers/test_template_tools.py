@@ -11,7 +11,7 @@ from hostile_templates import HOSTILE
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from shared_files import SHARED
-from test_gguf_tokenizers import tiny, tiny_metadata
+from test_gguf_tokenizer import tiny, tiny_metadata
 
 from akunu_py.gguf.reader import GGUFFile
 from akunu_py.system.errors import ConfigError, ModelFormatError

@@ -5,7 +5,7 @@ import time
 import numpy as np
 import pytest
 from fuzz_texts import pair_vocabulary
-from test_gguf_tokenizers import tiny
+from test_gguf_tokenizer import tiny
 
 from akunu_py.tokenizers import from_gguf
 

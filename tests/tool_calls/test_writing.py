@@ -2,7 +2,7 @@
 
 import pytest
 from template_excerpts import EXCERPTS, format_of
-from test_formats import TOOLS, ambiguous, hard_calls
+from test_format import TOOLS, ambiguous, hard_calls
 
 from akunu_py.tool_calls.format import QuotedArguments, TaggedArguments
 from akunu_py.tool_calls.known import HERMES, known_format

@@ -8,7 +8,7 @@ from gguf_files import CHAT_TEMPLATE, CONTROL_TOKENS
 from hostile_templates import HOSTILE
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
-from test_gguf_tokenizers import tiny, tiny_metadata
+from test_gguf_tokenizer import tiny, tiny_metadata
 
 from akunu_py.system.errors import ConfigError, ModelFormatError
 from akunu_py.tokenizers import ChatTemplate, chat_template, sandbox
