@@ -10,7 +10,6 @@ import sys
 from pathlib import Path
 from types import SimpleNamespace
 
-import click
 import pytest
 from bench.bench_fakes import CLOCK, FakeEngine, reply
 from bench.result_values import result
@@ -31,8 +30,6 @@ DRAFTED = {
     "steps": 10, "steps_with_draft": 4, "drafted": 16, "accepted": 12, "tested": 15,
     "output_tokens": 22,
 }  # fmt: skip
-
-OF_THE_LAB = [pytest.param(name, marks=pytest.mark.lab) for name in ("alpha", "compare", "sweep")]
 
 
 @pytest.fixture
@@ -155,30 +152,6 @@ def test_tables_are_drawn_closer_where_they_would_be_cut(columns, size, between)
     assert (" " * between).join(["x" * size] * columns) in console.file.getvalue()
 
 
-def test_options_of_drafting_reach_the_replies_and_the_file(fake):
-    drafting = {
-        "draft_sampling": "rejection", "ngram_order": 3, "ngram_min_match": 2, "lenience": 0.5,
-        "adjust_residual": False,
-    }  # fmt: skip
-    words = [
-        "--limit", "1", "--drafter", "ngram", "--draft-sampling", "rejection", "--temperature",
-        "0.7", "--ngram-order", "3", "--ngram-min-match", "2", "--lenience", "0.5", "--no-adjust",
-    ]  # fmt: skip
-    result = run("--json", *words)
-    assert result.exit_code == 0, result.output
-    record = json.loads(result.stdout)
-    assert {name: record["arguments"][name] for name in drafting} == drafting
-    assert record["arguments"]["num_proposals"] == 1
-    assert {name: getattr(fake.drafting, name) for name in drafting} == drafting
-    assert record["timing"]["drafting"]["total"]["identical"] is None
-    assert "Warning: replies are not exact" in result.stderr
-    shown = run(*words)
-    assert rows(shown.stdout)["all"][-2:] == ["not", "exact"]
-    assert "Replies with drafting are not exact" in shown.stdout
-    said = "draft sampling rejection, ngram order 3, ngram min match 2, lenience 0.5, "
-    assert f"{said}adjust residual False" in " ".join(shown.stdout.split())
-
-
 @pytest.mark.lab
 def test_the_command_of_a_result_gives_the_same_options(fake, tmp_path):
     from akunu_lab.commands.report import command_text
@@ -198,20 +171,6 @@ def test_defaults(fake):
         "drafter": "auto", "num_draft_tokens": 48, "draft_budget": "auto", "max_tokens": 128,
         "temperature": 0.0, "seed": 0,
     }  # fmt: skip
-
-
-@pytest.mark.parametrize(
-    ("words", "limit", "max_tokens"),
-    [
-        ([], None, 128),
-        (["--quick"], 2, 64),
-        (["--quick", "--limit", "1"], 1, 64),
-        (["--quick", "--max-tokens", "9"], 2, 9),
-    ],
-)
-def test_quick_takes_few_unless_told_how_many(fake, words, limit, max_tokens):
-    found = json.loads(run("--json", "--category", "edit", *words).stdout)["arguments"]
-    assert (found["limit"], found["max_tokens"]) == (limit, max_tokens)
 
 
 def test_the_number_of_tokens_is_the_drafters_own_where_nobody_says(fake):
@@ -462,34 +421,10 @@ def test_a_file_gets_a_line_now_and_then_on_stderr(fake, clock):
     assert quiet.stderr == ""
 
 
-def test_lines_of_progress_are_whole_lines_and_few(capsys, clock):
-    with count_progress("tokens") as progress:
-        for done in range(1000):
-            progress(done, 1000)
-            clock.now += 1 / 16
-    shown = capsys.readouterr()
-    assert shown.out == ""
-    assert shown.err.splitlines() == [
-        f"akunu: {n}/1000 tokens, about {s} s left"
-        for n, s in ((160, 52), (320, 42), (480, 32), (640, 22), (800, 12), (960, 2))
-    ]
-
-
 def test_help_imports_nothing_heavy():
     output, imported = printed_and_imported("bench", "hit-rate", "--help")
     assert "--num-draft-tokens" in output
     assert not imported
-
-
-def test_the_short_options_of_a_chat(fake):
-    result = run("-m", "model.gguf", "-t", "0.7", "-s", "3", "--limit", "1", "--json")
-    assert result.exit_code == 0, result.output
-    arguments = json.loads(result.stdout)["arguments"]
-    assert (arguments["model"], arguments["temperature"], arguments["seed"]) == (
-        "model.gguf",
-        0.7,
-        3,
-    )
 
 
 def test_a_model_given_twice_and_a_number_of_threads(fake):
@@ -500,16 +435,3 @@ def test_a_model_given_twice_and_a_number_of_threads(fake):
     assert result.exit_code == 2
     assert "-t 8 would be a temperature" in result.output
     assert run("--temp", "8", "--limit", "1").exit_code == 0
-
-
-@pytest.mark.parametrize("name", ["hit-rate", "speed", *OF_THE_LAB])
-def test_a_model_is_given_as_in_a_chat(name):
-    measuring = bench.get_command(click.Context(bench), name)
-    spellings = {spelling: p.name for p in measuring.params for spelling in p.opts}
-    assert spellings["-m"] == spellings["--model"] == "model_option"
-    # In compare, where all is greedy, -t is the other programs' number of threads.
-    if "-t" in spellings:
-        long = "--threads" if name == "compare" else "--temperature"
-        assert spellings["-t"] == spellings[long]
-    if "--seed" in spellings:
-        assert spellings["-s"] == spellings["--seed"]

@@ -20,19 +20,6 @@ def script(monkeypatch):
     return module
 
 
-def test_a_ratio_above_one_is_akunus_lead(script):
-    def seen(cpu_s, first_s):
-        # Of two replies: their first texts came after `first_s` of processor time, and 4 s.
-        return [[cpu_s * (1 + place), 2, 18, 12, 2 * first_s, 8] for place in range(5)]
-
-    ours, theirs = script.table(2, {"akunu": seen(1, 0.5), "other": seen(2, 2.0)})
-    # 5 sets of 12 tokens in 15 and in 30 seconds.
-    same = "1.00 (1.00-1.00)"
-    assert ours == f"| 2 | akunu | 4.00 | {same} | 0.50 | {same} | 4.00 | {same} | 90 | 60 |"
-    lead = "2.00 | 2.00 (2.00-2.00) | 2.00 | 4.00 (4.00-4.00)"
-    assert theirs == f"| 2 | other | {lead} | 4.00 | {same} | 90 | 60 |"
-
-
 def test_no_prompt_continues_another_or_comes_twice(script):
     found = [prompt for some in script.sets(5, 8) for prompt in some]
     assert len({prompt.session for prompt in found}) == len(found) == 48

@@ -135,17 +135,6 @@ def test_a_session_that_is_interrupted_is_reported():
     )
 
 
-@pytest.mark.parametrize("record", FORMATS.values(), ids=FORMATS)
-def test_files_by_path(tmp_path, record):
-    plain, packed = tmp_path / "set.jsonl", tmp_path / "set.jsonl.gz"
-    plain.write_bytes(b"\xef\xbb\xbf" + lines(record).replace(b"\n", b"\r\n"))
-    packed.write_bytes(gzip.compress(lines(record)))
-    assert read_prompts(plain) == read_prompts(packed)
-    ((prompt,), failures) = read_prompts(plain)
-    assert failures == ()
-    assert prompt.category == record.get("category", "set")
-
-
 def test_files_that_cannot_be_read(tmp_path, monkeypatch):
     path = tmp_path / "f.jsonl"
 
@@ -227,15 +216,3 @@ TEXT = st.text(st.sampled_from(list('{}[]:,"ab\\u0d8n\n ')), max_size=60)
 def test_lines_cut_and_mended_wrongly(text, known, start, length):
     line = json.dumps(known)
     never_but_config_error((line[:start] + text + line[start + length :]).encode(), "f")
-
-
-@given(st.binary(max_size=40), st.integers(0, 200))
-def test_damaged_gzip_files(tmp_path_factory, noise, place):
-    packed = gzip.compress(lines(*KNOWN), mtime=0)
-    path = tmp_path_factory.getbasetemp() / "damaged.jsonl.gz"
-    path.write_bytes(packed[:2] + packed[2:place] + noise + packed[place + len(noise) :])
-    try:
-        prompts, _ = read_prompts(path)
-    except ConfigError:
-        return
-    assert prompts

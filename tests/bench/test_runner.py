@@ -87,17 +87,6 @@ def test_an_arm_that_its_options_forbid_ends_the_run():
         run_arms([FakeArm("a", [ConfigError("forbidden")])], [item(1)], store=Memory())
 
 
-def test_an_interrupt_keeps_what_is_finished():
-    def interrupted(prompt):
-        return [KeyboardInterrupt()] if prompt[0] == 2 else [(3,)]
-
-    store = Memory()
-    found = run_arms([FakeArm("a", interrupted)], [item(1), item(2), item(3)], store=store)
-    assert [done.item.id for done in found.items] == ["i1"]
-    assert not found.finished
-    assert list(store) == ["i1"]
-
-
 def test_a_run_that_ends_early_has_the_items_before():
     """And is no interrupted one. The first item is answered in any case."""
     told = []
@@ -107,18 +96,6 @@ def test_a_run_that_ends_early_has_the_items_before():
     )  # fmt: skip
     assert [done.item.id for done in found.items] == ["i1", "i2"]
     assert found.finished
-
-
-def test_stored_sessions_are_not_answered_again():
-    items = [item(1), item(2, session="talk"), item(3, session="talk")]
-    store = Memory()
-    before = run_arms([FakeArm("a", [(3,), (4, 5)])], items[:2], store=store)
-    log = []
-    after = run_arms([FakeArm("a", [(9,)], log=log)], items, store=store)
-    # A turn needs what was remembered of the one before; the warm-up comes first.
-    assert [number for number, _ in asked(log)] == [2, 2, 3]
-    assert after.items[0] == before.items[0]
-    assert after.items[2].replies["a"].token_ids == (9,)
 
 
 def test_a_stored_item_of_another_prompt_is_answered_again():

@@ -165,17 +165,6 @@ def test_a_forced_choice_costs_a_choice(loaded):
     assert sampler.choose(row, 4).dtype == row.argmax().dtype
 
 
-def test_an_item_that_does_not_fit_is_left_out(engine):
-    report = run_speed(
-        engine, [item("long", (1,) * 2000), item("a")], drafters=["none"], max_tokens=12,
-        with_costs=False,
-    )  # fmt: skip
-    assert {run.item.id for run in report.runs} == {"a"}
-    (failure,) = report.findings().failures
-    assert failure.item == "long"
-    assert "the context holds 256, 13 of the reply included" in failure.error
-
-
 def test_mlx_lm_decodes_with_the_model_wired_as_its_users_have_it(loaded, monkeypatch):
     """`stream_generate` wires the model on Metal; without that it would be measured too slow."""
     wired = []
