@@ -18,7 +18,7 @@ from free_ports import free_ports
 from scripted_server import running
 
 from akunu_py.cli.launch import local_server
-from akunu_py.cli.launch.agents import AGENTS
+from akunu_py.cli.launch.agents import AGENTS, shortage
 from akunu_py.cli.main import cli
 from akunu_py.server.security import Access, digests
 
@@ -100,6 +100,19 @@ def test_claude(server, agents, monkeypatch):
     assert variables["ANTHROPIC_MODEL"] == variables["ANTHROPIC_DEFAULT_HAIKU_MODEL"] == "tiny"
     assert variables["CLAUDE_CODE_MAX_CONTEXT_TOKENS"] == "4096"
     assert variables["CLAUDE_CODE_MAX_OUTPUT_TOKENS"] == "1024"
+
+
+def test_codex(server, agents):
+    launch("codex", "--port", server.port, "--", "exec", "Hi")
+    arguments = agents()["arguments"]
+    assert arguments[-2:] == ["exec", "Hi"]
+    assert set(arguments[:-2:2]) == {"-c"}
+    assert set(arguments[1:-2:2]) == {
+        'model="tiny"', 'model_provider="akunu"', "model_context_window=4096",
+        'model_providers.akunu.name="akunu"', 'model_providers.akunu.wire_api="responses"',
+        f'model_providers.akunu.base_url="{server.url}/v1"',
+    }  # fmt: skip
+    assert "AKUNU_API_KEY" not in agents()["variables"]
 
 
 def test_opencode(server, agents):
@@ -330,6 +343,21 @@ def test_session_with_its_own_server(agents, default_model, tmp_path, monkeypatc
 
 def small(context, trained):
     return local_server.LocalServer("http://127.0.0.1:1", "tiny", context, trained=trained)
+
+
+@pytest.mark.parametrize("agent", AGENTS.values(), ids=AGENTS)
+def test_a_context_that_is_too_small_is_told_with_what_would_do(agent):
+    """A larger one as far as the model has more, else another model."""
+    wanted = agent.context
+    assert agent.sends < wanted
+    said = shortage(agent, small(wanted - 1, wanted))
+    assert f"{agent.sends:,} tokens" in said
+    assert f"a context of {wanted - 1:,}: start the server with --context {wanted}," in said
+    said = shortage(agent, small(2048, wanted - 1))
+    assert "--context" not in said
+    assert f"no more than {wanted - 1:,}, so choose one with a context of {wanted:,}" in said
+    assert f"--context {wanted}" in shortage(agent, small(2048, None))
+    assert shortage(agent, small(wanted, wanted)) == shortage(agent, small(None, None)) == ""
 
 
 def test_the_warning_comes_before_the_agent_starts(server, agents, monkeypatch):

@@ -102,6 +102,17 @@ def test_a_size_that_is_known_late_loses_nothing():
     assert set(words) <= {f"w{n}_{n}" for n in re.findall(r"w(\d+)_\1(?!\d)", rows)}
 
 
+def test_a_line_that_goes_on_is_not_written_anew():
+    screen = ResizingScreen()
+    written = []
+    screen.write = written.append
+    live = LiveLines(screen, screen.size)
+    live.draw([Line("one \x1b[1mtwo\x1b[0m", 7)])
+    live.draw([Line("one \x1b[1mtwo three\x1b[0m", 13), Line("four", 4)])
+    live.draw([Line("one \x1b[1mtwo three\x1b[0m", 13), Line("\x1b[1mfour\x1b[0m", 4)])
+    assert written[1:] == ["\x1b[1m three\x1b[0m\nfour", "\r\x1b[2K\x1b[1mfour\x1b[0m"]
+
+
 def test_parts_of_one_letter_are_written_together():
     screen = ResizingScreen()
     written = []

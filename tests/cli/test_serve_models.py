@@ -16,6 +16,14 @@ from akunu_py.cli.main import cli
 from akunu_py.server import running
 from akunu_py.system.errors import MemoryLimitError, ModelFormatError
 
+KINDS = (
+    "empty", "cut", "cut in its header", "HTML", "LFS pointer", "unknown architecture",
+    "dangling link", "circular link", "pipe", "missing part", "first part missing",
+    "folder without weights", "folder with a tokenizer alone", "folder without a config",
+    "folder with bad weights", "folder with a pipe", "folder with half its weights",
+    "unknown vocabulary", "folder with a cut tokenizer",
+)  # fmt: skip
+
 
 @pytest.fixture
 def serve(monkeypatch):
@@ -117,6 +125,24 @@ def make_bad(kind, place, good):
             write_folder(path, good)
             os.truncate(path / "tokenizer.json", 999)
     return path
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_bad_model_is_left_out_with_a_line(kind, serve, tmp_path, tiny_gguf):
+    bad = make_bad(kind, tmp_path, tiny_gguf)
+    said = serve("--models", tmp_path)[1:]
+    assert said[1] == 2
+    assert said[0][-2] == "Error: none of the models can be served:"
+    assert str(bad) in said[0][-1]
+    link(tmp_path / "good.gguf", tiny_gguf)
+    link(tmp_path / "other.gguf", tiny_gguf.with_name("other.gguf"))
+    tiny_gguf.with_name("other.gguf").write_bytes(tiny_gguf.read_bytes())
+    models, lines, code = serve("--models", tmp_path)
+    assert (models, code) == (["good", "other"], 0)
+    assert len(lines) == 2
+    assert lines[0].startswith("left out: ")
+    assert str(bad) in lines[0]
+    assert "good and 1 more at http" in lines[1]
 
 
 KINDS = (

@@ -235,6 +235,14 @@ def test_links_that_lead_nowhere(hub_cache, tmp_path):
     assert refusal("o/r").count("hf:o/r") == 1
 
 
+def test_a_path_that_may_not_be_looked_at(hub_cache, monkeypatch):
+    def stat(self, **_):
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr("pathlib.Path.exists", stat)
+    assert "m.gguf cannot be opened: Permission denied" in refusal("m.gguf")
+
+
 def test_aliases(hub, tmp_path):
     (tmp_path / "m.gguf").touch()
     save_alias("mine", str(tmp_path / "m.gguf"))

@@ -28,7 +28,7 @@ from akunu_py.server.prefix_cache import PrefixCache
 from akunu_py.server.reply_response import Patience
 from akunu_py.server.served_models import ServedModels
 from akunu_py.server.worker import Prepared, Worker
-from akunu_py.system.errors import ConfigError, ModelFormatError
+from akunu_py.system.errors import ConfigError, EngineStateError, ModelFormatError
 from akunu_py.values.load_options import EngineOptions
 
 SIZE = 10_000_000
@@ -453,6 +453,19 @@ class TestLoadInSteps:
         self.until(worker, lambda: other.made)
         assert other.loads == 1
         worker.close()
+
+    def test_end_of_the_server_drops_the_load(self, worker, pair):
+        one, other = pair
+        self.ask(worker, "one", 1)
+        self.until(worker, lambda: one.loads)
+        late = self.ask(worker, "other")
+        self.until(worker, lambda: other.made)
+        assert worker.models.loading == "other"
+        worker.close()
+        assert worker.models.loading == ""
+        assert (other.loads, one.memory.used) == (0, 0)
+        with pytest.raises(EngineStateError, match="shutting down"):
+            list(late.events)
 
     def test_job_that_left_does_not_stop_the_load(self, worker, pair):
         _, other = pair

@@ -16,7 +16,7 @@ from turns import run, until
 
 from akunu_py.models import cached_rows
 from akunu_py.models.session import Session
-from akunu_py.server.checkpoints import MESSAGE, REMINDER
+from akunu_py.server.checkpoints import MESSAGE, REMINDER, SYSTEM
 from akunu_py.server.events import Accepted, Prefilled
 from akunu_py.server.prefix_cache import PrefixCache
 from akunu_py.server.respelling import Respelling
@@ -654,6 +654,24 @@ class TestJobs:
         )
         run(worker)
         assert started_of(other).num_cached_tokens == (shared if waits else 0)
+
+    def test_rows_are_kept_with_the_whole_text_and_the_first_place_of_the_last_message(
+        self, toy, make_worker
+    ):
+        worker = make_worker(cache=PrefixCache(1 << 26))
+        end = len(toy.prompt_ids(TEXT))
+        for places, expected in (
+            ({SYSTEM: 3, REMINDER: 9, MESSAGE: end - 2}, 9),
+            ({SYSTEM: 3}, end - 1),
+        ):
+            job = worker.submit(call(toy), checkpoints=places)
+            run(worker)
+            assert list(worker.cache.nearest(job.prompt, ())) == [(*job.prompt, *tokens_of(job))]
+            # Who shares the last message is handed the rows, anybody else gets a copy.
+            for shared in (expected - 1, expected):
+                other = [*job.prompt[:shared], 0, 0]
+                assert worker.cache.touch(other, ()) == (shared if shared == expected else 0)
+            worker.cache.close()
 
     def test_a_reply_needs_the_room_that_others_may_still_take(self, toy, make_worker, monkeypatch):
         worker = make_worker(cache=PrefixCache(1 << 26))

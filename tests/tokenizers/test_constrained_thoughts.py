@@ -5,10 +5,12 @@ import pytest
 from vocabularies import small_metadata
 
 from akunu_py.constraints import MatcherVocabulary, make_matcher
+from akunu_py.engine.drafter_factory import Matchers
 from akunu_py.engine.reasoning import opening_of
 from akunu_py.tokenizers import from_gguf
 from akunu_py.tokenizers.vocabulary import TokenType
 from akunu_py.values.constraint import Constraint
+from akunu_py.values.types import GenerationConfig
 
 HARMONY = ("<|start|>", "<|channel|>", "<|message|>", "<|end|>", "<|return|>", "<|call|>")
 ANSWER = Constraint.choices(["yes", "no"])
@@ -54,6 +56,20 @@ def test_a_vocabulary_without_markers_begins_with_the_answer():
     assert not fits(tokenizer, "", "<think>hm</think>yes")
     # The prompt opens thoughts in plain text.
     assert fits(tokenizer, "<think>\n", "hm</think>yes")
+
+
+def test_a_text_that_goes_on_has_no_thoughts_before_the_answer():
+    tokenizer = tokenizer_with(("<think>", "</think>"))
+    matchers = Matchers(tokenizer, tokenizer.vocabulary_size)
+    config = GenerationConfig(constraint=ANSWER)
+    prompt = tokenizer.encode("assistant\n<think>\n", parse_special=True)
+    thought = tokenizer.encode("hm</think>yes", parse_special=True)
+    answering = matchers.make(config, prompt, continues=False).compile()
+    assert answering.validate(thought) == len(thought)
+    going_on = matchers.make(config, prompt, continues=True).compile()
+    assert going_on.validate(thought) == 0
+    assert going_on.validate(tokenizer.encode("yes")) > 0
+    assert matchers.make(GenerationConfig(), prompt, continues=False) is None
 
 
 def test_messages_of_gpt_oss():

@@ -1,5 +1,6 @@
 """Which template is used: the file's, a named one of the file, or a fallback; tools in templates."""
 
+import json
 import re
 
 import numpy as np
@@ -209,6 +210,12 @@ class TestTools:
         ids = from_gguf(metadata).encode_chat([{"role": "user", "content": "Hi"}], tools=tools)
         kinds = metadata["tokenizer.ggml.token_type"]
         return from_gguf(metadata).decode(ids), int(np.sum(kinds[ids] == 3))
+
+    def test_they_reach_the_template_as_they_are(self):
+        text, special = self.encode([TOOL])
+        assert text == json.dumps(TOOL) + "end"
+        assert special == 1  # the begin token: what a description says is text
+        assert self.encode(None) == self.encode([]) == ("", 1)
 
     def test_they_are_checked(self):
         with pytest.raises(ConfigError, match=r"tools\[1\] has the name 'end' of another tool"):

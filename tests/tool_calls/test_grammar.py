@@ -335,6 +335,14 @@ def test_a_pattern_that_cannot_be_followed_is_left_out(name):
     assert allows(lark, write_calls(format_of(name), [ToolCall("f", {"odd": "b"})]))
 
 
+@pytest.mark.parametrize(("number", "allowed"), [(3, True), (11, False), (-1, False), (2.5, False)])
+def test_numbers_follow_bounds(number, allowed):
+    schema = {"properties": {"n": {"type": "integer", "minimum": 0, "maximum": 10}}}
+    for name in ("gemma", "lfm", "glm"):
+        lark = required_calls(format_of(name), [Tool("f", "words", schema)], {})
+        assert allows(lark, write_calls(format_of(name), [ToolCall("f", {"n": number})])) == allowed
+
+
 @pytest.mark.parametrize(
     ("name", "schema", "value", "written", "wrong"),
     [

@@ -1,10 +1,12 @@
 """Messages, calls and tools: what is taken, and what is said of malformed ones."""
 
+import dataclasses
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from akunu_py import ConfigError, Message, TextPart, ToolCall
+from akunu_py import ConfigError, Message, TextPart, Tool, ToolCall
 from akunu_py.values.messages import read_messages, read_tools
 
 HI = {"role": "user", "content": "Hi"}
@@ -174,6 +176,21 @@ def test_what_is_said_of_malformed_tools(tools, error):
 def test_values_made_by_hand_are_checked_too(make, error):
     with pytest.raises(ConfigError, match=error):
         make()
+
+
+def test_values_stay_as_they_are():
+    arguments, schema = {"words": ["owl"]}, {"type": "object", "properties": {"words": {}}}
+    called, offered = ToolCall("look_up", arguments), Tool("look_up", "", schema)
+    arguments["words"].append("hen")
+    schema["properties"].clear()
+    assert called.arguments == {"words": ["owl"]}
+    assert offered.parameters["properties"] == {"words": {}}
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        called.name = "x"
+
+
+def test_text_of_parts():
+    assert Message("user", (TextPart("a"), TextPart("b"))).text == "ab"
 
 
 json_values = st.recursive(

@@ -17,6 +17,12 @@ from akunu_py.values.generation_config import TEMPLATE_NAMES
 from akunu_py.values.messages import TextPart
 from akunu_py.values.reply_deltas import ContentDelta, ReasoningDelta
 
+ASK = {"model": "tiny", "messages": [{"role": "user", "content": "Hi"}]}
+
+
+BEGUN = [*ASK["messages"], {"role": "assistant", "content": "The answer is "}]
+
+
 PATH = "/v1/chat/completions"
 ASK = {"model": "tiny", "messages": [{"role": "user", "content": "Hi"}]}
 THOUGHT = {"type": "thinking", "thinking": [{"type": "text", "text": "I thought"}]}
@@ -446,3 +452,20 @@ def test_numbers_of_a_schema_beyond_the_range_are_the_largest(server, backend):
     largest = sys.float_info.max
     found = backend.request.tools[0].parameters["properties"]["x"]
     assert found == {"maximum": largest, "enum": [-largest, 2.5]}
+
+
+@pytest.mark.parametrize(
+    ("fields", "continued"),
+    [
+        ({}, True),
+        ({"continue_final_message": True}, True),
+        ({"add_generation_prompt": False}, True),
+        ({"continue_final_message": True, "add_generation_prompt": False}, True),
+        ({"continue_final_message": False}, False),
+        ({"add_generation_prompt": True}, False),
+    ],
+)
+def test_a_last_message_of_the_assistant_is_continued(server, backend, fields, continued):
+    assert server.post(PATH, ASK | {"messages": BEGUN} | fields).status_code == 200
+    assert backend.request.continued == continued
+    assert backend.request.messages[-1].text == "The answer is "

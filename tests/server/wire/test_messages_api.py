@@ -233,6 +233,25 @@ def test_a_last_message_of_the_assistant_is_continued(server, backend):
     assert backend.request.messages[-1].text == "The answer is"
 
 
+@pytest.mark.parametrize(
+    "thread", [{"type": "create"}, {"type": "continue", "previous_message_id": "msg_1"}, {}]
+)
+def test_a_conversation_that_the_server_would_have_is_refused(server, backend, thread):
+    for path in (PATH, f"{PATH}/count_tokens"):
+        response = server.post(path, ASK | {"thread": thread})
+        assert response.status_code == 400
+        error = response.json()["error"]
+        assert "send the whole one" in error["message"]
+        assert error["details"] == {
+            "error_code": "thread_unsupported_request", "unsupported": ["thread"],
+        }  # fmt: skip
+    response = server.post(PATH, ASK | {"compaction": {"type": "summarize"}})
+    assert response.status_code == 400
+    assert "details" not in response.json()["error"]
+    assert not backend.requests
+    assert server.post(PATH, ASK | {"thread": None, "compaction": None}).status_code == 200
+
+
 def test_edits_of_the_conversation_are_listed(server):
     for kind in ("clear_tool_uses_20250919", "compact_20260112", "clear_thinking_20251015"):
         edits = {"context_management": {"edits": [{"type": kind}]}}

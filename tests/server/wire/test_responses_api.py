@@ -93,6 +93,26 @@ def test_usage(server):
     }
 
 
+def test_namespaces_come_back_as_given(server, backend):
+    one, two = namespace("mcp__files__", READ), namespace("mcp__web", READ)
+    backend.play(
+        called((shown_name("mcp__web", "read"), {}), (shown_name("mcp__files__", "read"), {}))
+    )
+    output_items = server.post(PATH, ASK | {"tools": [one, two]}).json()["output"]
+    assert [(item["namespace"], item["name"]) for item in output_items] == [
+        ("mcp__web", "read"),
+        ("mcp__files__", "read"),
+    ]
+    names = [tool.name for tool in backend.request.tools]
+    assert len(set(names)) == 2
+    request = asked(
+        server,
+        [user("x"), function_call("c1", namespace="mcp__web"), output("c1")],
+        tools=[one, two],
+    )
+    assert request.messages[1].tool_calls[0].name == shown_name("mcp__web", "read") == names[1]
+
+
 def test_names_too_long_for_a_model_stay_apart():
     names = {shown_name("n" * 100, "m" * 60 + end) for end in "ab"}
     assert len(names) == 2
