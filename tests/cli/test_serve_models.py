@@ -145,15 +145,6 @@ def test_a_bad_model_is_left_out_with_a_line(kind, serve, tmp_path, tiny_gguf):
     assert "good and 1 more at http" in lines[1]
 
 
-KINDS = (
-    "empty", "cut", "cut in its header", "HTML", "LFS pointer", "unknown architecture",
-    "dangling link", "circular link", "pipe", "missing part", "first part missing",
-    "folder without weights", "folder with a tokenizer alone", "folder without a config",
-    "folder with bad weights", "folder with a pipe", "folder with half its weights",
-    "unknown vocabulary", "folder with a cut tokenizer",
-)  # fmt: skip
-
-
 def test_all_kinds_at_once_with_a_model_that_is_named(serve, tmp_path, tiny_gguf):
     for number, kind in enumerate(KINDS):
         (tmp_path / str(number)).mkdir()

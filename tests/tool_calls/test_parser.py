@@ -49,6 +49,12 @@ def test_text_stays_text(text):
     assert content(read(text)) == text
 
 
+def test_text_that_cannot_become_a_call_is_not_held_back():
+    parser = CallParser(HERMES, TOOLS)
+    assert content(parser.feed('<tool_call>\n{"name": "get')) == ""
+    assert content(parser.feed("s")) == '<tool_call>\n{"name": "gets'
+
+
 @pytest.mark.parametrize("name", ["nemo", "granite", "command", "lfm", "minimax m1"])
 def test_what_closes_a_call_and_begins_another_is_not_content(name):
     format_ = format_of(name)

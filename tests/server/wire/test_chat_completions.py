@@ -17,14 +17,9 @@ from akunu_py.values.generation_config import TEMPLATE_NAMES
 from akunu_py.values.messages import TextPart
 from akunu_py.values.reply_deltas import ContentDelta, ReasoningDelta
 
-ASK = {"model": "tiny", "messages": [{"role": "user", "content": "Hi"}]}
-
-
-BEGUN = [*ASK["messages"], {"role": "assistant", "content": "The answer is "}]
-
-
 PATH = "/v1/chat/completions"
 ASK = {"model": "tiny", "messages": [{"role": "user", "content": "Hi"}]}
+BEGUN = [*ASK["messages"], {"role": "assistant", "content": "The answer is "}]
 THOUGHT = {"type": "thinking", "thinking": [{"type": "text", "text": "I thought"}]}
 TOOL = {
     "type": "function",
