@@ -1,7 +1,5 @@
 """The measurement: known replies must give known rates; differences must be found."""
 
-from dataclasses import replace
-
 import pytest
 from bench.bench_fakes import CLOCK, FakeEngine, reply, steps_of
 from bench.hit_rate_script import ONE, SCRIPT, THREE, TURNS, TWO, five_of
@@ -11,8 +9,6 @@ from akunu_py.bench.hit_rate import run_hit_rate
 from akunu_py.bench.hit_rate_findings import hit_rate_findings
 from akunu_py.bench.result_file import Costs
 from akunu_py.system.errors import ConfigError
-from akunu_py.values.decode_stats import SourceStats
-from akunu_py.values.types import GenerationConfig
 
 
 def test_rates_over_all_passes_and_tokens():
@@ -134,17 +130,6 @@ def test_each_prompt_starts_from_nothing():
             assert engine.calls[place - 2] == "forget"
 
 
-def test_options_reach_the_engine_and_the_report():
-    engine = FakeEngine(SCRIPT)
-    report = run_hit_rate(
-        engine, [ONE], drafter="ngram-window", num_draft_tokens=7, max_tokens=9, temperature=0.3,
-        seed=11,
-    )  # fmt: skip
-    assert engine.drafting == report.config
-    assert (report.config.drafter, report.config.num_draft_tokens) == ("ngram-window", 7)
-    assert (report.config.max_tokens, report.config.temperature, report.config.seed) == (9, 0.3, 11)
-
-
 def test_costs_and_traffic_are_measured_first():
     engine = FakeEngine(SCRIPT)
     report = run_hit_rate(engine, [ONE], with_costs=True)
@@ -185,30 +170,6 @@ def test_the_result():
     assert result.finished
 
 
-def test_each_source_of_drafts_has_a_line_of_its_own():
-    counts = {"steps": 4, "output_tokens": 10, "drafted": 8, "accepted": 5, "tested": 6}
-    sources = (SourceStats("head", 6, 3), SourceStats("prompt", 2, 2))
-    made = reply(range(10), 2.0, steps_with_draft=3, **counts, sources=sources)
-    engine = FakeEngine({"one": (reply(range(10), 6.0), made)})
-    report = run_hit_rate(engine, five_of(ONE), drafter="auto")
-    result = hit_rate_findings(report)
-    figures = {
-        "head": {"drafted": 30, "accepted": 15, "hit_rate": 0.5},
-        "prompt": {"drafted": 10, "accepted": 10, "hit_rate": 1.0},
-    }
-    assert result.deterministic["total"]["sources"] == figures
-    assert result.deterministic["categories"]["edit"]["sources"] == figures
-    table = next(table for table in result.tables if table.name == "sources")
-    assert table.rows == (("auto", "head", 30, 15, 0.5, 0.3), ("auto", "prompt", 10, 10, 1.0, 0.2))
-    assert not table.detail
-    # One source says nothing that the table of categories does not.
-    alone = reply(range(10), 2.0, **counts, sources=(SourceStats("ngram", 8, 5),))
-    report = run_hit_rate(FakeEngine({"one": (reply(range(10), 6.0), alone)}), [ONE])
-    (table,) = (table for table in hit_rate_findings(report).tables if table.name == "sources")
-    assert table.detail
-    assert table.rows == (("ngram", "ngram", 8, 5, 5 / 8, 0.5),)
-
-
 def test_counts_that_depend_on_times_are_not_deterministic():
     report = run_hit_rate(FakeEngine(SCRIPT), [ONE], draft_budget="auto")
     result = hit_rate_findings(report)
@@ -220,25 +181,6 @@ def test_counts_that_depend_on_times_are_not_deterministic():
     assert result.timing["drafting"]["total"]["identical"] == 1
     assert result.timing["drafting"]["first_differences"] == {}
     assert result.timing["drafting"]["total"]["hit_rate"] == 9 / 10
-
-
-def test_a_configuration_reaches_the_replies_with_drafting_alone():
-    engine, seen = FakeEngine(SCRIPT), []
-    stream = engine.stream
-    engine.stream = lambda prompt, config: (seen.append(config), stream(prompt, config))[1]
-    config = GenerationConfig(
-        drafter="ngram", seed=3, temperature=0.5, top_k=9, draft_sampling="rejection", lenience=0.5,
-        ngram_order=3, adjust_residual=False, draft_budget="always",
-    )  # fmt: skip
-    report = run_hit_rate(engine, [ONE], config, max_tokens=9)
-    drafting = replace(config, num_draft_tokens=4, max_tokens=9)
-    plain = GenerationConfig(
-        drafter="none", seed=3, temperature=0.5, top_k=9, max_tokens=9, num_draft_tokens=4,
-        draft_budget="always",
-    )  # fmt: skip
-    assert [found.drafter for found in seen] == ["none", "ngram"] * 2
-    assert all(found == (plain if found.drafter == "none" else drafting) for found in seen)
-    assert report.config == drafting
 
 
 @pytest.mark.parametrize(

@@ -10,10 +10,8 @@ from gguf_files import write_tiny_llama
 from hub_server import add_to_cache
 from huggingface_hub.errors import HTTPError
 
-from akunu_py.model_store.aliases import is_alias_name, load_aliases
+from akunu_py.model_store.aliases import load_aliases
 from akunu_py.model_store.known_models import KNOWN_MODELS, default_model_path
-from akunu_py.model_store.names import parse_hub_name
-from akunu_py.model_store.repository_files import quantization_of
 
 GGUF = {
     "m-Q4_0.gguf": b"four", "m-Q8_0-00001-of-00002.gguf": b"eight",
@@ -369,15 +367,3 @@ def test_a_short_name_is_told_before_it_is_fetched(hub, hub_cache, monkeypatch):
     assert run("path", "qwen3:4b").stdout == done.stdout
     run("alias", "qwen3:4b", "hf:o/r:Q8_0")
     assert "hf:o/r:Q8_0 is not in the hub's cache" in run("path", "qwen3:4b", code=2).stderr
-
-
-def test_every_short_name_is_one_and_stands_for_a_model_of_the_hub():
-    for name, model in KNOWN_MODELS.items():
-        assert name == name.casefold() == model.name
-        assert is_alias_name(name)
-        assert parse_hub_name(name) is None
-        meant = parse_hub_name(model.hub_name)
-        assert (meant.repository, meant.quantization) == (model.repository, model.quantization)
-        assert quantization_of(f"x-{model.quantization}.gguf") == model.quantization
-        assert model.licence
-        assert model.head is None or parse_hub_name(model.head.hub_name).repository

@@ -1,24 +1,17 @@
 """Objects that say nothing of other members: which a reply may have."""
 
-import itertools
 import json
 
 import jsonschema
 import pytest
-from hypothesis import example, given, settings
-from hypothesis import strategies as st
 from matched import ids_of, tiny
 
 from akunu_py.constraints import make_matcher
 from akunu_py.constraints.grammar import close_objects
-from akunu_py.system.errors import ConstraintError
 from akunu_py.values.constraint import Constraint
 
 ONE = {"type": "integer"}
 A, B = ({"properties": {name: ONE}, "required": [name]} for name in "ab")
-DOCUMENTS = [
-    dict.fromkeys(names, 1) for size in range(4) for names in itertools.permutations("abz", size)
-]
 
 
 def allows(schema, values):
@@ -98,39 +91,6 @@ def test_objects_have_the_members_that_their_schema_mentions(name):
     assert allows(schema, refused) == [False] * len(refused)
 
 
-def objects(names, required, others):
-    found = {"type": "object", "properties": dict.fromkeys(names, ONE), "required": required}
-    return found if others is None else {**found, "additionalProperties": others}
-
-
-NAMES = st.lists(st.sampled_from("ab"), unique=True)
-OBJECTS = st.builds(objects, NAMES, NAMES, st.sampled_from([None, None, None, True, False]))
-PARTS = OBJECTS | st.sampled_from([{"$ref": "#/$defs/A"}, {"$ref": "#/$defs/Both"}])
-DEFINITIONS = {"A": A, "Both": {"allOf": [{"$ref": "#/$defs/A"}, {"properties": {"b": ONE}}]}}
-
-
-@settings(max_examples=40, deadline=None)
-@given(base=OBJECTS, joined=st.lists(PARTS, max_size=2), either=st.lists(PARTS, max_size=2))
-def test_joined_schemas_close_their_object_together(base, joined, either):
-    """As `unevaluatedProperties: false` would, for each alternative."""
-    schema = {**base, "allOf": joined, "$defs": DEFINITIONS} | ({"anyOf": either} if either else {})
-    valid = []
-    for one in either or [{}]:
-        parts = [base, *joined, one]
-        required = [name for part in parts for name in part.get("required", ())]
-        parts.append({"properties": dict.fromkeys(required, True)})  # these are mentioned, too
-        way = {"allOf": parts, "unevaluatedProperties": False, "$defs": DEFINITIONS}
-        valid.append(jsonschema.Draft202012Validator(way).is_valid)
-    expected = {frozenset(one) for one in DOCUMENTS if any(is_valid(one) for is_valid in valid)}
-    if not expected:
-        with pytest.raises(ConstraintError, match="nsatisfiable"):
-            allows(schema, DOCUMENTS)
-        return
-    found = zip(DOCUMENTS, allows(schema, DOCUMENTS), strict=True)
-    # llguidance has one order.
-    assert {frozenset(one) for one, allowed in found if allowed} == expected
-
-
 def test_a_long_chain_of_references_is_closed():
     """The longest that a schema may have: each names a member more."""
     chain = {f"D{i}": {"properties": {f"p{i}": {"$ref": f"#/$defs/D{i + 1}"}}} for i in range(499)}
@@ -138,26 +98,3 @@ def test_a_long_chain_of_references_is_closed():
     closed = close_objects(schema)["$defs"]
     assert sum(one.get("additionalProperties") is False for one in closed.values()) == 500
     assert allows(schema, [{"p0": {"p1": {}}}, {"p0": {"p0": {}}}]) == [True, False]
-
-
-WORDS = ("properties", "required", "allOf", "anyOf", "$ref", "$defs", "patternProperties", "items", "minProperties", "$id")  # fmt: skip
-LEAVES = st.sampled_from([None, 1, "a", "#", "#/$defs/a", "#/allOf/0", True, [], {}])
-VALUES = st.recursive(
-    LEAVES,
-    lambda inside: (
-        st.lists(inside, max_size=3)
-        | st.dictionaries(st.sampled_from([*WORDS, "a"]), inside, max_size=4)
-    ),
-    max_leaves=20,
-)
-
-
-@settings(max_examples=100, deadline=None)
-@given(schema=st.dictionaries(st.sampled_from(WORDS), VALUES, max_size=5))
-@example({"properties": [1]})
-@example({"patternProperties": None, "properties": None})
-def test_what_is_malformed_stays_so(schema):
-    """Whoever compiles it says what is wrong."""
-    closed = close_objects(schema)
-    for word in ("properties", "required", "allOf", "items", "patternProperties"):
-        assert type(closed.get(word)) is type(schema.get(word)) or schema.get(word) is None

@@ -10,7 +10,6 @@ from scripted_server import events_of, running
 
 from akunu_py.engine.engine import Engine
 from akunu_py.models.session import Session
-from akunu_py.server.backend import CompletionRequest
 from akunu_py.server.engine_backend import EngineBackend
 from akunu_py.server.model_source import served_model
 from akunu_py.server.served_models import ClientMemories

@@ -4,13 +4,12 @@ import gguf
 import numpy as np
 import pytest
 from fuzz_texts import raw_vocabulary
-from gguf_files import add_vocabulary, bpe_vocabulary, spm_vocabulary
+from gguf_files import bpe_vocabulary, spm_vocabulary
 from vocabularies import VOCABS, real
 
-from akunu_py.gguf import GGUFFile
 from akunu_py.system.errors import ConfigError, ModelFormatError
 from akunu_py.tokenizers import from_gguf
-from akunu_py.tokenizers.bpe import split_rule, split_rule_names
+from akunu_py.tokenizers.bpe import split_rule
 
 VECTORS = {
     "llama-spm": (True, {"</s>"}),
@@ -120,34 +119,6 @@ class TestSpecialTokens:
         assert words[-2:] == ["<|end|>", "<|assistant|>"]
         assert tokenizer.decode(ids).strip() == "hello"
 
-    def test_begin_token(self, vocabulary):
-        bos = tiny_metadata(vocabulary)["tokenizer.ggml.bos_token_id"]
-        assert tiny(vocabulary).encode("") == [bos]
-        assert tiny(vocabulary).encode("<s>", parse_special=True) == [bos]
-        without = tiny(vocabulary, add_bos_token=False)
-        assert without.encode("") == []
-        assert bos not in without.encode("hello")
-        # Without the key: SentencePiece begins with it, and so does Llama 3's kind of BPE.
-        assert tiny(vocabulary, add_bos_token=None).encode("") == [bos]
-
-    def test_user_defined_tokens_are_always_found(self, vocabulary):
-        metadata = tiny_metadata(vocabulary)
-        metadata["tokenizer.ggml.token_type"][-1] = gguf.TokenType.USER_DEFINED
-        metadata["tokenizer.ggml.tokens"][-1] = "<think ö>"
-        last = len(metadata["tokenizer.ggml.tokens"]) - 1
-        tokenizer = from_gguf(metadata)
-        ids = tokenizer.encode("a<think ö>b")
-        assert last in ids
-        assert "<think ö>" in tokenizer.decode(ids)
-
-    def test_end_ids(self, vocabulary):
-        metadata = tiny_metadata(vocabulary)
-        tokens = metadata["tokenizer.ggml.tokens"]
-        ends = {tokens[id_] for id_ in from_gguf(metadata).end_ids}
-        assert ends == {"</s>", "<|end|>"}
-        metadata["tokenizer.ggml.eot_token_id"] = tokens.index("<|user|>")
-        assert tokens.index("<|user|>") in from_gguf(metadata).end_ids
-
     def test_text_that_looks_like_an_end_is_none(self, vocabulary):
         metadata = tiny_metadata(vocabulary)
         ids = [metadata["tokenizer.ggml.tokens"].index("<|end|>")]
@@ -193,27 +164,6 @@ def test_merges_never_make_a_control_token():
     assert tokenizer.decode(ids) == "hello"
 
 
-def test_llama_3_takes_a_whole_token_whatever_the_merges_say():
-    metadata = tiny_metadata("bpe")
-    metadata["tokenizer.ggml.tokens"].append("zqz")
-    metadata["tokenizer.ggml.token_type"] = np.append(metadata["tokenizer.ggml.token_type"], 1)
-    last = len(metadata["tokenizer.ggml.tokens"]) - 1
-    assert from_gguf(metadata).encode("zqz")[1:] == [last]
-    metadata["tokenizer.ggml.pre"] = "qwen2"
-    assert last not in from_gguf(metadata).encode("zqz")
-
-
-def test_spm_puts_a_space_in_front_and_takes_it_away():
-    metadata = tiny_metadata("spm")
-    tokens = metadata["tokenizer.ggml.tokens"]
-    ids = SPM.encode("hello")
-    assert [tokens[id_] for id_ in ids] == ["<s>", "▁hello"]
-    assert SPM.decode(ids) == "hello"
-    plain = tiny("spm", add_space_prefix=False)
-    assert [tokens[id_] for id_ in plain.encode("hello")] == ["<s>", "hello"]
-    assert plain.decode([tokens.index("▁hello")]) == " hello"
-
-
 def test_spm_with_doubled_and_empty_tokens():
     """Real files pad their vocabulary; the last of equal tokens counts."""
     metadata = tiny_metadata("spm")
@@ -225,15 +175,6 @@ def test_spm_with_doubled_and_empty_tokens():
     tokenizer = from_gguf(metadata)
     assert tokenizer.decode(tokenizer.encode("hello world")) == "hello world"
     assert tokenizer.encode("hello")[1:] == [len(types)]
-
-
-def test_spm_without_bytes_knows_what_it_knows():
-    metadata = tiny_metadata("spm")
-    kinds = metadata["tokenizer.ggml.token_type"]
-    kinds[kinds == gguf.TokenType.BYTE] = gguf.TokenType.UNUSED
-    tokenizer = from_gguf(metadata)
-    assert tokenizer.decode(tokenizer.encode("hello")) == "hello"
-    assert 0 in tokenizer.encode("ö")
 
 
 DAMAGED = [
@@ -315,30 +256,6 @@ def test_damaged_entries():
 def test_a_missing_begin_token_matters_only_where_it_is_asked_for():
     tokenizer = tiny("bpe", bos_token_id=None, add_bos_token=None)
     assert tokenizer.encode("") == []
-
-
-def test_the_writer_of_files_and_these_tests_agree(tmp_path):
-    for vocabulary in ("bpe", "spm"):
-        writer = gguf.GGUFWriter(str(tmp_path / vocabulary), "llama")
-        add_vocabulary(writer, vocabulary, chat_template=None)
-        writer.write_header_to_file()
-        writer.write_kv_data_to_file()
-        writer.close()
-        with GGUFFile.open(tmp_path / vocabulary) as file:
-            tokenizer = from_gguf(file.metadata)
-        assert tokenizer.encode("hello world") == tiny(vocabulary).encode("hello world")
-        assert not tokenizer.has_chat_template
-
-
-@pytest.mark.parametrize("name", split_rule_names())
-def test_every_split_rule_runs(name):
-    tokenizer = raw_tokenizer(name) if split_rule(name).raw else tiny("bpe", pre=name)
-    for text in (
-        "It's 12345, ok?\n\n  Größe 你好 <sentinel:3> IMGIMGABZ\t🦙 ",
-        "a" * 3000,
-        " " * 3000,
-    ):
-        assert tokenizer.decode(tokenizer.encode(text)) == text
 
 
 def test_without_a_name_the_default_rule_and_a_warning(caplog):

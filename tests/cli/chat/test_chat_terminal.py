@@ -21,6 +21,7 @@ from terminal_screen import TerminalScreen
 from akunu_py.cli.chat.session_file import load_session
 from akunu_py.cli.command import Command
 from akunu_py.cli.main import cli
+from akunu_py.engine.engine import Engine
 from akunu_py.cli.terminal import echo
 from akunu_py.system.errors import ConfigError
 
@@ -459,7 +460,7 @@ def test_what_is_typed_before_the_first_prompt_is_not_shown_then(
         found.append(shown_keys())
         raise ConfigError("it is damaged")
 
-    monkeypatch.setattr("akunu_py.cli.chat.command.load_engine", load)
+    monkeypatch.setattr(Engine, "load", load)
     parse = Command.parse_args
     monkeypatch.setattr(
         Command, "parse_args", lambda *given: [found.append(shown_keys()), parse(*given)][1]

@@ -14,7 +14,6 @@ from scripted_server import (
     Pause,
     ScriptedBackend,
     call,
-    called,
     running,
     said,
     thought,
@@ -22,12 +21,12 @@ from scripted_server import (
 from wire_formats import BODIES, GENERATE, HI, OLLAMA, error_of
 
 from akunu_py.server.backend import ChatRequest, CompletionRequest, ServedModel, StoredFacts
-from akunu_py.server.events import Finished, Logprob, Logprobs
+from akunu_py.server.events import Finished
 from akunu_py.server.reply_response import Patience
 from akunu_py.system.errors import ConfigError, ServerBusyError
 from akunu_py.values.constraint import Constraint
 from akunu_py.values.messages import Message, Tool, ToolCall
-from akunu_py.values.reply_deltas import ArgumentsDelta, CallStart, ContentDelta, UnfinishedCall
+from akunu_py.values.reply_deltas import ContentDelta
 
 STREAMED = {"stream": None}  # Ollama's default
 FIGURES = {
@@ -77,44 +76,12 @@ def test_reasons(server, backend, reason, written):
     assert server.post(OLLAMA, BODIES[OLLAMA]).json()["done_reason"] == written
 
 
-def test_calls_come_whole_and_cut_ones_not_at_all(server, backend):
-    """Clients carry out what they get, whatever the reason of the end."""
-    script = called(("add", {"a": 1, "b": 2}))[:-1]
-    cut = [
-        CallStart(1, "c2", "add"),
-        ArgumentsDelta(1, '{"a": '),
-        UnfinishedCall(1, "c2", "add", '{"a": ', "cut"),
-    ]
-    backend.play([*script, *cut, Finished("length", USAGE)])
-    whole = server.post(OLLAMA, BODIES[OLLAMA]).json()["message"]
-    [only] = whole["tool_calls"]
-    assert only["function"] == {"index": 0, "name": "add", "arguments": {"a": 1, "b": 2}}
-    assert only["id"]
-    lines = lines_of(server.post(OLLAMA, BODIES[OLLAMA] | STREAMED))
-    assert [one for line in lines for one in line["message"].get("tool_calls", ())] == [only]
-
-
 def test_two_calls(server, backend):
     backend.play([ACCEPTED, *call(0, "f", {}), *call(1, "g", {}), Finished("tool_calls", USAGE)])
     calls = server.post(OLLAMA, BODIES[OLLAMA]).json()["message"]["tool_calls"]
     assert [(one["function"]["index"], one["function"]["name"]) for one in calls] == [
         (0, "f"), (1, "g"),
     ]  # fmt: skip
-
-
-def test_logprobs(server, backend):
-    one = Logprob("Hi", b"Hi", -0.5, (Logprob("Ho", b"Ho", -1.0),))
-    backend.play([ACCEPTED, Logprobs((one,)), ContentDelta("Hi"), Finished("stop", USAGE)])
-    body = BODIES[GENERATE] | {"logprobs": True, "top_logprobs": 1}
-    expected = [{
-        "token": "Hi", "bytes": [72, 105], "logprob": -0.5,
-        "top_logprobs": [{"token": "Ho", "bytes": [72, 111], "logprob": -1.0}],
-    }]  # fmt: skip
-    assert server.post(GENERATE, body).json()["logprobs"] == expected
-    assert backend.request.config.logprobs == 1
-    first, last = lines_of(server.post(GENERATE, body | STREAMED))
-    assert first["logprobs"] == expected
-    assert "logprobs" not in last
 
 
 def test_error_within_a_stream(server, backend):
@@ -160,30 +127,6 @@ def test_conversation(server, backend):
         tools=(Tool("add", parameters=SCHEMA),),
         config=backend.request.config,
     )
-
-
-def test_a_conversation_of_open_webui(server, backend):
-    """As its backend 0.12.4 wrote it: results name the call alone."""
-    response = server.post(OLLAMA, {
-        "model": "tiny:latest",
-        "messages": [
-            {"role": "user", "content": "Weather in Paris?"},
-            {"role": "assistant", "content": "", "tool_calls": [
-                {"index": 0, "id": "c1", "function": {"name": "f", "arguments": {"a": 1}}},
-            ]},
-            {"role": "tool", "content": "Sun", "tool_call_id": "c1"},
-            {"role": "user", "content": "And now?"},
-        ],
-        "options": {"stop": ["zzz"], "num_predict": 4}, "stream": True,
-        "tools": [{"type": "function", "function": {"name": "f", "parameters": SCHEMA}}],
-    })  # fmt: skip
-    assert lines_of(response)[-1]["done"]
-    assert "x-akunu-ignored" not in response.headers
-    assert backend.request.messages[1:3] == (
-        Message("assistant", tool_calls=(ToolCall("f", {"a": 1}, "c1"),)),
-        Message("tool", "Sun", tool_call_id="c1"),
-    )
-    assert backend.request.config.stop == ("zzz",)
 
 
 @pytest.mark.parametrize(
