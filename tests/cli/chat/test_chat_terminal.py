@@ -21,8 +21,8 @@ from terminal_screen import TerminalScreen
 from akunu_py.cli.chat.session_file import load_session
 from akunu_py.cli.command import Command
 from akunu_py.cli.main import cli
-from akunu_py.engine.engine import Engine
 from akunu_py.cli.terminal import echo
+from akunu_py.engine.engine import Engine
 from akunu_py.system.errors import ConfigError
 
 # The end-of-generation ids of the tiny vocabulary are never chosen, and nothing is drafted.
