@@ -43,7 +43,7 @@ _SUMMARIES = {
     "models": "Search, download, inspect, alias, convert and delete models.",
     "serve": "Serve a model to coding agents and other clients, until Ctrl-C.",
     "sessions": "List, search, show and delete the conversations that akunu chat kept.",
-    "tune": "Measure the cost of a pass by its number of rows, and say which drafts pay.",
+    "tune": "Measure the cost of a pass by its number of positions, and say which drafts pay.",
 }
 """First sentences of the commands' own help, which `akunu --help` shows without importing them."""
 
