@@ -9,25 +9,6 @@ import importlib
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from akunu_py.engine.engine import Engine
-    from akunu_py.protocols import Drafter, Target, Tokenizer
-    from akunu_py.system.errors import AkunuError, ConfigError, ContractError
-    from akunu_py.values.types import Draft, GenerationConfig
-
-__all__ = [
-    "AkunuError",
-    "ConfigError",
-    "ContractError",
-    "Draft",
-    "Drafter",
-    "Engine",
-    "GenerationConfig",
-    "Target",
-    "Tokenizer",
-]
-
-# Commands that measure, and what they measure with.
-if TYPE_CHECKING:
     from akunu_py.bench.bootstrap import Ratio
     from akunu_py.bench.engine_arm import EngineArm
     from akunu_py.bench.figures import ArmFigures
@@ -45,85 +26,6 @@ if TYPE_CHECKING:
     from akunu_py.cli.measuring import Measurement, load_tokenizer, measuring
     from akunu_py.cli.terminal import printable
     from akunu_py.cpu.blas import fix_threads
-    from akunu_py.system.extras import install_command
-    from akunu_py.tokenizers.vocabulary import common_ids
-
-__all__ += [
-    "Arm",
-    "ArmFigures",
-    "BenchResult",
-    "Column",
-    "Command",
-    "CommandGroup",
-    "Costs",
-    "EngineArm",
-    "Failure",
-    "Findings",
-    "Item",
-    "ItemReplies",
-    "MeasuredReply",
-    "Measurement",
-    "MlxLmArm",
-    "Prompt",
-    "Ratio",
-    "Recorder",
-    "Row",
-    "Table",
-    "common_ids",
-    "fix_threads",
-    "install_command",
-    "load_tokenizer",
-    "measuring",
-    "printable",
-    "run_arms",
-    "run_speed",
-]
-
-_MEASURING = {
-    **dict.fromkeys(("MeasuredReply", "Recorder"), "akunu_py.bench.reply"),
-    **dict.fromkeys(("BenchResult", "Costs", "Failure"), "akunu_py.bench.result_file"),
-    **dict.fromkeys(("Arm", "Item", "ItemReplies", "run_arms"), "akunu_py.bench.runner"),
-    **dict.fromkeys(("Column", "Table"), "akunu_py.bench.tables"),
-    **dict.fromkeys(("Measurement", "load_tokenizer", "measuring"), "akunu_py.cli.measuring"),
-    "ArmFigures": "akunu_py.bench.figures",
-    "Command": "akunu_py.cli.command",
-    "CommandGroup": "akunu_py.cli.group",
-    "EngineArm": "akunu_py.bench.engine_arm",
-    "Findings": "akunu_py.bench.run",
-    "MlxLmArm": "akunu_py.bench.mlx_lm_arm",
-    "Prompt": "akunu_py.bench.workloads",
-    "Ratio": "akunu_py.bench.bootstrap",
-    "Row": "akunu_py.bench.rows",
-    "common_ids": "akunu_py.tokenizers.vocabulary",
-    "fix_threads": "akunu_py.cpu.blas",
-    "install_command": "akunu_py.system.extras",
-    "printable": "akunu_py.cli.terminal",
-    "run_speed": "akunu_py.bench.speed",
-}
-
-_MODULES = {
-    **_MEASURING,
-    **dict.fromkeys(("AkunuError", "ConfigError", "ContractError"), "akunu_py.system.errors"),
-    **dict.fromkeys(("Draft", "GenerationConfig"), "akunu_py.values.types"),
-    **dict.fromkeys(("Drafter", "Target", "Tokenizer"), "akunu_py.protocols"),
-    "Engine": "akunu_py.engine.engine",
-}
-"""Modules of the names. A name is imported when it is first used: help needs no MLX."""
-
-# Trees of drafted tokens, and searches.
-__all__ += ["ContextOverflowError", "LentModel", "TreePrices"]
-_MODULES |= {
-    "ContextOverflowError": "akunu_py.system.errors",
-    "LentModel": "akunu_py.engine.lent_model",
-    "TreePrices": "akunu_py.values.types",
-}
-if TYPE_CHECKING:
-    from akunu_py.engine.lent_model import LentModel
-    from akunu_py.system.errors import ContextOverflowError
-    from akunu_py.values.types import TreePrices
-
-# Drafting and verifying.
-if TYPE_CHECKING:
     from akunu_py.decoding.budget import Budget
     from akunu_py.decoding.loop import Verifier, decode
     from akunu_py.drafting.auto import AutoDrafter
@@ -132,52 +34,146 @@ if TYPE_CHECKING:
     from akunu_py.drafting.ngram import NgramDrafter
     from akunu_py.drafting.prediction_head import PredictionHeadDrafter
     from akunu_py.drafting.registry import DrafterKind, DrafterSetup, make_drafter
-    from akunu_py.protocols import as_drafter
-    from akunu_py.system.errors import ModelFormatError
+    from akunu_py.engine.engine import Engine
+    from akunu_py.engine.lent_model import LentModel
+    from akunu_py.protocols import Drafter, Target, Tokenizer, as_drafter
+    from akunu_py.system.errors import (
+        AkunuError,
+        ConfigError,
+        ContextOverflowError,
+        ContractError,
+        ModelFormatError,
+    )
+    from akunu_py.system.extras import install_command
+    from akunu_py.tokenizers.vocabulary import common_ids
     from akunu_py.values.cost_curve import CostCurve
     from akunu_py.values.generation_config import SamplingConfig
     from akunu_py.values.keyed_noise import NoiseKey, Purpose
-    from akunu_py.values.types import DecodeStats, LengthTrace, Verification
+    from akunu_py.values.types import (
+        DecodeStats,
+        Draft,
+        GenerationConfig,
+        LengthTrace,
+        TreePrices,
+        Verification,
+    )
 
-__all__ += [
+__all__ = [
+    "AkunuError",
+    "Arm",
+    "ArmFigures",
     "AutoDrafter",
+    "BenchResult",
     "Budget",
+    "Column",
+    "Command",
+    "CommandGroup",
+    "ConfigError",
+    "ContextOverflowError",
+    "ContractError",
     "CostCurve",
+    "Costs",
     "DecodeStats",
+    "Draft",
     "DraftModelDrafter",
+    "Drafter",
     "DrafterKind",
     "DrafterSetup",
+    "Engine",
+    "EngineArm",
+    "Failure",
+    "Findings",
+    "GenerationConfig",
+    "Item",
+    "ItemReplies",
     "LengthTrace",
+    "LentModel",
+    "MeasuredReply",
+    "Measurement",
+    "MlxLmArm",
     "ModelFormatError",
     "NgramDrafter",
     "NoiseKey",
     "PredictionHeadDrafter",
+    "Prompt",
     "Purpose",
+    "Ratio",
+    "Recorder",
+    "Row",
     "SamplingConfig",
+    "Table",
+    "Target",
+    "Tokenizer",
+    "TreePrices",
     "Verification",
     "Verifier",
     "as_drafter",
+    "common_ids",
     "decode",
+    "fix_threads",
+    "install_command",
+    "load_tokenizer",
     "make_drafter",
+    "measuring",
+    "printable",
+    "run_arms",
+    "run_speed",
     "vocabulary_fingerprint",
 ]
 
-_MODULES |= {
-    **dict.fromkeys(("Verifier", "decode"), "akunu_py.decoding.loop"),
-    **dict.fromkeys(("DrafterKind", "DrafterSetup", "make_drafter"), "akunu_py.drafting.registry"),
-    **dict.fromkeys(("NoiseKey", "Purpose"), "akunu_py.values.keyed_noise"),
-    **dict.fromkeys(("DecodeStats", "LengthTrace", "Verification"), "akunu_py.values.types"),
-    "AutoDrafter": "akunu_py.drafting.auto",
-    "Budget": "akunu_py.decoding.budget",
-    "CostCurve": "akunu_py.values.cost_curve",
-    "DraftModelDrafter": "akunu_py.drafting.draft_model",
-    "ModelFormatError": "akunu_py.system.errors",
-    "NgramDrafter": "akunu_py.drafting.ngram",
-    "PredictionHeadDrafter": "akunu_py.drafting.prediction_head",
-    "SamplingConfig": "akunu_py.values.generation_config",
-    "as_drafter": "akunu_py.protocols",
-    "vocabulary_fingerprint": "akunu_py.drafting.memory",
+_NAMES = {
+    "bench.bootstrap": ("Ratio",),
+    "bench.engine_arm": ("EngineArm",),
+    "bench.figures": ("ArmFigures",),
+    "bench.mlx_lm_arm": ("MlxLmArm",),
+    "bench.reply": ("MeasuredReply", "Recorder"),
+    "bench.result_file": ("BenchResult", "Costs", "Failure"),
+    "bench.rows": ("Row",),
+    "bench.run": ("Findings",),
+    "bench.runner": ("Arm", "Item", "ItemReplies", "run_arms"),
+    "bench.speed": ("run_speed",),
+    "bench.tables": ("Column", "Table"),
+    "bench.workloads": ("Prompt",),
+    "cli.command": ("Command",),
+    "cli.group": ("CommandGroup",),
+    "cli.measuring": ("Measurement", "load_tokenizer", "measuring"),
+    "cli.terminal": ("printable",),
+    "cpu.blas": ("fix_threads",),
+    "decoding.budget": ("Budget",),
+    "decoding.loop": ("Verifier", "decode"),
+    "drafting.auto": ("AutoDrafter",),
+    "drafting.draft_model": ("DraftModelDrafter",),
+    "drafting.memory": ("vocabulary_fingerprint",),
+    "drafting.ngram": ("NgramDrafter",),
+    "drafting.prediction_head": ("PredictionHeadDrafter",),
+    "drafting.registry": ("DrafterKind", "DrafterSetup", "make_drafter"),
+    "engine.engine": ("Engine",),
+    "engine.lent_model": ("LentModel",),
+    "protocols": ("Drafter", "Target", "Tokenizer", "as_drafter"),
+    "system.errors": (
+        "AkunuError",
+        "ConfigError",
+        "ContextOverflowError",
+        "ContractError",
+        "ModelFormatError",
+    ),
+    "system.extras": ("install_command",),
+    "tokenizers.vocabulary": ("common_ids",),
+    "values.cost_curve": ("CostCurve",),
+    "values.generation_config": ("SamplingConfig",),
+    "values.keyed_noise": ("NoiseKey", "Purpose"),
+    "values.types": (
+        "DecodeStats",
+        "Draft",
+        "GenerationConfig",
+        "LengthTrace",
+        "TreePrices",
+        "Verification",
+    ),
 }
+"""Names by module. A name is imported when it is first used: help needs no MLX."""
+
+_MODULES = {name: f"akunu_py.{module}" for module, names in _NAMES.items() for name in names}
 
 
 def __getattr__(name: str) -> object:

@@ -34,10 +34,7 @@ def models(_context: click.Context, _parameter: click.Parameter, incomplete: str
 
 def hub_models(_context: click.Context, _parameter: click.Parameter, incomplete: str) -> Items:
     """Offer aliases, models of the hub's cache, the default model and short names."""
-    from akunu_py.model_store.known_models import (
-        KNOWN_MODELS,  # as below
-        SMOLLM2,
-    )
+    from akunu_py.model_store.known_models import KNOWN_MODELS, SMOLLM2  # as below
 
     own = _beginning(incomplete, [SMOLLM2.name, *KNOWN_MODELS])
     return [*_aliases(incomplete), *own, *_listed(incomplete, {"hub"})]
