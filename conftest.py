@@ -2,6 +2,7 @@
 
 import contextlib
 import gc
+import importlib.metadata
 import importlib.util
 import logging
 import os
@@ -174,6 +175,38 @@ def progress_clock(monkeypatch):
 def no_load(monkeypatch):
     """Commands that measure wait and warn on a busy machine; tests of that set the load."""
     monkeypatch.setattr("os.getloadavg", lambda: (0.0, 0.0, 0.0))
+
+
+@pytest.fixture
+def offer(monkeypatch):
+    """Offer objects as entry points of some groups, as in offer(drafters={"mine": make})."""
+    from akunu_py.system import plug_ins
+
+    class Point:
+        def __init__(self, name, offered):
+            self.name, self.offered = name, offered
+
+        def load(self):
+            if self.offered is None:
+                raise ModuleNotFoundError("removed since")
+            return self.offered
+
+    real = importlib.metadata.entry_points
+
+    def offer(**groups):
+        found = {f"akunu.{group}": offered for group, offered in groups.items()}
+
+        def entry_points(group):
+            if group not in found:
+                return real(group=group)
+            return [Point(*entry) for entry in found[group].items()]
+
+        monkeypatch.setattr(importlib.metadata, "entry_points", entry_points)
+        plug_ins.forget_plug_ins()
+
+    yield offer
+    monkeypatch.undo()
+    plug_ins.forget_plug_ins()
 
 
 @pytest.fixture(scope="session")

@@ -24,8 +24,6 @@ if TYPE_CHECKING:
     from akunu_py.cli.command import Command
     from akunu_py.cli.group import CommandGroup
     from akunu_py.cli.measuring import Measurement, load_tokenizer, measuring
-    from akunu_py.cli.terminal import printable
-    from akunu_py.cpu.blas import fix_threads
     from akunu_py.decoding.budget import Budget
     from akunu_py.decoding.loop import Verifier, decode
     from akunu_py.drafting.auto import AutoDrafter
@@ -36,19 +34,19 @@ if TYPE_CHECKING:
     from akunu_py.drafting.registry import DrafterKind, DrafterSetup, make_drafter
     from akunu_py.engine.engine import Engine
     from akunu_py.engine.lent_model import LentModel
-    from akunu_py.protocols import Drafter, Target, Tokenizer, as_drafter
+    from akunu_py.protocols import Drafter, Target, Tokenizer
     from akunu_py.system.errors import (
         AkunuError,
         ConfigError,
         ContextOverflowError,
         ContractError,
-        ModelFormatError,
     )
     from akunu_py.system.extras import install_command
     from akunu_py.tokenizers.vocabulary import common_ids
     from akunu_py.values.cost_curve import CostCurve
-    from akunu_py.values.generation_config import SamplingConfig
+    from akunu_py.values.generation_config import SamplingConfig, VerifierOptions
     from akunu_py.values.keyed_noise import NoiseKey, Purpose
+    from akunu_py.values.option_fields import Count, Number, option
     from akunu_py.values.types import (
         DecodeStats,
         Draft,
@@ -73,6 +71,7 @@ __all__ = [
     "ContractError",
     "CostCurve",
     "Costs",
+    "Count",
     "DecodeStats",
     "Draft",
     "DraftModelDrafter",
@@ -91,9 +90,9 @@ __all__ = [
     "MeasuredReply",
     "Measurement",
     "MlxLmArm",
-    "ModelFormatError",
     "NgramDrafter",
     "NoiseKey",
+    "Number",
     "PredictionHeadDrafter",
     "Prompt",
     "Purpose",
@@ -107,15 +106,14 @@ __all__ = [
     "TreePrices",
     "Verification",
     "Verifier",
-    "as_drafter",
+    "VerifierOptions",
     "common_ids",
     "decode",
-    "fix_threads",
     "install_command",
     "load_tokenizer",
     "make_drafter",
     "measuring",
-    "printable",
+    "option",
     "run_arms",
     "run_speed",
     "vocabulary_fingerprint",
@@ -137,8 +135,6 @@ _NAMES = {
     "cli.command": ("Command",),
     "cli.group": ("CommandGroup",),
     "cli.measuring": ("Measurement", "load_tokenizer", "measuring"),
-    "cli.terminal": ("printable",),
-    "cpu.blas": ("fix_threads",),
     "decoding.budget": ("Budget",),
     "decoding.loop": ("Verifier", "decode"),
     "drafting.auto": ("AutoDrafter",),
@@ -149,19 +145,19 @@ _NAMES = {
     "drafting.registry": ("DrafterKind", "DrafterSetup", "make_drafter"),
     "engine.engine": ("Engine",),
     "engine.lent_model": ("LentModel",),
-    "protocols": ("Drafter", "Target", "Tokenizer", "as_drafter"),
+    "protocols": ("Drafter", "Target", "Tokenizer"),
     "system.errors": (
         "AkunuError",
         "ConfigError",
         "ContextOverflowError",
         "ContractError",
-        "ModelFormatError",
     ),
     "system.extras": ("install_command",),
     "tokenizers.vocabulary": ("common_ids",),
     "values.cost_curve": ("CostCurve",),
-    "values.generation_config": ("SamplingConfig",),
+    "values.generation_config": ("SamplingConfig", "VerifierOptions"),
     "values.keyed_noise": ("NoiseKey", "Purpose"),
+    "values.option_fields": ("Count", "Number", "option"),
     "values.types": (
         "DecodeStats",
         "Draft",

@@ -80,7 +80,7 @@ class Drafter:
 
     It must have `observe` and `propose`. The other methods do nothing unless a class has its own.
     An object of any other class with these two, and with any of the others, serves as well:
-    `as_drafter` gives it what it lacks.
+    `Drafter.of` gives it what it lacks.
     """
 
     hidden: Hidden | None = None
@@ -96,6 +96,20 @@ class Drafter:
 
     draws = False
     """Whether the drafter draws tokens and knows their distributions (`akunu_lab.verifying`)."""
+
+    @staticmethod
+    def of(given: object, name: str = "it") -> "Drafter":
+        """Return a drafter; an object of another class gets the methods that it lacks.
+
+        Raises ContractError, with `name`, for an object without `observe` or `propose`.
+        """
+        if isinstance(given, Drafter):
+            return given
+        if not all(callable(getattr(given, method, None)) for method in ("observe", "propose")):
+            raise ContractError(
+                f"{name} is a {type(given).__name__}; a drafter has the methods observe and propose"
+            )
+        return _Completed(given)
 
     def __init_subclass__(cls) -> None:
         for flag, method in _TOLD_BY.items():
@@ -178,25 +192,11 @@ class Drafter:
 _EMPTY = Draft.empty()
 
 
-def as_drafter(given: object, name: str = "it") -> Drafter:
-    """Return a drafter; an object of another class gets the methods that it lacks.
-
-    Raises ContractError, with `name`, for an object without `observe` or `propose`.
-    """
-    if isinstance(given, Drafter):
-        return given
-    if not all(callable(getattr(given, method, None)) for method in ("observe", "propose")):
-        raise ContractError(
-            f"{name} is a {type(given).__name__}; a drafter has the methods observe and propose"
-        )
-    return _Completed(given)
-
-
 class DrafterAround(Drafter):
     """A drafter around another one, which is told everything and makes the drafts."""
 
     def __init__(self, inner: Drafter) -> None:
-        self._inner = inner = as_drafter(inner)
+        self._inner = inner = Drafter.of(inner)
         self.hidden = inner.hidden
         self.reads_candidates = inner.reads_candidates
         self.uses_curve = inner.uses_curve

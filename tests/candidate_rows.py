@@ -1,7 +1,7 @@
 """What a drafter is told of the target's candidates, and what is true of them."""
 
 from akunu_py.decoding.loop import NUM_CANDIDATES
-from akunu_py.protocols import as_drafter
+from akunu_py.protocols import Drafter
 from akunu_py.values.types import GenerationConfig
 
 CONFIGS = {
@@ -34,7 +34,7 @@ class Recorder:
     def observe_candidates(self, rows):
         assert len(self.passes) == len(self.rows)
         self.rows.append(list(rows))
-        as_drafter(self.drafter).observe_candidates(rows)
+        Drafter.of(self.drafter).observe_candidates(rows)
 
     def observe(self, tokens):
         if self.rows:

@@ -8,7 +8,7 @@ import pytest
 from akunu_py.decoding.loop import NUM_CANDIDATES
 from akunu_py.drafting.auto.drafter import SAVE_EVERY_S
 from akunu_py.drafting.memory import MAX_TOKENS
-from akunu_py.drafting.registry import default_num_draft_tokens, drafter_names
+from akunu_py.drafting.registry import DrafterKind, default_num_draft_tokens
 
 ROOT = Path(__file__).parents[1]
 TEXT = (ROOT / "docs/drafting.md").read_text("utf-8")
@@ -22,7 +22,7 @@ def test_the_tables_name_every_drafter_and_its_number():
     said = {
         name: int(number or 0) for names, number in rows for name in re.findall("[a-z-]+", names)
     }
-    assert said == {name: default_num_draft_tokens(name) for name in drafter_names()}
+    assert said == {name: default_num_draft_tokens(name) for name in DrafterKind.names()}
 
 
 def test_the_numbers_are_those_of_the_code():

@@ -50,7 +50,8 @@ def test_it_drafts_and_says_what_it_has_not(tiny_gguf):
     assert "there is no drafter named 'tree'; choose from auto, ngram, ngram-window, lookup" in said
     code, said = akunu(*command, "--draft-sampling", "rejection")
     assert code == 2
-    assert "no installed package offers the verifier 'rejection'" in said
+    assert "No such option '--draft-sampling'" in said
+    assert "akunu's laboratory (pip install ./lab in a checkout)" in said
 
 
 @pytest.mark.slow

@@ -7,7 +7,7 @@ from mlx.utils import tree_map
 from mlx_lm.models import llama
 
 from akunu_py.decoding.loop import decode
-from akunu_py.protocols import as_drafter
+from akunu_py.protocols import Drafter
 from akunu_py.sampling.sampler import Sampler
 from akunu_py.sampling.transforms import TransformChain
 from akunu_py.testing import OracleDrafter
@@ -43,7 +43,7 @@ def begin(session, prompt, config=GREEDY, max_tokens=60, progress=None, *, seed=
 
 
 def generate(session, prompt, config, drafter, *, max_tokens=60, num_draft_tokens=8, seed=7):
-    given, drafter = drafter, as_drafter(drafter)
+    given, drafter = drafter, Drafter.of(drafter)
     states = None if drafter.hidden is None else drafter
     begin(session, prompt, config, max_tokens, seed=seed, states=states)
     drafter.begin_reply(config, seed)

@@ -21,7 +21,6 @@ from akunu_py.engine.request_checks import with_options
 from akunu_py.models.pass_times import PassTimes
 from akunu_py.system.errors import ConfigError
 from akunu_py.values.generation_config import (
-    DRAFTING_FIELDS,
     Exactness,
     GenerationConfig,
     GenerationOptions,
@@ -189,6 +188,4 @@ def settled_config(config: GenerationConfig) -> GenerationConfig:
 
 def plain_config(config: GenerationConfig) -> GenerationConfig:
     """Return the configuration of plain decoding with the same sampling options."""
-    default = GenerationConfig()
-    drafting = {name: getattr(default, name) for name in DRAFTING_FIELDS}
-    return replace(config, **{**drafting, "drafter": "none"})
+    return replace(config, drafter="none", draft_options={})

@@ -7,8 +7,7 @@ import click
 from akunu_py.cli import completing
 from akunu_py.cli.command import Command
 from akunu_py.cli.measuring import Measurement, measuring
-from akunu_py.cli.reply_options import DRAFTER_NAMES, drafting_options, warn_if_not_exact
-from akunu_py.values.generation_config import DRAFTING_FIELDS
+from akunu_py.cli.reply_options import DRAFTER_NAMES, given_draft_options, warn_if_not_exact
 
 if TYPE_CHECKING:
     from akunu_py.bench.hit_rate import HitRateReport
@@ -56,19 +55,16 @@ _EXACTNESS = {
     metavar="N",
     help=f"Generate at most N tokens a reply.  [default: {_TOKENS}; {_QUICK_TOKENS} with --quick]",
 )
-@drafting_options
 @measuring(
     model=True,
-    loading=("draft_model", "heads", "counts"),
+    loading=("draft_model", "heads"),
     prompts="files",
     limit="Use N prompts of each category.",
     quick=_QUICK_LIMIT,
     seed=True,
     temperature=True,
 )
-def hit_rate(
-    bench: Measurement, max_tokens: int | None, drafting: dict[str, Any], **options: Any
-) -> None:
+def hit_rate(bench: Measurement, max_tokens: int | None, **options: Any) -> None:
     """Measure how many drafted tokens a model accepts, and the speedup.
 
     Each prompt is answered with and without drafting. Fire rate is the share of passes with a
@@ -87,6 +83,7 @@ def hit_rate(
     from akunu_py.bench.hit_rate_findings import hit_rate_findings
     from akunu_py.values.types import GenerationConfig
 
+    drafting = given_draft_options()
     if max_tokens is None:
         max_tokens = _QUICK_TOKENS if bench.quick else _TOKENS
     measured = {
@@ -96,7 +93,7 @@ def hit_rate(
         "seed": bench.seed,
     }
     # A mistyped option should not cost the seconds that a large model takes to load.
-    config = settled_config(GenerationConfig(**measured, **drafting))
+    config = settled_config(GenerationConfig(**measured, draft_options=drafting))
     measured["num_draft_tokens"] = config.num_draft_tokens
     warn_if_not_exact(config)
     prompts, failures = bench.prompts()
@@ -128,14 +125,7 @@ def _head(result: "BenchResult", config: "GenerationConfig") -> str:
 
 def _changed(config: "GenerationConfig") -> str:
     """Return what is not by default in how is drafted, on a line of its own."""
-    from akunu_py.values.types import GenerationConfig
-
-    default = GenerationConfig()
-    found = [
-        f"{name.replace('_', ' ')} {getattr(config, name)}"
-        for name in DRAFTING_FIELDS
-        if getattr(config, name) != getattr(default, name)
-    ]
+    found = [f"{name.replace('_', ' ')} {value}" for name, value in config.draft_options.items()]
     return f"\n{', '.join(found)}" if found else ""
 
 

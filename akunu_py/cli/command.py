@@ -5,8 +5,8 @@ these few lines akunu needs no further package.
 """
 
 import itertools
-from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, cast
 
 import click
 from click.core import ParameterSource
@@ -20,7 +20,8 @@ _P = ParamSpec("_P")
 _R = TypeVar("_R")
 _F = TypeVar("_F", bound=Callable[..., Any])
 
-HEADINGS = ("", "Model", "Sampling", "Drafting", "Form", "Output")
+SETTINGS = "Settings (akunu config set NAME VALUE)"
+HEADINGS = ("", "Model", "Sampling", "Drafting", "Form", "Output", SETTINGS)
 """Groups in the order of --help. The first one has no name: what matters first."""
 
 _NAME_COLUMN = 26
@@ -33,6 +34,9 @@ _EVERYTHING = "akunu_py.help_all"
 _WORDS = "akunu_py.words"
 OWN_WORDS = "akunu_py.own_words"
 """Where a context keeps the words behind the command itself."""
+
+DRAFT_OPTIONS = "akunu_py.draft_options"
+"""Where a context keeps the options of drafters and verifiers that were given, by name."""
 
 
 class GroupedOption(click.Option):
@@ -72,9 +76,63 @@ class GroupedOption(click.Option):
         return f"'{typed_name(self, ctx)}'"
 
 
+class Setting(click.Parameter):
+    """A value of a command that has no flag: the environment and the settings file set it.
+
+    `check` is as for a `GroupedOption`.
+    """
+
+    param_type_name = "setting"
+    group, rare = SETTINGS, True
+
+    def __init__(
+        self,
+        declarations: Sequence[str],
+        *,
+        help: str,  # noqa: A002 - as click calls it
+        check: Callable[[str, Any], None] | None = None,
+        **attributes: Any,
+    ) -> None:
+        super().__init__(declarations, **attributes)
+        self.says, self.check = help, check
+
+    @property
+    def key(self) -> str:
+        """Its name in the settings file."""
+        return str(self.name).replace("_", "-")
+
+    def _parse_decls(
+        self,
+        decls: Sequence[str],
+        expose_value: bool,  # noqa: ARG002 - as click calls it
+    ) -> tuple[str, list[str], list[str]]:
+        return decls[0], [], []
+
+    def value_from_envvar(self, ctx: click.Context) -> Any:
+        """Return what the environment says; values of a repeatable one are apart by spaces."""
+        found = self.resolve_envvar_value(ctx)
+        return found.split() if found is not None and self.multiple else found
+
+    def add_to_parser(self, parser: Any, ctx: click.Context) -> None:
+        """Add nothing: nobody types it."""
+
+    def get_help_record(self, ctx: click.Context) -> tuple[str, str]:
+        """Return the key with its values, and the help."""
+        return f"{self.key} {self.make_metavar(ctx)}", self.says
+
+
+class DraftOption(GroupedOption):
+    """An option that a drafter or verifier declares."""
+
+
 def option(*declarations: str, **attributes: Any) -> Callable[[_F], _F]:
     """Declare a `GroupedOption`, as `click.option` does."""
     return click.option(*declarations, cls=GroupedOption, **attributes)
+
+
+def setting(name: str, **attributes: Any) -> Callable[[_F], _F]:
+    """Declare a `Setting`."""
+    return click.option(name, cls=cast("Any", Setting), **attributes)
 
 
 def stack(options: Iterable[Callable[..., Any]], function: Callable[_P, _R]) -> Callable[_P, _R]:
@@ -94,6 +152,23 @@ def typed_name(parameter: click.Option, context: click.Context | None) -> str:
     return next((name for name in parameter.opts if name.startswith("--")), parameter.opts[0])
 
 
+def drafts(command: click.Command) -> bool:
+    """Return whether a command is told how to draft."""
+    return any(param.name == "drafter" for param in command.params)
+
+
+def add_draft_options(command: click.Command) -> None:
+    """Add what drafters and verifiers declare to a command that drafts.
+
+    Their packages are searched for it, which takes a while: only where such an option may have been
+    given, or is asked for.
+    """
+    if drafts(command) and not any(isinstance(param, DraftOption) for param in command.params):
+        from akunu_py.cli.reply_options import make_draft_options  # it needs this module
+
+        make_draft_options(command)
+
+
 class Command(click.Command):
     """A command of akunu; groups of commands inherit from it as well."""
 
@@ -101,9 +176,55 @@ class Command(click.Command):
         """Parse; the words are kept for messages that name options as they were typed."""
         ctx.meta[OWN_WORDS] = tuple(args)
         ctx.meta[_WORDS] = (*ctx.meta.get(_WORDS, ()), *args)
+        known = {name for param in self.get_params(ctx) for name in param.opts}
+        known |= {name for param in self.params for name in param.secondary_opts}
+        long = {word.partition("=")[0] for word in args if word.startswith("--")}
+        # A Tab is waited for; drafters import numpy.
         if not ctx.resilient_parsing:
+            if long - {"--"} - known or "--help-all" in long:
+                add_draft_options(self)
             self._refuse_one_dash(ctx, args)
         return super().parse_args(ctx, args)
+
+    def retyped(self, arguments: Mapping[str, object]) -> tuple[list[str], list[str]] | None:
+        """Return the variables, as NAME=VALUE, and the words that give it these arguments.
+
+        An argument has the name of an option, or that of the parameter it becomes; None if one is
+        neither.
+        """
+        from akunu_py.cli.command_settings import CommandSetting  # it needs this module
+
+        add_draft_options(self)
+        known = {
+            word.removeprefix("--").replace("-", "_"): parameter
+            for parameter in self.params
+            for word in parameter.opts
+        }
+        # MODEL is also an option, which says the same.
+        known |= {parameter.name or "": parameter for parameter in self.params}
+        variables: list[str] = []
+        options: list[str] = []
+        positional: list[str] = []
+        for name, value in arguments.items():
+            if value is None:
+                continue
+            found = known.get(name)
+            values = value if isinstance(value, list | tuple) else [value]
+            match found:
+                case None:
+                    return None
+                case click.Argument():
+                    positional += map(str, values)
+                case Setting():
+                    if value != found.default:
+                        variable = CommandSetting((), found.key, found).variables[0]
+                        variables.append(f"{variable}={value}")
+                case click.Option(is_flag=True):
+                    options += [found.opts[0]] if value else found.secondary_opts[:1]
+                case _:
+                    word = max(found.opts, key=len)
+                    options += [f"{word}={entry}" for entry in values]
+        return variables, positional + options
 
     def _refuse_one_dash(self, ctx: click.Context, args: Iterable[str]) -> None:
         """Refuse a long name behind one dash: click would take -temp for -t with the value emp."""
@@ -143,7 +264,7 @@ class Command(click.Command):
             if _is_rare(param) and not ctx.meta.get(_EVERYTHING):
                 continue
             record = param.get_help_record(ctx)
-            if record is not None and isinstance(param, click.Option):
+            if record is not None and isinstance(param, click.Option | Setting):
                 groups[getattr(param, "group", "")].append(record)
         names = [name for records in groups.values() for name, _ in records]
         fitting = [len(name) for name in names if len(name) <= _NAME_COLUMN]
@@ -157,7 +278,7 @@ class Command(click.Command):
 
 
 def _is_rare(param: click.Parameter) -> bool:
-    return isinstance(param, GroupedOption) and param.rare
+    return isinstance(param, GroupedOption | Setting) and param.rare
 
 
 def _show_everything(context: click.Context, _option: click.Parameter, asked: bool) -> None:

@@ -8,13 +8,16 @@ default. Subcommands have AKUNU_BENCH_SPEED_... and [bench.speed].
 import contextlib
 import itertools
 import os
+import shlex
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import click
 
+from akunu_py.cli.command import OWN_WORDS, DraftOption, Setting, add_draft_options
 from akunu_py.system.errors import ConfigError
+from akunu_py.system.plug_ins import without_laboratory
 from akunu_py.system.settings import (
     FOLDERS_KEY,
     MODEL_KEY,
@@ -173,9 +176,32 @@ def settings_of(command: click.Command, path: Words) -> list[CommandSetting]:
             # --model says the same as the argument, which is set below.
             if longest and not parameter.is_eager and longest[0] != MODEL_KEY:
                 found.append(CommandSetting(path, longest[0], parameter))
+        elif isinstance(parameter, Setting):
+            found.append(CommandSetting(path, parameter.key, parameter))
         elif parameter.name == MODEL_KEY and not parameter.required:
             found.append(CommandSetting(path, MODEL_KEY, parameter))
     return found
+
+
+def find_setting(context: click.Context, option: str) -> str | None:
+    """Return how to set what was typed as an option and is a setting; None if it is none."""
+    key = option.removeprefix("--")
+    found = (one for one in settings_of(context.command, ()) if isinstance(one.parameter, Setting))
+    one = next((one for one in found if key in (one.key, f"no-{one.key}")), None)
+    if one is None:
+        return None
+    value = "VALUE"
+    if isinstance(one.parameter.type, click.types.BoolParamType):
+        value = "true" if key == one.key else "false"
+    else:
+        words = (*context.meta[OWN_WORDS], "")
+        for word, following in itertools.pairwise(words):
+            if word.partition("=")[0] == option:
+                value = shlex.quote(word.partition("=")[2] or following) or value
+    return (
+        f"{option} is a setting: type akunu config set {one.key} {value}, or put "
+        f"{one.variables[-1]}={value} before the command"
+    )
 
 
 def leaves(
@@ -194,11 +220,24 @@ def leaves(
 def settings_below(
     command: click.Command, context: click.Context, path: Words = ()
 ) -> Iterator[CommandSetting]:
-    """Yield what can be set of a command and of those below it, which are imported one by one."""
+    """Yield what can be set of a command and of those below it, which are imported one by one.
+
+    Behind those of akunu's own commands come the options that drafters and verifiers declare, which
+    the commands have from then on, and those of other packages' commands.
+    """
     if isinstance(command, click.Group):
         yield from settings_of(command, path)
-    for words, leaf in leaves(command, context, path):
-        yield from settings_of(leaf, words)
+    for turn in range(3):
+        if turn == 1 and not context.resilient_parsing:
+            for _, leaf in leaves(command, context, path):
+                add_draft_options(leaf)
+        for words, leaf in leaves(command, context, path):
+            others = (
+                0 if str(getattr(leaf.callback, "__module__", "")).startswith("akunu_py.") else 2
+            )
+            for one in settings_of(leaf, words):
+                if turn == (1 if isinstance(one.parameter, DraftOption) else others):
+                    yield one
 
 
 def bind_variables(command: click.Command, path: Words) -> None:
@@ -262,7 +301,9 @@ def _check_key(
                 misfit = misfit or error
             else:
                 return
-    raise misfit or ConfigError(f"{place} is not an option of {owner}.{nearest(key, known)}")
+    raise misfit or ConfigError(
+        f"{place} is not an option of {owner}.{nearest(key, known)}{without_laboratory()}"
+    )
 
 
 def unknown_variables(context: click.Context, command: str | None = None) -> list[str]:

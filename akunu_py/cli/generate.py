@@ -3,14 +3,13 @@
 import json
 import sys
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
 from akunu_py.cli import completing
-from akunu_py.cli.command import Command, option
+from akunu_py.cli.command import Command, option, setting
 from akunu_py.cli.form_options import form_options
 from akunu_py.cli.input_text import (
     MOST_BYTES,
@@ -28,12 +27,11 @@ from akunu_py.cli.loading_options import (
 )
 from akunu_py.cli.prompt_file import PromptFile, prompt_file_options
 from akunu_py.cli.ranks import is_follower, on_ranks
-from akunu_py.cli.reply_options import generation_options, keeping_options, value_sources
+from akunu_py.cli.reply_options import generation_options, showing_options, value_sources
 from akunu_py.cli.reply_view import ReplyView, make_view
 from akunu_py.cli.step_trace import StepTrace
 from akunu_py.cli.terminal import prompt_progress, show, statistics_line
 from akunu_py.cli.verbosity import hold_log, is_quiet
-from akunu_py.cli.view_options import view_options
 
 if TYPE_CHECKING:
     from akunu_py.cli.reply_view import Reasoning
@@ -58,15 +56,11 @@ if TYPE_CHECKING:
     help="Print each step: what was drafted, what became of it, and why.",
 )  # fmt: skip
 @prompt_file_options
-@keeping_options
-@option(
-    "--trace-category", metavar="NAME", default="generate", group="Output", rare=True,
-    help="The category of a line in the trace file.",
-)  # fmt: skip
+@setting("trace_category", metavar="NAME", default="generate", help="Of a line in the trace file.")
 @generation_options
 @form_options
-@loading_options(ranks=True, draft_model=True, heads=True, shipped_head=True, counts=True)
-@view_options
+@loading_options("draft_model", "heads", "memory", ranks=True, shipped_head=True)
+@showing_options
 def generate(  # noqa: PLR0917 - click passes by name
     words: tuple[str, ...],
     model_option: str | None,
@@ -77,7 +71,6 @@ def generate(  # noqa: PLR0917 - click passes by name
     as_json: bool,
     trace: bool,
     prompt_file: PromptFile | None,
-    memory: Path | None,
     trace_file: Path | None,
     trace_category: str,
     config: "GenerationConfig",
@@ -121,9 +114,9 @@ def generate(  # noqa: PLR0917 - click passes by name
     if raw and system is not None:
         raise click.UsageError("--system needs the chat template; leave out --raw or --system")
     if trace and as_json:
-        raise click.UsageError("give either --trace or --json; --trace-file writes steps as JSON")
-    if not trace_category:
-        raise click.UsageError("--trace-category is empty; give a name")
+        raise click.UsageError(
+            "give either --trace or --json; the setting trace-file writes steps as JSON"
+        )
     if model is not None and model_option is None:
         # Before a prompt is asked for, which would not mend a name that is misspelt.
         asked = None if prompted else " ".join(word for word in words if word != "-")
@@ -135,7 +128,7 @@ def generate(  # noqa: PLR0917 - click passes by name
     elif not is_follower():
         piped = _piped_text(path, from_stdin=from_stdin)
         text = _prompt_text(prompt, path, model, piped)
-    with load_engine(model, replace(loading, memory=memory), several=True) as engine:
+    with load_engine(model, loading, several=True) as engine:
         engine.compares_rows = as_json
         config = engine.description.recommended.fill(config, given)
         tokenizer = engine.tokenizer
@@ -186,7 +179,7 @@ _INCOMPLETE = (
     "Warning: the reply ended before it had the form asked for; allow more with --max-tokens, or "
     "leave --stop out."
 )
-_LOOP = "The reply repeated itself and was ended; --no-stop-loops lets it go on."
+_LOOP = "The reply repeated itself and was ended; akunu config set stop-loops false lets it go on."
 
 
 def _piped_text(path: Path | None, *, from_stdin: bool) -> str:

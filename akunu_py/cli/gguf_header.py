@@ -189,7 +189,7 @@ def _share(group: Mapping[str, Any]) -> str:
     bits = ""
     if "fitted_bits" in group:
         exact, fitted = group["exact_bits"], group["fitted_bits"]
-        bits = f"  {exact:g} bits a weight in memory, {fitted:g} with --fitted-weights"
+        bits = f"  {exact:g} bits a weight in memory, {fitted:g} with exact-weights false"
     return f"{group['tensors']:5d} tensors  {size:>10}  {group['share']:6.1%}{bits}"
 
 

@@ -20,16 +20,18 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import click
 from click.core import ParameterSource
 
-from akunu_py.cli.command import WHOLE, Command, typed_name
+from akunu_py.cli.command import WHOLE, Command, drafts, typed_name
 from akunu_py.cli.command_settings import (
     bind_variables,
     check_settings,
     defaults,
+    find_setting,
     leaves,
     unknown_variables,
 )
 from akunu_py.cli.verbosity import is_quiet
 from akunu_py.system.errors import AkunuError, ConfigError
+from akunu_py.system.plug_ins import without_laboratory
 from akunu_py.system.settings import Settings, config_path, load_settings, nearest
 from akunu_py.system.shown_text import harmless, one_line
 
@@ -171,8 +173,9 @@ class CommandGroup(Command, click.Group):
         if root is self and not _do_without(words, rest):
             if settings.values:
                 check_settings(settings, context)
+            warnings = unknown_variables(context, name)
             if not is_quiet() and not {"-q", "--quiet"} & set(rest):
-                for warning in unknown_variables(context, name):
+                for warning in warnings:
                     click.echo(one_line(f"Warning: {warning}"), err=True)
         below: dict[str, Any] = {}
         if isinstance(command, CommandGroup) and command.is_lazy:
@@ -340,11 +343,15 @@ def _explained(error: click.NoSuchOption) -> click.UsageError:
     context, option = error.ctx, error.option_name
     if context is None:
         return error
+    if (found := find_setting(context, option)) is not None:
+        return click.UsageError(found, context)
     if (said := foreign_option(option, context.command.name)) is not None:
         return click.UsageError(said, context)
     root = context.find_root()
     if any(option in parameter.opts for parameter in root.command.params):
         return click.UsageError(f"type: {root.command_path} {option}", context)
+    if drafts(context.command):
+        return click.UsageError(f"{error.format_message()}{without_laboratory()}", context)
     return error
 
 

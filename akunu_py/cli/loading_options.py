@@ -11,15 +11,15 @@ from click.core import ParameterSource
 
 from akunu_py.cli import completing
 from akunu_py.cli.command import OWN_WORDS, option, stack
+from akunu_py.cli.declared_options import declared_option, naming_flags
 from akunu_py.cli.input_text import GivenPath, is_text_file
 from akunu_py.cli.ranks import RANKS_OPTIONS, follow, is_follower, join
-from akunu_py.cli.reply_options import naming_flags
 from akunu_py.cli.terminal import printable
 from akunu_py.cli.verbosity import is_quiet
 from akunu_py.system.errors import ModelFormatError
 from akunu_py.system.settings import load_settings
 from akunu_py.values.load_options import EngineOptions
-from akunu_py.values.option_fields import Choice, Count
+from akunu_py.values.option_fields import options_of
 
 if TYPE_CHECKING:
     from akunu_py.engine.engine import Engine
@@ -62,101 +62,24 @@ def _given_once(context: click.Context, parameter: click.Parameter, value: Any) 
     return value
 
 
-_MODEL_OPTIONS = (
-    option(
-        "--context",
-        type=int,
-        metavar="N",
-        check=Count(2, "2 or more tokens").check,
-        help="Limit prompt and reply together to N tokens.",
-    ),
-    option(
-        "--adapter",
-        type=GivenPath(),
-        metavar="PATH[:SCALE]",
-        group="Model",
-        also=("--adapter-path", "--lora"),
-        callback=_given_once,
-        help="Apply a LoRA adapter: a folder of mlx-lm or PEFT, or a GGUF file.",
-    ),
-    option(
-        "--weights",
-        type=click.Choice(["auto", "quantized", "dense"]),
-        default="auto",
-        metavar="FORM",
-        group="Model",
-        rare=True,
-        help="quantized, dense (expanded), or auto: float32 on a CPU without kernels where it "
-        "fits, else quantized.",
-    ),
-    option(
-        "--compute-type",
-        type=click.Choice(["auto", "float16", "bfloat16", "float32"]),
-        default="auto",
-        metavar="TYPE",
-        group="Model",
-        rare=True,
-        help="Compute a GGUF model in float16, bfloat16 or float32. auto: float32 on the CPU "
-        "backend, elsewhere float16 where it holds the model's numbers.",
-    ),
-    option(
-        "--kv-bits",
-        type=int,
-        metavar="4|8",
-        check=Choice((4, 8)).check,
-        group="Model",
-        help="Quantize the KV cache, for long contexts in less memory.",
-    ),
-    option(
-        "--kv-start",
-        type=int,
-        metavar="N",
-        default=0,
-        check=Count(0, "0 or more tokens").check,
-        group="Model",
-        rare=True,
-        help="With --kv-bits: keep the first N tokens of the cache in full precision for good, and "
-        "quantize those behind them.",
-    ),
-    option(
-        "--reproducible",
-        is_flag=True,
-        group="Model",
-        rare=True,
-        help="Compute all passes at one size, so that drafting never changes a token by rounding. "
-        "For GPUs: on a CPU akunu's kernels mostly rule that out. `akunu tune` says what it costs.",
-    ),
-    option(
-        "--force",
-        is_flag=True,
-        group="Model",
-        help="Load a model that is too large for the memory.",
-    ),
-    option(
-        "--exact-weights/--fitted-weights",
-        default=None,
-        group="Model",
-        rare=True,
-        help="Keep quantized weights of the IQ types as the file has them, or in smaller forms "
-        "close to them. Exact where memory holds them, when left out.",
-    ),
-    option(
-        "--q6k",
-        type=click.Choice(["planes", "8bit"]),
-        default="planes",
-        metavar="FORM",
-        group="Model",
-        rare=True,
-        help="Keep Q6_K tensors as exact bit planes (planes), or requantize them (8bit).",
-    ),
-    option(
-        "--pre-tokenizer",
-        metavar="NAME",
-        group="Model",
-        rare=True,
-        help="How the tokenizer of a GGUF file splits texts, where the file does not say so or is "
-        "wrong, such as llama-bpe or qwen2.",
-    ),
+_DECLARED = {declared.name: declared for declared in options_of(EngineOptions)}
+_OF_EVERY_MODEL = (
+    "context", "adapter", "weights", "compute_type", "kv_bits", "kv_start", "reproducible",
+    "exact_weights", "q6k", "pre_tokenizer",
+)  # fmt: skip
+_ATTRIBUTES: Mapping[str, Mapping[str, Any]] = {
+    "adapter": {"type": GivenPath(), "callback": _given_once},
+    "memory": {"type": GivenPath(path_type=Path, file_okay=False)},
+    "draft_model": {"type": GivenPath(path_type=Path), "shell_complete": completing.models},
+    "heads": {"type": GivenPath()},
+}
+"""What click is told of an option beyond its declaration."""
+
+_FORCE = option(
+    "--force",
+    is_flag=True,
+    group="Model",
+    help="Load a model that is too large for the memory.",
 )
 
 
@@ -202,67 +125,29 @@ def model_option(function: Callable[_P, _R]) -> Callable[_P, _R]:
     return added
 
 
-_DRAFT_MODEL_OPTION = option(
-    "--draft-model", type=GivenPath(path_type=Path), metavar="MODEL",
-    shell_complete=completing.models,
-    help="Draft with a smaller model of its vocabulary.",
-)  # fmt: skip
-
-
-def _heads_option(*, shipped: bool) -> Callable[..., Any]:
-    default = " and with the default model" if shipped else ""
-    return option(
-        "--heads", type=GivenPath(), metavar="auto|own|none|PATH", group="Drafting",
-        help="Draft with a prediction head: the model's own, that of a file, folder or hf:NAME, or "
-        f"auto: one that lies near. Left out: own with --drafter mtp{default}, else none.",
-    )  # fmt: skip
-
-
-_COUNTS_OPTION = option(
-    "--counts", type=GivenPath(path_type=Path, dir_okay=False), metavar="FILE",
-    group="Drafting", rare=True,
-    help="Counts of a corpus that `akunu counts fit` wrote, for --drafter corpus.",
-)  # fmt: skip
-
-_TOOL_PARSER_OPTION = option(
-    "--tool-parser", metavar="NAME", group="Model", rare=True,
-    help="Read tool calls with this parser of mlx-lm, such as kimi_k3, where the chat template "
-    "does not show how they look, or shows it wrong.",
-)  # fmt: skip
-
-
 def loading_options(
-    *,
-    ranks: bool = False,
-    draft_model: bool = False,
-    heads: bool = False,
-    shipped_head: bool = False,
-    counts: bool = False,
-    tool_parser: bool = False,
+    *also: str, ranks: bool = False, shipped_head: bool = False
 ) -> Callable[[Callable[_P, _R]], Callable[..., _R]]:
-    """Add the options of loading, and those asked for; the command gets one `loading`.
+    """Add the options of loading a model, and `also` others of an engine; they become `loading`.
 
     A command that is told to draft with a head takes the model's own. With `shipped_head` it drafts
     with the head that akunu ships for the default model, unless it is told otherwise.
     """
     options = [
-        *_MODEL_OPTIONS,
+        *(
+            declared_option(_DECLARED[name], **_ATTRIBUTES.get(name, {}))
+            for name in (*_OF_EVERY_MODEL, *also)
+        ),
+        _FORCE,
         *(RANKS_OPTIONS if ranks else ()),
-        *([_DRAFT_MODEL_OPTION] if draft_model else []),
-        *([_heads_option(shipped=shipped_head)] if heads else []),
-        *([_COUNTS_OPTION] if counts else []),
-        *([_TOOL_PARSER_OPTION] if tool_parser else []),
     ]
-    declared = click.Command(None)
-    for each in options:
-        each(declared)
-    names = [parameter.name for parameter in declared.params if parameter.expose_value]
+    names = [*_OF_EVERY_MODEL, *also, "force", *(["check_ranks"] if ranks else [])]
 
     def add(function: Callable[_P, _R]) -> Callable[..., _R]:
         @functools.wraps(function)
         def wrapped(*args: Any, **given: Any) -> _R:
             loading = {name: given.pop(name) for name in names}
-            if heads:
+            if "heads" in also:
                 loading |= _chosen_head(loading["heads"], given, shipped=shipped_head)
             given["loading"] = LoadingOptions(**loading)
             with naming_flags():

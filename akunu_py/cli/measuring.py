@@ -77,6 +77,13 @@ class Measurement:
     markdown: bool = False
     output: Path | None = None
 
+    @staticmethod
+    def fix_threads(number: int) -> None:
+        """Compute with this many threads, whatever other programs do."""
+        from akunu_py.cpu.blas import fix_threads  # not for --help
+
+        fix_threads(number)
+
     def check(self) -> None:
         """Refuse options that do not go together, before a model is loaded.
 
@@ -278,7 +285,7 @@ def measuring(
     Args:
         kind: `Measurement`, or a subclass that keeps results in its own way.
         model: take MODEL and --model.
-        loading: take the options of loading, and of these kinds: "draft_model", "heads", "counts".
+        loading: take the options of loading, and of these kinds: "draft_model", "heads".
         prompts: take --category over the "shipped" prompts, or of "files" too, with --prompts.
         limit: take --limit, with this help; `limit_default` is taken when it is left out.
         quick: take --quick, with which so many prompts or items are taken.
@@ -320,7 +327,7 @@ def measuring(
 
         added = stack(options, cast("Callable[..., Any]", wrapped))
         if loading is not None:
-            added = loading_options(**dict.fromkeys(loading, True))(added)
+            added = loading_options(*loading)(added)
         return model_argument(added) if model else added
 
     return add

@@ -42,7 +42,6 @@ _OPTIONS = (
 
 _OF_ONE_REPLY = {
     "prompt": "--prompt", "path": "--file", "as_json": "--json", "trace": "--trace",
-    "trace_file": "--trace-file",
 }  # fmt: skip
 
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, NoReturn
 import click
 from click.core import ParameterSource
 
-from akunu_py.cli.command import option
+from akunu_py.cli.command import option, setting
 from akunu_py.cli.input_text import GivenPath
 from akunu_py.system.errors import ConfigError
 
@@ -93,25 +93,16 @@ def _start_on_hosts(context: click.Context, hosts: click.Parameter, file: Path |
     os.execv(program, command)  # noqa: S606 - no shell
 
 
-def _check_ranks(
-    _context: click.Context, _option: click.Parameter, wanted: bool | None
-) -> bool | None:
-    if wanted and not on_ranks():
-        raise click.UsageError("--check-ranks is for several ranks; give --hosts as well")
-    return wanted
-
-
 RANKS_OPTIONS = (
     option(
         "--hosts", type=GivenPath(path_type=Path, dir_okay=False), metavar="FILE",
         group="Model", rare=True, is_eager=True, expose_value=False, callback=_start_on_hosts,
         help="Run on the machines of this file, in the format of mlx.launch.",
     ),
-    option(
-        "--check-ranks/--no-check-ranks", default=None, group="Model", rare=True,
-        callback=_check_ranks,
-        help="First compare what all ranks compute with the whole model on rank 0. [default: once "
-        "for a model and its ranks, where the whole model fits]",
+    setting(
+        "check_ranks", type=bool,
+        help="First compare what all ranks compute with the whole model on rank 0; when left out, "
+        "once for a model and its ranks, where the whole model fits.",
     ),
 )  # fmt: skip
 

@@ -1,10 +1,8 @@
 """Options of how replies are made, and the configuration they make."""
 
-import contextlib
 import functools
 import os
-import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, ParamSpec, TypeVar
 
@@ -12,25 +10,22 @@ import click
 from click.core import ParameterSource
 
 from akunu_py.cli import completing
-from akunu_py.cli.command import option, stack, typed_name
+from akunu_py.cli.command import DRAFT_OPTIONS, DraftOption, option, setting, stack, typed_name
 from akunu_py.cli.command_settings import settings_of
+from akunu_py.cli.declared_options import (
+    biases_of,
+    declared_option,
+    in_flags,
+    is_offered,
+    names_of,
+    naming_flags,
+)
 from akunu_py.cli.input_text import GivenPath
 from akunu_py.cli.verbosity import is_quiet
-from akunu_py.system.errors import ConfigError
 from akunu_py.system.files import open_to_append
 from akunu_py.system.settings import load_settings
-from akunu_py.values.generation_config import DRAFTING_FIELDS, GenerationConfig, SamplingConfig
-from akunu_py.values.option_fields import (
-    Biases,
-    Choice,
-    Count,
-    DeclaredOption,
-    Functions,
-    Number,
-    Switch,
-    Texts,
-    options_of,
-)
+from akunu_py.values.generation_config import GenerationConfig, SamplingConfig
+from akunu_py.values.option_fields import options_of
 
 _P = ParamSpec("_P")
 _R = TypeVar("_R")
@@ -40,24 +35,16 @@ DRAFTER_NAMES = (
 )
 """What --drafter takes, for --help."""
 
-_FLAGS: Mapping[str, tuple[str, ...]] = {
-    "penalty_window": (),
-    "constraint": (),
-    "logprobs": (),
-    "template_variables": (),
-    "min_tokens": (),
-    "ignore_eos": (),
-    "adjust_residual": ("--adjust/--no-adjust",),
-}
-"""Flags that do not follow from an option's name; none for an option that `/set` alone has."""
-
 _HIGHEST_USUAL_TEMPERATURE = 2
-_SAMPLING = {declared.name for declared in options_of(SamplingConfig)}
 
 _ATTRIBUTES: Mapping[str, Mapping[str, Any]] = {
+    **{
+        declared.name: {"show_default": declared.name == "temperature" and "the model's, else 0"}
+        for declared in options_of(SamplingConfig)
+        if not declared.setting
+    },
     "stop_loops": {
         "default": lambda: click.get_current_context().command.name in {"chat", "generate"},
-        "show_default": False,
     },
     "drafter": {
         "help": f"Draft with {DRAFTER_NAMES}; else auto.",
@@ -69,110 +56,55 @@ _ATTRIBUTES: Mapping[str, Mapping[str, Any]] = {
 
 
 def _find_drafter(name: str) -> None:
-    from akunu_py.drafting.registry import kind_of  # numpy, for --help
+    from akunu_py.drafting.registry import DrafterKind  # numpy, for --help
 
-    kind_of(name)
-
-
-def _flags(declared: DeclaredOption) -> tuple[str, ...]:
-    if isinstance(declared.kind, Functions):
-        return ()
-    if declared.name in _FLAGS:
-        return _FLAGS[declared.name]
-    name = declared.name.replace("_", "-")
-    if isinstance(declared.kind, Switch):
-        return (f"--{name}/--no-{name}",)
-    return (*(f"-{letter}" for letter in declared.also if len(letter) == 1), f"--{name}")
+    DrafterKind.named(name)
 
 
-def _hidden_flags(declared: DeclaredOption) -> tuple[str, ...]:
-    """Return the flags of an option's other names."""
-    return tuple(f"--{name.replace('_', '-')}" for name in declared.also if len(name) > 1)
+_GENERATION_OPTIONS = {
+    declared.name: declared_option(declared, **_ATTRIBUTES.get(declared.name, {}))
+    for declared in options_of(GenerationConfig)
+    if is_offered(declared)
+}
 
 
-_OFFERED = tuple(declared for declared in options_of(GenerationConfig) if _flags(declared))
-_FLAG_OF = {declared.name: _flags(declared)[-1].partition("/")[0] for declared in _OFFERED}
+def _keep_draft_option(context: click.Context, parameter: click.Parameter, value: Any) -> None:
+    if value not in (None, ()):
+        context.meta.setdefault(DRAFT_OPTIONS, {})[parameter.name] = value
 
 
-def in_flags(text: str) -> str:
-    """Return a text that names options, such as `top_p`, with their flags as they were typed.
+def make_draft_options(command: click.Command) -> None:
+    """Give a command the options that drafters and verifiers declare."""
+    from akunu_py.drafting.registry import draft_options  # numpy, for --help
 
-    A name of one word is one where the text begins with it: elsewhere it may be a word of English.
-    """
-    flags = dict(_FLAG_OF)
-    if (context := click.get_current_context(silent=True)) is not None:
-        flags |= {
-            parameter.name: typed_name(parameter, context)
-            for parameter in context.command.params
-            if isinstance(parameter, click.Option)
-            and parameter.name is not None
-            and (parameter.name in flags or "_" in parameter.name or parameter.name in _WORDS)
-        }
-    names = "|".join(name for name in flags if "_" in name)
-    found = rf"""(?<![\w'"/.-])({names})(?![\w'"/])|^({"|".join(flags)})(?=[ :])"""
-    return re.sub(found, lambda match: flags[match[0]], text)
+    found = draft_options().values()
+    for declared in found:
+        shown = "" if declared.default is None else f"  [default: {declared.default}]"
+        declared_option(
+            declared, names_of(*found), cls=DraftOption, callback=_keep_draft_option,
+            default=None, show_default=False, expose_value=False, group="Drafting", rare=True,
+            help=in_flags(declared.help, names_of(*found)) + shown,
+        )(command)  # fmt: skip
 
 
-_WORDS = ("context", "regex", "grammar", "choices", "streams")
-"""Names of one word of options that are not a reply's; messages begin with them."""
+def given_draft_options() -> dict[str, Any]:
+    """Return the options of drafters and verifiers that the running command was given."""
+    found: dict[str, Any] = click.get_current_context().meta.get(DRAFT_OPTIONS, {})
+    return found
 
 
-def _biases(*entries: str) -> dict[int, float]:
-    return dict(map(_parse_bias, entries))
-
-
-def _parse_bias(entry: str) -> tuple[int, float]:
-    token, _, bias = entry.partition("=")
-    try:
-        return int(token), float(bias)
-    except ValueError:
-        raise click.UsageError(
-            f"--logit-bias is {entry!r}; give a token id and a number, as in 42=-1.5"
-        ) from None
-
-
-def _click_option(declared: DeclaredOption) -> Callable[..., Any]:
-    attributes: dict[str, Any] = {
-        "default": declared.default,
-        "help": in_flags(declared.help),
-        "metavar": declared.metavar or None,
-        "group": declared.heading,
-        "rare": declared.rare,
-        "also": _hidden_flags(declared),
-        "check": declared.kind.check,
-    }
-    match declared.kind:
-        case Choice(names):
-            attributes["type"] = click.Choice(names)
-        case Number():
-            attributes["type"] = float
-        case Count():
-            attributes["type"] = int
-        case Texts() | Biases():
-            several = f"{attributes['help'].removesuffix('.')}; repeatable."
-            attributes |= {"multiple": True, "default": None, "help": several}
-            one = _biases if isinstance(declared.kind, Biases) else lambda *texts: texts
-            attributes["check"] = lambda name, item: declared.kind.check(name, one(item))
-    if declared.name in _SAMPLING:
-        # Left out, the model's makers come before the default.
-        attributes["show_default"] = declared.name == "temperature" and "the model's, else 0"
-    attributes |= _ATTRIBUTES.get(declared.name, {})
-    return option(*_flags(declared), declared.name, **attributes)
-
-
-_GENERATION_OPTIONS = {declared.name: _click_option(declared) for declared in _OFFERED}
-_DRAFTING_OPTIONS = {name: _GENERATION_OPTIONS[name] for name in DRAFTING_FIELDS}
-
-_KEEPING_OPTIONS = (
-    option(
-        "--memory", type=GivenPath(path_type=Path, file_okay=False), metavar="FOLDER",
-        group="Drafting", rare=True, help="Keep replies here, and draft from them in later runs.",
+_SHOWING_OPTIONS = (
+    setting(
+        "trace_file", type=GivenPath(path_type=Path, dir_okay=False), metavar="FILE",
+        callback=lambda _context, _option, path: _in_a_folder(path),
+        help="Append prompts and replies to FILE, for akunu bench replay.",
     ),
     option(
-        "--trace-file", type=GivenPath(path_type=Path, dir_okay=False), metavar="FILE",
-        group="Output", rare=True,
-        callback=lambda _context, _option, path: _in_a_folder(path),
-        help="Append prompt and reply to FILE, for akunu bench replay.",
+        "--reasoning", type=click.Choice(["show", "fold", "hide"]), default="show", metavar="HOW",
+        help="Show, fold or hide the reasoning of a model.",
+    ),
+    setting(
+        "plain", type=bool, default=False, help="Print Markdown as it is, without formatting it."
     ),
 )  # fmt: skip
 
@@ -194,22 +126,6 @@ def generation_options(function: Callable[_P, _R]) -> Callable[..., _R]:
     return stack(_GENERATION_OPTIONS.values(), wrapped)
 
 
-def drafting_options(function: Callable[_P, _R]) -> Callable[..., _R]:
-    """Add the options of how is drafted, but which drafter, how many tokens and by which budget.
-
-    The command gets one `drafting` in their place: fields of a `GenerationConfig` by name. Messages
-    are as with `generation_options`.
-    """
-
-    @functools.wraps(function)
-    def wrapped(*args: Any, **options: Any) -> _R:
-        options["drafting"] = {name: options.pop(name) for name in _DRAFTING_OPTIONS}
-        with naming_flags():
-            return function(*args, **options)
-
-    return stack(_DRAFTING_OPTIONS.values(), wrapped)
-
-
 def value_sources(context: click.Context) -> dict[str, str]:
     """Return the source of each reply option that is not at its default, by option.
 
@@ -220,20 +136,13 @@ def value_sources(context: click.Context) -> dict[str, str]:
     found = {}
     for one in settings_of(context.command, words):
         parameter = one.parameter
-        if parameter.name in {*_GENERATION_OPTIONS, "reasoning"}:
+        if parameter.name in {*_GENERATION_OPTIONS, "reasoning"} or isinstance(
+            parameter, DraftOption
+        ):
             typed = context.get_parameter_source(parameter.name) is ParameterSource.COMMANDLINE
             name = typed_name(parameter, context) if isinstance(parameter, click.Option) else ""
             found[parameter.name] = name if typed else one.sourced_value(settings).source
     return {name: source for name, source in found.items() if source}
-
-
-@contextlib.contextmanager
-def naming_flags() -> Iterator[None]:
-    """Have messages of a ConfigError name options by their flags."""
-    try:
-        yield
-    except ConfigError as error:
-        raise ConfigError(in_flags(error.message), choices=error.choices) from error
 
 
 def warn_if_not_exact(config: GenerationConfig) -> None:
@@ -245,9 +154,9 @@ def warn_if_not_exact(config: GenerationConfig) -> None:
         )
 
 
-def keeping_options(function: Callable[_P, _R]) -> Callable[..., _R]:
-    """Add `--memory` and `--trace-file`: what is kept beyond the run."""
-    return stack(_KEEPING_OPTIONS, function)
+def showing_options(function: Callable[_P, _R]) -> Callable[..., _R]:
+    """Add `reasoning`, `plain` and `trace_file`: how replies are shown, and where to write them."""
+    return stack(_SHOWING_OPTIONS, function)
 
 
 def _in_a_folder(path: Path | None) -> Path | None:
@@ -267,15 +176,14 @@ def _in_a_folder(path: Path | None) -> Path | None:
 
 def _config(chosen: dict[str, Any]) -> GenerationConfig:
     """Check everything that can be checked before a model is loaded."""
-    from akunu_py.drafting.registry import check_drafter  # numpy, for --help
+    from akunu_py.drafting.registry import check_drafting  # numpy, for --help
 
     if "" in chosen["stop"]:
         raise click.UsageError("--stop is empty; give the text that ends a reply")
-    chosen["logit_bias"] = _biases(*chosen["logit_bias"])
+    chosen["logit_bias"] = biases_of(*chosen["logit_bias"])
     check_short_temperature(chosen["temperature"], in_flags("temperature is").split()[0])
-    config = GenerationConfig(**chosen)
-    if config.drafter is not None:
-        check_drafter(config.drafter, num_draft_tokens=config.num_draft_tokens, config=config)
+    config = GenerationConfig(**chosen, draft_options=given_draft_options())
+    check_drafting(config)
     return config
 
 

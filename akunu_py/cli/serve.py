@@ -129,9 +129,7 @@ class _Duration(click.ParamType[float]):
     help="Answer web pages of ORIGIN, such as https://studio.example; repeatable.",
 )  # fmt: skip
 @generation_options
-@loading_options(
-    ranks=True, draft_model=True, heads=True, shipped_head=True, counts=True, tool_parser=True
-)
+@loading_options("draft_model", "heads", "tool_parser", ranks=True, shipped_head=True)
 def serve(  # noqa: PLR0917 - click passes by name
     model: str | None,
     models: tuple[str, ...],
@@ -279,10 +277,8 @@ def _served_models(
         planned = planned_models(path, options, group)
         return ModelFile(name, planned, options, checked=not options.force)
 
-    # Adapter, draft model, heads, counts and parser belong to one model, so the others have none.
-    alone = replace(
-        loading, adapter=None, draft_model=None, heads=None, counts=None, tool_parser=None
-    )
+    # Adapter, draft model, heads and parser belong to one model, so the others have none.
+    alone = replace(loading, adapter=None, draft_model=None, heads=None, tool_parser=None)
     sources = [source(name, path, alone) for name, path in paths.items()]
     if named:
         engine = load_engine(model, loading, several=True)

@@ -24,7 +24,7 @@ from akunu_py.decoding.drafter_time import (
 )
 from akunu_py.decoding.pass_costs import DEFAULT_PRIOR, PassCosts, TimeSaved
 from akunu_py.decoding.shared_passes import Company, Offer, SharedCosts, SharedPasses
-from akunu_py.protocols import Drafter, RatedToken, Target, as_drafter, as_target
+from akunu_py.protocols import Drafter, RatedToken, Target, as_target
 from akunu_py.values.cost_curve import CostCurve
 from akunu_py.values.decode_stats import StepStats
 from akunu_py.values.types import Draft, PassReport, TreePrices
@@ -119,7 +119,7 @@ class Budget:
         self.offer: Offer | None = None
         """What the last draft promises to a shared pass; None if it is verified as it is."""
         self._target = Target() if target is None else as_target(target)
-        drafter = None if drafter is None else as_drafter(drafter)
+        drafter = None if drafter is None else Drafter.of(drafter)
         self._tell = drafter.use_curve if drafter is not None and drafter.uses_curve else None
         self._pipelined = pipelined and self._target.pipelined
         self._costs = state.costs if self._pipelined else state.costs_alone

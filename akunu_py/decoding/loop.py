@@ -9,19 +9,17 @@ an entry point of the group "akunu.verifiers". Its name is a value of `Generatio
 its object is a function of the reply's configuration and seed that returns a `Verifier`.
 """
 
-import functools
 import time
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
-from importlib.metadata import entry_points
 from typing import Required, TypedDict, Unpack
 
 from akunu_py.decoding.budget import Budget, VerifyAll
 from akunu_py.decoding.stats import step_detail, step_stats
 from akunu_py.decoding.stopping import LoopDetector, cut_at_end
-from akunu_py.protocols import NO_CHOICE, Drafter, Target, as_drafter, as_target
-from akunu_py.system.errors import ConfigError, ContractError
+from akunu_py.protocols import NO_CHOICE, Drafter, Target, as_target
+from akunu_py.system.errors import ContractError
 from akunu_py.values.types import (
     Draft,
     FinishReason,
@@ -119,7 +117,7 @@ class Decoding:
         position: int = 0,
         clock: Callable[[], float] = time.perf_counter,
     ) -> None:
-        self._target, self._drafter = as_target(target), as_drafter(drafter)
+        self._target, self._drafter = as_target(target), Drafter.of(drafter)
         self._budget = budget or VerifyAll(target)
         self._observe = observer(self._drafter, self._target)
         self._last, self.position = last, position
@@ -234,12 +232,9 @@ def observer(drafter: Drafter, target: Target) -> Callable[[Sequence[int]], None
     return observe
 
 
-ENTRY_POINT_GROUP = "akunu.verifiers"
-
-
 @dataclass(frozen=True, slots=True)
 class Verifier:
-    """A rule that accepts drafted tokens."""
+    """A rule that accepts drafted tokens, as `VerifierOptions.make` returns it."""
 
     decode: Callable[..., Iterator[Step]]
     """Arguments as for `akunu_py.decoding.loop.decode`."""
@@ -255,29 +250,6 @@ class Verifier:
 
 
 def make_verifier(config: GenerationConfig, seed: int) -> Verifier:
-    """Return the verifier of a reply; `seed` seeds its random choices.
-
-    Raises ConfigError for a rule that no installed package offers.
-    """
-    if config.verifier == "match":
-        return Verifier(decode, Budget, config, by_choice=True)
-    make = _plug_in(config.verifier)
-    if make is not None:
-        return make(config, seed)
-    raise ConfigError(
-        f"no installed package offers the verifier {config.verifier!r}, which draft_sampling "
-        f"{config.draft_sampling!r} with lenience {config.lenience:g} needs; leave them out, or "
-        "install akunu with its laboratory"
-    )
-
-
-@functools.cache
-def _plug_in(name: str) -> Callable[[GenerationConfig, int], Verifier] | None:
-    """Return the rule that an installed package offers; the search takes about 10 ms."""
-    for point in entry_points(group=ENTRY_POINT_GROUP, name=name):
-        try:
-            made: Callable[[GenerationConfig, int], Verifier] = point.load()
-        except ModuleNotFoundError:
-            continue
-        return made
-    return None
+    """Return the verifier of a reply; `seed` seeds its random choices."""
+    made = config.verifier.make(config, seed)
+    return made or Verifier(decode, Budget, config, by_choice=True)

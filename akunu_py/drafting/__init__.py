@@ -12,7 +12,6 @@ from akunu_py.drafting.registry import (
     DrafterSetup,
     check_drafter,
     default_num_draft_tokens,
-    drafter_names,
     make_drafter,
 )
 
@@ -31,7 +30,6 @@ __all__ = [
     "WindowedNgramDrafter",
     "check_drafter",
     "default_num_draft_tokens",
-    "drafter_names",
     "make_drafter",
     "open_memory",
     "vocabulary_fingerprint",

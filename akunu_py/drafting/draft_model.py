@@ -4,7 +4,6 @@ Leviathan et al. 2023 (arXiv:2211.17192), Chen et al. 2023 (arXiv:2302.01318). T
 and its noise are behind `TokenModel`; this module decides what to ask it and when.
 """
 
-import dataclasses
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Protocol
@@ -14,7 +13,7 @@ from numpy.typing import NDArray
 
 from akunu_py.protocols import Drafter, DrawingRule
 from akunu_py.system.errors import ConfigError, ContractError
-from akunu_py.values.types import Draft, GenerationConfig, LengthTrace
+from akunu_py.values.types import Draft, GenerationConfig
 
 _NOTHING = Draft.empty()
 
@@ -64,30 +63,6 @@ class DrawSettings:
     """Whether to measure the entropy of q, for which 0 stands otherwise."""
 
 
-class StopRule(Protocol):
-    """Ends a draft depending on what was drawn: a `GoesOn` that can explain itself."""
-
-    @property
-    def trace(self) -> LengthTrace | None:
-        """Return an explanation of the latest draft's length, or None."""
-
-    def __call__(self, drawn: Sequence[DrawnToken]) -> bool:
-        """Return whether to draw another token after these."""
-
-    def length(self, drawn: Sequence[DrawnToken]) -> int:
-        """Return how many tokens of a finished draft to keep."""
-
-
-class Guesses(Protocol):
-    """Guesses the draft model's tokens, so that one of its passes can yield several."""
-
-    def observe(self, tokens: Sequence[int]) -> None:
-        """Take in committed tokens."""
-
-    def guess(self, drawn: Sequence[int], limit: int) -> Sequence[int]:
-        """Return at most `limit` tokens, possibly none, that may follow the text and `drawn`."""
-
-
 class TokenModel(Protocol):
     """A language model that continues token ids; it keeps track of its place in the text."""
 
@@ -126,10 +101,7 @@ class DraftModelDrafter(Drafter):
     output is the stream of plain decoding. With `rejection` draws are independent, and
     `draft_probabilities` gives the verifier their distributions.
 
-    The draft's temperature is `draft_temperature`, or else the configuration's `draft_temperature`,
-    or else the reply's own. `length` may end a draft before its limit.
-
-    Raises ConfigError for a number of draft tokens or a draft temperature out of range.
+    Raises ConfigError for a number of draft tokens out of range.
     """
 
     name = "draft-model"
@@ -143,9 +115,6 @@ class DraftModelDrafter(Drafter):
         *,
         num_draft_tokens: int = NUM_DRAFT_TOKENS,
         rejection: bool = False,
-        draft_temperature: float | None = None,
-        length: StopRule | None = None,
-        guesses: Guesses | None = None,
     ) -> None:
         if not 0 <= num_draft_tokens <= MAX_DRAFT_TOKENS:
             raise ConfigError(
@@ -154,10 +123,8 @@ class DraftModelDrafter(Drafter):
         self.num_draft_tokens = num_draft_tokens
         self._model = model
         self._rejection = rejection
-        self._draft_temperature = _checked(draft_temperature)
-        self._length = length
         self._rule: DrawingRule | None = None
-        self._guesses = guesses
+        self._guess: Guess | None = None
         self._sampling: DrawSettings | None = None
         self._check: Callable[[], None] = _nothing
         self._prompt_taken = False
@@ -167,15 +134,8 @@ class DraftModelDrafter(Drafter):
         self, config: GenerationConfig, seed: int, check: Callable[[], None] | None = None
     ) -> None:
         """Draw with these transforms and this seed; `check` may raise while the prompt is fed."""
-        temperature = self._draft_temperature
-        if temperature is None:
-            temperature = config.draft_temperature
         self._sampling = DrawSettings(
-            _with_temperature(config, temperature),
-            seed,
-            self._rejection,
-            self.num_proposals,
-            entropy=self._length is not None,
+            config, seed, self._rejection, self.num_proposals, entropy=False
         )
         self._check = check or _nothing
 
@@ -194,16 +154,12 @@ class DraftModelDrafter(Drafter):
             for _ in self.reading(tokens):
                 self._check()
             return
-        if self._guesses is not None:
-            self._guesses.observe(tokens)
         self._model.extend(tokens)
 
     def reading(self, prompt: Sequence[int]) -> Iterator[None]:
         if self._sampling is None:
             raise ContractError(f"the drafter {self.name!r} was not told how the reply is sampled")
         self._prompt_taken = True
-        if self._guesses is not None:
-            self._guesses.observe(prompt)
         yield from self._model.beginning(prompt, self._sampling)
 
     def propose(self, limit: int) -> Draft:
@@ -219,38 +175,31 @@ class DraftModelDrafter(Drafter):
         drawn = self._drawn(min(limit, self.num_draft_tokens), before)
         confidence = () if self._rejection else tuple(token.probability for token in drawn)
         tokens = (token.token for token in drawn)
-        return Draft.chain(
-            tokens, self.name, 0, confidence, length=self._length_trace, drawn=len(drawn)
-        )
-
-    @property
-    def _length_trace(self) -> LengthTrace | None:
-        """Explanation of the latest draft's length; None without a rule that has one."""
-        return None if self._length is None else self._length.trace
+        return Draft.chain(tokens, self.name, 0, confidence, drawn=len(drawn))
 
     def _drawn(self, limit: int, before: Draft = _NOTHING) -> Sequence[DrawnToken]:
         """Draw at most `limit` tokens, one after the other."""
         self._num_drawn = 0
         if limit <= 0:
             return ()
-        length, rule = self._length, self._rule
-        guess = None if self._guesses is None else self._guesses.guess
-
-        def goes_on(drawn: Sequence[DrawnToken]) -> bool:
-            if length is not None and not length(drawn):
-                return False
-            passes = self.further_passes if drawn else self._first_passes(before)
-            room = limit - len(drawn)
-            return rule is None or rule.pays(
-                before, drawn, room=room, passes=passes, further=self.further_passes
-            )
-
-        asked = None if rule is None and length is None else goes_on
-        drawn = self._model.draw(limit, asked, guess, after=before.tokens)
-        if self._length is not None:
-            drawn = drawn[: self._length.length(drawn)]
+        goes_on = self._goes_on(limit, before)
+        drawn = self._model.draw(limit, goes_on, self._guess, after=before.tokens)
         self._num_drawn = len(drawn)
         return drawn
+
+    def _goes_on(self, limit: int, before: Draft) -> GoesOn | None:
+        """Return what decides whether to draw another token; None for nothing but the limit."""
+        rule = self._rule
+        if rule is None:
+            return None
+
+        def pays(drawn: Sequence[DrawnToken]) -> bool:
+            passes = self.further_passes if drawn else self._first_passes(before)
+            return rule.pays(
+                before, drawn, room=limit - len(drawn), passes=passes, further=self.further_passes
+            )
+
+        return pays
 
     def draft_probabilities(self) -> NDArray[np.float64] | None:
         """Return q [n, vocab] for the tokens of the last draft; each row sums to 1.
@@ -266,23 +215,6 @@ class DraftModelDrafter(Drafter):
     def _first_passes(self, before: Draft) -> int:  # noqa: ARG002 - for models that read otherwise
         """Return the number of the model's passes up to its first token after a chain."""
         return 1
-
-
-def _with_temperature(config: GenerationConfig, temperature: float | None) -> GenerationConfig:
-    """Return the configuration with the draft's own temperature, if it has one."""
-    if temperature is None:
-        return config
-    # Options of verification depend on the reply's own temperature.
-    return dataclasses.replace(config, temperature=temperature, lenience=1.0, adjust_residual=True)
-
-
-def _checked(temperature: float | None) -> float | None:
-    """Return a draft's temperature; raises ConfigError if it is out of range for replies."""
-    try:
-        _with_temperature(GenerationConfig(), temperature)
-    except ConfigError as error:
-        raise ConfigError(f"draft_{error}") from None
-    return temperature
 
 
 def _nothing() -> None:

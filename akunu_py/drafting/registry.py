@@ -5,34 +5,30 @@ function of a `DrafterSetup` that returns a `Drafter` for one reply.
 """
 
 import difflib
-import functools
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
-from importlib.metadata import EntryPoint, entry_points
-from pathlib import Path
+from collections.abc import Callable, Collection, Iterable, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from akunu_py.drafting.auto import AutoDrafter, AutoState
 from akunu_py.drafting.auto.drafter import MAX_LENGTH
 from akunu_py.drafting.draft_model import NUM_DRAFT_TOKENS, DraftModelDrafter, TokenModel
-from akunu_py.drafting.ngram_settings import (
-    NGRAM_DEFAULTS,
-    NgramSettings,
-    make_ngram_drafter,
-)
+from akunu_py.drafting.ngram_options import LookupOptions, NgramOptions, WindowOptions
 from akunu_py.drafting.plain import PlainDrafter
 from akunu_py.drafting.prediction_head import NUM_DRAFT_TOKENS as NUM_HEAD_TOKENS
 from akunu_py.drafting.prediction_head import HeadModel, PredictionHeadDrafter, default_length
 from akunu_py.drafting.text_first import TextFirstDrafter
-from akunu_py.protocols import Drafter, as_drafter
+from akunu_py.protocols import Drafter
 from akunu_py.system.errors import ConfigError, ContractError
+from akunu_py.system.plug_ins import load_plug_in, plug_ins, without_laboratory
+from akunu_py.values.generation_config import FIELDS, VERIFIER_GROUP
+from akunu_py.values.option_fields import DeclaredOption, make_options, options_of
 from akunu_py.values.types import GenerationConfig
 
 ENTRY_POINT_GROUP = "akunu.drafters"
 
-Need = Literal["text", "candidates", "draft model", "counts", "prediction head"]
+Need = Literal["text", "candidates", "draft model", "file", "prediction head"]
 """Sources of a drafter besides the text: the target's likeliest tokens, a
-second model, a file of counts, or a prediction head of the model itself."""
+second model, a file that its options name, or a prediction head of the model itself."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +37,9 @@ class DrafterSetup:
 
     num_draft_tokens: int
     config: GenerationConfig = field(default_factory=GenerationConfig)
+    options: Any = None
+    """The drafter's own options, of the class that its kind names; `make` fills them in."""
+
     vocabulary_size: int | None = None
     """Number of the target's logits; None if unknown."""
 
@@ -48,13 +47,7 @@ class DrafterSetup:
     """Returns the text of each token id, as the vocabulary writes it."""
 
     token_model: TokenModel | None = None
-    load_token_model: Callable[[Path], TokenModel] | None = None
-    """Loads another model to draft with from a path; it must have the target's vocabulary."""
-
     head_model: HeadModel | None = None
-    counts: Path | None = None
-    """File of n-gram counts that the engine was given, if any."""
-
     kept: dict[str, Any] = field(default_factory=dict)
     """Dictionary in which this drafter may keep state from reply to reply; empty at first."""
 
@@ -64,7 +57,7 @@ class DrafterSetup:
     @property
     def rejection(self) -> bool:
         """Whether drafts are drawn for rejection sampling."""
-        return self.config.draft_sampling == "rejection"
+        return self.config.verifier.independent
 
     @property
     def known_token_model(self) -> TokenModel:
@@ -94,6 +87,11 @@ class DrafterSetup:
 
 
 @dataclass(frozen=True, slots=True)
+class NoOptions:
+    """The options of a drafter that has none."""
+
+
+@dataclass(frozen=True, slots=True)
 class DrafterKind:
     """A drafter that can be chosen by name."""
 
@@ -102,41 +100,44 @@ class DrafterKind:
     needs: Need = "text"
     """What it drafts from."""
 
-    has_q: bool = False
-    """Whether the drafter draws from probabilities, which length rules need."""
+    options: type[Any] = NoOptions
+    """A frozen dataclass of its own options, declared with `option`; they become flags, settings,
+    names of `/set` and, with `wire`, fields of requests."""
 
-    settings: Mapping[str, int] = field(default_factory=dict)
-    """Defaults of its other settings, by the names of options without "ngram_"."""
+    check: Callable[[DrafterSetup], object] = lambda _setup: None
+    """Raises ConfigError for options that it cannot follow, before anything is loaded."""
 
-    proposes_several: bool = False
-    """Whether the drafter may propose several tokens for a position."""
-
-    check: Callable[[GenerationConfig, int], None] = lambda _config, _most: None
-    """Raises ConfigError for a configuration that it cannot follow, before anything is loaded;
-    called with the configuration and the number of draft tokens."""
+    def has(self, option: str) -> bool:
+        """Return whether it has an option of its own of this name."""
+        return any(declared.name == option for declared in options_of(self.options))
 
     @staticmethod
-    def named(name: str, config: GenerationConfig | None = None) -> "DrafterKind":
+    def named(name: str, options: Collection[str] = ()) -> "DrafterKind":
         """Return the kind of a drafter by name; raises ConfigError for an unknown name.
 
-        A configuration with length rules or several proposals prefers a plug-in of that name.
+        Of akunu's own drafter and a plug-in of its name it is the plug-in, if only that has all of
+        the `options`.
         """
-        return kind_of(name, config)
+        own = BUILT_IN.get(name)
+        if own is not None and all(map(own.has, options)):
+            return own
+        other = _load_plug_in(name)
+        if other is not None and (own is None or all(map(other.has, options))):
+            return other
+        if own is not None:
+            return own
+        names = DrafterKind.names()
+        raise ConfigError(
+            f"there is no drafter named {name!r}; choose from {', '.join(names)}"
+            f"{_near(name, names)}{without_laboratory()}"
+        )
 
     @staticmethod
     def names(*needs: Need) -> tuple[str, ...]:
         """Return the names of drafters with one of these needs, akunu's own first; else all."""
-        return drafter_names(*needs)
-
-
-def _ngram(name: str) -> DrafterKind:
-    """Return the kind of an n-gram drafter, with its settings."""
-
-    def make(setup: DrafterSetup) -> Drafter:
-        return make_ngram_drafter(name, setup.num_draft_tokens, NgramSettings.of(setup.config))
-
-    settings = dict(NGRAM_DEFAULTS[name])
-    return DrafterKind(make, settings.pop("num_draft_tokens"), settings=settings)
+        return tuple(
+            name for name in _names() if not needs or DrafterKind.named(name).needs in needs
+        )
 
 
 def _auto(setup: DrafterSetup) -> Drafter:
@@ -160,12 +161,9 @@ def _auto(setup: DrafterSetup) -> Drafter:
     return text
 
 
-def _no_rule_of_length(config: GenerationConfig, _num_draft_tokens: int) -> None:
-    if config.draft_length != "budget":
-        raise ConfigError(
-            f"draft_length is {config.draft_length!r}, a rule of akunu's laboratory, which is not "
-            "installed; leave it out"
-        )
+def _of_text(setup: DrafterSetup) -> Drafter:
+    drafter: Drafter = setup.options.make(setup.num_draft_tokens)
+    return drafter
 
 
 def _draft_model(setup: DrafterSetup) -> Drafter:
@@ -186,50 +184,41 @@ def _prediction_head(setup: DrafterSetup) -> Drafter:
 
 BUILT_IN: dict[str, DrafterKind] = {
     "auto": DrafterKind(_auto, MAX_LENGTH),
-    "ngram": _ngram("ngram"),
-    "ngram-window": _ngram("ngram-window"),
-    "lookup": _ngram("lookup"),
-    "draft-model": DrafterKind(
-        _draft_model, NUM_DRAFT_TOKENS, needs="draft model", has_q=True, check=_no_rule_of_length
-    ),
+    "ngram": DrafterKind(_of_text, options=NgramOptions),
+    "ngram-window": DrafterKind(_of_text, options=WindowOptions),
+    "lookup": DrafterKind(_of_text, 10, options=LookupOptions),
+    "draft-model": DrafterKind(_draft_model, NUM_DRAFT_TOKENS, needs="draft model"),
     "mtp": DrafterKind(_prediction_head, NUM_HEAD_TOKENS, needs="prediction head"),
     "none": DrafterKind(lambda _: PlainDrafter(), 0),
 }
 """Akunu's own drafters by name."""
 
 
-def drafter_names(*needs: Need) -> tuple[str, ...]:
-    """Return the names of drafters with one of these needs, akunu's own first; else all."""
-    return tuple(name for name in _names() if not needs or kind_of(name).needs in needs)
+def drafters_with(option: str) -> list[str]:
+    """Return the names of the drafters that have an option of their own of this name."""
+    return [name for name in _names() if DrafterKind.named(name, [option]).has(option)]
 
 
-def kind_of(name: str, config: GenerationConfig | None = None) -> DrafterKind:
-    """Return the kind of a drafter by name; raises ConfigError for an unknown name.
+def draft_options() -> dict[str, DeclaredOption]:
+    """Return the options that drafters and verifiers declare, by name.
 
-    Akunu's own drafters know neither length rules nor several proposals for a position. For a
-    configuration with these, a plug-in of the same name is preferred.
+    Raises ContractError for a plug-in's option with the name of one of akunu's.
     """
-    studied = config is not None and (config.draft_length != "budget" or config.num_proposals > 1)
-    if name in BUILT_IN and not (studied and name in _plug_ins() and _load_plug_in(name)):
-        return BUILT_IN[name]
-    if name in _plug_ins():
-        found = _load_plug_in(name)
-        if found is not None:
-            return found
-    names = drafter_names()
-    near = difflib.get_close_matches(name, names, n=1)
-    hint = f"; did you mean {near[0]!r}?" if near else ""
-    raise ConfigError(f"there is no drafter named {name!r}; choose from {', '.join(names)}{hint}")
-
-
-def proposes_several(name: str) -> bool:
-    """Return whether a drafter, or a plug-in of its name, may propose several tokens at once."""
-    return kind_of(name, GenerationConfig(num_proposals=2)).proposes_several
+    plug_in_kinds = (_load_plug_in(name) for name in plug_ins(ENTRY_POINT_GROUP))
+    verifiers = (load_plug_in(VERIFIER_GROUP, name) for name in plug_ins(VERIFIER_GROUP))
+    kinds = (*BUILT_IN.values(), *filter(None, plug_in_kinds))
+    found: dict[str, DeclaredOption] = {}
+    for owner in (*(kind.options for kind in kinds), *filter(None, verifiers)):
+        for declared in options_of(owner):
+            if declared.name in FIELDS:
+                raise ContractError(f"{owner.__name__} has the option {declared.name}, as akunu")
+            found.setdefault(declared.name, declared)
+    return found
 
 
 def default_num_draft_tokens(name: str) -> int:
     """Return a drafter's default limit of a draft, in tokens."""
-    return kind_of(name).num_draft_tokens
+    return DrafterKind.named(name).num_draft_tokens
 
 
 def drafter_name(
@@ -237,15 +226,18 @@ def drafter_name(
 ) -> str:
     """Return the name of the drafter that a configuration asks for, or the default's name.
 
-    The default is `auto`, which asks a draft model or a head as well. Options about a model's
-    draws make it the drafter that only draws.
+    The default is `auto`, which asks a draft model or a head as well. It is the drafter that only
+    draws for draws that are verified by probability, and for options of that drafter.
     """
     if config.drafter is not None:
         return config.drafter
-    if config.shapes_draws and draft_model is not None:
-        return DraftModelDrafter.name
-    if config.shapes_draws and head is not None:
-        return PredictionHeadDrafter.name
+    if not config.draft_options:
+        return AutoDrafter.name
+    options = config.drafter_options
+    for name, model in ((DraftModelDrafter.name, draft_model), (PredictionHeadDrafter.name, head)):
+        shaped = options and all(map(DrafterKind.named(name, options).has, options))
+        if model is not None and (config.verifier.independent or shaped):
+            return name
     return AutoDrafter.name
 
 
@@ -254,95 +246,87 @@ def check_drafter(
 ) -> None:
     """Check a drafter and its configuration before anything is loaded.
 
-    Raises as `make_drafter` does, except for a missing draft model, head or counts.
+    Raises as `make_drafter` does, except for a missing draft model, head or file.
     """
     config = config or GenerationConfig()
-    kind = _check_kind(name, config)
-    most = kind.num_draft_tokens if num_draft_tokens is None else num_draft_tokens
-    kind.check(config, most)
+    kind, setup = _with_options(name, DrafterSetup(num_draft_tokens or 0, config))
+    if num_draft_tokens is None:
+        setup = replace(setup, num_draft_tokens=kind.num_draft_tokens)
+    kind.check(setup)
     if kind.needs in {"text", "candidates"}:
-        make(name, DrafterSetup(most, config))
+        make(name, setup)
 
 
-def make_drafter(
-    name: str,
-    *,
-    num_draft_tokens: int | None = None,
-    config: GenerationConfig | None = None,
-    vocabulary_size: int | None = None,
-    token_model: TokenModel | None = None,
-    head_model: HeadModel | None = None,
-    auto_state: AutoState | None = None,
-) -> Drafter:
+def check_drafting(config: GenerationConfig) -> None:
+    """Check the options of drafters, and the drafter if one is named, before anything is loaded.
+
+    Raises as `check_drafter` does.
+    """
+    known = draft_options() if config.draft_options else {}
+    for name, value in config.draft_options.items():
+        if name not in known:
+            raise ConfigError(_unknown(name))
+        known[name].kind.check(name, value)
+    if isinstance(config.drafter, str):
+        check_drafter(config.drafter, num_draft_tokens=config.num_draft_tokens, config=config)
+
+
+def make_drafter(name: str, *, num_draft_tokens: int | None = None, **parts: Any) -> Drafter:
     """Make a drafter by name for one reply, from these parts of a `DrafterSetup` alone.
 
     `num_draft_tokens` defaults to the drafter's own number, whatever the configuration says. Raises
     as `make` does.
     """
-    setup = DrafterSetup(
-        default_num_draft_tokens(name) if num_draft_tokens is None else num_draft_tokens,
-        config or GenerationConfig(),
-        vocabulary_size=vocabulary_size,
-        token_model=token_model,
-        head_model=head_model,
-        auto_state=auto_state,
-    )
-    return make(name, setup)
+    if num_draft_tokens is None:
+        num_draft_tokens = default_num_draft_tokens(name)
+    return make(name, DrafterSetup(num_draft_tokens, **parts))
 
 
 def make(name: str, setup: DrafterSetup) -> Drafter:
     """Make a drafter by name for one reply.
 
-    Raises ConfigError for an unknown name, a missing draft model, head or counts, or a
+    Raises ConfigError for an unknown name, a missing draft model, head or file, or a
     configuration that the drafter cannot follow; ContractError if a plug-in returns something else.
     """
-    kind = _check_kind(name, setup.config)
-    kind.check(setup.config, setup.num_draft_tokens)
-    return as_drafter(kind.make(setup), f"the drafter {name!r}")
+    kind, setup = _with_options(name, setup)
+    kind.check(setup)
+    return Drafter.of(kind.make(setup), f"the drafter {name!r}")
 
 
-def _check_kind(name: str, config: GenerationConfig) -> DrafterKind:
-    """Return the kind of a drafter; raises ConfigError if it cannot follow the configuration."""
-    kind = kind_of(name, config)
-    NgramSettings.of(config).check_fit(name)
-    if config.num_proposals > 1 and not kind.proposes_several:
-        able = ", ".join(filter(proposes_several, _names()))
-        raise ConfigError(
-            f"num_proposals is {config.num_proposals} and the drafter {name!r} proposes one token "
-            f"for a position; leave it out, or choose from {able}"
-        )
-    if config.draft_length != "budget" and not kind.has_q:
-        known = (other for other in _names() if kind_of(other).has_q)
-        raise ConfigError(
-            f"draft_length is {config.draft_length!r} and the drafter {name!r} has no "
-            f"probabilities to decide by; leave it out, or choose from {', '.join(known)}"
-        )
-    return kind
+def _with_options(name: str, setup: DrafterSetup) -> tuple[DrafterKind, DrafterSetup]:
+    """Return the kind of a drafter, and the setup with its options; raises ConfigError."""
+    given = setup.config.drafter_options
+    kind = DrafterKind.named(name, given)
+    for option in given:
+        if not kind.has(option):
+            able = ", ".join(drafters_with(option))
+            raise ConfigError(
+                f"the drafter {name!r} has no {option}; leave it out, or choose from {able}"
+                if able
+                else _unknown(option)
+            )
+    return kind, replace(setup, options=make_options(kind.options, given))
+
+
+def _unknown(option: str) -> str:
+    return (
+        f"{option} is no option of a drafter or verifier that is installed"
+        f"{_near(option, draft_options())}{without_laboratory()}"
+    )
+
+
+def _near(name: str, known: Iterable[str]) -> str:
+    near = difflib.get_close_matches(name, list(known), n=1)
+    return f"; did you mean {near[0]!r}?" if near else ""
 
 
 def _names() -> tuple[str, ...]:
     """Return all names: akunu's own drafters, then plug-ins that can be loaded, sorted."""
-    others = (name for name in sorted(_plug_ins()) if name not in BUILT_IN)
+    others = (name for name in sorted(plug_ins(ENTRY_POINT_GROUP)) if name not in BUILT_IN)
     return (*BUILT_IN, *(name for name in others if _load_plug_in(name) is not None))
 
 
-@functools.cache
-def _plug_ins() -> dict[str, EntryPoint]:
-    """Return the entry points of installed packages; the search takes about 20 ms."""
-    return {point.name: point for point in entry_points(group=ENTRY_POINT_GROUP)}
-
-
-def forget_plug_ins() -> None:
-    """Forget known plug-ins, for tests and after an installation."""
-    _plug_ins.cache_clear()
-    _load_plug_in.cache_clear()
-
-
-@functools.cache
 def _load_plug_in(name: str) -> DrafterKind | None:
-    """Return the object of a plug-in; None if its module is not installed."""
-    try:
-        offered = _plug_ins()[name].load()
-    except ModuleNotFoundError:
-        return None
-    return offered if isinstance(offered, DrafterKind) else DrafterKind(offered)
+    """Return the object of a plug-in; None if there is none, or its module is not installed."""
+    offered = load_plug_in(ENTRY_POINT_GROUP, name)
+    return DrafterKind(offered) if callable(offered) else offered

@@ -93,12 +93,8 @@ def describe_decoding(config: GenerationConfig, seed: int) -> str:
             said.append(
                 declared.name if isinstance(value, Mapping) else f"{declared.name} {value:g}"
             )
-    if config.draft_sampling != "coupled":
-        said.append(f"draft_sampling {config.draft_sampling}")
-    if config.lenience < 1:
-        said.append(f"lenience {config.lenience:g}")
-    if not config.adjust_residual:
-        said.append("residual not adjusted")
+    rules = config.verifier.among(config.draft_options)
+    said += [f"{name} {config.draft_options[name]}" for name in rules]
     if config.temperature:
         said.append(f"seed {seed}")
     if config.exactness == "none":

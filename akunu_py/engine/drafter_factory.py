@@ -3,15 +3,15 @@
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from akunu_py.drafting import AutoState, default_num_draft_tokens
 from akunu_py.drafting.prediction_head import PredictionHeadDrafter, default_length
 from akunu_py.drafting.registry import DrafterSetup, drafter_name, make
 from akunu_py.engine.reasoning import end_of_prompt, opening_of
-from akunu_py.models.load import LoadedModel, LoadOptions, draft_options, load_model
-from akunu_py.protocols import Drafter, Tokenizer, as_drafter
+from akunu_py.models.load import LoadedModel
+from akunu_py.protocols import Drafter, Tokenizer
+from akunu_py.system.errors import ConfigError
 from akunu_py.values.types import GenerationConfig
 
 if TYPE_CHECKING:
@@ -55,10 +55,9 @@ class DrafterFactory:
     """Makes the drafters of one engine.
 
     `vocabulary_size` is the number of the model's logits; `context` its length in tokens; `most`
-    limits drafts, whatever a configuration says; `counts` is a file written by `akunu counts fit`.
+    limits drafts, whatever a configuration says.
 
-    Raises ConfigError for a draft model or counts of another vocabulary, or for a file that cannot
-    be read, ModelFormatError for a damaged file.
+    Raises ConfigError for a draft model of another vocabulary.
     """
 
     def __init__(
@@ -70,21 +69,16 @@ class DrafterFactory:
         most: int | None = None,
         draft_model: LoadedModel | None = None,
         head: "Head | None" = None,
-        counts: str | Path | None = None,
     ) -> None:
         self._loaded = loaded
         self._vocabulary_size = vocabulary_size
         self._most = most
-        self._counts = None if counts is None else Path(counts)
         self.draft_model = draft_model
         self._head = head
         self._context = context
         # State that drafters keep from reply to reply, by their names.
         self._kept: defaultdict[str, dict[str, object]] = defaultdict(dict)
         self.models = self.other_models()
-        if counts is not None:
-            # A wrong file is reported now rather than when the first reply begins.
-            self.make(self.choose(GenerationConfig(drafter="corpus")), AutoState())
 
     def other_models(self) -> DraftingModels:
         """Return draft model and head once more, with caches of their own."""
@@ -98,6 +92,8 @@ class DrafterFactory:
         """Return the drafter that a configuration names, or the default one."""
         own = None if isinstance(config.drafter, str | None) else config.drafter
         if own is not None:
+            if names := ", ".join(config.drafter_options):
+                raise ConfigError(f"{names} are options of drafters by name; leave them out")
             # Its name is for results.
             config = replace(config, drafter=getattr(own, "__name__", type(own).__name__))
         name = drafter_name(config, self.models.draft_model, self.models.head)
@@ -131,16 +127,11 @@ class DrafterFactory:
             vocabulary_size=self._vocabulary_size,
             token_texts=self._loaded.tokenizer.token_texts,
             token_model=models.draft_model,
-            load_token_model=self._load_token_model,
             head_model=models.head,
-            counts=self._counts,
             kept=self._kept[choice.name],
             auto_state=auto_state,
         )
         return make(choice.name, setup)
-
-    def _load_token_model(self, path: Path) -> "CachedTokenModel":
-        return self._token_model(load_model(path, draft_options(path, LoadOptions())))
 
     def _token_model(self, draft: LoadedModel) -> "CachedTokenModel":
         from akunu_py.models.token_model import make_token_model  # for those with a draft model
@@ -163,7 +154,7 @@ class DrafterFactory:
 def _own_drafter(given: Any) -> Drafter:
     """Return the caller's drafter for one reply; a class or a function is called for it."""
     makes = isinstance(given, type) or not hasattr(given, "propose")
-    return as_drafter(given() if makes else given, "drafter")
+    return Drafter.of(given() if makes else given, "drafter")
 
 
 _MOST_FORCED = 64
@@ -211,7 +202,7 @@ def constrained_drafter(
     token that was drawn.
     """
     most = choice.num_draft_tokens
-    if matcher is None or not most or choice.config.verifier != "match":
+    if matcher is None or not most or choice.config.exactness != "stream":
         return drafter, most
     from akunu_py.constraints import ConstrainedDrafter
 

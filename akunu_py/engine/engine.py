@@ -147,7 +147,6 @@ class Engine(metaclass=_PublicNames):
             most=BLOCK_ROWS - 1 if options.reproducible else None,
             draft_model=draft_model,
             head=head,
-            counts=options.counts,
         )
         if options.kv_bits is not None and isinstance(self._drafters.models.head, RowReader):
             raise ConfigError(
@@ -163,7 +162,6 @@ class Engine(metaclass=_PublicNames):
         )
         self.description: ModelDescription = loaded.description
         self.draft_model = None if draft_model is None else draft_model.description
-        self.has_counts = options.counts is not None
         self.has_head = head is not None
         self.context: int = self._session.context
 
@@ -630,7 +628,7 @@ class Engine(metaclass=_PublicNames):
         self._admission.check()
         engine = type(self)(
             self._loaded,
-            replace(self.options, context=self.context, memory=None, counts=None),
+            replace(self.options, context=self.context, memory=None),
             draft_model=self._drafters.draft_model if drafts else None,
         )
         engine.compares_rows, engine.reply_room = self.compares_rows, self.reply_room

@@ -24,7 +24,7 @@ from akunu_py.engine.reply_text import MessageReader, ReplyText
 from akunu_py.models.cached_rows import Progress
 from akunu_py.models.joined import WantedChoice
 from akunu_py.models.session import Session
-from akunu_py.protocols import Drafter, Tokenizer, as_drafter
+from akunu_py.protocols import Drafter, Tokenizer
 from akunu_py.sampling.sampler import ForcedSampler, OwnSampler, Sampler
 from akunu_py.sampling.transforms import TransformChain
 from akunu_py.values.types import (
@@ -123,7 +123,7 @@ class Reply:
     def __init__(self, request: Request, cancelled: threading.Event) -> None:
         config, session, tokenizer = request.config, request.session, request.tokenizer
         self._request = request
-        self._drafter = as_drafter(request.drafter)
+        self._drafter = Drafter.of(request.drafter)
         self._cancelled = cancelled
         self._seed = secrets.randbits(_SEED_BITS) if config.seed is None else config.seed
         self._verifier = make_verifier(config, self._seed)

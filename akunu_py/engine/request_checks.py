@@ -1,6 +1,5 @@
 """What a caller asks for, checked: options, prompts and their token ids, and chats."""
 
-import dataclasses
 import difflib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -8,10 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from akunu_py.drafting.registry import draft_options
 from akunu_py.protocols import Tokenizer
 from akunu_py.system.errors import ConfigError, ContextOverflowError, ModelFormatError
 from akunu_py.values.constraint import Constraint
-from akunu_py.values.generation_config import GenerationConfig, GenerationOptions
+from akunu_py.values.generation_config import FIELDS, GenerationConfig, GenerationOptions
 from akunu_py.values.messages import Message, Tool
 from akunu_py.values.option_fields import find_option, options_of
 
@@ -21,25 +21,28 @@ if TYPE_CHECKING:
 
 
 def with_options(config: GenerationConfig, options: GenerationOptions) -> GenerationConfig:
-    """Return a configuration with some fields replaced; raises ConfigError for unknown names."""
-    names = [declared.name for declared in options_of(GenerationConfig)]
-    fields: dict[str, Any] = {}
+    """Return a configuration with some options replaced, those of drafters by name included.
+
+    Raises ConfigError for unknown names.
+    """
+    found: dict[str, Any] = {}
     forms: list[str] = []
     for name, value in options.items():
         if name in _FORMS:
-            fields["constraint"] = _FORMS[name](value)
+            found["constraint"] = _FORMS[name](value)
             forms.append(name)
-        elif name in names:
+        elif name in FIELDS or name in draft_options():
             forms += ["constraint"] * (name == "constraint")
-            fields[name] = value
+            found[name] = value
         else:
             meant = find_option(options_of(GenerationConfig), name)
-            near = [meant.name] if meant else difflib.get_close_matches(name, (*names, *_FORMS), 1)
-            hint = f"; did you mean {near[0]}?" if near else f"; known are {', '.join(names)}"
+            known = (*sorted(FIELDS), *_FORMS, *draft_options())
+            near = [meant.name] if meant else difflib.get_close_matches(name, known, 1)
+            hint = f"; did you mean {near[0]}?" if near else f"; known are {', '.join(known)}"
             raise ConfigError(f"there is no option named {name}{hint}")
     if len(forms) > 1:
         raise ConfigError(f"a reply has one form; give one of {' and '.join(forms)}")
-    return dataclasses.replace(config, **fields)
+    return config.with_values(found)
 
 
 _FORMS: Mapping[str, Callable[[Any], Constraint]] = {

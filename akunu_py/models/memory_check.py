@@ -298,8 +298,8 @@ def _settle(
     refusal = MemoryLimitError(
         f"{names} {'need' if len(models) > 1 else 'needs'} about {_size_text(_total(parts))} "
         f"({listed}) and this machine has {_size_text(limit)} for it. Take a smaller model or "
-        f"quantization, --weights quantized, {'--fitted-weights, ' if offered else ''}a shorter "
-        "--context or --kv-bits 8; --force loads it anyway",
+        f"quantization, the setting weights quantized{' or exact-weights false' * offered}, a "
+        "shorter --context or --kv-bits 8; --force loads it anyway",
         fits_alone=_total(parts) - held <= limit,
     )
     return smaller, refusal

@@ -128,6 +128,6 @@ def _check_quantized(
         if info.cols % (ranks * width):
             raise ConfigError(
                 f"the tensor {info.name!r} has {info.cols} columns in groups of {width}, which do "
-                f"not divide by {ranks}; start another number of ranks, or give --weights dense "
-                "where memory allows"
+                f"not divide by {ranks}; start another number of ranks, or set weights to "
+                "dense where memory allows"
             )

@@ -37,8 +37,8 @@ def no_choice(kind: mx.Dtype) -> ModelFormatError:
         advice = "the model's file is damaged: download or convert it again"
     else:
         advice = (
-            "load it with compute_type 'float32' (--compute-type float32) in case 16 bits "
-            "overflowed; otherwise its file is damaged"
+            "load it with compute_type 'float32' (akunu config set compute-type float32) in case "
+            "16 bits overflowed; otherwise its file is damaged"
         )
     return ModelFormatError(
         f"the model's logits are not numbers, so no token can be chosen; {advice}"

@@ -2,12 +2,13 @@
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from functools import cache
 from typing import Any, ClassVar, TypeVar, cast, get_args
 
 import msgspec
 
+from akunu_py.drafting.registry import draft_options
 from akunu_py.server.errors import RequestError
 from akunu_py.system.errors import ConfigError
 from akunu_py.values.constraint import Constraint
@@ -139,8 +140,10 @@ def with_options(body: type[_Fields]) -> type[_Fields]:
     return cast("type[_Fields]", made)
 
 
+@cache
 def _options(wire: WireFormat | None) -> Sequence[DeclaredOption]:
-    return [one for one in options_of(GenerationConfig) if wire in one.wire]
+    declared = (*options_of(GenerationConfig), *draft_options().values())
+    return [one for one in declared if wire in one.wire]
 
 
 def _names(wire: WireFormat | None, one: DeclaredOption) -> tuple[str, ...]:
@@ -251,7 +254,7 @@ def config_with(
     if "stop" in options:
         options["stop"] = tuple(filter(None, options["stop"]))
     try:
-        return replace(defaults, **options)
+        return defaults.with_values(options)
     except ConfigError as error:
         option, space, rest = error.message.partition(" ")
         name = spelling.get(option, option) if option in options else option
@@ -265,7 +268,7 @@ def declared_fields(wire: WireFormat, defaults: GenerationConfig) -> list[dict[s
         {
             "name": one.name,
             "kind": type(one.kind).__name__.lower(),
-            "default": getattr(defaults, one.name),
+            "default": defaults.value_of(one),
             "words": one.words,
             **asdict(cast("Any", one.kind)),
         }

@@ -243,8 +243,8 @@ def split_rule(name: str | None, *, chosen: bool = False) -> SplitRule:
         name = "default"
         _log.warning(
             "the file does not say how its vocabulary splits text (tokenizer.ggml.pre is missing), "
-            "so replies may be worse than they should be; convert the model again, or give "
-            "--pre-tokenizer"
+            "so replies may be worse than they should be; convert the model again, or set "
+            "pre-tokenizer"
         )
     if name in _RULES:
         return _RULES[name]
@@ -254,7 +254,7 @@ def split_rule(name: str | None, *, chosen: bool = False) -> SplitRule:
         )
     raise ModelFormatError(
         f"tokenizer.ggml.pre is {name!r}, and akunu cannot split text in this way; give one that "
-        "splits alike by --pre-tokenizer if you know it, or use another model or a newer akunu. "
+        "splits alike as pre-tokenizer if you know it, or use another model or a newer akunu. "
         f"Known are {', '.join(split_rule_names())}"
     )
 

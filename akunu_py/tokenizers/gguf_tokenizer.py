@@ -125,7 +125,7 @@ def make_codec(
     model = _known_kind(metadata)
     if model not in _MERGING and pre_tokenizer is not None:
         raise ConfigError(
-            f"a vocabulary of the kind {model!r} has no pre-tokenizer; leave --pre-tokenizer out"
+            f"a vocabulary of the kind {model!r} has no pre-tokenizer; leave pre_tokenizer out"
         )
     if model == "llama":
         codec = SPMCodec(metadata, vocabulary, ModelKind.BPE)

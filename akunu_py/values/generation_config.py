@@ -5,26 +5,25 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal, Self, TypedDict, get_args
 
 from akunu_py.system.errors import ConfigError
+from akunu_py.system.plug_ins import load_plug_in, plug_ins
 from akunu_py.values.constraint import Constraint
 from akunu_py.values.option_fields import (
     Biases,
-    Choice,
     Count,
+    DeclaredOption,
     Functions,
     NameOrMaker,
     Number,
-    Switch,
     Texts,
     Value,
     Variables,
     check_options,
+    make_options,
     option,
     options_of,
 )
 
 DraftBudget = Literal["auto", "always"]
-DraftSampling = Literal["coupled", "rejection"]
-DraftLength = Literal["budget", "fixed", "entropy", "lower-bound"]
 Effort = Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"]
 Exactness = Literal["stream", "distribution", "none"]
 RowBits = Literal["equal", "different", "unknown"]
@@ -39,6 +38,8 @@ TEMPERATURE = Number(
     1e-3, 100, "0 for the likeliest token, or a number from 0.001 to 100", or_zero=True
 )
 """Range of the temperature of replies and of drafts."""
+
+VERIFIER_GROUP = "akunu.verifiers"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -141,9 +142,9 @@ class SamplingConfig:
         metavar="ID=BIAS",
         group="logits",
         heading="Sampling",
-        rare=True,
         words="make tokens more or less likely: 42=-1.5",
         wire=("completions",),
+        setting=True,
     )
 
     def __post_init__(self) -> None:
@@ -153,6 +154,40 @@ class SamplingConfig:
         """Return the configuration that keeps all tokens: filters at their defaults."""
         filters = [one for one in options_of(SamplingConfig) if one.group == "filter"]
         return replace(self, **{one.name: one.default for one in filters})
+
+
+class VerifierOptions:
+    """Options of a rule that accepts drafted tokens; none of its own is the rule "match".
+
+    "match" compares drafted tokens with the model's own choices. A package offers another rule as
+    an entry point of the group "akunu.verifiers": a subclass that is a frozen dataclass, whose
+    fields are declared with `option`. It verifies the replies that have one of these options.
+    """
+
+    @property
+    def exactness(self) -> Exactness:
+        """What drafting keeps unchanged: "stream" are the model's own choices."""
+        return "stream"
+
+    @property
+    def independent(self) -> bool:
+        """Whether a model draws its drafts independently of the reply's own noise."""
+        return False
+
+    def check(self, config: "GenerationConfig") -> None:
+        """Raise ConfigError for a configuration that it cannot follow."""
+
+    def make(self, config: "GenerationConfig", seed: int) -> Any:
+        """Return the `akunu_py.decoding.verifier.Verifier` of a reply; None for "match"."""
+
+    @classmethod
+    def among(cls, given: Mapping[str, Any]) -> list[str]:
+        """Return which of the given options are its own."""
+        own = () if cls is VerifierOptions else options_of(cls)
+        return [declared.name for declared in own if declared.name in given]
+
+
+_MATCH = VerifierOptions()
 
 
 TEMPLATE_NAMES = frozenset({
@@ -212,18 +247,19 @@ class GenerationConfig(SamplingConfig):
     )
     ignore_eos: bool = option(
         False,
-        Switch(),
+        bool,
         "Never choose the model's end token, but go on to the limit of tokens.",
         heading="Output",
         wire=("completions",),
     )
     stop_loops: bool = option(
         False,
-        Switch(),
+        bool,
         "End a reply that repeats itself. On in chats and for generate, else off.",
         heading="Output",
         words="end a reply that repeats itself over and over",
         wire=("completions", "messages", "responses", "ollama"),
+        setting=True,
     )
     """The finish reason is then "loop": see `akunu_py.decoding.stopping`."""
     constraint: Constraint | None = option(
@@ -247,7 +283,7 @@ class GenerationConfig(SamplingConfig):
     """For programs: see `akunu_py.values.types.TokenLogprob`."""
     thinking: bool | None = option(
         None,
-        Switch(),
+        bool,
         "Think before the answer, or do not, in a chat with a model that leaves it open.",
         heading="Output",
         words="whether to think before the answer, if the model leaves it open",
@@ -255,12 +291,12 @@ class GenerationConfig(SamplingConfig):
     """For replies to conversations alone, as `effort` is: see `akunu_py.engine.reasoning`."""
     effort: Effort | None = option(
         None,
-        Choice(get_args(Effort)),
+        get_args(Effort),
         "Think that much, in a chat with a model that leaves it open.",
         metavar="WORD",
         heading="Output",
-        rare=True,
         words="how much: none, minimal, low, medium, high, xhigh or max",
+        setting=True,
     )
     template_variables: Mapping[str, Any] = option(
         {},
@@ -303,200 +339,80 @@ class GenerationConfig(SamplingConfig):
     )
     draft_budget: DraftBudget = option(
         "auto",
-        Choice(get_args(DraftBudget)),
+        get_args(DraftBudget),
         "Draft what pays on this machine (auto), or everything (always).",
         metavar="WHEN",
         heading="Drafting",
         words="auto: guess when it pays; always: at each step",
+        setting=True,
     )
-    draft_sampling: DraftSampling = option(
-        "coupled",
-        Choice(get_args(DraftSampling)),
-        "Compare drafts with the model's own choices, which keeps the text of plain decoding, or "
-        "accept them by probability, which gives another text of the same distribution.",
+    draft_options: Mapping[str, Any] = option(
+        {},
+        Value(Mapping, "options by name"),
+        "Options that drafters and verifiers declare, by name.",
         heading="Drafting",
-        rare=True,
     )
-    """"rejection" is Leviathan et al. 2023, arXiv:2211.17192."""
-    draft_temperature: float | None = option(
-        None,
-        TEMPERATURE,
-        "Temperature of a draft model or of counts; the reply's, when left out.",
-        metavar="T",
-        heading="Drafting",
-        rare=True,
-    )
-    draft_length: DraftLength = option(
-        "budget",
-        Choice(get_args(DraftLength)),
-        "Where a draft of a draft model or counts ends: by draft_budget, at num_draft_tokens, "
-        "earlier if the first token is uncertain, or at an unlikely token.",
-        heading="Drafting",
-        rare=True,
-    )
-    """The rules are in lab/docs/methods.md."""
-    min_draft_tokens: int | None = option(
-        None,
-        Count(0, "0 or more"),
-        "With draft_length entropy: draft N tokens at least. 1 when left out.",
-        metavar="N",
-        heading="Drafting",
-        rare=True,
-    )
-    draft_length_beta: float | None = option(
-        None,
-        Number(0, 1, "0 (no memory) or more, below 1", excluded=1),
-        "With draft_length entropy: weight of earlier drafts in the smoothed entropy, below 1. "
-        "0 when left out.",
-        metavar="B",
-        heading="Drafting",
-        rare=True,
-    )
-    draft_length_bound: float | None = option(
-        None,
-        Number(0, 1, "0 (never stop) to 1"),
-        "With draft_length lower-bound: end a draft below this probability. 0.4 when left out.",
-        metavar="P",
-        heading="Drafting",
-        rare=True,
-    )
-    ngram_order: int | None = option(
-        None,
-        Count(2, "2 or more"),
-        "Tokens of the longest n-gram of ngram, ngram-window and lookup. 4 when left out.",
-        metavar="N",
-        heading="Drafting",
-        rare=True,
-    )
-    ngram_window: int | None = option(
-        None,
-        Count(2, "2 or more"),
-        "Number of last tokens that ngram-window counts. 512 when left out.",
-        metavar="N",
-        heading="Drafting",
-        rare=True,
-    )
-    ngram_min_match: int | None = option(
-        None,
-        Count(1, "1 or more"),
-        "Fewest tokens of context that may decide a drafted token, for the same drafters. 1 when "
-        "left out.",
-        metavar="N",
-        heading="Drafting",
-        rare=True,
-    )
-    num_proposals: int = option(
-        1,
-        Count(1, "1 to 8", most=8),
-        "Let a draft model propose K tokens for each position, verified as a tree.",
-        metavar="K",
-        heading="Drafting",
-        rare=True,
-    )
-    """More than one is for "draft-model" and "draft-model-ngram" (lab/docs/methods.md)."""
-    lenience: float = option(
-        1.0,
-        Number(0, 1, "a number above 0, at most 1 (1 is exact)", excluded=0),
-        "Below 1 replies are not exact: drafted tokens come up to 1/L times as often as they "
-        "should, at temperature 0 in place of tokens up to 1/L times as likely. 1 when left out.",
-        metavar="L",
-        heading="Drafting",
-        rare=True,
-    )
-    """A drafted token is accepted with probability min(1, p / (l q)), a form of rejection; at
-    temperature 0 if p >= l max p, with p at temperature 1 (Leviathan et al. 2023, appendix A.5)."""
-    adjust_residual: bool = option(
-        True,
-        Switch(),
-        "Draw from the residual after a rejection, or, for study and not exact, from p.",
-        heading="Drafting",
-        rare=True,
-    )
+    """A drafter checks its own when it is chosen (`akunu_py.drafting.registry`)."""
 
     def __post_init__(self) -> None:
         if isinstance(self.stop, str):
             object.__setattr__(self, "stop", (self.stop,))
         check_options(self)
-        self._check_draft_length()
-        if (self.logits_processors or self.sampler) and self.verifier != "match":
-            raise ConfigError(
-                "logits_processors and sampler are asked for the model's own choices; leave them "
-                "out, or leave draft_sampling and lenience at their defaults"
-            )
-        self._check_lenience()
+        verifier = self.verifier
+        verifier.check(self)
+        for name in ("logits_processors", "sampler", "logprobs"):
+            if verifier.exactness != "stream" and getattr(self, name) not in (None, (), []):
+                raise ConfigError(
+                    f"{name} is about the model's own choices; leave it out, or leave out "
+                    f"{' and '.join(verifier.among(self.draft_options))}"
+                )
         if self.max_tokens is not None and self.min_tokens > self.max_tokens:
             raise ConfigError(
                 f"min_tokens is {self.min_tokens}, more than max_tokens, {self.max_tokens}; give "
                 "fewer, or leave it out"
             )
-        if self.logprobs is not None and self.verifier != "match":
-            raise ConfigError(
-                "logprobs are those of the model's own choices; leave them out, or leave "
-                "draft_sampling and lenience at their defaults"
-            )
-
-    def _check_draft_length(self) -> None:
-        """Check that options of a rule of length belong to the chosen rule."""
-        rules: dict[str, DraftLength] = {
-            "min_draft_tokens": "entropy",
-            "draft_length_beta": "entropy",
-            "draft_length_bound": "lower-bound",
-        }
-        for name, rule in rules.items():
-            if getattr(self, name) is not None and self.draft_length != rule:
-                raise ConfigError(
-                    f"{name} is for draft_length {rule!r}, but draft_length is "
-                    f"{self.draft_length!r}; leave {name} out, or set draft_length"
-                )
-
-    def _check_lenience(self) -> None:
-        """Check that options that give up exactness have an effect with the other fields."""
-        rejection = self.draft_sampling == "rejection"
-        if self.lenience < 1 and self.temperature > 0 and not rejection:
-            raise ConfigError(
-                f"lenience {self.lenience:g} at temperature {self.temperature:g} is a form of "
-                "rejection sampling; set draft_sampling to 'rejection', or temperature to 0"
-            )
-        if not self.adjust_residual and not (rejection and self.temperature > 0):
-            raise ConfigError(
-                "without adjust_residual nothing changes but rejection sampling; set "
-                "draft_sampling to 'rejection' and a temperature above 0"
-            )
 
     @property
-    def verifier(self) -> str:
-        """Name of the rule that accepts drafted tokens.
-
-        "match" compares them with the model's own choices; other rules are plug-ins
-        (`akunu_py.decoding.loop`).
-        """
-        if self.temperature == 0 and self.lenience < 1:
-            return "lenient-greedy"
-        return "match" if self.draft_sampling == "coupled" else "rejection"
+    def verifier(self) -> VerifierOptions:
+        """The rule that accepts drafted tokens: the installed one whose options are given."""
+        offered = plug_ins(VERIFIER_GROUP) if self.draft_options else ()
+        rules = (load_plug_in(VERIFIER_GROUP, name) for name in offered)
+        found = [rule for rule in rules if rule and rule.among(self.draft_options)]
+        if len(found) > 1:
+            names = [name for rule in found for name in rule.among(self.draft_options)]
+            raise ConfigError(
+                f"{' and '.join(names)} choose several rules that accept drafts; give one's"
+            )
+        return make_options(found[0], self.draft_options) if found else _MATCH
 
     @property
-    def shapes_draws(self) -> bool:
-        """Whether the configuration has options about the draws of a model that drafts."""
-        return (
-            self.draft_sampling == "rejection"
-            or self.draft_length != "budget"
-            or self.num_proposals > 1
-        )
+    def drafter_options(self) -> dict[str, Any]:
+        """Those of `draft_options` that are for the drafter."""
+        others = self.verifier.among(self.draft_options)
+        return {name: value for name, value in self.draft_options.items() if name not in others}
+
+    def value_of(self, declared: DeclaredOption) -> Any:
+        """Return the value of an option, which may be a drafter's or verifier's own."""
+        if declared.name in FIELDS:
+            return getattr(self, declared.name)
+        return self.draft_options.get(declared.name, declared.default)
+
+    def with_values(self, values: Mapping[str, Any]) -> Self:
+        """Return a configuration with options set by name, those of drafters included."""
+        fields = {name: value for name, value in values.items() if name in FIELDS}
+        own = {name: value for name, value in values.items() if name not in FIELDS}
+        if own:
+            fields["draft_options"] = {**self.draft_options, **own}
+        return replace(self, **fields)
 
     @property
     def exactness(self) -> Exactness:
         """What drafting keeps unchanged: see `akunu_py.values.types.GenerationResult`."""
-        if self.lenience < 1 or not self.adjust_residual:
-            return "none"
-        return "distribution" if self.draft_sampling == "rejection" else "stream"
+        return self.verifier.exactness
 
 
-DRAFTING_FIELDS = tuple(
-    declared.name
-    for declared in options_of(GenerationConfig)
-    if declared.heading == "Drafting" and declared.rare
-)
-"""Fields of a `GenerationConfig` that are ignored or refused without a drafter."""
+FIELDS = frozenset(declared.name for declared in options_of(GenerationConfig))
+"""Names of the options that are no drafter's or verifier's own."""
 
 
 class ConstraintOptions(TypedDict, total=False):
@@ -539,15 +455,4 @@ class GenerationOptions(ConstraintOptions, total=False):
     drafter: str | Any | None
     num_draft_tokens: int | None
     draft_budget: DraftBudget
-    draft_sampling: DraftSampling
-    draft_temperature: float | None
-    draft_length: DraftLength
-    min_draft_tokens: int | None
-    draft_length_beta: float | None
-    draft_length_bound: float | None
-    ngram_order: int | None
-    ngram_window: int | None
-    ngram_min_match: int | None
-    num_proposals: int
-    lenience: float
-    adjust_residual: bool
+    draft_options: Mapping[str, Any]

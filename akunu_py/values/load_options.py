@@ -5,6 +5,12 @@ from pathlib import Path
 from typing import Literal, NamedTuple, TypedDict, get_args
 
 from akunu_py.system.errors import ConfigError
+from akunu_py.values.option_fields import (
+    Count,
+    Value,
+    check_options,
+    option,
+)
 
 Weights = Literal["auto", "quantized", "dense"]
 ComputeType = Literal["auto", "float16", "bfloat16", "float32"]
@@ -28,37 +34,66 @@ class KVBits(NamedTuple):
 class LoadOptions:
     """How to load a model; values are checked at construction, which raises ConfigError."""
 
-    weights: Weights = "auto"
-    """"quantized" as in the file, "dense", or "auto": quantized, but dense float32 on a CPU without
-    kernels if they fit, since MLX's own quantized products are very slow."""
+    weights: Weights = option(
+        "auto",
+        get_args(Weights),
+        "quantized, dense (expanded), or auto: float32 on a CPU without kernels where it fits, "
+        "else quantized.",
+        metavar="FORM",
+        setting=True,
+    )
+    """MLX's own quantized products are very slow on a CPU."""
 
-    compute_type: ComputeType = "auto"
-    """Of activations, scales and dense weights of a GGUF file. "auto" is float32 on the CPU
-    backend; elsewhere float16, or bfloat16 where the model does not fit float16."""
+    compute_type: ComputeType = option(
+        "auto",
+        get_args(ComputeType),
+        "Compute a GGUF model in float16, bfloat16 or float32. auto: float32 on the CPU backend, "
+        "elsewhere float16 where it holds the model's numbers.",
+        metavar="TYPE",
+        setting=True,
+    )
+    """Of activations, scales and dense weights."""
 
-    exact_weights: bool | None = None
-    """Whether quantized weights of the IQ types are exactly the file's; False takes smaller forms
-    close to them (docs/gguf.md). With None they are exact, unless memory does not hold them."""
+    exact_weights: bool | None = option(
+        None,
+        bool,
+        "Keep quantized weights of the IQ types as the file has them; else in smaller forms close "
+        "to them. Exact where memory holds them, when left out.",
+        setting=True,
+    )
+    """The forms are in docs/gguf.md."""
 
-    q6k: Q6KForm = "planes"
-    """Q6_K as "planes" (exact, 8 bits a weight) or quantized anew to "8bit" (9 bits)."""
+    q6k: Q6KForm = option(
+        "planes",
+        get_args(Q6KForm),
+        "Keep Q6_K tensors as exact bit planes (planes), or requantize them (8bit).",
+        metavar="FORM",
+        setting=True,
+    )
+    """"planes" has 8 bits a weight, "8bit" 9."""
 
-    pre_tokenizer: str | None = None
-    """How a byte-level BPE of a GGUF file splits texts, in place of the file's
-    `tokenizer.ggml.pre`."""
+    pre_tokenizer: str | None = option(
+        None,
+        Value(str, "a name such as llama-bpe or qwen2"),
+        "How the tokenizer of a GGUF file splits texts, where the file does not say so or is "
+        "wrong, such as llama-bpe or qwen2.",
+        metavar="NAME",
+        setting=True,
+    )
+    """In place of the file's `tokenizer.ggml.pre`."""
 
-    adapter: str | Path | None = None
-    """LoRA adapter, as PATH or PATH:SCALE: a folder of mlx-lm's or PEFT's, or a GGUF file
-    (docs/models.md)."""
+    adapter: str | Path | None = option(
+        None,
+        Value(str | Path, "a path"),
+        "Apply a LoRA adapter: a folder of mlx-lm or PEFT, or a GGUF file.",
+        metavar="PATH[:SCALE]",
+        heading="Model",
+        also=("adapter_path", "lora"),
+    )
+    """See docs/models.md."""
 
     def __post_init__(self) -> None:
-        for name, value, known in (
-            ("weights", self.weights, get_args(Weights)),
-            ("compute_type", self.compute_type, get_args(ComputeType)),
-            ("q6k", self.q6k, get_args(Q6KForm)),
-        ):
-            if value not in known:
-                raise ConfigError(f"{name} is {value!r}; choose from {', '.join(known)}")
+        check_options(self)
 
     @property
     def fitted(self) -> bool:
@@ -70,40 +105,77 @@ class LoadOptions:
 class EngineOptions(LoadOptions):
     """How to load an engine: its model, what drafts for it, and how it computes."""
 
-    context: int | None = None
-    """Limit of the context, in tokens."""
+    context: int | None = option(
+        None,
+        Count(2, "2 or more tokens"),
+        "Limit prompt and reply together to N tokens.",
+        metavar="N",
+    )
+    kv_bits: int | None = option(
+        None,
+        (4, 8),
+        "Quantize the KV cache, for long contexts in less memory.",
+        metavar="4|8",
+        heading="Model",
+    )
+    kv_start: int = option(
+        0,
+        Count(0, "0 or more tokens"),
+        "With kv_bits: keep the first N tokens of the cache in full precision for good, and "
+        "quantize those behind them.",
+        metavar="N",
+        setting=True,
+    )
+    reproducible: bool = option(
+        False,
+        bool,
+        "Compute all passes at one size, so that drafting never changes a token by rounding. For "
+        "GPUs: on a CPU akunu's kernels mostly rule that out. `akunu tune` says what it costs.",
+        heading="Model",
+        rare=True,
+    )
+    """It holds as long as a kernel's result for a row depends only on shapes and on what the row
+    sees (docs/decisions.md)."""
 
-    kv_bits: int | None = None
-    """4 or 8 to quantize the KV cache."""
+    memory: str | Path | None = option(
+        None,
+        Value(str | Path, "a path"),
+        "Keep replies here, and draft from them in later runs.",
+        metavar="FOLDER",
+        setting=True,
+    )
+    """See docs/drafting.md."""
 
-    kv_start: int = 0
-    """Rows of the KV cache that stay in full precision, from the first; later ones are quantized
-    as `kv_bits` says."""
+    draft_model: str | Path | None = option(
+        None,
+        Value(str | Path, "a path"),
+        "Draft with a smaller model of its vocabulary.",
+        metavar="MODEL",
+    )
+    heads: str | Path | None = option(
+        None,
+        Value(str | Path, "a path"),
+        "Draft with a prediction head: the model's own, that of a file, folder or hf:NAME, or "
+        "auto: one that lies near. Left out: own with --drafter mtp and, but for measurements, "
+        "with the default model, else none.",
+        metavar="auto|own|none|PATH",
+        heading="Drafting",
+    )
+    """See docs/heads.md; "auto" and "none" are for commands."""
 
-    reproducible: bool = False
-    """Give every position a fixed place in passes of one size. Drafting then changes no token as
-    long as a kernel's result for a row depends only on shapes and on what the row sees
-    (docs/decisions.md). `akunu tune` measures the price."""
-
-    memory: str | Path | None = None
-    """Folder for the texts that `auto` drafts from (docs/drafting.md)."""
-
-    draft_model: str | Path | None = None
-    """Smaller model with the same vocabulary to draft with (lab/docs/methods.md)."""
-
-    heads: str | Path | None = None
-    """"own" to draft with the model's own prediction head, or the path of a file or folder that has
-    one (docs/drafting.md)."""
-
-    counts: str | Path | None = None
-    """File of `akunu counts fit`, for the drafter `corpus`."""
-
-    wired: bool = True
+    wired: bool = option(True, bool)
     """On a Mac: have macOS keep the weights and 1 GB more in memory from the first reply on."""
 
-    tool_parser: str | None = None
-    """mlx-lm's name of the parser that reads tool calls, in place of the format that the chat
-    template shows (docs/tools.md)."""
+    tool_parser: str | None = option(
+        None,
+        Value(str, "the name of a parser"),
+        "Read tool calls with this parser of mlx-lm, such as kimi_k3, where the chat template does "
+        "not show how they look, or shows it wrong.",
+        metavar="NAME",
+        heading="Model",
+        rare=True,
+    )
+    """See docs/tools.md."""
 
     @property
     def cache_bits(self) -> KVBits | None:
@@ -111,9 +183,6 @@ class EngineOptions(LoadOptions):
 
         Raises ConfigError for a start that cannot be.
         """
-        whole = isinstance(self.kv_start, int) and not isinstance(self.kv_start, bool)
-        if not whole or self.kv_start < 0:
-            raise ConfigError(f"kv_start is {self.kv_start!r}; give 0 or more tokens")
         if self.kv_bits is None:
             if self.kv_start:
                 raise ConfigError("kv_start says where kv_bits begins; give kv_bits 8 or 4 as well")
@@ -143,6 +212,5 @@ class EngineKeywords(TypedDict, total=False):
     memory: str | Path | None
     draft_model: str | Path | None
     heads: str | Path | None
-    counts: str | Path | None
     wired: bool
     tool_parser: str | None

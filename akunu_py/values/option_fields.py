@@ -12,6 +12,7 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Generic, Literal, TypedDict, TypeVar, Unpack, overload
 
 from akunu_py.system.errors import ConfigError
@@ -90,17 +91,6 @@ class Choice(Kind[_T]):
 
 
 @dataclass(frozen=True, slots=True)
-class Text(Kind[str]):
-    """A text; `wanted` describes it in a message, after "give"."""
-
-    wanted: str
-
-    def check(self, name: str, value: Any) -> None:
-        if not isinstance(value, str):
-            raise ConfigError(f"{name} is {value!r}; give {self.wanted}")
-
-
-@dataclass(frozen=True, slots=True)
 class Texts(Kind[tuple[str, ...]]):
     """Up to `most` texts of up to `longest` characters, none of them empty."""
 
@@ -122,9 +112,9 @@ class Texts(Kind[tuple[str, ...]]):
 
 @dataclass(frozen=True, slots=True)
 class Value(Kind[_T]):
-    """A value of a class of its own; `wanted` describes it in a message, after "give"."""
+    """A value of a class, or of several; `wanted` describes it in a message, after "give"."""
 
-    of: type[_T]
+    of: Any
     wanted: str
 
     def check(self, name: str, value: Any) -> None:
@@ -203,6 +193,7 @@ def _depth(value: object) -> int:
     return 1 + max(map(_depth, parts), default=0)
 
 
+_TYPES: Mapping[type, Kind[Any]] = {bool: Switch(), Path: Value(str | Path, "the path of a file")}
 _DEEPEST = 64
 _TOKEN_ID = Count(0, "ids of the vocabulary")
 _BIAS = Number(-1e9, 1e9, "a finite number")
@@ -235,7 +226,10 @@ class DeclaredOption:
     """Its effect in a few words, for the list of `/set`; may be empty."""
 
     rare: bool
-    """Whether the option is for studies, and shown only among all options."""
+    """Whether it is shown only where all options are asked for."""
+
+    setting: bool
+    """Whether it has no flag: the environment, the settings file and `/set` set it."""
 
     also: tuple[str, ...]
     """Other names for it: one letter, or what other programs call it."""
@@ -257,23 +251,28 @@ class _Shown(TypedDict, total=False):
     heading: str
     words: str
     rare: bool
+    setting: bool
     also: tuple[str, ...]
     wire: tuple[WireFormat, ...]
 
 
+Kinds = Kind[_T] | tuple[_T, ...] | type[_T]
+"""A kind; or a tuple of names for `Choice`, bool for `Switch`, Path for the path of a file."""
+
+
 @overload
 def option(
-    default: None, kind: Kind[_T], help: str = ..., **shown: Unpack[_Shown]
+    default: None, kind: Kinds[_T], help: str = ..., **shown: Unpack[_Shown]
 ) -> _T | None: ...
 
 
 @overload
-def option(default: _T, kind: Kind[_T], help: str = ..., **shown: Unpack[_Shown]) -> _T: ...
+def option(default: _T, kind: Kinds[_T], help: str = ..., **shown: Unpack[_Shown]) -> _T: ...
 
 
 def option(
     default: Any,
-    kind: Kind[Any],
+    kind: Kinds[Any],
     help: str = "",  # noqa: A002 - as click calls it
     **shown: Unpack[_Shown],
 ) -> Any:
@@ -281,22 +280,30 @@ def option(
 
     If the default is None, None is also a valid value.
     """
+    if not isinstance(kind, Kind):
+        kind = Choice(kind) if isinstance(kind, tuple) else _TYPES[kind]
     declared = {
         "default": default, "kind": kind, "help": help,
-        "metavar": "", "group": "", "heading": "", "words": "", "rare": False, "also": (),
-        "wire": (), **shown,
+        "metavar": "", "group": "", "heading": "", "words": "", "rare": False,
+        "setting": False, "also": (), "wire": (), **shown,
     }  # fmt: skip
     if isinstance(default, dict):
         return dataclasses.field(default_factory=default.copy, metadata=declared)
     return dataclasses.field(default=default, metadata=declared)
 
 
-@functools.cache
 def options_of(config_class: type[Any]) -> tuple[DeclaredOption, ...]:
-    """Return the options of a dataclass; all its fields must be declared with `option`."""
+    """Return the options of a dataclass: its fields that are declared with `option`."""
+    found: tuple[DeclaredOption, ...] = _options_of(config_class)  # type: ignore[arg-type]
+    return found
+
+
+@functools.cache
+def _options_of(config_class: type[Any]) -> tuple[DeclaredOption, ...]:
     return tuple(
         DeclaredOption(name=field.name, **field.metadata)
         for field in dataclasses.fields(config_class)
+        if field.metadata
     )
 
 
@@ -313,3 +320,15 @@ def check_options(config: Any) -> None:
         value = getattr(config, declared.name)
         if value is not None or declared.default is not None:
             declared.kind.check(declared.name, value)
+
+
+def make_options(options_class: type[_T], given: Mapping[str, Any]) -> _T:
+    """Return the options of a class with those of the values given that are its own.
+
+    Raises ConfigError naming the option and its range.
+    """
+    own = [declared for declared in options_of(options_class) if declared.name in given]
+    for declared in own:
+        if given[declared.name] is not None or declared.default is not None:
+            declared.kind.check(declared.name, given[declared.name])
+    return options_class(**{declared.name: given[declared.name] for declared in own})

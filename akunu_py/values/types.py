@@ -8,8 +8,6 @@ from akunu_py.system.errors import ContractError
 from akunu_py.values.decode_stats import DecodeStats, StepDetail, StepStats, VerificationKind
 from akunu_py.values.generation_config import (
     DraftBudget,
-    DraftLength,
-    DraftSampling,
     Exactness,
     GenerationConfig,
     RowBits,
@@ -21,8 +19,6 @@ __all__ = [
     "DecodeStats",
     "Draft",
     "DraftBudget",
-    "DraftLength",
-    "DraftSampling",
     "Exactness",
     "FinishReason",
     "GenerationConfig",

@@ -1,16 +1,26 @@
 """A drafter that closes brackets: `pip install ./example-drafter`, then `--drafter brackets`.
 
-An entry point of the group "akunu.drafters" names `make`, which gets a `DrafterSetup` for each
-reply: the vocabulary, how the reply is sampled, the engine's draft model. A drafter has two
-methods: `observe` is told the prompt and then what each step committed, `propose` guesses what
-follows. Nothing it does can change a reply.
+An entry point of the group "akunu.drafters" names `brackets`, a kind of drafter. It makes one for
+each reply from a `DrafterSetup`: the vocabulary, how the reply is sampled, the engine's draft
+model, the drafter's own options. A drafter has two methods: `observe` is told the prompt and then
+what each step committed, `propose` guesses what follows. Nothing it does can change a reply.
 """
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
-from akunu_py.api import Draft, DrafterSetup
+from akunu_py.api import Draft, DrafterKind, DrafterSetup, Number, option
 
 CLOSING = {"(": ")", "[": "]", "{": "}"}
+
+
+@dataclass(frozen=True)
+class Options:
+    """Its own options: --bracket-odds, `/set bracket_odds`, `bracket-odds = 0.3` in settings."""
+
+    bracket_odds: float = option(
+        0.2, Number(0, 1, "0 to 1"), "Take a bracket to be right with probability P.", metavar="P"
+    )
 
 
 class BracketDrafter:
@@ -19,10 +29,13 @@ class BracketDrafter:
     `texts` has the text of each token id, `closers` the id of each closing bracket.
     """
 
-    def __init__(self, texts: Sequence[str], closers: Mapping[str, int], most: int) -> None:
+    def __init__(
+        self, texts: Sequence[str], closers: Mapping[str, int], most: int, odds: float
+    ) -> None:
         self._texts = texts
         self._closers = closers
         self._most = most
+        self._odds = odds
         self._open: list[str] = []
 
     def observe(self, tokens: Sequence[int]) -> None:
@@ -38,7 +51,7 @@ class BracketDrafter:
         """Guess at most `limit` tokens; an empty draft is fine."""
         wanted = self._open[::-1][: min(limit, self._most)]
         tokens = [self._closers[bracket] for bracket in wanted if bracket in self._closers]
-        return Draft.chain(tokens, "brackets", confidence=(0.2,) * len(tokens))
+        return Draft.chain(tokens, "brackets", confidence=(self._odds,) * len(tokens))
 
 
 def make(setup: DrafterSetup) -> BracketDrafter:
@@ -49,4 +62,8 @@ def make(setup: DrafterSetup) -> BracketDrafter:
         texts = setup.token_texts()
         closers = {text: id_ for id_, text in enumerate(texts) if text in CLOSING.values()}
         setup.kept.update(closers=closers, texts=texts)
-    return BracketDrafter(setup.kept["texts"], closers, setup.num_draft_tokens)
+    odds = setup.options.bracket_odds
+    return BracketDrafter(setup.kept["texts"], closers, setup.num_draft_tokens, odds)
+
+
+brackets = DrafterKind(make, options=Options)

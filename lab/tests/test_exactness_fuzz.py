@@ -14,20 +14,21 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from identity import assert_same_tokens
 from tiny_architectures.builder import build
+from with_counts import WithCounts
 
 from akunu_lab.counts import fit_counts, save_counts
 from akunu_py import Engine, GenerationConfig
 from akunu_py.drafting import vocabulary_fingerprint
-from akunu_py.drafting.registry import drafter_names, kind_of
+from akunu_py.drafting.registry import DrafterKind
 
 # All of one attention; windows; part recurrent; experts; windows with sinks and experts.
 ARCHITECTURES = ["llama", "gemma3", "qwen3next", "qwen3moe", "gpt-oss"]
 NAMES = [
     name
     for name in (
-        *drafter_names("text", "candidates"),
-        *drafter_names("counts"),
-        *drafter_names("draft model"),
+        *DrafterKind.names("text", "candidates"),
+        *DrafterKind.names("file"),
+        *DrafterKind.names("draft model"),
     )
     if name != "none"
 ]
@@ -74,7 +75,7 @@ def draftings(draw):
         options |= draw(optional(num_proposals=st.integers(2, 4)))
     if name in OF_TEXT:
         options |= draw(optional(ngram_order=st.integers(3, 6), ngram_min_match=st.integers(1, 2)))
-    if kind_of(name).has_q:
+    if DrafterKind.named(name, ["draft_length"]).has("draft_length"):
         options |= draw(optional(draft_temperature=st.sampled_from([0.0, 0.6, 2.0])))
         options |= draw(
             st.sampled_from([
@@ -118,8 +119,8 @@ def engines(request, tmp_path_factory):
         counts = fit_counts([[*WORDS, *WORDS[::-1]] * 3], plain.vocabulary_size)
         fingerprint = vocabulary_fingerprint(plain.tokenizer.token_texts())
         save_counts(counts, folder / "words.counts", fingerprint)
-        with Engine.load(path, draft_model=draft, counts=folder / "words.counts") as drafting:
-            yield plain, drafting
+        with Engine.load(path, draft_model=draft) as drafting:
+            yield plain, WithCounts(drafting, folder / "words.counts")
 
 
 def leave_off(engine, prompt, options, count):

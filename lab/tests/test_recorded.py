@@ -105,7 +105,6 @@ def test_models_are_given_by_their_names(trace, tiny_gguf, hub_cache):
         (["--random-model", "llama-9"], "no random model"),
         (["--random-model", "llama-tiny", "--kv-bits", "8"], "--kv-bits has no counterpart"),
         (["--random-model", "llama-tiny", "--reproducible"], "--reproducible has no counterpart"),
-        (["--random-model", "llama-tiny", "--compute-type", "float16"], "leave it out"),
         (["--random-model", "llama-tiny", "--context", "64"], "leave it out"),
         ([], "absent.jsonl cannot be read"),
     ],

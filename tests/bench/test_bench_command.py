@@ -163,7 +163,7 @@ def test_the_command_of_a_result_gives_the_same_options(fake, tmp_path):
     assert program == "akunu"
     assert CliRunner().invoke(cli, again).exit_code == 0
     assert fake.drafting == first
-    assert (first.lenience, first.adjust_residual) == (0.5, False)
+    assert (first.verifier.lenience, first.verifier.adjust) == (0.5, False)
 
 
 def test_defaults(fake):
@@ -188,9 +188,8 @@ def test_the_number_of_tokens_is_the_drafters_own_where_nobody_says(fake):
         (["--seed", "-1"], "--seed is -1"),
         (["--category", "poems"], "no category named 'poems'; choose from completion"),
         (["--limit", "0"], "0 is too small; give 1 or more"),
-        (["--num-proposals", "3"], "--num-proposals is 3 and the drafter"),
-        (["--draft-length", "entropy"], "--draft-length is 'entropy' and the"),
-        (["--lenience", "0.5", "--temperature", "1"], "set --draft-sampling to 'rejection'"),
+        (["--ngram-order", "3"], "'auto' has no --ngram-order; leave it out, or choose from ngram"),
+        (["--drafter", "lookup", "--ngram-order", "1"], "--ngram-order is 1; give 2 or more"),
     ],
 )
 def test_wrong_options_are_explained_before_a_model_is_loaded(fake, arguments, words):

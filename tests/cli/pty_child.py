@@ -11,7 +11,7 @@ import subprocess
 import termios
 import time
 
-from akunu_runs import AKUNU
+from akunu_runs import AKUNU, with_variables
 
 _CODES = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]|\x1b[=>]|\x1b\][^\x07]*\x07|\r")
 
@@ -26,14 +26,15 @@ class PtyChild:
     def __init__(self, *arguments, home, rows=24, columns=80, program=None, **environment):
         self._leader, follower = os.openpty()
         self.resize(rows, columns)
+        words, variables = with_variables(arguments)
         self.child = subprocess.Popen(
-            [*(program or self.program), *map(str, arguments)],
+            [*(program or self.program), *words],
             stdin=follower, stdout=follower, stderr=follower, start_new_session=True,
             preexec_fn=lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0),
             env=os.environ | {
                 "HOME": str(home), "XDG_DATA_HOME": str(home), "TERM": "xterm-256color",
                 # Nobody here answers where the cursor is.
-                "PROMPT_TOOLKIT_NO_CPR": "1", **environment,
+                "PROMPT_TOOLKIT_NO_CPR": "1", **variables, **environment,
             },
         )  # fmt: skip
         os.close(follower)

@@ -11,7 +11,7 @@ PROMPT = ["--raw", "-p", "hello world"]
 
 
 def reply(*arguments):
-    result = run("generate", *arguments, *PROMPT, *SHORT, "--draft-budget", "always", "--json")
+    result = run("generate", *arguments, *PROMPT, *SHORT, "AKUNU_DRAFT_BUDGET=always", "--json")
     assert result.exit_code == 0, result.output
     return json.loads(result.stdout)
 
@@ -21,7 +21,9 @@ def reply(*arguments):
     "drafter",
     [
         [],
-        ["--draft-temperature", "0.3"],
+        pytest.param(
+            ["--drafter", "draft-model", "--draft-temperature", "0.3"], marks=pytest.mark.lab
+        ),
         pytest.param(["--drafter", "draft-model-ngram"], marks=pytest.mark.lab),
     ],
 )

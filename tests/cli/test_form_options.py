@@ -14,7 +14,7 @@ SCHEMA = '{"type": "object", "properties": {"a": {"type": "boolean"}}, "required
 
 
 def generate(*arguments):
-    base = ["generate", str(toy_model_path()), "-p", "Hello", "--plain"]
+    base = ["generate", str(toy_model_path()), "-p", "Hello"]
     return CliRunner().invoke(cli, [*base, *arguments])
 
 

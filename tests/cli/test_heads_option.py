@@ -33,7 +33,7 @@ def folder(tmp_path_factory):
 
 
 def reply(*arguments):
-    result = run("generate", *arguments, *PROMPT, "--draft-budget", "always", "--json")
+    result = run("generate", *arguments, *PROMPT, "AKUNU_DRAFT_BUDGET=always", "--json")
     assert result.exit_code == 0, result.output
     return json.loads(result.stdout)
 

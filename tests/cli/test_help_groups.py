@@ -9,8 +9,9 @@ from click.testing import CliRunner
 from pty_child import PtyChild
 
 from akunu_py.cli import group
-from akunu_py.cli.command import HEADINGS, Command
+from akunu_py.cli.command import HEADINGS, SETTINGS, Command, DraftOption, Setting
 from akunu_py.cli.command_settings import leaves
+from akunu_py.cli.declared_options import is_offered
 from akunu_py.cli.main import cli
 from akunu_py.values.generation_config import GenerationConfig
 from akunu_py.values.option_fields import options_of
@@ -33,17 +34,40 @@ def groups(text):
     return found
 
 
+@pytest.mark.parametrize("words", COMMANDS, ids=" ".join)
+def test_a_command_has_at_most_40_options_and_80_lines_of_help(words):
+    """What is rarer is a setting; options that drafters declare come on top of them."""
+    command, text = COMMANDS[words], shown(*words, "--help")
+    options = command.get_params(click.Context(command, CONTEXT, words[-1]))
+    own = [
+        one for one in options if isinstance(one, click.Option) and not isinstance(one, DraftOption)
+    ]
+    assert len(own) <= 40
+    if words == ("chat",):
+        assert len(text.splitlines()) <= 80
+
+
 def test_each_option_of_a_reply_is_in_the_group_of_its_declaration():
-    few, everything = groups(shown("chat", "--help")), groups(shown("chat", "--help-all"))
-    for declared in options_of(GenerationConfig):
-        flag = {"adjust_residual": "adjust"}.get(declared.name, declared.name.replace("_", "-"))
-        if declared.name not in (
-            "penalty_window", "constraint", "logprobs", "template_variables", "min_tokens", "ignore_eos",
-            "logits_processors", "sampler",
-        ):  # fmt: skip
-            heading = declared.heading or "Options"
-            assert flag in everything[heading], flag
-            assert (flag in few[heading]) == (not declared.rare), flag
+    few, everything = shown("chat", "--help"), shown("chat", "--help-all")
+    flags, settings = groups(everything), everything.partition(SETTINGS)[2]
+    for declared in filter(is_offered, options_of(GenerationConfig)):
+        name = declared.name.replace("_", "-")
+        if declared.setting:
+            assert f"\n  {name} " in settings
+            assert f" {name} " not in few
+        else:
+            assert name in flags[declared.heading or "Options"]
+            assert (f"--{name} " in few) == (not declared.rare), name
+
+
+def test_what_is_a_setting_says_so():
+    """In the words that were typed, for every setting of every command."""
+    for words, command in COMMANDS.items():
+        for setting in (one for one in command.params if isinstance(one, Setting)):
+            said = CliRunner().invoke(cli, [*words, f"--{setting.key}=a b"]).output
+            said = " ".join(said.split())
+            assert f"--{setting.key} is a setting: type akunu config set {setting.key} " in said
+            assert setting.type is click.BOOL or "'a b', or put AKUNU_" in said
 
 
 @pytest.mark.lab
@@ -64,10 +88,11 @@ def test_every_command_is_one_of_akunus(words):
 @pytest.mark.slow
 def test_help_on_a_terminal_of_80_columns(tmp_path):
     with PtyChild("generate", "--help", home=tmp_path) as child:
-        before = child.until("--stop-loops")
+        before = child.until("--thinking")
     lines = before.splitlines()
     assert max(map(len, lines)) <= 80
-    assert sum(line.endswith(":") and not line.startswith(" ") for line in lines) == len(HEADINGS)
+    headings = [line for line in lines if line.endswith(":") and not line.startswith(" ")]
+    assert len(headings) == len(HEADINGS[:-1])
 
 
 def test_verbosity_on_either_side_of_the_command(tiny_gguf):

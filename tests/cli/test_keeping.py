@@ -22,10 +22,10 @@ def test_generate_traces_and_replay_reads_it(tiny_gguf, tmp_path):
     path = tmp_path / "trace.jsonl"
     outputs = []
     for number in range(3):
-        category = [] if number else ["--trace-category", "greeting"]
+        category = [] if number else ["AKUNU_TRACE_CATEGORY=greeting"]
         result = run(
             "generate", tiny_gguf, "-p", f"hello {number}", "--max-tokens", 30, "--seed", number,
-            "--temperature", 1.2, "--trace-file", path, *category,
+            "--temperature", 1.2, f"AKUNU_TRACE_FILE={path}", *category,
         )  # fmt: skip
         assert result.exit_code == 0, result.output
         outputs.append(result.stdout.removesuffix("\n"))
@@ -57,7 +57,7 @@ def test_chat_traces_conversations(tiny_gguf, tmp_path):
     path = tmp_path / "trace.jsonl"
     lines = "hello\nworld\n/reset\nhello again\n"
     result = run(
-        "chat", tiny_gguf, "--max-tokens", 8, "--trace-file", path, "--temperature", 1.1,
+        "chat", tiny_gguf, "--max-tokens", 8, f"AKUNU_TRACE_FILE={path}", "--temperature", 1.1,
         "--seed", 2, *ENDLESS, input=lines,
     )  # fmt: skip
     assert result.exit_code == 0, result.output
@@ -74,7 +74,13 @@ def test_a_memory_is_kept_in_a_folder(tiny_gguf, tmp_path, command):
     arguments = ["-p", "hello"] if command == "generate" else []
     for _ in range(2):
         result = run(
-            command, tiny_gguf, *arguments, "--max-tokens", 8, "--memory", folder, input="hello\n"
+            command,
+            tiny_gguf,
+            *arguments,
+            "--max-tokens",
+            8,
+            f"AKUNU_MEMORY={folder}",
+            input="hello\n",
         )
         assert result.exit_code == 0, result.output
     (file,) = folder.iterdir()
@@ -83,9 +89,9 @@ def test_a_memory_is_kept_in_a_folder(tiny_gguf, tmp_path, command):
 
 @pytest.mark.parametrize("command", ["chat", "generate"])
 def test_places_that_cannot_be_are_named_before_a_reply(tiny_gguf, tmp_path, command):
-    for option, words in (("--trace-file", "does not exist"), ("--memory", "is a file")):
-        path = tmp_path / "no" / "t.jsonl" if option == "--trace-file" else tiny_gguf
-        result = run(command, "nowhere.gguf", option, path, input="hello\n")
+    for option, words in (("AKUNU_TRACE_FILE", "does not exist"), ("AKUNU_MEMORY", "is a file")):
+        path = tmp_path / "no" / "t.jsonl" if option == "AKUNU_TRACE_FILE" else tiny_gguf
+        result = run(command, "nowhere.gguf", f"{option}={path}", input="hello\n")
         assert result.exit_code == 2
         assert words in result.output
 
@@ -105,10 +111,10 @@ def test_a_trace_file_is_its_owner_s_from_the_beginning(tiny_gguf, tmp_path, com
     arguments = ["-p", "hello"] if command == "generate" else []
     before = os.umask(0o022)
     try:
-        run("generate", "nowhere.gguf", "-p", "a", "--trace-file", tmp_path / "empty.jsonl")
+        run("generate", "nowhere.gguf", "-p", "a", f"AKUNU_TRACE_FILE={tmp_path}/empty.jsonl")
         run(
             command, tiny_gguf, *arguments, "--max-tokens", 8, *ENDLESS,
-            "--trace-file", tmp_path / "full.jsonl", input="hello\n",
+            f"AKUNU_TRACE_FILE={tmp_path}/full.jsonl", input="hello\n",
         )  # fmt: skip
     finally:
         os.umask(before)
@@ -119,7 +125,7 @@ def test_a_trace_file_is_its_owner_s_from_the_beginning(tiny_gguf, tmp_path, com
 
 def test_a_pipe_as_trace_file_is_refused(tiny_gguf, tmp_path):
     os.mkfifo(tmp_path / "pipe")
-    result = run("generate", tiny_gguf, "-p", "a", "--trace-file", tmp_path / "pipe")
+    result = run("generate", tiny_gguf, "-p", "a", f"AKUNU_TRACE_FILE={tmp_path}/pipe")
     assert result.exit_code == 2
     assert "it is not a regular file" in result.stderr
     engine = Engine.load(tiny_gguf)
@@ -131,7 +137,15 @@ def test_a_pipe_as_trace_file_is_refused(tiny_gguf, tmp_path):
 
 
 def test_a_pipe_as_memory_file_is_passed_over(tiny_gguf, tmp_path):
-    arguments = ["generate", tiny_gguf, "-p", "hello", "--max-tokens", 4, "--memory", tmp_path]
+    arguments = [
+        "generate",
+        tiny_gguf,
+        "-p",
+        "hello",
+        "--max-tokens",
+        4,
+        f"AKUNU_MEMORY={tmp_path}",
+    ]
     run(*arguments)
     (file,) = tmp_path.iterdir()
     file.unlink()
@@ -153,7 +167,7 @@ def test_a_full_disk_is_told_after_the_reply(tiny_gguf, tmp_path, monkeypatch, c
         "raw": ["generate", tiny_gguf, "-p", "hello", "--raw"],
     }[command]
     result = run(
-        *arguments, "--max-tokens", 8, *ENDLESS, "--memory", tmp_path / "m", input="hello\n"
+        *arguments, "--max-tokens", 8, *ENDLESS, f"AKUNU_MEMORY={tmp_path}/m", input="hello\n"
     )
     assert result.exit_code == 0
     reply, mark, rest = result.output.partition("akunu: the memory ")

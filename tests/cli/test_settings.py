@@ -131,6 +131,17 @@ def test_verbosity(config):
 
 
 @pytest.mark.lab
+@pytest.mark.parametrize("content", ["lenience = 0.5", "[generate]\nlenience = 0.5", None])
+def test_options_of_verifiers_are_settings_too(tiny_gguf, config, content):
+    """Also where warnings are not wanted: what they would warn of is looked for."""
+    config.write_text(content or "")
+    variables = {} if content else {"AKUNU_LENIENCE": "0.5"}
+    words = ("-q", "generate", str(tiny_gguf), "-p", "x", "--max-tokens", "2", "--json")
+    record = json.loads(run(*words, root=cli, **variables).stdout)
+    assert record["stats"]["exactness"] == "none"
+
+
+@pytest.mark.lab
 def test_quiet(tiny_gguf):
     """Statistics and warnings are not shown; what is asked for, and errors, are."""
     arguments = ["chat", str(tiny_gguf), "--max-tokens", "2", "--lenience", "0.5"]

@@ -90,8 +90,8 @@ def test_a_reply_and_its_file(tiny_gguf, tmp_path, more):
 
     path = tmp_path / "trace.jsonl"
     result = run(
-        "generate", tiny_gguf, "-p", "a b a b a b", "--max-tokens", 12, "--seed", 3, "--trace", "--trace-file",
-        path, "--draft-budget", "always", "--num-draft-tokens", 3, "--draft-model", tiny_gguf,
+        "generate", tiny_gguf, "-p", "a b a b a b", "--max-tokens", 12, "--seed", 3, "--trace",
+        f"AKUNU_TRACE_FILE={path}", "AKUNU_DRAFT_BUDGET=always", "--num-draft-tokens", 3, "--draft-model", tiny_gguf,
         *more, *ENDLESS, code=0,
     )  # fmt: skip
     read_trace(path)

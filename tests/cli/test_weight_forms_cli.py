@@ -12,7 +12,7 @@ from akunu_py.models.load import LoadOptions
 from akunu_py.models.memory_check import PROGRAM_BYTES
 from akunu_py.models.requirements import requirements
 
-REPLY = ("-p", "hello", "--max-tokens", "1", "--weights", "quantized")
+REPLY = ("-p", "hello", "--max-tokens", "1", "AKUNU_WEIGHTS=quantized")
 
 
 @pytest.fixture(scope="module")
@@ -35,9 +35,14 @@ NOTICE = "akunu: iq4.gguf: exact forms of the weights do not fit into memory; ta
 def test_generate_says_that_memory_decided(model, scarce):
     assert NOTICE in run("generate", model, *REPLY).stderr
     assert NOTICE in run("generate", model, *REPLY, "--force").stderr
-    assert "fitted" not in run("generate", model, *REPLY, "--fitted-weights").stderr
-    assert "--fitted-weights" in run("generate", model, *REPLY, "--exact-weights", code=2).stderr
-    assert "fitted" not in run("generate", model, *REPLY, "--exact-weights", "--force").stderr
+    assert "fitted" not in run("generate", model, *REPLY, "AKUNU_EXACT_WEIGHTS=false").stderr
+    assert (
+        "exact-weights false"
+        in run("generate", model, *REPLY, "AKUNU_EXACT_WEIGHTS=true", code=2).stderr
+    )
+    assert (
+        "fitted" not in run("generate", model, *REPLY, "AKUNU_EXACT_WEIGHTS=true", "--force").stderr
+    )
     assert not run("--quiet", "generate", model, *REPLY).stderr
 
 
@@ -72,7 +77,7 @@ def test_show_counts_with_the_form_that_will_be_taken(hub_cache, model, monkeypa
 
 def test_info_has_the_bits_of_both_forms(model):
     assert (
-        "9 bits a weight in memory, 7 with --fitted-weights"
+        "9 bits a weight in memory, 7 with exact-weights false"
         in run("models", "show", model, "--metadata").stdout
     )
     record = json.loads(run("models", "show", model, "--metadata", "--json").stdout)

@@ -33,9 +33,9 @@ class Scripted:
         return np.full((3, 4), 0.25)
 
 
-def begun(**options):
+def begun(kind=DraftModelDrafter, **options):
     model = Scripted()
-    drafter = DraftModelDrafter(model, **options)
+    drafter = kind(model, **options)
     drafter.begin_reply(CONFIG, 11)
     drafter.observe([5, 6])
     return model, drafter

@@ -3,7 +3,7 @@
 import pytest
 
 from akunu_py.drafting import AutoDrafter
-from akunu_py.protocols import Drafter, as_drafter
+from akunu_py.protocols import Drafter
 from akunu_py.system.errors import ContractError
 from akunu_py.values.types import Draft
 
@@ -34,7 +34,7 @@ class More(Least):
 
 def test_an_object_gets_the_methods_that_it_lacks():
     given = Least()
-    drafter = as_drafter(given)
+    drafter = Drafter.of(given)
     assert list(drafter.reading([1, 2])) == []
     drafter.observe([3])
     assert given.seen == [1, 2, 3]
@@ -52,14 +52,14 @@ def test_what_a_verifier_of_a_plug_in_asks_is_asked_of_the_object():
         def draw_counts(self):
             return (2, 1)
 
-    drafter = as_drafter(Counts())
+    drafter = Drafter.of(Counts())
     assert drafter.draw_counts() == (2, 1)
     assert not hasattr(drafter, "draw_order")
 
 
 def test_what_an_object_has_is_known_by_its_methods():
     given = More()
-    drafter = as_drafter(given)
+    drafter = Drafter.of(given)
     assert drafter.reads_candidates
     assert drafter.draws
     assert not drafter.uses_curve
@@ -83,9 +83,9 @@ def test_so_is_what_a_class_has():
     assert AutoDrafter.uses_curve
     assert not Drafter.uses_curve
     drafter = Further()
-    assert as_drafter(drafter) is drafter
+    assert Drafter.of(drafter) is drafter
 
 
 def test_what_is_no_drafter_is_refused():
     with pytest.raises(ContractError, match="it is a object; a drafter has the methods observe"):
-        as_drafter(object())
+        Drafter.of(object())

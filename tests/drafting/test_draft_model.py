@@ -6,7 +6,7 @@ from drafting.scripted_token_model import CONFIG, Scripted, begun
 
 from akunu_py.drafting.draft_model import DraftModelDrafter
 from akunu_py.system.errors import ConfigError, ContractError
-from akunu_py.values.types import Draft, GenerationConfig
+from akunu_py.values.types import Draft
 
 
 def test_the_prompt_comes_first_then_what_was_committed():
@@ -42,9 +42,8 @@ def test_nothing_is_asked_for_where_nothing_may_be_drafted():
 
 def test_rejection_gives_rows_and_no_confidence():
     """Cutting a draft by what its tokens' probabilities are would bias the law."""
-    model, drafter = begun(rejection=True, draft_temperature=1.5)
+    model, drafter = begun(rejection=True)
     assert model.calls[0][2].independent
-    assert model.calls[0][2].config == GenerationConfig(temperature=1.5, top_k=5)
     assert drafter.propose(3).confidence == ()
     assert drafter.draft_probabilities().tolist() == np.full((3, 4), 0.25).tolist()
     drafter.propose(0)
@@ -63,9 +62,6 @@ def test_coupled_drafts_are_no_draws_of_q():
     [
         ({"num_draft_tokens": -1}, "num_draft_tokens is -1; give 0 to 64"),
         ({"num_draft_tokens": 65}, "num_draft_tokens is 65"),
-        ({"draft_temperature": -0.5}, "draft_temperature is -0.5"),
-        ({"draft_temperature": float("nan")}, "draft_temperature is nan"),
-        ({"draft_temperature": 0.0001}, "draft_temperature is 0.0001"),
     ],
 )
 def test_options_out_of_range(options, message):

@@ -32,11 +32,11 @@ def installed(tmp_path):
     return tmp_path
 
 
-def akunu(installed, *arguments):
+def akunu(installed, *arguments, **variables):
     path = os.pathsep.join(filter(None, [str(installed), os.environ.get("PYTHONPATH")]))
     return subprocess.run(
         [sys.executable, "-m", "akunu_py", *map(str, arguments)],
-        env={**os.environ, "PYTHONPATH": path},
+        env={**os.environ, "PYTHONPATH": path, "AKUNU_DRAFT_BUDGET": "always"} | variables,
         capture_output=True, text=True, check=False, stdin=subprocess.DEVNULL,
     )  # fmt: skip
 
@@ -44,20 +44,39 @@ def akunu(installed, *arguments):
 @pytest.mark.slow
 def test_an_installed_drafter_drafts_and_changes_nothing(installed, default_model):
     command = ("generate", default_model, "--raw", "-p", "print(sorted([f(x), g(", "--json")
-    options = ("--max-tokens", "24", "--draft-budget", "always")
+    options = (
+        "--max-tokens",
+        "24",
+    )
     drafted = akunu(installed, *command, *options, "--drafter", "brackets")
     plain = akunu(installed, *command, *options, "--drafter", "none")
     assert drafted.returncode == plain.returncode == 0, drafted.stderr + plain.stderr
     drafted, plain = json.loads(drafted.stdout), json.loads(plain.stdout)
     assert drafted["text"] == plain["text"]
     assert drafted["stats"]["drafted"] > 0
+    help_text = akunu(installed, "generate", "--help-all").stdout
+    assert "--bracket-odds P" in help_text
+    assert "Take a bracket to be right with probability P." in " ".join(help_text.split())
+    for odds, said in (("2", "--bracket-odds is 2.0; give 0 to 1"), ("0.9", "")):
+        told = akunu(installed, *command, *options, "--drafter", "brackets", "--bracket-odds", odds)
+        assert told.returncode == (2 if said else 0)
+        assert said in told.stderr
+    settings = installed / "config.toml"
+    for content, of in (("bracket-odds = 2", ""), ("[generate]\nbracket-odds = 2", "[generate] ")):
+        settings.write_text(content)
+        said = akunu(installed, *command, "--drafter", "brackets", AKUNU_CONFIG=settings).stderr
+        assert f"config.toml: {of}bracket-odds is 2; give 0 to 1" in said
+    said = akunu(installed, "-q", *command, "--drafter", "brackets", AKUNU_BRACKET_ODDS="2").stderr
+    assert "--bracket-odds is 2.0; give 0 to 1" in said
+    other = akunu(installed, *command, "--drafter", "ngram", "--bracket-odds", "0.5")
+    assert "'ngram' has no --bracket-odds; leave it out, or choose from brackets" in other.stderr
     unknown = akunu(installed, "generate", "-p", "x", "--drafter", "braket")
     assert "did you mean 'brackets'" in " ".join(unknown.stderr.split())
 
 
 def test_it_is_short_and_uses_public_names():
     source = MODULE.read_text()
-    assert len(source.splitlines()) < 70
+    assert len(source.splitlines()) < 90
     imported = {
         node.module for node in ast.walk(ast.parse(source)) if isinstance(node, ast.ImportFrom)
     }

@@ -1,25 +1,29 @@
 """Drafters by name, plug-ins included."""
 
+from dataclasses import dataclass
+
 import pytest
 
 from akunu_py.drafting import (
     AutoState,
+    DrafterKind,
+    NgramDrafter,
     check_drafter,
     default_num_draft_tokens,
-    drafter_names,
     make_drafter,
     registry,
 )
 from akunu_py.system.errors import ConfigError, ContractError
 from akunu_py.testing import ScriptedDrafter
+from akunu_py.values.option_fields import Count, option
 from akunu_py.values.types import GenerationConfig
 
 
 def test_own_drafters_are_made_by_name():
-    assert drafter_names("text", "candidates")[:5] == (
+    assert DrafterKind.names("text", "candidates")[:5] == (
         "auto", "ngram", "ngram-window", "lookup", "none",
     )  # fmt: skip
-    assert drafter_names()[:7] == (
+    assert DrafterKind.names()[:7] == (
         "auto", "ngram", "ngram-window", "lookup", "draft-model", "mtp", "none",
     )  # fmt: skip
     for name in ("auto", "ngram", "ngram-window", "lookup", "none"):
@@ -57,57 +61,66 @@ def test_an_unknown_name_is_an_error_with_the_nearest_one():
         make_drafter("ngrm", num_draft_tokens=4)
 
 
-class Offered:
-    name, value = "mine", "somewhere:factory"
-
-    def __init__(self, factory):
-        self.load = lambda: factory
+@dataclass(frozen=True)
+class Deep:
+    depth: int = option(2, Count(1, "1 to 9", most=9), "Draft at this depth.", metavar="N")
 
 
-@pytest.fixture
-def fresh():
-    """Forget what was loaded of plug-ins, before and after."""
-    registry.forget_plug_ins()
-    yield
-    registry.forget_plug_ins()
-
-
-@pytest.mark.usefixtures("fresh")
-def test_a_plug_in_is_found_and_checked(monkeypatch):
-    points = [Offered(lambda setup: ScriptedDrafter([[setup.num_draft_tokens]]))]
-    monkeypatch.setattr(registry, "entry_points", lambda group: points)
-    registry.forget_plug_ins()
-    assert "mine" in drafter_names("text", "candidates")
+def test_a_plug_in_is_found_and_checked(offer):
+    offer(drafters={"mine": lambda setup: ScriptedDrafter([[setup.num_draft_tokens]])})
+    assert "mine" in DrafterKind.names("text", "candidates")
     assert make_drafter("mine", num_draft_tokens=3).propose(1).tokens == (3,)
     assert make_drafter("mine", auto_state=AutoState()).propose(1).tokens == (4,)
-    points[0] = Offered(lambda setup: object())
-    registry.forget_plug_ins()
+    offer(drafters={"mine": lambda setup: object()})
     with pytest.raises(ContractError, match="'mine' is a object; a drafter has the methods"):
         make_drafter("mine", num_draft_tokens=3)
 
 
+def test_a_drafter_has_options_of_its_own(offer):
+    kind = DrafterKind(lambda setup: ScriptedDrafter([[setup.options.depth]]), options=Deep)
+    offer(drafters={"mine": kind, "ngram": kind})
+    for options, depth in (({}, 2), ({"depth": 7}, 7)):
+        config = GenerationConfig(draft_options=options)
+        check_drafter("mine", config=config)
+        assert make_drafter("mine", config=config).propose(1).tokens == (depth,)
+    # akunu's own drafter makes room for one of its name that alone has the option.
+    assert make_drafter("ngram", config=config).propose(1).tokens == (7,)
+    assert isinstance(make_drafter("ngram"), NgramDrafter)
+    assert registry.draft_options()["depth"].metavar == "N"
+    for name, options, message in (
+        ("mine", {"depth": 0}, "^depth is 0; give 1 to 9"),
+        ("mine", {"depht": 1}, "^depht is no option of a drafter or verifier.*mean 'depth'"),
+        ("auto", {"depth": 3}, "the drafter 'auto' has no depth; leave it out, or choose from ngram, mine"),
+    ):  # fmt: skip
+        with pytest.raises(ConfigError, match=message):
+            check_drafter(name, config=GenerationConfig(draft_options=options))
+
+
+def test_options_of_draws_choose_the_drafter_that_draws(offer):
+    offer(drafters={"draft-model": DrafterKind(lambda setup: ScriptedDrafter([]), options=Deep)})
+    deep, odd = ({"depth": 3}, {"height": 3})
+    for options, model, name in (
+        ({}, "a model", "auto"), (deep, "a model", "draft-model"), (deep, None, "auto"), (odd, "a model", "auto"),
+    ):  # fmt: skip
+        config = GenerationConfig(draft_options=options)
+        assert registry.drafter_name(config, model) == name
+
+
+def test_an_option_with_a_name_of_akunus_is_a_mistake_of_the_plug_in(offer):
+    @dataclass(frozen=True)
+    class Own:
+        seed: int = option(2, Count(1, "1 or more"))
+
+    offer(drafters={"mine": DrafterKind(print, options=Own)})
+    with pytest.raises(ContractError, match="Own has the option seed, as akunu"):
+        registry.draft_options()
+
+
 def test_what_is_missing_is_said_with_how_to_get_it():
-    for name in drafter_names("draft model"):
+    for name in DrafterKind.names("draft model"):
         with pytest.raises(ConfigError, match="draft_model when the model is loaded"):
             make_drafter(name)
-    for name in drafter_names():
+    for name in DrafterKind.names("text", "candidates", "draft model", "prediction head"):
         check_drafter(name)
     with pytest.raises(ConfigError, match="did you mean 'lookup'"):
         check_drafter("lokup")
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"draft_length": "long"}, "draft_length is 'long'"),
-        ({"min_draft_tokens": 2}, "for draft_length 'entropy', but draft_length is 'budget'"),
-        ({"draft_length_bound": 0.2, "draft_length": "entropy"}, "for draft_length 'lower-bound'"),
-        ({"draft_length": "entropy", "min_draft_tokens": -1}, "min_draft_tokens is -1"),
-        ({"draft_length": "entropy", "draft_length_beta": 1.0}, "draft_length_beta is 1"),
-        ({"draft_length": "entropy", "draft_length_beta": -0.1}, "draft_length_beta is -0.1"),
-        ({"draft_length": "lower-bound", "draft_length_bound": 1.1}, "draft_length_bound is 1.1"),
-    ],
-)
-def test_lengths_out_of_range(options, message):
-    with pytest.raises(ConfigError, match=message):
-        GenerationConfig(**options)

@@ -176,5 +176,5 @@ def test_auto_asks_the_model_that_is_there():
         made.observe(NEW)
         assert set(made.propose(9).origins) == {name}
         # Drafts by probability need q of every token.
-        config = GenerationConfig(draft_sampling="rejection")
+        config = GenerationConfig(draft_options={"draft_sampling": "rejection"})
         assert type(make_drafter("auto", config=config, **models)) is AutoDrafter

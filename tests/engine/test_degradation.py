@@ -17,13 +17,12 @@ from tiny_architectures.builder import build
 from whole_replies import PROMPT, details, endless
 
 from akunu_py import ConfigError, ContractError, Engine
-from akunu_py.drafting import registry
-from akunu_py.drafting.registry import drafter_names
+from akunu_py.drafting.registry import DrafterKind
 from akunu_py.values.types import Draft
 
 DRAFTERS = [
-    *(name for name in drafter_names("text", "candidates") if name != "none"),
-    *drafter_names("draft model"),
+    *(name for name in DrafterKind.names("text", "candidates") if name != "none"),
+    *DrafterKind.names("draft model"),
 ]
 REJECTION = {"temperature": 0.9, "seed": 4, "draft_sampling": "rejection"}
 MODES = {
@@ -54,13 +53,7 @@ def small(tiny_gguf, tiny_draft):
         yield engine
 
 
-@pytest.fixture(autouse=True)
-def plug_ins_are_looked_for_anew():
-    yield
-    registry.forget_plug_ins()
-
-
-def plug_in(monkeypatch, propose):
+def plug_in(offer, propose):
     """Offer a drafter "mine" that proposes what `propose(length of the text, limit)` returns."""
 
     class Mine:
@@ -72,15 +65,7 @@ def plug_in(monkeypatch, propose):
         def propose(self, limit):
             return propose(self.seen, limit)
 
-    class Point:
-        name, value = "mine", "somewhere:Mine"
-
-        @staticmethod
-        def load():
-            return lambda setup: Mine()
-
-    monkeypatch.setattr(registry, "entry_points", lambda group: [Point])
-    registry.forget_plug_ins()
+    offer(drafters={"mine": lambda setup: Mine()})
 
 
 def fork(text, size):
@@ -168,7 +153,7 @@ def test_more_draft_tokens_than_there_is_room_for(small, drafter, mode):
         ("gpt2", "sampled"), ("llama4", "greedy"), ("mamba2", "sampled"), ("reproducible", "greedy"),
     ],
 )  # fmt: skip
-def test_a_tree_for_a_model_that_may_take_none(tmp_path, monkeypatch, architecture, mode):
+def test_a_tree_for_a_model_that_may_take_none(tmp_path, offer, architecture, mode):
     """Positions learned, attention in chunks, a recurrent state, passes of one size: chains."""
     reproducible = architecture == "reproducible"
     model = build("llama" if reproducible else architecture)
@@ -177,7 +162,7 @@ def test_a_tree_for_a_model_that_may_take_none(tmp_path, monkeypatch, architectu
         options = endless(engine, max_tokens=24, **SAME_TEXT[mode])
         plain = engine.generate(PROMPT, drafter="none", **options)
         text = [*engine.tokenizer.encode(PROMPT, parse_special=True), *plain.token_ids]
-        plug_in(monkeypatch, fork(text, engine.vocabulary_size))
+        plug_in(offer, fork(text, engine.vocabulary_size))
         result, steps = details(engine, drafter="mine", num_draft_tokens=4, **options)
         assert result.token_ids == plain.token_ids
         parents = [[drafted.parent for drafted in step.drafted] for step in steps]
@@ -201,7 +186,7 @@ def test_a_draft_model_that_cannot_drop_rows(tiny_gguf, tmp_path, architecture, 
     with Engine.load(tiny_gguf, draft_model=path) as engine:
         options = endless(engine, max_tokens=16, **SAME_TEXT[mode])
         plain = engine.generate(PROMPT, drafter="none", **options)
-        for drafter in drafter_names("draft model"):
+        for drafter in DrafterKind.names("draft model"):
             found, steps = details(engine, drafter=drafter, **options)
             assert found.token_ids == plain.token_ids
             assert found.stats.drafted > 5
@@ -220,8 +205,8 @@ def test_a_draft_model_that_cannot_drop_rows(tiny_gguf, tmp_path, architecture, 
 
 
 @each(MODES)
-def test_a_drafter_that_has_nothing_to_say(tiny_pair, monkeypatch, mode):
-    plug_in(monkeypatch, lambda _seen, _limit: Draft.empty())
+def test_a_drafter_that_has_nothing_to_say(tiny_pair, offer, mode):
+    plug_in(offer, lambda _seen, _limit: Draft.empty())
     for budget in ("auto", "always"):
         options = endless(tiny_pair, max_tokens=12, **MODES[mode])
         options["draft_budget"] = budget
@@ -237,8 +222,8 @@ def test_a_drafter_that_has_nothing_to_say(tiny_pair, monkeypatch, mode):
     ("tokens", "said"),
     [(range(5), "5 tokens where 3 were allowed"), ([10**6], r"drafted the token 1000000; ids go")],
 )
-def test_a_drafter_that_breaks_its_word_ends_one_reply(tiny_pair, monkeypatch, tokens, said, mode):
-    plug_in(monkeypatch, lambda _seen, _limit: Draft.chain(tokens, "mine"))
+def test_a_drafter_that_breaks_its_word_ends_one_reply(tiny_pair, offer, tokens, said, mode):
+    plug_in(offer, lambda _seen, _limit: Draft.chain(tokens, "mine"))
     options = endless(tiny_pair, max_tokens=12, **MODES[mode])
     plain = tiny_pair.generate(PROMPT, **options, drafter="none")
     with pytest.raises(ContractError, match=said):

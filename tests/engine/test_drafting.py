@@ -14,10 +14,10 @@ from engine_inside import memories_of, session_of
 from pairwise import all_pairs
 
 from akunu_py import ConfigError, Engine, EngineStateError, GenerationConfig
-from akunu_py.drafting.registry import default_num_draft_tokens, drafter_names, make
+from akunu_py.drafting.registry import DrafterKind, default_num_draft_tokens, make
 
 PROMPT = "def hello(world):\n    return world"
-DRAFTERS = [name for name in drafter_names("text", "candidates") if name != "none"]
+DRAFTERS = [name for name in DrafterKind.names("text", "candidates") if name != "none"]
 OPTIONS = {
     "greedy": {},
     "sampled": {"temperature": 0.8, "seed": 3},
@@ -82,7 +82,7 @@ def test_a_reply_comes_back_faster_the_second_time(fresh):
 
 def test_only_replies_of_auto_are_remembered(fresh):
     weights = list(memories_of(fresh).replies.state.calibration.weights)
-    for drafter in drafter_names("text", "candidates"):
+    for drafter in DrafterKind.names("text", "candidates"):
         if drafter != "auto":
             fresh.generate(PROMPT, max_tokens=8, drafter=drafter, draft_budget="always")
     assert texts(fresh) == []

@@ -194,8 +194,9 @@ def test_logits_are_rows_of_the_prompt(engine):
         ({"stop": 5}, "stop is 5"),
         ({"stop": None}, "stop is None"),
         ({"drafter": 5}, "drafter is 5"),
-        ({"draft_sampling": "both"}, "draft_sampling is 'both'"),
-        ({"draft_temperature": -1}, "draft_temperature is -1"),
+        ({"ngram_order": 1, "drafter": "ngram"}, "ngram_order is 1; give 2 or more"),
+        ({"ngram_order": 5}, "the drafter 'auto' has no ngram_order"),
+        ({"draft_options": {"ngram_oder": 5}}, "did you mean 'ngram_order'"),
         ({"drafter": "draft-model"}, "no draft model to ask"),
         ({"logit_bias": [1]}, "logit_bias is [1]"),
         ({"temperature": 1e-40}, "give 0 for the likeliest token"),
@@ -230,13 +231,13 @@ def test_a_prompt_longer_than_the_context(engine):
 
 @pytest.mark.parametrize("context", [1, 0, -5, 257, "9", True])
 def test_a_context_out_of_range(tiny_gguf, context):
-    with pytest.raises(ConfigError, match="this model allows 2 to 256"):
+    with pytest.raises(ConfigError, match=r"this model allows 2 to 256|give 2 or more tokens"):
         Engine.load(tiny_gguf, context=context)
 
 
 @pytest.mark.parametrize("value", ["fp16", "", None])
 def test_unknown_weights(tiny_gguf, value):
-    with pytest.raises(ConfigError, match="choose from auto, quantized, dense"):
+    with pytest.raises(ConfigError, match="give 'auto' or 'quantized' or 'dense'"):
         Engine.load(tiny_gguf, weights=value)
 
 

@@ -57,11 +57,11 @@ def prompt(ids):
 
 def configured(engine, ids, name, **options):
     others = set(range(engine.vocabulary_size)) - set(ids)
-    return GenerationConfig(
+    config = GenerationConfig(
         max_tokens=MAX_TOKENS, temperature=0.9, logit_bias=dict.fromkeys(others, -1e9),
-        drafter=name.split(",")[0], draft_budget="always", draft_sampling="rejection",
-        **{**DRAFTING[name], **options},
+        drafter=name.split(",")[0], draft_budget="always",
     )  # fmt: skip
+    return config.with_values({**DRAFTING[name], **options, "draft_sampling": "rejection"})
 
 
 @pytest.fixture(scope="module")
@@ -106,7 +106,7 @@ def test_texts_come_by_the_models_law(engine, ids, prompt, law, name):
 
 @pytest.mark.slow
 def test_without_the_residual_they_do_not(engine, ids, prompt, law):
-    config = configured(engine, ids, "draft-model, 2 proposals", adjust_residual=False)
+    config = configured(engine, ids, "draft-model, 2 proposals", adjust=False)
     (two, three), _ = excess(engine, prompt, law, config)
     assert two > 20
     assert three > 8

@@ -5,13 +5,13 @@ import itertools
 import pytest
 
 from akunu_py.decoding.loop import decode
-from akunu_py.drafting.registry import drafter_names
+from akunu_py.drafting.registry import DrafterKind
 
 PROMPT = "def hello(world):\n    return world"
 
 
 @pytest.mark.fast_every(2)
-@pytest.mark.parametrize("drafter", drafter_names("text", "candidates"))
+@pytest.mark.parametrize("drafter", DrafterKind.names("text", "candidates"))
 @pytest.mark.parametrize("options", [{}, {"stop": ("e", "lo w")}, {"max_tokens": 7}], ids=str)
 def test_pieces_joined_are_the_text(engine, drafter, options):
     options = {"max_tokens": 40, "temperature": 1.2, "seed": 4, **options}

@@ -8,13 +8,13 @@ from trained_prompts import SMOLLM2
 
 from akunu_py import Engine, GenerationConfig
 from akunu_py.drafting import vocabulary_fingerprint
-from akunu_py.drafting.registry import BUILT_IN, drafter_names
+from akunu_py.drafting.registry import BUILT_IN, DrafterKind
 
 pytestmark = needs_fast_blas
 lab_counts = pytest.importorskip("akunu_lab.counts")
 
 # These models have no prediction head.
-DRAFTERS = [name for name in drafter_names() if name not in {"mtp", "none"}]
+DRAFTERS = [name for name in DrafterKind.names() if name not in {"mtp", "none"}]
 PENALTIES = {"repetition_penalty": 1.15, "presence_penalty": 0.2, "frequency_penalty": 0.1}
 SETTINGS = [
     {"temperature": temperature, **penalties}
@@ -55,29 +55,31 @@ def reproducible_engine(path, draft, folder):
         lab_counts.save_counts(
             fitted, counts, vocabulary_fingerprint(small.tokenizer.token_texts())
         )
-    return Engine.load(path, reproducible=True, draft_model=draft, counts=counts)
+    return Engine.load(path, reproducible=True, draft_model=draft), counts
 
 
 @pytest.fixture(scope="module")
 def tiny(tmp_path_factory):
     folder = tmp_path_factory.mktemp("tiny")
-    with reproducible_engine(path_of("akunu-tiny"), path_of("akunu-tiny-draft"), folder) as engine:
-        yield Replies(engine)
+    engine, counts = reproducible_engine(path_of("akunu-tiny"), path_of("akunu-tiny-draft"), folder)
+    with engine:
+        yield Replies(engine, counts)
 
 
 @pytest.fixture(scope="module")
 def real(tmp_path_factory):
     folder = tmp_path_factory.mktemp("real")
     draft = write_first_layers(path_of(REAL), folder / "draft.gguf", 2)
-    with reproducible_engine(path_of(REAL), draft, folder) as engine:
-        yield Replies(engine)
+    engine, counts = reproducible_engine(path_of(REAL), draft, folder)
+    with engine:
+        yield Replies(engine, counts)
 
 
 class Replies:
     """Replies of one engine; the plain ones are made once."""
 
-    def __init__(self, engine):
-        self._engine = engine
+    def __init__(self, engine, counts):
+        self._engine, self._counts = engine, counts
         self._ids = engine.tokenizer.encode_chat(PROMPT)
         self._plain = {}
 
@@ -88,6 +90,8 @@ class Replies:
 
     def made(self, number, drafter):
         config = GenerationConfig(max_tokens=TOKENS, seed=7 + number, **SETTINGS[number])
+        if drafter == "corpus":
+            config = config.with_values({"counts": self._counts})
         return self._engine.generate(self._ids, config, drafter=drafter, draft_budget="always")
 
 

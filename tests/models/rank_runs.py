@@ -13,7 +13,7 @@ TESTS = Path(__file__).parents[1]
 
 
 @contextlib.contextmanager
-def started(folder, count, command, **options):
+def started(folder, count, command, **variables):
     """Start a command once for each rank; end what is left at the end."""
     ring = [[f"127.0.0.1:{port}"] for port in free_ports(count)]
     hosts = folder / "ring.json"
@@ -26,12 +26,13 @@ def started(folder, count, command, **options):
                 "AKUNU_CHECK_RANKS": "false",
                 **os.environ, "MLX_RANK": str(rank), "MLX_HOSTFILE": str(hosts),
                 "PYTHONPATH": os.pathsep.join([str(TESTS.parent), str(TESTS)]),
+                **variables,
             }  # fmt: skip
             # A pipe that does not end, as mlx.launch gives every rank.
             ranks.append(
                 subprocess.Popen(
                     [sys.executable, *command], env=environment, stdin=subprocess.PIPE,
-                    stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, **options,
+                    stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
                 )
             )  # fmt: skip
         yield ranks
@@ -41,8 +42,8 @@ def started(folder, count, command, **options):
             rank.communicate()
 
 
-def run(folder, count, command):
+def run(folder, count, command, **environment):
     """Run a command on all ranks; return the exit code, output and errors of each."""
-    with started(folder, count, command) as ranks:
+    with started(folder, count, command, **environment) as ranks:
         results = [rank.communicate() for rank in ranks]
         return [(rank.returncode, *said) for rank, said in zip(ranks, results, strict=True)]

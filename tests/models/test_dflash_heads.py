@@ -283,7 +283,7 @@ def test_rejection_sampling_has_the_rows_of_the_block(target, make, temperature)
     """Each is q of a token given those drawn before it."""
     head, config = (
         make(target),
-        GenerationConfig(temperature=temperature, draft_temperature=temperature),
+        GenerationConfig(temperature=temperature),
     )
     drafter, states = begun(target, head, config, rejection=True)
     draft = drafter.propose(4)

@@ -113,11 +113,28 @@ def plain_text(models):
     return text
 
 
+class GuessingDrafter(DraftModelDrafter):
+    """A drafter whose model checks guesses, several in a pass."""
+
+    def __init__(self, model, **options):
+        super().__init__(model, **options)
+        self._guesses = LastTime()
+        self._guess = self._guesses.guess
+
+    def reading(self, prompt):
+        self._guesses.observe(prompt)
+        yield from super().reading(prompt)
+
+    def observe(self, tokens):
+        if tokens and self._prompt_taken:
+            self._guesses.observe(tokens)
+        super().observe(tokens)
+
+
 def leaves_the_stream(models, plain_text, target, draft, name, sizes, tokens):
     session, drafts = Session(models[target], context=600), token_model(models[draft])
     for turn, size in enumerate(sizes):
-        guesses = LastTime() if turn % 2 else None
-        drafter = DraftModelDrafter(drafts, num_draft_tokens=6, guesses=guesses)
+        drafter = (GuessingDrafter if turn % 2 else DraftModelDrafter)(drafts, num_draft_tokens=6)
         about = f"{target}, {draft}, {name}, {size}"
         plain = plain_text(target, name, size, tokens)
         steps = check(
@@ -154,14 +171,17 @@ def test_a_draft_model_that_is_right_now_and_then(models, plain_text, name):
     assert 0 in kinds
 
 
+@pytest.mark.lab
 @pytest.mark.slow
 def test_the_drafts_own_temperature_changes_drafts_alone(models):
+    from akunu_lab.drafting.shaped import ShapedDrafter
+
     session, drafts = Session(models["llama"], context=600), token_model(models["llama"])
     name = "1.3, penalties"
     prompt, config, accepted = prompt_of(20), CONFIGS[name], {}
     plain, _ = run(session, PlainDrafter(), prompt, config, max_tokens=40)
     for temperature in (None, 0.0, 2.0):
-        drafter = DraftModelDrafter(drafts, draft_temperature=temperature)
+        drafter = ShapedDrafter(drafts, draft_temperature=temperature)
         about = f"{name} {temperature}"
         steps = check(session, drafter, prompt, config, about, plain, max_tokens=40)
         accepted[temperature] = sum(step.num_accepted_tokens for step in steps) / len(steps)

@@ -123,7 +123,7 @@ def test_rejection_sampling_has_the_rows_of_the_pass(tmp_path):
     target = build_family("llama")
     array = vectors(target)
     model = head_model(load(target, tmp_path, array))
-    config = GenerationConfig(temperature=0.8, draft_temperature=0.8)
+    config = GenerationConfig(temperature=0.8)
     drafter = PredictionHeadDrafter(model, rejection=True)
     session = Session(target, context=600)
     # Nothing is decoded.

@@ -77,21 +77,22 @@ PROMPT = ["--raw", "-p", "def first(x):", "--temperature", "0", "--max-tokens", 
 
 def test_the_command_answers_on_rank_0_alone(tmp_path, model):
     # No measured time decides whether anything is drafted.
-    command = [*AKUNU, "generate", str(model), *PROMPT, "--draft-budget", "always", "--json"]
-    results = run(tmp_path, 2, command)
+    command = [*AKUNU, "generate", str(model), *PROMPT, "--json"]
+    results = run(tmp_path, 2, command, AKUNU_DRAFT_BUDGET="always")
     assert [code for code, _, _ in results] == [0, 0], results
     assert (results[1][1], results[1][2]) == ("", "")
     alone = subprocess.run(
-        [sys.executable, *command], stdin=subprocess.DEVNULL, capture_output=True, check=True
-    )
+        [sys.executable, *command], stdin=subprocess.DEVNULL, capture_output=True, check=True,
+        env={**os.environ, "AKUNU_DRAFT_BUDGET": "always"},
+    )  # fmt: skip
     found, expected = json.loads(results[0][1]), json.loads(alone.stdout)
     assert found["token_ids"] == expected["token_ids"]
     assert found["stats"]["drafted"] > 0
 
 
 def test_ranks_are_compared_with_one(tmp_path, model):
-    command = [*AKUNU, "generate", str(model), *PROMPT, "--check-ranks"]
-    results = run(tmp_path, 2, command)
+    command = [*AKUNU, "generate", str(model), *PROMPT]
+    results = run(tmp_path, 2, command, AKUNU_CHECK_RANKS="true")
     assert [code for code, _, _ in results] == [0, 0], results
 
 
@@ -105,8 +106,8 @@ def test_wrong_numbers_are_found(tmp_path, model):
         "else 1); "
         "from akunu_py.__main__ import main; main()"
     )
-    command = ["generate", str(model), *PROMPT, "--check-ranks"]
-    results = run(tmp_path, 2, ["-c", script, *command])
+    command = ["generate", str(model), *PROMPT]
+    results = run(tmp_path, 2, ["-c", script, *command], AKUNU_CHECK_RANKS="true")
     assert results[0][0] == 1
     assert "all ranks together compute other numbers than one" in results[0][2]
 

@@ -82,7 +82,7 @@ def text(session, config, drafter, *, rule="coupled", max_tokens=40):
     """Decode with drafts that are verified by a rule of `draft_sampling`."""
     begin(session, PROMPT, config, max_tokens)
     drafter.observe(PROMPT)
-    by_rule = GenerationConfig(draft_sampling=rule)
+    by_rule = GenerationConfig(draft_options={"draft_sampling": rule})
     steps = make_verifier(by_rule, 3).decode(
         session, drafter, PROMPT[-1], num_draft_tokens=5, max_tokens=max_tokens,
         position=len(PROMPT),
@@ -167,7 +167,7 @@ def test_float32_is_advised_where_it_is_not_taken_already(config, kind, rule):
     for drafter in (PlainDrafter(), oracle([*PROMPT, *range(12)])):
         with pytest.raises(ModelFormatError, match="no token can be chosen") as error:
             text(session, config, drafter, rule=rule, max_tokens=12)
-        assert ("--compute-type float32" in str(error.value)) == (kind != mx.float32)
+        assert ("compute-type float32" in str(error.value)) == (kind != mx.float32)
         assert "file is damaged" in str(error.value)
 
 

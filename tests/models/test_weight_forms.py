@@ -82,19 +82,19 @@ class TestMemoryDecides:
             check_memory([PlannedModel(iq4, QUANTIZED)])
         fitted = requirements(iq4, QUANTIZED).fitted_bytes
         assert f"({fitted / 1e6:.1f} MB for the weights" in str(caught.value)
-        assert "--fitted-weights" not in str(caught.value)
+        assert "exact-weights false" not in str(caught.value)
 
     def test_exact_weights_are_never_exchanged(self, iq4, limited):
         limited(needed(iq4, fitted=False) - 1)
         exact = LoadOptions(weights="quantized", exact_weights=True)
-        with pytest.raises(MemoryLimitError, match="--fitted-weights"):
+        with pytest.raises(MemoryLimitError, match="exact-weights false"):
             check_memory([PlannedModel(iq4, exact)])
 
     def test_what_is_loaded_already_is_no_reason(self, iq4, limited, monkeypatch):
         """A chat that changes its model can close the one before."""
         monkeypatch.setattr(memory_check, "_NOTICED", 0)
         limited(needed(iq4, fitted=False), held=1)
-        with pytest.raises(MemoryLimitError, match="--fitted-weights") as caught:
+        with pytest.raises(MemoryLimitError, match="exact-weights false") as caught:
             check_memory([PlannedModel(iq4, QUANTIZED)])
         assert caught.value.fits_alone
 
@@ -104,7 +104,7 @@ class TestMemoryDecides:
         limited(needed(path, fitted=True) - 1)
         with pytest.raises(MemoryLimitError) as caught:
             check_memory([PlannedModel(path, QUANTIZED)])
-        assert "--fitted-weights" not in str(caught.value)
+        assert "exact-weights false" not in str(caught.value)
 
     def test_an_engine_follows_and_says_so(self, iq4, limited, caplog):
         limited(needed(iq4, fitted=True))

@@ -182,7 +182,7 @@ DAMAGED = [
     ("bpe", {"model": 5}, "not a text"),
     ("bpe", {"model": "bert"}, "'bert'"),
     ("bpe", {"pre": "klingon"}, "'klingon'"),
-    ("bpe", {"pre": "klingon"}, "--pre-tokenizer"),
+    ("bpe", {"pre": "klingon"}, "pre-tokenizer"),
     ("bpe", {"model": "no_vocab"}, "no vocabulary"),
     ("bpe", {"model": "none"}, "no vocabulary"),
     ("bpe", {"model": "rwkv"}, "RWKV.*'gpt2'"),
@@ -260,7 +260,7 @@ def test_a_missing_begin_token_matters_only_where_it_is_asked_for():
 
 def test_without_a_name_the_default_rule_and_a_warning(caplog):
     assert split_rule(None) == split_rule("default")
-    assert "--pre-tokenizer" in caplog.text
+    assert "pre-tokenizer" in caplog.text
 
 
 def test_a_pre_tokenizer_of_ones_own():
@@ -269,5 +269,5 @@ def test_a_pre_tokenizer_of_ones_own():
     assert chosen.encode("12345 hello") == tiny("bpe", pre="qwen2").encode("12345 hello")
     with pytest.raises(ConfigError, match=r"no pre-tokenizer named 'x'.*qwen2"):
         from_gguf(metadata, pre_tokenizer="x")
-    with pytest.raises(ConfigError, match="leave --pre-tokenizer out"):
+    with pytest.raises(ConfigError, match="leave pre_tokenizer out"):
         from_gguf(tiny_metadata("spm"), pre_tokenizer="qwen2")

@@ -73,7 +73,7 @@ def test_what_is_given_stays_and_rules_of_drafts_do():
     found = recommended({"temperature": 0.6, "top_p": 0.95}, NAMES, "generation_config.json")
     filled = found.fill(GenerationConfig(temperature=0.0, seed=1), {"temperature"})
     assert filled == GenerationConfig(temperature=0.0, top_p=0.95, seed=1)
-    lenient = GenerationConfig(lenience=0.5)
+    lenient = GenerationConfig(draft_options={"lenience": 0.5})
     assert found.fill(lenient, {"lenience"}) == lenient
     assert str(found) == "temperature 0.6, top_p 0.95 (generation_config.json)"
     assert (str(NO_RECOMMENDATION), NO_RECOMMENDATION.fill(lenient, ())) == ("", lenient)

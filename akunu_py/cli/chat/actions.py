@@ -23,11 +23,11 @@ from akunu_py.cli.chat.recalled import show_turn
 from akunu_py.cli.chat.session_file import ChatSession, export_markdown, load_session, save_session
 from akunu_py.cli.chat.session_store import KeptSession, StoredSession, describe_session
 from akunu_py.cli.chat.set_values import (
-    FIELDS,
     changed_fields,
     explain,
     field_named,
     overview,
+    settable,
     shown,
     with_field,
 )
@@ -182,7 +182,7 @@ class Actions:
         name, _, value = argument.removeprefix("parameter ").strip().partition(" ")
         if not name:
             display = [("reasoning", self.reasoning, _REASONING)]
-            values = {name: self._effective(config, name) for name in FIELDS}
+            values = {name: self._effective(config, name) for name in settable()}
             self._note(overview(values, display, self._tools.width(), self._sources))
             return
         if name == "reasoning":
@@ -225,11 +225,9 @@ class Actions:
 
     def _effective(self, config: GenerationConfig, field: str) -> str:
         """Return what a field of a configuration is in the next reply, as text."""
-        if getattr(config, field) is None and field in ("drafter", "num_draft_tokens"):
+        if field in ("drafter", "num_draft_tokens") and getattr(config, field) is None:
             choice = self._conversation.engine.drafter_of(config)
             return choice.name if field == "drafter" else str(choice.num_draft_tokens)
-        if field == "draft_temperature" and config.draft_temperature is None:
-            field = "temperature"
         return shown(config, field)
 
     def _set_reasoning(self, word: str) -> None:
@@ -270,7 +268,7 @@ class Actions:
         if replies:
             self._note(tables({"": statistics_rows(conversation.stats)}, self._tools.width()))
         if conversation.config.exactness == "none":
-            self._note("not exact: --lenience or --no-adjust is set")
+            self._note("not exact: the rule that accepts drafts changes how likely replies are")
 
     def _retry(self, _: str) -> Question:
         conversation = self._conversation
@@ -396,20 +394,15 @@ class Actions:
 
     def _check_sources(self, config: GenerationConfig) -> None:
         """Raise ConfigError for a drafter without what it drafts from."""
-        from akunu_py.drafting.registry import kind_of  # numpy, for --help
+        from akunu_py.drafting.registry import DrafterKind  # numpy, for --help
 
         name, engine = config.drafter, self._conversation.engine
-        needs = "text" if name is None else kind_of(name).needs
+        needs = "text" if name is None else DrafterKind.named(name).needs
         if needs == "draft model" and engine.draft_model is None:
             raise ConfigError(f"{name} needs a draft model; begin with --draft-model MODEL")
         if needs == "prediction head" and not engine.has_head:
             raise ConfigError(
                 f"{name} needs a prediction head; begin with --heads own, or --heads PATH"
-            )
-        if needs == "counts" and not engine.has_counts:
-            raise ConfigError(
-                f"{name} needs counts of a corpus: fit them with `akunu counts fit`, and begin "
-                "with --counts FILE"
             )
 
     def _trace(self, word: str) -> None:

@@ -18,10 +18,9 @@ from akunu_py.cli.loading_options import (
     model_argument,
 )
 from akunu_py.cli.ranks import is_follower
-from akunu_py.cli.reply_options import generation_options, keeping_options, value_sources
+from akunu_py.cli.reply_options import generation_options, showing_options, value_sources
 from akunu_py.cli.terminal import echo, is_dumb
 from akunu_py.cli.verbosity import is_quiet
-from akunu_py.cli.view_options import view_options
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -78,10 +77,9 @@ def _choose(question: str, options: "Sequence[tuple[str, str]]") -> str | None:
     default=True,
     help="Keep the conversation.",
 )
-@keeping_options
 @generation_options
-@loading_options(ranks=True, draft_model=True, heads=True, shipped_head=True, counts=True)
-@view_options
+@loading_options("draft_model", "heads", "memory", ranks=True, shipped_head=True)
+@showing_options
 def chat(  # noqa: PLR0917 - click passes by name
     model: str | None,
     files: tuple[Path, ...],
@@ -89,7 +87,6 @@ def chat(  # noqa: PLR0917 - click passes by name
     session_file: Path | None,
     continued: bool,
     keep: bool,
-    memory: Path | None,
     trace_file: Path | None,
     config: "GenerationConfig",
     loading: LoadingOptions,
@@ -140,20 +137,14 @@ def chat(  # noqa: PLR0917 - click passes by name
         session = stored.load()
         if model is None and session.path and Path(session.path).exists():
             model = session.path
-    typed_options = {
-        name
-        for name in ("keep", "memory", "trace_file")
-        if context.get_parameter_source(name) is ParameterSource.COMMANDLINE
-    }
-    if not keep and "keep" in typed_options:
-        # Settings of what is kept give way to it; what is typed beside it does not.
-        memory = memory if "memory" in typed_options else None
-        trace_file = trace_file if "trace_file" in typed_options else None
+    if not keep and context.get_parameter_source("keep") is ParameterSource.COMMANDLINE:
+        # Settings of what is kept give way to it.
+        loading, trace_file = replace(loading, memory=None), None
     if model is None:
         offer_default_model()
 
     def load(name: str | None) -> "Engine":
-        return load_engine(name, replace(loading, memory=memory), several=True)
+        return load_engine(name, loading, several=True)
 
     engine = load(model)
     conversation = Conversation(engine, config, system)
@@ -190,7 +181,7 @@ def chat(  # noqa: PLR0917 - click passes by name
             tools,
             trace_file,
             typed=typed,
-            remembers=memory is not None,
+            remembers=loading.memory is not None,
             plain=plain,
             reasoning=reasoning,
         )

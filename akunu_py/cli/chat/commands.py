@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Literal
 
 from akunu_py.cli.chat.attachments import unfinished, unquote
-from akunu_py.cli.chat.set_values import NAMES
+from akunu_py.cli.chat.set_values import names
 from akunu_py.cli.chat.tables import tables
 from akunu_py.cli.terminal import wrapped
 from akunu_py.system.errors import ConfigError
@@ -155,10 +155,10 @@ def completions(before: str) -> Iterator[Completion]:
     elif command.completes == "session":
         from akunu_py.cli.chat.session_store import default_store  # a Tab alone
 
-        names = [stored.name for stored in default_store().sessions()]
-        yield from (Completion(n, len(argument)) for n in names if n.startswith(argument))
+        kept = [stored.name for stored in default_store().sessions()]
+        yield from (Completion(n, len(argument)) for n in kept if n.startswith(argument))
     elif " " not in argument:
-        words = (*NAMES, "reasoning") if command.completes == "setting" else ()
+        words = (*names(), "reasoning") if command.completes == "setting" else ()
         if command.completes == "switch":
             words = tuple(w for w in re.split(r"\W+", command.argument) if w.islower())
             words += _drafters() if command.name == "draft" else ()
@@ -166,9 +166,9 @@ def completions(before: str) -> Iterator[Completion]:
 
 
 def _drafters() -> tuple[str, ...]:
-    from akunu_py.drafting.registry import drafter_names  # numpy, for --help
+    from akunu_py.drafting.registry import DrafterKind  # numpy, for --help
 
-    return drafter_names()
+    return DrafterKind.names()
 
 
 def _paths(written: str, *, in_text: bool = False) -> Iterator[Completion]:

@@ -1,4 +1,4 @@
-"""Fields of a `GenerationConfig` by name and as text: `/set` and `/show`."""
+"""Options of a `GenerationConfig`, by name and as text: `/set` and `/show`."""
 
 import ast
 import dataclasses
@@ -9,16 +9,17 @@ from types import MappingProxyType
 from typing import Any
 
 from akunu_py.cli.chat.tables import tables
+from akunu_py.cli.declared_options import is_offered
 from akunu_py.cli.form_options import FORMS
 from akunu_py.system.errors import ConfigError
 from akunu_py.system.settings import nearest
 from akunu_py.values.constraint import Constraint
-from akunu_py.values.generation_config import DRAFTING_FIELDS, GenerationConfig, SamplingConfig
+from akunu_py.values.generation_config import FIELDS, GenerationConfig, SamplingConfig
 from akunu_py.values.option_fields import (
     Biases,
     Choice,
     Count,
-    Functions,
+    DeclaredOption,
     Kind,
     Number,
     Switch,
@@ -36,8 +37,7 @@ _OPTIONS = {
     declared.name: declared
     for declared in options_of(GenerationConfig)
     # The others are for programs.
-    if declared.name not in {"logprobs", "template_variables", "min_tokens", "ignore_eos"}
-    and not isinstance(declared.kind, Functions)
+    if declared.name in {"constraint", "penalty_window"} or is_offered(declared)
 }
 _TEMPERATURE, *_CHANGES = (declared.name for declared in options_of(SamplingConfig))
 _GROUPS: Mapping[str, Sequence[str]] = {
@@ -46,7 +46,7 @@ _GROUPS: Mapping[str, Sequence[str]] = {
     "Reasoning and form of a reply": ("thinking", "effort", "constraint"),
     "Drafting": ("drafter", "num_draft_tokens", "draft_budget"),
 }
-"""What `/set` shows with words; the fields for experiments are listed without."""
+"""What `/set` shows with words; options that drafters declare are listed without."""
 _LEFT_OUT: Mapping[str, str] = {
     "seed": "random",
     "logit_bias": "none",
@@ -55,12 +55,6 @@ _LEFT_OUT: Mapping[str, str] = {
     "thinking": "auto",
     "effort": "auto",
     "constraint": "none",
-    "min_draft_tokens": "1",
-    "draft_length_beta": "0",
-    "draft_length_bound": "0.4",
-    "ngram_order": "4",
-    "ngram_window": "512",
-    "ngram_min_match": "1",
 }
 """What fields are in a reply that leaves them out; those of a drafter are known with the model."""
 
@@ -71,26 +65,39 @@ _WANTED: Mapping[type[Kind[Any]], str] = {
     Biases: "token ids and numbers, as in 42=-1.5,7=2",
 }
 
-FIELDS = tuple(_OPTIONS)
-"""Fields that `/set` takes."""
 
-NAMES = (*FIELDS, *FORMS)
-"""Names that `/set` takes: a kind of constraint sets the constraint."""
+def settable() -> dict[str, DeclaredOption]:
+    """Return what `/set` takes, by name; options that drafters and verifiers declare come last."""
+    from akunu_py.drafting.registry import draft_options  # numpy, for --help
+
+    return {**_OPTIONS, **draft_options()}
+
+
+def _declared(name: str) -> DeclaredOption:
+    return _OPTIONS.get(name) or settable()[name]
+
+
+def names() -> tuple[str, ...]:
+    """Return the names that `/set` takes: a kind of constraint sets the constraint."""
+    return (*settable(), *FORMS)
 
 
 def with_field(config: GenerationConfig, name: str, text: str) -> GenerationConfig:
-    """Return a config with one field set from text; "default" is the field's default.
+    """Return a config with one option set from text; "default" is the option's default.
 
-    Raises ConfigError for an unknown name, or a value that does not fit it or the other fields.
+    Raises ConfigError for an unknown name, or a value that does not fit it or the other options.
     """
-    from akunu_py.drafting.registry import check_drafter  # numpy, for --help
+    from akunu_py.drafting.registry import check_drafting  # numpy, for --help
 
     field = field_named(name)
     default = text == "default" or (field == "constraint" and text == "off")
-    value: Any = getattr(CHAT_DEFAULT, field) if default else _value(name, field, text)
-    changed = dataclasses.replace(config, **{field: value})
-    if changed.drafter is not None:
-        check_drafter(changed.drafter, num_draft_tokens=changed.num_draft_tokens, config=changed)
+    if default and field not in FIELDS:
+        left = {name: value for name, value in config.draft_options.items() if name != field}
+        changed = dataclasses.replace(config, draft_options=left)
+    else:
+        value: Any = getattr(CHAT_DEFAULT, field) if default else _value(name, field, text)
+        changed = config.with_values({field: value})
+    check_drafting(changed)
     return changed
 
 
@@ -102,7 +109,7 @@ def overview(
 ) -> str:
     """Return what can be set, in groups: names, values and what they do, in a few words.
 
-    `values` are those of the fields, as text; `display` has rows of settings of the chat itself.
+    `values` are those of the options, as text; `display` has rows of settings of the chat itself.
     `sources` has the source of each value that is not a default.
     """
     rows = {
@@ -117,11 +124,15 @@ def overview(
         ]
         for title, group in rows.items()
     }
-    study = {name: values[name] + _in_brackets(sources.get(name, "")) for name in DRAFTING_FIELDS}
+    own = {
+        name: value + _in_brackets(sources.get(name, ""))
+        for name, value in values.items()
+        if name not in FIELDS
+    }
     parts = [
         tables(groups, width),
-        "For study (docs/methods.md)",
-        textwrap.indent(listing(study, width and width - 2), "  "),
+        "Of drafters by name (docs/drafting.md)",
+        textwrap.indent(listing(own, width and width - 2), "  "),
         *(["In brackets: where a value comes from."] if sources else []),
         "/set NAME explains one, /set NAME VALUE changes it, /set NAME default resets it.",
     ]
@@ -129,12 +140,12 @@ def overview(
 
 
 def explain(value: str, name: str, source: str = "") -> str:
-    """Return a field's value, given as text, its source, what it does and which values it takes.
+    """Return an option's value, given as text, its source, what it does and the values it takes.
 
     Raises ConfigError for an unknown name.
     """
     field = field_named(name)
-    declared = _OPTIONS[field]
+    declared = _declared(field)
     wanted = getattr(declared.kind, "wanted", "") or _WANTED.get(type(declared.kind), "")
     if isinstance(declared.kind, Choice):
         wanted = " or ".join(declared.kind.names)
@@ -157,19 +168,19 @@ def listing(values: Mapping[str, str], width: int | None) -> str:
 
 
 def changed_fields(config: GenerationConfig) -> dict[str, str]:
-    """Return the fields that are not at their defaults, with their values as text."""
+    """Return the options that are not at their defaults, with their values as text."""
     return {
         name: shown(config, name)
-        for name in FIELDS
-        if getattr(config, name) != getattr(CHAT_DEFAULT, name)
+        for name, declared in settable().items()
+        if config.value_of(declared) != CHAT_DEFAULT.value_of(declared)
     }
 
 
 def shown(config: GenerationConfig, name: str) -> str:
-    """Return a field's value as text that `with_field` takes, or what it is when left out."""
-    value = getattr(config, name)
+    """Return an option's value as text that `with_field` takes, or what it is when left out."""
+    value = config.value_of(_declared(name))
     if value is None or value in ((), {}):
-        return _LEFT_OUT.get(name, "default")
+        return _LEFT_OUT.get(name, "auto")
     if isinstance(value, bool):
         return "on" if value else "off"
     if isinstance(value, Constraint):
@@ -182,14 +193,14 @@ def shown(config: GenerationConfig, name: str) -> str:
 
 
 def field_named(name: str) -> str:
-    """Return the field that a name, or another program's name for it, means."""
+    """Return the option that a name, or another program's name for it, means."""
     if name.replace("-", "_") in FORMS:
         return "constraint"
-    declared = find_option(_OPTIONS.values(), name)
+    declared = find_option(_OPTIONS.values(), name) or find_option(settable().values(), name)
     if declared is None:
         raise ConfigError(
-            f"there is no setting named {name}.{nearest(name, NAMES)} /set lists them; `akunu chat "
-            "--help` has what is set at the start"
+            f"there is no setting named {name}.{nearest(name, names())} /set lists them; `akunu "
+            "chat --help` has what is set at the start"
         )
     return declared.name
 
@@ -198,7 +209,7 @@ def _value(typed: str, name: str, text: str) -> object:
     form = typed.replace("-", "_")
     if form in FORMS:
         return FORMS[form](_choices(text) if form == "choices" else text)
-    kind = _OPTIONS[name].kind
+    kind = _declared(name).kind
     try:
         match kind:
             case Number():

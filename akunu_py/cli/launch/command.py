@@ -15,11 +15,11 @@ import click
 from click.core import ParameterSource
 
 from akunu_py.cli.command import Command, option
+from akunu_py.cli.declared_options import naming_flags
 from akunu_py.cli.input_text import GivenPath
 from akunu_py.cli.launch.agents import AGENTS, Agent, AgentSettings, past_proxies, shortage
 from akunu_py.cli.loading_options import model_argument
 from akunu_py.cli.ranks import join
-from akunu_py.cli.reply_options import naming_flags
 from akunu_py.cli.terminal import wrapped
 from akunu_py.cli.verbosity import is_quiet
 from akunu_py.system.errors import ConfigError

@@ -118,6 +118,7 @@ def compare(
         ) as engine,
         bench.progress("replies", "setting up") as progress,
     ):
+        bench.fix_threads(threads)
         arguments["exact_weights"] = engine.options.exact_weights
         result = run_compare(
             engine,

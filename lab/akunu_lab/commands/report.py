@@ -1,7 +1,6 @@
 """`akunu bench report`: results as a page."""
 
 import shlex
-from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -66,37 +65,7 @@ def report(results: tuple[Path, ...], folder: Path, *, no_pictures: bool) -> Non
 def command_text(result: "BenchResult", bench: click.Group) -> str:
     """Return the command under `akunu bench` that repeats a result, as one would type it."""
     command = bench.get_command(click.Context(bench), result.command)
-    words = None if command is None else _command_words(command, result.arguments)
+    typed = command.retyped(result.arguments) if isinstance(command, Command) else None
     # Of a result of another version only the name may be known.
-    return shlex.join(["akunu", "bench", result.command, *(words or ())])
-
-
-def _command_words(command: click.Command, arguments: Mapping[str, object]) -> list[str] | None:
-    """Return what gives a command these arguments; None if it does not have one of them.
-
-    An argument has the name of an option, or that of the parameter it becomes.
-    """
-    known = {
-        word.removeprefix("--").replace("-", "_"): parameter
-        for parameter in command.params
-        for word in parameter.opts
-    }
-    # MODEL is also an option, which says the same.
-    known |= {parameter.name or "": parameter for parameter in command.params}
-    options: list[str] = []
-    positional: list[str] = []
-    for name, value in arguments.items():
-        if value is None:
-            continue
-        found = known.get(name)
-        values = value if isinstance(value, list | tuple) else [value]
-        if found is None:
-            return None
-        if isinstance(found, click.Argument):
-            positional += map(str, values)
-        elif isinstance(found, click.Option) and found.is_flag:
-            options += [found.opts[0]] if value else found.secondary_opts[:1]
-        else:
-            word = max(found.opts, key=len)
-            options += [f"{word}={entry}" for entry in values]
-    return positional + options
+    before, behind = typed or ((), ())
+    return shlex.join([*before, "akunu", "bench", result.command, *behind])

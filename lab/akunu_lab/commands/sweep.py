@@ -79,6 +79,12 @@ _TOKENS = 128
     help="Also try each cell with rejection without adjusting the residual: not exact.",
 )
 @click.option(
+    "--counts",
+    type=click.Path(path_type=Path, dir_okay=False),
+    metavar="FILE",
+    help="Counts of a corpus for --drafter corpus, with --live.",
+)
+@click.option(
     "--recommend",
     "recommendable",
     type=click.Choice(["identical", "law", "any"]),
@@ -108,7 +114,7 @@ _TOKENS = 128
 @measuring(
     Study,
     model=True,
-    loading=("draft_model", "counts"),
+    loading=("draft_model",),
     drafters="Sweep this drafter; repeatable. The n-gram drafters and auto, when left out.",
     prompts="shipped",
     limit="Use N prompts of each category, or N items of each trace.",
@@ -157,7 +163,7 @@ def sweep(bench: Study, tokenizer: Path | None, processes: int, **options: Any) 
         live=options["live"],
         temperature=bench.temperature,
         has_draft_model=loading is not None and loading.draft_model is not None,
-        has_counts=loading is not None and loading.counts is not None,
+        has_counts=options["counts"] is not None,
         quick=bench.quick,
     )
     choose_axes(dict.fromkeys(plan.grid.cells, 1.0), options["heat_axes"], plan.default.drafter)

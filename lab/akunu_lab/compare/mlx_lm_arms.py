@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from akunu_lab.compare.arm import ComparedModel, Program, Skipped
 from akunu_lab.compare.drafted_loop import DraftedArm
-from akunu_py.api import Arm, Engine, MlxLmArm, fix_threads, load_tokenizer
+from akunu_py.api import Arm, Engine, MlxLmArm, load_tokenizer
 
 PLAIN = "mlx-lm-plain"
 _DRAFT = "mlx-lm-draft"
@@ -17,7 +17,6 @@ def make_arms(subject: ComparedModel) -> Sequence[Arm | Skipped]:
     """Return the plain arm, and the arm with the draft model if there is one."""
     engine, skipped = _load(subject)
     weights = f"{engine.description.weights} weights as akunu loads them"
-    fix_threads(subject.num_threads)
     plain = MlxLmArm(
         PLAIN, engine, max_tokens=subject.max_tokens, end_ids=subject.end_ids,
         about=f"generate_step, {weights}",

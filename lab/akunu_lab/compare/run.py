@@ -28,7 +28,6 @@ from akunu_py.api import (
     GenerationConfig,
     Item,
     Prompt,
-    fix_threads,
     make_drafter,
     run_arms,
 )
@@ -91,7 +90,6 @@ def run_compare(
     if not items:
         reason = unfit[0].error if unfit else "there are none"
         raise ConfigError(f"there are no prompts to compare with: {reason}")
-    fix_threads(options.num_threads)
     # Without the draft model, which `auto` would ask. It learns the costs that are measured on it.
     alone = engine.sibling()
     arms, missing = _own_arms(engine, alone, options)

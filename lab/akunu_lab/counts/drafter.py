@@ -68,10 +68,7 @@ class CountDrafter(Drafter):
         self._seed = seed
         self._num_observed = 0
         self._tail: tuple[int, ...] = ()
-        temperature = self._draft_temperature
-        if temperature is None:
-            temperature = config.draft_temperature
-        adjustment = Adjustment.from_config(config, temperature=temperature)
+        adjustment = Adjustment.from_config(config, temperature=self._draft_temperature)
         self._greedy = self._greedy_always or adjustment.temperature == 0
         if self._greedy:
             # They do not change the likeliest token, and q says more without them.

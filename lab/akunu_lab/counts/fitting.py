@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from akunu_lab.counts.corpus_model import CorpusCounts
 from akunu_lab.counts.interpolation import check_vocabulary_size
-from akunu_py.api import ConfigError, ModelFormatError, Tokenizer
+from akunu_py.api import ConfigError, Tokenizer
 
 PIECE_CHARACTERS = 1 << 16
 """Approximate size of the pieces in which text is tokenized, cut at a line end if possible."""
@@ -105,7 +105,7 @@ def text_pieces(
     Tokens that the tokenizer puts in front of every text are left out, because the corpus is one
     text. Each piece is tokenized separately, so a file without line ends may be cut within a word
     every 65,536 characters. `progress` is called after each piece. Raises ConfigError for a file
-    that cannot be read, ModelFormatError if it is not UTF-8.
+    that cannot be read or is not UTF-8.
     """
     begin = tokenizer.encode("")
     for piece in _pieces_of_text(Path(path), progress):
@@ -117,8 +117,7 @@ def id_pieces(path: str | Path, progress: Progress | None = None) -> Iterator[li
     """Yield the ids of a file of decimal token ids, separated by white space, piece by piece.
 
     Line ends are plain white space; a piece has about 65,536 characters. `progress` is called after
-    each piece. Raises ConfigError for a file that cannot be read, ModelFormatError for other
-    content.
+    each piece. Raises ConfigError for a file that cannot be read, and for other content.
     """
     for piece in _pieces_of_text(Path(path), progress):
         words = piece.split()
@@ -126,7 +125,7 @@ def id_pieces(path: str | Path, progress: Progress | None = None) -> Iterator[li
         if wrong is None:
             wrong = next((word for word in words if len(word) > 10), None)
         if wrong is not None:
-            raise ModelFormatError(
+            raise ConfigError(
                 f"{path} is not a file of token ids: it contains {wrong[:20]!r}; give decimal ids, "
                 "or fit it as text"
             )
@@ -151,6 +150,6 @@ def _pieces_of_text(path: Path, progress: Progress | None) -> Iterator[str]:
             if held:
                 yield held
     except UnicodeDecodeError as error:
-        raise ModelFormatError(f"{path} is not UTF-8: {error.reason}; convert it") from None
+        raise ConfigError(f"{path} is not UTF-8: {error.reason}; convert it") from None
     except OSError as error:
         raise ConfigError(f"the corpus {path} cannot be read: {error.strerror or error}") from None

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from akunu_lab.counts.corpus_model import CorpusCounts
 from akunu_lab.counts.interpolation import MAX_VOCABULARY
-from akunu_py.api import ConfigError, ModelFormatError
+from akunu_py.api import ConfigError
 
 MAGIC = b"akunu counts 1\n"
 _MAX_HEADER_BYTES = 4096
@@ -65,8 +65,8 @@ def load_counts(
     `vocabulary_size` is the size of the target's distributions, which models may pad beyond the
     tokens that have a text; by default it is the size in the file.
 
-    Raises ConfigError for a file that cannot be read or belongs to another vocabulary,
-    ModelFormatError for a file that is damaged or not a file of counts.
+    Raises ConfigError for a file that cannot be read, is damaged or no file of counts, or is for
+    another vocabulary.
     """
     counts, _ = _read(Path(path), vocabulary)
     if vocabulary_size is None:
@@ -74,7 +74,7 @@ def load_counts(
     try:
         return replace(counts, vocabulary_size=vocabulary_size)
     except ValueError as error:
-        raise ModelFormatError(f"{path} holds no counts for this model: {error}") from None
+        raise ConfigError(f"{path} holds no counts for this model: {error}") from None
 
 
 def read_counts(path: str | Path) -> tuple[CorpusCounts, str]:
@@ -98,7 +98,7 @@ def _read(path: Path, expected: str | None) -> tuple[CorpusCounts, str]:
     except ConfigError:
         raise
     except (ValueError, RecursionError) as error:
-        raise ModelFormatError(f"{path} holds no counts of a corpus: {error}") from None
+        raise ConfigError(f"{path} holds no counts of a corpus: {error}") from None
 
 
 def _open(path: Path) -> BinaryIO:

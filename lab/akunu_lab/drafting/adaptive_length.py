@@ -12,14 +12,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal, Protocol
 
-from akunu_py.api import ConfigError, GenerationConfig, LengthTrace
-
-MIN_DRAFT_TOKENS = 1
-"""Default of gamma_min."""
-
-LOWER_BOUND = 0.4
-"""Default probability below which `lower-bound` stops, as for `assistant_confidence_threshold` in
-Hugging Face's transformers."""
+from akunu_lab.drafting.options import DrawOptions
+from akunu_py.api import ConfigError, LengthTrace
 
 Confidence = Literal["largest", "entropy"]
 
@@ -232,24 +226,24 @@ class AfterDraws:
         return self.rule.trace if self._asked else None
 
 
-def length_rule(config: GenerationConfig, num_draft_tokens: int) -> LengthRule | None:
-    """Return the length rule of a configuration, for drafts of at most `num_draft_tokens`.
+def length_rule(options: DrawOptions, num_draft_tokens: int) -> LengthRule | None:
+    """Return the length rule that a drafter was told, for drafts of at most `num_draft_tokens`.
 
     "budget" gives None: only the limits end a draft then. Raises ConfigError if the shortest draft
     is longer than the longest.
     """
-    if config.draft_length == "entropy":
-        shortest = config.min_draft_tokens
-        if shortest is None:
-            shortest = min(MIN_DRAFT_TOKENS, num_draft_tokens)
-        if shortest > num_draft_tokens:
+    if options.draft_length == "entropy":
+        shortest = options.min_draft_tokens
+        if shortest > max(1, num_draft_tokens):
             raise ConfigError(
                 f"min_draft_tokens is {shortest}, and at most {num_draft_tokens} tokens are "
                 "drafted; give fewer, or a larger num_draft_tokens"
             )
-        beta = 0.0 if config.draft_length_beta is None else config.draft_length_beta
-        return EntropyLength(shortest=shortest, longest=num_draft_tokens, beta=beta)
-    if config.draft_length == "lower-bound":
-        bound = config.draft_length_bound
-        return LowerBoundStop(LOWER_BOUND if bound is None else bound)
-    return FixedLength(num_draft_tokens) if config.draft_length == "fixed" else None
+        return EntropyLength(
+            shortest=min(shortest, num_draft_tokens),
+            longest=num_draft_tokens,
+            beta=options.draft_length_beta,
+        )
+    if options.draft_length == "lower-bound":
+        return LowerBoundStop(options.draft_length_bound)
+    return FixedLength(num_draft_tokens) if options.draft_length == "fixed" else None

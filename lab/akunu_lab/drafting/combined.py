@@ -11,14 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from akunu_py.api import (
-    ConfigError,
-    ContractError,
-    Draft,
-    Drafter,
-    GenerationConfig,
-    as_drafter,
-)
+from akunu_py.api import ConfigError, ContractError, Draft, Drafter, GenerationConfig
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +30,7 @@ class CombinedSource:
     max_tokens: int | None = None
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "drafter", as_drafter(self.drafter))
+        object.__setattr__(self, "drafter", Drafter.of(self.drafter))
         if not 0 <= self.min_confidence <= 1:
             raise ConfigError(f"min_confidence is {self.min_confidence!r}; give 0 to 1")
         if self.max_tokens is not None and self.max_tokens < 1:

@@ -11,7 +11,7 @@ import itertools
 from typing import Any
 
 from akunu_lab.drafting.draft_trees import TreeBuilder
-from akunu_py.api import ConfigError, Draft, GenerationConfig, PredictionHeadDrafter
+from akunu_py.api import ConfigError, Draft, DrafterSetup, PredictionHeadDrafter
 
 NUM_DRAFT_TOKENS = 16
 
@@ -52,9 +52,9 @@ class HeadTreeDrafter(PredictionHeadDrafter):
         return builder.draft(range(len(builder)), self.name)
 
 
-def check_head_tree(config: GenerationConfig, _num_draft_tokens: int) -> None:
+def check_head_tree(setup: DrafterSetup) -> None:
     """Raise ConfigError for a configuration that trees of a head cannot follow."""
-    if config.num_proposals > 1 and config.draft_sampling == "rejection":
+    if setup.options.num_proposals > 1 and setup.rejection:
         raise ConfigError(
             "draft_sampling is 'rejection', and trees of a prediction head are verified by match; "
             "leave it or num_proposals out"

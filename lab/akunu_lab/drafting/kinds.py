@@ -1,17 +1,21 @@
 """The laboratory's drafters for the engine's registry, as entry points "akunu.drafters"."""
 
+from pathlib import Path
+
 from akunu_lab.counts import CorpusModel, CountDrafter, CountModel, NgramModel, load_counts
 from akunu_lab.counts.drafter import NUM_DRAFT_TOKENS as NUM_COUNT_TOKENS
 from akunu_lab.counts.drafter import CountDraws, SampledCountDrafter
 from akunu_lab.counts.interpolation import MAX_VOCABULARY
-from akunu_lab.drafting.adaptive_length import AfterDraws, length_rule
+from akunu_lab.drafting.adaptive_length import AfterDraws, LengthRule, length_rule
 from akunu_lab.drafting.assisted import AssistedNgramDrafter
 from akunu_lab.drafting.combined import CombinedDrafter, CombinedSource
 from akunu_lab.drafting.head_tree import NUM_DRAFT_TOKENS as NUM_HEAD_TREE_TOKENS
 from akunu_lab.drafting.head_tree import HeadTreeDrafter, check_head_tree
 from akunu_lab.drafting.hierarchical import NgramGuesses
+from akunu_lab.drafting.options import CorpusOptions, DrawOptions, HeadOptions, ModelOptions
 from akunu_lab.drafting.proposals import ProposalsDrafter
 from akunu_lab.drafting.recycling import RecyclingDrafter
+from akunu_lab.drafting.shaped import ShapedDrafter
 from akunu_lab.drafting.tree import NUM_DRAFT_TOKENS as NUM_TREE_TOKENS
 from akunu_lab.drafting.tree import TreeDrafter
 from akunu_py.api import (
@@ -19,8 +23,6 @@ from akunu_py.api import (
     Drafter,
     DrafterKind,
     DrafterSetup,
-    DraftModelDrafter,
-    GenerationConfig,
     vocabulary_fingerprint,
 )
 
@@ -30,18 +32,23 @@ _CONFIDENT = 0.5
 """Least confidence with which an n-gram, which costs no pass, goes before a draft model."""
 
 
-def _check_length(config: GenerationConfig, num_draft_tokens: int) -> None:
-    length_rule(config, num_draft_tokens)
+def _length(setup: DrafterSetup) -> LengthRule | None:
+    return length_rule(setup.options, setup.num_draft_tokens)
 
 
 def _counts(setup: DrafterSetup, model: CountModel, name: str) -> CountDrafter:
-    most = setup.num_draft_tokens
-    length = length_rule(setup.config, most)
+    most, length = setup.num_draft_tokens, _length(setup)
+    temperature = setup.options.draft_temperature
     if setup.rejection and setup.vocabulary_size is not None:
-        return SampledCountDrafter(model, num_draft_tokens=most, length=length, name=name)
+        return SampledCountDrafter(
+            model, num_draft_tokens=most, draft_temperature=temperature, length=length, name=name
+        )
     # Without the size of the vocabulary the likeliest token is drafted at any temperature.
     draws: CountDraws = "greedy" if setup.vocabulary_size is None else "coupled"
-    return CountDrafter(model, num_draft_tokens=most, draws=draws, length=length, name=name)
+    return CountDrafter(
+        model, num_draft_tokens=most, draws=draws, draft_temperature=temperature, length=length,
+        name=name,
+    )  # fmt: skip
 
 
 def _of_text(name: str, order: int) -> DrafterKind:
@@ -51,39 +58,47 @@ def _of_text(name: str, order: int) -> DrafterKind:
         model = NgramModel(setup.vocabulary_size or MAX_VOCABULARY, order=order)
         return _counts(setup, model, name)
 
-    return DrafterKind(make, NUM_COUNT_TOKENS, has_q=True, check=_check_length)
+    return DrafterKind(make, NUM_COUNT_TOKENS, options=DrawOptions, check=_length)
+
+
+def _check_corpus(setup: DrafterSetup) -> None:
+    if not setup.options.counts:
+        raise ConfigError(
+            "the drafter 'corpus' needs counts of a corpus: fit them with `akunu counts fit`, and "
+            "give the file as counts (--counts FILE)"
+        )
+    _length(setup)
 
 
 def _of_corpus(setup: DrafterSetup) -> Drafter:
-    if setup.counts is None:
-        raise ConfigError(
-            "there are no counts of a corpus to draft from; fit them with `akunu counts fit` and "
-            "load them with counts= or --counts"
-        )
-    model = setup.kept.get("corpus")
-    if not isinstance(model, CorpusModel):
+    path = setup.options.counts
+    known, model = setup.kept.get("corpus", (None, None))
+    if known != path or model is None:
         fingerprint = vocabulary_fingerprint(setup.token_texts())
-        found = load_counts(setup.counts, fingerprint, setup.vocabulary_size)
-        model = setup.kept["corpus"] = CorpusModel(found, order=found.order)
+        found = load_counts(Path(path), fingerprint, setup.vocabulary_size)
+        model = CorpusModel(found, order=found.order)
+        setup.kept["corpus"] = path, model
     return _counts(setup, model, "corpus")
 
 
-def _draft_model(setup: DrafterSetup, *, guesses: NgramGuesses | None = None) -> DraftModelDrafter:
-    rule = length_rule(setup.config, setup.num_draft_tokens)
+def _draft_model(setup: DrafterSetup, *, guesses: NgramGuesses | None = None) -> ShapedDrafter:
+    rule, options = _length(setup), setup.options
     length = None if rule is None else AfterDraws(rule, setup.known_vocabulary_size)
-    if setup.config.num_proposals > 1:
+    if isinstance(options, ModelOptions) and options.num_proposals > 1:
         return ProposalsDrafter(
             setup.known_token_model,
-            num_proposals=setup.config.num_proposals,
+            num_proposals=options.num_proposals,
             num_draft_tokens=setup.num_draft_tokens,
             rejection=setup.rejection,
+            draft_temperature=options.draft_temperature,
             length=length,
             guesses=guesses,
         )
-    return DraftModelDrafter(
+    return ShapedDrafter(
         setup.known_token_model,
         num_draft_tokens=setup.num_draft_tokens,
         rejection=setup.rejection,
+        draft_temperature=options.draft_temperature,
         length=length,
         guesses=guesses,
     )
@@ -116,14 +131,15 @@ tree = DrafterKind(
 unigram = _of_text("unigram", 1)
 bigram = _of_text("bigram", 2)
 counts = _of_text("counts", 4)
-corpus = DrafterKind(_of_corpus, NUM_COUNT_TOKENS, needs="counts", has_q=True, check=_check_length)
+corpus = DrafterKind(
+    _of_corpus, NUM_COUNT_TOKENS, needs="file", options=CorpusOptions, check=_check_corpus
+)
 draft_model = DrafterKind(
     _draft_model,
     _NUM_DRAFT_TOKENS,
     needs="draft model",
-    has_q=True,
-    proposes_several=True,
-    check=_check_length,
+    options=ModelOptions,
+    check=_length,
 )
 """The engine's drafter with a length rule or several proposals for a position."""
 
@@ -131,22 +147,21 @@ draft_model_ngram = DrafterKind(
     _draft_model_ngram,
     _NUM_DRAFT_TOKENS,
     needs="draft model",
-    has_q=True,
-    proposes_several=True,
-    check=_check_length,
+    options=ModelOptions,
+    check=_length,
 )
 ngram_draft_model = DrafterKind(
-    _ngram_draft_model, _NUM_DRAFT_TOKENS, needs="draft model", has_q=True, check=_check_length
+    _ngram_draft_model, _NUM_DRAFT_TOKENS, needs="draft model", options=DrawOptions, check=_length
 )
 mtp = DrafterKind(
     lambda setup: HeadTreeDrafter(
         setup.known_head_model,
-        num_proposals=setup.config.num_proposals,
+        num_proposals=setup.options.num_proposals,
         num_draft_tokens=setup.num_draft_tokens,
     ),
     NUM_HEAD_TREE_TOKENS,
     needs="prediction head",
-    proposes_several=True,
+    options=HeadOptions,
     check=check_head_tree,
 )
 """The engine's drafter with several proposals for a position."""

@@ -13,13 +13,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from akunu_lab.drafting.draft_trees import TreeDraft
-from akunu_py.api import ConfigError, Draft, DraftModelDrafter, GenerationConfig
+from akunu_lab.drafting.shaped import ShapedDrafter
+from akunu_py.api import ConfigError, Draft, GenerationConfig
 
 MAX_PROPOSALS = 8
 
 
-class ProposalsDrafter(DraftModelDrafter):
-    """A `DraftModelDrafter` with `num_proposals` tokens, 2 to 8, for each position.
+class ProposalsDrafter(ShapedDrafter):
+    """A `ShapedDrafter` with `num_proposals` tokens, 2 to 8, for each position.
 
     `num_draft_tokens` limits the whole tree: its depth is that number over `num_proposals`, at
     least 1.
@@ -30,7 +31,7 @@ class ProposalsDrafter(DraftModelDrafter):
     (`draw_counts`). At temperature 0 they are the likeliest tokens, which are not draws from q
     (`draft_probabilities` is None).
 
-    Raises ConfigError as `DraftModelDrafter` does, and for proposals out of range.
+    Raises ConfigError as `ShapedDrafter` does, and for proposals out of range.
     """
 
     def __init__(self, *model: Any, num_proposals: int, **settings: Any) -> None:

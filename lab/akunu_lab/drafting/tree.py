@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from akunu_lab.drafting.draft_trees import TreeBuilder, reaches
-from akunu_py.api import ConfigError, Draft, Drafter, as_drafter, make_drafter
+from akunu_py.api import ConfigError, Draft, Drafter, make_drafter
 
 NUM_DRAFT_TOKENS = 16
 
@@ -82,7 +82,7 @@ class TreeDrafter(Drafter):
         self._sources: Sequence[Drafter] = (
             (make_drafter("lookup"), make_drafter("ngram"))
             if sources is None
-            else tuple(as_drafter(source) for source in sources)
+            else tuple(Drafter.of(source) for source in sources)
         )
         self._learners = [part for part in self._sources if part.reads_candidates]
         # Ordered by when their tokens were last fed.

@@ -1,7 +1,8 @@
 """Cells: a drafter with its settings, of which replays and sweeps compare many."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
+from typing import Any
 
 from akunu_lab.replay.baseline import baselines
 from akunu_py.api import DrafterKind, GenerationConfig
@@ -128,22 +129,28 @@ class Cell:
         Raises ConfigError for settings that do not go together at the config's temperature.
         """
         by_budget = self.draft_length == "budget"
-        found = replace(
+        options: dict[str, object] = {
+            "ngram_order": self.order,
+            "ngram_window": self.window,
+            "ngram_min_match": self.min_match,
+            "draft_sampling": self.draft_sampling,
+            "num_proposals": None if self.num_proposals == 1 else self.num_proposals,
+            "lenience": self.lenience,
+            "adjust": None if self.adjust is None else self.adjust == "yes",
+            "draft_length": None if by_budget else self.draft_length,
+        }
+        if options["draft_length"] or config.draft_options:
+            # A baseline of replays is no drafter, and has neither.
+            kind = DrafterKind.named(self.drafter, ["draft_length"])
+            given = {"draft_length": options.pop("draft_length"), **config.draft_options}
+            options |= {name: value for name, value in given.items() if kind.has(name)}
+        return replace(
             config,
             drafter=self.drafter,
             num_draft_tokens=self.num_draft_tokens,
-            ngram_order=self.order,
-            ngram_window=self.window,
-            ngram_min_match=self.min_match,
             draft_budget="auto" if by_budget else "always",
-            draft_sampling=self.draft_sampling or "coupled",  # type: ignore[arg-type]
-            num_proposals=self.num_proposals or 1,
-            lenience=1.0 if self.lenience is None else self.lenience,
-            adjust_residual=self.adjust != "no",
+            draft_options={name: value for name, value in options.items() if value is not None},
         )
-        if self.draft_length is None or by_budget or not DrafterKind.named(self.drafter).has_q:
-            return found
-        return replace(found, draft_length=self.draft_length)  # type: ignore[arg-type]
 
 
 PLAIN = Cell("none")
@@ -165,7 +172,11 @@ def own_settings(drafter: str, choices: Choices) -> dict[str, Setting]:
         own = {"num_draft_tokens": baselines()[drafter]().default_limit}
     else:
         kind = DrafterKind.named(drafter)
-        own = {"num_draft_tokens": kind.num_draft_tokens, **kind.settings}
+        own = {"num_draft_tokens": kind.num_draft_tokens}
+        for declared in fields(kind.options):
+            if declared.name.startswith("ngram_"):
+                default: Any = declared.default
+                own[declared.name.removeprefix("ngram_")] = default
     return {**own, **{axis: values[0] for axis, values in choices.get(drafter, {}).items()}}
 
 

@@ -17,7 +17,7 @@ from akunu_py.api import (
 _NOT_REPLAYABLE: dict[str, str] = {
     "candidates": "it learns from the target's logits, and a trace has none",
     "draft model": "it is a model that would have to run, and its target's choices with it",
-    "counts": "it needs counts of a corpus, and a replay loads none",
+    "file": "it needs counts of a corpus, and a replay loads none",
 }
 
 

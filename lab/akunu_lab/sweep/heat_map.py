@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from akunu_lab.plots.canvas import INK, PAPER, SHADES
 from akunu_lab.replay.cells import AXES, PLAIN, Cell, Setting
 from akunu_lab.sweep.grid import varied
-from akunu_py.api import Column, ConfigError, Table, printable
+from akunu_py.api import Column, ConfigError, Table
 
 if TYPE_CHECKING:
     from rich.table import Table as RichTable
@@ -172,7 +172,7 @@ def on_terminal(heat_map: HeatMap) -> "RichTable":
     drawn = RichTable(box=SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=0)
     drawn.add_column(Text(f"{heat_map.y_heading} \\ {heat_map.x_heading} "), no_wrap=True)
     for x in heat_map.columns:
-        drawn.add_column(Text(f" {printable(str(x))} "), justify="right")
+        drawn.add_column(Text(f" {x} "), justify="right")
     for y in heat_map.rows:
         cells: list[Text] = []
         best = heat_map.best_of(y)
@@ -183,7 +183,7 @@ def on_terminal(heat_map: HeatMap) -> "RichTable":
                 continue
             mark = "*" if speed == best else " "
             cells.append(Text(f" {speed:.2f}{mark}", style=_style(heat_map.shade(speed))))
-        drawn.add_row(Text(printable(str(y))), *cells)
+        drawn.add_row(Text(str(y)), *cells)
     return drawn
 
 

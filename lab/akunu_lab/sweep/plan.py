@@ -103,10 +103,14 @@ def _check_live(name: str, *, has_draft_model: bool, has_counts: bool) -> None:
         raise ConfigError(f"{name} asks a draft model; give one with --draft-model")
     if needs == "prediction head":
         raise ConfigError(f"{name} asks a prediction head, and a sweep has none; leave it out")
-    if needs == "counts" and not has_counts:
+    if needs == "file" and not has_counts:
         raise ConfigError(f"{name} needs counts of a corpus; give them with --counts")
     if needs in {"text", "candidates"}:
         make_drafter(name)
+
+
+def _has(drafter: str, option: str) -> bool:
+    return DrafterKind.named(drafter, [option]).has(option)
 
 
 def drafter_choices(drafters: Iterable[str], values: AxisValues, *, live: bool) -> Choices:
@@ -120,12 +124,11 @@ def drafter_choices(drafters: Iterable[str], values: AxisValues, *, live: bool) 
             continue
         found: dict[str, Sequence[Setting]] = {}
         own = ("budget", "fixed") if live else ("fixed",)
-        more = _BY_PROBABILITIES if DrafterKind.named(drafter).has_q else ()
+        more = _BY_PROBABILITIES if _has(drafter, "draft_length") else ()
         if live or more:
             found["draft_length"] = (*own, *more)
-        several = DrafterKind.named(drafter, GenerationConfig(num_proposals=2)).proposes_several
         for axis, default in METHODS.items():
-            if axis in values and (axis != "num_proposals" or several):
+            if axis in values and (axis != "num_proposals" or _has(drafter, axis)):
                 found[axis] = tuple(dict.fromkeys((default, *values[axis])))
         choices[drafter] = found
     return choices

@@ -59,6 +59,8 @@ class SweepOptions:
     heat_axes: str | None = None
     """Axes of the heat map, as "X,Y"; None: the first two that are varied."""
     recommendable: Recommendable = "identical"
+    counts: Path | None = None
+    """Counts of a corpus, for the drafter `corpus`."""
 
     @property
     def needs_model(self) -> bool:
@@ -70,6 +72,13 @@ class SweepOptions:
         """The configuration of the replies."""
         return GenerationConfig(
             max_tokens=self.max_tokens, temperature=self.temperature, seed=self.seed
+        )
+
+    @property
+    def decoded(self) -> GenerationConfig:
+        """The configuration of cells that are decoded."""
+        return (
+            self.config if self.counts is None else self.config.with_values({"counts": self.counts})
         )
 
 
@@ -175,7 +184,7 @@ def _decode(
     try:
         with bar("items") as count:
             count(0, len(items))
-            for found in decode_cells(engine, cells, items, store, options.config):
+            for found in decode_cells(engine, cells, items, store, options.decoded):
                 done.append(found)
                 count(len(done), len(items))
     finally:

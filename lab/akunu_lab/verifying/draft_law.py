@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from akunu_lab.verifying.rejection import Rows
-from akunu_py.api import ContractError, Draft, Drafter, as_drafter
+from akunu_py.api import ContractError, Draft, Drafter
 
 
 class DrawsTrees:
@@ -89,7 +89,7 @@ def draft_law(drafter: Drafter, draft: Draft) -> DraftLaw:
     Raises ContractError if the draws do not match the draft or the rows.
     """
     size = len(draft)
-    rows = as_drafter(drafter).draft_probabilities() if size else None
+    rows = Drafter.of(drafter).draft_probabilities() if size else None
     if rows is None:
         return certain(draft)
     draws: tuple[tuple[int, int], ...]

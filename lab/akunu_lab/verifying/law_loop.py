@@ -9,7 +9,7 @@ from typing import Any
 
 from akunu_lab.verifying.draft_law import asked, certain, draft_law
 from akunu_lab.verifying.verdict import LawVerifier, Verdict
-from akunu_py.api import Budget, ContractError, Draft, Drafter, Target, as_drafter, decode
+from akunu_py.api import Budget, ContractError, Draft, Drafter, Target, decode
 
 
 def decode_by_law(
@@ -32,7 +32,7 @@ def decode_by_law(
         raise ContractError(
             f"the verifier {rule.name!r} needs a target with distributions; this one has none"
         )
-    drafter = as_drafter(drafter)
+    drafter = Drafter.of(drafter)
     drawn = rule.uses_q and drafter.draws
     budget = budget or (VerifyAllDrawn(target, drafter) if drawn else None)
 
@@ -105,14 +105,14 @@ def law_budget(
     state: Any, *, target: Target, drafter: Drafter, rule: LawVerifier, **settings: Any
 ) -> Budget:
     """Return the budget of a reply whose drafts are verified by `rule`; arguments as `Budget`'s."""
-    if rule.uses_q and as_drafter(drafter).draws:
+    if rule.uses_q and Drafter.of(drafter).draws:
         return DrawnBudget(state, target=target, drafter=drafter, **settings)
     return Budget(state, target=target, drafter=drafter, pipelined=False, **settings)
 
 
 def _without_branches(target: Target, drafter: Drafter) -> Callable[[Draft], Draft]:
     """Return a function that turns a tree into a chain where the target refuses the tree."""
-    without_branches: Callable[[Draft], Draft] = asked(as_drafter(drafter), "without_branches")
+    without_branches: Callable[[Draft], Draft] = asked(Drafter.of(drafter), "without_branches")
 
     def chain(draft: Draft) -> Draft:
         # Equal draws share a node, so a sampled tree may be a chain by chance. Chance must not

@@ -9,7 +9,7 @@ distribution differs, too.
 
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Literal
+from typing import Literal, get_args
 
 import numpy as np
 
@@ -24,8 +24,19 @@ from akunu_lab.verifying.rejection import (
     residual,
     residual_without,
 )
-from akunu_lab.verifying.verdict import Origin, Trial, Verdict
-from akunu_py.api import ConfigError, ContractError, Draft, GenerationConfig, Verifier
+from akunu_lab.verifying.verdict import LawVerifier, Origin, Trial, Verdict
+from akunu_py.api import (
+    ConfigError,
+    ContractError,
+    Draft,
+    GenerationConfig,
+    Number,
+    Verifier,
+    VerifierOptions,
+    option,
+)
+
+DraftSampling = Literal["coupled", "rejection"]
 
 
 class RejectionVerifier:
@@ -183,20 +194,66 @@ class LenientGreedyVerifier:
         return Verdict(tuple(accepted), best, kind, tuple(trials), "target")
 
 
-def rejection(config: GenerationConfig, seed: int) -> Verifier:
-    """Return rejection sampling for a reply; `seed` seeds the verifier's own choices."""
-    rule = RejectionVerifier(
-        KeyedChance(seed), lenience=config.lenience, adjust=config.adjust_residual
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ByProbability(VerifierOptions):
+    """Acceptance by probability, as an entry point "akunu.verifiers"."""
+
+    draft_sampling: DraftSampling = option(
+        "coupled",
+        get_args(DraftSampling),
+        "Compare drafts with the model's own choices, which keeps the text of plain decoding, or "
+        "accept them by probability, which gives another text of the same distribution.",
     )
-    return Verifier(partial(decode_by_law, rule=rule), partial(law_budget, rule=rule), config)
+    """"rejection" is Leviathan et al. 2023, arXiv:2211.17192."""
+    lenience: float = option(
+        1.0,
+        Number(0, 1, "a number above 0, at most 1 (1 is exact)", excluded=0),
+        "Below 1 replies are not exact: drafted tokens come up to 1/L times as often as they "
+        "should, at temperature 0 in place of tokens up to 1/L times as likely.",
+        metavar="L",
+    )
+    """A drafted token is accepted with probability min(1, p / (l q)), a form of rejection; at
+    temperature 0 if p >= l max p, with p at temperature 1 (Leviathan et al. 2023, appendix A.5)."""
+    adjust: bool = option(
+        True,
+        bool,
+        "Draw from the residual after a rejection, or, for study and not exact, from p.",
+    )
 
+    @property
+    def exactness(self) -> Literal["stream", "distribution", "none"]:
+        if self.lenience < 1 or not self.adjust:
+            return "none"
+        return "distribution" if self.independent else "stream"
 
-def lenient_greedy(config: GenerationConfig, seed: int) -> Verifier:  # noqa: ARG001 - no choices
-    """Return lenient greedy decoding for a reply."""
-    rule = LenientGreedyVerifier(config.lenience)
-    # Lenience compares probabilities, which temperature 0 would hide: rows at temperature 1.
-    sampling = replace(config.without_filters(), temperature=1.0, lenience=1.0)
-    return Verifier(partial(decode_by_law, rule=rule), partial(law_budget, rule=rule), sampling)
+    @property
+    def independent(self) -> bool:
+        return self.draft_sampling == "rejection"
+
+    def check(self, config: GenerationConfig) -> None:
+        if self.lenience < 1 and config.temperature > 0 and not self.independent:
+            raise ConfigError(
+                f"lenience {self.lenience:g} at temperature {config.temperature:g} is a form of "
+                "rejection sampling; set draft_sampling to 'rejection', or temperature to 0"
+            )
+        if not self.adjust and not (self.independent and config.temperature > 0):
+            raise ConfigError(
+                "without adjust nothing changes but rejection sampling; set draft_sampling to "
+                "'rejection' and a temperature above 0"
+            )
+
+    def make(self, config: GenerationConfig, seed: int) -> Verifier | None:
+        rule: LawVerifier
+        if self.lenience < 1 and config.temperature == 0:
+            rule = LenientGreedyVerifier(self.lenience)
+            # Lenience compares probabilities, which temperature 0 would hide: rows at temperature
+            # 1.
+            config = replace(config.without_filters(), temperature=1.0, draft_options={})
+        elif self.independent:
+            rule = RejectionVerifier(KeyedChance(seed), lenience=self.lenience, adjust=self.adjust)
+        else:
+            return None
+        return Verifier(partial(decode_by_law, rule=rule), partial(law_budget, rule=rule), config)
 
 
 def _check_rows(draft: Draft, rows: Rows) -> None:

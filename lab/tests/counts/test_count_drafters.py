@@ -11,9 +11,10 @@ import pytest
 from pairwise import each_value
 from shared_files import ROOT
 from whole_replies import above_the_mean
+from with_counts import WithCounts
 
 from akunu_lab.counts import fit_counts, save_counts, text_pieces
-from akunu_py import ConfigError, Engine, GenerationConfig, ModelFormatError
+from akunu_py import ConfigError, Engine, GenerationConfig
 from akunu_py.drafting import vocabulary_fingerprint
 from akunu_py.sampling.transforms import TransformChain
 
@@ -46,16 +47,16 @@ def shipped(default_model, tmp_path_factory):
     with Engine.load(default_model) as engine:
         fitted(engine.tokenizer, path)
     draft = default_model.with_name("akunu-tiny-draft.gguf")
-    with Engine.load(default_model, draft_model=draft, counts=path) as engine:
-        yield engine
+    with Engine.load(default_model, draft_model=draft) as engine:
+        yield WithCounts(engine, path)
 
 
 @pytest.fixture(scope="module")
 def small(tiny_gguf, tiny_draft, tmp_path_factory):
     with Engine.load(tiny_gguf) as engine:
         path = fitted(engine.tokenizer, tmp_path_factory.mktemp("small") / "docs.counts")
-    with Engine.load(tiny_gguf, draft_model=tiny_draft, counts=path) as engine:
-        yield engine
+    with Engine.load(tiny_gguf, draft_model=tiny_draft) as engine:
+        yield WithCounts(engine, path)
 
 
 @pytest.fixture
@@ -86,7 +87,9 @@ def test_identity_over_whole_replies(shipped, plain, drafter, name):
     # The rules take turns from drafter to drafter and from setting to setting.
     rules = ("budget", "entropy", "lower-bound") if drafter in WITH_Q else ("budget",)
     rule = rules[(NAMES.index(drafter) + list(OPTIONS).index(name)) % len(rules)]
-    found = shipped.chat(MESSAGES, draft_budget="always", draft_length=rule, **options)
+    if drafter in WITH_Q:
+        options["draft_length"] = rule
+    found = shipped.chat(MESSAGES, draft_budget="always", **options)
     assert found.token_ids == plain(name, 32)
     # Where q is flat the other rules leave all drafts out.
     assert rule != "budget" or found.stats.drafted > 0
@@ -232,28 +235,35 @@ def test_what_is_wrong_is_said_before_the_first_token(tiny, tiny_gguf, tmp_path)
             bare.generate(PROMPT, drafter="corpus")
         with pytest.raises(ConfigError, match="draft_model when the model is loaded"):
             bare.generate(PROMPT, drafter="ngram-draft-model")
-        with pytest.raises(ConfigError, match="'auto' has no probabilities"):
+        with pytest.raises(ConfigError, match="'auto' has no draft_length"):
             bare.generate(PROMPT, draft_length="entropy")
         assert bare.generate(PROMPT, max_tokens=3).token_ids
 
 
-def test_counts_are_checked_when_the_engine_is_made(tiny_gguf, default_model, tmp_path):
+def test_counts_are_checked_before_a_reply(tiny, default_model, tmp_path):
     with Engine.load(default_model) as engine:
         path = fitted(engine.tokenizer, tmp_path / "other.counts")
-    with pytest.raises(ConfigError, match="fitted with another vocabulary"):
-        Engine.load(tiny_gguf, counts=path)
-    with pytest.raises(ConfigError, match="cannot be read"):
-        Engine.load(tiny_gguf, counts=tmp_path / "missing.counts")
-    path.write_bytes(path.read_bytes()[:-3])
-    with pytest.raises(ModelFormatError, match="holds no counts"):
-        Engine.load(default_model, counts=path)
+
+        def drafted(engine, path):
+            config = GenerationConfig(drafter="corpus", draft_options={"counts": path})
+            return engine.stream(PROMPT, config)
+
+        with pytest.raises(ConfigError, match="fitted with another vocabulary"):
+            drafted(tiny, path)
+        with pytest.raises(ConfigError, match="cannot be read"):
+            drafted(tiny, tmp_path / "missing.counts")
+        path.write_bytes(path.read_bytes()[:-3])
+        with pytest.raises(ConfigError, match="holds no counts"):
+            drafted(engine, path)
 
 
 def test_counts_of_order_1(tiny_gguf, tmp_path):
     with Engine.load(tiny_gguf) as engine:
         path = fitted(engine.tokenizer, tmp_path / "one.counts", order=1)
-    with Engine.load(tiny_gguf, counts=path) as engine:
-        found = engine.generate(PROMPT, drafter="corpus", draft_budget="always", max_tokens=20)
+    with Engine.load(tiny_gguf) as engine:
+        found = engine.generate(
+            PROMPT, drafter="corpus", counts=path, draft_budget="always", max_tokens=20
+        )
         assert found.stats.drafted > 20
         drafters = engine._drafters
         assert drafters._kept
@@ -286,12 +296,11 @@ def test_the_law_of_three_tokens_is_the_models(tiny_gguf, tmp_path, drafter):
         counts = fit_counts([ids * 3, ids[::-1], [ids[0]] * 5], engine.tokenizer.vocabulary_size)
         fingerprint = vocabulary_fingerprint(engine.tokenizer.token_texts())
         save_counts(counts, tmp_path / "four.counts", fingerprint)
-    with Engine.load(tiny_gguf, counts=tmp_path / "four.counts") as engine:
+    with Engine.load(tiny_gguf) as engine:
         bias = dict.fromkeys(set(range(engine.vocabulary_size)) - set(ids), -1e9)
-        config = GenerationConfig(
-            max_tokens=3, temperature=0.9, logit_bias=bias, drafter=drafter, num_draft_tokens=2,
-            draft_budget="always", draft_sampling="rejection",
-        )  # fmt: skip
+        config = GenerationConfig(max_tokens=3, temperature=0.9, logit_bias=bias, drafter=drafter, num_draft_tokens=2, draft_budget="always", draft_options={"draft_sampling": "rejection"})  # fmt: skip
+        if drafter == "corpus":
+            config = config.with_values({"counts": tmp_path / "four.counts"})
         prompt = [*ids, *ids[:2]]
         chain = TransformChain.from_config(config, engine.vocabulary_size)
         law = {}

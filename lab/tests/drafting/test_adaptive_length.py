@@ -16,7 +16,8 @@ from akunu_lab.drafting.adaptive_length import (
     FixedLength,
     LowerBoundStop,
 )
-from akunu_py.drafting.draft_model import DraftModelDrafter, DrawnToken
+from akunu_lab.drafting.shaped import ShapedDrafter
+from akunu_py.drafting.draft_model import DrawnToken
 from akunu_py.values.types import LengthTrace
 
 
@@ -207,7 +208,7 @@ class Likely:
 
 
 def test_every_rule_can_end_a_draft():
-    _, drafter = begun(length=AfterDraws(FixedLength(4), 4))
+    _, drafter = begun(ShapedDrafter, length=AfterDraws(FixedLength(4), 4))
     assert len(drafter.propose(5)) == 4
     drafter.use_rule(Likely())
     assert len(drafter.propose(5)) == 3
@@ -228,9 +229,7 @@ class ThreeAPass(Scripted):
 
 @pytest.mark.parametrize("rejection", [False, True])
 def test_what_a_pass_drew_beyond_the_rule_is_dropped(rejection):
-    drafter = DraftModelDrafter(
-        ThreeAPass(), rejection=rejection, length=AfterDraws(FixedLength(4), 8)
-    )
+    drafter = ShapedDrafter(ThreeAPass(), rejection=rejection, length=AfterDraws(FixedLength(4), 8))
     drafter.begin_reply(CONFIG, 11)
     drafter.observe([5, 6])
     assert drafter.propose(8).tokens == (0, 1, 2, 3)

@@ -15,8 +15,9 @@ from hypothesis import strategies as st
 from model_folders import write_family_folder
 
 from akunu_lab.drafting.draft_trees import reaches
-from akunu_lab.drafting.head_tree import HeadTreeDrafter, check_head_tree
+from akunu_lab.drafting.head_tree import HeadTreeDrafter
 from akunu_py import ConfigError, Engine
+from akunu_py.drafting import check_drafter
 from akunu_py.drafting.draft_model import DrawnToken
 from akunu_py.values.types import GenerationConfig
 
@@ -73,6 +74,8 @@ def test_an_engine_drafts_them(tmp_path):
 
 
 def test_rejection_sampling_is_refused():
-    config = GenerationConfig(num_proposals=2, draft_sampling="rejection", temperature=1.0)
+    config = GenerationConfig(
+        temperature=1.0, draft_options={"num_proposals": 2, "draft_sampling": "rejection"}
+    )
     with pytest.raises(ConfigError, match="trees of a prediction head are verified by match"):
-        check_head_tree(config, 8)
+        check_drafter("mtp", config=config)

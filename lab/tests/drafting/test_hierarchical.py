@@ -3,6 +3,7 @@
 from drafting.scripted_token_model import begun
 
 from akunu_lab.drafting.hierarchical import NUM_GUESSES, NgramGuesses
+from akunu_lab.drafting.shaped import ShapedDrafter
 
 
 def test_guesses_follow_what_was_drawn():
@@ -26,7 +27,7 @@ def test_guesses_below_even_odds_are_not_made():
 
 
 def test_a_hierarchical_drafter_lets_its_guesses_be_checked():
-    model, drafter = begun(guesses=NgramGuesses())
+    model, drafter = begun(ShapedDrafter, guesses=NgramGuesses())
     drafter.observe([5])
     drafter.propose(4)
     assert model.guess([], 1) == (6,)

@@ -1,7 +1,5 @@
 """The drafters of the laboratory by name, and the rules of length that they take."""
 
-from pathlib import Path
-
 import pytest
 
 from akunu_lab.counts import CorpusModel, fit_counts
@@ -11,10 +9,11 @@ from akunu_lab.drafting.adaptive_length import (
     LowerBoundStop,
     length_rule,
 )
+from akunu_lab.drafting.options import DrawOptions
 from akunu_py.drafting import (
+    DrafterKind,
     check_drafter,
     default_num_draft_tokens,
-    drafter_names,
     make_drafter,
     registry,
 )
@@ -24,11 +23,11 @@ from akunu_py.values.types import GenerationConfig
 
 
 def test_each_is_made_by_name():
-    assert drafter_names("text", "candidates") == (
+    assert DrafterKind.names("text", "candidates") == (
         "auto", "ngram", "ngram-window", "lookup", "none",
         "bigram", "counts", "ngram-assisted", "recycling", "tree", "unigram",
     )  # fmt: skip
-    assert drafter_names() == (
+    assert DrafterKind.names() == (
         "auto", "ngram", "ngram-window", "lookup", "draft-model", "mtp", "none",
         "bigram", "corpus", "counts", "draft-model-ngram", "ngram-assisted", "ngram-draft-model",
         "recycling", "tree", "unigram",
@@ -60,10 +59,10 @@ def test_each_has_a_number_of_tokens_of_its_own(name, count):
 
 
 def test_missing_counts_are_said_with_how_to_get_them():
-    (name,) = drafter_names("counts")
-    check_drafter(name)
-    with pytest.raises(ConfigError, match=r"akunu counts fit.*--counts"):
-        make_drafter(name)
+    (name,) = DrafterKind.names("file")
+    for check in (check_drafter, make_drafter):
+        with pytest.raises(ConfigError, match=r"akunu counts fit.*--counts"):
+            check(name)
     with pytest.raises(ConfigError, match="did you mean 'corpus'"):
         check_drafter("corpsu")
 
@@ -74,7 +73,7 @@ class NoModel:
 
 def made(name, config, corpus):
     setup = DrafterSetup(
-        4, config, vocabulary_size=8, counts=Path("any"), kept={"corpus": corpus}
+        4, config, vocabulary_size=8, kept={"corpus": ("any", corpus)}
     )  # fmt: skip
     return registry.make(name, setup)
 
@@ -84,7 +83,9 @@ def test_counts_draw_as_the_reply_does():
     corpus = CorpusModel(fit_counts([[1, 2, 3, 1, 2, 4]], 8))
     for name in ("unigram", "bigram", "counts", "corpus"):
         for sampling, sampled in (("coupled", False), ("rejection", True)):
-            config = GenerationConfig(temperature=1.5, draft_sampling=sampling)
+            config = GenerationConfig(temperature=1.5, draft_options={"draft_sampling": sampling})
+            if name == "corpus":
+                config = config.with_values({"counts": "any"})
             drafter = made(name, config, corpus)
             assert drafter.draws == sampled
             drafts = set()
@@ -99,7 +100,7 @@ def test_counts_draw_as_the_reply_does():
             assert len(drafts) > 5
     # Without the vocabulary's size nothing is drawn: the likeliest token, whatever the noise.
     for sampling in ("coupled", "rejection"):
-        config = GenerationConfig(temperature=1.5, draft_sampling=sampling)
+        config = GenerationConfig(temperature=1.5, draft_options={"draft_sampling": sampling})
         drafter = make_drafter("bigram", config=config)
         drafter.begin_reply(config, 5)
         drafter.observe([1, 2, 3, 1, 2, 3, 1])
@@ -107,7 +108,7 @@ def test_counts_draw_as_the_reply_does():
 
 
 def test_a_draft_temperature_is_for_counts_too():
-    config = GenerationConfig(temperature=1.5, draft_temperature=0)
+    config = GenerationConfig(temperature=1.5, draft_options={"draft_temperature": 0})
     for seed in range(10):
         drafter = make_drafter("counts", config=config, vocabulary_size=8)
         drafter.begin_reply(config, seed)
@@ -125,44 +126,56 @@ def test_a_draft_temperature_is_for_counts_too():
     ],
 )
 def test_rules_of_length_for_counts(options, kind):
-    config = GenerationConfig(**options)
+    config = GenerationConfig(draft_options=options)
     drafter = make_drafter("counts", config=config, num_draft_tokens=6, vocabulary_size=8)
     assert type(drafter.length) is kind
 
 
 def test_the_numbers_of_a_rule():
-    config = GenerationConfig(
-        draft_length="entropy", min_draft_tokens=2, draft_length_beta=0.5
-    )  # fmt: skip
-    rule = length_rule(config, 6)
+    entropy = DrawOptions(draft_length="entropy", min_draft_tokens=2, draft_length_beta=0.5)
+    rule = length_rule(entropy, 6)
     assert (rule.shortest, rule.longest, rule.beta) == (2, 6, 0.5)
-    assert length_rule(GenerationConfig(draft_length="entropy"), 6).shortest == 1
-    assert length_rule(GenerationConfig(draft_length="entropy"), 0).longest == 0
-    config = GenerationConfig(draft_length="lower-bound", draft_length_bound=0.9)
-    assert length_rule(config, 6).bound == 0.9
-    assert length_rule(GenerationConfig(draft_length="lower-bound"), 6).bound == 0.4
-    assert length_rule(GenerationConfig(), 6) is None
-    with pytest.raises(ConfigError, match=r"min_draft_tokens is 5, and at most 4"):
+    assert length_rule(DrawOptions(draft_length="entropy"), 6).shortest == 1
+    assert length_rule(DrawOptions(draft_length="entropy"), 0).longest == 0
+    bound = DrawOptions(draft_length="lower-bound", draft_length_bound=0.9)
+    assert length_rule(bound, 6).bound == 0.9
+    assert length_rule(DrawOptions(draft_length="lower-bound"), 6).bound == 0.4
+    assert length_rule(DrawOptions(), 6) is None
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"draft_length": "entropy", "min_draft_tokens": 5}, "min_draft_tokens is 5, and at most 4"),
+        ({"draft_length": "long"}, "draft_length is 'long'"),
+        ({"min_draft_tokens": 2}, "for draft_length 'entropy', but draft_length is 'budget'"),
+        ({"draft_length_bound": 0.2, "draft_length": "entropy"}, "for draft_length 'lower-bound'"),
+        ({"draft_length": "entropy", "min_draft_tokens": -1}, "min_draft_tokens is -1"),
+        ({"draft_length": "entropy", "draft_length_beta": 1.0}, "draft_length_beta is 1"),
+        ({"draft_length": "entropy", "draft_length_beta": -0.1}, "draft_length_beta is -0.1"),
+        ({"draft_length": "lower-bound", "draft_length_bound": 1.1}, "draft_length_bound is 1.1"),
+    ],
+)  # fmt: skip
+def test_lengths_out_of_range(options, message):
+    with pytest.raises(ConfigError, match=message):
         check_drafter(
-            "draft-model",
-            num_draft_tokens=4,
-            config=GenerationConfig(draft_length="entropy", min_draft_tokens=5),
+            "draft-model", num_draft_tokens=4, config=GenerationConfig(draft_options=options)
         )
 
 
 @pytest.mark.parametrize("rule", ["fixed", "entropy", "lower-bound"])
 def test_a_rule_needs_a_drafter_with_probabilities(rule):
-    config = GenerationConfig(draft_length=rule)
+    config = GenerationConfig(draft_options={"draft_length": rule})
     for name in ("auto", "ngram", "lookup", "recycling", "tree", "ngram-assisted", "none"):
-        with pytest.raises(ConfigError, match=rf"{name}' has no probabilities.*bigram"):
+        with pytest.raises(ConfigError, match=rf"{name}' has no draft_length.*bigram"):
             make_drafter(name, config=config)
-    for name in ("unigram", "corpus", "draft-model", "ngram-draft-model"):
+    for name in ("unigram", "bigram", "draft-model", "ngram-draft-model"):
         check_drafter(name, config=config)
 
 
 def test_a_rule_reaches_the_draft_model():
-    for name in drafter_names("draft model"):
-        config = GenerationConfig(draft_length="entropy")
+    for name in DrafterKind.names("draft model"):
+        config = GenerationConfig(draft_options={"draft_length": "entropy"})
         drafter = make_drafter(name, config=config, token_model=NoModel(), vocabulary_size=8)
         model = drafter if name != "ngram-draft-model" else drafter.sources[1].drafter
         assert type(model._length.rule) is EntropyLength

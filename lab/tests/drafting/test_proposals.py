@@ -71,7 +71,9 @@ def test_proposals_by_rejection_at_temperature_0_are_greedy_decoding(tiny_pair):
 
 def test_drafters_that_propose_one_token_say_so(tiny_pair):
     for drafter in ("ngram", "ngram-draft-model", "none"):
-        with pytest.raises(ConfigError, match="proposes one token for a position"):
+        with pytest.raises(
+            ConfigError, match="has no num_proposals; leave it out, or choose from draft-model"
+        ):
             tiny_pair.generate(PROMPT, drafter=drafter, num_proposals=2)
     for number in (0, 9):
         with pytest.raises(ConfigError, match=f"num_proposals is {number}; give 1 to 8"):

@@ -266,7 +266,7 @@ def test_files_that_are_no_results_are_named(tmp_path, text):
 def test_the_command_is_what_one_would_type():
     known = {
         "model": "a b.gguf", "drafter": "ngram", "limit": 2, "seed": None, "reproducible": False,
-        "adjust_residual": False, "category": ["edit", "prose"],
+        "adjust": False, "category": ["edit", "prose"],
     }  # fmt: skip
     assert command_text(result(arguments=known), bench) == (
         "akunu bench hit-rate 'a b.gguf' --drafter=ngram --limit=2 --no-adjust --category=edit "

@@ -138,11 +138,11 @@ def test_rules_of_length():
     assert default_cell("counts", choices).draft_length == "budget"
     config = GenerationConfig()
     drawn = [
-        (cell.config(config).draft_budget, cell.config(config).draft_length) for cell in grid.cells
+        (config.draft_budget, config.draft_options.get("draft_length"))
+        for config in (cell.config(config) for cell in grid.cells)
     ]
     assert drawn == [
-        ("auto", "budget"), ("always", "budget"),
-        ("auto", "budget"), ("always", "entropy"), ("always", "fixed"),
+        ("auto", None), ("always", None), ("auto", None), ("always", "entropy"), ("always", "fixed"),
     ]  # fmt: skip
 
 
@@ -174,7 +174,7 @@ def test_what_cannot_be_replayed_is_said(drafter, values, message):
     ("drafter", "values", "temperature", "message"),
     [
         ("ngrams", {}, 0, "there is no drafter named 'ngrams'"),
-        ("corpus", {}, 0, "corpus needs counts of a corpus; give them with --counts"),
+        ("corpus", {}, 0, "corpus needs counts of a corpus"),
         ("sam", {}, 0, "sam is a baseline of replays"),
         ("mtp", {}, 0, "mtp asks a prediction head, and a sweep has none"),
         ("draft-model", {}, 0, "draft-model asks a draft model; give one"),
@@ -184,7 +184,7 @@ def test_what_cannot_be_replayed_is_said(drafter, values, message):
         ("ngram", {"lenience": (1.5,)}, 0, "above 0, at most 1"),
         ("ngram", {"lenience": (0.0,)}, 0, "above 0, at most 1"),
         ("ngram", {"lenience": (0.5,)}, 0.8, "is a form of rejection sampling"),
-        ("ngram", REJECTION, 0, "without adjust_residual nothing changes but rejection sampling"),
+        ("ngram", REJECTION, 0, "without adjust nothing changes but rejection sampling"),
     ],
 )
 def test_what_cannot_be_decoded_is_said(drafter, values, temperature, message):
@@ -214,7 +214,7 @@ def test_methods_are_varied_for_the_drafters_that_have_them():
     )
     assert plan.grid.notes == ("ngram has no proposals: not varied",)
     config = plan.grid.cells[-1].config(GenerationConfig(temperature=1))
-    assert (config.num_proposals, config.draft_sampling) == (2, "rejection")
+    assert config.draft_options == {"num_proposals": 2, "draft_sampling": "rejection"}
 
 
 def test_only_methods_that_go_together_at_the_temperature_are_cells():
@@ -236,10 +236,9 @@ def test_only_methods_that_go_together_at_the_temperature_are_cells():
         "stream", "distribution", "none", "none", "none",
     ]  # fmt: skip
     assert [cell.is_exact for cell in counts] == [True, True, False, False, False]
-    settled = counts[-1].config(config)
-    assert (settled.draft_sampling, settled.lenience, settled.adjust_residual) == (
-        "rejection", 0.5, False,
-    )  # fmt: skip
+    assert counts[-1].config(config).draft_options == {
+        "draft_sampling": "rejection", "lenience": 0.5, "adjust": False,
+    }  # fmt: skip
     # Greedily rejection gives the likeliest token, and lenience needs no rejection.
     greedy = make_plan(["counts"], {"lenience": (0.5,)}, live=True).grid.cells[-1]
     assert (greedy.draft_sampling, greedy.lenience) == (None, 0.5)

@@ -1,4 +1,4 @@
-"""Lenience and `adjust_residual` through the engine: what they accept, and what is said of it.
+"""Lenience and `adjust` through the engine: what they accept, and what is said of it.
 
 That no sampled token comes out with more than p / l is enumerated in `test_rejection.py`.
 Mutants, made by hand, that these tests kill: p from the one-hot rows of greedy decoding; p without
@@ -53,15 +53,15 @@ def alpha(steps):
         ({"lenience": float("nan")}, "lenience is nan"),
         ({"lenience": True}, "lenience is True"),
         ({"lenience": 0.5, "temperature": 0.8}, "set draft_sampling to 'rejection', or temp"),
-        ({"adjust_residual": 0}, "adjust_residual is 0"),
-        ({"adjust_residual": False}, "a temperature above 0"),
-        ({"adjust_residual": False, "temperature": 0.8}, "draft_sampling to 'rejection'"),
-        ({"adjust_residual": False, "draft_sampling": "rejection"}, "a temperature above 0"),
+        ({"adjust": 0}, "adjust is 0"),
+        ({"adjust": False}, "a temperature above 0"),
+        ({"adjust": False, "temperature": 0.8}, "draft_sampling to 'rejection'"),
+        ({"adjust": False, "draft_sampling": "rejection"}, "a temperature above 0"),
     ],
 )
 def test_what_cannot_be_meant_is_an_error(options, words):
     with pytest.raises(ConfigError, match=words):
-        GenerationConfig(**options)
+        GenerationConfig().with_values(options)
 
 
 @pytest.mark.parametrize(
@@ -73,14 +73,14 @@ def test_what_cannot_be_meant_is_an_error(options, words):
         ({"lenience": 0.5}, "lenient-greedy", "none"),
         ({"lenience": 0.5, "draft_sampling": "rejection"}, "lenient-greedy", "none"),
         ({**SAMPLED, "lenience": 0.5}, "lenient", "none"),
-        ({**SAMPLED, "adjust_residual": False}, "rejection-unadjusted", "none"),
+        ({**SAMPLED, "adjust": False}, "rejection-unadjusted", "none"),
     ],
 )
 def test_what_is_said_is_what_the_verifier_is(options, name, exactness):
-    config = GenerationConfig(**options)
+    config = GenerationConfig().with_values(options)
     assert config.exactness == exactness
     if name is None:
-        assert config.verifier == "match"
+        assert make_verifier(config, 1).by_choice
         return
     rule = make_verifier(config, 1).decode.keywords["rule"]
     assert rule.name == name
@@ -147,7 +147,7 @@ def test_sampled_lenience_accepts_by_p_over_l_q(pair, exact):
 @pytest.mark.slow
 def test_without_the_residual_all_is_drawn_from_the_target(pair, exact):
     adjusted, exact_steps = exact("sampled")
-    _, result, steps = reply(pair, drafter="draft-model", adjust_residual=False, **SAMPLED)
+    _, result, steps = reply(pair, drafter="draft-model", adjust=False, **SAMPLED)
     assert (adjusted.exactness, result.exactness) == ("distribution", "none")
     assert "residual" in {step.origin for step in exact_steps}
     assert {step.origin for step in steps} == {"target"}
@@ -175,7 +175,7 @@ def test_a_draft_temperature_is_not_held_against_the_reply(pair):
     """The draft's own temperature may be one that the reply's rules do not allow."""
     for options in (
         {"draft_temperature": 0.8, "lenience": 0.5},
-        {"draft_temperature": 0.0, "adjust_residual": False, **SAMPLED},
+        {"draft_temperature": 0.0, "adjust": False, **SAMPLED},
     ):
         result = pair.chat(MESSAGES, drafter="draft-model", max_tokens=12, **options)
         assert result.exactness == "none"

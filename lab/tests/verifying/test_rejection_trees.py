@@ -12,7 +12,7 @@ from akunu_lab.verifying.chance import KeyedChance
 from akunu_lab.verifying.draft_law import DraftLaw, certain, draft_law
 from akunu_lab.verifying.law_loop import decode_by_law, law_budget
 from akunu_lab.verifying.verifiers import RejectionVerifier
-from akunu_py.protocols import as_drafter
+from akunu_py.protocols import Drafter
 from akunu_py.system.errors import ContractError
 from akunu_py.testing import ScriptedDrafter, ToyDistributions, hashed_law
 from akunu_py.values.types import Draft
@@ -270,7 +270,7 @@ def test_laws_of_drafters():
     plain = draft_law(Drawn(rows), SIBLINGS)
     assert (plain.draws, plain.ordered) == (((0, 0), (1, 1)), False)
     counted = draft_law(Counted(rows), SIBLINGS)
-    assert draft_law(as_drafter(Counted(rows)), SIBLINGS).draws == ((0, 0), (0, 0), (1, 1))
+    assert draft_law(Drafter.of(Counted(rows)), SIBLINGS).draws == ((0, 0), (0, 0), (1, 1))
     assert (counted.draws, counted.ordered) == (((0, 0), (0, 0), (1, 1)), False)
     ordered = draft_law(Ordered(np.full((3, 3), 1 / 3)), SIBLINGS)
     assert (ordered.draws, ordered.ordered) == (((0, 0), (1, 1), (0, 2)), True)

@@ -12,8 +12,7 @@ from akunu_py.cli.chat.actions import Actions, Tools
 from akunu_py.cli.chat.attachments import Attachment, with_attachments
 from akunu_py.cli.chat.session_file import ChatSession, save_session
 from akunu_py.cli.chat.session_store import KeptSession, SessionStore
-from akunu_py.cli.chat.set_values import FIELDS, shown
-from akunu_py.drafting.ngram_settings import NGRAM_DEFAULTS
+from akunu_py.cli.chat.set_values import shown
 from akunu_py.engine.conversation import Question, Turn
 from akunu_py.system.errors import ConfigError, ModelFormatError
 from akunu_py.values.types import DecodeStats, GenerationConfig
@@ -141,7 +140,7 @@ def test_files_with_an_at_go_with_their_message(actions, notes, tmp_path, monkey
 
 
 def test_where_settings_come_from(conversation, notes):
-    sources = {"temperature": "--temperature", "lenience": "[chat] lenience"}
+    sources = {"temperature": "--temperature", "ngram_order": "[chat] ngram-order"}
     tools = Tools(notes.append, lambda _: None, None, lambda: 200, sources=sources)
     actions = Actions(conversation, tools)
     do(actions, "/set seed 3")
@@ -154,7 +153,7 @@ def test_where_settings_come_from(conversation, notes):
     ):  # fmt: skip
         (row,) = (row for row in notes[-1].splitlines() if row.split()[:1] == [name])
         assert row.endswith(f" ({source})")
-    assert "lenience 1 ([chat] lenience)" in notes[-1]
+    assert "ngram_order 4 ([chat] ngram-order)" in notes[-1]
     assert notes[-1].count(" (") == 5 + len(re.findall(r"\(docs/", notes[-1]))
     do(actions, "/set temperature")
     assert notes[-1].startswith("temperature 0 (--temperature): ")
@@ -272,7 +271,7 @@ def test_statistics_of_the_last_reply_and_of_this_run(conversation, notes):
     assert len(notes) == 3
     say(conversation, "b")
     conversation.config = GenerationConfig(
-        temperature=1.0, draft_sampling="rejection", lenience=0.5
+        temperature=1.0, draft_options={"draft_sampling": "rejection", "lenience": 0.5}
     )
     do(actions, "/stats")
     assert "this run: 2 replies" in notes
@@ -423,8 +422,15 @@ def test_the_last_turns_are_shown_as_they_were(conversation, tmp_path, monkeypat
     assert "well" not in text
 
 
-def test_values_of_fields_that_are_left_out_are_those_of_the_drafters():
-    left_out = {name: shown(GenerationConfig(), name) for name in FIELDS}
-    window = NGRAM_DEFAULTS["ngram-window"]
-    for name in ("order", "window", "min_match"):
-        assert left_out[f"ngram_{name}"] == str(window[name])
+def test_options_of_drafters_are_set_and_taken_back(actions, conversation, notes):
+    do(actions, "/set drafter ngram-window")
+    do(actions, "/set ngram-window 99")
+    assert notes[-1] == "ngram_window 99"
+    assert conversation.config.draft_options == {"ngram_window": 99}
+    do(actions, "/show")
+    assert "ngram_window 99" in notes[-1]
+    with pytest.raises(ConfigError, match="the drafter 'lookup' has no ngram_window"):
+        do(actions, "/set drafter lookup")
+    do(actions, "/set ngram_window default")
+    assert conversation.config.draft_options == {}
+    assert shown(conversation.config, "ngram_window") == "512"

@@ -1,6 +1,7 @@
 """`akunu chat` between pipes: replies on standard output, all else on standard error."""
 
 import json
+import os
 import re
 import signal
 import subprocess
@@ -20,7 +21,8 @@ def test_verbose_says_what_was_prefilled(roomy_gguf):
     lines = "hello world the " * 340 + "\nhello world\n"
     # A process: --verbose stays with a logger.
     result = subprocess.run(
-        [*AKUNU, "--verbose", "chat", roomy_gguf, "--max-tokens", "4", "--logit-bias", "298=1e6"],
+        [*AKUNU, "--verbose", "chat", roomy_gguf, "--max-tokens", "4"],
+        env={**os.environ, "AKUNU_LOGIT_BIAS": "298=1e6"},
         input=lines.encode(), capture_output=True, timeout=300, check=True,
     )  # fmt: skip
     replies, notes = result.stdout.decode(), result.stderr.decode()
@@ -43,7 +45,7 @@ def test_a_context_that_fills_up_in_a_reply_and_then_drops_turns(tiny_gguf, tmp_
 
 
 def test_a_reply_that_repeats_itself_is_ended(roomy_gguf):
-    options = (roomy_gguf, "--logit-bias", "298=1e6", "--max-tokens", 200)
+    options = (roomy_gguf, "AKUNU_LOGIT_BIAS=298=1e6", "--max-tokens", 200)
     lines = "hello\n/show\n/set stop-loops off\n/retry\n/show\n"
     _, notes = chat(*options, lines=lines)
     assert notes.count("the reply repeated itself and was ended; /set stop-loops off lets") == 1
@@ -51,12 +53,12 @@ def test_a_reply_that_repeats_itself_is_ended(roomy_gguf):
     assert notes.count("ended by the token limit") == 1
     before, after = notes.split("/retry" if "/retry" in notes else "stop_loops off", 1)
     assert "stop_loops" not in before
-    for flags, reason in (((), "loop"), (("--no-stop-loops",), "length")):
+    for flags, reason in (((), "loop"), (("AKUNU_STOP_LOOPS=false",), "length")):
         result = run("generate", *options, "-p", "hello", "--json", *flags)
         assert json.loads(result.stdout)["finish_reason"] == reason
-        assert ("repeated itself and was ended; --no-stop-loops" in result.stderr) == (
-            reason == "loop"
-        )
+        assert (
+            "repeated itself and was ended; akunu config set stop-loops false" in result.stderr
+        ) == (reason == "loop")
 
 
 def test_a_saved_conversation_is_taken_up(tiny_gguf, tmp_path, monkeypatch):
@@ -119,9 +121,9 @@ def test_one_failed_line_is_an_exit_code(tiny_gguf):
 
 @pytest.mark.skipif(sys.platform == "win32", reason="no SIGINT for a child alone")
 def test_an_interrupt_ends_a_chat_that_nobody_types(roomy_gguf):
-    endless = ["--logit-bias", "2=-1e6", "--logit-bias", "6=-1e6"]
+    endless = {**os.environ, "AKUNU_LOGIT_BIAS": "2=-1e6 6=-1e6"}
     with subprocess.Popen(
-        [*AKUNU, "chat", roomy_gguf, *endless],
+        [*AKUNU, "chat", roomy_gguf], env=endless,
         stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
     ) as child:  # fmt: skip
         # The second line is there already; it is not answered.

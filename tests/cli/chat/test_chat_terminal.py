@@ -26,7 +26,7 @@ from akunu_py.engine.engine import Engine
 from akunu_py.system.errors import ConfigError
 
 # The end-of-generation ids of the tiny vocabulary are never chosen, and nothing is drafted.
-ENDLESS = ["--logit-bias", "331=-1e6", "--logit-bias", "335=-1e6", "--drafter", "none"]
+ENDLESS = ["AKUNU_LOGIT_BIAS=331=-1e6 335=-1e6", "--drafter", "none"]
 
 
 @pytest.fixture
@@ -89,7 +89,7 @@ def test_several_lines_paste_and_completion(chat, tmp_path):
 
 def test_an_interrupt_ends_the_reply_and_two_the_chat(roomy_gguf, tmp_path):
     # Its end ids are never chosen: 2,000 tokens, which take seconds.
-    endless = ["--logit-bias", "2=-1e6", "--logit-bias", "6=-1e6", "--drafter", "none"]
+    endless = ["AKUNU_LOGIT_BIAS=2=-1e6 6=-1e6", "--drafter", "none"]
     with PtyChild("chat", roomy_gguf, *endless, home=tmp_path) as child:
         child.ready()
         child.type("hello\r")
@@ -184,7 +184,7 @@ def test_a_line_taller_than_the_screen_is_there_once(chat):
 @pytest.mark.slow
 def test_what_is_typed_during_a_reply_is_not_shown_in_it(roomy_gguf, tmp_path):
     # 1,000 tokens take seconds: they come before and after what is typed.
-    endless = ["--logit-bias", "2=-1e6", "--logit-bias", "6=-1e6", "--drafter", "none"]
+    endless = ["AKUNU_LOGIT_BIAS=2=-1e6 6=-1e6", "--drafter", "none"]
     with PtyChild("chat", roomy_gguf, *endless, "--max-tokens", 1000, home=tmp_path) as child:
         child.ready()
         child.type("hello\r")

@@ -15,11 +15,11 @@ from akunu_py.cli.chat.session_file import ChatSession
 from akunu_py.cli.chat.session_store import default_store
 from akunu_py.cli.chat.set_values import (
     CHAT_DEFAULT,
-    FIELDS,
     changed_fields,
     explain,
     field_named,
     listing,
+    settable,
     shown,
     with_field,
 )
@@ -62,8 +62,8 @@ def test_completion_of_names_settings_and_switches():
     assert sorted(completed("/s")) == [
         "/save ", "/sessions ", "/set ", "/show", "/stats", "/system ",
     ]  # fmt: skip
-    assert completed("/set draft_length_") == [
-        "/set draft_length_beta", "/set draft_length_bound",
+    assert completed("/set ngram_") == [
+        "/set ngram_order", "/set ngram_min_match", "/set ngram_window",
     ]  # fmt: skip
     assert completed("/set rea") == ["/set reasoning"]
     assert completed("/trace o") == ["/trace on", "/trace off"]
@@ -156,8 +156,8 @@ def test_settings(name, text, value):
         ("temperature", "-1", "temperature is -1"),
         ("top_k", "many", "give a whole number"),
         ("top_p", "much", "give a number"),
-        ("adjust_residual", "perhaps", "give on or off"),
-        ("adjust_residual", "off", "set draft_sampling"),
+        pytest.param("adjust", "perhaps", "give on or off", marks=pytest.mark.lab),
+        pytest.param("adjust", "off", "set draft_sampling", marks=pytest.mark.lab),
         ("logit_bias", "a=b", "give token ids and numbers"),
         ("draft_budget", "never", "give 'auto' or 'always'"),
         ("drafter", "lokup", "did you mean 'lookup'"),
@@ -177,19 +177,19 @@ def test_what_is_shown_of_a_field_sets_it_again():
     for name, text in changed_fields(config).items():
         again = with_field(again, name, text)
     assert again == config
-    assert {shown(GenerationConfig(), name) for name in FIELDS} >= {"random", "0", "on", "auto"}
+    assert {shown(GenerationConfig(), name) for name in settable()} >= {"random", "0", "on", "auto"}
 
 
 def test_the_list_of_settings_takes_the_columns_there_are():
     config = GenerationConfig(stop=("the end",))
-    values = {name: shown(config, name) for name in FIELDS}
+    values = {name: shown(config, name) for name in settable()}
     one = listing(values, None).splitlines()
-    assert [line.split()[0] for line in one] == list(FIELDS)
+    assert [line.split()[0] for line in one] == list(settable())
     assert "stop 'the end'" in one
     two = listing(values, 80).splitlines()
     # It fits into 24 lines, a prompt above and below, read down each column.
-    assert len(two) <= (len(FIELDS) + 1) // 2 < 22
-    assert [line.split()[0] for line in two] == list(FIELDS[: len(two)])
+    assert len(two) <= (len(settable()) + 1) // 2 < 22
+    assert [line.split()[0] for line in two] == list(settable())[: len(two)]
     assert max(map(len, two)) <= 80
     assert sorted(" ".join(two).split()) == sorted(" ".join(one).split())
     assert listing(values, 20).splitlines() == one
