@@ -184,11 +184,13 @@ def offer(monkeypatch):
 
     class Point:
         def __init__(self, name, offered):
-            self.name, self.offered = name, offered
+            self.name, self.offered, self.value = name, offered, f"{name}:{name}"
 
         def load(self):
             if self.offered is None:
                 raise ModuleNotFoundError("removed since")
+            if isinstance(self.offered, Exception):
+                raise self.offered
             return self.offered
 
     real = importlib.metadata.entry_points

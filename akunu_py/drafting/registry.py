@@ -20,7 +20,7 @@ from akunu_py.drafting.text_first import TextFirstDrafter
 from akunu_py.protocols import Drafter
 from akunu_py.system.errors import ConfigError, ContractError
 from akunu_py.system.plug_ins import load_plug_in, plug_ins, without_laboratory
-from akunu_py.values.generation_config import FIELDS, VERIFIER_GROUP
+from akunu_py.values.generation_config import check_own_names, verifier_rules
 from akunu_py.values.option_fields import DeclaredOption, make_options, options_of
 from akunu_py.values.types import GenerationConfig
 
@@ -200,18 +200,12 @@ def drafters_with(option: str) -> list[str]:
 
 
 def draft_options() -> dict[str, DeclaredOption]:
-    """Return the options that drafters and verifiers declare, by name.
-
-    Raises ContractError for a plug-in's option with the name of one of akunu's.
-    """
+    """Return the options that drafters and verifiers declare, by name."""
     plug_in_kinds = (_load_plug_in(name) for name in plug_ins(ENTRY_POINT_GROUP))
-    verifiers = (load_plug_in(VERIFIER_GROUP, name) for name in plug_ins(VERIFIER_GROUP))
     kinds = (*BUILT_IN.values(), *filter(None, plug_in_kinds))
     found: dict[str, DeclaredOption] = {}
-    for owner in (*(kind.options for kind in kinds), *filter(None, verifiers)):
+    for owner in (*(kind.options for kind in kinds), *verifier_rules()):
         for declared in options_of(owner):
-            if declared.name in FIELDS:
-                raise ContractError(f"{owner.__name__} has the option {declared.name}, as akunu")
             found.setdefault(declared.name, declared)
     return found
 
@@ -327,6 +321,13 @@ def _names() -> tuple[str, ...]:
 
 
 def _load_plug_in(name: str) -> DrafterKind | None:
-    """Return the object of a plug-in; None if there is none, or its module is not installed."""
-    offered = load_plug_in(ENTRY_POINT_GROUP, name)
-    return DrafterKind(offered) if callable(offered) else offered
+    """Return the kind that a package offers by this name; None if there is none."""
+    return load_plug_in(ENTRY_POINT_GROUP, name, _kind)
+
+
+def _kind(offered: Any) -> DrafterKind:
+    kind = offered if isinstance(offered, DrafterKind) else DrafterKind(offered)
+    if not callable(kind.make):
+        raise ContractError("it is neither a DrafterKind nor a function")
+    check_own_names(kind.options)
+    return kind

@@ -2,11 +2,17 @@
 
 import functools
 import importlib.util
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+import logging
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, TypeVar
 
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
+
+
+T = TypeVar("T")
+
+logger = logging.getLogger(__name__)
 
 
 @functools.cache
@@ -18,11 +24,24 @@ def plug_ins(group: str) -> Mapping[str, "EntryPoint"]:
 
 
 @functools.cache
-def load_plug_in(group: str, name: str) -> Any | None:
-    """Return the object of an entry point; None if nobody offers it, or its module is gone."""
+def load_plug_in(group: str, name: str, kind: Callable[[Any], T]) -> T | None:
+    """Return what `kind` makes of the object of an entry point, for which it raises an error.
+
+    None if nobody offers it, its module is gone, or it cannot be used: a package that is broken, or
+    of another version, must not stop what has no need of it. A warning says so once.
+    """
+    point = plug_ins(group).get(name)
+    if point is None:
+        return None
     try:
-        return plug_ins(group)[name].load()
-    except (KeyError, ModuleNotFoundError):
+        return kind(point.load())
+    except ModuleNotFoundError:
+        return None
+    except Exception as error:  # noqa: BLE001 - any code may run here
+        logger.warning(
+            "the plug-in %s (%s) cannot be used: %s; install its package anew, or remove it",
+            name, point.value, error,
+        )  # fmt: skip
         return None
 
 

@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal, Self, TypedDict, get_args
 
-from akunu_py.system.errors import ConfigError
+from akunu_py.system.errors import ConfigError, ContractError
 from akunu_py.system.plug_ins import load_plug_in, plug_ins
 from akunu_py.values.constraint import Constraint
 from akunu_py.values.option_fields import (
@@ -375,9 +375,8 @@ class GenerationConfig(SamplingConfig):
     @property
     def verifier(self) -> VerifierOptions:
         """The rule that accepts drafted tokens: the installed one whose options are given."""
-        offered = plug_ins(VERIFIER_GROUP) if self.draft_options else ()
-        rules = (load_plug_in(VERIFIER_GROUP, name) for name in offered)
-        found = [rule for rule in rules if rule and rule.among(self.draft_options)]
+        rules = verifier_rules() if self.draft_options else ()
+        found = [rule for rule in rules if rule.among(self.draft_options)]
         if len(found) > 1:
             names = [name for rule in found for name in rule.among(self.draft_options)]
             raise ConfigError(
@@ -456,3 +455,23 @@ class GenerationOptions(ConstraintOptions, total=False):
     num_draft_tokens: int | None
     draft_budget: DraftBudget
     draft_options: Mapping[str, Any]
+
+
+def check_own_names(options: type[Any]) -> None:
+    """Raise ContractError if a plug-in's option has the name of one of akunu's."""
+    taken = [declared.name for declared in options_of(options) if declared.name in FIELDS]
+    if taken:
+        raise ContractError(f"its option {taken[0]} has the name of one of akunu's")
+
+
+def _rule(offered: Any) -> type[VerifierOptions]:
+    if not (isinstance(offered, type) and issubclass(offered, VerifierOptions)):
+        raise ContractError("it is no subclass of VerifierOptions")
+    check_own_names(offered)
+    return offered
+
+
+def verifier_rules() -> list[type[VerifierOptions]]:
+    """Return the rules that installed packages offer."""
+    found = (load_plug_in(VERIFIER_GROUP, name, _rule) for name in plug_ins(VERIFIER_GROUP))
+    return [rule for rule in found if rule is not None]

@@ -15,6 +15,7 @@ from akunu_py.drafting import (
 )
 from akunu_py.system.errors import ConfigError, ContractError
 from akunu_py.testing import ScriptedDrafter
+from akunu_py.values.generation_config import VerifierOptions
 from akunu_py.values.option_fields import Count, option
 from akunu_py.values.types import GenerationConfig
 
@@ -106,14 +107,59 @@ def test_options_of_draws_choose_the_drafter_that_draws(offer):
         assert registry.drafter_name(config, model) == name
 
 
-def test_an_option_with_a_name_of_akunus_is_a_mistake_of_the_plug_in(offer):
-    @dataclass(frozen=True)
-    class Own:
-        seed: int = option(2, Count(1, "1 or more"))
+@dataclass(frozen=True)
+class Rule(VerifierOptions, Deep):
+    pass
 
-    offer(drafters={"mine": DrafterKind(print, options=Own)})
-    with pytest.raises(ContractError, match="Own has the option seed, as akunu"):
-        registry.draft_options()
+
+BROKEN = AttributeError("module 'mine' has no attribute 'make'")
+"""What a package of another version raises: its entry point names what is gone."""
+
+
+@dataclass(frozen=True)
+class Own:
+    seed: int = option(2, Count(1, "1 or more"))
+
+
+@dataclass(frozen=True)
+class OwnRule(VerifierOptions, Own):
+    pass
+
+
+@pytest.mark.parametrize(
+    ("group", "offered", "reason"),
+    [
+        ("drafters", BROKEN, "has no attribute 'make'"),
+        ("verifiers", BROKEN, "has no attribute 'make'"),
+        ("drafters", 7, "it is neither a DrafterKind nor a function"),
+        ("verifiers", lambda config, seed: None, "it is no subclass of VerifierOptions"),
+        (
+            "drafters",
+            DrafterKind(print, options=Own),
+            "its option seed has the name of one of akunu's",
+        ),
+        ("verifiers", OwnRule, "its option seed has the name of one of akunu's"),
+    ],
+)
+def test_a_plug_in_that_cannot_be_used_stops_nothing_else(offer, caplog, group, offered, reason):
+    offer(
+        **{
+            group: {
+                "mine": offered,
+                "ours": {"drafters": DrafterKind(print, options=Deep)}.get(group, Rule),
+            }
+        }
+    )
+    for _ in range(2):
+        assert "depth" in registry.draft_options()
+        check_drafter("auto")
+        GenerationConfig(draft_options={"depth": 3}).drafter_options  # noqa: B018
+    (said,) = caplog.messages
+    assert said.startswith("the plug-in mine (")
+    assert reason in said
+    if group == "drafters":
+        with pytest.raises(ConfigError, match="no drafter named 'mine'"):
+            make_drafter("mine")
 
 
 def test_what_is_missing_is_said_with_how_to_get_it():

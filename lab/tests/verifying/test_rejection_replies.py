@@ -83,5 +83,8 @@ def test_an_end_is_held(toy):
 
 
 def test_rules_that_accept_by_probability_have_none(engine):
-    with pytest.raises(ConfigError, match="logprobs is about the model's own choices; leave it out, or leave out draft_sampling"):
+    with pytest.raises(
+        ConfigError,
+        match="logprobs is about the model's own choices; leave it out, or leave out draft_sampling",
+    ):
         engine.generate(PROMPT, logprobs=1, temperature=1, draft_sampling="rejection")
