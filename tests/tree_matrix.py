@@ -9,9 +9,9 @@ from rollback_matrix import LONG_WINDOW, SEED
 from tiny_models import VOCABULARY, generate, prompt_of
 
 from akunu_py.models.cache import make_caches
+from akunu_py.models.passes.trees import TreeRows
 from akunu_py.models.rollback.caches import RollbackCaches
-from akunu_py.models.tree.forward import TreeForward
-from akunu_py.models.tree.rows import TreeRows
+from akunu_py.models.tree.trees import Trees
 from akunu_py.values.types import Draft, GenerationConfig
 
 FALL_BACK = [
@@ -125,7 +125,7 @@ def largest_differences(model, kv_bits=None):
     From those of chains, and from those of single rows: six random trees of 4 to 13 rows, behind 5
     and 40 tokens, before a window and beyond it.
     """
-    forward = TreeForward(model)
+    forward = Trees(model, 600).forward
     rng = random.Random(SEED)
     from_chains, from_rows = [], []
     for length in (5, 40):

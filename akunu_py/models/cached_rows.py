@@ -16,9 +16,10 @@ from mlx import nn
 from akunu_py.cpu.blas import fit_threads
 from akunu_py.models.cache import Cache, make_caches
 from akunu_py.models.device import on_cpu
+from akunu_py.models.passes.forward import forward_of
+from akunu_py.models.passes.plan import PassPlan, PassRows
 from akunu_py.models.replay_trial import replays
 from akunu_py.models.rollback.caches import RollbackCaches, Saved, alias, leaves, take_over
-from akunu_py.models.rollback.recurrence import watch
 from akunu_py.models.row_choices import SCORED_ROWS, PromptScores, Scoring
 from akunu_py.system.errors import ConfigError
 from akunu_py.values.load_options import KVBits
@@ -93,8 +94,7 @@ class Passes:
         self._model = model
         self.caches = make_caches(model, kv_bits)
         self.rollback = RollbackCaches(self.caches)
-        if not self.rollback.drops_rows:
-            watch(model)
+        self._forward = forward_of(model)
 
     @property
     def replays(self) -> bool:
@@ -103,7 +103,8 @@ class Passes:
 
     def feed(self, rows: mx.array) -> mx.array:
         """Run a pass over positions [n]; return their logits [1, n, vocab], not yet evaluated."""
-        return self._run(rows, self.caches)
+        (logits,) = self._forward(PassPlan([PassRows(rows, self.caches)]))
+        return logits
 
     def feeding(self, rows: mx.array, read: ReadLogits | None = None) -> Generator[int, None, None]:
         """Run a pass over positions [n], with a pause behind a layer every `_TURN_S`.

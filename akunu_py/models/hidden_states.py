@@ -59,7 +59,9 @@ class StateTap:
         # Those behind are of a pass that failed.
         self._found[place:] = [normed if self._normed else x]
         if len(self._found) == len(self._norms):
-            self.states = mx.concatenate(self._found, axis=-1)
+            states = mx.concatenate(self._found, axis=-1)
+            # Rows of a pass may be a batch of texts of one row each.
+            self.states = states if states.shape[0] == 1 else states.swapaxes(0, 1)
             self._found = []
         return normed
 

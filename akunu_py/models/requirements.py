@@ -25,9 +25,9 @@ from akunu_py.models.cached_rows import PREFILL_CHUNK
 from akunu_py.models.head_places import head_place
 from akunu_py.models.library_errors import explain_errors
 from akunu_py.models.pass_memory import PassShape, pass_shape
+from akunu_py.models.passes.seams import install
 from akunu_py.models.rank_split import PlannedGroup, Way, plan
 from akunu_py.models.rollback.caches import RollbackCaches, leaves
-from akunu_py.models.rollback.recurrence import watch
 from akunu_py.models.sources.source import EmptyModel, ModelFigures, ModelSource, source_of
 from akunu_py.system.errors import ConfigError
 from akunu_py.values.load_options import KVBits, LoadOptions
@@ -202,7 +202,7 @@ def _record_bytes(model: nn.Module, caches: list[Cache], rollback: RollbackCache
     """
     if rollback.drops_rows:
         return 0
-    watch(model)
+    install(model)
     held: list[int] = []
     for rows in (2, 3):
         with rollback.recording(rows) as record, record:

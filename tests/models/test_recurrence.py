@@ -25,6 +25,7 @@ from akunu_py.drafting import PlainDrafter
 from akunu_py.models import replay_trial
 from akunu_py.models.cached_rows import CachedRows
 from akunu_py.models.pass_times import measure_passes
+from akunu_py.models.passes import seams
 from akunu_py.models.rollback import recurrence
 from akunu_py.models.rollback.caches import leaves
 from akunu_py.models.rollback.recurrence import Record, _Call, row_by_row
@@ -274,6 +275,6 @@ def test_a_function_that_somebody_else_wrapped_is_watched(monkeypatch):
     monkeypatch.setattr(module, "ssm_update", counting)
     # A class that was never watched, as in a new process.
     model.__class__ = type("Model", (type(model),), {"__module__": module.__name__})
-    recurrence.watch(model)
+    seams.install(model)
     assert replay_trial.replays(model)
     assert calls

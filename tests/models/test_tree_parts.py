@@ -17,11 +17,12 @@ from pairwise import each_value
 from tiny_models import tiny
 
 from akunu_py.models.cache import make_caches
+from akunu_py.models.passes.trees import TreeMasks, TreeRows, tree_mask
 from akunu_py.models.rollback.parts import SinkCache
+from akunu_py.models.tree import Trees
 from akunu_py.models.tree.compaction import keep_rows
-from akunu_py.models.tree.forward import TreeForward, TreeMasks, tree_mask
-from akunu_py.models.tree.positions import RowPositions, RowRope
-from akunu_py.models.tree.rows import ArrangedTree, TreeRows
+from akunu_py.models.tree.positions import RowRope
+from akunu_py.models.tree.rows import ArrangedTree
 from akunu_py.system.errors import ContractError, RollbackError
 from akunu_py.values.types import Draft
 
@@ -169,7 +170,7 @@ def test_model_and_caches_are_as_before_a_pass_also_after_an_error():
     model = tiny()
     caches = make_caches(model)
     before = state_of(model, caches)
-    forward = TreeForward(model)
+    forward = Trees(model, 600).forward
     forward(range(7), TREE, caches)
     assert state_of(model, caches) == before
 
@@ -193,16 +194,11 @@ def test_a_rope_within_a_rope_turns_once():
 
     outer = OuterRope(16)
     outer["inner"] = inner
-    forward = TreeForward(model)
+    forward = Trees(model, 600).forward
     expected = forward(range(7), TREE, make_caches(model))
     model.model.layers[0].self_attn["rope"] = outer
-    found = TreeForward(model)(range(7), TREE, make_caches(model))
+    found = Trees(model, 600).forward(range(7), TREE, make_caches(model))
     assert mx.array_equal(found, expected)
-
-
-def test_positions_find_attention_that_goes_by_slots():
-    assert not RowPositions(tiny()).by_slot
-    assert RowPositions(build_family("minimax_m3")).by_slot
 
 
 KINDS = ["llama", "qwen3, 4-bit caches", "deepseek_v32", "llama, sliding", "mistral3",
@@ -214,7 +210,7 @@ KINDS = ["llama", "qwen3, 4-bit caches", "deepseek_v32", "llama, sliding", "mist
 def test_compacted_caches_go_on_as_those_of_a_chain(name, before):
     """Rows after compaction are those after a fresh chain: fed alone, as a chain, and as a tree."""
     model = build_family(name)
-    forward = TreeForward(model)
+    forward = Trees(model, 600).forward
     tokens = [3, 14, 15, 92, 65, 35, 89]
     lead = [(7 * number) % 97 for number in range(before)]
     for path in ((0,), (0, 1, 3), (0, 2, 5), (0, 1, 3, 6)):

@@ -5,19 +5,20 @@ caches not restored after a try; a try remembered by model and not by window; a 
 tree; NaN passing the comparison; a lead too short to outgrow the window.
 """
 
-from contextlib import nullcontext
-
 import mlx.core as mx
 import pytest
 from family_models import build_family, variant_of
+from mlx import nn
 from mlx_lm.models import gpt2
 from mlx_lm.models.cache import ChunkedKVCache
 from tiny_models import tiny
+from tree_matrix import largest_differences
 
 from akunu_py.models.cache import make_caches
+from akunu_py.models.passes import plan
+from akunu_py.models.passes import trees as forward
 from akunu_py.models.rollback.caches import RollbackCaches
-from akunu_py.models.tree import Trees, compaction, forward, positions, trees
-from akunu_py.models.tree.forward import TreeForward
+from akunu_py.models.tree import Trees, compaction, trees
 
 SIZE = 97
 
@@ -58,7 +59,7 @@ def test_whatever_is_broken_is_found(monkeypatch, broken, dtype):
     tried = Tried(build_family(name, dtype), 40)
     whole = forward.tree_mask
     if broken == "positions":
-        monkeypatch.setattr(positions.RowPositions, "at", lambda *_: nullcontext())
+        monkeypatch.setattr(plan.PassRows, "places", range(40, 47))
     elif broken == "mask":
         monkeypatch.setattr(forward, "tree_mask", lambda rows, before, *_: mx.tri(
             len(rows), before + len(rows), before) > 0)  # fmt: skip
@@ -87,7 +88,7 @@ def test_models_known_not_to_take_trees_are_not_tried(name, monkeypatch):
     def never(*_):
         raise AssertionError("tried")
 
-    monkeypatch.setattr(TreeForward, "__call__", never)
+    monkeypatch.setattr(Trees, "forward", never)
     tried = Tried(build_family(name), 5)
     assert not tried.usable()
     assert tried.trees.refusal
@@ -100,7 +101,7 @@ def test_a_model_that_makes_its_mask_itself_is_found(monkeypatch):
     monkeypatch.setattr(compaction, "_check", lambda *_: None)
     tried = Tried(build_family("llama4"), 5)
     assert not tried.usable()
-    assert "differ" in tried.trees.refusal
+    assert "maybe_trim_front" in tried.trees.refusal
 
 
 def learned_positions(count):
@@ -112,10 +113,12 @@ def learned_positions(count):
     )  # fmt: skip
 
 
-def test_learned_positions_are_refused():
-    tried = Tried(learned_positions(64), 5)
-    assert not tried.usable()
-    assert "differ" in tried.trees.refusal
+def test_learned_positions_are_looked_up_for_each_row():
+    mx.random.seed(3)
+    model = learned_positions(64)
+    assert Tried(model, 5).usable()
+    from_chains, from_rows, _ = largest_differences(model)
+    assert max(from_chains, from_rows) <= trees.TOLERANCE
 
 
 @pytest.mark.parametrize("rows", range(20, 33))
@@ -126,7 +129,7 @@ def test_a_try_looks_up_no_position_that_is_not_there(rows):
     table = model.model.wpe
     model.model["wpe"] = lambda ids: (positions.append(int(ids.max())), table(ids))[1]
     tried = Tried(model, rows, context=32)
-    assert not tried.usable()
+    assert tried.usable() == (rows <= 22)
     assert max(positions) < 32
     assert ("no room" in tried.trees.refusal) == (rows > 22)
 
@@ -149,7 +152,7 @@ def test_a_model_that_fails_on_a_tree_is_refused():
     assert "ValueError: rows in order alone" in tried.trees.refusal
 
 
-class _Rows(positions.nn.RoPE):
+class _Rows(nn.RoPE):
     def __init__(self, rope):
         super().__init__(rope.dims)
 
@@ -164,13 +167,13 @@ class Counted:
 
     def __init__(self, monkeypatch):
         self.passes = 0
-        whole = TreeForward.__call__
+        whole = Trees.forward
 
-        def counting(forward, *arguments):
+        def counting(trees, *arguments):
             self.passes += 1
-            return whole(forward, *arguments)
+            return whole(trees, *arguments)
 
-        monkeypatch.setattr(TreeForward, "__call__", counting)
+        monkeypatch.setattr(Trees, "forward", counting)
 
 
 def test_a_model_is_tried_once_and_once_more_beyond_each_window(monkeypatch):
@@ -220,7 +223,7 @@ def test_an_interrupted_try_leaves_the_caches_as_they_were(monkeypatch):
 
     tried = Tried(tiny(), 5)
     with monkeypatch.context() as patch:
-        patch.setattr(TreeForward, "__call__", interrupted)
+        patch.setattr(Trees, "forward", interrupted)
         with pytest.raises(KeyboardInterrupt):
             tried.usable()
     assert [cache.offset for cache in tried.caches] == [5, 5]

@@ -6,10 +6,10 @@ references to both. To keep k positions of a pass, the functions run again over 
 states before it. No weights are read for that (but Jamba's two small projections), and nothing is
 computed before the next pass asks for it.
 
-The functions are found by name: `watch` puts one that takes notes in the place of each, in modules
-and classes. A renamed function leaves a record incomplete, and what else can change in mlx-lm is
-found by a trial (`akunu_py.models.replay_trial`). Passes over one position, of which all or nothing
-stays, are not recorded: models may compile those, and notes of that would hold no arrays.
+The functions are those of `akunu_py.models.passes.seams`, which take notes where a record is open.
+A renamed function leaves a record incomplete, and what else can change in mlx-lm is found by a
+trial (`akunu_py.models.replay_trial`). Passes over one position, of which all or nothing stays, are
+not recorded: models may compile those, and notes of that would hold no arrays.
 
 The state spaces of Mamba 2 also need rows that have the same bits in a pass over few rows as alone.
 mlx-lm computes several rows of such a layer as matrix products over all of them, which add up in
@@ -19,13 +19,11 @@ another order than single rows do, and for one row on Metal has a kernel.
 import contextlib
 import functools
 import inspect
-import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, Self
 
 import mlx.core as mx
-from mlx import nn
 from mlx_lm.models.cache import ArraysCache
 from mlx_lm.models.ssm import compute_dt
 
@@ -104,90 +102,41 @@ def _rows(  # noqa: PLR0917 - the arguments of mlx-lm's
     return output + hidden_states * D.reshape(1, 1, heads, 1), state
 
 
-_Function = Callable[..., Any]
-
-
-class _Step(NamedTuple):
-    """A function that returns outputs and a state."""
+class Step(NamedTuple):
+    """A function of rows, and of what is kept of the rows before them."""
 
     rows: Mapping[str, int]
-    """The axis of the rows, by argument that has rows."""
+    """The axis of the rows, by argument that has rows; the first one's is that of its outputs."""
     state: str
-    """The argument that has the state before."""
+    """The argument that has what is kept."""
+    returns: bool = True
+    """Whether it returns outputs and what is to be kept; otherwise outputs alone."""
+    window: bool = False
+    """Whether the last of its rows are kept; otherwise a state that it advances is."""
 
 
-class _Window(NamedTuple):
-    """A function of rows of which the last are kept, with or without those kept before them."""
-
-    rows: str
-    axis: int
-
-
-_DELTA = _Step(dict.fromkeys(("q", "k", "v", "g", "beta"), 1), "state")
-_WATCHED: Mapping[str, _Step | _Window] = {
-    "gated_delta_kernel": _DELTA,
-    "gated_delta_ops": _DELTA,
-    "ssm_update": _Step(dict.fromkeys(("hidden_states", "B", "C", "dt"), 1), "state"),
-    "recurrent_gla": _Step(dict.fromkeys(("q", "k", "v"), 2), "h"),
-    "rnn_scan": _Step(dict.fromkeys(("x", "a"), 1), "h0"),
-    "_wkv7": _Step(dict.fromkeys(("r", "w", "k", "v", "a", "b"), 1), "state"),
-    "ssm_step": _Step({"x": 1}, "state"),
-    "Conv1d.__call__": _Window("x", 1),
-    "TokenShift.__call__": _Window("x", 1),
-    "Attention._custom_convolution": _Window("u", 2),
-    "NgramEmbedding.__call__": _Window("input_ids", 1),
-}
-"""Functions of modules and methods of classes, by name."""
-
-_CHANGED: Mapping[str, Callable[[_Function], _Function]] = {"ssm_update": row_by_row}
-_SHARED_MODULE = "mlx_lm.models.gated_delta"
-
-_watched_models: set[type] = set()
-_noting: set[_Function] = set()
-"""Functions that take notes already. Wrappers of others are watched like any function."""
 _open = threading.local()
 
 
-def watch(model: nn.Module) -> None:
-    """Let the recurrences of a model's class take notes from now on, where a record is open."""
-    if type(model) in _watched_models:
+def take_note(
+    function: Callable[..., Any], kind: Step, given: Mapping[str, Any], made: Any
+) -> None:
+    """Take note of a call in the record that is open here, if one is."""
+    record: Record | None = getattr(_open, "record", None)
+    if record is None:
         return
-    classes = {type(module) for module in model.modules()}
-    names = {_SHARED_MODULE, *(kind.__module__ for kind in classes)}
-    holders: list[Any] = [sys.modules[name] for name in sorted(names) if name in sys.modules]
-    for holder in (*holders, *classes):
-        for name, function in list(vars(holder).items()):
-            kind = _WATCHED.get(name) or _WATCHED.get(f"{holder.__name__}.{name}")
-            if kind and inspect.isfunction(function) and function not in _noting:
-                changed = _CHANGED[name](function) if name in _CHANGED else function
-                setattr(holder, name, _watched(changed, kind))
-    _watched_models.add(type(model))
-
-
-def _watched(function: _Function, kind: _Step | _Window) -> _Function:
-    signature = inspect.signature(function)
-
-    @functools.wraps(function)
-    def noting(*values: Any, **named: Any) -> Any:
-        made = function(*values, **named)
-        record: Record | None = getattr(_open, "record", None)
-        if record is not None:
-            given = signature.bind(*values, **named).arguments
-            if isinstance(kind, _Step):
-                record.calls.append(_Call(function, kind, given, made[1]))
-            else:
-                record.windows.append((given[kind.rows], kind.axis))
-        return made
-
-    _noting.add(noting)
-    return noting
+    if kind.window:
+        ((name, axis),) = kind.rows.items()
+        record.windows.append((given[name], axis))
+    else:
+        record.calls.append(_Call(function, kind, given, made[1]))
 
 
 class _Call(NamedTuple):
     """A call of a step, and the state that it returned."""
 
-    function: _Function
-    kind: _Step
+    function: Callable[..., Any]
+    kind: Step
     given: Mapping[str, Any]
     state: mx.array
 

@@ -16,10 +16,6 @@ from mlx_lm.models import ministral3, mistral4
 
 _ROPE_KEYS = frozenset({"rope", "rotary_emb"})
 
-BY_SLOT = frozenset({"mlx_lm.models.phi3small", "mlx_lm.models.minimax_m3_vl"})
-"""Modules of attention that selects blocks by the place of a row in the cache. In a tree the place
-differs from the position, and a try on a short text would not show it."""
-
 
 class RowRope:
     """A rope that turns row i of x [1, heads, n, dims] by `offset` + depths[i]."""
@@ -87,8 +83,6 @@ class RowPositions:
 
     def __init__(self, model: nn.Module) -> None:
         modules: Sequence[nn.Module] = model.modules()
-        # Whether some module uses the places of rows in the cache: see `BY_SLOT`.
-        self.by_slot = any(type(module).__module__ in BY_SLOT for module in modules)
         ropes = [
             value for module in modules for key, value in module.items() if _is_rope(key, value)
         ]

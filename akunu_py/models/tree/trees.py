@@ -7,13 +7,18 @@ from typing import Any
 import mlx.core as mx
 from mlx import nn
 
+from akunu_py.models.passes.forward import forward_of
+from akunu_py.models.passes.plan import PassPlan, PassRows
+from akunu_py.models.passes.trees import MASKED, TreeRows
 from akunu_py.models.rollback.caches import RollbackCaches, leaves
 from akunu_py.models.tree.compaction import keep_rows
-from akunu_py.models.tree.forward import MASKED, TreeForward
-from akunu_py.models.tree.rows import TreeRows
 from akunu_py.system.errors import AkunuError
 
 _log = logging.getLogger(__name__)
+
+BY_SLOT = frozenset({"mlx_lm.models.phi3small", "mlx_lm.models.minimax_m3_vl"})
+"""Modules of attention that selects blocks by the place of a row in the cache. In a tree the place
+differs from the position, and a try on a short text would not show it."""
 
 TOLERANCE = 1e-4
 HALF_TOLERANCE = 2e-2
@@ -46,8 +51,10 @@ class Trees:
     """
 
     def __init__(self, model: nn.Module, context: int) -> None:
-        self._forward = TreeForward(model)
         self._model = model
+        self._by_slot = any(type(module).__module__ in BY_SLOT for module in model.modules())
+        # Lengths of the sliding windows that its layers asked for in passes so far.
+        self._windows: set[int] = set()
         self._context = context
         self._found: dict[frozenset[int], str] = {}
         # Why trees were last refused; empty if they were not.
@@ -78,20 +85,23 @@ class Trees:
 
     def forward(self, tokens: Sequence[int], rows: TreeRows, caches: Sequence[Any]) -> mx.array:
         """Return the logits [1, n, vocabulary] after each row; the caches take in n rows."""
-        return self._forward(tokens, rows, caches)
+        plan = PassPlan([PassRows(mx.array(list(tokens)), caches, rows)])
+        (logits,) = forward_of(self._model)(plan)
+        self._windows |= plan.windows
+        return logits
 
     def _known_to_fail(self, caches: Sequence[Any], rollback: RollbackCaches) -> str:
         kinds = {type(cache) for cache in leaves(caches)}
         if not rollback.supported or not rollback.drops_rows or not kinds.issubset(MASKED):
             names = ", ".join(sorted(kind.__name__ for kind in kinds.difference(MASKED)))
             return f"the model keeps its context in {names or 'nothing'}"
-        if self._forward.positions.by_slot:
+        if self._by_slot:
             return "the model's attention selects rows by their places in the cache"
         return ""
 
     def _outgrown(self, position: int) -> frozenset[int]:
         """Return the windows that a text reaching that position exceeds."""
-        return frozenset(window for window in self._forward.windows if position >= window)
+        return frozenset(window for window in self._windows if position >= window)
 
     def _try(
         self, caches: Sequence[Any], rollback: RollbackCaches, size: int, num_lead: int
@@ -125,7 +135,7 @@ class Trees:
             if leaf == _KEPT_LEAF:
                 followed = self._chain([after], caches)[0]
             rollback.restore(saved)
-        tree = self._forward(tokens, _TRIED, caches)[0]
+        tree = self.forward(tokens, _TRIED, caches)[0]
         keep_rows(caches, len(_TRIED), _TRIED.path(_KEPT_LEAF))
         found = [*tree, self._chain([after], caches)[0]]
         expected = [*(chains[row] for row in range(len(_TRIED))), followed]

@@ -12,7 +12,7 @@ from akunu_lab.drafting.draft_trees import reaches
 from akunu_lab.drafting.recycling import RecyclingDrafter
 from akunu_lab.drafting.tree import TreeDrafter
 from akunu_py import Engine
-from akunu_py.models.tree.forward import TreeForward
+from akunu_py.models.tree import Trees
 from akunu_py.protocols import Drafter
 from akunu_py.testing import ScriptedDrafter
 from akunu_py.values.types import Draft
@@ -165,13 +165,13 @@ def test_rows_of_trees_are_not_compared_with_single_ones(tiny_gguf):
 @pytest.mark.slow
 def test_trees_are_verified_in_one_pass_and_change_nothing(default_model, monkeypatch):
     passes = []
-    whole = TreeForward.__call__
+    whole = Trees.forward
 
     def counting(forward, tokens, *arguments):
         passes.append(len(tokens))
         return whole(forward, tokens, *arguments)
 
-    monkeypatch.setattr(TreeForward, "__call__", counting)
+    monkeypatch.setattr(Trees, "forward", counting)
     with Engine.load(default_model) as engine:
         prompt = "class Stack:\n"
         never = dict.fromkeys(engine.tokenizer.end_ids, -1e6)

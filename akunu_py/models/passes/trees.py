@@ -1,28 +1,68 @@
-"""One pass over the rows of a tree, with its attention masks in place.
+"""Rows that are a tree: which follows which, and what each sees of the others.
 
-mlx-lm's models ask a cache for the mask (`create_attention_mask`, models/base.py), so a function of
-the same name on the cache object is enough. The columns of a mask are the rows that the cache
-returns in a pass over several rows: those before the pass in temporal order, then the pass's own.
+The columns of a mask are the rows that a cache returns in a pass over several rows: those before
+the pass in temporal order, then the pass's own. The mask is SpecInfer's (Miao et al. 2023,
+arXiv:2305.09781); a row's position is its depth.
 """
 
 from collections.abc import Callable, Sequence
-from contextlib import ExitStack
 from typing import Any
 
 import mlx.core as mx
-from mlx import nn
+import numpy as np
 from mlx_lm.models.cache import KVCache, QuantizedKVCache, RotatingKVCache
+from numpy.typing import NDArray
 
-from akunu_py.models.rollback.caches import leaves
 from akunu_py.models.rollback.parts import SinkCache
-from akunu_py.models.tree.positions import RowPositions
-from akunu_py.models.tree.rows import TreeRows
 from akunu_py.system.errors import ContractError
 
 MASKED = (KVCache, QuantizedKVCache, RotatingKVCache, SinkCache)
 """Kinds of caches with a mask. Exact types, since a subclass may return other columns."""
 
 MakeMask = Callable[..., mx.array]
+
+
+class TreeRows:
+    """Which row of a pass follows which.
+
+    `parents[i]` is the row that row i follows, -1 for the last row in the caches; parents come
+    before their children. A row's position in the text is the number of rows in the caches plus
+    its depth.
+
+    Raises ContractError for no rows and for parents out of order.
+    """
+
+    def __init__(self, parents: Sequence[int]) -> None:
+        if not parents:
+            raise ContractError("a pass over a tree has no rows")
+        self.parents = tuple(parents)
+        size = len(self.parents)
+        # 0 for rows that directly follow the caches.
+        self.depths: NDArray[np.int32] = np.zeros(size, np.int32)
+        # [n, n], whether row j is row i or one of its ancestors.
+        self.ancestors: NDArray[np.bool_] = np.eye(size, dtype=bool)
+        for row, parent in enumerate(self.parents):
+            if not -1 <= parent < row:
+                raise ContractError(f"row {row} of a tree has the parent {parent}")
+            if parent >= 0:
+                self.depths[row] = self.depths[parent] + 1
+                self.ancestors[row] |= self.ancestors[parent]
+
+    def __len__(self) -> int:
+        return len(self.parents)
+
+    def path(self, row: int) -> tuple[int, ...]:
+        """Return the rows from the root to `row`."""
+        return tuple(int(index) for index in np.flatnonzero(self.ancestors[row]))
+
+    @property
+    def is_chain(self) -> bool:
+        """Whether every row follows the one before it."""
+        return self.parents == tuple(range(-1, len(self) - 1))
+
+    def leaves(self) -> tuple[int, ...]:
+        """Return the rows without children."""
+        return tuple(sorted(set(range(len(self))) - set(self.parents)))
 
 
 class TreeMasks:
@@ -83,30 +123,3 @@ def tree_mask(rows: TreeRows, before: int, window: int | None = None, sinks: int
     columns = mx.concatenate([mx.arange(before, dtype=mx.int32), before + depths])[None]
     recent = columns > (before + depths - (window - sinks))[:, None]
     return seen & (recent | (columns < sinks))
-
-
-class TreeForward:
-    """Passes of one model over trees."""
-
-    def __init__(self, model: nn.Module) -> None:
-        self._model = model
-        self.positions = RowPositions(model)
-        # Lengths of the sliding windows that its layers asked for in passes so far.
-        self.windows: set[int] = set()
-
-    def __call__(self, tokens: Sequence[int], rows: TreeRows, caches: Sequence[Any]) -> mx.array:
-        """Return the logits [1, n, vocabulary] after each row; the caches take in n rows.
-
-        Model and caches are restored once the pass is built, before it is computed. Raises any
-        error of a model that does not accept such masks or positions.
-        """
-        masks = TreeMasks(rows)
-        with ExitStack() as stack:
-            for cache in leaves(caches):
-                # An instance attribute, which hides the method of the class.
-                stack.callback(vars(cache).pop, "make_mask", None)
-                cache.make_mask = masks.of(cache)
-            stack.enter_context(self.positions.at(mx.array(rows.depths)))
-            logits: mx.array = self._model(mx.array(list(tokens))[None], cache=caches)
-        self.windows |= masks.windows
-        return logits

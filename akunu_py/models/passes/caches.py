@@ -1,0 +1,229 @@
+"""What stands for the caches of all texts of a pass, layer by layer.
+
+A model asks it for positions and masks, hands it keys and values, and gets states of it. What comes
+back goes on to one of the functions of `seams`, which find in it the parts of each text. With one
+text, keys, values and masks are also what they look like: a class may compute with them itself.
+Otherwise they hold NaN, so that nothing plausible comes of that.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Any, Self
+
+import mlx.core as mx
+from mlx_lm.models.cache import ArraysCache
+
+from akunu_py.models.passes.plan import PassPlan
+from akunu_py.system.errors import ContractError
+
+Attend = Callable[..., mx.array]
+"""mlx-lm's attention function."""
+
+
+class Apart(mx.array):
+    """A value for each text: keys, values, a mask, scores, or a state."""
+
+    parts: Sequence[Any]
+    caches: "RowsCache"
+
+    @classmethod
+    def of(cls, parts: Sequence[Any], caches: "RowsCache", whole: Any = mx.nan) -> Self:
+        made = cls(whole)
+        made.parts, made.caches = parts, caches
+        return made
+
+
+class Latents(Apart):
+    """Latent keys and values of several texts: scores are computed before attention is called.
+
+    Python asks the right side of a product first where its class is derived from the left one's.
+    """
+
+    def swapaxes(self, *axes: int) -> "Latents":  # type: ignore[override]
+        return Latents.of([part.swapaxes(*axes) for part in self.parts], self.caches)
+
+    def __rmatmul__(self, left: mx.array) -> Apart:
+        """Return scores [n, heads, 1, keys] of each text, with its mask."""
+        rows = self.caches.plan.split(left, 0)
+        texts = zip(rows, self.parts, self.caches.latent_masks, strict=True)
+        scores = []
+        for own, turned, seen in texts:
+            product = own @ turned
+            if seen is not None:
+                product = mx.where(seen[:, None, None], product, mx.finfo(product.dtype).min)
+            scores.append(product)
+        return Apart.of(scores, self.caches)
+
+
+class Stepped:
+    """New states of each text, as a step returns them."""
+
+    def __init__(self, parts: Sequence[Any]) -> None:
+        self.parts = parts
+
+
+class RowsCache:
+    """Stands for one cache of every text."""
+
+    lengths = left_padding = None
+
+    def __init__(self, plan: PassPlan, parts: Sequence[Any], *, latent: bool, axes: int) -> None:
+        self.plan, self.parts = plan, parts
+        self._latent, self._axes = latent, axes
+        # Whether it took in rows that attention has not seen yet.
+        self._unseen = False
+        self._given = [list(_slots(part)) for part in parts]
+        # Of latent attention of several texts.
+        self.latent_masks: list[Any] = []
+
+    def check(self) -> None:
+        """Raise ContractError where a model has used it past the functions of `seams`."""
+        still = any(
+            new is old
+            for part, before in zip(self.parts, self._given, strict=True)
+            for old, new in zip(before, _slots(part), strict=True)
+        )
+        if self._unseen or still:
+            kind = type(self.parts[0]).__name__
+            raise ContractError(f"a {kind} was used past every known function")
+
+    def __bool__(self) -> bool:
+        return True
+
+    @property
+    def offset(self) -> mx.array:
+        return self.plan.places
+
+    @property
+    def _alone(self) -> bool:
+        return len(self.parts) == 1
+
+    @property
+    def keys(self) -> Any:
+        """The keys of one text, which some classes make depend on others."""
+        (part,) = self.parts
+        return part.keys
+
+    @keys.setter
+    def keys(self, keys: mx.array) -> None:
+        (part,) = self.parts
+        part.keys = keys
+
+    @property
+    def values(self) -> Any:
+        (part,) = self.parts
+        return part.values
+
+    @values.setter
+    def values(self, values: mx.array) -> None:
+        (part,) = self.parts
+        part.values = values
+
+    def make_mask(self, _rows: int, **options: Any) -> Apart | None:
+        if not hasattr(self.parts[0], "update_and_fetch"):
+            # A padding of batches.
+            return None
+        if self._alone:
+            (mask,) = self.plan.masks(self.parts, **{**options, "return_array": True})
+            whole = None if mask is None else mx.expand_dims(mask, tuple(range(1, 1 + self._axes)))
+            return None if whole is None else Apart.of([mask], self, whole)
+        # The scores of latent attention are made with it: see `Latents`.
+        return None if self._latent else Apart.of(self.plan.masks(self.parts, **options), self)
+
+    def update_and_fetch(self, keys: mx.array, values: mx.array) -> tuple[Apart, Apart]:
+        """Let each cache take in its rows of [rows, heads, 1, width]."""
+        given = (self.plan.split(rows.swapaxes(0, 2), 2) for rows in (keys, values))
+        self._unseen = not self._alone
+        if self._latent and not self._alone:
+            # Before the rows move the offsets.
+            self.latent_masks = self.plan.masks(self.parts, return_array=True)
+        held = [own.update_and_fetch(*rows) for own, *rows in zip(self.parts, *given, strict=True)]
+        return self._pair(held)
+
+    def keys_and_values(self) -> tuple[Apart, Apart]:
+        return self._pair([part.keys_and_values() for part in self.parts])
+
+    def _pair(self, held: Sequence[tuple[Any, Any]]) -> tuple[Apart, Apart]:
+        keys, values = (self._held([pair[place] for pair in held]) for place in range(2))
+        return keys, values
+
+    def _held(self, parts: Sequence[Any]) -> Apart:
+        if self._latent:
+            sizes = zip(parts, self.plan.sizes, strict=True)
+            parts = [mx.broadcast_to(part, (size, *part.shape[1:])) for part, size in sizes]
+        if not self._alone:
+            return (Latents if self._latent else Apart).of(parts, self)
+        (part,) = parts
+        if not isinstance(part, mx.array):
+            return Apart.of(parts, self)
+        return Apart.of(parts, self, mx.broadcast_to(part, (self.plan.rows, *part.shape[1:])))
+
+    def attend(
+        self,
+        attend: Attend,
+        queries: mx.array,
+        keys: Apart,
+        values: Apart,
+        mask: Any = None,
+        **options: Any,
+    ) -> mx.array:
+        """Run attention for each text, with the arguments that the text alone would give.
+
+        Rows of latent attention are a batch, so that each is computed as it is alone.
+        """
+        self._unseen = False
+        axis = 0 if self._latent else 2
+        rows = self.plan.split(queries.swapaxes(0, axis), axis)
+        if isinstance(mask, Apart):
+            masks = mask.parts
+        else:
+            masks = [None if mask is None else mask.swapaxes(0, axis)] * len(rows)
+        whole = zip(rows, keys.parts, values.parts, self.parts, masks, strict=True)
+        found = [
+            attend(own, k, v, cache=cache, mask=seen, **options) for own, k, v, cache, seen in whole
+        ]
+        return (found[0] if self._alone else mx.concatenate(found, axis=axis)).swapaxes(0, axis)
+
+    def __getitem__(self, key: Any) -> Any:
+        found = [part[key] for part in self.parts]
+        if not isinstance(found[0], mx.array | None):
+            return type(self).standing(self.plan, found, latent=self._latent, axes=self._axes)
+        asked = self.plan.asked
+        if asked and asked[0][0] is not self:
+            asked.clear()
+        if (self, key) not in asked:
+            asked.append((self, key))
+        known = next((one for one in found if one is not None), None)
+        if known is None:
+            return None
+        # Whatever uses them past the functions of `seams` makes no numbers.
+        nothing = mx.nan if mx.issubdtype(known.dtype, mx.floating) else 0
+        return Apart.of(
+            found, self, mx.full((self.plan.rows, *known.shape[1:]), nothing, known.dtype)
+        )
+
+    def __setitem__(self, key: Any, value: Any) -> None:
+        # Windows were put there when the convolution ran, or will be.
+        if isinstance(value, Stepped):
+            for part, own in zip(self.parts, value.parts, strict=True):
+                part[key] = own
+        elif value.shape[0] == self.plan.rows and 1 in value.shape[1:3]:
+            # A window of one row: the last one of each text.
+            for part, end in zip(self.parts, self.plan.ends, strict=True):
+                part[key] = value[end - 1 : end]
+
+    def advance(self, _rows: int) -> None:
+        """Take no note of rows in a padding of batches, which there is none of."""
+
+    @staticmethod
+    def standing(plan: PassPlan, layer: Sequence[Any], *, latent: bool, axes: int) -> "RowsCache":
+        """Return what stands for one layer's cache of every text."""
+        kind = RowsStates if isinstance(layer[0], ArraysCache) else RowsCache
+        return kind(plan, layer, latent=latent, axes=axes)
+
+
+class RowsStates(RowsCache, ArraysCache):  # type: ignore[misc]
+    """Stands for states; some models ask for the class."""
+
+
+def _slots(cache: Any) -> Sequence[Any]:
+    return getattr(cache, "cache", ())

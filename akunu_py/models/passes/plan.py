@@ -1,0 +1,79 @@
+"""Which rows a pass has."""
+
+from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, field
+from functools import cached_property
+from itertools import accumulate
+from typing import Any
+
+import mlx.core as mx
+import numpy as np
+from mlx.utils import tree_map
+
+from akunu_py.models.passes.trees import TreeMasks, TreeRows
+from akunu_py.models.rollback.caches import leaves
+
+
+@dataclass(frozen=True, eq=False)
+class PassRows:
+    """The rows of one text in a pass, and the caches that take them in."""
+
+    tokens: mx.array
+    """[n]; they may be not known on the host yet."""
+    caches: Sequence[Any]
+    tree: TreeRows | None = None
+    """Which row follows which; None where each follows the one before it."""
+    record: AbstractContextManager[object] = field(default_factory=nullcontext)
+    """Entered around what is computed for this text alone."""
+
+    @property
+    def places(self) -> list[int]:
+        """The position of each row in the text."""
+        offsets = (getattr(leaf, "offset", None) for leaf in leaves(self.caches))
+        held = next((offset for offset in offsets if isinstance(offset, int)), 0)
+        depths = range(self.tokens.size) if self.tree is None else self.tree.depths.tolist()
+        return [held + depth for depth in depths]
+
+
+class PassPlan:
+    """The rows of all texts of a pass, in order."""
+
+    def __init__(self, parts: Sequence[PassRows]) -> None:
+        self.parts = tuple(parts)
+        self.sizes = [part.tokens.size for part in self.parts]
+        self.ends = list(accumulate(self.sizes))
+        self.rows = self.ends[-1]
+        # What makes the masks of each tree, the same for all layers.
+        self._masks = [None if part.tree is None else TreeMasks(part.tree) for part in self.parts]
+        # The slots of a cache that a mixer has asked for, and not used yet.
+        self.asked: list[tuple[Any, int]] = []
+
+    @cached_property
+    def places(self) -> mx.array:
+        """The position of each row in its text, int32 [rows]."""
+        return mx.array(np.array([place for part in self.parts for place in part.places], np.int32))
+
+    def masks(self, caches: Sequence[Any], **options: Any) -> list[Any]:
+        """Return what the rows of each text see of what its cache returns."""
+        return [
+            (cache.make_mask if tree is None else tree.of(cache))(size, **options)
+            for cache, tree, size in zip(caches, self._masks, self.sizes, strict=True)
+        ]
+
+    @property
+    def windows(self) -> set[int]:
+        """Lengths of the windows that layers asked for with masks of trees."""
+        return set().union(*(masks.windows for masks in self._masks if masks is not None))
+
+    def split(self, rows: Any, axis: int) -> list[Any]:
+        """Return each text's part of an array, or of several, with all rows along an axis."""
+        if len(self.parts) == 1:
+            return [rows]
+        if isinstance(rows, mx.array):
+            return list(mx.split(rows, self.ends[:-1], axis=axis))
+        pieces: list[list[mx.array]] = []
+        tree_map(
+            lambda array: pieces.append(list(mx.split(array, self.ends[:-1], axis=axis))), rows
+        )
+        return list(zip(*pieces, strict=True))

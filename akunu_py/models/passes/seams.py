@@ -1,0 +1,186 @@
+"""The only place that puts anything in the way of mlx-lm's code.
+
+`install` is called once for a model, when it is loaded. It wraps functions of the modules that the
+model's classes are from, found by name. A wrapped function is mlx-lm's own unless a plan or a
+record is open in the thread, so other models, threads and programs notice nothing.
+"""
+
+import contextlib
+import functools
+import inspect
+import sys
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+import mlx.core as mx
+from mlx import nn
+
+from akunu_py.models.passes.caches import Apart, RowsCache, Stepped
+from akunu_py.models.passes.plan import PassPlan
+from akunu_py.models.rollback.recurrence import Step, row_by_row, take_note
+
+ATTENTION = "scaled_dot_product_attention"
+
+STEPS: Mapping[str, Step] = {
+    "gated_delta_update": Step(dict.fromkeys(("q", "k", "v", "a", "b"), 1), "state"),
+    "ssm_update": Step(dict.fromkeys(("hidden_states", "B", "C", "dt"), 1), "state"),
+    "recurrent_gla": Step(dict.fromkeys(("q", "k", "v"), 2), "h"),
+    "rnn_scan": Step(dict.fromkeys(("x", "a"), 1), "h0"),
+    "_wkv7": Step(dict.fromkeys(("r", "w", "k", "v", "a", "b"), 1), "state"),
+    "jamba.ssm_step": Step({"x": 1}, "state"),
+    # Takes one row, [texts, width].
+    "mamba.ssm_step": Step({"x": 0}, "state"),
+    "TokenShift.__call__": Step({"x": 1}, "state", returns=False, window=True),
+    "Attention._custom_convolution": Step({"u": 2}, "state", returns=False, window=True),
+    "NgramEmbedding.__call__": Step({"input_ids": 1}, "cache", returns=False, window=True),
+    "recurrent_gemma.Conv1d.__call__": Step({"x": 1}, "cache", window=True),
+}
+"""Functions of modules and methods of classes, by name; some by that of their module as well."""
+
+_CHANGED: Mapping[str, Callable[..., Any]] = {"ssm_update": row_by_row}
+
+_wrapped: set[Callable[..., Any]] = set()
+"""Functions that are wrapped already. Wrappers of others are wrapped like any function."""
+_open = threading.local()
+
+
+@contextlib.contextmanager
+def open_plan(plan: PassPlan) -> Iterator[None]:
+    """Let what is called inside, in this thread, be for the texts of a plan."""
+    _open.plan = plan
+    try:
+        yield
+    finally:
+        _open.plan = None
+
+
+def _plan() -> PassPlan | None:
+    return getattr(_open, "plan", None)
+
+
+def install(model: nn.Module) -> None:
+    """Wrap what the model's classes call, once for each module and class."""
+    classes = {type(module) for module in model.modules()}
+    holders: list[Any] = [sys.modules[name] for name in {kind.__module__ for kind in classes}]
+    for holder in (*holders, *classes):
+        owner = holder.__module__ if inspect.isclass(holder) else holder.__name__
+        file = owner.rpartition(".")[2]
+        for name, function in list(vars(holder).items()):
+            if not inspect.isfunction(function) or function in _wrapped:
+                continue
+            wrapped = _wrapper(function, name, f"{holder.__name__}.{name}", file)
+            if wrapped is not None:
+                _wrapped.add(wrapped)
+                setattr(holder, name, wrapped)
+
+
+def _wrapper(
+    function: Callable[..., Any], name: str, qualified: str, file: str
+) -> Callable[..., Any] | None:
+    if name == ATTENTION:
+        return _attention(function)
+    if qualified == "Conv1d.__call__" and file != "recurrent_gemma":
+        return _window(function)
+    names = (name, qualified, f"{file}.{name}", f"{file}.{qualified}")
+    kind = next((STEPS[known] for known in names if known in STEPS), None)
+    if kind is None:
+        return None
+    return _step(_CHANGED[name](function) if name in _CHANGED else function, kind)
+
+
+def _attention(function: Callable[..., mx.array]) -> Callable[..., mx.array]:
+    signature = inspect.signature(function)
+
+    @functools.wraps(function)
+    def attend(*values: Any, **named: Any) -> mx.array:
+        if _plan() is None:
+            return function(*values, **named)
+        given = signature.bind(*values, **named).arguments
+        # A layer may attend to the rows of another, and then has no cache.
+        cache: RowsCache | None = getattr(given["keys"], "caches", None)
+        if cache is None:
+            return function(**given)
+        return cache.attend(function, **{name: given[name] for name in given if name != "cache"})
+
+    return attend
+
+
+def _by_row(array: mx.array, axis: int) -> mx.array:
+    """Turn [rows, ..., 1, ...] with one row of each text into [1, ..., rows, ...], and back."""
+    return array.swapaxes(0, axis)
+
+
+def _step(function: Callable[..., Any], kind: Step) -> Callable[..., Any]:
+    signature = inspect.signature(function)
+    axis = next(iter(kind.rows.values()))
+
+    def call(given: Mapping[str, Any]) -> Any:
+        made = function(**given)
+        take_note(function, kind, given, made)
+        return made
+
+    def call_rows(given: Mapping[str, Any]) -> tuple[mx.array, Any]:
+        ((name, _),) = kind.rows.items()
+        outputs, state = [], given[kind.state]
+        for row in mx.split(given[name], given[name].shape[0]):
+            output, state = call({**given, name: row, kind.state: state})
+            outputs.append(output)
+        return mx.concatenate(outputs), state
+
+    @functools.wraps(function)
+    def step(*values: Any, **named: Any) -> Any:
+        given = signature.bind(*values, **named).arguments
+        plan = _plan()
+        if plan is None:
+            return call(given)
+        state = given.get(kind.state)
+        states = state.parts if isinstance(state, Apart | RowsCache) else [None] * len(plan.parts)
+        rows = {
+            name: plan.split(_by_row(given[name], place), place)
+            for name, place in kind.rows.items()
+            if given.get(name) is not None
+        }
+        made: list[Any] = []
+        for number, part in enumerate(plan.parts):
+            own = {name: pieces[number] for name, pieces in rows.items()}
+            with part.record:
+                whole = {**given, **own, kind.state: states[number]}
+                made.append(call(whole) if axis else call_rows(whole))
+        if not kind.returns:
+            return _by_row(mx.concatenate(made, axis=axis), axis)
+        outputs = mx.concatenate([one[0] for one in made], axis=axis)
+        return (_by_row(outputs, axis), Stepped([one[1] for one in made]), *made[0][2:])
+
+    return step
+
+
+def _window(function: Callable[..., mx.array]) -> Callable[..., mx.array]:
+    kind = Step({"x": 1}, "", window=True)
+
+    def call(layer: nn.Conv1d, x: mx.array) -> mx.array:
+        made = function(layer, x)
+        take_note(function, kind, {"x": x}, made)
+        return made
+
+    @functools.wraps(function)
+    def convolve(layer: nn.Conv1d, x: mx.array) -> mx.array:
+        plan = _plan()
+        if plan is None or not plan.asked:
+            return call(layer, x)
+        # Models ask for windows in the order in which they use them.
+        cache, slot = plan.asked.pop(0)
+        rows = plan.split(_by_row(x[:, -1:], 1), 1)
+        kept = x.shape[1] - 1
+        found = []
+        for part, own, new in zip(plan.parts, cache.parts, rows, strict=True):
+            before = own[slot]
+            if before is None:
+                before = mx.zeros((1, kept, x.shape[2]), x.dtype)
+            whole = mx.concatenate([before, new], axis=1)
+            with part.record:
+                found.append(call(layer, whole))
+            own[slot] = mx.contiguous(whole[:, -kept:])
+        return _by_row(mx.concatenate(found, axis=1), 1)
+
+    return convolve
