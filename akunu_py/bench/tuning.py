@@ -3,9 +3,6 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 
-import numpy as np
-
-from akunu_py.bench.bootstrap import LEAST_SESSIONS, Ratio, interval
 from akunu_py.bench.environment import Environment
 from akunu_py.bench.measured_model import Model
 from akunu_py.bench.rows import plain
@@ -16,43 +13,6 @@ from akunu_py.models.pass_times import PassTimes
 
 _STRIDE = 7919
 """A prime step between ids, so that they are far apart as in a text."""
-
-
-@dataclass(frozen=True, slots=True)
-class Cost:
-    """The cost of a pass over this many positions in plain steps, with its 95 % interval.
-
-    `pass_s` is the median of the measured seconds. The other three are None if fewer than
-    `LEAST_SESSIONS` rounds were measured, since there is no ratio without an interval.
-    """
-
-    rows: int
-    pass_s: float
-    cost: float | None
-    low: float | None
-    high: float | None
-
-
-def costs_with_intervals(times: PassTimes) -> tuple[Cost, ...]:
-    """Return the costs of `times`, by positions; intervals are from 1,000 resamples of the rounds.
-
-    A round has one pass of each size and its own plain steps, so what slows a machine for a while
-    slows both.
-    """
-    found: list[Cost] = []
-    for rows, taken in times.passes_s.items():
-        pass_s = float(np.median(taken))
-        if len(taken) < LEAST_SESSIONS or len(times.plain_s) % len(taken):
-            found.append(Cost(rows, pass_s, None, None, None))
-            continue
-        rounds = np.array(times.plain_s).reshape(len(taken), -1)
-        weights = Ratio.weights([str(number) for number in range(len(taken))], name="costs")
-        samples = np.array([
-            np.median(np.repeat(taken, counts)) / np.median(np.repeat(rounds, counts, axis=0))
-            for counts in weights.astype(np.int64)
-        ])  # fmt: skip
-        found.append(Cost(rows, pass_s, float(samples[0]), *interval(samples)))
-    return tuple(found)
 
 
 def least_confidence(cost: float, size: int) -> float | None:

@@ -15,7 +15,6 @@ _AT_ONCE_S = 0.05
 """What an earlier run has finished is counted within this time."""
 
 Count = Callable[[int, int], None]
-Share = Callable[[str, float], None]
 
 
 @contextlib.contextmanager
@@ -35,52 +34,26 @@ def count_progress(unit: str, waiting: str = "") -> Iterator[Count]:
     else:
         if waiting:
             click.echo(f"akunu: {waiting}", err=True)
-        lines = _Lines()
-        yield lambda done, total: lines.say(
-            ", ".join(filter(None, [f"{done}/{total} {unit}", left.text(done, total)]))
-        )
+        said = monotonic()
 
+        def say(done: int, total: int) -> None:
+            nonlocal said
+            now = monotonic()
+            words = ", ".join(filter(None, [f"{done}/{total} {unit}", left.text(done, total)]))
+            if now - said >= _EVERY_S:
+                said = now
+                click.echo(f"akunu: {words}", err=True)
 
-@contextlib.contextmanager
-def share_progress() -> Iterator[Share]:
-    """Give a callback that takes the name of the work and the share that is done, 0 to 1.
-
-    With --quiet nothing is shown.
-    """
-    left = _TimeLeft()
-    if is_quiet():
-        yield lambda _text, _share: None
-    elif sys.stderr.isatty():
-        with _bar("") as show:
-            yield lambda text, share: show(text, share, 1.0, left.text(share, 1.0))
-    else:
-        lines = _Lines()
-        # What begins is said at once, how it goes on now and then.
-        yield lambda text, share: lines.say(
-            f"{text} ({share:.0%} of the time)", at_once=":" not in text
-        )
-
-
-class _Lines:
-    """Lines for a file or a pipe, one every `_EVERY_S` at most."""
-
-    def __init__(self) -> None:
-        self._said = monotonic()
-
-    def say(self, text: str, *, at_once: bool = False) -> None:
-        now = monotonic()
-        if at_once or now - self._said >= _EVERY_S:
-            self._said = now
-            click.echo(f"akunu: {text}", err=True)
+        yield say
 
 
 class _TimeLeft:
     """What the rest takes at the pace since the first call, without what was there at once."""
 
     def __init__(self) -> None:
-        self._first: tuple[float, float] | None = None
+        self._first: tuple[float, int] | None = None
 
-    def text(self, done: float, total: float) -> str:
+    def text(self, done: int, total: int) -> str:
         """Return the time left in words, "" until there is a pace and at the end."""
         now = monotonic()
         if self._first is None:
@@ -100,7 +73,7 @@ class _TimeLeft:
 
 
 @contextlib.contextmanager
-def _bar(description: str) -> "Iterator[Callable[[str, float, float, str], None]]":
+def _bar(description: str) -> "Iterator[Callable[[str, int, int, str], None]]":
     """Give a callback that draws a bar: its words, what is done and in all, words behind it."""
     from rich.console import Console  # 0.1 s that --help must not pay
     from rich.progress import BarColumn, Progress, TextColumn

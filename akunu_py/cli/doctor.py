@@ -3,15 +3,12 @@
 import json
 import sys
 from collections.abc import Iterator
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
-from click.core import ParameterSource
 
 from akunu_py import __version__
 from akunu_py.cli.command import Command
-from akunu_py.cli.loading_options import model_argument
 from akunu_py.cli.terminal import fitted, let_others_end, printable
 from akunu_py.cli.verbosity import is_quiet
 from akunu_py.system.errors import AkunuError, ConfigError
@@ -24,56 +21,20 @@ if TYPE_CHECKING:
     from akunu_py.system.settings import Settings
 
 
-_MINUTES = 5.0
-
-
 @click.command(cls=Command)
-@model_argument
 @click.option(
     "--self-test/--no-self-test",
     default=True,
     help="Run the default model for about ten seconds.",
 )
-@click.option(
-    "--full",
-    is_flag=True,
-    help="Measure MODEL for about five minutes instead, and write a page for an issue.",
-)
-@click.option(
-    "--minutes",
-    type=click.FloatRange(min=0.1, max=600),
-    default=_MINUTES,
-    show_default=True,
-    metavar="N",
-    help="With --full: measure for about N minutes.",
-)
-@click.option(
-    "--output",
-    type=click.Path(file_okay=False, path_type=Path),
-    metavar="DIR",
-    help="With --full: write the page to DIR instead of the current folder.",
-)
 @click.option("--json", "as_json", is_flag=True, help="Print one line of JSON instead of text.")
-def doctor(  # noqa: PLR0917 - click passes by name
-    model: str | None,
-    self_test: bool,
-    full: bool,
-    minutes: float,
-    output: Path | None,
-    as_json: bool,
-) -> None:
+def doctor(self_test: bool, as_json: bool) -> None:
     """Check the machine and the installation, and say what to improve.
 
     The self-test generates replies with the default model, with and without drafting: their tokens
     should be the same. Each finding is an error (something is wrong), a warning (it works, worse
     than it could) or a note (worth knowing), with what to do. docs/doctor.md has them all, and the
     fields of --json.
-
-    --full measures a MODEL for about five minutes: whether drafting changes its text, what passes
-    cost, its speed next to mlx-lm's own loop, start, prefill and memory. It writes a page,
-    akunu-doctor.md, and its figures, akunu-doctor.json, to be pasted into an issue: they contain
-    nothing private. A slow machine measures fewer items. Ctrl-C keeps what was measured. Existing
-    files are not overwritten.
 
     The exit code is 0, or 1 where there is an error.
 
@@ -82,19 +43,7 @@ def doctor(  # noqa: PLR0917 - click passes by name
       akunu doctor
       akunu doctor --no-self-test
       akunu doctor --json > doctor.json
-      akunu doctor --full
-      akunu doctor --full model.gguf --minutes 15 --output measured
     """  # noqa: D301 - \b keeps click from wrapping the examples
-    if full:
-        if _is_given("self_test"):
-            raise click.UsageError("--full has no self-test; leave out --self-test")
-        from akunu_py.cli.doctor_full import full_doctor  # not for --help
-
-        full_doctor(model, output, minutes, as_json=as_json)
-        return
-    for name, words in (("model", "a MODEL"), ("minutes", "--minutes"), ("output", "--output")):
-        if _is_given(name):
-            raise click.UsageError(f"{words} goes with --full")
     from akunu_py.diagnosis.advice import findings  # imports MLX
     from akunu_py.diagnosis.facts import read_facts
     from akunu_py.diagnosis.system import System
@@ -117,12 +66,6 @@ def doctor(  # noqa: PLR0917 - click passes by name
         click.echo(printable("\n".join(_lines(facts, test, found))))
     if any(finding.severity == "error" for finding in found):
         click.get_current_context().exit(1)
-
-
-def _is_given(name: str) -> bool:
-    """Return whether an option was typed: a variable or the settings file may set it for all."""
-    source = click.get_current_context().get_parameter_source(name)
-    return source is ParameterSource.COMMANDLINE
 
 
 def _test() -> "SelfTest | str":

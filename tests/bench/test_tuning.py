@@ -8,7 +8,7 @@ from click.testing import CliRunner
 from akunu_py import ContextOverflowError, Engine
 from akunu_py.bench.environment import Environment
 from akunu_py.bench.measured_model import Model
-from akunu_py.bench.tuning import Cost, Tuning, costs_with_intervals, run_tuning
+from akunu_py.bench.tuning import Tuning, run_tuning
 from akunu_py.cli.main import cli
 from akunu_py.models.pass_times import PassTimes
 
@@ -23,28 +23,6 @@ def test_costs_are_relative_to_a_plain_step():
     times = PassTimes(9, (0.02, 0.5, 0.02), {1: (0.02, 0.021, 0.9), 5: (0.06, 0.03, 0.03)})
     assert times.unit_s == 0.02
     assert times.costs == pytest.approx({1: 1.05, 5: 1.5})
-
-
-def test_costs_have_intervals_over_the_rounds():
-    """By hand: in each round a pass of five rows takes twice its plain steps, but for one stall."""
-    plain = tuple(0.02 + 0.0005 * number for number in range(12) for _ in range(4))
-    five = tuple(2 * seconds for seconds in plain[::4])
-    times = PassTimes(9, plain, {1: plain[::4], 5: (*five[:11], 10 * five[11])})
-    one, found = costs_with_intervals(times)
-    assert (one.rows, found.rows) == (1, 5)
-    for cost in (one, found):
-        assert cost.cost == pytest.approx(times.costs[cost.rows])
-        assert cost.low <= cost.cost <= cost.high
-    assert found.pass_s == pytest.approx(0.0455)
-    # Plain steps that grow slower slow passes alike, and one stall in twelve moves no median.
-    assert (found.low, found.high) == pytest.approx((2.0, 2.0))
-    assert costs_with_intervals(times) == (one, found)
-
-
-@pytest.mark.parametrize(("rounds", "plain"), [(4, 16), (5, 21)])
-def test_without_enough_rounds_there_is_no_cost(rounds, plain):
-    times = PassTimes(9, (0.02,) * plain, {5: (0.04,) * rounds})
-    assert costs_with_intervals(times) == (Cost(5, 0.04, None, None, None),)
 
 
 def test_from_which_confidence_a_draft_pays():

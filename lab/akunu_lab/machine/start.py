@@ -11,14 +11,11 @@ from pathlib import Path
 from select import select
 from statistics import median
 
-from akunu_py.cpu.blas import BLAS_VARIABLE
-from akunu_py.diagnosis.full.planning import STARTS, PartRun, Subject, start_limit_s
-from akunu_py.diagnosis.full.report import PartFigures
-from akunu_py.model_store.known_models import DATA_VARIABLE
-from akunu_py.system.errors import AkunuError
-from akunu_py.system.settings import CACHE_VARIABLE, CONFIG_VARIABLE
+from akunu_lab.machine.planning import STARTS, PartRun, Subject, start_limit_s
+from akunu_lab.machine.report import PartFigures
+from akunu_py.api import AkunuError
 
-_KEPT = frozenset({BLAS_VARIABLE, CACHE_VARIABLE, DATA_VARIABLE})
+_KEPT = frozenset({"AKUNU_BLAS", "AKUNU_CACHE_DIR", "AKUNU_DATA_DIR"})
 _OPTIONS = ("generate", "--raw", "--prompt", "The", "--max-tokens", "1")
 
 
@@ -43,7 +40,7 @@ def measure_start(subject: Subject, run: PartRun) -> StartFigures:
     while not figures.seconds or (
         len(figures.seconds) < STARTS and run.left > max(figures.seconds)
     ):
-        run.tell(f"process {len(figures.seconds) + 1}")
+        run.tell()
         taken = first_token_s(subject.path, limit_s=start_limit_s(run.seconds))
         run.so_far = figures = StartFigures((*figures.seconds, taken))
     return figures
@@ -66,7 +63,7 @@ def first_token_s(path: Path, *, limit_s: float) -> float:
         for name, value in os.environ.items()
         if not name.startswith("AKUNU_") or name in _KEPT
     }
-    variables[CONFIG_VARIABLE] = os.devnull
+    variables["AKUNU_CONFIG"] = os.devnull
     with tempfile.TemporaryFile() as errors:
         started = time.perf_counter()
         process = subprocess.Popen(  # noqa: S603 - this Python, and constants

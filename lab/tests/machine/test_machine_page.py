@@ -1,4 +1,4 @@
-"""The report of `akunu doctor --full`: what follows from figures, the page, the JSON and its schema."""
+"""The report of `akunu bench machine`: what follows from figures, the page, the JSON and its schema."""
 
 import dataclasses
 import json
@@ -10,21 +10,19 @@ from pathlib import Path
 
 import jsonschema
 import pytest
-from full_reports import FIGURES, GB, a_mac, arm, replies, report, size_cost
-from machines import FAST, linux
+from machine_reports import FIGURES, GB, MAC, arm, replies, report, size_cost
 from pairwise import each_value
 
-from akunu_py.diagnosis.full.page import json_text, page, summary
-from akunu_py.diagnosis.full.parts import PARTS
-from akunu_py.diagnosis.full.prefill import PrefillFigures, PrefillLength
-from akunu_py.diagnosis.full.replies import ChangedReply
-from akunu_py.diagnosis.full.report import NO_TIME, READING_ORDER, FullReport, ReportPart
-from akunu_py.diagnosis.full.row_bits import RowFigures
-from akunu_py.diagnosis.full.speed import SpeedFigures
-from akunu_py.models.row_bits import RowDifference
+from akunu_lab.machine.page import json_text, page, summary
+from akunu_lab.machine.parts import PARTS
+from akunu_lab.machine.prefill import PrefillFigures, PrefillLength
+from akunu_lab.machine.replies import ChangedReply
+from akunu_lab.machine.report import NO_TIME, READING_ORDER, FullReport, ReportPart
+from akunu_lab.machine.rows import RowDifference, RowFigures
+from akunu_lab.machine.speed import SpeedFigures
 
-SCHEMA = json.loads((files("akunu_py.diagnosis.full") / "report.schema.json").read_text())
-DOCS = Path(__file__).resolve().parents[2] / "docs" / "doctor.md"
+SCHEMA = json.loads((files("akunu_lab.machine") / "report.schema.json").read_text())
+DOCS = Path(__file__).resolve().parents[2] / "docs" / "machine.md"
 
 
 def said(found):
@@ -48,7 +46,7 @@ def test_a_mac_on_the_page():
         "| working set | 22.9 GB |",
         "| mlx-lm | 1.0 |",
         "| name | Qwen3-8B-Q4_K_M.gguf |",
-        "equal: no; reproducible equal: yes; context: 0; different sizes: 5",
+        "equal: no; context: 0",
         "| 5 | 30 | 30 | 0.0125 |",
         "| greedy | 0 | no | 64 | 30 | 176 | 0 | 30 | 900 | 500 |",
         "| category | arm | tokens/s | ratio | low | high | pairs | identical |",
@@ -124,9 +122,6 @@ def test_no_ratio_without_an_interval():
           "rows": ReportPart("failed", note="RuntimeError: no")}, "warning", "drafting changed 2 of 30 sampled"),
         ({"reproducible": replies(reproducible=True, identical=29, differences=(ChangedReply("edit/x", 0, 0.1),))},
          "error", "drafting changed 1 of 30 reproducible"),
-        ({"rows": RowFigures(False, False, ())}, "error", "rows of reproducible passes are not bit-equal"),
-        ({"rows": RowFigures(True, True, (RowDifference(9, 27, 1, 1e-5), RowDifference(33, 33, 2, 1e-5)))},
-         "error", "rows seem to be bit-equal, and in passes of 9, 33 rows they are not"),
         ({"speed": SpeedFigures(96, (arm("prose", "auto", 0.9, 0.85, 0.95),))},
          "warning", "decoding with drafts of prose prompts ran at 0.90 (0.85 to 0.95) times the speed"),
         ({"speed": SpeedFigures(96, (arm("edit", "none", 0.9, 0.85, 0.96),))},
@@ -153,7 +148,7 @@ def test_what_follows_from_figures(changes, severity, words):
     "changes",
     [
         {"speed": SpeedFigures(96, (arm("edit", "auto", 0.9, 0.7, 0.98),))},
-        {"rows": RowFigures(True, None, (RowDifference(9, 27, 0, 0.0),))},
+        {"rows": RowFigures(True, (RowDifference(9, 27, 0, 0.0),))},
         {"prefill": PrefillFigures((PrefillLength(512, (1.0,), GB, GB),))},
     ],
 )
@@ -162,7 +157,7 @@ def test_what_nothing_follows_from(changes):
 
 
 def test_rows_that_are_bit_equal():
-    found = report(rows=RowFigures(True, True, (RowDifference(5, 30, 0, 0.0),), 2048))
+    found = report(rows=RowFigures(True, (RowDifference(5, 30, 0, 0.0),), 2048))
     assert summary(found)[0].startswith("Rows of a pass are bit-equal")
     assert "at the beginning of a text and behind 2,048 tokens" in summary(found)[0]
     assert len(found.findings) == len(report().findings) - 1
@@ -180,23 +175,13 @@ def test_differences_are_listed():
     assert len(checked(found)["parts"]["greedy"]["figures"]["differences"]) == 22
 
 
-def test_a_busy_machine():
-    system = a_mac()
-    system.busy = 8.5
-    ((severity, text),) = [one for one in said(report(system)) if "busy" in one[1]]
-    assert severity == "note"
-    assert "a load of 8.5 on 10 processors" in text
-    system.busy = None
-    assert checked(report(system))["machine"]["load"] is None
-    assert "| load |" not in page(report(system))
-
-
-def test_linux_on_the_page():
-    found = report(linux(found=FAST))
+def test_what_is_unknown_of_a_machine():
+    linux = {**MAC, "load": None, "blas": {"name": "OpenBLAS 0.3.34", "own": False, "reason": ""}}
+    found = report(linux, {})
     assert "| blas | OpenBLAS 0.3.34 |" in page(found)
-    assert "| mac model" not in page(found)
-    assert "| gpu" not in page(found)
-    checked(found)
+    for name in ("mac model", "gpu cores", "load"):
+        assert f"| {name} |" not in page(found)
+    assert checked(found)["machine"]["load"] is None
 
 
 @pytest.mark.parametrize(
@@ -221,7 +206,7 @@ def test_nothing_was_measured_at_all():
 def test_numbers_that_are_none():
     """JSON has no NaN; a strict reader would refuse the file."""
     differing = RowDifference(5, 30, 30, math.nan), RowDifference(8, 8, 1, math.inf)
-    found = report(rows=RowFigures(False, True, differing))
+    found = report(rows=RowFigures(False, differing))
     sizes = checked(found)["parts"]["rows"]["figures"]["by_size"]
     assert [one["largest"] for one in sizes] == [None, None]
     assert "| 5 | 30 | 30 | nan |" in page(found)
@@ -254,7 +239,7 @@ def test_the_documents_have_every_field_and_no_other():
 
     for schema in (SCHEMA, *SCHEMA["$defs"].values()):
         collect(schema)
-    text = DOCS.read_text(encoding="utf-8").split("## The file of --full")[1].split("\n## ")[0]
+    text = DOCS.read_text(encoding="utf-8").split("## The file")[1].split("\n## ")[0]
     assert set(re.findall(r"`(\w+)`", text)) == names
 
 

@@ -8,13 +8,8 @@ from itertools import count, groupby
 from operator import attrgetter
 from pathlib import Path
 
-from akunu_py.bench.bootstrap import LEAST_SESSIONS
-from akunu_py.bench.workloads import CATEGORIES, Prompt
-from akunu_py.diagnosis.full.report import ModelFacts, PartFigures
-from akunu_py.engine.engine import Engine
-from akunu_py.models.load import LoadedModel
-from akunu_py.models.pass_times import ROWS, PassTimes
-from akunu_py.models.requirements import Requirements
+from akunu_lab.machine.report import ModelFacts, PartFigures
+from akunu_py.api import Engine, Prompt, Ratio
 
 STARTS = 5
 """Most processes that are started."""
@@ -22,19 +17,22 @@ TEXT_LENGTHS = (128, 512, 2048)
 """Tokens of the prompts that are read, and of the texts behind which rows are compared."""
 TRIES = 3
 """Runs of each length."""
-FEWEST_ROUNDS, _MOST_ROUNDS = LEAST_SESSIONS, 9
+FEWEST_ROUNDS, _MOST_ROUNDS = Ratio.LEAST_SESSIONS, 9
 COMPARED_TOKENS, TIMED_TOKENS = 64, 96
 """Limits of a reply on a fast machine: of one that is compared, and of one that is timed."""
 
 _FEWEST_TOKENS = 16
-_COMPARED_REPLIES = 2 * (2 * len(CATEGORIES) + 1)
-_TIMED_REPLIES = 3 * (2 * (LEAST_SESSIONS + 1) + 1)
+_COMPARED_REPLIES = 2 * (2 * 7 + 1)
+"""Both replies to two prompts of each category, and to one before them."""
+_TIMED_REPLIES = 3 * (2 * (FEWEST_ROUNDS + 1) + 1)
 """Replies that the limit is planned for, by all arms and with a warm-up; more if there is time."""
 _DRAFTING_S = 1.3
 """Assumed longest time of a token with drafting or sampling, in plain steps."""
 _STEPS_OF_A_ROUND, _STEPS_OF_ALL_SIZES = 45, 200
 """Plain steps that a round over all sizes of passes takes, while rows are cheap, and that comparing
 the rows of all sizes takes."""
+SIZES = (2, 3, 4, 5, 6, 8, 9, 13, 17, 25, 33)
+"""Rows of passes around which kernels change, and of larger ones."""
 _ROWS_ON_SLOW_MACHINES = 9
 """Largest size there; those up to it take 50 steps."""
 
@@ -80,7 +78,7 @@ class ModelPace:
     def compared_sizes(self, seconds: float) -> list[int]:
         """Return the sizes of passes whose rows are compared."""
         has_time = _STEPS_OF_ALL_SIZES * self.step_s <= seconds
-        return [size for size in ROWS if has_time or size <= _ROWS_ON_SLOW_MACHINES]
+        return [size for size in SIZES if has_time or size <= _ROWS_ON_SLOW_MACHINES]
 
     def longest_text(self, seconds: float, limit: int) -> int:
         """Return the longest text that can be read four times, or 0."""
@@ -94,15 +92,14 @@ class ModelPace:
         )
 
 
-def measure_pace(loaded: LoadedModel) -> ModelPace:
+def measure_pace(engine: Engine) -> ModelPace:
     """Make a short reply and return its pace."""
     (prompt,) = Prompt.load(["edit"], limit=1)
-    with Engine(loaded) as engine:
-        ids = engine.tokenizer.encode(prompt.last_user_text)[: engine.context // 2]
-        # The first reply compiles kernels.
-        engine.generate(ids, max_tokens=2, drafter="none")
-        engine.reset()
-        reply = engine.generate(ids, max_tokens=8, drafter="none")
+    ids = engine.tokenizer.encode(prompt.last_user_text)[: engine.context // 2]
+    # The first reply compiles kernels.
+    engine.generate(ids, max_tokens=2, drafter="none")
+    engine.reset()
+    reply = engine.generate(ids, max_tokens=8, drafter="none")
     step_s = max(reply.decode_s / len(reply.token_ids), 1e-6)
     return ModelPace(step_s, reply.prefill_s / len(ids), len(ids))
 
@@ -112,14 +109,15 @@ def shortened(max_tokens: int, most: int) -> str:
     return f"replies of {max_tokens} tokens instead of {most}" if max_tokens < most else ""
 
 
-def interleaved(categories: Sequence[str]) -> list[Prompt]:
+def interleaved(categories: Sequence[str] | None = None) -> list[Prompt]:
     """Return the shipped prompts, one session of each category in turn, short ones first.
 
     So any beginning contains all categories, and a slow machine finishes some of them.
     """
     prompts = Prompt.load(categories)
     sessions = [list(turns) for _, turns in groupby(prompts, attrgetter("session"))]
-    sessions.sort(key=lambda turns: (categories.index(turns[0].category), _num_characters(turns)))
+    order = list(dict.fromkeys(prompt.category for prompt in prompts))
+    sessions.sort(key=lambda turns: (order.index(turns[0].category), _num_characters(turns)))
     numbers = defaultdict[str, Iterator[int]](count)
     sessions.sort(key=lambda turns: next(numbers[turns[0].category]))
     return [prompt for turns in sessions for prompt in turns]
@@ -142,17 +140,21 @@ class Subject:
 
     path: Path
     facts: ModelFacts | None = None
-    needs: Requirements | None = None
-    loaded: LoadedModel | None = None
+    engine: Engine | None = None
     """None before it is loaded, or if loading failed."""
     pace: ModelPace | None = None
-    times: PassTimes | None = None
+    has_costs: bool = False
+    """Whether the engine remembers measured costs of passes."""
 
-    def ready(self) -> tuple[LoadedModel, ModelPace]:
-        """Return the loaded model and its pace; raises CannotBeMeasuredError before loading."""
-        if self.loaded is None or self.pace is None:
+    def ready(self) -> tuple[Engine, ModelPace]:
+        """Return an engine whose caches are empty, and its pace.
+
+        Raises CannotBeMeasuredError before the model is loaded.
+        """
+        if self.engine is None or self.pace is None:
             raise CannotBeMeasuredError("the model was not loaded")
-        return self.loaded, self.pace
+        self.engine.reset()
+        return self.engine, self.pace
 
 
 @dataclass(slots=True)
@@ -160,8 +162,8 @@ class PartRun:
     """The run of a part: its time in seconds, and what becomes of it."""
 
     seconds: float
-    tell: Callable[[str], None] = lambda _text: None
-    """Reports progress."""
+    tell: Callable[[], None] = lambda: None
+    """Shows how much time is over; called after each item."""
     clock: Callable[[], float] = time.perf_counter
     note: str = ""
     """What was left out for lack of time."""

@@ -1,21 +1,17 @@
-"""Reports of `akunu doctor --full` from machines that are not here."""
+"""Reports of `akunu bench machine` from machines that are not here."""
 
-from machines import FOLDERS, mac
-
-from akunu_py.diagnosis.advice import findings
-from akunu_py.diagnosis.facts import read_facts
-from akunu_py.diagnosis.full.costs import CostFigures, SizeCost
-from akunu_py.diagnosis.full.loading import LoadFigures, MemoryFigures
-from akunu_py.diagnosis.full.parts import PARTS
-from akunu_py.diagnosis.full.prefill import PrefillFigures, PrefillLength
-from akunu_py.diagnosis.full.privacy import Privacy, describe_machine, published
-from akunu_py.diagnosis.full.replies import ReplyFigures
-from akunu_py.diagnosis.full.report import FullReport, ModelFacts, ReportPart
-from akunu_py.diagnosis.full.row_bits import RowFigures
-from akunu_py.diagnosis.full.run import conclusions
-from akunu_py.diagnosis.full.speed import ArmSpeed, SpeedFigures
-from akunu_py.diagnosis.full.start import StartFigures
-from akunu_py.models.row_bits import RowDifference
+from akunu_lab.machine.costs import CostFigures, SizeCost
+from akunu_lab.machine.facts import published
+from akunu_lab.machine.loading import LoadFigures, MemoryFigures
+from akunu_lab.machine.parts import PARTS
+from akunu_lab.machine.prefill import PrefillFigures, PrefillLength
+from akunu_lab.machine.privacy import Privacy
+from akunu_lab.machine.replies import ReplyFigures
+from akunu_lab.machine.report import FullReport, ModelFacts, ReportPart
+from akunu_lab.machine.rows import RowDifference, RowFigures
+from akunu_lab.machine.run import conclusions
+from akunu_lab.machine.speed import ArmSpeed, SpeedFigures
+from akunu_lab.machine.start import StartFigures
 
 GB = 10**9
 MODEL = ModelFacts(
@@ -33,11 +29,18 @@ PROFILE = """Graphics/Displays:
 """
 
 
-def a_mac(**values):
-    system = mac(**values)
-    system.programs["system_profiler", "SPDisplaysDataType"] = PROFILE
-    system.programs["sysctl", "-n", "hw.model"] = "Mac16,10"
-    return system
+MAC = {
+    "system": "macOS 26.1", "machine": "arm64", "chip": "Apple M4", "processors": 10,
+    "memory_bytes": 32 * 2**30, "load": 0.5, "wired_limit_bytes": None,
+    "working_set_bytes": 22_906_503_168, "translated": False, "low_power": False,
+    "backend": "metal", "device": "Apple M4", "nvidia": [], "both_wheels": False, "blas": None,
+    "no_kernels": None, "versions": {"akunu": "1.2.3", "mlx-lm": "1.0", "numpy": None}, "needed": {},
+    "folders": [{"purpose": "settings", "path": "/home/u/.config", "writable": True}],
+    "self_test": None,
+    "findings": [{"severity": "note", "text": "Metal recommends 22.9 GB", "advice": "Know it."}],
+}  # fmt: skip
+"""What `akunu doctor` says of an M4."""
+PROGRAMS = {"model": "Mac16,10", "displays": PROFILE}
 
 
 def replies(temperature=0.0, reproducible=False, **changes):
@@ -62,7 +65,7 @@ FIGURES = {
     "memory": MemoryFigures(4096, 5 * GB, GB // 2, GB // 10, 22 * GB),
     "start": StartFigures((3.1, 1.4, 1.5)),
     "load": LoadFigures(0.9),
-    "rows": RowFigures(False, True, (RowDifference(2, 32, 0, 0.0), RowDifference(5, 30, 30, 0.0125))),
+    "rows": RowFigures(False, (RowDifference(2, 32, 0, 0.0), RowDifference(5, 30, 30, 0.0125))),
     "costs": CostFigures(
         128, 0.025, 9,
         (size_cost(1, 1.0, 0.0), size_cost(2, 1.1, 0.1), size_cost(5, 1.5, 0.34), size_cost(9, 2.0, 0.5)),
@@ -79,11 +82,9 @@ FIGURES = {
 }  # fmt: skip
 
 
-def report(system=None, model=MODEL, state="finished", **figures):
+def report(said=MAC, programs=PROGRAMS, model=MODEL, state="finished", **figures):
     """A report of a Mac; `figures` are other parts' ones, or a `ReportPart`."""
-    system = system or a_mac()
-    privacy = Privacy([], [])
-    facts = published(read_facts(system, "1.2.3", FOLDERS), privacy)
+    facts = published(said, Privacy([], []), programs)
     parts = {}
     for plan in PARTS:
         found = figures.get(plan.name, FIGURES[plan.name])
@@ -93,8 +94,8 @@ def report(system=None, model=MODEL, state="finished", **figures):
             else ReportPart("measured", 1.0, 18.0, figures=found)
         )
     made = FullReport(
-        started="2026-01-02T03:04:05+00:00", limit_s=300.0, machine=describe_machine(facts, system),
+        started="2026-01-02T03:04:05+00:00", limit_s=300.0, machine=facts.machine,
         parts=parts, model=model, state=state, seconds=290.0,
     )  # fmt: skip
-    made.findings = conclusions(made, findings(facts, None))
+    made.findings = conclusions(made, facts)
     return made

@@ -1,27 +1,47 @@
-"""Values of a report of `akunu doctor --full`; `report.schema.json` describes them as JSON."""
+"""Values of a report of `akunu bench machine`; `report.schema.json` describes them as JSON."""
 
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field
 from typing import ClassVar, Literal
 
-from akunu_py.diagnosis.advice import Finding
-from akunu_py.diagnosis.full.privacy import Machine
-
-FORMAT = "akunu doctor 1"
+FORMAT = "akunu bench machine 1"
 
 NO_TIME = "there was no time left"
 """Note of a part that was skipped for lack of time."""
 REPORT_IT = "Please report it: paste this page into an issue."
 
 PartName = Literal[
-    "memory", "start", "load", "rows", "prefill", "costs", "greedy", "speed", "reproducible",
-    "sampled",
+    "memory", "start", "load", "rows", "prefill", "costs", "greedy", "speed", "sampled",
+    "reproducible",
 ]  # fmt: skip
 READING_ORDER: tuple[PartName, ...] = (
     "rows", "greedy", "sampled", "reproducible", "speed", "costs", "start", "load", "prefill",
     "memory",
 )  # fmt: skip
 """Order of answers and sections: what matters most to a reader comes first."""
+
+Severity = Literal["error", "warning", "note"]
+"""Something is wrong; it works, but not as well as possible; worth knowing."""
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """A problem or a possible improvement, with one sentence on what to do."""
+
+    severity: Severity
+    text: str
+    advice: str
+
+
+def worst_first(found: Iterable[Finding]) -> list[Finding]:
+    """Return findings sorted by severity, in a stable order."""
+    order: tuple[Severity, ...] = ("error", "warning", "note")
+    return sorted(found, key=lambda finding: order.index(finding.severity))
+
+
+def size(number: int) -> str:
+    """Return a number of bytes as text, in GB (10^9), or in MB below one."""
+    return f"{number / 1e9:.1f} GB" if number >= 10**9 else f"{number / 1e6:.0f} MB"
 
 
 class PartFigures:
@@ -48,6 +68,30 @@ class PartFigures:
     def lacks_ratios(self) -> bool:
         """Return whether there were too few items for some ratio and its interval."""
         return False
+
+
+@dataclass(frozen=True, slots=True)
+class Machine:
+    """The machine; None means that a fact does not apply or is unknown."""
+
+    system: str
+    machine: str
+    chip: str | None
+    mac_model: str | None
+    """Apple's identifier, such as "Mac16,1"."""
+    gpu_cores: int | None
+    processors: int
+    load: float | None
+    """Load at the beginning, a mean over one minute."""
+    memory_bytes: int | None
+    wired_limit_bytes: int | None
+    working_set_bytes: int | None
+    translated: bool
+    low_power: bool
+    backend: str | None
+    device: str
+    blas: str | None
+    versions: dict[str, str | None]
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,15 +4,15 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 
-from akunu_py.diagnosis.full.costs import measure_costs
-from akunu_py.diagnosis.full.loading import measure_load, measure_memory
-from akunu_py.diagnosis.full.planning import PartRun, Subject
-from akunu_py.diagnosis.full.prefill import measure_prefill
-from akunu_py.diagnosis.full.replies import measure_replies
-from akunu_py.diagnosis.full.report import PartFigures, PartName
-from akunu_py.diagnosis.full.row_bits import measure_rows
-from akunu_py.diagnosis.full.speed import measure_speed
-from akunu_py.diagnosis.full.start import measure_start
+from akunu_lab.machine.costs import measure_costs
+from akunu_lab.machine.loading import measure_load, measure_memory
+from akunu_lab.machine.planning import PartRun, Subject
+from akunu_lab.machine.prefill import measure_prefill
+from akunu_lab.machine.replies import measure_replies
+from akunu_lab.machine.report import PartFigures, PartName
+from akunu_lab.machine.rows import measure_rows
+from akunu_lab.machine.speed import measure_speed
+from akunu_lab.machine.start import measure_start
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,9 +38,10 @@ PARTS = (
     PlannedPart("costs", "the costs of passes", 12, measure_costs),
     PlannedPart("greedy", "greedy replies", 14, measure_replies),
     PlannedPart("speed", "the speed next to mlx-lm", 28, measure_speed),
+    PlannedPart("sampled", "sampled replies", 8, partial(measure_replies, temperature=0.8)),
+    # The last: it loads the model again.
     PlannedPart(
         "reproducible", "reproducible replies", 12, partial(measure_replies, reproducible=True)
     ),
-    PlannedPart("sampled", "sampled replies", 8, partial(measure_replies, temperature=0.8)),
 )
 TITLES = {part.name: part.title for part in PARTS}

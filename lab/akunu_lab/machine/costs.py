@@ -1,31 +1,81 @@
 """The part "costs": what passes cost by their rows, and from when drafts pay."""
 
-from collections.abc import Iterator
-from dataclasses import astuple, dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from statistics import median
 
-from akunu_py.bench.tuning import Cost, costs_with_intervals, least_confidence, run_tuning
-from akunu_py.diagnosis.full.planning import FEWEST_ROUNDS, CannotBeMeasuredError, PartRun, Subject
-from akunu_py.diagnosis.full.report import PartFigures
-from akunu_py.engine.engine import Engine
-from akunu_py.models.pass_times import ROWS
+import numpy as np
+
+from akunu_lab.machine.planning import FEWEST_ROUNDS, CannotBeMeasuredError, PartRun, Subject
+from akunu_lab.machine.report import PartFigures
+from akunu_py.api import ContextOverflowError, Ratio
 
 _CONTEXT_TOKENS = 128
+_STRIDE = 7919
+"""A prime step between ids, so that they are far apart as in a text."""
 _DRAFTS = (1, 4, 16)
 """Lengths of the drafts in the summary; the table has all."""
 
 
 @dataclass(frozen=True, slots=True)
-class SizeCost(Cost):
-    """Cost of passes of one size, and when drafts of `rows` - 1 tokens pay.
+class SizeCost:
+    """The cost of a pass over `rows` in plain steps, and when drafts of one token less pay.
 
-    `pays_from` is the probability that each token needs so that the whole draft pays, with those at
-    both ends of the cost's interval; None: it never pays, or there is no interval.
+    `pass_s` is the median of the measured seconds, `low` and `high` are the ends of the cost's 95 %
+    interval. `pays_from` is the probability that each token needs so that the whole draft pays,
+    with those at both ends; None: it never pays. All but the seconds are None if there were too few
+    rounds for an interval.
     """
 
+    rows: int
+    pass_s: float
+    cost: float | None
+    low: float | None
+    high: float | None
     pays_from: float | None
     pays_from_low: float | None
     pays_from_high: float | None
+
+    @classmethod
+    def of(cls, rows: int, taken: Sequence[float], plain_s: Sequence[float]) -> "SizeCost":
+        """Return the cost of passes with an interval from resampled rounds.
+
+        A round has one pass of each size and its own plain steps, so what slows a machine for a
+        while slows both.
+        """
+        found = Ratio(None, None, None, len(taken))
+        if len(taken) >= Ratio.LEAST_SESSIONS and not len(plain_s) % len(taken):
+            rounds = np.array(plain_s).reshape(len(taken), -1)
+            weights = Ratio.weights([str(number) for number in range(len(taken))], name="costs")
+            drawn = weights.astype(np.int64)
+            found = Ratio.estimate(
+                [
+                    np.median(np.repeat(taken, own)) / np.median(np.repeat(rounds, own, axis=0))
+                    for own in drawn
+                ],
+                len(taken),
+            )
+        pays = [
+            None if cost is None else least_confidence(cost, rows - 1)
+            for cost in (found.ratio, found.low, found.high)
+        ]
+        return cls(rows, float(np.median(taken)), found.ratio, found.low, found.high, *pays)
+
+
+def least_confidence(cost: float, size: int) -> float | None:
+    """Return the least probability of each token at which a whole draft pays; None: it never does.
+
+    With probability p for each, a draft of n gains p + ... + p^n tokens and costs C(1 + n) - 1
+    plain steps; a step of plain decoding gains one token. `cost` is C(1 + size).
+    """
+    if size < 1 or cost - 1 >= size:
+        return None
+    low, high = 0.0, 1.0
+    for _ in range(40):
+        middle = (low + high) / 2
+        brings = sum(middle**index for index in range(1, size + 1))
+        low, high = (low, middle) if brings > cost - 1 else (middle, high)
+    return high
 
 
 def _probability(least: float | None) -> str:
@@ -88,18 +138,15 @@ class CostFigures(PartFigures):
 
 def measure_costs(subject: Subject, run: PartRun) -> CostFigures:
     """Measure the costs of passes; later replies on this machine use them."""
-    loaded, pace = subject.ready()
-    with Engine(loaded) as engine:
-        tokens = min(_CONTEXT_TOKENS, engine.context - 2 * max(ROWS))
-        if tokens < 2:
-            raise CannotBeMeasuredError(f"its context of {engine.context} tokens is too short")
-        times = run_tuning(
-            engine,
-            context_tokens=tokens,
-            repeats=pace.rounds(run.seconds),
-            progress=lambda done, total: run.tell(f"round {done} of {total}"),
-        ).times
-    subject.times = times
+    engine, pace = subject.ready()
+    ids = [number * _STRIDE % engine.vocabulary_size for number in range(_CONTEXT_TOKENS)]
+    try:
+        times = engine.tune(
+            ids, repeats=pace.rounds(run.seconds), progress=lambda _done, _total: run.tell()
+        )
+    except ContextOverflowError as error:
+        raise CannotBeMeasuredError(str(error)) from None
+    subject.has_costs = True
     rounds = max(map(len, times.passes_s.values()), default=0)
     if rounds < FEWEST_ROUNDS:
         run.note = f"there was no time for {FEWEST_ROUNDS} rounds, which an interval takes"
@@ -108,16 +155,10 @@ def measure_costs(subject: Subject, run: PartRun) -> CostFigures:
         context_tokens=times.context,
         plain_step_s=times.unit_s,
         rounds=rounds,
-        sizes=tuple(map(_size_cost, costs_with_intervals(times))),
+        sizes=tuple(
+            SizeCost.of(rows, taken, times.plain_s) for rows, taken in times.passes_s.items()
+        ),
         copy_bytes_per_s=None if traffic is None else traffic.copy_bytes_per_s,
         step_bytes=None if traffic is None else traffic.step_bytes(times.context),
         replay_s=median(times.replays_s) if times.replays_s else None,
     )
-
-
-def _size_cost(found: Cost) -> SizeCost:
-    pays = [
-        None if cost is None else least_confidence(cost, found.rows - 1)
-        for cost in (found.cost, found.low, found.high)
-    ]
-    return SizeCost(*astuple(found), *pays)

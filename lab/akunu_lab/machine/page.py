@@ -14,14 +14,11 @@ from itertools import count, groupby
 from pathlib import Path
 from typing import Any
 
-from akunu_py.bench.bootstrap import LEAST_SESSIONS
-from akunu_py.bench.tables import Column, Table
-from akunu_py.diagnosis.advice import size
-from akunu_py.diagnosis.full.parts import TITLES
-from akunu_py.diagnosis.full.privacy import without_paths
-from akunu_py.diagnosis.full.report import FullReport
-from akunu_py.system.errors import ConfigError
-from akunu_py.system.files import replace_file
+from akunu_lab.machine.parts import TITLES
+from akunu_lab.machine.privacy import without_paths
+from akunu_lab.machine.report import FullReport, size
+from akunu_lab.study.files import write_text
+from akunu_py.api import Column, ConfigError, Ratio, Table
 
 _MOST_ROWS = 20
 _LARGE = 1000
@@ -133,7 +130,7 @@ def summary(report: FullReport) -> list[str]:
 
 
 def _head(report: FullReport) -> Iterator[str]:
-    yield "# akunu doctor --full"
+    yield "# akunu bench machine"
     yield (
         f"Measured on {Table.escape(report.started)}. It took {report.seconds:.0f} s; about "
         f"{report.limit_s:.0f} s were planned. {_ENDS[report.state]}"
@@ -142,7 +139,7 @@ def _head(report: FullReport) -> Iterator[str]:
         "This page contains no paths, no user or host names, and none of your text: the prompts "
         "ship with akunu. Times and speeds depend on what else this machine was doing. Every ratio "
         "is followed by its 95 % interval, from *low* to *high*, from resampled prompts or rounds; "
-        f"with fewer than {LEAST_SESSIONS} of them there is no ratio."
+        f"with fewer than {Ratio.LEAST_SESSIONS} of them there is no ratio."
     )
 
 
@@ -186,11 +183,11 @@ def _parts(report: FullReport) -> Iterator[str]:
     )
 
 
-NAME = "akunu-doctor"
+NAME = "akunu-machine"
 
 
 class KeptReport:
-    """`page` and `record`: `akunu-doctor.md` and `.json` in a folder, numbered if these exist.
+    """`page` and `record`: `akunu-machine.md` and `.json` in a folder, numbered if these exist.
 
     Both are created empty at once, so that an unwritable folder is reported before anything is
     measured. Raises ConfigError.
@@ -208,12 +205,8 @@ class KeptReport:
 
     def write(self, report: FullReport) -> None:
         """Replace both files; raises ConfigError if they cannot be written."""
-        texts = {self.page: page(report), self.record: json_text(report) + "\n"}
-        for path, text in texts.items():
-            try:
-                replace_file(path, text.encode("utf-8", "replace"), private=False)
-            except OSError as error:
-                raise ConfigError(f"cannot write {path}: {error.strerror or error}") from None
+        write_text(self.page, page(report))
+        write_text(self.record, json_text(report) + "\n")
 
 
 def json_text(report: FullReport) -> str:

@@ -1,12 +1,9 @@
 """The parts "greedy", "sampled" and "reproducible": whether drafting changes replies."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from akunu_py.bench.hit_rate import ON, run_hit_rate
-from akunu_py.bench.workloads import CATEGORIES
-from akunu_py.diagnosis.advice import Finding
-from akunu_py.diagnosis.full.planning import (
+from akunu_lab.machine.planning import (
     COMPARED_TOKENS,
     CannotBeMeasuredError,
     PartRun,
@@ -14,11 +11,18 @@ from akunu_py.diagnosis.full.planning import (
     interleaved,
     shortened,
 )
-from akunu_py.diagnosis.full.report import REPORT_IT, PartFigures
-from akunu_py.engine.engine import Engine
-from akunu_py.system.errors import ConfigError
-from akunu_py.values.load_options import EngineOptions
-from akunu_py.values.types import GenerationConfig, RowBits
+from akunu_lab.machine.report import REPORT_IT, Finding, PartFigures
+from akunu_py.api import (
+    ArmFigures,
+    ConfigError,
+    Engine,
+    EngineArm,
+    GenerationConfig,
+    Item,
+    run_arms,
+)
+
+_OFF, _ON = "off", "on"
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +34,7 @@ class ChangedReply:
     """Index of the first different token."""
     margin: float | None
     """Distance between the two highest logits there, known only at temperature 0."""
-    row_bits: RowBits = "unknown"
+    row_bits: str = "unknown"
     """What the drafted reply says."""
 
 
@@ -92,47 +96,54 @@ def measure_replies(
 
     As much as possible is drafted, so that many passes have several positions.
     """
-    loaded, pace = subject.ready()
+    engine, pace = subject.ready()
     if subject.facts is not None and not subject.facts.drafting:
         raise CannotBeMeasuredError("nothing is drafted for it: its caches cannot go back")
-    prompts = interleaved(CATEGORIES)
+    if reproducible:
+        # In the place of the other one: there may be no room for the weights of both.
+        engine.close()
+        subject.engine = engine = Engine.load(subject.path, reproducible=True)
     max_tokens = pace.compared_tokens(run.seconds)
-    config = GenerationConfig(
+    drafted = GenerationConfig(
         max_tokens=max_tokens,
         temperature=temperature,
         seed=0,
         drafter="auto",
         draft_budget="always",
     )
-    with Engine(loaded, EngineOptions(reproducible=reproducible)) as engine:
-        report = run_hit_rate(
-            engine,
-            prompts,
-            config,
-            progress=lambda done, _total: run.tell(f"{done} replies"),
-            until=run.is_over,
-        )
-    total, stats = report.total, report.total.on.stats
-    answered = {one.item.id: one.replies[ON] for one in report.runs}
+    plain = replace(drafted, drafter="none", draft_budget=GenerationConfig().draft_budget)
+    prompts = interleaved()
+    items, failures = Item.encoded(prompts, engine.tokenizer, engine.context)
+    arms = [
+        EngineArm(name, engine, config, plain=_OFF)
+        for name, config in ((_OFF, plain), (_ON, drafted))
+    ]
+    done = run_arms(arms, items, progress=lambda _done, _total: run.tell(), until=run.is_over)
+    both = ArmFigures.of((one for one in done.items if len(one.replies) == len(arms)), _ON)
+    # Only now: passes for margins would disturb the clocks and caches of replies still to come.
+    margins = done.finished and not temperature
+    identity = both.identity(_OFF, engine.logits if margins else None)
+    answered = {one.item.id: one.replies[_ON] for one in both.runs}
+    failures += done.failures
     figures = ReplyFigures(
         temperature=temperature,
         reproducible=reproducible,
         max_tokens=max_tokens,
         prompts=len(answered),
         shipped=len(prompts),
-        left_out=len(report.failures),
-        identical=total.num_identical or 0,
-        drafted=stats.drafted,
-        accepted=stats.accepted,
+        left_out=len(failures),
+        identical=identity.identical,
+        drafted=both.stats.drafted,
+        accepted=both.stats.accepted,
         differences=tuple(
             ChangedReply(name, found.index, found.margin, answered[name].row_bits)
-            for name, found in (report.differences or {}).items()
+            for name, found in identity.differences.items()
         ),
     )
-    if not report.finished:
+    if not done.finished:
         run.so_far = figures if answered else None
         raise KeyboardInterrupt
-    if not answered and report.failures:
-        raise ConfigError(f"no prompt could be answered: {report.failures[0].error}")
+    if not answered and failures:
+        raise ConfigError(f"no prompt could be answered: {failures[0].error}")
     run.note = shortened(max_tokens, COMPARED_TOKENS)
     return figures

@@ -1,26 +1,40 @@
-"""The run of `akunu doctor --full`: its parts within the planned time, and its findings."""
+"""The run of `akunu bench machine`: its parts within the planned time, and its findings."""
 
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
+from datetime import UTC, datetime
 from pathlib import Path
 
-from akunu_py.bench.result_file import utc_now
-from akunu_py.diagnosis.advice import Finding, findings, worst_first
-from akunu_py.diagnosis.facts import Facts
-from akunu_py.diagnosis.full.parts import PARTS, TITLES, PlannedPart
-from akunu_py.diagnosis.full.planning import CannotBeMeasuredError, PartRun, Subject
-from akunu_py.diagnosis.full.privacy import Privacy, describe_machine, published
-from akunu_py.diagnosis.full.report import NO_TIME, REPORT_IT, FullReport, ReportPart
-from akunu_py.diagnosis.system import System
-from akunu_py.model_store.known_models import is_toy
-from akunu_py.system.errors import AkunuError
+from akunu_lab.machine.facts import Facts
+from akunu_lab.machine.parts import PARTS, TITLES, PlannedPart
+from akunu_lab.machine.planning import CannotBeMeasuredError, PartRun, Subject
+from akunu_lab.machine.privacy import Privacy
+from akunu_lab.machine.report import (
+    NO_TIME,
+    REPORT_IT,
+    Finding,
+    FullReport,
+    ReportPart,
+    worst_first,
+)
+from akunu_py.api import AkunuError
+
+_TOY = Finding(
+    "note",
+    "akunu-tiny is a toy: its figures say little of a real model",
+    "Measure a real one: akunu models pull smollm2",
+)
 
 
-def conclusions(report: FullReport, known: Iterable[Finding]) -> list[Finding]:
-    """Return the findings of a report, including those `known` of its machine; the worst first."""
-    measured = [finding for _, figures in report.measured() for finding in figures.findings()]
-    return worst_first([*known, *_failures(report), *measured, *_circumstances(report)])
+def conclusions(report: FullReport, facts: Facts) -> list[Finding]:
+    """Return the findings of a report, including those of its machine; the worst first."""
+    found = [*facts.findings, *_failures(report)]
+    for _, figures in report.measured():
+        found += figures.findings()
+    if report.model is not None and report.model.name == "akunu-tiny":
+        found.append(_TOY)
+    return worst_first([*found, *_circumstances(report)])
 
 
 def _failures(report: FullReport) -> Iterator[Finding]:
@@ -55,39 +69,27 @@ def _circumstances(report: FullReport) -> Iterator[Finding]:
         yield Finding("note", f"there was no time left for {', '.join(late)}", longer)
 
 
-SECONDS = 300.0
-"""Planned time of all parts; a model that loads slowly leaves less time for the others."""
-_TOY = Finding(
-    "note",
-    "akunu-tiny is a toy: its figures say little of a real model",
-    "Measure a real one: akunu models pull smollm2",
-)
-
-
 def run_full(
     path: Path,
     facts: Facts,
-    system: System,
     *,
     privacy: Privacy,
     keep: Callable[[FullReport], None],
-    tell: Callable[[str, float], None] = lambda _text, _share: None,
-    seconds: float = SECONDS,
+    seconds: float,
+    tell: Callable[[float], None] = lambda _seconds: None,
     clock: Callable[[], float] = time.perf_counter,
 ) -> FullReport:
     """Measure every part of the report for the model at `path`, in about `seconds`.
 
     A part that fails becomes a finding, and the next part follows. After an interrupt
     (KeyboardInterrupt) the report has the figures so far. `keep` gets the report before each part
-    and at the end, so that it is on disk if the process is killed. `tell` gets the current activity
-    and the elapsed share of the time.
+    and at the end, so that it is on disk if the process is killed. `tell` gets the seconds that
+    are over.
     """
-    facts = published(facts, privacy)
-    known = findings(facts, None) + [_TOY] * is_toy(path)
     report = FullReport(
-        started=utc_now(),
+        started=datetime.now(UTC).isoformat(timespec="seconds"),
         limit_s=seconds,
-        machine=describe_machine(facts, system),
+        machine=facts.machine,
         parts={plan.name: ReportPart() for plan in PARTS},
     )
     subject = Subject(path)
@@ -97,19 +99,14 @@ def run_full(
         if subject.facts is not None:
             report.model = replace(subject.facts, name=privacy.clean(subject.facts.name))
         report.seconds = clock() - began
-        report.findings = conclusions(report, known)
+        report.findings = conclusions(report, facts)
         keep(report)
-
-    def tell_of(title: str) -> Callable[[str], None]:
-        return lambda text: tell(
-            f"{title}: {text}" if text else title, min(1.0, (clock() - began) / seconds)
-        )
 
     try:
         for number, plan in enumerate(PARTS):
             left = seconds - (clock() - began)
             share = plan.share / sum(later.share for later in PARTS[number:])
-            run = PartRun(max(0.0, left) * share, tell_of(plan.title), clock)
+            run = PartRun(max(0.0, left) * share, lambda: tell(clock() - began), clock)
             part = report.parts[plan.name]
             part.budget_s = run.seconds
             if plan.needs_model and subject.pace is None:
@@ -120,7 +117,7 @@ def run_full(
                 continue
             part.state = "running"
             keep_all()
-            run.tell("")
+            run.tell()
             _measure_part(plan, subject, run, part, privacy)
         report.state = "finished"
     except KeyboardInterrupt:
@@ -128,6 +125,9 @@ def run_full(
         for part in report.parts.values():
             if part.state == "waiting":
                 part.state, part.note = "skipped", "the run was interrupted"
+    finally:
+        if subject.engine is not None:
+            subject.engine.close()
     keep_all()
     return report
 

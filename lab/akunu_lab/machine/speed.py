@@ -3,14 +3,11 @@
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from akunu_py.bench.bootstrap import NOT_ENOUGH, Ratio
-from akunu_py.bench.runner import Item
-from akunu_py.bench.speed import BASELINE, SpeedReport, run_speed
-from akunu_py.diagnosis.advice import Finding
-from akunu_py.diagnosis.full.planning import TIMED_TOKENS, PartRun, Subject, interleaved, shortened
-from akunu_py.diagnosis.full.report import REPORT_IT, PartFigures
-from akunu_py.engine.engine import Engine
+from akunu_lab.machine.planning import TIMED_TOKENS, PartRun, Subject, interleaved, shortened
+from akunu_lab.machine.report import REPORT_IT, Finding, PartFigures
+from akunu_py.api import Item, Ratio, run_speed
 
+BASELINE = "mlx-lm"
 CATEGORIES = ("edit", "prose")
 """The shipped categories that profit most and least from drafts."""
 _ARMS = {BASELINE: "mlx-lm's loop", "none": "plain decoding", "auto": "decoding with drafts"}
@@ -64,7 +61,7 @@ class SpeedFigures(PartFigures):
             if arm.arm == BASELINE:
                 continue
             found = (
-                f"{NOT_ENOUGH} ({arm.pairs}) to compare with mlx-lm's loop"
+                f"not enough items ({arm.pairs}) to compare with mlx-lm's loop"
                 if arm.ratio is None
                 else f"{arm.ratio_text()} times the speed of mlx-lm's loop"
             )
@@ -86,44 +83,42 @@ class SpeedFigures(PartFigures):
 
 def measure_speed(subject: Subject, run: PartRun) -> SpeedFigures:
     """Decode prompts with mlx-lm's loop and with akunu in turns, until the time is over."""
-    loaded, pace = subject.ready()
+    engine, pace = subject.ready()
     max_tokens = pace.timed_tokens(run.seconds)
-    with Engine(loaded) as engine:
-        engine.compares_rows = False
-        prompts = interleaved(CATEGORIES)
-        items, _ = Item.encoded(prompts, engine.tokenizer, engine.context)
-        report = run_speed(
-            engine,
-            items,
-            drafters=[arm for arm in _ARMS if arm != BASELINE],
-            max_tokens=max_tokens,
-            # The part before measured them, and the engine remembers.
-            with_costs=subject.times is None,
-            progress=lambda done, _total: run.tell(f"{done} replies"),
-            until=run.is_over,
-        )
-    figures = SpeedFigures(max_tokens, tuple(_arm_speeds(report)))
-    if not report.finished:
-        run.so_far = figures if figures.arms else None
-        raise KeyboardInterrupt
-    done = sum(arm.pairs for arm in figures.arms if arm.arm == BASELINE)
-    fewer = f"{done} of {len(items)} prompts" if done < len(items) else ""
-    run.note = ", ".join(filter(None, [fewer, shortened(max_tokens, TIMED_TOKENS)]))
-    return figures
-
-
-def _arm_speeds(report: SpeedReport) -> Iterator[ArmSpeed]:
+    items, _ = Item.encoded(interleaved(CATEGORIES), engine.tokenizer, engine.context)
+    engine.compares_rows = False
+    report = run_speed(
+        engine,
+        items,
+        drafters=[arm for arm in _ARMS if arm != BASELINE],
+        max_tokens=max_tokens,
+        with_costs=not subject.has_costs,
+        progress=lambda _done, _total: run.tell(),
+        until=run.is_over,
+    )
+    engine.compares_rows = True
+    arms: list[ArmSpeed] = []
     for category in CATEGORIES:
         for arm in report.of_category(category).figures():
             of_mlx_lm = arm["median_ratio"]
             ratio = Ratio(None, None, None, 0) if arm["arm"] == BASELINE else of_mlx_lm
-            yield ArmSpeed(
-                category=category,
-                arm=arm["arm"],
-                tokens_per_s=arm["tokens_per_s"],
-                ratio=ratio.ratio,
-                low=ratio.low,
-                high=ratio.high,
-                pairs=arm["pairs"],
-                identical=arm["identical"],
+            arms.append(
+                ArmSpeed(
+                    category=category,
+                    arm=arm["arm"],
+                    tokens_per_s=arm["tokens_per_s"],
+                    ratio=ratio.ratio,
+                    low=ratio.low,
+                    high=ratio.high,
+                    pairs=arm["pairs"],
+                    identical=arm["identical"],
+                )
             )
+    figures = SpeedFigures(max_tokens, tuple(arms))
+    if not report.finished:
+        run.so_far = figures if arms else None
+        raise KeyboardInterrupt
+    done = sum(arm.pairs for arm in arms if arm.arm == BASELINE)
+    fewer = f"{done} of {len(items)} prompts" if done < len(items) else ""
+    run.note = ", ".join(filter(None, [fewer, shortened(max_tokens, TIMED_TOKENS)]))
+    return figures

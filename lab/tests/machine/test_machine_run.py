@@ -1,4 +1,4 @@
-"""The run of `akunu doctor --full`: time, failures, interrupts, and what is kept meanwhile."""
+"""The run of `akunu bench machine`: time, failures, interrupts, and what is kept meanwhile."""
 
 import json
 from dataclasses import replace
@@ -6,18 +6,17 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-from full_reports import FIGURES, MODEL, a_mac
-from machines import FOLDERS
+from machine_reports import FIGURES, MAC, MODEL, PROGRAMS
 
-from akunu_py.diagnosis.facts import read_facts
-from akunu_py.diagnosis.full import run as run_module
-from akunu_py.diagnosis.full.page import KeptReport
-from akunu_py.diagnosis.full.parts import PARTS
-from akunu_py.diagnosis.full.planning import CannotBeMeasuredError, ModelPace, PartRun
-from akunu_py.diagnosis.full.privacy import Privacy
-from akunu_py.diagnosis.full.report import NO_TIME
-from akunu_py.diagnosis.full.run import run_full
-from akunu_py.system.errors import ConfigError
+from akunu_lab.machine import run as run_module
+from akunu_lab.machine.facts import published
+from akunu_lab.machine.page import KeptReport
+from akunu_lab.machine.parts import PARTS
+from akunu_lab.machine.planning import CannotBeMeasuredError, ModelPace, PartRun
+from akunu_lab.machine.privacy import Privacy
+from akunu_lab.machine.report import NO_TIME
+from akunu_lab.machine.run import run_full
+from akunu_py.api import ConfigError
 
 PATH = Path("/Users/joe/model.gguf")
 
@@ -30,6 +29,7 @@ class Parts:
         self.times = {}
         self.kept = []
         self.told = []
+        self.model = MODEL
         self.takes, self.does = takes, does
         parts = tuple(replace(part, measure=self.measure(part.name)) for part in PARTS)
         monkeypatch.setattr(run_module, "PARTS", parts)
@@ -42,10 +42,10 @@ class Parts:
             if isinstance(does, BaseException):
                 raise does
             if name == "memory":
-                subject.facts = MODEL
+                subject.facts = self.model
             if name == "load":
                 subject.pace = ModelPace(0.01, 0.001, 100)
-            run.tell("half of it")
+            run.tell()
             if does is not None:
                 does(run)
             return FIGURES[name]
@@ -55,12 +55,11 @@ class Parts:
     def keep(self, report):
         self.kept.append(json.loads(json.dumps(report.to_dict())))
 
-    def run(self, seconds=100.0, path=PATH, keep=None):
-        system = a_mac()
+    def run(self, seconds=100.0, keep=None):
+        privacy = Privacy([PATH.parent], ["joe"])
         return run_full(
-            path, read_facts(system, "1", FOLDERS), system,
-            privacy=Privacy([PATH.parent], ["joe"]), seconds=seconds, keep=keep or self.keep,
-            tell=lambda text, share: self.told.append((text, share)), clock=lambda: self.now,
+            PATH, published(MAC, privacy, PROGRAMS), privacy=privacy, seconds=seconds,
+            keep=keep or self.keep, tell=self.told.append, clock=lambda: self.now,
         )  # fmt: skip
 
 
@@ -83,8 +82,7 @@ def test_all_parts_are_measured_in_their_order(monkeypatch):
         *["measured"] * 4, "running", *["waiting"] * 5,
     ]  # fmt: skip
     assert parts.kept[-1]["state"] == "finished"
-    assert parts.told[0] == ("the memory that the model needs", 0.0)
-    assert ("the costs of passes: half of it", 0.06) in parts.told
+    assert parts.told == [float(number // 2 + number % 2) for number in range(20)]
 
 
 def test_time_that_is_left_goes_to_later_parts(monkeypatch):
@@ -94,8 +92,8 @@ def test_time_that_is_left_goes_to_later_parts(monkeypatch):
     report = parts.run(seconds=total)
     assert parts.times["memory"] == pytest.approx(shares["memory"])
     # Nobody used anything, so the last one may have all.
-    assert parts.times["sampled"] == pytest.approx(total)
-    assert report.parts["sampled"].budget_s == pytest.approx(total)
+    assert parts.times["reproducible"] == pytest.approx(total)
+    assert report.parts["reproducible"].budget_s == pytest.approx(total)
 
     def load(_run):
         slow.now += 60
@@ -184,9 +182,10 @@ def test_an_interrupt_between_parts(monkeypatch):
     assert "waiting" not in states(report).values()
 
 
-def test_the_toy_is_called_one(monkeypatch, default_model):
-    report = Parts(monkeypatch).run(path=default_model)
-    assert "akunu-tiny is a toy" in " ".join(finding.text for finding in report.findings)
+def test_the_toy_is_called_one(monkeypatch):
+    parts = Parts(monkeypatch)
+    parts.model = replace(MODEL, name="akunu-tiny")
+    assert "akunu-tiny is a toy" in " ".join(finding.text for finding in parts.run().findings)
 
 
 def test_files_are_never_written_over(tmp_path, monkeypatch):
@@ -195,14 +194,15 @@ def test_files_are_never_written_over(tmp_path, monkeypatch):
     first = KeptReport(folder)
     first.write(report)
     # One name of the second pair is taken.
-    (folder / "akunu-doctor-2.json").write_text("mine")
+    (folder / "akunu-machine-2.json").write_text("mine")
     second = KeptReport(folder)
     second.write(report)
     second.write(report)
     assert sorted(path.name for path in folder.iterdir()) == [
-        "akunu-doctor-2.json", "akunu-doctor-3.json", "akunu-doctor-3.md", "akunu-doctor.json", "akunu-doctor.md",
+        "akunu-machine-2.json", "akunu-machine-3.json", "akunu-machine-3.md", "akunu-machine.json",
+        "akunu-machine.md",
     ]  # fmt: skip
-    assert (folder / "akunu-doctor-2.json").read_text() == "mine"
+    assert (folder / "akunu-machine-2.json").read_text() == "mine"
     assert first.page.read_text() == second.page.read_text()
     assert json.loads(second.record.read_text())["state"] == "finished"
 

@@ -1,21 +1,20 @@
 """The part "prefill": time and memory of reading prompts."""
 
+import gc
 from collections.abc import Iterator
 from dataclasses import dataclass
 from statistics import median
 
-from akunu_py.bench.workloads import Prompt
-from akunu_py.diagnosis.advice import Finding, size
-from akunu_py.diagnosis.full.planning import (
+from akunu_lab.machine.asked import ask
+from akunu_lab.machine.planning import (
     TEXT_LENGTHS,
     TRIES,
     CannotBeMeasuredError,
     PartRun,
     Subject,
 )
-from akunu_py.diagnosis.full.report import REPORT_IT, PartFigures
-from akunu_py.engine.engine import Engine
-from akunu_py.models.requirements import requirements
+from akunu_lab.machine.report import REPORT_IT, Finding, PartFigures, size
+from akunu_py.api import Prompt
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,30 +65,32 @@ class PrefillFigures(PartFigures):
 
 def measure_prefill(subject: Subject, run: PartRun) -> PrefillFigures:
     """Prefill prompts of several lengths, and measure time and memory."""
-    loaded, pace = subject.ready()
-    needs = subject.needs or requirements(subject.path)
+    engine, pace = subject.ready()
+    # Caches of earlier parts, which hold each other, are not the prompts' memory.
+    gc.collect()
     lengths: list[PrefillLength] = []
-    with Engine(loaded) as engine:
-        text = "\n\n".join(prompt.last_user_text for prompt in Prompt.load())
-        ids = engine.tokenizer.encode(text)
-        for tokens in TEXT_LENGTHS:
-            if tokens >= min(engine.context, len(ids)):
-                run.note = f"prompts of {tokens:,} tokens do not fit into the context"
-                break
-            if lengths and tokens * pace.prefill_s_per_token > run.left:
-                run.note = f"there was no time for prompts of {tokens:,} tokens"
-                break
-            run.tell(f"{tokens:,} tokens")
-            seconds: list[float] = []
-            peak = 0
-            while len(seconds) < TRIES and (not seconds or run.left > max(seconds)):
-                engine.reset()
-                reply = engine.generate(ids[:tokens], max_tokens=1, drafter="none")
-                seconds.append(reply.prefill_s)
-                peak = max(peak, reply.peak_memory_bytes)
-            foreseen = needs.total_bytes(tokens + 1)
-            lengths.append(PrefillLength(tokens, tuple(seconds), peak, foreseen))
-            run.so_far = PrefillFigures(tuple(lengths))
+    text = "\n\n".join(prompt.last_user_text for prompt in Prompt.load())
+    ids = engine.tokenizer.encode(text)
+    for tokens in TEXT_LENGTHS:
+        if tokens >= min(engine.context, len(ids)):
+            run.note = f"prompts of {tokens:,} tokens do not fit into the context"
+            break
+        if lengths and tokens * pace.prefill_s_per_token > run.left:
+            run.note = f"there was no time for prompts of {tokens:,} tokens"
+            break
+        seconds: list[float] = []
+        peak = 0
+        while len(seconds) < TRIES and (not seconds or run.left > max(seconds)):
+            run.tell()
+            engine.reset()
+            reply = engine.generate(ids[:tokens], max_tokens=1, drafter="none")
+            seconds.append(reply.prefill_s)
+            peak = max(peak, reply.peak_memory_bytes)
+        said = ask("models", "show", str(subject.path), "--context", str(tokens + 1))
+        needs = said["memory"][0]
+        foreseen = said["weights_bytes"] + needs["kv_bytes"] + needs["pass_bytes"]
+        lengths.append(PrefillLength(tokens, tuple(seconds), peak, foreseen))
+        run.so_far = PrefillFigures(tuple(lengths))
     if not lengths:
         raise CannotBeMeasuredError(run.note)
     return PrefillFigures(tuple(lengths))

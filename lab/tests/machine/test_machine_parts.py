@@ -1,4 +1,4 @@
-"""The parts of `akunu doctor --full`, measured with small models; what needs a Mac, with fakes."""
+"""The parts of `akunu bench machine`, measured with small models."""
 
 import itertools
 import os
@@ -8,43 +8,38 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+from machine_reports import MODEL
+from msgspec.structs import replace as replace_fields
 
-from akunu_py.bench.figures import Difference
-from akunu_py.bench.hit_rate import DEFAULT
-from akunu_py.bench.workloads import CATEGORIES, Prompt
-from akunu_py.diagnosis.full import loading, planning, prefill, replies, speed, start
-from akunu_py.diagnosis.full.costs import measure_costs
-from akunu_py.diagnosis.full.loading import measure_load, measure_memory
-from akunu_py.diagnosis.full.planning import (
+from akunu_lab.machine import loading, planning, prefill, replies, rows, speed, start
+from akunu_lab.machine.costs import SizeCost, least_confidence, measure_costs
+from akunu_lab.machine.loading import measure_load, measure_memory
+from akunu_lab.machine.planning import (
     CannotBeMeasuredError,
     ModelPace,
     PartRun,
     Subject,
     interleaved,
 )
-from akunu_py.diagnosis.full.prefill import measure_prefill
-from akunu_py.diagnosis.full.replies import measure_replies
-from akunu_py.diagnosis.full.row_bits import measure_rows
-from akunu_py.diagnosis.full.speed import measure_speed
-from akunu_py.diagnosis.full.start import NoFirstTokenError, first_token_s, measure_start
-from akunu_py.engine.engine import Engine
-from akunu_py.models.pass_times import PassTimes
-from akunu_py.models.session import Session
-from akunu_py.system.errors import ConfigError, MemoryLimitError, ModelFormatError
+from akunu_lab.machine.prefill import measure_prefill
+from akunu_lab.machine.replies import measure_replies
+from akunu_lab.machine.rows import measure_rows
+from akunu_lab.machine.speed import measure_speed
+from akunu_lab.machine.start import NoFirstTokenError, first_token_s, measure_start
+from akunu_py.api import ArmFigures, ConfigError, Engine, Prompt
 
 SLOW = ModelPace(step_s=0.3, prefill_s_per_token=0.01, prompt_tokens=100)
 FAST = ModelPace(step_s=0.01, prefill_s_per_token=0.0005, prompt_tokens=200)
-TIMES = PassTimes(20, (0.1,) * 4, {1: (0.1,), 5: (0.2,)})
 
 
 @pytest.fixture(scope="module")
 def loaded(tiny_gguf):
     """A model with a context of 256 tokens, for all tests."""
-    subject = Subject(tiny_gguf)
-    measure_memory(subject, PartRun(1.0))
+    subject = Subject(tiny_gguf, facts=replace(MODEL, drafting=True))
     assert measure_load(subject, PartRun(1.0)).seconds > 0
     assert subject.pace.step_s > 0
-    return subject
+    yield subject
+    subject.engine.close()
 
 
 @pytest.fixture
@@ -61,8 +56,8 @@ def brief(short, monkeypatch):
         for category in speed.CATEGORIES
     ]
     for part in (replies, speed):
-        monkeypatch.setattr(part, "interleaved", lambda categories: prompts)
-    return replace(short, times=TIMES)
+        monkeypatch.setattr(part, "interleaved", lambda _categories=None: prompts)
+    return replace(short, has_costs=True)
 
 
 def counting(most):
@@ -78,11 +73,12 @@ def counting(most):
     return Counting(0.001)
 
 
-def stopped(words):
-    """A run that is interrupted when it tells these words."""
+def stopped(number):
+    """A run that is interrupted when it tells for the so-many-th time."""
+    told = itertools.count(1)
 
-    def tell(text):
-        if text == words:
+    def tell():
+        if next(told) == number:
             raise KeyboardInterrupt
 
     return PartRun(1e9, tell)
@@ -102,48 +98,29 @@ def test_the_memory_it_needs_and_what_it_is(default_model):
     assert found.limit_bytes > 10**8
 
 
-@pytest.mark.parametrize(
-    ("config", "stored"),
-    [
-        ({"quantization": {"bits": 4}}, "MLX, 4 bit"),
-        ({"quantization_config": {"bits": "x"}}, "MLX"),
-        ({"quantization": 3}, "MLX"),
-        ({}, "MLX"),
-    ],
-)
-def test_what_an_mlx_folder_is_called(tmp_path, monkeypatch, config, stored):
-    """A snapshot in the hub's cache lies in a folder that is called by a hash."""
-    folder = tmp_path / "models--mlx-community--Qwen3-8B-4bit" / "snapshots" / ("0" * 40)
-    folder.mkdir(parents=True)
-    needs = SimpleNamespace(
-        architecture="qwen3", parameters=1, file_bytes=1, dense=False, context=64, rollback=(),
-        weights_bytes=1, cache_bytes=lambda tokens: 2, working_bytes=lambda tokens: 3,
-    )  # fmt: skip
-    monkeypatch.setattr(loading, "requirements", lambda path: needs)
-    monkeypatch.setattr(loading, "read_folder_config", lambda path: config)
-    subject = Subject(folder)
+def test_a_model_in_several_types(monkeypatch):
+    """The one with most bytes gives the name; a folder may have none."""
+    types = [("Q4_K", 5), ("Q6_K", 8), ("Q4_K", 4)]
+    said = {
+        "name": "m", "kind": "GGUF", "architecture": "qwen3", "parameters": 1, "file_bytes": 1,
+        "weights": "dense", "context_length": 64, "drafting": False, "weights_bytes": 1,
+        "memory_limit": 9, "memory": [{"context": 64, "kv_bytes": 2, "pass_bytes": 3}],
+        "quantization": [{"type": name, "bytes": size} for name, size in types],
+    }  # fmt: skip
+    monkeypatch.setattr(loading, "ask", lambda *_arguments: said)
+    subject = Subject(Path("m"))
+    assert measure_memory(subject, PartRun(1.0)).together_bytes == 6
+    assert subject.facts.stored_as == "GGUF, Q4_K"
+    said["quantization"] = []
     measure_memory(subject, PartRun(1.0))
-    assert (subject.facts.name, subject.facts.stored_as) == ("Qwen3-8B-4bit", stored)
-    assert not subject.facts.drafting
+    assert subject.facts.stored_as == "GGUF"
 
 
-def test_a_model_that_does_not_fit_is_not_loaded(tiny_gguf, monkeypatch):
-    def refuse(_models):
-        raise MemoryLimitError("it needs 70 GB; --force loads it anyway")
-
-    monkeypatch.setattr(loading, "check_memory", refuse)
-    subject = Subject(tiny_gguf)
-    with pytest.raises(MemoryLimitError, match="take a smaller model") as caught:
-        measure_load(subject, PartRun(1.0))
-    assert "--" not in str(caught.value)
-    assert subject.loaded is None
-
-
-@pytest.mark.parametrize("measure", [measure_memory, measure_load])
-def test_a_file_that_is_no_model(tmp_path, measure):
-    (tmp_path / "m.gguf").write_bytes(b"GGUF" + bytes(100))
-    with pytest.raises(ModelFormatError):
-        measure(Subject(tmp_path / "m.gguf"), PartRun(1.0))
+def test_a_file_that_is_no_model(tmp_path):
+    path = tmp_path / "m.gguf"
+    path.write_bytes(b"GGUF" + bytes(100))
+    with pytest.raises(ConfigError, match=r"m\.gguf"):
+        measure_memory(Subject(path), PartRun(1.0))
 
 
 def test_replies_are_as_long_as_the_time_lets_them_be():
@@ -163,12 +140,12 @@ def test_rounds_that_fit(seconds, step_s, rounds):
 
 
 def test_any_beginning_of_the_prompts_has_all_categories():
-    prompts = interleaved(CATEGORIES)
+    prompts = interleaved()
     assert sorted(prompt.id for prompt in prompts) == sorted(one.id for one in Prompt.load())
     sessions = [key for key, _ in itertools.groupby(prompts, key=lambda item: item.session)]
     assert len(sessions) == len(set(sessions)), "turns of a session follow each other"
     categories = [key for key, _ in itertools.groupby(prompt.category for prompt in prompts)]
-    assert categories[:7] == list(CATEGORIES)
+    assert len(set(categories[:7])) == 7
     edits = [len(prompt.last_user_text) for prompt in prompts if prompt.category == "edit"]
     assert edits == sorted(edits)
 
@@ -177,8 +154,8 @@ def test_rows(short):
     run = PartRun(1000.0)
     found = measure_rows(short, run)
     assert found.equal
-    assert found.reproducible_equal
-    assert (found.by_size[-1].rows, found.context, found.different_sizes) == (33, 128, ())
+    assert (found.by_size[-1].rows, found.context) == (33, 128)
+    assert {one.different for one in found.by_size} == {0}
     assert run.note == ""
     slow = PartRun(0.0)
     found = measure_rows(short, slow)
@@ -186,24 +163,24 @@ def test_rows(short):
     assert "more than 9 rows were left out" in slow.note
 
 
-def test_rows_as_a_gpu_may_compute_them(short, monkeypatch):
-    """Plain passes differ, reproducible ones do not."""
-    monkeypatch.setattr(Session, "bit_equal_to", lambda self, most: most * self._reproducible)
-    found = measure_rows(short, PartRun(0.0))
-    assert (found.equal, found.reproducible_equal) == (False, True)
+@pytest.mark.parametrize("behind", [0, 128])
+def test_rows_as_a_gpu_may_compute_them(short, monkeypatch, behind):
+    """Passes of several rows differ, behind a long text alone or everywhere."""
+    real = rows._probabilities
+
+    def rounded(engine, place, sizes):
+        found = real(engine, place, sizes)
+        return found + 1e-9 * (max(sizes) > 4 and place >= behind)
+
+    monkeypatch.setattr(rows, "_probabilities", rounded)
+    found = measure_rows(short, PartRun(1000.0))
+    assert not found.equal
+    assert [one.rows for one in found.by_size if one.different] == (
+        [] if behind else [5, 6, 8, 9, 13, 17, 25, 33]
+    )
 
 
-def test_a_model_that_cannot_go_back(short, monkeypatch):
-    """As one with a cache of an unknown kind: nothing is drafted, and no pass is reproducible."""
-    real = Session.__init__
-
-    def refuse(self, model, *, context, reproducible=False, **options):
-        if reproducible:
-            raise ConfigError("this model keeps its context in a cache that cannot go back")
-        real(self, model, context=context, **options)
-
-    monkeypatch.setattr(Session, "__init__", refuse)
-    assert measure_rows(short, PartRun(0.0)).reproducible_equal is None
+def test_a_model_that_cannot_go_back(short):
     subject = replace(short, facts=replace(short.facts, drafting=False))
     with pytest.raises(CannotBeMeasuredError, match="cannot go back"):
         measure_replies(subject, PartRun(1.0))
@@ -217,8 +194,9 @@ def test_prefill_and_its_memory(short, monkeypatch):
     for length in found.lengths:
         assert len(length.seconds) == 3
         # Other tests' models are in the memory of this process, too.
-        assert length.peak_bytes > short.facts.file_bytes
-        assert length.foreseen_bytes == short.needs.total_bytes(length.tokens + 1)
+        assert length.peak_bytes > 0
+        assert length.foreseen_bytes > 0
+    assert found.lengths[1].foreseen_bytes > found.lengths[0].foreseen_bytes
     assert run.note == "prompts of 256 tokens do not fit into the context"
 
 
@@ -237,19 +215,14 @@ def test_prefill_in_a_context_that_is_too_short(short, monkeypatch):
 
 
 @pytest.mark.slow
-def test_costs(loaded, tmp_path, monkeypatch):
-    monkeypatch.setenv("AKUNU_CACHE_DIR", str(tmp_path))
-    told = []
+def test_costs(loaded):
     subject = replace(loaded, pace=ModelPace(1e-5, 1e-5, 10))
-    found = measure_costs(subject, PartRun(1.0, told.append))
+    found = measure_costs(subject, PartRun(1.0))
     assert (found.rounds, found.context_tokens) == (9, 128)
     assert [one.rows for one in found.sizes][:3] == [1, 2, 3]
     assert all(one.low <= one.cost <= one.high for one in found.sizes)
     assert found.step_bytes > 0
-    assert "round 10 of 10" in told
-    assert subject.times.unit_s == found.plain_step_s
-    # As `akunu tune`, so that replies know it from now on.
-    assert list((tmp_path / "costs").iterdir())
+    assert subject.has_costs
 
 
 def test_costs_of_a_slow_machine_have_no_ratio(short):
@@ -261,17 +234,39 @@ def test_costs_of_a_slow_machine_have_no_ratio(short):
     assert "no time for 5 rounds" in run.note
 
 
-def test_a_context_that_is_too_short_for_passes(short):
-    model = short.loaded
-    model = replace(model, description=replace(model.description, context=64))
-    with pytest.raises(CannotBeMeasuredError, match="64 tokens is too short"):
-        measure_costs(replace(short, loaded=model), PartRun(1.0))
+def test_a_context_that_is_too_short_for_passes(tiny_gguf):
+    engine = Engine.load(tiny_gguf, context=64)
+    subject = Subject(tiny_gguf, engine=engine, pace=SLOW)
+    with engine, pytest.raises(CannotBeMeasuredError, match="do not fit into the context"):
+        measure_costs(subject, PartRun(1.0))
+
+
+def test_the_interval_of_a_cost():
+    """Other work slows some rounds, plain steps and passes alike: their ratio stays."""
+    slow = (1.0, 1.0, 3.0, 1.0, 3.0, 1.0)
+    plain = tuple(0.01 * factor for factor in slow for _ in range(2))
+    found = SizeCost.of(5, [0.02 * factor for factor in slow], plain)
+    assert (found.cost, found.pass_s) == (2.0, 0.02)
+    assert found.low <= 2.0 <= found.high
+    assert found.pays_from == least_confidence(2.0, 4)
+    assert SizeCost.of(5, [0.02] * 4, plain[:8]).cost is None
+
+
+@pytest.mark.parametrize(
+    ("cost", "size", "least"), [(1.5, 1, 0.5), (1.75, 2, 0.5), (2.0, 1, None), (1.0, 0, None)]
+)
+def test_from_when_drafts_pay(cost, size, least):
+    assert least_confidence(cost, size) == (least and pytest.approx(least))
 
 
 @pytest.mark.parametrize(("temperature", "reproducible"), [(0.0, False), (0.8, False), (0.0, True)])
 def test_replies_with_and_without_drafting(brief, temperature, reproducible):
     run = counting(1)
+    if reproducible:
+        # It takes the place of the engine, which other tests need.
+        brief = replace(brief, engine=Engine.load(brief.path))
     found = measure_replies(brief, run, temperature=temperature, reproducible=reproducible)
+    assert brief.engine.reproducible == reproducible
     assert (found.temperature, found.reproducible) == (temperature, reproducible)
     assert (found.prompts, found.identical, found.differences) == (2, 2, ())
     assert (found.shipped, found.left_out, found.max_tokens) == (16, 0, 16)
@@ -281,22 +276,22 @@ def test_replies_with_and_without_drafting(brief, temperature, reproducible):
 
 def test_replies_that_differ_are_named(brief, monkeypatch):
     """As on a device where rows of a pass are not bit-equal: there is the place and the margin."""
-    names = []
+    real = ArmFigures.identity
 
-    def run_hit_rate(engine, prompts, config, **options):
-        assert (config.drafter, config.draft_budget) == ("auto", "always")
-        # It decodes plainly beside: its default of another drafter must not sneak in.
-        assert config.drafter != DEFAULT.drafter
-        report = run(engine, prompts[:1], config)
-        names.extend(one.item.id for one in report.runs)
-        return replace(report, differences={names[0]: Difference(15, 0.25)})
+    def differing(self, other, logits=None):
+        assert logits is not None
+        (run,) = self.runs
+        ids = run.replies[other].token_ids
+        changed = replace_fields(run.replies[other], token_ids=(*ids[:-1], ids[-1] + 1))
+        run = replace_fields(run, replies={**run.replies, other: changed})
+        return real(ArmFigures((run,), self.arm), other, logits)
 
-    run = replies.run_hit_rate
-    monkeypatch.setattr(replies, "run_hit_rate", run_hit_rate)
-    found = measure_replies(brief, PartRun(0.0))
+    monkeypatch.setattr(ArmFigures, "identity", differing)
+    found = measure_replies(brief, counting(0))
     (difference,) = found.differences
     assert (found.prompts, found.identical) == (1, 0)
-    assert (difference.prompt, difference.token, difference.margin) == (names[0], 15, 0.25)
+    assert (difference.prompt, difference.token) == ("edit/0", 15)
+    assert difference.margin >= 0
 
 
 def test_no_prompt_fits(brief, monkeypatch):
@@ -333,20 +328,20 @@ def test_speed_has_ratios_with_enough_prompts(brief):
 
 
 @pytest.mark.parametrize(
-    ("measure", "words", "kept"),
+    ("measure", "number", "kept"),
     [
-        pytest.param(measure_replies, "3 replies", lambda found: found.prompts == 1, marks=pytest.mark.slow),
-        pytest.param(measure_replies, "1 replies", None, marks=pytest.mark.slow),
-        (measure_speed, "5 replies", lambda found: [arm.pairs for arm in found.arms] == [1, 1, 1]),
-        (measure_speed, "1 replies", None),
-        (measure_prefill, "32 tokens", lambda found: [one.tokens for one in found.lengths] == [16]),
-        (measure_prefill, "16 tokens", None),
+        pytest.param(measure_replies, 4, lambda found: found.prompts == 1, marks=pytest.mark.slow),
+        pytest.param(measure_replies, 1, None, marks=pytest.mark.slow),
+        (measure_speed, 6, lambda found: [arm.pairs for arm in found.arms] == [1, 1, 1]),
+        (measure_speed, 1, None),
+        (measure_prefill, 4, lambda found: [one.tokens for one in found.lengths] == [16]),
+        (measure_prefill, 1, None),
     ],
 )  # fmt: skip
-def test_an_interrupt_keeps_what_is_finished(brief, monkeypatch, measure, words, kept):
+def test_an_interrupt_keeps_what_is_finished(brief, monkeypatch, measure, number, kept):
     monkeypatch.setattr(planning, "TIMED_TOKENS", 16)
     monkeypatch.setattr(prefill, "TEXT_LENGTHS", (16, 32))
-    run = stopped(words)
+    run = stopped(number)
     with pytest.raises(KeyboardInterrupt):
         measure(brief, run)
     assert run.so_far is None if kept is None else kept(run.so_far)

@@ -1,0 +1,1 @@
+"""A model measured on this machine: `akunu bench machine`."""
