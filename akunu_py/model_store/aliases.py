@@ -38,6 +38,8 @@ def load_aliases() -> dict[str, str]:
     Raises ConfigError for a file that cannot be read or has other content.
     """
     path = aliases_path()
+    if _are_off():
+        return {}
     try:
         with open_to_read(path) as stream:
             content = stream.read(_MOST_BYTES + 1)
@@ -91,9 +93,14 @@ def _is_target(target: str) -> bool:
     return 0 < len(target) <= _MOST_TARGET and target.isprintable()
 
 
+def _are_off() -> bool:
+    # Whatever lies beside the null device is not the user's.
+    return str(config_path()) == os.devnull
+
+
 def _write(aliases: Mapping[str, str]) -> None:
     path = aliases_path()
-    if str(config_path()) == os.devnull:
+    if _are_off():
         raise ConfigError("settings are switched off (AKUNU_CONFIG), and aliases with them")
     # A JSON string without control characters is also a TOML string.
     lines = (

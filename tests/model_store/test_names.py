@@ -19,7 +19,7 @@ from akunu_py.model_store.names import (
     resolve_model,
 )
 from akunu_py.system.errors import ConfigError, HubError
-from akunu_py.system.settings import load_settings
+from akunu_py.system.settings import config_path, load_settings
 
 REPOSITORY = {
     "m-Q4_K_M.gguf": b"four",
@@ -307,11 +307,15 @@ def test_alias_files_that_are_no_files(hub_cache):
         load_aliases()
 
 
-def test_aliases_without_settings(monkeypatch):
-    monkeypatch.setenv("AKUNU_CONFIG", os.devnull)
+def test_aliases_without_settings(hub_cache, monkeypatch):
+    """A file beside the null device, here one of this test's own, is neither read nor written."""
+    save_alias("left", "behind")
+    monkeypatch.setattr(os, "devnull", str(config_path()))
     assert load_aliases() == {}
+    content = aliases_path().read_bytes()
     with pytest.raises(ConfigError, match="switched off"):
         save_alias("x", "y")
+    assert aliases_path().read_bytes() == content
 
 
 def test_odd_entries_of_the_cache_hide_no_others(hub_cache):
