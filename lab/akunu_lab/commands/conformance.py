@@ -11,6 +11,7 @@ import click
 from akunu_lab.conformance.client import Client
 from akunu_lab.conformance.examined import examine
 from akunu_lab.conformance.rows import ROWS, result_of
+from akunu_lab.study.printing import printable
 from akunu_py.api import Command, ConfigError
 
 
@@ -40,7 +41,7 @@ def conformance(url: str, model: str | None, api_key_file: Path | None, as_json:
     if not (as_json or click.get_current_context().find_root().params.get("quiet")):
         context = "unknown" if server.context is None else f"{server.context} tokens"
         said = f"{server.model} at {server.client.url}, context {context}"
-        click.echo(_printable(said), err=True)
+        click.echo(printable(said), err=True)
     results = []
     for row in ROWS:
         results.append(result_of(row, server))
@@ -49,7 +50,7 @@ def conformance(url: str, model: str | None, api_key_file: Path | None, as_json:
             line = f"{result.number:2}  {result.state}  {result.rule}"
             if result.reason:
                 line += f": {result.reason}"
-            click.echo(_fitted(_printable(line)))
+            click.echo(_fitted(printable(line)))
     counts = {
         state: sum(result.state == state for result in results)
         for state in ("passed", "failed", "skipped")
@@ -76,11 +77,6 @@ def _first_key(path: Path) -> str:
     if not keys:
         raise ConfigError(f"{path} has no API key; write one on a line of its own")
     return keys[0]
-
-
-def _printable(text: str) -> str:
-    """Return a line without the control characters by which a server could command a terminal."""
-    return "".join(one if one.isprintable() else "\N{REPLACEMENT CHARACTER}" for one in text)
 
 
 def _fitted(line: str) -> str:

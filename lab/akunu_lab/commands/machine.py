@@ -1,12 +1,12 @@
 """`akunu bench machine`: a model measured on this machine, and a page about it."""
 
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
-from akunu_py.api import Command, ConfigError, Measurement, measuring, printable
+from akunu_lab.study.printing import printable
+from akunu_py.api import Command, ConfigError, Measurement, measuring
 
 if TYPE_CHECKING:
     from akunu_lab.machine.report import FullReport
@@ -81,10 +81,10 @@ def machine(bench: Measurement, minutes: float, output: Path, *, as_json: bool) 
             click.echo(printable(f"{finding.severity}: {finding.text}\n  {finding.advice}"))
     if unwritten:
         # What took minutes to measure is not lost.
-        click.echo(printable(page(report), sys.stderr), err=True)
+        click.echo(printable(page(report)), err=True)
         raise unwritten[0]
     where = f"The page is {kept.page}, its figures {kept.record}. Read it before you publish it."
-    click.echo(printable(where, sys.stderr), err=True)
+    click.echo(printable(where), err=True)
     if report.state == "interrupted":
         click.echo("Interrupted: the page has what was measured until then.", err=True)
         raise click.exceptions.Exit(_INTERRUPTED)
