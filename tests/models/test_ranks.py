@@ -281,5 +281,5 @@ def test_a_file_of_hosts_starts_the_ranks(tmp_path, model):
 def test_another_command_is_refused(tmp_path, model):
     results = run(tmp_path, 2, [*AKUNU, "tune", str(model)])
     for code, _, errors in results:
-        assert code == 2
+        assert code == 2, errors
         assert "akunu tune runs on one machine" in errors
