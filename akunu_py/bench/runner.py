@@ -105,7 +105,7 @@ class Finished(Protocol):
     """Keeps finished items by key, so that an interrupted run can go on."""
 
     def get(self, key: str, kind: type[T]) -> T | None:
-        """Return what was kept, as a value of this type; None if nothing was."""
+        """Return the kept value of this type; None if there is none."""
 
     def put(self, key: str, item: object) -> None:
         """Keep an item."""

@@ -124,7 +124,7 @@ def _head(result: "BenchResult", config: "GenerationConfig") -> str:
 
 
 def _changed(config: "GenerationConfig") -> str:
-    """Return what is not by default in how is drafted, on a line of its own."""
+    """Return the options of drafting that are not the defaults, on a line."""
     found = [f"{name.replace('_', ' ')} {value}" for name, value in config.draft_options.items()]
     return f"\n{', '.join(found)}" if found else ""
 

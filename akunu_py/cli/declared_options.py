@@ -52,7 +52,7 @@ def spellings(declared: DeclaredOption) -> tuple[str, ...]:
 
 
 def names_of(*options: DeclaredOption) -> dict[str, str]:
-    """Return what users call each option, by name."""
+    """Return the users' name of each option, by name."""
     return {one.name: spellings(one)[-1].partition("/")[0] for one in options}
 
 

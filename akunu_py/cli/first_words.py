@@ -196,7 +196,7 @@ def _refuse_foreign_options(words: list[str]) -> None:
 
 
 def foreign_option(name: str, command: str | None = None) -> str | None:
-    """Return what is said of an option that another program or command has, or None."""
+    """Return the hint for an option that another program or command has, or None."""
     said: str | None
     if command == "launch":
         said = "options of the agent go after --"

@@ -183,7 +183,7 @@ _LOOP = "The reply repeated itself and was ended; akunu config set stop-loops fa
 
 
 def _piped_text(path: Path | None, *, from_stdin: bool) -> str:
-    """Return what standard input has for the prompt, "" where nobody asked for it or piped it."""
+    """Return the prompt's part from standard input, "" where nobody asked for it or piped it."""
     from_stdin = from_stdin or str(path) == "-"
     # A terminal is read only when it is asked for, what is piped in always.
     # mlx.launch gives every rank a pipe, which never ends.

@@ -16,7 +16,7 @@ _SPECIAL_PREFIX, _SPECIAL_SUFFIX = "tokenizer.ggml.", "_token_id"
 
 
 def describe_header(path: Path, *, tensors: bool) -> dict[str, Any]:
-    """Return what is known of the model of a GGUF file; any part of a split one will do."""
+    """Return the facts of the model of a GGUF file; any part of a split one will do."""
     from akunu_py.gguf.reader import GGUFFile  # numpy would slow --help down
 
     with GGUFFile.open(path) as file:
@@ -24,7 +24,7 @@ def describe_header(path: Path, *, tensors: bool) -> dict[str, Any]:
 
 
 def describe(file: "GGUFFile", *, tensors: bool = True) -> dict[str, Any]:
-    """Return what is known of a model as values that JSON can hold.
+    """Return the facts of a model as values that JSON can hold.
 
     Whatever has not the type it should have is left out (None), for this is how one looks at a
     file that cannot be loaded.
@@ -136,7 +136,7 @@ def _json_value(value: "MetadataValue") -> Any:
 
 
 def header_lines(record: Mapping[str, Any]) -> Iterator[str]:
-    """Yield what `describe` gives as lines for people: no control characters, none of them long."""
+    """Yield the facts of `describe` as lines: no control characters, none of them long."""
     tokenizer = record["tokenizer"]
     special = ", ".join(
         f"{_plain(name)} {token['id']}"

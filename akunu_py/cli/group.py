@@ -281,7 +281,7 @@ class RootGroup(CommandGroup):
 
 
 def _of_system(error: OSError) -> str:
-    """Return what an error of the operating system means to a user."""
+    """Return a message for a user about an error of the operating system."""
     try:
         Path.cwd()
     except OSError:

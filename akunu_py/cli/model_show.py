@@ -125,7 +125,7 @@ def _print(
 def describe_model(
     path: Path, context: int | None, kv_start: int = 0, adapter: str | None = None
 ) -> dict[str, Any]:
-    """Return what is known of a GGUF file's or an MLX folder's model, as JSON can hold it.
+    """Return the facts of a GGUF file's or an MLX folder's model, as JSON can hold them.
 
     `context`, in tokens, is what memory is reckoned for, with an `adapter` if one is given;
     quantized caches begin at `kv_start`. Raises as `akunu_py.models.requirements`.
@@ -198,7 +198,7 @@ def describe_model(
 
 
 def _adapter(given: str, *, dense: bool) -> dict[str, Any]:
-    """Return what is known of an adapter that fits a model."""
+    """Return the facts of an adapter that fits a model."""
     from akunu_py.models.adapter_files import open_adapter  # imports MLX
 
     found = open_adapter(given)
@@ -216,7 +216,7 @@ def _check_context(given: int | None, most: int) -> None:
 
 
 def _head_sizes(path: Path, contexts: Iterable[int]) -> dict[str, Any] | None:
-    """Return what a model's head adds to its memory, or why akunu cannot run it; None without."""
+    """Return the memory of a model's head, or why akunu cannot run it; None without one."""
     from akunu_py.models.requirements import requirements  # imports MLX
 
     try:
@@ -340,7 +340,7 @@ def _lines(record: Mapping[str, Any]) -> Iterator[str]:
 
 
 def remote_model(name: str, settings: Settings) -> dict[str, Any] | None:
-    """Return what the hub says of a model, as JSON can hold it; of a repository all its models.
+    """Return the hub's facts of a model, as JSON can hold them; of a repository all its models.
 
     None for a model that is on this machine, and where HF_HUB_OFFLINE forbids to ask. Raises
     ConfigError for a name that means nothing there.
@@ -373,7 +373,7 @@ def remote_model(name: str, settings: Settings) -> dict[str, Any] | None:
 
 
 def remote_lines(record: Mapping[str, Any]) -> Iterator[str]:
-    """Yield what `remote_model` returned as text."""
+    """Yield the facts that `remote_model` returned as lines."""
     yield f"{record['repository']} is on the hub, not on this machine"
     for model in record["models"]:
         files = f" in {model['files']} files" * (model["files"] > 1)

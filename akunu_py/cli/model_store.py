@@ -121,7 +121,7 @@ def remove(names: tuple[str, ...], with_file: bool, yes: bool) -> None:
 
 
 def _find(name: str, settings: Settings) -> tuple[HubName, CachedRepository] | Path:
-    """Return what a name means, if akunu fetched it; the default model by its path."""
+    """Return the model of a name, if akunu fetched it; the default model by its path."""
     meant = locate(name, settings)
     if isinstance(meant, PackagedModel):
         place = fetched_model_path()

@@ -176,7 +176,7 @@ def statistics_line(result: "GenerationResult") -> str:
 
 
 def remarks(result: "GenerationResult", *, end: bool = True) -> list[str]:
-    """Return what is to be said of a reply beside its figures: not exact, how it ended.
+    """Return the remarks on a reply beside its figures: not exact, how it ended.
 
     Without `end` the last is left out.
     """
@@ -196,7 +196,7 @@ def remarks(result: "GenerationResult", *, end: bool = True) -> list[str]:
 
 
 def _time_saved_text(saved: tuple[float, float] | None) -> str:
-    """Return what drafting saved or cost, in whole percent; "" where it may be nothing."""
+    """Return the gain or loss by drafting, in whole percent; "" where it may be nothing."""
     if saved is None:
         return ""
     # Towards zero: no end claims more than the estimate does.

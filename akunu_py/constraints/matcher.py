@@ -50,7 +50,7 @@ _MOST_SHOWN = 60
 
 
 def reason_of(said: str) -> str:
-    """Return what llguidance says in an error, without its drawings of the place."""
+    """Return the message of an error of llguidance, without its drawings of the place."""
     said = said.strip().partition("\n<")[0]
     # llguidance's own words for a limit of its numbers, such as 65,535 symbols of a grammar.
     if said.startswith("panic"):
@@ -138,7 +138,7 @@ class Matcher:
         return self._ended or bool(self._inner.is_accepting())
 
     def mask(self, path: Sequence[int]) -> Mask:
-        """Return what may follow a path: all tokens if it is not allowed, none at a dead end.
+        """Return the tokens that may follow a path: all if it is not allowed, none at a dead end.
 
         Raises ConstraintError at a dead end of the reply itself.
         """

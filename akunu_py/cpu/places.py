@@ -158,7 +158,7 @@ def compiler() -> list[str]:
 
 
 def identity_of_compiler() -> str:
-    """Return what tells compilers apart; an empty text if there is none."""
+    """Return a text that tells compilers apart; empty if there is none."""
     with suppress(OSError):
         program, *options = compiler()
         return f"{shlex.join([program, *options])} {Path(program).stat().st_mtime_ns}"
@@ -171,7 +171,7 @@ def remember(note: Path, reason: str) -> None:
 
 
 def remembered(note: Path) -> str:
-    """Return what was written for this compiler; an empty text if nothing was."""
+    """Return the failure that was recorded for this compiler; empty if none was."""
     with suppress(OSError):
         compiler_then, _, reason = note.read_text(encoding="utf-8").partition("\n")
         return reason if compiler_then == identity_of_compiler() else ""
@@ -179,7 +179,7 @@ def remembered(note: Path) -> str:
 
 
 def taken_news() -> list[str]:
-    """Return what became of builds, if nobody was told yet."""
+    """Return the outcome of builds that nobody was told of yet."""
     lines = []
     for store in stores():
         with suppress(OSError):

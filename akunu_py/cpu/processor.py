@@ -42,12 +42,12 @@ def options(level: str) -> list[str]:
 
 
 def identity(level: str) -> str:
-    """Return what tells machines apart whose libraries of a level differ."""
+    """Return a text that tells machines apart whose libraries of a level differ."""
     return "\n".join(_cpuinfo()) if level == "native" else ""
 
 
 def _cpuinfo() -> list[str]:
-    """Return what Linux says of the first processor, without what changes."""
+    """Return Linux's description of the first processor, without values that change."""
     lines = Path("/proc/cpuinfo").read_text(errors="replace").split("\n\n")[0].splitlines()
     return [
         line for line in lines if line.lower().startswith(("flags", "feat", "model", "cpu part"))

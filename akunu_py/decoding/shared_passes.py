@@ -75,7 +75,7 @@ class Company:
         return self.rate.value * (below + (rows - whole) * (above - below) - 1.0)
 
     def curve(self, longest: int) -> CostCurve:
-        """Return what 1 to `longest` positions of a reply cost in its share of a plain pass."""
+        """Return the costs of 1 to `longest` positions of a reply, in its share of a plain pass."""
         costs = (self.costs.cost(self.context, rows) for rows in range(1, longest + 1))
         return CostCurve(
             {rows: 1.0 + self.replies * (cost - 1.0) for rows, cost in enumerate(costs, start=1)}

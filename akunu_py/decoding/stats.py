@@ -45,7 +45,7 @@ def step_detail(
     position: int,
     length: LengthTrace | None = None,
 ) -> StepDetail:
-    """Return what a step did with each drafted token.
+    """Return the detail of a step: what became of each drafted token.
 
     A token was tested if its parent was accepted or if it has none. `position` is the position of
     the step's first token, counted from the beginning of the prompt; `length` explains the length

@@ -188,7 +188,7 @@ class DraftModelDrafter(Drafter):
         return drawn
 
     def _goes_on(self, limit: int, before: Draft) -> GoesOn | None:
-        """Return what decides whether to draw another token; None for nothing but the limit."""
+        """Return the rule that decides whether to draw another token; None for the limit alone."""
         rule = self._rule
         if rule is None:
             return None

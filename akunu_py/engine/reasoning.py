@@ -125,7 +125,7 @@ def reasoning_marks(tokenizer: Tokenizer) -> Mapping[int, str]:
 
 
 def opening_of(prompt_end: str, tokenizer: Tokenizer, *, space: bool = False) -> "Opening":
-    """Return what may come before the answer of a reply to this prompt.
+    """Return the reasoning that may come before the answer to this prompt.
 
     Reasoning may, if the prompt opens it or the vocabulary has its markers as tokens. `space` is as
     in `Opening`.

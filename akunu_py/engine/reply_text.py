@@ -111,7 +111,7 @@ class ReplyText:
         return self._with_sources(self._released(text, ended=True))
 
     def _released(self, text: str, *, ended: bool = False) -> str:
-        """Return what can be shown after more text; all of it where the reply has `ended`."""
+        """Return the text to show after more text; all of it where the reply has `ended`."""
         parts = [(False, TextPiece(text, begin=self._end))]
         self._held += text
         self._end += len(text)

@@ -104,7 +104,7 @@ def models_below(
 
 
 def _missing_half(folder: Path, files: Collection[str]) -> str:
-    """Return what makes a folder half an MLX model, "" for any other folder."""
+    """Return the reason why a folder is half an MLX model, "" for any other folder."""
     if fnmatch.filter(files, "model*.safetensors"):
         return "config.json"
     is_model = "tokenizer_config.json" in files or "model_type" in _config(folder)

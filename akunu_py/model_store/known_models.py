@@ -315,7 +315,7 @@ class KnownModel:
 
     @property
     def description(self) -> str:
-        """Return what the name stands for, with its size where that is known, and licence."""
+        """Return the model of the name, with its size where that is known, and licence."""
         return _described(self.hub_name, self.num_bytes, self.licence)
 
     @property

@@ -141,7 +141,7 @@ def resolve_model(name: str | None, settings: Settings, *, download: bool = True
 
 
 def friendly_name(path: Path) -> str:
-    """Return what people call the model at a path: by its file, its folder or its repository.
+    """Return the usual name of the model at a path: that of its file, folder or repository.
 
     Names inside files do not help: quantizers leave those of training runs there. The name is
     one harmless line of Unicode, whatever bytes the file system has.
@@ -161,7 +161,7 @@ def friendly_name(path: Path) -> str:
 
 
 def locate(name: str, settings: Settings) -> HubName | PackagedModel | Path:
-    """Return what a name stands for, without fetching anything.
+    """Return the model that a name stands for, without fetching anything.
 
     That is a user's path, a model on the hub, or the default one on the package index.
 
@@ -172,7 +172,7 @@ def locate(name: str, settings: Settings) -> HubName | PackagedModel | Path:
 
 
 def fetchable(name: str) -> HubName | PackagedModel:
-    """Return what a stranger's name stands for; neither files nor aliases are looked at.
+    """Return the model of a stranger's name; neither files nor aliases are looked at.
 
     Raises ConfigError for a name of nothing that can be fetched.
     """
@@ -270,7 +270,7 @@ def own_names(repository: str, models: Sequence[ModelFiles]) -> list[HubName]:
 
 @contextlib.contextmanager
 def _target(name: str) -> Iterator[str]:
-    """Yield what an alias stands for, other names as they are; errors of an alias name it."""
+    """Yield the names that an alias stands for, others as they are; errors of an alias name it."""
     aliases = load_aliases() if is_alias_name(name) else {}
     try:
         yield aliases.get(name, name)
@@ -359,7 +359,7 @@ def _meaning(name: str, settings: Settings) -> HubName | PackagedModel | Path:
 
 
 def _published(name: str) -> HubName | PackagedModel | None:
-    """Return what anybody can fetch by a name; None for another kind of name."""
+    """Return the model that anybody can fetch by a name; None for another kind of name."""
     if name.casefold() in {SMOLLM2.name, SMOLLM2.title.casefold()}:
         return SMOLLM2
     if (known := known_model(name)) is not None:

@@ -122,7 +122,7 @@ class Adapter:
         return sum(math.prod(factor.shape) for factor in factors)
 
     def reader(self) -> Callable[[str], mx.array]:
-        """Return what reads a tensor by name, as float32 and as the file has it.
+        """Return readers of a tensor by name, as float32 and as the file has it.
 
         It raises ModelFormatError for NaN and for numbers that no adapter has.
         """

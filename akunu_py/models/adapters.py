@@ -214,7 +214,7 @@ def _seen_shape(module: nn.Module | None) -> tuple[int, ...] | None:
 
 
 def _factors(target: _Target, read: Callable[[str], mx.array]) -> tuple[mx.array, mx.array]:
-    """Return what is added to a layer, scaled: [..., out, r] and [..., r, in], in float32.
+    """Return the adapter of a layer, scaled: [..., out, r] and [..., r, in], in float32.
 
     The factors of several tensors stand in blocks along a diagonal.
     """

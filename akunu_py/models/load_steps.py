@@ -54,7 +54,7 @@ def evaluate(model: nn.Module) -> Steps[None]:
 
 
 def class_and_arguments(model: nn.Module) -> tuple[str, object]:
-    """Return what a model is beside its weights; mlx-lm's classes keep it as `args` or `config`."""
+    """Return a model's configuration, which mlx-lm's classes keep as `args` or `config`."""
     return type(model).__module__, getattr(model, "args", None) or getattr(model, "config", None)
 
 

@@ -32,14 +32,14 @@ _OF_GGUF = {
 
 
 def recommended_in_folder(folder: Path) -> Recommended:
-    """Return what generation_config.json recommends; raises ModelFormatError if it is not JSON."""
+    """Return the settings of generation_config.json; raises ModelFormatError if it is not JSON."""
     path = folder / _FILE
     entries = read_json(path) if os.path.lexists(path) else {}
     return recommended(entries, _OF_TRANSFORMERS, _FILE)
 
 
 def recommended_in_gguf(metadata: Mapping[str, object]) -> Recommended:
-    """Return what a GGUF file's metadata recommend."""
+    """Return the settings that a GGUF file's metadata recommend."""
     if metadata.get(_WINDOW) == 0:  # as llama.cpp turns the penalty off
         metadata = {name: metadata[name] for name in metadata.keys() - {_WINDOW, _PENALTY}}
     return recommended(metadata, _OF_GGUF, f"{_SAMPLING}* in the GGUF file")

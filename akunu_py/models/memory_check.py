@@ -52,7 +52,7 @@ class PlannedModel:
     """The prediction head: "own", the path of another, or None for none."""
 
     def requirements(self) -> "Requirements":
-        """Return what it needs; raises as `requirements` does."""
+        """Return the memory it needs; raises as `requirements` does."""
         from akunu_py.models.requirements import requirements  # builds the model
 
         path = self.path.expanduser()

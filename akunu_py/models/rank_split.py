@@ -111,7 +111,7 @@ class Split:
     """Whether the class changes further weights, so that it must see all of them."""
 
     def part_of(self, path: str, shape: tuple[int, ...]) -> Kept | None:
-        """Return what this rank keeps of a dense parameter of that shape; None for all of it.
+        """Return the part of a dense parameter of that shape that this rank keeps; None for all.
 
         Raises ConfigError for one that does not divide.
         """

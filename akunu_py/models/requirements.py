@@ -113,7 +113,7 @@ def requirements(
     *,
     heads: str | Path | None = None,
 ) -> Requirements:
-    """Return what the model of a GGUF file or an MLX model folder needs.
+    """Return the memory that the model of a GGUF file or an MLX folder needs.
 
     With a `group` these are the needs of one of several ranks. With `heads`, "own" or the path of a
     file or folder, they include those of the prediction head there, if there is one. Raises

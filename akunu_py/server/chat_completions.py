@@ -197,7 +197,7 @@ async def apply_template(http: HttpRequest) -> Response:
 
 
 def _read_request(asked: Incoming[ChatBody]) -> ChatRequest:
-    """Return what a body asks for; raises RequestError and ConfigError naming the field."""
+    """Return the request of a body; raises RequestError and ConfigError naming the field."""
     body = asked.body
     if body.modalities and body.modalities != ["text"]:
         raise RequestError("modalities: akunu's models write only text", param="modalities")

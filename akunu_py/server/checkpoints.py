@@ -122,5 +122,5 @@ def without_reminders(messages: Sequence[Message]) -> list[Message]:
 
 
 def _wish(config: GenerationConfig) -> _Wish:
-    """Return what the template is told besides the conversation, which it may write anywhere."""
+    """Return the template's variables besides the conversation, which it may write anywhere."""
     return config.thinking, config.effort, json.dumps(dict(config.template_variables))

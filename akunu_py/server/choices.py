@@ -225,7 +225,7 @@ class ChoiceForm(ReplyForm):
 
     @abstractmethod
     def ending(self, finished: Finished) -> bytes:
-        """Return what follows the last chunks of all choices."""
+        """Return the events after the last chunks of all choices."""
 
     def closing(self, finished: Finished) -> bytes:
         return self.last_chunk(finished) + self.ending(finished)

@@ -161,7 +161,7 @@ class EngineBackend:
         return await self._look(model, lambda engine: engine.tokenizer)
 
     async def _look(self, model: str, look: Callable[[Engine], _Seen]) -> _Seen:
-        """Return what a function finds at the engine of a model, which is loaded for it."""
+        """Return a function's result for the engine of a model, which is loaded for it."""
         found: list[_Seen] = []
         ask = partial(self._worker.ask, lambda engine: found.append(look(engine)), model=model)
         job = await asyncio.to_thread(ask)

@@ -71,7 +71,7 @@ class Problem:
 
 
 def problem_of(error: Exception, *, prompt_field: str = "") -> Problem:
-    """Return what is said of an exception; one that akunu does not know is logged, not quoted.
+    """Return the message for an exception; one that akunu does not know is logged, not quoted.
 
     `prompt_field` is the client's name of what is too long for the context.
     """

@@ -263,7 +263,7 @@ def config_with(
 
 
 def declared_fields(wire: WireFormat, defaults: GenerationConfig) -> list[dict[str, Any]]:
-    """Return what a form of a client needs for the options of a format: names, ranges and words."""
+    """Return the options of a format for a client's form: names, ranges and words."""
     return [
         {
             "name": one.name,

@@ -118,7 +118,7 @@ class Incoming(Generic[_Body]):
         return decode(self._given, dict[str, Any])
 
     async def lay_out(self, read: Callable[["Incoming[_Body]"], _Read]) -> _Read:
-        """Return what a function reads in this request; see `Bodies.read`."""
+        """Return the result of a function that reads this request; see `Bodies.read`."""
         return await self.service.bodies.read(len(self._given), lambda: read(self))
 
     def choices(self, n: int | None) -> int:
@@ -141,7 +141,7 @@ class Incoming(Generic[_Body]):
         )  # fmt: skip
 
     def _unenforced_parts(self, tools: Sequence[Tool]) -> Sequence[str]:
-        """Return what calls need not follow, as far as is known of the model by now."""
+        """Return the parts of schemas that calls may ignore, as far as the model is known."""
         try:
             enforced = enforceable(tools)
         except ConfigError as error:  # a strict tool
@@ -151,7 +151,7 @@ class Incoming(Generic[_Body]):
         return [*(part for one in enforced for part in one.loosened), *unwritten]
 
     def _without_effect(self, loosened: Sequence[str]) -> Sequence[str]:
-        """Return what has no effect, as far as is known of the model by now."""
+        """Return the options without effect, as far as the model is known by now."""
         model = self.service.model(self.model.id)
         depending = (name for name, heeds in self.depends if not heeds(model))
         return [*self.ignored, *depending, *loosened]

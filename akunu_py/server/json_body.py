@@ -123,7 +123,7 @@ def _check_size(num_bytes: int, most: int) -> None:
 
 
 def _decompressed(body: bytearray, coding: str, most: int) -> bytearray:
-    """Return what a `Content-Encoding` packed; raises RequestError."""
+    """Return the body that a `Content-Encoding` packed; raises RequestError."""
     unpacking: Any
     match coding:
         case "gzip" | "x-gzip" | "deflate":

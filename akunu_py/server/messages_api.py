@@ -159,7 +159,7 @@ async def count_tokens(http: HttpRequest) -> Response:
 
 
 def _read_request(asked: Incoming[_Count]) -> ChatRequest:
-    """Return what a body asks for; raises RequestError that names the field at fault."""
+    """Return the request of a body; raises RequestError that names the field at fault."""
     body, ignored = asked.body, asked.ignored
     if body.thread is not None:
         raise RequestError(

@@ -37,7 +37,7 @@ class LoadableModel(Protocol):
         """Return the name in requests, one word."""
 
     def describe(self) -> ServedModel:
-        """Return what is known before the model is loaded."""
+        """Return the facts that are known before the model is loaded."""
 
     def loading(self) -> int:
         """Return the bytes of memory that loading takes."""
@@ -82,7 +82,7 @@ class ModelFile:
         return self._planned[0].path
 
     def describe(self) -> ServedModel:
-        """Return what the files' headers say; raises as `load_model` does for such files."""
+        """Return the facts in the files' headers; raises as `load_model` does for such files."""
         return ServedModel(
             id=self.id, name=friendly_name(self.path), context=self._needs.context,
             trained=self._needs.trained, created=_created(self.path), loaded=False,

@@ -47,7 +47,7 @@ class ReplyForm(ABC):
 
     @abstractmethod
     def keep_alive(self) -> bytes:
-        """Return what keeps the API's clients waiting."""
+        """Return the keep-alive message of the API."""
 
     def progress(self, event: Progress) -> bytes:
         """Return the bytes that tell of progress; none where the client did not ask for them."""
@@ -306,7 +306,7 @@ def _check_end(finished: Finished) -> Finished:
 
 
 async def unless_client_leaves(receive: Receive, work: Coroutine[Any, Any, _Result]) -> _Result:
-    """Return what is worked out; a client that leaves ends it, which raises ClientDisconnect."""
+    """Return the result; a client that leaves ends the work, which raises ClientDisconnect."""
     working = asyncio.create_task(work)
     gone = asyncio.create_task(_disconnect(receive))
     try:

@@ -28,7 +28,7 @@ _LABELS: Sequence[Callable[[str, str], object]] = (
 
 
 def no_result(call: ToolCall) -> Message:
-    """Return what stands in place of the result of a call that has none."""
+    """Return the stand-in for the result of a call that has none."""
     return Message("tool", "(no result)", tool_call_id=call.id, name=call.name)
 
 
@@ -81,7 +81,7 @@ def in_order_of_calls(messages: Sequence[Message]) -> list[Message]:
 
 
 def _ordered(messages: Sequence[Message], calls: Sequence[ToolCall]) -> Iterator[Message]:
-    """Yield what follows calls, with results in the places of results."""
+    """Yield the messages after calls, with results in the places of results."""
     results = [one for one in messages if one.role == "tool"]
     groups: list[list[Message]] = []
     missing: list[Message] = []

@@ -61,13 +61,13 @@ class GivenParser:
     _taken: list[TextPiece] = field(default_factory=list, init=False)  # of what was taken
 
     def feed(self, text: str, source: str = "", begin: int = -1) -> list[ReplyDelta]:
-        """Return what is certain after more text; `source` and `begin` as in `TextPiece`."""
+        """Return the certain pieces after more text; `source` and `begin` as in `TextPiece`."""
         self._buffer += text
         self._pieces.append(TextPiece(text, source, begin=begin))
         return list(self._read())
 
     def finish(self, *, cut: bool = False) -> list[ReplyDelta]:
-        """Return what was held back until the reply ended, by itself or `cut`."""
+        """Return the text held back until the reply ended, by itself or `cut`."""
         return list(self._read(ended=True, cut=cut))
 
     def _read(self, *, ended: bool = False, cut: bool = False) -> Iterator[ReplyDelta]:

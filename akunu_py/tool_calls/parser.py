@@ -113,7 +113,7 @@ class CallParser:
         self._steps = self._read()
 
     def feed(self, text: str, source: str = "", begin: int = -1) -> list[ReplyDelta]:
-        """Return what is certain after more text; `source` and `begin` as in `TextPiece`."""
+        """Return the certain pieces after more text; `source` and `begin` as in `TextPiece`."""
         if text:
             self._buffer += text
             self._pieces.append(TextPiece(text, source, begin=begin))
@@ -121,7 +121,7 @@ class CallParser:
         return self._taken()
 
     def finish(self, *, cut: bool = False) -> list[ReplyDelta]:
-        """Return what was held back until the reply ended.
+        """Return the text held back until the reply ended.
 
         `cut` says that the reply did not end by itself. A marker at its end is then a call's.
         """

@@ -153,7 +153,7 @@ class _Probe:
         )
 
     def section(self, calls: Sequence[Mapping[str, Any]], ids: Sequence[str] = ()) -> str | None:
-        """Return what a message with these arguments adds to one with text; None if it fails."""
+        """Return the text that a message with these arguments adds; None if it fails."""
         made = zip(_NAMES, ids or self.ids, calls, strict=False)
         called = tuple(ToolCall(name, arguments, id_) for name, id_, arguments in made)
         return section_of(self.render, called, _SHOWN_TOOLS, self.end_texts)
@@ -269,7 +269,7 @@ class _Probe:
         )
 
     def _wrapper(self, value_start: str, value_end: str) -> tuple[str, str] | None:
-        """Return what the template puts around a text with markup; None for nothing."""
+        """Return the template's markup around a text with markup; None for none."""
         section = self.section([{_KEYS[0]: _MARKUP}]) or ""
         before, _, after = section.partition(_KEYS[0])[2].partition(_MARKUP)
         before, after = before.removeprefix(value_start), after.partition(value_end)[0]
@@ -360,7 +360,7 @@ def _trials(format_: ToolFormat) -> Iterator[tuple[ToolCall, ...]]:
 
 
 def _around(text: str, key: str, value: str, *, is_json: bool) -> tuple[str, str]:
-    """Return what stands before and after arguments; nothing before those that are not JSON."""
+    """Return the texts before and after arguments; none before those that are not JSON."""
     if is_json:
         begin = text.rindex("{", 0, text.index(key))
         return text[:begin], text[text.index("}", text.index(value)) + 1 :]

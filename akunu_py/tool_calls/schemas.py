@@ -94,7 +94,7 @@ def constants(schema: object, root: Mapping[str, Any], depth: int = _DEEPEST) ->
 
 
 def alternatives(schema: Mapping[str, Any]) -> list[_Object]:
-    """Return what a schema of arguments allows, as schemas of objects with all of their names.
+    """Return the objects that a schema of arguments allows, as schemas with all of their names.
 
     References, `allOf`, and a part of `anyOf` or `oneOf` are joined in each, so that a format can
     follow it that writes arguments one by one. Many alternatives become one, as in `by_name`.

@@ -224,7 +224,7 @@ class Actions:
             self._sources[name] = source
 
     def _effective(self, config: GenerationConfig, field: str) -> str:
-        """Return what a field of a configuration is in the next reply, as text."""
+        """Return the value of a configuration's field in the next reply, as text."""
         if field in ("drafter", "num_draft_tokens") and getattr(config, field) is None:
             choice = self._conversation.engine.drafter_of(config)
             return choice.name if field == "drafter" else str(choice.num_draft_tokens)

@@ -105,7 +105,7 @@ def message_of(line: str) -> str:
 
 
 def line_of(message: str) -> str:
-    """Return what is typed to send a message: in three quotes where it would be read otherwise."""
+    """Return a message as it is typed: in three quotes where it would be read otherwise."""
     plain = not message.startswith(("//", BLOCK)) and _LINE.fullmatch(message.strip()) is None
     return message if plain else f"{BLOCK}\n{message}\n{BLOCK}"
 
@@ -133,7 +133,7 @@ class Completion:
 
 
 def completions(before: str) -> Iterator[Completion]:
-    """Yield what may complete a line, given what stands before the cursor."""
+    """Yield completions of a line, given the text before the cursor."""
     match = re.fullmatch(r"/(\w*)(\s+)?(.*)", before)
     if match is None:
         if (mention := unfinished(before)) is not None:
@@ -172,7 +172,7 @@ def _drafters() -> tuple[str, ...]:
 
 
 def _paths(written: str, *, in_text: bool = False) -> Iterator[Completion]:
-    """Yield what completes a path; one `in_text` ends at a blank, unless a backslash is before."""
+    """Yield completions of a path; one `in_text` ends at a blank, unless a backslash is before."""
     quote = written[:1] if written[:1] in ("'", '"') else ""
     # Written as a shell wants it, it is completed so.
     escaped = not quote and ("\\" in written or in_text) and os.name != "nt"

@@ -137,7 +137,7 @@ class TypedLines:
             ResizedRows(self._session.app)
 
     def read(self) -> InputLine:
-        """Return what was typed up to Enter."""
+        """Return the line typed up to Enter."""
         self._pastes.clear()
         app = self._session.app
         app.erase_when_done = False
@@ -153,7 +153,7 @@ class TypedLines:
         return _line(text) if text.lstrip().startswith(BLOCK) else InputLine(text)
 
     def _first(self) -> str:
-        """Return what stands before the first row, with the codes of its style."""
+        """Return the prompt before the first row, with the codes of its style."""
         plain = self._session.app.color_depth.value == "DEPTH_1_BIT"
         return click.style(_FIRST, bold=True, fg=None if plain else 32)
 
@@ -239,7 +239,7 @@ class TypedLines:
         return text
 
     def _kept(self, text: str) -> str | None:
-        """Return what the history keeps of a message; None for nothing."""
+        """Return the part of a message that the history keeps; None for nothing."""
         text = self._expanded(text)
         return text if len(text) <= _KEPT_CHARACTERS else None
 
@@ -247,7 +247,7 @@ class TypedLines:
 def open_lines(
     earlier: Callable[[], Iterable[str]], complete: Callable[[str], Iterable[Completion]]
 ) -> tuple[Lines, bool]:
-    """Return what standard input is, and whether somebody types it; for both see `TypedLines`."""
+    """Return standard input, and whether somebody types it; for both see `TypedLines`."""
     if not (sys.stdin.isatty() and (sys.stdout.isatty() or sys.stderr.isatty())):
         return PlainLines(), False
     if is_dumb():
@@ -278,6 +278,6 @@ def _closed(text: str) -> bool:
 
 
 def _line(text: str) -> InputLine:
-    """Return what stands between three quotes and the next."""
+    """Return the text between three quotes and the next."""
     inner = text.strip().removeprefix(BLOCK).removesuffix(BLOCK)
     return InputLine(inner.strip("\n"), quoted=True)

@@ -19,7 +19,7 @@ _CELLS = 10
 def reply_line(
     result: "GenerationResult", context: int, *, end: bool = True, drafts: bool = True
 ) -> str:
-    """Return what is said of a reply: tokens a second, and what else there is to say.
+    """Return the line on a reply: tokens a second, and remarks.
 
     Without `end` how it ended is left out, without `drafts` how many tokens came from them.
     """

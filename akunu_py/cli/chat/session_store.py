@@ -125,7 +125,7 @@ class SessionStore:
         return sessions[0]
 
     def typed(self) -> Iterator[str]:
-        """Yield what was typed in the sessions, the latest first; damaged ones are left out."""
+        """Yield the lines typed in the sessions, the latest first; damaged ones are left out."""
         size = 0
         for stored in self.sessions():
             if size > _READ_BYTES:
@@ -200,7 +200,7 @@ def describe_session(stored: StoredSession) -> tuple[str, str]:
 
 
 def _around(match: re.Match[str]) -> str:
-    """Return what stands around a match, on one line."""
+    """Return the text around a match, on one line."""
     begin = max(0, match.start() - _BEFORE)
     end = begin + _SHOWN
     shown = " ".join(match.string[begin:end].split())

@@ -107,7 +107,7 @@ def overview(
     width: int | None,
     sources: Mapping[str, str] = MappingProxyType({}),
 ) -> str:
-    """Return what can be set, in groups: names, values and what they do, in a few words.
+    """Return the settings in groups: names, values and their effects, in a few words.
 
     `values` are those of the options, as text; `display` has rows of settings of the chat itself.
     `sources` has the source of each value that is not a default.

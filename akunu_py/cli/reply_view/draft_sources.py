@@ -31,7 +31,7 @@ NameOf = Callable[[str, int], str]
 
 
 def name_of(source: str, _place: int = -1) -> str:
-    """Return what a user calls a source; a plug-in's own word without control characters."""
+    """Return a user's word for a source; a plug-in's own without control characters."""
     words = " and ".join(dict.fromkeys(_WORDS.get(name, name) for name in source.split("+")))
     return "".join(
         letter if letter.isprintable() else "\N{REPLACEMENT CHARACTER}" for letter in words

@@ -54,7 +54,7 @@ class DraftTint:
             self._all_copied = self._all_copied and is_copied(source)
 
     def summary(self) -> Text:
-        """Return what the reply was made of, in a sentence with the tints."""
+        """Return the sources of the reply, in a sentence with the tints."""
         text = Text(f"{_counted(self._total, 'token')} in {_counted(self._passes, 'pass')}")
         if self._tokens:
             copied = sum(self._tokens.values())

@@ -88,7 +88,7 @@ class LiveLines:
         self._wrapped = self._wrapped or total > room
 
     def _change(self, new: list[Line], *, again: bool = False) -> str:
-        """Return what turns the lines drawn into new ones.
+        """Return the codes that turn the lines drawn into new ones.
 
         With `again` the last one is written whatever it was, and for good: it may wrap.
         """
@@ -162,7 +162,7 @@ def _goes_on(drawn: Line, line: Line) -> bool:
 
 
 def _rest(drawn: Line, line: Line) -> str:
-    """Return what makes a line of one drawn: its further text, or all of it on a new line."""
+    """Return the codes that turn one line drawn into another: further text, or all of it anew."""
     shown = len(_plain(drawn))
     if not _plain(line).startswith(_plain(drawn)):
         return f"\n{line.text}"

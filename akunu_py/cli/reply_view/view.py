@@ -79,7 +79,7 @@ class ReplyView:
 
     @property
     def drafts(self) -> "Text | None":
-        """Return what the reply was made of, where drafts are tinted."""
+        """Return the sources of the reply, where drafts are tinted."""
         return None if self._tint is None else self._tint.summary()
 
     def finish(self) -> None:
@@ -128,7 +128,7 @@ def make_view(
     size: "Size | None" = None,
     clock: Callable[[], float] = time.perf_counter,
 ) -> ReplyView:
-    """Return what shows the next reply.
+    """Return the view that shows the next reply.
 
     On a terminal that is Markdown, or with `plain` text as it is; with `show_drafts` accepted
     drafts are tinted by their sources, as `name_source` names them. Anywhere else it is text as it
@@ -164,7 +164,7 @@ def make_view(
 
 
 def terminal_size(stream: TextIO) -> "Size":
-    """Return what asks a terminal for its size; 80 x 24 where it does not answer."""
+    """Return a function that asks a terminal for its size; 80 x 24 where it does not answer."""
 
     def size() -> os.terminal_size:
         try:

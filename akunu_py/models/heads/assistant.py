@@ -130,7 +130,7 @@ class Assistant(nn.Module):  # type: ignore[misc]
         return normed
 
     def state(self, states: mx.array) -> mx.array:
-        """Return what takes the place of the target's state, [1, 1, width]."""
+        """Return the state that stands for the target's, [1, 1, width]."""
         projected: mx.array = self.post_projection(states)
         return projected
 
@@ -192,7 +192,7 @@ def check_gemma(model: nn.Module, architecture: str, place: Path) -> None:
 
 
 def sources_in(target: nn.Module) -> dict[str, AttendedCache]:
-    """Return what assistants can attend to in a target, by kind; nothing for another family."""
+    """Return the layers of a target that assistants can attend to, by kind; none for others."""
     decoder = target.get("language_model", target).get("model")
     if not isinstance(decoder, Gemma4TextModel):
         return {}

@@ -119,7 +119,7 @@ class DFlashHead(BlockHead):
         return output
 
     def _attend(self, number: int, attention: Attention, x: mx.array, cache: KVCache) -> mx.array:
-        """Return what attention adds to a block, whose first row comes after the cache's."""
+        """Return the output of attention for a block, whose first row comes after the cache's."""
         window, causal = self.form.windows[number], self.form.causal[number]
         queries = _split(attention.q_proj(x), attention.n_heads)
         queries = attention.rope(attention.q_norm(queries), offset=cache.offset)

@@ -338,7 +338,7 @@ def head_needs(
     dense: bool,
     fitted: bool,
 ) -> HeadNeeds | None:
-    """Return what the head at a place needs; None where there is none, which loading explains.
+    """Return the needs of the head at a place; None where there is none, which loading explains.
 
     `place` may be the target's own file or folder. The target, whose weights are not read, computes
     in numbers of `number_bytes`; whether they are `dense` or `fitted` holds for the head as well.

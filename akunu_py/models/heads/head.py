@@ -128,7 +128,7 @@ class PredictionHead(CachedHead):
         return states
 
     def join(self, hidden: mx.array, tokens: mx.array) -> mx.array:
-        """Return what the head's layer takes, [1, n, H], for states and the tokens after them."""
+        """Return the input of the head's layer, [1, n, H], for states and the tokens after them."""
         parts = [self.enorm(self.embed(tokens)), self.hnorm(hidden)]
         if not self._embedding_first:
             parts.reverse()

@@ -172,7 +172,7 @@ async def _lines(steps: AsyncGenerator[dict[str, Any], None]) -> AsyncGenerator[
 
 
 async def _steps(pulls: Pulls, name: str) -> AsyncGenerator[dict[str, Any], None]:
-    """Yield what Ollama says of a fetch, the last step again while nothing happens."""
+    """Yield Ollama's messages of a fetch, the last step again while nothing happens."""
     step: dict[str, Any] = {"status": "pulling manifest"}
     yield step
     told: dict[str, int] = {}

@@ -151,7 +151,7 @@ async def chat(http: HttpRequest) -> Response:
 
 
 def _read_chat(asked: Incoming[ChatBody]) -> ChatRequest:
-    """Return what a body asks for; raises RequestError that names the field."""
+    """Return the request of a body; raises RequestError that names the field."""
     messages, tools = asked.body.messages or (), asked.body.tools or ()
     check_counts(messages, tools)
     thinks = read_roles(messages, asked.ignored)

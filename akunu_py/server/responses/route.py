@@ -129,7 +129,7 @@ def _kept(http: HttpRequest) -> KeptResponses:
 def _read_request(
     asked: Incoming[ResponsesBody], book: ToolBook, kept: KeptResponses
 ) -> ChatRequest:
-    """Return what a body asks for, and fill the book; raises RequestError naming the field."""
+    """Return the request of a body, and fill the book; raises RequestError naming the field."""
     body, ignored = asked.body, asked.ignored
     book.add(body.tools or [], "tools", ignored)
     said = [Message("system", body.instructions)] if body.instructions else []
