@@ -37,6 +37,8 @@ _NUMBERS = (click.types.IntParamType, click.types.FloatParamType)
 
 _PREFIX = "AKUNU_"
 
+_SWITCHED = ("true", "false")
+
 Words = tuple[str, ...]
 """A command's, such as ("bench", "speed"); none for `akunu` itself."""
 
@@ -190,14 +192,18 @@ def find_setting(context: click.Context, option: str) -> str | None:
     one = next((one for one in found if key in (one.key, f"no-{one.key}")), None)
     if one is None:
         return None
-    value = "VALUE"
-    if isinstance(one.parameter.type, click.types.BoolParamType):
+    words = (*context.meta[OWN_WORDS], "")
+    typed = next(
+        (
+            word.partition("=")[2] or following
+            for word, following in itertools.pairwise(words)
+            if word.partition("=")[0] == option
+        ),
+        "",
+    )
+    value = shlex.quote(typed) if typed else "VALUE"
+    if isinstance(one.parameter.type, click.types.BoolParamType) and value not in _SWITCHED:
         value = "true" if key == one.key else "false"
-    else:
-        words = (*context.meta[OWN_WORDS], "")
-        for word, following in itertools.pairwise(words):
-            if word.partition("=")[0] == option:
-                value = shlex.quote(word.partition("=")[2] or following) or value
     return (
         f"{option} is a setting: type akunu config set {one.key} {value}, or put "
         f"{one.variables[-1]}={value} before the command"

@@ -70,6 +70,15 @@ def test_what_is_a_setting_says_so():
             assert setting.type is click.BOOL or "'a b', or put AKUNU_" in said
 
 
+@pytest.mark.parametrize(
+    ("typed", "value"),
+    [("--stop-loops", "true"), ("--no-stop-loops", "false"), ("--stop-loops false", "false")],
+)
+def test_a_switch_that_is_a_setting_has_the_value_that_was_typed(typed, value):
+    said = CliRunner().invoke(cli, ["generate", *typed.split()]).output
+    assert f"AKUNU_STOP_LOOPS={value} " in said
+
+
 @pytest.mark.lab
 @pytest.mark.parametrize("words", [(), ("bench",), ("config",), ("counts",), ("models",)])
 def test_no_summary_is_cut(words):
