@@ -83,7 +83,7 @@ class Cell:
 
     @property
     def options(self) -> str:
-        """The cell as options of `akunu generate`."""
+        """The cell as a variable and options of `akunu generate`."""
         options = [f"--drafter {self.drafter}"]
         for name, axis in AXES.items():
             value = self.setting(name)
@@ -94,7 +94,7 @@ class Cell:
         if self.draft_length not in {None, "budget", "fixed"}:
             options.append(f"--draft-length {self.draft_length}")
         if self.draft_length not in {None, "budget"}:
-            options.append("--draft-budget always")
+            options.insert(0, "AKUNU_DRAFT_BUDGET=always")
         return " ".join(options)
 
     @property

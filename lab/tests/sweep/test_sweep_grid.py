@@ -79,21 +79,25 @@ def test_too_many_cells():
 @pytest.mark.parametrize(
     ("cell", "options"),
     [
-        (PLAIN, ""),
-        (Cell("ngram", 4, draft_length="fixed"), "--num-draft-tokens 4 --draft-budget always"),
-        (Cell("ngram", 4, draft_length="budget"), "--num-draft-tokens 4"),
+        (PLAIN, "--drafter none"),
+        (
+            Cell("ngram", 4, draft_length="fixed"),
+            "AKUNU_DRAFT_BUDGET=always --drafter ngram --num-draft-tokens 4",
+        ),
+        (Cell("ngram", 4, draft_length="budget"), "--drafter ngram --num-draft-tokens 4"),
         (
             Cell("draft-model", draft_length="entropy"),
-            "--draft-length entropy --draft-budget always",
+            "AKUNU_DRAFT_BUDGET=always --drafter draft-model --draft-length entropy",
         ),
         (
             Cell("ngram-window", 6, 3, 128, 2),
-            "--num-draft-tokens 6 --ngram-order 3 --ngram-window 128 --ngram-min-match 2",
+            "--drafter ngram-window --num-draft-tokens 6 --ngram-order 3 --ngram-window 128 "
+            "--ngram-min-match 2",
         ),
     ],
 )
 def test_a_cell_as_options(cell, options):
-    assert cell.options == f"--drafter {cell.drafter} {options}".rstrip()
+    assert cell.options == options
     assert cell.title == cell.options
 
 
