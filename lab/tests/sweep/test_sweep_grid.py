@@ -91,8 +91,10 @@ def test_too_many_cells():
         ),
         (
             Cell("ngram-window", 6, 3, 128, 2),
-            "--drafter ngram-window --num-draft-tokens 6 --ngram-order 3 --ngram-window 128 "
-            "--ngram-min-match 2",
+            (
+                "--drafter ngram-window --num-draft-tokens 6 --ngram-order 3 --ngram-window 128 "
+                "--ngram-min-match 2"
+            ),
         ),
     ],
 )
