@@ -18,6 +18,7 @@ from akunu_py.models.cache import Cache, make_caches
 from akunu_py.models.device import on_cpu
 from akunu_py.models.passes.forward import forward_of
 from akunu_py.models.passes.plan import PassPlan, PassRows
+from akunu_py.models.passes.trees import TreeRows
 from akunu_py.models.replay_trial import replays
 from akunu_py.models.rollback.caches import RollbackCaches, Saved, alias, leaves, take_over
 from akunu_py.models.row_choices import SCORED_ROWS, PromptScores, Scoring
@@ -94,7 +95,6 @@ class Passes:
         self._model = model
         self.caches = make_caches(model, kv_bits)
         self.rollback = RollbackCaches(self.caches)
-        self._forward = forward_of(model)
 
     @property
     def replays(self) -> bool:
@@ -103,7 +103,11 @@ class Passes:
 
     def feed(self, rows: mx.array) -> mx.array:
         """Run a pass over positions [n]; return their logits [1, n, vocab], not yet evaluated."""
-        (logits,) = self._forward(PassPlan([PassRows(rows, self.caches)]))
+        return self.feed_tree(rows, None)
+
+    def feed_tree(self, rows: mx.array, tree: TreeRows | None) -> mx.array:
+        """Run a pass over the rows [n] of a tree; return as `feed` does."""
+        (logits,) = forward_of(self._model)(PassPlan([PassRows(rows, self.caches, tree)]))
         return logits
 
     def feeding(self, rows: mx.array, read: ReadLogits | None = None) -> Generator[int, None, None]:
@@ -287,6 +291,10 @@ class CachedRows:
     def feed(self, rows: mx.array) -> mx.array:
         """Run a pass over positions [n]; return their logits [1, n, vocab], not yet evaluated."""
         return self._passes.feed(rows)
+
+    def feed_tree(self, rows: mx.array, tree: TreeRows) -> mx.array:
+        """Run a pass over the rows [n] of a tree; return as `feed` does."""
+        return self._passes.feed_tree(rows, tree)
 
     @property
     def first_fed(self) -> int:

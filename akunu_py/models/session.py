@@ -23,6 +23,7 @@ from akunu_py.models.cached_rows import (
 from akunu_py.models.device import ReplyFrame, replies_stream
 from akunu_py.models.hidden_states import HandedStates, SessionRows
 from akunu_py.models.load_steps import Steps, model_digest
+from akunu_py.models.passes.plan import Asked
 from akunu_py.models.row_bits import RowDifference, row_differences, rows_bit_equal
 from akunu_py.models.row_choices import ConstrainedChoices, PendingChoice, RowChoices, Scoring
 from akunu_py.models.row_file import Layout, describe_rows, read_rows
@@ -38,7 +39,7 @@ from akunu_py.values.types import Draft, PassReport, TokenLogprob
 _CLEAR_EVERY = 256
 """Steps after which MLX's pool of freed buffers is emptied: the KV cache outgrows them."""
 
-Choosing = Generator[mx.array | None, mx.array | None, list[int]]
+Choosing = Generator[Asked | None, mx.array | None, list[int]]
 """A choice whose passes somebody else runs; see `Session.choosing`."""
 
 
@@ -324,7 +325,7 @@ class Session(Target):
         """Choose as `choose` does, with passes that the caller runs, in `self.stream`.
 
         Yields the rows [n] of a pass and is sent their logits [1, n, vocab], and yields None before
-        the host waits for what was queued. A pass over a tree is run here.
+        the host waits for what was queued.
         """
         self._begin_pass(last, draft)
         was_in_flight = self.in_flight
@@ -342,7 +343,7 @@ class Session(Target):
             choices = yield from self._verify(rows, 1)
         else:
             rows = (last,)
-            logits = yield mx.array(rows)
+            logits = yield Asked(mx.array(rows))
             pending = self._choosing.pending(_sent(logits)[:, -1], self._rows.tokens, rows)
             # Queued before the next pass is built, so that the device has work meanwhile.
             pending.queue()
@@ -453,23 +454,20 @@ class Session(Target):
 
     def _feed(
         self, rows: tuple[int, ...]
-    ) -> Generator[mx.array | None, mx.array | None, tuple[mx.array, list[tuple[int, ...]]]]:
+    ) -> Generator[Asked | None, mx.array | None, tuple[mx.array, list[tuple[int, ...]]]]:
         """Feed rows in one pass; return their logits, and the path of each row."""
         tree = self._tree
-        if tree is None or self._trees is None:
-            logits = yield mx.array(rows)
+        logits = yield Asked(mx.array(rows), None if tree is None else tree.rows)
+        if tree is None:
             return _sent(logits), [rows[: index + 1] for index in range(len(rows))]
-        self._hand_states()
-        with self._listening():
-            logits = self._trees.forward(rows, tree.rows, self._rows.caches)
-        if self._states is not None:
-            self._states.built(len(self._rows.tokens), slice(None))
-        return logits, [tree.tokens_along(row) for row in range(len(rows))]
+        return _sent(logits), [tree.tokens_along(row) for row in range(len(rows))]
 
-    def feed(self, rows: mx.array) -> mx.array:
+    def feed(self, asked: Asked) -> mx.array:
         """Run a pass over rows [n] that `choosing` asks for; return their logits [1, n, vocab]."""
-        with self.building(rows.size) as calls, calls:
-            return self._rows.feed(rows)
+        with self.building(asked.tokens.size) as calls, calls:
+            if asked.tree is None:
+                return self._rows.feed(asked.tokens)
+            return self._rows.feed_tree(asked.tokens, asked.tree)
 
     @contextlib.contextmanager
     def building(
@@ -499,7 +497,7 @@ class Session(Target):
 
     def _read_and_look_ahead(
         self, pending: PendingChoice, last: int
-    ) -> Generator[mx.array | None, mx.array | None, int]:
+    ) -> Generator[Asked | None, mx.array | None, int]:
         """Read a queued choice, after queueing the pass over it if a further token is needed.
 
         `last` is the token of the choice's row.
@@ -511,7 +509,7 @@ class Session(Target):
             yield None
             return choosing.read(pending, last)
         # The token is not known on the host yet; only penalties and constraints would need it.
-        logits = yield pending.choice.token
+        logits = yield Asked(pending.choice.token)
         self._in_flight = choosing.pending(_sent(logits)[:, 0], self._rows.tokens, (-1,))
         self._in_flight.queue()
         yield None
@@ -607,17 +605,17 @@ _T = TypeVar("_T")
 
 
 def run_alone(
-    work: Generator[mx.array | None, mx.array | None, _T], run: Callable[[mx.array], mx.array]
+    work: Generator[Asked | None, mx.array | None, _T], run: Callable[[Asked], mx.array]
 ) -> _T:
     """Run what `Session.choosing` yields pass by pass, with `run` from rows to logits."""
     logits = None
     while True:
         try:
-            rows = work.send(logits)
+            asked = work.send(logits)
         except StopIteration as end:
             result: _T = end.value
             return result
-        logits = None if rows is None else run(rows)
+        logits = None if asked is None else run(asked)
 
 
 def _sent(logits: mx.array | None) -> mx.array:

@@ -27,7 +27,7 @@ TEXTS = (
 OPTIONS = {"max_tokens": 12, "seed": 3, "logit_bias": PLAIN}
 
 
-@pytest.fixture(params=["llama", "qwen3_next", "mistral3"])
+@pytest.fixture(params=["llama", "qwen3_next", "llama4"])
 def engine(request):
     """An engine; passes of the last model are not joined."""
     with toy_engine(request.param, context=96) as engine:
@@ -40,9 +40,9 @@ def shared(monkeypatch):
     found = []
     forward = JoinedForward.__call__
 
-    def counted(self, rows, caches, calls=None):
-        found.append(len(rows))
-        return forward(self, rows, caches, calls)
+    def counted(self, parts):
+        found.append(len(parts))
+        return forward(self, parts)
 
     monkeypatch.setattr(JoinedForward, "__call__", counted)
     return found

@@ -33,8 +33,8 @@ def session_at(model, length, kv_bits=None):
     [
         ("llama", 310, True),
         ("llama", 0, True),
-        # A pass over one row has operations of its own.
-        ("deepseek_v3", 0, False),
+        ("deepseek_v3", 0, True),
+        ("deepseek_v3", 40, True),
         # One row is written over the oldest of a window, so keys are summed in another order.
         ("llama, sliding", 5, False),
         ("llama, window of 300", 100, True),

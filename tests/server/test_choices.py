@@ -156,9 +156,9 @@ def test_choices_of_an_engine_are_the_replies_of_their_seeds(toy, caplog, monkey
     caplog.set_level("INFO", "akunu_py.server.worker")
     passes, forward, fill = [], JoinedForward.__call__, Worker._fill_lanes
 
-    def counted(self, rows, caches, calls=None):
-        passes.append(len(rows))
-        return forward(self, rows, caches, calls)
+    def counted(self, parts):
+        passes.append(len(parts))
+        return forward(self, parts)
 
     def all_come_first(worker):
         while not passes and worker.health().waiting < 3 and not worker.health().running:

@@ -7,12 +7,12 @@ Otherwise they hold NaN, so that nothing plausible comes of that.
 """
 
 from collections.abc import Callable, Sequence
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 import mlx.core as mx
 from mlx_lm.models.cache import ArraysCache
 
-from akunu_py.models.passes.plan import PassPlan
+from akunu_py.models.passes.plan import PassPlan, by_row
 from akunu_py.system.errors import ContractError
 
 Attend = Callable[..., mx.array]
@@ -44,7 +44,7 @@ class Latents(Apart):
     def __rmatmul__(self, left: mx.array) -> Apart:
         """Return scores [n, heads, 1, keys] of each text, with its mask."""
         rows = self.caches.plan.split(left, 0)
-        texts = zip(rows, self.parts, self.caches.latent_masks, strict=True)
+        texts = zip(rows, self.parts, self.caches.plan.latent_masks, strict=True)
         scores = []
         for own, turned, seen in texts:
             product = own @ turned
@@ -54,6 +54,16 @@ class Latents(Apart):
         return Apart.of(scores, self.caches)
 
 
+class Rows(NamedTuple):
+    """Keys, values or a mask of several texts, which a class hands on untouched."""
+
+    parts: Sequence[Any]
+    caches: "RowsCache"
+
+
+Held = Apart | Rows
+
+
 class Stepped:
     """New states of each text, as a step returns them."""
 
@@ -61,19 +71,27 @@ class Stepped:
         self.parts = parts
 
 
+class Form(NamedTuple):
+    """How a model's attention computes."""
+
+    latent: bool
+    """Whether the cache has one small vector for all heads, and scores begin before attention."""
+    own: bool
+    """Whether it computes with keys itself: see `seams.OWN_ATTENTION`."""
+
+
 class RowsCache:
     """Stands for one cache of every text."""
 
     lengths = left_padding = None
 
-    def __init__(self, plan: PassPlan, parts: Sequence[Any], *, latent: bool, axes: int) -> None:
-        self.plan, self.parts = plan, parts
-        self._latent, self._axes = latent, axes
+    def __init__(self, plan: PassPlan, parts: Sequence[Any], form: Form) -> None:
+        self.plan, self.parts, self.form = plan, parts, form
+        # Now, before a cache takes in rows.
+        self.offset = plan.places
         # Whether it took in rows that attention has not seen yet.
         self._unseen = False
         self._given = [list(_slots(part)) for part in parts]
-        # Of latent attention of several texts.
-        self.latent_masks: list[Any] = []
 
     def check(self) -> None:
         """Raise ContractError where a model has used it past the functions of `seams`."""
@@ -88,10 +106,6 @@ class RowsCache:
 
     def __bool__(self) -> bool:
         return True
-
-    @property
-    def offset(self) -> mx.array:
-        return self.plan.places
 
     @property
     def _alone(self) -> bool:
@@ -118,40 +132,50 @@ class RowsCache:
         (part,) = self.parts
         part.values = values
 
-    def make_mask(self, _rows: int, **options: Any) -> Apart | None:
+    def make_mask(self, _rows: int, **options: Any) -> Held | None:
         if not hasattr(self.parts[0], "update_and_fetch"):
             # A padding of batches.
             return None
         if self._alone:
             (mask,) = self.plan.masks(self.parts, **{**options, "return_array": True})
-            whole = None if mask is None else mx.expand_dims(mask, tuple(range(1, 1 + self._axes)))
-            return None if whole is None else Apart.of([mask], self, whole)
-        # The scores of latent attention are made with it: see `Latents`.
-        return None if self._latent else Apart.of(self.plan.masks(self.parts, **options), self)
+            return self.seen(mask)
+        # Elsewhere the scores of latent attention are made with it: see `Latents`.
+        if self.form.latent and not self.form.own:
+            if options.get("window_size") is not None:
+                raise ContractError("latent attention with a window")
+            self.plan.latent_masks = self.plan.masks(
+                self.parts, **{**options, "return_array": True}
+            )
+            return None
+        return Rows(self.plan.masks(self.parts, **options), self)
 
-    def update_and_fetch(self, keys: mx.array, values: mx.array) -> tuple[Apart, Apart]:
+    def seen(self, mask: mx.array | None) -> Apart | None:
+        """Return a mask of one text, as its rows in a batch take it."""
+        if mask is None:
+            return None
+        return Apart.of([mask], self, mask[:, None, None])
+
+    def update_and_fetch(self, keys: mx.array, values: mx.array) -> tuple[Held, Held]:
         """Let each cache take in its rows of [rows, heads, 1, width]."""
-        given = (self.plan.split(rows.swapaxes(0, 2), 2) for rows in (keys, values))
+        axis = self.plan.axis
+        given = (self.plan.split(by_row(rows, axis), axis) for rows in (keys, values))
         self._unseen = not self._alone
-        if self._latent and not self._alone:
-            # Before the rows move the offsets.
-            self.latent_masks = self.plan.masks(self.parts, return_array=True)
         held = [own.update_and_fetch(*rows) for own, *rows in zip(self.parts, *given, strict=True)]
         return self._pair(held)
 
-    def keys_and_values(self) -> tuple[Apart, Apart]:
+    def keys_and_values(self) -> tuple[Held, Held]:
         return self._pair([part.keys_and_values() for part in self.parts])
 
-    def _pair(self, held: Sequence[tuple[Any, Any]]) -> tuple[Apart, Apart]:
+    def _pair(self, held: Sequence[tuple[Any, Any]]) -> tuple[Held, Held]:
         keys, values = (self._held([pair[place] for pair in held]) for place in range(2))
         return keys, values
 
-    def _held(self, parts: Sequence[Any]) -> Apart:
-        if self._latent:
+    def _held(self, parts: Sequence[Any]) -> Held:
+        if self.form.latent:
             sizes = zip(parts, self.plan.sizes, strict=True)
             parts = [mx.broadcast_to(part, (size, *part.shape[1:])) for part, size in sizes]
         if not self._alone:
-            return (Latents if self._latent else Apart).of(parts, self)
+            return Latents.of(parts, self) if self.form.latent else Rows(parts, self)
         (part,) = parts
         if not isinstance(part, mx.array):
             return Apart.of(parts, self)
@@ -161,8 +185,8 @@ class RowsCache:
         self,
         attend: Attend,
         queries: mx.array,
-        keys: Apart,
-        values: Apart,
+        keys: Held,
+        values: Held,
         mask: Any = None,
         **options: Any,
     ) -> mx.array:
@@ -171,22 +195,22 @@ class RowsCache:
         Rows of latent attention are a batch, so that each is computed as it is alone.
         """
         self._unseen = False
-        axis = 0 if self._latent else 2
-        rows = self.plan.split(queries.swapaxes(0, axis), axis)
-        if isinstance(mask, Apart):
+        axis = 0 if self.form.latent else self.plan.axis
+        rows = self.plan.split(by_row(queries, axis), axis)
+        if isinstance(mask, Held):
             masks = mask.parts
         else:
-            masks = [None if mask is None else mask.swapaxes(0, axis)] * len(rows)
+            masks = [None if mask is None else by_row(mask, axis)] * len(rows)
         whole = zip(rows, keys.parts, values.parts, self.parts, masks, strict=True)
         found = [
             attend(own, k, v, cache=cache, mask=seen, **options) for own, k, v, cache, seen in whole
         ]
-        return (found[0] if self._alone else mx.concatenate(found, axis=axis)).swapaxes(0, axis)
+        return by_row(found[0] if self._alone else mx.concatenate(found, axis=axis), axis)
 
     def __getitem__(self, key: Any) -> Any:
         found = [part[key] for part in self.parts]
         if not isinstance(found[0], mx.array | None):
-            return type(self).standing(self.plan, found, latent=self._latent, axes=self._axes)
+            return self.standing(self.plan, found, self.form)
         asked = self.plan.asked
         if asked and asked[0][0] is not self:
             asked.clear()
@@ -215,10 +239,10 @@ class RowsCache:
         """Take no note of rows in a padding of batches, which there is none of."""
 
     @staticmethod
-    def standing(plan: PassPlan, layer: Sequence[Any], *, latent: bool, axes: int) -> "RowsCache":
+    def standing(plan: PassPlan, layer: Sequence[Any], form: Form) -> "RowsCache":
         """Return what stands for one layer's cache of every text."""
         kind = RowsStates if isinstance(layer[0], ArraysCache) else RowsCache
-        return kind(plan, layer, latent=latent, axes=axes)
+        return kind(plan, layer, form)
 
 
 class RowsStates(RowsCache, ArraysCache):  # type: ignore[misc]

@@ -4,11 +4,10 @@ import weakref
 
 import mlx.core as mx
 from mlx import nn
-from mlx_lm.models import gemma2
 
 from akunu_py.cpu.blas import fit_threads
 from akunu_py.models.cache import LATENT_LAYERS
-from akunu_py.models.passes.caches import RowsCache
+from akunu_py.models.passes.caches import Form, RowsCache
 from akunu_py.models.passes.plan import PassPlan
 from akunu_py.models.passes.seams import install, open_plan
 
@@ -25,26 +24,23 @@ class Forward:
         # Not held: whoever has the model has its passes.
         self._model = weakref.ref(model)
         parts = model.modules()
-        self._latent = any(isinstance(part, LATENT_LAYERS) for part in parts)
-        # Axes of heads, and of one row, in scores: Gemma 2 computes its own, by groups of heads.
-        grouped = any(isinstance(part, gemma2.Attention) and part.repeats > 1 for part in parts)
-        self._axes = 2 + grouped
-        install(model)
+        self._form = Form(
+            latent=any(isinstance(part, LATENT_LAYERS) for part in parts),
+            own=install(model),
+        )
 
     def __call__(self, plan: PassPlan) -> list[mx.array]:
         """Return the logits [1, n, vocabulary] of each text's rows, not yet evaluated."""
         fit_threads()
         model = self._model()
         assert model is not None  # noqa: S101 - of whoever asks for a pass
-        if self._as_chain(plan):
+        absorbs = self._form.latent and 1 < plan.rows <= MOST_ABSORBED
+        if plan.is_chain and not absorbs:
             (part,) = plan.parts
             with part.record:
                 return [model(part.tokens[None], cache=list(part.caches))]
         layers = zip(*(part.caches for part in plan.parts), strict=True)
-        caches = [
-            RowsCache.standing(plan, layer, latent=self._latent, axes=self._axes)
-            for layer in layers
-        ]
+        caches = [RowsCache.standing(plan, layer, self._form) for layer in layers]
         with open_plan(plan):
             logits = model(
                 mx.concatenate([part.tokens for part in plan.parts])[:, None], cache=caches
@@ -52,10 +48,6 @@ class Forward:
         for cache in caches:
             cache.check()
         return plan.split(logits.swapaxes(0, 1), 1)
-
-    def _as_chain(self, plan: PassPlan) -> bool:
-        """Return whether the rows are of one text in order, to be fed as mlx-lm's classes do."""
-        return len(plan.parts) == 1 and plan.parts[0].tree is None
 
 
 _known: dict[int, Forward] = {}

@@ -5,7 +5,7 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import accumulate
-from typing import Any
+from typing import Any, NamedTuple
 
 import mlx.core as mx
 import numpy as np
@@ -13,6 +13,15 @@ from mlx.utils import tree_map
 
 from akunu_py.models.passes.trees import TreeMasks, TreeRows
 from akunu_py.models.rollback.caches import leaves
+
+
+class Asked(NamedTuple):
+    """Rows that a choice asks to have fed."""
+
+    tokens: mx.array
+    """[n]; they may be not known on the host yet."""
+    tree: TreeRows | None = None
+    """Which row follows which; None where each follows the one before it."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -27,7 +36,7 @@ class PassRows:
     record: AbstractContextManager[object] = field(default_factory=nullcontext)
     """Entered around what is computed for this text alone."""
 
-    @property
+    @cached_property
     def places(self) -> list[int]:
         """The position of each row in the text."""
         offsets = (getattr(leaf, "offset", None) for leaf in leaves(self.caches))
@@ -44,14 +53,25 @@ class PassPlan:
         self.sizes = [part.tokens.size for part in self.parts]
         self.ends = list(accumulate(self.sizes))
         self.rows = self.ends[-1]
+        # That of rows [rows, heads, 1, width] once they are turned as each text has them: nothing
+        # is to be turned for texts of one row.
+        self.axis = 0 if self.rows == len(parts) else 2
         # What makes the masks of each tree, the same for all layers.
         self._masks = [None if part.tree is None else TreeMasks(part.tree) for part in self.parts]
+        # What the rows of each text see, where latent attention asked for it.
+        self.latent_masks: list[Any] = []
+        self.texts = [self] if len(parts) == 1 else [PassPlan([part]) for part in parts]
         # The slots of a cache that a mixer has asked for, and not used yet.
         self.asked: list[tuple[Any, int]] = []
 
+    @property
+    def is_chain(self) -> bool:
+        """Whether these are rows of one text in order, as mlx-lm's classes take them."""
+        return len(self.parts) == 1 and self.parts[0].tree is None
+
     @cached_property
     def places(self) -> mx.array:
-        """The position of each row in its text, int32 [rows]."""
+        """The position of each row in its text, int32 [rows]; asked for before caches move."""
         return mx.array(np.array([place for part in self.parts for place in part.places], np.int32))
 
     def masks(self, caches: Sequence[Any], **options: Any) -> list[Any]:
@@ -77,3 +97,8 @@ class PassPlan:
             lambda array: pieces.append(list(mx.split(array, self.ends[:-1], axis=axis))), rows
         )
         return list(zip(*pieces, strict=True))
+
+
+def by_row(array: mx.array, axis: int) -> mx.array:
+    """Turn [rows, ..., 1, ...] with one row of each text into [1, ..., rows, ...], and back."""
+    return array.swapaxes(0, axis) if axis else array

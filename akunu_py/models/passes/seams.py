@@ -16,9 +16,9 @@ from typing import Any
 import mlx.core as mx
 from mlx import nn
 
-from akunu_py.models.passes.caches import Apart, RowsCache, Stepped
-from akunu_py.models.passes.plan import PassPlan
-from akunu_py.models.rollback.recurrence import Step, row_by_row, take_note
+from akunu_py.models.passes.caches import Apart, Held, RowsCache, Stepped
+from akunu_py.models.passes.plan import PassPlan, by_row
+from akunu_py.models.rollback.recurrence import Step, recording, row_by_row, take_note
 
 ATTENTION = "scaled_dot_product_attention"
 
@@ -26,7 +26,8 @@ STEPS: Mapping[str, Step] = {
     "gated_delta_update": Step(dict.fromkeys(("q", "k", "v", "a", "b"), 1), "state"),
     "ssm_update": Step(dict.fromkeys(("hidden_states", "B", "C", "dt"), 1), "state"),
     "recurrent_gla": Step(dict.fromkeys(("q", "k", "v"), 2), "h"),
-    "rnn_scan": Step(dict.fromkeys(("x", "a"), 1), "h0"),
+    # It treats the first row of a text in its own way.
+    "RGLRU.__call__": Step({"x": 1}, "cache"),
     "_wkv7": Step(dict.fromkeys(("r", "w", "k", "v", "a", "b"), 1), "state"),
     "jamba.ssm_step": Step({"x": 1}, "state"),
     # Takes one row, [texts, width].
@@ -38,6 +39,10 @@ STEPS: Mapping[str, Step] = {
 }
 """Functions of modules and methods of classes, by name; some by that of their module as well."""
 
+OWN_ATTENTION = frozenset({"plamo2.Attention", "minimax_m3_vl.Attention",
+                           "deepseek_v32.DeepseekV32Attention"})  # fmt: skip
+"""Classes that compute with keys themselves: with several texts, each has a call of its own."""
+
 _CHANGED: Mapping[str, Callable[..., Any]] = {"ssm_update": row_by_row}
 
 _wrapped: set[Callable[..., Any]] = set()
@@ -46,21 +51,24 @@ _open = threading.local()
 
 
 @contextlib.contextmanager
-def open_plan(plan: PassPlan) -> Iterator[None]:
+def open_plan(plan: PassPlan | None) -> Iterator[None]:
     """Let what is called inside, in this thread, be for the texts of a plan."""
-    _open.plan = plan
+    before, _open.plan = _plan(), plan
     try:
         yield
     finally:
-        _open.plan = None
+        _open.plan = before
 
 
 def _plan() -> PassPlan | None:
     return getattr(_open, "plan", None)
 
 
-def install(model: nn.Module) -> None:
-    """Wrap what the model's classes call, once for each module and class."""
+def install(model: nn.Module) -> bool:
+    """Wrap what the model's classes call, once for each module and class.
+
+    Returns whether one is of `OWN_ATTENTION`.
+    """
     classes = {type(module) for module in model.modules()}
     holders: list[Any] = [sys.modules[name] for name in {kind.__module__ for kind in classes}]
     for holder in (*holders, *classes):
@@ -73,6 +81,9 @@ def install(model: nn.Module) -> None:
             if wrapped is not None:
                 _wrapped.add(wrapped)
                 setattr(holder, name, wrapped)
+    return any(
+        f"{kind.__module__.rpartition('.')[2]}.{kind.__name__}" in OWN_ATTENTION for kind in classes
+    )
 
 
 def _wrapper(
@@ -82,6 +93,10 @@ def _wrapper(
         return _attention(function)
     if qualified == "Conv1d.__call__" and file != "recurrent_gemma":
         return _window(function)
+    if name == "__call__" and f"{file}.{qualified}".removesuffix(".__call__") in OWN_ATTENTION:
+        return _own_attention(function)
+    if (file, qualified) == ("gemma2", "Attention.__call__"):
+        return _capped_attention(function)
     names = (name, qualified, f"{file}.{name}", f"{file}.{qualified}")
     kind = next((STEPS[known] for known in names if known in STEPS), None)
     if kind is None:
@@ -90,25 +105,79 @@ def _wrapper(
 
 
 def _attention(function: Callable[..., mx.array]) -> Callable[..., mx.array]:
-    signature = inspect.signature(function)
-
     @functools.wraps(function)
-    def attend(*values: Any, **named: Any) -> mx.array:
-        if _plan() is None:
-            return function(*values, **named)
-        given = signature.bind(*values, **named).arguments
+    def attend(queries: mx.array, keys: Any, values: Any, *rest: Any, **named: Any) -> mx.array:
+        if _plan() is None or not isinstance(keys, Held):
+            return function(queries, keys, values, *rest, **named)
         # A layer may attend to the rows of another, and then has no cache.
-        cache: RowsCache | None = getattr(given["keys"], "caches", None)
-        if cache is None:
-            return function(**given)
-        return cache.attend(function, **{name: given[name] for name in given if name != "cache"})
+        named.update(zip(("cache", "scale", "mask", "sinks"), rest, strict=False))
+        named.pop("cache", None)
+        return keys.caches.attend(function, queries, keys, values, **named)
 
     return attend
 
 
-def _by_row(array: mx.array, axis: int) -> mx.array:
-    """Turn [rows, ..., 1, ...] with one row of each text into [1, ..., rows, ...], and back."""
-    return array.swapaxes(0, axis)
+def _own_attention(function: Callable[..., mx.array]) -> Callable[..., mx.array]:
+    signature = inspect.signature(function)
+    rows_name = list(signature.parameters)[1]
+
+    @functools.wraps(function)
+    def attend(*values: Any, **named: Any) -> mx.array:
+        plan = _plan()
+        if plan is None or len(plan.parts) == 1:
+            return function(*values, **named)
+        given = signature.bind(*values, **named).arguments
+        cache: RowsCache = given["cache"]
+        rows = plan.split(given[rows_name], 0)
+        masks = [None] * len(rows) if given.get("mask") is None else given["mask"].parts
+        found = []
+        for text, own, part, mask in zip(plan.texts, rows, cache.parts, masks, strict=True):
+            if text.is_chain and not cache.form.latent:
+                with open_plan(None):
+                    alone = {rows_name: own.swapaxes(0, 1), "mask": mask, "cache": part}
+                    found.append(function(**{**given, **alone}).swapaxes(0, 1))
+            else:
+                with open_plan(text):
+                    standing = RowsCache.standing(text, [part], cache.form)
+                    alone = {rows_name: own, "mask": standing.seen(mask), "cache": standing}
+                    found.append(function(**{**given, **alone}))
+        return mx.concatenate(found)
+
+    return attend
+
+
+def _capped_attention(function: Callable[..., mx.array]) -> Callable[..., mx.array]:
+    """Let Gemma 2, which computes with keys itself, do so for each text alone."""
+
+    def attend(
+        layer: Any, queries: mx.array, keys: mx.array, values: mx.array, *, mask: Any, **_: Any
+    ) -> mx.array:
+        heads, count, width = queries.shape[1:]
+        groups = (1, layer.n_kv_heads, layer.repeats, count, width)
+        keys, values = keys[:, :, None], values[:, :, None]
+        scores = (queries * layer.scale).reshape(groups) @ keys.swapaxes(-1, -2)
+        scores = mx.tanh(scores / layer.attn_logit_softcapping) * layer.attn_logit_softcapping
+        if mask is not None:
+            scores = mx.where(mask, scores, mx.finfo(scores.dtype).min)
+        found = mx.softmax(scores, precise=True, axis=-1) @ values
+        return found.reshape(1, heads, count, width)
+
+    @functools.wraps(function)
+    def capped(layer: Any, x: mx.array, mask: Any = None, cache: Any = None) -> mx.array:
+        if _plan() is None:
+            return function(layer, x, mask, cache)
+        rows = x.shape[0]
+        queries, keys, values = (
+            part(x).reshape(rows, 1, -1, layer.head_dim).swapaxes(1, 2)
+            for part in (layer.q_proj, layer.k_proj, layer.v_proj)
+        )
+        queries, keys = (layer.rope(part, offset=cache.offset) for part in (queries, keys))
+        held = cache.update_and_fetch(keys, values)
+        found = cache.attend(functools.partial(attend, layer), queries, *held, mask=mask)
+        made: mx.array = layer.o_proj(found.swapaxes(1, 2).reshape(rows, 1, -1))
+        return made
+
+    return capped
 
 
 def _step(function: Callable[..., Any], kind: Step) -> Callable[..., Any]:
@@ -117,7 +186,8 @@ def _step(function: Callable[..., Any], kind: Step) -> Callable[..., Any]:
 
     def call(given: Mapping[str, Any]) -> Any:
         made = function(**given)
-        take_note(function, kind, given, made)
+        if recording():
+            take_note(function, kind, given, made)
         return made
 
     def call_rows(given: Mapping[str, Any]) -> tuple[mx.array, Any]:
@@ -130,14 +200,16 @@ def _step(function: Callable[..., Any], kind: Step) -> Callable[..., Any]:
 
     @functools.wraps(function)
     def step(*values: Any, **named: Any) -> Any:
-        given = signature.bind(*values, **named).arguments
         plan = _plan()
+        if plan is None and not recording():
+            return function(*values, **named)
+        given = signature.bind(*values, **named).arguments
         if plan is None:
             return call(given)
         state = given.get(kind.state)
         states = state.parts if isinstance(state, Apart | RowsCache) else [None] * len(plan.parts)
         rows = {
-            name: plan.split(_by_row(given[name], place), place)
+            name: plan.split(by_row(given[name], place), place)
             for name, place in kind.rows.items()
             if given.get(name) is not None
         }
@@ -148,9 +220,9 @@ def _step(function: Callable[..., Any], kind: Step) -> Callable[..., Any]:
                 whole = {**given, **own, kind.state: states[number]}
                 made.append(call(whole) if axis else call_rows(whole))
         if not kind.returns:
-            return _by_row(mx.concatenate(made, axis=axis), axis)
+            return by_row(mx.concatenate(made, axis=axis), axis)
         outputs = mx.concatenate([one[0] for one in made], axis=axis)
-        return (_by_row(outputs, axis), Stepped([one[1] for one in made]), *made[0][2:])
+        return (by_row(outputs, axis), Stepped([one[1] for one in made]), *made[0][2:])
 
     return step
 
@@ -160,7 +232,8 @@ def _window(function: Callable[..., mx.array]) -> Callable[..., mx.array]:
 
     def call(layer: nn.Conv1d, x: mx.array) -> mx.array:
         made = function(layer, x)
-        take_note(function, kind, {"x": x}, made)
+        if recording():
+            take_note(function, kind, {"x": x}, made)
         return made
 
     @functools.wraps(function)
@@ -170,7 +243,7 @@ def _window(function: Callable[..., mx.array]) -> Callable[..., mx.array]:
             return call(layer, x)
         # Models ask for windows in the order in which they use them.
         cache, slot = plan.asked.pop(0)
-        rows = plan.split(_by_row(x[:, -1:], 1), 1)
+        rows = plan.split(by_row(x[:, -1:], 1), 1)
         kept = x.shape[1] - 1
         found = []
         for part, own, new in zip(plan.parts, cache.parts, rows, strict=True):
@@ -181,6 +254,6 @@ def _window(function: Callable[..., mx.array]) -> Callable[..., mx.array]:
             with part.record:
                 found.append(call(layer, whole))
             own[slot] = mx.contiguous(whole[:, -kept:])
-        return _by_row(mx.concatenate(found, axis=1), 1)
+        return by_row(mx.concatenate(found, axis=1), 1)
 
     return convolve

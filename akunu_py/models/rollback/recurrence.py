@@ -118,13 +118,16 @@ class Step(NamedTuple):
 _open = threading.local()
 
 
+def recording() -> bool:
+    """Return whether a record is open in this thread."""
+    return getattr(_open, "record", None) is not None
+
+
 def take_note(
     function: Callable[..., Any], kind: Step, given: Mapping[str, Any], made: Any
 ) -> None:
-    """Take note of a call in the record that is open here, if one is."""
-    record: Record | None = getattr(_open, "record", None)
-    if record is None:
-        return
+    """Take note of a call in the record that is open."""
+    record: Record = _open.record
     if kind.window:
         ((name, axis),) = kind.rows.items()
         record.windows.append((given[name], axis))
