@@ -8,15 +8,16 @@ here.
 import codecs
 import gzip
 import zlib
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, Literal
+
+from msgspec import Meta, Struct
 
 from akunu_py.bench.result_file import Failure
-from akunu_py.bench.rows import FieldError, Row, read_record
-from akunu_py.bench.workloads import Prompt, prompts_of
-from akunu_py.system.errors import ConfigError, ContractError
+from akunu_py.bench.rows import Count, FieldError, Row, convert, read_record
+from akunu_py.bench.workloads import Message, Prompt, Text
+from akunu_py.system.errors import ConfigError
 
 MAX_FILE_BYTES = 1 << 28
 """Limit of the decompressed text, so that a small file cannot fill the memory."""
@@ -46,7 +47,7 @@ def parse_prompt_file(data: bytes, name: str) -> tuple[tuple[Prompt, ...], tuple
             continue
         try:
             reader.take(read_record(line))
-        except (FieldError, ContractError) as error:
+        except ConfigError as error:
             failures.append(Failure(f"{name}, line {number}", str(error)))
     if not reader.prompts:
         if not failures:
@@ -101,18 +102,20 @@ class _Reader:
     def __init__(self, category: str) -> None:
         self.prompts: list[Prompt] = []
         self._category = category
-        self._format: _Format | None = None
+        self._format = ""
         self._ids: set[str] = set()
         self._sessions: set[str] = set()
 
     def take(self, record: dict[str, Any]) -> None:
-        """Add the prompts of a record; raise FieldError or ContractError and add none of them."""
-        found = _format_of(record)
-        if self._format not in (None, found):
-            raise FieldError("", f"of the format {found.name}, unlike the lines before")
-        prompts = found.read(record, self._category)
+        """Add the prompts of a record; raise ConfigError and add none of them."""
+        name = _format_of(record)
+        if self._format not in ("", name):
+            raise FieldError("", f"of the format {name}, unlike the lines before")
+        kind = _Session if record.get("kind") == "session" else _FORMATS[name][1]
+        read: Any = convert(record, kind)
+        prompts = [read] if isinstance(read, Prompt) else read.prompts(self._category)
         self._check_place(prompts)
-        self._format = found
+        self._format = name
         self.prompts += prompts
         self._ids.update(prompt.id for prompt in prompts)
         self._sessions.update(prompt.session for prompt in prompts)
@@ -134,69 +137,93 @@ class _Reader:
             last = prompt
 
 
-def _own(record: dict[str, Any], _category: str) -> list[Prompt]:
-    return prompts_of(record)
+class _Turn(Row, frozen=True):
+    user: Text
+    assistant: Text
 
 
-def _trace(record: dict[str, Any], _category: str) -> list[Prompt]:
-    """Return the prompt of a recorded reply; what was recorded of the reply is passed over."""
-    where = {name: record[name] for name in ("session", "turn") if name in record}
-    if where.keys() == {"turn"}:
-        raise FieldError("turn", "needs a session to be a turn of")
-    return [Prompt(record["id"], record["category"], "raw", record["prompt"], **where)]
+class _Session(Row, frozen=True):
+    id: Text
+    category: Text
+    kind: Literal["session"]
+    turns: Annotated[tuple[_Turn, ...], Meta(min_length=1)]
+    language: str = ""
+    system: Text = ""
+
+    def prompts(self, _category: str) -> list[Prompt]:
+        """Return a prompt for each turn, after the earlier turns as they are written."""
+        said: list[Message] = []
+        if self.system:
+            said.append({"role": "system", "content": self.system})
+        prompts: list[Prompt] = []
+        for number, turn in enumerate(self.turns):
+            said.append({"role": "user", "content": turn.user})
+            prompts.append(
+                Prompt(
+                    f"{self.id}/{number}",
+                    self.category,
+                    "chat",
+                    messages=tuple(said),
+                    language=self.language,
+                    reference=turn.assistant,
+                    session=self.id,
+                    turn=number,
+                )
+            )
+            said.append({"role": "assistant", "content": turn.assistant})
+        return prompts
 
 
-def _spec_bench(record: dict[str, Any], category: str) -> list[Prompt]:
-    """Return the question's first turn; later turns would need a reply to it."""
-    turns = record["turns"]
-    if not isinstance(turns, list) or not turns:
-        raise FieldError("turns", f"{turns!r:.60} is not a list of one turn or more")
-    if not isinstance(turns[0], str):
-        raise FieldError("turns", f"{turns[0]!r:.60} is not a text")
-    return [
-        Prompt(
-            _name(record, "question_id"),
-            record.get("category", category),
-            "chat",
-            messages=({"role": "user", "content": turns[0]},),
-        )
-    ]
+class _Trace(Struct, frozen=True):
+    """A recorded reply; what was recorded of the reply is passed over."""
+
+    id: Text
+    category: Text
+    prompt: Text
+    session: Text = ""
+    turn: Count | None = None
+
+    def prompts(self, _category: str) -> list[Prompt]:
+        if self.turn is not None and not self.session:
+            raise FieldError("turn", "needs a session to be a turn of")
+        turn, session = self.turn or 0, self.session
+        return [Prompt(self.id, self.category, "raw", self.prompt, session=session, turn=turn)]
 
 
-def _human_eval(record: dict[str, Any], category: str) -> list[Prompt]:
-    reference = record.get("canonical_solution", "")
-    return [
-        Prompt(_name(record, "task_id"), category, "raw", record["prompt"], reference=reference)
-    ]
+class _SpecBench(Struct, frozen=True):
+    question_id: int | str
+    turns: Annotated[tuple[Text, ...], Meta(min_length=1)]
+    category: Text = ""
+
+    def prompts(self, category: str) -> list[Prompt]:
+        """Return the question's first turn; later turns would need a reply to it."""
+        said: Message = {"role": "user", "content": self.turns[0]}
+        name = str(self.question_id)
+        return [Prompt(name, self.category or category, "chat", messages=(said,))]
 
 
-def _name(record: Mapping[str, Any], field: str) -> str:
-    value = record[field]
-    if isinstance(value, bool) or not isinstance(value, int | str):
-        raise FieldError(field, f"{value!r:.60} is neither a text nor a whole number")
-    return str(value)
+class _HumanEval(Struct, frozen=True):
+    task_id: int | str
+    prompt: Text
+    canonical_solution: str = ""
+
+    def prompts(self, category: str) -> list[Prompt]:
+        reference = self.canonical_solution
+        return [Prompt(str(self.task_id), category, "raw", self.prompt, reference=reference)]
 
 
-@dataclass(frozen=True, slots=True)
-class _Format:
-    """A record with `fields` has this format; `read` takes the record and the file's name."""
-
-    name: str
-    fields: frozenset[str]
-    read: Callable[[dict[str, Any], str], list[Prompt]]
-
-
-_FORMATS = (
-    _Format("akunu prompts", frozenset({"id", "category", "kind"}), _own),
-    _Format("trace", frozenset({"id", "category", "prompt", "output"}), _trace),
-    _Format("Spec-Bench", frozenset({"question_id", "turns"}), _spec_bench),
-    _Format("HumanEval", frozenset({"task_id", "prompt"}), _human_eval),
-)
+_FORMATS: dict[str, tuple[frozenset[str], type[Struct]]] = {
+    "akunu prompts": (frozenset({"id", "category", "kind"}), Prompt),
+    "trace": (frozenset({"id", "category", "prompt", "output"}), _Trace),
+    "Spec-Bench": (frozenset({"question_id", "turns"}), _SpecBench),
+    "HumanEval": (frozenset({"task_id", "prompt"}), _HumanEval),
+}
+"""A record with these fields has the format."""
 
 
-def _format_of(record: Mapping[str, Any]) -> _Format:
-    for known in _FORMATS:
-        if known.fields <= record.keys():
-            return known
-    wanted = "; ".join(f"{known.name}: {', '.join(sorted(known.fields))}" for known in _FORMATS)
+def _format_of(record: Mapping[str, Any]) -> str:
+    for name, (fields, _) in _FORMATS.items():
+        if fields <= record.keys():
+            return name
+    wanted = "; ".join(f"{name}: {', '.join(sorted(own))}" for name, (own, _) in _FORMATS.items())
     raise FieldError("", f"not of a known format; the fields tell the format ({wanted})")

@@ -1,8 +1,7 @@
 """Replies that tests of a hit-rate run script: with known rates, and one that differs."""
 
-from dataclasses import replace
-
 from bench.bench_fakes import reply
+from msgspec.structs import replace
 
 from akunu_py.bench.workloads import Prompt
 

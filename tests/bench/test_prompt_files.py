@@ -88,8 +88,7 @@ def test_prompts_of_spec_bench():
         (lines({"id": "b"}), "not of a known format"),
         (lines(OWN), "an earlier line has the id 'a'"),
         (lines(TRACE), "of the format trace, unlike the lines before"),
-        (lines({**OWN, "id": "b", "more": 1}), "this one has category, id, kind, more, prompt"),
-        (lines({**OWN, "id": "b", "prompt": "\ud800"}), "needs a text"),
+        (lines({**OWN, "id": "b", "more": 1}), "unknown field more"),
         (
             lines({**SESSION, "id": "a"}),
             "the session 'a' has earlier lines; put its lines together",
@@ -107,14 +106,17 @@ def test_lines_that_are_no_prompt_are_reported_and_the_rest_goes_on(line, words)
 @pytest.mark.parametrize(
     ("record", "words"),
     [
-        ({**HUMAN_EVAL, "task_id": True}, "field task_id: True is neither"),
-        ({**HUMAN_EVAL, "task_id": None}, "field task_id: None is neither"),
-        ({**HUMAN_EVAL, "task_id": "x", "prompt": 3}, "needs a text"),
-        ({**HUMAN_EVAL, "task_id": "x", "canonical_solution": 3}, "the reference 3; give a text"),
-        ({**SPEC_BENCH, "question_id": 1.5}, "field question_id: 1.5 is neither"),
-        ({**SPEC_BENCH, "question_id": 1, "turns": []}, "field turns: [] is not a list"),
-        ({**SPEC_BENCH, "question_id": 1, "turns": [3]}, "field turns: 3 is not a text"),
-        ({**SPEC_BENCH, "question_id": 1, "category": 3}, "has the category 3"),
+        ({**HUMAN_EVAL, "task_id": True}, "field task_id: Expected int | str, got bool"),
+        ({**HUMAN_EVAL, "task_id": "x", "prompt": 3}, "field prompt: Expected str, got int"),
+        ({**HUMAN_EVAL, "task_id": "x", "canonical_solution": 3}, "field canonical_solution: "),
+        ({**SPEC_BENCH, "question_id": 1.5}, "field question_id: "),
+        (
+            {**SPEC_BENCH, "question_id": 1, "turns": []},
+            "field turns: Expected array of length >= 1",
+        ),
+        ({**SPEC_BENCH, "question_id": 1, "turns": [3]}, "field turns[0]: "),
+        ({**SPEC_BENCH, "question_id": 1, "category": 3}, "field category: "),
+        ({**TRACE, "id": "x", "turn": 1}, "field turn: needs a session"),
         ({**TRACE, "id": "x", "session": "a", "turn": 0}, "turn 0 of a session follows turn 0"),
     ],
 )
@@ -123,6 +125,46 @@ def test_wrong_fields_of_each_format_are_named(record, words):
     (prompts, (failure,)) = parse_prompt_file(lines(known, record), "f.jsonl")
     assert len(prompts) == 1
     assert words in failure.error
+
+
+@pytest.mark.parametrize(
+    ("record", "words"),
+    [
+        ({**OWN, "kind": "song"}, "field kind: "),
+        ({**OWN, "category": ""}, "field category: "),
+        ({**OWN, "id": 3}, "field id: "),
+        ({**OWN, "prompt": " \n"}, "field prompt: "),
+        ({**OWN, "messages": CHAT["messages"]}, "needs a text and no messages"),
+        ({**OWN, "turn": -1}, "field turn: "),
+        ({**CHAT, "messages": []}, "needs messages"),
+        ({**CHAT, "messages": "hello"}, "field messages: "),
+        ({**CHAT, "messages": [{"role": "god", "content": "x"}]}, "field messages[0].role: "),
+        ({**CHAT, "messages": [{"role": "user", "content": ""}]}, "field messages[0].content: "),
+        ({**CHAT, "messages": [{"role": "assistant", "content": "x"}]}, "end with the user"),
+        ({**SESSION, "turns": []}, "field turns: "),
+        ({**SESSION, "turns": [{"user": "u"}]}, "field turns[0]: "),
+        ({**SESSION, "turns": [{"user": "u", "assistant": " "}]}, "field turns[0].assistant: "),
+        ({**SESSION, "system": 3}, "field system: "),
+        ({**SESSION, "reference": "x"}, "unknown field reference"),
+    ],
+)
+def test_malformed_prompts_of_our_own_are_named(record, words):
+    with pytest.raises(ConfigError) as caught:
+        parse_prompt_file(lines(record), "f.jsonl")
+    assert "f.jsonl, line 1: " in str(caught.value)
+    assert words in str(caught.value)
+
+
+def test_a_session_becomes_a_prompt_a_turn():
+    record = {**SESSION, "system": "y", "language": "c"}
+    first, second = parsed(record)
+    system, asked = {"role": "system", "content": "y"}, {"role": "user", "content": "u"}
+    assert first == Prompt(
+        "s/0", "mine", "chat", messages=(system, asked), language="c", reference="v", session="s"
+    )
+    said = {"role": "assistant", "content": "v"}
+    assert second.messages == (system, asked, said, {"role": "user", "content": "w"})
+    assert (second.id, second.session, second.turn, second.reference) == ("s/1", "s", 1, "x")
 
 
 def test_a_session_that_is_interrupted_is_reported():
