@@ -5,8 +5,8 @@ messages must reach the model as text, so they are hidden from the tokenizer's s
 tokens (`special_tokens`).
 
 A file without a template gets a format by its architecture, if the vocabulary has every control
-token that it writes: no model was trained on their text in ordinary tokens. The formats follow the
-models' own templates for a plain conversation.
+token that it writes: no model was trained on their text in ordinary tokens. The formats are of the
+models from before files had templates, and follow what their makers wrote for a plain conversation.
 """
 
 import datetime as dt
@@ -75,25 +75,11 @@ _FORMATS = (
         "{{ '<|im_start|>assistant\\n' }}",
     ),
     _turns(
-        "phi4",
-        ("<|im_start|>", "<|im_sep|>", "<|im_end|>"),
-        "{{ '<|im_start|>' + message.role + '<|im_sep|>' + message.content + '<|im_end|>' }}",
-        "{{ '<|im_start|>assistant<|im_sep|>' }}",
-    ),
-    _turns(
         "llama3",
         ("<|start_header_id|>", "<|end_header_id|>", "<|eot_id|>"),
         "{{ '<|start_header_id|>' + message.role + '<|end_header_id|>\\n\\n'"
         " + message.content | trim + '<|eot_id|>' }}",
         "{{ '<|start_header_id|>assistant<|end_header_id|>\\n\\n' }}",
-        "{{ bos_token }}",
-    ),
-    _turns(
-        "llama4",
-        ("<|header_start|>", "<|header_end|>", "<|eot|>"),
-        "{{ '<|header_start|>' + message.role + '<|header_end|>\\n\\n'"
-        " + message.content | trim + '<|eot|>' }}",
-        "{{ '<|header_start|>assistant<|header_end|>\\n\\n' }}",
         "{{ bos_token }}",
     ),
     _merge_system(
@@ -117,91 +103,19 @@ _FORMATS = (
         "{{ '<start_of_turn>model\\n' }}",
     ),
     _turns(
-        "gemma4",
-        ("<|turn>", "<turn|>", "<|channel>", "<channel|>"),
-        "{{ '<|turn>' + ('model' if message.role == 'assistant' else message.role) + '\\n'"
-        " + message.content | trim + '<turn|>\\n' }}",
-        # Empty reasoning: the model thinks only when told to.
-        "{{ '<|turn>model\\n<|channel>thought\\n<channel|>' }}",
-        "{{ bos_token }}",
-    ),
-    _turns(
         "phi3",
         ("<|user|>", "<|assistant|>", "<|end|>"),
         "{{ '<|' + message.role + '|>\\n' + message.content + '<|end|>\\n' }}",
         "{{ '<|assistant|>\\n' }}",
-    ),
-    _turns(
-        "glm4",
-        ("[gMASK]", "<sop>", "<|user|>", "<|assistant|>"),
-        "{{ '<|' + message.role + '|>\\n' + message.content }}",
-        "{{ '<|assistant|>\\n' }}",
-        "[gMASK]<sop>",
-    ),
-    _turns(
-        "command-r",
-        (
-            "<|START_OF_TURN_TOKEN|>", "<|END_OF_TURN_TOKEN|>", "<|SYSTEM_TOKEN|>",
-            "<|USER_TOKEN|>", "<|CHATBOT_TOKEN|>",
-        ),
-        "{{ '<|START_OF_TURN_TOKEN|><|' + {'assistant': 'CHATBOT', 'system': 'SYSTEM'}"
-        ".get(message.role, 'USER') + '_TOKEN|>' + message.content | trim"
-        " + '<|END_OF_TURN_TOKEN|>' }}",
-        "{{ '<|START_OF_TURN_TOKEN|><|CHATBOT_TOKEN|>' }}",
-        "{{ bos_token }}",
-    ),
-    _turns(
-        "granite",
-        ("<|start_of_role|>", "<|end_of_role|>", "<|end_of_text|>"),
-        "{{ '<|start_of_role|>' + message.role + '<|end_of_role|>' + message.content"
-        " + '<|end_of_text|>\\n' }}",
-        "{{ '<|start_of_role|>assistant<|end_of_role|>' }}",
-    ),
-    _turns(
-        "deepseek",
-        ("<｜User｜>", "<｜Assistant｜>", "<｜end▁of▁sentence｜>"),
-        "{% if message.role == 'system' %}{{ message.content }}"
-        "{% elif message.role == 'assistant' %}"
-        "{{ '<｜Assistant｜>' + message.content + '<｜end▁of▁sentence｜>' }}"
-        "{% else %}{{ '<｜User｜>' + message.content }}{% endif %}",
-        "{{ '<｜Assistant｜>' }}",
-        "{{ bos_token }}",
-    ),
-    _turns(
-        "exaone",
-        ("[|system|]", "[|user|]", "[|assistant|]", "[|endofturn|]"),
-        "{{ '[|' + message.role + '|]' + message.content"
-        " + ('\\n' if message.role == 'user' else '[|endofturn|]\\n') }}",
-        "{{ '[|assistant|]' }}",
-    ),
-    _turns(
-        "harmony",
-        ("<|start|>", "<|message|>", "<|end|>"),
-        "{{ '<|start|>' + message.role + '<|message|>' + message.content + '<|end|>' }}",
-        "{{ '<|start|>assistant' }}",
     ),
 )  # fmt: skip
 _BY_NAME = {format_.name: format_ for format_ in _FORMATS}
 
 # Formats of the models of each architecture, the most specific first. "chatml" is the last for all.
 _BY_ARCHITECTURE = {
-    architecture: formats.split()
-    for architectures, formats in (
-        ("llama", "llama3 mistral deepseek exaone granite"),
-        ("llama4", "llama4"),
-        ("mistral3", "mistral"),
-        ("gemma gemma2 gemma3 gemma3n", "gemma"),
-        ("gemma4", "gemma4"),
-        ("phi3", "phi3 phi4"),
-        ("phimoe", "phi3"),
-        ("glm4 glm4moe chatglm", "glm4"),
-        ("command-r cohere2", "command-r"),
-        ("granite granitemoe granitehybrid", "granite"),
-        ("deepseek deepseek2 qwen2 qwen3", "deepseek"),
-        ("exaone exaone4", "exaone"),
-        ("gpt-oss", "harmony"),
-    )
-    for architecture in architectures.split()
+    "llama": ("llama3", "mistral"),
+    **dict.fromkeys(("gemma", "gemma2"), ("gemma",)),
+    "phi3": ("phi3",),
 }
 
 

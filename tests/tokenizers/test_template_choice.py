@@ -29,44 +29,17 @@ WRITTEN = {
     "chatml": "<|im_start|>system\nBe brief.<|im_end|>\n<|im_start|>user\nHi<|im_end|>\n"
     "<|im_start|>assistant\nHello.<|im_end|>\n<|im_start|>user\nBye<|im_end|>\n"
     "<|im_start|>assistant\n",
-    "phi4": "<|im_start|>system<|im_sep|>Be brief.<|im_end|><|im_start|>user<|im_sep|>Hi<|im_end|>"
-    "<|im_start|>assistant<|im_sep|>Hello.<|im_end|><|im_start|>user<|im_sep|>Bye<|im_end|>"
-    "<|im_start|>assistant<|im_sep|>",
     "llama3": "<s><|start_header_id|>system<|end_header_id|>\n\nBe brief.<|eot_id|>"
     "<|start_header_id|>user<|end_header_id|>\n\nHi<|eot_id|>"
     "<|start_header_id|>assistant<|end_header_id|>\n\nHello.<|eot_id|>"
     "<|start_header_id|>user<|end_header_id|>\n\nBye<|eot_id|>"
     "<|start_header_id|>assistant<|end_header_id|>\n\n",
-    "llama4": "<s><|header_start|>system<|header_end|>\n\nBe brief.<|eot|>"
-    "<|header_start|>user<|header_end|>\n\nHi<|eot|>"
-    "<|header_start|>assistant<|header_end|>\n\nHello.<|eot|>"
-    "<|header_start|>user<|header_end|>\n\nBye<|eot|><|header_start|>assistant<|header_end|>\n\n",
     "mistral": "<s>[INST] Be brief.\n\nHi[/INST] Hello.</s>[INST] Bye[/INST]",
     "llama2": "<s>[INST] Be brief.\n\nHi [/INST] Hello. </s><s>[INST] Bye [/INST]",
     "gemma": "<s><start_of_turn>user\nBe brief.\n\nHi<end_of_turn>\n<start_of_turn>model\n"
     "Hello.<end_of_turn>\n<start_of_turn>user\nBye<end_of_turn>\n<start_of_turn>model\n",
-    "gemma4": "<s><|turn>system\nBe brief.<turn|>\n<|turn>user\nHi<turn|>\n<|turn>model\n"
-    "Hello.<turn|>\n<|turn>user\nBye<turn|>\n<|turn>model\n<|channel>thought\n<channel|>",
     "phi3": "<|system|>\nBe brief.<|end|>\n<|user|>\nHi<|end|>\n<|assistant|>\nHello.<|end|>\n"
     "<|user|>\nBye<|end|>\n<|assistant|>\n",
-    "glm4": "[gMASK]<sop><|system|>\nBe brief.<|user|>\nHi<|assistant|>\nHello.<|user|>\nBye"
-    "<|assistant|>\n",
-    "command-r": "<s><|START_OF_TURN_TOKEN|><|SYSTEM_TOKEN|>Be brief.<|END_OF_TURN_TOKEN|>"
-    "<|START_OF_TURN_TOKEN|><|USER_TOKEN|>Hi<|END_OF_TURN_TOKEN|>"
-    "<|START_OF_TURN_TOKEN|><|CHATBOT_TOKEN|>Hello.<|END_OF_TURN_TOKEN|>"
-    "<|START_OF_TURN_TOKEN|><|USER_TOKEN|>Bye<|END_OF_TURN_TOKEN|>"
-    "<|START_OF_TURN_TOKEN|><|CHATBOT_TOKEN|>",
-    "granite": "<|start_of_role|>system<|end_of_role|>Be brief.<|end_of_text|>\n"
-    "<|start_of_role|>user<|end_of_role|>Hi<|end_of_text|>\n"
-    "<|start_of_role|>assistant<|end_of_role|>Hello.<|end_of_text|>\n"
-    "<|start_of_role|>user<|end_of_role|>Bye<|end_of_text|>\n"
-    "<|start_of_role|>assistant<|end_of_role|>",
-    "deepseek": "<s>Be brief.<｜User｜>Hi<｜Assistant｜>Hello.<｜end▁of▁sentence｜><｜User｜>Bye<｜Assistant｜>",
-    "exaone": "[|system|]Be brief.[|endofturn|]\n[|user|]Hi\n[|assistant|]Hello.[|endofturn|]\n"
-    "[|user|]Bye\n[|assistant|]",
-    "harmony": "<|start|>system<|message|>Be brief.<|end|><|start|>user<|message|>Hi<|end|>"
-    "<|start|>assistant<|message|>Hello.<|end|><|start|>user<|message|>Bye<|end|>"
-    "<|start|>assistant",
 }
 
 
@@ -93,7 +66,6 @@ class TestFormats:
     [
         pytest.param("qwen2", "chatml", 0, marks=pytest.mark.slow),
         ("phi-3", "phi3", 1),
-        pytest.param("gemma-4", "gemma4", 0, marks=pytest.mark.slow),
     ],
 )
 def test_the_fallback_is_what_the_file_s_own_template_writes(name, expected, start):
@@ -119,15 +91,10 @@ CHOICES = [
     ("llama", ("<s>",), "Llama 2 7B", None),
     ("llama", ("<|start_header_id|>", "<|eot_id|>"), "", None),
     ("qwen2", ("<|im_start|>", "<|im_end|>"), "", "chatml"),
-    ("qwen2", ("<｜User｜>", "<｜Assistant｜>", "<｜end▁of▁sentence｜>", "<|im_start|>", "<|im_end|>"), "",
-     "deepseek"),
     ("gemma2", ("<start_of_turn>", "<end_of_turn>"), "", "gemma"),
     ("gemma2", ("<|im_start|>", "<|im_end|>"), "", "chatml"),
     ("qwen2", ("<start_of_turn>", "<end_of_turn>"), "", None),
     ("phi3", ("<|user|>", "<|assistant|>", "<|end|>"), "", "phi3"),
-    ("phi3", ("<|im_start|>", "<|im_sep|>", "<|im_end|>"), "", "phi4"),
-    ("command-r", _BY_NAME["command-r"].tokens, "", "command-r"),
-    ("granite", _BY_NAME["granite"].tokens, "", "granite"),
     ("unheard-of", ("<|im_start|>", "<|im_end|>"), "", "chatml"),
     ("gpt2", ("<|endoftext|>",), "gpt2 chat", None),
     (None, ("<|im_start|>", "<|im_end|>"), "", None),
