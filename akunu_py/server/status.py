@@ -5,8 +5,6 @@ OpenAI's and Anthropic's clients look for different fields of the models in `dat
 model is listed under such a name, too.
 """
 
-import re
-from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any
 
@@ -15,7 +13,6 @@ from starlette.responses import JSONResponse, Response
 
 from akunu_py import __version__
 from akunu_py.server.backend import ServedModel
-from akunu_py.server.errors import RequestError
 from akunu_py.server.generation_fields import declared_fields
 from akunu_py.server.service import CLAUDE_PREFIX, Service
 
@@ -95,9 +92,6 @@ async def present(http: HttpRequest) -> Response:
     return Response(media_type="text/plain")
 
 
-_MOST_LISTED = 1000
-"""Anthropic's own limit of a page."""
-
 _INSTRUCTIONS = (
     "You are a coding agent in a terminal. Read files before you change them, change them with "
     "apply_patch, and run commands to check your work. Go on until the task is done, then say in a "
@@ -112,12 +106,12 @@ async def model_list(http: HttpRequest) -> Response:
     models = service.backend.models()
     entries = [_entry(model, model.id) for model in models]
     entries += [_entry(model, CLAUDE_PREFIX + model.id) for model in models]
-    entries, has_more = _page(entries, http.query_params)
     return JSONResponse(
         {
             "object": "list",
             "data": entries,
-            "has_more": has_more,
+            # All on one page, whatever part Anthropic's clients ask for.
+            "has_more": False,
             "first_id": entries[0]["id"] if entries else None,
             "last_id": entries[-1]["id"] if entries else None,
             "models": [_catalog_entry(model, place) for place, model in enumerate(models)],
@@ -130,36 +124,6 @@ async def one_model(http: HttpRequest) -> Response:
     service: Service = http.app.state.service
     name = http.path_params["name"]
     return JSONResponse(_entry(service.model(name), name))
-
-
-def _page(
-    entries: list[dict[str, Any]], query: Mapping[str, str]
-) -> tuple[list[dict[str, Any]], bool]:
-    """Return the entries that Anthropic's `limit`, `after_id` and `before_id` ask for.
-
-    The second value is whether more follow, or precede those before `before_id`. Without `limit`
-    all are returned, since OpenAI's clients ask once. Raises RequestError that names the parameter.
-    """
-    places = {entry["id"]: place for place, entry in enumerate(entries)}
-    first, last = 0, len(entries)
-    for name in ("after_id", "before_id"):
-        if (id_ := query.get(name)) is None:
-            continue
-        if id_ not in places:
-            raise RequestError(
-                f"{name}: {id_!r:.100} is not in the list; give an id of the page before",
-                param=name,
-            )
-        first, last = (places[id_] + 1, last) if name == "after_id" else (first, places[id_])
-    limit = query.get("limit", str(_MOST_LISTED))
-    if not re.fullmatch("[0-9]{1,4}", limit) or not 1 <= int(limit) <= _MOST_LISTED:
-        raise RequestError(
-            f"limit is {limit!r:.60}; give a number from 1 to {_MOST_LISTED}", param="limit"
-        )
-    asked = entries[first:last]
-    if "before_id" in query and "after_id" not in query:
-        return asked[-int(limit) :], len(asked) > int(limit)
-    return asked[: int(limit)], len(asked) > int(limit)
 
 
 def _entry(model: ServedModel, id_: str) -> dict[str, Any]:
