@@ -8,16 +8,16 @@ whole, and only files of their own kind.
 import json
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
+
+import msgspec
 
 from akunu_py.engine.conversation import Turn
 from akunu_py.system.errors import ConfigError
 from akunu_py.system.files import open_to_read, replace_file
 
-_FORMATS = "akunu-chat-"
-FORMAT = f"{_FORMATS}1"
+FORMAT = "akunu-chat-1"
 
 MOST_BYTES = 64 * 2**20
 """Of a session that is read; a context of a million tokens is a few megabytes."""
@@ -26,11 +26,11 @@ _TITLE = 80
 """Characters of a title at most."""
 
 _MARKDOWN_MARK = "<!-- exported by akunu chat -->"
-_FIELDS = {"format", "model", "system", "turns"}
 
 
-@dataclass(frozen=True, slots=True)
-class ChatSession:
+class ChatSession(
+    msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_field="format", tag=FORMAT
+):
     """A saved conversation; `model` is the name of the model that answered, `path` its file."""
 
     model: str
@@ -45,13 +45,7 @@ def save_session(path: Path, session: ChatSession) -> None:
     Raises ConfigError where the file cannot be written, exists and is not a session, or would be
     larger than what is read.
     """
-    record = {
-        "format": FORMAT,
-        "model": session.model,
-        "path": session.path,
-        "system": session.system,
-        "turns": [{"user": turn.user, "assistant": turn.assistant} for turn in session.turns],
-    }
+    record = msgspec.to_builtins(session)
     # Text of a terminal or a model may hold a lone half of a surrogate pair.
     content = json.dumps(record, ensure_ascii=False, indent=1).encode("utf-8", "replace")
     if len(content) >= MOST_BYTES:
@@ -64,33 +58,12 @@ def load_session(path: Path) -> ChatSession:
     """Read a session; raises ConfigError for a file that is not one or cannot be read."""
     content = read_regular_file(path, MOST_BYTES)
     try:
-        record = json.loads(content)
+        return msgspec.json.decode(content, type=ChatSession)
+    except msgspec.ValidationError as error:
+        said = str(error).replace("`", "")
+        raise ConfigError(f"{path} is not a session of this version of akunu: {said}") from None
     except (ValueError, RecursionError):
         raise ConfigError(f"{path} is not a session: it is not JSON") from None
-    written = record.get("format") if isinstance(record, dict) else None
-    if isinstance(written, str) and written.startswith(_FORMATS) and written != FORMAT:
-        raise ConfigError(
-            f"{path} is a session of another version of akunu: its format is {written!r}, and this "
-            f"one reads {FORMAT!r}"
-        )
-    if not isinstance(record, dict) or written != FORMAT:
-        raise ConfigError(f"{path} is not a session: its format is not {FORMAT!r}")
-    if record.keys() - {"path"} != _FIELDS:
-        odd = ", ".join(sorted((record.keys() - {"path"}) ^ _FIELDS))
-        raise ConfigError(f"{path} is not a session: missing or unknown fields: {odd}")
-    system, turns = record["system"], record["turns"]
-    place = record.get("path", "")
-    texts = (record["model"], place, "" if system is None else system)
-    if not all(isinstance(text, str) for text in texts):
-        raise ConfigError(f"{path} is not a session: model, path and system must be strings")
-    if not isinstance(turns, list):
-        raise ConfigError(f"{path} is not a session: turns must be a list")
-    return ChatSession(
-        record["model"],
-        system,
-        tuple(_turn(path, number, turn) for number, turn in enumerate(turns, 1)),
-        place,
-    )
 
 
 def markdown(session: ChatSession) -> str:
@@ -133,15 +106,6 @@ def read_regular_file(path: Path, most: int) -> bytes:
     if len(content) > most:
         raise ConfigError(f"{path} is larger than {most / 2**20:g} MB")
     return content
-
-
-def _turn(path: Path, number: int, turn: object) -> Turn:
-    if not isinstance(turn, dict) or turn.keys() != {"user", "assistant"}:
-        raise ConfigError(f"{path} is not a session: turn {number} must have user and assistant")
-    user, assistant = turn["user"], turn["assistant"]
-    if not isinstance(user, str) or not isinstance(assistant, str):
-        raise ConfigError(f"{path} is not a session: turn {number} must hold strings")
-    return Turn(user, assistant)
 
 
 def _replace_own(path: Path, content: bytes, beginning: bytes, kind: str) -> None:
