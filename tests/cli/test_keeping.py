@@ -1,7 +1,6 @@
 """What commands keep beyond a run: `--memory` and `--trace-file`."""
 
 import errno
-import json
 import os
 import stat
 
@@ -12,60 +11,6 @@ from akunu_py.cli.completing import DRAFTERS
 from akunu_py.drafting.memory import Memory
 from akunu_py.engine.engine import Engine
 from akunu_py.system.errors import ConfigError
-
-
-@pytest.mark.lab
-def test_generate_traces_and_replay_reads_it(tiny_gguf, tmp_path):
-    from akunu_lab.replay.tokens import tokenize
-    from akunu_lab.replay.traces import read_trace
-
-    path = tmp_path / "trace.jsonl"
-    outputs = []
-    for number in range(3):
-        category = [] if number else ["AKUNU_TRACE_CATEGORY=greeting"]
-        result = run(
-            "generate", tiny_gguf, "-p", f"hello {number}", "--max-tokens", 30, "--seed", number,
-            "--temperature", 1.2, f"AKUNU_TRACE_FILE={path}", *category,
-        )  # fmt: skip
-        assert result.exit_code == 0, result.output
-        outputs.append(result.stdout.removesuffix("\n"))
-    items = read_trace(path)
-    assert [item.output for item in items] == outputs
-    assert [item.category for item in items] == ["greeting", "generate", "generate"]
-    assert items[1].prompt == "<|user|>hello 1<|end|><|assistant|>"
-    with Engine.load(tiny_gguf) as engine:
-        tokenizer = engine.tokenizer
-        assert items[1].prompt_ids == tuple(
-            tokenizer.encode_chat([{"role": "user", "content": "hello 1"}])
-        )
-        # The text's own ids, control tokens among them: written out and read again they are others.
-        assert tuple(tokenizer.encode(items[1].prompt)) != items[1].prompt_ids
-        replayed = tokenize(items, tokenizer)
-    for item, read in zip(items, replayed, strict=True):
-        assert read.prompt == item.prompt_ids
-        assert read.output[: len(item.token_ids)] == item.token_ids
-    result = run("bench", "replay", path, "--tokenizer", tiny_gguf, "--drafter", "auto", "--json")
-    assert result.exit_code == 0, result.output
-    report = json.loads(result.stdout)
-    assert "greeting" in json.dumps(report)
-
-
-@pytest.mark.lab
-def test_chat_traces_conversations(tiny_gguf, tmp_path):
-    from akunu_lab.replay.traces import read_trace
-
-    path = tmp_path / "trace.jsonl"
-    lines = "hello\nworld\n/reset\nhello again\n"
-    result = run(
-        "chat", tiny_gguf, "--max-tokens", 8, f"AKUNU_TRACE_FILE={path}", "--temperature", 1.1,
-        "--seed", 2, *ENDLESS, input=lines,
-    )  # fmt: skip
-    assert result.exit_code == 0, result.output
-    items = read_trace(path)
-    assert [item.turn for item in items] == [1, 2, 3]
-    assert items[0].session == items[1].session != items[2].session
-    assert items[1].prompt.startswith(items[0].prompt + items[0].output)
-    assert {item.category for item in items} == {"chat"}
 
 
 @pytest.mark.parametrize("command", ["chat", "generate"])

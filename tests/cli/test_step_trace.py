@@ -1,10 +1,8 @@
-"""`akunu generate --trace` and the steps of `--trace-file`."""
+"""`akunu generate --trace`: the steps as it prints them."""
 
-import json
 import re
 
 import pytest
-from akunu_runs import ENDLESS, run
 
 from akunu_py.cli import step_trace
 from akunu_py.cli.step_trace import StepTrace
@@ -72,39 +70,3 @@ def test_no_control_character_reaches_the_terminal(capsys, monkeypatch, terminal
 
 def test_an_event_without_a_step_prints_nothing(capsys):
     assert printed(capsys, StreamEvent("", ())) == []
-
-
-@pytest.mark.parametrize(
-    "more",
-    [
-        ["--drafter", "draft-model"],
-        pytest.param(
-            ["--temperature", 1.1, "--draft-sampling", "rejection"], marks=pytest.mark.lab
-        ),
-    ],
-)
-@pytest.mark.lab
-def test_a_reply_and_its_file(tiny_gguf, tmp_path, more):
-    """Both say the same, and the steps put the reply together (which reading the file checks)."""
-    from akunu_lab.replay.traces import read_trace
-
-    path = tmp_path / "trace.jsonl"
-    result = run(
-        "generate", tiny_gguf, "-p", "a b a b a b", "--max-tokens", 12, "--seed", 3, "--trace",
-        f"AKUNU_TRACE_FILE={path}", "AKUNU_DRAFT_BUDGET=always", "--num-draft-tokens", 3, "--draft-model", tiny_gguf,
-        *more, *ENDLESS, code=0,
-    )  # fmt: skip
-    read_trace(path)
-    (record,) = map(json.loads, path.read_text().splitlines())
-    heads = [line for line in result.stdout.splitlines() if line.startswith("step ")]
-    assert len(heads) == len(record["steps"])
-    assert [int(re.search(r"position (\d+)", head)[1]) for head in heads] == [
-        step["position"] for step in record["steps"]
-    ]
-    assert len(record["token_ids"]) == 12
-    assert record["steps"][0]["position"] == len(record["prompt_ids"])
-    drafted = [token for step in record["steps"] for token in step["drafted"]]
-    assert drafted
-    assert all(("p" in token) == ("rejection" in more) for token in drafted if "accepted" in token)
-    assert ("uniform" in result.stdout) == ("rejection" in more)
-    assert "12 tokens" in result.stdout.splitlines()[-1]
