@@ -21,3 +21,11 @@ def config(tmp_path, monkeypatch):
     path.write_text("")
     monkeypatch.setenv("AKUNU_CONFIG", str(path))
     return path
+
+
+@pytest.fixture
+def colors(monkeypatch):
+    """Variables of a terminal with colours, and no other that changes what it shows."""
+    monkeypatch.setenv("TERM", "xterm-256color")
+    for name in ("NO_COLOR", "COLORTERM", "FORCE_COLOR", "COLUMNS", "LINES"):
+        monkeypatch.delenv(name, raising=False)

@@ -21,12 +21,7 @@ from akunu_py.engine.reasoning import ReasoningSplitter
 from akunu_py.values.decode_stats import DraftedToken, StepDetail
 from akunu_py.values.types import StepStats, StreamEvent, TextPiece
 
-
-@pytest.fixture(autouse=True)
-def colors(monkeypatch):
-    monkeypatch.setenv("TERM", "xterm-256color")
-    for name in ("NO_COLOR", "COLORTERM", "FORCE_COLOR"):
-        monkeypatch.delenv(name, raising=False)
+pytestmark = pytest.mark.usefixtures("colors")
 
 
 def event(*pieces, tokens=()):

@@ -18,6 +18,8 @@ from akunu_py.cli.reply_view.blocks import BlockRenderer, split_blocks
 from akunu_py.cli.reply_view.colors import CODE, MARKDOWN
 from akunu_py.cli.reply_view.draft_tint import DraftTint
 
+pytestmark = pytest.mark.usefixtures("colors")
+
 SIZES = [(80, 24), pytest.param((200, 50), marks=pytest.mark.slow)]
 
 TEXT = """\
@@ -57,13 +59,6 @@ def add(a, b):
 
 The end: {long}
 """.format(long="many words " * 30)
-
-
-@pytest.fixture(autouse=True)
-def colors(monkeypatch):
-    monkeypatch.setenv("TERM", "xterm-256color")
-    for name in ("NO_COLOR", "COLORTERM", "FORCE_COLOR", "COLUMNS", "LINES"):
-        monkeypatch.delenv(name, raising=False)
 
 
 def view_on(screen, **options):

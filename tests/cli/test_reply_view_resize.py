@@ -16,12 +16,7 @@ from resizing_screen import ResizingScreen
 from akunu_py.cli.reply_view import make_view
 from akunu_py.cli.reply_view.live_lines import Line, LiveLines
 
-
-@pytest.fixture(autouse=True)
-def colors(monkeypatch):
-    monkeypatch.setenv("TERM", "xterm-256color")
-    for name in ("NO_COLOR", "COLORTERM", "FORCE_COLOR", "COLUMNS", "LINES"):
-        monkeypatch.delenv(name, raising=False)
+pytestmark = pytest.mark.usefixtures("colors")
 
 
 def view_on(screen, **options):

@@ -15,6 +15,8 @@ def bucket(value, bounds):
 def naive_occurrences(text, longest, most, enough, further):
     """All places with the last two tokens, else the last one, else the two before; latest first."""
     end = len(text) - 1
+    if text[end] < 0:
+        return []
     found = []
     for position in range(end - 1, 0, -1):
         length = 0

@@ -4,6 +4,7 @@ from itertools import pairwise
 
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
+from naive_vote import naive_occurrences
 
 from akunu_py.drafting.memory import OccurrenceIndex
 
@@ -20,38 +21,12 @@ def index_of(texts, older=None):
     return index
 
 
-def naive_occurrences(text, longest):
-    """Compare at every position, from the end; two tokens must match, or one where none do.
-
-    Where not even the last token does, the two before it must, whatever follows them.
-    """
-    end = len(text) - 1
-    matches = []
-    for position in range(end - 1, 0, -1):
-        length = 0
-        while length < longest and text[position - length] == text[end - length] >= 0:
-            length += 1
-        matches.append((length, position + 1))
-    pairs = [match for match in matches if match[0] >= 2]
-    found = pairs or [match for match in matches if match[0] == 1]
-    if found or text[end] < 0:
-        return found
-    before = text[max(0, end - 2) : end]
-    if len(before) < 2 or min(before) < 0:
-        return []
-    return [
-        (0, position + 2)
-        for position in range(end - 2, 1, -1)
-        if text[position - 1 : position + 1] == before
-    ]
-
-
 @settings(max_examples=settings.default.max_examples * 5)
 @given(TEXTS, TOKENS, st.integers(2, 70))
 def test_it_finds_what_a_naive_search_finds(texts, last, longest):
     index = index_of([*texts, last])
     found = index.occurrences(10**6, longest, **ALL)
-    assert found == naive_occurrences(index.tokens, longest)
+    assert found == naive_occurrences(index.tokens, longest, 10**6, **ALL)
 
 
 def contents(index):
