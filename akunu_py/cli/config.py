@@ -220,7 +220,7 @@ def show(command: tuple[str, ...], everything: bool, as_json: bool) -> None:
             if everything or value.source:
                 rows.append((" ".join(setting.command), setting.key, value))
     if as_json:
-        click.echo(json.dumps(_record(settings, rows)))
+        click.echo(json.dumps(_record(settings, rows), default=str))
     else:
         click.echo(printable("\n".join(_lines(settings, rows))))
 
@@ -265,4 +265,4 @@ def _lines(settings: Settings, rows: list[_Row]) -> Iterator[str]:
 
 
 def _text(value: object) -> str:
-    return "-" if value is None else json.dumps(value, ensure_ascii=False)
+    return "-" if value is None else json.dumps(value, ensure_ascii=False, default=str)
