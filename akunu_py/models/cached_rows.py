@@ -93,6 +93,7 @@ class Passes:
 
     def __init__(self, model: nn.Module, kv_bits: KVBits | None) -> None:
         self._model = model
+        self._forward = forward_of(model)
         self.caches = make_caches(model, kv_bits)
         self.rollback = RollbackCaches(self.caches)
 
@@ -107,7 +108,7 @@ class Passes:
 
     def feed_tree(self, rows: mx.array, tree: TreeRows | None) -> mx.array:
         """Run a pass over the rows [n] of a tree; return as `feed` does."""
-        (logits,) = forward_of(self._model)(PassPlan([PassRows(rows, self.caches, tree)]))
+        (logits,) = self._forward(PassPlan([PassRows(rows, self.caches, tree)]))
         return logits
 
     def feeding(self, rows: mx.array, read: ReadLogits | None = None) -> Generator[int, None, None]:

@@ -236,7 +236,7 @@ def test_models_that_cannot_go_back_are_refused():
     class Unknown:
         pass
 
-    class Odd:
+    class Odd(nn.Module):
         layers = ()
 
         def make_cache(self):

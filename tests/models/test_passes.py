@@ -5,11 +5,19 @@ chain for a tree, and of one text for all; scores of latent attention without a 
 the text before; rows of a text taken from the end of the pass.
 """
 
+import contextlib
+import importlib
+import inspect
+import pkgutil
 import random
+import sys
+from importlib.metadata import version
 
 import mlx.core as mx
+import mlx_lm.models
 import pytest
 from family_models import build_family, variant_of
+from mlx import nn
 from mlx_lm.models import glm4_moe_lite, mistral4
 from mlx_lm.models.mla import MultiLinear
 from rollback_matrix import SEED
@@ -19,10 +27,12 @@ from tree_matrix import TAKEN
 from akunu_py.cpu.blas import load_blas
 from akunu_py.models.cache import make_caches
 from akunu_py.models.cached_rows import CachedRows
+from akunu_py.models.passes import seams
 from akunu_py.models.passes.forward import MOST_ABSORBED, forward_of
 from akunu_py.models.passes.plan import PassPlan, PassRows
 from akunu_py.models.passes.trees import TreeRows
 from akunu_py.models.tree.trees import TOLERANCE, distance
+from akunu_py.system.errors import ModelFormatError
 
 SIZES = {
     "vocab_size": VOCABULARY, "hidden_size": 64, "num_hidden_layers": 2, "intermediate_size": 96,
@@ -107,3 +117,56 @@ def test_a_tree_in_company_gives_what_it_gives_alone(name):
     found = forward(PassPlan(parts))
     for logits, caches, (fed, own) in zip(found, alone, rows, strict=True):
         assert same(logits, forward(PassPlan([PassRows(fed, caches, own)]))[0])
+
+
+def architectures():
+    """The modules of mlx-lm that have a model; one of them needs a package that is not there."""
+    for info in pkgutil.iter_modules(mlx_lm.models.__path__):
+        with contextlib.suppress(SystemExit):
+            module = importlib.import_module(f"mlx_lm.models.{info.name}")
+            if hasattr(module, "Model"):
+                yield info.name, module
+
+
+def classes_of(module):
+    return [
+        kind for kind in vars(module).values()
+        if inspect.isclass(kind) and kind.__module__ == module.__name__
+        and issubclass(kind, nn.Module)
+    ]  # fmt: skip
+
+
+class Classes:
+    """Stands for a model of some classes."""
+
+    def __init__(self, kinds):
+        self.kinds = kinds
+
+    def modules(self):
+        return [kind.__new__(kind) for kind in self.kinds]
+
+
+def test_every_architecture_of_mlx_lm_has_its_seams():
+    with_states = set()
+    for name, module in architectures():
+        seams.install(Classes(classes_of(module)))
+        if "ArraysCache(" in inspect.getsource(module):
+            with_states.add(name)
+    stepping = {file for _, files, _ in seams.STEPS for file in files.split()}
+    # Their layers keep windows of `nn.Conv1d` alone.
+    assert with_states - stepping <= {"gear", "lfm2", "lfm2_moe"}
+    assert stepping <= with_states | {"bailing_moe_v3"}
+
+
+@pytest.mark.parametrize(
+    ("name", "function"),
+    [("llama", "scaled_dot_product_attention"), ("mamba2", "ssm_update"),
+     ("qwen3_next", "gated_delta_update")],
+)  # fmt: skip
+def test_a_renamed_function_is_an_error_at_load(name, function, monkeypatch):
+    model = build_family(name)
+    module = sys.modules[type(model).__module__]
+    monkeypatch.setattr(module, "renamed", getattr(module, function), raising=False)
+    monkeypatch.delattr(module, function)
+    with pytest.raises(ModelFormatError, match=rf"mlx-lm {version('mlx-lm')} has no {function} in"):
+        CachedRows(model).feed(mx.array([1]))

@@ -80,6 +80,18 @@ class Form(NamedTuple):
     """Whether it computes with keys itself: see `seams.OWN_ATTENTION`."""
 
 
+def _of_one_text(name: str) -> Any:
+    def read(caches: "RowsCache") -> Any:
+        (part,) = caches.parts
+        return getattr(part, name)
+
+    def write(caches: "RowsCache", value: Any) -> None:
+        (part,) = caches.parts
+        setattr(part, name, value)
+
+    return property(read, write)
+
+
 class RowsCache:
     """Stands for one cache of every text."""
 
@@ -87,50 +99,27 @@ class RowsCache:
 
     def __init__(self, plan: PassPlan, parts: Sequence[Any], form: Form) -> None:
         self.plan, self.parts, self.form = plan, parts, form
+        self._alone = len(parts) == 1
         # Now, before a cache takes in rows.
         self.offset = plan.places
+        # What stands for the members of lists of caches, by place.
+        self._inner: dict[int, RowsCache] = {}
         # Whether it took in rows that attention has not seen yet.
         self._unseen = False
-        self._given = [list(_slots(part)) for part in parts]
 
     def check(self) -> None:
         """Raise ContractError where a model has used it past the functions of `seams`."""
-        still = any(
-            new is old
-            for part, before in zip(self.parts, self._given, strict=True)
-            for old, new in zip(before, _slots(part), strict=True)
-        )
-        if self._unseen or still:
+        for inner in self._inner.values():
+            inner.check()
+        if self._unseen:
             kind = type(self.parts[0]).__name__
             raise ContractError(f"a {kind} was used past every known function")
 
     def __bool__(self) -> bool:
         return True
 
-    @property
-    def _alone(self) -> bool:
-        return len(self.parts) == 1
-
-    @property
-    def keys(self) -> Any:
-        """The keys of one text, which some classes make depend on others."""
-        (part,) = self.parts
-        return part.keys
-
-    @keys.setter
-    def keys(self, keys: mx.array) -> None:
-        (part,) = self.parts
-        part.keys = keys
-
-    @property
-    def values(self) -> Any:
-        (part,) = self.parts
-        return part.values
-
-    @values.setter
-    def values(self, values: mx.array) -> None:
-        (part,) = self.parts
-        part.values = values
+    # What some classes make depend on others, with one text.
+    keys, values = _of_one_text("keys"), _of_one_text("values")
 
     def make_mask(self, _rows: int, **options: Any) -> Held | None:
         if not hasattr(self.parts[0], "update_and_fetch"):
@@ -158,17 +147,17 @@ class RowsCache:
     def update_and_fetch(self, keys: mx.array, values: mx.array) -> tuple[Held, Held]:
         """Let each cache take in its rows of [rows, heads, 1, width]."""
         axis = self.plan.axis
-        given = (self.plan.split(by_row(rows, axis), axis) for rows in (keys, values))
+        keys_of = self.plan.split(by_row(keys, axis), axis)
+        values_of = self.plan.split(by_row(values, axis), axis)
         self._unseen = not self._alone
-        held = [own.update_and_fetch(*rows) for own, *rows in zip(self.parts, *given, strict=True)]
-        return self._pair(held)
+        rows = zip(self.parts, keys_of, values_of, strict=True)
+        return self._pair([own.update_and_fetch(k, v) for own, k, v in rows])
 
     def keys_and_values(self) -> tuple[Held, Held]:
         return self._pair([part.keys_and_values() for part in self.parts])
 
     def _pair(self, held: Sequence[tuple[Any, Any]]) -> tuple[Held, Held]:
-        keys, values = (self._held([pair[place] for pair in held]) for place in range(2))
-        return keys, values
+        return self._held([keys for keys, _ in held]), self._held([values for _, values in held])
 
     def _held(self, parts: Sequence[Any]) -> Held:
         if self.form.latent:
@@ -178,7 +167,7 @@ class RowsCache:
             return Latents.of(parts, self) if self.form.latent else Rows(parts, self)
         (part,) = parts
         if not isinstance(part, mx.array):
-            return Apart.of(parts, self)
+            return Rows(parts, self)
         return Apart.of(parts, self, mx.broadcast_to(part, (self.plan.rows, *part.shape[1:])))
 
     def attend(
@@ -210,7 +199,9 @@ class RowsCache:
     def __getitem__(self, key: Any) -> Any:
         found = [part[key] for part in self.parts]
         if not isinstance(found[0], mx.array | None):
-            return self.standing(self.plan, found, self.form)
+            if key not in self._inner:
+                self._inner[key] = self.standing(self.plan, found, self.form)
+            return self._inner[key]
         asked = self.plan.asked
         if asked and asked[0][0] is not self:
             asked.clear()
@@ -248,6 +239,14 @@ class RowsCache:
 class RowsStates(RowsCache, ArraysCache):  # type: ignore[misc]
     """Stands for states; some models ask for the class."""
 
+    def __init__(self, plan: PassPlan, parts: Sequence[Any], form: Form) -> None:
+        super().__init__(plan, parts, form)
+        self._given = [list(part.cache) for part in parts]
 
-def _slots(cache: Any) -> Sequence[Any]:
-    return getattr(cache, "cache", ())
+    def check(self) -> None:
+        self._unseen = any(
+            new is old
+            for part, before in zip(self.parts, self._given, strict=True)
+            for old, new in zip(before, part.cache, strict=True)
+        )
+        super().check()

@@ -10,7 +10,8 @@ import functools
 import inspect
 import sys
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from importlib.metadata import version
 from typing import Any
 
 import mlx.core as mx
@@ -19,25 +20,46 @@ from mlx import nn
 from akunu_py.models.passes.caches import Apart, Held, RowsCache, Stepped
 from akunu_py.models.passes.plan import PassPlan, by_row
 from akunu_py.models.rollback.recurrence import Step, recording, row_by_row, take_note
+from akunu_py.system.errors import ModelFormatError
 
 ATTENTION = "scaled_dot_product_attention"
 
-STEPS: Mapping[str, Step] = {
-    "gated_delta_update": Step(dict.fromkeys(("q", "k", "v", "a", "b"), 1), "state"),
-    "ssm_update": Step(dict.fromkeys(("hidden_states", "B", "C", "dt"), 1), "state"),
-    "recurrent_gla": Step(dict.fromkeys(("q", "k", "v"), 2), "h"),
+STEPS: Sequence[tuple[str, str, Step]] = (
+    (
+        "gated_delta_update",
+        "bailing_moe_v3 kimi_k3 kimi_linear olmo_hybrid qwen3_5 qwen3_next",
+        Step(dict.fromkeys(("q", "k", "v", "a", "b"), 1), "state"),
+    ),
+    (
+        "ssm_update",
+        "falcon_h1 granitemoehybrid mamba2 nemotron_h plamo2",
+        Step(dict.fromkeys(("hidden_states", "B", "C", "dt"), 1), "state"),
+    ),
+    (
+        "recurrent_gla",
+        "bailing_hybrid bailing_moe_linear",
+        Step(dict.fromkeys(("q", "k", "v"), 2), "h"),
+    ),
     # It treats the first row of a text in its own way.
-    "RGLRU.__call__": Step({"x": 1}, "cache"),
-    "_wkv7": Step(dict.fromkeys(("r", "w", "k", "v", "a", "b"), 1), "state"),
-    "jamba.ssm_step": Step({"x": 1}, "state"),
+    ("RGLRU.__call__", "recurrent_gemma", Step({"x": 1}, "cache")),
+    ("Conv1d.__call__", "recurrent_gemma", Step({"x": 1}, "cache", window=True)),
+    ("_wkv7", "rwkv7", Step(dict.fromkeys(("r", "w", "k", "v", "a", "b"), 1), "state")),
+    ("TokenShift.__call__", "rwkv7", Step({"x": 1}, "state", returns=False, window=True)),
+    ("ssm_step", "jamba", Step({"x": 1}, "state")),
     # Takes one row, [texts, width].
-    "mamba.ssm_step": Step({"x": 0}, "state"),
-    "TokenShift.__call__": Step({"x": 1}, "state", returns=False, window=True),
-    "Attention._custom_convolution": Step({"u": 2}, "state", returns=False, window=True),
-    "NgramEmbedding.__call__": Step({"input_ids": 1}, "cache", returns=False, window=True),
-    "recurrent_gemma.Conv1d.__call__": Step({"x": 1}, "cache", window=True),
-}
-"""Functions of modules and methods of classes, by name; some by that of their module as well."""
+    ("ssm_step", "mamba", Step({"x": 0}, "state")),
+    (
+        "Attention._custom_convolution",
+        "baichuan_m1",
+        Step({"u": 2}, "state", returns=False, window=True),
+    ),
+    (
+        "NgramEmbedding.__call__",
+        "longcat_flash_ngram",
+        Step({"input_ids": 1}, "cache", returns=False, window=True),
+    ),
+)
+"""Functions of modules and methods of classes, by name, with the files of mlx-lm that have them."""
 
 OWN_ATTENTION = frozenset({"plamo2.Attention", "minimax_m3_vl.Attention",
                            "deepseek_v32.DeepseekV32Attention"})  # fmt: skip
@@ -67,23 +89,49 @@ def _plan() -> PassPlan | None:
 def install(model: nn.Module) -> bool:
     """Wrap what the model's classes call, once for each module and class.
 
-    Returns whether one is of `OWN_ATTENTION`.
+    Returns whether one is of `OWN_ATTENTION`. Raises ModelFormatError where mlx-lm has not what it
+    had.
     """
     classes = {type(module) for module in model.modules()}
     holders: list[Any] = [sys.modules[name] for name in {kind.__module__ for kind in classes}]
+    found: set[tuple[str, str]] = set()
     for holder in (*holders, *classes):
-        owner = holder.__module__ if inspect.isclass(holder) else holder.__name__
-        file = owner.rpartition(".")[2]
+        file = _file(holder)
         for name, function in list(vars(holder).items()):
-            if not inspect.isfunction(function) or function in _wrapped:
+            if not inspect.isfunction(function):
                 continue
-            wrapped = _wrapper(function, name, f"{holder.__name__}.{name}", file)
-            if wrapped is not None:
-                _wrapped.add(wrapped)
-                setattr(holder, name, wrapped)
-    return any(
-        f"{kind.__module__.rpartition('.')[2]}.{kind.__name__}" in OWN_ATTENTION for kind in classes
-    )
+            qualified = f"{holder.__name__}.{name}"
+            found |= {(file, name), (file, qualified)}
+            if function not in _wrapped:
+                wrapped = _wrapper(function, name, qualified, file)
+                if wrapped is not None:
+                    _wrapped.add(wrapped)
+                    setattr(holder, name, wrapped)
+    _check(type(model), classes, found)
+    return any(f"{_file(kind)}.{kind.__name__}" in OWN_ATTENTION for kind in classes)
+
+
+def _file(holder: Any) -> str:
+    name: str = holder.__module__ if inspect.isclass(holder) else holder.__name__
+    return name.rpartition(".")[2]
+
+
+def _check(model: type, classes: Collection[type], found: Collection[tuple[str, str]]) -> None:
+    """Raise ModelFormatError where a class needs a function that its module does not have."""
+    needed = set()
+    for kind in classes:
+        if kind.__module__.startswith("mlx_lm.models."):
+            file = _file(kind)
+            needed |= {(file, name) for name, files, _ in STEPS if file in files.split()}
+            own = f"{file}.{kind.__name__}" in {*OWN_ATTENTION, "gemma2.Attention"}
+            code = getattr(inspect.unwrap(kind.__call__), "__code__", None)
+            if code is not None and "update_and_fetch" in code.co_names and not own:
+                needed.add((file, ATTENTION))
+    for file, name in sorted(needed.difference(found)):
+        raise ModelFormatError(
+            f"mlx-lm {version('mlx-lm')} has no {name} in {file}.py, by which akunu runs "
+            f"{model.__name__}; install a version of mlx-lm that akunu's requirements name"
+        )
 
 
 def _wrapper(
@@ -91,14 +139,15 @@ def _wrapper(
 ) -> Callable[..., Any] | None:
     if name == ATTENTION:
         return _attention(function)
-    if qualified == "Conv1d.__call__" and file != "recurrent_gemma":
+    if (qualified, file) == ("Conv1d.__call__", "convolution"):
         return _window(function)
     if name == "__call__" and f"{file}.{qualified}".removesuffix(".__call__") in OWN_ATTENTION:
         return _own_attention(function)
     if (file, qualified) == ("gemma2", "Attention.__call__"):
         return _capped_attention(function)
-    names = (name, qualified, f"{file}.{name}", f"{file}.{qualified}")
-    kind = next((STEPS[known] for known in names if known in STEPS), None)
+    # A name that two have is of a file; others are known wherever they are.
+    kinds = [(files, kind) for known, files, kind in STEPS if known in {name, qualified}]
+    kind = next((kind for files, kind in kinds if len(kinds) == 1 or file in files.split()), None)
     if kind is None:
         return None
     return _step(_CHANGED[name](function) if name in _CHANGED else function, kind)
