@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import mlx.core as mx
-from mlx_lm.models import base
+from mlx_lm.models.base import quantized_scaled_dot_product_attention
 from mlx_lm.models.cache import CacheList, KVCache, QuantizedKVCache, create_attention_mask
 
 from akunu_py.models.device import has_kernels, on_cpu
@@ -53,20 +53,10 @@ class LateRows(QuantizedKVCache):  # type: ignore[misc]
 
 
 class LateQuantizedCache(CacheList):  # type: ignore[misc]
-    """One layer's cache: `EarlyRows` and `LateRows`.
-
-    mlx-lm hands attention over caches that have `bits` to a function of its own, which calls
-    `attend` of these.
-    """
-
-    group_size = None
+    """One layer's cache: `EarlyRows` and `LateRows`."""
 
     def __init__(self, start: int, *, group_size: int, bits: int) -> None:
         super().__init__(EarlyRows(start), LateRows(start, group_size=group_size, bits=bits))
-
-    @property
-    def bits(self) -> "LateQuantizedCache":
-        return self
 
     @property
     def offset(self) -> int:
@@ -206,47 +196,29 @@ def _product(x: mx.array, packed: Any, late: LateRows, *, transpose: bool) -> mx
     )
 
 
-_quantized_attention = base.quantized_scaled_dot_product_attention
-
-
-def _attention(
-    queries: mx.array,
-    keys: Any,
-    values: Any,
-    *,
-    scale: float,
-    mask: Any,
-    group_size: Any,
-    bits: Any,
+def attend_quantized(
+    queries: mx.array, keys: Any, values: Any, cache: Any, *, scale: float, mask: Any
 ) -> mx.array:
-    """Attend as a cache itself does that has `attend`, or as mlx-lm does but for many rows."""
-    attend = getattr(bits, "attend", None)
-    found: mx.array
-    if attend is not None:
-        found = attend(queries, keys, values, scale, mask)
-    elif queries.shape[2] > _MOST_DRAFTED and not (on_cpu() and has_kernels()):
-        dense = (_dense(packed, group_size, bits) for packed in (keys, values))
-        found = mx.fast.scaled_dot_product_attention(queries, *dense, scale=scale, mask=mask)
-    else:
-        parts = []
-        count, length = queries.shape[2], keys[0].shape[2]
-        for first in range(0, count, _MOST_DRAFTED):
-            past = min(first + _MOST_DRAFTED, count)
-            # The rows of a part see none of the keys behind its last.
-            seen = length - count + past if mask == "causal" else length
-            parts.append(
-                _quantized_attention(
-                    queries[..., first:past, :],
-                    *(tuple(part[..., :seen, :] for part in packed) for packed in (keys, values)),
-                    scale=scale,
-                    mask=mask[..., first:past, :] if isinstance(mask, mx.array) else mask,
-                    group_size=group_size,
-                    bits=bits,
-                )
+    """Attend as a cache of two parts does itself, or as mlx-lm does but for many rows."""
+    if isinstance(cache, LateQuantizedCache):
+        return cache.attend(queries, keys, values, scale, mask)
+    count, length = queries.shape[2], keys[0].shape[2]
+    if count > _MOST_DRAFTED and not (on_cpu() and has_kernels()):
+        dense = (_dense(packed, cache.group_size, cache.bits) for packed in (keys, values))
+        return mx.fast.scaled_dot_product_attention(queries, *dense, scale=scale, mask=mask)
+    parts: list[mx.array] = []
+    for first in range(0, count, _MOST_DRAFTED):
+        past = min(first + _MOST_DRAFTED, count)
+        # The rows of a part see none of the keys behind its last.
+        seen = length - count + past if mask == "causal" else length
+        parts.append(
+            quantized_scaled_dot_product_attention(
+                queries[..., first:past, :],
+                *(tuple(part[..., :seen, :] for part in packed) for packed in (keys, values)),
+                scale=scale,
+                mask=mask[..., first:past, :] if isinstance(mask, mx.array) else mask,
+                group_size=cache.group_size,
+                bits=cache.bits,
             )
-        found = mx.concatenate(parts, axis=2) if len(parts) > 1 else parts[0]
-    return found
-
-
-# Once and for good: other threads may call it at any time.
-base.quantized_scaled_dot_product_attention = _attention
+        )
+    return mx.concatenate(parts, axis=2) if len(parts) > 1 else parts[0]

@@ -16,6 +16,7 @@ from mlx.utils import tree_flatten
 
 from akunu_py.models.cache import Cache, make_caches
 from akunu_py.models.device import on_cpu
+from akunu_py.models.passes.seams import install
 from akunu_py.values.load_options import KVBits
 
 _COPY_BYTES = 128 << 20
@@ -169,6 +170,7 @@ def _bytes(module: nn.Module) -> int:
 
 def cache_bytes(model: nn.Module, kv_bits: KVBits | None = None) -> tuple[CacheBytes, ...]:
     """Return the size of each layer's cache, from shapes alone; nothing is computed."""
+    install(model)
     caches = make_caches(model, kv_bits)
     model(mx.zeros((1, 1), dtype=mx.int32), cache=caches)
     return tuple(part for cache in caches for part in _parts(cache))

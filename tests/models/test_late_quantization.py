@@ -6,12 +6,11 @@ import mlx.core as mx
 import numpy as np
 import pytest
 from mlx.utils import tree_flatten
-from mlx_lm.models.base import scaled_dot_product_attention
 from mlx_lm.models.cache import QuantizedKVCache
 from whole_numbers import as_read
 
 from akunu_py.models.device import has_kernels
-from akunu_py.models.late_quantization import LateQuantizedCache
+from akunu_py.models.late_quantization import LateQuantizedCache, attend_quantized
 from akunu_py.models.rollback.caches import RollbackCaches
 
 HEADS, SHARED, WIDTH, GROUP = 4, 2, 64, 32
@@ -59,7 +58,7 @@ def test_attention_is_that_over_the_stored_rows(start, held, fed):
             cache.update_and_fetch(keys[:, :, :held], values[:, :, :held])
         mask = cache.make_mask(fed, return_array=masked, window_size=None)
         rows = cache.update_and_fetch(keys[:, :, held:], values[:, :, held:])
-        found = scaled_dot_product_attention(queries[...], *rows, cache, scale=0.3, mask=mask)
+        found = attend_quantized(queries[...], *rows, cache, scale=0.3, mask=mask)
         expected = attended(queries, *(stored(part, start, bits) for part in (keys, values)), 0.3)
         np.testing.assert_allclose(found, expected, atol=5e-6)
 
@@ -78,11 +77,11 @@ def test_rows_of_a_long_pass_have_the_bits_of_rows_alone(bits, masked):
     cache.update_and_fetch(keys[:, :, :held], values[:, :, :held])
     mask = cache.make_mask(fed, return_array=masked, window_size=None)
     rows = cache.update_and_fetch(keys[:, :, held:], values[:, :, held:])
-    found = scaled_dot_product_attention(queries * 1, *rows, cache, scale=0.3, mask=mask)
+    found = attend_quantized(queries * 1, *rows, cache, scale=0.3, mask=mask)
     for row in range(fed):
         seen = [tuple(part[..., : held + row + 1, :] for part in packed) for packed in rows]
         query = queries[:, :, row : row + 1] * 1
-        alone = scaled_dot_product_attention(query, *seen, cache, scale=0.3, mask=None)
+        alone = attend_quantized(query, *seen, cache, scale=0.3, mask=None)
         assert np.array_equal(alone[:, :, 0], found[:, :, row])
 
 

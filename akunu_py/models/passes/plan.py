@@ -60,9 +60,13 @@ class PassPlan:
         self._masks = [None if part.tree is None else TreeMasks(part.tree) for part in self.parts]
         # What the rows of each text see, where latent attention asked for it.
         self.latent_masks: list[Any] = []
-        self.texts = [self] if len(parts) == 1 else [PassPlan([part]) for part in parts]
         # The slots of a cache that a mixer has asked for, and not used yet.
         self.asked: list[tuple[Any, int]] = []
+
+    @cached_property
+    def texts(self) -> "list[PassPlan]":
+        """A plan of each text alone."""
+        return [PassPlan([part]) for part in self.parts]
 
     @property
     def is_chain(self) -> bool:

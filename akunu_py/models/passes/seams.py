@@ -17,6 +17,7 @@ from typing import Any
 import mlx.core as mx
 from mlx import nn
 
+from akunu_py.models.late_quantization import attend_quantized
 from akunu_py.models.passes.caches import Apart, Held, RowsCache, Stepped
 from akunu_py.models.passes.plan import PassPlan, by_row
 from akunu_py.models.rollback.recurrence import Step, recording, row_by_row, take_note
@@ -156,12 +157,17 @@ def _wrapper(
 def _attention(function: Callable[..., mx.array]) -> Callable[..., mx.array]:
     @functools.wraps(function)
     def attend(queries: mx.array, keys: Any, values: Any, *rest: Any, **named: Any) -> mx.array:
-        if _plan() is None or not isinstance(keys, Held):
+        if type(keys) is mx.array:
             return function(queries, keys, values, *rest, **named)
-        # A layer may attend to the rows of another, and then has no cache.
         named.update(zip(("cache", "scale", "mask", "sinks"), rest, strict=False))
-        named.pop("cache", None)
-        return keys.caches.attend(function, queries, keys, values, **named)
+        if isinstance(keys, Held):
+            # A layer may attend to the rows of another, and then has no cache.
+            named.pop("cache", None)
+            return keys.caches.attend(attend, queries, keys, values, **named)
+        if named.get("sinks") is not None:
+            return function(queries, keys, values, **named)
+        named.pop("sinks", None)
+        return attend_quantized(queries, keys, values, **named)
 
     return attend
 
