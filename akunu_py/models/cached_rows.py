@@ -19,7 +19,6 @@ from akunu_py.models.device import on_cpu
 from akunu_py.models.passes.forward import forward_of
 from akunu_py.models.passes.plan import PassPlan, PassRows
 from akunu_py.models.passes.trees import TreeRows
-from akunu_py.models.replay_trial import replays
 from akunu_py.models.rollback.caches import RollbackCaches, Saved, alias, leaves, take_over
 from akunu_py.models.row_choices import SCORED_ROWS, PromptScores, Scoring
 from akunu_py.system.errors import ConfigError
@@ -100,7 +99,7 @@ class Passes:
     @property
     def replays(self) -> bool:
         """Whether recorded passes over the model can be undone; the first call tries it."""
-        return replays(self._model)
+        return self._forward.replays
 
     def feed(self, rows: mx.array) -> mx.array:
         """Run a pass over positions [n]; return their logits [1, n, vocab], not yet evaluated."""

@@ -7,15 +7,14 @@ from dataclasses import dataclass, field
 from itertools import accumulate, pairwise
 
 import mlx.core as mx
-import numpy as np
 from mlx import nn
 
 from akunu_py.decoding.shared_passes import Offer
 from akunu_py.models.cached_rows import CachedRows
 from akunu_py.models.passes.forward import forward_of
 from akunu_py.models.passes.plan import Asked, PassPlan, PassRows
+from akunu_py.models.passes.trials import Pair, refusal, varied
 from akunu_py.models.session import Choosing, Session
-from akunu_py.models.tree.trees import FAILURES, HALF_TOLERANCE, TOLERANCE, distance
 from akunu_py.values.types import Draft
 
 _log = logging.getLogger(__name__)
@@ -43,7 +42,10 @@ class JoinedForward:
         """
         if self._refusal is None:
             with mx.stream(session.stream):
-                self._refusal = self._try(session.rows, session.vocabulary_size)
+                self._refusal = refusal(
+                    lambda: self._pairs(session.rows.empty, session.vocabulary_size),
+                    "logits of joined passes differ",
+                )
             if self._refusal:
                 _log.info("replies take turns: %s", self._refusal)
         return self._refusal
@@ -55,34 +57,19 @@ class JoinedForward:
         """
         return self._forward(PassPlan(parts))
 
-    def _try(self, rows: CachedRows, size: int) -> str:
-        try:
-            return self._compare(rows.empty, size)
-        except FAILURES as error:
-            return f"{type(error).__name__}: {error}"
-
-    def _compare(self, new_rows: Callable[[], CachedRows], size: int) -> str:
-        """Feed two sessions of different lengths, alone and joined; return why they differ."""
+    def _pairs(self, new_rows: Callable[[], CachedRows], size: int) -> list[Pair]:
+        """Feed two sessions of different lengths, joined and alone."""
         together, alone = ([new_rows() for _ in _TRIED] for _ in range(2))
-        found: list[mx.array] = []
-        expected: list[mx.array] = []
+        pairs: list[Pair] = []
         for number, counts in enumerate(zip(*_TRIED, strict=True)):
-            # Any tokens that are not all equal serve. (7919 is a prime that no vocabulary divides.)
             rows = [
-                mx.array([(1 + 7919 * (17 * number + 5 * place + row)) % size for row in range(n)])
-                for place, n in enumerate(counts)
+                mx.array(varied(n, size, 17 * number + 5 * place)) for place, n in enumerate(counts)
             ]
             texts = zip(rows, together, strict=True)
-            found += self([PassRows(own, session.caches) for own, session in texts])
-            expected += [session.feed(own) for session, own in zip(alone, rows, strict=True)]
-        distances = [distance(*pair) for pair in zip(found, expected, strict=True)]
-        # Python's own max passes a NaN over.
-        differing = float(np.max(distances))
-        allowed = TOLERANCE if found[0].dtype == mx.float32 else HALF_TOLERANCE
-        # Written so that a NaN is refused.
-        if differing <= allowed:
-            return ""
-        return f"logits of joined passes differ by {differing:.1e} of the largest"
+            found = self([PassRows(own, session.caches) for own, session in texts])
+            expected = [session.feed(own) for session, own in zip(alone, rows, strict=True)]
+            pairs += zip(found, expected, strict=True)
+        return pairs
 
 
 @dataclass(slots=True)

@@ -7,6 +7,7 @@ import mlx.core as mx
 import numpy as np
 
 from akunu_py.models.cached_rows import CachedRows
+from akunu_py.models.passes.trials import varied
 
 MOST_ROWS = (9, 17, 33, 65)
 """Sizes up to which passes are tried; the largest has the last token and 64 drafted ones."""
@@ -37,7 +38,7 @@ def rows_bit_equal(new_rows: Callable[[], CachedRows], vocabulary_size: int, mos
     differ where attention to a short one does not. Feeds `most` tokens behind them up to three
     times: one by one, in one pass, and in passes that grow.
     """
-    tokens = _text(most, vocabulary_size)
+    tokens = varied(most, vocabulary_size)
     # As bytes: a NaN is equal to itself, and -0 is not 0.
     alone = _logits(new_rows(), tokens, (1,) * most).tobytes()
     return all(
@@ -57,7 +58,7 @@ def row_differences(
     sizes = [size for size in sizes if 1 < size <= context]
     if not sizes:
         return ()
-    tokens = _text(max(sizes), vocabulary_size)
+    tokens = varied(max(sizes), vocabulary_size)
     alone = _logits(new_rows(), tokens, (1,) * len(tokens))
     found: list[RowDifference] = []
     for size in sizes:
@@ -70,12 +71,6 @@ def row_differences(
             largest = float(np.abs(rows - expected).max()) if different else 0.0
         found.append(RowDifference(size, len(rows), different, largest))
     return tuple(found)
-
-
-def _text(count: int, vocabulary_size: int) -> list[int]:
-    """Return ids that are not all equal; any others would serve."""
-    # 7919 is a prime that no vocabulary divides.
-    return [(1 + 7919 * number) % vocabulary_size for number in range(count)]
 
 
 def _logits(rows: CachedRows, tokens: list[int], sizes: Sequence[int]) -> np.ndarray:

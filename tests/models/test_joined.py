@@ -16,10 +16,10 @@ from akunu_py.cpu.blas import load_blas
 from akunu_py.models.cached_rows import CachedRows
 from akunu_py.models.joined import JoinedForward, WantedChoice, choose_together
 from akunu_py.models.passes.plan import Asked, PassRows
+from akunu_py.models.passes.trials import HALF_TOLERANCE, TOLERANCE, distance
 from akunu_py.models.rollback.caches import leaves
 from akunu_py.models.row_choices import PendingChoice, PendingRows, RowChoices
 from akunu_py.models.session import Session
-from akunu_py.models.tree.trees import HALF_TOLERANCE, TOLERANCE, distance
 from akunu_py.values.types import Draft, GenerationConfig
 
 REFUSED = {
@@ -138,7 +138,7 @@ def test_logits_that_differ_are_refused(monkeypatch, kind, apart, refused):
     model.set_dtype(kind)
     # A number comes first, behind which a NaN could be lost.
     distances = chain([0.0], repeat(apart))
-    monkeypatch.setattr("akunu_py.models.joined.distance", lambda *_: next(distances))
+    monkeypatch.setattr("akunu_py.models.passes.trials.distance", lambda *_: next(distances))
     said = JoinedForward(model).refusal(session_of(model, "llama"))
     assert said == f"logits of joined passes differ by {apart:.1e} of the largest" * refused
 

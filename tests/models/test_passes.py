@@ -31,7 +31,7 @@ from akunu_py.models.passes import seams
 from akunu_py.models.passes.forward import MOST_ABSORBED, forward_of
 from akunu_py.models.passes.plan import PassPlan, PassRows
 from akunu_py.models.passes.trees import TreeRows
-from akunu_py.models.tree.trees import TOLERANCE, distance
+from akunu_py.models.passes.trials import TOLERANCE, distance
 from akunu_py.system.errors import ModelFormatError
 
 SIZES = {

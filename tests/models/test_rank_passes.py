@@ -12,10 +12,10 @@ from tiny_models import ADVERSARIES, adversary, generate, prompt_of, sampler_of,
 from akunu_py.drafting.plain import PlainDrafter
 from akunu_py.models import rank_split
 from akunu_py.models.cached_rows import Passes
+from akunu_py.models.passes.forward import forward_of
 from akunu_py.models.rank_split import PlannedGroup
 from akunu_py.models.ranks import passes
 from akunu_py.models.ranks.passes import Follower, Leader
-from akunu_py.models.replay_trial import replays
 from akunu_py.models.session import Session
 from akunu_py.values.types import GenerationConfig
 
@@ -26,7 +26,7 @@ class Kinds:
     def __init__(self, model):
         rollback = Passes(model, None).rollback
         self.supported, self.drops_rows = rollback.supported, rollback.drops_rows
-        self.by_length, self.replays = rollback.by_length, replays(model)
+        self.by_length, self.replays = rollback.by_length, forward_of(model).replays
 
 
 class OpenFollower(Follower):

@@ -22,10 +22,10 @@ from tiny_models import GREEDY, VOCABULARY, adversary, begin, generate, prompt_o
 
 from akunu_py.decoding.loop import decode
 from akunu_py.drafting import PlainDrafter
-from akunu_py.models import replay_trial
 from akunu_py.models.cached_rows import CachedRows
 from akunu_py.models.pass_times import measure_passes
-from akunu_py.models.passes import seams
+from akunu_py.models.passes import forward, seams
+from akunu_py.models.passes.forward import forward_of
 from akunu_py.models.rollback import recurrence
 from akunu_py.models.rollback.caches import leaves
 from akunu_py.models.rollback.recurrence import Record, _Call, row_by_row
@@ -176,16 +176,18 @@ def test_what_a_trial_found_goes_with_its_model():
     """A later model may get its id, and must be tried itself."""
     model = build_family("mamba")
     key = id(model)
-    replay_trial.replays(model)
-    assert key in replay_trial._found
+    assert forward_of(model).replays
+    assert key in forward._known
     del model
     gc.collect()
-    assert key not in replay_trial._found
+    assert key not in forward._known
 
 
-def spoilt(monkeypatch, how):
+def spoilt(monkeypatch, model, how):
     """What a later mlx-lm could do: another name, another order, other arguments."""
-    monkeypatch.setattr(replay_trial, "_found", {})
+    assert forward_of(model).replays
+    # To be tried anew; put back at the end.
+    monkeypatch.delitem(vars(forward_of(model)), "replays")
     if how == "unknown":
         monkeypatch.setattr(Record, "close", lambda self: None)
     elif how == "wrong":
@@ -201,7 +203,7 @@ def test_where_states_are_not_known_rows_are_fed_again(hybrid, how, monkeypatch,
     prompt = prompt_of(20)
     session = Session(hybrid, context=600)
     truth = generate(session, prompt, GREEDY, PlainDrafter(), max_tokens=30)
-    spoilt(monkeypatch, how)
+    spoilt(monkeypatch, hybrid, how)
     apart, whole = [], CachedRows.feed_apart
     monkeypatch.setattr(
         CachedRows, "feed_apart", lambda self, tokens: apart.append(tokens) or whole(self, tokens)
@@ -276,5 +278,5 @@ def test_a_function_that_somebody_else_wrapped_is_watched(monkeypatch):
     # A class that was never watched, as in a new process.
     model.__class__ = type("Model", (type(model),), {"__module__": module.__name__})
     seams.install(model)
-    assert replay_trial.replays(model)
+    assert forward_of(model).replays
     assert calls

@@ -21,9 +21,9 @@ from tree_matrix import FALL_BACK, TAKEN, TreeAdversary, Watched, largest_differ
 from akunu_py.decoding.loop import verify_match
 from akunu_py.drafting import PlainDrafter
 from akunu_py.models import session as session_module
+from akunu_py.models.passes.trials import TOLERANCE
 from akunu_py.models.session import Session
 from akunu_py.models.tree import Trees
-from akunu_py.models.tree.trees import TOLERANCE
 from akunu_py.system.errors import ContractError
 from akunu_py.values.types import Draft, GenerationConfig
 

@@ -15,7 +15,7 @@ from tiny_models import tiny
 from tree_matrix import largest_differences
 
 from akunu_py.models.cache import make_caches
-from akunu_py.models.passes import plan
+from akunu_py.models.passes import plan, trials
 from akunu_py.models.passes import trees as forward
 from akunu_py.models.rollback.caches import RollbackCaches
 from akunu_py.models.tree import Trees, compaction, trees
@@ -79,7 +79,7 @@ def test_whatever_is_broken_is_found(monkeypatch, broken, dtype):
 
 
 def test_logits_that_are_no_numbers_are_refused(monkeypatch):
-    monkeypatch.setattr(trees, "distance", lambda *_: float("nan"))
+    monkeypatch.setattr(trials, "distance", lambda *_: float("nan"))
     assert not Tried(tiny(), 5).usable()
 
 
@@ -118,7 +118,7 @@ def test_learned_positions_are_looked_up_for_each_row():
     model = learned_positions(64)
     assert Tried(model, 5).usable()
     from_chains, from_rows, _ = largest_differences(model)
-    assert max(from_chains, from_rows) <= trees.TOLERANCE
+    assert max(from_chains, from_rows) <= trials.TOLERANCE
 
 
 @pytest.mark.parametrize("rows", range(20, 33))

@@ -1,15 +1,20 @@
 """Runs a plan."""
 
+import logging
 import weakref
+from functools import cached_property
 
 import mlx.core as mx
 from mlx import nn
 
 from akunu_py.cpu.blas import fit_threads
 from akunu_py.models.cache import LATENT_LAYERS
+from akunu_py.models.passes import trials
 from akunu_py.models.passes.caches import Form, RowsCache
 from akunu_py.models.passes.plan import PassPlan
 from akunu_py.models.passes.seams import install, open_plan
+
+_log = logging.getLogger(__name__)
 
 MOST_ABSORBED = 65
 """Rows of one text up to which latent attention computes in the width of its cache: the last token
@@ -28,6 +33,16 @@ class Forward:
             latent=any(isinstance(part, LATENT_LAYERS) for part in parts),
             own=install(model),
         )
+
+    @cached_property
+    def replays(self) -> bool:
+        """Whether a recorded pass can be undone; otherwise rows that stay are fed again."""
+        model = self._model()
+        assert model is not None  # noqa: S101 - of whoever asks for a pass
+        said = trials.replays(model)
+        if said:
+            _log.info("after a rejected draft rows are fed again: %s", said)
+        return not said
 
     def __call__(self, plan: PassPlan) -> list[mx.array]:
         """Return the logits [1, n, vocabulary] of each text's rows, not yet evaluated."""

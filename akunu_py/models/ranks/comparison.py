@@ -21,6 +21,7 @@ from akunu_py.gguf.reader import paths_of_parts
 from akunu_py.models.cached_rows import PREFILL_CHUNK
 from akunu_py.models.load import LoadOptions, load_model
 from akunu_py.models.memory_check import PlannedModel, check_memory
+from akunu_py.models.passes.trials import varied
 from akunu_py.models.ranks.link import Link
 from akunu_py.models.session import Session
 from akunu_py.system.errors import AkunuError, ConfigError, MemoryLimitError
@@ -169,8 +170,7 @@ def compare_with_one(
     """
     check_memory([PlannedModel(path, options, kv_bits)], context=_TOKENS)
     size = session.vocabulary_size
-    # 7919 is a prime that no vocabulary divides: not all tokens are equal.
-    ids = [(1 + 7919 * number) % size for number in range(min(_TOKENS, context))]
+    ids = varied(min(_TOKENS, context), size)
     start = max(1, len(ids) - _COMPARED)
     session.reset()
     found = session.logits(ids, start)

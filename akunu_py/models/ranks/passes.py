@@ -30,7 +30,6 @@ from mlx import nn
 from akunu_py.models.cached_rows import Passes, ReadLogits
 from akunu_py.models.device import replies_stream
 from akunu_py.models.ranks.link import Link, MessageKind, RankMessage
-from akunu_py.models.replay_trial import replays
 from akunu_py.models.rollback.caches import RollbackCaches, Saved, leaves
 from akunu_py.models.rollback.recurrence import Record
 from akunu_py.system.errors import ContractError, RollbackError
@@ -49,13 +48,14 @@ class CacheKinds:
     def __init__(
         self, link: Link, model: nn.Module, kv_bits: KVBits | None, *, pipeline: bool
     ) -> None:
-        own = Passes(model, kv_bits).rollback
+        passes = Passes(model, kv_bits)
+        own = passes.rollback
         self.supported, drops, self.by_length = _on_all_ranks(
             link, own.supported, own.drops_rows, own.by_length
         )
         # What one rank's window can drop at any time, another's may not.
         self.drops_rows = drops and (self.by_length or not pipeline)
-        self.replays = not self.drops_rows and _on_all_ranks(link, replays(model)) == [True]
+        self.replays = not self.drops_rows and _on_all_ranks(link, passes.replays) == [True]
 
 
 def _on_all_ranks(link: Link, *flags: bool) -> list[bool]:

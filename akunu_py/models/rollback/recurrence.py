@@ -8,8 +8,8 @@ computed before the next pass asks for it.
 
 The functions are those of `akunu_py.models.passes.seams`, which take notes where a record is open.
 A renamed function leaves a record incomplete, and what else can change in mlx-lm is found by a
-trial (`akunu_py.models.replay_trial`). Passes over one position, of which all or nothing stays, are
-not recorded: models may compile those, and notes of that would hold no arrays.
+trial (`akunu_py.models.passes.trials`). Passes over one position, of which all or nothing stays,
+are not recorded: models may compile those, and notes of that would hold no arrays.
 
 The state spaces of Mamba 2 also need rows that have the same bits in a pass over few rows as alone.
 mlx-lm computes several rows of such a layer as matrix products over all of them, which add up in

@@ -10,9 +10,9 @@ from mlx import nn
 from akunu_py.models.passes.forward import forward_of
 from akunu_py.models.passes.plan import PassPlan, PassRows
 from akunu_py.models.passes.trees import MASKED, TreeRows
+from akunu_py.models.passes.trials import Pair, refusal, varied
 from akunu_py.models.rollback.caches import RollbackCaches, leaves
 from akunu_py.models.tree.compaction import keep_rows
-from akunu_py.system.errors import AkunuError
 
 _log = logging.getLogger(__name__)
 
@@ -20,23 +20,12 @@ BY_SLOT = frozenset({"mlx_lm.models.phi3small", "mlx_lm.models.minimax_m3_vl"})
 """Modules of attention that selects blocks by the place of a row in the cache. In a tree the place
 differs from the position, and a try on a short text would not show it."""
 
-TOLERANCE = 1e-4
-HALF_TOLERANCE = 2e-2
-"""Largest difference of logits between a tree and its chains, relative to a row's largest logit,
-for float32 and for 16-bit types, whose rows differ by up to 0.012 between passes of other sizes.
-On a CPU trees of all families tried are bit-equal to chains. A wrong position, a visible sibling or
-a window too wide makes a difference of at least 0.27."""
-
 _LEAD = 3
 """Least number of rows before the tried tree, so that it is not at the beginning of a text."""
 
 _TRIED = TreeRows((-1, 0, 0, 1, 1, 2, 3))
 _KEPT_LEAF = 5
 """The end of a path whose rows are not adjacent, to try compaction."""
-
-FAILURES = (AkunuError, ArithmeticError, AttributeError, LookupError, RuntimeError, TypeError,
-             ValueError)  # fmt: skip
-"""Errors of models that do not accept a mask as an array or a position for each row."""
 
 
 class Trees:
@@ -67,8 +56,8 @@ class Trees:
 
         The caches are unchanged afterwards.
         """
-        refusal = self._known_to_fail(caches, rollback)
-        if not refusal:
+        said = self._known_to_fail(caches, rollback)
+        if not said:
             length = max(int(cache.offset) for cache in leaves(caches))
             # The first try also finds the windows.
             while (known := self._found.get(outgrown := self._outgrown(length + depth))) is None:
@@ -79,9 +68,9 @@ class Trees:
                     break
                 found = self._try(caches, rollback, vocabulary_size, lead)
                 self._found[outgrown] = self._found[self._outgrown(length + lead)] = found
-            refusal = known
-        self.refusal = refusal
-        return not refusal
+            said = known
+        self.refusal = said
+        return not said
 
     def forward(self, tokens: Sequence[int], rows: TreeRows, caches: Sequence[Any]) -> mx.array:
         """Return the logits [1, n, vocabulary] after each row; the caches take in n rows."""
@@ -109,20 +98,20 @@ class Trees:
         """Feed a tree behind `num_lead` rows; return why trees are refused, or an empty text."""
         before = rollback.save()
         try:
-            refusal = self._compare(caches, rollback, size, num_lead)
-        except FAILURES as error:
-            refusal = f"{type(error).__name__}: {error}"
+            said = refusal(
+                lambda: self._pairs(caches, rollback, size, num_lead),
+                "logits over a tree differ from chains",
+            )
         finally:
             rollback.restore(before)
-        if refusal:
-            _log.info("trees are verified as chains: %s", refusal)
-        return refusal
+        if said:
+            _log.info("trees are verified as chains: %s", said)
+        return said
 
-    def _compare(
+    def _pairs(
         self, caches: Sequence[Any], rollback: RollbackCaches, size: int, num_lead: int
-    ) -> str:
-        # Any tokens that are not all equal serve. (7919 is a prime that no vocabulary divides.)
-        tokens = [(1 + 7919 * number) % size for number in range(num_lead + len(_TRIED) + 1)]
+    ) -> list[Pair]:
+        tokens = varied(num_lead + len(_TRIED) + 1, size)
         lead, tokens, after = tokens[:num_lead], tokens[num_lead:-1], tokens[-1]
         self._chain(lead, caches)
         saved = rollback.save()
@@ -139,20 +128,8 @@ class Trees:
         keep_rows(caches, len(_TRIED), _TRIED.path(_KEPT_LEAF))
         found = [*tree, self._chain([after], caches)[0]]
         expected = [*(chains[row] for row in range(len(_TRIED))), followed]
-        differing = distance(mx.stack(found), mx.stack(expected))
-        allowed = TOLERANCE if tree.dtype == mx.float32 else HALF_TOLERANCE
-        # Written so that a NaN is refused.
-        if differing <= allowed:
-            return ""
-        return f"logits over a tree differ from chains by {differing:.1e} of the largest"
+        return [(mx.stack(found), mx.stack(expected))]
 
     def _chain(self, tokens: Sequence[int], caches: Sequence[Any]) -> mx.array:
         logits: mx.array = self._model(mx.array(list(tokens))[None], cache=caches)
         return logits[0]
-
-
-def distance(found: mx.array, expected: mx.array) -> float:
-    """Return the largest difference of logits, relative to the largest magnitude of its row."""
-    found, expected = found.astype(mx.float32), expected.astype(mx.float32)
-    largest = mx.abs(expected).max(axis=-1)
-    return float((mx.abs(found - expected).max(axis=-1) / largest).max())
