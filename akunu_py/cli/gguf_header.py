@@ -12,7 +12,6 @@ if TYPE_CHECKING:
 
 _SHOWN_CHARACTERS = 60
 _SHOWN_ITEMS = 4
-_SPECIAL_PREFIX, _SPECIAL_SUFFIX = "tokenizer.ggml.", "_token_id"
 
 
 def describe_header(path: Path, *, tensors: bool) -> dict[str, Any]:
@@ -24,27 +23,16 @@ def describe_header(path: Path, *, tensors: bool) -> dict[str, Any]:
 
 
 def describe(file: "GGUFFile", *, tensors: bool = True) -> dict[str, Any]:
-    """Return the facts of a model as values that JSON can hold.
-
-    Whatever has not the type it should have is left out (None), for this is how one looks at a
-    file that cannot be loaded.
-    """
-    metadata = file.metadata
-    architecture = _text(metadata, "general.architecture")
+    """Return the content of a model's file as values that JSON can hold."""
     record: dict[str, Any] = {
         "path": str(file.path),
         "parts": [path.name for path in file.paths],
-        "name": _text(metadata, "general.name"),
-        "architecture": architecture,
         "parameters": _parameters(file.tensors.values()),
         "file_bytes": file.nbytes,
         "gguf_version": file.version,
-        "context_length": _number(metadata, f"{architecture}.context_length"),
-        "layers": _number(metadata, f"{architecture}.block_count"),
         "num_tensors": len(file.tensors),
         "quantization": _quantization(file.tensors.values()),
-        "tokenizer": _tokenizer(metadata),
-        "metadata": {key: _json_value(value) for key, value in metadata.items()},
+        "metadata": {key: _json_value(value) for key, value in file.metadata.items()},
     }
     if tensors:
         record["tensors"] = [
@@ -58,16 +46,6 @@ def describe(file: "GGUFFile", *, tensors: bool = True) -> dict[str, Any]:
             for tensor in file.tensors.values()
         ]
     return record
-
-
-def _text(metadata: Mapping[str, "MetadataValue"], key: str) -> str | None:
-    value = metadata.get(key)
-    return value if isinstance(value, str) else None
-
-
-def _number(metadata: Mapping[str, "MetadataValue"], key: str) -> int | None:
-    value = metadata.get(key)
-    return value if isinstance(value, int) and not isinstance(value, bool) else None
 
 
 def _parameters(tensors: Iterable["TensorInfo"]) -> int:
@@ -105,25 +83,6 @@ def _quantization(tensors: Iterable["TensorInfo"]) -> list[dict[str, Any]]:
     ]
 
 
-def _tokenizer(metadata: Mapping[str, "MetadataValue"]) -> dict[str, Any]:
-    tokens = metadata.get("tokenizer.ggml.tokens")
-    tokens = tokens if isinstance(tokens, list) else []
-    special: dict[str, dict[str, Any]] = {}
-    for key in metadata:
-        if key.startswith(_SPECIAL_PREFIX) and key.endswith(_SPECIAL_SUFFIX):
-            if (id_ := _number(metadata, key)) is None:
-                continue
-            name = key.removeprefix(_SPECIAL_PREFIX).removesuffix(_SPECIAL_SUFFIX)
-            special[name] = {"id": id_, "text": tokens[id_] if 0 <= id_ < len(tokens) else None}
-    return {
-        "model": _text(metadata, "tokenizer.ggml.model"),
-        "pre": _text(metadata, "tokenizer.ggml.pre"),
-        "tokens": len(tokens),
-        "special": special,
-        "chat_template": _text(metadata, "tokenizer.chat_template") is not None,
-    }
-
-
 def _json_value(value: "MetadataValue") -> Any:
     """Return a metadata value for JSON: an array by its length and first items."""
     if isinstance(value, float):
@@ -137,27 +96,12 @@ def _json_value(value: "MetadataValue") -> Any:
 
 def header_lines(record: Mapping[str, Any]) -> Iterator[str]:
     """Yield the facts of `describe` as lines: no control characters, none of them long."""
-    tokenizer = record["tokenizer"]
-    special = ", ".join(
-        f"{_plain(name)} {token['id']}"
-        + ("" if token["text"] is None else f" {_quoted(token['text'])}")
-        for name, token in tokenizer["special"].items()
-    )
     parts = len(record["parts"])
     yield from _table(
         [
-            ("name", _optional(record["name"])),
-            ("architecture", _optional(record["architecture"])),
             ("parameters", f"{record['parameters']:,} in {record['num_tensors']} tensors"),
             ("size", size_text(record["file_bytes"]) + (f" in {parts} files" if parts > 1 else "")),
             ("GGUF version", str(record["gguf_version"])),
-            ("context", _optional(record["context_length"])),
-            ("layers", _optional(record["layers"])),
-            ("tokenizer", _optional(tokenizer["model"])),
-            ("pre-tokenizer", _optional(tokenizer["pre"])),
-            ("tokens", f"{tokenizer['tokens']:,}"),
-            ("special tokens", special or "-"),
-            ("chat template", "yes" if tokenizer["chat_template"] else "no"),
         ]
     )
     yield "\nquantization"
@@ -196,12 +140,6 @@ def _share(group: Mapping[str, Any]) -> str:
 def _table(rows: list[tuple[str, str]]) -> Iterator[str]:
     width = max((len(name) for name, _ in rows), default=0)
     return (f"{name:{width}}  {value}" for name, value in rows)
-
-
-def _optional(value: str | int | None) -> str:
-    if value is None:
-        return "-"
-    return _plain(value) if isinstance(value, str) else f"{value:,}"
 
 
 def _plain(text: str) -> str:

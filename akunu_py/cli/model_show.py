@@ -69,8 +69,8 @@ def show(  # noqa: PLR0917 - click passes by name
     Without a NAME, it is the model that commands take by default. For a model that is not on this
     machine, the hub is asked for names and sizes, and nothing is fetched.
 
-    The header of a GGUF file has its metadata, quantization and tokenizer. It is also shown where
-    akunu cannot run the model, followed by the reason.
+    The header of a GGUF file has its quantization and metadata. It is also shown where akunu cannot
+    run the model, followed by the reason.
 
     \b
     Examples:

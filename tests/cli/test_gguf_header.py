@@ -1,6 +1,7 @@
 """`akunu models show --metadata`: what it says, how fast, and that a bad file is explained."""
 
 import json
+import re
 import subprocess
 import sys
 
@@ -54,11 +55,9 @@ def test_the_fields_of_a_model(tmp_path):
     }
     assert record["path"] == str(path)
     assert record["parts"] == ["m.gguf"]
-    assert record["name"] == "tiny llama for tests"
-    assert record["architecture"] == "llama"
     assert record["parameters"] == sum(t.rows * t.cols for t in tensors)
     assert record["file_bytes"] == path.stat().st_size
-    assert (record["gguf_version"], record["context_length"], record["layers"]) == (3, 256, 2)
+    assert record["gguf_version"] == 3
     assert record["num_tensors"] == len(tensors)
     assert [group["type"] for group in record["quantization"]] == ["Q8_0", "F32"]
     for group in record["quantization"]:
@@ -68,13 +67,6 @@ def test_the_fields_of_a_model(tmp_path):
         assert group["parameters"] == sum(t.rows * t.cols for t in mine)
         assert group["bytes"] == sizes[kind]
         assert group["share"] == pytest.approx(sizes[kind] / sum(sizes.values()))
-    assert record["tokenizer"] == {
-        "model": "gpt2", "pre": "llama-bpe", "tokens": len(tokens), "chat_template": True,
-        "special": {
-            "bos": {"id": tokens.index("<s>"), "text": "<s>"},
-            "eos": {"id": tokens.index("</s>"), "text": "</s>"},
-        },
-    }  # fmt: skip
     assert record["metadata"]["llama.block_count"] == 2
     assert record["metadata"]["tokenizer.ggml.tokens"] == {
         "length": len(tokens),
@@ -95,15 +87,11 @@ def test_the_text_for_people(tmp_path):
     path = write_tiny_llama(tmp_path / "m.gguf", quantization="Q4_0", vocabulary="spm")
     text = run(path).output
     for line in (
-        "name            tiny llama for tests",
-        "architecture    llama",
-        "context         256",
-        "tokenizer       llama",
-        "special tokens  unknown 0 '<unk>', bos 1 '<s>', eos 2 '</s>'",
-        "chat template   yes",
-        "GGUF version    3",
+        "GGUF version  3",
     ):
         assert line in text
+    assert re.search(r"\n  general.architecture +'llama'\n", text)
+    assert re.search(r"\n  llama.context_length +256\n", text)
     assert " items)" in text
     assert max(map(len, text.splitlines())) < 160
     assert "blk.0.attn_q.weight" not in text
@@ -151,18 +139,13 @@ def test_hostile_metadata_stays_on_its_line(tmp_path):
     )
     text = run(path, "--tensors").output
     assert all(character == "\n" or character.isprintable() for character in text)
-    assert "name            'a\\x1b[31m\\nb'\n" in text
+    assert re.search(r"\n  general.name +'a\\x1b\[31m\\nb'\n", text)
     assert "(5,000 characters)" in text
     assert "[1.0, 'inf'] (2 items)" in text
     record = record_of(path, "--tensors")
-    assert record["name"] == "a\x1b[31m\nb"
+    assert record["metadata"]["general.name"] == "a\x1b[31m\nb"
     assert record["metadata"]["nan"] == "nan"
     assert record["metadata"]["infinite"] == {"length": 2, "first": [1.0, "inf"]}
-    assert (record["context_length"], record["layers"]) == (None, None)
-    assert record["tokenizer"] == {
-        "model": None, "pre": None, "tokens": 0, "chat_template": False,
-        "special": {"eos": {"id": 10**6, "text": None}},
-    }  # fmt: skip
 
 
 def test_a_file_of_a_vocabulary_alone(tmp_path):
@@ -203,6 +186,6 @@ def test_a_model_that_cannot_be_run_is_shown_with_the_reason(tmp_path):
     )
     result = CliRunner().invoke(cli, ["models", "show", str(path)])
     assert result.exit_code == 1
-    assert "architecture    nonesuch" in result.stdout
+    assert "general.architecture  'nonesuch'" in result.stdout
     assert "nonesuch" in result.stderr
     assert run(path).exit_code == 0
