@@ -54,37 +54,32 @@ class Row(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return convert(read_record(line), cls)
 
 
-def plain(value: object, where: str = "the value", *, least: float = -math.inf) -> Any:
+def plain(value: object, where: str = "the value") -> Any:
     """Return a value in JSON types: objects and arrays of texts, numbers, booleans and null.
 
     Half surrogate pairs, as in names of files that are not UTF-8, are replaced. Raises ConfigError
-    for a value that JSON does not have, and for a number below `least`.
+    for a value that JSON does not have.
     """
     try:
-        return _plain(msgspec.to_builtins(value, str_keys=True), where, least, 0)
+        return _plain(msgspec.to_builtins(value, str_keys=True), where, 0)
     except TypeError as error:
         raise ConfigError(f"{where} cannot be written as JSON: {error}") from None
 
 
-def _plain(value: object, where: str, least: float, depth: int) -> Any:
+def _plain(value: object, where: str, depth: int) -> Any:
     if depth > _MAX_DEPTH:
         raise ConfigError(f"{where} is nested more than {_MAX_DEPTH} levels deep")
     if isinstance(value, Mapping):
         return {
-            _text(str(key)): _plain(entry, f"{where}.{key}", least, depth + 1)
+            _text(str(key)): _plain(entry, f"{where}.{key}", depth + 1)
             for key, entry in value.items()
         }
     if isinstance(value, list | tuple):
-        return [
-            _plain(entry, f"{where}[{index}]", least, depth + 1)
-            for index, entry in enumerate(value)
-        ]
+        return [_plain(entry, f"{where}[{index}]", depth + 1) for index, entry in enumerate(value)]
     if isinstance(value, str):
         return _text(value)
     if value is not None and not isinstance(value, bool) and not is_number(value):
         raise ConfigError(f"{where} is {value!r:.60}; JSON has no such value")
-    if is_number(value) and value < least:  # type: ignore[operator]
-        raise ConfigError(f"{where} is {value!r}; it should be {least:g} or more")
     return value
 
 
@@ -105,10 +100,10 @@ def encode(value: object, where: str = "the value", *, indent: int = 0) -> str:
     return (msgspec.json.format(content, indent=indent) if indent else content).decode()
 
 
-def parse(content: bytes | str, where: str, *, least: float = -math.inf) -> Any:
+def parse(content: bytes | str, where: str) -> Any:
     """Return the value of a JSON text; `where` names its place in a ConfigError."""
     try:
-        return _plain(msgspec.json.decode(content), where, least, 0)
+        return _plain(msgspec.json.decode(content), where, 0)
     except (ValueError, RecursionError) as error:
         raise ConfigError(f"{where} is not valid JSON: {error}") from None
 

@@ -86,9 +86,7 @@ def test_the_fields_of_a_model(tmp_path):
 def test_the_text_for_people(tmp_path):
     path = write_tiny_llama(tmp_path / "m.gguf", quantization="Q4_0", vocabulary="spm")
     text = run(path).output
-    for line in (
-        "GGUF version  3",
-    ):
+    for line in ("GGUF version  3",):
         assert line in text
     assert re.search(r"\n  general.architecture +'llama'\n", text)
     assert re.search(r"\n  llama.context_length +256\n", text)
