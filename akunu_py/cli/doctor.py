@@ -1,11 +1,11 @@
 """`akunu doctor`: the machine, a self-test, and what to do."""
 
-import json
 import sys
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 import click
+import msgspec
 
 from akunu_py import __version__
 from akunu_py.cli.command import Command
@@ -61,7 +61,7 @@ def doctor(self_test: bool, as_json: bool) -> None:
     test = _test() if self_test and facts.backend is not None else None
     found = [*_of_settings(), *findings(facts, test)]
     if as_json:
-        click.echo(json.dumps(_record(facts, test, found)))
+        click.echo(_record(facts, test, found))
     else:
         click.echo(printable("\n".join(_lines(facts, test, found))))
     if any(finding.severity == "error" for finding in found):
@@ -118,14 +118,13 @@ def _of_models(settings: "Settings") -> Iterator["Finding"]:
         )
 
 
-def _record(
-    facts: "Facts", test: "SelfTest | str | None", found: list["Finding"]
-) -> dict[str, object]:
-    return {
-        **facts.to_dict(),
-        "self_test": {"error": test} if isinstance(test, str) else test and test.to_dict(),
-        "findings": [finding.to_dict() for finding in found],
+def _record(facts: "Facts", test: "SelfTest | str | None", found: list["Finding"]) -> str:
+    record = {
+        **msgspec.to_builtins(facts, enc_hook=str),
+        "self_test": {"error": test} if isinstance(test, str) else test,
+        "findings": found,
     }
+    return msgspec.json.encode(record).decode()
 
 
 def _lines(facts: "Facts", test: "SelfTest | str | None", found: list["Finding"]) -> Iterator[str]:

@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Iterable, Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Literal
 
 from akunu_py.cpu import KERNELS_VARIABLE
@@ -29,10 +29,6 @@ class Finding:
     severity: Severity
     text: str
     advice: str
-
-    def to_dict(self) -> dict[str, object]:
-        """Return the fields as JSON-ready values."""
-        return asdict(self)
 
 
 def findings(facts: Facts, test: SelfTest | str | None) -> list[Finding]:

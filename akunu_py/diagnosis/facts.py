@@ -1,7 +1,7 @@
 """Facts about a machine that matter for running models."""
 
 import re
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 
 from akunu_py.cpu.blas import Blas
@@ -44,11 +44,6 @@ class Facts:
     versions: dict[str, str | None]  # Of Python, akunu and its dependencies; None: missing.
     needed: dict[str, str]  # Supported versions of packages, as in ">=0.32,<0.33".
     folders: tuple[Folder, ...]
-
-    def to_dict(self) -> dict[str, object]:
-        """Return the fields as JSON-ready values."""
-        folders = [{**asdict(folder), "path": str(folder.path)} for folder in self.folders]
-        return {**asdict(self), "nvidia": list(self.nvidia), "folders": folders}
 
 
 def read_facts(system: System, akunu: str, folders: dict[str, Path]) -> Facts:

@@ -5,7 +5,7 @@ On a slow machine replies are shorter and fewer, so that the test takes ten seco
 
 import time
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 
 from akunu_py.engine.engine import Engine
 from akunu_py.values.types import GenerationResult, RowBits
@@ -37,10 +37,6 @@ class SelfTest:
     plain_tokens_per_s: float | None
     tokens_per_s: float | None  # Of drafting within the budget.
     seconds: float  # Including loading.
-
-    def to_dict(self) -> dict[str, object]:
-        """Return the fields as JSON-ready values."""
-        return asdict(self)
 
 
 def run_self_test(
