@@ -9,6 +9,7 @@ from akunu_py.bench.rows import plain
 from akunu_py.decoding.acceptance import match_for
 from akunu_py.engine.engine import Engine
 from akunu_py.models.cached_rows import BLOCK_ROWS
+from akunu_py.models.device import may_choose_products
 from akunu_py.models.pass_times import PassTimes
 
 _STRIDE = 7919
@@ -39,6 +40,8 @@ class Tuning:
     model: Model
     environment: Environment
     reproducible: bool
+    products: tuple[tuple[str, str], ...] = ()
+    """On Metal, who multiplies few rows with matrices of each shape, and the costs, in words."""
 
     def least_confidence(self, size: int) -> float | None:
         """Return the least probability of each token at which a whole draft pays; None: never."""
@@ -77,6 +80,7 @@ class Tuning:
             "plain_step_s": self.times.unit_s,
             "doubt": self.times.doubt,
             "costs": {str(rows): cost for rows, cost in costs.items()},
+            **({"products": dict(self.products)} if self.products else {}),
             "pays_from": {
                 str(rows - 1): self.least_confidence(rows - 1) for rows in costs if rows > 1
             },
@@ -98,5 +102,14 @@ def run_tuning(
     environment = Environment.current()  # with the load of others alone
     times = engine.tune(prompt, repeats=repeats, progress=progress)
     return Tuning(
-        times, Model.of(engine.description, engine.context), environment, engine.reproducible
-    )
+        times, Model.of(engine.description, engine.context), environment, engine.reproducible,
+        engine.description.products,
+    )  # fmt: skip
+
+
+def race_anew() -> None:
+    """On Metal, have the products of the next model's shapes race again."""
+    if may_choose_products():
+        from akunu_py.models.metal.choice import forget_races
+
+        forget_races()

@@ -49,9 +49,10 @@ def tune(
       akunu tune
       akunu tune model.gguf --context-tokens 4000
     """  # noqa: D301 - \b keeps click from wrapping the examples
-    from akunu_py.bench.tuning import run_tuning  # imports MLX
+    from akunu_py.bench.tuning import race_anew, run_tuning  # imports MLX
 
     let_others_end()
+    race_anew()
     with (
         load_engine(model, loading) as engine,
         prompt_progress("measuring passes", "rounds") as progress,
@@ -82,6 +83,9 @@ def _text(tuning: "Tuning") -> str:
         least = tuning.least_confidence(rows - 1)
         pays = "" if rows == 1 else "never" if least is None else f"{least:.0%} a token"
         lines.append(f"{rows:14}  {cost:19.2f}  {pays:>29}")
+    if tuning.products:
+        lines += ["", "Products of few rows, in single products of MLX:"]
+        lines += [f"  {': '.join(filter(None, product))}" for product in tuning.products]
     return "\n".join([*lines, "", *_meaning(tuning)])
 
 

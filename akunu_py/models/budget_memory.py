@@ -232,8 +232,9 @@ def cost_key(
 
     It has the model's name, its size, its arguments, such as windows, and the types of its arrays,
     not its path: a file that was moved costs the same. On the CPU the BLAS, the kernels and the
-    number of cores belong to it as well.
+    number of cores belong to it as well, on Metal who multiplies few rows.
     """
+    products = (choice for choice, _ in description.products)
     sizes: dict[str, int] = {}
     for _, array in tree_flatten(model.parameters()):
         kind = str(array.dtype)
@@ -253,7 +254,7 @@ def cost_key(
         "device": f"{mx.default_device()} {name}",
         "cores": str(os.cpu_count()) if on_cpu() else "",
         "blas": load_blas().name if on_cpu() else "",
-        "kernels": load_kernels().name if on_cpu() else "",
+        "kernels": load_kernels().name if on_cpu() else "; ".join(products),
     }
 
 

@@ -14,6 +14,8 @@ from mlx import nn
 from mlx.utils import tree_flatten
 
 from akunu_py.cpu import load_kernels
+from akunu_py.system.errors import ConfigError
+from akunu_py.system.settings import METAL_VARIABLE
 
 _MEMORY_INFO = Path("/proc/meminfo")
 _CGROUP_LIMIT = Path("/sys/fs/cgroup/memory.max")
@@ -26,6 +28,17 @@ def on_cpu() -> bool:
     kernels of `akunu_py.cpu`.
     """
     return bool(mx.default_device() == mx.Device(mx.cpu))
+
+
+def may_choose_products() -> bool:
+    """Return whether products of few rows may be akunu's own: on Metal, unless AKUNU_METAL is mlx.
+
+    Raises ConfigError for another value than "auto" and "mlx".
+    """
+    wanted = os.environ.get(METAL_VARIABLE) or "auto"
+    if wanted not in ("auto", "mlx"):
+        raise ConfigError(f"{METAL_VARIABLE} is {wanted!r:.80}; give auto or mlx")
+    return wanted == "auto" and not on_cpu() and bool(mx.metal.is_available())
 
 
 @functools.cache

@@ -9,7 +9,7 @@ from akunu_py.gguf.architectures import read_plan
 from akunu_py.gguf.reader import GGUFFile
 from akunu_py.model_store.known_models import default_model_path
 from akunu_py.models.adapter_files import Adapter, open_adapter
-from akunu_py.models.device import disable_compile_with_kernels
+from akunu_py.models.device import disable_compile_with_kernels, may_choose_products
 from akunu_py.models.library_errors import explain_errors
 from akunu_py.models.load_steps import Steps, finish
 from akunu_py.models.loaded_model import LoadedModel, ModelDescription
@@ -91,6 +91,8 @@ def open_model(
             steps = source.open(options, context, group)
             if options.adapter is not None:
                 steps = _adapted(source, options, open_adapter(options.adapter, group), steps)
+            if may_choose_products() and group is None:
+                steps = _with_products(steps)
             return _explained_steps(path, steps)
         exists = place.exists()
     if exists:
@@ -118,6 +120,15 @@ def _adapted(
     name = f"{loaded.description.name} with {adapter.name}"
     _log.info("the adapter %s", done)
     return replace(loaded, description=replace(loaded.description, name=name, adapter=done))
+
+
+def _with_products(steps: Steps[LoadedModel]) -> Steps[LoadedModel]:
+    """Load a model and choose who multiplies few rows with its weights."""
+    from akunu_py.models.metal.choice import choose_products  # for Metal alone
+
+    loaded = yield from steps
+    products = yield from choose_products(loaded.model)
+    return replace(loaded, description=replace(loaded.description, products=products))
 
 
 def convert_model(path: Path, folder: Path, options: LoadOptions | None = None) -> bool:

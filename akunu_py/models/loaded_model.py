@@ -73,6 +73,9 @@ class ModelDescription:
     adapter: str = ""
     """What was applied to the weights, in words; "" for nothing."""
 
+    products: tuple[tuple[str, str], ...] = ()
+    """On Metal, who multiplies few rows with matrices of each shape, and the costs, in words."""
+
     @classmethod
     def of(
         cls, path: Path, *, dense: bool, fitted_types: Sequence[str] = (), **facts: Any

@@ -27,9 +27,12 @@ KEY_VARIABLE = "AKUNU_API_KEY"
 FETCH_VARIABLE = "AKUNU_FETCH_MODEL"
 """Where it is set, the default model is fetched without a question; scripts/akunu sets it."""
 
+METAL_VARIABLE = "AKUNU_METAL"
+"""Who multiplies few rows on Metal: "auto" lets a race decide, "mlx" leaves it to MLX."""
+
 OTHER_VARIABLES = frozenset({
     CONFIG_VARIABLE, "AKUNU_BLAS", "AKUNU_CPU", CACHE_VARIABLE, "AKUNU_DATA_DIR", FETCH_VARIABLE,
-    FOLDERS_VARIABLE, KEY_VARIABLE,
+    FOLDERS_VARIABLE, KEY_VARIABLE, METAL_VARIABLE,
 })  # fmt: skip
 """Variables that do not belong to an option of a command."""
 

@@ -1,6 +1,7 @@
 """`akunu tune`: costs measured at once, what they mean, and that they are remembered."""
 
 import json
+from dataclasses import replace
 
 import pytest
 from click.testing import CliRunner
@@ -8,8 +9,10 @@ from click.testing import CliRunner
 from akunu_py import ContextOverflowError, Engine
 from akunu_py.bench.environment import Environment
 from akunu_py.bench.measured_model import Model
-from akunu_py.bench.tuning import Tuning, run_tuning
+from akunu_py.bench.tuning import Tuning, race_anew, run_tuning
 from akunu_py.cli.main import cli
+from akunu_py.cli.tune import _text
+from akunu_py.models.metal import choice
 from akunu_py.models.pass_times import PassTimes
 
 
@@ -40,6 +43,32 @@ def test_from_which_confidence_a_draft_pays():
     assert found.match_for(0.55) == 5
     assert found.match_for(0.85) == 17
     assert found.match_for(0.99) is None
+
+
+def test_on_metal_the_products_of_few_rows_are_shown():
+    found = tuning({1: 1.0, 5: 2.0})
+    assert "products" not in found.to_dict()
+    assert "Products of few rows" not in _text(found)
+    found = replace(
+        found, products=(("8 x 32, 4 bits: MLX's product", "rows 1: MLX 1.00"), ("b", ""))
+    )
+    assert found.to_dict()["products"] == {
+        "8 x 32, 4 bits: MLX's product": "rows 1: MLX 1.00",
+        "b": "",
+    }
+    assert "\n  8 x 32, 4 bits: MLX's product: rows 1: MLX 1.00\n  b\n" in _text(found)
+
+
+def test_on_metal_tuning_repeats_the_race(monkeypatch, tmp_path):
+    monkeypatch.setenv("AKUNU_CACHE_DIR", str(tmp_path))
+    raced = choice._path(choice._key())
+    raced.parent.mkdir()
+    raced.touch()
+    race_anew()
+    assert raced.exists()
+    monkeypatch.setattr("akunu_py.bench.tuning.may_choose_products", lambda: True)
+    race_anew()
+    assert not raced.exists()
 
 
 def costs_of(engine):

@@ -65,7 +65,7 @@ inline void unpack(const thread uchar* bytes, thread half* low, thread half* hig
 }
 
 template <int BITS, int VALUES>
-inline float dot(const thread half* low, const thread half* high, const thread float* x) {
+inline float codes_times(const thread half* low, const thread half* high, const thread float* x) {
   float sum = 0;
   if (BITS == 2 || BITS == 4) {
 #pragma unroll
@@ -146,7 +146,7 @@ inline void few_rows(const device T* x, const device uchar* codes, const device 
 #pragma unroll
         for (int o = 0; o < OUTPUTS; ++o) {
           result[r][o] +=
-              with_bias(scale[o], dot<BITS, VALUES>(low[o], high[o], part), sum, bias[o]);
+              with_bias(scale[o], codes_times<BITS, VALUES>(low[o], high[o], part), sum, bias[o]);
         }
       }
     }
@@ -156,8 +156,8 @@ inline void few_rows(const device T* x, const device uchar* codes, const device 
     if (r < rows) {
 #pragma unroll
       for (int o = 0; o < OUTPUTS; ++o) {
-        const float all = simd_sum(result[r][o]);
-        if (lane == 0 && first + o < outs) y[r * outs + first + o] = T(all);
+        const float total = simd_sum(result[r][o]);
+        if (lane == 0 && first + o < outs) y[r * outs + first + o] = T(total);
       }
     }
   }

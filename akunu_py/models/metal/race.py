@@ -1,0 +1,191 @@
+"""MLX's product against akunu's kernel on one shape: first whether it is right, then the times."""
+
+import math
+import time
+from collections.abc import Callable, Sequence
+from itertools import chain, cycle, islice
+from statistics import median
+from typing import Any
+
+import mlx.core as mx
+import msgspec
+import numpy as np
+from mlx import nn
+
+from akunu_py.models.metal.few_rows import MOST_ROWS, Form, few_rows
+
+SIZES = (1, 2, 4, 5, 8, 9, 12, 16)
+"""Rows that race: at both ends of the kernel's tiles, and where MLX changes its kernels."""
+
+_ROUNDS = 5
+_CHAIN_BYTES = 64 * 2**20
+"""Bytes of weights in a chain of products, more than most caches hold."""
+_MOST_CHAIN = 64
+
+_WON = 0.97
+"""The most that the kernel may take, in MLX's time, where it is used."""
+_NO_SLOWER = 1.02
+_FAR = 2.0**-4
+"""A difference from the right value, in their root mean square, that no rounding explains."""
+
+_SAMPLE = 32
+"""Outputs at either end of a matrix whose values are checked."""
+
+Product = Callable[[mx.array, nn.Module], mx.array]
+
+
+class Raced(msgspec.Struct, frozen=True):
+    """What was found of one shape."""
+
+    fault: str = ""
+    """Why the kernel cannot be used; "" where it is right."""
+    equal: bool = False
+    """Whether its rows have the bits of MLX's product of one row."""
+    mlx_s: dict[int, float] = {}
+    own_s: dict[int, float] = {}
+    """Median seconds of a product, by rows."""
+    ratios: dict[int, float] = {}
+    """The kernel's time in MLX's, in all rounds but the worst."""
+
+    def __post_init__(self) -> None:
+        for figures in () if self.fault else (self.mlx_s, self.own_s, self.ratios):
+            if tuple(figures) != SIZES or not all(0 < each < math.inf for each in figures.values()):
+                raise ValueError("these are no times of the sizes that race")
+
+    def own_rows(self) -> list[int]:
+        """Return the numbers of rows for the kernel.
+
+        Where its rows have other bits than MLX's single row, it takes single rows too, so that a
+        row is the same with and without drafts; and nothing where it is slower with them.
+        """
+        if self.fault:
+            return []
+        won = {rows for rows in SIZES if self.ratios[rows] <= _WON}
+        rows = [
+            rows
+            for rows in range(2, MOST_ROWS + 1)
+            if {max(s for s in SIZES if s <= rows), min(s for s in SIZES if s >= rows)} <= won
+        ]
+        if self.equal or not rows:
+            return rows
+        return [1, *rows] if self.ratios[1] <= _NO_SLOWER else []
+
+    def choice(self) -> str:
+        """Return in words who multiplies."""
+        if self.fault:
+            return f"MLX's product, since akunu's {self.fault}"
+        rows = self.own_rows()
+        return f"akunu's product for rows {_ranges(rows)}" if rows else "MLX's product"
+
+    def costs(self) -> str:
+        """Return the measured times in single products of MLX, in words."""
+        if self.fault:
+            return ""
+        arms = (("MLX", self.mlx_s), ("akunu", self.own_s))
+        shown = (
+            f"{arm} {' '.join(f'{taken[rows] / self.mlx_s[1]:.2f}' for rows in SIZES)}"
+            for arm, taken in arms
+        )
+        return f"rows {' '.join(map(str, SIZES))}: {'; '.join(shown)}"
+
+
+def race(
+    form: Form, layers: Sequence[nn.Module], clock: Callable[[], float] = time.perf_counter
+) -> Raced:
+    """Check the kernel with the weights of the first layer, then let it race MLX on all."""
+    try:
+        fault, equal = _checked(form, layers[0])
+        return Raced(fault) if fault else _timed(form, layers, equal, clock)
+    except (RuntimeError, ValueError) as error:
+        # Metal's compiler or the driver refused it.
+        return Raced(f"does not run: {str(error).strip().splitlines()[0]:.80}")
+
+
+def _of_mlx(x: mx.array, layer: Any) -> mx.array:
+    return mx.quantized_matmul(
+        x, layer.weight, layer.scales, layer.biases, transpose=True,
+        group_size=layer.group_size, bits=layer.bits,
+    )  # fmt: skip
+
+
+def _checked(form: Form, layer: Any) -> tuple[str, bool]:
+    """Return what is wrong with the kernel's values, and whether its rows are MLX's single ones."""
+
+    def own(x: mx.array) -> mx.array:
+        return few_rows(x, layer.weight, layer.scales, layer.biases, form)
+
+    x = mx.random.normal((MOST_ROWS, form.cols), key=mx.random.key(0)).astype(layer.scales.dtype)
+    rows = [x[row : row + 1] for row in range(MOST_ROWS)]
+    together = _numbers(own(x))
+    ends = np.unique(
+        [*range(min(_SAMPLE, form.outs)), *range(max(0, form.outs - _SAMPLE), form.outs)]
+    )
+    expected = _expected(x, layer, mx.array(ends))
+    # Some drivers return zeros; so MLX's own product on the GPU proves nothing.
+    far = np.abs(together[:, ends] - expected) > _FAR * np.sqrt(np.mean(expected**2))
+    if far.any() or not np.isfinite(together).all() or not expected.any():
+        return "gives wrong values", False
+    for size in SIZES:
+        if _numbers(own(x[:size])).tobytes() != together[:size].tobytes():
+            return f"gives other bits with {size} rows", False
+    if _numbers(mx.concatenate(list(map(own, rows)))).tobytes() != together.tobytes():
+        return "gives other bits to a row alone", False
+    single = mx.concatenate([_of_mlx(row, layer) for row in rows])
+    return "", _numbers(single).tobytes() == together.tobytes()
+
+
+def _expected(x: mx.array, layer: Any, outputs: mx.array) -> Any:
+    """Return the values of some outputs, as the CPU computes them."""
+    with mx.stream(mx.cpu):
+        weights = mx.dequantize(
+            layer.weight[outputs],
+            layer.scales[outputs].astype(mx.float32),
+            layer.biases[outputs].astype(mx.float32),
+            group_size=layer.group_size,
+            bits=layer.bits,
+        )
+        return _numbers(x.astype(mx.float32) @ weights.T)
+
+
+def _numbers(array: mx.array) -> Any:
+    return np.array(array.astype(mx.float32))
+
+
+def _timed(
+    form: Form, layers: Sequence[nn.Module], equal: bool, clock: Callable[[], float]
+) -> Raced:
+    """Measure both in turns on chains of products, each of which waits for the one before."""
+
+    def own(x: mx.array, layer: Any) -> mx.array:
+        return few_rows(x, layer.weight, layer.scales, layer.biases, form)
+
+    count = min(_MOST_CHAIN, -(-_CHAIN_BYTES // layers[0].weight.nbytes))
+    links = list(islice(cycle(layers), count))
+    arms: tuple[Product, Product] = (_of_mlx, own)
+    taken: dict[int, tuple[list[float], list[float]]] = {rows: ([], []) for rows in SIZES}
+    kind = links[0].scales.dtype
+    for number, rows in chain.from_iterable(((n, r) for r in SIZES) for n in range(_ROUNDS + 1)):
+        x = mx.full((rows, form.cols), 2.0**-6, dtype=kind)
+        for arm in (0, 1) if number % 2 else (1, 0):
+            y = x
+            started = clock()
+            for layer in links:
+                # Nothing to add, but the next product cannot begin before.
+                y = x + 0 * arms[arm](y, layer)[:, :1]
+            mx.eval(y)
+            if number:  # The first round compiles.
+                taken[rows][arm].append((clock() - started) / count)
+    ratios = {
+        rows: sorted(own_s / mlx_s for mlx_s, own_s in zip(*pair, strict=True))[-2]
+        for rows, pair in taken.items()
+    }
+    mlx_s, own_s = ({rows: median(pair[arm]) for rows, pair in taken.items()} for arm in (0, 1))
+    return Raced("", equal, mlx_s, own_s, ratios)
+
+
+def _ranges(rows: Sequence[int]) -> str:
+    """Return numbers as ranges: "2-8, 16"."""
+    starts = [row for row in rows if row - 1 not in rows]
+    ends = [row for row in rows if row + 1 not in rows]
+    pairs = zip(starts, ends, strict=True)
+    return ", ".join(str(a) if a == b else f"{a}-{b}" for a, b in pairs)
