@@ -14,7 +14,6 @@ import pytest
 
 from akunu_py.bench.workloads import CATEGORIES, Prompt, first_of_each, order_of
 from akunu_py.gguf import GGUFFile
-from akunu_py.system.errors import ConfigError
 from akunu_py.tokenizers import from_gguf
 
 PROMPTS = Prompt.load()
@@ -222,14 +221,6 @@ def test_configuration_covers_its_languages():
     assert all(languages[name] >= 4 for name in ("json", "toml", "yaml"))
     for prompt in of_category("config"):
         assert prompt.id.startswith(f"config/{prompt.language}-")
-
-
-def test_categories_are_chosen_by_name():
-    chosen = Prompt.load(["config", "edit"])
-    assert list(dict.fromkeys(prompt.category for prompt in chosen)) == ["edit", "config"]
-    assert len(chosen) == len(of_category("edit")) + len(of_category("config"))
-    with pytest.raises(ConfigError, match="no category named 'poems'; choose from completion"):
-        Prompt.load(["edit", "poems"])
 
 
 def test_a_limit_takes_the_first_of_each_category():

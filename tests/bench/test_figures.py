@@ -67,13 +67,6 @@ def test_the_digest_is_of_ids_and_items():
     assert ArmFigures.of([one], "a").digest != ArmFigures.of([two], "a").digest
 
 
-def test_the_share_of_tokens_in_loops():
-    assert (
-        ArmFigures.of(runs_of({"a": reply((7,) * 30)}, {"a": reply(range(30))}), "a").looping_share
-        == 1 / 2
-    )
-
-
 def test_ratios_are_over_what_both_answered():
     runs = runs_of(
         *[{"a": reply((1, 2, 3), decode_s=1.0), "b": reply((1, 2, 3), decode_s=2.0)}] * 3,

@@ -43,16 +43,6 @@ def parsed(*records):
     return prompts
 
 
-def test_prompts_of_our_own():
-    raw, chat, first, second = parsed(OWN, CHAT, SESSION)
-    assert raw == Prompt("a", "mine", "raw", "p")
-    assert chat.messages == ({"role": "user", "content": "u"},)
-    assert [(p.id, p.session, p.turn) for p in (first, second)] == [
-        ("s/0", "s", 0),
-        ("s/1", "s", 1),
-    ]
-
-
 def test_prompts_of_a_trace():
     turns = [{**TRACE, "id": f"t{n}", "session": "t", "turn": n, "model": "m"} for n in (0, 2)]
     assert parsed(TRACE, *turns) == (

@@ -20,22 +20,6 @@ def test_every_arm_is_first_and_last_in_turn():
     assert {orders[0][0], orders[1][-1]} == {"a"}
 
 
-def test_all_arms_answer_an_item_before_the_next():
-    log, seen = [], []
-    arms = [FakeArm(name, [(3,), (4,)], log=log) for name in "abc"]
-    found = run_arms(
-        arms, [item(1), item(2)], store=Memory(), progress=lambda *made: seen.append(made)
-    )
-    # The first three warm up.
-    assert [number for number, _ in asked(log)] == [1] * 6 + [2] * 3
-    assert [name for _, name in asked(log)] == [*"abc", *"abc", *"cba"]
-    assert [list(done.replies) for done in found.items] == [list("abc"), list("cba")]
-    assert found.finished
-    # Before and after each reply, and at the end.
-    assert [done for done, _ in seen] == [0, 1, 2, 3, 3, 4, 5, 6, 6]
-    assert {total for _, total in seen} == {6}
-
-
 def test_what_arms_remember_lives_through_a_session():
     log = []
     items = [item(1, session="talk"), item(2, session="talk"), item(3)]
@@ -85,17 +69,6 @@ def test_an_arm_that_its_options_forbid_ends_the_run():
     """It is found by the warm-up. The same error of a later item is that item's."""
     with pytest.raises(ConfigError, match="forbidden"):
         run_arms([FakeArm("a", [ConfigError("forbidden")])], [item(1)], store=Memory())
-
-
-def test_a_run_that_ends_early_has_the_items_before():
-    """And is no interrupted one. The first item is answered in any case."""
-    told = []
-    found = run_arms(
-        [FakeArm("a", [(3,)])], [item(1), item(2), item(3)], store=Memory(),
-        until=lambda: told.append(1) or len(told) == 2,
-    )  # fmt: skip
-    assert [done.item.id for done in found.items] == ["i1", "i2"]
-    assert found.finished
 
 
 def test_a_stored_item_of_another_prompt_is_answered_again():

@@ -34,16 +34,6 @@ def end_ids():
     return tiny()[1].end_ids
 
 
-def test_masks_along_a_path_allow_its_tokens_and_leave_the_reply_where_it_was():
-    here = matcher(Constraint.json_schema(PERSON))
-    path = ids_of('{"name": "Bob", "age": 12}')
-    masks = [here.mask(path[:size]) for size in range(len(path) + 1)]
-    assert all(token in allowed(mask) for token, mask in zip(path, masks, strict=False))
-    assert allowed(masks[-1]) == end_ids()
-    assert here.num_tokens == 0
-    assert (here.mask(()) == masks[0]).all()
-
-
 def test_masks_of_a_tree_do_not_depend_on_the_order_of_its_paths():
     here = matcher(Constraint.choices(["yes", "no", "nothing"]))
     paths = [(), ids_of("n"), ids_of("y"), [*ids_of("n"), *ids_of("o")], ids_of("n")]

@@ -1,6 +1,5 @@
 """What may come before a constraint: thoughts, messages of a format, and a space."""
 
-import pytest
 from matched import allowed, ids_of, tiny
 
 from akunu_py.constraints import Opening, make_matcher
@@ -8,7 +7,6 @@ from akunu_py.values.constraint import Constraint
 
 # akunu-tiny has few control tokens, so these stand for others.
 THOUGHTS = (("<|system|>", "<|user|>"),)
-IN_TEXT = (("<think>", "</think>"),)
 ANSWER = Constraint.choices(["yes"])
 
 
@@ -16,15 +14,6 @@ def fits(opening, text, constraint=ANSWER):
     _, vocabulary = tiny()
     tokens = [*ids_of(text), min(vocabulary.end_ids)]
     return make_matcher(constraint, vocabulary, opening).validate(tokens) == len(tokens)
-
-
-@pytest.mark.parametrize("thoughts", [THOUGHTS, IN_TEXT])
-@pytest.mark.parametrize("space", ["", "\n", "\n\n", " \n\n\n"])
-def test_thoughts_may_come_first(thoughts, space):
-    (begin, end), opening = thoughts[0], Opening(reasoning=thoughts)
-    assert fits(opening, "yes")
-    assert fits(opening, f"{begin}I think: yes{end}{space}yes")
-    assert not fits(opening, f"{begin}a{end}{begin}b{end}yes")
 
 
 def test_a_mask_holds_from_the_first_closing_marker_on():
@@ -39,17 +28,6 @@ def test_a_mask_holds_from_the_first_closing_marker_on():
     texts = {tiny()[0].decode([token]) for token in allowed(here.mask(()))}
     assert {"y", "\n"} <= texts
     assert all("yes".startswith(text.strip()) for text in texts)
-
-
-def test_an_answer_may_have_a_marker_and_follow_other_messages():
-    opening = Opening(reasoning=THOUGHTS, answers=("=1=", "=2="), speaker="<|assistant|>")
-    think = "<|system|>hm<|user|>"
-    assert fits(opening, "=1=yes")
-    assert fits(opening, f"{think}<|assistant|>=2=yes")
-    assert fits(opening, f"{think}<|assistant|>{think}<|assistant|>{think}<|assistant|>=1=yes")
-    assert not fits(opening, "yes")
-    assert not fits(opening, f"{think}yes")
-    assert not fits(opening, f"{think}<|assistant|>yes")
 
 
 def test_a_trigger_may_follow_thoughts():

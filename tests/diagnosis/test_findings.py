@@ -61,13 +61,6 @@ def test_packages_that_are_too_old_or_too_new():
         assert all(severity != "error" for severity, _ in texts(system))
 
 
-def test_what_akunu_itself_needs():
-    needed = System().needed()
-    assert {"mlx", "mlx-lm", "numpy", "huggingface-hub"} <= needed.keys()
-    facts = read_facts(System(), "1", {})
-    assert facts.needed.keys() == VERSIONS.keys()
-
-
 def test_metadata_in_any_order_of_its_versions(monkeypatch, tmp_path):
     """As hatchling, setuptools and poetry write them."""
     lines = [
@@ -178,11 +171,6 @@ def test_the_self_test():
     assert "40 tokens/s, without 50" in text
     assert texts(linux(), replace(GOOD, tokens_per_s=46.0)) == []
     assert texts(linux(), replace(GOOD, tokens_per_s=None)) == []
-
-
-def test_the_worst_comes_first():
-    system = linux(found=OWN, free=1)
-    assert [f.severity for f in found(system, "it broke")] == ["error", *["warning"] * 2, "note"]
 
 
 def test_this_machine(tmp_path):

@@ -262,14 +262,6 @@ def test_what_becomes_of_a_chain_is_remembered(output, streak, outcome):
     assert drafter.chain is None
 
 
-def test_nothing_to_propose_makes_the_last_outcome_worse_and_keeps_the_streak():
-    drafter = drafter_with_chain((), streak=7, last_outcome=0)
-    for outcome in (1, 2, 2):
-        drafter.hold(Chain(), drafter.at)
-        drafter.observe((5,))
-        assert (drafter.at.streak, drafter.at.last_outcome) == (7, outcome)
-
-
 def test_a_pass_is_counted_with_what_was_drafted():
     drafter = drafter_with_chain((1, 2, 3), drafted=2)
     pace = drafter.state.pace
@@ -279,18 +271,6 @@ def test_a_pass_is_counted_with_what_was_drafted():
     assert pace.cost == pytest.approx(cost * 0.99 + 2.0)
     drafter.observe((8,))  # nothing was asked of it for this pass
     assert pace.cost == pytest.approx(cost * 0.99 + 2.0)
-
-
-def test_regions_begin_where_the_prompt_and_the_reply_do():
-    memory = Memory()
-    memory.add([1, 2, 3])
-    drafter = OpenDrafter(memory=memory)
-    drafter.observe([4, 5])
-    # Two separators, one at the very beginning; then the texts.
-    assert drafter.index.tokens[drafter.at.memory_end :] == [4, 5]
-    assert drafter.at.prompt_end == drafter.at.memory_end + 2
-    drafter.observe([6])
-    assert drafter.at.prompt_end == drafter.at.memory_end + 2
 
 
 def test_memory_and_prompt_are_not_one_text():

@@ -45,18 +45,6 @@ def test_the_chunks_do_not_matter(text, cuts):
     assert chunked.propose(10) == whole.propose(10)
 
 
-def test_a_loop_is_copied_on():
-    drafter = LookupDrafter()
-    drafter.observe([7, 1, 2, 1, 2])
-    assert drafter.propose(5).tokens == (1, 2, 1, 2, 1)
-
-
-def test_the_most_recent_occurrence_is_taken():
-    drafter = LookupDrafter(num_draft_tokens=2)
-    drafter.observe([1, 5, 6, 1, 7, 8, 1])
-    assert drafter.propose(2).tokens == (7, 8)
-
-
 @given(TOKENS, st.integers(1, 5), st.integers(1, 5))
 def test_matches_below_the_least_are_none(text, max_context, min_match):
     min_match = min(min_match, max_context)

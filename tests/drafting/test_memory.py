@@ -32,17 +32,6 @@ def test_it_is_bounded_and_keeps_the_newest(texts, bound):
         assert text[-len(found) :] == found
 
 
-def test_texts_are_kept_whole_while_there_is_room():
-    kept = Memory()
-    kept.add([1, 2, 3])
-    kept.add((4,))
-    kept.add([])
-    assert kept.texts() == [[1, 2, 3], [4]]
-    assert len(kept) == 6
-    kept.clear()
-    assert kept.texts() == []
-
-
 def test_the_index_of_a_reply_under_way_stays_when_old_texts_go():
     kept = Memory(max_tokens=20)
     kept.add([1, 2, 3])

@@ -147,20 +147,6 @@ def test_ties_go_to_the_continuation_seen_last():
     assert drafter.propose(1).tokens == (6,)
 
 
-def test_a_tie_made_by_leaving_the_window_goes_to_the_one_seen_last():
-    drafter = WindowedNgramDrafter(max_order=2, history=7)
-    drafter.observe([1, 5, 1, 5, 1, 6, 1, 7])
-    assert drafter.propose(1).tokens == ()  # nothing followed 7
-    drafter.observe([1])  # the first 1 -> 5 has left: one sighting each of 5, 6 and 7
-    assert drafter.propose(1).tokens == (7,)
-
-
-def test_confidence_is_the_share_of_sightings():
-    drafter = NgramDrafter(max_order=2)
-    drafter.observe([1, 5, 1, 5, 1, 6, 1])
-    assert drafter.propose(1).confidence == (2 / 3,)
-
-
 def test_proposing_changes_nothing():
     drafter = NgramDrafter()
     drafter.observe([1, 2, 3, 1, 2])

@@ -73,27 +73,11 @@ def test_the_model_goes_on_behind_a_copy():
     assert drafter._text._num_drafted == len(draft)
 
 
-def test_the_model_draws_where_there_is_nothing_to_copy():
-    _, drafter = begun(NEW, Rule(2))
-    draft = drafter.propose(9)
-    assert (draft.tokens, draft.origins, draft.drawn) == ((0, 1), ("draft-model",) * 2, 2)
-    assert draft.source == "auto"
-    _, drafter = begun(NEW, Rule(0))
-    assert drafter.propose(9).tokens == ()
-
-
 def test_the_model_draws_in_place_of_a_copy_that_brings_less():
     model, drafter = begun(REPEATED, Rule(2, instead=True))
     draft = drafter.propose(9)
     assert (draft.tokens, draft.match_length, draft.drawn) == ((0, 1), 0, 2)
     assert model.calls[-1] == ("draw", 8)
-
-
-def test_a_copy_alone_is_as_it_was():
-    _, drafter = begun(REPEATED, Rule(0))
-    alone = AutoDrafter()
-    alone.observe(REPEATED)
-    assert drafter.propose(6) == alone.propose(6)
 
 
 def test_limits():

@@ -11,7 +11,7 @@ from gguf_files import write_tiny_llama
 from akunu_py.gguf import BLOCK_TYPES, GGUFFile, TensorInfo, read_plan, supported_architectures
 from akunu_py.gguf.architectures import find_reader
 from akunu_py.gguf.keys import Keys
-from akunu_py.gguf.names import halves_from_neighbours, module, parameter, place
+from akunu_py.gguf.names import halves_from_neighbours, module, place
 from akunu_py.system.errors import ModelFormatError, UnsupportedArchitectureError
 
 
@@ -32,34 +32,6 @@ def matrix(name, rows, cols):
 
 def table(*infos):
     return {info.name: info for info in infos}
-
-
-def test_reads_the_tiny_model(parts):
-    plan = read_plan(*parts)
-    assert plan.arguments == {
-        "model_type": "llama", "hidden_size": 64, "num_hidden_layers": 2, "intermediate_size": 96,
-        "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 16,
-        "rms_norm_eps": pytest.approx(1e-5), "vocab_size": len(parts[0]["tokenizer.ggml.tokens"]),
-        "max_position_embeddings": 256, "attention_bias": False, "mlp_bias": False,
-        "rope_theta": 10000.0, "rope_traditional": True, "rope_scaling": None,
-        "tie_word_embeddings": True,
-    }  # fmt: skip
-    assert (plan.architecture, plan.num_layers, plan.context_length) == ("llama", 2, 256)
-    assert {name for placement in plan.placements for name in placement.tensors} == set(parts[1])
-
-
-def test_rules_name_weights_and_biases_of_each_layer():
-    rules = [module("blk.{}.q", "layers.{}.q"), parameter("blk.{}.a", "layers.{}.A_log")]
-    tensors = table(
-        matrix("blk.0.q.weight", 2, 2), vector("blk.0.q.bias", 2), vector("blk.0.a", 2),
-        matrix("blk.1.q.weight", 2, 2), vector("blk.1.a", 2),
-    )  # fmt: skip
-    placed = {placement.path: placement.tensors for placement in place(rules, tensors, 2)}
-    assert placed == {
-        "layers.0.q.weight": ("blk.0.q.weight",), "layers.0.q.bias": ("blk.0.q.bias",),
-        "layers.1.q.weight": ("blk.1.q.weight",),
-        "layers.0.A_log": ("blk.0.a",), "layers.1.A_log": ("blk.1.a",),
-    }  # fmt: skip
 
 
 def test_several_sources_are_stacked_and_one_source_is_split():
@@ -124,12 +96,6 @@ def test_tensors_that_do_not_fit_are_named(parts, changes, words):
             (metadata if name.startswith("llama.") else tensors)[name] = value
     with pytest.raises(ModelFormatError, match=words):
         read_plan(metadata, tensors)
-
-
-def test_frequencies_that_follow_from_the_base_are_left_out(parts):
-    metadata, tensors = parts
-    tensors["blk.0.attn_rot_embd.weight"] = vector("blk.0.attn_rot_embd.weight", 8)
-    read_plan(metadata, tensors)
 
 
 def test_rows_for_a_rotation_of_halves():

@@ -31,24 +31,6 @@ def test_block_table_equals_the_gguf_package():
         assert (block.name, block.block_elements, block.block_bytes) == (kind.name, elements, size)
 
 
-def test_reads_every_kind_of_value(tmp_path):
-    with read(tmp_path / "m.gguf", small()) as file:
-        values = dict(file.metadata)
-        assert list(values.pop("a.numbers")) == [1.0, 2.0]
-        assert values.pop("a.none").shape == (0,)
-        assert values == {
-            "general.architecture": "llama", "a.u8": 200, "a.i16": -3, "a.f32": 0.5,
-            "a.bool": True, "a.i64": -(2**62), "a.texts": ["one", "", "zwölf"],
-        }  # fmt: skip
-        assert values["a.bool"] is True
-        first, second = file.tensors.values()
-        assert (first.shape_ggml, first.shape, first.rows, first.cols) == ((4, 2), (2, 4), 2, 4)
-        assert (second.type.name, second.nbytes, second.row_bytes) == ("Q8_0", 102, 34)
-        assert bytes(file.tensor_bytes("first").ravel()) == bytes(range(32))
-        assert file.tensor_bytes("second").shape == (3, 34)
-        assert not file.tensor_bytes("second").flags.writeable
-
-
 def test_version_2_reads_the_same(tmp_path):
     raw = bytearray(small())
     raw[4] = 2

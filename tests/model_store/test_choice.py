@@ -3,7 +3,7 @@
 import pytest
 
 from akunu_py.model_store.aliases import save_alias
-from akunu_py.model_store.choice import choice_of_models, model_name, name_among
+from akunu_py.model_store.choice import choice_of_models, name_among
 from akunu_py.system.errors import ConfigError
 from akunu_py.system.settings import load_settings
 
@@ -86,12 +86,6 @@ def test_the_name_of_a_fetched_model(tmp_path, there, fetched, name):
             (tmp_path / place).mkdir(exist_ok=True)
     models = {known: tmp_path / place for known, place in there.items()}
     assert name_among(tmp_path / fetched, models) == name
-
-
-def test_snapshot_of_the_hub_is_called_by_its_repository(tmp_path):
-    snapshot = tmp_path / "models--owner--Some-Model-4bit" / "snapshots" / "0123abc"
-    snapshot.mkdir(parents=True)
-    assert model_name(snapshot) == "Some-Model-4bit"
 
 
 @pytest.mark.parametrize(

@@ -114,12 +114,6 @@ def test_content_that_is_not_what_was_promised(hub, hub_cache, linked):
     assert pull("hf:o/r").read_bytes() == LARGE
 
 
-def test_a_size_that_is_not_what_was_promised(hub, hub_cache):
-    hub.add("o/r", {"m.gguf": LARGE}, sizes={"m.gguf": MEGABYTE + 5})
-    assert "cannot be fetched: Consistency check failed" in failure("hf:o/r")
-    assert not list(hub_cache.rglob("*.gguf"))
-
-
 @pytest.mark.parametrize("disabled", [False, True])
 def test_files_in_xet_are_left_to_the_library(hub, hub_cache, monkeypatch, disabled):
     """Its own downloader is asked, with a stand-in for the storage; switched off, it is HTTP."""

@@ -176,24 +176,6 @@ def test_two_calls_in_one_message(template):
     assert not alone or text.index("t1") < text.index("c2")
 
 
-@pytest.mark.parametrize("source", IN_PLACE.values(), ids=IN_PLACE)
-def test_what_a_template_takes_stays_as_it_is(source):
-    template = ChatTemplate(source, {})
-    said = [
-        U("u1"),
-        U("u2"),
-        A("a1"),
-        A("a2"),
-        S("s1"),
-        calls("c1", text="a3"),
-        result("t1", "c1"),
-        U(""),
-    ]
-    text = written(template, said)
-    assert text.count("<|end|>") == len(said)
-    assert text.count("<|user|>") == 3
-
-
 @given(st.text("suatcdxr", min_size=1, max_size=7))
 @settings(max_examples=80, deadline=None)
 def test_any_conversation_is_whole_or_refused(template, letters):

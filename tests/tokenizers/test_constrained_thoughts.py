@@ -50,14 +50,6 @@ def test_thoughts_come_before_the_answer_once(kind):
     assert not fits(tokenizer, "assistant\n<think>\n", "yes")
 
 
-def test_a_vocabulary_without_markers_begins_with_the_answer():
-    tokenizer = tokenizer_with(())
-    assert fits(tokenizer, "", "yes")
-    assert not fits(tokenizer, "", "<think>hm</think>yes")
-    # The prompt opens thoughts in plain text.
-    assert fits(tokenizer, "<think>\n", "hm</think>yes")
-
-
 def test_a_text_that_goes_on_has_no_thoughts_before_the_answer():
     tokenizer = tokenizer_with(("<think>", "</think>"))
     matchers = Matchers(tokenizer, tokenizer.vocabulary_size)

@@ -6,7 +6,6 @@ import re
 import numpy as np
 import pytest
 from fuzz_texts import gapped_vocabulary, make_texts, vocabulary_texts
-from test_gguf_tokenizer import tiny_metadata
 from tokenizers import Tokenizer
 from vocabularies import real, small
 
@@ -52,11 +51,6 @@ def test_small_vocabularies(name):
     tokenizer, metadata = small(name)
     texts = ["schön Köln løb", *vocabulary_texts(metadata, 100)]
     check(tokenizer, metadata, fitting(name, texts))
-
-
-def test_a_tiny_sentencepiece_vocabulary():
-    metadata = tiny_metadata("spm")
-    check(from_gguf(metadata), metadata, vocabulary_texts(metadata, 200))
 
 
 @pytest.mark.slow

@@ -194,26 +194,6 @@ def test_parts_of_others_than_users_are_joined():
     assert written(source, [Message("user", parts), Message("system", parts)])[:2] == "24"
 
 
-@pytest.mark.parametrize("name", ["reasoning_content", "reasoning", "thinking"])
-def test_thoughts_have_the_name_that_a_template_knows(name):
-    source = f"{{% for m in messages %}}{{{{ m.{name} }}}}{{% endfor %}}"
-    messages = [Message("user", "Hi"), Message("assistant", "b", reasoning="a")]
-    assert written(source, messages) == "a"
-
-
-def test_a_result_has_the_name_of_its_tool():
-    source = "{% for m in messages %}{{ m.name }}{{ m.content }}{{ m.tool_calls }}{% endfor %}"
-    messages = [
-        Message("user", "Hi"),
-        Message("assistant", tool_calls=(ToolCall("look_up", {}, "a"), ToolCall("find", {}, "b"))),
-        Message("tool", "1", tool_call_id="b"),
-        Message("tool", "2", tool_call_id="a"),
-        Message("tool", "3", tool_call_id="b", name="own"),
-        Message("tool", "4"),
-    ]
-    assert written(source, messages).endswith("look_up2find1own3find4")
-
-
 def test_what_a_template_leaves_out_is_an_error():
     plain = "{% for m in messages %}{{ m.role }}{{ m.content }}{% endfor %}"
     with pytest.raises(ConfigError, match=r"leaves tools out; describe them in a message"):

@@ -51,14 +51,6 @@ def test_what_is_no_call_is_reported(reader):
     assert isinstance(unknown, UnfinishedCall)
 
 
-def test_calls_without_an_end_reach_to_the_end_of_the_reply():
-    module = importlib.import_module("mlx_lm.tool_parsers.mistral")
-    reader = GivenReader("mlx-lm", module.tool_call_start, "", module.parse_tool_call)
-    deltas = read(reader, 'So:[TOOL_CALLS]get[ARGS]{"place": "Rome"}[TOOL_CALLS]now[ARGS]{}')
-    calls = [(d.call.name, d.call.arguments) for d in deltas if isinstance(d, CallEnd)]
-    assert calls == [("get", {"place": "Rome"}), ("now", {})]
-
-
 def test_content_keeps_its_sources(reader):
     parser = GivenParser(reader, TOOLS)
     deltas = [*parser.feed("I ", "prompt"), *parser.feed("look.\n" + CALL[:5])]

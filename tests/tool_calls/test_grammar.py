@@ -83,16 +83,6 @@ def test_what_is_allowed_is_read(name, seeds):
 
 
 @EACH_FORMAT
-def test_one_call_of_a_named_tool(name):
-    format_ = format_of(name)
-    tool = Tool("a.b-c", "One of two", {"properties": {"t": {"enum": ["x", "y"]}}})
-    lark = required_calls(format_, [tool], {}, one=True)
-    for text in [walk(lark, seed) for seed in range(3)]:
-        [call], _ = parse_calls(format_, text, [tool])
-        assert call.name == "a.b-c"
-
-
-@EACH_FORMAT
 def test_only_the_whole_head_of_a_call_binds(name):
     """A marker in prose, in code or before another name stays text, and so it does for the parser."""
     format_ = format_of(name)
