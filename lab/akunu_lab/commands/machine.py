@@ -27,12 +27,11 @@ _INTERRUPTED = 130
 @click.option(
     "--output",
     type=click.Path(file_okay=False, path_type=Path),
-    default=Path(),
     metavar="DIR",
     help="Write the page to DIR instead of the current folder.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print one line of JSON instead of text.")
-def machine(bench: Measurement, minutes: float, output: Path, *, as_json: bool) -> None:
+def machine(bench: Measurement, minutes: float, output: Path | None, *, as_json: bool) -> None:
     """Measure a model on this machine, and write a page that can be pasted into an issue.
 
     Whether drafting changes its text, what passes cost, its speed next to mlx-lm's own loop, start,
@@ -47,7 +46,7 @@ def machine(bench: Measurement, minutes: float, output: Path, *, as_json: bool) 
       akunu bench machine
       akunu bench machine model.gguf --minutes 15 --output measured
     """  # noqa: D301 - \b keeps click from wrapping the examples
-    path = bench.model_path()
+    path, output = bench.model_path(), output or Path()
     from akunu_lab.machine.facts import read_facts  # imports MLX
     from akunu_lab.machine.page import KeptReport, json_text, page, summary
     from akunu_lab.machine.privacy import Privacy

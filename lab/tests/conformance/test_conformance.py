@@ -293,10 +293,11 @@ def test_akunu_with_its_smallest_model(default_model):
 
     What `tool_choice` does to replies of this model is in tests/server/test_engine_backend.py.
     """
+    from kept_worker import Worker
+
     from akunu_py.engine.engine import Engine
     from akunu_py.server.engine_backend import EngineBackend
     from akunu_py.server.prefix_cache import PrefixCache
-    from akunu_py.server.worker import Worker
 
     with Engine.load(default_model) as engine:
         worker = Worker(engine, parallel=4, places=32, cache=PrefixCache(1 << 28))
