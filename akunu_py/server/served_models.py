@@ -96,9 +96,9 @@ class Resident:
 class Served:
     """A model that requests may name, in memory or not."""
 
-    def __init__(self, source: LoadableModel | None, description: ServedModel) -> None:
+    def __init__(self, source: LoadableModel, description: ServedModel) -> None:
         self.source = source
-        """What it is loaded from; None for one that stays in memory."""
+        """What it is loaded from."""
         self.description = description
         self.lock = threading.Lock()
         """Held by who uses the engine's tokenizer, and to unload."""
@@ -184,15 +184,6 @@ class ServedModels:
             if loaded is not None:
                 finish(self._enter(model, loaded))
 
-    @classmethod
-    def of(cls, engine: Engine, cache: PrefixCache | None = None) -> "ServedModels":
-        """Return an engine's model alone, which stays in memory; the engine stays open."""
-        models = cls([])
-        model = Served(None, served_model(engine))
-        model.enter(Resident(engine, PrefixCache(0) if cache is None else cache))
-        models._models[model.id] = model
-        return models
-
     def __iter__(self) -> Iterator[Served]:
         return iter(self._models.values())
 
@@ -240,7 +231,6 @@ class ServedModels:
         Raises AkunuError if the model cannot be loaded.
         """
         source = model.source
-        assert source is not None  # noqa: S101 - a model without one stays in memory
         self.loading = model.id
         try:
             room = yield from self._make_room(source.loading(), model, busy, growth)
@@ -321,13 +311,9 @@ class ServedModels:
         return max(0.0, min(waits)) if waits else None
 
     def close(self) -> None:
-        """Close all models in memory; an engine without a source stays open."""
+        """Close all models in memory."""
         for model in self:
-            if model.resident is None:
-                continue
-            if model.source is None:
-                model.resident.close()
-            else:
+            if model.resident is not None:
                 self._unload(model)
 
     def _make_room(
@@ -352,9 +338,7 @@ class ServedModels:
     def _least_used(self, wanted: Served, busy: Collection[Served]) -> Served | None:
         """Return the least recently used model that may go for another, or None."""
         idle = [
-            model
-            for model in self
-            if model is not wanted and model.resident and model.source and model not in busy
+            model for model in self if model is not wanted and model.resident and model not in busy
         ]
         return min(idle, key=lambda model: model.used, default=None)
 
@@ -372,7 +356,7 @@ class ServedModels:
 
     def idle_left(self, model: Served) -> float | None:
         """Return the seconds until a model may leave the memory; None if it stays."""
-        if model.resident is None or model.source is None:
+        if model.resident is None:
             return None
         if model.leaves:
             return 0.0

@@ -193,15 +193,12 @@ class Worker:
 
     def __init__(
         self,
-        models: ServedModels | Engine,
+        models: ServedModels,
         *,
         parallel: int | None = None,
         places: int = 512,
-        cache: PrefixCache | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        if isinstance(models, Engine):
-            models = ServedModels.of(models, cache)
         self.models = models
         if parallel is None:
             # A reply that is longer waits until there is memory for it.
@@ -252,19 +249,6 @@ class Worker:
             raise EngineStateError("the model is not in memory; ask for a reply first")
         return resident
 
-    def submit(
-        self,
-        call: CheckedCall,
-        *,
-        client: str = "",
-        checkpoints: Mapping[str, int] | None = None,
-        respell: bool = False,
-        prediction: Sequence[int] = (),
-    ) -> ReplyJob:
-        """Ask for a reply to a call that the default model's engine has checked; see `ask`."""
-        prepared = Prepared(call, dict(checkpoints or {}), prediction)
-        return self.ask(lambda _: prepared, client=client, respell=respell)
-
     def ask(
         self, prepare: Prepare, *, model: str = "", client: str = "", respell: bool = False
     ) -> ReplyJob:
@@ -304,11 +288,9 @@ class Worker:
     def unload(self, name: str) -> None:
         """Take a model out of memory as soon as no reply is under way; a later one loads it again.
 
-        Raises ConfigError for a model that cannot be loaded again.
+        Raises ConfigError for an unknown model.
         """
         model = self.models.named(name)
-        if model.source is None:
-            raise ConfigError(f"{name} stays in memory as long as the server runs")
         with self._changed:
             model.leaves = True
             self._changed.notify_all()
@@ -593,8 +575,6 @@ class Worker:
         Raises MemoryLimitError if not even with them ended.
         """
         source = job.model.source
-        if source is None:
-            return True
         prompt, others = job.prompt, self._sessions(resident, job)
         while True:
             held = resident.cache.touch(prompt, others)
@@ -620,7 +600,7 @@ class Worker:
             found.setdefault(one.job.model, []).append(one.tokens)
         counts = {one: 1 if one.description.takes_turns() else len(found[one]) for one in found}
         sources = ((one.source, max(each), counts[one]) for one, each in found.items())
-        return max(source.largest_pass(*sizes) if source else 0 for source, *sizes in sources)
+        return max(source.largest_pass(*sizes) for source, *sizes in sources)
 
     def _turn(self, running: _Running) -> None:
         """Make one turn of a reply; an error ends only this reply."""
@@ -726,7 +706,5 @@ def _most_tokens(call: CheckedCall, engine: Engine) -> int:
 
 def _growth(model: Served, tokens: int, lane: Lane) -> int:
     """Return the bytes of rows that a reply of `tokens` tokens adds to those of its lane."""
-    if model.source is None:
-        return 0
     held = len(lane.session.rows.tokens)
     return max(0, model.source.rows(tokens) - model.source.rows(held))

@@ -1,9 +1,9 @@
 import pytest
 from gguf_files import write_tiny_llama
+from kept_worker import Worker
 from toy_engine import toy_engine
 
 from akunu_py.server.events import ReplyEvents
-from akunu_py.server.worker import Worker
 
 
 class SeenEvents(ReplyEvents):

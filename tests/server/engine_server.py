@@ -2,11 +2,11 @@
 
 import contextlib
 
+from kept_worker import Worker
 from scripted_server import running
 
 from akunu_py.server.engine_backend import EngineBackend
 from akunu_py.server.prefix_cache import PrefixCache
-from akunu_py.server.worker import Worker
 
 
 @contextlib.contextmanager

@@ -4,10 +4,10 @@ import gc
 import json
 import sys
 
+from kept_worker import Worker
 from toy_engine import PLAIN, toy_engine
 
 from akunu_py.drafting.memory import Memory
-from akunu_py.server.worker import Worker
 
 # What `auto` remembers of a client grows up to its bound, which is put low here.
 Memory.__init__.__kwdefaults__["max_tokens"] = 20

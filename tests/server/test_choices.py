@@ -5,6 +5,7 @@ import time
 
 import pytest
 from engine_server import serving
+from kept_worker import Worker
 from scripted_server import (
     ACCEPTED,
     Pause,
@@ -20,7 +21,6 @@ from toy_engine import PLAIN
 from akunu_py.models.joined import JoinedForward
 from akunu_py.server.backend import Health
 from akunu_py.server.events import Decoded, Logprob, Logprobs
-from akunu_py.server.worker import Worker
 from akunu_py.system.errors import ContextOverflowError, ServerBusyError
 from akunu_py.values.generation_config import GenerationConfig
 from akunu_py.values.reply_deltas import ContentDelta

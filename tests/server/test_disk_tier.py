@@ -18,6 +18,7 @@ import numpy as np
 import pytest
 from family_models import NAMES, build_family
 from inside import session_of
+from kept_worker import Worker
 from pairwise import each_value
 from tiny_families import VOCABULARY
 from tiny_models import prompt_of
@@ -32,7 +33,6 @@ from akunu_py.sampling.transforms import TransformChain
 from akunu_py.server import disk_tier
 from akunu_py.server.disk_tier import DiskTier
 from akunu_py.server.prefix_cache import PrefixCache
-from akunu_py.server.worker import Worker
 from akunu_py.system.errors import ConfigError
 from akunu_py.values.load_options import KVBits
 from akunu_py.values.types import GenerationConfig
@@ -730,7 +730,7 @@ from akunu_py.models import row_file
 from akunu_py.models.load_steps import finish
 from akunu_py.server import disk_tier
 from akunu_py.server.prefix_cache import PrefixCache
-from akunu_py.server.worker import Worker
+from kept_worker import Worker
 
 def die(*_, **__):
     os.kill(os.getpid(), signal.SIGKILL)

@@ -5,6 +5,7 @@ import json
 import pytest
 from engine_server import serving
 from gguf_files import CHAT_TEMPLATE
+from kept_worker import Worker
 from model_folders import write_folder
 from scripted_server import events_of, running
 
@@ -13,7 +14,6 @@ from akunu_py.models.session import Session
 from akunu_py.server.engine_backend import EngineBackend
 from akunu_py.server.model_source import served_model
 from akunu_py.server.served_models import ClientMemories
-from akunu_py.server.worker import Worker
 from akunu_py.values.generation_config import GenerationConfig
 
 ASK = {"messages": [{"role": "user", "content": "Hello there"}], "max_tokens": 12, "seed": 3}

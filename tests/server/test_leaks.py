@@ -11,11 +11,11 @@ from pathlib import Path
 
 import mlx.core as mx
 import pytest
+from kept_worker import Worker
 from toy_engine import PLAIN
 from turns import run
 
 from akunu_py.server.prefix_cache import PrefixCache
-from akunu_py.server.worker import Worker
 
 LIMIT = 2 << 20
 REQUESTS = 250

@@ -11,6 +11,7 @@ from itertools import count, pairwise
 
 import pytest
 from inside import entries, lanes_of, running_jobs, wake
+from kept_worker import Worker
 from prometheus_client.parser import text_string_to_metric_families
 from scripted_server import running
 from shared_files import ROOT
@@ -27,7 +28,7 @@ from akunu_py.server.model_source import ModelFile, served_model
 from akunu_py.server.prefix_cache import PrefixCache
 from akunu_py.server.reply_response import Patience
 from akunu_py.server.served_models import ServedModels
-from akunu_py.server.worker import Prepared, Worker
+from akunu_py.server.worker import Prepared
 from akunu_py.system.errors import ConfigError, EngineStateError, ModelFormatError
 from akunu_py.values.load_options import EngineOptions
 

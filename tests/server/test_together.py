@@ -17,6 +17,7 @@ from weakref import WeakKeyDictionary
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from kept_worker import Worker
 from markov_heads import foreign_head, markov_target, matched_head
 from tiny_families import FRAME, VOCABULARY
 from toy_engine import END, PLAIN, ToyTokenizer, toy_engine
@@ -27,7 +28,6 @@ from akunu_py.models.joined import JoinedForward
 from akunu_py.models.load import LoadedModel
 from akunu_py.models.session import Session
 from akunu_py.server.prefix_cache import PrefixCache
-from akunu_py.server.worker import Worker
 from akunu_py.system.errors import AkunuError
 from akunu_py.values.load_options import EngineOptions
 from akunu_py.values.types import GenerationResult

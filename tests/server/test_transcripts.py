@@ -7,13 +7,13 @@ so that no tokenizer would cut their text as the model wrote it.
 import random
 
 import pytest
+from kept_worker import Worker
 from toy_engine import END, PLAIN, TEXTS, ToyTokenizer, toy_engine
 from turns import run
 
 from akunu_py.server.engine_backend import Chats
 from akunu_py.server.events import Accepted
 from akunu_py.server.prefix_cache import PrefixCache
-from akunu_py.server.worker import Worker
 from akunu_py.values.messages import Message
 
 FAMILIES = [

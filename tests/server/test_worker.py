@@ -402,7 +402,7 @@ class TestErrors:
             read(job)
 
     def test_of_numbers(self, toy):
-        from akunu_py.server.worker import Worker
+        from kept_worker import Worker
 
         with pytest.raises(ConfigError, match="parallel is 0"):
             Worker(toy, parallel=0)

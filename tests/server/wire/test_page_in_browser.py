@@ -5,6 +5,7 @@ import re
 from dataclasses import replace
 
 import pytest
+from kept_worker import Worker
 from page_actions import ask, last_reply
 from scripted_server import (
     ACCEPTED,
@@ -23,7 +24,6 @@ from akunu_py.server.engine_backend import EngineBackend
 from akunu_py.server.events import Accepted, Decoded, Finished, Prefilled
 from akunu_py.server.prefix_cache import PrefixCache
 from akunu_py.server.security import Access, digests
-from akunu_py.server.worker import Worker
 from akunu_py.system.errors import ContextOverflowError, ServerBusyError
 from akunu_py.values.generation_config import GenerationConfig
 from akunu_py.values.reply_deltas import ContentDelta, ReasoningDelta
