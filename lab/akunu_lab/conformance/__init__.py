@@ -1,1 +1,1 @@
-"""Whether a server keeps the rules that coding agents rely on: `akunu doctor --server`."""
+"""Whether a server keeps the rules that coding agents rely on: `akunu conformance`."""
