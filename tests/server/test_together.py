@@ -95,7 +95,7 @@ MIXTURES = st.builds(
 )
 
 
-ROUNDED = {"gemma3"}
+ROUNDED = {"gemma3", "deepseek_v3"}
 """Families whose attention rounds passes of several rows otherwise, alone as well."""
 
 

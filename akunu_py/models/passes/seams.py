@@ -26,21 +26,12 @@ from akunu_py.system.errors import ModelFormatError
 ATTENTION = "scaled_dot_product_attention"
 
 STEPS: Sequence[tuple[str, str, Step]] = (
-    (
-        "gated_delta_update",
-        "bailing_moe_v3 kimi_k3 kimi_linear olmo_hybrid qwen3_5 qwen3_next",
-        Step(dict.fromkeys(("q", "k", "v", "a", "b"), 1), "state"),
-    ),
-    (
-        "ssm_update",
-        "falcon_h1 granitemoehybrid mamba2 nemotron_h plamo2",
-        Step(dict.fromkeys(("hidden_states", "B", "C", "dt"), 1), "state"),
-    ),
-    (
-        "recurrent_gla",
-        "bailing_hybrid bailing_moe_linear",
-        Step(dict.fromkeys(("q", "k", "v"), 2), "h"),
-    ),
+    ("gated_delta_update", "bailing_moe_v3 kimi_k3 kimi_linear olmo_hybrid qwen3_5 qwen3_next",
+     Step(dict.fromkeys(("q", "k", "v", "a", "b"), 1), "state")),
+    ("ssm_update", "falcon_h1 granitemoehybrid mamba2 nemotron_h plamo2",
+     Step(dict.fromkeys(("hidden_states", "B", "C", "dt"), 1), "state")),
+    ("recurrent_gla", "bailing_hybrid bailing_moe_linear",
+     Step(dict.fromkeys(("q", "k", "v"), 2), "h")),
     # It treats the first row of a text in its own way.
     ("RGLRU.__call__", "recurrent_gemma", Step({"x": 1}, "cache")),
     ("Conv1d.__call__", "recurrent_gemma", Step({"x": 1}, "cache", window=True)),
@@ -49,17 +40,11 @@ STEPS: Sequence[tuple[str, str, Step]] = (
     ("ssm_step", "jamba", Step({"x": 1}, "state")),
     # Takes one row, [texts, width].
     ("ssm_step", "mamba", Step({"x": 0}, "state")),
-    (
-        "Attention._custom_convolution",
-        "baichuan_m1",
-        Step({"u": 2}, "state", returns=False, window=True),
-    ),
-    (
-        "NgramEmbedding.__call__",
-        "longcat_flash_ngram",
-        Step({"input_ids": 1}, "cache", returns=False, window=True),
-    ),
-)
+    ("Attention._custom_convolution", "baichuan_m1",
+     Step({"u": 2}, "state", returns=False, window=True)),
+    ("NgramEmbedding.__call__", "longcat_flash_ngram",
+     Step({"input_ids": 1}, "cache", returns=False, window=True)),
+)  # fmt: skip
 """Functions of modules and methods of classes, by name, with the files of mlx-lm that have them."""
 
 OWN_ATTENTION = frozenset({"plamo2.Attention", "minimax_m3_vl.Attention",
