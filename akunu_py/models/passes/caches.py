@@ -170,15 +170,10 @@ class RowsCache:
             return Rows(parts, self)
         return Apart.of(parts, self, mx.broadcast_to(part, (self.plan.rows, *part.shape[1:])))
 
-    def attend(
-        self,
-        attend: Attend,
-        queries: mx.array,
-        keys: Held,
-        values: Held,
-        mask: Any = None,
-        **options: Any,
-    ) -> mx.array:
+    def attend(  # noqa: PLR0917 - those of mlx-lm's function
+        self, attend: Attend, queries: mx.array, keys: Held, values: Held, scale: float, mask: Any,
+        sinks: mx.array | None = None,
+    ) -> mx.array:  # fmt: skip
         """Run attention for each text, with the arguments that the text alone would give.
 
         Rows of latent attention are a batch, so that each is computed as it is alone.
@@ -191,9 +186,7 @@ class RowsCache:
         else:
             masks = [None if mask is None else by_row(mask, axis)] * len(rows)
         whole = zip(rows, keys.parts, values.parts, self.parts, masks, strict=True)
-        found = [
-            attend(own, k, v, cache=cache, mask=seen, **options) for own, k, v, cache, seen in whole
-        ]
+        found = [attend(own, k, v, cache, scale, seen, sinks) for own, k, v, cache, seen in whole]
         return by_row(found[0] if self._alone else mx.concatenate(found, axis=axis), axis)
 
     def __getitem__(self, key: Any) -> Any:

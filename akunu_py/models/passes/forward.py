@@ -49,8 +49,7 @@ class Forward:
         fit_threads()
         model = self._model()
         assert model is not None  # noqa: S101 - of whoever asks for a pass
-        absorbs = self._form.latent and 1 < plan.rows <= MOST_ABSORBED
-        if plan.is_chain and not absorbs:
+        if plan.is_chain and not (self._form.latent and 1 < plan.rows <= MOST_ABSORBED):
             (part,) = plan.parts
             with part.record:
                 return [model(part.tokens[None], cache=list(part.caches))]

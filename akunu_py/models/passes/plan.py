@@ -9,7 +9,6 @@ from typing import Any, NamedTuple
 
 import mlx.core as mx
 import numpy as np
-from mlx.utils import tree_map
 
 from akunu_py.models.passes.trees import TreeMasks, TreeRows
 from akunu_py.models.rollback.caches import leaves
@@ -24,7 +23,7 @@ class Asked(NamedTuple):
     """Which row follows which; None where each follows the one before it."""
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(eq=False)
 class PassRows:
     """The rows of one text in a pass, and the caches that take them in."""
 
@@ -49,19 +48,36 @@ class PassPlan:
     """The rows of all texts of a pass, in order."""
 
     def __init__(self, parts: Sequence[PassRows]) -> None:
-        self.parts = tuple(parts)
-        self.sizes = [part.tokens.size for part in self.parts]
-        self.ends = list(accumulate(self.sizes))
-        self.rows = self.ends[-1]
-        # That of rows [rows, heads, 1, width] once they are turned as each text has them: nothing
-        # is to be turned for texts of one row.
-        self.axis = 0 if self.rows == len(parts) else 2
-        # What makes the masks of each tree, the same for all layers.
-        self._masks = [None if part.tree is None else TreeMasks(part.tree) for part in self.parts]
+        self.parts = parts
         # What the rows of each text see, where latent attention asked for it.
         self.latent_masks: list[Any] = []
         # The slots of a cache that a mixer has asked for, and not used yet.
         self.asked: list[tuple[Any, int]] = []
+
+    @cached_property
+    def sizes(self) -> list[int]:
+        return [part.tokens.size for part in self.parts]
+
+    @cached_property
+    def ends(self) -> list[int]:
+        return list(accumulate(self.sizes))
+
+    @property
+    def rows(self) -> int:
+        return self.ends[-1]
+
+    @cached_property
+    def axis(self) -> int:
+        """That of rows [rows, heads, 1, width] once they are turned as each text has them.
+
+        Nothing is to be turned for texts of one row.
+        """
+        return 0 if self.rows == len(self.parts) else 2
+
+    @cached_property
+    def _masks(self) -> list[TreeMasks | None]:
+        """What makes the masks of each tree, the same for all layers."""
+        return [None if part.tree is None else TreeMasks(part.tree) for part in self.parts]
 
     @cached_property
     def texts(self) -> "list[PassPlan]":
@@ -90,17 +106,9 @@ class PassPlan:
         """Lengths of the windows that layers asked for with masks of trees."""
         return set().union(*(masks.windows for masks in self._masks if masks is not None))
 
-    def split(self, rows: Any, axis: int) -> list[Any]:
-        """Return each text's part of an array, or of several, with all rows along an axis."""
-        if len(self.parts) == 1:
-            return [rows]
-        if isinstance(rows, mx.array):
-            return list(mx.split(rows, self.ends[:-1], axis=axis))
-        pieces: list[list[mx.array]] = []
-        tree_map(
-            lambda array: pieces.append(list(mx.split(array, self.ends[:-1], axis=axis))), rows
-        )
-        return list(zip(*pieces, strict=True))
+    def split(self, rows: mx.array, axis: int) -> list[mx.array]:
+        """Return each text's part of an array with all rows along an axis."""
+        return [rows] if len(self.parts) == 1 else list(mx.split(rows, self.ends[:-1], axis=axis))
 
 
 def by_row(array: mx.array, axis: int) -> mx.array:

@@ -141,18 +141,18 @@ def _wrapper(
 
 def _attention(function: Callable[..., mx.array]) -> Callable[..., mx.array]:
     @functools.wraps(function)
-    def attend(queries: mx.array, keys: Any, values: Any, *rest: Any, **named: Any) -> mx.array:
+    def attend(  # noqa: PLR0917 - those of mlx-lm's
+        queries: mx.array, keys: Any, values: Any, cache: Any, scale: float, mask: Any,
+        sinks: mx.array | None = None,
+    ) -> mx.array:  # fmt: skip
         if type(keys) is mx.array:
-            return function(queries, keys, values, *rest, **named)
-        named.update(zip(("cache", "scale", "mask", "sinks"), rest, strict=False))
+            return function(queries, keys, values, cache, scale, mask, sinks)
         if isinstance(keys, Held):
             # A layer may attend to the rows of another, and then has no cache.
-            named.pop("cache", None)
-            return keys.caches.attend(attend, queries, keys, values, **named)
-        if named.get("sinks") is not None:
-            return function(queries, keys, values, **named)
-        named.pop("sinks", None)
-        return attend_quantized(queries, keys, values, **named)
+            return keys.caches.attend(attend, queries, keys, values, scale, mask, sinks)
+        if sinks is not None:
+            return function(queries, keys, values, cache, scale, mask, sinks)
+        return attend_quantized(queries, keys, values, cache, scale=scale, mask=mask)
 
     return attend
 
@@ -190,12 +190,13 @@ def _capped_attention(function: Callable[..., mx.array]) -> Callable[..., mx.arr
     """Let Gemma 2, which computes with keys itself, do so for each text alone."""
 
     def attend(
-        layer: Any, queries: mx.array, keys: mx.array, values: mx.array, *, mask: Any, **_: Any
+        layer: Any, queries: mx.array, keys: mx.array, values: mx.array, *rest: Any
     ) -> mx.array:
+        _, scale, mask, _ = rest
         heads, count, width = queries.shape[1:]
         groups = (1, layer.n_kv_heads, layer.repeats, count, width)
         keys, values = keys[:, :, None], values[:, :, None]
-        scores = (queries * layer.scale).reshape(groups) @ keys.swapaxes(-1, -2)
+        scores = (queries * scale).reshape(groups) @ keys.swapaxes(-1, -2)
         scores = mx.tanh(scores / layer.attn_logit_softcapping) * layer.attn_logit_softcapping
         if mask is not None:
             scores = mx.where(mask, scores, mx.finfo(scores.dtype).min)
@@ -213,7 +214,7 @@ def _capped_attention(function: Callable[..., mx.array]) -> Callable[..., mx.arr
         )
         queries, keys = (layer.rope(part, offset=cache.offset) for part in (queries, keys))
         held = cache.update_and_fetch(keys, values)
-        found = cache.attend(functools.partial(attend, layer), queries, *held, mask=mask)
+        found = cache.attend(functools.partial(attend, layer), queries, *held, layer.scale, mask)
         made: mx.array = layer.o_proj(found.swapaxes(1, 2).reshape(rows, 1, -1))
         return made
 
