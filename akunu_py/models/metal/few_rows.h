@@ -33,7 +33,7 @@ constexpr bool in_two_bytes(int i) {
 
 // Reads as wide words as the alignment of a thread's codes allows.
 template <int BYTES>
-inline void read_bytes(const device uchar* from, thread uchar* to) {
+METAL_FUNC void read_bytes(const device uchar* from, thread uchar* to) {
 #pragma unroll
   for (int i = 0; i < BYTES; i += BYTES % 4 == 0 ? 4 : BYTES % 2 == 0 ? 2 : 1) {
     if (BYTES % 4 == 0) {
@@ -54,7 +54,7 @@ inline void read_bytes(const device uchar* from, thread uchar* to) {
 
 // Cuts bytes into codes: `low` has the part of a code in its first byte, `high` that in its second.
 template <int BITS, int VALUES>
-inline void unpack(const thread uchar* bytes, thread half* low, thread half* high) {
+METAL_FUNC void unpack(const thread uchar* bytes, thread half* low, thread half* high) {
   constexpr uint MASK = (1u << BITS) - 1;
 #pragma unroll
   for (int i = 0; i < VALUES; ++i) {
@@ -65,7 +65,8 @@ inline void unpack(const thread uchar* bytes, thread half* low, thread half* hig
 }
 
 template <int BITS, int VALUES>
-inline float codes_times(const thread half* low, const thread half* high, const thread float* x) {
+METAL_FUNC float codes_times(const thread half* low, const thread half* high,
+                             const thread float* x) {
   float sum = 0;
   if (BITS == 2 || BITS == 4) {
 #pragma unroll
@@ -85,7 +86,7 @@ inline float codes_times(const thread half* low, const thread half* high, const 
 
 // Reads a thread's columns of a row and returns their sum.
 template <typename T, int BITS, int VALUES>
-inline float read_row(const device T* from, thread float* x) {
+METAL_FUNC float read_row(const device T* from, thread float* x) {
   typedef typename GroupSum<BITS, T>::type Sum;
   constexpr int TERMS = BITS == 8 ? 1 : BITS % 2 == 0 ? 4 : 8;
   float sum = 0;
@@ -102,7 +103,7 @@ inline float read_row(const device T* from, thread float* x) {
   return sum;
 }
 
-inline float with_bias(float scale, float products, float sum, float bias) {
+METAL_FUNC float with_bias(float scale, float products, float sum, float bias) {
   // One multiplication and addition may be fused here; MLX has the same line.
   return scale * products + sum * bias;
 }
@@ -110,9 +111,9 @@ inline float with_bias(float scale, float products, float sum, float bias) {
 // x [rows, cols], codes [outs, cols * BITS / 8], scales and biases [outs, cols / GROUP], y [rows,
 // outs].
 template <typename T, int BITS, int GROUP, int VALUES, int ROWS, int OUTPUTS>
-inline void few_rows(const device T* x, const device uchar* codes, const device T* scales,
-                     const device T* biases, device T* y, int rows, int cols, int outs, int first,
-                     int lane) {
+METAL_FUNC void few_rows(const device T* x, const device uchar* codes, const device T* scales,
+                         const device T* biases, device T* y, int rows, int cols, int outs,
+                         int first, int lane) {
   if (first >= outs) return;
   constexpr int BYTES = VALUES * BITS / 8;
   float result[ROWS][OUTPUTS] = {{0}};

@@ -17,8 +17,8 @@ few_rows<T, BITS, GROUP, VALUES, ROWS, OUTPUTS>(
     thread_position_in_grid.y * OUTPUTS, thread_index_in_simdgroup);
 """
 
-_TILES = {4: 4, 8: 4, 16: 2}
-"""Largest number of rows -> outputs of a simdgroup, so that their sums fit into registers."""
+_TILES = (4, 8, 16)
+"""Largest numbers of rows of the kernels that are compiled."""
 
 _VALUES = {1: 32, 2: 16, 3: 8, 4: 8, 5: 8, 6: 4, 8: 4}
 """Bits of a code -> codes in one pack of MLX's product of one row."""
@@ -47,10 +47,11 @@ class Form:
         wide = self.bits > 2 and self.outs % 8 == 0 and self.cols % (2 * pack * 32) == 0
         return pack * 2 if wide else pack
 
-
-def tile_of(rows: int) -> tuple[int, int]:
-    """Return the rows that the kernel for so many holds, and its outputs of a simdgroup."""
-    return next((tile, outs) for tile, outs in _TILES.items() if rows <= tile)
+    def tile(self, rows: int) -> tuple[int, int]:
+        """Return the rows that the kernel for so many holds, and its outputs of a simdgroup."""
+        most = next(tile for tile in _TILES if rows <= tile)
+        # So that a thread's codes and sums fit into registers.
+        return most, 2 if most == MOST_ROWS or self.values > 16 else 4
 
 
 def few_rows(
@@ -61,7 +62,7 @@ def few_rows(
     x, scales and biases are of one type. A row has the same bits whatever the number of rows.
     """
     rows = x.size // form.cols
-    tile, outputs = tile_of(rows)
+    tile, outputs = form.tile(rows)
     y: mx.array = _kernel()(
         inputs=[x.reshape(rows, form.cols), weight, scales, biases],
         template=[

@@ -7,7 +7,7 @@ import mlx
 import numpy as np
 
 from akunu_py.cpu import places
-from akunu_py.models.metal.few_rows import _TILES, BODY, HEADER, Form, tile_of
+from akunu_py.models.metal.few_rows import BODY, HEADER, Form
 
 HERE = Path(__file__).parent
 
@@ -27,7 +27,8 @@ class KernelOnCPU:
         self.bits, self.group_size, self.number = bits, group_size, number
         self.error = folder / "error"
         wide, narrow = (Form(outs, 4096, bits, group_size).values for outs in (8, 7))
-        tiles = " ".join(f"X({rows}, {outputs})" for rows, outputs in _TILES.items())
+        of_rows = {Form(8, 4096, bits, group_size).tile(rows) for rows in range(1, 17)}
+        tiles = " ".join(f"X({rows}, {outputs})" for rows, outputs in of_rows)
         (folder / "form.h").write_text(
             f"typedef {number} Number;\n"
             f"constexpr int FORM_BITS = {bits}, FORM_GROUP = {group_size};\n"
@@ -50,14 +51,17 @@ class KernelOnCPU:
         self._process.communicate()
 
     def own(self, x, matrix: "Matrix"):
-        return self._ask(x, matrix, tile_of(len(x))[0])
+        return self._ask(x, matrix, self._form(matrix).tile(len(x))[0])
 
     def of_mlx(self, x, matrix: "Matrix"):
         return self._ask(x, matrix, 0)
 
+    def _form(self, matrix: "Matrix") -> Form:
+        return Form(*matrix.codes.shape, self.bits, self.group_size)
+
     def _ask(self, x, matrix: "Matrix", tile: int):
-        outs, cols = len(matrix.codes), matrix.codes.shape[1]
-        form = Form(outs, cols, self.bits, self.group_size)
+        form = self._form(matrix)
+        outs, cols = form.outs, form.cols
         wide = form.values == Form(8, 4096, self.bits, self.group_size).values and outs % 8 == 0
         sizes = np.array([len(x), cols, outs, wide, tile], np.int32)
         arrays = [sizes, self.stored(x), matrix.packed(self.bits)]
@@ -84,8 +88,9 @@ class KernelOnCPU:
         return np.frombuffer(stored, kind).astype(np.float32)
 
     def drawn(self, generator, *shape: int):
-        """Random numbers that the type holds."""
-        numbers = generator.standard_normal(shape).astype(np.float32)
+        """Random numbers that the type holds, of such different sizes that the order of sums matters."""
+        exponents = generator.integers(-10, 3, shape)
+        numbers = np.ldexp(generator.standard_normal(shape), exponents).astype(np.float32)
         return self.read(self.stored(numbers).tobytes()).reshape(shape)
 
 
