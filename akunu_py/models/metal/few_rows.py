@@ -1,6 +1,7 @@
 """The product of 1 to 16 rows with quantized weights; `few_rows.h` says how it adds."""
 
 import functools
+import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -62,19 +63,25 @@ def few_rows(
     x, scales and biases are of one type. A row has the same bits whatever the number of rows.
     """
     rows = x.size // form.cols
+    inputs = [x.reshape(rows, form.cols), weight, scales, biases]
+    y: mx.array = _kernel()(inputs=inputs, **_launch(form, rows, x.dtype))[0]
+    return y.reshape(*x.shape[:-1], form.outs)
+
+
+@functools.cache
+def _launch(form: Form, rows: int, kind: mx.Dtype) -> dict[str, Any]:
+    """Return how the kernel is launched; made once, since a pass has hundreds of products."""
     tile, outputs = form.tile(rows)
-    y: mx.array = _kernel()(
-        inputs=[x.reshape(rows, form.cols), weight, scales, biases],
-        template=[
-            ("T", x.dtype), ("BITS", form.bits), ("GROUP", form.group_size),
+    return {
+        "template": [
+            ("T", kind), ("BITS", form.bits), ("GROUP", form.group_size),
             ("VALUES", form.values), ("ROWS", tile), ("OUTPUTS", outputs),
         ],
-        grid=(32, -(-form.outs // outputs), 1),
-        threadgroup=(32, _SIMDGROUPS, 1),
-        output_shapes=[(rows, form.outs)],
-        output_dtypes=[x.dtype],
-    )[0]  # fmt: skip
-    return y.reshape(*x.shape[:-1], form.outs)
+        "grid": (32, -(-form.outs // outputs), 1),
+        "threadgroup": (32, _SIMDGROUPS, 1),
+        "output_shapes": [(rows, form.outs)],
+        "output_dtypes": [kind],
+    }  # fmt: skip
 
 
 @functools.cache
@@ -84,5 +91,6 @@ def _kernel() -> Any:
         input_names=["x", "w", "scales", "biases"],
         output_names=["y"],
         source=BODY,
-        header=HEADER.read_text(encoding="utf-8"),
+        # MLX copies and hashes it with each product.
+        header=re.sub(r"//.*", "", HEADER.read_text(encoding="utf-8")),
     )

@@ -168,6 +168,7 @@ def _timed(
         x = mx.full((rows, form.cols), 2.0**-6, dtype=kind)
         for arm in (0, 1) if number % 2 else (1, 0):
             y = x
+            # What the host takes to queue a product counts too, as in a pass.
             started = clock()
             for layer in links:
                 # Nothing to add, but the next product cannot begin before.
