@@ -76,9 +76,9 @@ class PassCosts:
     """Costs of passes by number of positions and length of context.
 
     They are medians of recent samples, which ignores stalls of the machine, and never fall with
-    more positions. Between measured sizes they are interpolated, beyond the largest one
-    extrapolated (`_extrapolate`). For a length of context without measurements the nearest one
-    serves, a shorter one first.
+    more positions. Between measured sizes they are interpolated (`CostCurve.share`), beyond the
+    largest one extrapolated (`_extrapolate`). For a length of context without measurements the
+    nearest one serves, a shorter one first.
 
     The speed of the machine, in seconds per unit, is the median ratio of recent step times to
     expected costs. It follows the clock as long as plain steps or known sizes are among them.
@@ -280,8 +280,7 @@ class PassCosts:
             return costs[index]
         if index == len(sizes):
             return self._extrapolate(sizes[-1], costs[-1], rows)
-        low, high = sizes[index - 1], sizes[index]
-        share = (rows - low) / (high - low)
+        share = self._prior.share(sizes[index - 1], rows, sizes[index])
         return costs[index - 1] + share * (costs[index] - costs[index - 1])
 
     def _extrapolate(self, largest: int, cost: float, rows: int) -> float:

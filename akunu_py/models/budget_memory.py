@@ -32,6 +32,7 @@ from akunu_py.models.pass_times import PassTimes
 from akunu_py.models.row_bits import MOST_ROWS
 from akunu_py.system.files import open_to_read, replace_file
 from akunu_py.system.settings import cache_folder
+from akunu_py.values.cost_curve import CostCurve
 from akunu_py.values.load_options import KVBits
 from akunu_py.values.types import RowBits
 
@@ -158,7 +159,8 @@ def _cost(value: object) -> float:
 
 _RIDGE_GPU = 4.0
 _RIDGE_CPU = 3.0
-"""Number of rows from which computing takes longer than reading weights, before measurements."""
+"""Number of rows from which computing takes longer than reading weights, before measurements. On
+Macs `akunu_py.models.metal_costs` says what passes cost."""
 
 _SAVE_AFTER = 32
 """Number of new samples after which costs are saved."""
@@ -176,7 +178,7 @@ class BudgetMemory:
         block_rows: int | None = None,
     ) -> None:
         self.file = CostFile(cost_key(description, model, kv_bits=kv_bits, block_rows=block_rows))
-        self.state = BudgetState(roofline(_RIDGE_CPU if on_cpu() else _RIDGE_GPU))
+        self.state = BudgetState(_prior())
         remembered = self.file.load()
         self.state.costs.remember(remembered.costs)
         self.state.costs_alone.remember(remembered.costs)
@@ -219,6 +221,17 @@ class BudgetMemory:
         if found - self._saved >= new_samples:
             self._saved = found
             self.file.save(self.state.costs.to_dict(), self._bit_equal, shared.to_dict())
+
+
+def _prior() -> CostCurve:
+    """Return what passes are taken to cost on this machine before any is measured."""
+    if on_cpu():
+        return roofline(_RIDGE_CPU)
+    if not mx.metal.is_available():
+        return roofline(_RIDGE_GPU)
+    from akunu_py.models.metal_costs import reported_costs  # only on Macs
+
+    return reported_costs(str(mx.device_info().get("device_name", "")))
 
 
 def cost_key(

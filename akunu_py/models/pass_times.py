@@ -14,8 +14,9 @@ from akunu_py.sampling.sampler import Sampler
 from akunu_py.sampling.transforms import TransformChain
 from akunu_py.values.types import Draft, GenerationConfig
 
-ROWS = (1, 2, 3, 4, 5, 6, 8, 9, 13, 17, 25, 33)
-"""Sizes around which kernels change (tiles of 4, 5 and 8 positions), and larger ones for copies."""
+ROWS = (1, 2, 3, 4, 5, 6, 8, 9, 10, 11, 13, 16, 17, 25, 33)
+"""Sizes around which kernels change (tiles of 4, 5, 8 and 16 positions; MLX's other product from 10
+or 11 on), and larger ones for copies."""
 
 _PLAIN_STEPS = 6
 

@@ -26,6 +26,9 @@ class CostCurve:
     flat: tuple[int, int] | None = None
     """(from, until): costs do not rise between these numbers of positions, beyond the points."""
 
+    stepped: bool = False
+    """Whether the curve has the steps of a GPU's kernels, which measured costs will have, too."""
+
     def __post_init__(self) -> None:
         sound = all(
             isinstance(rows, int) and rows >= 1 and math.isfinite(cost) and cost > 0
@@ -55,6 +58,16 @@ class CostCurve:
         low, high = self._rows[index - 1], self._rows[index]
         share = (rows - low) / (high - low)
         return self.points[low] + share * (self.points[high] - self.points[low])
+
+    def share(self, low: int, rows: int, high: int) -> float:
+        """Return where measured costs of `rows` positions lie between those of `low` and `high`.
+
+        With steps a kernel for 5 to 8 positions is known by any of them; else costs rise evenly.
+        """
+        begin, end = (self.cost(low), self.cost(high)) if self.stepped else (0.0, 0.0)
+        if end > begin:
+            return (self.cost(rows) - begin) / (end - begin)
+        return (rows - low) / (high - low)
 
     @property
     def by_rows(self) -> dict[str, float]:

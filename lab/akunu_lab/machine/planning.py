@@ -31,7 +31,7 @@ _DRAFTING_S = 1.3
 _STEPS_OF_A_ROUND, _STEPS_OF_ALL_SIZES = 45, 200
 """Plain steps that a round over all sizes of passes takes, while rows are cheap, and that comparing
 the rows of all sizes takes."""
-SIZES = (2, 3, 4, 5, 6, 8, 9, 13, 17, 25, 33)
+SIZES = (2, 3, 4, 5, 6, 8, 9, 10, 11, 13, 16, 17, 25, 33)
 """Rows of passes around which kernels change, and of larger ones."""
 _ROWS_ON_SLOW_MACHINES = 9
 """Largest size there; those up to it take 50 steps."""

@@ -176,7 +176,7 @@ def test_rows_as_a_gpu_may_compute_them(short, monkeypatch, behind):
     found = measure_rows(short, PartRun(1000.0))
     assert not found.equal
     assert [one.rows for one in found.by_size if one.different] == (
-        [] if behind else [5, 6, 8, 9, 13, 17, 25, 33]
+        [] if behind else [5, 6, 8, 9, 10, 11, 13, 16, 17, 25, 33]
     )
 
 
