@@ -1,11 +1,14 @@
 """The device that MLX computes on, the memory of the machine, and the frame of a reply's passes."""
 
 import contextlib
+import ctypes
 import functools
 import logging
 import os
+import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from enum import IntEnum
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +17,7 @@ from mlx import nn
 from mlx.utils import tree_flatten
 
 from akunu_py.cpu import load_kernels
-from akunu_py.system.errors import ConfigError
+from akunu_py.system.errors import ConfigError, MemoryLimitError
 from akunu_py.system.settings import METAL_VARIABLE
 
 _MEMORY_INFO = Path("/proc/meminfo")
@@ -118,6 +121,47 @@ def free_memory() -> int | None:
     return None
 
 
+class Pressure(IntEnum):
+    """How short of memory macOS says the machine is; `memory_pressure` is its command for it."""
+
+    NORMAL = 1
+    WARN = 2
+    CRITICAL = 4
+
+
+def pressure_reader() -> Callable[[], Pressure] | None:
+    """Return what reads the pressure; None on systems that do not tell it."""
+    if sys.platform != "darwin":
+        return None
+    return functools.partial(read_pressure, ctypes.CDLL(None))
+
+
+def read_pressure(system: Any) -> Pressure:
+    """Ask the system's library; what it does not know is normal."""
+    level = ctypes.c_int(0)
+    size = ctypes.c_size_t(ctypes.sizeof(level))
+    name = b"kern.memorystatus_vm_pressure_level"
+    failed = system.sysctlbyname(name, ctypes.byref(level), ctypes.byref(size), None, 0)
+    known = not failed and level.value in set(Pressure)
+    return Pressure(level.value) if known else Pressure.NORMAL
+
+
+def yield_to_others() -> None:
+    """Give freed buffers back if memory is short; raise MemoryLimitError if it is critical.
+
+    A Mac that goes on then compresses and swaps until it stands still.
+    """
+    read = pressure_reader()
+    pressure = Pressure.NORMAL if read is None else read()
+    if pressure >= Pressure.WARN:
+        mx.clear_cache()
+    if pressure is Pressure.CRITICAL:
+        raise MemoryLimitError(
+            "macOS says that memory is critically short; close other programs, or take a smaller "
+            "model or a shorter context, and try again"
+        )
+
+
 _log = logging.getLogger(__name__)
 
 _CLOSE = 0.9
@@ -166,8 +210,10 @@ class ReplyFrame:
     def __call__(self, model: nn.Module) -> Iterator[None]:
         """Frame one reply: peak memory counts from here.
 
-        Replies may overlap; their peaks then count from where the last of them began.
+        Replies may overlap; their peaks then count from where the last of them began. Raises as
+        `yield_to_others` does.
         """
+        yield_to_others()
         mx.reset_peak_memory()
         if not self._begun:
             self._begun = True

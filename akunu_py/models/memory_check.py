@@ -214,9 +214,10 @@ def check_memory(
     `available` are the bytes that may be taken besides those in use; without it, the memory of the
     machine counts, whatever other programs use. This applies to models whose options leave the
     choice open (`exact_weights` is None). Raises MemoryLimitError with figures where the models do
-    not fit, or would fit in exact forms if nothing were loaded already. Otherwise takes and raises
-    what `memory_parts` does.
+    not fit, or would fit in exact forms if nothing were loaded already, and on a Mac whose memory
+    is critically short. Otherwise takes and raises what `memory_parts` does.
     """
+    device.yield_to_others()
     fitted, refusal = _settle(models, context=context, others=others, available=available)
     if refusal is not None:
         raise refusal

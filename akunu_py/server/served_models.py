@@ -18,10 +18,13 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
+import mlx.core as mx
+
 from akunu_py.decoding.shared_passes import SharedPasses
 from akunu_py.drafting import AutoState, vocabulary_fingerprint
 from akunu_py.engine.engine import Engine
 from akunu_py.engine.lane import Lane
+from akunu_py.models.device import Pressure, pressure_reader
 from akunu_py.models.load_steps import Steps, finish
 from akunu_py.models.memory_check import available_memory
 from akunu_py.server.backend import ServedModel
@@ -31,6 +34,9 @@ from akunu_py.server.respelling import Respelling
 from akunu_py.system.errors import ConfigError
 
 _log = logging.getLogger(__name__)
+
+_LOOK_S = 2.0
+"""Least seconds between two looks at how short of memory the machine is."""
 
 _CLIENTS = 64
 """Clients whose replies `auto` remembers, the latest; a full memory takes about 40 MB."""
@@ -173,6 +179,8 @@ class ServedModels:
         self._idle_s = idle_s
         self._available = available
         self._clock = clock
+        self._pressure = pressure_reader()
+        self._look_at = 0.0
         self.loading = ""
         """Name of the model that is being loaded; "" for none."""
         self.counts = Counts()
@@ -281,6 +289,29 @@ class ServedModels:
             while self.cache_bytes > self._cache_limit and resident.cache.drop_one():
                 pass
 
+    def relieve(self) -> None:
+        """On a Mac that is short of memory, give back half of the cached KV entries, or all.
+
+        Looks every two seconds at most, so a warning that stays soon takes all as well. Caches with
+        a disk write first.
+        """
+        if self._pressure is None or not self.cache_bytes or self._clock() < self._look_at:
+            return
+        self._look_at = self._clock() + _LOOK_S
+        pressure = self._pressure()
+        if pressure is Pressure.NORMAL:
+            return
+        before = self.cache_bytes
+        kept = before // 2 if pressure is Pressure.WARN else 0
+        for resident in self.residents:
+            while self.cache_bytes > kept and resident.store():
+                pass
+            while self.cache_bytes > kept and resident.cache.drop_one():
+                pass
+        mx.clear_cache()
+        dropped = (before - self.cache_bytes) / 1e6
+        _log.info("macOS is short of memory: %.0f MB of cached rows were dropped", dropped)
+
     @property
     def cache_bytes(self) -> int:
         """Return the bytes of all cached KV entries."""
@@ -304,10 +335,12 @@ class ServedModels:
                 resident.store(wait=False)
 
     def tidy_in(self) -> float | None:
-        """Return in how many seconds `tidy` or `store` has work; None for never."""
+        """Return in how many seconds `tidy`, `store` or `relieve` has work; None for never."""
         caches = [model.resident.cache for model in self if model.resident is not None]
         waits = [left for model in self if (left := self.idle_left(model)) is not None]
         waits += [left for cache in caches if (left := cache.store_in()) is not None]
+        if self._pressure is not None and self.cache_bytes:
+            waits.append(self._look_at - self._clock())
         return max(0.0, min(waits)) if waits else None
 
     def close(self) -> None:

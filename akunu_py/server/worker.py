@@ -360,9 +360,10 @@ class Worker:
             self._shut_down()
 
     def _tidy(self, *, idle: bool) -> None:
-        """Write rows to disk, and unload; nothing that fails there is worth the replies to come."""
+        """Give memory back, write rows to disk, and unload; no failure there ends the worker."""
         try:
             with panics_as_errors():
+                self.models.relieve()
                 self.models.store()
                 if idle:
                     self.models.tidy()
