@@ -60,8 +60,8 @@ class StateTap:
         self._found[place:] = [normed if self._normed else x]
         if len(self._found) == len(self._norms):
             states = mx.concatenate(self._found, axis=-1)
-            # Rows of a pass may be a batch of texts of one row each.
-            self.states = states if states.shape[0] == 1 else states.swapaxes(0, 1)
+            # Rows of a pass may be a batch of texts of one row each; those of training are longer.
+            self.states = states.swapaxes(0, 1) if states.shape[1] == 1 else states
             self._found = []
         return normed
 

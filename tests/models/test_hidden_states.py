@@ -249,6 +249,10 @@ def test_the_states_between_layers(name, monkeypatch):
             model(tokens)
         expected = mx.concatenate([entering[number] for number in (0, 2, 3)], axis=-1)
         np.testing.assert_array_equal(np.array(tap.states), np.array(expected))
+    # Two texts of training, which are longer than one row.
+    with tap.listening():
+        model(mx.concatenate([tokens, tokens]))
+    assert tap.states.shape == (2, *expected.shape[1:])
     assert [layer.input_layernorm for layer in model.layers] == norms
 
 

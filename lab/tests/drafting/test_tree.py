@@ -12,7 +12,7 @@ from akunu_lab.drafting.draft_trees import reaches
 from akunu_lab.drafting.recycling import RecyclingDrafter
 from akunu_lab.drafting.tree import TreeDrafter
 from akunu_py import Engine
-from akunu_py.models.tree import Trees
+from akunu_py.models.passes.forward import Forward
 from akunu_py.protocols import Drafter
 from akunu_py.testing import ScriptedDrafter
 from akunu_py.values.types import Draft
@@ -165,13 +165,13 @@ def test_rows_of_trees_are_not_compared_with_single_ones(tiny_gguf):
 @pytest.mark.slow
 def test_trees_are_verified_in_one_pass_and_change_nothing(default_model, monkeypatch):
     passes = []
-    whole = Trees.forward
+    whole = Forward.__call__
 
-    def counting(forward, tokens, *arguments):
-        passes.append(len(tokens))
-        return whole(forward, tokens, *arguments)
+    def counting(forward, plan):
+        passes.extend(part.tokens.size for part in plan.parts if part.tree is not None)
+        return whole(forward, plan)
 
-    monkeypatch.setattr(Trees, "forward", counting)
+    monkeypatch.setattr(Forward, "__call__", counting)
     with Engine.load(default_model) as engine:
         prompt = "class Stack:\n"
         never = dict.fromkeys(engine.tokenizer.end_ids, -1e6)
