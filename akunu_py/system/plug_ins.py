@@ -2,7 +2,6 @@
 
 import functools
 import importlib.util
-import logging
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -11,8 +10,6 @@ if TYPE_CHECKING:
 
 
 T = TypeVar("T")
-
-logger = logging.getLogger(__name__)
 
 
 @functools.cache
@@ -38,7 +35,9 @@ def load_plug_in(group: str, name: str, kind: Callable[[Any], T]) -> T | None:
     except ModuleNotFoundError:
         return None
     except Exception as error:  # noqa: BLE001 - any code may run here
-        logger.warning(
+        import logging  # for --help
+
+        logging.getLogger(__name__).warning(
             "the plug-in %s (%s) cannot be used: %s; install its package anew, or remove it",
             name, point.value, error,
         )  # fmt: skip
