@@ -258,30 +258,6 @@ def test_a_result_of_another_command_is_not_written_over(fake, tmp_path):
     assert not hasattr(fake, "loaded")
 
 
-@pytest.mark.lab
-@pytest.mark.fast_every(2)
-@pytest.mark.parametrize("kept", ["items.jsonl", "result.json"])
-@pytest.mark.parametrize("command", ["compare", "alpha"])
-def test_a_folder_of_a_study_is_for_one_command(tmp_path, command, kept):
-    """As observed: versions and arguments were listed, and the command among them."""
-    from akunu_lab.study.study import Study
-
-    with Study(command="sweep", output=tmp_path).study({}):
-        pass
-    result(command="sweep").write(tmp_path / "result.json")
-    for path in tmp_path.iterdir():
-        if path.name != kept:
-            path.unlink()
-    before = (tmp_path / kept).read_bytes()
-    other = CliRunner().invoke(cli, ["bench", command, "--output", str(tmp_path)])
-    assert other.exit_code == 2
-    said = " ".join(other.output.split())
-    assert f"holds a run of `akunu bench sweep`, and this is `akunu bench {command}`" in said
-    assert said.endswith("give --output another folder")
-    assert (tmp_path / kept).read_bytes() == before
-    assert len(list(tmp_path.iterdir())) == 1
-
-
 def test_what_cannot_be_written_is_shown_all_the_same(fake, tmp_path):
     (tmp_path / "result.json").mkdir()
     found = run("--limit", "1", "--category", "edit", "--output", str(tmp_path))

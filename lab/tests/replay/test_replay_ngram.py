@@ -1,9 +1,9 @@
 """`ngram` against an independent script, draft for draft: what the replay says of it is right."""
 
 import pytest
-from bench.ngram_reference import ReferenceNgram
 from hypothesis import given
 from hypothesis import strategies as st
+from ngram_reference import ReferenceNgram
 from shared_files import SHARED
 
 from akunu_lab.replay.runner import ReplayItem, replay_item
