@@ -53,10 +53,13 @@ def replace_file(path: Path, content: bytes, *, private: bool) -> None:
     """Write a file so that at every moment either the old or the new one is there, complete.
 
     Only its owner can read a `private` file, such as conversations and settings. The umask decides
-    about other files.
+    about other files. Raises OSError, also where a device or a pipe would be replaced.
     """
     import secrets  # takes 5 ms, and most commands replace no file
 
+    if path.exists() and not path.is_file() and not path.is_dir():
+        # Such as the null device for settings, under a name that is not known for it.
+        raise _not_regular(path)
     name = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL
     handle = os.open(name, flags, _PRIVATE if private else _AS_UMASK_SAYS)

@@ -65,3 +65,17 @@ def test_no_link_is_followed_to_the_file_beside(tmp_path, monkeypatch):
         replace_file(tmp_path / "file", b"content", private=True)
     assert other.read_text() == "not ours"
     assert (tmp_path / ".file.known").is_symlink()
+
+
+@pytest.mark.parametrize("linked", [False, True])
+def test_a_device_or_a_pipe_is_not_replaced(tmp_path, linked):
+    """As observed: with the null device for settings, root lost it to a file."""
+    path = pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    if linked:
+        path = tmp_path / "link"
+        path.symlink_to(pipe)
+    with pytest.raises(OSError, match="it is not a regular file"):
+        replace_file(path, b"content", private=True)
+    assert path.is_fifo()
+    assert len(list(tmp_path.iterdir())) == 1 + linked
