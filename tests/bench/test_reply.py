@@ -5,8 +5,10 @@ import types
 import pytest
 from bench.fake_arms import END
 
+from akunu_py import ConfigError
 from akunu_py.bench import reply as reply_module
-from akunu_py.bench.reply import Pass, Recorder
+from akunu_py.bench.reply import MeasuredReply, Pass, Recorder
+from akunu_py.bench.rows import encode, parse, typed
 from akunu_py.system.errors import ContractError
 
 
@@ -66,3 +68,13 @@ def test_no_more_than_was_asked_for(recorder):
 def test_no_token_is_an_error():
     with pytest.raises(ContractError, match="no token"):
         Recorder(3, END).reply()
+
+
+def test_replies_survive_json(recorder):
+    made = recorder()
+    made.take((1, 2, 3), num_drafted=4, num_accepted=1)
+    one = made.reply()
+    value = parse(encode(one), "it")
+    assert typed(value, MeasuredReply, "it") == one
+    with pytest.raises(ConfigError, match=r"it: field token_ids\[1\]: Expected int >= 0"):
+        typed({**value, "token_ids": [1, -2]}, MeasuredReply, "it")

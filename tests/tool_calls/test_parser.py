@@ -66,6 +66,21 @@ def test_what_closes_a_call_and_begins_another_is_not_content(name):
         assert content([*parser.feed(text[:cut]), *parser.finish(cut=True)]) == "", text[:cut]
 
 
+@pytest.mark.parametrize(
+    "size", range(len('<tool_call>\n{"name": "get", "arguments": {'), len(CALL))
+)
+def test_a_call_that_is_cut_is_not_a_call(size):
+    deltas = read(CALL[:size])
+    whole = CALL.index("}") + 1 <= size
+    assert content(deltas) == ""
+    assert any(isinstance(delta, CallEnd) for delta in deltas) == whole
+    unfinished = [delta for delta in deltas if isinstance(delta, UnfinishedCall)]
+    if not whole:
+        [cut] = unfinished
+        assert (cut.reason, cut.name, cut.index) == ("cut", "get", 0)
+        assert '{"a": "x"}'.startswith(cut.arguments)
+
+
 @pytest.mark.parametrize("size", range(len("<tool_call>"), CALL.index("arguments")))
 def test_a_reply_that_is_cut_before_the_arguments(size):
     parser = CallParser(HERMES, TOOLS)
