@@ -281,10 +281,6 @@ def test_texts_in_another_encoding(tiny_gguf):
     assert "--system is not UTF-8 text (character 3)" in refused(words, stdin="")
 
 
-def test_a_prompt_of_nothing_but_white_space(tiny_gguf):
-    assert "there is no prompt" in refused(["generate", tiny_gguf], stdin=" \n\t\n")
-
-
 def test_a_mark_of_byte_order_is_no_part_of_a_prompt(tiny_gguf):
     counts = [
         json.loads(

@@ -154,16 +154,6 @@ def test_wrong_options_are_explained_as_they_were_typed(tiny_gguf, arguments, wo
     assert words in run("generate", tiny_gguf, *arguments, code=2).stderr
 
 
-def test_missing_files_and_directories(tmp_path):
-    assert "there is no" in run("chat", tmp_path / "missing.gguf").stderr
-    assert "no config.json" in run("chat", tmp_path).stderr
-    bad = tmp_path / "latin.txt"
-    bad.write_bytes(b"caf\xe9")
-    result = run("generate", "--file", bad)
-    assert result.exit_code == 2
-    assert "not UTF-8" in result.stderr
-
-
 @pytest.mark.slow
 def test_closed_standard_streams(tiny_gguf):
     line = " ".join(AKUNU[:2]) + f" '{AKUNU[2]}'"

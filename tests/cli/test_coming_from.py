@@ -183,16 +183,6 @@ def test_a_word_that_is_nothing_gets_a_hint():
         assert "akunu help lists the commands" in said
 
 
-@pytest.mark.parametrize(
-    "word", ["list", "ls", "info", "download", "fetch", "remove", "delete", "search"]
-)
-def test_words_for_models_are_known_behind_models_too(word):
-    context = click.Context(cli)
-    behind = first_words.in_own_words(["models", word, "x"], cli, context)
-    assert behind == first_words.in_own_words([word, "x"], cli, context)
-    assert behind[0] == "models"
-
-
 @pytest.fixture
 def names(tmp_path, monkeypatch, tiny_gguf):
     """Names of models of every kind: a file, a folder's, an alias, and one that leads nowhere."""

@@ -1,7 +1,6 @@
 """`akunu config set` and `unset`: one key changes, the rest of the file stays as it was."""
 
 import json
-import os
 
 import pytest
 from click.testing import CliRunner
@@ -112,15 +111,6 @@ def test_a_file_that_is_wrong_already_is_not_touched(change, config):
     config.write_text("a =")
     assert "is not TOML" in change("set", "seed", "1", code=2)
     assert config.read_text() == "a ="
-
-
-def test_a_new_file(tmp_path, monkeypatch, change):
-    place = tmp_path / "new" / "config.toml"
-    monkeypatch.setenv("AKUNU_CONFIG", str(place))
-    change("set", "chat.system", 'say "hi"')
-    assert place.read_text() == '[chat]\nsystem = "say \\"hi\\""\n'
-    monkeypatch.setenv("AKUNU_CONFIG", os.devnull)
-    assert "switched off" in change("set", "seed", "1", code=2)
 
 
 def test_every_key_of_a_command_is_listed_once(config):

@@ -5,7 +5,6 @@ import shutil
 
 import pytest
 from akunu_runs import run
-from click.testing import CliRunner
 from eagle_heads import random_eagle
 from family_models import Variant, build_family
 from gguf_drafters import gguf_of_eagle, write_drafter
@@ -18,9 +17,8 @@ from akunu_py.bench.runner import Item
 from akunu_py.bench.speed import run_speed
 from akunu_py.bench.workloads import Prompt
 from akunu_py.cli.loading_options import LoadingOptions, _with_drafting_models
-from akunu_py.cli.main import cli
 from akunu_py.engine.engine import Engine
-from akunu_py.model_store.known_models import KNOWN_MODELS, SMOLLM2
+from akunu_py.model_store.known_models import KNOWN_MODELS
 from akunu_py.models.nearby_heads import find_nearby_head
 from akunu_py.system.errors import ConfigError
 
@@ -68,36 +66,6 @@ def test_chat_takes_one_too(folder):
     result = run("chat", folder, "--heads", "own", "--max-tokens", "5", input="/draft\nhello\n")
     assert result.exit_code == 0, result.output
     assert "drafter auto, the default" in result.output
-
-
-class StopError(Exception):
-    """Ends a command where it would load its model."""
-
-
-@pytest.fixture
-def default_model(tiny_gguf, tmp_path, monkeypatch):
-    """A fetched default model with a head; the commands stop where they would load it."""
-    monkeypatch.setenv("AKUNU_DATA_DIR", str(tmp_path))
-    model = tmp_path / SMOLLM2.file_name
-    shutil.copy(tiny_gguf, model)
-    (tmp_path / f"{model.stem}.head.safetensors").write_bytes(b"")
-
-    def load(path, options, **_ranks):
-        raise StopError(path, options.heads)
-
-    monkeypatch.setattr(Engine, "load", load)
-    return model
-
-
-def heads_of(*arguments):
-    result = CliRunner().invoke(cli, [*map(str, arguments), "--force"], input="hello\n")
-    assert isinstance(result.exception, StopError), result.output
-    return result.exception.args[1]
-
-
-def test_a_measurement_has_the_head_that_it_names(default_model):
-    assert heads_of("bench", "hit-rate", default_model) is None
-    assert heads_of("bench", "hit-rate", default_model, "--heads", "own") == "own"
 
 
 def test_show_says_whether_there_is_one(folder, tiny_gguf):

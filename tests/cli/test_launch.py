@@ -274,11 +274,6 @@ def test_another_program_at_the_usual_port(agents, monkeypatch):
     assert asked[1] != 8080
 
 
-def test_unknown_agent():
-    said = launch("emacs", code=2).stderr
-    assert all(name in said for name in AGENTS)
-
-
 @pytest.mark.slow
 def test_server_that_cannot_start(agents, tmp_path):
     """Its own words are shown; and it gets the model that was given, whatever the folder has."""

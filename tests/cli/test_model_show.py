@@ -165,19 +165,6 @@ def test_benchmarks_refuse_too(
     assert isinstance(result.exception, LoadedError)
 
 
-def test_names_reach_the_engine(hub_cache, tiny_gguf, monkeypatch):
-    add_to_cache(hub_cache, "o/r", {"m-F32.gguf": tiny_gguf.read_bytes()})
-    plain = run(*GENERATE, tiny_gguf)
-    assert run(*GENERATE, "hf:o/r:F32") == plain
-    run("models", "alias", "mine", "hf:o/r")
-    assert run(*GENERATE, "mine") == plain
-    # A warning comes first: it drafts for itself.
-    assert run(*GENERATE, "mine", "--draft-model", "mine").endswith(f"\n{plain}")
-    monkeypatch.setenv("AKUNU_MODEL", "mine")
-    assert run(*GENERATE) == plain
-    assert run("models", "show", "mine", "--json").startswith('{"path": ')
-
-
 def broken_paths(folder):
     (folder / "empty").mkdir()
     (folder / "loop.gguf").symlink_to(folder / "loop.gguf")

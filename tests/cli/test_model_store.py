@@ -11,7 +11,7 @@ from hub_server import add_to_cache
 from huggingface_hub.errors import HTTPError
 
 from akunu_py.model_store.aliases import load_aliases
-from akunu_py.model_store.known_models import KNOWN_MODELS, default_model_path
+from akunu_py.model_store.known_models import KNOWN_MODELS
 
 GGUF = {
     "m-Q4_0.gguf": b"four", "m-Q8_0-00001-of-00002.gguf": b"eight",
@@ -83,11 +83,6 @@ def test_names_of_files_stay_on_their_line(hub_cache, tmp_path, monkeypatch):
     (tmp_path / "mine" / "a\x1b[2J\nb.gguf").write_bytes(b"1")
     monkeypatch.setenv("AKUNU_MODEL_FOLDERS", str(tmp_path / "mine"))
     assert run("list").output.endswith("1 B           'a\\x1b[2J\\nb.gguf'\n")
-
-
-def test_path(hub_cache, tmp_path):
-    assert run("path").stdout == f"{default_model_path()}\n"
-    assert "akunu models pull hf:o/r:Q4_0" in run("path", "hf:o/r:Q4_0", code=2).output
 
 
 def test_pull(hub, tmp_path):
@@ -175,12 +170,6 @@ def test_rm_of_a_repository_with_the_commits_of_another(hub_cache, name):
     assert left == [
         f"hf:{each}:{kind}" for each in names if each != name for kind in ("Q4_0", "Q8_0")
     ]
-
-
-def test_rm_of_what_was_fetched_in_part(hub_cache):
-    add_to_cache(hub_cache, "o/r", {"x-Q2_K-00001-of-00002.gguf": b"1", "x-Q4_0.gguf": b"2"})
-    run("rm", "-y", "hf:o/r:Q2_K")
-    assert [model["name"] for model in listed()] == ["hf:o/r:Q4_0"]
 
 
 def test_rm_of_a_users_own_files(hub_cache, tmp_path):

@@ -13,7 +13,7 @@ from akunu_py.cli import verbosity
 from akunu_py.cli.group import CommandGroup, RootGroup
 from akunu_py.cli.main import cli
 from akunu_py.system.errors import ConfigError
-from akunu_py.system.settings import config_path, load_settings, nearest
+from akunu_py.system.settings import config_path, load_settings
 
 
 @click.group(cls=RootGroup)
@@ -87,11 +87,6 @@ def given(kind, source, value):
     return [], {}, line if source == "top" else f"[chat]\n{line}"
 
 
-def test_where_a_file_is_not_toml(config):
-    config.write_text("temperature = 1\n[chat\n")
-    assert "(at line 2, column 6)" in run("chat", code=2).output
-
-
 def test_a_variable_that_sets_nothing_is_a_warning():
     """Not an error: it may be another program's."""
     result = run("chat", AKUNU_TEMPERTURE="1", AKUNU_ZZZZZZ="1")
@@ -103,12 +98,6 @@ def test_a_variable_that_sets_nothing_is_a_warning():
     assert run("--quiet", "chat", AKUNU_TEMPERTURE="1").stderr == ""
     # That of another command is one.
     assert run("chat", AKUNU_BENCH_ALPHA_TEMPERATURE="1", AKUNU_MODEL="m").stderr == ""
-
-
-def test_a_model_that_must_be_given_is_given(config):
-    """A required argument is what the command is about; a setting must not stand in for it."""
-    config.write_text('model = "m"\n')
-    assert "Missing argument" in run("bench", "alpha", code=2, AKUNU_MODEL="m").output
 
 
 def test_verbosity(config):
@@ -223,13 +212,3 @@ def test_a_wrong_variable_is_named(config):
     output = run("chat", code=2, AKUNU_CHAT_TOP_K="many").output
     assert "AKUNU_CHAT_TOP_K says so" in output
     assert "says so" not in run("chat", "--top-k", "many", code=2, AKUNU_TOP_K="1").output
-
-
-def test_commands_with_a_wrong_name():
-    assert "Did you mean chat?" in run("chatt", code=2).output
-    assert "Did you mean alpha?" in run("bench", "alpah", code=2).output
-    assert nearest("qqqq", ["chat"]) == ""
-
-
-def test_an_unknown_shell():
-    assert "is not one of" in run("completion", "tcsh", code=2, root=cli).output

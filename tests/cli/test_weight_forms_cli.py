@@ -46,11 +46,6 @@ def test_generate_says_that_memory_decided(model, scarce):
     assert not run("--quiet", "generate", model, *REPLY).stderr
 
 
-def test_the_choice_can_be_set_for_good(model, monkeypatch):
-    monkeypatch.setenv("AKUNU_EXACT_WEIGHTS", "false")
-    assert "fitted quantized" in run("--verbose", "generate", model, *REPLY).stderr
-
-
 def test_show_counts_with_the_form_that_will_be_taken(hub_cache, model, monkeypatch):
     monkeypatch.setenv("AKUNU_WEIGHTS", "quantized")
     monkeypatch.setattr("akunu_py.models.expansion.has_kernels", lambda: True)

@@ -105,16 +105,6 @@ def test_the_windowed_tables_are_those_of_the_window_alone(tokens, history):
     assert tables_of(drafter) == tables_by_definition(tokens[-history:])
 
 
-def test_where_the_two_drafters_differ():
-    # 7 -> 8 is seen three times, then leaves a window of 8; 7 -> 9 is seen once, in it.
-    tokens = [7, 8, 7, 8, 7, 8, 1, 2, 3, 4, 5, 7, 9, 1, 7]
-    gathering, windowed = NgramDrafter(history=8), WindowedNgramDrafter(history=8)
-    for drafter in (gathering, windowed):
-        drafter.observe(tokens)
-    assert gathering.propose(1).tokens == (8,)
-    assert windowed.propose(1).tokens == (9,)
-
-
 def test_the_longest_context_decides():
     drafter = NgramDrafter()
     # After 2 alone, 9 is most frequent; after 1 2, 3 is.

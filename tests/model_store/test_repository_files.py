@@ -39,22 +39,6 @@ def test_the_quantization_in_a_name(name, quantization):
     assert quantization_of(name) == quantization
 
 
-def test_split_files_are_one_model_and_projectors_none():
-    sizes = {
-        "m-Q4_0.gguf": 5, "Q8_0/m-Q8_0-00001-of-00002.gguf": 3, "Q8_0/m-Q8_0-00002-of-00002.gguf": 4,
-        "mmproj-m-F16.gguf": 9, "m.imatrix.gguf": 9, "README.md": 1, "pytorch_model.bin": 99,
-    }  # fmt: skip
-    split, single = gguf_models(sizes)
-    assert single.files == ("m-Q4_0.gguf",)
-    assert split.files == tuple(name for name in sizes if name.startswith("Q8_0/"))
-    assert (split.quantization, split.num_bytes, split.main) == ("Q8_0", 7, split.files[0])
-    assert split.missing == ()
-    del sizes["Q8_0/m-Q8_0-00001-of-00002.gguf"]
-    split = gguf_models(sizes)[0]
-    assert split.main == "Q8_0/m-Q8_0-00001-of-00002.gguf"
-    assert split.missing == (split.main,)
-
-
 def test_of_an_mlx_model_only_what_is_needed():
     other = {
         "pytorch_model.bin": 9, "model.pt": 9, "modeling_x.py": 9, "consolidated.safetensors": 9,

@@ -1,6 +1,5 @@
 """Several choices in one response: joined with their indexes, each the reply of its own seed."""
 
-import json
 import time
 
 import pytest
@@ -10,7 +9,6 @@ from scripted_server import (
     ACCEPTED,
     Pause,
     ScriptedBackend,
-    called,
     events_of,
     read_until,
     running,
@@ -20,7 +18,7 @@ from toy_engine import PLAIN
 
 from akunu_py.models.joined import JoinedForward
 from akunu_py.server.backend import Health
-from akunu_py.server.events import Decoded, Logprob, Logprobs
+from akunu_py.server.events import Decoded
 from akunu_py.system.errors import ContextOverflowError, ServerBusyError
 from akunu_py.values.generation_config import GenerationConfig
 from akunu_py.values.reply_deltas import ContentDelta
@@ -65,32 +63,6 @@ def texts_of(chunks, count=3):
             delta = choice.get("delta", choice)
             texts[choice["index"]] += delta.get("content") or delta.get("text") or ""
     return texts
-
-
-def test_calls_and_log_probabilities_stay_with_their_choice(server, backend):
-    backend.play(
-        called(("read", {"path": "a"})),
-        [ACCEPTED, Logprobs((Logprob("B", b"B", -1.0),)), ContentDelta("B"), said()[-1]],
-        called(("read", {"path": "c"})),
-    )
-    asked = {"tools": [{"type": "function", "function": {"name": "read"}}], "logprobs": True}
-    choices = server.post(CHAT, ASK | asked).json()["choices"]
-    paths = [
-        [json.loads(call["function"]["arguments"])["path"] for call in message["tool_calls"]]
-        if (message := choice["message"]).get("tool_calls")
-        else []
-        for choice in choices
-    ]
-    assert paths == [["a"], [], ["c"]]
-    assert [bool(choice["logprobs"]) for choice in choices] == [False, True, False]
-    backend.requests.clear()
-    with_chances = [
-        choice["index"]
-        for chunk in streamed(server, CHAT, **asked)
-        for choice in chunk["choices"]
-        if choice["logprobs"]
-    ]
-    assert with_chances == [1]
 
 
 def test_sources_are_counted_for_each_choice(server, backend):

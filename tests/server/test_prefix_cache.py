@@ -73,16 +73,6 @@ def test_an_edited_reply_takes_them_out_too(lane):
     assert len(cache) == 0
 
 
-def test_another_conversation_gets_a_copy(lane):
-    cache = PrefixCache(1 << 26)
-    keep(cache, lane, LEAD, 25)
-    taken = cache.take([*LEAD[:20], 1, 2], lane, ())
-    assert taken.num_rows == 20
-    assert lane.rows.tokens == LEAD[:20]
-    assert len(cache) == 1
-    assert cache.take([*LEAD, 1], lane, ()).num_rows == 30
-
-
 def test_the_beginning_of_a_long_conversation_does_not_cut_it(lane):
     cache = PrefixCache(1 << 26)
     keep(cache, lane, LEAD, 25)

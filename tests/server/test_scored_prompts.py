@@ -83,35 +83,6 @@ def test_the_end_of_a_reply_has_a_log_probability(engine, server):
     assert choice["finish_reason"] == "stop"
 
 
-def test_echo_alone_and_reading_alone(server):
-    body = server.post(PATH, {"prompt": "Hello", "echo": True, "max_tokens": 2}).json()
-    [choice] = body["choices"]
-    assert choice["text"].startswith("Hello")
-    assert choice["logprobs"] is None
-    body = server.post(PATH, {"prompt": "Hello you", "max_tokens": 0}).json()
-    assert (body["choices"][0]["text"], body["usage"]["completion_tokens"]) == ("", 0)
-
-
-def test_a_common_beginning_is_scored_once(engine, server):
-    beginning = "What comes after one, two and three in this list of numbers? " * 3
-    ask = {"echo": True, "logprobs": 1, "max_tokens": 0}
-    prompts = [beginning + answer for answer in ("four", "five", "six")]
-    first = server.post(PATH, ask | {"prompt": prompts}).json()
-    assert (
-        first["usage"]["prompt_tokens_details"]["cached_tokens"]
-        > 2 * len(engine.prompt_ids(beginning)) - 2 * 8
-    )
-    again = server.post(PATH, ask | {"prompt": prompts}).json()
-    assert [one["logprobs"] for one in again["choices"]] == [
-        one["logprobs"] for one in first["choices"]
-    ]
-
-
-def test_a_prompt_that_is_too_long_is_refused(server):
-    error = server.post(PATH, {"prompt": ["a", "abc " * 5000], "echo": True}).json()["error"]
-    assert (error["code"], error["param"]) == ("context_length_exceeded", "prompt")
-
-
 @pytest.mark.parametrize(
     ("asked", "special"),
     [

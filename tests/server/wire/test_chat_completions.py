@@ -274,11 +274,6 @@ def test_defaults_of_the_server_hold_where_a_request_says_nothing():
         assert server.backend.request.config == GenerationConfig(temperature=0.7, top_k=3)
 
 
-def test_text_before_the_prompt_is_known_is_not_lost(server, backend):
-    backend.play([ContentDelta("early"), Finished("stop", USAGE)])
-    assert joined(streamed(server, ASK), "content") == "early"
-
-
 @pytest.mark.parametrize(
     "content",
     ["the old text", [{"type": "text", "text": "the old "}, {"type": "text", "text": "text"}]],
