@@ -3,8 +3,9 @@
     plan      which rows a pass has: tokens, caches, and for a tree the row that each follows
     trees     which row of a tree follows which, and the masks of that
     caches    what stands for the caches of all texts while a model is called
-    seams     the only place that puts anything in the way of mlx-lm's code, at load, once
+    seams     wraps mlx-lm's functions that use a cache, at load, once for each module
     forward   runs a plan
+    trials    whether passes of a kind give what plain ones give, tried on throwaway caches
 
 A model is called with its rows as a batch of texts of one row each, [rows, 1]. That is how mlx-lm
 decodes several texts itself, so its classes turn each row by an offset of its own, and take their

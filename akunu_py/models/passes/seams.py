@@ -1,8 +1,9 @@
-"""The only place that puts anything in the way of mlx-lm's code.
+"""Wraps mlx-lm's functions that use a cache.
 
 `install` is called once for a model, when it is loaded. It wraps functions of the modules that the
 model's classes are from, found by name. A wrapped function is mlx-lm's own unless a plan or a
-record is open in the thread, so other models, threads and programs notice nothing.
+record is open in the thread, or keys are quantized; other models, threads and programs notice
+nothing.
 """
 
 import contextlib
