@@ -1,8 +1,7 @@
 """What a drafter may read of a model's rows: hidden states, and kept keys and values."""
 
 import contextlib
-from collections.abc import Callable, Iterator, Sequence
-from functools import partial
+from collections.abc import Callable, Sequence
 
 import mlx.core as mx
 from mlx import nn
@@ -10,6 +9,7 @@ from mlx_lm.models.cache import KVCache, RotatingKVCache
 
 from akunu_py.models.cache import Cache
 from akunu_py.models.cached_rows import CachedRows
+from akunu_py.models.passes.seams import tap, tapping
 from akunu_py.models.rollback.parts import rows_in_order
 from akunu_py.protocols import Drafter, Hidden
 from akunu_py.system.errors import ConfigError
@@ -22,18 +22,19 @@ class StateTap:
     """Keeps the hidden states of the last pass that was built while it listened.
 
     mlx-lm's classes hide these states between their layers, and between the last layer and the
-    output head. The norms there are called through entries of their modules; while the tap listens,
-    functions that also keep a norm's input or output take their places. An entry is replaced for a
-    pass alone, so the model is the same for everybody else.
+    output head. The norms there get them, or make them; see `seams.tap`.
 
     Raises ConfigError for a model whose norms are not found.
     """
 
     def __init__(self, model: nn.Module, hidden: Hidden) -> None:
         if isinstance(hidden, tuple):
-            self._norms = [layer_norm(model, number) for number in hidden]
+            owners = [layer_norm(model, number) for number in hidden]
         else:
-            self._norms = [last_norm(model)]
+            owners = [last_norm(model)]
+        norms = [owner[name] for owner, name in owners]
+        tap(norms)
+        self._places = {id(norm): place for place, norm in enumerate(norms)}
         self._normed = hidden == "normed"
         # States of the first norms of a pass that is being built.
         self._found: list[mx.array] = []
@@ -41,29 +42,21 @@ class StateTap:
         # numbers of layers, the states of all of them side by side, [1, rows, layers * width].
         self.states: mx.array | None = None
 
-    @contextlib.contextmanager
-    def listening(self) -> Iterator[None]:
+    def listening(self) -> contextlib.AbstractContextManager[None]:
         """Keep the states of passes that are built inside."""
-        norms = [owner[name] for owner, name in self._norms]
-        for place, (owner, name) in enumerate(self._norms):
-            # Assigned as an entry of the module, a dict, to keep the order of its parameters.
-            owner[name] = partial(self._through, place, norms[place])
-        try:
-            yield
-        finally:
-            for (owner, name), norm in zip(self._norms, norms, strict=True):
-                owner[name] = norm
+        return tapping(self._take)
 
-    def _through(self, place: int, norm: nn.Module, x: mx.array) -> mx.array:
-        normed: mx.array = norm(x)
+    def _take(self, norm: nn.Module, x: mx.array, normed: mx.array) -> None:
+        place = self._places.get(id(norm))
+        if place is None:
+            return
         # Those behind are of a pass that failed.
         self._found[place:] = [normed if self._normed else x]
-        if len(self._found) == len(self._norms):
+        if len(self._found) == len(self._places):
             states = mx.concatenate(self._found, axis=-1)
             # Rows of a pass may be a batch of texts of one row each; those of training are longer.
             self.states = states.swapaxes(0, 1) if states.shape[1] == 1 else states
             self._found = []
-        return normed
 
 
 def layer_norm(model: nn.Module, number: int) -> tuple[nn.Module, str]:

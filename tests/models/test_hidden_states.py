@@ -187,10 +187,11 @@ def test_nobody_else_meets_the_tap():
     session, recorder = Session(model, context=600), Recorder()
     reply(session, recorder, prompt_of(20), PlainDrafter(), max_tokens=5)
     assert owner[name] is norm
-    with StateTap(model, "raw").listening():
-        assert owner[name] is not norm
-        with pytest.raises(ValueError, match="expected 3"):
-            model(mx.zeros((1, 2, 3, 4), dtype=mx.int32))
+    tap = StateTap(model, "raw")
+    with tap.listening(), pytest.raises(ValueError, match="expected 3"):
+        model(mx.zeros((1, 2, 3, 4), dtype=mx.int32))
+    model(mx.array([[1, 2]]))
+    assert tap.states is None
     assert owner[name] is norm
     # A reply without a reader keeps no state.
     before = dict(recorder.states)

@@ -3,7 +3,7 @@
     plan      which rows a pass has: tokens, caches, and for a tree the row that each follows
     trees     which row of a tree follows which, and the masks of that
     caches    what stands for the caches of all texts while a model is called
-    seams     wraps mlx-lm's functions that use a cache, at load, once for each module
+    seams     the only place that puts anything in the way of mlx-lm's code, at load, once
     forward   runs a plan
     trials    whether passes of a kind give what plain ones give, tried on throwaway caches
 

@@ -1,9 +1,9 @@
-"""Wraps mlx-lm's functions that use a cache.
+"""The only place that puts anything in the way of mlx-lm's code.
 
 `install` is called once for a model, when it is loaded. It wraps functions of the modules that the
 model's classes are from, found by name. A wrapped function is mlx-lm's own unless a plan or a
 record is open in the thread, or keys are quantized; other models, threads and programs notice
-nothing.
+nothing. Norms whose hidden states are read have a class that hands them on (`tap`).
 """
 
 import contextlib
@@ -299,3 +299,41 @@ def _window(function: Callable[..., mx.array]) -> Callable[..., mx.array]:
         return by_row(mx.concatenate(found, axis=1), 1)
 
     return convolve
+
+
+Tap = Callable[[nn.Module, mx.array, mx.array], None]
+"""Gets a norm, its input and its output."""
+
+_tapped: dict[type, type] = {}
+"""Classes whose calls go to taps as well, by the class that each stands for and by themselves."""
+
+
+def tap(norms: Collection[nn.Module]) -> None:
+    """Let norms also hand what they get and make to the taps that are open in a thread."""
+    for norm in norms:
+        kind = type(norm)
+        norm.__class__ = _tapped.get(kind) or _tapped_class(kind)
+
+
+def _tapped_class(kind: Any) -> type:
+    def call(norm: nn.Module, x: mx.array) -> mx.array:
+        normed: mx.array = kind.__call__(norm, x)
+        for take in getattr(_open, "taps", ()):
+            take(norm, x, normed)
+        return normed
+
+    names = {"__call__": call, "__module__": kind.__module__, "__qualname__": kind.__qualname__}
+    made = type(kind.__name__, (kind,), names)
+    _tapped[kind] = _tapped[made] = made
+    return made
+
+
+@contextlib.contextmanager
+def tapping(take: Tap) -> Iterator[None]:
+    """Open a tap for what is called inside."""
+    before = getattr(_open, "taps", ())
+    _open.taps = (*before, take)
+    try:
+        yield
+    finally:
+        _open.taps = before
