@@ -132,6 +132,8 @@ def cache_folder(tmp_path_factory):
         for name in [name for name in os.environ if name.startswith("AKUNU_")]:
             if name not in ("AKUNU_BLAS", "AKUNU_CPU", "AKUNU_CACHE_DIR"):
                 patch.delenv(name)
+        # On a Mac the first load would race, and say so.
+        patch.setenv("AKUNU_METAL", "mlx")
         # Without a model that was fetched the default one is the toy.
         patch.setenv("AKUNU_DATA_DIR", str(tmp_path_factory.mktemp("data")))
         patch.setenv("AKUNU_CONFIG", os.devnull)

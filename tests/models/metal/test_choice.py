@@ -4,6 +4,7 @@ import os
 import subprocess
 import sys
 from functools import partial
+from types import SimpleNamespace
 
 import mlx.core as mx
 import numpy as np
@@ -21,6 +22,9 @@ from akunu_py.models.metal.race import SIZES, Raced
 from akunu_py.system.errors import ConfigError
 
 OUTS, COLS = 1024, 512
+
+# The CPU backend rounds each sum to 16 bits, and takes minutes.
+NUMBERS = [mx.float32, *([mx.float16, mx.bfloat16] if mx.metal.is_available() else [])]
 
 
 class Metal:
@@ -111,9 +115,38 @@ def test_the_kernel_multiplies_the_rows_with_which_it_won(metal, kind):
         assert one.shape == other.shape
         np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-3)
     assert metal.calls == [2, 3, 4, 5, 6, 7, 8, 4]
+    # Numbers of two types are widened first, by MLX, and so are products with the matrix as it is.
+    multiply = layer.as_linear if hasattr(layer, "as_linear") else layer
+    assert multiply(mx.zeros((4, COLS), mx.float16)).dtype == mx.float32
+    if "planes" in kind:
+        assert layer._product(mx.zeros((4, OUTS)), transpose=False).shape == (4, 2 * COLS)
+    assert len(metal.calls) == 8
     if hasattr(layer, "as_linear"):
         assert layer(ids).shape == (3, COLS)
     assert model.parameters().keys() == nn.Sequential(KINDS[kind]()).parameters().keys()
+
+
+@pytest.mark.parametrize("number", NUMBERS, ids=str)
+@pytest.mark.parametrize(
+    "bits_and_group",
+    [(1, 32), (1, 128), (2, 64), (3, 32), (4, 32), (4, 64), (5, 32), (6, 64), (8, 32)],
+)
+def test_each_form_passes_the_check(request, number, bits_and_group):
+    """On a Mac the kernel itself, with outputs and columns that fill blocks and that do not."""
+    if not mx.metal.is_available():
+        request.getfixturevalue("metal")
+    bits, group = bits_and_group
+    generator = np.random.default_rng(7)
+    for outs, cols in ((256, 1024), (301, 512 + group)):
+        words = generator.integers(0, 2**32, (outs, cols * bits // 32), np.uint32)
+        scales, biases = (
+            mx.array(generator.standard_normal((outs, cols // group))).astype(number)
+            for _ in range(2)
+        )
+        matrix = SimpleNamespace(
+            weight=mx.array(words), scales=scales, biases=biases, bits=bits, group_size=group
+        )
+        assert race.race(few_rows.Form(outs, cols, bits, group), [matrix]).fault == ""
 
 
 @pytest.mark.parametrize(
@@ -152,6 +185,19 @@ def test_a_kernel_that_is_wrong_is_not_used(metal, fault):
     assert found[0][0].endswith(f"MLX's product, since akunu's {fault.strip()}")
     assert found[0][1] == ""
     assert type(layer) is nn.QuantizedLinear
+
+
+def test_a_row_alone_that_has_other_bits_is_found_whichever_it_is(metal):
+    metal.spoil = lambda y: y * (1 + 1e-5 * (len(y) == 1 and len(metal.calls) > 12))
+    ((text, _),) = finish(choice.choose_products(nn.Sequential(KINDS["linear"]())))
+    assert text.endswith("since akunu's gives other bits to a row alone")
+
+
+def test_a_gpu_that_gives_zeros_is_found(metal, monkeypatch):
+    """Of the numbers that are drawn as well as of products."""
+    monkeypatch.setattr(race.mx.random, "normal", lambda shape, **_: mx.zeros(shape))
+    ((text, _),) = finish(choice.choose_products(nn.Sequential(KINDS["no bias"]())))
+    assert text.endswith("since akunu's gives wrong values")
 
 
 def test_rows_with_other_bits_than_mlx_s_single_row_take_single_rows_too(metal):
@@ -270,6 +316,7 @@ def test_a_loaded_model_says_who_multiplies_and_replies_the_same(on_metal, monke
 def test_the_variable_is_checked_and_turns_it_off(monkeypatch):
     monkeypatch.setattr(device, "on_cpu", lambda: False)
     monkeypatch.setattr(mx.metal, "is_available", lambda: True)
+    monkeypatch.delenv("AKUNU_METAL")
     assert device.may_choose_products()
     monkeypatch.setenv("AKUNU_METAL", "mlx")
     assert not device.may_choose_products()
@@ -287,5 +334,6 @@ sys.exit("akunu_py.models.metal" in sys.modules)
 """
     if mx.metal.is_available():
         pytest.skip("there is a Metal")
-    done = subprocess.run([sys.executable, "-c", program], env=os.environ, check=False)
+    known = {name: value for name, value in os.environ.items() if name != "AKUNU_METAL"}
+    done = subprocess.run([sys.executable, "-c", program], env=known, check=False)
     assert done.returncode == 0
