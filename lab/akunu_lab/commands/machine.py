@@ -30,8 +30,11 @@ _INTERRUPTED = 130
     metavar="DIR",
     help="Write the page to DIR instead of the current folder.",
 )
+@click.option("--html", "as_html", is_flag=True, help="Write the page as HTML, to send as a file.")
 @click.option("--json", "as_json", is_flag=True, help="Print one line of JSON instead of text.")
-def machine(bench: Measurement, minutes: float, output: Path | None, *, as_json: bool) -> None:
+def machine(
+    bench: Measurement, minutes: float, output: Path | None, *, as_html: bool, as_json: bool
+) -> None:
     """Measure a model on this machine, and write a page that can be pasted into an issue.
 
     Whether drafting changes its text, what passes cost, its speed next to mlx-lm's own loop, start,
@@ -54,7 +57,7 @@ def machine(bench: Measurement, minutes: float, output: Path | None, *, as_json:
 
     privacy = Privacy.of_this_user(path, output)
     facts = read_facts(privacy)
-    kept = KeptReport(output)
+    kept = KeptReport(output, as_html=as_html)
     unwritten: list[ConfigError] = []
 
     def keep(report: "FullReport") -> None:

@@ -8,13 +8,19 @@ from typing import Any
 from akunu_py.api import ConfigError
 
 
-def ask(*arguments: str) -> Any:
+def ask(*arguments: str, limit_s: float | None = None) -> Any:
     """Return the JSON that a command of akunu prints; raises ConfigError with its reason."""
     # -P: no module in the current folder may replace one of akunu's.
     command = [sys.executable, "-P", "-m", "akunu_py", *arguments, "--json"]
-    done = subprocess.run(  # noqa: S603 - this Python, and names of files
-        command, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False
-    )
+    try:
+        done = subprocess.run(  # noqa: S603 - this Python, and names of files
+            command, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False,
+            timeout=limit_s,
+        )  # fmt: skip
+    except subprocess.TimeoutExpired:
+        raise ConfigError(
+            f"akunu {' '.join(arguments[:2])} took longer than {limit_s:.0f} s"
+        ) from None
     try:
         return json.loads(done.stdout)
     except ValueError:

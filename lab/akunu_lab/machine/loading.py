@@ -56,12 +56,25 @@ def measure_memory(subject: Subject, _run: PartRun) -> MemoryFigures:
 
 
 @dataclass(frozen=True, slots=True)
+class RacedProduct:
+    """Who multiplies matrices of a shape, and the costs by rows, in words."""
+
+    choice: str
+    costs: str
+
+
+@dataclass(frozen=True, slots=True)
 class LoadFigures(PartFigures):
     """Seconds to load the model in a process that has imported MLX."""
 
     section = "How long is the wait?"
-    explanation = "Loading of the model, in a process that has imported MLX:"
+    explanation = (
+        "Loading of the model, in a process that has imported MLX. On Metal, *choice* says who "
+        "multiplies few rows with matrices of each shape, by a race at the first load, and "
+        "*costs* are times of products in those of a single row:"
+    )
     seconds: float
+    products: tuple[RacedProduct, ...] = ()
 
 
 def measure_load(subject: Subject, run: PartRun) -> LoadFigures:
@@ -70,4 +83,5 @@ def measure_load(subject: Subject, run: PartRun) -> LoadFigures:
     subject.engine = Engine.load(subject.path)
     seconds = run.clock() - started
     subject.pace = measure_pace(subject.engine)
-    return LoadFigures(seconds)
+    products = subject.engine.description.products
+    return LoadFigures(seconds, tuple(RacedProduct(*found) for found in products))

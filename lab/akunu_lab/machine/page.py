@@ -17,6 +17,7 @@ from typing import Any
 from akunu_lab.machine.parts import TITLES
 from akunu_lab.machine.privacy import without_paths
 from akunu_lab.machine.report import FullReport, size
+from akunu_lab.pages.forms import html_of_markdown
 from akunu_lab.study.files import write_text
 from akunu_py.api import Column, ConfigError, Ratio, Table
 
@@ -189,14 +190,16 @@ NAME = "akunu-machine"
 class KeptReport:
     """`page` and `record`: `akunu-machine.md` and `.json` in a folder, numbered if these exist.
 
+    The page is `akunu-machine.html` where `as_html`.
+
     Both are created empty at once, so that an unwritable folder is reported before anything is
     measured. Raises ConfigError.
     """
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, *, as_html: bool = False) -> None:
         try:
             folder.mkdir(parents=True, exist_ok=True)
-            self.page, self.record = _new_files(folder)
+            self.page, self.record = _new_files(folder, "html" if as_html else "md")
         except OSError as error:
             raise ConfigError(
                 f"the report cannot be kept in {folder}: {error.strerror or error}; give --output "
@@ -205,7 +208,10 @@ class KeptReport:
 
     def write(self, report: FullReport) -> None:
         """Replace both files; raises ConfigError if they cannot be written."""
-        write_text(self.page, page(report))
+        text = page(report)
+        if self.page.suffix == ".html":
+            text = html_of_markdown(f"akunu on {report.machine.device}", text)
+        write_text(self.page, text)
         write_text(self.record, json_text(report) + "\n")
 
 
@@ -224,10 +230,10 @@ def _publishable(value: object) -> object:
     return without_paths(value) if isinstance(value, str) else value
 
 
-def _new_files(folder: Path) -> tuple[Path, Path]:
+def _new_files(folder: Path, kind: str) -> tuple[Path, Path]:
     """Create the first pair of files whose names are both free."""
     names = (NAME if number == 1 else f"{NAME}-{number}" for number in count(1))
-    pairs = ((folder / f"{name}.md", folder / f"{name}.json") for name in names)
+    pairs = ((folder / f"{name}.{kind}", folder / f"{name}.json") for name in names)
     page_path, record = next(pair for pair in pairs if not any(map(os.path.lexists, pair)))
     page_path.touch(exist_ok=False)
     record.touch(exist_ok=False)

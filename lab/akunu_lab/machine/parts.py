@@ -6,6 +6,8 @@ from functools import partial
 
 from akunu_lab.machine.costs import measure_costs
 from akunu_lab.machine.loading import measure_load, measure_memory
+from akunu_lab.machine.metal import measure_tests
+from akunu_lab.machine.peers import measure_peers
 from akunu_lab.machine.planning import PartRun, Subject
 from akunu_lab.machine.prefill import measure_prefill
 from akunu_lab.machine.replies import measure_replies
@@ -31,6 +33,9 @@ class PlannedPart:
 # The most valuable parts come first: the time may be over before the last one.
 PARTS = (
     PlannedPart("memory", "the memory that the model needs", 1, measure_memory, needs_model=False),
+    # In processes of their own, while no model takes memory here.
+    PlannedPart("tests", "akunu's tests on Metal", 30, measure_tests, needs_model=False),
+    PlannedPart("peers", "other programs beside", 28, measure_peers, needs_model=False),
     PlannedPart("start", "the start of a process", 9, measure_start, needs_model=False),
     PlannedPart("load", "loading the model", 4, measure_load, needs_model=False),
     PlannedPart("rows", "the bits of rows", 6, measure_rows),

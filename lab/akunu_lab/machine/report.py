@@ -11,12 +11,12 @@ NO_TIME = "there was no time left"
 REPORT_IT = "Please report it: paste this page into an issue."
 
 PartName = Literal[
-    "memory", "start", "load", "rows", "prefill", "costs", "greedy", "speed", "sampled",
-    "reproducible",
+    "memory", "tests", "peers", "start", "load", "rows", "prefill", "costs", "greedy", "speed",
+    "sampled", "reproducible",
 ]  # fmt: skip
 READING_ORDER: tuple[PartName, ...] = (
-    "rows", "greedy", "sampled", "reproducible", "speed", "costs", "start", "load", "prefill",
-    "memory",
+    "tests", "rows", "greedy", "sampled", "reproducible", "speed", "peers", "costs", "start",
+    "load", "prefill", "memory",
 )  # fmt: skip
 """Order of answers and sections: what matters most to a reader comes first."""
 

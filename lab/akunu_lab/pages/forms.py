@@ -4,6 +4,8 @@ from base64 import b64encode
 from importlib.resources import files
 
 import jinja2
+from markdown_it import MarkdownIt
+from markupsafe import Markup
 
 from akunu_lab.pages.content import DrawnPicture, Page, Section
 from akunu_py.api import Table
@@ -18,9 +20,24 @@ def html_page(page: Page) -> str:
     Result files may come from anywhere: every text goes through jinja2's escaping. A picture is an
     image, so that its ids and rules are its own, and nothing in it can run.
     """
+    return _rendered("page.html.j2", page=page, data=_data)
+
+
+def html_of_markdown(title: str, text: str) -> str:
+    """Return a Markdown page with tables as HTML of the same look; HTML in it stays text."""
+    body = MarkdownIt("commonmark", {"html": False}).enable("table").render(text)
+    body = body.replace("<table>", '<div class="scroll"><table>').replace(
+        "</table>", "</table></div>"
+    )
+    return _rendered("text.html.j2", title=title, body=Markup(body))  # noqa: S704 - escaped above
+
+
+def _rendered(name: str, **values: object) -> str:
     environment = jinja2.Environment(autoescape=True, undefined=jinja2.StrictUndefined)
-    source = (files("akunu_lab.pages") / "page.html.j2").read_text(encoding="utf-8")
-    return environment.from_string(source).render(page=page, data=_data)
+    folder = files("akunu_lab.pages")
+    style = Markup((folder / "style.css").read_text(encoding="utf-8"))  # noqa: S704 - our own
+    source = (folder / name).read_text(encoding="utf-8")
+    return environment.from_string(source).render(style=style, **values)
 
 
 def _data(drawn: DrawnPicture) -> str:

@@ -2,8 +2,10 @@
 
 from akunu_lab.machine.costs import CostFigures, SizeCost
 from akunu_lab.machine.facts import published
-from akunu_lab.machine.loading import LoadFigures, MemoryFigures
+from akunu_lab.machine.loading import LoadFigures, MemoryFigures, RacedProduct
+from akunu_lab.machine.metal import TestFigures
 from akunu_lab.machine.parts import PARTS
+from akunu_lab.machine.peers import PeerFigures, PeerSpeed
 from akunu_lab.machine.prefill import PrefillFigures, PrefillLength
 from akunu_lab.machine.privacy import Privacy
 from akunu_lab.machine.replies import ReplyFigures
@@ -63,8 +65,16 @@ def size_cost(rows, cost, pays):
 
 FIGURES = {
     "memory": MemoryFigures(4096, 5 * GB, GB // 2, GB // 10, 22 * GB),
+    "tests": TestFigures(150, 3, finished=True, failed=()),
+    "peers": PeerFigures(48, (
+        PeerSpeed("mlx-lm-plain", "mlx-lm 1.0", 40.0, 500.0, None, None, None),
+        PeerSpeed("llama.cpp-plain", "llama.cpp 11549", 38.0, 450.0, 0.95, 0.9, 1.0),
+    )),
     "start": StartFigures((3.1, 1.4, 1.5)),
-    "load": LoadFigures(0.9),
+    "load": LoadFigures(0.9, (
+        RacedProduct("4 bits, 4096 x 4096: akunu's product for rows 2-8", "rows 1 2: MLX 1.00 1.20"),
+        RacedProduct("8 bits, 4096 x 512: MLX's product", "rows 1 2: MLX 1.00 1.10"),
+    )),
     "rows": RowFigures(False, (RowDifference(2, 32, 0, 0.0), RowDifference(5, 30, 30, 0.0125))),
     "costs": CostFigures(
         128, 0.025, 9,
