@@ -1,7 +1,9 @@
 """The programs that `akunu bench compare` runs: what each decodes, and what the command says."""
 
 import json
+import os
 import re
+import subprocess
 import sys
 import threading
 from http.server import BaseHTTPRequestHandler, HTTPServer
@@ -482,3 +484,16 @@ def test_mistakes_of_the_caller(arguments, words):
     code, output = command(*arguments)
     assert code == 2
     assert words in " ".join(output.split())
+
+
+def test_no_module_imports_mlx_before_the_kernels():
+    """In a process of its own, as the programs have."""
+    code = (
+        "import akunu_lab.compare.mlx_lm_arms, akunu_lab.compare.run, akunu_py.cpu; "
+        "print(akunu_py.cpu.load_kernels().reason)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True,
+        env={**os.environ, "AKUNU_CPU": "auto"},
+    )  # fmt: skip
+    assert "before akunu" not in done.stdout
