@@ -7,6 +7,7 @@ import sys
 import mlx.core as mx
 import pytest
 from inside import entries
+from kept_worker import KeptModels, Worker
 from toy_engine import PLAIN
 from turns import run
 
@@ -15,8 +16,6 @@ from akunu_py.models.device import Pressure
 from akunu_py.models.memory_check import PlannedModel, check_memory
 from akunu_py.server.disk_tier import DiskTier
 from akunu_py.server.prefix_cache import PrefixCache
-from akunu_py.server.served_models import ServedModels
-from akunu_py.server.worker import Worker
 from akunu_py.system.errors import MemoryLimitError
 from akunu_py.values.load_options import LoadOptions
 
@@ -63,7 +62,7 @@ def test_other_systems_are_not_asked(monkeypatch, toy):
     monkeypatch.setattr(sys, "platform", "linux")
     assert device.pressure_reader() is None
     device.yield_to_others()
-    models = ServedModels.of(toy, PrefixCache(1 << 26))
+    models = KeptModels(toy, PrefixCache(1 << 26))
     models.relieve()
     assert models.tidy_in() is None
 
@@ -87,7 +86,7 @@ def test_an_engine_gives_buffers_back_and_then_refuses(mac, toy, tiny_gguf):
 
 def serving(mac, toy, cache):
     """A worker with four conversations in its cache."""
-    models = ServedModels.of(toy, cache)
+    models = KeptModels(toy, cache)
     models._clock = lambda: mac.now
     worker = Worker(models, parallel=2)
     for text in TEXTS:
