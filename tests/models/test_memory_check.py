@@ -20,6 +20,7 @@ from akunu_py.models.memory_check import (
     check_memory,
     memory_parts,
 )
+from akunu_py.models.passes.plan import PassRows
 from akunu_py.models.requirements import requirements
 from akunu_py.values.load_options import EngineOptions
 
@@ -141,13 +142,14 @@ def test_the_estimate_holds_for_passes_that_replies_share(tmp_path):
     with Engine.load(path) as engine:
         forward = engine.joined_passes()
         caches = [engine.lane().session.rows.caches for _ in range(8)]
-        rows = [mx.full(65, 5)] * len(caches)
+        parts = [PassRows(mx.full(65, 5), own) for own in caches]
         # The caches then have room for further rows.
-        mx.eval(forward(rows, caches))
+        mx.eval(forward(parts))
         mx.clear_cache()
         before = mx.get_active_memory()
         mx.reset_peak_memory()
-        mx.eval([mx.softmax(one.astype(mx.float32), axis=-1) for one in forward(rows, caches)])
+        parts = [PassRows(mx.full(65, 5), own) for own in caches]
+        mx.eval([mx.softmax(one.astype(mx.float32), axis=-1) for one in forward(parts)])
         peak = mx.get_peak_memory() - before
     foreseen = needs.working_bytes(130, replies=8)
     assert 0.6 * foreseen < peak < 1.4 * foreseen
