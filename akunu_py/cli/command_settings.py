@@ -308,7 +308,7 @@ def _check_key(
             else:
                 return
     raise misfit or ConfigError(
-        f"{place} is not an option of {owner}.{nearest(key, known)}{without_laboratory()}"
+        without_laboratory(f"{place} is not an option of {owner}.{nearest(key, known)}")
     )
 
 

@@ -351,7 +351,7 @@ def _explained(error: click.NoSuchOption) -> click.UsageError:
     if any(option in parameter.opts for parameter in root.command.params):
         return click.UsageError(f"type: {root.command_path} {option}", context)
     if drafts(context.command):
-        return click.UsageError(f"{error.format_message()}{without_laboratory()}", context)
+        return click.UsageError(without_laboratory(error.format_message()), context)
     return error
 
 

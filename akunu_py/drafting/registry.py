@@ -127,10 +127,8 @@ class DrafterKind:
         if own is not None:
             return own
         names = DrafterKind.names()
-        raise ConfigError(
-            f"there is no drafter named {name!r}; choose from {', '.join(names)}"
-            f"{_near(name, names)}{without_laboratory()}"
-        )
+        said = f"there is no drafter named {name!r}; choose from {', '.join(names)}"
+        raise ConfigError(without_laboratory(said + _near(name, names)))
 
     @staticmethod
     def names(*needs: Need) -> tuple[str, ...]:
@@ -303,10 +301,8 @@ def _with_options(name: str, setup: DrafterSetup) -> tuple[DrafterKind, DrafterS
 
 
 def _unknown(option: str) -> str:
-    return (
-        f"{option} is no option of a drafter or verifier that is installed"
-        f"{_near(option, draft_options())}{without_laboratory()}"
-    )
+    said = f"{option} is no option of a drafter or verifier that is installed"
+    return without_laboratory(said + _near(option, draft_options()))
 
 
 def _near(name: str, known: Iterable[str]) -> str:

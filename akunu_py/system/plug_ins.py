@@ -50,8 +50,9 @@ def forget_plug_ins() -> None:
     load_plug_in.cache_clear()
 
 
-def without_laboratory() -> str:
-    """Return where the methods of the papers are, for messages; "" if they are installed."""
+def without_laboratory(said: str) -> str:
+    """Return a message, and behind it where the methods of the papers are if they are missing."""
     if importlib.util.find_spec("akunu_lab") is not None:
-        return ""
-    return "; the methods of papers are in akunu's laboratory (pip install ./lab in a checkout)"
+        return said
+    where = "the methods of papers are in akunu's laboratory (pip install ./lab in a checkout)"
+    return f"{said.removesuffix('.')}; {where}"
