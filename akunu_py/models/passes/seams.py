@@ -83,14 +83,15 @@ def install(model: nn.Module) -> bool:
     holders: list[Any] = [sys.modules[name] for name in {kind.__module__ for kind in classes}]
     found: set[tuple[str, str]] = set()
     for holder in (*holders, *classes):
-        file = _file(holder)
+        # A class of akunu's own is known by mlx-lm's that it derives from.
+        files = {_file(kind) for kind in getattr(holder, "__mro__", (holder,))}
         for name, function in list(vars(holder).items()):
             if not inspect.isfunction(function):
                 continue
             qualified = f"{holder.__name__}.{name}"
-            found |= {(file, name), (file, qualified)}
+            found |= {(file, known) for file in files for known in (name, qualified)}
             if function not in _wrapped:
-                wrapped = _wrapper(function, name, qualified, file)
+                wrapped = _wrapper(function, name, qualified, files)
                 if wrapped is not None:
                     _wrapped.add(wrapped)
                     setattr(holder, name, wrapped)
@@ -122,19 +123,21 @@ def _check(model: type, classes: Collection[type], found: Collection[tuple[str, 
 
 
 def _wrapper(
-    function: Callable[..., Any], name: str, qualified: str, file: str
+    function: Callable[..., Any], name: str, qualified: str, files: set[str]
 ) -> Callable[..., Any] | None:
     if name == ATTENTION:
         return _attention(function)
-    if (qualified, file) == ("Conv1d.__call__", "convolution"):
+    if qualified == "Conv1d.__call__" and "convolution" in files:
         return _window(function)
-    if name == "__call__" and f"{file}.{qualified}".removesuffix(".__call__") in OWN_ATTENTION:
+    own = qualified.removesuffix(".__call__")
+    if not OWN_ATTENTION.isdisjoint(f"{file}.{own}" for file in files):
         return _own_attention(function)
-    if (file, qualified) == ("gemma2", "Attention.__call__"):
+    if qualified == "Attention.__call__" and "gemma2" in files:
         return _capped_attention(function)
     # A name that two have is of a file; others are known wherever they are.
-    kinds = [(files, kind) for known, files, kind in STEPS if known in {name, qualified}]
-    kind = next((kind for files, kind in kinds if len(kinds) == 1 or file in files.split()), None)
+    kinds = [(of, kind) for known, of, kind in STEPS if known in {name, qualified}]
+    here = (kind for of, kind in kinds if len(kinds) == 1 or not files.isdisjoint(of.split()))
+    kind = next(here, None)
     if kind is None:
         return None
     return _step(_CHANGED[name](function) if name in _CHANGED else function, kind)
@@ -258,7 +261,8 @@ def _step(function: Callable[..., Any], kind: Step) -> Callable[..., Any]:
         made: list[Any] = []
         for number, part in enumerate(plan.parts):
             own = {name: pieces[number] for name, pieces in rows.items()}
-            with part.record:
+            # It may call the function of the class that it derives from.
+            with part.record, open_plan(None):
                 whole = {**given, **own, kind.state: states[number]}
                 made.append(call(whole) if axis else call_rows(whole))
         if not kind.returns:
