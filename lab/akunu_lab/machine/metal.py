@@ -15,7 +15,7 @@ from akunu_lab.machine.report import REPORT_IT, Finding, PartFigures
 _ROOT = Path(__file__).resolve().parents[3]
 """The checkout, where there is one."""
 _FILES = (
-    "tests/models/metal/test_choice.py",
+    "tests/models/metal/test_product_choice.py",
     "tests/models/metal/test_few_rows.py",
     "tests/models/test_bit_equal_rows.py",
     "tests/models/test_quantized_models.py",
