@@ -1,7 +1,6 @@
 """A test whether a row's logits have the same bits whatever else its pass feeds."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
 import mlx.core as mx
 import numpy as np
@@ -14,21 +13,6 @@ MOST_ROWS = (9, 17, 33, 65)
 
 _GROWING = (2, 5, 9, 17, 33)
 """Sizes of successive passes: kernels change between them (MLX has separate ones for few rows)."""
-
-
-@dataclass(frozen=True, slots=True)
-class RowDifference:
-    """A text fed in passes of one size, compared with the same text fed row by row."""
-
-    rows: int
-    compared: int
-    """Rows of the text in whole passes of that size."""
-
-    different: int
-    """Compared rows whose logits differ in some bit."""
-
-    largest: float
-    """The largest difference of a logit; not finite if one of the logits is not."""
 
 
 def rows_bit_equal(new_rows: Callable[[], CachedRows], vocabulary_size: int, most: int) -> bool:
@@ -45,32 +29,6 @@ def rows_bit_equal(new_rows: Callable[[], CachedRows], vocabulary_size: int, mos
         _logits(new_rows(), tokens, sizes).tobytes() == alone
         for sizes in ((most,), (*_GROWING, most))
     )
-
-
-def row_differences(
-    new_rows: Callable[[], CachedRows], vocabulary_size: int, context: int, sizes: Sequence[int]
-) -> tuple[RowDifference, ...]:
-    """Return how passes of each size differ from passes over one position.
-
-    Sizes beyond the context are left out. A difference stays in the caches, so later rows differ as
-    well. Feeds a text of as many tokens as the largest size once for each size.
-    """
-    sizes = [size for size in sizes if 1 < size <= context]
-    if not sizes:
-        return ()
-    tokens = varied(max(sizes), vocabulary_size)
-    alone = _logits(new_rows(), tokens, (1,) * len(tokens))
-    found: list[RowDifference] = []
-    for size in sizes:
-        whole = len(tokens) // size
-        rows = _logits(new_rows(), tokens, (size,) * whole)
-        expected = alone[: len(rows)]
-        bits = zip(rows, expected, strict=True)
-        different = sum(row.tobytes() != one.tobytes() for row, one in bits)
-        with np.errstate(invalid="ignore"):
-            largest = float(np.abs(rows - expected).max()) if different else 0.0
-        found.append(RowDifference(size, len(rows), different, largest))
-    return tuple(found)
 
 
 def _logits(rows: CachedRows, tokens: list[int], sizes: Sequence[int]) -> np.ndarray:

@@ -24,7 +24,7 @@ from akunu_py.models.device import ReplyFrame, replies_stream
 from akunu_py.models.hidden_states import HandedStates, SessionRows
 from akunu_py.models.load_steps import Steps, model_digest
 from akunu_py.models.passes.plan import Asked
-from akunu_py.models.row_bits import RowDifference, row_differences, rows_bit_equal
+from akunu_py.models.row_bits import rows_bit_equal
 from akunu_py.models.row_choices import ConstrainedChoices, PendingChoice, RowChoices, Scoring
 from akunu_py.models.row_file import Layout, describe_rows, read_rows
 from akunu_py.models.traffic import MemoryTraffic, memory_traffic
@@ -554,13 +554,6 @@ class Session(Target):
             if held and not rows_bit_equal(lambda: rows.copy(held), size, most):
                 return 0
         return held + most
-
-    def row_differences(self, sizes: Sequence[int]) -> tuple[RowDifference, ...]:
-        """Return how the rows of passes of these sizes differ from rows fed one at a time."""
-        with mx.stream(self.stream):
-            return row_differences(
-                lambda: self._new_rows(self._rows.model), self.vocabulary_size, self.context, sizes
-            )
 
     def memory_traffic(self) -> MemoryTraffic:
         """Return the bytes a plain step reads, and the measured speed of memory; takes a second."""

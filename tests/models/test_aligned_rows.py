@@ -170,32 +170,6 @@ def test_after_an_interrupted_pass_everything_is_fed_again():
     assert mx.array_equal(rows.feed(mx.array([3])), fresh.feed(mx.array([3])))
 
 
-def test_the_sizes_whose_rows_differ_are_found():
-    session = Session(ShapedKernels(tiny(), alike=5), context=100)
-    found = {item.rows: item for item in session.row_differences((1, 2, 5, 8, 200))}
-    # A pass over one row is what others are compared with; 200 rows do not fit.
-    assert list(found) == [2, 5, 8]
-    assert [found[size].compared for size in found] == [8, 5, 8]
-    assert (found[2].different, found[2].largest) == (0, 0.0)
-    assert (found[5].different, found[5].largest) == (0, 0.0)
-    assert found[8].different == 8
-    assert found[8].largest > 0.01
-    plain = Session(tiny(), context=100).row_differences((2, 33))
-    assert [(item.compared, item.different) for item in plain] == [(32, 0), (33, 0)]
-    assert Session(tiny(), context=100).row_differences((1,)) == ()
-
-
-def test_rows_that_are_no_numbers_differ_by_no_number():
-    class Overflowing(ShapedKernels):
-        def __call__(self, inputs, cache):
-            logits = self.inner(inputs, cache=cache)
-            return logits * float("inf") if inputs.shape[1] > 1 else logits
-
-    (found,) = Session(Overflowing(tiny()), context=100).row_differences((4,))
-    assert found.different == 4
-    assert not np.isfinite(found.largest)
-
-
 @pytest.fixture(scope="module")
 def reproducible(tiny_gguf):
     with Engine.load(tiny_gguf, reproducible=True) as engine:
