@@ -129,6 +129,11 @@ class Pressure(IntEnum):
     CRITICAL = 4
 
 
+def free_buffers() -> None:
+    """Give memory back that MLX keeps for later arrays."""
+    mx.clear_cache()
+
+
 def pressure_reader() -> Callable[[], Pressure] | None:
     """Return what reads the pressure; None on systems that do not tell it."""
     if sys.platform != "darwin":

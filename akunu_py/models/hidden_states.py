@@ -53,9 +53,13 @@ class StateTap:
         # Those behind are of a pass that failed.
         self._found[place:] = [normed if self._normed else x]
         if len(self._found) == len(self._places):
-            states = mx.concatenate(self._found, axis=-1)
+            self.states = mx.concatenate(self._found, axis=-1)
+            texts, rows = self.states.shape[:2]
             # Rows of a pass may be a batch of texts of one row each; those of training are longer.
-            self.states = states.swapaxes(0, 1) if states.shape[1] == 1 else states
+            if texts > 1 and rows == 1:
+                self.states = self.states.swapaxes(0, 1)
+                # The thread that reads them may be another, which cannot use this one's stream.
+                mx.async_eval(self.states)  # type: ignore[no-untyped-call]
             self._found = []
 
 

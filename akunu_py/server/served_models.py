@@ -18,13 +18,11 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
-import mlx.core as mx
-
 from akunu_py.decoding.shared_passes import SharedPasses
 from akunu_py.drafting import AutoState, vocabulary_fingerprint
 from akunu_py.engine.engine import Engine
 from akunu_py.engine.lane import Lane
-from akunu_py.models.device import Pressure, pressure_reader
+from akunu_py.models.device import Pressure, free_buffers, pressure_reader
 from akunu_py.models.load_steps import Steps, finish
 from akunu_py.models.memory_check import available_memory
 from akunu_py.server.backend import ServedModel
@@ -308,7 +306,7 @@ class ServedModels:
                 pass
             while self.cache_bytes > kept and resident.cache.drop_one():
                 pass
-        mx.clear_cache()
+        free_buffers()
         dropped = (before - self.cache_bytes) / 1e6
         _log.info("macOS is short of memory: %.0f MB of cached rows were dropped", dropped)
 

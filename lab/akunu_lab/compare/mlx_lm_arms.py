@@ -3,7 +3,6 @@
 from collections.abc import Sequence
 
 from akunu_lab.compare.arm import ComparedModel, Program, Skipped
-from akunu_lab.compare.drafted_loop import DraftedArm
 from akunu_py.api import Arm, Engine, MlxLmArm, load_tokenizer
 
 PLAIN = "mlx-lm-plain"
@@ -16,6 +15,8 @@ _NUM_DRAFT_TOKENS = 2
 def make_arms(subject: ComparedModel) -> Sequence[Arm | Skipped]:
     """Return the plain arm, and the arm with the draft model if there is one."""
     engine, skipped = _load(subject)
+    from akunu_lab.compare.drafted_loop import DraftedArm  # MLX, behind akunu and its kernels
+
     weights = f"{engine.description.weights} weights as akunu loads them"
     plain = MlxLmArm(
         PLAIN, engine, max_tokens=subject.max_tokens, end_ids=subject.end_ids,

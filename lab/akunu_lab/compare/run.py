@@ -5,8 +5,6 @@ from dataclasses import dataclass
 from statistics import median_low
 from typing import Literal
 
-import mlx.core as mx
-
 from akunu_lab.compare.arm import ComparedModel, Skipped
 from akunu_lab.compare.llama_cpp_arms import LLAMA_CPP
 from akunu_lab.compare.mlx_lm_arms import MLX_LM
@@ -85,6 +83,8 @@ def run_compare(
 
     Raises ConfigError if no prompt can be used, for an unknown drafter, and for an unusable store.
     """
+    import mlx.core as mx  # behind akunu, or it would compute without akunu's kernels
+
     check_drafters(options.drafters)
     items, unfit = Item.encoded(prompts, engine.tokenizer, engine.context, room=options.max_tokens)
     if not items:
