@@ -11,25 +11,10 @@ from akunu_py.engine.engine import Engine
 from akunu_py.models.cached_rows import BLOCK_ROWS
 from akunu_py.models.device import may_choose_products
 from akunu_py.models.pass_times import PassTimes
+from akunu_py.values.cost_curve import CostCurve
 
 _STRIDE = 7919
 """A prime step between ids, so that they are far apart as in a text."""
-
-
-def least_confidence(cost: float, size: int) -> float | None:
-    """Return the least probability of each token at which a whole draft pays; None: it never does.
-
-    With probability p for each, a draft of n gains p + ... + p^n tokens and costs C(1 + n) - 1
-    plain steps; a step of plain decoding gains one token. `cost` is C(1 + size).
-    """
-    if size < 1 or cost - 1 >= size:
-        return None
-    low, high = 0.0, 1.0
-    for _ in range(40):
-        middle = (low + high) / 2
-        brings = sum(middle**index for index in range(1, size + 1))
-        low, high = (low, middle) if brings > cost - 1 else (middle, high)
-    return high
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +31,7 @@ class Tuning:
     def least_confidence(self, size: int) -> float | None:
         """Return the least probability of each token at which a whole draft pays; None: never."""
         cost = self.times.costs.get(size + 1)
-        return None if cost is None else least_confidence(cost, size)
+        return None if cost is None else CostCurve.least_confidence(cost, size)
 
     def least_confidence_up_to(self, size: int) -> float | None:
         """Return the least confidence at which some draft of at most `size` tokens pays."""

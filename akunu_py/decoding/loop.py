@@ -5,8 +5,8 @@ first token, a plain step and a step with a draft the same case: between steps t
 holds every committed token except the last.
 
 Drafts are verified by the target's own choices, or by a plug-in's rule. A package offers a rule as
-an entry point of the group "akunu.verifiers". Its name is a value of `GenerationConfig.verifier`;
-its object is a function of the reply's configuration and seed that returns a `Verifier`.
+an entry point of the group "akunu.verifiers": a subclass of `VerifierOptions`, whose `make` returns
+a `Verifier`. Replies that have one of its options are verified by it.
 """
 
 import time

@@ -159,7 +159,7 @@ def yield_to_others() -> None:
     read = pressure_reader()
     pressure = Pressure.NORMAL if read is None else read()
     if pressure >= Pressure.WARN:
-        mx.clear_cache()
+        free_buffers()
     if pressure is Pressure.CRITICAL:
         raise MemoryLimitError(
             "macOS says that memory is critically short; close other programs, or take a smaller "

@@ -9,7 +9,7 @@ from mlx_lm.models.cache import KVCache, RotatingKVCache
 
 from akunu_py.models.cache import Cache
 from akunu_py.models.cached_rows import CachedRows
-from akunu_py.models.passes.seams import tap, tapping
+from akunu_py.models.passes.seams import tap, tapping, texts_of_pass
 from akunu_py.models.rollback.parts import rows_in_order
 from akunu_py.protocols import Drafter, Hidden
 from akunu_py.system.errors import ConfigError
@@ -58,8 +58,9 @@ class StateTap:
             # Rows of a pass may be a batch of texts of one row each; those of training are longer.
             if texts > 1 and rows == 1:
                 self.states = self.states.swapaxes(0, 1)
-                # The thread that reads them may be another, which cannot use this one's stream.
-                mx.async_eval(self.states)  # type: ignore[no-untyped-call]
+                if texts_of_pass() == 1:
+                    # The thread that reads on may be another, which cannot use this one's stream.
+                    mx.async_eval(self.states)  # type: ignore[no-untyped-call]
             self._found = []
 
 

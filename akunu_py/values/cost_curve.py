@@ -59,6 +59,22 @@ class CostCurve:
         share = (rows - low) / (high - low)
         return self.points[low] + share * (self.points[high] - self.points[low])
 
+    @staticmethod
+    def least_confidence(cost: float, size: int) -> float | None:
+        """Return the least probability of each token at which a whole draft pays; None: never.
+
+        With probability p for each, a draft of n gains p + ... + p^n tokens and costs C(1 + n) - 1
+        plain steps; a step of plain decoding gains one token. `cost` is C(1 + size).
+        """
+        if size < 1 or cost - 1 >= size:
+            return None
+        low, high = 0.0, 1.0
+        for _ in range(40):
+            middle = (low + high) / 2
+            brings = sum(middle**index for index in range(1, size + 1))
+            low, high = (low, middle) if brings > cost - 1 else (middle, high)
+        return high
+
     def share(self, low: int, rows: int, high: int) -> float:
         """Return where measured costs of `rows` positions lie between those of `low` and `high`.
 

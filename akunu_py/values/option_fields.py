@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Generic, Literal, TypedDict, TypeVar, Unpack, overload
 
-from akunu_py.system.errors import ConfigError
+from akunu_py.system.errors import ConfigError, ContractError
 
 _T = TypeVar("_T")
 
@@ -280,8 +280,14 @@ def option(
 
     If the default is None, None is also a valid value.
     """
-    if not isinstance(kind, Kind):
-        kind = Choice(kind) if isinstance(kind, tuple) else _TYPES[kind]
+    if isinstance(kind, tuple):
+        kind = Choice(kind)
+    elif not isinstance(kind, Kind):
+        if kind not in _TYPES:
+            raise ContractError(
+                f"an option of {kind!r}; give a Number, a Count, names, bool or Path"
+            )
+        kind = _TYPES[kind]
     declared = {
         "default": default, "kind": kind, "help": help,
         "metavar": "", "group": "", "heading": "", "words": "", "rare": False,

@@ -4,6 +4,7 @@ The mutants that these tests kill are listed in test_head_drafts.py.
 """
 
 import random
+import threading
 
 import mlx.core as mx
 import numpy as np
@@ -255,6 +256,21 @@ def test_the_states_between_layers(name, monkeypatch):
         model(mx.concatenate([tokens, tokens]))
     assert tap.states.shape == (2, *expected.shape[1:])
     assert [layer.input_layernorm for layer in model.layers] == norms
+
+
+def test_states_of_a_batch_can_be_read_in_another_thread():
+    """Those of a tree: one row a text. A stream is one thread's."""
+    model = build_family("llama")
+    tap = StateTap(model, "raw")
+
+    def build():
+        with mx.stream(mx.new_stream(mx.default_device())), tap.listening():
+            model(mx.array([[1], [2], [3]]))
+
+    builder = threading.Thread(target=build)
+    builder.start()
+    builder.join()
+    assert np.array(tap.states).shape[:2] == (1, 3)
 
 
 def test_a_pass_that_fails_between_layers():

@@ -50,7 +50,7 @@ def choose_products(model: nn.Module) -> Steps[tuple[tuple[str, str], ...]]:
     new = [shape for shape in shapes if names[shape] not in found.shapes]
     new.sort(key=lambda shape: -sum(layer.weight.nbytes for layer in shapes[shape]))
     if new:
-        _log.warning("measuring products of few rows on this Mac, once: about a second")
+        _log.warning("measuring products of few rows on this Mac, once for each of their shapes")
     started = time.monotonic()
     for shape in new:
         if time.monotonic() - started > _MOST_S:

@@ -54,14 +54,14 @@ class Latents(Apart):
         return Apart.of(scores, self.caches)
 
 
-class Rows(NamedTuple):
+class PartRows(NamedTuple):
     """Keys, values or a mask of several texts, which a class hands on untouched."""
 
     parts: Sequence[Any]
     caches: "RowsCache"
 
 
-Held = Apart | Rows
+Held = Apart | PartRows
 
 
 class Stepped:
@@ -71,7 +71,7 @@ class Stepped:
         self.parts = parts
 
 
-class Form(NamedTuple):
+class AttentionForm(NamedTuple):
     """How a model's attention computes."""
 
     latent: bool
@@ -97,7 +97,7 @@ class RowsCache:
 
     lengths = left_padding = None
 
-    def __init__(self, plan: PassPlan, parts: Sequence[Any], form: Form) -> None:
+    def __init__(self, plan: PassPlan, parts: Sequence[Any], form: AttentionForm) -> None:
         self.plan, self.parts, self.form = plan, parts, form
         self._alone = len(parts) == 1
         # Now, before a cache takes in rows.
@@ -136,7 +136,7 @@ class RowsCache:
                 self.parts, **{**options, "return_array": True}
             )
             return None
-        return Rows(self.plan.masks(self.parts, **options), self)
+        return PartRows(self.plan.masks(self.parts, **options), self)
 
     def seen(self, mask: mx.array | None) -> Apart | None:
         """Return a mask of one text, as its rows in a batch take it."""
@@ -164,10 +164,10 @@ class RowsCache:
             sizes = zip(parts, self.plan.sizes, strict=True)
             parts = [mx.broadcast_to(part, (size, *part.shape[1:])) for part, size in sizes]
         if not self._alone:
-            return Latents.of(parts, self) if self.form.latent else Rows(parts, self)
+            return Latents.of(parts, self) if self.form.latent else PartRows(parts, self)
         (part,) = parts
         if not isinstance(part, mx.array):
-            return Rows(parts, self)
+            return PartRows(parts, self)
         return Apart.of(parts, self, mx.broadcast_to(part, (self.plan.rows, *part.shape[1:])))
 
     def attend(  # noqa: PLR0917 - those of mlx-lm's function
@@ -223,7 +223,7 @@ class RowsCache:
         """Take no note of rows in a padding of batches, which there is none of."""
 
     @staticmethod
-    def standing(plan: PassPlan, layer: Sequence[Any], form: Form) -> "RowsCache":
+    def standing(plan: PassPlan, layer: Sequence[Any], form: AttentionForm) -> "RowsCache":
         """Return what stands for one layer's cache of every text."""
         kind = RowsStates if isinstance(layer[0], ArraysCache) else RowsCache
         return kind(plan, layer, form)
@@ -232,7 +232,7 @@ class RowsCache:
 class RowsStates(RowsCache, ArraysCache):  # type: ignore[misc]
     """Stands for states; some models ask for the class."""
 
-    def __init__(self, plan: PassPlan, parts: Sequence[Any], form: Form) -> None:
+    def __init__(self, plan: PassPlan, parts: Sequence[Any], form: AttentionForm) -> None:
         super().__init__(plan, parts, form)
         self._given = [list(part.cache) for part in parts]
 

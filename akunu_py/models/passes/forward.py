@@ -10,7 +10,7 @@ from mlx import nn
 from akunu_py.cpu.blas import fit_threads
 from akunu_py.models.cache import LATENT_LAYERS
 from akunu_py.models.passes import trials
-from akunu_py.models.passes.caches import Form, RowsCache
+from akunu_py.models.passes.caches import AttentionForm, RowsCache
 from akunu_py.models.passes.plan import PassPlan
 from akunu_py.models.passes.seams import install, open_plan
 
@@ -29,7 +29,7 @@ class Forward:
         # Not held: whoever has the model has its passes.
         self._model = weakref.ref(model)
         parts = model.modules()
-        self._form = Form(
+        self._form = AttentionForm(
             latent=any(isinstance(part, LATENT_LAYERS) for part in parts),
             own=install(model),
         )

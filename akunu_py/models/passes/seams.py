@@ -73,6 +73,12 @@ def _plan() -> PassPlan | None:
     return getattr(_open, "plan", None)
 
 
+def texts_of_pass() -> int:
+    """Return the number of texts whose rows are in the pass that this thread builds."""
+    plan = _plan()
+    return 1 if plan is None else len(plan.parts)
+
+
 def install(model: nn.Module) -> bool:
     """Wrap what the model's classes call, once for each module and class.
 

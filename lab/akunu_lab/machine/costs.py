@@ -8,7 +8,7 @@ import numpy as np
 
 from akunu_lab.machine.planning import FEWEST_ROUNDS, CannotBeMeasuredError, PartRun, Subject
 from akunu_lab.machine.report import PartFigures
-from akunu_py.api import ContextOverflowError, Ratio
+from akunu_py.api import ContextOverflowError, CostCurve, Ratio
 
 _CONTEXT_TOKENS = 128
 _STRIDE = 7919
@@ -56,26 +56,10 @@ class SizeCost:
                 len(taken),
             )
         pays = [
-            None if cost is None else least_confidence(cost, rows - 1)
+            None if cost is None else CostCurve.least_confidence(cost, rows - 1)
             for cost in (found.ratio, found.low, found.high)
         ]
         return cls(rows, float(np.median(taken)), found.ratio, found.low, found.high, *pays)
-
-
-def least_confidence(cost: float, size: int) -> float | None:
-    """Return the least probability of each token at which a whole draft pays; None: it never does.
-
-    With probability p for each, a draft of n gains p + ... + p^n tokens and costs C(1 + n) - 1
-    plain steps; a step of plain decoding gains one token. `cost` is C(1 + size).
-    """
-    if size < 1 or cost - 1 >= size:
-        return None
-    low, high = 0.0, 1.0
-    for _ in range(40):
-        middle = (low + high) / 2
-        brings = sum(middle**index for index in range(1, size + 1))
-        low, high = (low, middle) if brings > cost - 1 else (middle, high)
-    return high
 
 
 def _probability(least: float | None) -> str:

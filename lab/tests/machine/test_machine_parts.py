@@ -12,7 +12,7 @@ from machine_reports import MODEL
 from msgspec.structs import replace as replace_fields
 
 from akunu_lab.machine import loading, planning, prefill, replies, rows, speed, start
-from akunu_lab.machine.costs import SizeCost, least_confidence, measure_costs
+from akunu_lab.machine.costs import SizeCost, measure_costs
 from akunu_lab.machine.loading import measure_load, measure_memory
 from akunu_lab.machine.planning import (
     CannotBeMeasuredError,
@@ -27,6 +27,7 @@ from akunu_lab.machine.rows import measure_rows
 from akunu_lab.machine.speed import measure_speed
 from akunu_lab.machine.start import NoFirstTokenError, first_token_s, measure_start
 from akunu_py.api import ArmFigures, ConfigError, Engine, Prompt
+from akunu_py.values.cost_curve import CostCurve
 
 SLOW = ModelPace(step_s=0.3, prefill_s_per_token=0.01, prompt_tokens=100)
 FAST = ModelPace(step_s=0.01, prefill_s_per_token=0.0005, prompt_tokens=200)
@@ -248,7 +249,7 @@ def test_the_interval_of_a_cost():
     found = SizeCost.of(5, [0.02 * factor for factor in slow], plain)
     assert (found.cost, found.pass_s) == (2.0, 0.02)
     assert found.low <= 2.0 <= found.high
-    assert found.pays_from == least_confidence(2.0, 4)
+    assert found.pays_from == CostCurve.least_confidence(2.0, 4)
     assert SizeCost.of(5, [0.02] * 4, plain[:8]).cost is None
 
 
@@ -256,7 +257,7 @@ def test_the_interval_of_a_cost():
     ("cost", "size", "least"), [(1.5, 1, 0.5), (1.75, 2, 0.5), (2.0, 1, None), (1.0, 0, None)]
 )
 def test_from_when_drafts_pay(cost, size, least):
-    assert least_confidence(cost, size) == (least and pytest.approx(least))
+    assert CostCurve.least_confidence(cost, size) == (least and pytest.approx(least))
 
 
 @pytest.mark.parametrize(("temperature", "reproducible"), [(0.0, False), (0.8, False), (0.0, True)])
