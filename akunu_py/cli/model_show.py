@@ -9,14 +9,13 @@ import click
 
 from akunu_py.cli import completing
 from akunu_py.cli.command import Command
-from akunu_py.cli.gguf_header import describe_header, header_lines
 from akunu_py.cli.input_text import GivenPath
 from akunu_py.cli.terminal import printable
 from akunu_py.model_store.hub import ask_hub, free_bytes, is_offline
 from akunu_py.model_store.hub_cache import cache_folder
 from akunu_py.model_store.names import HubName, choose, find_cached, locate, own_names
 from akunu_py.model_store.repository_files import models_of
-from akunu_py.system.errors import AkunuError, ConfigError, ModelFormatError
+from akunu_py.system.errors import AkunuError, ConfigError
 from akunu_py.system.settings import Settings, load_settings
 from akunu_py.system.shown_text import size_text
 from akunu_py.values.load_options import KVBits, LoadOptions
@@ -50,8 +49,6 @@ _USUAL_CONTEXTS = (4096, 32_768)
     metavar="N",
     help="Show how the model would be split over N machines, and what each needs.",
 )
-@click.option("--metadata", is_flag=True, help="Show the header of a GGUF file instead.")
-@click.option("--tensors", is_flag=True, help="Show the header with every tensor.")
 @click.option("--json", "as_json", is_flag=True, help="Print one line of JSON.")
 def show(  # noqa: PLR0917 - click passes by name
     name: str | None,
@@ -59,8 +56,6 @@ def show(  # noqa: PLR0917 - click passes by name
     kv_start: int,
     adapter: str | None,
     ranks: int | None,
-    metadata: bool,
-    tensors: bool,
     as_json: bool,
 ) -> None:
     """Show the model NAME: what it is, how it is stored, what it needs and what it can do.
@@ -69,38 +64,20 @@ def show(  # noqa: PLR0917 - click passes by name
     Without a NAME, it is the model that commands take by default. For a model that is not on this
     machine, the hub is asked for names and sizes, and nothing is fetched.
 
-    The header of a GGUF file has its quantization and metadata. It is also shown where akunu cannot
-    run the model, followed by the reason.
-
     \b
     Examples:
       akunu models show
-      akunu models show model.gguf --tensors
-      akunu models show hf:unsloth/Qwen3-0.6B-GGUF:Q4_K_M --context 32768
+      akunu models show model.gguf --context 2048
+      akunu models show hf:unsloth/Qwen3-0.6B-GGUF:Q4_K_M
       akunu models show model.gguf --ranks 2
     """  # noqa: D301 - \b keeps click from wrapping the examples
-    if metadata or tensors:
-        options = {"--context": context, "--adapter": adapter, "--ranks": ranks}
-        if given := next((key for key, value in options.items() if value is not None), None):
-            raise click.UsageError(f"{given} is about memory; leave out --metadata or --tensors")
-        path = _local_path(name)
-        if path.is_dir():
-            raise ConfigError(f"{path} is a folder, and only GGUF files have such a header")
-        _print(describe_header(path, tensors=tensors), header_lines, as_json=as_json)
-        return
-
     if name is not None and (record := remote_model(name, load_settings())) is not None:
         _print(record, remote_lines, as_json=as_json)
         return
     path = _local_path(name)
-    try:
-        record = describe_model(path, context, kv_start, adapter)
-        if ranks is not None:
-            record["ranks"] = describe_ranks(path, ranks, context, adapter)
-    except ModelFormatError:
-        if not as_json and not path.is_dir():
-            _print(describe_header(path, tensors=False), header_lines, as_json=False)
-        raise
+    record = describe_model(path, context, kv_start, adapter)
+    if ranks is not None:
+        record["ranks"] = describe_ranks(path, ranks, context, adapter)
     _print(record, _lines, as_json=as_json)
 
 

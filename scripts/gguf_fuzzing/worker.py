@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING
 
 import mlx.core as mx
 
-from akunu_py.cli import gguf_header
 from akunu_py.gguf.reader import GGUFFile
 from akunu_py.models.load import LoadedModel, LoadOptions, load_model
 from akunu_py.system.errors import AkunuError, ConfigError
@@ -98,10 +97,6 @@ def _stages(path: Path, index: int) -> Iterator[str]:
         for name, tensor in file.tensors.items():
             if file.tensor_bytes(name).nbytes != tensor.nbytes:
                 raise AssertionError(f"the bytes of {name!r} are not as many as it says")
-        yield "header"
-        record = gguf_header.describe(file)
-        json.dumps(record, allow_nan=False)
-        list(gguf_header.header_lines(record))
         # A model that akunu refuses may still have a sound vocabulary, so each is tried.
         refusal: AkunuError | None = None
         yield "tokenizer"

@@ -105,7 +105,7 @@ def test_a_reader_that_has_seen_enough(default_model):
 @pytest.mark.parametrize(
     "arguments",
     [
-        ["--help"], ["models", "show", "MODEL", "--tensors"],
+        ["--help"], ["models", "show", "MODEL"],
         pytest.param(["config", "show"], marks=pytest.mark.slow),
     ],
 )  # fmt: skip

@@ -70,17 +70,6 @@ def test_show_counts_with_the_form_that_will_be_taken(hub_cache, model, monkeypa
     assert (found["fits"], found["fitted_weights"], found["total_bytes"]) == (False, True, fitted)
 
 
-def test_info_has_the_bits_of_both_forms(model):
-    assert (
-        "9 bits a weight in memory, 7 with exact-weights false"
-        in run("models", "show", model, "--metadata").stdout
-    )
-    record = json.loads(run("models", "show", model, "--metadata", "--json").stdout)
-    kinds = {group["type"]: group for group in record["quantization"]}
-    assert (kinds["IQ4_XS"]["exact_bits"], kinds["IQ4_XS"]["fitted_bits"]) == (9, 7)
-    assert "exact_bits" not in kinds["F32"]
-
-
 def test_convert_keeps_weights_exact_unless_told(model, tmp_path):
     kind = ("--compute-type", "float32")
     run("models", "convert", model, tmp_path / "exact", *kind)
