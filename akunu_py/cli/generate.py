@@ -29,8 +29,7 @@ from akunu_py.cli.prompt_file import PromptFile, prompt_file_options
 from akunu_py.cli.ranks import is_follower, on_ranks
 from akunu_py.cli.reply_options import generation_options, showing_options, value_sources
 from akunu_py.cli.reply_view import ReplyView, make_view
-from akunu_py.cli.step_trace import StepTrace
-from akunu_py.cli.terminal import prompt_progress, show, statistics_line
+from akunu_py.cli.terminal import prompt_progress
 from akunu_py.cli.verbosity import hold_log, is_quiet
 
 if TYPE_CHECKING:
@@ -51,10 +50,6 @@ if TYPE_CHECKING:
 @option("--system", also=["--system-prompt"], help="A system message for the chat template.")
 @option("--raw", is_flag=True, help="Continue the prompt without a chat template.")
 @option("--json", "as_json", is_flag=True, help="Print one line of JSON instead of text.")
-@option(
-    "--trace", is_flag=True, group="Output",
-    help="Print each step: what was drafted, what became of it, and why.",
-)  # fmt: skip
 @prompt_file_options
 @setting("trace_category", metavar="NAME", default="generate", help="Of a line in the trace file.")
 @generation_options
@@ -69,7 +64,6 @@ def generate(  # noqa: PLR0917 - click passes by name
     system: str | None,
     raw: bool,
     as_json: bool,
-    trace: bool,
     prompt_file: PromptFile | None,
     trace_file: Path | None,
     trace_category: str,
@@ -88,7 +82,7 @@ def generate(  # noqa: PLR0917 - click passes by name
     \b
     Examples:
       akunu generate "Who are you?"
-      akunu generate model.gguf "Who are you?" --trace
+      akunu generate model.gguf "Who are you?"
       akunu generate model.gguf --raw -p "def fibonacci(n):" --max-tokens 64
       akunu generate --file question.txt --temperature 0.7 --json
       akunu generate "Is a whale a fish?" --choice yes --choice no
@@ -113,10 +107,6 @@ def generate(  # noqa: PLR0917 - click passes by name
         check_text("--system", system)
     if raw and system is not None:
         raise click.UsageError("--system needs the chat template; leave out --raw or --system")
-    if trace and as_json:
-        raise click.UsageError(
-            "give either --trace or --json; the setting trace-file writes steps as JSON"
-        )
     if model is not None and model_option is None:
         # Before a prompt is asked for, which would not mend a name that is misspelt.
         asked = None if prompted else " ".join(word for word in words if word != "-")
@@ -143,9 +133,7 @@ def generate(  # noqa: PLR0917 - click passes by name
             return
 
         if as_json:
-            view: AbstractContextManager[ReplyView | StepTrace | None] = nullcontext()
-        elif trace:
-            view = StepTrace(lambda ids: tokenizer.decode(ids, with_control=True))
+            view: AbstractContextManager[ReplyView | None] = nullcontext()
         else:
             # What continues a prompt is not a text of its own.
             view = make_view(plain=plain or raw, stream=sys.stdout, reasoning=reasoning)
@@ -153,8 +141,6 @@ def generate(  # noqa: PLR0917 - click passes by name
         assert reply.result is not None  # noqa: S101 - the last event carries the result
         if as_json:
             click.echo(json.dumps(_record(reply.result)))
-        elif trace:
-            show(statistics_line(reply.result) + "\n")
         if reply.result.finish_reason == "length" and not is_quiet():
             click.echo(_cut(reply.result, engine.context), err=True)
         if reply.result.constraint_met is False and not is_quiet():
@@ -229,7 +215,7 @@ def _reply(
     config: "GenerationConfig",
     *,
     raw: bool,
-    view: "AbstractContextManager[ReplyView | StepTrace | None]",
+    view: "AbstractContextManager[ReplyView | None]",
 ) -> "ReplyStream":
     """Make a reply to its end; its view is fed with its events."""
     with prompt_progress() as progress:

@@ -40,9 +40,7 @@ _OPTIONS = (
     ),
 )  # fmt: skip
 
-_OF_ONE_REPLY = {
-    "prompt": "--prompt", "path": "--file", "as_json": "--json", "trace": "--trace",
-}  # fmt: skip
+_OF_ONE_REPLY = {"prompt": "--prompt", "path": "--file", "as_json": "--json"}
 
 
 def prompt_file_options(function: Callable[..., Any]) -> Callable[..., Any]:

@@ -65,12 +65,6 @@ def fitted(line: str, indent: int = 0) -> str:
     return wrapped(line, shutil.get_terminal_size().columns, indent)
 
 
-def show(text: str) -> None:
-    """Print a piece of a reply at once."""
-    sys.stdout.write(printable(text))
-    sys.stdout.flush()
-
-
 @contextlib.contextmanager
 def prompt_progress(
     words: str = "reading", unit: str = "tokens"

@@ -110,7 +110,6 @@ def test_sampling_options_reach_the_engine(tiny_gguf):
             "the folder /no/such/folder for the trace file does not exist",
         ),
         (["-p", "x", "AKUNU_TRACE_FILE=" + "n" * 300], "cannot be written"),
-        (["-p", "x", "--trace", "--json"], "either --trace or --json"),
         (["-p", "x", "AKUNU_MEMORY=/dev/null"], "is a file"),
         (["-p", "x", "--lenience", "0.3", "-t", "0.8"], "set --draft-sampling to 'rejection'"),
         (["-p", "x", "--lenience", "0"], "--lenience is 0"),

@@ -168,7 +168,6 @@ def test_a_bad_line_is_named_before_a_model_is_loaded(files, line, message):
         (("BOTH", "-p", "x"), "--prompt is for one reply"),
         (("BOTH", "-f", "x"), "--file is for one reply"),
         (("BOTH", "--json"), "--json is for one reply"),
-        (("BOTH", "--trace"), "--trace is for one reply"),
         (("BOTH", "who are you"), "give either a prompt or --prompts"),
         (("BOTH", "-"), "give either a prompt or --prompts"),
         (("BOTH", "--streams", 0), "--streams"),

@@ -84,7 +84,6 @@ class Actions:
         self._note = tools.note
         self._kept = tools.kept
         self.leaving = False  # whether /exit was given
-        self.show_steps = False
         self.show_drafts = False
         self.reasoning: Reasoning = "show"
         self.plain = False
@@ -404,13 +403,6 @@ class Actions:
             raise ConfigError(
                 f"{name} needs a prediction head; begin with --heads own, or --heads PATH"
             )
-
-    def _trace(self, word: str) -> None:
-        if word not in ("", "on", "off"):
-            raise ConfigError(f"give /trace on or off, not {word!r}")
-        if word:
-            self.show_steps = word == "on"
-        self._note(f"replies are shown {'step by step' if self.show_steps else 'as text'}")
 
     def _clear(self, _: str) -> None:
         self.attachments.clear()

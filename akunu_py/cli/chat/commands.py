@@ -51,7 +51,6 @@ COMMANDS = (
     ChatCommand("show", "", "model, path, context, system message and settings", rare=True),
     ChatCommand("save", "[FILE]", "save the conversation in a file", "file", rare=True),
     ChatCommand("load", "FILE", "continue what /save wrote", "file", rare=True),
-    ChatCommand("trace", "[on|off]", "show replies step by step, or not", "switch", rare=True),
     ChatCommand("clear", "", "clear the screen and the list of files", rare=True),
     ChatCommand("new", "", "begin another conversation; this one stays kept"),
     ChatCommand("reset", "", "forget the conversation, and delete what is kept"),

@@ -16,7 +16,6 @@ from akunu_py.cli.chat.line_input import Lines, shown_on
 from akunu_py.cli.chat.reply_line import print_drafts, reply_line
 from akunu_py.cli.reply_view import make_view
 from akunu_py.cli.reply_view.draft_sources import name_of
-from akunu_py.cli.step_trace import StepTrace
 from akunu_py.cli.terminal import (
     cancel_on_interrupt,
     is_dumb,
@@ -157,9 +156,7 @@ class Chat:
         if reply.result is not None:
             self._conclude(reply, reply.result, view)
 
-    def _conclude(
-        self, reply: ChatReply, result: "GenerationResult", view: "ReplyView | StepTrace"
-    ) -> None:
+    def _conclude(self, reply: ChatReply, result: "GenerationResult", view: "ReplyView") -> None:
         """Print the statistics of a reply, and write it to the trace file."""
         self._actions.last_result = result
         end = self._end(reply, result)
@@ -167,11 +164,12 @@ class Chat:
             if not is_quiet():
                 self._leave_row()
                 context = self._conversation.engine.context
-                drafts = None if isinstance(view, StepTrace) else view.drafts
-                if drafts is None:
+                if view.drafts is None:
                     note(reply_line(result, context, end=not end))
                 else:
-                    print_drafts(drafts, reply_line(result, context, end=not end, drafts=False))
+                    print_drafts(
+                        view.drafts, reply_line(result, context, end=not end, drafts=False)
+                    )
             _log.info(
                 "prefilled %d of the prompt's %d tokens; the others were in the cache",
                 result.num_prompt_tokens - result.num_cached_tokens,
@@ -204,10 +202,7 @@ class Chat:
                 f"{turns} dropped"
             )
 
-    def _view(self, reply: ChatReply) -> "ReplyView | StepTrace":
-        tokenizer = self._conversation.engine.tokenizer
-        if self._actions.show_steps:
-            return StepTrace(lambda ids: tokenizer.decode(ids, with_control=True))
+    def _view(self, reply: ChatReply) -> "ReplyView":
         return make_view(
             stream=sys.stdout,
             plain=self._actions.plain,

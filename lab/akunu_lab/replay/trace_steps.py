@@ -1,7 +1,6 @@
 """The optional part of a trace line: token ids, and the steps that made them.
 
-A replay does not use the steps, but refuses a file that contradicts itself: together the steps must
-give the token ids.
+A file that contradicts itself is refused: together the steps must give the token ids.
 """
 
 from collections.abc import Sequence

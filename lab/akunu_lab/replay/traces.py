@@ -26,8 +26,8 @@ class TraceItem(Row, frozen=True):
 
     Items of one `session` (by default the id) are adjacent and in the order of their `turn`.
     `prompt_ids` and `token_ids` are prompt and output in ids of the tokenizer with this
-    `vocabulary` (`akunu_py.drafting.memory.vocabulary_fingerprint`); empty where not given. `steps`
-    are only checked. The other fields name the origin of an item; a replay ignores them.
+    `vocabulary` (`akunu_py.drafting.memory.vocabulary_fingerprint`); empty where not given. A
+    replay ignores `steps`, and the other fields, which name the origin of an item.
     """
 
     id: Text
@@ -116,7 +116,7 @@ def read_item(line: bytes) -> TraceItem:
         raise wrong("turn", "needs a session to be a turn of")
     if "steps" in record:
         check_steps(item.steps, item.prompt_ids, item.token_ids)
-    return replace(item, session=item.session or item.id, steps=())
+    return replace(item, session=item.session or item.id)
 
 
 def _check_text(field: str, value: str) -> None:

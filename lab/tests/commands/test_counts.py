@@ -2,7 +2,6 @@
 
 import json
 import os
-import re
 import subprocess
 import sys
 
@@ -126,23 +125,22 @@ def test_a_rule_that_a_drafter_cannot_have_is_refused_before_the_model_is_loaded
 
 
 @pytest.mark.parametrize("drafter", ["draft-model", "bigram"])
-def test_h_and_gamma_stand_in_the_trace_and_its_file(tiny_gguf, tmp_path, drafter):
+def test_h_and_gamma_stand_in_the_trace(tiny_gguf, tmp_path, drafter):
     path = tmp_path / "trace.jsonl"
-    said = run(
-        "generate", tiny_gguf, "--raw", "-p", "def hello", "--max-tokens", 30, "--trace",
+    run(
+        "generate", tiny_gguf, "--raw", "-p", "def hello", "--max-tokens", 30,
         f"AKUNU_TRACE_FILE={path}", "--drafter", drafter, "--draft-model", tiny_gguf,
         "--draft-length", "entropy", "--min-draft-tokens", 2, "--draft-length-beta", 0.5,
         "--num-draft-tokens", 6, "AKUNU_DRAFT_BUDGET=always", "--temperature", 0.9, "--seed", 3,
         "AKUNU_LOGIT_BIAS=331=-1e6 335=-1e6",
     )  # fmt: skip
     steps = json.loads(path.read_text())["steps"]
-    smoothed, shown = None, re.findall(r"H (\d\.\d{3}) · gamma (\d+)", said)
-    assert len(shown) > 3
+    smoothed = None
     drafts = [step for step in steps if step["drafted"]]
-    for step, (entropy, gamma) in zip(drafts, shown, strict=True):
+    assert len(drafts) > 3
+    for step in drafts:
         h = step["entropy"]
         smoothed = h if smoothed is None else 0.5 * smoothed + 0.5 * h
-        assert (f"{h:.3f}", str(step["gamma"])) == (entropy, gamma)
         assert step["gamma"] == round(6 - 4 * smoothed)
 
 

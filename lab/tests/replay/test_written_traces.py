@@ -5,7 +5,9 @@ import re
 
 import pytest
 from akunu_runs import ENDLESS, run
+from click.testing import CliRunner
 
+from akunu_lab.commands.steps import steps
 from akunu_lab.replay.tokens import tokenize
 from akunu_lab.replay.traces import read_trace
 from akunu_py import Engine
@@ -65,13 +67,15 @@ def test_chat_traces_conversations(tiny_gguf, tmp_path):
 def test_a_reply_and_its_file(tiny_gguf, tmp_path, more):
     """Both say the same, and the steps put the reply together (which reading the file checks)."""
     path = tmp_path / "trace.jsonl"
-    result = run(
-        "generate", tiny_gguf, "-p", "a b a b a b", "--max-tokens", 12, "--seed", 3, "--trace",
+    run(
+        "generate", tiny_gguf, "-p", "a b a b a b", "--max-tokens", 12, "--seed", 3,
         f"AKUNU_TRACE_FILE={path}", "AKUNU_DRAFT_BUDGET=always", "--num-draft-tokens", 3, "--draft-model", tiny_gguf,
         *more, *ENDLESS, code=0,
     )  # fmt: skip
     read_trace(path)
     (record,) = map(json.loads, path.read_text().splitlines())
+    result = CliRunner().invoke(steps, [str(path), "--tokenizer", str(tiny_gguf)])
+    assert result.exit_code == 0, result.output
     heads = [line for line in result.stdout.splitlines() if line.startswith("step ")]
     assert len(heads) == len(record["steps"])
     assert [int(re.search(r"position (\d+)", head)[1]) for head in heads] == [
@@ -83,4 +87,4 @@ def test_a_reply_and_its_file(tiny_gguf, tmp_path, more):
     assert drafted
     assert all(("p" in token) == ("rejection" in more) for token in drafted if "accepted" in token)
     assert ("uniform" in result.stdout) == ("rejection" in more)
-    assert "12 tokens" in result.stdout.splitlines()[-1]
+    assert "another vocabulary" in str(CliRunner().invoke(steps, [str(path)]).exception)

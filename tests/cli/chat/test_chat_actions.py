@@ -198,7 +198,7 @@ def test_a_model_is_chosen_from_those_of_this_machine(
     assert len(loaded) == 1
 
 
-def test_system_set_draft_trace_and_show(actions, conversation, notes):
+def test_system_set_draft_and_show(actions, conversation, notes):
     do(actions, "/system be brief")
     do(actions, "/set temperature 0.5")
     assert (conversation.system, conversation.config.temperature) == ("be brief", 0.5)
@@ -226,10 +226,6 @@ def test_system_set_draft_trace_and_show(actions, conversation, notes):
     with pytest.raises(ConfigError, match="there is no drafter named 'nonsense'"):
         do(actions, "/draft nonsense")
     assert conversation.config.drafter == "lookup"
-    do(actions, "/trace on")
-    assert actions.show_steps
-    with pytest.raises(ConfigError, match="/trace on or off"):
-        do(actions, "/trace perhaps")
     do(actions, "/show")
     # Two quantizations of a model have one name.
     assert "model    fake\npath     models/fake\nweights  dense weights\n" in notes[-1]

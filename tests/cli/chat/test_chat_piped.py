@@ -96,10 +96,9 @@ def test_what_fails_is_a_note_and_the_chat_goes_on(tiny_gguf, tmp_path):
     assert len(replies) > 1
 
 
-def test_steps_are_shown_and_a_block_is_no_command(tiny_gguf):
-    lines = '/trace on\n"""/help"""\n//help\n/trace off\n'
+def test_a_block_is_no_command(tiny_gguf):
+    lines = '"""/help"""\n//help\n'
     replies, notes = chat(tiny_gguf, *ENDLESS, "--max-tokens", 3, lines=lines.encode())
-    assert replies.count("step 1 ") == 2
     assert notes.count("tokens/s") == 2
     assert "/undo" not in replies
 

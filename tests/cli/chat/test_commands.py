@@ -66,7 +66,6 @@ def test_completion_of_names_settings_and_switches():
         "/set ngram_order", "/set ngram_min_match", "/set ngram_window",
     ]  # fmt: skip
     assert completed("/set rea") == ["/set reasoning"]
-    assert completed("/trace o") == ["/trace on", "/trace off"]
     assert completed("/draft lo") == ["/draft lookup"]
     assert completed("/draft of") == ["/draft off"]
     assert completed("hello /s") == completed("/nothing x") == completed("/set top_k 5") == []
