@@ -1,21 +1,16 @@
-"""Prompts from files, in akunu's format and those of other projects (docs/measuring.md).
-
-The fields of the first valid line tell the format of a file. A line of another format is reported,
-and reading continues. Nothing in a file is run: the tests and solutions of HumanEval are only text
-here.
-"""
+"""Prompts from files (docs/measuring.md has the format, and how to make it of others)."""
 
 import codecs
 import gzip
 import zlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from msgspec import Meta, Struct
+from msgspec import Meta
 
 from akunu_py.bench.result_file import Failure
-from akunu_py.bench.rows import Count, FieldError, Row, convert, read_record
+from akunu_py.bench.rows import FieldError, Row, convert, read_record
 from akunu_py.bench.workloads import Message, Prompt, Text
 from akunu_py.system.errors import ConfigError
 
@@ -37,7 +32,7 @@ def read_prompts(path: Path) -> tuple[tuple[Prompt, ...], tuple[Failure, ...]]:
 
 def parse_prompt_file(data: bytes, name: str) -> tuple[tuple[Prompt, ...], tuple[Failure, ...]]:
     """Read the lines of a file, which errors call `name`. Raises as `read_prompts` does."""
-    reader = _Reader(name.removesuffix(".gz").removesuffix(".jsonl") or name)
+    reader = _Reader()
     failures: list[Failure] = []
     for number, line in _lines(data):
         if len(line) > MAX_LINE_BYTES:
@@ -97,25 +92,20 @@ def _lines(data: bytes) -> Iterator[tuple[int, bytes]]:
 
 
 class _Reader:
-    """Takes records of one format, the first one's; `category` is their default category."""
+    """Takes records."""
 
-    def __init__(self, category: str) -> None:
+    def __init__(self) -> None:
         self.prompts: list[Prompt] = []
-        self._category = category
-        self._format = ""
         self._ids: set[str] = set()
         self._sessions: set[str] = set()
 
     def take(self, record: dict[str, Any]) -> None:
         """Add the prompts of a record; raise ConfigError and add none of them."""
-        name = _format_of(record)
-        if self._format not in ("", name):
-            raise FieldError("", f"of the format {name}, unlike the lines before")
-        kind = _Session if record.get("kind") == "session" else _FORMATS[name][1]
-        read: Any = convert(record, kind)
-        prompts = [read] if isinstance(read, Prompt) else read.prompts(self._category)
+        if record.get("kind") == "session":
+            prompts = convert(record, _Session).prompts()
+        else:
+            prompts = [convert(record, Prompt)]
         self._check_place(prompts)
-        self._format = name
         self.prompts += prompts
         self._ids.update(prompt.id for prompt in prompts)
         self._sessions.update(prompt.session for prompt in prompts)
@@ -150,7 +140,7 @@ class _Session(Row, frozen=True):
     language: str = ""
     system: Text = ""
 
-    def prompts(self, _category: str) -> list[Prompt]:
+    def prompts(self) -> list[Prompt]:
         """Return a prompt for each turn, after the earlier turns as they are written."""
         said: list[Message] = []
         if self.system:
@@ -172,58 +162,3 @@ class _Session(Row, frozen=True):
             )
             said.append({"role": "assistant", "content": turn.assistant})
         return prompts
-
-
-class _Trace(Struct, frozen=True):
-    """A recorded reply; what was recorded of the reply is passed over."""
-
-    id: Text
-    category: Text
-    prompt: Text
-    session: Text = ""
-    turn: Count | None = None
-
-    def prompts(self, _category: str) -> list[Prompt]:
-        if self.turn is not None and not self.session:
-            raise FieldError("turn", "needs a session to be a turn of")
-        turn, session = self.turn or 0, self.session
-        return [Prompt(self.id, self.category, "raw", self.prompt, session=session, turn=turn)]
-
-
-class _SpecBench(Struct, frozen=True):
-    question_id: int | str
-    turns: Annotated[tuple[Text, ...], Meta(min_length=1)]
-    category: Text = ""
-
-    def prompts(self, category: str) -> list[Prompt]:
-        """Return the question's first turn; later turns would need a reply to it."""
-        said: Message = {"role": "user", "content": self.turns[0]}
-        name = str(self.question_id)
-        return [Prompt(name, self.category or category, "chat", messages=(said,))]
-
-
-class _HumanEval(Struct, frozen=True):
-    task_id: int | str
-    prompt: Text
-    canonical_solution: str = ""
-
-    def prompts(self, category: str) -> list[Prompt]:
-        reference = self.canonical_solution
-        return [Prompt(str(self.task_id), category, "raw", self.prompt, reference=reference)]
-
-
-_FORMATS: dict[str, tuple[frozenset[str], type[Struct]]] = {
-    "akunu prompts": (frozenset({"id", "category", "kind"}), Prompt),
-    "trace": (frozenset({"id", "category", "prompt", "output"}), _Trace),
-    "Spec-Bench": (frozenset({"question_id", "turns"}), _SpecBench),
-    "HumanEval": (frozenset({"task_id", "prompt"}), _HumanEval),
-}
-"""A record with these fields has the format."""
-
-
-def _format_of(record: Mapping[str, Any]) -> str:
-    for name, (fields, _) in _FORMATS.items():
-        if fields <= record.keys():
-            return name
-    wanted = "; ".join(f"{name}: {', '.join(sorted(own))}" for name, (own, _) in _FORMATS.items())
-    raise FieldError("", f"not of a known format; the fields tell the format ({wanted})")

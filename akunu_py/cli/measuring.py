@@ -434,8 +434,7 @@ _FILES = click.option(
     multiple=True,
     type=click.Path(path_type=Path, dir_okay=False),
     metavar="FILE",
-    help="Use the prompts of this file instead of the shipped ones; repeatable. It holds prompts, "
-    "a trace, HumanEval's problems or Spec-Bench's questions, a line each.",
+    help="Use the prompts of this file, one a line, instead of the shipped ones; repeatable.",
 )
 _TEMPERATURE = option(
     "-t", "--temperature", also=("--temp",), type=float, default=0.0, show_default=True,

@@ -1,4 +1,4 @@
-"""Prompts from files by path: what is read of each format, and that others' lines are reported."""
+"""Prompts from files by path, and that other lines are reported."""
 
 import gzip
 import json
@@ -24,13 +24,6 @@ SESSION = {
     "id": "s", "category": "mine", "kind": "session",
     "turns": [{"user": "u", "assistant": "v"}, {"user": "w", "assistant": "x"}],
 }  # fmt: skip
-TRACE = {"id": "a", "category": "code", "prompt": "p", "output": "o"}
-HUMAN_EVAL = {
-    "task_id": "HumanEval/0", "prompt": "def f():\n", "entry_point": "f",
-    "canonical_solution": "    return 1\n", "test": "raise SystemExit\n",
-}  # fmt: skip
-SPEC_BENCH = {"question_id": 81, "category": "writing", "turns": ["first", "second"]}
-FORMATS = {"own": OWN, "trace": TRACE, "HumanEval": HUMAN_EVAL, "Spec-Bench": SPEC_BENCH}
 
 
 def lines(*records):
@@ -43,30 +36,6 @@ def parsed(*records):
     return prompts
 
 
-def test_prompts_of_a_trace():
-    turns = [{**TRACE, "id": f"t{n}", "session": "t", "turn": n, "model": "m"} for n in (0, 2)]
-    assert parsed(TRACE, *turns) == (
-        Prompt("a", "code", "raw", "p"),
-        Prompt("t0", "code", "raw", "p", session="t"),
-        Prompt("t2", "code", "raw", "p", session="t", turn=2),
-    )
-
-
-def test_prompts_of_human_eval():
-    """The category is the file's name; the solution is a reference, and nothing is run."""
-    (prompt,) = parsed(HUMAN_EVAL)
-    assert prompt == Prompt("HumanEval/0", "f", "raw", "def f():\n", reference="    return 1\n")
-    plain = {"task_id": 7, "prompt": "p"}
-    assert parsed(plain) == (Prompt("7", "f", "raw", "p"),)
-
-
-def test_prompts_of_spec_bench():
-    (prompt,) = parsed(SPEC_BENCH)
-    assert prompt == Prompt(
-        "81", "writing", "chat", messages=({"role": "user", "content": "first"},)
-    )
-
-
 @pytest.mark.parametrize(
     ("line", "words"),
     [
@@ -75,10 +44,11 @@ def test_prompts_of_spec_bench():
         (b"\xff", "not UTF-8"),
         (b"[" * 100_000, "nested too deep"),
         (b'{"id": "b", "id": "c"}', "field id: given twice"),
-        (lines({"id": "b"}), "not of a known format"),
+        (lines({"id": "b"}), "missing required field category"),
         (lines(OWN), "an earlier line has the id 'a'"),
-        (lines(TRACE), "of the format trace, unlike the lines before"),
+        (lines({"task_id": "HumanEval/0", "prompt": "def f():"}), "unknown field task_id"),
         (lines({**OWN, "id": "b", "more": 1}), "unknown field more"),
+        (lines({**OWN, "id": "c", "session": "b"}), "turn 0 of a session follows turn 0"),
         (
             lines({**SESSION, "id": "a"}),
             "the session 'a' has earlier lines; put its lines together",
@@ -90,30 +60,6 @@ def test_lines_that_are_no_prompt_are_reported_and_the_rest_goes_on(line, words)
     prompts, (failure,) = parse_prompt_file(data, "f.jsonl")
     assert [prompt.id for prompt in prompts] == ["a", "b", "z"]
     assert failure.item == "f.jsonl, line 4"
-    assert words in failure.error
-
-
-@pytest.mark.parametrize(
-    ("record", "words"),
-    [
-        ({**HUMAN_EVAL, "task_id": True}, "field task_id: Expected int | str, got bool"),
-        ({**HUMAN_EVAL, "task_id": "x", "prompt": 3}, "field prompt: Expected str, got int"),
-        ({**HUMAN_EVAL, "task_id": "x", "canonical_solution": 3}, "field canonical_solution: "),
-        ({**SPEC_BENCH, "question_id": 1.5}, "field question_id: "),
-        (
-            {**SPEC_BENCH, "question_id": 1, "turns": []},
-            "field turns: Expected array of length >= 1",
-        ),
-        ({**SPEC_BENCH, "question_id": 1, "turns": [3]}, "field turns[0]: "),
-        ({**SPEC_BENCH, "question_id": 1, "category": 3}, "field category: "),
-        ({**TRACE, "id": "x", "turn": 1}, "field turn: needs a session"),
-        ({**TRACE, "id": "x", "session": "a", "turn": 0}, "turn 0 of a session follows turn 0"),
-    ],
-)
-def test_wrong_fields_of_each_format_are_named(record, words):
-    known = next(f for f in FORMATS.values() if set(f) <= set(record))
-    (prompts, (failure,)) = parse_prompt_file(lines(known, record), "f.jsonl")
-    assert len(prompts) == 1
     assert words in failure.error
 
 
@@ -158,8 +104,8 @@ def test_a_session_becomes_a_prompt_a_turn():
 
 
 def test_a_session_that_is_interrupted_is_reported():
-    turn = {**TRACE, "session": "s"}
-    data = lines({**turn, "id": "0"}, {**TRACE, "id": "1"}, {**turn, "id": "2", "turn": 1})
+    turn = {**OWN, "session": "s"}
+    data = lines({**turn, "id": "0"}, {**OWN, "id": "1"}, {**turn, "id": "2", "turn": 1})
     prompts, failures = parse_prompt_file(data, "f.jsonl")
     assert [prompt.id for prompt in prompts] == ["0", "1"]
     assert failures == (
@@ -226,7 +172,7 @@ JSON = st.recursive(
     ),
     max_leaves=6,
 )
-KNOWN = [OWN, CHAT, SESSION, TRACE, HUMAN_EVAL, SPEC_BENCH]
+KNOWN = [OWN, CHAT, SESSION]
 FIELDS = sorted(set().union(*KNOWN))
 
 

@@ -456,8 +456,8 @@ def test_the_command(draft_path, tmp_path, one_process):
 
 @pytest.mark.slow
 def test_prompts_of_a_file(draft_path, tmp_path, one_process):
-    path = tmp_path / "HumanEval.jsonl"
-    problem = {"task_id": "HumanEval/0", "prompt": "def f(x):\n", "canonical_solution": "    pass"}
+    path = tmp_path / "mine.jsonl"
+    problem = {"id": "HumanEval/0", "category": "c", "kind": "raw", "prompt": "def f(x):\n"}
     path.write_text(json.dumps(problem) + "\noops\n")
     result = result_of(
         draft_path, "--prompts", path, "--program", "mlx-lm", "--drafter", "none", "--max-tokens", 4,
