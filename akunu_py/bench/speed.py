@@ -3,12 +3,12 @@
 Arms share the rows of a prompt as far as each keeps its own, and prefill is not timed.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 from akunu_py.bench.engine_arm import EngineArm, measure_costs
-from akunu_py.bench.figures import ArmFigures, Part
+from akunu_py.bench.figures import ArmFigures
 from akunu_py.bench.mlx_lm_arm import MlxLmArm
 from akunu_py.bench.result_file import BenchResult, Costs, Failure
 from akunu_py.bench.rows import plain
@@ -36,33 +36,13 @@ _COLUMNS = (
     Column("peak_megabytes", "peak\nMB", ".0f"),
     Column("identical", "same"),
 )
-_STREAMS_COLUMNS = (
-    Column("arm", "arm"),
-    *Column.ratio("ratio", "of the first\nnumber", ".2f"),
-    *Column.ratio("beside", "of the first\ndrafter", ".2f"),
-    Column("tokens_per_cpu_s", "tokens/\nCPU s", ".1f"),
-    Column("tokens_per_s", "tokens/s", ".1f"),
-    Column("tokens_per_pass", "tokens\na pass", ".2f"),
-    Column("hit_rate", "hit\nrate", ".0%"),
-    Column("identical", "same"),
-)
-
-
-_KIND_COLUMNS = (
-    Column("kind", "text"),
-    Column("arm", "arm"),
-    Column("tokens_per_cpu_s", "tokens/\nCPU s", ".1f"),
-    *Column.ratio("beside", "of the first\ndrafter", ".3f"),
-)
 
 
 @dataclass(frozen=True, slots=True)
 class SpeedReport:
     """The replies of all arms, of which mlx-lm's comes first.
 
-    `times` are the costs of passes, None if the context has no room to measure them. Where several
-    replies are made at once, ratios are of tokens per processor second: to the arm of `against`,
-    and to that of `beside`.
+    `times` are the costs of passes, None if the context has no room to measure them.
     """
 
     arms: tuple[str, ...]
@@ -70,8 +50,6 @@ class SpeedReport:
     times: PassTimes | None
     failures: tuple[Failure, ...] = ()
     finished: bool = True
-    against: Mapping[str, str] = field(default_factory=dict)
-    beside: Mapping[str, str] = field(default_factory=dict)
 
     def of_category(self, category: str) -> "SpeedReport":
         """Return the report of one category."""
@@ -80,11 +58,9 @@ class SpeedReport:
 
     def figures(self) -> Iterator[dict[str, Any]]:
         """Yield the figures of each arm that answered anything."""
-        part: Part = "processor" if self.beside else "decoding"
         for name in self.arms:
-            other = self.against.get(name, BASELINE)
             arm = ArmFigures.of(self.runs, name)
-            same = arm.identity(other)
+            same = arm.identity(BASELINE)
             if not arm.replies:
                 continue
             peak = arm.peak_memory_bytes
@@ -99,10 +75,8 @@ class SpeedReport:
                 "outside": arm.outside,
                 "peak_memory_bytes": peak,
                 "peak_megabytes": None if peak is None else peak / 1e6,
-                "tokens_per_cpu_s": arm.tokens_per_cpu_s,
-                "ratio": arm.over(other, part),
-                "median_ratio": arm.over(other, part, median=True),
-                "beside": arm.over(self.beside.get(name, other), part),
+                "ratio": arm.over(BASELINE),
+                "median_ratio": arm.over(BASELINE, median=True),
                 "sources": arm.stats.sources,
                 "tokens": arm.tokens,
             }
@@ -129,20 +103,7 @@ class SpeedReport:
         times = self.times
         traffic = None if times is None else times.traffic
         rows = ({**arm, "identical": f"{arm['identical']}/{arm['pairs']}"} for arm in arms)
-        title, columns = "Decoding next to mlx-lm", _COLUMNS
-        if self.beside:
-            title, columns = "Replies at once, by tokens per processor second", _STREAMS_COLUMNS
-        table = Table.of("speed", title, columns, rows)
-        tables = [table]
-        if self.beside:
-            kinds = dict.fromkeys(run.item.category for run in self.runs)
-            of_kinds = (
-                {**arm, "kind": kind}
-                for kind in kinds
-                for arm in self.of_category(kind).figures()
-                if self.beside[arm["arm"]] != arm["arm"]
-            )
-            tables.append(Table.of("kinds", "By kind of text", _KIND_COLUMNS, of_kinds))
+        table = Table.of("speed", "Decoding next to mlx-lm", _COLUMNS, rows)
         sources = source_table((arm["arm"], arm["sources"], arm["tokens"]) for arm in arms)
         fixed = ("pairs", "identical", "token_hash")
         varying = (
@@ -151,9 +112,7 @@ class SpeedReport:
             "hit_rate",
             "outside",
             "peak_memory_bytes",
-            "tokens_per_cpu_s",
             "ratio",
-            "beside",
         )
         return Findings(
             deterministic={
@@ -172,7 +131,7 @@ class SpeedReport:
                 },
                 "traffic": None if traffic is None else traffic.to_dict(),
             },
-            tables=(*tables, sources) if arms else (),
+            tables=(table, sources) if arms else (),
             items=tuple(_items(self.runs)),
             failures=(*failures, *self.failures),
             costs=None if times is None else Costs(times.unit_s, times.costs),

@@ -34,7 +34,6 @@ if TYPE_CHECKING:
     from akunu_py.models.requirements import Requirements
     from akunu_py.protocols import Tokenizer
 
-_MOST_STREAMS = 64
 _CONVERTED = "metadata.gguf"
 """What holds the tokenizer of a model that `akunu models convert` wrote."""
 
@@ -72,7 +71,6 @@ class Measurement:
     drafters: tuple[str, ...] = ()
     seed: int = 0
     temperature: float = 0.0
-    streams: tuple[int, ...] | None = None
     as_json: bool = False
     markdown: bool = False
     output: Path | None = None
@@ -275,7 +273,6 @@ def measuring(
     quick: int = 0,
     drafters: str = "",
     drafters_default: Sequence[str] = (),
-    streams: str = "",
     seed: bool = False,
     temperature: bool = False,
     output: bool = True,
@@ -290,15 +287,12 @@ def measuring(
         limit: take --limit, with this help; `limit_default` is taken when it is left out.
         quick: take --quick, with which so many prompts or items are taken.
         drafters: take --drafter, repeatable, with this help; `drafters_default` when left out.
-        streams: take --streams, numbers of replies at once, with this help.
         seed: take --seed; `temperature` takes --temperature.
         output: take the options of a result: --json and others.
     """
     options: list[Option] = []
     if drafters:
         options.append(_drafter_option(drafters, tuple(drafters_default)))
-    if streams:
-        options.append(click.option("--streams", type=_Counts(), metavar="N,N...", help=streams))
     options += [_TEMPERATURE] if temperature else []
     options += [_SEED] if seed else []
     if prompts:
@@ -390,24 +384,6 @@ def _check_temperature(context: click.Context, parameter: click.Option, given: f
     """Refuse a number of threads after -t."""
     check_short_temperature(given, typed_name(parameter, context))
     return given
-
-
-class _Counts(click.ParamType[tuple[int, ...]]):
-    """Numbers of replies at once, such as 1,2,4,8."""
-
-    name = "numbers"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        if not isinstance(value, str):
-            return value
-        numbers = value.split(",")
-        if not all(number.isdecimal() and 1 <= int(number) <= _MOST_STREAMS for number in numbers):
-            self.fail(
-                f"{value!r} is not a list of numbers from 1 to {_MOST_STREAMS}, such as 1,2,4,8",
-                param,
-                ctx,
-            )
-        return tuple(map(int, numbers))
 
 
 def _named_category() -> Option:

@@ -24,7 +24,7 @@ from akunu_py.engine.drafter_factory import (
     constrained_drafter,
 )
 from akunu_py.engine.hold import HeldIterator
-from akunu_py.engine.lane import CheckedCall, Lane, choose_steps, results_as_they_end
+from akunu_py.engine.lane import CheckedCall, InTurns, Lane, choose_steps, results_as_they_end
 from akunu_py.engine.lent_model import LentModel
 from akunu_py.engine.memories import Memories
 from akunu_py.engine.reasoning import Thinking, answer_tags, end_of_prompt
@@ -64,7 +64,7 @@ from akunu_py.values.messages import (
     read_messages,
     read_tools,
 )
-from akunu_py.values.types import GenerationResult, TokenLogprob
+from akunu_py.values.types import GenerationResult, StreamEvent, TokenLogprob
 
 if TYPE_CHECKING:
     # Not before `akunu_py.models`, which loads a fast BLAS first.
@@ -100,8 +100,9 @@ class Engine(metaclass=_PublicNames):
     """
 
     internal = frozenset({
-        "append_trace", "check", "check_chat", "drafter_of", "internal", "joined_passes", "lane",
-        "lend", "loading", "measure_drafts", "sibling", "stream_forced", "wait",
+        "append_trace", "check", "check_chat", "choose_steps", "drafter_of", "internal",
+        "joined_passes", "lane", "lend", "loading", "measure_drafts", "sibling", "stream_forced",
+        "wait",
     })  # fmt: skip
 
     def __init__(
@@ -347,7 +348,6 @@ class Engine(metaclass=_PublicNames):
         self, prompts: Iterable[Prompt | CheckedCall], config: GenerationConfig, streams: int
     ) -> Generator[tuple[int, GenerationResult | Exception], None, None]:
         shared = self.shared_passes()
-        choose = partial(choose_steps, self.joined_passes, shared)
 
         def turns(prompt: Prompt | CheckedCall, lane: Lane) -> Turns:
             if not isinstance(prompt, CheckedCall):
@@ -357,7 +357,8 @@ class Engine(metaclass=_PublicNames):
 
         try:
             yield from results_as_they_end(
-                (partial(turns, prompt) for prompt in prompts), self.lane, choose, streams,
+                (partial(turns, prompt) for prompt in prompts), self.lane,
+                partial(self.choose_steps, shared), streams,
                 lambda running: self.measure_drafts(alone=running == 1),
             )  # fmt: skip
         finally:
@@ -660,6 +661,12 @@ class Engine(metaclass=_PublicNames):
     def shared_passes(self) -> SharedPasses:
         """Return the account of passes that replies of several lanes share."""
         return SharedPasses(self._memories.costs.state.shared_costs)
+
+    def choose_steps(
+        self, shared: SharedPasses, replies: Sequence[InTurns]
+    ) -> Iterator[tuple[InTurns, StreamEvent | BaseException | None]]:
+        """Make the next step of replies of lanes, with one pass; see `lane.choose_steps`."""
+        return choose_steps(self.joined_passes, shared, replies)
 
     def measure_drafts(self, *, alone: bool) -> None:
         """Say whether a reply runs alone; only then are the costs of passes with drafts measured.

@@ -120,6 +120,10 @@ class Lane:
         )
         return Reply(request, cancelled).turns()
 
+    def begin(self, call: CheckedCall, learned: AutoState, shared: SharedPasses) -> "ReplyInTurns":
+        """Make a reply in turns that shares passes with those of other lanes; see `turns`."""
+        return ReplyInTurns(self.turns(call, learned, threading.Event(), shared=shared))
+
     def close(self) -> None:
         self.session.close()
         self._models.close()
@@ -159,12 +163,14 @@ class ReplyInTurns:
         return made
 
 
-R = TypeVar("R", bound=ReplyInTurns)
+InTurns = TypeVar("InTurns", bound=ReplyInTurns)
 
 
 def choose_steps(
-    joined_passes: Callable[[], JoinedForward | None], shared: SharedPasses, replies: Sequence[R]
-) -> Iterator[tuple[R, StreamEvent | BaseException | None]]:
+    joined_passes: Callable[[], JoinedForward | None],
+    shared: SharedPasses,
+    replies: Sequence[InTurns],
+) -> Iterator[tuple[InTurns, StreamEvent | BaseException | None]]:
     """Make the next step of replies that share, with one pass; yield what their turns give.
 
     They are of one model, and `shared` decides how much of their drafts is verified. Whether passes

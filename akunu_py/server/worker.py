@@ -20,7 +20,7 @@ from concurrent.futures import wait
 from dataclasses import dataclass, field, replace
 
 from akunu_py.engine.engine import Engine
-from akunu_py.engine.lane import CheckedCall, Lane, ReplyInTurns, choose_steps
+from akunu_py.engine.lane import CheckedCall, Lane, ReplyInTurns
 from akunu_py.engine.reply import Turns
 from akunu_py.models.memory_check import USUAL_CONTEXT
 from akunu_py.models.session import Session
@@ -612,8 +612,7 @@ class Worker:
 
     def _choose(self, resident: Resident, sharing: Sequence[_Running]) -> None:
         """Make the next step of replies of one model, with one pass for all."""
-        passes = resident.engine.joined_passes
-        for running, made in choose_steps(passes, resident.shared, sharing):
+        for running, made in resident.engine.choose_steps(resident.shared, sharing):
             self._hand_on(running, made)
         # Another model comes first in the next round.
         self._running.rotate(-1)

@@ -8,7 +8,6 @@ from akunu_py import ConfigError, Engine
 from akunu_py.bench.bootstrap import Ratio
 from akunu_py.bench.runner import Item
 from akunu_py.bench.speed import BASELINE, run_speed
-from akunu_py.bench.streams import batches, run_streams
 from akunu_py.cli.main import cli
 from akunu_py.decoding.budget import Budget
 from akunu_py.models import mlx_lm_loop
@@ -57,61 +56,6 @@ def test_all_arms_give_the_models_own_tokens(engine):
     assert result.costs.costs[5] > 0
     assert len({row["id"] for row in result.items}) == 16
     assert len({arm["token_hash"] for arm in result.deterministic["arms"].values()}) == 1
-
-
-def test_replies_at_once_are_those_of_one_at_a_time(engine):
-    prompts = [PROMPT[:size] for size in (20, 9, 14, 7, 12)]
-    items = [item(str(place), prompt) for place, prompt in enumerate(prompts)]
-    report = run_streams(
-        engine, items, streams=(1, 2), drafters=["none", "ngram"], max_tokens=12, with_costs=False
-    )
-    # Two pairs of prompts, and one is left over.
-    assert [run.item.id for run in report.runs] == ["0 and 1 more", "2 and 1 more"]
-    assert report.arms == ("none x1", "none x2", "ngram x1", "ngram x2")
-    config = GenerationConfig(max_tokens=12, drafter="none")
-    alone = [engine.generate(prompt, config).token_ids for prompt in prompts]
-    for run, (first, second) in zip(report.runs, (alone[:2], alone[2:4]), strict=True):
-        for reply in run.replies.values():
-            assert reply.token_ids == (*first, *second)
-            assert reply.cpu_s > 0
-        # Both end at the same length.
-        assert run.replies["none x2"].num_first == 0
-    findings = report.findings()
-    for arm in findings.timing["arms"].values():
-        assert arm["tokens_per_cpu_s"] > 0
-    assert [row[:2] for row in findings.tables[1].rows] == [
-        ("edits", "ngram x1"), ("edits", "ngram x2"),
-    ]  # fmt: skip
-
-
-def test_only_rounds_with_all_places_taken_are_timed(engine):
-    """The third reply has the two places to itself."""
-    items = [item(str(place), PROMPT[: 9 + place]) for place in range(3)]
-    report = run_streams(
-        engine, items, streams=(2, 3), drafters=["none"], max_tokens=12, with_costs=False
-    )
-    two, three = report.runs[0].replies.values()
-    assert (len(two.token_ids), two.num_first) == (36, 12)
-    assert (len(three.token_ids), three.num_first) == (36, 0)
-
-
-def test_what_the_ratios_of_replies_at_once_compare(engine):
-    report = run_streams(
-        engine, [item("a"), item("b")], streams=(1, 2), drafters=["none", "ngram"], max_tokens=8,
-        with_costs=False,
-    )  # fmt: skip
-    assert report.against["ngram x2"] == "ngram x1"
-    assert report.beside["ngram x2"] == "none x2"
-
-
-def test_prompts_of_a_kind_of_text_are_made_together():
-    kinds = ("edit", "prose", "session", "novel", "other")
-    items = [Item(f"{kind}{n}", kind, kind, (n,)) for kind in kinds for n in range(3)]
-    made = [(one.category, one.prompt + one.beside[0]) for one in batches(items, 2)]
-    assert made[:3] == [("edits", (0, 1)), ("edits", (2, 0)), ("edits", (1, 2))]
-    assert [kind for kind, _ in made[3:]] == ["new text"] * 3 + ["other"]
-    with pytest.raises(ConfigError, match="7 replies at once need as many prompts"):
-        batches(items, 7)
 
 
 def test_a_recorded_text_is_forced_on_every_arm(engine, monkeypatch):
@@ -209,8 +153,6 @@ def command(*arguments):
     [
         (["--kv-bits", "8"], "--kv-bits has no counterpart"),
         (["--reproducible"], "--reproducible has no counterpart"),
-        (["--temperature", "0.7"], "--temperature goes with --streams"),
-        (["--streams", "2,none"], "'2,none' is not a list of numbers"),
     ],
 )
 def test_mistakes_of_the_caller(arguments, words):

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 import click
 from click.core import ParameterSource
 
-from akunu_lab.study.options import tokenizer_option
+from akunu_lab.study.options import speed_options, tokenizer_option
 from akunu_lab.study.study import Study
 from akunu_py.api import Command, load_tokenizer, measuring
 
@@ -25,28 +25,7 @@ _MOST_PROMPT_TOKENS = 1024
     metavar="NAME",
     help="Build a model with random weights instead: llama-135m, llama-tiny.",
 )
-@click.option(
-    "--rounds",
-    type=click.IntRange(min=1),
-    default=1,
-    show_default=True,
-    metavar="N",
-    help="Decode each reply N times in every way, in turns.",
-)
-@click.option(
-    "--num-draft-tokens",
-    type=click.IntRange(0, 64),
-    metavar="N",
-    help="Draft at most N tokens a pass; each drafter's own number when left out.",
-)
-@click.option(
-    "--max-tokens",
-    type=click.IntRange(min=8),
-    default=96,
-    show_default=True,
-    metavar="N",
-    help="Decode N tokens a reply.",
-)
+@speed_options
 @click.option(
     "--max-prompt-tokens",
     type=click.IntRange(min=8),

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from akunu_lab.study.options import processes_option, tokenizer_option
+from akunu_lab.study.options import processes_option, streams_option, tokenizer_option
 from akunu_lab.study.study import Study
 from akunu_py.api import Command, load_tokenizer, measuring
 
@@ -58,9 +58,9 @@ _DEFAULT_CURVE = "m5-max-70b-4bit"
     "Tokenize with this model's tokenizer; a vocabulary is enough.  [default: the shipped model]"
 )
 @processes_option
+@streams_option("Replay auto with the engine's draft budget, for these numbers of replies at once.")
 @measuring(
     Study,
-    streams="Replay auto with the engine's draft budget, for these numbers of replies at once.",
     limit="Use the first N items of each trace.",
     quick=20,
 )
@@ -72,6 +72,7 @@ def replay(
     curves: tuple[str, ...],
     tokenizer: Path | None,
     processes: int,
+    streams: tuple[int, ...] | None,
     tune: bool,
     memory: "Memory",
     by: str,
@@ -106,7 +107,7 @@ def replay(
     from akunu_lab.replay.trace_replays import ReplayInputs, plan_replays, run_replays
     from akunu_py.api import Findings
 
-    streams, limit = bench.streams, bench.limit
+    limit = bench.limit
     if streams and (drafters or tune):
         name = "--drafter" if drafters else "--tune"
         raise click.UsageError(f"--streams replays auto with its own lengths; leave out {name}")
