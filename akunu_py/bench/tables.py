@@ -1,4 +1,4 @@
-"""Tables of results; the same table is written to the terminal, CSV, Markdown and JSON."""
+"""Tables of results; the same table goes to the terminal and into JSON."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Annotated, Any, Self
@@ -11,12 +11,6 @@ from akunu_py.bench.rows import Count, Row
 from akunu_py.system.errors import ConfigError
 
 Cell = str | int | float | bool | None
-
-_MARKDOWN = str.maketrans({
-    "\\": "\\\\", "|": "\\|", "`": "\\`", "*": "\\*", "[": "\\[", "]": "\\]",
-    "<": "&lt;", ">": "&gt;", "&": "&amp;", "\n": " ", "\r": " ",
-})  # fmt: skip
-"""Characters that end a cell or start markup: names in a table come from any source."""
 
 
 class Column(Row, frozen=True):
@@ -149,27 +143,6 @@ class Table(Row, frozen=True):
         cells = [row[index] for row in self.rows if row[index] is not None]
         return bool(cells) and not any(isinstance(cell, str) for cell in cells)
 
-    @staticmethod
-    def escape(text: str) -> str:
-        """Return a text on one line, with Markdown's markup escaped."""
-        return text.translate(_MARKDOWN)
-
-    def markdown(self) -> str:
-        """Return title, table and note in GitHub's Markdown; totals are bold."""
-        headings = [self.escape(column.heading) for column in self.columns]
-        ends = ["---:" if self.is_number_column(i) else "---" for i in range(len(headings))]
-        lines = [f"**{self.escape(self.title)}**", ""] if self.title else []
-        lines += [_line(headings), _line(ends)]
-        first_total = len(self.rows) - self.total_rows
-        for number, row in enumerate(self.rows):
-            cells = [self.escape(c.text(cell)) for c, cell in zip(self.columns, row, strict=True)]
-            if number >= first_total:
-                cells = [f"**{cell}**" if cell else cell for cell in cells]
-            lines.append(_line(cells))
-        if self.note:
-            lines += ["", self.escape(self.note)]
-        return "\n".join(lines) + "\n"
-
 
 def _cell(record: Mapping[str, Any], column: Column) -> Cell:
     if column.name in record:
@@ -181,7 +154,3 @@ def _cell(record: Mapping[str, Any], column: Column) -> Cell:
         return None
     ends = {"low": ratio.low, "high": ratio.high}
     return ratio.range_text(column.form) if part == "range" else ends[part]
-
-
-def _line(cells: Sequence[str]) -> str:
-    return f"| {' | '.join(cells)} |"

@@ -50,7 +50,6 @@ class Measurement:
 
     output_options: ClassVar[tuple[Option, ...]] = (
         click.option("--json", "as_json", is_flag=True, help="Print the result as a line of JSON."),
-        click.option("--markdown", is_flag=True, help="Print the tables as Markdown."),
         click.option(
             "--output",
             type=click.Path(path_type=Path),
@@ -72,7 +71,6 @@ class Measurement:
     seed: int = 0
     temperature: float = 0.0
     as_json: bool = False
-    markdown: bool = False
     output: Path | None = None
 
     @staticmethod
@@ -87,8 +85,6 @@ class Measurement:
 
         Raises click's UsageError, and ConfigError for an output that holds something else.
         """
-        if self.as_json and self.markdown:
-            raise click.UsageError("give one of --json and --markdown")
         if self.result_file is None:
             return
         from akunu_py.bench.result_file import BenchResult  # not for --help
@@ -237,11 +233,7 @@ class Measurement:
 
     def text(self, result: "BenchResult") -> str | None:
         """Return a result in the form that was asked for; None: tables for people."""
-        if self.as_json:
-            return result.json() + "\n"
-        if self.markdown:
-            return "\n".join(table.markdown() for table in result.tables)
-        return None
+        return result.json() + "\n" if self.as_json else None
 
     def keep(self, result: "BenchResult") -> None:
         """Write the files of a result; raises ConfigError if that fails."""

@@ -228,15 +228,6 @@ def test_where_nothing_can_be_answered_the_command_fails(fake):
     assert fake.calls == ["close"]
 
 
-def test_markdown(fake):
-    markdown = run("--limit", "1", "--category", "edit", "--markdown").stdout
-    assert "| category | speedup | 95 % | speedup, low | speedup, high | off tok/s |" in markdown
-    assert "| **all** |" in markdown
-    result = run("--json", "--markdown")
-    assert result.exit_code == 2
-    assert "give one of --json and --markdown" in result.output
-
-
 def test_a_folder_gets_the_result(fake, tmp_path):
     folder = tmp_path / "new" / "out"
     for _ in range(2):  # the result of an earlier run is replaced

@@ -13,7 +13,7 @@ from akunu_py.bench.result_file import (
     Costs,
 )
 from akunu_py.bench.rows import encode, plain
-from akunu_py.bench.tables import Column, Table
+from akunu_py.bench.tables import Column
 from akunu_py.system.errors import ConfigError
 from akunu_py.values.cost_curve import CostCurve
 
@@ -123,16 +123,7 @@ def test_a_missing_file_and_a_folder_in_its_place(tmp_path):
         result().write(tmp_path / "none" / "result.json")
 
 
-def test_tables_as_markdown():
-    assert TABLE.markdown() == (
-        "**Rates**\n\n"
-        "| category | hit rate | speedup |\n"
-        "| --- | ---: | ---: |\n"
-        "| edit | 50% | 1.25x |\n"
-        "| a\\|b &lt;i&gt; | - | - |\n"
-        "| **all** | **33%** | **2.00x** |\n"
-        "\nMeasured.\n"
-    )
+def test_a_terminal_gets_no_details():
     shown = TABLE.on_terminal()
     assert [column.name for column in shown.columns] == ["category", "hit_rate"]
     assert shown.rows[2] == ("all", 1 / 3)
@@ -144,8 +135,6 @@ def test_cells_of_every_kind():
     assert [column.text(value) for value in (None, True, False, "a", 2, 0.25)] == [
         "-", "yes", "no", "a", "2.0 ms", "0.2 ms",
     ]  # fmt: skip
-    table = Table("t", "", (Column("x", "x"), Column("y", "y")), ((True, 'a"b,c'), (None, "d\ne")))
-    assert table.markdown().splitlines()[0] == "| x | y |"
 
 
 FALLING = {1: 1.0, 5: 1.46, 33: 1.2}

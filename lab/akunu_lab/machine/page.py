@@ -19,6 +19,7 @@ from akunu_lab.machine.privacy import without_paths
 from akunu_lab.machine.report import FullReport, size
 from akunu_lab.pages.forms import html_of_markdown
 from akunu_lab.study.files import write_text
+from akunu_lab.study.markdown import escape, markdown_of
 from akunu_py.api import Column, ConfigError, Ratio, Table
 
 _MOST_ROWS = 20
@@ -30,7 +31,7 @@ def description(*records: object) -> str:
     """Return a table with a row for each value that is known."""
     cells = [pair for record in records for pair in _cells(record).items() if pair[1] is not None]
     columns = (Column("name", ""), Column("value", ""))
-    return Table("description", "", columns, tuple(cells)).markdown().strip()
+    return markdown_of(Table("description", "", columns, tuple(cells))).strip()
 
 
 def record_tables(records: Iterable[tuple[str, object]], *, labelled: bool) -> Iterator[str]:
@@ -48,20 +49,17 @@ def record_tables(records: Iterable[tuple[str, object]], *, labelled: bool) -> I
     for headings, rows in tables.items():
         if len(rows) == 1:
             pairs = zip(headings, rows[0], strict=True)
-            yield Table.escape("; ".join(f"{heading}: {cell or '-'}" for heading, cell in pairs))
+            yield escape("; ".join(f"{heading}: {cell or '-'}" for heading, cell in pairs))
             continue
         left_out = len(rows) - _MOST_ROWS
-        yield (
-            Table(
-                "records",
-                "",
-                tuple(Column(heading, heading) for heading in headings),
-                tuple(rows[:_MOST_ROWS]),
-                note=f"The file of figures has {left_out} more." if left_out > 0 else "",
-            )
-            .markdown()
-            .strip()
+        table = Table(
+            "records",
+            "",
+            tuple(Column(heading, heading) for heading in headings),
+            tuple(rows[:_MOST_ROWS]),
+            note=f"The file of figures has {left_out} more." if left_out > 0 else "",
         )
+        yield markdown_of(table).strip()
 
 
 def _values(record: Any) -> dict[str, Any]:
@@ -133,7 +131,7 @@ def summary(report: FullReport) -> list[str]:
 def _head(report: FullReport) -> Iterator[str]:
     yield "# akunu bench machine"
     yield (
-        f"Measured on {Table.escape(report.started)}. It took {report.seconds:.0f} s; about "
+        f"Measured on {escape(report.started)}. It took {report.seconds:.0f} s; about "
         f"{report.limit_s:.0f} s were planned. {_ENDS[report.state]}"
     )
     yield (
@@ -146,11 +144,11 @@ def _head(report: FullReport) -> Iterator[str]:
 
 def _in_short(report: FullReport) -> Iterator[str]:
     yield "## In short"
-    yield "\n".join(f"- {Table.escape(line)}" for line in summary(report))
+    yield "\n".join(f"- {escape(line)}" for line in summary(report))
     if report.findings:
         yield "Findings:"
         yield "\n".join(
-            f"- **{finding.severity}**: {Table.escape(f'{finding.text}. {finding.advice}')}"
+            f"- **{finding.severity}**: {escape(f'{finding.text}. {finding.advice}')}"
             for finding in report.findings
         )
 

@@ -8,7 +8,7 @@ from markdown_it import MarkdownIt
 from markupsafe import Markup
 
 from akunu_lab.pages.content import DrawnPicture, Page, Section
-from akunu_py.api import Table
+from akunu_lab.study.markdown import escape, markdown_of
 
 PICTURES = "pictures"
 """The folder of the Markdown page's pictures."""
@@ -46,12 +46,11 @@ def _data(drawn: DrawnPicture) -> str:
 
 def markdown_page(page: Page) -> str:
     """Return the page for GitHub's Markdown; pictures are `pictures/NAME.svg`."""
-    lines = [f"# {Table.escape(page.title)}", ""]
+    lines = [f"# {escape(page.title)}", ""]
     if page.warnings:
         lines += ["**What to know first**", ""]
         lines += [
-            f"- {_in_section(page, section)}{Table.escape(warning)}"
-            for section, warning in page.warnings
+            f"- {_in_section(page, section)}{escape(warning)}" for section, warning in page.warnings
         ]
         lines.append("")
     for section in page.sections:
@@ -62,31 +61,29 @@ def markdown_page(page: Page) -> str:
 def _in_section(page: Page, section: Section) -> str:
     if len(page.sections) == 1:
         return ""
-    return f"[{Table.escape(section.heading)}](#{section.anchor}): "
+    return f"[{escape(section.heading)}](#{section.anchor}): "
 
 
 def _markdown_section(section: Section) -> list[str]:
     lines = [
         f'<a id="{section.anchor}"></a>',
         "",
-        f"## {Table.escape(section.heading)}",
+        f"## {escape(section.heading)}",
         "",
         # An indented line is code, whatever its text.
         f"    {' '.join(section.kept.command.split())}",
         "",
-        *(f"- {Table.escape(name)}: {Table.escape(value)}" for name, value in section.facts),
+        *(f"- {escape(name)}: {escape(value)}" for name, value in section.facts),
         "",
     ]
     for table in section.tables:
-        lines += [table.markdown()]
+        lines += [markdown_of(table)]
     for drawn in section.pictures:
-        title = Table.escape(drawn.picture.title)
+        title = escape(drawn.picture.title)
         lines += [f"![{title}]({PICTURES}/{drawn.file}.svg)", ""]
-        lines += [f"{title}. {Table.escape(drawn.picture.caption)}", ""]
+        lines += [f"{title}. {escape(drawn.picture.caption)}", ""]
     if section.left_out:
         lines += ["Not drawn:", ""]
-        lines += [
-            f"- {Table.escape(one.title)}: {Table.escape(one.reason)}" for one in section.left_out
-        ]
+        lines += [f"- {escape(one.title)}: {escape(one.reason)}" for one in section.left_out]
         lines.append("")
     return lines

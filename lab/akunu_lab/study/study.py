@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import click
 
+from akunu_lab.study.markdown import markdown_of
 from akunu_py.api import Measurement
 
 if TYPE_CHECKING:
@@ -22,6 +23,7 @@ class Study(Measurement):
 
     output_options: ClassVar[tuple[Callable[..., Any], ...]] = (
         *Measurement.output_options[:-1],
+        click.option("--markdown", is_flag=True, help="Print the tables as Markdown."),
         click.option("--csv", "as_csv", is_flag=True, help="Print the tables as CSV."),
         click.option(
             "--output",
@@ -33,9 +35,10 @@ class Study(Measurement):
     )
 
     as_csv: bool = False
+    markdown: bool = False
 
     def check(self) -> None:
-        if self.as_csv and (self.as_json or self.markdown):
+        if self.as_json + self.as_csv + self.markdown > 1:
             raise click.UsageError("give one of --json, --csv and --markdown")
         if self.folder is not None and self.folder.is_dir():
             from akunu_lab.study.store import held_command
@@ -76,6 +79,8 @@ class Study(Measurement):
     def text(self, result: "BenchResult") -> str | None:
         if self.as_csv:
             return "\n".join(map(csv_of, result.tables))
+        if self.markdown:
+            return "\n".join(map(markdown_of, result.tables))
         return super().text(result)
 
     def keep(self, result: "BenchResult") -> None:
@@ -85,7 +90,7 @@ class Study(Measurement):
 
             for table in result.tables:
                 write_text(self.folder / f"{table.name}.csv", csv_of(table))
-                write_text(self.folder / f"{table.name}.md", table.markdown())
+                write_text(self.folder / f"{table.name}.md", markdown_of(table))
 
     @property
     def hint(self) -> str:

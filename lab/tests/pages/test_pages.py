@@ -15,6 +15,7 @@ from akunu_lab.compare import report as compare
 from akunu_lab.pages.content import KeptResult, heading_of, make_page, warnings_of
 from akunu_lab.pages.forms import html_page, markdown_page
 from akunu_lab.replay import report as replay_report
+from akunu_lab.study.markdown import markdown_of
 from akunu_py.bench import hit_rate_findings, speed
 from akunu_py.bench.measured_model import Model
 from akunu_py.bench.result_file import Costs, Failure
@@ -110,7 +111,7 @@ def test_the_page_has_tables_machine_versions_and_command():
     for said in ("akunu bench 0", "Rates", "a|b <i>", "50%", "Measured.", "MLX 0.32", "x86_64",
                  "0" * 64, "a plain step 10.00 ms", "2026-01-02T03:04:05+00:00"):  # fmt: skip
         assert said in text
-    assert markdown_page(page_of(result())).count(TABLE.markdown()) == 1
+    assert markdown_page(page_of(result())).count(markdown_of(TABLE)) == 1
 
 
 @pytest.mark.parametrize(

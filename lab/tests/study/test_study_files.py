@@ -4,6 +4,7 @@ import pytest
 from bench.result_values import TABLE
 
 from akunu_lab.study.hashes import model_hash
+from akunu_lab.study.markdown import markdown_of
 from akunu_lab.study.study import csv_of
 from akunu_py.api import Column, ConfigError, Table
 
@@ -37,3 +38,15 @@ def test_hashes_of_models(tmp_path):
     assert model_hash(one) != of_both
     with pytest.raises(ConfigError, match="cannot read"):
         model_hash(tmp_path / "none.gguf")
+
+
+def test_tables_as_markdown():
+    assert markdown_of(TABLE) == (
+        "**Rates**\n\n"
+        "| category | hit rate | speedup |\n"
+        "| --- | ---: | ---: |\n"
+        "| edit | 50% | 1.25x |\n"
+        "| a\\|b &lt;i&gt; | - | - |\n"
+        "| **all** | **33%** | **2.00x** |\n"
+        "\nMeasured.\n"
+    )
