@@ -6,7 +6,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Self, TypeVar, Unpack
+from typing import Self, TypeVar
 
 from akunu_py.drafting.auto.drafter import MEMORY
 from akunu_py.engine.engine import Engine
@@ -22,15 +22,7 @@ from akunu_py.server.worker import Prepared, ReplyJob, Worker
 from akunu_py.system.errors import ConfigError
 from akunu_py.tokenizers.gguf_tokenizer import GGUFTokenizer
 from akunu_py.tool_calls.enforceable import enforceable
-from akunu_py.values.generation_config import GenerationConfig, GenerationOptions
-from akunu_py.values.messages import (
-    GivenMessage,
-    GivenTool,
-    Message,
-    ToolChoice,
-    read_messages,
-    read_tools,
-)
+from akunu_py.values.messages import Message
 from akunu_py.values.reply_deltas import (
     CallEnd,
     CallStart,
@@ -42,62 +34,47 @@ from akunu_py.values.types import GenerationResult, StreamEvent
 
 
 class Chats:
-    """Asks a worker for replies of a model to conversations; without a name, of the default model.
+    """Asks a worker for replies of one model to conversations.
 
     Laying out and tokenizing a long conversation takes a while, so an event loop calls `ask` in a
     thread. Calls may come from several threads.
     """
 
-    def __init__(self, worker: Worker, model: str = "") -> None:
+    def __init__(self, worker: Worker) -> None:
         self._worker = worker
-        self._model = model
         self._checkpoints: tuple[Engine, Checkpoints] | None = None
         self._reasoning = ReasoningMemory()
         self._tools = ToolMemory()
         self._lock = threading.Lock()
 
-    def ask(
-        self,
-        messages: Sequence[GivenMessage],
-        config: GenerationConfig | None = None,
-        *,
-        tools: Sequence[GivenTool] | None = None,
-        tool_choice: ToolChoice = "auto",
-        client: str = "",
-        continued: bool = True,
-        prediction: str = "",
-        **options: Unpack[GenerationOptions],
-    ) -> ReplyJob:
+    def ask(self, request: ChatRequest, client: str) -> ReplyJob:
         """Ask for the reply to a conversation.
 
         Reasoning that the client left out of earlier replies is put back, and tools that came later
-        are told of where they came. `prediction` is a text that the reply may repeat. Raises as
-        `Engine.chat` and `Worker.ask` do.
+        are told of where they came. Raises as `Engine.chat` and `Worker.ask` do.
         """
-        offered, read = read_tools(tools), read_messages(messages)
         # Now, since it may take a while, and `prepare` is called with the model's lock.
-        enforceable(offered)
+        enforceable(request.tools)
 
         def prepare(engine: Engine) -> Prepared:
             with self._lock:
                 said, arranged = self._tools.arrange(
-                    client, self._reasoning.restore(client, read), offered
+                    client, self._reasoning.restore(client, request.messages), request.tools
                 )
             call = engine.check_chat(
                 said,
-                config,
+                request.config,
                 tools=arranged,
-                tool_choice=tool_choice,
-                continued=continued,
-                **options,
+                tool_choice=request.tool_choice,
+                continued=request.continued,
             )
             places = self._checkpoints_of(engine).of(
                 said, arranged, call.prompt, call.choice.config
             )
-            expected = engine.prompt_ids(prediction) if prediction else ()
+            expected = engine.prompt_ids(request.prediction) if request.prediction else ()
             return Prepared(call, places, expected)
 
-        return self._worker.ask(prepare, model=self._model, client=client, respell=True)
+        return self._worker.ask(prepare, model=request.model, client=client, respell=True)
 
     def _checkpoints_of(self, engine: Engine) -> Checkpoints:
         """Return the finder of an engine, which a model has one after another."""
@@ -105,10 +82,10 @@ class Chats:
             self._checkpoints = engine, Checkpoints(engine)
         return self._checkpoints[1]
 
-    def remember(self, messages: Sequence[GivenMessage], reply: Message, client: str = "") -> None:
+    def remember(self, messages: Sequence[Message], reply: Message, client: str) -> None:
         """Keep the reasoning of a finished reply, for a client that sends back only the answer."""
         with self._lock:
-            self._reasoning.remember(client, read_messages(messages), reply)
+            self._reasoning.remember(client, messages, reply)
 
 
 _Seen = TypeVar("_Seen")
@@ -135,9 +112,9 @@ class EngineBackend:
             )
         chats = self._chats.get(request.model)
         if chats is None:
-            chats = self._chats[request.model] = Chats(self._worker, request.model)
+            chats = self._chats[request.model] = Chats(self._worker)
         return EngineReply(
-            lambda: self._chat(request, client),
+            lambda: chats.ask(request, client),
             self._token_texts,
             one_call=not request.parallel_tool_calls,
             remember=lambda reply: chats.remember(request.messages, reply, client),
@@ -175,17 +152,6 @@ class EngineBackend:
 
     def health(self) -> Health:
         return self._worker.health()
-
-    def _chat(self, request: ChatRequest, client: str) -> ReplyJob:
-        return self._chats[request.model].ask(
-            request.messages,
-            request.config,
-            tools=request.tools,
-            tool_choice=request.tool_choice,
-            client=client,
-            continued=request.continued,
-            prediction=request.prediction,
-        )
 
     def _complete(self, request: CompletionRequest, client: str) -> ReplyJob:
         def prepare(engine: Engine) -> Prepared:

@@ -11,9 +11,11 @@ from kept_worker import Worker
 from toy_engine import END, PLAIN, TEXTS, ToyTokenizer, toy_engine
 from turns import run
 
+from akunu_py.server.backend import ChatRequest
 from akunu_py.server.engine_backend import Chats
 from akunu_py.server.events import Accepted
 from akunu_py.server.prefix_cache import PrefixCache
+from akunu_py.values.generation_config import GenerationConfig
 from akunu_py.values.messages import Message
 
 FAMILIES = [
@@ -52,7 +54,10 @@ class Talk:
             "max_tokens": 24, "seed": self.seed, "temperature": 1.0, "drafter": "none",
             "logit_bias": {**PLAIN, **close}, **options,
         }  # fmt: skip
-        self.job = self.chats.ask(self.messages, client=self.client, **self.options)
+        request = ChatRequest(
+            model="", messages=tuple(self.messages), config=GenerationConfig(**self.options)
+        )
+        self.job = self.chats.ask(request, self.client)
 
     def end(self, thinks=False):
         """Return how many tokens were prefilled, and how many of the prompt are new."""
