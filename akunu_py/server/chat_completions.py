@@ -21,12 +21,12 @@ from akunu_py.server.conversation import (
     Part,
     call_at,
     check_messages,
+    function_tool,
     message_at,
     newest_of_user,
     openai_choice,
     part_text,
     read_roles,
-    tool_at,
     without_equal_names,
 )
 from akunu_py.server.custom_tools import custom_input, custom_tool
@@ -45,14 +45,13 @@ from akunu_py.server.events import (
     Progress,
 )
 from akunu_py.server.generation_fields import (
-    JSON_OBJECT,
     REFUSED_BY_OPENAI_FORMATS,
     OpenAIBody,
+    answer_form,
 )
 from akunu_py.server.incoming import Incoming, receive
 from akunu_py.server.logprobs import logprob_fields, logprobs_option
 from akunu_py.server.openai_form import OpenAIForm
-from akunu_py.values.constraint import Constraint
 from akunu_py.values.messages import Message, TextPart, Tool, ToolCall, ToolChoice
 from akunu_py.values.reply_deltas import (
     ArgumentsDelta,
@@ -205,7 +204,7 @@ def _read_request(asked: Incoming[ChatBody]) -> ChatRequest:
     options = body.options()
     if body.max_completion_tokens is not None:
         options["max_tokens"] = body.max_completion_tokens
-    if (form := _answer_form(body.response_format)) is not None:
+    if (form := answer_form(body.response_format, "response_format")) is not None:
         if options["constraint"] not in {None, form}:
             raise RequestError(
                 "a reply has one form; leave response_format or the other one out",
@@ -330,19 +329,10 @@ def _tools(tools: Sequence[dict[str, Any]]) -> tuple[Tool, ...]:
     found = []
     for index, given in enumerate(tools):
         match given:
-            case {"type": "function", "function": dict(function)}:
-                place = f"tools[{index}]"
-                name, description = function.get("name"), function.get("description")
-                schema, strict = function.get("parameters"), function.get("strict")
-                found.append(tool_at(place, name, description, schema, strict=strict))
             case {"type": "custom", "custom": {"name": str(name)} as custom}:
                 found.append(custom_tool(f"tools[{index}].custom", custom, name))
             case _:
-                raise RequestError(
-                    f"tools[{index}] is not a function; give "
-                    '{"type": "function", "function": {"name": ..., "parameters": {...}}}',
-                    param=f"tools[{index}]",
-                )
+                found.append(function_tool(f"tools[{index}]", given))
     return without_equal_names(found)
 
 
@@ -365,23 +355,6 @@ def _chosen_name(tool: object) -> str | None:
         case {"function": {"name": str(name)}} | {"custom": {"name": str(name)}}:
             return name
     return None
-
-
-def _answer_form(given: dict[str, Any] | None) -> Constraint | None:
-    match given:
-        case None | {"type": "text"}:
-            return None
-        case {"type": "json_object" | "json_schema", "schema": dict(schema)}:
-            return Constraint.json_schema(schema)  # as llama.cpp has it
-        case {"type": "json_object"} if given.get("schema") is None:
-            return JSON_OBJECT
-        case {"type": "json_schema", "json_schema": {"schema": dict(schema)}}:
-            return Constraint.json_schema(schema)
-    raise RequestError(
-        'response_format is malformed; give {"type": "json_object"} or {"type": "json_schema", '
-        '"json_schema": {"name": ..., "schema": {...}}}',
-        param="response_format",
-    )
 
 
 def _thinking(asked: Incoming[ChatBody], thinks: bool | None) -> dict[str, Any]:

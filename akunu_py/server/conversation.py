@@ -2,7 +2,7 @@
 
 import json
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Literal
 
 import msgspec
@@ -109,6 +109,20 @@ def tool_at(
         return Tool.of({"function": given}, place)
     except ConfigError as error:
         raise RequestError(error.message, param=place) from None
+
+
+def function_tool(place: str, given: Mapping[str, Any]) -> Tool:
+    """Return a tool as OpenAI's chats and Ollama have it; raises RequestError as `tool_at` does."""
+    function = given.get("function")
+    if given.get("type", "function") != "function" or not isinstance(function, dict):
+        raise RequestError(
+            f'{place} is not a function; give {{"type": "function", "function": {{"name": ..., '
+            '"parameters": {...}}}',
+            param=place,
+        )
+    name, description = function.get("name"), function.get("description")
+    schema, strict = function.get("parameters"), function.get("strict")
+    return tool_at(place, name, description, schema, strict=strict)
 
 
 def announced(tools: Sequence[Tool]) -> str:

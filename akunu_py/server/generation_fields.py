@@ -221,6 +221,23 @@ class OpenAIBody(RequestBody, kw_only=True):
         return None
 
 
+def answer_form(given: Mapping[str, Any] | None, field: str) -> Constraint | None:
+    """Return the form that `field` asks for, in the words of OpenAI, Anthropic or llama.cpp."""
+    match given:
+        case None | {"type": "text"}:
+            return None
+        case {"type": "json_object" | "json_schema", "schema": dict(schema)} | {
+            "type": "json_schema",
+            "json_schema": {"schema": dict(schema)},
+        }:
+            return Constraint.json_schema(schema)
+        case {"type": "json_object"} if given.get("schema") is None:
+            return JSON_OBJECT
+    raise RequestError(
+        f'{field} is malformed; give {{"type": "json_schema", "schema": {{...}}}}', param=field
+    )
+
+
 def _lark(text: str) -> Constraint:
     """Return the form of a grammar, which other servers take in several languages."""
     if re.search(r"^[ \t]*[\w-]+[ \t]*::=", text, re.MULTILINE):

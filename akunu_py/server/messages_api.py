@@ -31,12 +31,11 @@ from akunu_py.server.conversation import (
 )
 from akunu_py.server.errors import NO_THREAD, Api, Problem, RequestError, anthropic_error
 from akunu_py.server.events import Accepted, Addition, Finished, Logprobs, Usage
-from akunu_py.server.generation_fields import RequestBody
+from akunu_py.server.generation_fields import RequestBody, answer_form
 from akunu_py.server.incoming import Incoming, receive
 from akunu_py.server.json_body import begun_object
 from akunu_py.server.reply_response import ReplyForm
 from akunu_py.tokenizers.accepted_turns import with_one_turn_each
-from akunu_py.values.constraint import Constraint
 from akunu_py.values.messages import Message, Tool, ToolChoice
 from akunu_py.values.option_fields import WireFormat
 from akunu_py.values.reply_deltas import (
@@ -185,7 +184,7 @@ def _read_request(asked: Incoming[_Count]) -> ChatRequest:
     tools = offered.callable
     choice = body.tool_choice
     output = body.output_config or _OutputConfig()
-    form = _answer_form(output.format or body.output_format)
+    form = answer_form(output.format or body.output_format, "output_config.format")
     return ChatRequest(
         model=asked.model.id,
         messages=with_one_turn_each(said),
@@ -369,18 +368,6 @@ def _tool_choice(given: _ToolChoice | None, tools: tuple[Tool, ...]) -> ToolChoi
     raise RequestError(
         "tool_choice is malformed; give the type auto, any, none, or tool with a name",
         param="tool_choice",
-    )
-
-
-def _answer_form(given: dict[str, Any] | None) -> Constraint | None:
-    match given:
-        case None | {"type": "text"}:
-            return None
-        case {"type": "json_schema", "schema": dict(schema)}:
-            return Constraint.json_schema(schema)
-    raise RequestError(
-        'output_config.format is malformed; give {"type": "json_schema", "schema": {...}}',
-        param="output_config.format",
     )
 
 

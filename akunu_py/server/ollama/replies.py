@@ -5,7 +5,6 @@ every request, which have no effect here; an option that is nobody's is refused.
 prompt only loads the model.
 """
 
-from collections.abc import Sequence
 from typing import Any, ClassVar, TypeVar
 
 import msgspec
@@ -16,10 +15,10 @@ from akunu_py.server.backend import ChatRequest, CompletionRequest
 from akunu_py.server.conversation import (
     call_at,
     check_counts,
+    function_tool,
     message_at,
     newest_of_user,
     read_roles,
-    tool_at,
     unread_part,
     without_equal_names,
 )
@@ -39,7 +38,7 @@ from akunu_py.server.logprobs import logprobs_option
 from akunu_py.server.ollama.form import OllamaForm
 from akunu_py.values.constraint import Constraint
 from akunu_py.values.generation_config import GenerationConfig
-from akunu_py.values.messages import Message, Tool, ToolCall
+from akunu_py.values.messages import Message, ToolCall
 from akunu_py.values.option_fields import WireFormat
 
 CHAT, GENERATE = "/api/chat", "/api/generate"
@@ -164,7 +163,9 @@ def _read_chat(asked: Incoming[ChatBody]) -> ChatRequest:
             if message.role
         ),
         config=_config(asked, thinks),
-        tools=_tools(tools),
+        tools=without_equal_names(
+            [function_tool(f"tools[{index}]", tool) for index, tool in enumerate(tools)]
+        ),
     )
 
 
@@ -281,18 +282,3 @@ def _message(message: _Message, place: str, ignored: list[str], *, newest: bool)
 
 def _call(call: _Call, place: str) -> ToolCall:
     return call_at(place, call.function.name, call.function.arguments, call.id or "")
-
-
-def _tools(tools: Sequence[dict[str, Any]]) -> tuple[Tool, ...]:
-    found = []
-    for index, given in enumerate(tools):
-        place, function = f"tools[{index}]", given.get("function")
-        if not isinstance(function, dict):
-            raise RequestError(
-                f'{place} is not a function; give {{"type": "function", "function": {{"name": '
-                '..., "parameters": {...}}}',
-                param=place,
-            )
-        name, description = function.get("name"), function.get("description")
-        found.append(tool_at(place, name, description, function.get("parameters")))
-    return without_equal_names(found)

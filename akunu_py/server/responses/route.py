@@ -15,14 +15,13 @@ from starlette.routing import Route
 from akunu_py.server.backend import ChatRequest
 from akunu_py.server.conversation import check_counts, newest_of_user
 from akunu_py.server.errors import RequestError
-from akunu_py.server.generation_fields import JSON_OBJECT, RequestBody
+from akunu_py.server.generation_fields import RequestBody, answer_form
 from akunu_py.server.incoming import Incoming, receive
 from akunu_py.server.logprobs import logprobs_option
 from akunu_py.server.responses.form import ResponseForm
 from akunu_py.server.responses.items import InputItem, InputReader
 from akunu_py.server.responses.kept import KeptResponses, as_items
 from akunu_py.server.responses.tools import ToolBook
-from akunu_py.values.constraint import Constraint
 from akunu_py.values.messages import Message
 from akunu_py.values.option_fields import WireFormat
 
@@ -147,7 +146,7 @@ def _read_request(
     asked.check_grammars(book.shown, refuse=False)
     options = {
         **body.options(),
-        "constraint": _answer_form(body.text.format if body.text else None),
+        "constraint": answer_form(body.text.format if body.text else None, "text.format"),
         "logprobs": logprobs_option(
             _LOGPROBS in (body.include or ()) or bool(body.top_logprobs),
             body.top_logprobs,
@@ -168,20 +167,6 @@ def _read_request(
 def _thinking(asked: Incoming[ResponsesBody]) -> dict[str, Any]:
     effort = (asked.body.reasoning or _Reasoning()).effort
     return asked.thinking(effort=effort, effort_by="reasoning.effort")
-
-
-def _answer_form(given: dict[str, Any] | None) -> Constraint | None:
-    match given:
-        case None | {"type": "text"}:
-            return None
-        case {"type": "json_object"}:
-            return JSON_OBJECT
-        case {"type": "json_schema", "schema": dict(schema)}:
-            return Constraint.json_schema(schema)
-    raise RequestError(
-        'text.format is malformed; give {"type": "json_schema", "name": ..., "schema": {...}}',
-        param="text.format",
-    )
 
 
 def _echoed(asked: Incoming[ResponsesBody], given: Mapping[str, Any]) -> dict[str, Any]:
