@@ -199,24 +199,38 @@ def test_what_is_typed_during_a_reply_is_not_shown_in_it(roomy_gguf, tmp_path):
     assert "typed ahead" not in reply
 
 
-class BarAtOnce(PtyChild):
-    """A machine on which every prompt takes long enough for a bar."""
+HELD = """
+import threading
+from contextlib import contextmanager
 
-    program = [  # noqa: RUF012 - as that of PtyChild
-        sys.executable, "-c",
-        ("from akunu_py.cli import terminal; terminal._BAR_AFTER_S = 0.0\n"
-        "from akunu_py.cli.main import main; main()"),
-    ]  # fmt: skip
+from akunu_py.cli import terminal
+
+interrupted = threading.Event()
+bar, on_interrupt = terminal.prompt_progress, terminal.cancel_on_interrupt
+
+
+@contextmanager
+def prompt_progress():
+    with bar() as progress:
+        yield lambda *counts: (progress(*counts), interrupted.wait())
+
+
+terminal._BAR_AFTER_S = 0.0
+terminal.prompt_progress = prompt_progress
+terminal.cancel_on_interrupt = lambda cancel: on_interrupt(lambda: (cancel(), interrupted.set()))
+
+from akunu_py.cli.main import main
+
+main()
+"""
+"""A chat whose prompts are read until somebody interrupts, with a bar at once."""
 
 
 @pytest.mark.slow
-def test_an_interrupted_prompt_leaves_no_progress_bar(roomy_gguf, tmp_path):
-    text = "hello world the " * 480
-    with BarAtOnce("chat", roomy_gguf, "--max-tokens", 4, home=tmp_path) as child:
-        child.say(f"\x1b[200~{text}\x1b[201~", "[paste 1")
-        child.type("\r")
-        child.until("reading")
-        child.interrupt()  # within the first chunk, or a later one
+def test_an_interrupted_prompt_leaves_no_progress_bar(chat):
+    with chat("--max-tokens", 4, program=[sys.executable, "-c", HELD]) as child:
+        child.say("hello world\r", "reading")
+        child.interrupt()
         child.until("interrupted before anything was said; /retry asks again")
         child.leave()
     before, _, _ = "\n".join(shown(child)).partition("interrupted before")
