@@ -1,4 +1,4 @@
-"""What --help shows: options in groups, nothing cut, rare ones in --help-all alone."""
+"""What --help shows: examples, options in groups, nothing cut, rare ones in --help-all alone."""
 
 import re
 from importlib.metadata import entry_points
@@ -127,3 +127,13 @@ def test_what_is_no_entry_point_is_passed_over(tmp_path, monkeypatch):
     )
     monkeypatch.setattr("sys.path", [str(tmp_path), str(tmp_path / "none")])
     assert group.commands() == {"z": "a.b:c"}
+
+
+@pytest.mark.parametrize("words", COMMANDS, ids=" ".join)
+def test_every_command_has_examples_and_every_option_says_what_it_does(words):
+    command = COMMANDS[words]
+    assert "Examples:\n" in command.help
+    assert f"akunu {' '.join(words)}" in command.help.split("Examples:\n")[1]
+    for option in command.params:
+        if isinstance(option, click.Option):
+            assert option.help, option.opts
