@@ -1,7 +1,9 @@
 """Passes over the rows of several sessions: each session gets what a pass of its own gives."""
 
 import contextlib
+import io
 from contextlib import ExitStack
+from functools import partial
 from itertools import chain, repeat
 from types import SimpleNamespace
 
@@ -10,7 +12,7 @@ import pytest
 from family_models import NAMES, build_family, variant_of
 from mlx import nn
 from mlx.utils import tree_flatten
-from tiny_models import begin
+from tiny_models import begin, prompt_of
 
 from akunu_py.cpu.blas import load_blas
 from akunu_py.models.cached_rows import CachedRows
@@ -163,13 +165,12 @@ def test_attention_runs_once_for_all_sessions(monkeypatch, name):
     assert len(calls) == layers
 
 
-def calls_of_layers(monkeypatch, model, run):
-    """How often linear layers compute anything in `run`."""
-    found, sound = [], nn.Linear.__call__
+def run_counting(monkeypatch, run):
+    """What `run` returns, and how often linear layers compute anything in it."""
+    calls, sound = [], nn.Linear.__call__
     with monkeypatch.context() as patch:
-        patch.setattr(nn.Linear, "__call__", lambda *of: found.append(0) or sound(*of))
-        run()
-    return len(found)
+        patch.setattr(nn.Linear, "__call__", lambda *of: calls.append(0) or sound(*of))
+        return run(), len(calls)
 
 
 class Sum(nn.Module):
@@ -186,24 +187,38 @@ def test_a_class_that_uses_keys_in_an_unknown_way_is_refused():
     assert JoinedForward(model).refusal(session_of(model, "llama"))
 
 
-@pytest.mark.parametrize("name", ["llama", "gemma2", "deepseek_v3", "qwen3_next"])
+@pytest.mark.parametrize(
+    "name",
+    ["llama", "gemma2", "deepseek_v3", "deepseek_v32", "minimax_m3", "plamo2", "qwen3_next"],
+)
 def test_weights_are_read_once_for_all_sessions(monkeypatch, name):
     model = build_family(name)
     joined = JoinedForward(model)
     together, alone = ([CachedRows(model) for _ in range(3)] for _ in range(2))
+    for rows, length in zip(together + alone, (40, 3, 25) * 2, strict=True):
+        # Longer than what layers choose of it.
+        rows.prefill(prompt_of(length))
     for number in range(3):
         fed = [tokens(1 + place, place, number, 30) for place in range(3)]
-        passes = []
-        calls = calls_of_layers(
-            monkeypatch, model,
-            lambda fed=fed, passes=passes: passes.extend(
-                run(joined, fed, [session.caches for session in together])
-            ),
-        )  # fmt: skip
-        expected = [session.feed(own) for session, own in zip(alone, fed, strict=True)]
-        assert all(map(same, passes, expected))
-        once = calls_of_layers(monkeypatch, model, lambda: CachedRows(model).feed(mx.array([1])))
-        assert calls == once
+        caches = [session.caches for session in together]
+        found, calls = run_counting(monkeypatch, partial(run, joined, fed, caches))
+        feeds = [partial(rows.feed, own) for rows, own in zip(alone, fed, strict=True)]
+        expected, counts = zip(*(run_counting(monkeypatch, feed) for feed in feeds), strict=True)
+        assert all(map(same, found, expected))
+        # Behind a longer text some layers have more to choose.
+        assert calls == max(counts)
+
+
+@pytest.mark.parametrize("name", ["deepseek_v32", "minimax_m3"])
+def test_keys_that_only_choose_are_computed_with_the_pass(name):
+    """Otherwise what makes them is held from pass to pass, since nothing else may ask for them."""
+    model = build_family(name)
+    together = [rows_of(model, name) for _ in range(2)]
+    run(JoinedForward(model), [mx.array([1]), mx.array([2])], [rows.caches for rows in together])
+    for rows in together:
+        graph = io.StringIO()
+        mx.export_to_dot(graph, rows.caches[1][0].keys)
+        assert "Depends" in graph.getvalue()
 
 
 class Scripted:

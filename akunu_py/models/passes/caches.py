@@ -22,7 +22,7 @@ Attend = Callable[..., mx.array]
 class Apart(mx.array):
     """A value for each text: keys, values, a mask, scores, or a state."""
 
-    parts: Sequence[Any]
+    parts: Any
     caches: "RowsCache"
 
     @classmethod
@@ -38,13 +38,32 @@ class Latents(Apart):
     Python asks the right side of a product first where its class is derived from the left one's.
     """
 
+    masks: list[Any]
+    """What the rows of each text see of them, [n, keys]."""
+
+    @classmethod
+    def of(cls, parts: Sequence[Any], caches: "RowsCache", whole: Any = mx.nan) -> Self:
+        made = super().of(list(parts), caches, whole)
+        made.masks = list(caches.plan.latent_masks)
+        return made
+
+    def choose(self, number: int, keys: mx.array) -> None:
+        """Keep keys [n, 1, 1, k] of one text, others for each row."""
+        part, seen = self.parts[number], self.masks[number]
+        at = mx.broadcast_to(keys.swapaxes(2, 3), (*keys.shape[:2], keys.shape[3], part.shape[3]))
+        self.parts[number] = mx.take_along_axis(part, at, axis=2)
+        if seen is not None:
+            self.masks[number] = mx.take_along_axis(seen, keys[:, 0, 0], axis=1)
+
     def swapaxes(self, *axes: int) -> "Latents":  # type: ignore[override]
-        return Latents.of([part.swapaxes(*axes) for part in self.parts], self.caches)
+        turned = Latents.of([part.swapaxes(*axes) for part in self.parts], self.caches)
+        turned.masks = self.masks
+        return turned
 
     def __rmatmul__(self, left: mx.array) -> Apart:
         """Return scores [n, heads, 1, keys] of each text, with its mask."""
         rows = self.caches.plan.split(left, 0)
-        texts = zip(rows, self.parts, self.caches.plan.latent_masks, strict=True)
+        texts = zip(rows, self.parts, self.masks, strict=True)
         scores = []
         for own, turned, seen in texts:
             product = own @ turned
@@ -71,23 +90,17 @@ class Stepped:
         self.parts = parts
 
 
-class AttentionForm(NamedTuple):
-    """How a model's attention computes."""
+def _depended_on(name: str) -> Any:
+    """Return what some classes make depend on others; with several texts no more than that."""
 
-    latent: bool
-    """Whether the cache has one small vector for all heads, and scores begin before attention."""
-    own: bool
-    """Whether it computes with keys itself: see `seams.OWN_ATTENTION`."""
+    def read(caches: "RowsCache") -> mx.array:
+        held: list[mx.array] = [getattr(part, name) for part in caches.parts]
+        return mx.depends(mx.array(mx.nan), held) if held[1:] else held[0]
 
-
-def _of_one_text(name: str) -> Any:
-    def read(caches: "RowsCache") -> Any:
-        (part,) = caches.parts
-        return getattr(part, name)
-
-    def write(caches: "RowsCache", value: Any) -> None:
-        (part,) = caches.parts
-        setattr(part, name, value)
+    def write(caches: "RowsCache", value: mx.array) -> None:
+        for part in caches.parts:
+            own = value if len(caches.parts) == 1 else mx.depends(getattr(part, name), value)
+            setattr(part, name, own)
 
     return property(read, write)
 
@@ -97,8 +110,8 @@ class RowsCache:
 
     lengths = left_padding = None
 
-    def __init__(self, plan: PassPlan, parts: Sequence[Any], form: AttentionForm) -> None:
-        self.plan, self.parts, self.form = plan, parts, form
+    def __init__(self, plan: PassPlan, parts: Sequence[Any], latent: bool) -> None:
+        self.plan, self.parts, self.latent = plan, parts, latent
         self._alone = len(parts) == 1
         # Now, before a cache takes in rows.
         self.offset = plan.places
@@ -118,8 +131,7 @@ class RowsCache:
     def __bool__(self) -> bool:
         return True
 
-    # What some classes make depend on others, with one text.
-    keys, values = _of_one_text("keys"), _of_one_text("values")
+    keys, values = _depended_on("keys"), _depended_on("values")
 
     def make_mask(self, _rows: int, **options: Any) -> Held | None:
         if not hasattr(self.parts[0], "update_and_fetch"):
@@ -129,7 +141,7 @@ class RowsCache:
             (mask,) = self.plan.masks(self.parts, **{**options, "return_array": True})
             return self.seen(mask)
         # Elsewhere the scores of latent attention are made with it: see `Latents`.
-        if self.form.latent and not self.form.own:
+        if self.latent:
             if options.get("window_size") is not None:
                 raise ContractError("latent attention with a window")
             self.plan.latent_masks = self.plan.masks(
@@ -157,14 +169,16 @@ class RowsCache:
         return self._pair([part.keys_and_values() for part in self.parts])
 
     def _pair(self, held: Sequence[tuple[Any, Any]]) -> tuple[Held, Held]:
-        return self._held([keys for keys, _ in held]), self._held([values for _, values in held])
+        pair = self._held([keys for keys, _ in held]), self._held([values for _, values in held])
+        self.plan.latents = [one for one in pair if isinstance(one, Latents)]
+        return pair
 
     def _held(self, parts: Sequence[Any]) -> Held:
-        if self.form.latent:
+        if self.latent:
             sizes = zip(parts, self.plan.sizes, strict=True)
             parts = [mx.broadcast_to(part, (size, *part.shape[1:])) for part, size in sizes]
         if not self._alone:
-            return Latents.of(parts, self) if self.form.latent else PartRows(parts, self)
+            return Latents.of(parts, self) if self.latent else PartRows(parts, self)
         (part,) = parts
         if not isinstance(part, mx.array):
             return PartRows(parts, self)
@@ -179,7 +193,7 @@ class RowsCache:
         Rows of latent attention are a batch, so that each is computed as it is alone.
         """
         self._unseen = False
-        axis = 0 if self.form.latent else self.plan.axis
+        axis = 0 if self.latent else self.plan.axis
         rows = self.plan.split(by_row(queries, axis), axis)
         if isinstance(mask, Held):
             masks = mask.parts
@@ -193,7 +207,7 @@ class RowsCache:
         found = [part[key] for part in self.parts]
         if not isinstance(found[0], mx.array | None):
             if key not in self._inner:
-                self._inner[key] = self.standing(self.plan, found, self.form)
+                self._inner[key] = self.standing(self.plan, found, self.latent)
             return self._inner[key]
         asked = self.plan.asked
         if asked and asked[0][0] is not self:
@@ -223,17 +237,17 @@ class RowsCache:
         """Take no note of rows in a padding of batches, which there is none of."""
 
     @staticmethod
-    def standing(plan: PassPlan, layer: Sequence[Any], form: AttentionForm) -> "RowsCache":
+    def standing(plan: PassPlan, layer: Sequence[Any], latent: bool) -> "RowsCache":
         """Return what stands for one layer's cache of every text."""
         kind = RowsStates if isinstance(layer[0], ArraysCache) else RowsCache
-        return kind(plan, layer, form)
+        return kind(plan, layer, latent)
 
 
 class RowsStates(RowsCache, ArraysCache):  # type: ignore[misc]
     """Stands for states; some models ask for the class."""
 
-    def __init__(self, plan: PassPlan, parts: Sequence[Any], form: AttentionForm) -> None:
-        super().__init__(plan, parts, form)
+    def __init__(self, plan: PassPlan, parts: Sequence[Any], latent: bool) -> None:
+        super().__init__(plan, parts, latent)
         self._given = [list(part.cache) for part in parts]
 
     def check(self) -> None:

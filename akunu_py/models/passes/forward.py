@@ -10,7 +10,7 @@ from mlx import nn
 from akunu_py.cpu.blas import fit_threads
 from akunu_py.models.cache import LATENT_LAYERS
 from akunu_py.models.passes import trials
-from akunu_py.models.passes.caches import AttentionForm, RowsCache
+from akunu_py.models.passes.caches import RowsCache
 from akunu_py.models.passes.plan import PassPlan
 from akunu_py.models.passes.seams import install, open_plan
 
@@ -28,11 +28,9 @@ class Forward:
     def __init__(self, model: nn.Module) -> None:
         # Not held: whoever has the model has its passes.
         self._model = weakref.ref(model)
-        parts = model.modules()
-        self._form = AttentionForm(
-            latent=any(isinstance(part, LATENT_LAYERS) for part in parts),
-            own=install(model),
-        )
+        # Whether the cache has one small vector for all heads, and scores begin before attention.
+        self._latent = any(isinstance(part, LATENT_LAYERS) for part in model.modules())
+        install(model)
 
     @cached_property
     def replays(self) -> bool:
@@ -49,12 +47,12 @@ class Forward:
         fit_threads()
         model = self._model()
         assert model is not None  # noqa: S101 - of whoever asks for a pass
-        if plan.is_chain and not (self._form.latent and 1 < plan.rows <= MOST_ABSORBED):
+        if plan.is_chain and not (self._latent and 1 < plan.rows <= MOST_ABSORBED):
             (part,) = plan.parts
             with part.record:
                 return [model(part.tokens[None], cache=list(part.caches))]
         layers = zip(*(part.caches for part in plan.parts), strict=True)
-        caches = [RowsCache.standing(plan, layer, self._form) for layer in layers]
+        caches = [RowsCache.standing(plan, layer, self._latent) for layer in layers]
         with open_plan(plan):
             logits = model(
                 mx.concatenate([part.tokens for part in plan.parts])[:, None], cache=caches

@@ -51,6 +51,8 @@ class PassPlan:
         self.parts = parts
         # What the rows of each text see, where latent attention asked for it.
         self.latent_masks: list[Any] = []
+        # The latent keys and values that attention has fetched last.
+        self.latents: list[Any] = []
         # The slots of a cache that a mixer has asked for, and not used yet.
         self.asked: list[tuple[Any, int]] = []
 
@@ -78,11 +80,6 @@ class PassPlan:
     def _masks(self) -> list[TreeMasks | None]:
         """What makes the masks of each tree, the same for all layers."""
         return [None if part.tree is None else TreeMasks(part.tree) for part in self.parts]
-
-    @cached_property
-    def texts(self) -> "list[PassPlan]":
-        """A plan of each text alone."""
-        return [PassPlan([part]) for part in self.parts]
 
     @property
     def is_chain(self) -> bool:

@@ -13,13 +13,15 @@ import sys
 import threading
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from importlib.metadata import version
-from typing import Any
+from types import FunctionType, SimpleNamespace
+from typing import Any, NamedTuple
 
 import mlx.core as mx
 from mlx import nn
+from mlx_lm.models.base import scaled_dot_product_attention
 
 from akunu_py.models.late_quantization import attend_quantized
-from akunu_py.models.passes.caches import Apart, Held, RowsCache, Stepped
+from akunu_py.models.passes.caches import Apart, Held, PartRows, RowsCache, Stepped
 from akunu_py.models.passes.plan import PassPlan, by_row
 from akunu_py.models.rollback.recurrence import Step, recording, row_by_row, take_note
 from akunu_py.system.errors import ModelFormatError
@@ -48,10 +50,6 @@ STEPS: Sequence[tuple[str, str, Step]] = (
 )  # fmt: skip
 """Functions of modules and methods of classes, by name, with the files of mlx-lm that have them."""
 
-OWN_ATTENTION = frozenset({"plamo2.Attention", "minimax_m3_vl.Attention",
-                           "deepseek_v32.DeepseekV32Attention"})  # fmt: skip
-"""Classes that compute with keys themselves: with several texts, each has a call of its own."""
-
 _CHANGED: Mapping[str, Callable[..., Any]] = {"ssm_update": row_by_row}
 
 _wrapped: set[Callable[..., Any]] = set()
@@ -79,11 +77,10 @@ def texts_of_pass() -> int:
     return 1 if plan is None else len(plan.parts)
 
 
-def install(model: nn.Module) -> bool:
+def install(model: nn.Module) -> None:
     """Wrap what the model's classes call, once for each module and class.
 
-    Returns whether one is of `OWN_ATTENTION`. Raises ModelFormatError where mlx-lm has not what it
-    had.
+    Raises ModelFormatError where mlx-lm has not what it had.
     """
     classes = {type(module) for module in model.modules()}
     holders: list[Any] = [sys.modules[name] for name in {kind.__module__ for kind in classes}]
@@ -102,7 +99,6 @@ def install(model: nn.Module) -> bool:
                     _wrapped.add(wrapped)
                     setattr(holder, name, wrapped)
     _check(type(model), classes, found)
-    return any(f"{_file(kind)}.{kind.__name__}" in OWN_ATTENTION for kind in classes)
 
 
 def _file(holder: Any) -> str:
@@ -117,8 +113,9 @@ def _check(model: type, classes: Collection[type], found: Collection[tuple[str, 
         if kind.__module__.startswith("mlx_lm.models."):
             file = _file(kind)
             needed |= {(file, name) for name, files, _ in STEPS if file in files.split()}
-            own = f"{file}.{kind.__name__}" in {*OWN_ATTENTION, "gemma2.Attention"}
+            needed |= {(of, name) for of, name in _OWN if of == file}
             code = getattr(inspect.unwrap(kind.__call__), "__code__", None)
+            own = (file, f"{kind.__name__}.__call__") in _OWN
             if code is not None and "update_and_fetch" in code.co_names and not own:
                 needed.add((file, ATTENTION))
     for file, name in sorted(needed.difference(found)):
@@ -133,13 +130,9 @@ def _wrapper(
 ) -> Callable[..., Any] | None:
     if name == ATTENTION:
         return _attention(function)
-    if qualified == "Conv1d.__call__" and "convolution" in files:
-        return _window(function)
-    own = qualified.removesuffix(".__call__")
-    if not OWN_ATTENTION.isdisjoint(f"{file}.{own}" for file in files):
-        return _own_attention(function)
-    if qualified == "Attention.__call__" and "gemma2" in files:
-        return _capped_attention(function)
+    own = next((_OWN[file, qualified] for file in files if (file, qualified) in _OWN), None)
+    if own is not None:
+        return own(function)
     # A name that two have is of a file; others are known wherever they are.
     kinds = [(of, kind) for known, of, kind in STEPS if known in {name, qualified}]
     here = (kind for of, kind in kinds if len(kinds) == 1 or not files.isdisjoint(of.split()))
@@ -167,33 +160,80 @@ def _attention(function: Callable[..., mx.array]) -> Callable[..., mx.array]:
     return attend
 
 
-def _own_attention(function: Callable[..., mx.array]) -> Callable[..., mx.array]:
-    signature = inspect.signature(function)
-    rows_name = list(signature.parameters)[1]
+class _OfText(NamedTuple):
+    """Stands for a layer in one text of a pass; some products are made for all rows at once."""
+
+    layer: Any
+    inputs: Mapping[str, mx.array]
+    made: Callable[[str], Sequence[mx.array]]
+    number: int
+
+    def __getattr__(self, name: str) -> Any:
+        if name in self.inputs:
+            return lambda _rows: self.made(name)[self.number]
+        return getattr(self.layer, name)
+
+
+def _by_text(layer: Any, plan: PassPlan, axis: int, **inputs: mx.array) -> list[_OfText]:
+    """Return what stands for a layer in each text; `inputs` are those of products, by name."""
+
+    @functools.cache
+    def made(name: str) -> list[mx.array]:
+        return plan.split(by_row(getattr(layer, name)(inputs[name]), axis), axis)
+
+    return [_OfText(layer, inputs, made, number) for number in range(len(plan.parts))]
+
+
+def _block_mask(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Let MiniMax M3 choose blocks of keys for each text alone."""
 
     @functools.wraps(function)
-    def attend(*values: Any, **named: Any) -> mx.array:
+    def choose(layer: Any, x: mx.array, mask: Any, offset: Any, cache: Any) -> Any:
+        plan = _plan()
+        if plan is None:
+            return function(layer, x, mask, offset, cache)
+        layers = _by_text(layer, plan, 1, index_k_proj=x, index_q_proj=x)
+        rows = plan.split(by_row(x, 1), 1)
+        texts = zip(layers, rows, mask.parts, cache.parts, strict=True)
+        return PartRows(
+            [function(own, its, seen, part.offset, part) for own, its, seen, part in texts], cache
+        )
+
+    return choose
+
+
+def _indexer(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Let DeepSeek V3.2 choose keys for each text alone."""
+
+    @functools.wraps(function)
+    def choose(layer: Any, x: mx.array, qr: mx.array, mask: Any, cache: Any = None) -> Any:
         plan = _plan()
         if plan is None or len(plan.parts) == 1:
-            return function(*values, **named)
-        given = signature.bind(*values, **named).arguments
-        cache: RowsCache = given["cache"]
-        rows = plan.split(given[rows_name], 0)
-        masks = [None] * len(rows) if given.get("mask") is None else given["mask"].parts
-        found = []
-        for text, own, part, mask in zip(plan.texts, rows, cache.parts, masks, strict=True):
-            if text.is_chain and not cache.form.latent:
-                with open_plan(None):
-                    alone = {rows_name: own.swapaxes(0, 1), "mask": mask, "cache": part}
-                    found.append(function(**{**given, **alone}).swapaxes(0, 1))
-            else:
-                with open_plan(text):
-                    standing = RowsCache.standing(text, [part], cache.form)
-                    alone = {rows_name: own, "mask": standing.seen(mask), "cache": standing}
-                    found.append(function(**{**given, **alone}))
-        return mx.concatenate(found)
+            return function(layer, x, qr, mask, cache)
+        layers = _by_text(layer, plan, 0, wq_b=qr, wk=x, weights_proj=x)
+        rows = plan.split(x, 0)
+        texts = zip(layers, rows, plan.parts, cache.parts, plan.latent_masks, strict=True)
+        for number, (own, its, text, part, seen) in enumerate(texts):
+            standing = RowsCache.standing(PassPlan([text]), [part], cache.latent)
+            keys = function(own, its, its, standing.seen(seen), cache=standing)
+            for latents in plan.latents if keys is not None else ():
+                latents.choose(number, keys)
+        return None
 
-    return attend
+    return choose
+
+
+def _with_seam(function: Any) -> Callable[..., Any]:
+    """Let PLaMo 2, which calls MLX's attention itself, call that of a plan."""
+    attend = _attention(scaled_dot_product_attention)
+
+    def called(queries: mx.array, keys: Any, values: Any, *, scale: float, mask: Any) -> mx.array:
+        return attend(queries, keys, values, None, scale, mask)
+
+    fast = SimpleNamespace(**{**vars(mx.fast), ATTENTION: called})
+    seen = {**function.__globals__, "mx": SimpleNamespace(**{**vars(mx), "fast": fast})}
+    made = FunctionType(function.__code__, seen, argdefs=function.__defaults__)
+    return functools.wraps(function)(made)
 
 
 def _capped_attention(function: Callable[..., mx.array]) -> Callable[..., mx.array]:
@@ -310,6 +350,15 @@ def _window(function: Callable[..., mx.array]) -> Callable[..., mx.array]:
 
     return convolve
 
+
+_OWN: Mapping[tuple[str, str], Callable[..., Callable[..., Any]]] = {
+    ("convolution", "Conv1d.__call__"): _window,
+    ("deepseek_v32", "Indexer.__call__"): _indexer,
+    ("gemma2", "Attention.__call__"): _capped_attention,
+    ("minimax_m3_vl", "Attention._block_mask"): _block_mask,
+    ("plamo2", "Attention.__call__"): _with_seam,
+}
+"""Wrappers of one method each, by its file and name."""
 
 Tap = Callable[[nn.Module, mx.array, mx.array], None]
 """Gets a norm, its input and its output."""
