@@ -1,9 +1,9 @@
 """What stands for the caches of all texts of a pass, layer by layer.
 
 A model asks it for positions and masks, hands it keys and values, and gets states of it. What comes
-back goes on to one of the functions of `seams`, which find in it the parts of each text. With one
-text, keys, values and masks are also what they look like: a class may compute with them itself.
-Otherwise they hold NaN, so that nothing plausible comes of that.
+back goes on to one of the functions of `seams`, which find in it the parts of each text. Keys,
+values and masks of latent attention in one text are also what they look like: a class computes with
+them itself. Otherwise there are no numbers in them, so that nothing plausible comes of that.
 """
 
 from collections.abc import Callable, Sequence
@@ -137,18 +137,16 @@ class RowsCache:
         if not hasattr(self.parts[0], "update_and_fetch"):
             # A padding of batches.
             return None
+        if not self.latent:
+            return PartRows(self.plan.masks(self.parts, **options), self)
+        if options.get("window_size") is not None:
+            raise ContractError("latent attention with a window")
+        masks = self.plan.masks(self.parts, **{**options, "return_array": True})
         if self._alone:
-            (mask,) = self.plan.masks(self.parts, **{**options, "return_array": True})
-            return self.seen(mask)
-        # Elsewhere the scores of latent attention are made with it: see `Latents`.
-        if self.latent:
-            if options.get("window_size") is not None:
-                raise ContractError("latent attention with a window")
-            self.plan.latent_masks = self.plan.masks(
-                self.parts, **{**options, "return_array": True}
-            )
-            return None
-        return PartRows(self.plan.masks(self.parts, **options), self)
+            return self.seen(masks[0])
+        # Scores are made with them: see `Latents`.
+        self.plan.latent_masks = masks
+        return None
 
     def seen(self, mask: mx.array | None) -> Apart | None:
         """Return a mask of one text, as its rows in a batch take it."""
@@ -174,15 +172,11 @@ class RowsCache:
         return pair
 
     def _held(self, parts: Sequence[Any]) -> Held:
-        if self.latent:
-            sizes = zip(parts, self.plan.sizes, strict=True)
-            parts = [mx.broadcast_to(part, (size, *part.shape[1:])) for part, size in sizes]
-        if not self._alone:
-            return Latents.of(parts, self) if self.latent else PartRows(parts, self)
-        (part,) = parts
-        if not isinstance(part, mx.array):
+        if not self.latent:
             return PartRows(parts, self)
-        return Apart.of(parts, self, mx.broadcast_to(part, (self.plan.rows, *part.shape[1:])))
+        sizes = zip(parts, self.plan.sizes, strict=True)
+        parts = [mx.broadcast_to(part, (size, *part.shape[1:])) for part, size in sizes]
+        return Apart.of(parts, self, parts[0]) if self._alone else Latents.of(parts, self)
 
     def attend(  # noqa: PLR0917 - those of mlx-lm's function
         self, attend: Attend, queries: mx.array, keys: Held, values: Held, scale: float, mask: Any,

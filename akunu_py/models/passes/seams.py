@@ -13,15 +13,14 @@ import sys
 import threading
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from importlib.metadata import version
-from types import FunctionType, SimpleNamespace
-from typing import Any, NamedTuple
+from types import MethodType
+from typing import Any
 
 import mlx.core as mx
 from mlx import nn
-from mlx_lm.models.base import scaled_dot_product_attention
 
 from akunu_py.models.late_quantization import attend_quantized
-from akunu_py.models.passes.caches import Apart, Held, PartRows, RowsCache, Stepped
+from akunu_py.models.passes.caches import Apart, Held, RowsCache, Stepped
 from akunu_py.models.passes.plan import PassPlan, by_row
 from akunu_py.models.rollback.recurrence import Step, recording, row_by_row, take_note
 from akunu_py.system.errors import ModelFormatError
@@ -160,46 +159,61 @@ def _attention(function: Callable[..., mx.array]) -> Callable[..., mx.array]:
     return attend
 
 
-class _OfText(NamedTuple):
-    """Stands for a layer in one text of a pass; some products are made for all rows at once."""
+class _OfText:
+    """Stands for a layer in one text of a pass."""
 
-    layer: Any
-    inputs: Mapping[str, mx.array]
-    made: Callable[[str], Sequence[mx.array]]
-    number: int
+    def __init__(self, layer: Any, own: dict[str, Callable[..., Any]]) -> None:
+        self._layer, self.own = layer, own
 
     def __getattr__(self, name: str) -> Any:
-        if name in self.inputs:
-            return lambda _rows: self.made(name)[self.number]
-        return getattr(self.layer, name)
+        found = self.own.get(name) or getattr(self._layer, name)
+        # A method calls others by what stands for the layer.
+        return MethodType(found.__func__, self) if inspect.ismethod(found) else found
 
 
-def _by_text(layer: Any, plan: PassPlan, axis: int, **inputs: mx.array) -> list[_OfText]:
-    """Return what stands for a layer in each text; `inputs` are those of products, by name."""
+def _by_text(
+    layer: Any, plan: PassPlan, axis: int, inputs: Mapping[str, mx.array]
+) -> list[_OfText]:
+    """Return what stands for a layer in each text; products of `inputs` are made for all rows."""
 
     @functools.cache
     def made(name: str) -> list[mx.array]:
         return plan.split(by_row(getattr(layer, name)(inputs[name]), axis), axis)
 
-    return [_OfText(layer, inputs, made, number) for number in range(len(plan.parts))]
+    def product(name: str, number: int) -> Callable[[Any], mx.array]:
+        return lambda _rows: made(name)[number]
+
+    numbers = range(len(plan.parts))
+    return [_OfText(layer, {name: product(name, own) for name in inputs}) for own in numbers]
 
 
-def _block_mask(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Let MiniMax M3 choose blocks of keys for each text alone."""
+def _own_attention(function: Callable[..., mx.array]) -> Callable[..., mx.array]:
+    """Let attention that computes with keys itself do so for each text alone."""
+    signature = inspect.signature(function)
+
+    def turned(layer: Any, places: list[int], rows: mx.array, **_offset: Any) -> mx.array:
+        return by_row(layer.rope(by_row(rows, 2), offset=mx.array(places)), 2)
 
     @functools.wraps(function)
-    def choose(layer: Any, x: mx.array, mask: Any, offset: Any, cache: Any) -> Any:
+    def attend(*values: Any, **named: Any) -> mx.array:
         plan = _plan()
         if plan is None:
-            return function(layer, x, mask, offset, cache)
-        layers = _by_text(layer, plan, 1, index_k_proj=x, index_q_proj=x)
-        rows = plan.split(by_row(x, 1), 1)
-        texts = zip(layers, rows, mask.parts, cache.parts, strict=True)
-        return PartRows(
-            [function(own, its, seen, part.offset, part) for own, its, seen, part in texts], cache
-        )
+            return function(*values, **named)
+        layer, x, mask, cache = signature.bind(*values, **named).arguments.values()
+        inputs = {name: x for name in layer if name.endswith("proj") and name != "o_proj"}
+        layers, rows = _by_text(layer, plan, 1, inputs), plan.split(by_row(x, 1), 1)
+        found = []
+        for text, own, *given in zip(
+            plan.parts, layers, rows, mask.parts, cache.parts, strict=True
+        ):
+            own.own["o_proj"] = lambda attended: attended
+            if text.tree is not None:
+                own.own["rope"] = functools.partial(turned, layer, text.places)
+            found.append(function(own, *given))
+        made: mx.array = layer.o_proj(by_row(mx.concatenate(found, axis=1), 1))
+        return made
 
-    return choose
+    return attend
 
 
 def _indexer(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -210,7 +224,7 @@ def _indexer(function: Callable[..., Any]) -> Callable[..., Any]:
         plan = _plan()
         if plan is None or len(plan.parts) == 1:
             return function(layer, x, qr, mask, cache)
-        layers = _by_text(layer, plan, 0, wq_b=qr, wk=x, weights_proj=x)
+        layers = _by_text(layer, plan, 0, {"wq_b": qr, "wk": x, "weights_proj": x})
         rows = plan.split(x, 0)
         texts = zip(layers, rows, plan.parts, cache.parts, plan.latent_masks, strict=True)
         for number, (own, its, text, part, seen) in enumerate(texts):
@@ -221,54 +235,6 @@ def _indexer(function: Callable[..., Any]) -> Callable[..., Any]:
         return None
 
     return choose
-
-
-def _with_seam(function: Any) -> Callable[..., Any]:
-    """Let PLaMo 2, which calls MLX's attention itself, call that of a plan."""
-    attend = _attention(scaled_dot_product_attention)
-
-    def called(queries: mx.array, keys: Any, values: Any, *, scale: float, mask: Any) -> mx.array:
-        return attend(queries, keys, values, None, scale, mask)
-
-    fast = SimpleNamespace(**{**vars(mx.fast), ATTENTION: called})
-    seen = {**function.__globals__, "mx": SimpleNamespace(**{**vars(mx), "fast": fast})}
-    made = FunctionType(function.__code__, seen, argdefs=function.__defaults__)
-    return functools.wraps(function)(made)
-
-
-def _capped_attention(function: Callable[..., mx.array]) -> Callable[..., mx.array]:
-    """Let Gemma 2, which computes with keys itself, do so for each text alone."""
-
-    def attend(
-        layer: Any, queries: mx.array, keys: mx.array, values: mx.array, *rest: Any
-    ) -> mx.array:
-        _, scale, mask, _ = rest
-        heads, count, width = queries.shape[1:]
-        groups = (1, layer.n_kv_heads, layer.repeats, count, width)
-        keys, values = keys[:, :, None], values[:, :, None]
-        scores = (queries * scale).reshape(groups) @ keys.swapaxes(-1, -2)
-        scores = mx.tanh(scores / layer.attn_logit_softcapping) * layer.attn_logit_softcapping
-        if mask is not None:
-            scores = mx.where(mask, scores, mx.finfo(scores.dtype).min)
-        found = mx.softmax(scores, precise=True, axis=-1) @ values
-        return found.reshape(1, heads, count, width)
-
-    @functools.wraps(function)
-    def capped(layer: Any, x: mx.array, mask: Any = None, cache: Any = None) -> mx.array:
-        if _plan() is None:
-            return function(layer, x, mask, cache)
-        rows = x.shape[0]
-        queries, keys, values = (
-            part(x).reshape(rows, 1, -1, layer.head_dim).swapaxes(1, 2)
-            for part in (layer.q_proj, layer.k_proj, layer.v_proj)
-        )
-        queries, keys = (layer.rope(part, offset=cache.offset) for part in (queries, keys))
-        held = cache.update_and_fetch(keys, values)
-        found = cache.attend(functools.partial(attend, layer), queries, *held, layer.scale, mask)
-        made: mx.array = layer.o_proj(found.swapaxes(1, 2).reshape(rows, 1, -1))
-        return made
-
-    return capped
 
 
 def _step(function: Callable[..., Any], kind: Step) -> Callable[..., Any]:
@@ -354,9 +320,9 @@ def _window(function: Callable[..., mx.array]) -> Callable[..., mx.array]:
 _OWN: Mapping[tuple[str, str], Callable[..., Callable[..., Any]]] = {
     ("convolution", "Conv1d.__call__"): _window,
     ("deepseek_v32", "Indexer.__call__"): _indexer,
-    ("gemma2", "Attention.__call__"): _capped_attention,
-    ("minimax_m3_vl", "Attention._block_mask"): _block_mask,
-    ("plamo2", "Attention.__call__"): _with_seam,
+    ("gemma2", "Attention.__call__"): _own_attention,
+    ("minimax_m3_vl", "Attention.__call__"): _own_attention,
+    ("plamo2", "Attention.__call__"): _own_attention,
 }
 """Wrappers of one method each, by its file and name."""
 
