@@ -5,13 +5,13 @@ import sys
 import time
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import fields, is_dataclass
 from functools import partial
 from types import MappingProxyType
 from typing import Any, Self
 
 import mlx.core as mx
 from mlx import nn
+from mlx.utils import tree_flatten
 
 from akunu_py.cpu.blas import fit_threads
 from akunu_py.models.cache import Cache, make_caches
@@ -251,7 +251,7 @@ class CachedRows:
             if surplus:
                 other.drop(surplus)
             # Now, since views would keep the memory that they look at.
-            mx.eval(list(_arrays([vars(leaf) for leaf in leaves(other.caches)])))
+            mx.eval(_arrays([vars(leaf) for leaf in leaves(other.caches)]))
         return other
 
     def close(self) -> None:
@@ -470,14 +470,6 @@ class CachedRows:
             del self.tokens[len(self.tokens) - count :]
 
 
-def _arrays(value: Any) -> Iterator[mx.array]:
-    """Yield the arrays in caches and in what `RollbackCaches.save` returns."""
-    if isinstance(value, mx.array):
-        yield value
-    elif isinstance(value, Mapping):
-        yield from _arrays(list(value.values()))
-    elif isinstance(value, list | tuple):
-        for part in value:
-            yield from _arrays(part)
-    elif is_dataclass(value) and not isinstance(value, type):
-        yield from _arrays([getattr(value, field.name) for field in fields(value)])
+def _arrays(value: Any) -> list[mx.array]:
+    """Return the arrays in caches and in what `RollbackCaches.save` returns."""
+    return [held for _, held in tree_flatten(value) if isinstance(held, mx.array)]

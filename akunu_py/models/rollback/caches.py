@@ -5,8 +5,6 @@ import copy
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-import mlx.core as mx
-from mlx.utils import tree_map
 from mlx_lm.models.cache import (
     ArraysCache,
     CacheList,
@@ -21,10 +19,11 @@ from akunu_py.models.rollback.parts import (
     ByLength,
     CachePart,
     Chunked,
-    Compressed,
     Recurrent,
+    Restored,
     Rotating,
     SinkCache,
+    references,
 )
 from akunu_py.models.rollback.recurrence import Record
 from akunu_py.system.errors import RollbackError
@@ -43,7 +42,8 @@ _PARTS: dict[type, Callable[[Any], CachePart]] = {
     ArraysCache: Recurrent,
 }
 _PARTS_OF_ONE_MODEL: dict[tuple[str, str], Callable[[Any], CachePart]] = {
-    ("mlx_lm.models.deepseek_v41", "LayerCache"): Compressed,
+    # A window, and one row for each closed group of earlier rows.
+    ("mlx_lm.models.deepseek_v41", "LayerCache"): Restored,
 }
 """By module and name of the class: the module is loaded only for its model."""
 _LISTS = (CacheList, LateQuantizedCache)
@@ -165,8 +165,7 @@ def alias(cache: Any) -> Any:
     if type(cache) in _LISTS:
         other.caches = tuple(alias(part) for part in cache.caches)
     else:
-        # Array objects of its own: a pass may write through them.
-        vars(other).update(tree_map(_handle, vars(cache)))
+        vars(other).update(references(cache))
     return other
 
 
@@ -174,10 +173,6 @@ def take_over(cache: Any, other: Any) -> None:
     """Let a cache hold what `other` holds, which is it or was made of it by `alias`."""
     for mine, theirs in zip(leaves([cache]), leaves([other]), strict=True):
         vars(mine).update(vars(theirs))
-
-
-def _handle(value: Any) -> Any:
-    return value[...] if isinstance(value, mx.array) else value
 
 
 def _kind(cache: Any) -> Callable[[Any], CachePart] | None:

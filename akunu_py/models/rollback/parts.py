@@ -13,109 +13,105 @@ differs from other caches (mlx-lm 0.32, models/cache.py):
   mask for several rows hides them from all but the first of these rows; see `SinkCache`.
 """
 
-from dataclasses import dataclass
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar
 
 import mlx.core as mx
 from mlx.utils import tree_map
-from mlx_lm.models.cache import (
-    ArraysCache,
-    ChunkedKVCache,
-    KVCache,
-    QuantizedKVCache,
-    RotatingKVCache,
-)
+from mlx_lm.models.cache import RotatingKVCache
 
 from akunu_py.models.late_quantization import own_rows
 from akunu_py.system.errors import RollbackError
 
 
-class CachePart(Protocol):
+class CachePart:
     """One of mlx-lm's caches that holds rows itself, and the way it rolls back."""
 
     method: ClassVar[str]
     """Name of the way."""
 
-    drops_rows: ClassVar[bool]
+    drops_rows: ClassVar[bool] = True
     """Whether rows can be dropped. If not, the last pass is undone by a record of it, or the cache
     is restored to its state before the pass and the rows to keep are fed again."""
 
-    by_length: ClassVar[bool]
+    by_length: ClassVar[bool] = False
     """Whether any number of rows can be dropped at any time."""
+
+    def __init__(self, cache: Any) -> None:
+        self.cache = cache
 
     def can_drop(self, count: int) -> bool:
         """Return whether the last `count` rows can be dropped now without loss."""
+        raise NotImplementedError
 
     def drop(self, count: int) -> None:
         """Drop the last `count` rows, one or more; `can_drop` says that it can."""
+        self.cache.trim(count)
 
     def save(self) -> Any:
         """Return what `restore` needs: references, no copies of arrays."""
+        return references(self.cache)
 
     def restore(self, saved: Any) -> None:
-        """Go back to the saved state; rows fed since then are lost."""
+        """Go back to the saved state, as often as wanted; rows fed since then are lost."""
+        vars(self.cache).update(tree_map(_handle, saved))
 
-    def copy(self, source: Any, saved: Any) -> None:
+    def copy(self, source: Any, saved: Any) -> None:  # noqa: ARG002 - for caches by length
         """Fill a fresh cache with what another of its kind, `source`, held when it was saved.
 
         Neither writes into what the other holds from then on.
         """
+        self.restore(saved)
 
     def pack(self) -> None:
         """Hold no memory beyond what later passes read.
 
         mlx-lm allocates room for 256 rows at a time, and states may be views of whole passes.
         """
+        raise NotImplementedError
 
 
-class ByLength:
+def references(cache: Any) -> dict[str, Any]:
+    """Return all that a cache holds, in array objects that no pass writes through."""
+    found: dict[str, Any] = tree_map(_handle, vars(cache))
+    return found
+
+
+def _handle(value: Any) -> Any:
+    return value[...] if isinstance(value, mx.array) else value
+
+
+class ByLength(CachePart):
     """A cache whose rows lie in order: the length says which of them are valid.
 
     The next pass overwrites the rows beyond the length.
     """
 
     method: ClassVar[str] = "by length"
-    drops_rows: ClassVar[bool] = True
     by_length: ClassVar[bool] = True
 
-    def __init__(self, cache: KVCache | QuantizedKVCache) -> None:
-        self._cache = cache
-
     def can_drop(self, count: int) -> bool:
-        return count <= int(self._cache.offset)
-
-    def drop(self, count: int) -> None:
-        self._cache.trim(count)
+        return count <= int(self.cache.offset)
 
     def save(self) -> int:
         """Return the length."""
-        return int(self._cache.offset)
+        return int(self.cache.offset)
 
     def restore(self, saved: int) -> None:
         """Go back to a length."""
-        self._cache.offset = saved
+        self.cache.offset = saved
 
     def copy(self, source: "ByLength", saved: int) -> None:
         """Copy the first `saved` rows."""
-        held = source._cache  # noqa: SLF001 - of the same class
+        held = source.cache
         if count := own_rows(held, saved):
-            self._cache.keys, self._cache.values = tree_map(
+            self.cache.keys, self.cache.values = tree_map(
                 lambda rows: mx.contiguous(rows[..., :count, :]), (held.keys, held.values)
             )
-        self._cache.offset = saved
+        self.cache.offset = saved
 
     def pack(self) -> None:
         """Drop the room behind the rows."""
-        pack(self._cache, own_rows(self._cache, int(self._cache.offset)))
-
-
-def _own_copies(arrays: Any) -> Any:
-    """Return arrays, and what stands beside them, with no memory but their own; evaluates them."""
-    found = tree_map(
-        lambda held: mx.contiguous(held) if isinstance(held, mx.array) else held, arrays
-    )
-    mx.eval(found)
-    return found
+        pack(self.cache, own_rows(self.cache, int(self.cache.offset)))
 
 
 def pack(cache: Any, rows: int) -> None:
@@ -128,15 +124,7 @@ def pack(cache: Any, rows: int) -> None:
         mx.eval(cache.keys, cache.values)
 
 
-@dataclass(frozen=True, slots=True)
-class _SavedChunk:
-    keys: mx.array | None
-    values: mx.array | None
-    offset: int
-    start_position: int
-
-
-class Chunked:
+class Chunked(CachePart):
     """A cache for attention within chunks of the text, as in three of Llama 4's four layers.
 
     At the beginning of a pass the model drops the rows that lie more than a chunk's length behind
@@ -145,11 +133,6 @@ class Chunked:
     """
 
     method: ClassVar[str] = "by length"
-    drops_rows: ClassVar[bool] = True
-    by_length: ClassVar[bool] = False
-
-    def __init__(self, cache: ChunkedKVCache) -> None:
-        self._cache = cache
 
     def can_drop(self, count: int) -> bool:
         """Return whether all rows of the chunk that would then continue are there.
@@ -157,44 +140,25 @@ class Chunked:
         After a pass all of its own rows but the first can be dropped: the rows that the pass
         dropped at the front lie a chunk's length before it.
         """
-        length = int(self._cache.offset) - count
-        size = int(self._cache.chunk_size)
-        start = int(self._cache.start_position)
+        length = int(self.cache.offset) - count
+        size = int(self.cache.chunk_size)
+        start = int(self.cache.start_position)
         return length >= start and (start == 0 or length // size * size >= start)
-
-    def drop(self, count: int) -> None:
-        self._cache.trim(count)
-
-    def save(self) -> _SavedChunk:
-        """Return references: later passes write behind these rows or make new arrays."""
-        cache = self._cache
-        return _SavedChunk(cache.keys, cache.values, int(cache.offset), int(cache.start_position))
-
-    def restore(self, saved: _SavedChunk) -> None:
-        cache = self._cache
-        # Array objects of its own: a pass writes through them.
-        cache.keys = None if saved.keys is None else saved.keys[...]
-        cache.values = None if saved.values is None else saved.values[...]
-        cache.offset, cache.start_position = saved.offset, saved.start_position
-
-    def copy(self, source: "Chunked", saved: _SavedChunk) -> None:  # noqa: ARG002 - the protocol's
-        """Take over the saved rows."""
-        self.restore(saved)
 
     def pack(self) -> None:
         """Drop the room behind the rows."""
-        pack(self._cache, int(self._cache.offset) - int(self._cache.start_position))
+        pack(self.cache, int(self.cache.offset) - int(self.cache.start_position))
 
 
-class _Restored(CachePart):
+class Restored(CachePart):
     """A cache that cannot drop rows; it is restored.
 
     Models of mlx-lm put new arrays into such caches at every pass and never write into the old
-    ones, so references to the old arrays are enough to go back.
+    ones. The rows to keep of a pass are fed again.
     """
 
+    method: ClassVar[str] = "restore, feed again"
     drops_rows: ClassVar[bool] = False
-    by_length: ClassVar[bool] = False
 
     def can_drop(self, count: int) -> bool:
         return count == 0
@@ -202,16 +166,16 @@ class _Restored(CachePart):
     def drop(self, count: int) -> None:
         raise RollbackError(f"a recurrent state cannot drop {count} rows")
 
-    def copy(self, source: Any, saved: Any) -> None:  # noqa: ARG002 - the protocol's
-        """Take over the saved arrays, which nobody writes into."""
-        self.restore(saved)
-
     def pack(self) -> None:
         """Hold states in memory of their own: many are views of all positions of a pass."""
-        self.restore(_own_copies(self.save()))
+        held = vars(self.cache)
+        held.update(
+            tree_map(lambda one: mx.contiguous(one) if isinstance(one, mx.array) else one, held)
+        )
+        mx.eval(held)
 
 
-class Recurrent(_Restored):
+class Recurrent(Restored):
     """The states of recurrent layers (Mamba, gated delta nets, RWKV) or of short convolutions.
 
     `recurrence` computes those after the first positions of a pass. The other attributes of an
@@ -219,35 +183,6 @@ class Recurrent(_Restored):
     """
 
     method: ClassVar[str] = "replayed"
-
-    def __init__(self, cache: ArraysCache) -> None:
-        self.cache = cache
-
-    def save(self) -> list[Any]:
-        return list(self.cache.cache)
-
-    def restore(self, saved: list[Any]) -> None:
-        self.cache.cache = list(saved)
-
-
-class Compressed(_Restored):
-    """DeepSeek V4.1's `LayerCache`: a window, and one row for each closed group of earlier rows.
-
-    Every attribute is an array, None or a number. The rows to keep of a pass are fed again.
-    """
-
-    method: ClassVar[str] = "restore, feed again"
-
-    def __init__(self, cache: Any) -> None:
-        self._cache = cache
-
-    def save(self) -> dict[str, Any]:
-        """Return references to everything the cache holds."""
-        return dict(vars(self._cache))
-
-    def restore(self, saved: dict[str, Any]) -> None:
-        """Put everything back; the saved values can be restored again."""
-        vars(self._cache).update(saved)
 
 
 class SinkCache(RotatingKVCache):  # type: ignore[misc]
@@ -272,23 +207,10 @@ class SinkCache(RotatingKVCache):  # type: ignore[misc]
         return mask
 
 
-@dataclass(frozen=True, slots=True)
-class _Saved:
-    keys: mx.array | None
-    values: mx.array | None
-    offset: int
-    index: int
-
-
-class Rotating:
+class Rotating(CachePart):
     """A sliding window whose last rows are cut off while the window before them is whole."""
 
     method: ClassVar[str] = "cut off"
-    drops_rows: ClassVar[bool] = True
-    by_length: ClassVar[bool] = False
-
-    def __init__(self, cache: RotatingKVCache) -> None:
-        self._cache = cache
 
     def can_drop(self, count: int) -> bool:
         """Return whether the whole window before the last `count` rows is there.
@@ -297,7 +219,7 @@ class Rotating:
         less than the window would suffice for the next token, but mlx-lm would then fill an array
         of negative size.
         """
-        cache = self._cache
+        cache = self.cache
         if cache.keys is None:
             return count == 0
         offset = int(cache.offset)
@@ -305,33 +227,14 @@ class Rotating:
         return held - count >= min(int(cache.max_size), offset - count) > 0
 
     def drop(self, count: int) -> None:
-        cache = self._cache
+        cache = self.cache
         keys, values = rows_in_order(cache)
         rows = keys.shape[2] - count
         put_rows(cache, keys[..., :rows, :], values[..., :rows, :], int(cache.offset) - count, rows)
 
-    def save(self) -> _Saved:
-        """Return separate array objects over the same memory.
-
-        A pass over one row writes through the cache's own array objects.
-        """
-        cache = self._cache
-        keys = None if cache.keys is None else cache.keys[...]
-        values = None if cache.values is None else cache.values[...]
-        return _Saved(keys, values, int(cache.offset), next_row(cache))
-
-    def restore(self, saved: _Saved) -> None:
-        keys = None if saved.keys is None else saved.keys[...]
-        values = None if saved.values is None else saved.values[...]
-        put_rows(self._cache, keys, values, saved.offset, saved.index)
-
-    def copy(self, source: "Rotating", saved: _Saved) -> None:  # noqa: ARG002 - the protocol's
-        """Take over the saved rows, in array objects of its own."""
-        self.restore(saved)
-
     def pack(self) -> None:
         """Drop rows before the window, and the room behind those of one that is not full."""
-        cache = self._cache
+        cache = self.cache
         if cache.keys is None:
             return
         surplus = min(int(cache.offset), cache.keys.shape[2]) - int(cache.max_size)
