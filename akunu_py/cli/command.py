@@ -5,7 +5,7 @@ these few lines akunu needs no further package.
 """
 
 import itertools
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, cast
 
 import click
@@ -186,45 +186,10 @@ class Command(click.Command):
             self._refuse_one_dash(ctx, args)
         return super().parse_args(ctx, args)
 
-    def retyped(self, arguments: Mapping[str, object]) -> tuple[list[str], list[str]] | None:
-        """Return the variables, as NAME=VALUE, and the words that give it these arguments.
-
-        An argument has the name of an option, or that of the parameter it becomes; None if one is
-        neither.
-        """
-        from akunu_py.cli.command_settings import CommandSetting  # it needs this module
-
+    def with_draft_options(self) -> list[click.Parameter]:
+        """Return its own parameters and, if it drafts, what drafters and verifiers declare."""
         add_draft_options(self)
-        known = {
-            word.removeprefix("--").replace("-", "_"): parameter
-            for parameter in self.params
-            for word in parameter.opts
-        }
-        # MODEL is also an option, which says the same.
-        known |= {parameter.name or "": parameter for parameter in self.params}
-        variables: list[str] = []
-        options: list[str] = []
-        positional: list[str] = []
-        for name, value in arguments.items():
-            if value is None:
-                continue
-            found = known.get(name)
-            values = value if isinstance(value, list | tuple) else [value]
-            match found:
-                case None:
-                    return None
-                case click.Argument():
-                    positional += map(str, values)
-                case Setting():
-                    if value != found.default:
-                        variable = CommandSetting((), found.key, found).variables[0]
-                        variables.append(f"{variable}={value}")
-                case click.Option(is_flag=True):
-                    options += [found.opts[0]] if value else found.secondary_opts[:1]
-                case _:
-                    word = max(found.opts, key=len)
-                    options += [f"{word}={entry}" for entry in values]
-        return variables, positional + options
+        return self.params
 
     def _refuse_one_dash(self, ctx: click.Context, args: Iterable[str]) -> None:
         """Refuse a long name behind one dash: click would take -temp for -t with the value emp."""

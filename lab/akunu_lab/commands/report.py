@@ -1,6 +1,7 @@
 """`akunu bench report`: results as a page."""
 
 import shlex
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -65,7 +66,44 @@ def report(results: tuple[Path, ...], folder: Path, *, no_pictures: bool) -> Non
 def command_text(result: "BenchResult", bench: click.Group) -> str:
     """Return the command under `akunu bench` that repeats a result, as one would type it."""
     command = bench.get_command(click.Context(bench), result.command)
-    typed = command.retyped(result.arguments) if isinstance(command, Command) else None
+    typed = _typed(command, result.arguments) if isinstance(command, Command) else None
     # Of a result of another version only the name may be known.
     before, behind = typed or ((), ())
     return shlex.join([*before, "akunu", "bench", result.command, *behind])
+
+
+def _typed(command: Command, arguments: Mapping[str, object]) -> tuple[list[str], list[str]] | None:
+    """Return the variables, as NAME=VALUE, and the words that give a command these arguments.
+
+    An argument has the name of an option, or that of the parameter it becomes; None if one is
+    neither.
+    """
+    parameters = command.with_draft_options()
+    known = {
+        word.removeprefix("--").replace("-", "_"): parameter
+        for parameter in parameters
+        for word in parameter.opts
+    }
+    # MODEL is also an option, which says the same.
+    known |= {parameter.name or "": parameter for parameter in parameters}
+    variables: list[str] = []
+    options: list[str] = []
+    positional: list[str] = []
+    for name, value in arguments.items():
+        if value is None:
+            continue
+        found = known.get(name)
+        values = value if isinstance(value, list | tuple) else [value]
+        match found:
+            case None:
+                return None
+            case click.Argument():
+                positional += map(str, values)
+            case click.Option(is_flag=True):
+                options += [found.opts[0]] if value else found.secondary_opts[:1]
+            case click.Option():
+                word = max(found.opts, key=len)
+                options += [f"{word}={entry}" for entry in values]
+            case _ if value != found.default:  # a setting
+                variables.append(f"AKUNU_{name.upper()}={value}")
+    return variables, positional + options
