@@ -9,10 +9,7 @@ import atexit
 import contextlib
 import hashlib
 import json
-import select
 import signal
-import subprocess
-import sys
 import threading
 from collections import OrderedDict
 from collections.abc import Iterator, Mapping
@@ -21,7 +18,8 @@ from typing import Any
 
 from akunu_py.constraints import compile_child
 from akunu_py.constraints.grammar import followed_schema
-from akunu_py.system.errors import ConfigError, ConstraintError, EngineStateError, ServerBusyError
+from akunu_py.system.errors import ConstraintError, EngineStateError, ServerBusyError
+from akunu_py.system.limited_child import LimitedChild
 
 QUICK_SECONDS = 0.25
 """Of processor time that trying a grammar may take, for the first. Nearly all take a tenth."""
@@ -40,9 +38,6 @@ _MOST_WAIT_S = 30.0
 
 _BUSY = "the machine is too busy to compile a constraint now; try again later"
 _RETRY_S = 2
-
-_START_S = 60.0
-"""Longest wait for a new child: a cold disk may take a while to import llguidance from."""
 
 _VERDICTS = 1024
 """Grammars whose result is remembered: agents send the same tools each turn."""
@@ -75,8 +70,8 @@ class CompileTrial:
         self._limits = seconds, most_bytes
         self._places = threading.BoundedSemaphore(children)
         self._turn = threading.Lock()
-        self._idle: list[_Child] = []
-        self._asked: set[_Child] = set()
+        self._idle: list[LimitedChild] = []
+        self._asked: set[LimitedChild] = set()
         self._closings = 0
         # By digest of the grammar.
         self._results: OrderedDict[bytes, TrialResult] = OrderedDict()
@@ -131,13 +126,15 @@ class CompileTrial:
 
     def _ask(self, grammar: str, size: int) -> TrialResult | None:
         """Return a child's result; None if there is none in time."""
-        child = self._idle_child() or _Child(*self._limits)
+        child = self._idle_child() or LimitedChild(
+            compile_child.__file__, *map(str, self._limits), purpose="compile a constraint"
+        )
         with contextlib.ExitStack() as closing:
             # Also at Ctrl-C: nobody knows whose answer would come next.
             closing.callback(child.close)
             self._asked.add(child)
             try:
-                answer = child.ask({"grammar": grammar, "size": size})
+                answer = child.ask({"grammar": grammar, "size": size}, _MOST_WAIT_S)
             finally:
                 self._asked.discard(child)
             if answer is None:
@@ -152,74 +149,12 @@ class CompileTrial:
                 self._idle.append(child)
         return TrialResult(str(answer["error"]), float(answer["seconds"]))
 
-    def _idle_child(self) -> "_Child | None":
+    def _idle_child(self) -> LimitedChild | None:
         with contextlib.suppress(IndexError):
             while not (child := self._idle.pop()).alive:
                 child.close()
             return child
         return None
-
-
-class _Child:
-    """A process that compiles; raises ConfigError if it cannot be started."""
-
-    def __init__(self, seconds: float, most_bytes: int) -> None:
-        script = compile_child.__file__
-        limits = [str(seconds), str(most_bytes)]
-        try:
-            self._process = subprocess.Popen(  # noqa: S603 - this Python, and a file of akunu's
-                # Without the script's folder among the places that modules come from.
-                [sys.executable, "-P", script, *limits],
-                stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
-                start_new_session=True,  # Ctrl-C is for akunu
-            )  # fmt: skip
-        except OSError as error:
-            raise ConfigError(
-                f"a constraint cannot be compiled: {sys.executable} cannot be started: "
-                f"{error.strerror}"
-            ) from None
-        if self._read(_START_S) is None:
-            self.close()
-            raise ConfigError(
-                f"a constraint cannot be compiled: {sys.executable} cannot run {script}"
-            )
-
-    @property
-    def alive(self) -> bool:
-        """Whether the process runs; other programs may end it."""
-        return self._process.poll() is None
-
-    def ask(self, request: Mapping[str, Any]) -> dict[str, Any] | None:
-        """Return the answer to a request; None if there is none in time."""
-        stream = self._process.stdin
-        assert stream is not None  # noqa: S101 - a pipe
-        with contextlib.suppress(BrokenPipeError):
-            stream.write(json.dumps(request).encode() + b"\n")
-            stream.flush()
-        return self._read(_MOST_WAIT_S)
-
-    def _read(self, most_s: float) -> dict[str, Any] | None:
-        stream = self._process.stdout
-        assert stream is not None  # noqa: S101 - a pipe
-        # A child writes a line at once, and nothing before it was asked again.
-        if not select.select([stream], [], [], most_s)[0]:
-            return None
-        line = stream.readline()
-        found: dict[str, Any] | None = json.loads(line) if line else None
-        return found
-
-    def end(self) -> int:
-        """End the process; return its code, which is its own if it had ended."""
-        self.close()
-        return self._process.returncode
-
-    def close(self) -> None:
-        self.kill()
-        self._process.communicate()
-
-    def kill(self) -> None:
-        """Let the process end; one that has ended keeps its exit code."""
-        self._process.kill()
 
 
 _QUICK, _LONG = CompileTrial(QUICK_SECONDS), CompileTrial(MOST_SECONDS)

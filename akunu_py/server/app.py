@@ -28,6 +28,7 @@ from akunu_py.server.errors import (
 from akunu_py.server.ollama import models as ollama_models
 from akunu_py.server.ollama import replies as ollama_replies
 from akunu_py.server.page import page
+from akunu_py.server.page.rendering import render
 from akunu_py.server.responses import route as responses
 from akunu_py.server.security import LOCAL_PAGES, Access
 from akunu_py.server.service import Service
@@ -62,6 +63,7 @@ def make_app(service: Service, access: Access) -> Starlette:
             *ollama_models.ROUTES,
             *tokenizing.ROUTES,
             Route("/", page),
+            Route("/render", render, methods=["POST"]),
             *(Route(path, present) for path in ("/api/hello", "/ping", "/v1")),
             *(Route(path, health) for path in ("/health", "/healthz", "/v1/health")),
             Route("/version", version),

@@ -7,7 +7,6 @@ from itertools import groupby
 from typing import ClassVar, TextIO
 
 from markdown_it import MarkdownIt
-from markdown_it.rules_inline import StateInline
 from markdown_it.token import Token
 from rich.cells import get_character_cell_size
 from rich.color import ColorSystem
@@ -22,38 +21,8 @@ from rich.theme import Theme
 
 from akunu_py.cli.reply_view.colors import CODE, MARKDOWN
 from akunu_py.cli.reply_view.live_lines import Line
+from akunu_py.system.markdown import markdown_parser
 from akunu_py.system.shown_text import harmless
-
-# As in Pandoc's Markdown ("Extension: tex_math_dollars") a single dollar stands next to what it is
-# about, so that prices are not math, nor are names of shell variables. The bound keeps a
-# text of openings alone from taking the square of its length.
-_SPANS = re.compile(
-    r"\\\(.{1,1000}?\\\)|\\\[.{1,1000}?\\\]|\$\$.{1,1000}?\$\$"
-    r"|\$(?=[^\s$])[^$\n]{0,1000}(?<=[^\s\\])\$(?!\w)",
-    re.DOTALL,
-)
-
-
-def with_math(parser: MarkdownIt) -> MarkdownIt:
-    r"""Make a parser leave \(a\), \[a\], $$a$$ and $a$ as they are; returns it.
-
-    Markdown would take backslashes away and make emphasis of indices.
-    """
-    parser.inline.ruler.before("escape", "math", _math)
-    return parser
-
-
-def _math(state: StateInline, silent: bool) -> bool:
-    if state.src[state.pos] not in "\\$":
-        return False
-    span = _SPANS.match(state.src, state.pos, state.posMax)
-    if span is None:
-        return False
-    if not silent:
-        state.push("text", "", 0).content = span[0]
-    state.pos = span.end()
-    return True
-
 
 _LEAST_WIDTH = 20
 _LANGUAGE = re.compile(r"[\w+#.-]{0,24}")
@@ -64,12 +33,9 @@ _LISTS = {"bullet_list_open", "ordered_list_open"}
 def _parser() -> MarkdownIt:
     """Return a parser under which nothing of a text is hidden.
 
-    Tags are text. A link has its address written behind it, which one between <> need not. Links
-    by reference could be resolved before their block is finished or never, so they are text.
+    A link has its address written behind it, which one between <> need not; so that one is text.
     """
-    parser = MarkdownIt("commonmark", {"html": False}).enable(["strikethrough", "table"])
-    parser.disable(["html_block", "html_inline", "reference", "autolink", "image"])
-    return with_math(parser)
+    return markdown_parser("text").disable("autolink")
 
 
 _PARSER = _parser()

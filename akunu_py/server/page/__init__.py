@@ -1,5 +1,7 @@
 """`GET /`: a chat for a browser, one HTML file that needs nothing from elsewhere.
 
+`POST /render` reads Markdown for it.
+
 Its style and scripts are files of this folder, written into it as they are. The policy that comes
 with it allows these texts by their hashes and requests to this server, and nothing else: text of a
 model that were to become markup could neither run nor load anything.

@@ -13,6 +13,8 @@ const LONGEST_WAIT_S = 600;
 class Exchange {
   problem = null;
   ended = true;
+  /* Where the text begins that screen readers are told. */
+  heardFrom = Infinity;
 
   /* `given` is a question and its files, or a record. */
   constructor(given) {
@@ -44,7 +46,18 @@ class Exchange {
 
   showAnswer() {
     this.parts.answer.replaceChildren();
-    this.view = new MarkdownView(this.parts.answer, this.answer, (node) => this.ended || speak(node));
+    this.view = new MarkdownView(this.parts.answer, this.answer, (node, place) => place >= this.heardFrom && speak(node));
+  }
+
+  /* Shows the text with other tints. */
+  showAnew() {
+    const { ended } = this.view;
+    this.parts.thoughts.replaceChildren();
+    this.drawnThoughts = 0;
+    this.showAnswer();
+    this.heardFrom = Math.max(this.heardFrom, this.answer.text.length);
+    this.draw();
+    if (ended) this.view.end();
   }
 
   get record() {
@@ -72,6 +85,7 @@ class Exchange {
     // A view that has ended cannot grow any more.
     this.showAnswer();
     this.view.update();
+    this.heardFrom = this.answer.text.length;
     this.ended = false;
     this.finish = this.problem = null;
     this.alert?.remove();
@@ -153,7 +167,7 @@ class Exchange {
     }
     reading.hidden = Boolean(begun) || this.ended;
     this.fold.hidden = !this.thoughts.text;
-    this.thoughts.appendTo(thoughts, this.drawnThoughts ?? 0, this.thoughts.text.length);
+    thoughts.append(...this.thoughts.between(this.drawnThoughts ?? 0, this.thoughts.text.length).map((tree) => build(tree)));
     this.drawnThoughts = this.thoughts.text.length;
     const over = this.answer.text || this.ended;
     summary.textContent = over ? "Thoughts" : "Thinking…";
@@ -218,6 +232,11 @@ async function copyText(button, text) {
   }
   setTimeout(() => (button.textContent = "Copy"), 1500);
 }
+
+$("chat").addEventListener("click", ({ target }) => {
+  const code = target.closest(".code > div button") && target.closest(".code").querySelector("code");
+  if (code) copyText(target, code.textContent);
+});
 
 /* Tells screen readers a block of a reply once it is complete, in its turn. */
 function speak(node) {

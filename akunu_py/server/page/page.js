@@ -61,7 +61,9 @@ function showSettings(open) {
 }
 
 function showSources(on) {
+  if (on === document.body.classList.contains("drafts")) return;
   document.body.classList.toggle("drafts", on);
+  for (const exchange of exchanges) exchange.showAnew();
   $("sources").setAttribute("aria-pressed", String(on));
   $("legend").hidden = !on;
 }

@@ -1,12 +1,23 @@
 "use strict";
 
-/* What every part of the page uses: elements by id, numbers in words, and requests to the server.
+/* What every part of the page uses: elements, numbers in words, and requests to the server.
    The key is kept in this variable alone. sessionStorage would outlive the page in the browser's
    files of a session; asking again after a reload costs one paste. */
 
 const $ = (id) => document.getElementById(id);
 const number = new Intl.NumberFormat("en");
 const decimal = new Intl.NumberFormat("en", { maximumFractionDigits: 1, minimumFractionDigits: 1 });
+
+const element = (name, properties = {}, ...children) => {
+  const made = Object.assign(document.createElement(name), properties);
+  made.append(...children);
+  return made;
+};
+
+/* Controls, and the characters that reorder text when it is shown (UAX #9), as in shown_text.py. */
+const REPLACED = /[\0-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u206f]/g;
+
+const harmless = (text) => text.replace(/\r/g, "").replace(REPLACED, "\ufffd");
 
 let key = "";
 let model = { id: "", context: 0, loaded: false };

@@ -28,12 +28,12 @@ const tintOf = (name) => Math.min(TINTS, names.indexOf(name) + 1 || TINTS);
 const nameOf = (source) =>
   harmless([...new Set(source.split("+").map((name) => SOURCES[name] ?? name))].join(" and "));
 
-function tinted(text, source) {
+const tintedTree = (text, source) => {
   const name = nameOf(source);
-  const span = element("span", { textContent: text, title: `Drafted from ${name}` });
-  span.dataset.tint = tintOf(name);
-  return span;
-}
+  return ["span", { title: `Drafted from ${name}`, "data-tint": String(tintOf(name)) }, text];
+};
+
+const tinted = (text, source) => build(tintedTree(text, source));
 
 /* Every source, for the line below the header. */
 function allSources() {

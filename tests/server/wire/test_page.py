@@ -61,8 +61,10 @@ def test_policy_allows_the_parts_of_the_page_alone(server):
 
 def test_page_takes_nothing_from_elsewhere(server):
     html = server.get("/").text
-    # The name of a format, which nothing fetches.
-    addresses = set(re.findall(r"\w+://[^\s'\"]+", html)) - {"http://www.w3.org/2000/svg"}
+    # The names of two formats, which nothing fetches.
+    addresses = set(re.findall(r"\w+://[^\s'\"]+", html)) - {
+        "http://www.w3.org/2000/svg", "http://www.w3.org/1998/Math/MathML",
+    }  # fmt: skip
     assert not addresses
     assert not re.search(r"@import|url\(|\bimport\b\s*[('\"{]", html)
     for tag, attributes in Elements(html).found:
@@ -92,6 +94,17 @@ def test_page_needs_no_key_and_its_requests_do():
         assert server.get("/props").status_code == 401
         headers = {"authorization": f"Bearer {KEY}"}
         assert server.get("/props", headers=headers).status_code == 200
+
+
+def test_markdown_is_read_for_those_with_a_key_within_limits():
+    with running(access=Access(key_digests=digests([KEY]))) as server:
+        assert server.post("/render", {"texts": ["a"]}).status_code == 401
+        headers = {"authorization": f"Bearer {KEY}"}
+        answer = server.client.post("/render", json={"texts": ["a", ""]}, headers=headers).json()
+        assert answer["texts"] == [[[0, ["p", {"dir": "ltr"}, "a"]]], []]
+        refusal = server.client.post("/render", json={"texts": ["a" * 1_000_001]}, headers=headers)
+        assert refusal.status_code == 400
+        assert "up to 1,000,000 characters" in refusal.json()["error"]["message"]
 
 
 def test_page_is_not_for_other_hosts(server):

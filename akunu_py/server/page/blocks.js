@@ -1,0 +1,275 @@
+"use strict";
+
+/* Text of a model as nodes. The server reads its Markdown and answers with trees: a text, or
+   [name, attributes, ...trees]. Nodes are made by name from a list and filled with text nodes, so
+   that no text becomes markup. Images stay as they are written: nothing is fetched. */
+
+/* Text that grows, and who drafted which part of it: null for the model itself. */
+class SourcedText {
+  constructor(text = "", runs = null) {
+    this.text = harmless(text);
+    this.runs = runs ?? (this.text ? [{ source: null, end: this.text.length }] : []);
+  }
+
+  add(text, source) {
+    this.text += harmless(text);
+    const last = this.runs.at(-1);
+    if (last?.source === source) last.end = this.text.length;
+    else this.runs.push({ source, end: this.text.length });
+  }
+
+  /* Number of characters by source. */
+  sizes() {
+    const sizes = new Map();
+    let begin = 0;
+    for (const { source, end } of this.runs) {
+      sizes.set(source, (sizes.get(source) ?? 0) + end - begin);
+      begin = end;
+    }
+    return sizes;
+  }
+
+  /* Returns the trees of the text between two places: what was drafted is in spans, if sources show. */
+  between(start, end) {
+    if (!document.body.classList.contains("drafts")) return start < end ? [this.text.slice(start, end)] : [];
+    let [low, high] = [0, this.runs.length];
+    while (low < high) {
+      const middle = (low + high) >> 1;
+      if (this.runs[middle].end > start) high = middle;
+      else low = middle + 1;
+    }
+    const found = [];
+    while (start < end) {
+      const { source, end: until = end } = this.runs[low++] ?? { source: null };
+      const text = this.text.slice(start, Math.min(until, end));
+      found.push(source === null ? text : tintedTree(text, source));
+      start += text.length;
+    }
+    return found;
+  }
+}
+
+/* Finds the letters of trees in the text that they were made of, and tints them. What a mark or an
+   escape put between them is skipped. What was tinted before, from the same place on, is taken. */
+class Tinter {
+  /* The text is from a place to another one; `cut` counts what was looked for up to its end. */
+  constructor(sourced, place, end) {
+    Object.assign(this, { sourced, place, end, cut: 0 });
+  }
+
+  /* Returns a tree with its tinted ones: `before` is what this returned for the tree in its place. */
+  tint(tree, before) {
+    const { place, cut } = this;
+    if (before?.place === place && before.whole && same(before.tree, tree)) {
+      this.place = before.end;
+      return before;
+    }
+    const found = { tree, place, inner: [] };
+    if (typeof tree === "string") found.tinted = this.ofText(tree);
+    else {
+      const [name, attributes, ...trees] = tree;
+      const isText = name !== "math" && name !== "button" && attributes.class !== "host";
+      if (name === "math") this.find(attributes.alttext);
+      if (isText) found.inner = trees.map((one, at) => this.tint(one, before?.inner[at]));
+      found.tinted = [isText ? [name, attributes, ...found.inner.flatMap(({ tinted }) => tinted)] : tree];
+    }
+    return Object.assign(found, { end: this.place, whole: this.cut === cut });
+  }
+
+  ofText(text) {
+    const start = this.find(text);
+    if (start === null) {
+      // A text with escapes is in pieces.
+      const words = text.split(/(?<=\s)/);
+      const parts = words.length > 1 ? words : [...text];
+      return parts.length > 1 ? parts.flatMap((part) => this.ofText(part)) : [text];
+    }
+    // Whoever drafted the indentation: blocks of tinted blanks would hide the code's shape.
+    const blanks = text.length - text.trimStart().length;
+    return [...(blanks ? [text.slice(0, blanks)] : []), ...this.sourced.between(start + blanks, start + text.length)];
+  }
+
+  /* Returns where a text is, near this place, and goes on behind it; null if it is not there. */
+  find(text) {
+    const until = this.place + LONGEST_MARKS + text.length;
+    if (until > this.end) this.cut += 1;
+    const at = this.sourced.text.slice(this.place, Math.min(until, this.end)).indexOf(text);
+    if (at < 0) return null;
+    this.place += at + text.length;
+    return this.place - text.length;
+  }
+}
+
+const LONGEST_MARKS = 200;
+const MATHML = "http://www.w3.org/1998/Math/MathML";
+const NAMES = /^(p|h[1-6]|[uo]l|li|blockquote|hr|br|em|strong|s|sup|code|pre|span|div|button|a|table|thead|tbody|t[rhd]|math|m[a-z]+)$/;
+const ATTRIBUTES = new Set(
+  ("class dir start tabindex type aria-label title target rel data-tint alttext display displaystyle scriptlevel mathvariant " +
+    "stretchy fence form separator lspace rspace minsize maxsize largeop movablelimits accent accentunder linethickness " +
+    "columnalign rowspacing columnspacing columnlines rowlines notation width height depth voffset").split(" "),
+);
+const ADDRESS = /^(https?|mailto):/i;
+
+/* Returns the node of a tree. */
+function build(tree, space = null) {
+  if (typeof tree === "string") return document.createTextNode(tree);
+  const [name, attributes, ...inner] = tree;
+  if (!NAMES.test(name)) return document.createTextNode("");
+  const within = name === "math" ? MATHML : space;
+  const node = within ? document.createElementNS(within, name) : document.createElement(name);
+  for (const [key, value] of Object.entries(attributes)) {
+    if (key === "href" ? ADDRESS.test(value) : ATTRIBUTES.has(key)) node.setAttribute(key, value);
+  }
+  node.append(...inner.map((one) => build(one, within)));
+  return node;
+}
+
+/* Makes what a node has, from one of its children on, the nodes of trees. Those that are there already
+   stay: `before` are their trees. */
+function patch(parent, before, after, from = 0, space = null) {
+  let node = parent.childNodes[from];
+  for (const [at, tree] of after.entries()) {
+    const next = node?.nextSibling;
+    const old = before[at];
+    if (old === undefined) parent.insertBefore(build(tree, space), node ?? null);
+    else if (!same(old, tree)) {
+      if (typeof old !== "string" && typeof tree !== "string" && old[0] === tree[0] && same(old[1], tree[1])) {
+        patch(node, old.slice(2), tree.slice(2), 0, tree[0] === "math" ? MATHML : space);
+      } else node.replaceWith(build(tree, space));
+    }
+    if (old !== undefined) node = next;
+  }
+  for (let left = before.length - after.length; left > 0; left -= 1) {
+    const next = node.nextSibling;
+    node.remove();
+    node = next;
+  }
+}
+
+function same(one, other) {
+  if (one === other) return true;
+  if (typeof one !== "object" || typeof other !== "object") return false;
+  const keys = Object.keys(one);
+  return keys.length === Object.keys(other).length && keys.every((key) => same(one[key], other[key]));
+}
+
+/* Texts that are wanted at once are one request. */
+const wanted = [];
+
+function render(text) {
+  if (!wanted.length) setTimeout(renderWanted);
+  return new Promise((done) => wanted.push({ text, done }));
+}
+
+async function renderWanted() {
+  const some = wanted.splice(0);
+  let answer = { texts: [], seconds: 0 };
+  try {
+    const body = JSON.stringify({ texts: some.map(({ text }) => text) });
+    answer = await (await request("/render", { method: "POST", headers: { "content-type": "application/json" }, body })).json();
+  } catch {
+    // The texts stay as they are written.
+  }
+  for (const [at, { done }] of some.entries()) done({ blocks: answer.texts?.[at] ?? null, seconds: answer.seconds });
+}
+
+/* Share of the time that the server may spend on a reply's Markdown, and least time between. */
+const RENDERING_SHARE = 0.03;
+const LEAST_MS = 100;
+
+/* Shows a text that grows: blocks that are complete stay, and the last one is read again; `finished`
+   is told the nodes that stay, with their places in the text. What was not read yet is shown as it is. */
+class MarkdownView {
+  constructor(parent, sourced, finished = () => {}) {
+    Object.assign(this, { parent, sourced, finished });
+    /* The open block: where it begins, the first of its nodes, and what was tinted of it. */
+    this.from = this.first = 0;
+    this.open = [];
+    this.read = 0;
+    this.next = 0;
+    this.busy = this.ended = false;
+    this.tail = null;
+    parent.view = this;
+  }
+
+  update() {
+    this.showTail();
+    if (!this.busy && this.read < this.sourced.text.length && performance.now() >= this.next) this.readOn();
+  }
+
+  /* Nothing more comes. */
+  end() {
+    this.ended = true;
+    this.showTail();
+    if (!this.busy) this.readOn();
+  }
+
+  async readOn() {
+    const last = this.ended;
+    // Notes at the foot may be of any block.
+    const from = last && this.sourced.text.includes("[^") ? 0 : this.from;
+    const until = this.sourced.text.length;
+    this.busy = true;
+    const { blocks, seconds } = await render(this.sourced.text.slice(from, until));
+    this.busy = false;
+    if (this.parent.view !== this) return;
+    // What a server cannot read stays as it is written.
+    this.next = blocks ? performance.now() + Math.max(LEAST_MS, (1000 * seconds) / RENDERING_SHARE) : Infinity;
+    if (blocks) atEnd(() => this.show(blocks, from, until));
+    if (last) this.complete(this.open.length);
+    else if (this.ended) this.readOn();
+  }
+
+  show(blocks, from, until) {
+    this.tail?.remove();
+    this.tail = null;
+    if (from < this.from) {
+      this.parent.replaceChildren();
+      [this.from, this.first, this.open] = [0, 0, []];
+    }
+    let [place, line] = [from, 0];
+    const to = (next) => {
+      for (; line < next; line += 1) place = this.sourced.text.indexOf("\n", place) + 1;
+      return place;
+    };
+    const places = [...blocks.map(([start]) => to(start)), until];
+    const found = blocks.map(([, tree], at) => new Tinter(this.sourced, places[at], places[at + 1]).tint(tree, this.open[at]));
+    const trees = (some) => some.flatMap(({ tinted }) => tinted);
+    patch(this.parent, trees(this.open), trees(found), this.first);
+    this.read = until;
+    // A line that may still grow can yet turn out to belong to the block before it.
+    const lines = this.sourced.text.slice(from, until).split("\n").length;
+    const begin = (blocks.at(-1)?.[0] === lines - 1 ? blocks.at(-2) : blocks.at(-1))?.[0] ?? 0;
+    const complete = blocks.filter(([start]) => start < begin).length;
+    this.open = found;
+    this.complete(complete);
+    this.from = this.open[0]?.place ?? from;
+    this.showTail();
+  }
+
+  /* Takes leave of the first open blocks. */
+  complete(count) {
+    for (const { tinted, place } of this.open.splice(0, count)) {
+      for (const end = this.first + tinted.length; this.first < end; this.first += 1) this.finished(this.parent.childNodes[this.first], place);
+    }
+  }
+
+  /* Shows what was not read yet behind the last letter. */
+  showTail() {
+    const { text } = this.sourced;
+    if (this.read === text.length) return;
+    if (!this.tail) {
+      let place = this.parent;
+      for (let node = place; node && !SEALED.includes(node.nodeName); node = node.lastElementChild) if (HOLDING.includes(node.nodeName)) place = node;
+      if (place.nodeName === "CODE") place = place.lastElementChild ?? place;
+      this.tail = element(place === this.parent ? "p" : "span");
+      this.shown = this.read;
+      place.append(this.tail);
+    }
+    for (const tree of this.sourced.between(this.shown, text.length)) this.tail.append(build(tree));
+    this.shown = text.length;
+  }
+}
+
+const SEALED = ["math", "TABLE"];
+const HOLDING = ["P", "LI", "H1", "H2", "H3", "H4", "H5", "H6", "CODE"];
