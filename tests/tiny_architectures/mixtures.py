@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from tiny_architectures.builder import EXPERTS, TinyModel, blocks, tiny
+from tiny_architectures.builder import EXPERTS, TinyModel, blocks, tiny, yarn
 
 
 def expert_stacks(
@@ -149,6 +149,23 @@ def trinity(model: TinyModel) -> None:
             model.gated(block)
         else:
             mixture(model, block, shared=32, bias=-0.3)
+
+
+@tiny("mellum")
+def mellum(model: TinyModel) -> None:
+    """Windows with another base, scaled positions in the layers without one."""
+    model.sizes(layers=5, rope_base=500000.0)
+    model.keys(
+        **EXPERTS, **yarn(4.0, 64), attention__sliding_window=8, rope__freq_base_swa=500000.0,
+        rope__dimension_count=16,
+        attention__sliding_window_pattern=[layer % 4 < 3 for layer in range(5)],
+    )  # fmt: skip
+    model.frame(64)
+    for block in blocks(5):
+        attention(model, block)
+        model.norm(block + "attn_q_norm", 16)
+        model.norm(block + "attn_k_norm", 16, mean=1.5)
+        mixture(model, block)
 
 
 def mimo_blocks(model: TinyModel, *, layers, fused) -> None:

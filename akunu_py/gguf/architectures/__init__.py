@@ -66,6 +66,7 @@ _READERS = {
     "llama4": "llama.llama4",
     "mamba": "mamba.mamba",
     "mamba2": "mamba.mamba2",
+    "mellum": "mixtures.mellum",
     "mimo2": "mixtures.mimo2",
     "minicpm": "minicpm.minicpm",
     "minicpm3": "minicpm.minicpm3",

@@ -117,6 +117,44 @@ def minimax_m2(model: Decoder) -> ModelPlan:
     )
 
 
+def mellum(model: Decoder) -> ModelPlan:
+    """Mellum 2 for `mlx_lm.models.mellum`.
+
+    Only layers without a window scale their positions. Every layer has experts, whose weights sum
+    to one, without a key.
+    """
+    attention.require_whole_heads(model)
+    mixture = experts.read(model)
+    window = windows.size(model, 0)
+    windowed = windows.windowed_layers(model, 4) if window else [False] * model.num_layers
+    if all(windowed):
+        raise model.keys.unsupported(windows.PATTERN, "windows alone", "a layer without a window")
+    scaling = rope.scaling(model) or {"type": "default"}
+    if scaling["type"] == "linear":
+        raise model.keys.unsupported("rope.scaling.type", "linear", "yarn scaling of positions")
+    return model.plan(
+        "mellum",
+        [
+            *layers.llama(model, heads=layers.HEAD_NORMS, feed_forward={"ffn_gate_inp": "gate"}),
+            *experts.rules(model, mixture),
+        ],
+        {
+            **mixture.arguments(),
+            "norm_topk_prob": True,
+            "layer_types": windows.layer_types(windowed),
+            "sliding_window": window,
+            "rope_parameters": {
+                "full_attention": {
+                    "rope_theta": model.rope_base,
+                    "rope_type": scaling["type"],
+                    **scaling,
+                },
+                "sliding_attention": {"rope_theta": rope.window_base(model, model.rope_base)},
+            },
+        },
+    )
+
+
 def mimo2(model: Decoder) -> ModelPlan:
     """MiMo V2 for `mlx_lm.models.mimo_v2_flash`.
 

@@ -38,15 +38,15 @@ def share(rotated: int, head_dim: int) -> float:
     return (rotated + 0.5) / head_dim
 
 
-def window_base(model: Decoder) -> float:
+def window_base(model: Decoder, default: float = 10000.0) -> float:
     """Return the base of the rotary frequencies in windowed layers."""
-    return model.keys.number("rope.freq_base_swa", 10000.0, low=1, high=1e12)
+    return model.keys.number("rope.freq_base_swa", default, low=1, high=1e12)
 
 
 def require_one_base(model: Decoder) -> None:
     """Raise UnsupportedArchitectureError if windowed layers have another base."""
     base = model.rope_base
-    if (own := model.keys.number("rope.freq_base_swa", base, low=1, high=1e12)) != base:
+    if (own := window_base(model, base)) != base:
         raise model.keys.unsupported("rope.freq_base_swa", own, f"the base of all layers, {base}")
 
 
