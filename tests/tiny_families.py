@@ -192,6 +192,10 @@ FAMILIES: dict[str, tuple[str, Arguments]] = {
         "exaone4",
         {**PATTERN, "rope_scaling": None, "sliding_window_pattern": "LG"},
     ),
+    "exaone_moe": (
+        "exaone_moe",
+        {**SLIDING, **EXPERTS, "num_shared_experts": 1, "is_moe_layer": [False, True, True, True]},
+    ),
     "mimo_v2_flash": (
         "mimo_v2_flash",
         {

@@ -151,6 +151,42 @@ def trinity(model: TinyModel) -> None:
             mixture(model, block, shared=32, bias=-0.3)
 
 
+def exaone_moe_blocks(model: TinyModel, *, layers, dense) -> None:
+    """Windows, in which alone positions rotate, norms of q and k, a dense layer."""
+    model.sizes(layers=layers, rope_base=1000000.0, head_dim=16)
+    model.keys(
+        **EXPERTS, attention__sliding_window=8, rope__scaling__type="none",
+        attention__sliding_window_pattern=[layer % 4 < 3 for layer in range(5)],
+        rope__dimension_count=16, leading_dense_block_count=1, expert_shared_count=1,
+        expert_shared_feed_forward_length=32, expert_gating_func=2, expert_weights_norm=True,
+        expert_weights_scale=2.5, expert_group_count=1, expert_group_used_count=1,
+    )  # fmt: skip
+    model.frame(64)
+    for layer, block in enumerate(blocks(layers)):
+        attention(model, block)
+        model.norm(block + "attn_q_norm", 16)
+        model.norm(block + "attn_k_norm", 16, mean=1.5)
+        if layer in dense:
+            model.gated(block)
+        else:
+            mixture(model, block, shared=32, bias=-0.8)
+
+
+@tiny("exaone-moe")
+def exaone_moe(model: TinyModel) -> None:
+    """With a last block for drafting, which has no experts."""
+    exaone_moe_blocks(model, layers=6, dense=(0, 5))
+    model.key("nextn_predict_layers", 1)
+    drafting_block(model, 5)
+
+
+@tiny("exaone-moe-factors", "exaone-moe")
+def exaone_moe_factors(model: TinyModel) -> None:
+    """With factors of the rotary frequencies, beside which llama.cpp takes no block for drafting."""
+    exaone_moe_blocks(model, layers=5, dense=(0,))
+    model.tensor("rope_freqs.weight", np.linspace(1, 4, 8))
+
+
 @tiny("mellum")
 def mellum(model: TinyModel) -> None:
     """Windows with another base, scaled positions in the layers without one."""

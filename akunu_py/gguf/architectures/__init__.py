@@ -39,6 +39,7 @@ _READERS = {
     "ernie4_5": "ernie.ernie4_5",
     "ernie4_5-moe": "ernie.ernie4_5_moe",
     "exaone": "dense.exaone",
+    "exaone-moe": "mixtures.exaone_moe",
     "exaone4": "dense.exaone4",
     "falcon-h1": "hybrids.falcon_h1",
     "gemma": "gemma.gemma",

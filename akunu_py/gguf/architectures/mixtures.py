@@ -89,6 +89,43 @@ def dots1(model: Decoder) -> ModelPlan:
     )
 
 
+def exaone_moe(model: Decoder) -> ModelPlan:
+    """K-EXAONE for `mlx_lm.models.exaone_moe`, in which only windowed layers rotate."""
+    attention.require_whole_heads(model)
+    rope.require_one_base(model)
+    windowed = windows.windowed_layers(model, 4)
+    windows.require_both_kinds(model, windowed)
+    dense = experts.leading_dense(model)
+    mixture = experts.read(model, dense=dense)
+    experts.require_sigmoid(model)
+    experts.require_one_group(model, mixture)
+    normed = experts.normalizes_weights(model)
+    if normed:
+        experts.require_several(model, [mixture.used])
+    shared = experts.shared_count(model)
+    return model.plan(
+        "exaone_moe",
+        [
+            *layers.llama(model, heads=layers.HEAD_NORMS, feed_forward={}),
+            *experts.rules(model, mixture, shared="shared_experts" if shared else None),
+            *experts.router(mixture.routed),
+        ],
+        {
+            **mixture.arguments(),
+            "num_shared_experts": shared,
+            "is_moe_layer": [mixture.routed(layer) for layer in range(model.num_layers)],
+            "layer_types": windows.layer_types(windowed),
+            "sliding_window": windows.size(model),
+            "norm_topk_prob": normed,
+            "routed_scaling_factor": experts.weights_scale(model),
+            "rope_scaling": rope.scaling(model),
+        },
+        rotary=rope.factors(model),
+        constants=experts.zero_biases(model, mixture),
+        predicts_further=True,
+    )
+
+
 def minimax_m2(model: Decoder) -> ModelPlan:
     """MiniMax M2 for `mlx_lm.models.minimax`.
 
