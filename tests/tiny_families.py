@@ -134,6 +134,10 @@ FAMILIES: dict[str, tuple[str, Arguments]] = {
             "index_n_heads": 2, "index_topk": 8,
         },
     ),
+    "mistral4": (
+        "mistral4",
+        {**FRAME, **GROUPED, **LATENT, "rope_parameters": MINISTRAL["rope_parameters"]},
+    ),
     "longcat_flash": ("longcat_flash", LONGCAT),
     "minimax_m3": (
         "minimax_m3_vl",

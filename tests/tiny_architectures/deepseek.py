@@ -111,6 +111,24 @@ def deepseek_dense(model: TinyModel) -> None:
         model.gated(block)
 
 
+@tiny("mistral4")
+def mistral4(model: TinyModel) -> None:
+    """Queries that grow with the position, extended context, softmax, fused experts."""
+    latent_sizes(model)
+    model.keys(
+        leading_dense_block_count=1, **EXPERTS, expert_shared_count=1, expert_weights_norm=True,
+        expert_weights_scale=1.5, **yarn(8.0, 16), rope__scaling__yarn_log_multiplier=0.1,
+        attention__temperature_scale=0.3, attention__temperature_length=16,
+    )  # fmt: skip
+    model.frame(64)
+    for layer, block in enumerate(blocks(3)):
+        latent_attention(model, block)
+        if layer == 0:
+            model.gated(block)
+        else:
+            mixture(model, block, shared=32, fused=True)
+
+
 def minicpm3_blocks(model: TinyModel) -> None:
     model.sizes(kv_heads=4)
     model.keys(

@@ -73,6 +73,7 @@ _READERS = {
     "minicpm3": "minicpm.minicpm3",
     "minimax-m2": "mixtures.minimax_m2",
     "mistral3": "dense.mistral3",
+    "mistral4": "deepseek.mistral4",
     "nemotron": "nemotron.nemotron",
     "nemotron_h": "nemotron.nemotron_h",
     "nemotron_h_moe": "nemotron.nemotron_h",

@@ -83,3 +83,40 @@ def deepseek2(model: Decoder) -> ModelPlan:
         constants=experts.zero_biases(model, mixture),
         predicts_further=True,
     )
+
+
+def mistral4(model: Decoder) -> ModelPlan:
+    """Mistral Small 4 for `mlx_lm.models.mistral4`: DeepSeek's attention, and Mistral's queries."""
+    keys = model.keys
+    heads = latent_attention.read_heads(model)
+    dense = experts.leading_dense(model)
+    mixture = experts.read(model, dense=dense)
+    groups, chosen = experts.groups(model, mixture)
+    if (scoring := experts.scoring(model, Gating.SOFTMAX)) != "softmax":
+        raise keys.unsupported("expert_gating_func", scoring, "softmax (1)")
+    parameters = rope.tempered(model, rope.scaling_with_mscale(model), rope.temperature(model))
+    original = parameters["original_max_position_embeddings"]
+    if (length := keys.integer("attention.temperature_length", original)) != original:
+        wanted = f"the context before its extension, {original}"
+        raise keys.unsupported("attention.temperature_length", length, wanted)
+    return model.plan(
+        "mistral4",
+        [
+            *layers.frame(model),
+            *modules(LAYER, layers.NORMS),
+            *latent_attention.rules(model, heads),
+            *modules(FEED_FORWARD, {"ffn_gate_inp": "gate"}, layers=mixture.routed),
+            *experts.rules(model, mixture, shared="shared_experts"),
+        ],
+        {
+            **heads.arguments,
+            **mixture.arguments("n_routed_experts"),
+            "n_shared_experts": experts.shared_count(model, low=1),
+            "first_k_dense_replace": dense,
+            "norm_topk_prob": experts.normalizes_weights(model),
+            "routed_scaling_factor": experts.weights_scale(model),
+            "n_group": groups,
+            "topk_group": chosen,
+            "rope_parameters": parameters,
+        },
+    )

@@ -6,7 +6,7 @@ from numpy.typing import NDArray
 from akunu_py.gguf.architectures.llama import attention_biases, llama
 from akunu_py.gguf.names import ATTENTION, FEED_FORWARD, LAYER, module, modules, parameter
 from akunu_py.gguf.parts import attention, layers, rope, windows
-from akunu_py.gguf.parts.decoder import MAX_CONTEXT, Decoder
+from akunu_py.gguf.parts.decoder import Decoder
 from akunu_py.gguf.plan import ModelPlan
 from akunu_py.system.errors import ModelFormatError
 
@@ -115,23 +115,15 @@ def mistral3(model: Decoder) -> ModelPlan:
     A query at position p is multiplied by 1 + temperature ln(1 + floor(p / original context)). The
     class rotates halves of a head; the file's rows are ordered for neighbours.
     """
-    keys = model.keys
-    temperature = keys.number("attention.temperature_scale", 0.0, low=-1e3, high=1e3)
+    temperature = rope.temperature(model)
     if not temperature:
         return llama(model)
     attention.require_whole_heads(model)
-    parameters = {
-        **(rope.scaling_with_multiplier(model) or {"type": "default"}),
-        "rope_theta": model.rope_base,
-        "llama_4_scaling_beta": temperature,
-        "original_max_position_embeddings": keys.integer(
-            "rope.scaling.original_context_length", model.context_length, high=MAX_CONTEXT
-        ),
-    }
+    scaling = rope.scaling_with_multiplier(model)
     return model.plan(
         "ministral3",
         layers.llama(model, reorder=True),
-        {"rope_parameters": parameters},
+        {"rope_parameters": rope.tempered(model, scaling, temperature)},
     )
 
 

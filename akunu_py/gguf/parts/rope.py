@@ -131,6 +131,23 @@ def scaling_with_mscale(model: Decoder) -> dict[str, Any] | None:
     return {**found, "mscale": mscale, "mscale_all_dim": mscale}
 
 
+def temperature(model: Decoder) -> float:
+    """Return by how much queries grow with the position in Mistral's models, 0 for not at all."""
+    return model.keys.number("attention.temperature_scale", 0.0, low=-1e3, high=1e3)
+
+
+def tempered(model: Decoder, scaling: dict[str, Any] | None, temperature: float) -> dict[str, Any]:
+    """Return mlx-lm's `rope_parameters` for queries that grow with the position."""
+    return {
+        **(scaling or {"type": "default"}),
+        "rope_theta": model.rope_base,
+        "llama_4_scaling_beta": temperature,
+        "original_max_position_embeddings": model.keys.integer(
+            _ORIGINAL, model.context_length, high=MAX_CONTEXT
+        ),
+    }
+
+
 def factors(
     model: Decoder, *, dims: int | None = None, traditional: bool = False
 ) -> RotaryFactors | None:
