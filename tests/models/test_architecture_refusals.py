@@ -67,6 +67,12 @@ UNSUPPORTED = [
     ("minimax-m2", {"expert_gating_func": 1}, "minimax-m2.*use another"),
     ("hunyuan-moe", {"expert_shared_count": 2}, "hunyuan-moe.*use another"),
     ("afmoe", {"attention.sliding_window_pattern": 5}, "afmoe.*use another"),
+    ("exaone-moe", GROUPS, "expert_group_count"),
+    ("exaone-moe", {"attention.sliding_window_pattern": 0}, "makes all layers equal"),
+    ("exaone-moe", {"rope.freq_base_swa": 5000.0}, "freq_base_swa"),
+    ("mistral4", {"attention.temperature_length": 32}, "temperature_length"),
+    ("mistral4", {"expert_gating_func": 2}, "expert_gating_func"),
+    ("glm-dsa", {"attention.indexer.types": [True, False, True]}, "indexer.types.*layer 1"),
 ]  # fmt: skip
 """Sound models of forms that no class computes."""
 

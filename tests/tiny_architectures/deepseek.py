@@ -111,6 +111,44 @@ def deepseek_dense(model: TinyModel) -> None:
         model.gated(block)
 
 
+def sparse_blocks(model: TinyModel, *, layers=3, **keys) -> None:
+    """Blocks whose indexers choose eight rows, the last one for drafting."""
+    latent_sizes(model, layers=layers + 1)
+    model.keys(
+        leading_dense_block_count=1, **EXPERTS, expert_shared_count=1, expert_gating_func=2,
+        expert_weights_norm=True, expert_weights_scale=2.5, attention__indexer__head_count=8,
+        attention__indexer__key_length=64, attention__indexer__top_k=8, nextn_predict_layers=1,
+        **keys,
+    )  # fmt: skip
+    model.frame(64)
+    for layer, block in enumerate(blocks(layers + 1)):
+        latent_attention(model, block)
+        model.linear(block + "indexer.attn_q_b", 8 * 64, 32, std=2)
+        model.linear(block + "indexer.attn_k", 64, 64)
+        model.norm(block + "indexer.k_norm", 64, bias=True)
+        model.linear(block + "indexer.proj", 8, 64)
+        if layer == 0:
+            model.gated(block)
+        else:
+            mixture(model, block, shared=32, bias=-0.8)
+    drafting_block(model, layers)
+
+
+@tiny("deepseek32")
+def deepseek32(model: TinyModel) -> None:
+    """V3.2: groups of experts, yarn."""
+    sparse_blocks(
+        model, expert_group_count=4, expert_group_used_count=2, **yarn(8.0, 16),
+        rope__scaling__yarn_log_multiplier=0.1,
+    )  # fmt: skip
+
+
+@tiny("glm-dsa")
+def glm_dsa(model: TinyModel) -> None:
+    """GLM 5."""
+    sparse_blocks(model)
+
+
 @tiny("mistral4")
 def mistral4(model: TinyModel) -> None:
     """Queries that grow with the position, extended context, softmax, fused experts."""

@@ -1,11 +1,11 @@
-"""DeepSeek: the first mixture, with llama's attention; 2, 3 and R1, with latent attention."""
+"""DeepSeek: the first mixture, with llama's attention; the others, with latent attention."""
 
 from typing import Any
 
-from akunu_py.gguf.names import FEED_FORWARD, LAYER, modules
+from akunu_py.gguf.names import ATTENTION, FEED_FORWARD, LAYER, Rule, modules
 from akunu_py.gguf.parts import attention, experts, latent_attention, layers, rope
-from akunu_py.gguf.parts.decoder import Decoder
-from akunu_py.gguf.parts.experts import Gating
+from akunu_py.gguf.parts.decoder import MAX_HEAD_DIM, MAX_HEADS, Decoder
+from akunu_py.gguf.parts.experts import Gating, Mixture
 from akunu_py.gguf.plan import ModelPlan
 
 _GLM_LITE_VOCABULARY = 154880
@@ -61,25 +61,87 @@ def deepseek2(model: Decoder) -> ModelPlan:
     # The first files of GLM 4.7 Flash do not state its gating function.
     lite = model.vocabulary_size == _GLM_LITE_VOCABULARY and model.num_layers in _GLM_LITE_LAYERS
     mixture = experts.read(model, dense=dense)
+    return model.plan(
+        "variants.deepseek2",
+        [*rules, *_routed_rules(model, mixture)],
+        {**arguments, **_routing(model, mixture, Gating.SIGMOID if lite else Gating.SOFTMAX)},
+        constants=experts.zero_biases(model, mixture),
+        predicts_further=True,
+    )
+
+
+def _routing(model: Decoder, mixture: Mixture, gating: Gating) -> dict[str, Any]:
     groups, chosen = experts.groups(model, mixture)
-    shared = experts.shared_count(model)
-    arguments |= {
+    return {
         **mixture.arguments("n_routed_experts"),
-        "n_shared_experts": shared or None,
-        "scoring_func": experts.scoring(model, Gating.SIGMOID if lite else Gating.SOFTMAX),
+        "n_shared_experts": experts.shared_count(model) or None,
+        "scoring_func": experts.scoring(model, gating),
         "norm_topk_prob": experts.normalizes_weights(model),
         "routed_scaling_factor": experts.weights_scale(model),
         "n_group": groups,
         "topk_group": chosen,
     }
+
+
+def _routed_rules(model: Decoder, mixture: Mixture) -> list[Rule]:
+    shared = "shared_experts" if experts.shared_count(model) else None
+    return [
+        *experts.rules(model, mixture, shared=shared),
+        *experts.router(mixture.routed),
+    ]
+
+
+def deepseek32(model: Decoder) -> ModelPlan:
+    """DeepSeek 3.2 for `variants.deepseek32`."""
+    return _sparse(model, interleaved=False)
+
+
+def glm_dsa(model: Decoder) -> ModelPlan:
+    """GLM 5 and 5.1 for `variants.deepseek32`, in which neighbours rotate in indexers, too.
+
+    In GLM 5.2 most layers attend to the rows that the indexer of an earlier layer chose, which the
+    class cannot do.
+    """
+    types = "attention.indexer.types"
+    every = range(model.num_layers)
+    own = (
+        model.keys.layer_flags(types, model.num_layers)
+        if types in model.keys
+        else [f"blk.{layer}.indexer.proj.weight" in model.tensors for layer in every]
+    )
+    if not all(own):
+        without = f"missing in layer {own.index(False)}"
+        raise model.keys.unsupported(types, without, "an indexer in each layer (GLM 5 and 5.1)")
+    return _sparse(model, interleaved=True)
+
+
+def _sparse(model: Decoder, *, interleaved: bool) -> ModelPlan:
+    """Return the plan of a model with indexers, which choose the rows that are attended to."""
+    keys = model.keys
+    heads = latent_attention.read_heads(model)
+    dense = experts.leading_dense(model)
+    mixture = experts.read(model, dense=dense)
+    names = {"attn_q_b": "wq_b", "attn_k": "wk", "k_norm": "k_norm", "proj": "weights_proj"}
+    indexers = {f"indexer.{source}": target for source, target in names.items()}
     return model.plan(
-        "variants.deepseek2",
+        "variants.deepseek32",
         [
-            *rules,
-            *experts.rules(model, mixture, shared="shared_experts" if shared else None),
-            *experts.router(mixture.routed),
+            *layers.frame(model, copied=True),
+            *modules(LAYER, layers.NORMS),
+            *latent_attention.rules(model, heads),
+            *modules(f"{ATTENTION}.indexer", indexers),
+            *_routed_rules(model, mixture),
         ],
-        arguments,
+        {
+            **heads.arguments,
+            **_routing(model, mixture, Gating.SIGMOID),
+            "first_k_dense_replace": dense,
+            "rope_scaling": rope.scaling_with_mscale(model),
+            "index_n_heads": keys.integer("attention.indexer.head_count", high=MAX_HEADS),
+            "index_head_dim": keys.integer("attention.indexer.key_length", high=MAX_HEAD_DIM),
+            "index_topk": keys.integer("attention.indexer.top_k"),
+            "indexer_rope_interleave": interleaved,
+        },
         constants=experts.zero_biases(model, mixture),
         predicts_further=True,
     )

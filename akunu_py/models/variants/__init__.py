@@ -20,6 +20,7 @@ _CLASSES: Mapping[str, tuple[str, str]] = {
     "arcee": ("feed_forward", "Arcee"),
     "bailing_moe": ("experts", "BailingMoe"),
     "deepseek2": ("experts", "DeepSeek2"),
+    "deepseek32": ("experts", "DeepSeek32"),
     "ernie4_5_moe": ("experts", "ErnieMoe"),
     "falcon_h1": ("state_space", "FalconH1"),
     "gemma": ("feed_forward", "Gemma"),

@@ -3,9 +3,10 @@
 from dataclasses import dataclass
 
 import mlx.core as mx
-from mlx_lm.models import bailing_moe, deepseek_v3, ernie4_5_moe, hunyuan, llama
+from mlx_lm.models import bailing_moe, deepseek_v3, deepseek_v32, ernie4_5_moe, hunyuan, llama
 from mlx_lm.models.bailing_moe import ModelArgs as BailingMoeArgs
 from mlx_lm.models.deepseek_v3 import ModelArgs as DeepSeek2Args
+from mlx_lm.models.deepseek_v32 import ModelArgs as DeepSeek32Args
 from mlx_lm.models.hunyuan import ModelArgs as HunyuanMoeArgs
 from mlx_lm.models.mixtral import MixtralSparseMoeBlock
 
@@ -118,6 +119,16 @@ class DeepSeek2(deepseek_v3.Model):  # type: ignore[misc]
         super().__init__(args)
         for layer in self.model.layers:
             if isinstance(layer.mlp, deepseek_v3.DeepseekV3MoE):
+                layer.mlp.gate = _DeepSeekRouter(args)
+
+
+class DeepSeek32(deepseek_v32.Model):  # type: ignore[misc]
+    """DeepSeek V3.2, and GLM 5, with groups of experts chosen as llama.cpp does."""
+
+    def __init__(self, args: DeepSeek32Args) -> None:
+        super().__init__(args)
+        for layer in self.model.layers:
+            if isinstance(layer.mlp, deepseek_v32.DeepseekV32MoE):
                 layer.mlp.gate = _DeepSeekRouter(args)
 
 
