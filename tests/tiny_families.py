@@ -211,6 +211,14 @@ FAMILIES: dict[str, tuple[str, Arguments]] = {
             "swa_v_head_dim": 16, "partial_rotary_factor": 0.5,
         },
     ),
+    "step3p5": (
+        "step3p5",
+        {
+            **SLIDING, "num_attention_groups": 2, "moe_num_experts": 4, "moe_top_k": 2,
+            "moe_intermediate_size": 32, "share_expert_dim": 32, "swiglu_limits": [0, 0.5, 0, 0.5],
+            "attention_other_setting": {"num_attention_heads": 2, "num_attention_groups": 1},
+        },
+    ),
     "iquestloopcoder": (
         "iquestloopcoder",
         {**FRAME, "num_hidden_layers": 2, "loop_window_size": WINDOW},

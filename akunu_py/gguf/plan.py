@@ -44,7 +44,8 @@ class RotaryFactors:
 
     dims: int  # Rotated dimensions of a head.
     base: float  # Frequency i is base ** (-2 i / dims) / factor i.
-    tensor: str  # GGUF name of the factors, [dims / 2].
+    tensor: str  # GGUF name of the factors, [dims / 2 * step].
+    step: int = 1  # Only every so many factors are of rotated dimensions.
     long_tensor: str | None = None  # Factors to use if the context exceeds `original_context`.
     original_context: int | None = None
     scale: float = 1.0  # Of cosines and sines (`rope.scaling.attn_factor`).

@@ -206,12 +206,14 @@ def _frequency_rope(rotary: RotaryFactors, reader: WeightReader, context: int) -
     factors = reader.vector(name)
     # False for NaN. Converters mark pairs that do not rotate with a factor of 1e30.
     sound = (factors > 0) & (factors <= _MAX_FACTOR)
-    if factors.shape != (rotary.dims // 2,) or not sound.all():
+    count = rotary.dims // 2 * rotary.step
+    if factors.shape != (count,) or not sound.all():
         raise ModelFormatError(
-            f"tensor {name!r} should hold {rotary.dims // 2} positive factors of the rotary "
+            f"tensor {name!r} should hold {count} positive factors of the rotary "
             f"frequencies, but has the shape {factors.shape}; download or convert the model again"
         )
     exponents = np.arange(0, rotary.dims, 2, dtype=np.float64) / rotary.dims
+    factors = factors[:: rotary.step]
     wavelengths = mx.array((rotary.base**exponents * factors).astype(np.float32))
     return FrequencyRope(
         rotary.dims, wavelengths, traditional=rotary.traditional, scale=rotary.scale

@@ -72,6 +72,8 @@ UNSUPPORTED = [
     ("exaone-moe", {"rope.freq_base_swa": 5000.0}, "freq_base_swa"),
     ("mistral4", {"attention.temperature_length": 32}, "temperature_length"),
     ("mistral4", {"expert_gating_func": 2}, "expert_gating_func"),
+    ("step35", {"rope.dimension_count": 16}, "rope.dimension_count"),
+    ("step35", {"expert_gating_func": 1}, "expert_gating_func"),
     ("glm-dsa", {"attention.indexer.types": [True, False, True]}, "indexer.types.*layer 1"),
 ]  # fmt: skip
 """Sound models of forms that no class computes."""
@@ -79,6 +81,9 @@ UNSUPPORTED = [
 DAMAGED = [
     ("nemotron_h_moe-puzzle", {"expert_used_count": [0, 2, 0, 3, 0]}, "expert_used_count"),
     ("nemotron_h_moe-puzzle", {"expert_used_count": [0, 2, 0, 3, 9]}, "expert_used_count"),
+    ("step35", {"swiglu_clamp_exp": [0.5]}, "swiglu_clamp_exp"),
+    ("step35", {"swiglu_clamp_shexp": [-1.0] * 6}, "swiglu_clamp_shexp"),
+    ("step35", {"attention.head_count_kv": [1, 3, 3, 3, 1, 3]}, "divisor"),
     ("mamba2", {"ssm.inner_size": 127}, "ssm.inner_size"),
     ("mamba2", {"ssm.group_count": 3}, "ssm.group_count"),
     ("mamba2", {"ssm.group_count": 0}, "ssm.group_count"),

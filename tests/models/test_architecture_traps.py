@@ -3,6 +3,8 @@
 import mlx.core as mx
 import numpy as np
 import pytest
+from mlx import nn
+from mlx_lm.models.rope_utils import Llama3RoPE
 from test_architecture_refusals import separate_experts
 from tiny_architectures.builder import build
 
@@ -180,6 +182,24 @@ def test_a_window_that_nothing_leaves_is_none(tmp_path, window, wanted):
     """Then caches are of the plain kind, which can be quantized and rolled back."""
     with GGUFFile.open(phi3(window).write(tmp_path / "model.gguf")) as file:
         assert read_plan(file.metadata, file.tensors).arguments["sliding_window"] == wanted
+
+
+def test_steps_factors_are_those_of_the_frequencies_that_rotate(tmp_path):
+    """Files have factors for a whole head; llama.cpp takes the first ones for the half that rotates."""
+    scaling = {
+        "factor": 2.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
+        "original_max_position_embeddings": 64,
+    }  # fmt: skip
+    whole = Llama3RoPE(32, base=500000.0, scaling_config=scaling)._freqs
+    plain = 500000.0 ** (np.arange(0, 32, 2) / 32)
+    model = build("step35-fused")
+    model.tensor("rope_freqs.weight", np.array(whole) / plain)
+    half = Llama3RoPE(16, base=500000.0, scaling_config=scaling)
+    x = mx.random.normal((1, 1, 50, 32))
+    with load(model, tmp_path) as engine, engine.lend("a test") as lent:
+        layers = lent.model.model.layers
+        assert mx.allclose(layers[0].self_attn.rope(x), half(x), atol=1e-4)
+        assert isinstance(layers[1].self_attn.rope, nn.RoPE)
 
 
 @pytest.mark.parametrize(("context", "same"), [(32, "phi3-short"), (33, "phi3-long")])

@@ -284,3 +284,49 @@ def scout(model: TinyModel) -> None:
 def maverick(model: TinyModel) -> None:
     """Maverick: experts in every second layer, no norms."""
     llama4_blocks(model, experts=128, step=2)
+
+
+def step35_blocks(model: TinyModel, *, layers, fused=False, drafting=0) -> None:
+    """Windows with other heads, another base and whole rotation, gates of heads, clamped layers."""
+    count = layers + drafting
+    model.sizes(layers=count, head_dim=32)
+    model.keys(
+        attention__head_count=[2 if layer % 4 == 0 else 4 for layer in range(count)],
+        attention__head_count_kv=[1 if layer % 4 == 0 else 2 for layer in range(count)],
+        attention__sliding_window=8, rope__freq_base=500000.0, rope__freq_base_swa=10000.0,
+        attention__sliding_window_pattern=[layer % 4 > 0 for layer in range(count)],
+        rope__dimension_count=32, leading_dense_block_count=1, **EXPERTS,
+        expert_shared_feed_forward_length=48, expert_weights_scale=3.0, expert_weights_norm=True,
+        swiglu_clamp_exp=[0.0, 0.0, 0.5, 0.0, 0.0, 0.0][:count],
+        swiglu_clamp_shexp=[0.4, 0.0, 0.3, 0.0, 0.0, 0.0][:count],
+    )  # fmt: skip
+    model.frame(64)
+    for layer, block in enumerate(blocks(count)):
+        heads = 2 if layer % 4 == 0 else 4
+        model.norm(block + "attn_norm", 64)
+        if fused:
+            model.linear(block + "attn_qkv", 2 * heads * 32, 64, std=2)
+            model.linear(block + "attn_output", 64, heads * 32)
+        else:
+            model.attention(block, heads=heads, kv_heads=heads // 2, head_dim=32)
+        model.linear(block + "attn_gate", heads, 64, std=2)
+        model.norm(block + "attn_q_norm", 32)
+        model.norm(block + "attn_k_norm", 32, mean=1.5)
+        model.norm(block + "ffn_norm", 64)
+        if layer == 0:
+            model.gated(block)
+        else:
+            mixture(model, block, shared=48, bias=-0.8)
+
+
+@tiny("step35")
+def step35(model: TinyModel) -> None:
+    """With a last block for drafting."""
+    step35_blocks(model, layers=5, drafting=1)
+    model.key("nextn_predict_layers", 1)
+    drafting_block(model, 5)
+
+
+@tiny("step35-fused", "step35")
+def step35_fused(model: TinyModel) -> None:
+    step35_blocks(model, layers=4, fused=True)

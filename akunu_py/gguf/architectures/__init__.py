@@ -98,6 +98,7 @@ _READERS = {
     "smollm3": "dense.smollm3",
     "stablelm": "dense.stablelm",
     "starcoder2": "dense.starcoder2",
+    "step35": "step.step35",
 }
 """Architecture -> the module of its family and the reader in it, so that only one is imported."""
 

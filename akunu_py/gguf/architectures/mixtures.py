@@ -1,10 +1,8 @@
 """Single mixtures of experts."""
 
-from collections.abc import Callable, Sequence
-
-from akunu_py.gguf.names import ATTENTION, FEED_FORWARD, LAYER, Rule, module, modules, parameter
+from akunu_py.gguf.names import ATTENTION, FEED_FORWARD, LAYER, modules, parameter
 from akunu_py.gguf.parts import attention, experts, layers, rope, windows
-from akunu_py.gguf.parts.decoder import MAX_HEAD_DIM, MAX_HEADS, Decoder, read_head_dim
+from akunu_py.gguf.parts.decoder import MAX_HEAD_DIM, Decoder, read_head_dim
 from akunu_py.gguf.parts.experts import Gating
 from akunu_py.gguf.plan import ModelPlan
 
@@ -203,32 +201,28 @@ def mimo2(model: Decoder) -> ModelPlan:
     windowed = keys.layer_flags(windows.PATTERN, model.num_layers)
     if len(set(windowed)) < 2:
         raise keys.unsupported(windows.PATTERN, windowed[0], "layers of both kinds")
-    key, kv_key = "attention.head_count", "attention.head_count_kv"
-    query_heads = keys.layer_integers(key, model.num_layers, low=1, high=MAX_HEADS)
-    key_heads = keys.layer_integers(kv_key, model.num_layers, low=1, high=MAX_HEADS)
-    heads = _of_both_kinds(model, key, query_heads, windowed)
-    kv_heads = _of_both_kinds(model, kv_key, key_heads, windowed)
-    for count, kv_count in zip(heads, kv_heads, strict=True):
-        if count % kv_count:
-            raise keys.error(kv_key, kv_count, f"a divisor of {count}")
+    heads, kv_heads = windows.heads_of_both_kinds(model, windowed)
     head_dim = read_head_dim(keys, model.hidden_size, heads[0])
     value_dim = keys.integer("attention.value_length", head_dim, high=MAX_HEAD_DIM)
     rotated = rope.rotated_dims(model, head_dim)
     rope.require_unscaled(model)
     sinks = [f"blk.{layer}.attn_sinks.weight" in model.tensors for layer in all_layers]
-    sinks_of = _of_both_kinds(model, "attention sinks", sinks, windowed)
+    sinks_of = windows.of_both_kinds(model, "attention sinks", sinks, windowed)
     routed = [f"blk.{layer}.ffn_gate_inp.weight" in model.tensors for layer in all_layers]
     mixture = experts.read(model, layers=[layer for layer in all_layers if routed[layer]])
     sizes = [
-        (query * head_dim, key * head_dim, key * value_dim)
-        for query, key in zip(query_heads, key_heads, strict=True)
+        (heads[kind] * head_dim, kv_heads[kind] * head_dim, kv_heads[kind] * value_dim)
+        for kind in windowed
     ]
+    sink = "attention_sink_bias"
     return model.plan(
         "mimo_v2_flash",
         [
             *layers.frame(model, tied=False),
             *modules(LAYER, layers.NORMS),
-            *_mimo_attention(model, sizes),
+            *attention.inputs_by_layer(model, sizes),
+            *modules(ATTENTION, {"attn_output": "o_proj"}),
+            parameter("blk.{}.attn_sinks.weight", f"{ATTENTION}.{sink}", required=False),
             *experts.rules(model, mixture),
             *experts.router(mixture.routed),
         ],
@@ -262,35 +256,3 @@ def mimo2(model: Decoder) -> ModelPlan:
         constants=experts.zero_biases(model, mixture),
         predicts_further=True,
     )
-
-
-def _of_both_kinds(
-    model: Decoder, key: str, values: Sequence[int], windowed: Sequence[bool]
-) -> tuple[int, int]:
-    """Return the common value of the layers that see everything, and of the windowed ones."""
-    kinds = [
-        {value for value, narrow in zip(values, windowed, strict=True) if narrow == kind}
-        for kind in (False, True)
-    ]
-    if any(len(found) != 1 for found in kinds):
-        raise model.keys.unsupported(key, list(values)[:8], "equal layers of each kind")
-    return kinds[0].pop(), kinds[1].pop()
-
-
-def _mimo_attention(model: Decoder, sizes: Sequence[tuple[int, int, int]]) -> list[Rule]:
-    """Return the rules for q, k and v, separate or fused, with `sizes` rows in each layer."""
-    sinks = parameter(
-        "blk.{}.attn_sinks.weight", f"{ATTENTION}.attention_sink_bias", required=False
-    )
-    rules = [*modules(ATTENTION, {"attn_output": "o_proj"}), sinks]
-    if "blk.0.attn_qkv.weight" not in model.tensors:
-        names = {"attn_q": "q_proj", "attn_k": "k_proj", "attn_v": "v_proj"}
-        return rules + modules(ATTENTION, names)
-
-    def rows_of(part: int) -> Callable[[int], slice]:
-        return lambda layer: slice(sum(sizes[layer][:part]), sum(sizes[layer][: part + 1]))
-
-    return rules + [
-        module("blk.{}.attn_qkv", f"{ATTENTION}.{name}_proj", rows=rows_of(part))
-        for part, name in enumerate("qkv")
-    ]

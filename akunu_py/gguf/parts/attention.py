@@ -1,6 +1,6 @@
 """Attention: the heads that a class can run, and the rows of its projections."""
 
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -112,6 +112,23 @@ def inputs(
         found.append(module(source, f"{at}.{part}_proj", rows=rows, layers=layers.__contains__))
         start += size
     return found
+
+
+def inputs_by_layer(model: Decoder, sizes: Sequence[tuple[int, int, int]]) -> list[Rule]:
+    """Return the rules for q, k and v, separate or fused, with `sizes` rows in each layer."""
+
+    def rows_of(part: int) -> Callable[[int], slice]:
+        return lambda layer: slice(sum(sizes[layer][:part]), sum(sizes[layer][: part + 1]))
+
+    fused = f"blk.0.{FUSED}.weight" in model.tensors
+    return [
+        module(
+            f"blk.{{}}.{FUSED if fused else f'attn_{name}'}",
+            f"{ATTENTION}.{name}_proj",
+            rows=rows_of(part) if fused else None,
+        )
+        for part, name in enumerate("qkv")
+    ]
 
 
 def has_biases(model: Decoder) -> bool:

@@ -1,6 +1,8 @@
 """Layers that see only a window of the last tokens."""
 
-from akunu_py.gguf.parts.decoder import MAX_CONTEXT, MAX_LAYERS, Decoder
+from collections.abc import Sequence
+
+from akunu_py.gguf.parts.decoder import MAX_CONTEXT, MAX_HEADS, MAX_LAYERS, Decoder
 from akunu_py.system.errors import UnsupportedArchitectureError
 
 WINDOW = "attention.sliding_window"
@@ -55,3 +57,34 @@ def require_both_kinds(model: Decoder, windowed: list[bool]) -> None:
             f"{model.keys.architecture} models that have layers with a window and layers without: "
             "use another model"
         )
+
+
+def of_both_kinds(
+    model: Decoder, key: str, values: Sequence[int], windowed: Sequence[bool]
+) -> tuple[int, int]:
+    """Return the common value of the layers that see everything, and of the windowed ones."""
+    kinds = [
+        {value for value, narrow in zip(values, windowed, strict=True) if narrow == kind}
+        for kind in (False, True)
+    ]
+    if any(len(found) != 1 for found in kinds):
+        raise model.keys.unsupported(key, list(values)[:8], "equal layers of each kind")
+    return kinds[0].pop(), kinds[1].pop()
+
+
+def heads_of_both_kinds(
+    model: Decoder, windowed: Sequence[bool]
+) -> tuple[tuple[int, int], tuple[int, int]]:
+    """Return the numbers of heads of the layers that see everything, and of the windowed ones.
+
+    Each kind has query heads, and key heads that divide them.
+    """
+    found = []
+    for key in ("attention.head_count", "attention.head_count_kv"):
+        counts = model.keys.layer_integers(key, model.num_layers, low=1, high=MAX_HEADS)
+        found.append(of_both_kinds(model, key, counts, windowed))
+    heads, kv_heads = found
+    for count, kv_count in zip(heads, kv_heads, strict=True):
+        if count % kv_count:
+            raise model.keys.error("attention.head_count_kv", kv_count, f"a divisor of {count}")
+    return heads, kv_heads
