@@ -1,7 +1,7 @@
-"""Kimi Linear."""
+"""Kimi Linear and its kin."""
 
 from tiny_architectures.builder import EXPERTS, TinyModel, tiny
-from tiny_architectures.mixtures import mixture
+from tiny_architectures.mixtures import drafting_block, mixture
 
 WIDTH, HEADS, KDA, PLAIN, ROTATED, VALUE, LATENT = 64, 4, 16, 16, 8, 16, 32
 
@@ -57,3 +57,58 @@ def kimi_linear(model: TinyModel) -> None:
             model.gated(block)
             continue
         mixture(model, block, shared=64, bias=0.0, std=2)
+
+
+def gated_net(model: TinyModel, block) -> None:
+    """Ling's, with whole matrices for decays and gates, and positive rates."""
+    delta_net(model, block)
+    inner = HEADS * KDA
+    for part in "fg":
+        for half in "ab":
+            del model.tensors[f"{block}ssm_{part}_{half}.weight"]
+        model.linear(f"{block}ssm_{part}_a", inner, WIDTH, std=2)
+    rates = model.tensors.pop(block + "ssm_a")
+    model.tensor(block + "ssm_a", -rates.reshape(HEADS, 1))
+
+
+def latent_keys(model: TinyModel, kv_heads) -> None:
+    model.keys(
+        attention__head_count_kv=kv_heads, attention__kv_lora_rank=LATENT,
+        attention__key_length=LATENT + ROTATED, attention__value_length=LATENT,
+        attention__key_length_mla=PLAIN + ROTATED, attention__value_length_mla=VALUE,
+        rope__dimension_count=ROTATED, ssm__conv_kernel=4, kda__head_dim=KDA,
+        kda__gate_lower_bound=-5.0, expert_gating_func=2, expert_weights_norm=True,
+        expert_weights_scale=2.5, leading_dense_block_count=1,
+    )  # fmt: skip
+
+
+@tiny("bailingmoe3")
+def bailingmoe3(model: TinyModel) -> None:
+    """Groups of three layers and of experts, an odd layer behind the groups, a block for drafting."""
+    kv_heads = [0, 0, 1, 0, 0, 1, 1, 1]
+    model.sizes(layers=8, rms_eps=1e-6)
+    latent_keys(model, kv_heads)
+    model.keys(
+        **EXPERTS, expert_shared_count=1, expert_shared_feed_forward_length=48,
+        attention__q_lora_rank=32, kda__safe_gate=True, expert_group_count=4,
+        expert_group_used_count=2, nextn_predict_layers=1, swiglu_clamp_exp=[0.0] * 8,
+    )  # fmt: skip
+    model.frame(WIDTH)
+    for layer, attends in enumerate(kv_heads):
+        block = f"blk.{layer}."
+        model.norm(block + "attn_norm", WIDTH)
+        if attends:
+            latent_attention(model, block)
+            model.tensors.pop(block + "attn_q.weight")
+            model.linear(block + "attn_q_a", 32, WIDTH)
+            model.norm(block + "attn_q_a_norm", 32)
+            model.linear(block + "attn_q_b", HEADS * (PLAIN + ROTATED), 32, std=2)
+            model.linear(block + "attn_gate", HEADS, WIDTH, std=2)
+        else:
+            gated_net(model, block)
+        model.norm(block + "ffn_norm", WIDTH)
+        if layer == 0:
+            model.gated(block)
+        else:
+            mixture(model, block, shared=48, bias=-0.8)
+    drafting_block(model, 7, ("nextn.enorm", "nextn.hnorm", "layer_output_norm"))

@@ -31,6 +31,7 @@ _READERS = {
     "arcee": "dense.arcee",
     "bailingmoe": "bailing.bailingmoe",
     "bailingmoe2": "bailing.bailingmoe2",
+    "bailingmoe3": "bailing.bailingmoe3",
     "cohere2": "dense.cohere2",
     "command-r": "dense.command_r",
     "deepseek": "deepseek.deepseek",

@@ -1,4 +1,4 @@
-"""Ling and Ring: Bailing's mixtures of experts, 1 and 2."""
+"""Ling and Ring: Bailing's mixtures of experts, 1 to 3."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -6,9 +6,10 @@ from typing import Any
 import numpy as np
 
 from akunu_py.gguf.names import FEED_FORWARD, LAYER, Rule, halves_from_neighbours, module, modules
-from akunu_py.gguf.parts import attention, experts, layers, rope
-from akunu_py.gguf.parts.decoder import Decoder
+from akunu_py.gguf.parts import attention, experts, latent_attention, layers, recurrent, rope
+from akunu_py.gguf.parts.decoder import MAX_HEAD_DIM, Decoder
 from akunu_py.gguf.parts.experts import Gating
+from akunu_py.gguf.parts.recurrent import Hybrid
 from akunu_py.gguf.plan import ModelPlan
 
 _ATTENTION = f"{LAYER}.attention"
@@ -57,6 +58,79 @@ def bailingmoe2(model: Decoder) -> ModelPlan:
     }
     dense = experts.leading_dense(model)
     return _plan(model, modules(_ATTENTION, names), arguments, dense=dense)
+
+
+def bailingmoe3(model: Decoder) -> ModelPlan:
+    """Ling 3 for `mlx_lm.models.bailing_moe_v3`: delta nets and latent attention, both with gates.
+
+    The last layer of each group has attention, and so have layers behind the last whole group.
+    """
+    hybrid = Hybrid.of(model)
+    keys, count = hybrid.keys, hybrid.num_layers
+    hybrid.require_both_kinds("delta nets")
+    heads = latent_attention.read_heads(hybrid)
+    group = hybrid.attention_layers[0] + 1
+    whole = count // group * group
+    attends = [(layer + 1) % group == 0 or layer >= whole for layer in range(count)]
+    if attends != [hybrid.attends(layer) for layer in range(count)]:
+        wanted = "attention in the last layer of each group"
+        raise keys.unsupported("attention.head_count_kv", "irregular", wanted)
+    if not keys.flag("kda.safe_gate", True):
+        raise keys.unsupported("kda.safe_gate", False, "decay rates with a lower bound")
+    for key in ("swiglu_clamp_exp", "swiglu_clamp_shexp"):
+        if any(keys.layer_numbers(key, count, high=1e6)):
+            raise keys.unsupported(key, "set", "activations that are not clamped")
+    if "rope.dimension_sections" in keys:
+        sections = keys.integers("rope.dimension_sections")
+        raise keys.unsupported("rope.dimension_sections", sections, "positions of text")
+    rope.require_unscaled(hybrid)
+    head_dim = keys.integer("kda.head_dim", high=MAX_HEAD_DIM)
+    dense = experts.leading_dense(hybrid)
+    mixture = experts.read(hybrid, dense=dense)
+    experts.require_sigmoid(hybrid)
+    groups, chosen = experts.groups(hybrid, mixture)
+    if not experts.normalizes_weights(hybrid):
+        raise keys.unsupported("expert_weights_norm", False, "weights that sum to one")
+    shared = mixture.feed_forward_size * max(1, experts.shared_count(hybrid))
+    bias = f"{FEED_FORWARD}.gate.expert_bias"
+    return hybrid.plan(
+        "bailing_moe_v3",
+        [
+            *layers.frame(hybrid, "model.word_embeddings"),
+            *modules(LAYER, layers.NORMS),
+            *latent_attention.rules(hybrid, heads, _ATTENTION, output="dense"),
+            *modules(_ATTENTION, {"attn_gate": "g_proj"}, layers=hybrid.attends),
+            *recurrent.delta_net_rules(
+                hybrid,
+                _ATTENTION,
+                head_dim,
+                {"ssm_f_a": "f_proj", "ssm_g_a": "g_proj"},
+                kernel="{}_conv1d.weight",
+                # Unlike those of other families, the rates in the file are positive.
+                rates=lambda rates: recurrent.log_of_decay(-rates),
+            ),
+            *experts.rules(hybrid, mixture, shared="shared_experts"),
+            *experts.router(mixture.routed, experts.ROUTER, bias),
+        ],
+        {
+            **heads.arguments,
+            **mixture.arguments(),
+            "head_dim": head_dim,
+            "layer_group_size": group,
+            "short_conv_kernel_size": recurrent.read_kernel(keys),
+            "kda_lower_bound": keys.number("kda.gate_lower_bound", low=-1e3, high=-1e-6),
+            "first_k_dense_replace": dense,
+            "num_shared_experts": 1,
+            "moe_shared_expert_intermediate_size": (
+                keys.integer("expert_shared_feed_forward_length", 0, low=0) or shared
+            ),
+            "n_group": groups,
+            "topk_group": chosen,
+            "routed_scaling_factor": experts.weights_scale(hybrid),
+        },
+        constants=experts.zero_biases(hybrid, mixture, bias),
+        predicts_further=True,
+    )
 
 
 def _plan(

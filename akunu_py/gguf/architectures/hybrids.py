@@ -2,10 +2,7 @@
 
 from dataclasses import replace
 
-from numpy import float32
-from numpy.typing import NDArray
-
-from akunu_py.gguf.names import ATTENTION, FEED_FORWARD, LAYER, Rule, modules, parameter
+from akunu_py.gguf.names import ATTENTION, FEED_FORWARD, LAYER, modules, parameter
 from akunu_py.gguf.parts import attention, experts, latent_attention, layers, recurrent, rope
 from akunu_py.gguf.parts.decoder import MAX_HEAD_DIM, Decoder
 from akunu_py.gguf.parts.experts import Gating
@@ -131,7 +128,14 @@ def kimi_linear(model: Decoder) -> ModelPlan:
             *layers.frame(hybrid, copied=True),
             *modules(LAYER, layers.NORMS),
             *latent_attention.rules(hybrid, heads),
-            *_kimi_nets(hybrid, head_dim),
+            *recurrent.delta_net_rules(
+                hybrid,
+                ATTENTION,
+                head_dim,
+                {f"ssm_{net}_{half}": f"{net}_{half}_proj" for net in "fg" for half in "ab"},
+                kernel="{}_conv.conv.weight",
+                rates=lambda rates: recurrent.log_of_decay(rates).reshape(1, 1, -1, 1),
+            ),
             *experts.rules(hybrid, mixture, shared="shared_experts"),
             *modules(FEED_FORWARD, {"ffn_gate_inp": "gate"}, layers=mixture.routed),
             parameter("blk.{}.exp_probs_b.bias", bias, layers=mixture.routed, float32=True),
@@ -163,40 +167,3 @@ def kimi_linear(model: Decoder) -> ModelPlan:
             "tie_word_embeddings": False,
         },
     )
-
-
-def _kimi_nets(model: Hybrid, head_dim: int) -> list[Rule]:
-    nets = [layer for layer in range(model.num_layers) if model.recurs(layer)]
-    size = model.num_heads * head_dim
-    names = {
-        "attn_output": "o_proj",
-        "ssm_f_a": "f_a_proj",
-        "ssm_f_b": "f_b_proj",
-        "ssm_g_a": "g_a_proj",
-        "ssm_g_b": "g_b_proj",
-        "ssm_beta": "b_proj",
-        "ssm_norm": "o_norm",
-    }
-
-    def kernel(values: NDArray[float32]) -> NDArray[float32]:
-        """Return a kernel [1, channels, 1, taps], or without the ones, as [channels, taps, 1]."""
-        return values.reshape(-1, values.shape[-1], 1)
-
-    return [
-        *attention.inputs(model, ATTENTION, (size, size, size), layers=nets),
-        *modules(ATTENTION, names, layers=model.recurs),
-        *(
-            parameter(
-                f"blk.{{}}.ssm_conv1d_{part}.weight",
-                f"{ATTENTION}.{part}_conv.conv.weight",
-                convert=kernel,
-                layers=model.recurs,
-            )
-            for part in "qkv"
-        ),
-        *recurrent.decay_rules(
-            ATTENTION,
-            convert=lambda rates: recurrent.log_of_decay(rates).reshape(1, 1, -1, 1),
-            layers=model.recurs,
-        ),
-    ]

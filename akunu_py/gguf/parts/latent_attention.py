@@ -58,7 +58,7 @@ def read_heads(model: Decoder) -> Heads:
     if rotated >= key or rotated % 2:
         raise keys.error("rope.dimension_count", rotated, f"even and below {key}")
     # llama.cpp decides by the number of layers instead; V2-Lite's files also have the key.
-    direct = "blk.0.attn_q_a.weight" not in model.tensors
+    direct = f"blk.{model.attention_layers[0]}.attn_q_a.weight" not in model.tensors
     value = keys.integer(f"attention.value_length{suffix}", high=MAX_HEAD_DIM)
     if count * (key + value) > MAX_SIZE:
         raise keys.error(f"attention.value_length{suffix}", value, "of a possible size")
@@ -74,24 +74,26 @@ def read_heads(model: Decoder) -> Heads:
     )
 
 
-def rules(model: Decoder, heads: Heads) -> list[Rule]:
+def rules(
+    model: Decoder, heads: Heads, at: str = ATTENTION, *, output: str = "o_proj"
+) -> list[Rule]:
     """Return the rules for layers with attention, in classes with `embed_q` and `unembed_out`."""
     queries = {"attn_q": "q_proj"} if heads.query_latent is None else LATENT_QUERIES
-    names = {**INPUTS, "attn_output": "o_proj", **queries}
+    names = {**INPUTS, "attn_output": output, **queries}
     if heads.split:
         names |= {"attn_k_b": "embed_q", "attn_v_b": "unembed_out"}
-        return modules(ATTENTION, names, layers=model.attends)
+        return modules(at, names, layers=model.attends)
     return [
-        *modules(ATTENTION, names, layers=model.attends),
+        *modules(at, names, layers=model.attends),
         parameter(
             "blk.{}.attn_kv_b.weight",
-            f"{ATTENTION}.embed_q.weight",
+            f"{at}.embed_q.weight",
             convert=_keys_of(heads),
             layers=model.attends,
         ),
         module(
             "blk.{}.attn_kv_b",
-            f"{ATTENTION}.unembed_out",
+            f"{at}.unembed_out",
             rows=_value_rows(heads),
             layers=model.attends,
         ),

@@ -1,6 +1,6 @@
 """Recurrent layers: which layers they are, Mamba's mixers, conversions."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from akunu_py.gguf.keys import Keys
 from akunu_py.gguf.names import Rule, modules, parameter
+from akunu_py.gguf.parts import attention
 from akunu_py.gguf.parts.decoder import MAX_HEADS, Decoder
 from akunu_py.gguf.plan import Conversion
 from akunu_py.system.errors import ModelFormatError
@@ -163,6 +164,39 @@ def mamba2_rules(at: str, *, layers: Layers | None = None, norm: bool = True) ->
     return rules
 
 
+def delta_net_rules(
+    model: Hybrid,
+    at: str,
+    head_dim: int,
+    names: Mapping[str, str],
+    *,
+    kernel: str,
+    rates: Conversion,
+) -> list[Rule]:
+    """Return the rules for delta nets whose channels have separate decays.
+
+    `names` are those of the nets for decays and gates. `kernel` names the convolution's for q, k
+    or v; `rates` converts the decay rates.
+    """
+    nets = [layer for layer in range(model.num_layers) if model.recurs(layer)]
+    size = model.num_heads * head_dim
+    own = {"attn_output": "o_proj", "ssm_beta": "b_proj", "ssm_norm": "o_norm"}
+    return [
+        *attention.inputs(model, at, (size, size, size), layers=nets),
+        *modules(at, {**own, **names}, layers=model.recurs),
+        *(
+            parameter(
+                f"blk.{{}}.ssm_conv1d_{part}.weight",
+                f"{at}.{kernel.format(part)}",
+                convert=unpadded_depthwise,
+                layers=model.recurs,
+            )
+            for part in "qkv"
+        ),
+        *decay_rules(at, convert=rates, layers=model.recurs),
+    ]
+
+
 def decay_rules(
     at: str,
     *,
@@ -190,6 +224,11 @@ def kernel_rule(
 def depthwise(kernel: NDArray[np.float32]) -> NDArray[np.float32]:
     """Return a kernel [channels, taps] in MLX's shape, [channels, taps, 1]."""
     return kernel.reshape(*kernel.shape[:2], 1)
+
+
+def unpadded_depthwise(kernel: NDArray[np.float32]) -> NDArray[np.float32]:
+    """Return a kernel [1, channels, 1, taps], or without the ones, in MLX's shape."""
+    return kernel.reshape(-1, kernel.shape[-1], 1)
 
 
 def flat(values: NDArray[np.float32]) -> NDArray[np.float32]:
