@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -88,6 +88,11 @@ def parameter(
     """Map one tensor, given by its whole name, to one parameter, converted by `convert`."""
     sources = (source,) if isinstance(source, str) else tuple(source)
     return Rule(sources, target, ("",), rows, None, convert, layers, required, float32)
+
+
+def within(path: str, rules: Iterable[Rule]) -> list[Rule]:
+    """Return rules for the modules of a model that is itself a module, at `path`."""
+    return [replace(rule, target=f"{path}.{rule.target}") for rule in rules]
 
 
 # Old converters also stored the frequencies that follow from the rope base. Scales of inputs belong

@@ -411,7 +411,9 @@ def _checked(placement: Placement, index: NDArray[np.intp], size: int) -> NDArra
 
 def _check_stackable(placement: Placement, infos: Sequence[TensorInfo]) -> None:
     shapes = {info.shape[1:] for info in infos}
-    if len(shapes) > 1 or len(infos[0].shape) > 2:
+    rows = infos[0].shape[:-1]
+    # Dimensions of 1 change no order.
+    if len(shapes) > 1 or math.prod(rows) != max(rows, default=1):
         raise ModelFormatError(
             f"the tensors {', '.join(placement.tensors)} should be parts of one matrix, but have "
             f"the shapes {', '.join(str(info.shape) for info in infos)}; download or convert the "

@@ -112,3 +112,42 @@ def bailingmoe3(model: TinyModel) -> None:
         else:
             mixture(model, block, shared=48, bias=-0.8)
     drafting_block(model, 7, ("nextn.enorm", "nextn.hnorm", "layer_output_norm"))
+
+
+@tiny("kimi-k3")
+def kimi_k3(model: TinyModel) -> None:
+    """Residuals over blocks of two layers, narrow experts, gates."""
+    kv_heads, latent = [0, 0, 1, 0, 1], 32
+    model.sizes(layers=5, rms_eps=1e-6)
+    latent_keys(model, kv_heads)
+    model.keys(
+        **EXPERTS, expert_shared_count=2, attn_res__block_size=2, activation__situ_beta=1.5,
+        activation__situ_linear_beta=2.0, expert_latent_length=latent,
+    )  # fmt: skip
+    model.frame(WIDTH)
+    model.vector("output_res_score.weight", WIDTH, std=0.3)
+    for layer, attends in enumerate(kv_heads):
+        block = f"blk.{layer}."
+        model.norm(block + "attn_norm", WIDTH)
+        model.vector(block + "attn_res_score.weight", WIDTH, std=0.3)
+        model.vector(block + "ffn_res_score.weight", WIDTH, std=0.3)
+        if attends:
+            latent_attention(model, block)
+            model.linear(block + "attn_gate", HEADS * VALUE, WIDTH, std=2)
+        else:
+            delta_net(model, block)
+            for half in "ab":
+                del model.tensors[f"{block}ssm_g_{half}.weight"]
+            model.linear(block + "ssm_g", HEADS * KDA, WIDTH, std=2)
+            model.tensor(block + "ssm_a", model.tensors[block + "ssm_a"].reshape(-1))
+        model.norm(block + "ffn_norm", WIDTH)
+        if layer == 0:
+            model.gated(block)
+            continue
+        mixture(model, block, shared=64, bias=-0.8)
+        for part in ("gate", "up"):
+            model.matrix(f"{block}ffn_{part}_exps.weight", 8, 32, latent)
+        model.matrix(f"{block}ffn_down_exps.weight", 8, latent, 32)
+        model.linear(block + "ffn_routed_down", latent, WIDTH)
+        model.linear(block + "ffn_routed_up", WIDTH, latent)
+        model.norm(block + "ffn_routed_norm", latent)

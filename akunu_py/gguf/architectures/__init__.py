@@ -63,6 +63,7 @@ _READERS = {
     # Converters split its fused tensors and reorder q and k.
     "internlm2": "llama.llama",
     "jamba": "hybrids.jamba",
+    "kimi-k3": "hybrids.kimi_k3",
     "kimi-linear": "hybrids.kimi_linear",
     "lfm2": "lfm2.lfm2",
     "lfm2moe": "lfm2.lfm2_moe",

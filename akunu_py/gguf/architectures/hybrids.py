@@ -2,7 +2,18 @@
 
 from dataclasses import replace
 
-from akunu_py.gguf.names import ATTENTION, FEED_FORWARD, LAYER, modules, parameter
+import numpy as np
+
+from akunu_py.gguf.names import (
+    ATTENTION,
+    FEED_FORWARD,
+    LAYER,
+    Rule,
+    module,
+    modules,
+    parameter,
+    within,
+)
 from akunu_py.gguf.parts import attention, experts, latent_attention, layers, recurrent, rope
 from akunu_py.gguf.parts.decoder import MAX_HEAD_DIM, Decoder
 from akunu_py.gguf.parts.experts import Gating
@@ -167,3 +178,115 @@ def kimi_linear(model: Decoder) -> ModelPlan:
             "tie_word_embeddings": False,
         },
     )
+
+
+def kimi_k3(model: Decoder) -> ModelPlan:
+    """Kimi K3, its text model, for `mlx_lm.models.kimi_k3`.
+
+    Like Kimi Linear it has delta nets and latent attention without positions. Layers also weigh the
+    inputs of earlier layers, and experts work in a narrower space.
+    """
+    hybrid = Hybrid.of(model)
+    keys = hybrid.keys
+    hybrid.require_both_kinds("delta nets")
+    heads = latent_attention.read_heads(hybrid)
+    mixture = experts.read(hybrid, dense=experts.leading_dense(hybrid))
+    experts.require_sigmoid(hybrid)
+    experts.require_one_group(hybrid, mixture)
+    experts.require_several(hybrid, [mixture.used])
+    linear_beta = keys.number("activation.situ_linear_beta", low=-1e6, high=1e6)
+    rules = [
+        *layers.frame(hybrid, tied=False),
+        *modules(LAYER, layers.NORMS),
+        *latent_attention.rules(hybrid, heads),
+        *modules(ATTENTION, {"attn_gate": "g_proj"}, layers=hybrid.attends),
+        *_k3_nets(hybrid),
+        *experts.rules(hybrid, mixture, shared="shared_experts"),
+        *modules(FEED_FORWARD, _K3_LATENT, layers=mixture.routed),
+        *experts.router(
+            mixture.routed, bias=f"{FEED_FORWARD}.e_score_correction_bias", required=True
+        ),
+        *(
+            parameter(
+                f"{source}.weight",
+                f"{target}_proj.weight",
+                convert=lambda scores: scores.reshape(1, -1),
+                float32=True,
+            )
+            for source, target in _K3_RESIDUALS.items()
+        ),
+    ]
+    # The file has products of these and the projections.
+    ones = np.ones(hybrid.hidden_size, np.float32)
+    return hybrid.plan(
+        "kimi_k3",
+        within("language_model", rules),
+        {
+            **heads.arguments,
+            "num_experts": mixture.count,
+            "num_experts_per_token": mixture.used,
+            "moe_intermediate_size": mixture.feed_forward_size,
+            "moe_renormalize": experts.normalizes_weights(hybrid),
+            "routed_scaling_factor": experts.weights_scale(hybrid),
+            "num_shared_experts": experts.shared_count(hybrid, low=1),
+            "first_k_dense_replace": experts.leading_dense(hybrid),
+            "routed_expert_hidden_size": keys.integer("expert_latent_length"),
+            "latent_moe_use_norm": True,
+            "attn_res_block_size": keys.integer("attn_res.block_size"),
+            "activation_situ_beta": keys.number("activation.situ_beta", low=0, high=1e6),
+            "activation_situ_linear_beta": linear_beta if linear_beta > 0 else None,
+            "mla_use_output_gate": True,
+            "linear_attn_config": {
+                "num_heads": hybrid.num_heads,
+                "head_dim": keys.integer("kda.head_dim", high=MAX_HEAD_DIM),
+                "short_conv_kernel_size": recurrent.read_kernel(keys),
+                "gate_lower_bound": keys.number("kda.gate_lower_bound", low=-1e3, high=-1e-6),
+                "use_full_rank_gate": True,
+                # Numbered from 1.
+                "kda_layers": [
+                    layer + 1 for layer in range(hybrid.num_layers) if hybrid.recurs(layer)
+                ],
+            },
+            "tie_word_embeddings": False,
+        },
+        constants={
+            f"language_model.{target.format(layer)}_norm.weight": ones
+            for layer in range(hybrid.num_layers)
+            for target in _K3_RESIDUALS.values()
+        },
+    )
+
+
+_K3_LATENT = {
+    f"ffn_routed_{part}": f"routed_expert_{target}"
+    for part, target in (("down", "down_proj"), ("up", "up_proj"), ("norm", "norm"))
+}
+_K3_RESIDUALS = {
+    "blk.{}.attn_res_score": f"{LAYER}.self_attention_res",
+    "blk.{}.ffn_res_score": f"{LAYER}.mlp_res",
+    "output_res_score": "model.output_attn_res",
+}
+"""Scores by which layers, and the head, weigh the inputs of earlier layers."""
+
+
+def _k3_nets(model: Hybrid) -> list[Rule]:
+    """Return the rules for delta nets, in which q, k and v are one."""
+    fused = model.has_any(f".{attention.FUSED}.weight")
+    parts = [attention.FUSED] if fused else attention.INPUTS
+    names = {
+        "attn_output": "o_proj",
+        "ssm_f_a": "f_a_proj",
+        "ssm_f_b": "f_b_proj",
+        "ssm_g": "g_proj",
+        "ssm_beta": "b_proj",
+        "ssm_norm": "o_norm",
+    }
+    sources = [f"blk.{{}}.{part}" for part in parts]
+    kernels = [f"blk.{{}}.ssm_conv1d_{part}.weight" for part in "qkv"]
+    kernel = f"{ATTENTION}.qkv_conv.conv.weight"
+    return [
+        module(sources, f"{ATTENTION}.qkv_proj", layers=model.recurs),
+        *modules(ATTENTION, names, layers=model.recurs),
+        parameter(kernels, kernel, layers=model.recurs),
+        *recurrent.decay_rules(ATTENTION, layers=model.recurs),
+    ]
