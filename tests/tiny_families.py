@@ -219,6 +219,14 @@ FAMILIES: dict[str, tuple[str, Arguments]] = {
             "attention_other_setting": {"num_attention_heads": 2, "num_attention_groups": 1},
         },
     ),
+    "laguna": (
+        "laguna",
+        {
+            **SLIDING, **EXPERTS, "shared_expert_intermediate_size": 32,
+            "num_attention_heads_per_layer": [4, 2, 4, 2],
+            "rope_parameters": {"full_attention": {"partial_rotary_factor": 0.5}},
+        },
+    ),
     "iquestloopcoder": (
         "iquestloopcoder",
         {**FRAME, "num_hidden_layers": 2, "loop_window_size": WINDOW},

@@ -81,6 +81,8 @@ UNSUPPORTED = [
     ("kimi-k3", GROUPS, "expert_group_count"),
     ("kimi-k3", {"expert_used_count": 1}, "expert_used_count"),
     ("kimi-k3", {"attention.head_count_kv": [1] * 5}, "head_count_kv"),
+    ("laguna", {"expert_weights_norm": False}, "expert_weights_norm"),
+    ("laguna", {"router_logit_softcapping": 5.0}, "router_logit_softcapping"),
     ("step35", {"rope.dimension_count": 16}, "rope.dimension_count"),
     ("step35", {"expert_gating_func": 1}, "expert_gating_func"),
     ("glm-dsa", {"attention.indexer.types": [True, False, True]}, "indexer.types.*layer 1"),

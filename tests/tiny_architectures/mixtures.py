@@ -330,3 +330,40 @@ def step35(model: TinyModel) -> None:
 @tiny("step35-fused", "step35")
 def step35_fused(model: TinyModel) -> None:
     step35_blocks(model, layers=4, fused=True)
+
+
+def laguna_blocks(model: TinyModel, *, heads) -> None:
+    """Norms and gates of heads, of which each layer has its own number; a dense layer."""
+    model.sizes(layers=len(heads), head_dim=32)
+    model.keys(
+        attention__head_count=list(heads), rope__dimension_count=16, leading_dense_block_count=1,
+        **EXPERTS, expert_shared_feed_forward_length=48, expert_weights_scale=2.5,
+        expert_weights_norm=True, **yarn(4.0, 64),
+    )  # fmt: skip
+    model.frame(64)
+    for layer, (block, count) in enumerate(zip(blocks(len(heads)), heads, strict=True)):
+        model.norm(block + "attn_norm", 64)
+        model.attention(block, heads=count, head_dim=32)
+        model.linear(block + "attn_gate", count, 64, std=2)
+        model.norm(block + "attn_q_norm", 32)
+        model.norm(block + "attn_k_norm", 32, mean=1.5)
+        model.norm(block + "ffn_norm", 64)
+        if layer == 0:
+            model.gated(block)
+        else:
+            mixture(model, block, shared=48, bias=-0.8)
+
+
+@tiny("laguna")
+def laguna(model: TinyModel) -> None:
+    """Windows in which whole heads rotate by another base."""
+    laguna_blocks(model, heads=(2, 4, 4, 4, 2, 4))
+    model.keys(
+        attention__sliding_window=8, rope__freq_base=500000.0, rope__freq_base_swa=10000.0,
+        rope__dimension_count_swa=32,
+    )  # fmt: skip
+
+
+@tiny("laguna-full", "laguna")
+def laguna_full(model: TinyModel) -> None:
+    laguna_blocks(model, heads=(4, 4, 4))

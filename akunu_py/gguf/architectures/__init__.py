@@ -65,6 +65,7 @@ _READERS = {
     "jamba": "hybrids.jamba",
     "kimi-k3": "hybrids.kimi_k3",
     "kimi-linear": "hybrids.kimi_linear",
+    "laguna": "step.laguna",
     "lfm2": "lfm2.lfm2",
     "lfm2moe": "lfm2.lfm2_moe",
     "llama": "llama.llama",

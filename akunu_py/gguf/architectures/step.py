@@ -1,11 +1,11 @@
-"""Step 3.5 Flash and its kin."""
+"""Step 3.5 Flash and Laguna: mixtures with windows, whose layers have a gate for each head."""
 
 from collections.abc import Sequence
 from dataclasses import replace
 
 from akunu_py.gguf.names import ATTENTION, FEED_FORWARD, LAYER, modules
 from akunu_py.gguf.parts import attention, experts, layers, rope, windows
-from akunu_py.gguf.parts.decoder import Decoder, read_head_dim
+from akunu_py.gguf.parts.decoder import MAX_HEADS, MAX_LAYERS, Decoder, read_head_dim
 from akunu_py.gguf.plan import ModelPlan, RotaryFactors
 
 _ROUTER = f"{FEED_FORWARD}.gate.gate.weight"
@@ -24,7 +24,7 @@ def step35(model: Decoder) -> ModelPlan:
     windows.require_both_kinds(model, windowed)
     heads, kv_heads = windows.heads_of_both_kinds(model, windowed)
     head_dim = read_head_dim(keys, model.hidden_size, heads[0])
-    for key in ("attention.value_length", "rope.dimension_count", "rope.dimension_count_swa"):
+    for key in ("attention.value_length", rope.DIMENSIONS, rope.WINDOW_DIMENSIONS):
         if (size := keys.integer(key, head_dim)) != head_dim:
             raise keys.unsupported(key, size, f"the width of the head, {head_dim}")
     rope.require_unscaled(model)
@@ -83,6 +83,81 @@ def step35(model: Decoder) -> ModelPlan:
         rotary=_factors(model, head_dim, windowed),
         constants=experts.zero_biases(model, mixture, _ROUTER_BIAS),
         predicts_further=True,
+    )
+
+
+def laguna(model: Decoder) -> ModelPlan:
+    """Laguna XS for `mlx_lm.models.laguna`.
+
+    The first layer of each period sees everything. Windowed layers may have another number of query
+    heads, another rotary base and another share of rotating dimensions, and do not scale positions.
+    """
+    keys = model.keys
+    window = windows.size(model, 0)
+    if isinstance(keys.value(windows.PATTERN), int | None):
+        period = keys.integer(windows.PATTERN, 4, high=MAX_LAYERS)
+        windowed = [window > 0 and layer % period > 0 for layer in range(model.num_layers)]
+    else:
+        windowed = keys.layer_flags(windows.PATTERN, model.num_layers)
+    heads = keys.layer_integers("attention.head_count", model.num_layers, low=1, high=MAX_HEADS)
+    kv_heads = keys.integer("attention.head_count_kv", high=MAX_HEADS)
+    if any(count % kv_heads for count in heads):
+        raise keys.error("attention.head_count_kv", kv_heads, f"a divisor of {heads[:8]}")
+    head_dim = read_head_dim(keys, model.hidden_size, heads[0])
+    if (rows := model.rows_of("blk.0.attn_gate.weight")) != heads[0]:
+        raise keys.unsupported("attn_gate", f"{rows} wide", "a gate for each head")
+    dense = experts.leading_dense(model)
+    mixture = experts.read(model, dense=dense)
+    experts.require_sigmoid(model)
+    experts.require_one_group(model, mixture)
+    if not experts.normalizes_weights(model):
+        raise keys.unsupported("expert_weights_norm", False, "weights that sum to one")
+    # Their width is that of all.
+    keys.ignore("expert_shared_count")
+    width = kv_heads * head_dim
+    rotated = rope.rotated_dims(model, head_dim)
+    narrow = rope.rotated_dims(model, head_dim, rope.WINDOW_DIMENSIONS, rotated)
+    router, bias = f"{FEED_FORWARD}.gate.proj.weight", experts.ROUTER_BIAS
+    return model.plan(
+        "laguna",
+        [
+            *layers.frame(model),
+            *modules(LAYER, layers.NORMS),
+            *attention.inputs_by_layer(
+                model, [(count * head_dim, width, width) for count in heads]
+            ),
+            *modules(
+                ATTENTION, {"attn_output": "o_proj", "attn_gate": "g_proj", **layers.HEAD_NORMS}
+            ),
+            *experts.rules(model, mixture, shared="shared_expert"),
+            *experts.router(mixture.routed, router, bias),
+        ],
+        {
+            "num_attention_heads": heads[0],
+            "num_attention_heads_per_layer": heads,
+            "num_key_value_heads": kv_heads,
+            "head_dim": head_dim,
+            "sliding_window": window or None,
+            "layer_types": windows.layer_types(windowed),
+            "rope_parameters": {
+                "full_attention": {
+                    **(rope.scaling(model) or {"type": "default"}),
+                    "rope_theta": model.rope_base,
+                    "partial_rotary_factor": rope.share(rotated, head_dim),
+                },
+                "sliding_attention": {
+                    "rope_theta": rope.window_base(model, model.rope_base),
+                    "partial_rotary_factor": rope.share(narrow, head_dim),
+                },
+            },
+            "mlp_layer_types": [
+                "dense" if mixture.dense(layer) else "sparse" for layer in range(model.num_layers)
+            ],
+            **mixture.arguments(),
+            "shared_expert_intermediate_size": keys.integer("expert_shared_feed_forward_length"),
+            "moe_routed_scaling_factor": experts.weights_scale(model),
+        },
+        constants=experts.zero_biases(model, mixture, bias),
     )
 
 

@@ -18,15 +18,19 @@ _LONG_FACTORS = "rope_factors_long.weight"
 LONG_TENSORS = f"{_SHORT_FACTORS}|{_LONG_FACTORS}"
 """A regular expression for the names of the tensors of LongRoPE."""
 
+DIMENSIONS = "rope.dimension_count"
+WINDOW_DIMENSIONS = "rope.dimension_count_swa"
+
 _ORIGINAL = "rope.scaling.original_context_length"
 _LOG_MULTIPLIER = "rope.scaling.yarn_log_multiplier"
 
 
-def rotated_dims(model: Decoder, head_dim: int | None = None) -> int:
-    """Return the number of rotating dimensions of a head, an even number."""
-    key = "rope.dimension_count"
+def rotated_dims(
+    model: Decoder, head_dim: int | None = None, key: str = DIMENSIONS, default: int | None = None
+) -> int:
+    """Return the number of rotating dimensions of a head, an even number, by default all."""
     head_dim = head_dim or model.head_dim
-    count = model.keys.integer(key, head_dim, low=2, high=head_dim)
+    count = model.keys.integer(key, default or head_dim, low=2, high=head_dim)
     if count % 2:
         raise model.keys.error(key, count, "even")
     return count
