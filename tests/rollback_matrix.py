@@ -36,6 +36,8 @@ from akunu_py.values.types import GenerationConfig
 
 SEED = 7
 HEAD, AUTO = "mtp", "auto"
+WITHOUT_HEADS = ("talkie",)
+"""Families without a last norm, whose states heads cannot read."""
 LOOKING_AHEAD = ("qwen2", "qwen3_moe")
 """Families whose head alone is look-ahead embeddings; EAGLE-3 drafts for the others like them."""
 """A prediction head, and `auto` with one."""
@@ -68,9 +70,10 @@ def settings_of(name: str, dtype: mx.Dtype) -> list[Setting]:
     """All adversaries, greedy and sampled, with both prompts; a part of it for long texts."""
     if name == LONG_WINDOW:
         return [Setting(0.0, SHORT, ("half",)), Setting(0.8, LONGER, ("random",))]
+    heads = () if name in WITHOUT_HEADS else (HEAD, AUTO)
     if dtype == mx.float32:
         return [
-            Setting(temperature, size, (*ADVERSARIES, HEAD if size == SHORT else AUTO))
+            Setting(temperature, size, (*ADVERSARIES, *(heads[:1] if size == SHORT else heads[1:])))
             for temperature, size in product((0.0, 0.8), (SHORT, LONG))
         ]
     return [Setting(0.0, size, ("half", "random")) for size in (SHORT, LONG)] + [

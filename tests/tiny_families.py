@@ -134,6 +134,8 @@ FAMILIES: dict[str, tuple[str, Arguments]] = {
             "index_n_heads": 2, "index_topk": 8,
         },
     ),
+    "nanbeige": ("nanbeige", {**FRAME, "num_hidden_layers": 2, "num_loops": 2}),
+    "talkie": ("talkie", {**FRAME, "rms_norm_eps": 1e-7}),
     "mistral4": (
         "mistral4",
         {**FRAME, **GROUPED, **LATENT, "rope_parameters": MINISTRAL["rope_parameters"]},
@@ -219,6 +221,11 @@ FAMILIES: dict[str, tuple[str, Arguments]] = {
             "attention_other_setting": {"num_attention_heads": 2, "num_attention_groups": 1},
         },
     ),
+    "spark2_5": (
+        "spark2_5",
+        {**SLIDING, "rope_parameters": {"sliding_attention": {}, "full_attention": {}}},
+    ),
+    "muse_glimmer": ("muse_glimmer", {**SLIDING, "output_multiplier": 1.0}),
     "laguna": (
         "laguna",
         {

@@ -321,6 +321,76 @@ llama_like(
 )  # fmt: skip
 
 
+# Two rounds through the layers, with a norm in between, or none.
+llama_like(
+    "nanbeige", "nanbeige", rotary_factors=True, rope__dimension_count=16, num_loops=2,
+    skip_loop_final_norm=False,
+)  # fmt: skip
+llama_like(
+    "nanbeige-three", "nanbeige", tied=True, rope__dimension_count=16, num_loops=3,
+    skip_loop_final_norm=True, layers=2, **linear_scaling(4.0),
+)  # fmt: skip
+
+
+def gated_windows(model: TinyModel, *, gates, layers=5) -> None:
+    """Windows with another base, in all but every fourth layer, and gates `gates` wide."""
+    model.keys(
+        attention__sliding_window=8, rope__freq_base_swa=5000.0,
+        attention__sliding_window_pattern=[layer % 4 < 3 for layer in range(layers)],
+    )  # fmt: skip
+    for block in blocks(layers):
+        model.linear(block + "attn_gate", gates, 64, std=2)
+
+
+@tiny("spark2_5")
+def spark2_5(model: TinyModel) -> None:
+    """q, k and v as one, a part of a head rotates outside of windows."""
+    llama_model(
+        model, tied=True, layers=5, head_dim=32, rope__dimension_count=8,
+        rope__dimension_count_swa=32,
+    )  # fmt: skip
+    gated_windows(model, gates=4)
+    fuse_attention(model, layers=5)
+    for block in blocks(5):
+        # Less of the activation, which llama.cpp reads from a table.
+        model.tensors[block + "ffn_down.weight"] *= 0.2
+
+
+@tiny("spark2_5-plain", "spark2_5")
+def spark2_5_plain(model: TinyModel) -> None:
+    llama_model(model, layers=5, head_dim=32)
+    gated_windows(model, gates=4)
+
+
+@tiny("muse-glimmer")
+def muse_glimmer(model: TinyModel) -> None:
+    """Only windowed layers rotate; queries have one factor, logits are scaled and capped."""
+    llama_model(
+        model, layers=5, head_dim=32, logit_scale=0.4, final_logit_softcapping=8.0,
+        rope__dimension_count=32,
+    )  # fmt: skip
+    gated_windows(model, gates=4 * 32)
+    post_norms(model, layers=5)
+    for block in blocks(5):
+        model.norm(block + "attn_norm", 64)
+        model.norm(block + "ffn_norm", 64)
+        model.tensor(block + "attn_q_norm.weight", np.full(32, 2.5))
+        model.tensor(block + "attn_k_norm.weight", np.ones(32))
+
+
+@tiny("talkie")
+def talkie(model: TinyModel) -> None:
+    """Norms without weights, gains of query heads, the embedding added behind each layer."""
+    llama_model(model, kv_heads=4, rope__dimension_count=16, logit_scale=0.7)
+    for name in [name for name in model.tensors if "norm" in name]:
+        del model.tensors[name]
+    for block in blocks(3):
+        model.tensor(block + "attn_q_norm.weight", model.random.uniform(0.5, 3, (4, 1)))
+        model.vector(block + "layer_output_scale.weight", 1, std=0.5)
+        model.vector(block + "attn_output.scale", 1, mean=0.7)
+        model.vector(block + "ffn_down.scale", 1, mean=0.7)
+
+
 @tiny("dots1")
 def dots1(model: TinyModel) -> None:
     """The first layer is dense; a sigmoid makes weights, biases count in the choice alone."""

@@ -79,6 +79,8 @@ _READERS = {
     "minimax-m2": "mixtures.minimax_m2",
     "mistral3": "dense.mistral3",
     "mistral4": "deepseek.mistral4",
+    "muse-glimmer": "dense.muse_glimmer",
+    "nanbeige": "dense.nanbeige",
     "nemotron": "nemotron.nemotron",
     "nemotron_h": "nemotron.nemotron_h",
     "nemotron_h_moe": "nemotron.nemotron_h",
@@ -99,9 +101,11 @@ _READERS = {
     "qwen3vlmoe": "qwen.qwen3_moe",
     "seed_oss": "dense.seed_oss",
     "smollm3": "dense.smollm3",
+    "spark2_5": "dense.spark2_5",
     "stablelm": "dense.stablelm",
     "starcoder2": "dense.starcoder2",
     "step35": "step.step35",
+    "talkie": "dense.talkie",
 }
 """Architecture -> the module of its family and the reader in it, so that only one is imported."""
 

@@ -6,7 +6,7 @@ from numpy.typing import NDArray
 from akunu_py.gguf.architectures.llama import attention_biases, llama
 from akunu_py.gguf.names import ATTENTION, FEED_FORWARD, LAYER, module, modules, parameter
 from akunu_py.gguf.parts import attention, layers, rope, windows
-from akunu_py.gguf.parts.decoder import Decoder
+from akunu_py.gguf.parts.decoder import EMBEDDING, MAX_LAYERS, OUTPUT, Decoder
 from akunu_py.gguf.plan import ModelPlan
 from akunu_py.system.errors import ModelFormatError
 
@@ -124,6 +124,143 @@ def mistral3(model: Decoder) -> ModelPlan:
         "ministral3",
         layers.llama(model, reorder=True),
         {"rope_parameters": rope.tempered(model, scaling, temperature)},
+    )
+
+
+def muse_glimmer(model: Decoder) -> ModelPlan:
+    """Muse Glimmer, its text model, for `variants.muse_glimmer`.
+
+    Layers without a window have no positions. The rows of q and k are ordered for neighbours; the
+    class rotates halves.
+    """
+    attention.require_whole_heads(model)
+    norms = [
+        parameter(f"blk.{{}}.{source}.weight", f"{LAYER}.{target}.weight", convert=layers.minus_one)
+        for source, target in layers.FOUR_NORMS.items()
+    ]
+    scales = ["blk.{}.attn_q_norm.weight", "blk.{}.attn_k_norm.weight"]
+    return model.plan(
+        "variants.muse_glimmer",
+        [
+            *layers.llama(model, norms={}, heads={"attn_gate": "gate_proj"}, reorder=True),
+            *norms,
+            parameter(scales, f"{ATTENTION}.qk_scale_factor", convert=_query_scale),
+        ],
+        {
+            "sliding_window": windows.size(model),
+            "layer_types": windows.layer_types(windows.windowed_layers(model, 4)),
+            "rope_theta": rope.window_base(model, model.rope_base),
+            "output_multiplier": model.keys.number("logit_scale", low=0, high=1e6),
+            "final_logit_softcapping": model.keys.number(
+                "final_logit_softcapping", low=0, high=1e6
+            ),
+        },
+        rotary=rope.layers(model),
+    )
+
+
+def _query_scale(norms: NDArray[np.float32]) -> NDArray[np.float32]:
+    """Return the factors of queries, from the weights of both norms: keys have none."""
+    queries, keys = np.split(norms, 2)
+    if (keys != 1).any():
+        raise ModelFormatError(
+            "a norm of keys has weights other than 1, which Muse Glimmer has not; download or "
+            "convert the model again"
+        )
+    return queries
+
+
+def nanbeige(model: Decoder) -> ModelPlan:
+    """Nanbeige 4.2 for `mlx_lm.models.nanbeige`: a llama that runs its layers several times.
+
+    The rows of q and k are ordered for neighbours; the class rotates halves.
+    """
+    attention.require_whole_heads(model)
+    biases, constants = attention_biases(model)
+    return model.plan(
+        "nanbeige",
+        layers.llama(model, reorder=True),
+        {
+            "attention_bias": biases,
+            "rope_scaling": rope.scaling(model),
+            "num_loops": model.keys.integer("num_loops", 1, high=MAX_LAYERS),
+            "skip_loop_final_norm": model.keys.flag("skip_loop_final_norm", False),
+        },
+        rotary=rope.factors(model),
+        constants=constants,
+    )
+
+
+def spark2_5(model: Decoder) -> ModelPlan:
+    """Spark 2.5 for `mlx_lm.models.spark2_5`, with windows and a gate for each head."""
+    attention.require_equal_widths(model)
+    rope.require_unscaled(model)
+    rotated = rope.rotated_dims(model)
+    narrow = rope.rotated_dims(model, None, rope.WINDOW_DIMENSIONS, rotated)
+    fused = f"blk.0.{attention.FUSED}.weight" in model.tensors
+    parts = [f"blk.{{}}.{part}" for part in ([attention.FUSED] if fused else attention.INPUTS)]
+    return model.plan(
+        "spark2_5",
+        [
+            *layers.frame(model, "model.embedding"),
+            *modules(LAYER, layers.NORMS),
+            module(parts, f"{ATTENTION}.q_k_v_proj"),
+            *modules(ATTENTION, {"attn_gate": "g_proj", "attn_output": "out_proj"}),
+            *modules(FEED_FORWARD, layers.GATED),
+        ],
+        {
+            "sliding_window": windows.size(model),
+            "layer_types": windows.layer_types(windows.windowed_layers(model, 4)),
+            "rope_parameters": {
+                "full_attention": {
+                    "rope_theta": model.rope_base,
+                    "partial_rotary_factor": rope.share(rotated, model.head_dim),
+                },
+                "sliding_attention": {
+                    "rope_theta": rope.window_base(model, model.rope_base),
+                    "partial_rotary_factor": rope.share(narrow, model.head_dim),
+                },
+            },
+        },
+    )
+
+
+def talkie(model: Decoder) -> ModelPlan:
+    """Talkie for `mlx_lm.models.talkie`, whose norms have no weights.
+
+    The class rotates the other way round, as the model does. Converters change signs instead; with
+    the halves of its rows exchanged, a file's head turns the class's way.
+    """
+    attention.require_whole_heads(model)
+    attention.require_own_keys(model)
+    rope.require_unscaled(model)
+    rows = np.arange(model.num_heads * model.head_dim, dtype=np.intp)
+    exchanged = rows.reshape(model.num_heads, 2, -1)[:, ::-1].ravel()
+    block = "model.blocks.{}"
+    names = {
+        "attn_v": "attn.attn_value",
+        "attn_output": "attn.attn_resid",
+        "ffn_gate": "mlp.mlp_gate",
+        "ffn_up": "mlp.mlp_linear",
+        "ffn_down": "mlp.mlp_resid",
+    }
+    gain = f"{block}.attn.head_gain.head_g"
+    scale = model.keys.number("logit_scale", low=-1e6, high=1e6)
+    return model.plan(
+        "talkie",
+        [
+            module(EMBEDDING, "model.embed"),
+            parameter(f"{OUTPUT}.weight", "lm_head"),
+            module("blk.{}.attn_q", f"{block}.attn.attn_query", rows=exchanged),
+            module("blk.{}.attn_k", f"{block}.attn.attn_key", rows=exchanged),
+            *modules(block, names),
+            parameter("blk.{}.attn_output.scale", f"{block}.attn_gain.a_g"),
+            parameter("blk.{}.ffn_down.scale", f"{block}.mlp_gain.a_g"),
+            parameter("blk.{}.attn_q_norm.weight", gain, convert=np.ravel),
+            parameter("blk.{}.layer_output_scale.weight", f"{block}.embed_skip.a_g"),
+        ],
+        {},
+        constants={"lm_head_gain.w_g": np.array([scale], np.float32)},
     )
 
 

@@ -34,6 +34,7 @@ _CLASSES: Mapping[str, tuple[str, str]] = {
     "mamba": ("state_space", "Mamba"),
     "mamba2": ("state_space", "Mamba2"),
     "minicpm3": ("output", "MiniCPM3"),
+    "muse_glimmer": ("attention", "MuseGlimmer"),
     "nemotron_h": ("state_space", "NemotronH"),
     "olmo": ("attention", "Olmo"),
     "phi3": ("attention", "Phi3"),

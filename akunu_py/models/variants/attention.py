@@ -5,9 +5,10 @@ from typing import Any
 
 import mlx.core as mx
 from mlx import nn
-from mlx_lm.models import gemma2, llama, phi3
+from mlx_lm.models import gemma2, llama, muse_glimmer, phi3
 from mlx_lm.models.base import create_attention_mask, scaled_dot_product_attention
 from mlx_lm.models.cache import KVCache, RotatingKVCache
+from mlx_lm.models.muse_glimmer import ModelArgs as MuseGlimmerArgs
 
 
 @dataclass
@@ -53,6 +54,15 @@ class Gemma2(gemma2.Model):  # type: ignore[misc]
             RotatingKVCache(max_size=self.args.sliding_window) if windowed else KVCache()
             for windowed in self.args.windowed_layers
         ]
+
+
+class MuseGlimmer(muse_glimmer.Model):  # type: ignore[misc]
+    """Muse Glimmer with the factor of its queries as a parameter, as files have it."""
+
+    def __init__(self, args: MuseGlimmerArgs) -> None:
+        super().__init__(args)
+        for layer in self.layers:
+            layer.self_attn.qk_scale_factor = mx.ones(args.head_dim)
 
 
 @dataclass
