@@ -130,19 +130,17 @@ class Keys:
             raise self.error(key, value, f"whole numbers from {low} to {high}")
         return numbers
 
-    def layer_numbers(self, key: str, layers: int, *, high: float) -> list[float]:
-        """Return a number in [0, high] for each layer, zeros where the file has none."""
+    def layer_numbers(self, key: str, layers: int) -> list[float]:
+        """Return a number of at least 0 for each layer, zeros where the file has none."""
         value = self.value(key)
-        if value is None:
-            return [0.0] * layers
-        numbers = np.asarray(value)
+        numbers = np.asarray(0.0 if value is None else value)
         if numbers.ndim == 0:
             numbers = np.full(layers, numbers)
         if numbers.dtype.kind != "f" or numbers.size < layers:
             raise self.error(key, value, f"{layers} numbers")
         found: list[float] = numbers[:layers].tolist()
-        if not all(0 <= number <= high for number in found):
-            raise self.error(key, value, f"numbers from 0 to {high}")
+        if not all(0 <= number < np.inf for number in found):
+            raise self.error(key, value, "numbers of at least 0")
         return found
 
     def layer_flags(self, key: str, layers: int) -> list[bool]:

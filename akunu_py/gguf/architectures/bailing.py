@@ -78,7 +78,7 @@ def bailingmoe3(model: Decoder) -> ModelPlan:
     if not keys.flag("kda.safe_gate", True):
         raise keys.unsupported("kda.safe_gate", False, "decay rates with a lower bound")
     for key in ("swiglu_clamp_exp", "swiglu_clamp_shexp"):
-        if any(keys.layer_numbers(key, count, high=1e6)):
+        if any(keys.layer_numbers(key, count)):
             raise keys.unsupported(key, "set", "activations that are not clamped")
     if "rope.dimension_sections" in keys:
         sections = keys.integers("rope.dimension_sections")
@@ -89,8 +89,7 @@ def bailingmoe3(model: Decoder) -> ModelPlan:
     mixture = experts.read(hybrid, dense=dense)
     experts.require_sigmoid(hybrid)
     groups, chosen = experts.groups(hybrid, mixture)
-    if not experts.normalizes_weights(hybrid):
-        raise keys.unsupported("expert_weights_norm", False, "weights that sum to one")
+    experts.require_normalized(hybrid)
     shared = mixture.feed_forward_size * max(1, experts.shared_count(hybrid))
     bias = f"{FEED_FORWARD}.gate.expert_bias"
     return hybrid.plan(

@@ -10,7 +10,7 @@ from akunu_py.gguf.plan import ModelPlan, RotaryFactors
 
 _ROUTER = f"{FEED_FORWARD}.gate.gate.weight"
 _ROUTER_BIAS = f"{FEED_FORWARD}.gate.router_bias"
-_LARGEST_CLAMP = 1e6
+_NAMES = {"attn_output": "o_proj", "attn_gate": "g_proj", **layers.HEAD_NORMS}
 
 
 def step35(model: Decoder) -> ModelPlan:
@@ -28,12 +28,9 @@ def step35(model: Decoder) -> ModelPlan:
         if (size := keys.integer(key, head_dim)) != head_dim:
             raise keys.unsupported(key, size, f"the width of the head, {head_dim}")
     rope.require_unscaled(model)
-    routed = [f"blk.{layer}.ffn_gate_inp.weight" in model.tensors for layer in range(len(windowed))]
-    mixture = experts.read(model, layers=[layer for layer, flag in enumerate(routed) if flag])
+    mixture = experts.read(model, dense=experts.leading_dense(model, rest=1))
     experts.require_sigmoid(model)
     experts.require_one_group(model, mixture)
-    gated = "blk.0.attn_gate.weight" in model.tensors
-    names = {"attn_output": "o_proj", **layers.HEAD_NORMS}
     sizes = [
         (heads[kind] * head_dim, kv_heads[kind] * head_dim, kv_heads[kind] * head_dim)
         for kind in windowed
@@ -44,7 +41,7 @@ def step35(model: Decoder) -> ModelPlan:
             *layers.frame(model, copied=True),
             *modules(LAYER, layers.NORMS),
             *attention.inputs_by_layer(model, sizes),
-            *modules(ATTENTION, names | ({"attn_gate": "g_proj"} if gated else {})),
+            *modules(ATTENTION, _NAMES),
             *experts.rules(model, mixture, shared="share_expert"),
             *experts.router(mixture.routed, _ROUTER, _ROUTER_BIAS),
         ],
@@ -57,7 +54,6 @@ def step35(model: Decoder) -> ModelPlan:
                 "num_attention_groups": kv_heads[1],
             },
             "head_dim": head_dim,
-            "use_head_wise_attn_gate": gated,
             "sliding_window": windows.size(model),
             "layer_types": windows.layer_types(windowed),
             "rope_theta": [
@@ -73,12 +69,8 @@ def step35(model: Decoder) -> ModelPlan:
             "share_expert_dim": keys.integer("expert_shared_feed_forward_length"),
             "moe_router_scaling_factor": experts.weights_scale(model),
             "norm_expert_weight": experts.normalizes_weights(model),
-            "swiglu_limits": keys.layer_numbers(
-                "swiglu_clamp_exp", model.num_layers, high=_LARGEST_CLAMP
-            ),
-            "swiglu_limits_shared": keys.layer_numbers(
-                "swiglu_clamp_shexp", model.num_layers, high=_LARGEST_CLAMP
-            ),
+            "swiglu_limits": keys.layer_numbers("swiglu_clamp_exp", model.num_layers),
+            "swiglu_limits_shared": keys.layer_numbers("swiglu_clamp_shexp", model.num_layers),
         },
         rotary=_factors(model, head_dim, windowed),
         constants=experts.zero_biases(model, mixture, _ROUTER_BIAS),
@@ -110,8 +102,7 @@ def laguna(model: Decoder) -> ModelPlan:
     mixture = experts.read(model, dense=dense)
     experts.require_sigmoid(model)
     experts.require_one_group(model, mixture)
-    if not experts.normalizes_weights(model):
-        raise keys.unsupported("expert_weights_norm", False, "weights that sum to one")
+    experts.require_normalized(model)
     # Their width is that of all.
     keys.ignore("expert_shared_count")
     width = kv_heads * head_dim
@@ -126,9 +117,7 @@ def laguna(model: Decoder) -> ModelPlan:
             *attention.inputs_by_layer(
                 model, [(count * head_dim, width, width) for count in heads]
             ),
-            *modules(
-                ATTENTION, {"attn_output": "o_proj", "attn_gate": "g_proj", **layers.HEAD_NORMS}
-            ),
+            *modules(ATTENTION, _NAMES),
             *experts.rules(model, mixture, shared="shared_expert"),
             *experts.router(mixture.routed, router, bias),
         ],

@@ -146,6 +146,12 @@ def normalizes_weights(model: Decoder) -> bool:
     return model.keys.flag("expert_weights_norm", False)
 
 
+def require_normalized(model: Decoder) -> None:
+    """Raise UnsupportedArchitectureError if the weights of the chosen experts are left as is."""
+    if not normalizes_weights(model):
+        raise model.keys.unsupported("expert_weights_norm", False, "weights that sum to one")
+
+
 def require_several(model: Decoder, used: Iterable[int]) -> None:
     """Raise UnsupportedArchitectureError if a token uses only one expert.
 
