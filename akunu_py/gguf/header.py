@@ -233,6 +233,9 @@ BLOCK_TYPES: dict[int, BlockType] = {row[0]: BlockType(*row) for row in _ROWS}
 """GGML type number -> its block. Missing numbers were removed from GGML or never assigned."""
 
 
+_OF_UNSLOTH = {64: "IQ1_XS", 65: "IQ1_XXS", 66: "IQ1_XXXS"}
+"""Numbers that GGML has not assigned; only unsloth's build of llama.cpp reads such tensors."""
+
 _MAGIC = b"GGUF"
 LFS_POINTER = b"version https://git-lfs"
 """How a file begins that Git LFS left in place of another."""
@@ -382,9 +385,11 @@ def _read_tensor(cursor: Cursor, index: int) -> TensorInfo:
         raise cursor.error(field, f"has the empty shape {shape}", position=start)
     code = cursor.u32(f"the type of {field}")
     if code not in BLOCK_TYPES:
+        kind = _OF_UNSLOTH.get(code)
+        known = "which akunu does not know" if kind is None else f"unsloth's {kind}"
         raise UnsupportedQuantizationError(
             f"{cursor.path}: {field} at byte {cursor.position - 4} has the GGML type {code}, "
-            "which akunu does not know; use another quantization of the model, or a newer akunu"
+            f"{known}; use another quantization of the model, or a newer akunu"
         )
     block = BLOCK_TYPES[code]
     if shape[0] % block.block_elements:

@@ -92,6 +92,7 @@ _CASES: dict[str, tuple[bytes, str] | tuple[bytes, str, int]] = {
     "name twice": (tensors(64, tensor("t", (4,), 0, 0), tensor("t", (4,), 0, 32)), "twice", 57),
     "removed type 4": (one((32,), 4, 0, size=64), "type 4"),
     "unknown type 9999": (one((32,), 9999, 0, size=64), "type 9999", 45),
+    "a type of unsloth's": (one((256,), 65, 0, size=64), "type 65, unsloth's IQ1_XXS"),
     "row is no multiple of a block": (one((31, 2), 8, 0, size=128), "multiple of the 32", 37),
     "offset not aligned": (one((4,), 0, 16, size=64), "offset", 24),
     "offset past the end": (one((4,), 0, 64, size=64), "past the end"),

@@ -227,6 +227,22 @@ def test_every_architecture_is_found_by_its_name():
         assert find_reader(name) is None
 
 
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("glm5-next", "; llama.cpp runs it"),
+        ("plamo3", "; llama.cpp runs it, and its vocabulary"),
+        ("minimax-m3", "; akunu runs MLX folders of it"),
+        ("unheard-of", "; llama.cpp may run it"),
+    ],
+)
+def test_what_runs_an_architecture_without_a_reader_is_said(parts, name, words):
+    metadata, tensors = parts
+    metadata["general.architecture"] = name
+    with pytest.raises(UnsupportedArchitectureError, match=f"{name}.*{words}.*akunu reads afmoe"):
+        read_plan(metadata, tensors)
+
+
 def test_a_file_brings_in_its_own_family_only():
     code = (
         "import sys; from akunu_py.gguf.architectures import __name__ as room, find_reader\n"

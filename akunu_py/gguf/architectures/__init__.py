@@ -110,6 +110,15 @@ _READERS = {
 """Architecture -> the module of its family and the reader in it, so that only one is imported."""
 
 
+_LLAMA_CPP = "llama.cpp runs it"
+_ELSEWHERE = {
+    **dict.fromkeys(("cohere2moe", "glm5-next", "hy_v4", "qwen4exp"), _LLAMA_CPP),
+    "minimax-m3": "akunu runs MLX folders of it",
+    **dict.fromkeys(("plamo2", "plamo3"), f"{_LLAMA_CPP}, and its vocabulary"),
+}
+"""Architectures without a reader -> what to run; there is no class, or no GGUF, or no tokenizer."""
+
+
 def read_plan(
     metadata: Mapping[str, MetadataValue], tensors: Mapping[str, TensorInfo]
 ) -> ModelPlan:
@@ -131,8 +140,9 @@ def read_plan(
         )
     if reader is None:
         raise UnsupportedArchitectureError(
-            f"the model is of the architecture {architecture[:80]!r}; akunu runs "
-            f"{', '.join(supported_architectures())} from GGUF"
+            f"the model is of the architecture {architecture[:80]!r}, which akunu does not read "
+            f"from GGUF; {_ELSEWHERE.get(architecture, 'llama.cpp may run it')}. akunu reads "
+            f"{', '.join(supported_architectures())}"
         )
     keys = Keys(metadata, architecture)
     # Embedding models of any architecture have this key.
