@@ -51,8 +51,8 @@ EXPERTS = frozenset(
     if "experts" in name or "moe" in name or "oss" in name
 ) | {
     "bailing_hybrid", "deepseek_v3", "deepseek_v32", "deepseek_v41", "jamba", "kimi_k3",
-    "kimi_linear", "laguna", "llama4", "longcat_flash", "longcat_flash_ngram", "mimo_v2_flash",
-    "minimax_m3", "mistral4", "mixtral", "qwen3_next", "step3p5",
+    "kimi_linear", "laguna", "llama4", "longcat_flash", "longcat_flash_ngram", "mellum",
+    "mimo_v2_flash", "minimax_m3", "mistral4", "mixtral", "qwen3_next", "step3p5",
 }  # fmt: skip
 """Families whose mixtures MLX computes in float32 alone on a CPU."""
 

@@ -202,6 +202,16 @@ FAMILIES: dict[str, tuple[str, Arguments]] = {
         "exaone_moe",
         {**SLIDING, **EXPERTS, "num_shared_experts": 1, "is_moe_layer": [False, True, True, True]},
     ),
+    "mellum": (
+        "mellum",
+        {
+            **SLIDING, **EXPERTS,
+            "rope_parameters": {
+                "full_attention": {"rope_theta": 1e4, "rope_type": "yarn", **SCALED_32},
+                "sliding_attention": {"rope_theta": 1e4},
+            },
+        },
+    ),
     "mimo_v2_flash": (
         "mimo_v2_flash",
         {

@@ -4,7 +4,8 @@ Which class rotates which rows together, which norms are stored plus one and whe
 hidden constant was taken from llama.cpp's converters and graphs and mlx-lm's classes, and is tested
 against llama.cpp's logits (`tests/models/test_architectures.py`).
 
-To add an architecture, write its reader in the file of its family and give it a row of `_READERS`.
+To add an architecture, write its reader in the file of its family and give it a row of `_READERS`:
+docs/adding-a-model.md.
 """
 
 import importlib
