@@ -84,11 +84,14 @@ def _routing(model: Decoder, mixture: Mixture, gating: Gating) -> dict[str, Any]
 
 
 def _routed_rules(model: Decoder, mixture: Mixture) -> list[Rule]:
-    shared = "shared_experts" if experts.shared_count(model) else None
     return [
-        *experts.rules(model, mixture, shared=shared),
+        *experts.rules(model, mixture, shared=_shared(model)),
         *experts.router(mixture.routed),
     ]
+
+
+def _shared(model: Decoder) -> str | None:
+    return "shared_experts" if experts.shared_count(model) else None
 
 
 def deepseek32(model: Decoder) -> ModelPlan:
@@ -153,9 +156,9 @@ def mistral4(model: Decoder) -> ModelPlan:
     heads = latent_attention.read_heads(model)
     dense = experts.leading_dense(model)
     mixture = experts.read(model, dense=dense)
-    groups, chosen = experts.groups(model, mixture)
-    if (scoring := experts.scoring(model, Gating.SOFTMAX)) != "softmax":
-        raise keys.unsupported("expert_gating_func", scoring, "softmax (1)")
+    routing = _routing(model, mixture, Gating.SOFTMAX)
+    if routing["scoring_func"] != "softmax":
+        raise keys.unsupported("expert_gating_func", routing["scoring_func"], "softmax (1)")
     parameters = rope.tempered(model, rope.scaling_with_mscale(model), rope.temperature(model))
     original = parameters["original_max_position_embeddings"]
     if (length := keys.integer("attention.temperature_length", original)) != original:
@@ -168,17 +171,12 @@ def mistral4(model: Decoder) -> ModelPlan:
             *modules(LAYER, layers.NORMS),
             *latent_attention.rules(model, heads),
             *modules(FEED_FORWARD, {"ffn_gate_inp": "gate"}, layers=mixture.routed),
-            *experts.rules(model, mixture, shared="shared_experts"),
+            *experts.rules(model, mixture, shared=_shared(model)),
         ],
         {
             **heads.arguments,
-            **mixture.arguments("n_routed_experts"),
-            "n_shared_experts": experts.shared_count(model, low=1),
+            **routing,
             "first_k_dense_replace": dense,
-            "norm_topk_prob": experts.normalizes_weights(model),
-            "routed_scaling_factor": experts.weights_scale(model),
-            "n_group": groups,
-            "topk_group": chosen,
             "rope_parameters": parameters,
         },
     )

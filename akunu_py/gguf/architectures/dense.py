@@ -195,8 +195,6 @@ def spark2_5(model: Decoder) -> ModelPlan:
     """Spark 2.5 for `mlx_lm.models.spark2_5`, with windows and a gate for each head."""
     attention.require_equal_widths(model)
     rope.require_unscaled(model)
-    rotated = rope.rotated_dims(model)
-    narrow = rope.rotated_dims(model, None, rope.WINDOW_DIMENSIONS, rotated)
     fused = f"blk.0.{attention.FUSED}.weight" in model.tensors
     parts = [f"blk.{{}}.{part}" for part in ([attention.FUSED] if fused else attention.INPUTS)]
     return model.plan(
@@ -211,16 +209,7 @@ def spark2_5(model: Decoder) -> ModelPlan:
         {
             "sliding_window": windows.size(model),
             "layer_types": windows.layer_types(windows.windowed_layers(model, 4)),
-            "rope_parameters": {
-                "full_attention": {
-                    "rope_theta": model.rope_base,
-                    "partial_rotary_factor": rope.share(rotated, model.head_dim),
-                },
-                "sliding_attention": {
-                    "rope_theta": rope.window_base(model, model.rope_base),
-                    "partial_rotary_factor": rope.share(narrow, model.head_dim),
-                },
-            },
+            "rope_parameters": rope.of_both_kinds(model),
         },
     )
 

@@ -164,8 +164,8 @@ def mellum(model: Decoder) -> ModelPlan:
     windowed = windows.windowed_layers(model, 4) if window else [False] * model.num_layers
     if all(windowed):
         raise model.keys.unsupported(windows.PATTERN, "windows alone", "a layer without a window")
-    scaling = rope.scaling(model) or {"type": "default"}
-    if scaling["type"] == "linear":
+    parameters = rope.of_both_kinds(model)
+    if parameters["full_attention"]["type"] == "linear":
         raise model.keys.unsupported("rope.scaling.type", "linear", "yarn scaling of positions")
     return model.plan(
         "mellum",
@@ -178,14 +178,7 @@ def mellum(model: Decoder) -> ModelPlan:
             "norm_topk_prob": True,
             "layer_types": windows.layer_types(windowed),
             "sliding_window": window,
-            "rope_parameters": {
-                "full_attention": {
-                    "rope_theta": model.rope_base,
-                    "rope_type": scaling["type"],
-                    **scaling,
-                },
-                "sliding_attention": {"rope_theta": rope.window_base(model, model.rope_base)},
-            },
+            "rope_parameters": parameters,
         },
     )
 

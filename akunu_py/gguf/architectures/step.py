@@ -24,7 +24,7 @@ def step35(model: Decoder) -> ModelPlan:
     windows.require_both_kinds(model, windowed)
     heads, kv_heads = windows.heads_of_both_kinds(model, windowed)
     head_dim = read_head_dim(keys, model.hidden_size, heads[0])
-    for key in ("attention.value_length", rope.DIMENSIONS, rope.WINDOW_DIMENSIONS):
+    for key in ("attention.value_length", "rope.dimension_count", "rope.dimension_count_swa"):
         if (size := keys.integer(key, head_dim)) != head_dim:
             raise keys.unsupported(key, size, f"the width of the head, {head_dim}")
     rope.require_unscaled(model)
@@ -106,8 +106,6 @@ def laguna(model: Decoder) -> ModelPlan:
     # Their width is that of all.
     keys.ignore("expert_shared_count")
     width = kv_heads * head_dim
-    rotated = rope.rotated_dims(model, head_dim)
-    narrow = rope.rotated_dims(model, head_dim, rope.WINDOW_DIMENSIONS, rotated)
     router, bias = f"{FEED_FORWARD}.gate.proj.weight", experts.ROUTER_BIAS
     return model.plan(
         "laguna",
@@ -128,17 +126,7 @@ def laguna(model: Decoder) -> ModelPlan:
             "head_dim": head_dim,
             "sliding_window": window or None,
             "layer_types": windows.layer_types(windowed),
-            "rope_parameters": {
-                "full_attention": {
-                    **(rope.scaling(model) or {"type": "default"}),
-                    "rope_theta": model.rope_base,
-                    "partial_rotary_factor": rope.share(rotated, head_dim),
-                },
-                "sliding_attention": {
-                    "rope_theta": rope.window_base(model, model.rope_base),
-                    "partial_rotary_factor": rope.share(narrow, head_dim),
-                },
-            },
+            "rope_parameters": rope.of_both_kinds(model, head_dim),
             "mlp_layer_types": [
                 "dense" if mixture.dense(layer) else "sparse" for layer in range(model.num_layers)
             ],

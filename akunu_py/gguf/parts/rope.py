@@ -18,15 +18,13 @@ _LONG_FACTORS = "rope_factors_long.weight"
 LONG_TENSORS = f"{_SHORT_FACTORS}|{_LONG_FACTORS}"
 """A regular expression for the names of the tensors of LongRoPE."""
 
-DIMENSIONS = "rope.dimension_count"
-WINDOW_DIMENSIONS = "rope.dimension_count_swa"
-
+_DIMENSIONS = "rope.dimension_count"
 _ORIGINAL = "rope.scaling.original_context_length"
 _LOG_MULTIPLIER = "rope.scaling.yarn_log_multiplier"
 
 
 def rotated_dims(
-    model: Decoder, head_dim: int | None = None, key: str = DIMENSIONS, default: int | None = None
+    model: Decoder, head_dim: int | None = None, key: str = _DIMENSIONS, default: int | None = None
 ) -> int:
     """Return the number of rotating dimensions of a head, an even number, by default all."""
     head_dim = head_dim or model.head_dim
@@ -45,6 +43,29 @@ def share(rotated: int, head_dim: int) -> float:
 def window_base(model: Decoder, default: float = 10000.0) -> float:
     """Return the base of the rotary frequencies in windowed layers."""
     return model.keys.number("rope.freq_base_swa", default, low=1, high=1e12)
+
+
+def of_both_kinds(model: Decoder, head_dim: int | None = None) -> dict[str, dict[str, Any]]:
+    """Return mlx-lm's `rope_parameters` of layers that see everything, and of windowed ones.
+
+    Only the former scale positions. Each kind may rotate a part of its own of a head.
+    """
+    head_dim = head_dim or model.head_dim
+    rotated = rotated_dims(model, head_dim)
+    narrow = rotated_dims(model, head_dim, "rope.dimension_count_swa", rotated)
+    found = scaling(model) or {"type": "default"}
+    return {
+        "full_attention": {
+            **found,
+            "rope_type": found["type"],
+            "rope_theta": model.rope_base,
+            "partial_rotary_factor": share(rotated, head_dim),
+        },
+        "sliding_attention": {
+            "rope_theta": window_base(model, model.rope_base),
+            "partial_rotary_factor": share(narrow, head_dim),
+        },
+    }
 
 
 def require_one_base(model: Decoder) -> None:
