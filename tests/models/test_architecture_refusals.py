@@ -215,6 +215,9 @@ def test_a_rate_of_zero_is_kept(tmp_path):
 
 def test_what_says_nothing_new_is_taken(tmp_path):
     assert read(built("llama", {"attention.causal": True}).write(tmp_path / "llama.gguf"))
+    without = {"attention.sliding_window": 0, "attention.sliding_window_pattern": [True] * 6}
+    laguna = built("laguna", without).write(tmp_path / "laguna.gguf")
+    assert set(read(laguna).arguments["layer_types"]) == {"full_attention"}
     groups = built("deepseek2", {"expert_group_used_count": 4}).write(tmp_path / "model.gguf")
     # Groups of which all are chosen are none.
     assert read(groups).arguments["n_group"] == 1

@@ -88,9 +88,10 @@ def laguna(model: Decoder) -> ModelPlan:
     window = windows.size(model, 0)
     if isinstance(keys.value(windows.PATTERN), int | None):
         period = keys.integer(windows.PATTERN, 4, high=MAX_LAYERS)
-        windowed = [window > 0 and layer % period > 0 for layer in range(model.num_layers)]
+        narrow = [layer % period > 0 for layer in range(model.num_layers)]
     else:
-        windowed = keys.layer_flags(windows.PATTERN, model.num_layers)
+        narrow = keys.layer_flags(windows.PATTERN, model.num_layers)
+    windowed = [flag and window > 0 for flag in narrow]
     heads = keys.layer_integers("attention.head_count", model.num_layers, low=1, high=MAX_HEADS)
     kv_heads = keys.integer("attention.head_count_kv", high=MAX_HEADS)
     if any(count % kv_heads for count in heads):
@@ -98,8 +99,7 @@ def laguna(model: Decoder) -> ModelPlan:
     head_dim = read_head_dim(keys, model.hidden_size, heads[0])
     if (rows := model.rows_of("blk.0.attn_gate.weight")) != heads[0]:
         raise keys.unsupported("attn_gate", f"{rows} wide", "a gate for each head")
-    dense = experts.leading_dense(model)
-    mixture = experts.read(model, dense=dense)
+    mixture = experts.read(model, dense=experts.leading_dense(model))
     experts.require_sigmoid(model)
     experts.require_one_group(model, mixture)
     experts.require_normalized(model)
